@@ -1,0 +1,261 @@
+//! What an entity is: a deterministic state machine whose decisions become events and documents.
+//!
+//! The host (in the coordinator) carries messages and commits; everything that can be decided is decided
+//! here, from the entity's state, the command and the [`Ctx`], and from nothing else.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::code::Refusal;
+use crate::fence::{Epoch, Token};
+use crate::id::{EntityKey, Kind};
+use crate::time::Timestamp;
+
+/// A deterministic state machine.
+///
+/// Laws, tested for each entity with random commands ([`crate::harness`]):
+/// - `decide` changes nothing; `apply` cannot fail;
+/// - restoring from the documents gives the same state as applying the events;
+/// - the invariants of [`Entity::check`] hold after every event.
+pub trait Entity: Sized + Send + 'static {
+    const KIND: Kind;
+    type Command: Serialize + DeserializeOwned + Clone + std::fmt::Debug + Send + 'static;
+    type Event: Serialize + DeserializeOwned + Clone + std::fmt::Debug + Send + 'static;
+    type Reply: Serialize + DeserializeOwned + Clone + std::fmt::Debug + Send + 'static;
+
+    /// The state before any event.
+    fn empty(key: &EntityKey) -> Self;
+
+    /// Takes back one document that [`Entity::apply`] put as live. Called for each of them, in key order.
+    ///
+    /// # Errors
+    /// When the document cannot be read; the entity then does not start.
+    fn restore(&mut self, document: LiveDocument) -> Result<(), Corrupt>;
+
+    /// Answers a command, or refuses it. A refusal commits nothing.
+    fn decide(&self, command: &Self::Command, ctx: &mut Ctx) -> Result<Decision<Self>, Refusal>;
+
+    /// Follows an event, and says which documents change by it.
+    fn apply(&mut self, event: &Self::Event, changes: &mut Changes);
+
+    /// The next moment at which [`Entity::tick`] has something to do; the store keeps it as a timer.
+    fn next_wake(&self) -> Option<Timestamp>;
+
+    /// The command that the host sends when the timer is due. It must decide everything that is due
+    /// at `ctx.now`, or move [`Entity::next_wake`] on.
+    fn tick() -> Self::Command;
+
+    /// Names what an event is about (a task's, lock's, call's … id), so that logs can be read by subject.
+    fn subject(event: &Self::Event) -> Option<String>;
+
+    /// The first invariant that does not hold, by name.
+    fn check(&self) -> Result<(), String>;
+
+    /// Notes a sign of life that is worth no commit (a heartbeat, an open wait). It must not change any
+    /// document; after a restart it is forgotten, and `ctx.serving_since` stands in for it.
+    fn observe(&mut self, _signal: &Signal, _now: Timestamp) {}
+}
+
+/// A sign of life: these instances and agents were alive just now.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Signal {
+    /// The runner's lease covers these instances. They are `InstanceId`s.
+    RunnerAlive { runner: String, instances: Vec<String> },
+    /// An agent made a call or keeps a wait open.
+    AgentAlive { agent: Uuid, instance: String },
+}
+
+/// What `decide` may know besides the state. Two runs with equal contexts give equal results.
+#[derive(Clone, Debug)]
+pub struct Ctx {
+    /// Never goes back, over restarts too.
+    pub now: Timestamp,
+    /// Wall time, for schedules alone: it may jump.
+    pub wall: Timestamp,
+    /// When this owner began to serve the entity. Nothing expires before one full period after it.
+    pub serving_since: Timestamp,
+    pub epoch: Epoch,
+    /// The request's id: the ids of created things derive from it, so that a repeat makes no second thing.
+    pub request: Uuid,
+    drawn: u64,
+}
+
+impl Ctx {
+    pub fn new(
+        now: Timestamp,
+        wall: Timestamp,
+        serving_since: Timestamp,
+        epoch: Epoch,
+        request: Uuid,
+    ) -> Self {
+        Self { now, wall, serving_since, epoch, request, drawn: 0 }
+    }
+
+    /// The next id derived from the request.
+    pub fn id(&mut self) -> Uuid {
+        self.drawn += 1;
+        Uuid::new_v5(&self.request, &self.drawn.to_be_bytes())
+    }
+
+    /// 32 bits derived from the request, for names such as an instance's.
+    pub fn random(&mut self) -> u32 {
+        let bytes = self.id().into_bytes();
+        u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+    }
+
+    /// The later of `stored` and one `period` after this owner began to serve: late beats early.
+    pub fn grace(&self, stored: Timestamp, period: std::time::Duration) -> Timestamp {
+        stored.max(self.serving_since + period)
+    }
+
+    pub fn token(&self, number: u64) -> Token {
+        Token { epoch: self.epoch, number }
+    }
+}
+
+/// What an accepted command leads to.
+#[derive(Debug)]
+pub struct Decision<E: Entity> {
+    pub events: Vec<E::Event>,
+    pub reply: E::Reply,
+    pub effects: Vec<Effect>,
+}
+
+impl<E: Entity> Decision<E> {
+    /// An answer that changes nothing, and so costs no commit.
+    pub fn reply(reply: E::Reply) -> Self {
+        Self { events: Vec::new(), reply, effects: Vec::new() }
+    }
+
+    pub fn new(reply: E::Reply, events: Vec<E::Event>) -> Self {
+        Self { events, reply, effects: Vec::new() }
+    }
+
+    #[must_use]
+    pub fn effects(mut self, effects: Vec<Effect>) -> Self {
+        self.effects = effects;
+        self
+    }
+}
+
+/// Something to do outside the entity after the commit. It goes into the outbox within the same commit.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "to")]
+pub enum Effect {
+    /// A command for another entity, handed over exactly once.
+    Entity { key: EntityKey, command: Value },
+    /// A command for a runner, at least once; the runner drops repeats by the attempt token.
+    Runner { runner: String, command: RunnerCommand },
+}
+
+impl Effect {
+    /// A command for another entity. The types make sure that the target understands it.
+    ///
+    /// # Panics
+    /// Never: commands are plain data, whose JSON form always exists.
+    pub fn entity<T: Entity>(key: EntityKey, command: &T::Command) -> Self {
+        debug_assert_eq!(key.kind, T::KIND);
+        let command = serde_json::to_value(command).expect("a command is plain data");
+        Effect::Entity { key, command }
+    }
+}
+
+/// What a coordinator asks of a runner. `token` rises with each command for an instance; a runner refuses
+/// lower ones.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "do")]
+pub enum RunnerCommand {
+    /// Start `instance` of `agent`; the session adds the instance's access token on its way out.
+    Start { instance: String, agent: String, swarm: String, token: Token, input: Value },
+    /// Freeze the instance's whole process tree.
+    Freeze { instance: String, token: Token },
+    /// Let it run on, after the answer that it waits for was written.
+    Thaw { instance: String, token: Token },
+    /// End it: ask, and after the grace kill.
+    Stop { instance: String, token: Token, reason: String, grace_ms: u64 },
+    /// The coordinators have taken note of the instance's end; the ledger may forget it.
+    Forget { instance: String, token: Token },
+}
+
+/// The documents that events change.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Changes {
+    pub documents: Vec<DocumentChange>,
+}
+
+/// A document has a head, which the entity restores while the document is live and decides from (at most
+/// some 128 bytes), and a body, which is read by id.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DocumentChange {
+    Put {
+        /// `type/id`, such as `task/0190…`; unique within the entity.
+        key: String,
+        /// A document that is not live stays readable and is not restored.
+        live: bool,
+        head: Value,
+        /// Top-level fields to merge into the body; a null removes a field. `None` leaves it alone.
+        body: Option<Value>,
+    },
+    Delete {
+        key: String,
+    },
+}
+
+impl Changes {
+    /// Puts a live document: it is restored when the entity starts again.
+    pub fn put(&mut self, key: impl Into<String>, head: &impl Serialize, body: Option<Value>) {
+        self.push(key.into(), true, head, body);
+    }
+
+    /// Puts a document that the entity no longer needs for its decisions.
+    pub fn archive(&mut self, key: impl Into<String>, head: &impl Serialize, body: Option<Value>) {
+        self.push(key.into(), false, head, body);
+    }
+
+    pub fn delete(&mut self, key: impl Into<String>) {
+        self.documents.push(DocumentChange::Delete { key: key.into() });
+    }
+
+    fn push(&mut self, key: String, live: bool, head: &impl Serialize, body: Option<Value>) {
+        let head = serde_json::to_value(head).expect("a head is plain data");
+        self.documents.push(DocumentChange::Put { key, live, head, body });
+    }
+}
+
+/// A live document as the store gives it back: its head alone.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LiveDocument {
+    pub key: String,
+    pub head: Value,
+}
+
+impl LiveDocument {
+    /// Splits the key into the document's type and its id.
+    pub fn split(&self) -> (&str, &str) {
+        self.key.split_once('/').unwrap_or((&self.key, ""))
+    }
+
+    /// Reads the head.
+    ///
+    /// # Errors
+    /// When it does not have the shape of `T`.
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T, Corrupt> {
+        T::deserialize(&self.head).map_err(|error| self.corrupt(error.to_string()))
+    }
+
+    pub fn corrupt(&self, problem: impl Into<String>) -> Corrupt {
+        Corrupt { document: self.key.clone(), problem: problem.into() }
+    }
+}
+
+/// A document of the store could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("document {document} cannot be read: {problem}")]
+pub struct Corrupt {
+    pub document: String,
+    pub problem: String,
+}

@@ -1,0 +1,27 @@
+//! The rules of the swarm: pure state machines without I/O, clocks or chance.
+//!
+//! A new rule about tasks goes into `pool/decide.rs`, one about locks into `lockspace/decide.rs`, and so on:
+//! each entity has a folder with `state`, `command`, `event`, `decide`, `apply` and `tests`.
+
+pub mod agent;
+pub mod channels;
+pub mod code;
+pub mod cron;
+pub mod entity;
+pub mod epics;
+pub mod fence;
+pub mod fleet;
+pub mod harness;
+pub mod id;
+pub mod inboxes;
+pub mod limits;
+pub mod lockspace;
+pub mod memory;
+pub mod pool;
+pub mod schedules;
+pub mod span;
+pub mod time;
+pub mod triggers;
+pub mod uri;
+
+pub use code::{Code, Refusal};

@@ -1,0 +1,58 @@
+//! Every limit on size, depth, count and time, with its reason.
+
+use std::time::Duration;
+
+/// Longest task text, output, call context or return value, bytes. Larger things belong into files.
+pub const TEXT: usize = 256 * 1024;
+/// Longest lock key, bytes (spec: Action Llama 4.5).
+pub const LOCK_KEY: usize = 2048;
+/// Default time to live of a lock.
+pub const LOCK_TTL: Duration = Duration::from_secs(1800);
+/// Longest time to live of a lock.
+pub const LOCK_TTL_MAX: Duration = Duration::from_secs(86_400);
+/// How long a failed try for a lock counts as waiting for it, for deadlock detection.
+pub const LOCK_WAITING: Duration = Duration::from_secs(60);
+/// Lease of a started task whose instance a runner watches.
+pub const TASK_LEASE_RUNNER: Duration = Duration::from_secs(60);
+/// Lease of a started task of an agent without a runner, from its last call or open wait.
+pub const TASK_LEASE_AGENT: Duration = Duration::from_secs(30 * 60);
+/// How long an expired task is kept for the same agent before the pool gets it.
+pub const TASK_RETURN: Duration = Duration::from_secs(5 * 60);
+/// After this many generations a task that keeps losing its agent goes to the lead.
+pub const TASK_GENERATIONS: u32 = 3;
+/// An offer that nobody answered returns to the pool.
+pub const OFFER: Duration = Duration::from_secs(30 * 60);
+/// Greatest capacity of an agent.
+pub const CAPACITY_MAX: u32 = 20;
+/// Most dependencies of one task.
+pub const DEPENDENCIES: usize = 100;
+/// Most tags of one task, and the longest of them in characters.
+pub const TAGS: usize = 50;
+pub const TAG: usize = 100;
+/// Default number of calls below one another.
+pub const CALL_DEPTH: u32 = 3;
+/// Default length of an agent's work queue.
+pub const WORK_QUEUE: usize = 100;
+/// A call that nobody finished ends as an error. Waiting does not count.
+pub const CALL_EXPIRY: Duration = Duration::from_secs(2 * 3600);
+/// How long a finished call can be asked for in memory.
+pub const CALL_KEEP: Duration = Duration::from_secs(600);
+/// Default and greatest time-out of `wait_for_trigger`.
+pub const WAIT: Duration = Duration::from_secs(1800);
+pub const WAIT_MAX: Duration = Duration::from_secs(30 * 86_400);
+/// Waiting instances of one agent: each holds memory on its runner.
+pub const MAX_WAITING: usize = 100;
+/// Longest text of `set_status`, characters.
+pub const STATUS: usize = 500;
+/// How long a runner may be silent before the fleet declares it lost.
+pub const RUNNER_LEASE: Duration = Duration::from_secs(30);
+/// How long the answer to a request is kept for its repeat.
+pub const REPLY_KEEP: Duration = Duration::from_secs(15 * 60);
+/// How long an effect may stay undelivered before it becomes a dead letter.
+pub const EFFECT_EXPIRY: Duration = Duration::from_secs(7 * 86_400);
+/// Longest channel message, characters.
+pub const MESSAGE: usize = 4000;
+/// Deepest nesting of JSON that is taken from outside.
+pub const JSON_DEPTH: usize = 64;
+/// Request bodies of the MCP face and of webhooks, bytes.
+pub const BODY: usize = 4 * 1024 * 1024;

@@ -1,1 +1,3 @@
-//! placeholder
+//! The coordinator: entities on their hosts, the store, and every face of Skein.
+
+pub mod store;

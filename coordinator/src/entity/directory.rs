@@ -6,9 +6,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ractor::{Actor, ActorRef};
+use ractor::ActorRef;
 use serde_json::Value;
-use skein_shared::entity::{Entity, Signal};
+use skein_shared::entity::{Effect, Entity, Signal};
 use skein_shared::id::{EntityKey, Kind};
 use skein_shared::time::Timestamp;
 use skein_shared::{Code, Refusal, agent, channels, epics, fleet, inboxes, lockspace, memory, pool};
@@ -248,4 +248,18 @@ impl Entities {
 
 fn unavailable(key: &EntityKey) -> Refusal {
     Refusal::new(Code::Unavailable, format!("{key} is restarting; try again in a moment")).retry_after(200)
+}
+
+/// Turns the refusal of a delivery into the effect that tells its source, if that kind of source wants to know.
+pub(super) fn refused(
+    source: &EntityKey,
+    target: &EntityKey,
+    command: &impl serde::Serialize,
+    refusal: &Refusal,
+) -> Option<Effect> {
+    let command = serde_json::to_value(command).ok()?;
+    by_kind!(source.kind, S => {
+        let told = S::refused(target, &command, refusal)?;
+        Some(Effect::entity::<S>(source.clone(), &told))
+    })
 }

@@ -4,10 +4,12 @@
 //! change; `clock` is the only source of time; `timers` sends ticks when they are due.
 
 pub mod admission;
+mod batch;
 pub mod clock;
 pub mod directory;
 pub mod host;
 pub mod hub;
+mod replies;
 pub mod timers;
 
 pub use clock::Clock;

@@ -1,3 +1,4 @@
 //! The coordinator: entities on their hosts, the store, and every face of Skein.
 
+pub mod projection;
 pub mod store;

@@ -1,4 +1,4 @@
 //! The coordinator: entities on their hosts, the store, and every face of Skein.
 
-pub mod auth;
+pub mod projection;
 pub mod store;

@@ -140,12 +140,11 @@ fn the_mark_goes_only_to_what_was_returned() {
 fn a_mention_wakes_once_until_it_is_forgotten() {
     let mut bench = bench();
     say(&mut bench, Post { mentions: vec![A, B], ..post(A, "look") }).unwrap();
-    let claim = |bench: &mut Bench<Channels>, agent| {
-        match bench.run(Command::ClaimMentions { agent }).unwrap() {
+    let claim =
+        |bench: &mut Bench<Channels>, agent| match bench.run(Command::ClaimMentions { agent }).unwrap() {
             Reply::Mentions(batches) => batches.len(),
             other => panic!("{other:?}"),
-        }
-    };
+        };
     assert_eq!(claim(&mut bench, A), 0, "nobody mentions himself");
     assert_eq!(bench.run(Command::Count { agent: B }).unwrap(), Reply::Count { unread: 1, mentions: 1 });
     assert_eq!((claim(&mut bench, B), claim(&mut bench, B)), (1, 0));

@@ -1,7 +1,6 @@
 //! How events change the inboxes and their documents.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -13,13 +12,7 @@ use super::state::{Inboxes, Message, Seen, Status};
 use crate::code::Refusal;
 use crate::entity::{Changes, Corrupt, Ctx, Decision, Entity, LiveDocument};
 use crate::id::{EntityKey, Kind};
-use crate::limits;
 use crate::time::Timestamp;
-
-/// A message that was handed out and neither answered nor delegated in this time is unread again.
-pub(super) const PROCESSING: Duration = Duration::from_secs(30 * 60);
-/// How long a delivery is known. No provider repeats an event for longer.
-pub(super) const SEEN: Duration = limits::EFFECT_EXPIRY;
 
 impl Entity for Inboxes {
     const KIND: Kind = Kind::Inboxes;
@@ -28,19 +21,16 @@ impl Entity for Inboxes {
     type Reply = Reply;
 
     fn empty(_: &EntityKey) -> Self {
-        Self { messages: BTreeMap::new(), seen: BTreeMap::new(), last: 0 }
+        Self { messages: BTreeMap::new(), seen: BTreeMap::new(), last: 0, ends: BTreeSet::new() }
     }
 
     fn restore(&mut self, document: LiveDocument) -> Result<(), Corrupt> {
         let (kind, id) = document.split();
         match kind {
-            "message" => {
-                let message: Message = document.read()?;
-                self.messages.insert(message.id, message);
-            }
+            "message" => self.insert(document.read()?),
             "seen" => {
                 let digest = Uuid::try_parse(id).map_err(|error| document.corrupt(error.to_string()))?;
-                self.seen.insert(digest, document.read()?);
+                self.insert_seen(digest, document.read()?);
             }
             "order" => self.last = document.read()?,
             _ => return Err(document.corrupt("inboxes have no such document")),
@@ -59,9 +49,10 @@ impl Entity for Inboxes {
             Event::Released { messages, at } => self.set(messages, Status::Unread, *at, changes),
             Event::Kept { messages, since } => {
                 for id in messages {
-                    let Some(message) = self.messages.get_mut(id) else { continue };
+                    let Some(mut message) = self.remove(*id) else { continue };
                     message.since = *since;
-                    changes.put(Message::key(*id), message, None);
+                    changes.put(Message::key(*id), &message, None);
+                    self.insert(message);
                 }
             }
             Event::Responded { message, text, at } => {
@@ -72,7 +63,7 @@ impl Entity for Inboxes {
             }
             Event::Forgotten { seen } => {
                 for digest in seen {
-                    self.seen.remove(digest);
+                    self.remove_seen(*digest);
                     changes.delete(Self::seen_key(*digest));
                 }
             }
@@ -80,13 +71,7 @@ impl Entity for Inboxes {
     }
 
     fn next_wake(&self) -> Option<Timestamp> {
-        let released = self
-            .messages
-            .values()
-            .filter(|message| message.status == Status::Processing)
-            .map(|message| message.since + PROCESSING);
-        let forgotten = self.seen.values().map(|seen| seen.at + SEEN);
-        released.chain(forgotten).min()
+        self.ends.first().map(|(at, _)| *at)
     }
 
     fn tick() -> Command {
@@ -104,6 +89,10 @@ impl Entity for Inboxes {
     }
 
     fn check(&self) -> Result<(), String> {
+        let processing = self.messages.values().filter(|message| message.status == Status::Processing);
+        if self.ends.len() != processing.count() + self.seen.len() {
+            return Err("inboxes: everything that ends by itself is waited for".to_owned());
+        }
         for (id, message) in &self.messages {
             if message.id != *id || message.number > self.last {
                 return Err(format!("inboxes: message {id} is numbered"));
@@ -121,8 +110,7 @@ impl Inboxes {
         let Event::Delivered { message: id, number, agent, content, source, slack, seen, at } = event else {
             return;
         };
-        let message =
-            Message { id: *id, agent: *agent, number: *number, status: Status::Unread, since: *at };
+        let message = Message { id: *id, agent: *agent, number: *number, status: Status::Unread, since: *at };
         let mut body = json!({
             "id": id,
             "agentId": agent,
@@ -136,27 +124,28 @@ impl Inboxes {
             body.extend(slack);
         }
         changes.put(Message::key(*id), &message, Some(body));
-        self.messages.insert(*id, message);
+        self.insert(message);
         self.last = *number;
         changes.put("order/last", number, None);
         if let Some(digest) = seen {
             let seen = Seen { message: *id, at: *at };
             changes.put(Self::seen_key(*digest), &seen, None);
-            self.seen.insert(*digest, seen);
+            self.insert_seen(*digest, seen);
         }
     }
 
     fn set(&mut self, messages: &[Uuid], status: Status, at: Timestamp, changes: &mut Changes) {
         for id in messages {
-            let Some(message) = self.messages.get_mut(id) else { continue };
+            let Some(mut message) = self.remove(*id) else { continue };
             message.status = status;
             message.since = at;
-            changes.put(Message::key(*id), message, Some(ended(status, at)));
+            changes.put(Message::key(*id), &message, Some(ended(status, at)));
+            self.insert(message);
         }
     }
 
     fn end(&mut self, id: Uuid, status: Status, at: Timestamp, field: Value, changes: &mut Changes) {
-        let Some(mut message) = self.messages.remove(&id) else { return };
+        let Some(mut message) = self.remove(id) else { return };
         message.status = status;
         message.since = at;
         let mut body = ended(status, at);

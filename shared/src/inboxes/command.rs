@@ -11,15 +11,31 @@ use super::state::{Message, Source};
 pub enum Command {
     Deliver(Box<Deliver>),
     /// Hands out the agent's oldest unread messages, five at most.
-    Take { agent: Uuid, limit: u32 },
+    Take {
+        agent: Uuid,
+        limit: u32,
+    },
     /// The agent answered the message.
-    Respond { agent: Uuid, message: Uuid, text: String },
+    Respond {
+        agent: Uuid,
+        message: Uuid,
+        text: String,
+    },
     /// A task was made of the message.
-    Delegate { agent: Uuid, message: Uuid, task: Uuid },
+    Delegate {
+        agent: Uuid,
+        message: Uuid,
+        task: Uuid,
+    },
     /// How the agent's open message stands. Messages that ended are on the read side alone.
-    Get { agent: Uuid, message: Uuid },
+    Get {
+        agent: Uuid,
+        message: Uuid,
+    },
     /// How many unread messages the agent has.
-    Count { agent: Uuid },
+    Count {
+        agent: Uuid,
+    },
     /// Makes forgotten messages unread again, and forgets old deliveries.
     Tick,
 }
@@ -55,12 +71,17 @@ pub struct Slack {
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
     /// The message's id; a repeat gets that of the first delivery.
-    Delivered { message: Uuid, repeated: bool },
+    Delivered {
+        message: Uuid,
+        repeated: bool,
+    },
     /// Ids, oldest first; `message/<id>` are the documents.
     Taken(Vec<Uuid>),
     Message(Message),
     /// The fields that changed, as clients see them.
     Ended(Value),
-    Count { unread: u64 },
+    Count {
+        unread: u64,
+    },
     Done,
 }

@@ -2,10 +2,10 @@
 
 use uuid::Uuid;
 
-use super::apply::{PROCESSING, SEEN, ended};
+use super::apply::ended;
 use super::command::{Command, Deliver, Reply};
 use super::event::Event;
-use super::state::{Inboxes, Message, Status};
+use super::state::{End, Inboxes, Message, PROCESSING, Status};
 use crate::code::{Code, Refusal};
 use crate::entity::{Ctx, Decision};
 use crate::wire;
@@ -127,20 +127,14 @@ impl Inboxes {
 
     /// Messages whose period ended while nobody served the inboxes get a full one first.
     fn sweep(&self, ctx: &Ctx) -> Decision<Self> {
-        let due = || {
-            self.messages.values().filter(|message| {
-                message.status == Status::Processing && message.since + PROCESSING <= ctx.now
-            })
-        };
-        let over = |message: &Message| ctx.grace(message.since + PROCESSING, PROCESSING) <= ctx.now;
-        let released: Vec<Uuid> = due().filter(|message| over(message)).map(|message| message.id).collect();
-        let kept: Vec<Uuid> = due().filter(|message| !over(message)).map(|message| message.id).collect();
-        let seen: Vec<Uuid> = self
-            .seen
-            .iter()
-            .filter(|(_, seen)| seen.at + SEEN <= ctx.now)
-            .map(|(digest, _)| *digest)
-            .collect();
+        let (mut released, mut kept, mut seen) = (Vec::new(), Vec::new(), Vec::new());
+        for (at, end) in self.ends.iter().take_while(|(at, _)| *at <= ctx.now) {
+            match end {
+                End::Seen(digest) => seen.push(*digest),
+                End::Processing(message) if ctx.grace(*at, PROCESSING) <= ctx.now => released.push(*message),
+                End::Processing(message) => kept.push(*message),
+            }
+        }
         let mut events = Vec::new();
         if !released.is_empty() {
             events.push(Event::Released { messages: released, at: ctx.now });

@@ -21,13 +21,33 @@ pub enum Event {
         seen: Option<Uuid>,
         at: Timestamp,
     },
-    Taken { agent: Uuid, messages: Vec<Uuid>, at: Timestamp },
-    Responded { message: Uuid, text: String, at: Timestamp },
-    Delegated { message: Uuid, task: Uuid, at: Timestamp },
+    Taken {
+        agent: Uuid,
+        messages: Vec<Uuid>,
+        at: Timestamp,
+    },
+    Responded {
+        message: Uuid,
+        text: String,
+        at: Timestamp,
+    },
+    Delegated {
+        message: Uuid,
+        task: Uuid,
+        at: Timestamp,
+    },
     /// They were handed out and forgotten.
-    Released { messages: Vec<Uuid>, at: Timestamp },
+    Released {
+        messages: Vec<Uuid>,
+        at: Timestamp,
+    },
     /// A new owner of the entity gives those who work on them a full period from `since`.
-    Kept { messages: Vec<Uuid>, since: Timestamp },
+    Kept {
+        messages: Vec<Uuid>,
+        since: Timestamp,
+    },
     /// These deliveries will not come again.
-    Forgotten { seen: Vec<Uuid> },
+    Forgotten {
+        seen: Vec<Uuid>,
+    },
 }

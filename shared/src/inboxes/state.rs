@@ -1,11 +1,18 @@
 //! What the swarm's inboxes hold.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::limits;
 use crate::time::Timestamp;
+
+/// A message that was handed out and neither answered nor delegated in this time is unread again.
+pub(super) const PROCESSING: Duration = Duration::from_secs(30 * 60);
+/// How long a delivery is known. No provider repeats an event for longer.
+pub(super) const SEEN: Duration = limits::EFFECT_EXPIRY;
 
 /// All open messages of a swarm.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,6 +22,17 @@ pub struct Inboxes {
     pub(super) seen: BTreeMap<Uuid, Seen>,
     /// The number of the latest message: the order in which they came.
     pub(super) last: u64,
+    /// What ends by itself, by when: the next wake must not cost a walk through everything.
+    pub(super) ends: BTreeSet<(Timestamp, End)>,
+}
+
+/// What ends by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum End {
+    /// The time that an agent has for a message.
+    Processing(Uuid),
+    /// The memory of a delivery.
+    Seen(Uuid),
 }
 
 /// An open message: its document's head.
@@ -53,12 +71,45 @@ pub(super) struct Seen {
 }
 
 impl Message {
+    fn end(&self) -> Option<(Timestamp, End)> {
+        (self.status == Status::Processing).then(|| (self.since + PROCESSING, End::Processing(self.id)))
+    }
+
     pub(super) fn key(id: Uuid) -> String {
         format!("message/{id}")
     }
 }
 
 impl Inboxes {
+    /// Takes the message in, or its new status.
+    pub(super) fn insert(&mut self, message: Message) {
+        self.remove(message.id);
+        if let Some(end) = message.end() {
+            self.ends.insert(end);
+        }
+        self.messages.insert(message.id, message);
+    }
+
+    pub(super) fn remove(&mut self, id: Uuid) -> Option<Message> {
+        let before = self.messages.remove(&id)?;
+        if let Some(end) = before.end() {
+            self.ends.remove(&end);
+        }
+        Some(before)
+    }
+
+    pub(super) fn insert_seen(&mut self, digest: Uuid, seen: Seen) {
+        self.remove_seen(digest);
+        self.ends.insert((seen.at + SEEN, End::Seen(digest)));
+        self.seen.insert(digest, seen);
+    }
+
+    pub(super) fn remove_seen(&mut self, digest: Uuid) {
+        if let Some(before) = self.seen.remove(&digest) {
+            self.ends.remove(&(before.at + SEEN, End::Seen(digest)));
+        }
+    }
+
     pub(super) fn seen_key(digest: Uuid) -> String {
         format!("seen/{digest}")
     }

@@ -67,6 +67,7 @@ impl Draft<'_> {
                     let token = self.next_token(&instance);
                     let grace = self.agent.limits().grace_ms;
                     self.send(effects::stop(&instance, token, "the run starts elsewhere", grace));
+                    self.send(effects::free_slot(&instance, false));
                     self.push(Event::Requeued { instance: id.clone(), token: Some(token) });
                 }
                 State::Stopping => self.end(id, instance.stop.unwrap_or_else(|| failed("runner lost"))),

@@ -1,6 +1,6 @@
 //! A decision in the making. One command often leads to several events, each decided on the state that the
 //! ones before it made (an end completes calls and lets the next item bid), so the draft follows its own
-//! events on a copy. An agent's live state is small; the copy costs less than the commit.
+//! events on a copy. It is made with the first event: what changes nothing copies nothing.
 
 use std::borrow::Cow;
 

@@ -221,6 +221,10 @@ impl World {
         }
         assert!(self.agent.restored() == self.agent.entity, "the agent's documents tell another state");
         assert!(self.fleet.restored() == self.fleet.entity, "the fleet's documents tell another state");
+        let runs = self.agent.entity.instances.values().filter(|run| run.slot).map(|run| &run.id);
+        let places =
+            self.fleet.entity.places.values().filter(|place| place.slot).map(|place| &place.instance);
+        assert_eq!(runs.collect::<Vec<_>>(), places.collect::<Vec<_>>(), "agent and fleet count alike");
     }
 
     fn deliver(&mut self, effect: Effect) {

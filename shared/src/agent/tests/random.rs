@@ -185,15 +185,11 @@ impl World {
     fn finish(&mut self) {
         (self.prompt_runner, self.prompt_acks) = (true, true);
         self.must(Command::Undefine);
-        let live: Vec<_> =
-            self.agent.entity.instances.values().map(|run| (run.id.clone(), run.external)).collect();
-        for (instance, external) in live {
-            let _ = match external {
-                true => self.run(Command::Complete { instance }),
-                false => {
-                    let token = self.token(&instance);
-                    self.report(&instance, token, exited(0))
-                }
+        let live: Vec<_> = self.agent.entity.instances.values().cloned().collect();
+        for run in live {
+            let _ = match run.token {
+                Some(token) if run.runner.is_some() => self.report(&run.id, token, exited(0)),
+                _ => self.run(Command::Kill { instance: run.id, reason: "the end".to_owned() }),
             };
         }
         self.advance(3 * 3600);
@@ -203,6 +199,7 @@ impl World {
         assert!(agent.queue.is_empty() && agent.calls.is_empty() && agent.waits.is_empty());
         assert_eq!(agent.next_due(), None);
         assert!(self.fleet.entity.bids.is_empty(), "{:?}", self.fleet.entity.bids);
+        assert!(self.fleet.entity.places.is_empty(), "{:?}", self.fleet.entity.places);
     }
 }
 

@@ -19,9 +19,6 @@ fn reports_of_earlier_attempts_are_refused_and_repeats_change_nothing() {
     let run = world.manual();
     let first = world.token(&run);
     world.must(Command::RunnerLost { runner: "r1".to_owned(), instances: vec![run.clone()] });
-    // The fleet still counts the first place, so the second grant comes when that one is free.
-    world.fleet.run(fleet::Command::SlotFreed { instance: run.clone(), held: false }).unwrap();
-    world.settle();
     let second = world.token(&run);
     assert!(second > first);
     assert_eq!(world.report(&run, first, Report::Started { pid: None }).unwrap_err().code, Code::StaleToken);
@@ -67,12 +64,7 @@ fn a_lost_start_is_made_again_a_lost_run_is_an_error() {
     let run = world.manual();
     for attempt in 1..=3 {
         assert_eq!((world.state(&run), world.instance(&run).attempts), (State::Starting, attempt));
-        world
-            .agent
-            .run(Command::RunnerLost { runner: "r1".to_owned(), instances: vec![run.clone()] })
-            .unwrap();
-        world.fleet.run(fleet::Command::SlotFreed { instance: run.clone(), held: false }).unwrap();
-        world.settle();
+        world.must(Command::RunnerLost { runner: "r1".to_owned(), instances: vec![run.clone()] });
     }
     assert_eq!(world.end_of(&run).0, "error", "three runners were enough");
 }

@@ -137,3 +137,26 @@ async fn a_full_disk_refuses_and_recovers() {
     assert!(matches!(&answer, Err(CommitError::Failed(why)) if why.contains("disk is full")), "{answer:?}");
     assert_eq!(ask(batch(1, "small")).await, Ok(Version(2)));
 }
+
+/// A write that fails half way, by way of a trigger, leaves nothing, and its neighbours stand.
+#[tokio::test]
+async fn a_failed_batch_is_rolled_back_alone() {
+    let file = File::new();
+    let store = Sqlite::open(&file.path(), START).unwrap();
+    let connection = connection::writable(&file.path(), Durability::Full).unwrap();
+    let trigger = "CREATE TEMP TRIGGER broken BEFORE INSERT ON timer BEGIN SELECT RAISE(FAIL, 'broken'); END";
+    connection.execute_batch(trigger).unwrap();
+    let writer = Writer::start(connection).unwrap();
+    let ask = |batch: Batch| {
+        let batch = Box::new(Prepared::new(batch).unwrap());
+        writer.ask(|answer| Request::Commit { fence: store.fence(), batch, answer })
+    };
+    let other = EntityKey::of(Kind::Channels, &Name::parse("default").unwrap());
+    let broken = Batch { timer: TimerChange::Set(START), ..batch(0, "broken") };
+    let (failed, neighbour) =
+        tokio::join!(ask(broken), ask(Batch { key: other.clone(), ..batch(0, "whole") }));
+    assert!(matches!(&failed, Err(CommitError::Failed(why)) if why.contains("broken")), "{failed:?}");
+    assert_eq!(neighbour, Ok(Version(1)));
+    assert_eq!(store.versions().await.unwrap(), [(other, Version(1))]);
+    assert_eq!(ask(batch(0, "whole")).await, Ok(Version(1)));
+}

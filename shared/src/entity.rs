@@ -50,6 +50,16 @@ pub trait Entity: Sized + Send + 'static {
     /// Names what an event is about (a task's, lock's, call's … id), so that logs can be read by subject.
     fn subject(event: &Self::Event) -> Option<String>;
 
+    /// Whom to wake after this event was committed, beside those who wait for its subject.
+    fn topics(event: &Self::Event) -> Vec<String> {
+        Self::subject(event).into_iter().collect()
+    }
+
+    /// What this entity wants to be told when `target` refused a command that it had sent.
+    fn refused(_target: &EntityKey, _command: &Value, _refusal: &Refusal) -> Option<Self::Command> {
+        None
+    }
+
     /// The first invariant that does not hold, by name.
     fn check(&self) -> Result<(), String>;
 

@@ -1,10 +1,11 @@
-//! What triggers tell an agent: the one place that knows the shape of these commands.
+//! What triggers tell an agent.
 
-use serde_json::json;
+use serde_json::Value;
 use uuid::Uuid;
 
 use super::event::{Outcome, Resumption};
 use super::filter::Envelope;
+use crate::agent::{Agent, Class, Command};
 use crate::entity::Effect;
 use crate::id::{EntityKey, Name};
 
@@ -15,19 +16,21 @@ pub(super) fn of(outcome: &Outcome, swarm: &Name, receipt: Uuid, event: &Envelop
 }
 
 fn resume(swarm: &Name, to: &Resumption, receipt: Uuid, event: &Envelope) -> Effect {
-    let command = json!({ "trigger": { "wait": to.wait, "receipt": receipt, "payload": event } });
-    Effect::Entity { key: EntityKey::agent(swarm, &to.agent), command }
+    let command = Command::Trigger { wait: to.wait, receipt, payload: event.clone() };
+    Effect::entity::<Agent>(EntityKey::agent(swarm, &to.agent), &command)
 }
 
 fn run(swarm: &Name, agent: &Name, receipt: Uuid, event: &Envelope) -> Effect {
-    let source = format!("webhook:{}", event.source_name().unwrap_or("unknown"));
-    let command = json!({
-        "enqueue": { "class": "webhook", "source": source, "receipt": receipt, "input": event }
-    });
-    Effect::Entity { key: EntityKey::agent(swarm, agent), command }
+    let command = Command::Enqueue {
+        class: Class::Webhook,
+        source: format!("webhook:{}", event.source_name().unwrap_or("unknown")),
+        receipt: Some(receipt),
+        input: Value::Object(event.0.clone()),
+    };
+    Effect::entity::<Agent>(EntityKey::agent(swarm, agent), &command)
 }
 
 /// Tells the agent that its wait stands, so that no event is missed from now on.
 pub(super) fn registered(reply_to: &EntityKey, wait: Uuid) -> Effect {
-    Effect::Entity { key: reply_to.clone(), command: json!({ "wait_registered": { "wait": wait } }) }
+    Effect::entity::<Agent>(reply_to.clone(), &Command::WaitRegistered { wait })
 }

@@ -215,9 +215,9 @@ async fn newer_rows_are_not_overwritten_by_older_changes() {
     for (version, at, documents, events) in reports {
         late.committed(&pool(), version, at, documents, events);
     }
-    let (version, at) = world.commit(&pool(), vec![], vec![]).await;
-    late.committed(&pool(), version, at, vec![], vec![]);
-    assert_eq!(late.caught_up(&pool(), version, PATIENCE).await, Freshness::Fresh);
+    while late.lag() > 0 {
+        tokio::task::yield_now().await;
+    }
     assert_eq!(dump(&late).await, before);
 }
 

@@ -5,6 +5,7 @@
 
 mod apply;
 mod command;
+mod concerned;
 mod decide;
 mod event;
 mod guard;
@@ -21,7 +22,9 @@ use crate::entity::{Changes, Corrupt, Ctx, Decision, Entity, LiveDocument, Signa
 use crate::id::{EntityKey, Kind};
 use crate::time::Timestamp;
 
-pub use command::{About, Command, Create, Fact, Finish, Join, Profile, Progress, Reply, Rules, Target, TaskSpec};
+pub use command::{
+    About, Command, Create, Fact, Finish, Join, Profile, Progress, Reply, Rules, Target, TaskSpec,
+};
 pub use decide::ended::{Attempted, answer_for_ended};
 pub use event::{Event, Return};
 pub use state::{Dependency, Member, MemberView, Outcome, Pool, Source, Status, Task, TaskView};
@@ -72,6 +75,10 @@ impl Entity for Pool {
 
     fn subject(event: &Event) -> Option<String> {
         event.subject()
+    }
+
+    fn topics(&self, event: &Event) -> Vec<String> {
+        self.concerned(event).into_iter().map(|id| id.to_string()).collect()
     }
 
     fn check(&self) -> Result<(), String> {

@@ -19,6 +19,7 @@ use super::event::Event;
 use super::state::{Member, Pool, Status, Task};
 use crate::code::{Code, Refusal};
 use crate::entity::{Ctx, Decision, Effect};
+use crate::epics::{self, Epics};
 use crate::id::{EntityKey, Kind};
 
 type Answer = Result<Decision<Pool>, Refusal>;
@@ -71,7 +72,9 @@ impl Pool {
         for event in events {
             if let Event::Created(created) = event {
                 now.insert(created.task, (created.spec.epic, created.status));
-                told.extend(created.spec.epic.map(|e| self.task_changed(e, created.task, None, Some(created.status))));
+                told.extend(
+                    created.spec.epic.map(|e| self.task_changed(e, created.task, None, Some(created.status))),
+                );
                 continue;
             }
             let id = match (event, event.status()) {
@@ -101,10 +104,9 @@ impl Pool {
     }
 
     fn task_changed(&self, epic: Uuid, task: Uuid, from: Option<Status>, to: Option<Status>) -> Effect {
-        Effect::Entity {
-            key: EntityKey::of(Kind::Epics, &self.swarm),
-            command: json!({ "task_changed": { "epic": epic, "task": task, "from": from, "to": to } }),
-        }
+        let status = |status: Option<Status>| status.map(|status| status.to_string());
+        let command = epics::Command::TaskChanged { epic, task, from: status(from), to: status(to) };
+        Effect::entity::<Epics>(EntityKey::of(Kind::Epics, &self.swarm), &command)
     }
 
     fn joined(&self, agent: Uuid) -> Result<&Member, Refusal> {
@@ -175,8 +177,11 @@ fn require_ready(id: Uuid, task: &Task) -> Result<(), Refusal> {
     } else {
         "some of them failed or were cancelled and never will be: cancel this task or create it anew without them"
     };
-    Err(Refusal::new(Code::Blocked, format!("task {id} depends on tasks that are not completed: {list}; {advice}"))
-        .with(json!({ "unmet": unmet, "blocked_by": broken })))
+    Err(Refusal::new(
+        Code::Blocked,
+        format!("task {id} depends on tasks that are not completed: {list}; {advice}"),
+    )
+    .with(json!({ "unmet": unmet, "blocked_by": broken })))
 }
 
 fn wrong_state(id: Uuid, status: Status, doing: &str, allowed: &str) -> Refusal {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use skein_shared::{Code, Refusal, limits};
 use uuid::Uuid;
 
-use crate::auth::{Right, policy};
+use crate::auth::Right;
 use crate::mcp::catalogue::{Call, Outcome, Tool, Toolset};
 use crate::mcp::schema::{Args, any_text, flag, integer, list, object, text, uuid};
 
@@ -90,7 +90,7 @@ async fn thread(call: &Call, address: &Address) -> Result<Value, Refusal> {
         }
         task
     } else if let Some(channel) = &address.channel_id {
-        policy::require(&call.who, Right::Lead)?;
+        call.service.require_lead(&call.who).await?;
         json!({ "slackChannelId": channel })
     } else {
         return Err(Refusal::new(

@@ -46,11 +46,16 @@ pub fn isolation() -> Isolation {
     if rustix::process::geteuid().is_root() && users_are_mapped() {
         return Isolation::Users;
     }
+    if has_landlock() { Isolation::Landlock } else { Isolation::None }
+}
+
+/// Whether the kernel has Landlock and it is switched on.
+pub fn has_landlock() -> bool {
     let first = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
         .handle_access(AccessFs::from_all(ABI::V1))
         .and_then(Ruleset::create);
-    if first.is_ok() { Isolation::Landlock } else { Isolation::None }
+    first.is_ok()
 }
 
 /// Inside a user namespace the range may not exist.

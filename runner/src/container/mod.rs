@@ -44,7 +44,10 @@ pub trait Engine: Send + Sync {
     /// Returns when the instance's first process has ended. May be dropped and called again.
     async fn wait(&self, handle: &Handle) -> Exit;
 
-    /// The ids of all instances that have a process, whoever started them.
+    /// The instance is over and its exit was taken: the engine may forget both.
+    fn let_go(&self, handle: &Handle);
+
+    /// The ids of this runner's instances that have a process, those of its earlier lives too.
     async fn list(&self) -> Vec<String>;
 
     /// Ends every process of an instance of which only the id is known: its start was cut short.

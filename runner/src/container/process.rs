@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 
@@ -33,7 +33,8 @@ pub struct ProcessEngine {
 }
 
 impl ProcessEngine {
-    /// `launcher` is the program, with its arguments, that runs [`crate::exec_agent`].
+    /// `runner` marks the processes: no other runner of the machine may have the same mark. `launcher` is the
+    /// program, with its arguments, that runs [`crate::exec_agent`].
     pub fn new(runner: &str, launcher: Vec<OsString>) -> Self {
         Self::with_cgroups(runner, launcher, cgroup::root(runner))
     }
@@ -83,6 +84,15 @@ impl ProcessEngine {
 
     fn endings(&self) -> std::sync::MutexGuard<'_, HashMap<String, Ending>> {
         self.endings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for ProcessEngine {
+    fn drop(&mut self) {
+        if let Some(root) = &self.cgroups {
+            // It stays as long as an instance lives in it.
+            let _ = std::fs::remove_dir(root);
+        }
     }
 }
 
@@ -159,20 +169,19 @@ impl Engine for ProcessEngine {
 
     async fn ask(&self, handle: &Handle) -> Result<(), Failure> {
         let Some(pid) = i32::try_from(handle.pid).ok().and_then(Pid::from_raw) else { return Ok(()) };
-        // The shim made the first process the leader of a group. A group that is gone has ended already.
-        let _ = kill_process_group(pid, Signal::TERM);
+        // The shim makes the first process the leader of a group; until it has, there is only that process.
+        if kill_process_group(pid, Signal::TERM).is_err() {
+            // It has ended already.
+            let _ = kill_process(pid, Signal::TERM);
+        }
         Ok(())
     }
 
     async fn kill(&self, handle: &Handle) -> Result<(), Failure> {
-        let result = match &handle.cgroup {
+        match &handle.cgroup {
             Some(group) => cgroup::kill(group).await.map_err(|error| group_failed(handle, &error)),
             None => freeze::kill(handle).await,
-        };
-        if self.endings().get(&handle.instance).is_some_and(|ending| ending.borrow().is_some()) {
-            self.endings().remove(&handle.instance);
         }
-        result
     }
 
     async fn wait(&self, handle: &Handle) -> Exit {
@@ -180,6 +189,10 @@ impl Engine for ProcessEngine {
         let Some(mut ending) = ending else { return Exit::default() };
         let exit = ending.wait_for(Option::is_some).await;
         exit.ok().and_then(|exit| *exit).unwrap_or_default()
+    }
+
+    fn let_go(&self, handle: &Handle) {
+        self.endings().remove(&handle.instance);
     }
 
     async fn list(&self) -> Vec<String> {

@@ -93,7 +93,7 @@ pub fn marked(instance: &str) -> Vec<Process> {
     all().into_iter().filter(|process| !process.is_over() && names(process.pid, instance)).collect()
 }
 
-/// The instances that have a process which names them.
+/// The instances that have a process marked as this runner's.
 pub fn instances(runner: &str) -> BTreeSet<String> {
     let mark = format!("SKEIN_RUNNER={runner}");
     let mut found = BTreeSet::new();

@@ -55,12 +55,15 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
     let (folders, _lock) = Folders::open(&config.data, isolation)?;
     let ledger = Ledger::open(&folders.ledger())?;
     let incarnation = ledger.incarnation().await?;
-    let engine: Arc<dyn Engine> = Arc::new(ProcessEngine::new(config.name.as_str(), config.launcher.clone()));
+    // Not the name alone: two runners of one machine may share it, and must not take each other's processes
+    // for their own strays.
+    let mark = format!("{}-{}", config.name, ledger.identity().await?);
+    let engine: Arc<dyn Engine> = Arc::new(ProcessEngine::new(&mark, config.launcher.clone()));
     tracing::info!(runner = %config.name, agents = definitions.len(), "{}", isolation.sentence());
     let by_name =
         |known: &Definition| ((known.public.swarm.clone(), known.public.name.clone()), known.clone());
     let instances = Instances::new(Shared {
-        runner: config.name.to_string(),
+        mark,
         isolation,
         ledger,
         folders: folders.clone(),

@@ -126,6 +126,20 @@ impl Ledger {
         self.with(|connection| next(connection, "incarnation", 0)).await
     }
 
+    /// What tells this data folder's processes from those of any other runner on the machine, for ever.
+    pub async fn identity(&self) -> Result<String, Error> {
+        let mut bytes = [0u8; 7];
+        getrandom::fill(&mut bytes)
+            .map_err(|error| Error::config(format!("the machine gives no random numbers: {error}")))?;
+        let drawn = bytes.iter().fold(0i64, |number, byte| number << 8 | i64::from(*byte));
+        let kept = self.with(move |connection| {
+            connection.execute("INSERT OR IGNORE INTO number VALUES ('identity', ?1)", [drawn])?;
+            connection
+                .query_row("SELECT value FROM number WHERE name = 'identity'", [], |row| row.get::<_, i64>(0))
+        });
+        Ok(format!("{:014x}", kept.await?))
+    }
+
     /// The number of an agent's group, the same for ever; it counts from zero.
     pub async fn group(&self, swarm: &str, agent: &str) -> Result<u32, Error> {
         let name = format!("group/{swarm}/{agent}");
@@ -291,11 +305,13 @@ mod tests {
         let file = folder.path().join("ledger.sqlite");
         let ledger = Ledger::open(&file).unwrap();
         assert_eq!(ledger.incarnation().await.unwrap(), 1);
+        let identity = ledger.identity().await.unwrap();
         ledger.save(row("worker-1"), Some(What::Started { pid: 7 })).await.unwrap();
         ledger.save(row("worker-2"), Some(What::Frozen)).await.unwrap();
         drop(ledger);
         let ledger = Ledger::open(&file).unwrap();
         assert_eq!(ledger.incarnation().await.unwrap(), 2);
+        assert_eq!(ledger.identity().await.unwrap(), identity);
         assert_eq!(ledger.held().await.unwrap().len(), 2);
         ledger.acknowledge(1).await.unwrap();
         let left = ledger.reports(0, 10).await.unwrap();

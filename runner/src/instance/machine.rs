@@ -77,7 +77,7 @@ fn spec(shared: &Shared, row: &Row, definition: &Definition, home: PathBuf, inpu
     env.insert("SKEIN_SWARM".to_owned(), row.swarm.clone());
     env.insert("SKEIN_AGENT".to_owned(), row.agent.clone());
     env.insert("SKEIN_INSTANCE".to_owned(), row.instance.clone());
-    env.insert("SKEIN_RUNNER".to_owned(), shared.runner.clone());
+    env.insert("SKEIN_RUNNER".to_owned(), shared.mark.clone());
     env.insert("SKEIN_INPUT".to_owned(), input);
     let mut closed = shared.closed.clone();
     closed.push(shared.folders.data().to_owned());
@@ -237,6 +237,7 @@ impl Machine {
     async fn over(mut self, exit: Exit, reason: String) {
         self.log_failure(self.shared.engine.kill(&self.handle).await);
         tracing::info!(instance = self.instance(), code = exit.code, signal = exit.signal, reason, "ended");
+        self.shared.engine.let_go(&self.handle);
         self.row.state = State::Ended;
         self.row.exit = Some(exit);
         self.row.reason.clone_from(&reason);

@@ -57,7 +57,8 @@ pub struct Instances {
 
 /// What the tasks of the instances have in common.
 pub struct Shared {
-    pub runner: String,
+    /// Stands in the environment of every process, to find strays by.
+    pub mark: String,
     pub engine: Arc<dyn Engine>,
     pub isolation: Isolation,
     pub ledger: Ledger,

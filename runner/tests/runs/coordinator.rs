@@ -14,21 +14,21 @@ use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::{Request, Response, Status, Streaming};
 
-pub const TOKEN: &str = "runner-token";
+pub(crate) const TOKEN: &str = "runner-token";
 
 /// Longest wait for anything in these tests.
-pub const LIMIT: Duration = Duration::from_secs(20);
+pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
 #[derive(Clone, Default)]
-pub struct State {
-    pub registrations: Vec<Register>,
-    pub reports: Vec<Report>,
-    pub heartbeats: u64,
+pub(crate) struct State {
+    pub(crate) registrations: Vec<Register>,
+    pub(crate) reports: Vec<Report>,
+    pub(crate) heartbeats: u64,
 }
 
 #[derive(Clone)]
-pub struct Coordinator {
-    pub address: SocketAddr,
+pub(crate) struct Coordinator {
+    pub(crate) address: SocketAddr,
     inner: Arc<Inner>,
 }
 
@@ -42,14 +42,14 @@ struct Inner {
 
 /// What the coordinator does by itself.
 #[derive(Clone)]
-pub struct Behaviour {
-    pub acknowledge: bool,
-    pub renew: bool,
-    pub lost: Vec<String>,
+pub(crate) struct Behaviour {
+    pub(crate) acknowledge: bool,
+    pub(crate) renew: bool,
+    pub(crate) lost: Vec<String>,
 }
 
 impl Coordinator {
-    pub async fn open(mcp_url: &str, lease_ms: u64) -> Self {
+    pub(crate) async fn open(mcp_url: &str, lease_ms: u64) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let behaviour = Behaviour { acknowledge: true, renew: true, lost: Vec::new() };
@@ -66,32 +66,28 @@ impl Coordinator {
         coordinator
     }
 
-    pub fn behave(&self, change: impl FnOnce(&mut Behaviour)) {
+    pub(crate) fn behave(&self, change: impl FnOnce(&mut Behaviour)) {
         self.inner.behaviour.send_modify(change);
     }
 
-    pub async fn say(&self, message: Message) {
+    pub(crate) async fn say(&self, message: Message) {
         let stream = self.inner.stream.lock().unwrap().clone().unwrap();
         stream.send(Ok(CoordinatorMessage { message: Some(message) })).await.unwrap();
     }
 
     /// Breaks the stream.
-    pub async fn hang_up(&self) {
+    pub(crate) async fn hang_up(&self) {
         let stream = self.inner.stream.lock().unwrap().take().unwrap();
         let _ = stream.send(Err(Status::unavailable("going away"))).await;
     }
 
-    pub fn state(&self) -> State {
-        self.inner.state.borrow().clone()
-    }
-
-    pub async fn until(&self, what: &str, reached: impl FnMut(&State) -> bool) -> State {
+    pub(crate) async fn until(&self, what: &str, reached: impl FnMut(&State) -> bool) -> State {
         let mut state = self.inner.state.subscribe();
         let waited = tokio::time::timeout(LIMIT, state.wait_for(reached)).await;
         waited.unwrap_or_else(|_| panic!("never came: {what}")).unwrap().clone()
     }
 
-    pub async fn reported(&self, instance: &str, kind: fn(&What) -> bool) -> Report {
+    pub(crate) async fn reported(&self, instance: &str, kind: fn(&What) -> bool) -> Report {
         let here = |report: &&Report| report.instance == instance && report.what.as_ref().is_some_and(kind);
         let state = self.until(instance, |state| state.reports.iter().any(|report| here(&report))).await;
         state.reports.iter().find(here).unwrap().clone()

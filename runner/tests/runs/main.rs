@@ -1,5 +1,7 @@
 //! A whole runner against a coordinator that the test plays, with real processes.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod coordinator;
 mod mcp;
 
@@ -19,7 +21,7 @@ use skein_proto::v1::report::What;
 use skein_proto::v1::{Forget, Freeze, Start, Stop, Thaw};
 use skein_runner::container::process::ProcessEngine;
 use skein_runner::container::tree::{self, Process};
-use skein_runner::container::{Engine, Handle, Spec};
+use skein_runner::container::{Engine, Handle, Isolation, Spec, confine};
 use skein_runner::{Error, RunnerConfig};
 use skein_shared::id::Name;
 use tempfile::TempDir;
@@ -239,7 +241,7 @@ async fn the_endpoint_demands_the_secret_and_shows_the_access_token() {
     let mut body = answer.bytes_stream();
     let mut text = String::new();
     while let Some(piece) = body.next().await {
-        text.push_str(&String::from_utf8(piece.unwrap().to_vec()).unwrap());
+        text.push_str(std::str::from_utf8(&piece.unwrap()).unwrap());
     }
     assert!(text.ends_with("data: {\"id\":1,\"result\":{}}\n\n") && !text.contains("progress"), "{text}");
     coordinator.reported("worker-00000003", |what| matches!(what, What::Thawed(_))).await;
@@ -348,6 +350,51 @@ async fn a_wrong_token_ends_the_runner_with_the_reason() {
     bed.run(&coordinator, "wrong");
     let result = tokio::time::timeout(LIMIT, bed.running.take().unwrap()).await.unwrap().unwrap();
     assert!(matches!(result, Err(Error::Refused { message, .. }) if message == "show the runner's token"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_cannot_read_the_runners_files() {
+    if skein_runner::isolation() == Isolation::None {
+        eprintln!("skipped: {}", Isolation::None.sentence());
+        return;
+    }
+    let coordinator = Coordinator::open("http://127.0.0.1:1/mcp", 3000).await;
+    let mut bed = Bed::new(
+        "cd ../../..; cat ledger.sqlite && echo read >> $HOME/seen; ls logs && echo listed >> $HOME/seen; echo done >> $HOME/seen; sleep 1000",
+    );
+    bed.run(&coordinator, TOKEN);
+    coordinator.until("registration", |state| state.registrations.len() == 1).await;
+    coordinator.say(start("worker-00000008", 1)).await;
+    until(|| {
+        fs::read_to_string(bed.data().join("work/default/worker/seen"))
+            .ok()
+            .filter(|seen| seen.contains("done"))
+    })
+    .await;
+    assert_eq!(bed.written("seen").await, "done\n");
+    bed.leave().await.unwrap();
+}
+
+#[test]
+fn landlock_closes_a_folder_and_leaves_the_rest_open() {
+    if !confine::has_landlock() {
+        eprintln!("skipped: this kernel has no Landlock");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["closed/open", "other"] {
+        fs::create_dir_all(folder.path().join(name)).unwrap();
+        fs::write(folder.path().join(name).join("file"), "text").unwrap();
+    }
+    fs::write(folder.path().join("closed/file"), "secret").unwrap();
+    let reads = |file: &str| {
+        let mut agent = std::process::Command::new(env!("CARGO_BIN_EXE_skein-runner"));
+        agent.args(["exec-agent", "--landlock", "--close"]).arg(folder.path().join("closed"));
+        agent.arg("--open").arg(folder.path().join("closed/open")).args(["--workdir", "/", "--", "cat"]);
+        agent.arg(folder.path().join(file)).output().unwrap().status.success()
+    };
+    assert!(reads("other/file") && reads("closed/open/file"));
+    assert!(!reads("closed/file"));
 }
 
 fn spec(folder: &Path, instance: &str, script: &str) -> Spec {

@@ -15,22 +15,25 @@ use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 
 #[derive(Clone)]
-pub struct Seen {
-    pub path: String,
-    pub headers: HeaderMap,
-    pub body: String,
+pub(crate) struct Seen {
+    pub(crate) path: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: String,
 }
+
+/// Where the events of an answer go.
+type Answer = mpsc::Sender<Result<Frame<Bytes>, Infallible>>;
 
 /// Every request is answered by a stream of events that the test writes.
 #[derive(Clone)]
-pub struct Face {
-    pub address: SocketAddr,
-    pub seen: Arc<watch::Sender<Vec<Seen>>>,
-    pub answers: Arc<watch::Sender<Option<mpsc::Sender<Result<Frame<Bytes>, Infallible>>>>>,
+pub(crate) struct Face {
+    pub(crate) address: SocketAddr,
+    pub(crate) seen: Arc<watch::Sender<Vec<Seen>>>,
+    pub(crate) answers: Arc<watch::Sender<Option<Answer>>>,
 }
 
 impl Face {
-    pub async fn open() -> Self {
+    pub(crate) async fn open() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let face = Self { address, seen: Arc::default(), answers: Arc::default() };
@@ -47,24 +50,24 @@ impl Face {
         face
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://{}/mcp", self.address)
     }
 
-    pub async fn requests(&self, count: usize) -> Vec<Seen> {
+    pub(crate) async fn requests(&self, count: usize) -> Vec<Seen> {
         let mut seen = self.seen.subscribe();
         let waited =
             tokio::time::timeout(super::coordinator::LIMIT, seen.wait_for(|seen| seen.len() >= count));
         waited.await.expect("requests never came").unwrap().clone()
     }
 
-    pub async fn write(&self, event: &str) {
+    pub(crate) async fn write(&self, event: &str) {
         let into = self.answers.borrow().clone().unwrap();
         into.send(Ok(Frame::data(Bytes::from(event.to_owned())))).await.unwrap();
     }
 
     /// Ends the stream of the latest request.
-    pub fn end(&self) {
+    pub(crate) fn end(&self) {
         self.answers.send_replace(None);
     }
 

@@ -1,0 +1,63 @@
+//! What happened to an agent.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::state::{CallRecord, Class, Defined, Exit, Instance, Item, Outcome, Party, WaitRecord};
+use crate::fence::Token;
+use crate::id::{InstanceId, Name};
+use crate::time::Timestamp;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    Defined(Defined),
+    Undefined,
+    Enabled { enabled: bool },
+    Attached { instance: Instance, agent_id: Uuid },
+    /// A run was asked for.
+    Queued { instance: Instance, item: Item },
+    /// The instance bids for a slot; one whose wait is over is resuming from now on.
+    Bid { instance: InstanceId, bid: Uuid },
+    /// It got its first slot, and the runner is told to start it.
+    Granted { instance: InstanceId, runner: String, token: Token, at: Timestamp },
+    /// Its runner was lost before it started.
+    Requeued { instance: InstanceId },
+    Started { instance: InstanceId, pid: Option<u32>, at: Timestamp },
+    DeadLettered(DeadLetter),
+    Called { call: CallRecord, chain_depth: usize, context: String, at: Timestamp },
+    /// The instance serves the call.
+    CallRuns { call: Uuid, instance: InstanceId },
+    CallEnded { call: Uuid, value: Option<String>, error: Option<String>, at: Timestamp },
+    CallForgotten { call: Uuid },
+    CalleeNoted { instance: InstanceId, target: Name },
+    StatusSet { instance: InstanceId, text: String },
+    ValueReturned { instance: InstanceId, value: String },
+    WaitBegun(WaitRecord),
+    WaitAcknowledged { wait: Uuid, by: Party },
+    /// The runner is told to freeze the instance.
+    Freezing { instance: InstanceId, token: Token },
+    Frozen { instance: InstanceId },
+    WaitEnded { wait: Uuid, outcome: Outcome },
+    /// The wait was given up: nobody will ask for its outcome.
+    WaitDropped { wait: Uuid },
+    /// The instance runs on after a wait. A token says that the runner is told to thaw it.
+    Resumed { instance: InstanceId, token: Option<Token>, at: Timestamp },
+    WaitDelivered { wait: Uuid },
+    /// The runner is told to end the instance.
+    Stopping { instance: InstanceId, token: Token, exit: Exit },
+    Ended { instance: InstanceId, exit: Exit, at: Timestamp },
+}
+
+/// An event that started nothing, kept with the reason so that it can be replayed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DeadLetter {
+    pub id: Uuid,
+    pub class: Class,
+    pub source: String,
+    pub receipt: Option<Uuid>,
+    pub input: Value,
+    pub reason: String,
+    pub at: Timestamp,
+}

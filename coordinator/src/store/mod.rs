@@ -23,7 +23,7 @@ use uuid::Uuid;
 pub struct Version(pub u64);
 
 /// Who writes. The embedded store has one permanent owner and takes a new epoch at every start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fence {
     pub epoch: Epoch,
     pub nonce: u64,
@@ -108,7 +108,12 @@ pub struct StoredDocument {
     pub document: String,
     pub live: bool,
     pub head: Value,
+    /// An object; empty if no body was ever put.
     pub body: Value,
+    /// The entity's version whose batch last wrote the document: of two copies the higher is the later one.
+    pub version: Version,
+    /// When that batch was committed.
+    pub at: Timestamp,
 }
 
 /// The record of one committed batch.
@@ -142,7 +147,7 @@ pub struct DeadLetter {
     pub buried_at: Timestamp,
 }
 
-/// What may be forgotten. Replies and marks that [`Loaded`] needs outlive the records that carried them.
+/// What may be forgotten. Replies and marks that [`Loaded`] needs outlive the events they came with.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TrimPlan {
     /// Records older than this lose their events.
@@ -151,24 +156,39 @@ pub struct TrimPlan {
     pub events_per_entity: u64,
     /// Replies older than this are forgotten.
     pub replies_before: Timestamp,
+    /// Marks that last moved before this are forgotten. It must lie before every effect that could still be
+    /// delivered ([`skein_shared::limits::EFFECT_EXPIRY`]), or a repeat of it would be taken for a new one.
+    pub marks_before: Timestamp,
     /// Documents that are not live and were last written before this are removed.
     pub archived_before: Timestamp,
     pub dead_letters_before: Timestamp,
-    /// At most this many rows in one step, so that a trim never holds up the writer for long.
+    /// At most this many of each sort in one step, so that a trim never holds up the writer for long.
     pub limit: usize,
 }
 
+/// What one step forgot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Trimmed {
+    /// Records that lost their events.
     pub records: u64,
+    /// Records that lost their replies.
+    pub replies: u64,
+    pub marks: u64,
     pub documents: u64,
     pub dead_letters: u64,
+}
+
+impl Trimmed {
+    /// Whether the plan left nothing to do.
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// Why a commit did not happen, or may have happened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CommitError {
-    #[error("another owner with epoch {0} holds this store")]
+    #[error("another owner with epoch {0} holds this store; this process must load it anew")]
     Fenced(Epoch),
     #[error("the entity stands at version {}, not where the decision was made", .actual.0)]
     Conflict { actual: Version },
@@ -190,7 +210,8 @@ pub trait Store: Send + Sync + 'static {
     /// The fence under which this process writes.
     fn fence(&self) -> Fence;
 
-    /// Applies one batch and answers when it is durable.
+    /// Applies one batch and answers when it is durable. The same batch again gives its version and changes
+    /// nothing, for as long as it is the entity's last one.
     async fn commit(&self, fence: Fence, batch: Batch) -> Result<Version, CommitError>;
 
     /// Takes an entity into memory; an entity that was never written is empty.
@@ -199,7 +220,8 @@ pub trait Store: Send + Sync + 'static {
     /// Reads one document, head and body.
     async fn document(&self, key: &EntityKey, document: &str) -> Result<Option<StoredDocument>, StoreError>;
 
-    /// Documents in key order after the given one, for rebuilding the read side.
+    /// Documents after the given one, for rebuilding the read side: in the byte order of the entity key's
+    /// text, then of the document's key.
     async fn documents(
         &self,
         after: Option<(EntityKey, String)>,
@@ -209,7 +231,8 @@ pub trait Store: Send + Sync + 'static {
     /// Every entity with its version.
     async fn versions(&self) -> Result<Vec<(EntityKey, Version)>, StoreError>;
 
-    /// Records after a position, oldest first.
+    /// Records after a position, oldest first. A batch without events is not among them, nor one whose
+    /// events were trimmed.
     async fn records(&self, after: u64, limit: usize) -> Result<Vec<Record>, StoreError>;
 
     /// The earliest timers, due or not, with their times.
@@ -221,14 +244,20 @@ pub trait Store: Send + Sync + 'static {
     /// Removes delivered effects. Losing this leads to a repeat, which the receiver's marks make harmless.
     async fn delivered(&self, fence: Fence, positions: Vec<u64>) -> Result<(), CommitError>;
 
-    /// Moves an effect to the dead letters.
-    async fn bury(&self, fence: Fence, position: u64, reason: String, at: Timestamp) -> Result<(), CommitError>;
+    /// Moves an effect to the dead letters. One that is not in the outbox (any more) is left alone.
+    async fn bury(
+        &self,
+        fence: Fence,
+        position: u64,
+        reason: String,
+        at: Timestamp,
+    ) -> Result<(), CommitError>;
 
     async fn dead_letters(&self, after: u64, limit: usize) -> Result<Vec<DeadLetter>, StoreError>;
 
     /// Forgets what the plan names, in one small step. Call again while something was trimmed.
     async fn trim(&self, fence: Fence, plan: TrimPlan) -> Result<Trimmed, CommitError>;
 
-    /// Writes a consistent copy while the store is in use.
+    /// Writes a consistent copy while the store is in use. The file must not exist yet.
     async fn backup(&self, path: &Path) -> Result<(), StoreError>;
 }

@@ -1,3 +1,6 @@
 //! The coordinator: entities on their hosts, the store, and every face of Skein.
 
+pub mod config;
+pub mod ingress;
+pub mod node;
 pub mod store;

@@ -1,0 +1,4 @@
+//! A node: the parts of one process, from start to drain.
+
+pub mod datadir;
+pub mod tasks;

@@ -8,28 +8,51 @@ use super::state::{CallStatus, Class, Definition, Instance, Item, Outcome, WaitR
 use crate::fence::Token;
 use crate::id::{InstanceId, Name};
 use crate::time::Timestamp;
-use super::Filter;
+use crate::triggers::{Envelope, Filter};
 
 /// Verbs, each decided in one file of `decide`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Command {
     /// Sets what the agent is. Limits of a run already started stay as they were at its start.
-    Define { definition: Definition, group: Name },
+    Define {
+        definition: Definition,
+        group: Name,
+    },
     /// Ends every run and empties the queue; hand-made instances stay.
     Undefine,
     /// A disabled agent takes no work; its waiting runs end, its running ones go on.
-    SetEnabled { enabled: bool },
+    SetEnabled {
+        enabled: bool,
+    },
     /// Takes in an instance that no runner watches: a hand-made token, on its first use.
-    Attach { instance: InstanceId, agent_id: Uuid },
+    Attach {
+        instance: InstanceId,
+        agent_id: Uuid,
+    },
     /// Queues a run that is no call.
-    Enqueue { class: Class, source: String, receipt: Option<Uuid>, input: Value },
+    Enqueue {
+        class: Class,
+        source: String,
+        receipt: Option<Uuid>,
+        input: Value,
+    },
     /// Calls this agent; `call` is the id that the caller will ask with.
-    Call { call: Uuid, caller: Caller, context: String },
+    Call {
+        call: Uuid,
+        caller: Caller,
+        context: String,
+    },
     /// Asks how a call stands. Only the instance that made it may.
-    CheckCall { call: Uuid, instance: InstanceId },
+    CheckCall {
+        call: Uuid,
+        instance: InstanceId,
+    },
     /// Gives a call up; a run that was started for it alone is stopped.
-    CancelCall { call: Uuid, instance: InstanceId },
+    CancelCall {
+        call: Uuid,
+        instance: InstanceId,
+    },
     /// An instance that made calls to this agent has ended. `cancel` stops the runs it caused.
     CallerEnded {
         instance: InstanceId,
@@ -37,10 +60,19 @@ pub enum Command {
         cancel: bool,
     },
     /// From a called agent: `instance` has calls at `target`, which wants to hear of its end.
-    NoteCallee { instance: InstanceId, target: Name },
-    SetStatus { instance: InstanceId, text: String },
+    NoteCallee {
+        instance: InstanceId,
+        target: Name,
+    },
+    SetStatus {
+        instance: InstanceId,
+        text: String,
+    },
     /// What the calls that this instance serves will get; the last one wins.
-    ReturnValue { instance: InstanceId, value: String },
+    ReturnValue {
+        instance: InstanceId,
+        value: String,
+    },
     /// Begins to wait. `wait` names the new wait; the answer may name an older one that goes on.
     BeginWait {
         instance: InstanceId,
@@ -51,33 +83,67 @@ pub enum Command {
         broadcast: bool,
     },
     /// Asks how a wait stands, and takes its outcome. Without `wait`: the latest that was not delivered.
-    CheckWait { instance: InstanceId, wait: Option<Uuid> },
+    CheckWait {
+        instance: InstanceId,
+        wait: Option<Uuid>,
+    },
     /// From triggers: a webhook matched this wait.
-    Trigger { wait: Uuid, receipt: Uuid, payload: Value },
+    Trigger {
+        wait: Uuid,
+        receipt: Uuid,
+        payload: Envelope,
+    },
     /// From triggers: events from now on reach the wait.
-    WaitRegistered { wait: Uuid },
+    WaitRegistered {
+        wait: Uuid,
+    },
     /// From the lockspace: the instance's lock outlives the wait.
-    LocksExtended { wait: Uuid },
+    LocksExtended {
+        wait: Uuid,
+    },
     /// From the pool: the instance's leases outlive the wait.
-    LeasesExtended { wait: Uuid },
+    LeasesExtended {
+        wait: Uuid,
+    },
     /// From the fleet: the bid has a slot on `runner`.
-    Granted { bid: Uuid, runner: String },
+    Granted {
+        bid: Uuid,
+        runner: String,
+    },
     /// From the fleet: the bid cannot be served.
-    GrantLost { bid: Uuid, reason: String },
+    GrantLost {
+        bid: Uuid,
+        reason: String,
+    },
     /// From a runner, at least once.
-    Report { instance: InstanceId, token: Token, runner: String, what: Report },
+    Report {
+        instance: InstanceId,
+        token: Token,
+        runner: String,
+        what: Report,
+    },
     /// From the fleet: the runner is gone, and with it these instances.
-    RunnerLost { runner: String, instances: Vec<InstanceId> },
+    RunnerLost {
+        runner: String,
+        instances: Vec<InstanceId>,
+    },
     /// Ends an instance from outside.
-    Kill { instance: InstanceId, reason: String },
+    Kill {
+        instance: InstanceId,
+        reason: String,
+    },
     /// A hand-made instance says that it is done.
-    Complete { instance: InstanceId },
+    Complete {
+        instance: InstanceId,
+    },
     /// Handles everything due.
     Tick,
     /// Everything live, for lists.
     List,
     /// One live instance, with its chain of callers.
-    Inspect { instance: InstanceId },
+    Inspect {
+        instance: InstanceId,
+    },
 }
 
 /// Who calls, with its own callers, oldest first and without itself.
@@ -106,15 +172,24 @@ pub enum Reply {
     /// Done, or done before.
     Done,
     /// The run waits for a slot, under the instance id that it will have.
-    Queued { instance: InstanceId },
+    Queued {
+        instance: InstanceId,
+    },
     /// A tick of the same schedule is queued already; one run serves both.
-    Coalesced { instance: InstanceId },
+    Coalesced {
+        instance: InstanceId,
+    },
     /// Nothing will run; the event is kept with the reason.
-    DeadLettered { id: Uuid, reason: String },
+    DeadLettered {
+        id: Uuid,
+        reason: String,
+    },
     Call(CallView),
     Wait(WaitView),
     /// The instance is being stopped, or was ended.
-    Killed { instance: InstanceId },
+    Killed {
+        instance: InstanceId,
+    },
     Instance(Box<Instance>),
     Overview(Box<Overview>),
 }

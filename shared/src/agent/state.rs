@@ -1,16 +1,17 @@
 //! What an agent remembers: the heads of its live instances, queue items, calls and waits.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
 use crate::fence::Token;
-use crate::id::{InstanceId, Name};
+use crate::id::{EntityKey, InstanceId, Name};
 use crate::limits;
 use crate::time::Timestamp;
-use super::Filter;
+use crate::triggers::{Envelope, Filter, FilterKind};
 
 /// The agent with everything of it that is not over.
 #[derive(Clone, Debug, PartialEq)]
@@ -82,6 +83,22 @@ pub enum Class {
     Schedule,
 }
 
+impl Class {
+    /// The class that a wish has after waiting: it rises one class for each whole `step`, so that none
+    /// starves. Nothing rises above a call, since a resumed run is in the middle of its work.
+    pub fn aged(self, waited: Duration, step: Duration) -> Class {
+        if self <= Class::Call {
+            return self;
+        }
+        let steps = waited.as_millis() / step.as_millis().max(1);
+        let rank = (self as u128).saturating_sub(steps).max(Class::Call as u128);
+        [Class::Call, Class::Manual, Class::Webhook, Class::Schedule]
+            .into_iter()
+            .find(|class| *class as u128 == rank)
+            .unwrap_or(self)
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
@@ -113,6 +130,9 @@ pub struct Instance {
     pub external: bool,
     pub class: Class,
     pub since: Timestamp,
+    /// The runner group whose fleet its slot comes from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<Name>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runner: Option<String>,
     /// Of the last command to the runner.
@@ -130,6 +150,8 @@ pub struct Instance {
     pub attempts: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<Timestamp>,
+    /// Its limit, as it was defined at the start.
+    #[serde(default, skip_serializing_if = "is_zero_u64")]
     pub timeout_ms: u64,
     /// Time spent in waits that are over; the run's limit does not count it.
     #[serde(default, skip_serializing_if = "is_zero_u64")]
@@ -247,8 +269,150 @@ pub enum Party {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    Triggered { payload: Value },
+    Triggered { payload: Envelope },
     WaitTimeout,
+}
+
+impl State {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            State::Queued => "queued",
+            State::Starting => "starting",
+            State::Running => "running",
+            State::Waiting => "waiting",
+            State::Freezing => "freezing",
+            State::Frozen => "frozen",
+            State::Resuming => "resuming",
+            State::Stopping => "stopping",
+            State::Ended => "ended",
+        }
+    }
+
+    /// In a wait, or on the way back from one: time that no limit counts.
+    pub fn is_waiting(self) -> bool {
+        matches!(self, State::Waiting | State::Freezing | State::Frozen | State::Resuming)
+    }
+}
+
+impl Instance {
+    /// A run that is queued.
+    pub(super) fn new(id: InstanceId, class: Class, since: Timestamp) -> Self {
+        Self {
+            id,
+            state: State::Queued,
+            external: false,
+            class,
+            since,
+            group: None,
+            runner: None,
+            token: None,
+            first_token: None,
+            bid: None,
+            slot: false,
+            attempts: 0,
+            started: None,
+            timeout_ms: 0,
+            waited_ms: 0,
+            call: None,
+            chain: Vec::new(),
+            wait: None,
+            returned: None,
+            callees: BTreeSet::new(),
+            stop: None,
+        }
+    }
+
+    /// A slot that it has or bids for: what the agent's scale counts.
+    pub fn is_active(&self) -> bool {
+        self.slot || self.bid.is_some()
+    }
+
+    /// When its run ends for taking too long. Time spent waiting does not count.
+    pub fn run_deadline(&self) -> Option<Timestamp> {
+        let runs = matches!(self.state, State::Starting | State::Running) && !self.external;
+        let started = self.started.filter(|_| runs)?;
+        Some(started + Duration::from_millis(self.timeout_ms.saturating_add(self.waited_ms)))
+    }
+}
+
+impl CallRecord {
+    pub fn is_over(&self) -> bool {
+        matches!(self.status, CallStatus::Completed | CallStatus::Error)
+    }
+}
+
+impl WaitRecord {
+    pub fn is_open(&self) -> bool {
+        self.outcome.is_none()
+    }
+
+    pub fn is_webhook(&self) -> bool {
+        self.filter.kind == FilterKind::Webhook
+    }
+
+    /// Whether `event` is what it waits for.
+    pub fn takes(&self, event: &Envelope) -> bool {
+        self.is_open() && self.filter.matches(event)
+    }
+}
+
+impl Agent {
+    /// # Panics
+    /// When the key names no agent; keys are parsed before they get here.
+    pub(super) fn of(key: &EntityKey) -> Self {
+        Self {
+            swarm: key.swarm.clone(),
+            name: key.name.clone().expect("an agent's key has its name"),
+            defined: None,
+            instances: BTreeMap::new(),
+            queue: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            waits: BTreeMap::new(),
+        }
+    }
+
+    /// The definition, or what a hand-made instance of an undefined agent goes by.
+    pub(super) fn limits(&self) -> Definition {
+        self.defined.as_ref().map(|defined| defined.definition.clone()).unwrap_or_default()
+    }
+
+    /// Instances that no runner watches can serve calls by waiting for them.
+    pub(super) fn has_external(&self) -> bool {
+        self.instances.values().any(|instance| instance.external)
+    }
+
+    /// Most runs that may have or seek a slot now.
+    pub(super) fn scale(&self) -> usize {
+        match &self.defined {
+            Some(Defined { definition, .. }) if definition.enabled => definition.scale as usize,
+            _ => 0,
+        }
+    }
+
+    pub(super) fn by_bid(&self, bid: Uuid) -> Option<&Instance> {
+        self.instances.values().find(|instance| instance.bid == Some(bid))
+    }
+
+    /// Calls that `instance` serves or will serve, and that are not over.
+    pub(super) fn calls_at(&self, instance: &InstanceId) -> Vec<Uuid> {
+        let served = |call: &&CallRecord| !call.is_over() && call.callee.as_ref() == Some(instance);
+        self.calls.values().filter(served).map(|call| call.id).collect()
+    }
+
+    /// When a call fails for want of an end, or is forgotten. None while its callee waits.
+    pub(super) fn call_due(&self, call: &CallRecord) -> Option<Timestamp> {
+        let callee = call.callee.as_ref().and_then(|id| self.instances.get(id));
+        let waits = !call.is_over() && callee.is_some_and(|callee| callee.state.is_waiting());
+        (!waits).then_some(call.until)
+    }
+
+    /// The next moment at which something ends by itself.
+    pub(super) fn next_due(&self) -> Option<Timestamp> {
+        let waits = self.waits.values().filter(|wait| wait.is_open()).map(|wait| wait.deadline);
+        let calls = self.calls.values().filter_map(|call| self.call_due(call));
+        let runs = self.instances.values().filter_map(Instance::run_deadline);
+        waits.chain(calls).chain(runs).min()
+    }
 }
 
 fn is_false(flag: &bool) -> bool {

@@ -115,7 +115,8 @@ impl Entity for Channels {
                 return Err(format!("channels: the mark of {agent} belongs to a channel"));
             };
             let rising = |numbers: &[u64]| numbers.windows(2).all(|pair| pair[0] < pair[1]);
-            let newest = [Some(&mark.read), mark.own.last(), mark.mentions.last()].into_iter().flatten().max();
+            let newest =
+                [Some(&mark.read), mark.own.last(), mark.mentions.last()].into_iter().flatten().max();
             let sound = rising(&mark.own)
                 && rising(&mark.mentions)
                 && newest <= Some(&channel.last)

@@ -12,15 +12,21 @@ use crate::time::Timestamp;
 pub enum Command {
     Create(Create),
     /// The lead's; the service checks it. By name, or by id.
-    Delete { channel: String },
+    Delete {
+        channel: String,
+    },
     Post(Box<Post>),
     Read(Read),
     /// By name.
     List,
     /// How much is unread in all channels.
-    Count { agent: Uuid },
+    Count {
+        agent: Uuid,
+    },
     /// Takes the unread mentions that have not woken the agent yet.
-    ClaimMentions { agent: Uuid },
+    ClaimMentions {
+        agent: Uuid,
+    },
     /// Removes messages of deleted channels.
     Tick,
 }
@@ -102,13 +108,27 @@ impl Read {
 pub enum Reply {
     /// The new channel as clients see it.
     Created(Value),
-    Deleted { id: Uuid, name: String },
+    Deleted {
+        id: Uuid,
+        name: String,
+    },
     /// The message as clients see it, its channel's name, and the tasks that it made.
-    Posted { channel: String, number: u64, message: Value, tasks: Vec<Uuid> },
+    Posted {
+        channel: String,
+        number: u64,
+        message: Value,
+        tasks: Vec<Uuid>,
+    },
     /// What to fetch; and how much was unread in these channels before anything was marked.
-    Messages { batches: Vec<Batch>, total_unread: u64 },
+    Messages {
+        batches: Vec<Batch>,
+        total_unread: u64,
+    },
     List(Vec<Channel>),
-    Count { unread: u64, mentions: u64 },
+    Count {
+        unread: u64,
+        mentions: u64,
+    },
     /// The mentions to wake for; their messages stay unread.
     Mentions(Vec<Batch>),
     Done,

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+use super::GENERAL;
 use super::apply::created_body;
 use super::command::{Batch, Command, Create, Post, Read, Reply};
 use super::effects::MentionTask;
 use super::event::{Event, Posted};
 use super::state::{Channel, Channels, Mark};
-use super::GENERAL;
 use crate::code::{Code, Refusal};
 use crate::entity::{Ctx, Decision};
 use crate::limits;
@@ -186,7 +186,8 @@ impl Channels {
                 continue;
             }
             let mut mark = before.clone();
-            if let Some(&newest) = numbers.last().filter(|&&newest| read.mark_as_read && newest > before.read) {
+            if let Some(&newest) = numbers.last().filter(|&&newest| read.mark_as_read && newest > before.read)
+            {
                 mark.read_to(newest, channel.last);
                 events.push(Event::Marked { channel: channel.id, agent: read.agent, read: newest });
             }

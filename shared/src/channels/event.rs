@@ -16,13 +16,26 @@ pub enum Event {
         participants: Vec<Uuid>,
         creator: Option<Uuid>,
     },
-    Deleted { channel: Uuid },
+    Deleted {
+        channel: Uuid,
+    },
     Posted(Box<Posted>),
-    Marked { channel: Uuid, agent: Uuid, read: u64 },
+    Marked {
+        channel: Uuid,
+        agent: Uuid,
+        read: u64,
+    },
     /// Mentions up to each number woke the agent.
-    Claimed { agent: Uuid, channels: Vec<(Uuid, u64)>, at: Timestamp },
+    Claimed {
+        agent: Uuid,
+        channels: Vec<(Uuid, u64)>,
+        at: Timestamp,
+    },
     /// Messages of a deleted channel are gone, up to this number.
-    Purged { channel: Uuid, through: u64 },
+    Purged {
+        channel: Uuid,
+        through: u64,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -14,9 +14,14 @@ pub enum Command {
     /// The lead's; the service checks it.
     Create(Box<Create>),
     Update(Box<Update>),
-    Delete { which: Which, by: Caller },
+    Delete {
+        which: Which,
+        by: Caller,
+    },
     /// The epic of this name or id, so that tasks can be put into it.
-    Get { which: Which },
+    Get {
+        which: Which,
+    },
     /// From the pool: a task of the epic went from one status to another. `from` is absent when it came into
     /// the epic, `to` when it left.
     TaskChanged {
@@ -147,8 +152,15 @@ pub enum Reply {
     /// The new epic as clients see it. Its channel carries the id that the epic names.
     Created(Value),
     /// Which epic it was; its texts are in its body.
-    Epic { id: Uuid, name: String, status: Status },
-    Deleted { id: Uuid, name: String },
+    Epic {
+        id: Uuid,
+        name: String,
+        status: Status,
+    },
+    Deleted {
+        id: Uuid,
+        name: String,
+    },
     News(Vec<Notice>),
     Done,
 }

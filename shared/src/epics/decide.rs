@@ -138,9 +138,8 @@ impl Epics {
     }
 
     fn take_news(&self) -> Decision<Self> {
-        let fresh = || {
-            self.epics.values().filter(|epic| epic.status == Status::Active && !epic.news.is_empty())
-        };
+        let fresh =
+            || self.epics.values().filter(|epic| epic.status == Status::Active && !epic.news.is_empty());
         let notices: Vec<Notice> = fresh()
             .map(|epic| Notice {
                 epic: epic.id,

@@ -9,10 +9,25 @@ use super::state::Epic;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    Created { epic: Box<Epic>, texts: Box<Texts> },
+    Created {
+        epic: Box<Epic>,
+        texts: Box<Texts>,
+    },
     /// The head as it became, and the texts that changed.
-    Updated { epic: Box<Epic>, texts: Box<Texts> },
-    Deleted { epic: Uuid },
-    TaskChanged { epic: Uuid, task: Uuid, from: Option<String>, to: Option<String> },
-    NewsTaken { epics: Vec<Uuid> },
+    Updated {
+        epic: Box<Epic>,
+        texts: Box<Texts>,
+    },
+    Deleted {
+        epic: Uuid,
+    },
+    TaskChanged {
+        epic: Uuid,
+        task: Uuid,
+        from: Option<String>,
+        to: Option<String>,
+    },
+    NewsTaken {
+        epics: Vec<Uuid>,
+    },
 }

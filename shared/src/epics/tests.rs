@@ -42,7 +42,8 @@ fn id(bench: &Bench<Epics>, name: &str) -> Uuid {
 }
 
 fn task(bench: &mut Bench<Epics>, epic: Uuid, task: u128, from: Option<&str>, to: Option<&str>) {
-    let command = json!({"task_changed": {"epic": epic, "task": Uuid::from_u128(task), "from": from, "to": to}});
+    let command =
+        json!({"task_changed": {"epic": epic, "task": Uuid::from_u128(task), "from": from, "to": to}});
     bench.run(serde_json::from_value(command).unwrap()).unwrap();
 }
 
@@ -88,9 +89,8 @@ fn counts_follow_the_pool() {
     let mut bench = bench();
     create(&mut bench, epic("e")).unwrap();
     let e = id(&bench, "e");
-    for (number, status) in ["completed", "completed", "failed", "in_progress", "offered", "unassigned"]
-        .into_iter()
-        .enumerate()
+    for (number, status) in
+        ["completed", "completed", "failed", "in_progress", "offered", "unassigned"].into_iter().enumerate()
     {
         task(&mut bench, e, number as u128, None, Some(status));
     }
@@ -109,7 +109,9 @@ fn counts_follow_the_pool() {
 
 #[test]
 fn progress_is_rounded() {
-    for (completed, pending, want) in [(0, 0, 0), (1, 2, 33), (2, 1, 67), (1, 1, 50), (1, 199, 1), (3, 0, 100)] {
+    for (completed, pending, want) in
+        [(0, 0, 0), (1, 2, 33), (2, 1, 67), (1, 1, 50), (1, 199, 1), (3, 0, 100)]
+    {
         let counts = Counts { completed, pending, ..Counts::default() };
         assert_eq!(counts.progress(), want, "{completed} of {}", counts.total());
     }
@@ -165,7 +167,13 @@ fn creator_epic_lead_and_lead_may_change() {
 fn commands() -> impl Strategy<Value = Vec<Option<Command>>> {
     let name = || prop::sample::select(vec!["a", "b", "c"]);
     let status = || {
-        prop::option::of(prop::sample::select(vec!["pending", "in_progress", "completed", "failed", "unassigned"]))
+        prop::option::of(prop::sample::select(vec![
+            "pending",
+            "in_progress",
+            "completed",
+            "failed",
+            "unassigned",
+        ]))
     };
     let command = prop_oneof![
         name().prop_map(|name| Command::Create(Box::new(epic(name)))),

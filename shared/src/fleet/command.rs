@@ -32,7 +32,10 @@ pub enum Command {
         affinity: Option<String>,
     },
     /// The bid is no longer wanted; a slot already given for it is free again.
-    Withdraw { bid: Uuid, instance: InstanceId },
+    Withdraw {
+        bid: Uuid,
+        instance: InstanceId,
+    },
     /// The instance ended, or is frozen: then it stays `held` by its runner.
     SlotFreed {
         instance: InstanceId,
@@ -40,7 +43,9 @@ pub enum Command {
         held: bool,
     },
     /// Gives the runner no new runs until it registers again.
-    Drain { runner: String },
+    Drain {
+        runner: String,
+    },
     /// Declares silent runners lost.
     Tick,
     List,
@@ -81,7 +86,10 @@ pub struct HeldInstance {
 pub enum Reply {
     Done,
     /// `session` rises with each registration of the runner. `stopped` are held instances that nobody knows.
-    Registered { session: u64, stopped: Vec<InstanceId> },
+    Registered {
+        session: u64,
+        stopped: Vec<InstanceId>,
+    },
     Overview(Box<Overview>),
 }
 

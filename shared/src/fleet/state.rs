@@ -1,6 +1,7 @@
 //! What a fleet remembers: runners, who has a place on them, and the bids that wait.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -9,15 +10,17 @@ use crate::agent::Class;
 use crate::id::{InstanceId, Name};
 use crate::time::Timestamp;
 
+/// A bid rises one class for each of these that it has waited, so that none starves.
+pub const AGEING: Duration = Duration::from_secs(60);
+
 /// The runners of one group.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Fleet {
-    pub(super) group: Name,
-    pub(super) runners: BTreeMap<String, Runner>,
-    pub(super) places: BTreeMap<InstanceId, Place>,
-    pub(super) bids: BTreeMap<Uuid, Bid>,
+    pub(crate) runners: BTreeMap<String, Runner>,
+    pub(crate) places: BTreeMap<InstanceId, Place>,
+    pub(crate) bids: BTreeMap<Uuid, Bid>,
     /// Until when each runner counts as alive: memory, moved on by heartbeats.
-    pub(super) alive_until: BTreeMap<String, Timestamp>,
+    pub(crate) alive_until: BTreeMap<String, Timestamp>,
 }
 
 /// A machine, or a part of one, that runs instances.
@@ -39,6 +42,9 @@ pub struct Runner {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub draining: bool,
     pub registered: Timestamp,
+    /// Slots in use beyond `slots` when it registered with fewer than before.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub overhang: u32,
 }
 
 /// An instance on a runner.
@@ -74,4 +80,45 @@ pub struct Bid {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub affinity: Option<String>,
     pub at: Timestamp,
+}
+
+/// Two fleets are equal when their documents are; who was heard of lately is memory.
+impl PartialEq for Fleet {
+    fn eq(&self, other: &Self) -> bool {
+        self.runners == other.runners && self.places == other.places && self.bids == other.bids
+    }
+}
+
+impl Runner {
+    /// Whether a new run may go there, slots aside.
+    pub fn suits(&self, bid: &Bid) -> bool {
+        let listed = |all: &BTreeSet<Name>, name: &Name| all.is_empty() || all.contains(name);
+        !self.draining
+            && listed(&self.swarms, &bid.swarm)
+            && listed(&self.agents, &bid.agent)
+            && bid.needs.iter().all(|need| self.labels.contains(need) || self.engines.contains(need))
+    }
+}
+
+impl Fleet {
+    pub(crate) fn busy(&self, runner: &str) -> u32 {
+        let taken = self.places.values().filter(|place| place.slot && place.runner == runner).count();
+        u32::try_from(taken).unwrap_or(u32::MAX)
+    }
+
+    pub(crate) fn places_on(&self, runner: &str) -> Vec<Place> {
+        self.places.values().filter(|place| place.runner == runner).cloned().collect()
+    }
+
+    /// The bids in the order in which they are served: by the class that they have risen to, then by age.
+    pub(crate) fn ordered_bids(&self, now: Timestamp) -> Vec<(Class, &Bid)> {
+        let mut bids: Vec<_> =
+            self.bids.values().map(|bid| (bid.class.aged(now.since(bid.at), AGEING), bid)).collect();
+        bids.sort_by_key(|(rank, bid)| (*rank, bid.at, bid.id));
+        bids
+    }
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }

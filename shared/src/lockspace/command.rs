@@ -13,19 +13,44 @@ use crate::time::Timestamp;
 #[serde(rename_all = "snake_case")]
 pub enum Command {
     /// Takes a lock, or refreshes the holder's own. Never waits: a lock of somebody else is a refusal.
-    Acquire { holder: InstanceId, agent: Name, key: String, ttl_ms: Option<u64> },
-    Release { holder: InstanceId, key: String },
+    Acquire {
+        holder: InstanceId,
+        agent: Name,
+        key: String,
+        ttl_ms: Option<u64>,
+    },
+    Release {
+        holder: InstanceId,
+        key: String,
+    },
     /// Starts the time to live anew; without `ttl_ms` with the lock's own.
-    Heartbeat { holder: InstanceId, key: String, ttl_ms: Option<u64> },
+    Heartbeat {
+        holder: InstanceId,
+        key: String,
+        ttl_ms: Option<u64>,
+    },
     /// The instance has ended: its locks and its waiting go with it.
-    ReleaseAll { holder: InstanceId, reason: String },
+    ReleaseAll {
+        holder: InstanceId,
+        reason: String,
+    },
     /// The instance is about to be frozen: none of its locks ends before `until`. Answered by an effect to
     /// `reply_to`, for the freeze waits for it.
-    Extend { holder: InstanceId, until: Timestamp, wait: Uuid, reply_to: EntityKey },
+    Extend {
+        holder: InstanceId,
+        until: Timestamp,
+        wait: Uuid,
+        reply_to: EntityKey,
+    },
     /// An operator takes a lock away from whoever holds it.
-    ForceRelease { key: String, by: String },
+    ForceRelease {
+        key: String,
+        by: String,
+    },
     /// Replaces the settings of the swarm's locks.
-    Configure { settings: Settings },
+    Configure {
+        settings: Settings,
+    },
     List,
     Tick,
 }
@@ -44,9 +69,13 @@ pub enum Reply {
         refreshed: bool,
     },
     /// The canonical keys that were set free.
-    Released { keys: Vec<String> },
+    Released {
+        keys: Vec<String>,
+    },
     /// The canonical keys that now last longer.
-    Extended { keys: Vec<String> },
+    Extended {
+        keys: Vec<String>,
+    },
     Locks(Vec<LockView>),
     /// A refusal that had to be remembered: the try counts as waiting, for deadlock detection.
     Refused(Refusal),

@@ -22,16 +22,43 @@ pub enum Event {
         ttl_ms: u64,
     },
     /// The holder took its own lock again; the token stays.
-    Refreshed { key: String, at: Timestamp, expires: Timestamp, ttl_ms: u64 },
+    Refreshed {
+        key: String,
+        at: Timestamp,
+        expires: Timestamp,
+        ttl_ms: u64,
+    },
     /// The holder gave a sign of life for the lock.
-    Kept { key: String, expires: Timestamp, ttl_ms: u64 },
+    Kept {
+        key: String,
+        expires: Timestamp,
+        ttl_ms: u64,
+    },
     /// The lock lasts longer without its holder's doing: over a wait, or after a takeover.
-    Extended { key: String, expires: Timestamp },
-    Released { key: String, holder: InstanceId, reason: String },
-    Expired { key: String, holder: InstanceId },
+    Extended {
+        key: String,
+        expires: Timestamp,
+    },
+    Released {
+        key: String,
+        holder: InstanceId,
+        reason: String,
+    },
+    Expired {
+        key: String,
+        holder: InstanceId,
+    },
     /// The holder tried for a lock of somebody else.
-    EdgeNoted { holder: InstanceId, key: String, at: Timestamp },
+    EdgeNoted {
+        holder: InstanceId,
+        key: String,
+        at: Timestamp,
+    },
     /// These holders no longer count as waiting.
-    EdgesDropped { holders: Vec<InstanceId> },
-    Configured { settings: Settings },
+    EdgesDropped {
+        holders: Vec<InstanceId>,
+    },
+    Configured {
+        settings: Settings,
+    },
 }

@@ -13,10 +13,19 @@ use crate::wire;
 pub enum Command {
     Create(Box<Create>),
     Update(Box<Update>),
-    Delete { which: Which, by: Caller },
-    SetEnabled { which: Which, by: Caller, enabled: bool },
+    Delete {
+        which: Which,
+        by: Caller,
+    },
+    SetEnabled {
+        which: Which,
+        by: Caller,
+        enabled: bool,
+    },
     /// Makes the task at once, beside the usual times. Anybody may.
-    RunNow { which: Which },
+    RunNow {
+        which: Which,
+    },
     List {
         #[serde(default)]
         enabled: Option<bool>,
@@ -29,7 +38,10 @@ pub enum Command {
         hide_completed: bool,
     },
     /// The pool refused the task of an occurrence.
-    RunFailed { schedule: Uuid, message: String },
+    RunFailed {
+        schedule: Uuid,
+        message: String,
+    },
     /// Fires what is due. The host may send it at any time, such as after a step of the wall clock.
     Tick,
 }
@@ -179,8 +191,14 @@ pub enum Reply {
     /// The schedule as clients see it.
     Schedule(Value),
     /// The schedule after a run by hand, and the task that the run makes.
-    Ran { schedule: Value, task: Uuid },
-    Deleted { id: Uuid, name: String },
+    Ran {
+        schedule: Value,
+        task: Uuid,
+    },
+    Deleted {
+        id: Uuid,
+        name: String,
+    },
     /// By name.
     List(Vec<Value>),
     Done,

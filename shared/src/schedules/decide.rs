@@ -301,7 +301,9 @@ fn timing(create: &Create, wall: Timestamp) -> Result<Option<Timestamp>, Refusal
             invalid("delayMs: use 1 millisecond to ten years")
         }
         (Some(delay), None) => Ok(Some(wall + Duration::from_millis(delay))),
-        (None, Some(at)) if at <= wall => invalid("runAt lies in the past; give a time that is still to come"),
+        (None, Some(at)) if at <= wall => {
+            invalid("runAt lies in the past; give a time that is still to come")
+        }
         (None, Some(at)) => Ok(Some(at)),
         _ => invalid("a one_time schedule needs either delayMs or runAt; give exactly one of them"),
     }
@@ -324,7 +326,10 @@ fn check(schedule: &Schedule) -> Result<(), Refusal> {
     if schedule.tags.len() + ADDED_TAGS > limits::TAGS {
         return Err(Refusal::new(
             Code::TooLarge,
-            format!("tags: a schedule adds {ADDED_TAGS} of its own; keep {} at most", limits::TAGS - ADDED_TAGS),
+            format!(
+                "tags: a schedule adds {ADDED_TAGS} of its own; keep {} at most",
+                limits::TAGS - ADDED_TAGS
+            ),
         ));
     }
     wire::priority(schedule.priority)?;

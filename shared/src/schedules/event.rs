@@ -9,9 +9,15 @@ use crate::time::Timestamp;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    Created { schedule: Box<Schedule> },
-    Updated { schedule: Box<Schedule> },
-    Deleted { schedule: Uuid },
+    Created {
+        schedule: Box<Schedule>,
+    },
+    Updated {
+        schedule: Box<Schedule>,
+    },
+    Deleted {
+        schedule: Uuid,
+    },
     /// An occurrence became a task.
     Fired {
         schedule: Uuid,
@@ -23,9 +29,21 @@ pub enum Event {
         next: Option<Timestamp>,
     },
     /// A run by hand became a task.
-    Ran { schedule: Uuid, at: Timestamp, task: Uuid },
+    Ran {
+        schedule: Uuid,
+        at: Timestamp,
+        task: Uuid,
+    },
     /// The pool refused the task. Recurring schedules try again at `next`.
-    Failed { schedule: Uuid, at: Timestamp, message: String, enabled: bool, next: Option<Timestamp> },
+    Failed {
+        schedule: Uuid,
+        at: Timestamp,
+        message: String,
+        enabled: bool,
+        next: Option<Timestamp>,
+    },
     /// The wall clock stands behind the entity's time: nothing is due yet.
-    ClockBehind { look_again: Timestamp },
+    ClockBehind {
+        look_again: Timestamp,
+    },
 }

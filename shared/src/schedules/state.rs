@@ -138,8 +138,11 @@ impl Schedule {
 impl Schedules {
     /// Schedules whose time has come by the wall clock, earliest first.
     pub(super) fn due(&self, wall: Timestamp) -> Vec<&Schedule> {
-        let mut due: Vec<&Schedule> =
-            self.schedules.values().filter(|schedule| schedule.next_run.is_some_and(|at| at <= wall)).collect();
+        let mut due: Vec<&Schedule> = self
+            .schedules
+            .values()
+            .filter(|schedule| schedule.next_run.is_some_and(|at| at <= wall))
+            .collect();
         due.sort_by_key(|schedule| (schedule.next_run, schedule.id));
         due
     }

@@ -129,7 +129,9 @@ fn a_one_time_schedule_is_consumed() {
     let schedule = get(&bench, "soon");
     assert!(schedule.is_done() && !schedule.enabled && schedule.next_run.is_none());
     assert_eq!(
-        update(&mut bench, Update { enabled: Some(true), ..Update::new(named("soon"), LEAD) }).unwrap_err().code,
+        update(&mut bench, Update { enabled: Some(true), ..Update::new(named("soon"), LEAD) })
+            .unwrap_err()
+            .code,
         Code::WrongState
     );
     let list = |hide_completed| Command::List { enabled: None, name: None, one_time: None, hide_completed };
@@ -211,8 +213,11 @@ fn creator_and_lead_may_change() {
     let other = Caller::agent(Uuid::from_u128(6));
     let delete = |by| Command::Delete { which: named("mine"), by };
     assert_eq!(bench.run(delete(other)).unwrap_err().code, Code::Forbidden);
-    update(&mut bench, Update { new_name: Some("ours".into()), ..Update::new(named("mine"), Caller::agent(creator)) })
-        .unwrap();
+    update(
+        &mut bench,
+        Update { new_name: Some("ours".into()), ..Update::new(named("mine"), Caller::agent(creator)) },
+    )
+    .unwrap();
     assert_eq!(bench.run(delete(LEAD)).unwrap_err().code, Code::NotFound);
     let deleted = bench.run(Command::Delete { which: named("ours"), by: LEAD }).unwrap();
     assert!(matches!(deleted, Reply::Deleted { name, .. } if name == "ours"));
@@ -220,10 +225,9 @@ fn creator_and_lead_may_change() {
 
 #[test]
 fn an_update_tells_cleared_from_absent() {
-    let read: Update = serde_json::from_value(
-        json!({"which": {"name": "x"}, "by": {"agent": null}, "target": null}),
-    )
-    .unwrap();
+    let read: Update =
+        serde_json::from_value(json!({"which": {"name": "x"}, "by": {"agent": null}, "target": null}))
+            .unwrap();
     assert_eq!(read.target, Some(None));
     assert_eq!(read.model, None);
 }
@@ -270,8 +274,11 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             cron: Some("*/2 * * * *".into()),
             ..Update::new(named(from), LEAD)
         })))),
-        (name(), any::<bool>())
-            .prop_map(|(name, enabled)| Step::Run(Command::SetEnabled { which: named(name), by: LEAD, enabled })),
+        (name(), any::<bool>()).prop_map(|(name, enabled)| Step::Run(Command::SetEnabled {
+            which: named(name),
+            by: LEAD,
+            enabled
+        })),
         name().prop_map(|name| Step::Run(Command::Delete { which: named(name), by: LEAD })),
         name().prop_map(|name| Step::Run(Command::RunNow { which: named(name) })),
         (0u128..4).prop_map(|n| Step::Run(Command::RunFailed {

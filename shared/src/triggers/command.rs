@@ -13,7 +13,9 @@ use crate::time::Timestamp;
 #[serde(rename_all = "snake_case")]
 pub enum Command {
     /// An event from outside. A second delivery of the same event does nothing and says so.
-    Deliver { incoming: Incoming },
+    Deliver {
+        incoming: Incoming,
+    },
     /// An instance waits for an event. Answered by an effect to `reply_to`, for the freeze waits for it.
     Register {
         wait: Uuid,
@@ -26,15 +28,28 @@ pub enum Command {
         reply_to: EntityKey,
     },
     /// The wait is over: it timed out or its instance ended.
-    Cancel { wait: Uuid },
+    Cancel {
+        wait: Uuid,
+    },
     /// The agent had ended the wait before the event reached it, and gives the event back. `payload` is the
     /// envelope as it came: bodies are not kept in memory.
-    Unclaimed { receipt: Uuid, agent: Name, wait: Uuid, payload: Envelope },
+    Unclaimed {
+        receipt: Uuid,
+        agent: Name,
+        wait: Uuid,
+        payload: Envelope,
+    },
     /// Replaces the agent's subscriptions; an empty list ends them.
-    Subscribe { agent: Name, filters: Vec<Filter> },
+    Subscribe {
+        agent: Name,
+        filters: Vec<Filter>,
+    },
     /// Hands on the event of receipt `of` once more, under a new receipt. The service takes `incoming` from
     /// the receipt's body.
-    Replay { of: Uuid, incoming: Incoming },
+    Replay {
+        of: Uuid,
+        incoming: Incoming,
+    },
     ListWaits,
     Tick,
 }

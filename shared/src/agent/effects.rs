@@ -1,0 +1,140 @@
+//! What an agent asks of other entities and of runners. Each function is one message.
+
+use serde_json::json;
+use uuid::Uuid;
+
+use super::command::Command;
+use super::state::{Agent, Class, Instance, WaitRecord};
+use crate::entity::{Effect, RunnerCommand};
+use crate::fence::Token;
+use crate::fleet::{self, Fleet};
+use crate::id::{EntityKey, InstanceId, Kind, Name};
+use crate::time::Timestamp;
+use crate::triggers::Envelope;
+
+impl Agent {
+    pub(super) fn key(&self) -> EntityKey {
+        EntityKey::agent(&self.swarm, &self.name)
+    }
+
+    /// Locks of the instance end with it.
+    pub(super) fn release_locks(&self, instance: &InstanceId, reason: &str) -> Effect {
+        self.to(Kind::Lockspace, json!({ "release_all": { "holder": instance, "reason": reason } }))
+    }
+
+    /// A lock must not end while its holder is frozen and cannot refresh it.
+    pub(super) fn extend_locks(&self, wait: &WaitRecord, until: Timestamp) -> Effect {
+        self.to(
+            Kind::Lockspace,
+            json!({ "extend": {
+                "holder": wait.instance, "until": until, "wait": wait.id, "reply_to": self.key(),
+            } }),
+        )
+    }
+
+    /// Neither must the leases of its tasks.
+    pub(super) fn extend_leases(&self, wait: &WaitRecord, until: Timestamp) -> Effect {
+        self.to(
+            Kind::Pool,
+            json!({ "extend_lease": {
+                "instance": wait.instance, "until": until, "wait": wait.id, "reply_to": self.key(),
+            } }),
+        )
+    }
+
+    pub(super) fn end_in_pool(&self, instance: &InstanceId, reason: &str) -> Effect {
+        self.to(Kind::Pool, json!({ "end_instance": { "instance": instance, "reason": reason } }))
+    }
+
+    pub(super) fn register_wait(&self, wait: &WaitRecord) -> Effect {
+        self.to(
+            Kind::Triggers,
+            json!({ "register": {
+                "wait": wait.id, "agent": self.name, "instance": wait.instance, "filter": wait.filter,
+                "registered_at": wait.registered, "deadline": wait.deadline,
+                "broadcast": wait.broadcast, "reply_to": self.key(),
+            } }),
+        )
+    }
+
+    pub(super) fn cancel_wait(&self, wait: Uuid) -> Effect {
+        self.to(Kind::Triggers, json!({ "cancel": { "wait": wait } }))
+    }
+
+    /// The webhook came too late for the wait, and is triggers' to place again.
+    pub(super) fn unclaimed(&self, receipt: Uuid, wait: Uuid, payload: &Envelope) -> Effect {
+        self.to(
+            Kind::Triggers,
+            json!({ "unclaimed": {
+                "receipt": receipt, "agent": self.name, "wait": wait, "payload": payload,
+            } }),
+        )
+    }
+
+    /// Asks the caller's agent to say when the caller has ended.
+    pub(super) fn note_callee(&self, caller: &Name, instance: &InstanceId) -> Effect {
+        let command = Command::NoteCallee { instance: instance.clone(), target: self.name.clone() };
+        Effect::entity::<Agent>(EntityKey::agent(&self.swarm, caller), &command)
+    }
+
+    pub(super) fn caller_ended(&self, target: &Name, instance: &InstanceId, cancel: bool) -> Effect {
+        let command = Command::CallerEnded { instance: instance.clone(), cancel };
+        Effect::entity::<Agent>(EntityKey::agent(&self.swarm, target), &command)
+    }
+
+    pub(super) fn place_bid(&self, instance: &Instance, bid: Uuid, class: Class) -> Option<Effect> {
+        let definition = self.limits();
+        let command = fleet::Command::Bid {
+            bid,
+            swarm: self.swarm.clone(),
+            agent: self.name.clone(),
+            instance: instance.id.clone(),
+            class,
+            scale: definition.scale,
+            needs: definition.needs,
+            affinity: instance.runner.clone(),
+        };
+        to_fleet(instance, &command)
+    }
+
+    fn to(&self, kind: Kind, command: serde_json::Value) -> Effect {
+        Effect::Entity { key: EntityKey::of(kind, &self.swarm), command }
+    }
+}
+
+pub(super) fn withdraw(instance: &Instance, bid: Uuid) -> Option<Effect> {
+    to_fleet(instance, &fleet::Command::Withdraw { bid, instance: instance.id.clone() })
+}
+
+pub(super) fn free_slot(instance: &Instance, held: bool) -> Option<Effect> {
+    to_fleet(instance, &fleet::Command::SlotFreed { instance: instance.id.clone(), held })
+}
+
+fn to_fleet(instance: &Instance, command: &fleet::Command) -> Option<Effect> {
+    let group = instance.group.as_ref()?;
+    Some(Effect::entity::<Fleet>(EntityKey::fleet(group), command))
+}
+
+pub(super) fn freeze(instance: &Instance, token: Token) -> Option<Effect> {
+    to_runner(instance, RunnerCommand::Freeze { instance: instance.id.to_string(), token })
+}
+
+pub(super) fn thaw(instance: &Instance, token: Token) -> Option<Effect> {
+    to_runner(instance, RunnerCommand::Thaw { instance: instance.id.to_string(), token })
+}
+
+pub(super) fn stop(instance: &Instance, token: Token, reason: &str, grace_ms: u64) -> Option<Effect> {
+    to_runner(
+        instance,
+        RunnerCommand::Stop { instance: instance.id.to_string(), token, reason: reason.to_owned(), grace_ms },
+    )
+}
+
+pub(super) fn forget(instance: &Instance, token: Token) -> Option<Effect> {
+    to_runner(instance, RunnerCommand::Forget { instance: instance.id.to_string(), token })
+}
+
+fn to_runner(instance: &Instance, command: RunnerCommand) -> Option<Effect> {
+    let runner = instance.runner.clone()?;
+    Some(Effect::Runner { runner, command })
+}

@@ -1,5 +1,6 @@
 //! What an agent asks of other entities and of runners. Each function is one message.
 
+use serde::Serialize;
 use serde_json::json;
 use uuid::Uuid;
 
@@ -9,8 +10,9 @@ use crate::entity::{Effect, RunnerCommand};
 use crate::fence::Token;
 use crate::fleet::{self, Fleet};
 use crate::id::{EntityKey, InstanceId, Kind, Name};
+use crate::lockspace;
 use crate::time::Timestamp;
-use crate::triggers::Envelope;
+use crate::triggers::{self, Envelope};
 
 impl Agent {
     pub(super) fn key(&self) -> EntityKey {
@@ -19,56 +21,52 @@ impl Agent {
 
     /// Locks of the instance end with it.
     pub(super) fn release_locks(&self, instance: &InstanceId, reason: &str) -> Effect {
-        self.to(Kind::Lockspace, json!({ "release_all": { "holder": instance, "reason": reason } }))
+        let (holder, reason) = (instance.clone(), reason.to_owned());
+        self.to(Kind::Lockspace, &lockspace::Command::ReleaseAll { holder, reason })
     }
 
     /// A lock must not end while its holder is frozen and cannot refresh it.
     pub(super) fn extend_locks(&self, wait: &WaitRecord, until: Timestamp) -> Effect {
-        self.to(
-            Kind::Lockspace,
-            json!({ "extend": {
-                "holder": wait.instance, "until": until, "wait": wait.id, "reply_to": self.key(),
-            } }),
-        )
+        let (holder, wait, reply_to) = (wait.instance.clone(), wait.id, self.key());
+        self.to(Kind::Lockspace, &lockspace::Command::Extend { holder, until, wait, reply_to })
     }
 
     /// Neither must the leases of its tasks.
     pub(super) fn extend_leases(&self, wait: &WaitRecord, until: Timestamp) -> Effect {
         self.to(
             Kind::Pool,
-            json!({ "extend_lease": {
+            &json!({ "extend_lease": {
                 "instance": wait.instance, "until": until, "wait": wait.id, "reply_to": self.key(),
             } }),
         )
     }
 
     pub(super) fn end_in_pool(&self, instance: &InstanceId, reason: &str) -> Effect {
-        self.to(Kind::Pool, json!({ "end_instance": { "instance": instance, "reason": reason } }))
+        self.to(Kind::Pool, &json!({ "end_instance": { "instance": instance, "reason": reason } }))
     }
 
     pub(super) fn register_wait(&self, wait: &WaitRecord) -> Effect {
-        self.to(
-            Kind::Triggers,
-            json!({ "register": {
-                "wait": wait.id, "agent": self.name, "instance": wait.instance, "filter": wait.filter,
-                "registered_at": wait.registered, "deadline": wait.deadline,
-                "broadcast": wait.broadcast, "reply_to": self.key(),
-            } }),
-        )
+        let command = triggers::Command::Register {
+            wait: wait.id,
+            agent: self.name.clone(),
+            instance: wait.instance.clone(),
+            filter: wait.filter.clone(),
+            registered_at: wait.registered,
+            deadline: wait.deadline,
+            broadcast: wait.broadcast,
+            reply_to: self.key(),
+        };
+        self.to(Kind::Triggers, &command)
     }
 
     pub(super) fn cancel_wait(&self, wait: Uuid) -> Effect {
-        self.to(Kind::Triggers, json!({ "cancel": { "wait": wait } }))
+        self.to(Kind::Triggers, &triggers::Command::Cancel { wait })
     }
 
     /// The webhook came too late for the wait, and is triggers' to place again.
     pub(super) fn unclaimed(&self, receipt: Uuid, wait: Uuid, payload: &Envelope) -> Effect {
-        self.to(
-            Kind::Triggers,
-            json!({ "unclaimed": {
-                "receipt": receipt, "agent": self.name, "wait": wait, "payload": payload,
-            } }),
-        )
+        let (agent, payload) = (self.name.clone(), payload.clone());
+        self.to(Kind::Triggers, &triggers::Command::Unclaimed { receipt, agent, wait, payload })
     }
 
     /// Asks the caller's agent to say when the caller has ended.
@@ -97,7 +95,10 @@ impl Agent {
         to_fleet(instance, &command)
     }
 
-    fn to(&self, kind: Kind, command: serde_json::Value) -> Effect {
+    /// # Panics
+    /// Never: commands are plain data, whose JSON form always exists.
+    fn to(&self, kind: Kind, command: &impl Serialize) -> Effect {
+        let command = serde_json::to_value(command).expect("a command is plain data");
         Effect::Entity { key: EntityKey::of(kind, &self.swarm), command }
     }
 }

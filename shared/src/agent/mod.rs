@@ -22,8 +22,8 @@ use crate::time::Timestamp;
 pub use command::{CallView, Caller, Command, Overview, Reply, Report, WaitView};
 pub use event::{DeadLetter, Event};
 pub use state::{
-    Agent, CallRecord, CallStatus, Class, Defined, Definition, End, Exit, Instance, Item, Outcome, Party,
-    State, WaitRecord,
+    Agent, CallRecord, CallStatus, Class, Defined, Definition, End, Exit, Input, Instance, Item, Outcome,
+    Party, State, WaitRecord,
 };
 
 impl Entity for Agent {

@@ -1,6 +1,7 @@
 //! What an agent remembers: the heads of its live instances, queue items, calls and waits.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -34,7 +35,7 @@ pub struct Defined {
 
 /// What an agent may do. Fields left out have the product's defaults.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct Definition {
     pub enabled: bool,
     /// Most slots at a time; 0 takes no work.
@@ -206,8 +207,31 @@ pub struct Item {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receipt: Option<Uuid>,
     pub at: Timestamp,
-    /// What the run gets. The head holds it since the start command carries it.
-    pub input: Value,
+    /// The head holds it since the start command carries it.
+    pub input: Input,
+}
+
+/// What a run gets. It may be large and is shared, so that a copy of the agent costs little.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(from = "Value", into = "Value")]
+pub struct Input(Arc<Value>);
+
+impl Input {
+    pub fn get(&self) -> &Value {
+        &self.0
+    }
+}
+
+impl From<Value> for Input {
+    fn from(value: Value) -> Self {
+        Self(Arc::new(value))
+    }
+}
+
+impl From<Input> for Value {
+    fn from(input: Input) -> Self {
+        Arc::unwrap_or_clone(input.0)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -70,13 +70,13 @@ impl Draft<'_> {
         if value.len() > limits::TEXT {
             return Err(too_large("value", value.len()));
         }
-        let external = self.instance(id)?.external;
-        self.push(Event::ValueReturned { instance: id.clone(), value: value.to_owned() });
+        if !self.instance(id)?.external {
+            self.push(Event::ValueReturned { instance: id.clone(), value: value.to_owned() });
+            return Ok(Reply::Done);
+        }
         // Nobody reports the end of a hand-made instance, so its word is the end of what it serves.
-        if external {
-            for call in self.agent.calls_at(id) {
-                self.end_call(call, Ok(Some(value.to_owned())));
-            }
+        for call in self.agent.calls_at(id) {
+            self.end_call(call, Ok(Some(value.to_owned())));
         }
         Ok(Reply::Done)
     }
@@ -92,7 +92,7 @@ impl Draft<'_> {
         let found = items.into_iter().find_map(|item| {
             let placeholder = self.agent.instances.get(&item.instance)?;
             let call = self.call(placeholder.call?)?;
-            let event = Envelope::agent_trigger(call.caller.as_str(), context_of(&item.input));
+            let event = Envelope::agent_trigger(call.caller.as_str(), context_of(item.input.get()));
             let wait = self.wait_of(waiter)?;
             wait.takes(&event).then_some((item.instance.clone(), call.id, wait.id, event))
         });

@@ -1,6 +1,8 @@
 //! A decision in the making. One command often leads to several events, each decided on the state that the
 //! ones before it made (an end completes calls and lets the next item bid), so the draft follows its own
-//! events on a copy. An agent's live state is small; the copy costs less than the commit.
+//! events on a copy. It is made with the first event: what changes nothing copies nothing.
+
+use std::borrow::Cow;
 
 use uuid::Uuid;
 
@@ -15,15 +17,15 @@ use crate::id::InstanceId;
 use crate::time::Timestamp;
 
 pub(super) struct Draft<'a> {
-    pub(super) agent: Agent,
+    pub(super) agent: Cow<'a, Agent>,
     pub(super) ctx: &'a mut Ctx,
     events: Vec<Event>,
     effects: Vec<Effect>,
 }
 
 impl<'a> Draft<'a> {
-    pub(super) fn new(agent: &Agent, ctx: &'a mut Ctx) -> Self {
-        Self { agent: agent.clone(), ctx, events: Vec::new(), effects: Vec::new() }
+    pub(super) fn new(agent: &'a Agent, ctx: &'a mut Ctx) -> Self {
+        Self { agent: Cow::Borrowed(agent), ctx, events: Vec::new(), effects: Vec::new() }
     }
 
     pub(super) fn now(&self) -> Timestamp {
@@ -31,7 +33,7 @@ impl<'a> Draft<'a> {
     }
 
     pub(super) fn push(&mut self, event: Event) {
-        self.agent.follow(&event, &mut Changes::default());
+        self.agent.to_mut().follow(&event, &mut Changes::default());
         self.events.push(event);
     }
 

@@ -17,9 +17,6 @@ use crate::code::Refusal;
 use crate::entity::{Ctx, Decision};
 
 pub(super) fn decide(agent: &Agent, command: &Command, ctx: &mut Ctx) -> Result<Decision<Agent>, Refusal> {
-    if let Command::List = command {
-        return Ok(Decision::reply(Reply::Overview(Box::new(overview(agent)))));
-    }
     let mut draft = Draft::new(agent, ctx);
     let reply = route(&mut draft, command)?;
     Ok(draft.done(reply))
@@ -54,7 +51,8 @@ fn route(draft: &mut Draft<'_>, command: &Command) -> Result<Reply, Refusal> {
         Command::Kill { instance, reason } => draft.kill(instance, reason),
         Command::Complete { instance } => draft.complete(instance),
         Command::Inspect { instance } => Ok(Reply::Instance(Box::new(draft.instance(instance)?.clone()))),
-        Command::Tick | Command::List => Ok(draft.tick()),
+        Command::List => Ok(Reply::Overview(Box::new(overview(&draft.agent)))),
+        Command::Tick => Ok(draft.tick()),
     }
 }
 

@@ -74,7 +74,7 @@ impl Draft<'_> {
         }
         let number = self.agent.queue.values().map(|item| item.number + 1).max().unwrap_or_default();
         let at = self.now();
-        Item { instance, number, class, source: source.to_owned(), receipt, at, input }
+        Item { instance, number, class, source: source.to_owned(), receipt, at, input: input.into() }
     }
 
     pub(super) fn queue_run(&mut self, item: Item, call: Option<Uuid>, chain: Vec<(Name, InstanceId)>) {
@@ -89,9 +89,20 @@ impl Draft<'_> {
     pub(super) fn drop_queued(&mut self, id: &InstanceId, reason: &str, dead: Option<&str>) {
         let item = self.agent.queue.get(id).filter(|item| item.class != Class::Call).cloned();
         if let (Some(item), Some(dead)) = (item, dead) {
-            self.dead_letter(item.class, &item.source, item.receipt, &item.input, dead);
+            self.dead_letter(item.class, &item.source, item.receipt, item.input.get(), dead);
         }
         self.end(id, killed(reason));
+    }
+
+    /// The last hand-made instance of an agent without definition has ended: nobody will serve its calls.
+    pub(super) fn drop_unserved(&mut self) {
+        if self.agent.defined.is_some() || self.agent.has_external() {
+            return;
+        }
+        let items: Vec<InstanceId> = self.agent.queue.keys().cloned().collect();
+        for id in items {
+            self.drop_queued(&id, "no instance is left to serve the call", None);
+        }
     }
 
     /// Makes the oldest item that is no call give way if the queue is full. False when all are calls.

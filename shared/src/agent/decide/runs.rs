@@ -25,7 +25,8 @@ impl Draft<'_> {
             self.send(effects::thaw(&instance, token));
             return Reply::Done;
         }
-        let input = self.agent.queue.get(&instance.id).map(|item| item.input.clone()).unwrap_or_default();
+        let item = self.agent.queue.get(&instance.id);
+        let input = item.map(|item| item.input.get().clone()).unwrap_or_default();
         self.push(Event::Granted {
             instance: instance.id.clone(),
             runner: runner.to_owned(),
@@ -165,6 +166,9 @@ impl Draft<'_> {
         }
         let at = self.now();
         self.push(Event::Ended { instance: id.clone(), exit, at });
+        if instance.external {
+            self.drop_unserved();
+        }
         self.bid_next();
     }
 }

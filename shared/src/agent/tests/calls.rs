@@ -203,7 +203,10 @@ fn a_hand_made_instance_serves_calls_by_waiting() {
     assert_eq!(world.state(&hand), State::Waiting, "never frozen");
     world.call(2).unwrap();
     assert!(world.outcome(&hand, 2).is_some());
+    world.call(3).unwrap();
     world.must(Command::Complete { instance: hand });
-    assert_eq!(world.call_status(2).0, CallStatus::Completed);
+    assert_eq!(world.call_status(2), (CallStatus::Completed, None), "an earlier value is not its answer");
+    let unserved = "no instance is left to serve the call".to_owned();
+    assert_eq!(world.call_status(3), (CallStatus::Error, Some(unserved)));
     assert!(world.told.is_empty());
 }

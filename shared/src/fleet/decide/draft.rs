@@ -1,4 +1,7 @@
 //! A decision in the making, which follows its own events on a copy: what was just freed can be granted.
+//! The copy is made with the first event.
+
+use std::borrow::Cow;
 
 use crate::agent::{self, Agent};
 use crate::entity::{Changes, Ctx, Decision, Effect};
@@ -9,15 +12,15 @@ use crate::id::{EntityKey, InstanceId, Name};
 use crate::time::Timestamp;
 
 pub(super) struct Draft<'a> {
-    pub(super) fleet: Fleet,
+    pub(super) fleet: Cow<'a, Fleet>,
     pub(super) ctx: &'a mut Ctx,
     events: Vec<Event>,
     effects: Vec<Effect>,
 }
 
 impl<'a> Draft<'a> {
-    pub(super) fn new(fleet: &Fleet, ctx: &'a mut Ctx) -> Self {
-        Self { fleet: fleet.clone(), ctx, events: Vec::new(), effects: Vec::new() }
+    pub(super) fn new(fleet: &'a Fleet, ctx: &'a mut Ctx) -> Self {
+        Self { fleet: Cow::Borrowed(fleet), ctx, events: Vec::new(), effects: Vec::new() }
     }
 
     pub(super) fn now(&self) -> Timestamp {
@@ -25,7 +28,7 @@ impl<'a> Draft<'a> {
     }
 
     pub(super) fn push(&mut self, event: Event) {
-        self.fleet.follow(&event, &mut Changes::default());
+        self.fleet.to_mut().follow(&event, &mut Changes::default());
         self.events.push(event);
     }
 

@@ -13,9 +13,6 @@ use crate::entity::{Ctx, Decision};
 use crate::time::Timestamp;
 
 pub(super) fn decide(fleet: &Fleet, command: &Command, ctx: &mut Ctx) -> Result<Decision<Fleet>, Refusal> {
-    if let Command::List = command {
-        return Ok(Decision::reply(Reply::Overview(Box::new(overview(fleet, ctx.now)))));
-    }
     let mut draft = Draft::new(fleet, ctx);
     let reply = match command {
         Command::Register(registration) => draft.register(registration)?,
@@ -35,7 +32,8 @@ pub(super) fn decide(fleet: &Fleet, command: &Command, ctx: &mut Ctx) -> Result<
         Command::Withdraw { bid, instance } => draft.withdraw(*bid, instance),
         Command::SlotFreed { instance, held } => draft.slot_freed(instance, *held),
         Command::Drain { runner } => draft.drain(runner)?,
-        Command::Tick | Command::List => draft.tick(),
+        Command::Tick => draft.tick(),
+        Command::List => return Ok(Decision::reply(Reply::Overview(Box::new(overview(fleet, draft.now()))))),
     };
     draft.grant();
     Ok(draft.done(reply))

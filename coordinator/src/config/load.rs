@@ -32,7 +32,11 @@ pub struct ConfigError(String);
 /// # Errors
 /// When a key is unknown, a value does not fit, or a secret's file cannot be read.
 pub fn load(file: &Path, overrides: &Overrides) -> Result<Config, ConfigError> {
-    let mut figment = Figment::new().merge(Toml::file_exact(file)).merge(environment());
+    let mut figment = Figment::new();
+    if file.exists() {
+        figment = figment.merge(Toml::file_exact(file));
+    }
+    figment = figment.merge(environment());
     for (key, address) in [
         ("listen.http", overrides.http),
         ("listen.grpc", overrides.grpc),

@@ -52,10 +52,6 @@ impl Layout {
         self.root.join("projection.db")
     }
 
-    pub fn keys(&self) -> PathBuf {
-        self.root.join("keys")
-    }
-
     pub fn operator_token(&self) -> PathBuf {
         self.root.join("operator.token")
     }

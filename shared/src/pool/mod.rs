@@ -1,1 +1,84 @@
-//! To be filled.
+//! A swarm's members and tasks: who there is, what is to be done, who does it, and until when that is believed.
+//!
+//! Members and tasks are one entity, so that joining, capacity, "one lead at most", claiming and recovery
+//! after a death are single decisions that nothing can get between.
+
+mod apply;
+mod command;
+mod decide;
+mod event;
+mod guard;
+mod index;
+mod profile;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use uuid::Uuid;
+
+use crate::code::Refusal;
+use crate::entity::{Changes, Corrupt, Ctx, Decision, Entity, LiveDocument, Signal};
+use crate::id::{EntityKey, Kind};
+use crate::time::Timestamp;
+
+pub use command::{About, Command, Create, Fact, Finish, Join, Profile, Progress, Reply, Rules, Target, TaskSpec};
+pub use decide::ended::{Attempted, answer_for_ended};
+pub use event::{Event, Return};
+pub use state::{Dependency, Member, MemberView, Outcome, Pool, Source, Status, Task, TaskView};
+
+impl Entity for Pool {
+    const KIND: Kind = Kind::Pool;
+    type Command = Command;
+    type Event = Event;
+    type Reply = Reply;
+
+    fn empty(key: &EntityKey) -> Self {
+        Pool::new(key.swarm.clone())
+    }
+
+    fn restore(&mut self, document: LiveDocument) -> Result<(), Corrupt> {
+        let (kind, id) = document.split();
+        let id = Uuid::try_parse(id).map_err(|error| document.corrupt(error.to_string()))?;
+        match kind {
+            "task" => {
+                let task: Task = document.read()?;
+                let sketch = guard::Sketch::of_head(&document.head).map_err(|why| document.corrupt(why))?;
+                self.take_task(id, task, sketch);
+            }
+            "member" => self.take_member(id, document.read()?),
+            other => return Err(document.corrupt(format!("`{other}` is no kind of document of a pool"))),
+        }
+        Ok(())
+    }
+
+    fn decide(&self, command: &Command, ctx: &mut Ctx) -> Result<Decision<Self>, Refusal> {
+        let mut decision = self.answer(command, ctx)?;
+        let progress = self.epic_progress(&decision.events);
+        decision.effects.extend(progress);
+        Ok(decision)
+    }
+
+    fn apply(&mut self, event: &Event, changes: &mut Changes) {
+        self.follow(event, changes);
+    }
+
+    fn next_wake(&self) -> Option<Timestamp> {
+        self.deadlines.next()
+    }
+
+    fn tick() -> Command {
+        Command::Tick
+    }
+
+    fn subject(event: &Event) -> Option<String> {
+        event.subject()
+    }
+
+    fn check(&self) -> Result<(), String> {
+        self.invariants()
+    }
+
+    fn observe(&mut self, signal: &Signal, now: Timestamp) {
+        self.note_alive(signal, now);
+    }
+}

@@ -229,3 +229,141 @@ fn number_text(number: &Number) -> String {
         _ => number.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Timestamp;
+
+    fn event() -> Envelope {
+        Envelope::webhook(&Incoming {
+            receipt: uuid::Uuid::from_u128(1),
+            delivery: "d-1".to_owned(),
+            source: "acme-github".to_owned(),
+            provider: "github".to_owned(),
+            event: "pull_request".to_owned(),
+            context: json!({
+                "action": "closed", "number": 7, "body": null, "labels": ["bug", "ui"], "title": "context",
+            }),
+            payload: json!({
+                "action": "raw", "body": "raw body", "context": "ci/build", "draft": null, "size": 7.0,
+                "pull_request": { "merged": true, "labels": [{ "name": "bug" }] },
+            }),
+            received_at: Timestamp(1_790_000_000_000),
+        })
+    }
+
+    fn webhook(predicates: Value) -> Filter {
+        let fields = json!({ "kind": "webhook", "matches": predicates });
+        serde_json::from_value(fields).unwrap()
+    }
+
+    #[test]
+    fn predicates_compare_by_text() {
+        for (path, wanted, hit) in [
+            ("action", json!("closed"), true),
+            ("action", json!("Closed"), false),
+            ("payload.action", json!("raw"), true),
+            ("context.action", json!("raw"), false),
+            ("number", json!(7), true),
+            ("number", json!("7"), true),
+            ("number", json!(7.0), true),
+            ("number", json!(70), false),
+            ("size", json!(7), true),
+            ("pull_request.merged", json!(true), true),
+            ("pull_request.merged", json!("true"), true),
+            ("context.pull_request.merged", json!(true), false),
+            ("pull_request.labels.0.name", json!("bug"), true),
+            ("pull_request.labels.1.name", json!("bug"), false),
+            ("labels.0", json!("bug"), true),
+            ("labels", json!("bug,ui"), true),
+            ("labels", json!("bug"), false),
+            ("labels", json!(["docs", "ui"]), true),
+            ("labels", json!(["docs"]), false),
+            ("action", json!(["opened", "closed"]), true),
+            ("action", json!(["opened"]), false),
+            ("body", json!("raw body"), true),
+            ("context.body", json!(null), true),
+            ("context", json!("ci/build"), true),
+            ("draft", json!(null), true),
+            ("draft", json!("null"), true),
+            ("missing", json!(null), false),
+            ("missing", json!("undefined"), false),
+            ("action.length", json!("6"), false),
+            ("pull_request", json!("[object Object]"), false),
+            ("source", json!("github"), true),
+            ("sourceName", json!("acme-github"), true),
+        ] {
+            let mut predicates = Map::new();
+            predicates.insert(path.to_owned(), wanted.clone());
+            let filter = webhook(Value::Object(predicates));
+            assert_eq!(filter.matches(&event()), hit, "{path} = {wanted}");
+        }
+    }
+
+    #[test]
+    fn all_that_is_set_must_hold() {
+        let with = |source: Option<&str>, event: Option<&str>| Filter {
+            source: source.map(str::to_owned),
+            event: event.map(str::to_owned),
+            ..webhook(json!({ "action": "closed" }))
+        };
+        for (source, name, hit) in [
+            (None, None, true),
+            (Some("acme-github"), None, true),
+            (Some("github"), Some("pull_request"), true),
+            (Some("slack"), Some("pull_request"), false),
+            (Some("github"), Some("Pull_Request"), false),
+        ] {
+            assert_eq!(with(source, name).matches(&event()), hit, "{source:?} {name:?}");
+        }
+        assert!(!webhook(json!({ "action": "closed", "number": 8 })).matches(&event()));
+    }
+
+    #[test]
+    fn agent_triggers_match_by_their_source_agent() {
+        let event = Envelope::agent_trigger("lead", json!({ "ticket": 5 }));
+        let filter = |source_agent: Option<&str>, predicates: Value| Filter {
+            kind: FilterKind::AgentTrigger,
+            source_agent: source_agent.map(str::to_owned),
+            source: Some("ignored".to_owned()),
+            ..webhook(predicates)
+        };
+        assert!(filter(None, json!({})).matches(&event));
+        assert!(filter(Some("lead"), json!({ "ticket": "5", "context.ticket": 5 })).matches(&event));
+        assert!(!filter(Some("other"), json!({})).matches(&event));
+        assert!(!filter(None, json!({ "ticket": 6 })).matches(&event));
+        assert!(!webhook(json!({})).matches(&event));
+        assert!(!filter(None, json!({})).matches(&self::event()));
+    }
+
+    #[test]
+    fn a_body_cannot_pass_for_another_kind_of_event() {
+        let mut incoming: Incoming = serde_json::from_value(json!({
+            "receipt": uuid::Uuid::nil(), "delivery": "", "source": "test", "provider": "test",
+            "event": "ping", "payload": {}, "received_at": 0,
+            "context": { "type": "agent-trigger", "sourceAgent": "lead", "event": "push", "source": "github" },
+        }))
+        .unwrap();
+        let event = Envelope::webhook(&incoming);
+        assert_eq!(event.kind(), FilterKind::Webhook);
+        assert_eq!((&event.0["event"], &event.0["source"]), (&json!("ping"), &json!("test")));
+        incoming.context = json!("no object");
+        assert_eq!(Envelope::webhook(&incoming).0["payload"], json!({}));
+    }
+
+    #[test]
+    fn predicates_that_can_never_hold_are_refused() {
+        for bad in [
+            json!({ "a": {} }),
+            json!({ "a": [] }),
+            json!({ "a": [[1]] }),
+            json!({ "": 1 }),
+            json!({ "a..b": 1 }),
+            json!({ "a": "x".repeat(VALUE + 1) }),
+        ] {
+            assert_eq!(webhook(bad.clone()).validate().unwrap_err().code, Code::InvalidArgument, "{bad}");
+        }
+        assert!(webhook(json!({ "a.0.b": [1, "x", null, true] })).validate().is_ok());
+    }
+}

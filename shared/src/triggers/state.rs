@@ -60,7 +60,7 @@ impl Wait {
 }
 
 /// An event that was taken in; also the head of its document, whose body holds the event.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Receipt {
     pub at: Timestamp,
     /// [`delivery_id`] of the delivery; none if the provider gives no ids, and for a replay.

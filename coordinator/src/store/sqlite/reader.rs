@@ -27,9 +27,11 @@ pub(super) fn load(connection: &Connection, key: &str) -> rusqlite::Result<Loade
     })
 }
 
+/// The planner would rather read all of the entity's documents, of which most are archived.
 fn live(connection: &Connection, key: &str) -> rusqlite::Result<Vec<LiveDocument>> {
     let mut statement = connection.prepare_cached(
-        "SELECT document, head FROM document WHERE entity = ?1 AND live = 1 ORDER BY document",
+        "SELECT document, head FROM document INDEXED BY document_live
+         WHERE entity = ?1 AND live = 1 ORDER BY document",
     )?;
     let rows =
         statement.query_map([key], |row| Ok(LiveDocument { key: row.get(0)?, head: json(row, 1)? }))?;

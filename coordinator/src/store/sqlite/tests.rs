@@ -137,3 +137,67 @@ async fn a_full_disk_refuses_and_recovers() {
     assert!(matches!(&answer, Err(CommitError::Failed(why)) if why.contains("disk is full")), "{answer:?}");
     assert_eq!(ask(batch(1, "small")).await, Ok(Version(2)));
 }
+
+/// A write that fails half way, by way of a trigger, leaves nothing, and its neighbours stand.
+#[tokio::test]
+async fn a_failed_batch_is_rolled_back_alone() {
+    let file = File::new();
+    let store = Sqlite::open(&file.path(), START).unwrap();
+    let connection = connection::writable(&file.path(), Durability::Full).unwrap();
+    let trigger = "CREATE TEMP TRIGGER broken BEFORE INSERT ON timer BEGIN SELECT RAISE(FAIL, 'broken'); END";
+    connection.execute_batch(trigger).unwrap();
+    let writer = Writer::start(connection).unwrap();
+    let ask = |batch: Batch| {
+        let batch = Box::new(Prepared::new(batch).unwrap());
+        writer.ask(|answer| Request::Commit { fence: store.fence(), batch, answer })
+    };
+    let other = EntityKey::of(Kind::Channels, &Name::parse("default").unwrap());
+    let broken = Batch { timer: TimerChange::Set(START), ..batch(0, "broken") };
+    let (failed, neighbour) =
+        tokio::join!(ask(broken), ask(Batch { key: other.clone(), ..batch(0, "whole") }));
+    assert!(matches!(&failed, Err(CommitError::Failed(why)) if why.contains("broken")), "{failed:?}");
+    assert_eq!(neighbour, Ok(Version(1)));
+    assert_eq!(store.versions().await.unwrap(), [(other, Version(1))]);
+    assert_eq!(ask(batch(0, "whole")).await, Ok(Version(1)));
+}
+
+/// Pages, loads and trims must not read a table from end to end: it may have millions of rows.
+#[test]
+fn statements_use_their_indexes() {
+    let mut connection = Connection::open_in_memory().unwrap();
+    migrate::migrate(&mut connection).unwrap();
+    for (sql, plan) in [
+        (
+            "SELECT body FROM document WHERE (entity, document) > (?1, ?2) ORDER BY entity, document LIMIT ?3",
+            "SEARCH document USING PRIMARY KEY ((entity,document)>(?,?))",
+        ),
+        (
+            "SELECT head FROM document INDEXED BY document_live WHERE entity = ?1 AND live = 1 ORDER BY document",
+            "SEARCH document USING INDEX document_live (entity=?)",
+        ),
+        (
+            "SELECT replies FROM record WHERE entity = ?1 AND replies IS NOT NULL ORDER BY at, position",
+            "SEARCH record USING INDEX record_replies (entity=?)",
+        ),
+        (
+            "SELECT record.position FROM entity
+             CROSS JOIN record ON record.entity = entity.key AND record.version <= entity.version - ?1
+             WHERE record.events IS NOT NULL LIMIT ?2",
+            "SCAN entity\nSEARCH record USING INDEX record_version (entity=? AND version<?)",
+        ),
+        (
+            "SELECT position FROM record WHERE events IS NULL AND replies IS NULL
+             AND position < (SELECT max(position) FROM record) LIMIT ?1",
+            "SEARCH record USING INDEX record_empty (position<?)\nSCALAR SUBQUERY 1\nSEARCH record",
+        ),
+        (
+            "SELECT entity, due FROM timer ORDER BY due, entity LIMIT ?1",
+            "SCAN timer USING COVERING INDEX timer_due",
+        ),
+    ] {
+        let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+        let rows = statement.raw_query();
+        let steps: Vec<String> = rows.mapped(|row| row.get(3)).map(Result::unwrap).collect();
+        assert_eq!(steps.join("\n"), plan, "{sql}");
+    }
+}

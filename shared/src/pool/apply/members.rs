@@ -1,0 +1,160 @@
+//! Follows what happens to members.
+
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+
+use super::merge;
+use crate::entity::Changes;
+use crate::pool::command::{Join, Profile};
+use crate::pool::event::Event;
+use crate::pool::profile;
+use crate::pool::state::{Member, Pool};
+use crate::time::Timestamp;
+
+impl Pool {
+    pub(super) fn follow_member(&mut self, event: &Event, changes: &mut Changes) {
+        match event {
+            Event::Joined { join, max_tasks, at } => self.join(join, *max_tasks, *at, changes),
+            Event::Left { agent, at } => self.leave(*agent, *at, changes),
+            Event::WentOffline { agent, at } => {
+                self.change_member(*agent, *at, json!({}), changes, |member| member.offline = true);
+            }
+            Event::CameBack { agent, managed, at } => {
+                self.change_member(*agent, *at, json!({ "emptyPollCount": 0 }), changes, |member| {
+                    member.offline = false;
+                    member.managed = *managed;
+                    member.empty_polls = 0;
+                });
+            }
+            Event::CapacitySet { agent, max_tasks, at } => {
+                let active = count(self.active(*agent));
+                self.change_member(*agent, *at, json!({ "maxTasks": max_tasks }), changes, |member| {
+                    member.max_tasks = *max_tasks;
+                    member.ceiling = active.max(*max_tasks);
+                });
+            }
+            Event::Described { agent, profile, at } => self.describe(*agent, profile, *at, changes),
+            Event::PolledEmpty { agent, at } => {
+                let polls = self.members.get(agent).map_or(0, |member| member.empty_polls) + 1;
+                self.change_member(*agent, *at, json!({ "emptyPollCount": polls }), changes, |member| {
+                    member.empty_polls = polls;
+                });
+            }
+            _ => {}
+        }
+    }
+
+    fn join(&mut self, join: &Join, max_tasks: u32, at: Timestamp, changes: &mut Changes) {
+        let member = Member {
+            name: join.name.clone(),
+            lead: join.lead,
+            max_tasks,
+            ceiling: max_tasks,
+            managed: join.managed,
+            empty_polls: 0,
+            offline: false,
+        };
+        self.take_member(join.agent, member);
+        let body = json!({
+            "id": join.agent, "name": join.name, "isLead": join.lead, "role": join.role,
+            "description": join.description, "capabilities": join.capabilities, "maxTasks": max_tasks,
+            "emptyPollCount": 0, "claudeMd": profile::claude_md(join), "soulMd": profile::soul_md(join),
+            "identityMd": profile::identity_md(join), "createdAt": at.iso(),
+        });
+        self.change_member(join.agent, at, body, changes, |_| {});
+    }
+
+    fn leave(&mut self, agent: Uuid, at: Timestamp, changes: &mut Changes) {
+        let Some(mut member) = self.members.remove(&agent) else { return };
+        member.offline = true;
+        self.names.remove(&member.name);
+        if self.lead == Some(agent) {
+            self.lead = None;
+        }
+        let body = json!({ "status": "offline", "lastUpdatedAt": at.iso() });
+        changes.archive(member_key(agent), &member, Some(body));
+    }
+
+    fn describe(&mut self, agent: Uuid, profile: &Profile, at: Timestamp, changes: &mut Changes) {
+        let mut body = Map::new();
+        let texts = [
+            ("name", &profile.name),
+            ("description", &profile.description),
+            ("role", &profile.role),
+            ("claudeMd", &profile.claude_md),
+            ("soulMd", &profile.soul_md),
+            ("identityMd", &profile.identity_md),
+            ("setupScript", &profile.setup_script),
+            ("toolsMd", &profile.tools_md),
+        ];
+        for (field, text) in texts {
+            if let Some(text) = text {
+                body.insert(field.to_owned(), json!(text));
+            }
+        }
+        if let Some(capabilities) = &profile.capabilities {
+            body.insert("capabilities".to_owned(), json!(capabilities));
+        }
+        if let (Some(name), Some(member)) = (&profile.name, self.members.get(&agent)) {
+            self.names.remove(&member.name);
+            self.names.insert(name.clone(), agent);
+        }
+        self.change_member(agent, at, Value::Object(body), changes, |member| {
+            if let Some(name) = &profile.name {
+                member.name.clone_from(name);
+            }
+        });
+    }
+
+    /// Changes a member and writes its document, with the status that follows from it.
+    fn change_member(
+        &mut self,
+        agent: Uuid,
+        at: Timestamp,
+        own: Value,
+        changes: &mut Changes,
+        edit: impl FnOnce(&mut Member),
+    ) {
+        let active = self.active(agent);
+        let Some(member) = self.members.get_mut(&agent) else { return };
+        edit(member);
+        let status = match (member.offline, active) {
+            (true, _) => "offline",
+            (false, 0) => "idle",
+            (false, _) => "busy",
+        };
+        let mut body = Map::new();
+        merge(&mut body, own);
+        let standing = json!({ "status": status, "lastUpdatedAt": at.iso(), "lastActivityAt": at.iso() });
+        merge(&mut body, standing);
+        changes.put(member_key(agent), member, Some(Value::Object(body)));
+    }
+
+    /// After one of its tasks began or stopped being in progress: writes the member only if it shows, that
+    /// is when it becomes busy or idle, when its empty polls are over, or when a ceiling above its capacity
+    /// comes down.
+    pub(super) fn settle_member(&mut self, agent: Uuid, began: bool, at: Timestamp, changes: &mut Changes) {
+        let active = count(self.active(agent));
+        let Some(member) = self.members.get(&agent) else { return };
+        let ceiling = member.max_tasks.max(member.ceiling.min(active));
+        let turned = active == u32::from(began);
+        let fed = began && member.empty_polls > 0;
+        if turned || fed || ceiling != member.ceiling {
+            let own = if fed { json!({ "emptyPollCount": 0 }) } else { json!({}) };
+            self.change_member(agent, at, own, changes, |member| {
+                member.ceiling = ceiling;
+                if fed {
+                    member.empty_polls = 0;
+                }
+            });
+        }
+    }
+}
+
+fn member_key(agent: Uuid) -> String {
+    format!("member/{agent}")
+}
+
+fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,136 @@
+//! Follows events: the state after them, and the documents that change.
+//!
+//! Every change of a live task goes through [`Pool::change`], which keeps the indexes and the document.
+
+mod alive;
+mod body;
+mod head;
+mod members;
+
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+
+use super::event::{Created, Event};
+use super::guard::{self, Sketch};
+use super::state::{Outcome, Pool, Status, Task};
+use crate::entity::Changes;
+use crate::time::Timestamp;
+
+impl Pool {
+    pub(super) fn follow(&mut self, event: &Event, changes: &mut Changes) {
+        match event {
+            Event::Created(created) => self.create(created, changes),
+            Event::Finished { task, outcome, at, .. } => self.finish(*task, *outcome, *at, event, changes),
+            Event::LeasesExtended { tasks, until, at, .. } => {
+                for &task in tasks {
+                    self.extend(task, *until, *at, changes);
+                }
+            }
+            Event::Served { since } => self.deadlines.serve(*since),
+            _ => match event.task() {
+                Some(task) => self.change(task, event, changes),
+                None => self.follow_member(event, changes),
+            },
+        }
+    }
+
+    fn create(&mut self, created: &Created, changes: &mut Changes) {
+        self.take_task(created.task, Task::of(created), created.sketch.clone());
+        self.save(created.task, created.at, Some(body::of(created)), changes);
+    }
+
+    /// Changes a live task, its indexes, its document, and what its agent shows.
+    fn change(&mut self, id: Uuid, event: &Event, changes: &mut Changes) {
+        let renewed = self.deadlines.get(id);
+        let Some(mut task) = self.remove(id) else { return };
+        let before = (task.status, task.agent);
+        task.edit(event);
+        let (at, agent) = (task.updated, before.1.or(task.agent));
+        let after = task.status;
+        let body = body::after(&task, event);
+        self.enter(id, task);
+        // The same promise goes on: what signs of life have added to it stays.
+        if let (true, Some((_, until))) = (before.0 == after, renewed) {
+            self.deadlines.renew(id, until);
+        }
+        self.save(id, at, Some(body), changes);
+        let (was, is) = (before.0 == Status::InProgress, after == Status::InProgress);
+        if let (true, Some(agent)) = (was != is, agent) {
+            self.settle_member(agent, is, at, changes);
+        }
+    }
+
+    /// Ends a task: it leaves memory, and its dependants note how it ended.
+    fn finish(&mut self, id: Uuid, outcome: Outcome, at: Timestamp, event: &Event, changes: &mut Changes) {
+        let Some(mut task) = self.remove(id) else { return };
+        let active = task.status == Status::InProgress;
+        task.edit(event);
+        if let Some(creator) = task.creator {
+            self.recent.remove(creator, task.created, id);
+        }
+        changes.archive(key(id), &task, Some(body::after(&task, event)));
+        if let (true, Some(agent)) = (active, task.agent) {
+            self.settle_member(agent, false, at, changes);
+        }
+        let dependants: Vec<Uuid> = self.indexes.waiting_for(id).collect();
+        for dependant in dependants {
+            self.note_outcome(dependant, id, outcome, at, changes);
+        }
+    }
+
+    fn note_outcome(
+        &mut self,
+        dependant: Uuid,
+        ended: Uuid,
+        outcome: Outcome,
+        at: Timestamp,
+        changes: &mut Changes,
+    ) {
+        let renewed = self.deadlines.get(dependant);
+        let Some(mut task) = self.remove(dependant) else { return };
+        for dependency in task.dependencies.iter_mut().filter(|d| d.task == ended) {
+            dependency.outcome = Some(outcome);
+        }
+        let broken = task.broken();
+        self.enter(dependant, task);
+        if let Some((_, until)) = renewed {
+            self.deadlines.renew(dependant, until);
+        }
+        let body = (outcome != Outcome::Completed).then(|| json!({ "blockedBy": broken }));
+        self.save(dependant, at, body, changes);
+    }
+
+    fn extend(&mut self, id: Uuid, until: Timestamp, at: Timestamp, changes: &mut Changes) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        task.until = task.until.max(Some(until));
+        self.deadlines.renew(id, until);
+        self.save(id, at, None, changes);
+    }
+
+    /// Writes a live task's document. The guard's sketch travels in the head while it is of use.
+    fn save(&self, id: Uuid, at: Timestamp, body: Option<Value>, changes: &mut Changes) {
+        let Some(task) = self.tasks.get(&id) else { return };
+        let sketch = task
+            .creator
+            .filter(|_| at.since(task.created) <= guard::YOUNG)
+            .and_then(|creator| self.recent.get(creator, task.created, id));
+        match sketch {
+            None => changes.put(key(id), task, body),
+            Some(sketch) => {
+                let mut head = json!(task);
+                head[Sketch::FIELD] = json!(sketch);
+                changes.put(key(id), &head, body);
+            }
+        }
+    }
+}
+
+fn merge(body: &mut Map<String, Value>, fields: Value) {
+    if let Value::Object(fields) = fields {
+        body.extend(fields);
+    }
+}
+
+fn key(task: Uuid) -> String {
+    format!("task/{task}")
+}

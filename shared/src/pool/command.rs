@@ -1,0 +1,365 @@
+//! What a pool can be asked, and what it answers.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use uuid::Uuid;
+
+use super::state::{MemberView, Outcome, Source, TaskView};
+use crate::id::{EntityKey, InstanceId};
+use crate::time::Timestamp;
+
+/// A request to the pool. Who may ask for what beyond ownership (scopes, "lead only" where it says so in a
+/// tool's description) is checked here as well, so that every way in keeps the same rules.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Command {
+    Join(Join),
+    /// Takes the member out for good; what it held goes back to the pool.
+    Leave {
+        agent: Uuid,
+    },
+    /// The member says that it stops working. It stays a member; offers made to it return to the pool.
+    Offline {
+        agent: Uuid,
+    },
+    /// The member says that it works (again).
+    Ping {
+        agent: Uuid,
+        managed: bool,
+    },
+    SetCapacity {
+        agent: Uuid,
+        max_tasks: u32,
+    },
+    Describe {
+        agent: Uuid,
+        profile: Profile,
+    },
+    Create(Box<Create>),
+    /// Asks for work. The pool answers what there is now; waiting is the caller's business.
+    Poll {
+        agent: Uuid,
+        instance: InstanceId,
+        /// A runner watches this instance, so its tasks live by the runner's lease.
+        managed: bool,
+        /// The caller's wait is over: if there is nothing, this counts as an empty poll.
+        last: bool,
+    },
+    /// Says whether a `Poll` would find something, and changes nothing.
+    Peek {
+        agent: Uuid,
+        instance: InstanceId,
+    },
+    /// The runner of the agent begins to decide about its oldest open offer.
+    Review {
+        agent: Uuid,
+    },
+    Claim {
+        agent: Uuid,
+        instance: InstanceId,
+        managed: bool,
+        task: Uuid,
+    },
+    Release {
+        agent: Uuid,
+        task: Uuid,
+    },
+    Accept {
+        agent: Uuid,
+        task: Uuid,
+    },
+    Reject {
+        agent: Uuid,
+        task: Uuid,
+        reason: Option<String>,
+    },
+    ToBacklog {
+        task: Uuid,
+    },
+    FromBacklog {
+        task: Uuid,
+    },
+    Progress(Box<Progress>),
+    /// `by: None` is the administration, whose rights the service has checked.
+    Cancel {
+        task: Uuid,
+        by: Option<Uuid>,
+        reason: Option<String>,
+    },
+    Pause {
+        task: Uuid,
+        by: Option<Uuid>,
+    },
+    Resume {
+        task: Uuid,
+        by: Option<Uuid>,
+        instance: InstanceId,
+        managed: bool,
+    },
+    /// Notes the model session that works on a task, so that a child can continue it.
+    NoteSession {
+        task: Uuid,
+        by: Option<Uuid>,
+        session: String,
+    },
+    AssignEpic {
+        task: Uuid,
+        epic: Uuid,
+        by: Option<Uuid>,
+    },
+    UnassignEpic {
+        task: Uuid,
+        by: Option<Uuid>,
+    },
+    /// An instance is put to sleep: its tasks are kept for it until then. `reply_to` is told when that is
+    /// committed, and only then freezes it.
+    ExtendLease {
+        instance: InstanceId,
+        until: Timestamp,
+        wait: Uuid,
+        reply_to: EntityKey,
+    },
+    /// An instance has ended: what it had started goes back at once.
+    EndInstance {
+        instance: InstanceId,
+        reason: String,
+    },
+    /// Decides everything that is due.
+    Tick,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Join {
+    pub agent: Uuid,
+    pub name: String,
+    #[serde(default)]
+    pub lead: bool,
+    #[serde(default)]
+    pub role: Option<String>,
+    #[serde(default)]
+    pub capabilities: Vec<String>,
+    #[serde(default)]
+    pub description: Option<String>,
+    /// 1 when nothing is said.
+    #[serde(default)]
+    pub max_tasks: Option<u32>,
+    /// A runner starts and watches this agent.
+    #[serde(default)]
+    pub managed: bool,
+}
+
+/// Changes to what a member says about itself. `None` keeps what there is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Profile {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capabilities: Option<Vec<String>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claude_md: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub soul_md: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity_md: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub setup_script: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools_md: Option<String>,
+}
+
+/// A new task.
+///
+/// The pool forgets ended tasks, yet a dependency or a parent may have ended long ago. It therefore keeps no
+/// list of the dead at all: it answers [`Reply::NeedFacts`] with the ids that it does not hold, the service
+/// reads those from the read side (which shows every acknowledged write) and asks again with `facts`. A task
+/// that ends between the two is asked for in its turn, so no end can be missed, in constant memory.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Create {
+    pub by: Option<Uuid>,
+    pub spec: TaskSpec,
+    pub target: Target,
+    pub rules: Rules,
+    /// What is known of tasks that the pool no longer holds: dependencies and the parent.
+    #[serde(default)]
+    pub facts: Vec<Fact>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TaskSpec {
+    /// A chosen id, for scripts that lay a graph in any order; else one derived from the request.
+    #[serde(default)]
+    pub id: Option<Uuid>,
+    pub task: String,
+    #[serde(default)]
+    pub task_type: Option<String>,
+    #[serde(default)]
+    pub tags: Vec<String>,
+    /// 0 to 100; 50 when nothing is said.
+    #[serde(default = "TaskSpec::usual_priority")]
+    pub priority: u8,
+    #[serde(default)]
+    pub depends_on: Vec<Uuid>,
+    #[serde(default)]
+    pub parent: Option<Uuid>,
+    #[serde(default)]
+    pub epic: Option<Uuid>,
+    /// The epic's name, for the tag `epic:<name>`.
+    #[serde(default)]
+    pub epic_name: Option<String>,
+    #[serde(default)]
+    pub schedule: Option<Uuid>,
+    #[serde(default)]
+    pub model: Option<String>,
+    #[serde(default)]
+    pub source: Source,
+    /// Where it came from and where its answer goes: `slackChannelId`, `githubRepo`, … as the task shows
+    /// them. Fields that the pool sets itself are not taken from here.
+    #[serde(default)]
+    pub context: Map<String, Value>,
+}
+
+impl TaskSpec {
+    pub const PRIORITY: u8 = 50;
+
+    pub fn new(task: impl Into<String>) -> Self {
+        Self {
+            id: None,
+            task: task.into(),
+            task_type: None,
+            tags: Vec::new(),
+            priority: Self::PRIORITY,
+            depends_on: Vec::new(),
+            parent: None,
+            epic: None,
+            epic_name: None,
+            schedule: None,
+            model: None,
+            source: Source::Mcp,
+            context: Map::new(),
+        }
+    }
+
+    fn usual_priority() -> u8 {
+        Self::PRIORITY
+    }
+}
+
+/// Who shall do a task. Without an agent, the agent of the parent task is meant, and the pool if there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Target {
+    Pool,
+    Backlog,
+    Assign { agent: Option<Uuid> },
+    Offer { agent: Option<Uuid> },
+}
+
+/// Which rules a creation keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rules {
+    /// `send-task`: not to oneself, not to the lead, within capacity, and no duplicate.
+    Delegation { allow_duplicate: bool },
+    /// Schedules, webhooks, mentions, `task-action create`: the target must exist, that is all.
+    Plain,
+}
+
+/// What the service found about a task that the pool does not hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fact {
+    pub task: Uuid,
+    /// `None`: nobody knows the id (yet).
+    pub outcome: Option<Outcome>,
+    /// Who had it at its end.
+    #[serde(default)]
+    pub agent: Option<Uuid>,
+}
+
+impl Fact {
+    pub fn unknown(task: Uuid) -> Self {
+        Self { task, outcome: None, agent: None }
+    }
+}
+
+/// A report about a task: a progress text, a result, or both.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
+    pub task: Uuid,
+    /// The reporting agent; `None` is the administration, whose rights the service has checked.
+    pub by: Option<Uuid>,
+    #[serde(default)]
+    pub instance: Option<InstanceId>,
+    #[serde(default)]
+    pub managed: bool,
+    #[serde(default)]
+    pub progress: Option<String>,
+    #[serde(default)]
+    pub finish: Option<Finish>,
+    /// The task's fixed words, which the pool does not keep in memory: read by the service, never changed.
+    /// Without them the follow-up names the task by its id, and no memory is written.
+    #[serde(default)]
+    pub about: Option<About>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Finish {
+    Completed { output: Option<String> },
+    Failed { reason: Option<String> },
+}
+
+/// What was written down when the task was made.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct About {
+    pub text: String,
+    #[serde(default)]
+    pub task_type: Option<String>,
+    #[serde(default)]
+    pub tags: Vec<String>,
+    /// Slack fields, so that the follow-up can be answered in the same thread.
+    #[serde(default)]
+    pub context: Map<String, Value>,
+}
+
+/// An answer. Texts of tasks are on the read side; the pool gives what it decides from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    /// `existing`: the same agent had joined before, under the same name.
+    Joined { member: MemberView, existing: bool },
+    Member(MemberView),
+    /// Ids of the tasks that went back to the pool.
+    Left { returned: Vec<Uuid> },
+    Created {
+        task: TaskView,
+        /// Dependencies that nobody knows, or that can never complete.
+        warnings: Vec<String>,
+    },
+    /// Ask again with facts about these tasks.
+    NeedFacts { tasks: Vec<Uuid> },
+    Polled {
+        /// The task that the agent now works on.
+        task: Option<TaskView>,
+        /// It had been handed out before, and nothing was heard of it.
+        redelivered: bool,
+        /// Open offers that can be accepted, oldest first.
+        offers: Vec<TaskView>,
+        /// Number of tasks in the pool.
+        pool: usize,
+        empty_polls: u32,
+        /// The agent has as many tasks as it may have.
+        full: bool,
+    },
+    Peeked { task: bool, offers: usize, pool: usize, full: bool },
+    Reviewing { task: Option<TaskView> },
+    /// `repeated`: it was so already, and nothing changed.
+    Task { task: TaskView, repeated: bool },
+    Extended { tasks: Vec<Uuid> },
+    Ended { tasks: Vec<Uuid> },
+    /// How many leases, offers and reservations ended.
+    Ticked { ended: usize },
+}

@@ -1,0 +1,232 @@
+//! New tasks: who they go to, what they wait for, and whether they are new at all.
+
+use std::collections::BTreeSet;
+
+use serde_json::json;
+use uuid::Uuid;
+
+use super::Answer;
+use crate::code::{Code, Refusal};
+use crate::entity::{Ctx, Decision};
+use crate::limits;
+use crate::pool::command::{Create, Fact, Reply, Rules, Target, TaskSpec};
+use crate::pool::event::{Created, Event};
+use crate::pool::guard::Sketch;
+use crate::pool::state::{Dependency, Pool, Status, Task};
+
+/// Longest task type, characters.
+const TASK_TYPE: usize = 50;
+/// Highest priority.
+const PRIORITY_MAX: u8 = 100;
+
+impl Pool {
+    pub(super) fn decide_create(&self, create: &Create, ctx: &mut Ctx) -> Answer {
+        let spec = &create.spec;
+        require_shape(spec)?;
+        let delegation = matches!(create.rules, Rules::Delegation { .. });
+        if delegation && named(create.target).is_some_and(|agent| create.by == Some(agent)) {
+            return Err(Refusal::new(
+                Code::InvalidArgument,
+                "agentId: you cannot send a task to yourself; leave it out to put the task into the pool",
+            ));
+        }
+        let missing = self.missing_facts(create);
+        if !missing.is_empty() {
+            return Ok(Decision::reply(Reply::NeedFacts { tasks: missing }));
+        }
+        let id = spec.id.unwrap_or_else(|| ctx.id());
+        self.require_new(id, create)?;
+        self.require_no_cycle(id, spec)?;
+
+        let agent = self.routed(create);
+        let sketch = create.by.map(|_| Sketch::of(&spec.task, &spec.context));
+        let assigned = agent.filter(|_| matches!(create.target, Target::Assign { .. }));
+        if let (Rules::Delegation { allow_duplicate: false }, Some(by), Some(sketch)) =
+            (create.rules, create.by, &sketch)
+        {
+            self.require_no_duplicate(by, sketch, assigned, ctx)?;
+        }
+        if let Some(agent) = agent {
+            self.require_target(agent, assigned.is_some(), delegation)?;
+        }
+        let created = self.created(id, create, agent, sketch, ctx);
+        let warnings = warnings(&created, create);
+        let task = Task::of(&created).view(id);
+        let events = vec![Event::Created(Box::new(created))];
+        Ok(Decision::new(Reply::Created { task, warnings }, events))
+    }
+
+    fn created(
+        &self,
+        task: Uuid,
+        create: &Create,
+        agent: Option<Uuid>,
+        sketch: Option<Sketch>,
+        ctx: &Ctx,
+    ) -> Created {
+        let (status, agent, offered_to) = match (create.target, agent) {
+            (Target::Backlog, _) => (Status::Backlog, None, None),
+            (Target::Offer { .. }, Some(agent)) => (Status::Offered, None, Some(agent)),
+            (Target::Assign { .. }, Some(agent)) => (Status::Pending, Some(agent), None),
+            _ => (Status::Unassigned, None, None),
+        };
+        let mut spec = create.spec.clone();
+        let tag = spec.epic_name.as_ref().map(|name| format!("epic:{name}"));
+        spec.tags.extend(tag.filter(|tag| !create.spec.tags.contains(tag)));
+        let mut seen = BTreeSet::new();
+        spec.depends_on.retain(|&id| seen.insert(id));
+        let outcome = |id: &Uuid| if self.tasks.contains_key(id) { None } else { fact(create, *id)?.outcome };
+        let dependencies =
+            spec.depends_on.iter().map(|id| Dependency { task: *id, outcome: outcome(id) }).collect();
+        let until = offered_to.map(|_| ctx.now + limits::OFFER);
+        let by = create.by;
+        Created { task, by, spec, status, agent, offered_to, dependencies, until, sketch, at: ctx.now }
+    }
+
+    /// Tasks that the decision depends on and that neither the pool nor the facts know.
+    fn missing_facts(&self, create: &Create) -> Vec<Uuid> {
+        let routes = matches!(create.target, Target::Assign { agent: None } | Target::Offer { agent: None });
+        let parent = create.spec.parent.filter(|_| routes);
+        let needed = create.spec.depends_on.iter().copied().chain(parent).chain(create.spec.id);
+        let known = |id: &Uuid| self.tasks.contains_key(id) || fact(create, *id).is_some();
+        needed.filter(|id| !known(id)).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    fn routed(&self, create: &Create) -> Option<Uuid> {
+        match create.target {
+            Target::Pool | Target::Backlog => None,
+            Target::Assign { agent: Some(agent) } | Target::Offer { agent: Some(agent) } => Some(agent),
+            Target::Assign { agent: None } | Target::Offer { agent: None } => {
+                let parent = create.spec.parent?;
+                match self.tasks.get(&parent) {
+                    Some(task) => task.agent,
+                    None => fact(create, parent)?.agent,
+                }
+            }
+        }
+    }
+
+    fn require_target(&self, agent: Uuid, direct: bool, delegation: bool) -> Result<(), Refusal> {
+        let Some(member) = self.members.get(&agent) else {
+            let problem = format!("agent {agent} is not a member of this swarm; see get-swarm for those who are");
+            return Err(Refusal::new(Code::NotFound, problem));
+        };
+        if !delegation {
+            return Ok(());
+        }
+        if member.lead {
+            let problem = format!("{} is the lead, and tasks are not sent to the lead; send it a message", member.name);
+            return Err(Refusal::new(Code::InvalidArgument, problem));
+        }
+        let active = self.active(agent);
+        if direct && active >= member.max_tasks as usize {
+            return Err(Refusal::new(
+                Code::NoCapacity,
+                format!(
+                    "{} is at capacity ({active}/{}); use offerMode to offer the task, or leave agentId out for the pool",
+                    member.name, member.max_tasks
+                ),
+            )
+            .with(json!({ "current": active, "max": member.max_tasks })));
+        }
+        Ok(())
+    }
+
+    fn require_new(&self, id: Uuid, create: &Create) -> Result<(), Refusal> {
+        let ended = fact(create, id).is_some_and(|fact| fact.outcome.is_some());
+        if !ended && !self.tasks.contains_key(&id) {
+            return Ok(());
+        }
+        Err(Refusal::new(Code::AlreadyExists, format!("there is a task {id} already; choose another id")))
+    }
+
+    /// A chosen id may be one that live tasks already wait for: then the new task must not wait for them.
+    fn require_no_cycle(&self, id: Uuid, spec: &TaskSpec) -> Result<(), Refusal> {
+        let mut open = spec.depends_on.clone();
+        let mut seen = BTreeSet::new();
+        while let Some(next) = open.pop() {
+            if next == id {
+                return Err(Refusal::new(
+                    Code::Cycle,
+                    format!("task {id} would wait for itself through its dependencies; leave one of them out"),
+                ));
+            }
+            if seen.insert(next)
+                && let Some(task) = self.tasks.get(&next)
+            {
+                open.extend(task.dependencies.iter().filter(|d| d.outcome.is_none()).map(|d| d.task));
+            }
+        }
+        Ok(())
+    }
+
+    fn require_no_duplicate(
+        &self,
+        by: Uuid,
+        sketch: &Sketch,
+        assigned: Option<Uuid>,
+        ctx: &Ctx,
+    ) -> Result<(), Refusal> {
+        for (id, other) in self.recent.young(by, ctx.now) {
+            let Some(task) = self.tasks.get(&id) else { continue };
+            let same_agent = assigned.is_some() && task.agent == assigned;
+            if let Some(why) = other.duplicate(sketch, same_agent) {
+                let short: String = id.to_string().chars().take(8).collect();
+                return Err(Refusal::new(
+                    Code::Duplicate,
+                    format!("this looks like a duplicate of your task {short}: {why}; set allowDuplicate to send it all the same"),
+                )
+                .with(json!({ "task": id })));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn fact(create: &Create, id: Uuid) -> Option<&Fact> {
+    create.facts.iter().find(|fact| fact.task == id)
+}
+
+fn named(target: Target) -> Option<Uuid> {
+    match target {
+        Target::Assign { agent } | Target::Offer { agent } => agent,
+        Target::Pool | Target::Backlog => None,
+    }
+}
+
+fn warnings(created: &Created, create: &Create) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for dependency in &created.dependencies {
+        let id = dependency.task;
+        if dependency.is_broken() {
+            warnings.push(format!("dependency {id} did not complete, so this task is blocked for good"));
+        } else if dependency.outcome.is_none() && fact(create, id).is_some_and(|f| f.outcome.is_none()) {
+            warnings.push(format!("dependency {id} is unknown; the task waits until one with this id completes"));
+        }
+    }
+    warnings
+}
+
+fn require_shape(spec: &TaskSpec) -> Result<(), Refusal> {
+    let invalid = |problem: String| Err(Refusal::new(Code::InvalidArgument, problem));
+    if spec.task.trim().is_empty() {
+        return invalid("task: say what is to be done".to_owned());
+    }
+    if spec.task.len() > limits::TEXT {
+        let problem = format!("task: more than {} bytes; put the material into a file and name it", limits::TEXT);
+        return Err(Refusal::new(Code::TooLarge, problem));
+    }
+    if spec.priority > PRIORITY_MAX {
+        return invalid(format!("priority: {} is not between 0 and {PRIORITY_MAX}", spec.priority));
+    }
+    if spec.task_type.as_ref().is_some_and(|kind| kind.chars().count() > TASK_TYPE) {
+        return invalid(format!("taskType: at most {TASK_TYPE} characters; shorten it"));
+    }
+    if spec.tags.len() > limits::TAGS || spec.tags.iter().any(|tag| tag.chars().count() > limits::TAG) {
+        return invalid(format!("tags: at most {} tags of at most {} characters", limits::TAGS, limits::TAG));
+    }
+    if spec.depends_on.len() > limits::DEPENDENCIES {
+        return invalid(format!("dependsOn: at most {} tasks; put a task between", limits::DEPENDENCIES));
+    }
+    Ok(())
+}

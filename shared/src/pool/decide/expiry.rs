@@ -1,0 +1,89 @@
+//! Time and death: leases, offers and reservations that end, and instances that are gone.
+
+use serde_json::json;
+use uuid::Uuid;
+
+use crate::entity::{Ctx, Decision, Effect};
+use crate::id::{EntityKey, InstanceId};
+use crate::limits;
+use crate::pool::command::Reply;
+use crate::pool::event::{Event, Return};
+use crate::pool::state::{Pool, Status, Task, Term};
+use crate::time::Timestamp;
+
+impl Pool {
+    /// Ends what is due. A new owner has heard no sign of life yet, so each term gets one full period from
+    /// the start of its service; [`Event::Served`] makes the timer know.
+    pub(super) fn decide_tick(&self, ctx: &Ctx) -> Decision<Pool> {
+        let mut events = Vec::new();
+        for term in Term::ALL {
+            if ctx.grace(Timestamp::ZERO, term.period()) > ctx.now {
+                continue;
+            }
+            for id in self.deadlines.due(term, ctx.now) {
+                if let Some(task) = self.tasks.get(&id) {
+                    events.push(self.expired(id, task, term, ctx));
+                }
+            }
+        }
+        let ended = events.len();
+        if self.deadlines.serving_since() != ctx.serving_since {
+            events.push(Event::Served { since: ctx.serving_since });
+        }
+        Decision::new(Reply::Ticked { ended }, events)
+    }
+
+    fn expired(&self, id: Uuid, task: &Task, term: Term, ctx: &Ctx) -> Event {
+        match term {
+            Term::Offer => Event::OfferExpired { task: id, at: ctx.now },
+            Term::Return => Event::ReservationEnded { task: id, at: ctx.now },
+            Term::Runner => self.lose(id, task, "its runner no longer answers for the instance", ctx),
+            Term::Agent => self.lose(id, task, "its agent has made no call for the length of its lease", ctx),
+        }
+    }
+
+    pub(super) fn decide_end(&self, instance: &InstanceId, reason: &str, ctx: &Ctx) -> Decision<Pool> {
+        let tasks: Vec<Uuid> = self.indexes.of_instance(instance).collect();
+        let live = tasks.iter().filter_map(|id| self.tasks.get_key_value(id));
+        let events = live.map(|(id, task)| self.lose(*id, task, reason, ctx)).collect();
+        Decision::new(Reply::Ended { tasks }, events)
+    }
+
+    /// The same agent has the first right to a task that it lost, for it may hold half of the work; after
+    /// too many losses the lead decides. A lead's own task stays with the lead.
+    fn lose(&self, task: Uuid, head: &Task, reason: &str, ctx: &Ctx) -> Event {
+        let generation = head.generation + 1;
+        let spent = generation >= limits::TASK_GENERATIONS;
+        let agent = head.agent.filter(|agent| self.members.contains_key(agent));
+        let to = match (self.lead, agent) {
+            (Some(lead), agent) if spent || agent == Some(lead) => Return::Lead { lead },
+            (None, _) if spent => Return::Pool,
+            (_, Some(_)) => Return::SameAgent { until: ctx.now + limits::TASK_RETURN },
+            (_, None) => Return::Pool,
+        };
+        Event::LeaseLost { task, generation, to, reason: reason.to_owned(), at: ctx.now }
+    }
+
+    /// The acknowledgement goes out even when there was nothing to extend: the sleeper waits for it.
+    pub(super) fn decide_extend(
+        &self,
+        instance: &InstanceId,
+        until: Timestamp,
+        wait: Uuid,
+        reply_to: &EntityKey,
+        ctx: &Ctx,
+    ) -> Decision<Pool> {
+        let started = |id: &Uuid| self.tasks.get(id).is_some_and(|task| task.status == Status::InProgress);
+        let tasks: Vec<Uuid> = self.indexes.of_instance(instance).filter(started).collect();
+        let mut events = Vec::new();
+        if !tasks.is_empty() {
+            let (instance, tasks) = (instance.clone(), tasks.clone());
+            events.push(Event::LeasesExtended { instance, tasks, until, at: ctx.now });
+        }
+        let acknowledged = Effect::Entity {
+            key: reply_to.clone(),
+            command: json!({ "leases_extended": { "wait": wait } }),
+        };
+        Decision::new(Reply::Extended { tasks }, events).effects(vec![acknowledged])
+    }
+}

@@ -1,0 +1,295 @@
+//! Reports and ends: progress, results, cancellations, and what follows from them.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+
+use super::{Answer, not_yours, require_ready, work, wrong_state};
+use crate::code::{Code, Refusal};
+use crate::entity::{Ctx, Decision, Effect};
+use crate::id::{EntityKey, InstanceId, Kind};
+use crate::limits;
+use crate::pool::command::{About, Finish, Progress, TaskSpec};
+use crate::pool::event::{Created, Event};
+use crate::pool::guard;
+use crate::pool::state::{Outcome, Pool, Source, Status, Task, Term};
+
+/// The same progress text again within this time is no news.
+const SAME_NEWS: Duration = Duration::from_secs(300);
+/// Memories shorter than this teach nothing, characters.
+const MEMORY_MIN: usize = 30;
+/// Longest part of a task's text in a memory's name, and of task and result in a follow-up, characters.
+const NAME: usize = 80;
+const EXCERPT: usize = 200;
+const RESULT: usize = 500;
+
+impl Pool {
+    /// A report of the agent that has the task. It starts a pending or paused task, renews the lease, and
+    /// with a result it ends the task: the first result stays.
+    pub(super) fn decide_progress(&self, report: &Progress, ctx: &mut Ctx) -> Answer {
+        let id = report.task;
+        let task = self.live(id)?;
+        if report.by.is_some() && report.by != task.agent {
+            return Err(not_yours(id, "reported on", "the agent that it is assigned to"));
+        }
+        if !matches!(task.status, Status::Pending | Status::InProgress | Status::Paused) {
+            return Err(wrong_state(id, task.status, "reported on", "pending, in_progress or paused"));
+        }
+        require_lengths(report)?;
+        let mut events = Vec::new();
+        if let Some(text) = report.progress.as_deref().filter(|text| !text.is_empty()) {
+            self.begin(report, task, &mut events, ctx)?;
+            note_progress(report, task, text, &mut events, ctx);
+        }
+        let Some(finish) = &report.finish else {
+            if events.is_empty() {
+                return Ok(Self::unchanged(id, task));
+            }
+            return Ok(self.changed(id, task, events));
+        };
+        let (outcome, output, reason) = match finish {
+            Finish::Completed { output } => (Outcome::Completed, output.clone(), None),
+            Finish::Failed { reason } => (Outcome::Failed, None, Some(failure(reason.as_deref()))),
+        };
+        let output = output.filter(|text| !text.is_empty());
+        let result = output.clone().or_else(|| reason.clone()).unwrap_or_default();
+        events.push(Event::Finished { task: id, outcome, output, reason, at: ctx.now });
+        let mut decision = self.changed(id, task, events);
+        let about = report.about.as_ref();
+        decision.effects = self.memories(id, task, about, outcome, &result, ctx);
+        decision.effects.extend(self.notices(id, task, outcome));
+        decision.events.extend(self.follow_up(id, task, about, outcome, &result, ctx));
+        Ok(decision)
+    }
+
+    /// A report on a task that is not in progress begins it, under the rules of every beginning.
+    fn begin(
+        &self,
+        report: &Progress,
+        task: &Task,
+        events: &mut Vec<Event>,
+        ctx: &Ctx,
+    ) -> Result<(), Refusal> {
+        let Some(agent) = task.agent.filter(|_| task.status != Status::InProgress) else { return Ok(()) };
+        require_ready(report.task, task)?;
+        self.require_capacity(agent)?;
+        let instance = report.instance.clone().unwrap_or_else(|| InstanceId(agent.to_string()));
+        events.push(work::start(report.task, task, agent, &instance, report.managed, ctx));
+        Ok(())
+    }
+
+    /// Lead and creator may cancel; so may the administration.
+    pub(super) fn decide_cancel(
+        &self,
+        id: Uuid,
+        by: Option<Uuid>,
+        reason: &Option<String>,
+        ctx: &Ctx,
+    ) -> Answer {
+        if let Some(by) = by {
+            self.joined(by)?;
+        }
+        let task = self.live(id)?;
+        if by.is_some() && by != self.lead && by != task.creator {
+            return Err(not_yours(id, "cancelled", "the lead or the agent that created it"));
+        }
+        let reason = reason.clone().filter(|text| !text.trim().is_empty());
+        let reason = Some(reason.unwrap_or_else(|| "Cancelled without a reason given".to_owned()));
+        let (outcome, output) = (Outcome::Cancelled, None);
+        let event = Event::Finished { task: id, outcome, output, reason, at: ctx.now };
+        Ok(self.changed(id, task, vec![event]).effects(self.notices(id, task, outcome)))
+    }
+
+    /// The lead learns of every end of a worker's task by a task of its own.
+    fn follow_up(
+        &self,
+        id: Uuid,
+        task: &Task,
+        about: Option<&About>,
+        outcome: Outcome,
+        result: &str,
+        ctx: &mut Ctx,
+    ) -> Option<Event> {
+        let lead = self.lead?;
+        let worker = task.agent.filter(|&agent| agent != lead).and_then(|agent| self.members.get(&agent))?;
+        let what = match about {
+            Some(about) => excerpt(&about.text, EXCERPT),
+            None => format!("task {id}"),
+        };
+        let (verb, label) = match outcome {
+            Outcome::Completed => ("has completed", "Output"),
+            _ => ("could not complete", "Reason"),
+        };
+        let result = if result.is_empty() { "(none)".to_owned() } else { excerpt(result, RESULT) };
+        let mut text = format!(
+            "{} {verb} a task.\n\nTask: {what}\n\n{label}: {result}\n\nSee get-task-details with taskId {id} for all of it.",
+            worker.name
+        );
+        let blocked: Vec<String> = match outcome {
+            Outcome::Completed => Vec::new(),
+            _ => self.indexes.waiting_for(id).take(20).map(|task| task.to_string()).collect(),
+        };
+        if !blocked.is_empty() {
+            text.push_str(&format!("\n\nBlocked by it for good: {}", blocked.join(", ")));
+        }
+        let mut spec = TaskSpec::new(text);
+        spec.task_type = Some("follow-up".to_owned());
+        spec.parent = Some(id);
+        spec.source = Source::System;
+        spec.context = about.map(|about| about.context.clone()).unwrap_or_default();
+        Some(Event::Created(Box::new(Created {
+            task: ctx.id(),
+            by: None,
+            spec,
+            status: Status::Pending,
+            agent: Some(lead),
+            offered_to: None,
+            dependencies: Vec::new(),
+            until: None,
+            sketch: None,
+            at: ctx.now,
+        })))
+    }
+
+    /// What the swarm learns from a result: the agent itself always, all of it where the task says so.
+    fn memories(
+        &self,
+        id: Uuid,
+        task: &Task,
+        about: Option<&About>,
+        outcome: Outcome,
+        result: &str,
+        ctx: &mut Ctx,
+    ) -> Vec<Effect> {
+        let (Some(agent), Some(about)) = (task.agent, about) else { return Vec::new() };
+        let content = match outcome {
+            Outcome::Completed => format!("Task: {}\n\nOutput: {result}", about.text),
+            _ => format!(
+                "Task: {}\n\nFailed: {result}\n\nLesson: know this reason before you try something like it again.",
+                about.text
+            ),
+        };
+        if content.chars().count() < MEMORY_MIN {
+            return Vec::new();
+        }
+        let shared = about.task_type.as_deref() == Some("research")
+            || about.tags.iter().any(|tag| tag == "knowledge" || tag == "shared")
+            || task.epic.is_some();
+        let mut scopes = vec!["agent"];
+        if shared && outcome == Outcome::Completed {
+            scopes.push("swarm");
+        }
+        let key = EntityKey::of(Kind::Memory, &self.swarm);
+        let name = format!("Task: {}", about.text.chars().take(NAME).collect::<String>());
+        let remember = |scope: &str| Effect::Entity {
+            key: key.clone(),
+            command: json!({ "remember": {
+                "id": ctx.id(), "agent": agent, "scope": scope, "name": name, "content": content,
+                "source": "task_completion", "source_task": id, "tags": about.tags,
+            }}),
+        };
+        scopes.into_iter().map(remember).collect()
+    }
+
+    /// Dependants of a task that did not complete can never start: the lead and their creators are told.
+    fn notices(&self, id: Uuid, task: &Task, outcome: Outcome) -> Vec<Effect> {
+        if outcome == Outcome::Completed {
+            return Vec::new();
+        }
+        let blocked: Vec<Uuid> = self.indexes.waiting_for(id).collect();
+        if blocked.is_empty() {
+            return Vec::new();
+        }
+        let creators = blocked.iter().filter_map(|dependant| self.tasks.get(dependant)?.creator);
+        let told: BTreeSet<Uuid> =
+            creators.chain(self.lead).filter(|agent| self.members.contains_key(agent)).collect();
+        let status = outcome.status();
+        let notice = |agent: Uuid| {
+            let theirs = |dependant: &&Uuid| {
+                let creator = self.tasks.get(*dependant).and_then(|task| task.creator);
+                Some(agent) == self.lead || creator == Some(agent)
+            };
+            let blocked: Vec<Uuid> = blocked.iter().filter(theirs).copied().collect();
+            Effect::Entity {
+                key: EntityKey::of(Kind::Inboxes, &self.swarm),
+                command: json!({ "notice": {
+                    "agent": agent, "task": id, "status": status, "assignee": task.agent,
+                    "blocked": blocked,
+                    "text": format!(
+                        "Task {id} is {status}, so {} of the tasks that depend on it can never start. Cancel them or create them anew.",
+                        blocked.len()
+                    ),
+                }}),
+            }
+        };
+        told.into_iter().map(notice).collect()
+    }
+}
+
+fn note_progress(report: &Progress, task: &Task, text: &str, events: &mut Vec<Event>, ctx: &Ctx) {
+    let started = !events.is_empty();
+    let spoke = started || (report.instance.is_some() && report.instance == task.instance);
+    let managed = if started { report.managed } else { task.managed };
+    let until = ctx.now + Term::lease(managed).period();
+    let same = task.progress == Some(guard::hash(text)) && ctx.now.since(task.updated) < SAME_NEWS;
+    if !same {
+        let text = text.to_owned();
+        events.push(Event::Progressed { task: report.task, text, reported: spoke, until, at: ctx.now });
+    } else if spoke && !task.reported {
+        events.push(Event::Reported { task: report.task, until, at: ctx.now });
+    }
+}
+
+fn require_lengths(report: &Progress) -> Result<(), Refusal> {
+    let result = report.finish.as_ref().and_then(|finish| match finish {
+        Finish::Completed { output } => output.as_ref(),
+        Finish::Failed { reason } => reason.as_ref(),
+    });
+    for (field, text) in [("progress", report.progress.as_ref()), ("output", result)] {
+        if text.is_some_and(|text| text.len() > limits::TEXT) {
+            return Err(Refusal::new(
+                Code::TooLarge,
+                format!("{field}: more than {} bytes; write it to a file and name the file", limits::TEXT),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The reason that is stored for a failure.
+pub(super) fn failure(reason: Option<&str>) -> String {
+    match reason {
+        Some(text) if !text.trim().is_empty() => text.to_owned(),
+        _ => "Failed without a reason given".to_owned(),
+    }
+}
+
+fn excerpt(text: &str, longest: usize) -> String {
+    let mut excerpt: String = text.chars().take(longest).collect();
+    if excerpt.len() < text.len() {
+        excerpt.push('…');
+    }
+    excerpt
+}
+
+/// Slack fields alone travel from a task to its follow-up.
+pub(super) fn slack(body: &Map<String, Value>) -> Map<String, Value> {
+    let fields = ["slackChannelId", "slackThreadTs", "slackUserId"];
+    let found = fields.into_iter().filter_map(|name| Some((name.to_owned(), body.get(name)?.clone())));
+    found.collect()
+}
+
+impl About {
+    /// Reads the fixed words of a task from its body.
+    pub fn of_body(body: &Map<String, Value>) -> Option<Self> {
+        let tags = body.get("tags").and_then(Value::as_array).into_iter().flatten();
+        Some(Self {
+            text: body.get("task")?.as_str()?.to_owned(),
+            task_type: body.get("taskType").and_then(Value::as_str).map(str::to_owned),
+            tags: tags.filter_map(Value::as_str).map(str::to_owned).collect(),
+            context: slack(body),
+        })
+    }
+}

@@ -1,0 +1,177 @@
+//! Joining, leaving, capacity.
+
+use uuid::Uuid;
+
+use super::Answer;
+use crate::code::{Code, Refusal};
+use crate::entity::{Ctx, Decision};
+use crate::limits;
+use crate::pool::command::{Join, Profile, Reply};
+use crate::pool::event::Event;
+use crate::pool::state::{Member, Pool, Status};
+
+/// Longest role, characters (spec: Agent Swarm, the agent's shape).
+const ROLE: usize = 100;
+/// Longest profile text, characters.
+const PROFILE_TEXT: usize = 65_536;
+
+impl Pool {
+    pub(super) fn decide_join(&self, join: &Join, ctx: &Ctx) -> Answer {
+        require_name(&join.name)?;
+        require_role(join.role.as_deref())?;
+        let max_tasks = join.max_tasks.unwrap_or(1);
+        require_max_tasks(max_tasks)?;
+        if let Some(member) = self.members.get(&join.agent) {
+            return self.decide_rejoin(join, member, ctx);
+        }
+        self.require_free_name(&join.name)?;
+        if let (true, Some(lead)) = (join.lead, self.lead.and_then(|lead| self.members.get(&lead))) {
+            return Err(Refusal::new(
+                Code::LeadExists,
+                format!("{} leads this swarm already; join without lead", lead.name),
+            ));
+        }
+        let member = Member {
+            name: join.name.clone(),
+            lead: join.lead,
+            max_tasks,
+            ceiling: max_tasks,
+            managed: join.managed,
+            empty_polls: 0,
+            offline: false,
+        };
+        let view = self.member_view(join.agent, &member);
+        let event = Event::Joined { join: join.clone(), max_tasks, at: ctx.now };
+        Ok(Decision::new(Reply::Joined { member: view, existing: false }, vec![event]))
+    }
+
+    /// The same agent again, under the same name: it is welcome, and awake.
+    fn decide_rejoin(&self, join: &Join, member: &Member, ctx: &Ctx) -> Answer {
+        if member.name != join.name {
+            return Err(Refusal::new(
+                Code::AlreadyExists,
+                format!("agent {} has joined as `{}`; rename it with update-profile", join.agent, member.name),
+            ));
+        }
+        let mut view = self.member_view(join.agent, member);
+        let mut events = Vec::new();
+        if member.offline || member.managed != join.managed || member.empty_polls > 0 {
+            events.push(Event::CameBack { agent: join.agent, managed: join.managed, at: ctx.now });
+            (view.offline, view.managed, view.empty_polls) = (false, join.managed, 0);
+        }
+        Ok(Decision::new(Reply::Joined { member: view, existing: true }, events))
+    }
+
+    pub(super) fn decide_leave(&self, agent: Uuid, ctx: &Ctx) -> Answer {
+        self.joined(agent)?;
+        let returned: Vec<Uuid> =
+            self.indexes.held_by(agent).chain(self.indexes.offers_to(agent)).collect();
+        let mut events: Vec<Event> =
+            returned.iter().map(|&task| Event::Withdrawn { task, at: ctx.now }).collect();
+        events.push(Event::Left { agent, at: ctx.now });
+        Ok(Decision::new(Reply::Left { returned }, events))
+    }
+
+    pub(super) fn decide_offline(&self, agent: Uuid, ctx: &Ctx) -> Answer {
+        let member = self.joined(agent)?;
+        let mut view = self.member_view(agent, member);
+        view.offline = true;
+        let mut events: Vec<Event> = self
+            .indexes
+            .offers_to(agent)
+            .map(|task| Event::Withdrawn { task, at: ctx.now })
+            .collect();
+        if !member.offline {
+            events.push(Event::WentOffline { agent, at: ctx.now });
+        }
+        Ok(Decision::new(Reply::Member(view), events))
+    }
+
+    /// A ping that changes nothing costs no commit: the life it shows is a signal.
+    pub(super) fn decide_ping(&self, agent: Uuid, managed: bool, ctx: &Ctx) -> Answer {
+        let member = self.joined(agent)?;
+        let mut view = self.member_view(agent, member);
+        if !member.offline && member.managed == managed {
+            return Ok(Decision::reply(Reply::Member(view)));
+        }
+        (view.offline, view.managed, view.empty_polls) = (false, managed, 0);
+        let event = Event::CameBack { agent, managed, at: ctx.now };
+        Ok(Decision::new(Reply::Member(view), vec![event]))
+    }
+
+    pub(super) fn decide_capacity(&self, agent: Uuid, max_tasks: u32, ctx: &Ctx) -> Answer {
+        let member = self.joined(agent)?;
+        require_max_tasks(max_tasks)?;
+        let mut view = self.member_view(agent, member);
+        if member.max_tasks == max_tasks {
+            return Ok(Decision::reply(Reply::Member(view)));
+        }
+        view.max_tasks = max_tasks;
+        let event = Event::CapacitySet { agent, max_tasks, at: ctx.now };
+        Ok(Decision::new(Reply::Member(view), vec![event]))
+    }
+
+    pub(super) fn decide_describe(&self, agent: Uuid, profile: &Profile, ctx: &Ctx) -> Answer {
+        let member = self.joined(agent)?;
+        if *profile == Profile::default() {
+            return Err(Refusal::new(Code::InvalidArgument, "no field is given; name at least one to change"));
+        }
+        require_role(profile.role.as_deref())?;
+        let texts = [
+            &profile.claude_md,
+            &profile.soul_md,
+            &profile.identity_md,
+            &profile.setup_script,
+            &profile.tools_md,
+        ];
+        if texts.into_iter().flatten().any(|text| text.chars().count() > PROFILE_TEXT) {
+            let problem = format!("a profile text has more than {PROFILE_TEXT} characters; shorten it");
+            return Err(Refusal::new(Code::TooLarge, problem));
+        }
+        let mut view = self.member_view(agent, member);
+        if let Some(name) = &profile.name {
+            require_name(name)?;
+            if *name != member.name {
+                self.require_free_name(name)?;
+            }
+            view.name.clone_from(name);
+        }
+        let event = Event::Described { agent, profile: profile.clone(), at: ctx.now };
+        Ok(Decision::new(Reply::Member(view), vec![event]))
+    }
+
+    fn require_free_name(&self, name: &str) -> Result<(), Refusal> {
+        if !self.names.contains_key(name) {
+            return Ok(());
+        }
+        Err(Refusal::new(
+            Code::AlreadyExists,
+            format!("an agent named `{name}` has joined already; choose another name"),
+        ))
+    }
+
+}
+
+fn require_name(name: &str) -> Result<(), Refusal> {
+    if !name.trim().is_empty() {
+        return Ok(());
+    }
+    Err(Refusal::new(Code::InvalidArgument, "name: an agent needs a name that is not blank"))
+}
+
+fn require_role(role: Option<&str>) -> Result<(), Refusal> {
+    if role.is_none_or(|role| role.chars().count() <= ROLE) {
+        return Ok(());
+    }
+    Err(Refusal::new(Code::InvalidArgument, format!("role: at most {ROLE} characters; shorten it")))
+}
+
+fn require_max_tasks(max_tasks: u32) -> Result<(), Refusal> {
+    if (1..=limits::CAPACITY_MAX).contains(&max_tasks) {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        Code::InvalidArgument,
+        format!("maxTasks: {max_tasks} is not between 1 and {}", limits::CAPACITY_MAX),
+    ))
+}

@@ -1,0 +1,59 @@
+//! Offers: an agent is asked, and says yes or no.
+
+use uuid::Uuid;
+
+use super::{Answer, not_yours, require_ready, wrong_state};
+use crate::code::Refusal;
+use crate::entity::{Ctx, Decision};
+use crate::pool::command::Reply;
+use crate::pool::event::Event;
+use crate::pool::state::{Pool, Status, Task, TaskView};
+
+impl Pool {
+    /// Offers that the agent could accept now, oldest first. One that waits for other tasks is left out: it
+    /// would end every poll at once and could not be acted on.
+    pub(super) fn open_offers(&self, agent: Uuid) -> Vec<TaskView> {
+        let offers = self.indexes.offers_to(agent).filter_map(|id| self.tasks.get_key_value(&id));
+        offers.filter(|(_, task)| task.is_ready()).map(|(id, task)| task.view(*id)).collect()
+    }
+
+    pub(super) fn decide_review(&self, agent: Uuid, ctx: &Ctx) -> Answer {
+        self.joined(agent)?;
+        let mut offers = self.open_offers(agent).into_iter();
+        let Some(mut view) = offers.find(|offer| offer.status == Status::Offered) else {
+            return Ok(Decision::reply(Reply::Reviewing { task: None }));
+        };
+        let event = Event::Reviewed { task: view.id, at: ctx.now };
+        (view.status, view.updated) = (Status::Reviewing, ctx.now);
+        Ok(Decision::new(Reply::Reviewing { task: Some(view) }, vec![event]))
+    }
+
+    pub(super) fn decide_accept(&self, agent: Uuid, id: Uuid, ctx: &Ctx) -> Answer {
+        let task = self.offer(agent, id, "accepted")?;
+        require_ready(id, task)?;
+        Ok(self.changed(id, task, vec![Event::Accepted { task: id, agent, at: ctx.now }]))
+    }
+
+    pub(super) fn decide_reject(
+        &self,
+        agent: Uuid,
+        id: Uuid,
+        reason: &Option<String>,
+        ctx: &Ctx,
+    ) -> Answer {
+        let task = self.offer(agent, id, "rejected")?;
+        let event = Event::Rejected { task: id, reason: reason.clone(), at: ctx.now };
+        Ok(self.changed(id, task, vec![event]))
+    }
+
+    fn offer(&self, agent: Uuid, id: Uuid, doing: &str) -> Result<&Task, Refusal> {
+        let task = self.live(id)?;
+        if !task.status.is_offer() {
+            return Err(wrong_state(id, task.status, doing, "offered or reviewing"));
+        }
+        if task.offered_to != Some(agent) {
+            return Err(not_yours(id, doing, "the agent that it is offered to"));
+        }
+        Ok(task)
+    }
+}

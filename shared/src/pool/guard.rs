@@ -1,0 +1,211 @@
+//! The duplicate guard: is a new task the same as one that its creator gave out minutes ago?
+//!
+//! Texts are bodies and not in memory, so each young task leaves a *sketch*: the smallest hashes of its
+//! words. The words that two texts share, among the smallest of both together, estimate the Jaccard
+//! similarity of their word sets; for texts of up to [`WORDS`] different words together it is exact.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use uuid::Uuid;
+
+use crate::time::Timestamp;
+
+/// Hashes in a sketch: 48 keep the estimate's standard error below 0.08 and a head below half a kilobyte.
+const WORDS: usize = 48;
+/// Only tasks of the last ten minutes count (spec: Agent Swarm 3.7).
+pub(super) const YOUNG: Duration = Duration::from_secs(600);
+/// And of those the newest fifty of a creator.
+const NEWEST: usize = 50;
+/// Above this two texts are the same task.
+const SAME: f64 = 0.80;
+/// Above this they are, if they go to the same agent.
+const SAME_FOR_AGENT: f64 = 0.60;
+
+/// What the guard remembers of a task.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Sketch {
+    /// Ascending.
+    words: Vec<u32>,
+    /// The Slack thread that it came from.
+    thread: Option<u32>,
+}
+
+impl Sketch {
+    pub(super) fn of(text: &str, context: &Map<String, Value>) -> Self {
+        let lower = text.to_lowercase();
+        let word = |c: char| c.is_alphanumeric() || c == '_';
+        let mut hashes: BTreeSet<u32> =
+            lower.split(|c| !word(c)).filter(|word| !word.is_empty()).map(hash).collect();
+        if hashes.is_empty() {
+            // Signs alone: the whole text is its one word, or any two such texts would be duplicates.
+            hashes.insert(hash(lower.trim()));
+        }
+        Self { words: hashes.into_iter().take(WORDS).collect(), thread: thread(context) }
+    }
+
+    /// The sketch that a task's head carries beside the fields of the task.
+    pub(super) fn of_head(head: &Value) -> Result<Option<Self>, String> {
+        match head.get(Self::FIELD) {
+            None => Ok(None),
+            Some(Value::String(text)) => Self::try_from(text.clone()).map(Some),
+            Some(_) => Err("the sketch is no text".to_owned()),
+        }
+    }
+
+    pub(super) const FIELD: &str = "w";
+
+    /// Similarity of the word sets, 0 to 1.
+    pub(super) fn similarity(&self, other: &Self) -> f64 {
+        let mine: BTreeSet<u32> = self.words.iter().copied().collect();
+        let theirs: BTreeSet<u32> = other.words.iter().copied().collect();
+        let smallest: Vec<u32> = mine.union(&theirs).copied().take(WORDS).collect();
+        if smallest.is_empty() {
+            return 0.0;
+        }
+        let shared = smallest.iter().filter(|word| mine.contains(word) && theirs.contains(word)).count();
+        #[allow(clippy::cast_precision_loss, reason = "both are at most WORDS")]
+        {
+            shared as f64 / smallest.len() as f64
+        }
+    }
+
+    /// Why the new task is a duplicate of this one, if it is.
+    pub(super) fn duplicate(&self, new: &Self, same_agent: bool) -> Option<String> {
+        if self.thread.is_some() && self.thread == new.thread {
+            return Some("both come from the same Slack thread".to_owned());
+        }
+        let similarity = self.similarity(new);
+        let percent = (similarity * 100.0).round();
+        if similarity > SAME {
+            return Some(format!("their texts are {percent} % alike"));
+        }
+        if similarity > SAME_FOR_AGENT && same_agent {
+            return Some(format!("their texts are {percent} % alike and both go to the same agent"));
+        }
+        None
+    }
+}
+
+/// Eight hexadecimal digits for each word, and those of the thread behind an `@`.
+impl From<Sketch> for String {
+    fn from(sketch: Sketch) -> String {
+        let mut text: String = sketch.words.iter().map(|word| format!("{word:08x}")).collect();
+        if let Some(thread) = sketch.thread {
+            text.push_str(&format!("@{thread:08x}"));
+        }
+        text
+    }
+}
+
+impl TryFrom<String> for Sketch {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let number = |digits: &str| u32::from_str_radix(digits, 16).map_err(|error| error.to_string());
+        let (words, thread) = match text.split_once('@') {
+            Some((words, thread)) => (words, Some(number(thread)?)),
+            None => (text.as_str(), None),
+        };
+        let word = |bytes: &[u8]| std::str::from_utf8(bytes).map_err(|e| e.to_string()).and_then(number);
+        Ok(Self { words: words.as_bytes().chunks(8).map(word).collect::<Result<_, _>>()?, thread })
+    }
+}
+
+fn thread(context: &Map<String, Value>) -> Option<u32> {
+    let channel = context.get("slackChannelId")?.as_str()?;
+    let thread = context.get("slackThreadTs")?.as_str()?;
+    Some(hash(&format!("{channel}/{thread}")))
+}
+
+/// FNV-1a with a final mix: the smallest hashes must be a fair sample, and FNV alone orders short words
+/// by their last letter.
+pub(super) fn hash(text: &str) -> u32 {
+    let mut state = 0xcbf2_9ce4_8422_2325_u64;
+    for byte in text.bytes() {
+        state = (state ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    state = (state ^ (state >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    (state >> 32) as u32
+}
+
+/// The newest sketches of each creator.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Recent {
+    of: BTreeMap<Uuid, BTreeMap<(Timestamp, Uuid), Sketch>>,
+}
+
+impl Recent {
+    pub(super) fn add(&mut self, creator: Uuid, created: Timestamp, task: Uuid, sketch: Sketch) {
+        let mine = self.of.entry(creator).or_default();
+        mine.insert((created, task), sketch);
+        if mine.len() > NEWEST {
+            mine.pop_first();
+        }
+    }
+
+    pub(super) fn remove(&mut self, creator: Uuid, created: Timestamp, task: Uuid) {
+        if let Some(mine) = self.of.get_mut(&creator) {
+            mine.remove(&(created, task));
+            if mine.is_empty() {
+                self.of.remove(&creator);
+            }
+        }
+    }
+
+    pub(super) fn get(&self, creator: Uuid, created: Timestamp, task: Uuid) -> Option<&Sketch> {
+        self.of.get(&creator)?.get(&(created, task))
+    }
+
+    /// Young tasks of a creator, newest first.
+    pub(super) fn young(&self, creator: Uuid, now: Timestamp) -> impl Iterator<Item = (Uuid, &Sketch)> {
+        let since = (now - YOUNG, Uuid::nil());
+        let mine = self.of.get(&creator).into_iter();
+        mine.flat_map(move |mine| mine.range(since..).rev()).map(|(&(_, task), sketch)| (task, sketch))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn alike(one: &str, other: &str) -> f64 {
+        Sketch::of(one, &Map::new()).similarity(&Sketch::of(other, &Map::new()))
+    }
+
+    #[test]
+    fn similarity_is_that_of_the_word_sets() {
+        assert!((alike("Fix the LOGIN bug!", "fix the login bug") - 1.0).abs() < 1e-9);
+        assert!((alike("fix the login bug", "fix the logout bug") - 0.6).abs() < 1e-9);
+        assert!(alike("write the docs", "measure throughput") < 1e-9);
+    }
+
+    #[test]
+    fn scripts_without_blanks_are_not_all_alike() {
+        assert!(alike("ログインの不具合を直す", "文書を翻訳する") < 1e-9);
+        assert!((alike("修复登录错误", "修复登录错误") - 1.0).abs() < 1e-9);
+        assert!(alike("🦢🦢", "🚀") < 1e-9);
+        assert!((alike("🦢", "🦢") - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn long_texts_are_estimated_within_the_error() {
+        let text = |from: u32| (from..from + 400).map(|n| format!("w{n}")).collect::<Vec<_>>().join(" ");
+        assert!((alike(&text(0), &text(0)) - 1.0).abs() < 1e-9);
+        let third = alike(&text(0), &text(200));
+        assert!((third - 1.0 / 3.0).abs() < 0.2, "{third}");
+    }
+
+    #[test]
+    fn sketches_survive_their_text_form() {
+        let context = serde_json::json!({"slackChannelId": "C1", "slackThreadTs": "1.2"});
+        for context in [&Map::new(), context.as_object().unwrap()] {
+            let sketch = Sketch::of("fix the login bug", context);
+            assert_eq!(Sketch::try_from(String::from(sketch.clone())).unwrap(), sketch);
+        }
+        assert!(Sketch::try_from("zz".to_owned()).is_err());
+    }
+}

@@ -1,0 +1,186 @@
+//! Orders and groupings of the live tasks, so that no decision looks at all of them.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use uuid::Uuid;
+
+use super::state::{Status, Task, Term};
+use crate::id::InstanceId;
+use crate::time::Timestamp;
+
+/// Higher priority first, older first, and the id where both are equal.
+pub(super) type Rank = (Reverse<u8>, Timestamp, Uuid);
+
+type Groups<K, V> = BTreeMap<K, BTreeSet<V>>;
+
+/// All of it follows from the tasks; `add` and `remove` are each other's inverse.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Indexes {
+    /// Pending tasks that can start, for each agent.
+    queues: Groups<Uuid, Rank>,
+    /// Tasks in progress, for each agent.
+    active: Groups<Uuid, Uuid>,
+    /// Tasks that belong to an agent: pending, in progress and paused.
+    held: Groups<Uuid, Uuid>,
+    /// Open offers to an agent, oldest first.
+    offers: Groups<Uuid, (Timestamp, Uuid)>,
+    /// Tasks that anybody may claim.
+    pool: BTreeSet<Rank>,
+    /// Tasks in progress, for each instance.
+    instances: Groups<InstanceId, Uuid>,
+    /// For each task that has not ended, the live tasks that wait for it.
+    dependants: Groups<Uuid, Uuid>,
+}
+
+impl Indexes {
+    pub(super) fn add(&mut self, id: Uuid, task: &Task) {
+        self.change(id, task, true);
+    }
+
+    pub(super) fn remove(&mut self, id: Uuid, task: &Task) {
+        self.change(id, task, false);
+    }
+
+    fn change(&mut self, id: Uuid, task: &Task, add: bool) {
+        if let Some(agent) = task.agent {
+            put(&mut self.held, agent, id, add);
+            if task.status == Status::InProgress {
+                put(&mut self.active, agent, id, add);
+            }
+            if task.status == Status::Pending && task.is_ready() {
+                put(&mut self.queues, agent, rank(id, task), add);
+            }
+        }
+        if let Some(agent) = task.offered_to {
+            put(&mut self.offers, agent, (task.created, id), add);
+        }
+        if let Some(instance) = &task.instance {
+            put(&mut self.instances, instance.clone(), id, add);
+        }
+        if task.status == Status::Unassigned {
+            if add {
+                self.pool.insert(rank(id, task));
+            } else {
+                self.pool.remove(&rank(id, task));
+            }
+        }
+        for open in task.dependencies.iter().filter(|d| d.outcome.is_none()) {
+            put(&mut self.dependants, open.task, id, add);
+        }
+    }
+
+    pub(super) fn active(&self, agent: Uuid) -> usize {
+        self.active.get(&agent).map_or(0, BTreeSet::len)
+    }
+
+    pub(super) fn active_of(&self, agent: Uuid) -> impl Iterator<Item = Uuid> + '_ {
+        self.active.get(&agent).into_iter().flatten().copied()
+    }
+
+    pub(super) fn held_by(&self, agent: Uuid) -> impl Iterator<Item = Uuid> + '_ {
+        self.held.get(&agent).into_iter().flatten().copied()
+    }
+
+    pub(super) fn next_for(&self, agent: Uuid) -> Option<Uuid> {
+        self.queues.get(&agent)?.first().map(|&(_, _, id)| id)
+    }
+
+    pub(super) fn offers_to(&self, agent: Uuid) -> impl Iterator<Item = Uuid> + '_ {
+        self.offers.get(&agent).into_iter().flatten().map(|&(_, id)| id)
+    }
+
+    pub(super) fn of_instance(&self, instance: &InstanceId) -> impl Iterator<Item = Uuid> + '_ {
+        self.instances.get(instance).into_iter().flatten().copied()
+    }
+
+    pub(super) fn waiting_for(&self, task: Uuid) -> impl Iterator<Item = Uuid> + '_ {
+        self.dependants.get(&task).into_iter().flatten().copied()
+    }
+
+    pub(super) fn pool(&self) -> usize {
+        self.pool.len()
+    }
+}
+
+fn rank(id: Uuid, task: &Task) -> Rank {
+    (Reverse(task.priority), task.created, id)
+}
+
+/// Adds to or removes from a group; empty groups vanish, so that equal contents are equal indexes.
+fn put<K: Ord, V: Ord>(groups: &mut Groups<K, V>, key: K, value: V, add: bool) {
+    if add {
+        groups.entry(key).or_default().insert(value);
+        return;
+    }
+    if let Some(group) = groups.get_mut(&key) {
+        group.remove(&value);
+        if group.is_empty() {
+            groups.remove(&key);
+        }
+    }
+}
+
+/// When what ends, by term, since each term has its own grace after a takeover.
+///
+/// Signs of life move an entry without a commit. That makes it later than the head says, never earlier.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Deadlines {
+    of: BTreeMap<Uuid, (Term, Timestamp)>,
+    by_term: BTreeMap<Term, BTreeSet<(Timestamp, Uuid)>>,
+    /// When the present owner began to serve, as far as a tick has told.
+    serving_since: Timestamp,
+}
+
+impl Deadlines {
+    pub(super) fn set(&mut self, task: Uuid, term: Option<Term>, until: Option<Timestamp>) {
+        if let Some((term, until)) = self.of.remove(&task)
+            && let Some(entries) = self.by_term.get_mut(&term)
+        {
+            entries.remove(&(until, task));
+        }
+        if let (Some(term), Some(until)) = (term, until) {
+            self.of.insert(task, (term, until));
+            self.by_term.entry(term).or_default().insert((until, task));
+        }
+    }
+
+    /// Moves a deadline to `until` if that is later.
+    pub(super) fn renew(&mut self, task: Uuid, until: Timestamp) {
+        if let Some(&(term, old)) = self.of.get(&task)
+            && old < until
+        {
+            self.set(task, Some(term), Some(until));
+        }
+    }
+
+    pub(super) fn get(&self, task: Uuid) -> Option<(Term, Timestamp)> {
+        self.of.get(&task).copied()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.of.len()
+    }
+
+    pub(super) fn serve(&mut self, since: Timestamp) {
+        self.serving_since = since;
+    }
+
+    pub(super) fn serving_since(&self) -> Timestamp {
+        self.serving_since
+    }
+
+    pub(super) fn next(&self) -> Option<Timestamp> {
+        let first = |(&term, entries): (&Term, &BTreeSet<(Timestamp, Uuid)>)| {
+            let &(until, _) = entries.first()?;
+            Some(until.max(self.serving_since + term.period()))
+        };
+        self.by_term.iter().filter_map(first).min()
+    }
+
+    /// Tasks of a term whose stored or renewed deadline has passed at `now`, the earliest first.
+    pub(super) fn due(&self, term: Term, now: Timestamp) -> impl Iterator<Item = Uuid> + '_ {
+        let entries = self.by_term.get(&term).into_iter().flatten();
+        entries.take_while(move |&&(until, _)| until <= now).map(|&(_, task)| task)
+    }
+}

@@ -1,0 +1,467 @@
+//! The pool as it stands in memory: the heads of its members and of its live tasks.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::guard::{Recent, Sketch};
+use super::index::{Deadlines, Indexes};
+use crate::id::{InstanceId, Name};
+use crate::limits;
+use crate::time::Timestamp;
+
+/// Where a task stands (spec: Agent Swarm 3.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    Backlog,
+    Unassigned,
+    Offered,
+    Reviewing,
+    Pending,
+    InProgress,
+    Paused,
+    Completed,
+    Failed,
+    Cancelled,
+}
+
+impl Status {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Status::Backlog => "backlog",
+            Status::Unassigned => "unassigned",
+            Status::Offered => "offered",
+            Status::Reviewing => "reviewing",
+            Status::Pending => "pending",
+            Status::InProgress => "in_progress",
+            Status::Paused => "paused",
+            Status::Completed => "completed",
+            Status::Failed => "failed",
+            Status::Cancelled => "cancelled",
+        }
+    }
+
+    pub fn is_terminal(self) -> bool {
+        matches!(self, Status::Completed | Status::Failed | Status::Cancelled)
+    }
+
+    pub fn is_offer(self) -> bool {
+        matches!(self, Status::Offered | Status::Reviewing)
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// How a task ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    Completed,
+    Failed,
+    Cancelled,
+}
+
+impl Outcome {
+    pub fn status(self) -> Status {
+        match self {
+            Outcome::Completed => Status::Completed,
+            Outcome::Failed => Status::Failed,
+            Outcome::Cancelled => Status::Cancelled,
+        }
+    }
+}
+
+/// Where a task came from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    #[default]
+    Mcp,
+    Slack,
+    Api,
+    Github,
+    Gitlab,
+    Linear,
+    Sentry,
+    Webhook,
+    Agentmail,
+    System,
+    Schedule,
+}
+
+/// A task that must be completed first. The dependant remembers its end, because the task itself leaves memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dependency {
+    pub task: Uuid,
+    pub outcome: Option<Outcome>,
+}
+
+impl Dependency {
+    pub fn is_done(&self) -> bool {
+        self.outcome == Some(Outcome::Completed)
+    }
+
+    /// It ended, and not by completing: the dependant can never start.
+    pub fn is_broken(&self) -> bool {
+        matches!(self.outcome, Some(Outcome::Failed | Outcome::Cancelled))
+    }
+}
+
+/// The id, and `+`, `-` or `x` behind it for completed, failed and cancelled: heads are kept small.
+impl fmt::Display for Dependency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mark = match self.outcome {
+            None => "",
+            Some(Outcome::Completed) => "+",
+            Some(Outcome::Failed) => "-",
+            Some(Outcome::Cancelled) => "x",
+        };
+        write!(f, "{}{mark}", self.task.as_simple())
+    }
+}
+
+impl FromStr for Dependency {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (id, mark) = text.split_at_checked(32).ok_or_else(|| format!("`{text}` is no dependency"))?;
+        let task = Uuid::try_parse(id).map_err(|error| error.to_string())?;
+        let outcome = match mark {
+            "" => None,
+            "+" => Some(Outcome::Completed),
+            "-" => Some(Outcome::Failed),
+            "x" => Some(Outcome::Cancelled),
+            _ => return Err(format!("`{mark}` is no outcome of a dependency")),
+        };
+        Ok(Self { task, outcome })
+    }
+}
+
+impl Serialize for Dependency {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Dependency {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// The head of a task: what decisions need. Its texts are in the body.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Task {
+    #[serde(rename = "s")]
+    pub status: Status,
+    #[serde(rename = "p")]
+    pub priority: u8,
+    #[serde(rename = "c", default, skip_serializing_if = "Option::is_none", with = "short_id")]
+    pub creator: Option<Uuid>,
+    #[serde(rename = "a", default, skip_serializing_if = "Option::is_none", with = "short_id")]
+    pub agent: Option<Uuid>,
+    #[serde(rename = "o", default, skip_serializing_if = "Option::is_none", with = "short_id")]
+    pub offered_to: Option<Uuid>,
+    /// The instance that works on it, while it is in progress.
+    #[serde(rename = "i", default, skip_serializing_if = "Option::is_none")]
+    pub instance: Option<InstanceId>,
+    /// A runner watches that instance.
+    #[serde(rename = "m", default, skip_serializing_if = "is_default")]
+    pub managed: bool,
+    /// How often it was started.
+    #[serde(rename = "n", default, skip_serializing_if = "is_default")]
+    pub attempt: u32,
+    /// How often it lost its agent.
+    #[serde(rename = "g", default, skip_serializing_if = "is_default")]
+    pub generation: u32,
+    /// End of the lease, the offer or the reservation, whichever the status has.
+    #[serde(rename = "l", default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
+    #[serde(rename = "b")]
+    pub created: Timestamp,
+    #[serde(rename = "u")]
+    pub updated: Timestamp,
+    #[serde(rename = "d", default, skip_serializing_if = "Vec::is_empty")]
+    pub dependencies: Vec<Dependency>,
+    #[serde(rename = "e", default, skip_serializing_if = "Option::is_none", with = "short_id")]
+    pub epic: Option<Uuid>,
+    #[serde(rename = "k", default, skip_serializing_if = "Option::is_none", with = "short_id")]
+    pub schedule: Option<Uuid>,
+    /// Hash of the progress text: a repeat within minutes is no news.
+    #[serde(rename = "h", default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<u32>,
+    /// Its instance has reported since it started, so the hand-over has arrived.
+    #[serde(rename = "r", default, skip_serializing_if = "is_default")]
+    pub reported: bool,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// Ids without hyphens: four bytes less for each in every head.
+mod short_id {
+    use serde::{Deserialize, Deserializer, Serializer};
+    use uuid::Uuid;
+
+    #[allow(clippy::ref_option, reason = "serde's signature")]
+    pub(super) fn serialize<S: Serializer>(id: &Option<Uuid>, serializer: S) -> Result<S::Ok, S::Error> {
+        match id {
+            Some(id) => serializer.collect_str(id.as_simple()),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Uuid>, D::Error> {
+        Option::<Uuid>::deserialize(deserializer)
+    }
+}
+
+/// Which promise about time a task is under. Each has its own period, by which a new owner must wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Term {
+    /// In progress, watched by a runner.
+    Runner,
+    /// In progress without a runner, or paused: kept while the agent makes calls.
+    Agent,
+    Offer,
+    /// Pending, kept for the agent that lost it.
+    Return,
+}
+
+impl Term {
+    pub(super) const ALL: [Term; 4] = [Term::Runner, Term::Agent, Term::Offer, Term::Return];
+
+    pub(super) fn period(self) -> Duration {
+        match self {
+            Term::Runner => limits::TASK_LEASE_RUNNER,
+            Term::Agent => limits::TASK_LEASE_AGENT,
+            Term::Offer => limits::OFFER,
+            Term::Return => limits::TASK_RETURN,
+        }
+    }
+
+    pub(super) fn lease(managed: bool) -> Term {
+        if managed { Term::Runner } else { Term::Agent }
+    }
+}
+
+impl Task {
+    /// Every dependency is completed.
+    pub fn is_ready(&self) -> bool {
+        self.dependencies.iter().all(Dependency::is_done)
+    }
+
+    pub(super) fn term(&self) -> Option<Term> {
+        self.until?;
+        Some(match self.status {
+            Status::InProgress => Term::lease(self.managed),
+            Status::Paused => Term::Agent,
+            Status::Offered | Status::Reviewing => Term::Offer,
+            Status::Pending => Term::Return,
+            _ => return None,
+        })
+    }
+
+    pub fn unmet(&self) -> Vec<Uuid> {
+        self.dependencies.iter().filter(|d| !d.is_done()).map(|d| d.task).collect()
+    }
+
+    pub fn broken(&self) -> Vec<Uuid> {
+        self.dependencies.iter().filter(|d| d.is_broken()).map(|d| d.task).collect()
+    }
+
+    pub fn view(&self, id: Uuid) -> TaskView {
+        TaskView {
+            id,
+            status: self.status,
+            priority: self.priority,
+            creator: self.creator,
+            agent: self.agent,
+            offered_to: self.offered_to,
+            instance: self.instance.clone(),
+            attempt: self.attempt,
+            generation: self.generation,
+            until: self.until,
+            depends_on: self.dependencies.iter().map(|d| d.task).collect(),
+            unmet: self.unmet(),
+            blocked_by: self.broken(),
+            epic: self.epic,
+            schedule: self.schedule,
+            created: self.created,
+            updated: self.updated,
+        }
+    }
+}
+
+/// A task as the pool knows it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TaskView {
+    pub id: Uuid,
+    pub status: Status,
+    pub priority: u8,
+    pub creator: Option<Uuid>,
+    pub agent: Option<Uuid>,
+    pub offered_to: Option<Uuid>,
+    pub instance: Option<InstanceId>,
+    pub attempt: u32,
+    pub generation: u32,
+    /// End of the lease, the offer or the reservation.
+    pub until: Option<Timestamp>,
+    pub depends_on: Vec<Uuid>,
+    /// Dependencies that are not completed.
+    pub unmet: Vec<Uuid>,
+    /// Dependencies that never will be.
+    pub blocked_by: Vec<Uuid>,
+    pub epic: Option<Uuid>,
+    pub schedule: Option<Uuid>,
+    pub created: Timestamp,
+    pub updated: Timestamp,
+}
+
+/// The head of a member. Role, capabilities, description and texts decide nothing and are in the body.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    #[serde(rename = "n")]
+    pub name: String,
+    #[serde(rename = "l", default, skip_serializing_if = "is_default")]
+    pub lead: bool,
+    #[serde(rename = "x")]
+    pub max_tasks: u32,
+    /// How many tasks it may have in progress just now: more than `max_tasks` only while those last that
+    /// it had when its capacity was lowered.
+    #[serde(rename = "y")]
+    pub ceiling: u32,
+    #[serde(rename = "m", default, skip_serializing_if = "is_default")]
+    pub managed: bool,
+    #[serde(rename = "z", default, skip_serializing_if = "is_default")]
+    pub empty_polls: u32,
+    #[serde(rename = "f", default, skip_serializing_if = "is_default")]
+    pub offline: bool,
+}
+
+/// A member as the pool knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberView {
+    pub id: Uuid,
+    pub name: String,
+    pub lead: bool,
+    pub managed: bool,
+    pub offline: bool,
+    pub max_tasks: u32,
+    /// Tasks in progress.
+    pub current: usize,
+    pub empty_polls: u32,
+}
+
+/// A swarm's members and live tasks.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    pub(super) swarm: Name,
+    pub(super) members: BTreeMap<Uuid, Member>,
+    pub(super) names: BTreeMap<String, Uuid>,
+    pub(super) lead: Option<Uuid>,
+    pub(super) tasks: BTreeMap<Uuid, Task>,
+    pub(super) indexes: Indexes,
+    /// When what ends. Signs of life move it and are not written down, so a copy may be earlier.
+    pub(super) deadlines: Deadlines,
+    /// What the duplicate guard compares with: a cache, which after a restart may hold more, never less.
+    pub(super) recent: Recent,
+}
+
+/// Equal in everything that is committed. Names, the lead and the indexes follow from members and tasks.
+impl PartialEq for Pool {
+    fn eq(&self, other: &Self) -> bool {
+        self.swarm == other.swarm
+            && self.members == other.members
+            && self.tasks == other.tasks
+            && self.names == other.names
+            && self.lead == other.lead
+            && self.indexes == other.indexes
+    }
+}
+
+impl Pool {
+    pub(super) fn new(swarm: Name) -> Self {
+        Self {
+            swarm,
+            members: BTreeMap::new(),
+            names: BTreeMap::new(),
+            lead: None,
+            tasks: BTreeMap::new(),
+            indexes: Indexes::default(),
+            deadlines: Deadlines::default(),
+            recent: Recent::default(),
+        }
+    }
+
+    /// A live task's head.
+    pub fn task(&self, id: Uuid) -> Option<&Task> {
+        self.tasks.get(&id)
+    }
+
+    pub fn member(&self, id: Uuid) -> Option<&Member> {
+        self.members.get(&id)
+    }
+
+    pub fn lead(&self) -> Option<Uuid> {
+        self.lead
+    }
+
+    /// Number of tasks that an agent has in progress.
+    pub fn active(&self, agent: Uuid) -> usize {
+        self.indexes.active(agent)
+    }
+
+    pub(super) fn member_view(&self, id: Uuid, member: &Member) -> MemberView {
+        MemberView {
+            id,
+            name: member.name.clone(),
+            lead: member.lead,
+            managed: member.managed,
+            offline: member.offline,
+            max_tasks: member.max_tasks,
+            current: self.active(id),
+            empty_polls: member.empty_polls,
+        }
+    }
+
+    pub(super) fn take_member(&mut self, id: Uuid, member: Member) {
+        self.names.insert(member.name.clone(), id);
+        if member.lead {
+            self.lead = Some(id);
+        }
+        self.members.insert(id, member);
+    }
+
+    pub(super) fn take_task(&mut self, id: Uuid, task: Task, sketch: Option<Sketch>) {
+        if let (Some(creator), Some(sketch)) = (task.creator, sketch) {
+            self.recent.add(creator, task.created, id, sketch);
+        }
+        self.enter(id, task);
+    }
+
+    /// Puts a task in and into every index.
+    pub(super) fn enter(&mut self, id: Uuid, task: Task) {
+        self.indexes.add(id, &task);
+        self.deadlines.set(id, task.term(), task.until);
+        self.tasks.insert(id, task);
+    }
+
+    /// Takes a task out of memory and of every index.
+    pub(super) fn remove(&mut self, id: Uuid) -> Option<Task> {
+        let task = self.tasks.remove(&id)?;
+        self.indexes.remove(id, &task);
+        self.deadlines.set(id, None, None);
+        Some(task)
+    }
+}

@@ -1,0 +1,33 @@
+//! What triggers tell an agent: the one place that knows the shape of these commands.
+
+use serde_json::json;
+use uuid::Uuid;
+
+use super::event::{Outcome, Resumption};
+use super::filter::Envelope;
+use crate::entity::Effect;
+use crate::id::{EntityKey, Name};
+
+/// An event's effects: one for each wait that it ends and one for each run that it starts.
+pub(super) fn of(outcome: &Outcome, swarm: &Name, receipt: Uuid, event: &Envelope) -> Vec<Effect> {
+    let resumed = outcome.resumed.iter().map(|resumption| resume(swarm, resumption, receipt, event));
+    resumed.chain(outcome.started.iter().map(|agent| run(swarm, agent, receipt, event))).collect()
+}
+
+fn resume(swarm: &Name, to: &Resumption, receipt: Uuid, event: &Envelope) -> Effect {
+    let command = json!({ "trigger": { "wait": to.wait, "receipt": receipt, "payload": event } });
+    Effect::Entity { key: EntityKey::agent(swarm, &to.agent), command }
+}
+
+fn run(swarm: &Name, agent: &Name, receipt: Uuid, event: &Envelope) -> Effect {
+    let source = format!("webhook:{}", event.source_name().unwrap_or("unknown"));
+    let command = json!({
+        "enqueue": { "class": "webhook", "source": source, "receipt": receipt, "input": event }
+    });
+    Effect::Entity { key: EntityKey::agent(swarm, agent), command }
+}
+
+/// Tells the agent that its wait stands, so that no event is missed from now on.
+pub(super) fn registered(reply_to: &EntityKey, wait: Uuid) -> Effect {
+    Effect::Entity { key: reply_to.clone(), command: json!({ "wait_registered": { "wait": wait } }) }
+}

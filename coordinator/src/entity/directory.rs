@@ -20,7 +20,7 @@ use super::admission::Admission;
 use super::host::{self, EntityActor, Message};
 use super::{Clock, Hub};
 use crate::projection::Projection;
-use crate::store::{Mark, Store, Version};
+use crate::store::{Mark, Store, StoredDocument, Version};
 
 /// Who asks for what once: the id that makes a repeat harmless, and how long the caller waits.
 #[derive(Clone, Copy, Debug)]
@@ -166,6 +166,17 @@ impl Entities {
                 let _ = actor.cast(Message::Observe(signal));
             }
         });
+    }
+
+    /// Reads one document as it was last committed, whoever owns its entity. Decisions never come to this:
+    /// they know the heads of live documents, and this is for bodies and for what has ended.
+    ///
+    /// # Errors
+    /// `unavailable` when the store cannot be read.
+    pub async fn document(&self, key: &EntityKey, document: &str) -> Result<Option<StoredDocument>, Refusal> {
+        self.shared.store.document(key, document).await.map_err(|error| {
+            Refusal::new(Code::Unavailable, format!("{error}; try again in a moment")).retry_after(500)
+        })
     }
 
     /// Sends the tick of a due timer and waits for it.

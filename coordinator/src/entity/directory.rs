@@ -179,6 +179,20 @@ impl Entities {
         })
     }
 
+    /// The version that every write acknowledged before this question has, at least: a reader of the read
+    /// side waits for it.
+    ///
+    /// # Errors
+    /// `unavailable` when the entity cannot be loaded.
+    pub async fn version(&self, key: &EntityKey) -> Result<Version, Refusal> {
+        by_kind!(key.kind, E => {
+            let (actor, _) = self.find_or_start::<E>(key).await?;
+            let (answer, answered) = oneshot::channel();
+            actor.cast(Message::Version(answer)).map_err(|_| unavailable(key))?;
+            tokio::time::timeout(Request::TIMEOUT, answered).await.ok().and_then(Result::ok).ok_or_else(|| unavailable(key))
+        })
+    }
+
     /// Sends the tick of a due timer and waits for it.
     pub async fn tick(&self, key: &EntityKey) -> Result<(), Refusal> {
         by_kind!(key.kind, E => self.send::<E>(key, Request::read(), None, E::tick()).await.map(|_| ()))

@@ -8,6 +8,7 @@ pub mod calls;
 pub mod changes;
 pub mod epics;
 pub mod inbox;
+pub mod lists;
 pub mod locks;
 pub mod memory;
 pub mod messages;

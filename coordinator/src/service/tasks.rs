@@ -157,6 +157,9 @@ impl Service {
     ) -> Result<Changed, Refusal> {
         policy::require(who, Right::Work)?;
         let before = self.known_task(who, task).await?;
+        if let Some(answer) = self.report_on_ended(who, &before, finish.as_ref()).await? {
+            return Ok(answer);
+        }
         let report = Progress {
             task,
             by: Some(who.agent),
@@ -248,6 +251,38 @@ impl Service {
             Err(refusal) if refusal.code == Code::NotFound => Err(self.ended(who, task, refusal).await?),
             Err(refusal) => Err(refusal),
         }
+    }
+
+    /// The answer for a task that has ended: the first report of the end wins, and the same report again
+    /// succeeds without doing anything.
+    async fn report_on_ended(
+        &self,
+        who: &Principal,
+        task: &Value,
+        finish: Option<&Finish>,
+    ) -> Result<Option<Changed>, Refusal> {
+        let status = task["status"].as_str().unwrap_or_default();
+        if !matches!(status, "completed" | "failed" | "cancelled") {
+            return Ok(None);
+        }
+        let me = json!(who.agent);
+        if task["agentId"] != me && task["creatorAgentId"] != me && !self.caller(who).await?.lead {
+            return Err(Refusal::new(Code::Forbidden, "this task belongs to another agent; report on your own"));
+        }
+        let same = |given: &Option<String>, field: &str| given.as_ref().is_none_or(|text| task[field] == json!(text));
+        let agrees = match finish {
+            None => true,
+            Some(Finish::Completed { output }) => status == "completed" && same(output, "output"),
+            Some(Finish::Failed { reason }) => status == "failed" && same(reason, "failureReason"),
+        };
+        if agrees {
+            return Ok(Some(Changed { task: task.clone(), repeated: true, warnings: Vec::new() }));
+        }
+        Err(Refusal::new(
+            Code::WrongState,
+            format!("this task is {status} already, and the first report stands; send a new task to correct it"),
+        )
+        .with(json!({ "status": status, "task": task })))
     }
 
     /// Tells a task that ended from one that never was.

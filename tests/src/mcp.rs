@@ -62,6 +62,7 @@ fn decode(text: &str) -> Result<Value> {
     if let Ok(value) = serde_json::from_str(text) {
         return Ok(value);
     }
-    let last = text.lines().filter_map(|line| line.strip_prefix("data:")).rfind(|data| !data.trim().is_empty());
+    let last =
+        text.lines().filter_map(|line| line.strip_prefix("data:")).rfind(|data| !data.trim().is_empty());
     serde_json::from_str(last.context("no message")?.trim()).context("no JSON")
 }

@@ -105,7 +105,8 @@ impl Up {
     pub async fn terminate(mut self) -> Result<Folder> {
         let id = self.child.id().context("the node has ended already")?;
         ensure!(Command::new("kill").arg("-TERM").arg(id.to_string()).status().await?.success());
-        let status = tokio::time::timeout(START, self.child.wait()).await.context("the node did not drain")??;
+        let status =
+            tokio::time::timeout(START, self.child.wait()).await.context("the node did not drain")??;
         ensure!(status.success(), "the node ended with {status}");
         Ok(self.folder)
     }
@@ -120,7 +121,12 @@ impl Up {
             .output()
             .await?;
         if !output.status.success() {
-            bail!("skein {} ended with {}: {}", arguments.join(" "), output.status, String::from_utf8_lossy(&output.stderr));
+            bail!(
+                "skein {} ended with {}: {}",
+                arguments.join(" "),
+                output.status,
+                String::from_utf8_lossy(&output.stderr)
+            );
         }
         Ok(String::from_utf8(output.stdout)?)
     }

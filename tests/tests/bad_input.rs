@@ -57,7 +57,8 @@ async fn bad_calls_are_refused_with_a_reason() -> Result<()> {
         ("create-schedule", json!({"name": "s", "taskTemplate": "t", "cronExpression": "61 * * * *"})),
     ];
     for (tool, arguments) in calls {
-        let answer = client.request("tools/call", json!({"name": tool, "arguments": arguments.clone()})).await;
+        let answer =
+            client.request("tools/call", json!({"name": tool, "arguments": arguments.clone()})).await;
         let answer = answer.map_err(|error| error.context(format!("{tool} {arguments}")))?;
         ensure!(refused(&answer), "{tool} {arguments} was taken: {answer}");
     }

@@ -15,7 +15,9 @@ fn script(name: &str) -> PathBuf {
 }
 
 fn installed(variable: &str) -> Result<String> {
-    std::env::var(variable).with_context(|| format!("{variable} is not set: run the suite by tests/run, which installs the clients"))
+    std::env::var(variable).with_context(|| {
+        format!("{variable} is not set: run the suite by tests/run, which installs the clients")
+    })
 }
 
 async fn drive(program: &str, script: &Path, mode: &str) -> Result<()> {

@@ -33,7 +33,8 @@ async fn a_swarm_surveys_a_repository_and_reports() -> Result<()> {
         .current_dir(folder.path())
         .kill_on_drop(true)
         .output();
-    let output = tokio::time::timeout(Duration::from_secs(170), run).await.context("the demo did not end")??;
+    let output =
+        tokio::time::timeout(Duration::from_secs(170), run).await.context("the demo did not end")??;
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     ensure!(output.status.success(), "the demo ended with {}:\n{stdout}\n{stderr}", output.status);
     ensure!(stdout.contains("# Survey of the repository"), "no report:\n{stdout}\n{stderr}");

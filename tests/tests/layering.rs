@@ -37,10 +37,28 @@ fn packages_point_one_way() {
 
 #[test]
 fn the_rules_of_the_swarm_are_pure() {
-    let banned = ["tokio", "tonic", "axum", "rusqlite", "reqwest", "std::fs", "std::net", "std::thread", "SystemTime", "Instant::now", "HashMap", "HashSet", "async fn"];
+    let banned = [
+        "tokio",
+        "tonic",
+        "axum",
+        "rusqlite",
+        "reqwest",
+        "std::fs",
+        "std::net",
+        "std::thread",
+        "SystemTime",
+        "Instant::now",
+        "HashMap",
+        "HashSet",
+        "async fn",
+    ];
     for (file, text) in sources("shared/src") {
         for word in banned {
-            assert!(!code(&text).contains(word), "{} names {word}: shared is pure and ordered", file.display());
+            assert!(
+                !code(&text).contains(word),
+                "{} names {word}: shared is pure and ordered",
+                file.display()
+            );
         }
     }
 }
@@ -66,8 +84,26 @@ fn each_outside_library_has_one_home() {
 #[test]
 fn the_coordinators_layers_point_down() {
     let above: [(&str, &[&str]); 9] = [
-        ("store", &["entity", "projection", "outbox", "service", "mcp", "api", "ingress", "node", "cli", "runners", "auth"]),
-        ("projection", &["entity", "outbox", "service", "mcp", "api", "ingress", "node", "cli", "runners", "auth"]),
+        (
+            "store",
+            &[
+                "entity",
+                "projection",
+                "outbox",
+                "service",
+                "mcp",
+                "api",
+                "ingress",
+                "node",
+                "cli",
+                "runners",
+                "auth",
+            ],
+        ),
+        (
+            "projection",
+            &["entity", "outbox", "service", "mcp", "api", "ingress", "node", "cli", "runners", "auth"],
+        ),
         ("entity", &["outbox", "service", "mcp", "api", "ingress", "node", "cli", "runners", "auth"]),
         ("outbox", &["service", "mcp", "api", "ingress", "node", "cli", "runners", "auth"]),
         ("auth", &["entity", "store", "service", "mcp", "api", "ingress", "node", "cli", "runners"]),
@@ -83,7 +119,10 @@ fn the_coordinators_layers_point_down() {
                 continue;
             }
             for other in banned {
-                assert!(!names(&text, &format!("crate::{other}")), "{place} names crate::{other}, which stands above or beside it");
+                assert!(
+                    !names(&text, &format!("crate::{other}")),
+                    "{place} names crate::{other}, which stands above or beside it"
+                );
             }
         }
     }

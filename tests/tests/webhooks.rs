@@ -17,7 +17,8 @@ fn signature(body: &str) -> String {
 fn configured() -> Result<Folder> {
     let folder = Folder::new()?;
     std::fs::create_dir_all(folder.data())?;
-    let config = format!("[[ingress.source]]\nname = \"github\"\nprovider = \"github\"\nsecret = \"{SECRET}\"\n");
+    let config =
+        format!("[[ingress.source]]\nname = \"github\"\nprovider = \"github\"\nsecret = \"{SECRET}\"\n");
     std::fs::write(folder.data().join("config.toml"), config)?;
     Ok(folder)
 }
@@ -61,7 +62,8 @@ async fn forged_and_foreign_deliveries_are_refused() -> Result<()> {
     ensure!(!said.to_string().contains(SECRET), "the secret came back");
     let (status, _) = push(&up, "d-1", "{", &signature("{")).await?;
     ensure!(status == 400, "malformed JSON gave {status}");
-    let unknown = reqwest::Client::new().post(format!("{}/webhooks/nobody", up.ingress)).body("{}").send().await?;
+    let unknown =
+        reqwest::Client::new().post(format!("{}/webhooks/nobody", up.ingress)).body("{}").send().await?;
     ensure!(unknown.status() == 404, "an unknown source gave {}", unknown.status());
     Ok(())
 }

@@ -75,16 +75,46 @@ struct Slot {
 macro_rules! by_kind {
     ($kind:expr, $entity:ident => $body:expr) => {
         match $kind {
-            Kind::Pool => { type $entity = pool::Pool; $body }
-            Kind::Lockspace => { type $entity = lockspace::Lockspace; $body }
-            Kind::Triggers => { type $entity = triggers::Triggers; $body }
-            Kind::Agent => { type $entity = agent::Agent; $body }
-            Kind::Fleet => { type $entity = fleet::Fleet; $body }
-            Kind::Schedules => { type $entity = schedules::Schedules; $body }
-            Kind::Epics => { type $entity = epics::Epics; $body }
-            Kind::Inboxes => { type $entity = inboxes::Inboxes; $body }
-            Kind::Channels => { type $entity = channels::Channels; $body }
-            Kind::Memory => { type $entity = memory::Memory; $body }
+            Kind::Pool => {
+                type $entity = pool::Pool;
+                $body
+            }
+            Kind::Lockspace => {
+                type $entity = lockspace::Lockspace;
+                $body
+            }
+            Kind::Triggers => {
+                type $entity = triggers::Triggers;
+                $body
+            }
+            Kind::Agent => {
+                type $entity = agent::Agent;
+                $body
+            }
+            Kind::Fleet => {
+                type $entity = fleet::Fleet;
+                $body
+            }
+            Kind::Schedules => {
+                type $entity = schedules::Schedules;
+                $body
+            }
+            Kind::Epics => {
+                type $entity = epics::Epics;
+                $body
+            }
+            Kind::Inboxes => {
+                type $entity = inboxes::Inboxes;
+                $body
+            }
+            Kind::Channels => {
+                type $entity = channels::Channels;
+                $body
+            }
+            Kind::Memory => {
+                type $entity = memory::Memory;
+                $body
+            }
         }
     };
 }
@@ -223,7 +253,9 @@ impl Entities {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(_)) => Err(Refusal::new(
                 Code::Unknown,
-                format!("{key} restarted before it could answer; repeat the request with the same idempotency key"),
+                format!(
+                    "{key} restarted before it could answer; repeat the request with the same idempotency key"
+                ),
             )),
             Err(_) => Err(Refusal::new(
                 Code::Unknown,

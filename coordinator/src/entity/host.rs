@@ -93,9 +93,9 @@ impl<E: Entity> EntityActor<E> {
     /// `unavailable` when the store cannot be read, `internal` when a document cannot.
     pub async fn start(key: EntityKey, shared: Arc<Shared>) -> Result<ActorRef<Message<E>>, Refusal> {
         let host = Host::load(key.clone(), shared).await?;
-        let (actor, _) = Actor::spawn(None, EntityActor::<E>(PhantomData), host).await.map_err(|error| {
-            Refusal::new(Code::Internal, format!("{key} could not be started: {error}"))
-        })?;
+        let (actor, _) = Actor::spawn(None, EntityActor::<E>(PhantomData), host)
+            .await
+            .map_err(|error| Refusal::new(Code::Internal, format!("{key} could not be started: {error}")))?;
         Ok(actor)
     }
 }
@@ -146,7 +146,10 @@ impl<E: Entity> Host<E> {
         for document in loaded.live {
             entity.restore(document).map_err(|corrupt| {
                 error!(entity = %key, %corrupt, "an entity cannot be restored");
-                Refusal::new(Code::Internal, format!("{key} cannot be restored: {corrupt}; restore the store from a backup"))
+                Refusal::new(
+                    Code::Internal,
+                    format!("{key} cannot be restored: {corrupt}; restore the store from a backup"),
+                )
             })?;
         }
         shared.clock.not_before(loaded.at);
@@ -304,7 +307,7 @@ impl<E: Entity> Host<E> {
         let effects = !batch.outbox.is_empty();
         metrics::counter!("skein_entity_commits_total").increment(1);
         metrics::counter!("skein_entity_commands_total").increment(answers.len() as u64);
-        self.shared.projection.committed(batch.key, version, batch.at, batch.documents, batch.events);
+        self.shared.projection.committed(&batch.key, version, batch.at, batch.documents, batch.events);
         if effects {
             self.shared.outbox.send_modify(|commits| *commits += 1);
         }
@@ -336,7 +339,8 @@ impl<E: Entity> Host<E> {
         for settled in answers {
             let _ = settled.answer.send(Err(refusal.clone()));
         }
-        let untouched = Refusal::new(Code::Unavailable, "the entity is restarting; try again").retry_after(200);
+        let untouched =
+            Refusal::new(Code::Unavailable, "the entity is restarting; try again").retry_after(200);
         for pending in self.waiting.drain(..) {
             let _ = pending.answer.send(Err(untouched.clone()));
         }
@@ -349,7 +353,9 @@ async fn commit(store: &dyn Store, fence: Fence, batch: Batch) -> Result<Version
     let mut pause = Duration::from_millis(10);
     for _ in 0..12 {
         match store.commit(fence, batch.clone()).await {
-            Err(CommitError::Unknown(problem)) => warn!(entity = %batch.key, problem, "a commit's answer was lost"),
+            Err(CommitError::Unknown(problem)) => {
+                warn!(entity = %batch.key, problem, "a commit's answer was lost")
+            }
             definite => return definite,
         }
         tokio::time::sleep(pause).await;

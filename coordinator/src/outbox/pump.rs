@@ -148,10 +148,8 @@ async fn deliver(entities: &Entities, runners: &dyn Runners, entry: &OutboxEntry
             Delivery::NotConnected => Fate::Later,
         },
         Effect::Entity { key, command } => {
-            let mark =
-                Mark { source: entry.source.clone(), epoch: entry.epoch, sequence: entry.sequence };
-            let request =
-                Request { id: delivery_id(&mark), timeout: Request::TIMEOUT, keep_reply: false };
+            let mark = Mark { source: entry.source.clone(), epoch: entry.epoch, sequence: entry.sequence };
+            let request = Request { id: delivery_id(&mark), timeout: Request::TIMEOUT, keep_reply: false };
             match entities.forward(key, request, Some(mark), command.clone()).await {
                 Ok(_) => Fate::Delivered,
                 Err(refusal) => match refusal.code {

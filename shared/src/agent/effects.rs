@@ -1,18 +1,17 @@
 //! What an agent asks of other entities and of runners. Each function is one message.
 
-use serde::Serialize;
-use serde_json::json;
 use uuid::Uuid;
 
 use super::command::Command;
 use super::state::{Agent, Class, Instance, WaitRecord};
-use crate::entity::{Effect, RunnerCommand};
+use crate::entity::{Effect, Entity, RunnerCommand};
 use crate::fence::Token;
 use crate::fleet::{self, Fleet};
-use crate::id::{EntityKey, InstanceId, Kind, Name};
-use crate::lockspace;
+use crate::id::{EntityKey, InstanceId, Name};
+use crate::lockspace::{self, Lockspace};
+use crate::pool::{self, Pool};
 use crate::time::Timestamp;
-use crate::triggers::{self, Envelope};
+use crate::triggers::{self, Envelope, Triggers};
 
 impl Agent {
     pub(super) fn key(&self) -> EntityKey {
@@ -22,27 +21,24 @@ impl Agent {
     /// Locks of the instance end with it.
     pub(super) fn release_locks(&self, instance: &InstanceId, reason: &str) -> Effect {
         let (holder, reason) = (instance.clone(), reason.to_owned());
-        self.to(Kind::Lockspace, &lockspace::Command::ReleaseAll { holder, reason })
+        self.to::<Lockspace>(&lockspace::Command::ReleaseAll { holder, reason })
     }
 
     /// A lock must not end while its holder is frozen and cannot refresh it.
     pub(super) fn extend_locks(&self, wait: &WaitRecord, until: Timestamp) -> Effect {
         let (holder, wait, reply_to) = (wait.instance.clone(), wait.id, self.key());
-        self.to(Kind::Lockspace, &lockspace::Command::Extend { holder, until, wait, reply_to })
+        self.to::<Lockspace>(&lockspace::Command::Extend { holder, until, wait, reply_to })
     }
 
     /// Neither must the leases of its tasks.
     pub(super) fn extend_leases(&self, wait: &WaitRecord, until: Timestamp) -> Effect {
-        self.to(
-            Kind::Pool,
-            &json!({ "extend_lease": {
-                "instance": wait.instance, "until": until, "wait": wait.id, "reply_to": self.key(),
-            } }),
-        )
+        let (instance, wait, reply_to) = (wait.instance.clone(), wait.id, self.key());
+        self.to::<Pool>(&pool::Command::ExtendLease { instance, until, wait, reply_to })
     }
 
     pub(super) fn end_in_pool(&self, instance: &InstanceId, reason: &str) -> Effect {
-        self.to(Kind::Pool, &json!({ "end_instance": { "instance": instance, "reason": reason } }))
+        let (instance, reason) = (instance.clone(), reason.to_owned());
+        self.to::<Pool>(&pool::Command::EndInstance { instance, reason })
     }
 
     pub(super) fn register_wait(&self, wait: &WaitRecord) -> Effect {
@@ -56,17 +52,17 @@ impl Agent {
             broadcast: wait.broadcast,
             reply_to: self.key(),
         };
-        self.to(Kind::Triggers, &command)
+        self.to::<Triggers>(&command)
     }
 
     pub(super) fn cancel_wait(&self, wait: Uuid) -> Effect {
-        self.to(Kind::Triggers, &triggers::Command::Cancel { wait })
+        self.to::<Triggers>(&triggers::Command::Cancel { wait })
     }
 
     /// The webhook came too late for the wait, and is triggers' to place again.
     pub(super) fn unclaimed(&self, receipt: Uuid, wait: Uuid, payload: &Envelope) -> Effect {
         let (agent, payload) = (self.name.clone(), payload.clone());
-        self.to(Kind::Triggers, &triggers::Command::Unclaimed { receipt, agent, wait, payload })
+        self.to::<Triggers>(&triggers::Command::Unclaimed { receipt, agent, wait, payload })
     }
 
     /// Asks the caller's agent to say when the caller has ended.
@@ -95,11 +91,9 @@ impl Agent {
         to_fleet(instance, &command)
     }
 
-    /// # Panics
-    /// Never: commands are plain data, whose JSON form always exists.
-    fn to(&self, kind: Kind, command: &impl Serialize) -> Effect {
-        let command = serde_json::to_value(command).expect("a command is plain data");
-        Effect::Entity { key: EntityKey::of(kind, &self.swarm), command }
+    /// To the entity of that kind which the swarm has one of.
+    fn to<E: Entity>(&self, command: &E::Command) -> Effect {
+        Effect::entity::<E>(EntityKey::of(E::KIND, &self.swarm), command)
     }
 }
 

@@ -1,11 +1,11 @@
 //! What a message with `/task` asks of the pool.
 
-use serde_json::json;
 use uuid::Uuid;
 
 use super::event::Posted;
 use crate::entity::Effect;
 use crate::id::{EntityKey, Kind, Name};
+use crate::pool::{self, Create, Pool, Rules, Target, TaskSpec};
 
 /// How much of the message its task quotes, characters.
 const QUOTE: usize = 80;
@@ -48,19 +48,18 @@ impl MentionTask {
 
     /// The command for the swarm's pool.
     pub fn effect(&self, swarm: &Name) -> Effect {
-        let command = json!({ "create": {
-            "by": self.creator,
-            "spec": {
-                "id": self.id,
-                "task": self.task,
-                "task_type": self.task_type,
-                "priority": self.priority,
-                "source": "mcp",
-                "context": { "mentionMessageId": self.message, "mentionChannelId": self.channel },
-            },
-            "target": { "assign": { "agent": self.target } },
-            "rules": "plain",
-        }});
-        Effect::Entity { key: EntityKey::of(Kind::Pool, swarm), command }
+        let context = [("mentionMessageId", self.message), ("mentionChannelId", self.channel)]
+            .map(|(field, id)| (field.to_owned(), id.to_string().into()));
+        let spec = TaskSpec {
+            id: Some(self.id),
+            task_type: Some(self.task_type.to_owned()),
+            priority: self.priority,
+            context: context.into_iter().collect(),
+            ..TaskSpec::new(self.task.clone())
+        };
+        let target = Target::Assign { agent: Some(self.target) };
+        let create = Create { by: self.creator, spec, target, rules: Rules::Plain, facts: Vec::new() };
+        let command = pool::Command::Create(Box::new(create));
+        Effect::entity::<Pool>(EntityKey::of(Kind::Pool, swarm), &command)
     }
 }

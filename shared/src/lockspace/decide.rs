@@ -9,6 +9,7 @@ use super::command::{Command, Reply};
 use super::deadlock;
 use super::event::Event;
 use super::state::{Key, Lock, Lockspace, Settings};
+use crate::agent::{self, Agent};
 use crate::code::{Code, Refusal};
 use crate::entity::{Ctx, Decision, Effect};
 use crate::id::{EntityKey, InstanceId, Name};
@@ -296,5 +297,5 @@ fn expired(key: &Key, lock: &Lock) -> Event {
 
 /// Tells the agent that the locks of its instance outlast the wait, which it may now begin.
 fn locks_extended(reply_to: &EntityKey, wait: Uuid) -> Effect {
-    Effect::Entity { key: reply_to.clone(), command: json!({ "locks_extended": { "wait": wait } }) }
+    Effect::entity::<Agent>(reply_to.clone(), &agent::Command::LocksExtended { wait })
 }

@@ -1,11 +1,11 @@
 //! What a firing asks of the pool.
 
-use serde_json::{Map, json};
 use uuid::Uuid;
 
 use super::state::Schedule;
 use crate::entity::Effect;
 use crate::id::{EntityKey, Kind, Name};
+use crate::pool::{self, Create, Pool, Rules, Source, Target, TaskSpec};
 use crate::time::Timestamp;
 
 /// The task that a firing makes.
@@ -46,26 +46,22 @@ impl TaskTemplate {
     /// The command for the swarm's pool.
     pub fn effect(&self, swarm: &Name) -> Effect {
         let target = match self.target {
-            Some(agent) => json!({ "assign": { "agent": agent } }),
-            None => json!("pool"),
+            Some(agent) => Target::Assign { agent: Some(agent) },
+            None => Target::Pool,
         };
-        let command = json!({ "create": {
-            "by": self.creator,
-            "spec": {
-                "id": self.id,
-                "task": self.task,
-                "task_type": self.task_type,
-                "tags": self.tags,
-                "priority": self.priority,
-                "schedule": self.schedule,
-                "model": self.model,
-                "source": "schedule",
-                "context": Map::new(),
-            },
-            "target": target,
-            "rules": "plain",
-        }});
-        Effect::Entity { key: EntityKey::of(Kind::Pool, swarm), command }
+        let spec = TaskSpec {
+            id: Some(self.id),
+            task_type: self.task_type.clone(),
+            tags: self.tags.clone(),
+            priority: self.priority,
+            schedule: Some(self.schedule),
+            model: self.model.clone(),
+            source: Source::Schedule,
+            ..TaskSpec::new(self.task.clone())
+        };
+        let create = Create { by: self.creator, spec, target, rules: Rules::Plain, facts: Vec::new() };
+        let command = pool::Command::Create(Box::new(create));
+        Effect::entity::<Pool>(EntityKey::of(Kind::Pool, swarm), &command)
     }
 }
 

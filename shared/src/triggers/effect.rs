@@ -1,10 +1,10 @@
 //! What triggers tell an agent: the one place that knows the shape of these commands.
 
-use serde_json::json;
 use uuid::Uuid;
 
 use super::event::{Outcome, Resumption};
 use super::filter::Envelope;
+use crate::agent::{self, Agent, Class};
 use crate::entity::Effect;
 use crate::id::{EntityKey, Name};
 
@@ -15,19 +15,18 @@ pub(super) fn of(outcome: &Outcome, swarm: &Name, receipt: Uuid, event: &Envelop
 }
 
 fn resume(swarm: &Name, to: &Resumption, receipt: Uuid, event: &Envelope) -> Effect {
-    let command = json!({ "trigger": { "wait": to.wait, "receipt": receipt, "payload": event } });
-    Effect::Entity { key: EntityKey::agent(swarm, &to.agent), command }
+    let command = agent::Command::Trigger { wait: to.wait, receipt, payload: event.clone() };
+    Effect::entity::<Agent>(EntityKey::agent(swarm, &to.agent), &command)
 }
 
 fn run(swarm: &Name, agent: &Name, receipt: Uuid, event: &Envelope) -> Effect {
     let source = format!("webhook:{}", event.source_name().unwrap_or("unknown"));
-    let command = json!({
-        "enqueue": { "class": "webhook", "source": source, "receipt": receipt, "input": event }
-    });
-    Effect::Entity { key: EntityKey::agent(swarm, agent), command }
+    let input = serde_json::json!(event);
+    let command = agent::Command::Enqueue { class: Class::Webhook, source, receipt: Some(receipt), input };
+    Effect::entity::<Agent>(EntityKey::agent(swarm, agent), &command)
 }
 
 /// Tells the agent that its wait stands, so that no event is missed from now on.
 pub(super) fn registered(reply_to: &EntityKey, wait: Uuid) -> Effect {
-    Effect::Entity { key: reply_to.clone(), command: json!({ "wait_registered": { "wait": wait } }) }
+    Effect::entity::<Agent>(reply_to.clone(), &agent::Command::WaitRegistered { wait })
 }

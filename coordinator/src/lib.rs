@@ -5,6 +5,7 @@ pub mod auth;
 pub mod config;
 pub mod entity;
 pub mod ingress;
+pub mod mcp;
 pub mod node;
 pub mod outbox;
 pub mod projection;

@@ -11,6 +11,7 @@ pub mod host;
 pub mod hub;
 mod replies;
 pub mod timers;
+mod upkeep;
 
 pub use clock::Clock;
 pub use directory::{Entities, Request};

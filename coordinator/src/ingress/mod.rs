@@ -7,6 +7,7 @@
 
 mod generic;
 mod github;
+mod intake;
 mod provider;
 mod receive;
 mod signature;

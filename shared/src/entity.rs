@@ -50,8 +50,9 @@ pub trait Entity: Sized + Send + 'static {
     /// Names what an event is about (a task's, lock's, call's … id), so that logs can be read by subject.
     fn subject(event: &Self::Event) -> Option<String>;
 
-    /// Whom to wake after this event was committed, beside those who wait for its subject.
-    fn topics(event: &Self::Event) -> Vec<String> {
+    /// Whom to wake after this event is committed. Asked before it is applied, so that those whom it takes
+    /// something from are still known.
+    fn topics(&self, event: &Self::Event) -> Vec<String> {
         Self::subject(event).into_iter().collect()
     }
 

@@ -41,7 +41,6 @@ impl Default for Draft {
 impl Draft {
     pub(super) fn event<E: Entity>(&mut self, event: &E::Event, changes: Changes) {
         self.documents.extend(changes.documents);
-        self.topics.extend(E::topics(event));
         let body = serde_json::to_value(event).expect("an event is plain data");
         self.events.push(EventRecord { subject: E::subject(event), body });
     }

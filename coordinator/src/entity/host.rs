@@ -190,7 +190,9 @@ impl<E: Entity> Host<E> {
         {
             error!(entity = %self.key, invariant = broken, "an invariant does not hold");
         }
-        let topics = std::mem::take(&mut draft.topics);
+        let mut topics = std::mem::take(&mut draft.topics);
+        topics.sort_unstable();
+        topics.dedup();
         let batch = draft.finish(&self.key, self.version, now);
         let (store, fence) = (Arc::clone(&self.shared.store), self.fence);
         let (to_commit, myself) = (batch.clone(), myself.clone());
@@ -241,6 +243,7 @@ impl<E: Entity> Host<E> {
         let mut ctx = Ctx::new(now, wall, self.serving_since, self.fence.epoch, request.id);
         let decision = self.entity.decide(command, &mut ctx)?;
         for event in &decision.events {
+            draft.topics.extend(self.entity.topics(event));
             let mut changes = Changes::default();
             self.entity.apply(event, &mut changes);
             draft.event::<E>(event, changes);
@@ -312,6 +315,7 @@ impl<E: Entity> Host<E> {
             self.shared.outbox.send_modify(|commits| *commits += 1);
         }
         self.answer(answers);
+        self.shared.hub.publish(&self.key.to_string());
         for topic in topics {
             self.shared.hub.publish(&topic);
         }

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::watch;
 
-/// Topics are the subjects of events: ids of tasks, calls, waits, agents, and channels' names.
+/// Topics are what [`skein_shared::entity::Entity::topics`] names (ids of tasks, calls, waits, agents …) and the
+/// keys of entities, which change with every commit.
 #[derive(Clone, Debug, Default)]
 pub struct Hub {
     topics: Arc<Mutex<HashMap<String, watch::Sender<u64>>>>,

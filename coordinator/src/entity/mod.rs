@@ -10,6 +10,8 @@ pub mod directory;
 pub mod host;
 pub mod hub;
 mod replies;
+#[cfg(test)]
+mod tests;
 pub mod timers;
 mod upkeep;
 

@@ -61,6 +61,8 @@ pub enum Status {
 pub enum Source {
     Slack,
     Agentmail,
+    /// The swarm itself, about something that needs the agent.
+    System,
 }
 
 /// A delivery that was taken: a repeat leads to the same message.

@@ -1,10 +1,11 @@
-//! What triggers tell an agent: the one place that knows the shape of these commands.
+//! What triggers tell an agent.
 
+use serde_json::Value;
 use uuid::Uuid;
 
 use super::event::{Outcome, Resumption};
 use super::filter::Envelope;
-use crate::agent::{self, Agent, Class};
+use crate::agent::{Agent, Class, Command};
 use crate::entity::Effect;
 use crate::id::{EntityKey, Name};
 
@@ -15,18 +16,21 @@ pub(super) fn of(outcome: &Outcome, swarm: &Name, receipt: Uuid, event: &Envelop
 }
 
 fn resume(swarm: &Name, to: &Resumption, receipt: Uuid, event: &Envelope) -> Effect {
-    let command = agent::Command::Trigger { wait: to.wait, receipt, payload: event.clone() };
+    let command = Command::Trigger { wait: to.wait, receipt, payload: event.clone() };
     Effect::entity::<Agent>(EntityKey::agent(swarm, &to.agent), &command)
 }
 
 fn run(swarm: &Name, agent: &Name, receipt: Uuid, event: &Envelope) -> Effect {
-    let source = format!("webhook:{}", event.source_name().unwrap_or("unknown"));
-    let input = serde_json::json!(event);
-    let command = agent::Command::Enqueue { class: Class::Webhook, source, receipt: Some(receipt), input };
+    let command = Command::Enqueue {
+        class: Class::Webhook,
+        source: format!("webhook:{}", event.source_name().unwrap_or("unknown")),
+        receipt: Some(receipt),
+        input: Value::Object(event.0.clone()),
+    };
     Effect::entity::<Agent>(EntityKey::agent(swarm, agent), &command)
 }
 
 /// Tells the agent that its wait stands, so that no event is missed from now on.
 pub(super) fn registered(reply_to: &EntityKey, wait: Uuid) -> Effect {
-    Effect::entity::<Agent>(reply_to.clone(), &agent::Command::WaitRegistered { wait })
+    Effect::entity::<Agent>(reply_to.clone(), &Command::WaitRegistered { wait })
 }

@@ -8,7 +8,7 @@ use crate::entity::{Ctx, Decision};
 use crate::limits;
 use crate::pool::command::{Join, Profile, Reply};
 use crate::pool::event::Event;
-use crate::pool::state::{Member, Pool, Status};
+use crate::pool::state::{Member, Pool};
 
 /// Longest role, characters (spec: Agent Swarm, the agent's shape).
 const ROLE: usize = 100;

@@ -20,7 +20,7 @@ use super::admission::Admission;
 use super::host::{self, EntityActor, Message};
 use super::{Clock, Hub};
 use crate::projection::Projection;
-use crate::store::{Mark, Store, Version};
+use crate::store::{Mark, Store, StoredDocument, Version};
 
 /// Who asks for what once: the id that makes a repeat harmless, and how long the caller waits.
 #[derive(Clone, Copy, Debug)]
@@ -196,6 +196,31 @@ impl Entities {
                 let _ = actor.cast(Message::Observe(signal));
             }
         });
+    }
+
+    /// Reads one document as it was last committed, whoever owns its entity. Decisions never come to this:
+    /// they know the heads of live documents, and this is for bodies and for what has ended.
+    ///
+    /// # Errors
+    /// `unavailable` when the store cannot be read.
+    pub async fn document(&self, key: &EntityKey, document: &str) -> Result<Option<StoredDocument>, Refusal> {
+        self.shared.store.document(key, document).await.map_err(|error| {
+            Refusal::new(Code::Unavailable, format!("{error}; try again in a moment")).retry_after(500)
+        })
+    }
+
+    /// The version that every write acknowledged before this question has, at least: a reader of the read
+    /// side waits for it.
+    ///
+    /// # Errors
+    /// `unavailable` when the entity cannot be loaded.
+    pub async fn version(&self, key: &EntityKey) -> Result<Version, Refusal> {
+        by_kind!(key.kind, E => {
+            let (actor, _) = self.find_or_start::<E>(key).await?;
+            let (answer, answered) = oneshot::channel();
+            actor.cast(Message::Version(answer)).map_err(|_| unavailable(key))?;
+            tokio::time::timeout(Request::TIMEOUT, answered).await.ok().and_then(Result::ok).ok_or_else(|| unavailable(key))
+        })
     }
 
     /// Sends the tick of a due timer and waits for it.

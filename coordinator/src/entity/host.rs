@@ -47,6 +47,8 @@ pub enum Message<E: Entity> {
     Command(Pending<E>),
     Committed(Result<Version, CommitError>),
     Observe(Signal),
+    /// Asks for the version of the last commit.
+    Version(oneshot::Sender<Version>),
     /// Leave memory once nothing is in work.
     Passivate,
 }
@@ -119,6 +121,9 @@ impl<E: Entity> Actor for EntityActor<E> {
             Message::Observe(signal) => {
                 let now = host.shared.clock.now();
                 host.entity.observe(&signal, now);
+            }
+            Message::Version(answer) => {
+                let _ = answer.send(host.version);
             }
             Message::Passivate => host.leaving = true,
         }

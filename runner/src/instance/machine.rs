@@ -105,8 +105,10 @@ impl Machine {
             let order = tokio::select! {
                 // The end comes first: an order for an ended instance has no effect.
                 biased;
-                exit = self.shared.engine.wait(&self.handle) => return self.over(exit, String::new()).await,
-                order = self.inbox.recv() => order,
+                exit = self.shared.engine.wait(&self.handle) => {
+                    let reason = std::mem::take(&mut self.row.reason);
+                    return self.over(exit, reason).await;
+                }order = self.inbox.recv() => order,
             };
             let Some(order) = order else { return };
             if let Some((exit, reason)) = self.follow(order).await {
@@ -172,6 +174,7 @@ impl Machine {
         if let Err(problem) = self.hold().await {
             // It may not run on beyond the lease: elsewhere another may take its place.
             tracing::error!(instance = self.instance(), %problem, "not frozen without a lease; ending it");
+            self.row.reason = format!("it could not be frozen when the runner's lease ended: {problem}");
             self.log_failure(self.shared.engine.kill(&self.handle).await);
             return;
         }
@@ -211,22 +214,34 @@ impl Machine {
             }
             Err(problem) => {
                 tracing::error!(instance = self.instance(), %problem, "not thawed; ending it");
+                self.row.reason = format!("it could not be thawed: {problem}");
                 self.log_failure(self.shared.engine.kill(&self.handle).await);
             }
         }
     }
 
-    /// Asks it to end, and kills what is left after the grace.
-    async fn end(&self, grace: Duration) -> Exit {
+    /// Asks it to end, and kills what is left after the grace, or sooner when it may not run any longer.
+    async fn end(&mut self, grace: Duration) -> Exit {
         self.endpoint.release();
         if self.row.state != State::Running {
             self.log_failure(self.shared.engine.thaw(&self.handle).await);
         }
         self.log_failure(self.shared.engine.ask(&self.handle).await);
-        match tokio::time::timeout(grace, self.shared.engine.wait(&self.handle)).await {
-            Ok(exit) => exit,
-            Err(_) => self.kill().await,
+        let inbox = &mut self.inbox;
+        let cut_short = async {
+            while let Some(order) = inbox.recv().await {
+                if matches!(order, Order::Kill { .. } | Order::Silence | Order::Leave) {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            exit = self.shared.engine.wait(&self.handle) => return exit,
+            () = tokio::time::sleep(grace) => {}
+            () = cut_short => {}
         }
+        self.kill().await
     }
 
     async fn kill(&self) -> Exit {

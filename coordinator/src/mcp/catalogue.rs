@@ -151,7 +151,8 @@ impl Tool {
                     Box::pin(async move { Reply::shape(toolset, agent, running.await) })
                 }
                 Err(error) => {
-                    let refusal = Refusal::new(Code::InvalidArgument, format!("the arguments do not fit: {error}"));
+                    let refusal =
+                        Refusal::new(Code::InvalidArgument, format!("the arguments do not fit: {error}"));
                     Box::pin(async move { Reply::error(&refusal) })
                 }
             }
@@ -166,13 +167,15 @@ impl Tool {
         F: Fn(Call, A) -> R + Copy + Send + Sync + 'static,
         R: Future<Output = Reply> + Send + 'static,
     {
-        let handler: Handler = Arc::new(move |call, arguments| match serde_json::from_value::<A>(arguments) {
-            Ok(parsed) => Box::pin(handler(call, parsed)),
-            Err(error) => {
-                let refusal = Refusal::new(Code::InvalidArgument, format!("the arguments do not fit: {error}"));
-                Box::pin(async move { Reply::error(&refusal) })
-            }
-        });
+        let handler: Handler =
+            Arc::new(move |call, arguments| match serde_json::from_value::<A>(arguments) {
+                Ok(parsed) => Box::pin(handler(call, parsed)),
+                Err(error) => {
+                    let refusal =
+                        Refusal::new(Code::InvalidArgument, format!("the arguments do not fit: {error}"));
+                    Box::pin(async move { Reply::error(&refusal) })
+                }
+            });
         Self::with(name, title, toolset, handler)
     }
 
@@ -205,6 +208,13 @@ impl Tool {
     #[must_use]
     pub fn reads(mut self) -> Self {
         self.hints.read_only = Some(true);
+        self
+    }
+
+    /// Takes this right to read.
+    #[must_use]
+    pub fn right(mut self, right: Right) -> Self {
+        self.right = right;
         self
     }
 

@@ -330,17 +330,24 @@ pub struct About {
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
     /// `existing`: the same agent had joined before, under the same name.
-    Joined { member: MemberView, existing: bool },
+    Joined {
+        member: MemberView,
+        existing: bool,
+    },
     Member(MemberView),
     /// Ids of the tasks that went back to the pool.
-    Left { returned: Vec<Uuid> },
+    Left {
+        returned: Vec<Uuid>,
+    },
     Created {
         task: TaskView,
         /// Dependencies that nobody knows, or that can never complete.
         warnings: Vec<String>,
     },
     /// Ask again with facts about these tasks.
-    NeedFacts { tasks: Vec<Uuid> },
+    NeedFacts {
+        tasks: Vec<Uuid>,
+    },
     Polled {
         /// The task that the agent now works on.
         task: Option<TaskView>,
@@ -354,12 +361,28 @@ pub enum Reply {
         /// The agent has as many tasks as it may have.
         full: bool,
     },
-    Peeked { task: bool, offers: usize, pool: usize, full: bool },
-    Reviewing { task: Option<TaskView> },
+    Peeked {
+        task: bool,
+        offers: usize,
+        pool: usize,
+        full: bool,
+    },
+    Reviewing {
+        task: Option<TaskView>,
+    },
     /// `repeated`: it was so already, and nothing changed.
-    Task { task: TaskView, repeated: bool },
-    Extended { tasks: Vec<Uuid> },
-    Ended { tasks: Vec<Uuid> },
+    Task {
+        task: TaskView,
+        repeated: bool,
+    },
+    Extended {
+        tasks: Vec<Uuid>,
+    },
+    Ended {
+        tasks: Vec<Uuid>,
+    },
     /// How many leases, offers and reservations ended.
-    Ticked { ended: usize },
+    Ticked {
+        ended: usize,
+    },
 }

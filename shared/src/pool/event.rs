@@ -13,13 +13,38 @@ use crate::time::Timestamp;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    Joined { join: Join, max_tasks: u32, at: Timestamp },
-    Left { agent: Uuid, at: Timestamp },
-    WentOffline { agent: Uuid, at: Timestamp },
-    CameBack { agent: Uuid, managed: bool, at: Timestamp },
-    CapacitySet { agent: Uuid, max_tasks: u32, at: Timestamp },
-    Described { agent: Uuid, profile: Profile, at: Timestamp },
-    PolledEmpty { agent: Uuid, at: Timestamp },
+    Joined {
+        join: Join,
+        max_tasks: u32,
+        at: Timestamp,
+    },
+    Left {
+        agent: Uuid,
+        at: Timestamp,
+    },
+    WentOffline {
+        agent: Uuid,
+        at: Timestamp,
+    },
+    CameBack {
+        agent: Uuid,
+        managed: bool,
+        at: Timestamp,
+    },
+    CapacitySet {
+        agent: Uuid,
+        max_tasks: u32,
+        at: Timestamp,
+    },
+    Described {
+        agent: Uuid,
+        profile: Profile,
+        at: Timestamp,
+    },
+    PolledEmpty {
+        agent: Uuid,
+        at: Timestamp,
+    },
 
     Created(Box<Created>),
     /// An agent began to work: polled, claimed or resumed.
@@ -32,12 +57,32 @@ pub enum Event {
         until: Timestamp,
         at: Timestamp,
     },
-    Reviewed { task: Uuid, at: Timestamp },
-    Accepted { task: Uuid, agent: Uuid, at: Timestamp },
-    Rejected { task: Uuid, reason: Option<String>, at: Timestamp },
-    Released { task: Uuid, at: Timestamp },
-    Parked { task: Uuid, at: Timestamp },
-    Unparked { task: Uuid, at: Timestamp },
+    Reviewed {
+        task: Uuid,
+        at: Timestamp,
+    },
+    Accepted {
+        task: Uuid,
+        agent: Uuid,
+        at: Timestamp,
+    },
+    Rejected {
+        task: Uuid,
+        reason: Option<String>,
+        at: Timestamp,
+    },
+    Released {
+        task: Uuid,
+        at: Timestamp,
+    },
+    Parked {
+        task: Uuid,
+        at: Timestamp,
+    },
+    Unparked {
+        task: Uuid,
+        at: Timestamp,
+    },
     Progressed {
         task: Uuid,
         text: String,
@@ -47,22 +92,66 @@ pub enum Event {
         at: Timestamp,
     },
     /// The instance that works on it gave a sign of itself that is no news otherwise.
-    Reported { task: Uuid, until: Timestamp, at: Timestamp },
-    Finished { task: Uuid, outcome: Outcome, output: Option<String>, reason: Option<String>, at: Timestamp },
-    Paused { task: Uuid, until: Timestamp, at: Timestamp },
-    SessionNoted { task: Uuid, session: String, at: Timestamp },
-    EpicSet { task: Uuid, epic: Option<Uuid>, at: Timestamp },
-    LeasesExtended { instance: InstanceId, tasks: Vec<Uuid>, until: Timestamp, at: Timestamp },
+    Reported {
+        task: Uuid,
+        until: Timestamp,
+        at: Timestamp,
+    },
+    Finished {
+        task: Uuid,
+        outcome: Outcome,
+        output: Option<String>,
+        reason: Option<String>,
+        at: Timestamp,
+    },
+    Paused {
+        task: Uuid,
+        until: Timestamp,
+        at: Timestamp,
+    },
+    SessionNoted {
+        task: Uuid,
+        session: String,
+        at: Timestamp,
+    },
+    EpicSet {
+        task: Uuid,
+        epic: Option<Uuid>,
+        at: Timestamp,
+    },
+    LeasesExtended {
+        instance: InstanceId,
+        tasks: Vec<Uuid>,
+        until: Timestamp,
+        at: Timestamp,
+    },
     /// The agent of a started task is gone.
-    LeaseLost { task: Uuid, generation: u32, to: Return, reason: String, at: Timestamp },
+    LeaseLost {
+        task: Uuid,
+        generation: u32,
+        to: Return,
+        reason: String,
+        at: Timestamp,
+    },
     /// The agent that had lost it did not come back for it.
-    ReservationEnded { task: Uuid, at: Timestamp },
-    OfferExpired { task: Uuid, at: Timestamp },
+    ReservationEnded {
+        task: Uuid,
+        at: Timestamp,
+    },
+    OfferExpired {
+        task: Uuid,
+        at: Timestamp,
+    },
     /// Its agent or offeree has left or went offline.
-    Withdrawn { task: Uuid, at: Timestamp },
+    Withdrawn {
+        task: Uuid,
+        at: Timestamp,
+    },
     /// An owner began to serve at `since`, and has put off what it could not have heard of. No document
     /// changes: the next owner says it anew.
-    Served { since: Timestamp },
+    Served {
+        since: Timestamp,
+    },
 }
 
 /// A task as it was made.
@@ -86,9 +175,13 @@ pub struct Created {
 #[serde(rename_all = "snake_case")]
 pub enum Return {
     /// Kept for the same agent until then.
-    SameAgent { until: Timestamp },
+    SameAgent {
+        until: Timestamp,
+    },
     /// It has lost its agent too often: the lead decides.
-    Lead { lead: Uuid },
+    Lead {
+        lead: Uuid,
+    },
     Pool,
 }
 

@@ -21,7 +21,9 @@ use crate::entity::{Changes, Corrupt, Ctx, Decision, Entity, LiveDocument, Signa
 use crate::id::{EntityKey, Kind};
 use crate::time::Timestamp;
 
-pub use command::{About, Command, Create, Fact, Finish, Join, Profile, Progress, Reply, Rules, Target, TaskSpec};
+pub use command::{
+    About, Command, Create, Fact, Finish, Join, Profile, Progress, Reply, Rules, Target, TaskSpec,
+};
 pub use decide::ended::{Attempted, answer_for_ended};
 pub use event::{Event, Return};
 pub use state::{Dependency, Member, MemberView, Outcome, Pool, Source, Status, Task, TaskView};

@@ -35,11 +35,8 @@ pub(super) fn soul_md(join: &Join) -> String {
 pub(super) fn identity_md(join: &Join) -> String {
     let position = if join.lead { "lead" } else { "worker" };
     let role = join.role.as_deref().unwrap_or(position);
-    let capabilities = if join.capabilities.is_empty() {
-        "none named yet".to_owned()
-    } else {
-        join.capabilities.join(", ")
-    };
+    let capabilities =
+        if join.capabilities.is_empty() { "none named yet".to_owned() } else { join.capabilities.join(", ") };
     format!(
         "# Who {name} is\n\n- Name: {name}\n- Position: {position}\n- Role: {role}\n- Capabilities: {capabilities}\n",
         name = join.name,

@@ -108,14 +108,16 @@ impl Pool {
 
     fn require_target(&self, agent: Uuid, direct: bool, delegation: bool) -> Result<(), Refusal> {
         let Some(member) = self.members.get(&agent) else {
-            let problem = format!("agent {agent} is not a member of this swarm; see get-swarm for those who are");
+            let problem =
+                format!("agent {agent} is not a member of this swarm; see get-swarm for those who are");
             return Err(Refusal::new(Code::NotFound, problem));
         };
         if !delegation {
             return Ok(());
         }
         if member.lead {
-            let problem = format!("{} is the lead, and tasks are not sent to the lead; send it a message", member.name);
+            let problem =
+                format!("{} is the lead, and tasks are not sent to the lead; send it a message", member.name);
             return Err(Refusal::new(Code::InvalidArgument, problem));
         }
         let active = self.active(agent);
@@ -148,7 +150,9 @@ impl Pool {
             if next == id {
                 return Err(Refusal::new(
                     Code::Cycle,
-                    format!("task {id} would wait for itself through its dependencies; leave one of them out"),
+                    format!(
+                        "task {id} would wait for itself through its dependencies; leave one of them out"
+                    ),
                 ));
             }
             if seen.insert(next)
@@ -201,7 +205,8 @@ fn warnings(created: &Created, create: &Create) -> Vec<String> {
         if dependency.is_broken() {
             warnings.push(format!("dependency {id} did not complete, so this task is blocked for good"));
         } else if dependency.outcome.is_none() && fact(create, id).is_some_and(|f| f.outcome.is_none()) {
-            warnings.push(format!("dependency {id} is unknown; the task waits until one with this id completes"));
+            warnings
+                .push(format!("dependency {id} is unknown; the task waits until one with this id completes"));
         }
     }
     warnings
@@ -213,7 +218,8 @@ fn require_shape(spec: &TaskSpec) -> Result<(), Refusal> {
         return invalid("task: say what is to be done".to_owned());
     }
     if spec.task.len() > limits::TEXT {
-        let problem = format!("task: more than {} bytes; put the material into a file and name it", limits::TEXT);
+        let problem =
+            format!("task: more than {} bytes; put the material into a file and name it", limits::TEXT);
         return Err(Refusal::new(Code::TooLarge, problem));
     }
     if spec.priority > PRIORITY_MAX {

@@ -14,9 +14,14 @@ use crate::pool::command::Finish;
 /// What was tried on the ended task.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Attempted {
-    Finish { by: Option<Uuid>, finish: Finish },
+    Finish {
+        by: Option<Uuid>,
+        finish: Finish,
+    },
     /// A progress text alone: it comes too late and is dropped, which is no error.
-    Progress { by: Option<Uuid> },
+    Progress {
+        by: Option<Uuid>,
+    },
     Cancel,
     /// Anything else, by the word for it: `claimed`, `released`, …
     Other(&'static str),
@@ -51,9 +56,9 @@ pub fn answer_for_ended(body: &Map<String, Value>, attempted: &Attempted) -> Res
         {
             Ok(())
         }
-        Attempted::Finish { .. } => {
-            refusal(format!("task {id} is {status} already and keeps its first result; send a new task for more"))
-        }
+        Attempted::Finish { .. } => refusal(format!(
+            "task {id} is {status} already and keeps its first result; send a new task for more"
+        )),
         Attempted::Progress { .. } => Ok(()),
         Attempted::Cancel => refusal(format!("task {id} is {status} already and cannot be cancelled")),
         Attempted::Other(doing) => refusal(format!("task {id} is {status} and cannot be {doing}")),

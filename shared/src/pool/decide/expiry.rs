@@ -80,10 +80,8 @@ impl Pool {
             let (instance, tasks) = (instance.clone(), tasks.clone());
             events.push(Event::LeasesExtended { instance, tasks, until, at: ctx.now });
         }
-        let acknowledged = Effect::Entity {
-            key: reply_to.clone(),
-            command: json!({ "leases_extended": { "wait": wait } }),
-        };
+        let acknowledged =
+            Effect::Entity { key: reply_to.clone(), command: json!({ "leases_extended": { "wait": wait } }) };
         Decision::new(Reply::Extended { tasks }, events).effects(vec![acknowledged])
     }
 }

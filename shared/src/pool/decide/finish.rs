@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::{Answer, not_yours, require_ready, work, wrong_state};
 use crate::code::{Code, Refusal};
-use crate::entity::{Ctx, Decision, Effect};
+use crate::entity::{Ctx, Effect};
 use crate::id::{EntityKey, InstanceId, Kind};
 use crate::limits;
 use crate::pool::command::{About, Finish, Progress, TaskSpec};

@@ -18,7 +18,11 @@ impl Pool {
 
     fn one_lead(&self) -> Result<(), String> {
         let leads: Vec<_> = self.members.iter().filter(|(_, m)| m.lead).map(|(id, _)| *id).collect();
-        if leads.len() <= 1 && leads.first().copied() == self.lead { Ok(()) } else { Err(format!("one_lead: {leads:?}")) }
+        if leads.len() <= 1 && leads.first().copied() == self.lead {
+            Ok(())
+        } else {
+            Err(format!("one_lead: {leads:?}"))
+        }
     }
 
     fn names_are_unique(&self) -> Result<(), String> {
@@ -57,7 +61,11 @@ impl Pool {
                 return Err(format!("deadlines_agree: task {id}"));
             }
         }
-        if promises == self.deadlines.len() { Ok(()) } else { Err("deadlines_agree: one too many".to_owned()) }
+        if promises == self.deadlines.len() {
+            Ok(())
+        } else {
+            Err("deadlines_agree: one too many".to_owned())
+        }
     }
 }
 

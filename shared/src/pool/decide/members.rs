@@ -8,7 +8,7 @@ use crate::entity::{Ctx, Decision};
 use crate::limits;
 use crate::pool::command::{Join, Profile, Reply};
 use crate::pool::event::Event;
-use crate::pool::state::{Member, Pool, Status};
+use crate::pool::state::{Member, Pool};
 
 /// Longest role, characters (spec: Agent Swarm, the agent's shape).
 const ROLE: usize = 100;
@@ -50,7 +50,10 @@ impl Pool {
         if member.name != join.name {
             return Err(Refusal::new(
                 Code::AlreadyExists,
-                format!("agent {} has joined as `{}`; rename it with update-profile", join.agent, member.name),
+                format!(
+                    "agent {} has joined as `{}`; rename it with update-profile",
+                    join.agent, member.name
+                ),
             ));
         }
         let mut view = self.member_view(join.agent, member);
@@ -64,8 +67,7 @@ impl Pool {
 
     pub(super) fn decide_leave(&self, agent: Uuid, ctx: &Ctx) -> Answer {
         self.joined(agent)?;
-        let returned: Vec<Uuid> =
-            self.indexes.held_by(agent).chain(self.indexes.offers_to(agent)).collect();
+        let returned: Vec<Uuid> = self.indexes.held_by(agent).chain(self.indexes.offers_to(agent)).collect();
         let mut events: Vec<Event> =
             returned.iter().map(|&task| Event::Withdrawn { task, at: ctx.now }).collect();
         events.push(Event::Left { agent, at: ctx.now });
@@ -76,11 +78,8 @@ impl Pool {
         let member = self.joined(agent)?;
         let mut view = self.member_view(agent, member);
         view.offline = true;
-        let mut events: Vec<Event> = self
-            .indexes
-            .offers_to(agent)
-            .map(|task| Event::Withdrawn { task, at: ctx.now })
-            .collect();
+        let mut events: Vec<Event> =
+            self.indexes.offers_to(agent).map(|task| Event::Withdrawn { task, at: ctx.now }).collect();
         if !member.offline {
             events.push(Event::WentOffline { agent, at: ctx.now });
         }
@@ -114,7 +113,10 @@ impl Pool {
     pub(super) fn decide_describe(&self, agent: Uuid, profile: &Profile, ctx: &Ctx) -> Answer {
         let member = self.joined(agent)?;
         if *profile == Profile::default() {
-            return Err(Refusal::new(Code::InvalidArgument, "no field is given; name at least one to change"));
+            return Err(Refusal::new(
+                Code::InvalidArgument,
+                "no field is given; name at least one to change",
+            ));
         }
         require_role(profile.role.as_deref())?;
         let texts = [
@@ -149,7 +151,6 @@ impl Pool {
             format!("an agent named `{name}` has joined already; choose another name"),
         ))
     }
-
 }
 
 fn require_name(name: &str) -> Result<(), Refusal> {

@@ -71,7 +71,9 @@ impl Pool {
         for event in events {
             if let Event::Created(created) = event {
                 now.insert(created.task, (created.spec.epic, created.status));
-                told.extend(created.spec.epic.map(|e| self.task_changed(e, created.task, None, Some(created.status))));
+                told.extend(
+                    created.spec.epic.map(|e| self.task_changed(e, created.task, None, Some(created.status))),
+                );
                 continue;
             }
             let id = match (event, event.status()) {
@@ -175,8 +177,11 @@ fn require_ready(id: Uuid, task: &Task) -> Result<(), Refusal> {
     } else {
         "some of them failed or were cancelled and never will be: cancel this task or create it anew without them"
     };
-    Err(Refusal::new(Code::Blocked, format!("task {id} depends on tasks that are not completed: {list}; {advice}"))
-        .with(json!({ "unmet": unmet, "blocked_by": broken })))
+    Err(Refusal::new(
+        Code::Blocked,
+        format!("task {id} depends on tasks that are not completed: {list}; {advice}"),
+    )
+    .with(json!({ "unmet": unmet, "blocked_by": broken })))
 }
 
 fn wrong_state(id: Uuid, status: Status, doing: &str, allowed: &str) -> Refusal {

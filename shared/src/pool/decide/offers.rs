@@ -34,13 +34,7 @@ impl Pool {
         Ok(self.changed(id, task, vec![Event::Accepted { task: id, agent, at: ctx.now }]))
     }
 
-    pub(super) fn decide_reject(
-        &self,
-        agent: Uuid,
-        id: Uuid,
-        reason: &Option<String>,
-        ctx: &Ctx,
-    ) -> Answer {
+    pub(super) fn decide_reject(&self, agent: Uuid, id: Uuid, reason: &Option<String>, ctx: &Ctx) -> Answer {
         let task = self.offer(agent, id, "rejected")?;
         let event = Event::Rejected { task: id, reason: reason.clone(), at: ctx.now };
         Ok(self.changed(id, task, vec![event]))

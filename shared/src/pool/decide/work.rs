@@ -158,13 +158,7 @@ impl Pool {
         Ok(self.changed(id, task, vec![event]))
     }
 
-    pub(super) fn decide_epic(
-        &self,
-        id: Uuid,
-        epic: Option<Uuid>,
-        by: Option<Uuid>,
-        ctx: &Ctx,
-    ) -> Answer {
+    pub(super) fn decide_epic(&self, id: Uuid, epic: Option<Uuid>, by: Option<Uuid>, ctx: &Ctx) -> Answer {
         if by.is_some() && by != self.lead {
             return Err(not_yours(id, "moved between epics", "the lead"));
         }

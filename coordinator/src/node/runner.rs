@@ -43,6 +43,7 @@ pub(super) fn start(
         labels: BTreeMap::new(),
         agents,
         data: layout.runner(),
+        work: Some(skein_runner::usual_work(layout.root(), skein_runner::isolation())),
         swarms,
         launcher,
         closed: vec![layout.root().to_owned()],

@@ -174,7 +174,9 @@ mod tests {
         assert_eq!(sessions.deliver("r1", &start("worker")).await, Delivery::Sent);
         assert_eq!(sessions.deliver("r1", &start("stranger")).await, Delivery::NotConnected);
 
-        let Some(Message::Start(started)) = sent.recv().await.unwrap().unwrap().message else { panic!("a start") };
+        let Some(Message::Start(started)) = sent.recv().await.unwrap().unwrap().message else {
+            panic!("a start")
+        };
         let who = keys.verify(&started.access_token, clock.now()).unwrap();
         assert_eq!((who.instance.as_str(), who.role, who.managed), ("worker-00000001", Role::Worker, true));
 

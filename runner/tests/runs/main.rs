@@ -59,6 +59,7 @@ impl Bed {
             labels: BTreeMap::new(),
             agents: self.folder.path().join("agents"),
             data: self.data(),
+            work: None,
             swarms: vec![Name::parse("default").unwrap()],
             launcher: launcher(),
             closed: Vec::new(),
@@ -78,7 +79,7 @@ impl Bed {
 
     /// What the agent wrote into its work folder, once it is whole lines.
     async fn written(&self, file: &str) -> String {
-        let path = self.data().join("work/default/worker").join(file);
+        let path = self.folder.path().join("data-work/default/worker").join(file);
         until(|| fs::read_to_string(&path).ok().filter(|text| text.ends_with('\n'))).await
     }
 }

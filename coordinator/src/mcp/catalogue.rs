@@ -208,6 +208,13 @@ impl Tool {
         self
     }
 
+    /// Takes this right to read.
+    #[must_use]
+    pub fn right(mut self, right: Right) -> Self {
+        self.right = right;
+        self
+    }
+
     /// Changes something, and takes this right.
     #[must_use]
     pub fn writes(mut self, right: Right) -> Self {

@@ -92,6 +92,9 @@ mod tests {
                 format!("{role} {}", rights.iter().collect::<String>())
             })
             .collect();
-        assert_eq!(granted, ["lead +++..", "worker ++...", "observer +....", "operator +.++.", "runner ....+"]);
+        assert_eq!(
+            granted,
+            ["lead +++..", "worker ++...", "observer +....", "operator +.++.", "runner ....+"]
+        );
     }
 }

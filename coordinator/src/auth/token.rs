@@ -160,10 +160,12 @@ impl Keys {
     /// `unauthenticated`, with the reason and never with any part of the token.
     pub fn verify(&self, text: &str, now: Timestamp) -> Result<Principal, Refusal> {
         let header = jsonwebtoken::decode_header(text).map_err(|_| refuse("the token is not a JWT"))?;
-        let key = header.kid.as_ref().and_then(|kid| self.inner.verifying.get(kid)).ok_or_else(|| {
-            refuse("the token was signed with a key that this coordinator does not have")
-        })?;
-        let wire = jsonwebtoken::decode::<Wire>(text, key, &rules()).map_err(|error| refuse(reason(&error)))?;
+        let key =
+            header.kid.as_ref().and_then(|kid| self.inner.verifying.get(kid)).ok_or_else(|| {
+                refuse("the token was signed with a key that this coordinator does not have")
+            })?;
+        let wire =
+            jsonwebtoken::decode::<Wire>(text, key, &rules()).map_err(|error| refuse(reason(&error)))?;
         let claims = wire.claims;
         let seconds = now.millis() / 1000;
         if seconds > claims.exp.saturating_add(LEEWAY.as_secs()) {
@@ -193,7 +195,8 @@ impl Keys {
         }
         let mut text = String::new();
         file.read_to_string(&mut text)?;
-        let broken = || io::Error::new(io::ErrorKind::InvalidData, format!("{} holds no keys", path.display()));
+        let broken =
+            || io::Error::new(io::ErrorKind::InvalidData, format!("{} holds no keys", path.display()));
         let keys: KeyFile = serde_json::from_str(&text).map_err(|_| broken())?;
         let documents: Vec<Vec<u8>> = keys
             .ed25519

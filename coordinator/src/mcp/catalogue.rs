@@ -151,7 +151,8 @@ impl Tool {
                     Box::pin(async move { Reply::shape(toolset, agent, running.await) })
                 }
                 Err(error) => {
-                    let refusal = Refusal::new(Code::InvalidArgument, format!("the arguments do not fit: {error}"));
+                    let refusal =
+                        Refusal::new(Code::InvalidArgument, format!("the arguments do not fit: {error}"));
                     Box::pin(async move { Reply::error(&refusal) })
                 }
             }
@@ -166,13 +167,15 @@ impl Tool {
         F: Fn(Call, A) -> R + Copy + Send + Sync + 'static,
         R: Future<Output = Reply> + Send + 'static,
     {
-        let handler: Handler = Arc::new(move |call, arguments| match serde_json::from_value::<A>(arguments) {
-            Ok(parsed) => Box::pin(handler(call, parsed)),
-            Err(error) => {
-                let refusal = Refusal::new(Code::InvalidArgument, format!("the arguments do not fit: {error}"));
-                Box::pin(async move { Reply::error(&refusal) })
-            }
-        });
+        let handler: Handler =
+            Arc::new(move |call, arguments| match serde_json::from_value::<A>(arguments) {
+                Ok(parsed) => Box::pin(handler(call, parsed)),
+                Err(error) => {
+                    let refusal =
+                        Refusal::new(Code::InvalidArgument, format!("the arguments do not fit: {error}"));
+                    Box::pin(async move { Reply::error(&refusal) })
+                }
+            });
         Self::with(name, title, toolset, handler)
     }
 

@@ -110,7 +110,10 @@ fn permit(tool: &Tool, who: &Principal, view: &View) -> Result<(), Refusal> {
         if view.readonly {
             return Err(Refusal::new(
                 Code::Forbidden,
-                format!("{} changes something, and this address only reads; use it without /readonly", tool.name),
+                format!(
+                    "{} changes something, and this address only reads; use it without /readonly",
+                    tool.name
+                ),
             ));
         }
     }
@@ -123,7 +126,10 @@ fn unknown(catalogue: &Catalogue, name: &str) -> Refusal {
     let shown: String = name.chars().take(60).collect();
     Refusal::new(
         Code::UnknownTool,
-        format!("there is no tool `{shown}`; did you mean {}? tools_find searches all of them", near.join(", ")),
+        format!(
+            "there is no tool `{shown}`; did you mean {}? tools_find searches all of them",
+            near.join(", ")
+        ),
     )
     .with(json!({ "nearest": near }))
 }

@@ -129,8 +129,8 @@ fn weigh(tool: &Tool) -> BTreeMap<String, f64> {
 
 /// Words that say nothing about which tool is meant.
 const EMPTY: [&str; 20] = [
-    "a", "an", "the", "to", "of", "for", "in", "on", "and", "or", "is", "it", "my", "me", "i", "how", "with", "do",
-    "that", "can",
+    "a", "an", "the", "to", "of", "for", "in", "on", "and", "or", "is", "it", "my", "me", "i", "how", "with",
+    "do", "that", "can",
 ];
 
 fn words(text: &str) -> Vec<String> {

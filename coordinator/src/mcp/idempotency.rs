@@ -48,7 +48,8 @@ mod tests {
 
     #[test]
     fn the_argument_goes_before_the_header() {
-        let mut arguments = Map::from_iter([(ARGUMENT.to_owned(), json!("mine")), ("x".to_owned(), json!(1))]);
+        let mut arguments =
+            Map::from_iter([(ARGUMENT.to_owned(), json!("mine")), ("x".to_owned(), json!(1))]);
         assert_eq!(key(&mut arguments, Some("theirs")).unwrap().as_deref(), Some("mine"));
         assert!(!arguments.contains_key(ARGUMENT));
         assert_eq!(key(&mut arguments, Some("theirs")).unwrap().as_deref(), Some("theirs"));

@@ -121,7 +121,8 @@ mod tests {
 
     #[test]
     fn refusals_keep_the_manners_of_their_toolset() {
-        let refusal = Refusal::new(Code::NoCapacity, "you have 1 of 1 tasks; finish one").with(json!({"max": 1}));
+        let refusal =
+            Refusal::new(Code::NoCapacity, "you have 1 of 1 tasks; finish one").with(json!({"max": 1}));
         let swarm = Reply::shape(Toolset::Swarm, Uuid::nil(), Err(refusal.clone()));
         assert!(!swarm.is_error);
         assert_eq!(swarm.json["success"], false);

@@ -21,7 +21,9 @@ use rmcp::model::{
 };
 use rmcp::service::RequestContext;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
-use rmcp::transport::streamable_http_server::session::store::{SessionState, SessionStore, SessionStoreError};
+use rmcp::transport::streamable_http_server::session::store::{
+    SessionState, SessionStore, SessionStoreError,
+};
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use secrecy::{ExposeSecret, SecretString};
@@ -132,7 +134,10 @@ async fn enter(State(door): State<Door>, request: Request) -> Response {
         Err(refusal) => return door.challenge(request.headers(), &refusal),
     };
     if who.role == Role::Runner {
-        return refused(&Refusal::new(Code::Forbidden, "a runner's token opens no tools; use an agent's token"));
+        return refused(&Refusal::new(
+            Code::Forbidden,
+            "a runner's token opens no tools; use an agent's token",
+        ));
     }
     let (mut parts, body) = request.into_parts();
     let body = match bounded(body).await {

@@ -33,8 +33,7 @@ impl Service {
             _ => return Err(unexpected("the agent")),
         };
         let call = step(request, "call");
-        let caller =
-            agent::Caller { agent: who.agent_name.clone(), instance: who.instance.clone(), chain };
+        let caller = agent::Caller { agent: who.agent_name.clone(), instance: who.instance.clone(), chain };
         let key = EntityKey::agent(&who.swarm, &target);
         match self.change::<Agent>(&key, request, Command::Call { call, caller, context }).await? {
             Reply::Call(view) => {

@@ -71,7 +71,12 @@ pub struct Awaited {
 
 impl Service {
     /// Waits until something happened after the cursor, at most for `patience`.
-    pub async fn wait(&self, who: &Principal, awaited: Awaited, patience: Duration) -> Result<Changes, Refusal> {
+    pub async fn wait(
+        &self,
+        who: &Principal,
+        awaited: Awaited,
+        patience: Duration,
+    ) -> Result<Changes, Refusal> {
         policy::require(who, Right::Read)?;
         let mut cursor = match awaited.cursor {
             Some(cursor) => cursor,

@@ -14,11 +14,19 @@ impl Service {
     ///
     /// # Errors
     /// `forbidden` unless the caller leads; `already_exists` for a taken name; `not_found` for its lead.
-    pub async fn create_epic(&self, who: &Principal, request: Uuid, create: Create) -> Result<Value, Refusal> {
+    pub async fn create_epic(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        create: Create,
+    ) -> Result<Value, Refusal> {
         self.require_lead(who).await?;
         self.must_be_member(who, create.lead).await?;
         let create = Create { creator: Some(who.agent), ..create };
-        match self.change::<Epics>(&who.entity(Kind::Epics), request, Command::Create(Box::new(create))).await? {
+        match self
+            .change::<Epics>(&who.entity(Kind::Epics), request, Command::Create(Box::new(create)))
+            .await?
+        {
             Reply::Created(epic) => Ok(epic),
             _ => Err(unexpected("the epics")),
         }
@@ -28,7 +36,12 @@ impl Service {
     ///
     /// # Errors
     /// `forbidden` unless the caller made it, leads it or leads the swarm; `not_found`; `already_exists`.
-    pub async fn update_epic(&self, who: &Principal, request: Uuid, update: Update) -> Result<Value, Refusal> {
+    pub async fn update_epic(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        update: Update,
+    ) -> Result<Value, Refusal> {
         policy::require(who, Right::Work)?;
         self.must_be_member(who, update.lead.flatten()).await?;
         let update = Update { by: self.caller(who).await?, ..update };

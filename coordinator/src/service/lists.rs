@@ -11,7 +11,9 @@ use uuid::Uuid;
 use super::Service;
 use super::read::task_shape;
 use crate::auth::{Principal, Right, policy};
-use crate::projection::{Event, FieldPath, Filter, Freshness, Order, Projection, ProjectionError, Query, Search, Test};
+use crate::projection::{
+    Event, FieldPath, Filter, Freshness, Order, Projection, ProjectionError, Query, Search, Test,
+};
 
 /// How long a list waits for the read side.
 const CATCH_UP: Duration = Duration::from_secs(2);
@@ -29,9 +31,9 @@ impl<T> List<T> {
         match self.freshness {
             Freshness::Fresh => None,
             Freshness::Stale => Some("stale: the newest changes may be missing; ask again in a moment"),
-            Freshness::Rebuilding => {
-                Some("rebuilding: the lists are being built after a start and have gaps; ask again in a moment")
-            }
+            Freshness::Rebuilding => Some(
+                "rebuilding: the lists are being built after a start and have gaps; ask again in a moment",
+            ),
         }
     }
 }

@@ -105,7 +105,12 @@ impl Service {
     ///
     /// # Errors
     /// `forbidden`; `not_found` for an unknown agent.
-    pub async fn remember(&self, who: &Principal, request: Uuid, remember: Remember) -> Result<Value, Refusal> {
+    pub async fn remember(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        remember: Remember,
+    ) -> Result<Value, Refusal> {
         self.require_lead(who).await?;
         self.must_be_member(who, remember.agent).await?;
         let remember = Remember { id: Some(step(request, "memory")), ..remember };

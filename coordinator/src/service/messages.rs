@@ -43,7 +43,12 @@ impl Service {
     ///
     /// # Errors
     /// `not_joined`, `not_found` for an unknown channel, `too_large`.
-    pub async fn post_message(&self, who: &Principal, request: Uuid, draft: Draft) -> Result<Posted, Refusal> {
+    pub async fn post_message(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        draft: Draft,
+    ) -> Result<Posted, Refusal> {
         policy::require(who, Right::Work)?;
         let author = self.own_member(who).await?;
         let name = author["name"].as_str().unwrap_or(who.agent_name.as_str()).to_owned();
@@ -104,14 +109,8 @@ impl Service {
     ) -> Result<Value, Refusal> {
         policy::require(who, Right::Work)?;
         self.own_member(who).await?;
-        let create = Create {
-            name,
-            description,
-            kind,
-            participants,
-            creator: Some(who.agent),
-            ..Create::default()
-        };
+        let create =
+            Create { name, description, kind, participants, creator: Some(who.agent), ..Create::default() };
         match self.change::<Channels>(&who.entity(Kind::Channels), request, Command::Create(create)).await? {
             Reply::Created(channel) => Ok(channel),
             _ => Err(unexpected("the channels")),

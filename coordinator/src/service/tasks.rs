@@ -64,7 +64,12 @@ impl Service {
     ///
     /// # Errors
     /// `no_capacity`, `duplicate`, `not_found` for an unknown target or epic, `forbidden` for an observer.
-    pub async fn send_task(&self, who: &Principal, request: Uuid, wanted: Wanted) -> Result<Changed, Refusal> {
+    pub async fn send_task(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        wanted: Wanted,
+    ) -> Result<Changed, Refusal> {
         policy::require(who, if who.role == Role::Operator { Right::Lead } else { Right::Work })?;
         let mut wanted = wanted;
         self.inherit_epic(who, &mut wanted.spec).await?;
@@ -267,9 +272,14 @@ impl Service {
         }
         let me = json!(who.agent);
         if task["agentId"] != me && task["creatorAgentId"] != me && !self.caller(who).await?.lead {
-            return Err(Refusal::new(Code::Forbidden, "this task belongs to another agent; report on your own"));
+            return Err(Refusal::new(
+                Code::Forbidden,
+                "this task belongs to another agent; report on your own",
+            ));
         }
-        let same = |given: &Option<String>, field: &str| given.as_ref().is_none_or(|text| task[field] == json!(text));
+        let same = |given: &Option<String>, field: &str| {
+            given.as_ref().is_none_or(|text| task[field] == json!(text))
+        };
         let agrees = match finish {
             None => true,
             Some(Finish::Completed { output }) => status == "completed" && same(output, "output"),
@@ -280,7 +290,9 @@ impl Service {
         }
         Err(Refusal::new(
             Code::WrongState,
-            format!("this task is {status} already, and the first report stands; send a new task to correct it"),
+            format!(
+                "this task is {status} already, and the first report stands; send a new task to correct it"
+            ),
         )
         .with(json!({ "status": status, "task": task })))
     }
@@ -332,10 +344,8 @@ fn about(task: &Value) -> About {
     let text = |field: &str| task[field].as_str().map(str::to_owned);
     let tags = task["tags"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
     let slack = ["slackChannelId", "slackThreadTs", "slackUserId"];
-    let context: Map<String, Value> = slack
-        .iter()
-        .filter_map(|field| Some(((*field).to_owned(), task.get(*field)?.clone())))
-        .collect();
+    let context: Map<String, Value> =
+        slack.iter().filter_map(|field| Some(((*field).to_owned(), task.get(*field)?.clone()))).collect();
     About {
         text: text("task").unwrap_or_default(),
         task_type: text("taskType"),

@@ -101,7 +101,10 @@ struct CheckCall {
 
 async fn check_call(call: Call, args: CheckCall) -> Outcome {
     let unknown = || {
-        Refusal::new(Code::NotFound, "not found or not owned by you; use the call_id that call_agent gave you")
+        Refusal::new(
+            Code::NotFound,
+            "not found or not owned by you; use the call_id that call_agent gave you",
+        )
     };
     let Ok(id) = Uuid::try_parse(&args.call_id) else { return refused("Call failed:", unknown()) };
     match call.service.check_call(&call.who, id).await {
@@ -113,7 +116,9 @@ async fn check_call(call: Call, args: CheckCall) -> Outcome {
 
 fn checked(view: CallView) -> Answer {
     let text = match (view.status, &view.return_value, &view.error_message) {
-        (CallStatus::Pending, ..) => "Call status: pending. It has not started yet; check again later.".to_owned(),
+        (CallStatus::Pending, ..) => {
+            "Call status: pending. It has not started yet; check again later.".to_owned()
+        }
         (CallStatus::Running, ..) => "Call status: running. Check again later.".to_owned(),
         (CallStatus::Completed, Some(value), _) => format!("Call completed. Return value: {value}"),
         (CallStatus::Completed, None, _) => "Call completed.".to_owned(),

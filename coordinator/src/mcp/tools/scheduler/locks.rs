@@ -55,7 +55,8 @@ async fn acquire(call: Call, args: Acquire) -> Outcome {
     let ttl = match args.ttl_seconds.map(Duration::try_from_secs_f64).transpose() {
         Ok(ttl) => ttl,
         Err(_) => {
-            let refusal = Refusal::new(Code::InvalidArgument, "ttl_seconds must be a number of seconds above 0");
+            let refusal =
+                Refusal::new(Code::InvalidArgument, "ttl_seconds must be a number of seconds above 0");
             return refused("Lock not acquired:", refusal);
         }
     };
@@ -72,7 +73,9 @@ async fn acquire(call: Call, args: Acquire) -> Outcome {
                 }),
             ))
         }
-        Ok(_) => Err(Refusal::new(Code::Internal, "the lockspace gave an answer of another kind; report this")),
+        Ok(_) => {
+            Err(Refusal::new(Code::Internal, "the lockspace gave an answer of another kind; report this"))
+        }
         Err(refusal) => refused("Lock not acquired:", refusal),
     }
 }

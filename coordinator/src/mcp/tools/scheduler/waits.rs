@@ -83,11 +83,14 @@ async fn wait(call: Call, args: Wait) -> Outcome {
             let text = format!("Trigger received. Payload:\n{shown}");
             Ok(granted(text, json!({ "payload": payload, "redelivered": again })))
         }
-        Ok(Waited::TimedOut) => {
-            refused("Wait failed:", Refusal::new(Code::WaitTimeout, "timeout expired, and no such event came"))
-        }
+        Ok(Waited::TimedOut) => refused(
+            "Wait failed:",
+            Refusal::new(Code::WaitTimeout, "timeout expired, and no such event came"),
+        ),
         Ok(Waited::Pending { wait, deadline }) => Ok(Answer::new(
-            format!("Still waiting until {deadline}. Call wait_for_trigger again with the same arguments; no event is lost."),
+            format!(
+                "Still waiting until {deadline}. Call wait_for_trigger again with the same arguments; no event is lost."
+            ),
             json!({ "ok": true, "status": "waiting", "wait_id": wait, "deadline": deadline.iso() }),
         )),
         Err(refusal) => refused("Wait failed:", refusal),

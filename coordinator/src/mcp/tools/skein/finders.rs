@@ -4,13 +4,13 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use skein_shared::{Code, Refusal};
 
+use crate::auth::Right;
 use crate::auth::policy;
 use crate::mcp::catalogue::{Call, Catalogue, Effect, Outcome, Tool, Toolset};
 use crate::mcp::dispatch::{self, Context};
 use crate::mcp::result::{Answer, Reply};
 use crate::mcp::schema::{Args, any_text, integer, list, object, one_of, text};
 use crate::mcp::{finder, view};
-use crate::auth::Right;
 
 const SKEIN: Toolset = Toolset::Skein;
 
@@ -44,7 +44,10 @@ pub(super) fn tools() -> Vec<Tool> {
         Tool::raw("tools_read", "Read with a tool", SKEIN, read)
             .core()
             .reads()
-            .about("Call a reading tool by its name.", "A tool that changes something is refused: use tools_call.")
+            .about(
+                "Call a reading tool by its name.",
+                "A tool that changes something is refused: use tools_call.",
+            )
             .found_by("invoke run deferred by name")
             .args(target()),
         Tool::raw("tools_call", "Call a tool", SKEIN, call_tool)
@@ -160,7 +163,10 @@ async fn call_tool(call: Call, target: Target) -> Reply {
 /// The same path as a direct call. A finder is refused, or calls could nest without end.
 async fn run(call: Call, target: Target) -> Reply {
     if matches!(target.name.as_str(), "tools_call" | "tools_read") {
-        return Reply::error(&Refusal::new(Code::InvalidArgument, "name the tool that you want, not a finder"));
+        return Reply::error(&Refusal::new(
+            Code::InvalidArgument,
+            "name the tool that you want, not a finder",
+        ));
     }
     let Call { service, catalogue, who, view, key, progress, .. } = call;
     let context = Context { service, catalogue, who, view, key, progress };

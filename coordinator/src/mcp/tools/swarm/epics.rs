@@ -18,9 +18,8 @@ const STATUSES: [&str; 5] = ["draft", "active", "paused", "completed", "cancelle
 
 pub(super) fn tools() -> Vec<Tool> {
     let result = || json!({ "success": flag(), "message": any_text(4000), "epic": object() });
-    let which = || {
-        Args::none().take("epicId", uuid(), "The epic's id").take("name", any_text(200), "Or its name")
-    };
+    let which =
+        || Args::none().take("epicId", uuid(), "The epic's id").take("name", any_text(200), "Or its name");
     vec![
         Tool::new("create-epic", "Create an epic", SWARM, create)
             .writes(Right::Lead)
@@ -176,7 +175,9 @@ impl One {
         match (self.epic_id, self.name) {
             (Some(id), _) => Ok(Which::Id(id)),
             (None, Some(name)) => Ok(Which::Name(name)),
-            (None, None) => Err(Refusal::new(Code::InvalidArgument, "say which epic: give its id or its name")),
+            (None, None) => {
+                Err(Refusal::new(Code::InvalidArgument, "say which epic: give its id or its name"))
+            }
         }
     }
 }
@@ -235,7 +236,10 @@ async fn assign(call: Call, args: Assign) -> Outcome {
     let (epic, body) = call.service.find_epic(&call.who, args.epic.which()?).await?;
     let changed = call.service.move_to_epic(&call.who, call.request, args.task_id, Some(epic)).await?;
     let name = body["name"].as_str().unwrap_or_default();
-    Ok(done(format!("Task {} belongs to epic {name}.", short(&changed.task)), json!({ "task": changed.task })))
+    Ok(done(
+        format!("Task {} belongs to epic {name}.", short(&changed.task)),
+        json!({ "task": changed.task }),
+    ))
 }
 
 #[derive(Deserialize)]

@@ -18,7 +18,10 @@ pub(super) fn tools() -> Vec<Tool> {
         Tool::new("get-inbox-message", "Get an inbox message", SWARM, get)
             .right(Right::Lead)
             .reads()
-            .about("Read a message of your inbox; only the lead has one.", "Reading does not change its status.")
+            .about(
+                "Read a message of your inbox; only the lead has one.",
+                "Reading does not change its status.",
+            )
             .found_by("slack mail email human request")
             .args(Args::none().need("inboxMessageId", uuid(), "The message"))
             .output(json!({ "success": flag(), "message": any_text(300_000), "inboxMessage": object() })),
@@ -34,7 +37,11 @@ pub(super) fn tools() -> Vec<Tool> {
                 Args::none()
                     .need("inboxMessageId", uuid(), "The message")
                     .need("agentId", uuid(), "Who shall do it")
-                    .take("taskDescription", text(limits::TEXT), "What is to be done; else the message itself")
+                    .take(
+                        "taskDescription",
+                        text(limits::TEXT),
+                        "What is to be done; else the message itself",
+                    )
                     .take("offerMode", flag(), "Let the agent accept or reject it")
                     .take("parentTaskId", uuid(), "The task that it continues")
                     .take("allowDuplicate", flag(), "Although a like task is open"),
@@ -79,5 +86,8 @@ async fn delegate(call: Call, args: Delegate) -> Outcome {
         allow_duplicate: args.allow_duplicate,
     };
     let changed = call.service.delegate(&call.who, call.request, delegation).await?;
-    Ok(done(format!("Task {} is made of the message.", short(&changed.task)), json!({ "task": changed.task })))
+    Ok(done(
+        format!("Task {} is made of the message.", short(&changed.task)),
+        json!({ "task": changed.task }),
+    ))
 }

@@ -100,8 +100,12 @@ struct Post {
 }
 
 async fn post(call: Call, args: Post) -> Outcome {
-    let draft =
-        Draft { channel: args.channel, content: args.content, reply_to: args.reply_to, mentions: args.mentions };
+    let draft = Draft {
+        channel: args.channel,
+        content: args.content,
+        reply_to: args.reply_to,
+        mentions: args.mentions,
+    };
     let posted = call.service.post_message(&call.who, call.request, draft).await?;
     let mut message = format!("Posted in {}.", posted.channel);
     let mut facts = json!({ "posted": posted.message });

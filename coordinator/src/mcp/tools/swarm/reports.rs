@@ -116,10 +116,14 @@ fn polled_answer(polled: Polled) -> Answer {
     });
     if let Some((task, redelivered)) = task {
         let id = short(&task);
-        let again = if redelivered { " It was handed to you before, and you have not reported on it." } else { "" };
+        let again =
+            if redelivered { " It was handed to you before, and you have not reported on it." } else { "" };
         facts["task"] = task;
         facts["redelivered"] = json!(redelivered);
-        return done(format!("Task {id} is yours and in progress; end it with store-progress.{again}"), facts);
+        return done(
+            format!("Task {id} is yours and in progress; end it with store-progress.{again}"),
+            facts,
+        );
     }
     if !offers.is_empty() {
         let count = offers.len();
@@ -129,7 +133,9 @@ fn polled_answer(polled: Polled) -> Answer {
     let message = match (full, should_exit) {
         (true, _) => "You have as many tasks as you may have; end one with store-progress first.".to_owned(),
         (false, true) => "There was no task for you again; you may stop now.".to_owned(),
-        (false, false) if pool > 0 => format!("No task for you; {pool} in the pool can be claimed with task-action."),
+        (false, false) if pool > 0 => {
+            format!("No task for you; {pool} in the pool can be claimed with task-action.")
+        }
         (false, false) => "No task for you yet; call poll-task again.".to_owned(),
     };
     facts["shouldExit"] = json!(should_exit);
@@ -150,7 +156,9 @@ struct Store {
 
 async fn store(call: Call, args: Store) -> Outcome {
     let finish = match args.status.as_deref() {
-        Some("completed") => Some(Finish::Completed { output: args.output.filter(|output| !output.is_empty()) }),
+        Some("completed") => {
+            Some(Finish::Completed { output: args.output.filter(|output| !output.is_empty()) })
+        }
         Some(_) => Some(Finish::Failed { reason: args.failure_reason }),
         None => None,
     };

@@ -8,8 +8,8 @@ use skein_shared::time::Timestamp;
 use skein_shared::{Code, Refusal, limits, wire};
 use uuid::Uuid;
 
-use super::tasks::MODELS;
 use super::done;
+use super::tasks::MODELS;
 use crate::auth::Right;
 use crate::mcp::catalogue::{Call, Outcome, Tool, Toolset};
 use crate::mcp::schema::{Args, any_text, flag, instant, integer, list, object, one_of, or_null, text, uuid};
@@ -20,8 +20,13 @@ const TYPES: [&str; 2] = ["recurring", "one_time"];
 
 pub(super) fn tools() -> Vec<Tool> {
     let result = || json!({ "success": flag(), "message": any_text(4000), "schedule": object() });
-    let which =
-        || Args::none().take("scheduleId", uuid(), "The schedule's id").take("name", any_text(100), "Or its name");
+    let which = || {
+        Args::none().take("scheduleId", uuid(), "The schedule's id").take(
+            "name",
+            any_text(100),
+            "Or its name",
+        )
+    };
     vec![
         Tool::new("create-schedule", "Create a schedule", SWARM, create)
             .writes(Right::Work)
@@ -183,9 +188,10 @@ impl One {
         match (self.schedule_id, self.name) {
             (Some(id), _) => Ok(Which::Id(id)),
             (None, Some(name)) => Ok(Which::Name(name)),
-            (None, None) => {
-                Err(Refusal::new(Code::NotFound, "say which schedule: give scheduleId or name; list-schedules has both"))
-            }
+            (None, None) => Err(Refusal::new(
+                Code::NotFound,
+                "say which schedule: give scheduleId or name; list-schedules has both",
+            )),
         }
     }
 }
@@ -244,6 +250,7 @@ async fn run(call: Call, args: One) -> Outcome {
         .into_iter()
         .filter_map(|field| Some((field, schedule.get(field)?.clone())))
         .collect();
-    let message = format!("Schedule {} ran; its task is {task}.", schedule["name"].as_str().unwrap_or_default());
+    let message =
+        format!("Schedule {} ran; its task is {task}.", schedule["name"].as_str().unwrap_or_default());
     Ok(done(message, json!({ "schedule": shown, "taskId": task })))
 }

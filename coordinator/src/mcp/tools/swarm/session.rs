@@ -32,7 +32,11 @@ pub(super) fn tools() -> Vec<Tool> {
                     .rare("role", any_text(100), "Your role in a word or two")
                     .rare("capabilities", list(text(100), 100), "What you are able to do")
                     .rare("maxTasks", integer(1, 20), "How many tasks you take at a time (1)")
-                    .rare("requestedId", any_text(64), "Taken for compatibility; your token says who you are"),
+                    .rare(
+                        "requestedId",
+                        any_text(64),
+                        "Taken for compatibility; your token says who you are",
+                    ),
             )
             .output(json!({ "success": flag(), "message": any_text(4000), "agent": object() })),
         Tool::new("my-agent-info", "My agent info", SWARM, info)
@@ -44,13 +48,16 @@ pub(super) fn tools() -> Vec<Tool> {
         Tool::new("get-swarm", "Get the swarm", SWARM, swarm)
             .core()
             .reads()
-            .about("List the agents of the swarm with their status.", "Texts of profiles are left out unless full is set.")
-            .found_by("list agents members team workers idle busy offline who")
-            .args(
-                Args::none()
-                    .rare("a", any_text(1000), "Ignored")
-                    .rare("full", flag(), "With the texts of the profiles"),
+            .about(
+                "List the agents of the swarm with their status.",
+                "Texts of profiles are left out unless full is set.",
             )
+            .found_by("list agents members team workers idle busy offline who")
+            .args(Args::none().rare("a", any_text(1000), "Ignored").rare(
+                "full",
+                flag(),
+                "With the texts of the profiles",
+            ))
             .output(json!({ "agents": list(object(), 100_000) })),
     ]
 }

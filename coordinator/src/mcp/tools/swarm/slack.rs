@@ -93,13 +93,19 @@ async fn thread(call: &Call, address: &Address) -> Result<Value, Refusal> {
         policy::require(&call.who, Right::Lead)?;
         json!({ "slackChannelId": channel })
     } else {
-        return Err(Refusal::new(Code::InvalidArgument, "give inboxMessageId or taskId to say which thread is meant"));
+        return Err(Refusal::new(
+            Code::InvalidArgument,
+            "give inboxMessageId or taskId to say which thread is meant",
+        ));
     };
     if found["slackChannelId"].is_string() { Ok(found) } else { Err(no_context()) }
 }
 
 fn no_context() -> Refusal {
-    Refusal::new(Code::WrongState, "it did not come from Slack, so there is no thread; use post-message instead")
+    Refusal::new(
+        Code::WrongState,
+        "it did not come from Slack, so there is no thread; use post-message instead",
+    )
 }
 
 fn not_configured() -> Refusal {

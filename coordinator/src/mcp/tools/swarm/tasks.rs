@@ -19,7 +19,15 @@ use crate::service::tasks::Wanted;
 const SWARM: Toolset = Toolset::Swarm;
 pub(super) const MODELS: [&str; 3] = ["haiku", "sonnet", "opus"];
 const STATUSES: [&str; 10] = [
-    "backlog", "unassigned", "offered", "reviewing", "pending", "in_progress", "paused", "completed", "failed",
+    "backlog",
+    "unassigned",
+    "offered",
+    "reviewing",
+    "pending",
+    "in_progress",
+    "paused",
+    "completed",
+    "failed",
     "cancelled",
 ];
 
@@ -208,8 +216,19 @@ async fn get_tasks(call: Call, args: GetTasks) -> Outcome {
 /// The thirteen fields of a task in a list.
 fn summary(task: &Value) -> Value {
     const FIELDS: [&str; 13] = [
-        "id", "agentId", "task", "status", "taskType", "tags", "priority", "dependsOn", "offeredTo", "createdAt",
-        "lastUpdatedAt", "finishedAt", "progress",
+        "id",
+        "agentId",
+        "task",
+        "status",
+        "taskType",
+        "tags",
+        "priority",
+        "dependsOn",
+        "offeredTo",
+        "createdAt",
+        "lastUpdatedAt",
+        "finishedAt",
+        "progress",
     ];
     FIELDS.iter().filter_map(|field| Some((*field, task.get(*field)?.clone()))).collect()
 }

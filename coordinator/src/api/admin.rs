@@ -96,8 +96,8 @@ impl Admin {
         let who = self.operator(&request, &asked.swarm)?;
         let priority = u8::try_from(asked.priority).ok().filter(|priority| *priority <= 100);
         let mut spec = TaskSpec::new(asked.text.clone());
-        spec.priority =
-            priority.ok_or_else(|| Refusal::new(Code::InvalidArgument, "priority: write a number from 0 to 100"))?;
+        spec.priority = priority
+            .ok_or_else(|| Refusal::new(Code::InvalidArgument, "priority: write a number from 0 to 100"))?;
         spec.tags = asked.tags.clone();
         let depends_on = asked.depends_on.iter().map(|id| parse_uuid("depends_on", id));
         spec.depends_on = depends_on.collect::<Result<_, _>>()?;
@@ -167,7 +167,10 @@ impl Admin {
         self.operator(&request, "")?;
         let path = Path::new(&request.get_ref().path);
         if !path.is_absolute() {
-            return Err(Refusal::new(Code::InvalidArgument, "path: name it from the root, such as /backup/skein.db"));
+            return Err(Refusal::new(
+                Code::InvalidArgument,
+                "path: name it from the root, such as /backup/skein.db",
+            ));
         }
         if path.exists() {
             let problem = format!("{} is there already; choose a new name", path.display());

@@ -127,7 +127,8 @@ fn check(config: &mut Config, folder: &Path) -> Result<(), ConfigError> {
     }
     if config.runner.slots == 0 {
         return Err(ConfigError(
-            "`runner.slots` must be 1 at least; to run no agents here, set `runner.enabled = false`".to_owned(),
+            "`runner.slots` must be 1 at least; to run no agents here, set `runner.enabled = false`"
+                .to_owned(),
         ));
     }
     Ok(())
@@ -221,7 +222,8 @@ mod tests {
 
         let none = read("[[ingress.source]]\nname = \"hub\"\nprovider = \"github\"").unwrap_err();
         assert!(none.to_string().contains("has no secret"));
-        let number = read("[[ingress.source]]\nname = \"hub\"\nprovider = \"github\"\nsecret = 4242").unwrap_err();
+        let number =
+            read("[[ingress.source]]\nname = \"hub\"\nprovider = \"github\"\nsecret = 4242").unwrap_err();
         assert!(!number.to_string().contains("4242"), "{number}");
         let twice = "[[ingress.source]]\nname = \"hub\"\nprovider = \"github\"\nsecret = \"a\"\n";
         assert!(read(&twice.repeat(2)).unwrap_err().to_string().contains("twice"));

@@ -64,6 +64,8 @@ impl Entities {
     /// `unavailable` when the store cannot be read.
     pub async fn dead_letters(&self, limit: usize) -> Result<usize, Refusal> {
         let letters = self.shared().store.dead_letters(0, limit).await;
-        letters.map(|letters| letters.len()).map_err(|error| Refusal::new(Code::Unavailable, error.to_string()))
+        letters
+            .map(|letters| letters.len())
+            .map_err(|error| Refusal::new(Code::Unavailable, error.to_string()))
     }
 }

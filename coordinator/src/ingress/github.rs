@@ -176,13 +176,22 @@ mod tests {
             "issue_comment",
             json!({"action": "created", "issue": {"number": 3, "html_url": "i"}, "comment": {"body": "hi", "html_url": "c"}}),
         );
-        assert_eq!((&comment["comment"], &comment["url"], &comment["number"]), (&json!("hi"), &json!("c"), &json!(3)));
+        assert_eq!(
+            (&comment["comment"], &comment["url"], &comment["number"]),
+            (&json!("hi"), &json!("c"), &json!(3))
+        );
         let run = context(
             "workflow_run",
             json!({"action": "completed", "workflow_run": {"name": "ci", "head_branch": "main", "conclusion": "failure", "run_number": 12}}),
         );
-        assert_eq!((&run["branch"], &run["conclusion"], &run["number"]), (&json!("main"), &json!("failure"), &json!(12)));
-        let release = context("release", json!({"release": {"tag_name": "v1", "name": null, "author": {"login": "bob"}}}));
+        assert_eq!(
+            (&run["branch"], &run["conclusion"], &run["number"]),
+            (&json!("main"), &json!("failure"), &json!(12))
+        );
+        let release = context(
+            "release",
+            json!({"release": {"tag_name": "v1", "name": null, "author": {"login": "bob"}}}),
+        );
         assert_eq!((&release["title"], &release["author"]), (&json!("v1"), &json!("bob")));
     }
 

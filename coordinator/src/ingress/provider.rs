@@ -28,11 +28,9 @@ impl Provider {
                 delivery: "x-github-delivery",
                 event: "x-github-event",
             },
-            Provider::Generic => Headers {
-                signature: "x-signature-256",
-                delivery: "x-delivery-id",
-                event: "x-event",
-            },
+            Provider::Generic => {
+                Headers { signature: "x-signature-256", delivery: "x-delivery-id", event: "x-event" }
+            }
         }
     }
 

@@ -143,9 +143,11 @@ async fn receive(gate: &Gate, name: &str, headers: &HeaderMap, body: Body) -> Re
     })?;
     let body = read(body, gate.largest).await?;
     let names = source.provider.headers();
-    let signed = text(headers, names.signature).is_some_and(|header| signature::verify(&source.secret, header, &body));
+    let signed =
+        text(headers, names.signature).is_some_and(|header| signature::verify(&source.secret, header, &body));
     if !signed {
-        let problem = format!("{} does not match the body; sign it with the secret of this source", names.signature);
+        let problem =
+            format!("{} does not match the body; sign it with the secret of this source", names.signature);
         return Err(Refusal::new(Code::Unauthenticated, problem));
     }
     let delivery = required(headers, names.delivery)?;
@@ -296,8 +298,7 @@ mod tests {
         (status, serde_json::from_slice(&body).unwrap_or(Value::Null))
     }
 
-    const ISSUE: &str =
-        r#"{"action":"opened","issue":{"number":4},"repository":{"full_name":"acme/api"}}"#;
+    const ISSUE: &str = r#"{"action":"opened","issue":{"number":4},"repository":{"full_name":"acme/api"}}"#;
 
     #[tokio::test]
     async fn a_signed_event_is_written_down_once() {

@@ -20,7 +20,9 @@ pub(super) async fn run(entities: Entities, keep: Retention, stop: CancellationT
         }
         match entities.forget(&plan(&keep, &entities)).await {
             Ok(trimmed) => debug!(?trimmed, "forgot what is old"),
-            Err(refusal) => warn!(problem = %refusal.message, "old data could not be forgotten; it goes on later"),
+            Err(refusal) => {
+                warn!(problem = %refusal.message, "old data could not be forgotten; it goes on later")
+            }
         }
     }
 }

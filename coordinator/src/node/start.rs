@@ -149,7 +149,8 @@ pub(super) fn own_token(keys: &Keys, clock: &Clock, role: Role, name: &Name) -> 
 /// Writes the operator's token at the first start, and anew when the keys no longer know it.
 fn write_operator_token(layout: &Layout, keys: &Keys, clock: &Clock) -> Result<(), StartError> {
     let path = layout.operator_token();
-    let known = std::fs::read_to_string(&path).is_ok_and(|text| keys.verify(text.trim(), clock.now()).is_ok());
+    let known =
+        std::fs::read_to_string(&path).is_ok_and(|text| keys.verify(text.trim(), clock.now()).is_ok());
     if known {
         return Ok(());
     }
@@ -269,9 +270,8 @@ fn serve_grpc(
         .http2_keepalive_interval(Some(Duration::from_secs(10)))
         .add_service(RunnersServer::new(control).max_decoding_message_size(skein_shared::limits::BODY * 4))
         .add_service(AdminServer::new(admin))
-        .serve_with_incoming_shutdown(
-            TcpIncoming::from(listener).with_nodelay(Some(true)),
-            async move { stop.cancelled().await },
-        );
+        .serve_with_incoming_shutdown(TcpIncoming::from(listener).with_nodelay(Some(true)), async move {
+            stop.cancelled().await
+        });
     tasks.spawn("grpc", server);
 }

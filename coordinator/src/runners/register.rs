@@ -91,14 +91,17 @@ async fn define(
     let key = agent_key(wire)?;
     let command = agent::Command::Define { definition, group: group.clone() };
     entities.ask::<Agent>(&key, Request::read(), command).await?;
-    let command =
-        triggers::Command::Subscribe { agent: Name::parse(&wire.name)?, filters: filters(wire)? };
+    let command = triggers::Command::Subscribe { agent: Name::parse(&wire.name)?, filters: filters(wire)? };
     entities.ask::<Triggers>(&EntityKey::of(Kind::Triggers, swarm), Request::read(), command).await?;
     Ok(())
 }
 
 /// Registers with the fleet. Gives the held instances that went to others.
-async fn take_in(entities: &Entities, fleet: &EntityKey, register: &Register) -> Result<Vec<String>, Refusal> {
+async fn take_in(
+    entities: &Entities,
+    fleet: &EntityKey,
+    register: &Register,
+) -> Result<Vec<String>, Refusal> {
     let registration = fleet::Registration {
         runner: register.name.clone(),
         slots: register.slots,

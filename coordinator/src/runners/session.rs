@@ -50,7 +50,12 @@ impl Session {
                 return self.refuse(&refusal).await;
             }
         };
-        info!(runner = register.name, slots = register.slots, held = register.held.len(), "a runner registered");
+        info!(
+            runner = register.name,
+            slots = register.slots,
+            held = register.held.len(),
+            "a runner registered"
+        );
         let _ = self.listen(id, &register.name, &registered, &mut messages).await;
         self.sessions.close(&register.name, id);
         info!(runner = register.name, "a runner's stream ended");
@@ -58,7 +63,8 @@ impl Session {
 
     async fn begin(&self, id: Uuid, register: &Register) -> Result<Registered, Refusal> {
         if register.name != self.named.as_str() {
-            let problem = format!("this token is of runner `{}`; issue one with --name {}", self.named, register.name);
+            let problem =
+                format!("this token is of runner `{}`; issue one with --name {}", self.named, register.name);
             return Err(Refusal::new(Code::Forbidden, problem));
         }
         let registered = register::register(&self.entities, register).await?;
@@ -101,7 +107,8 @@ impl Session {
                 }
                 Some(Message::Report(report)) => self.report(runner, report).await?,
                 Some(Message::Register(_)) => {
-                    self.refuse(&Refusal::new(Code::WrongState, "registered already; open a new stream")).await;
+                    self.refuse(&Refusal::new(Code::WrongState, "registered already; open a new stream"))
+                        .await;
                     return Err(Gone);
                 }
                 // A newer runner's message: what it needs an answer for it sends again.
@@ -150,8 +157,7 @@ impl Session {
     }
 
     async fn refuse(&self, refusal: &Refusal) {
-        let refused =
-            Refused { code: refusal.code.as_str().to_owned(), message: refusal.message.clone() };
+        let refused = Refused { code: refusal.code.as_str().to_owned(), message: refusal.message.clone() };
         let _ = self.send(Answer::Refused(refused)).await;
     }
 }
@@ -165,6 +171,8 @@ fn what(what: Option<What>) -> Result<agent::Report, Refusal> {
             agent::Report::Exited { code, signal, reason: (!reason.is_empty()).then_some(reason) }
         }
         Some(What::StartFailed(StartFailed { reason })) => agent::Report::StartFailed { reason },
-        None => return Err(Refusal::new(Code::InvalidArgument, "the report says nothing; update the runner")),
+        None => {
+            return Err(Refusal::new(Code::InvalidArgument, "the report says nothing; update the runner"));
+        }
     })
 }

@@ -55,7 +55,7 @@ pub(super) struct Grant {
 
 /// The id that an agent has in its swarm's pool when a runner starts it: the same for all its instances and
 /// after every restart, since tasks and capacity belong to the agent.
-pub fn agent_id(swarm: &Name, agent: &Name) -> Uuid {
+pub(super) fn agent_id(swarm: &Name, agent: &Name) -> Uuid {
     Uuid::new_v5(&Uuid::NAMESPACE_URL, format!("skein:agent/{swarm}/{agent}").as_bytes())
 }
 
@@ -174,7 +174,9 @@ mod tests {
         assert_eq!(sessions.deliver("r1", &start("worker")).await, Delivery::Sent);
         assert_eq!(sessions.deliver("r1", &start("stranger")).await, Delivery::NotConnected);
 
-        let Some(Message::Start(started)) = sent.recv().await.unwrap().unwrap().message else { panic!("a start") };
+        let Some(Message::Start(started)) = sent.recv().await.unwrap().unwrap().message else {
+            panic!("a start")
+        };
         let who = keys.verify(&started.access_token, clock.now()).unwrap();
         assert_eq!((who.instance.as_str(), who.role, who.managed), ("worker-00000001", Role::Worker, true));
 

@@ -38,7 +38,7 @@ pub(super) fn print_document(document: &Value, json: bool) -> io::Result<()> {
 
 fn table(rows: &[Value], columns: &[Column]) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header(columns.iter().map(|(heading, _)| *heading));
     for row in rows {
         table.add_row(columns.iter().map(|(_, places)| {

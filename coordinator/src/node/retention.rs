@@ -33,7 +33,7 @@ fn plan(keep: &Retention, entities: &Entities) -> TrimPlan {
         events_before: now - keep.events_age,
         events_per_entity: keep.events,
         replies_before: now - keep.replies,
-        marks_before: now - EFFECT_EXPIRY,
+        marks_before: now - 2 * EFFECT_EXPIRY,
         archived_before: now - keep.archived,
         dead_letters_before: now - keep.dead_letters,
         limit: STEP,

@@ -50,6 +50,17 @@ pub trait Entity: Sized + Send + 'static {
     /// Names what an event is about (a task's, lock's, call's … id), so that logs can be read by subject.
     fn subject(event: &Self::Event) -> Option<String>;
 
+    /// Whom to wake after this event is committed. Asked before it is applied, so that those whom it takes
+    /// something from are still known.
+    fn topics(&self, event: &Self::Event) -> Vec<String> {
+        Self::subject(event).into_iter().collect()
+    }
+
+    /// What this entity wants to be told when `target` refused a command that it had sent.
+    fn refused(_target: &EntityKey, _command: &Value, _refusal: &Refusal) -> Option<Self::Command> {
+        None
+    }
+
     /// The first invariant that does not hold, by name.
     fn check(&self) -> Result<(), String>;
 

@@ -4,6 +4,7 @@
 //! each entity has a folder with `state`, `command`, `event`, `decide`, `apply` and `tests`.
 
 pub mod agent;
+pub mod caller;
 pub mod channels;
 pub mod code;
 pub mod cron;
@@ -23,5 +24,6 @@ pub mod span;
 pub mod time;
 pub mod triggers;
 pub mod uri;
+pub mod wire;
 
 pub use code::{Code, Refusal};

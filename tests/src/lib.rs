@@ -1,1 +1,5 @@
-//! placeholder
+//! What the tests share: real programs on free ports and in folders of their own.
+
+pub mod history;
+pub mod mcp;
+pub mod up;

@@ -1,1 +1,86 @@
-//! To be filled.
+//! One agent of a swarm: its runs, its work queue, the calls made to it and the waits of its instances.
+//!
+//! Whether a call resumes a waiting instance, starts a run or queues is one decision here, so no event can
+//! fall between two of them. What happens elsewhere (locks, leases, webhooks, slots, processes) is an effect
+//! (`effects`), and its acknowledgement comes back as a command.
+
+mod apply;
+mod command;
+mod decide;
+mod effects;
+mod event;
+mod invariants;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use crate::code::Refusal;
+use crate::entity::{Changes, Corrupt, Ctx, Decision, Entity, LiveDocument};
+use crate::id::{EntityKey, Kind};
+use crate::time::Timestamp;
+
+pub use command::{CallView, Caller, Command, Overview, Reply, Report, WaitView};
+pub use event::{DeadLetter, Event};
+pub use state::{
+    Agent, CallRecord, CallStatus, Class, Defined, Definition, End, Exit, Input, Instance, Item, Outcome,
+    Party, State, WaitRecord,
+};
+
+impl Entity for Agent {
+    const KIND: Kind = Kind::Agent;
+    type Command = Command;
+    type Event = Event;
+    type Reply = Reply;
+
+    fn empty(key: &EntityKey) -> Self {
+        Agent::of(key)
+    }
+
+    fn restore(&mut self, document: LiveDocument) -> Result<(), Corrupt> {
+        match document.split().0 {
+            "definition" => self.defined = Some(document.read()?),
+            "instance" => {
+                let instance: Instance = document.read()?;
+                self.instances.insert(instance.id.clone(), instance);
+            }
+            "queue" => {
+                let item: Item = document.read()?;
+                self.queue.insert(item.instance.clone(), item);
+            }
+            "call" => {
+                let call: CallRecord = document.read()?;
+                self.calls.insert(call.id, call);
+            }
+            "wait" => {
+                let wait: WaitRecord = document.read()?;
+                self.waits.insert(wait.id, wait);
+            }
+            other => return Err(document.corrupt(format!("an agent has no documents of type `{other}`"))),
+        }
+        Ok(())
+    }
+
+    fn decide(&self, command: &Command, ctx: &mut Ctx) -> Result<Decision<Self>, Refusal> {
+        decide::decide(self, command, ctx)
+    }
+
+    fn apply(&mut self, event: &Event, changes: &mut Changes) {
+        self.follow(event, changes);
+    }
+
+    fn next_wake(&self) -> Option<Timestamp> {
+        self.next_due()
+    }
+
+    fn tick() -> Command {
+        Command::Tick
+    }
+
+    fn subject(event: &Event) -> Option<String> {
+        event.subject()
+    }
+
+    fn check(&self) -> Result<(), String> {
+        invariants::check(self)
+    }
+}

@@ -1,1 +1,30 @@
-//! To be filled.
+//! Channels: what agents and people tell each other (spec: Agent Swarm 2.5).
+//!
+//! A swarm has one entity for all of them, because names are unique in the swarm. Messages are numbered from
+//! 1 in each channel and archived at once as `message/<channel>-<number>`; the entity keeps the last number,
+//! and per agent a read mark and the latest mentions. A read answers with the numbers to fetch. Marks are
+//! numbers, not times: a message that comes between a read and its mark stays unread.
+
+mod apply;
+mod command;
+mod decide;
+mod effects;
+mod event;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use uuid::Uuid;
+
+pub use command::{Author, Batch, Command, Create, Post, Read, Reply};
+pub use effects::MentionTask;
+pub use event::Event;
+pub use state::{Channel, Channels, Mark, Type};
+
+/// The channel that every swarm has from its start.
+pub const GENERAL: Uuid = Uuid::from_u128(0x0000_0000_0000_4000_8000_0000_0000_0001);
+
+/// The key of a message's document.
+pub fn message_key(channel: Uuid, number: u64) -> String {
+    format!("message/{channel}-{number}")
+}

@@ -218,7 +218,7 @@ impl Event {
         }
     }
 
-    fn agent(&self) -> Option<Uuid> {
+    pub(super) fn agent(&self) -> Option<Uuid> {
         match self {
             Event::Joined { join, .. } => Some(join.agent),
             Event::Left { agent, .. }

@@ -5,6 +5,7 @@
 
 mod apply;
 mod command;
+mod concerned;
 mod decide;
 mod event;
 mod guard;
@@ -74,6 +75,10 @@ impl Entity for Pool {
 
     fn subject(event: &Event) -> Option<String> {
         event.subject()
+    }
+
+    fn topics(&self, event: &Event) -> Vec<String> {
+        self.concerned(event).into_iter().map(|id| id.to_string()).collect()
     }
 
     fn check(&self) -> Result<(), String> {

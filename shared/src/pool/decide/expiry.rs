@@ -1,8 +1,8 @@
 //! Time and death: leases, offers and reservations that end, and instances that are gone.
 
-use serde_json::json;
 use uuid::Uuid;
 
+use crate::agent::{self, Agent};
 use crate::entity::{Ctx, Decision, Effect};
 use crate::id::{EntityKey, InstanceId};
 use crate::limits;
@@ -81,7 +81,7 @@ impl Pool {
             events.push(Event::LeasesExtended { instance, tasks, until, at: ctx.now });
         }
         let acknowledged =
-            Effect::Entity { key: reply_to.clone(), command: json!({ "leases_extended": { "wait": wait } }) };
+            Effect::entity::<Agent>(reply_to.clone(), &agent::Command::LeasesExtended { wait });
         Decision::new(Reply::Extended { tasks }, events).effects(vec![acknowledged])
     }
 }

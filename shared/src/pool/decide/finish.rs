@@ -3,14 +3,16 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use super::{Answer, not_yours, require_ready, work, wrong_state};
 use crate::code::{Code, Refusal};
 use crate::entity::{Ctx, Effect};
 use crate::id::{EntityKey, InstanceId, Kind};
+use crate::inboxes::{self, Deliver, Inboxes, Slack};
 use crate::limits;
+use crate::memory::{self, Memory, Remember, Scope};
 use crate::pool::command::{About, Finish, Progress, TaskSpec};
 use crate::pool::event::{Created, Event};
 use crate::pool::guard;
@@ -59,7 +61,7 @@ impl Pool {
         let mut decision = self.changed(id, task, events);
         let about = report.about.as_ref();
         decision.effects = self.memories(id, task, about, outcome, &result, ctx);
-        decision.effects.extend(self.notices(id, task, outcome));
+        decision.effects.extend(self.notices(id, outcome));
         decision.events.extend(self.follow_up(id, task, about, outcome, &result, ctx));
         Ok(decision)
     }
@@ -99,7 +101,7 @@ impl Pool {
         let reason = Some(reason.unwrap_or_else(|| "Cancelled without a reason given".to_owned()));
         let (outcome, output) = (Outcome::Cancelled, None);
         let event = Event::Finished { task: id, outcome, output, reason, at: ctx.now };
-        Ok(self.changed(id, task, vec![event]).effects(self.notices(id, task, outcome)))
+        Ok(self.changed(id, task, vec![event]).effects(self.notices(id, outcome)))
     }
 
     /// The lead learns of every end of a worker's task by a task of its own.
@@ -177,24 +179,34 @@ impl Pool {
         let shared = about.task_type.as_deref() == Some("research")
             || about.tags.iter().any(|tag| tag == "knowledge" || tag == "shared")
             || task.epic.is_some();
-        let mut scopes = vec!["agent"];
+        let mut scopes = vec![Scope::Agent];
         if shared && outcome == Outcome::Completed {
-            scopes.push("swarm");
+            scopes.push(Scope::Swarm);
         }
         let key = EntityKey::of(Kind::Memory, &self.swarm);
         let name = format!("Task: {}", about.text.chars().take(NAME).collect::<String>());
-        let remember = |scope: &str| Effect::Entity {
-            key: key.clone(),
-            command: json!({ "remember": {
-                "id": ctx.id(), "agent": agent, "scope": scope, "name": name, "content": content,
-                "source": "task_completion", "source_task": id, "tags": about.tags,
-            }}),
+        let remember = |scope| {
+            let remember = Remember {
+                id: Some(ctx.id()),
+                agent: Some(agent),
+                scope,
+                name: name.clone(),
+                content: content.clone(),
+                summary: None,
+                source: memory::Source::TaskCompletion,
+                source_task: Some(id),
+                source_path: None,
+                tags: about.tags.clone(),
+                chunk_index: 0,
+                total_chunks: 1,
+            };
+            Effect::entity::<Memory>(key.clone(), &memory::Command::Remember(Box::new(remember)))
         };
         scopes.into_iter().map(remember).collect()
     }
 
     /// Dependants of a task that did not complete can never start: the lead and their creators are told.
-    fn notices(&self, id: Uuid, task: &Task, outcome: Outcome) -> Vec<Effect> {
+    fn notices(&self, id: Uuid, outcome: Outcome) -> Vec<Effect> {
         if outcome == Outcome::Completed {
             return Vec::new();
         }
@@ -212,17 +224,18 @@ impl Pool {
                 Some(agent) == self.lead || creator == Some(agent)
             };
             let blocked: Vec<Uuid> = blocked.iter().filter(theirs).copied().collect();
-            Effect::Entity {
-                key: EntityKey::of(Kind::Inboxes, &self.swarm),
-                command: json!({ "notice": {
-                    "agent": agent, "task": id, "status": status, "assignee": task.agent,
-                    "blocked": blocked,
-                    "text": format!(
-                        "Task {id} is {status}, so {} of the tasks that depend on it can never start. Cancel them or create them anew.",
-                        blocked.len()
-                    ),
-                }}),
-            }
+            let list = blocked.iter().map(Uuid::to_string).collect::<Vec<_>>().join(", ");
+            let deliver = Deliver {
+                agent,
+                content: format!(
+                    "Task {id} is {status}, so tasks that depend on it can never start: {list}. Cancel them or create them anew."
+                ),
+                source: inboxes::Source::System,
+                slack: Slack::default(),
+                dedupe: Some(format!("blocked:{id}:{agent}")),
+            };
+            let command = inboxes::Command::Deliver(Box::new(deliver));
+            Effect::entity::<Inboxes>(EntityKey::of(Kind::Inboxes, &self.swarm), &command)
         };
         told.into_iter().map(notice).collect()
     }

@@ -19,6 +19,7 @@ use super::event::Event;
 use super::state::{Member, Pool, Status, Task};
 use crate::code::{Code, Refusal};
 use crate::entity::{Ctx, Decision, Effect};
+use crate::epics::{self, Epics};
 use crate::id::{EntityKey, Kind};
 
 type Answer = Result<Decision<Pool>, Refusal>;
@@ -103,10 +104,9 @@ impl Pool {
     }
 
     fn task_changed(&self, epic: Uuid, task: Uuid, from: Option<Status>, to: Option<Status>) -> Effect {
-        Effect::Entity {
-            key: EntityKey::of(Kind::Epics, &self.swarm),
-            command: json!({ "task_changed": { "epic": epic, "task": task, "from": from, "to": to } }),
-        }
+        let status = |status: Option<Status>| status.map(|status| status.to_string());
+        let command = epics::Command::TaskChanged { epic, task, from: status(from), to: status(to) };
+        Effect::entity::<Epics>(EntityKey::of(Kind::Epics, &self.swarm), &command)
     }
 
     fn joined(&self, agent: Uuid) -> Result<&Member, Refusal> {

@@ -1,0 +1,10 @@
+//! Who calls, how they prove it, and what they may do.
+//!
+//! `token` issues and verifies, `principal` is what a verified token says, `policy` is the table of rights.
+
+pub mod policy;
+pub mod principal;
+pub mod token;
+
+pub use policy::Right;
+pub use principal::{Principal, Role, Scope, View};

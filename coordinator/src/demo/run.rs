@@ -1,0 +1,119 @@
+//! The demo from its first line to its last.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::Value;
+use skein_shared::Refusal;
+
+use super::agents::SUMMARISER;
+use super::stage::Stage;
+use super::watch::{Scene, Screen};
+use super::webhook;
+use crate::api::client::Client;
+
+/// How often the terminal is brought up to date.
+const LOOK: Duration = Duration::from_millis(200);
+/// A swarm that has not finished by then never will.
+const LONGEST: Duration = Duration::from_secs(600);
+const SWARM: &str = "default";
+
+#[derive(Args, Debug)]
+pub struct Options {
+    /// The git repository that the swarm surveys.
+    #[arg(long, default_value = ".")]
+    repo: PathBuf,
+    /// Leave everything running at the end.
+    #[arg(long)]
+    keep: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum DemoError {
+    #[error("the repository cannot be surveyed: {0}; name one with --repo PATH")]
+    Repository(String),
+    #[error("the node failed: {0}")]
+    Node(String),
+    #[error("the node refused: {0}")]
+    Refused(#[from] Refusal),
+    #[error("the push could not be delivered: {0}")]
+    Push(String),
+    #[error("agent {agent} failed: {reason}")]
+    Agent { agent: String, reason: String },
+    #[error("the swarm did not finish within {}", humantime::format_duration(LONGEST))]
+    TooLong,
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+}
+
+/// Runs the swarm, shows its progress on stderr, and prints the report and its path on stdout.
+///
+/// # Errors
+/// A sentence that says what failed and what to do.
+pub async fn run(options: Options) -> Result<(), DemoError> {
+    eprintln!("setting the stage: a copy of the repository, four agents, one node");
+    let mut stage = Stage::set(&options.repo).await?;
+    let watched = tokio::time::timeout(LONGEST, watch(&mut stage, &options.repo)).await;
+    let report = match watched.unwrap_or(Err(DemoError::TooLong)) {
+        Ok(report) => report,
+        Err(error) => {
+            stage.clear().await?;
+            return Err(error);
+        }
+    };
+    let path = stage.report();
+    std::fs::write(&path, &report)?;
+    if options.keep {
+        eprintln!("{}", stage.keep());
+    } else {
+        stage.clear().await?;
+    }
+    println!("{report}\n{}", path.display());
+    Ok(())
+}
+
+/// Watches until the report is there. Delivers the push once the summariser sleeps and the surveys are done.
+async fn watch(stage: &mut Stage, repository: &Path) -> Result<String, DemoError> {
+    let client = Client::connect(&stage.data()).await?;
+    let mut screen = Screen::new();
+    let mut pushed = false;
+    loop {
+        if let Some(words) = stage.ended() {
+            return Err(DemoError::Node(words));
+        }
+        let scene = Scene::read(&client, SWARM).await?;
+        screen.show(&scene);
+        if let Some((agent, reason)) = scene.failed() {
+            return Err(DemoError::Agent { agent, reason });
+        }
+        if !pushed && scene.tasks_done() && scene.sleeps(SUMMARISER) {
+            push(stage, repository, &mut screen).await?;
+            pushed = true;
+        }
+        if let Some(report) = scene.report(SUMMARISER) {
+            screen.close();
+            return Ok(report);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+async fn push(stage: &Stage, repository: &Path, screen: &mut Screen) -> Result<(), DemoError> {
+    let name = repository.canonicalize()?;
+    let name = name.file_name().map_or_else(|| "repository".to_owned(), |name| name.to_string_lossy().into_owned());
+    let branch = stage.branch().await?;
+    let (status, answer) =
+        webhook::deliver_push(&stage.ingress, &stage.secret, &format!("demo/{name}"), &branch)
+            .await
+            .map_err(|error| DemoError::Push(error.to_string()))?;
+    if !(200..300).contains(&status) {
+        return Err(DemoError::Push(format!("the ingress answered {status}: {answer}")));
+    }
+    let receipt: Value = serde_json::from_str(&answer).unwrap_or(Value::Null);
+    screen.say(&format!(
+        "push to {branch} delivered to the ingress, receipt {}",
+        receipt["receipt"].as_str().unwrap_or("unknown")
+    ));
+    Ok(())
+}

@@ -1,0 +1,140 @@
+//! What one batch gathers while its commands are decided.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+use skein_shared::entity::{Changes, DocumentChange, Effect, Entity};
+use skein_shared::fence::Epoch;
+use skein_shared::id::EntityKey;
+use skein_shared::time::Timestamp;
+use uuid::Uuid;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::store::{Batch, EventRecord, Mark, OutboxEffect, StoredReply, TimerChange, Version};
+
+#[derive(Debug)]
+pub(super) struct Draft {
+    documents: Vec<DocumentChange>,
+    events: Vec<EventRecord>,
+    outbox: Vec<OutboxEffect>,
+    pub(super) seen: Vec<Mark>,
+    pub(super) replies: Vec<StoredReply>,
+    pub(super) timer: TimerChange,
+    /// Whom to wake after the commit.
+    pub(super) topics: Vec<String>,
+}
+
+impl Default for Draft {
+    fn default() -> Self {
+        Self {
+            documents: Vec::new(),
+            events: Vec::new(),
+            outbox: Vec::new(),
+            seen: Vec::new(),
+            replies: Vec::new(),
+            timer: TimerChange::Keep,
+            topics: Vec::new(),
+        }
+    }
+}
+
+impl Draft {
+    pub(super) fn event<E: Entity>(&mut self, event: &E::Event, changes: Changes) {
+        self.documents.extend(changes.documents);
+        let body = serde_json::to_value(event).expect("an event is plain data");
+        self.events.push(EventRecord { subject: E::subject(event), body });
+    }
+
+    pub(super) fn effect(&mut self, sequence: u64, effect: Effect) {
+        self.outbox.push(OutboxEffect { sequence, effect });
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.events.is_empty()
+            && self.outbox.is_empty()
+            && self.seen.is_empty()
+            && self.timer == TimerChange::Keep
+    }
+
+    pub(super) fn finish(self, key: &EntityKey, expected: Version, at: Timestamp) -> Batch {
+        Batch {
+            key: key.clone(),
+            expected,
+            id: Uuid::now_v7(),
+            at,
+            documents: fold(self.documents),
+            events: self.events,
+            seen: self.seen,
+            replies: self.replies,
+            timer: self.timer,
+            outbox: self.outbox,
+        }
+    }
+}
+
+/// Folds the changes of one document into one: a commit writes each document once.
+fn fold(changes: Vec<DocumentChange>) -> Vec<DocumentChange> {
+    let mut at: HashMap<String, usize> = HashMap::new();
+    let mut folded: Vec<DocumentChange> = Vec::with_capacity(changes.len());
+    for change in changes {
+        let key = match &change {
+            DocumentChange::Put { key, .. } | DocumentChange::Delete { key } => key.clone(),
+        };
+        let Some(&index) = at.get(&key) else {
+            at.insert(key, folded.len());
+            folded.push(change);
+            continue;
+        };
+        folded[index] = join(&folded[index], change);
+    }
+    folded
+}
+
+/// Joins two changes of one document. A put after a delete must not see the old body, which a fold cannot
+/// say; entities never reuse the key of a deleted document within one batch.
+fn join(earlier: &DocumentChange, later: DocumentChange) -> DocumentChange {
+    match (earlier, later) {
+        (DocumentChange::Put { body: Some(before), .. }, DocumentChange::Put { key, live, head, body }) => {
+            let mut merged = before.clone();
+            if let (Some(fields), Some(serde_json::Value::Object(changes))) = (merged.as_object_mut(), body) {
+                // A null stays in the change, so that the store removes the field too.
+                fields.extend(changes);
+            }
+            DocumentChange::Put { key, live, head, body: Some(merged) }
+        }
+        (_, later) => later,
+    }
+}
+
+/// How far each source's deliveries were taken in.
+#[derive(Debug, Default)]
+pub(super) struct Marks(HashMap<EntityKey, (Epoch, u64)>);
+
+impl Marks {
+    pub(super) fn restore(marks: Vec<Mark>) -> Self {
+        let mut restored = Self::default();
+        for mark in marks {
+            restored.note(&mark);
+        }
+        restored
+    }
+
+    pub(super) fn has(&self, mark: &Mark) -> bool {
+        self.0.get(&mark.source).is_some_and(|&seen| (mark.epoch, mark.sequence) <= seen)
+    }
+
+    /// Whether the mark is news.
+    pub(super) fn note(&mut self, mark: &Mark) -> bool {
+        if self.has(mark) {
+            return false;
+        }
+        self.0.insert(mark.source.clone(), (mark.epoch, mark.sequence));
+        true
+    }
+}
+
+/// Tells commands apart, so that a reused idempotency key with other arguments is refused.
+pub(super) fn digest(command: &impl Serialize) -> u64 {
+    let bytes = serde_json::to_vec(command).expect("a command is plain data");
+    xxh3_64(&bytes)
+}

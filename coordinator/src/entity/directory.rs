@@ -1,0 +1,322 @@
+//! Finds the actor of an entity, or starts it. Each node has its own directory: no global registry, so two
+//! nodes may share a process.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ractor::ActorRef;
+use serde_json::Value;
+use skein_shared::entity::{Effect, Entity, Signal};
+use skein_shared::id::{EntityKey, Kind};
+use skein_shared::time::Timestamp;
+use skein_shared::{Code, Refusal, agent, channels, epics, fleet, inboxes, lockspace, memory, pool};
+use skein_shared::{schedules, triggers};
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+use super::admission::Admission;
+use super::host::{self, EntityActor, Message};
+use super::{Clock, Hub};
+use crate::projection::Projection;
+use crate::store::{Mark, Store, StoredDocument, Version};
+
+/// Who asks for what once: the id that makes a repeat harmless, and how long the caller waits.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    pub id: Uuid,
+    pub timeout: Duration,
+    /// Whether the answer is kept, so that a repeat gets it again. Reads and internal ticks need none.
+    pub keep_reply: bool,
+}
+
+impl Request {
+    pub const TIMEOUT: Duration = Duration::from_secs(30);
+
+    /// A request whose repeat has to return the same answer.
+    pub fn once(id: Uuid) -> Self {
+        Self { id, timeout: Self::TIMEOUT, keep_reply: true }
+    }
+
+    /// A request that changes nothing that a repeat could double.
+    pub fn read() -> Self {
+        Self { id: Uuid::now_v7(), timeout: Self::TIMEOUT, keep_reply: false }
+    }
+}
+
+/// The entities of this node.
+#[derive(Clone)]
+pub struct Entities {
+    shared: Arc<Shared>,
+}
+
+/// What every host needs.
+pub struct Shared {
+    pub store: Arc<dyn Store>,
+    pub projection: Projection,
+    pub clock: Clock,
+    pub hub: Hub,
+    /// Tells the timer pump that a timer was set.
+    pub timers: tokio::sync::watch::Sender<Timestamp>,
+    /// Tells the outbox pump that an effect was committed.
+    pub outbox: tokio::sync::watch::Sender<u64>,
+    actors: Mutex<HashMap<EntityKey, Slot>>,
+}
+
+struct Slot {
+    /// An `ActorRef<Message<E>>` of the kind's entity.
+    actor: Box<dyn Any + Send>,
+    admission: Admission,
+    alive: Box<dyn Fn() -> bool + Send>,
+}
+
+/// Runs `$body` with `$entity` standing for the entity type of `$kind`.
+macro_rules! by_kind {
+    ($kind:expr, $entity:ident => $body:expr) => {
+        match $kind {
+            Kind::Pool => {
+                type $entity = pool::Pool;
+                $body
+            }
+            Kind::Lockspace => {
+                type $entity = lockspace::Lockspace;
+                $body
+            }
+            Kind::Triggers => {
+                type $entity = triggers::Triggers;
+                $body
+            }
+            Kind::Agent => {
+                type $entity = agent::Agent;
+                $body
+            }
+            Kind::Fleet => {
+                type $entity = fleet::Fleet;
+                $body
+            }
+            Kind::Schedules => {
+                type $entity = schedules::Schedules;
+                $body
+            }
+            Kind::Epics => {
+                type $entity = epics::Epics;
+                $body
+            }
+            Kind::Inboxes => {
+                type $entity = inboxes::Inboxes;
+                $body
+            }
+            Kind::Channels => {
+                type $entity = channels::Channels;
+                $body
+            }
+            Kind::Memory => {
+                type $entity = memory::Memory;
+                $body
+            }
+        }
+    };
+}
+
+impl Entities {
+    pub fn new(store: Arc<dyn Store>, projection: Projection, clock: Clock, hub: Hub) -> Self {
+        let shared = Shared {
+            store,
+            projection,
+            clock,
+            hub,
+            timers: tokio::sync::watch::channel(Timestamp::NEVER).0,
+            outbox: tokio::sync::watch::channel(0).0,
+            actors: Mutex::default(),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    pub fn hub(&self) -> &Hub {
+        &self.shared.hub
+    }
+
+    pub fn clock(&self) -> &Clock {
+        &self.shared.clock
+    }
+
+    /// Asks an entity and waits for its answer, which comes after the commit.
+    ///
+    /// # Errors
+    /// The entity's refusal; `overloaded` when too much waits; `outcome_unknown` when no answer came in time
+    /// or the store's answer was lost: repeat the same request to learn what became of it.
+    pub async fn ask<E: Entity>(
+        &self,
+        key: &EntityKey,
+        request: Request,
+        command: E::Command,
+    ) -> Result<E::Reply, Refusal> {
+        self.send::<E>(key, request, None, command).await.map(|(reply, _)| reply)
+    }
+
+    /// Like [`Entities::ask`], and tells at which version the answer holds.
+    pub async fn ask_versioned<E: Entity>(
+        &self,
+        key: &EntityKey,
+        request: Request,
+        command: E::Command,
+    ) -> Result<(E::Reply, Version), Refusal> {
+        self.send::<E>(key, request, None, command).await
+    }
+
+    /// Takes in a command as data: from another node, or from the outbox with its source's mark.
+    ///
+    /// # Errors
+    /// As [`Entities::ask`]; `invalid_argument` when the command is none of this kind's.
+    pub async fn forward(
+        &self,
+        key: &EntityKey,
+        request: Request,
+        mark: Option<Mark>,
+        command: Value,
+    ) -> Result<Value, Refusal> {
+        by_kind!(key.kind, E => {
+            let command = serde_json::from_value::<<E as Entity>::Command>(command).map_err(|error| {
+                Refusal::new(Code::InvalidArgument, format!("{key} does not know this command: {error}"))
+            })?;
+            let (reply, _) = self.send::<E>(key, request, mark, command).await?;
+            serde_json::to_value(reply).map_err(|error| Refusal::new(Code::Internal, error.to_string()))
+        })
+    }
+
+    /// Passes on a sign of life to an entity that is in memory; others learn by their grace period.
+    pub fn observe(&self, key: &EntityKey, signal: Signal) {
+        by_kind!(key.kind, E => {
+            if let Some((actor, _)) = self.find::<E>(key) {
+                let _ = actor.cast(Message::Observe(signal));
+            }
+        });
+    }
+
+    /// Reads one document as it was last committed, whoever owns its entity. Decisions never come to this:
+    /// they know the heads of live documents, and this is for bodies and for what has ended.
+    ///
+    /// # Errors
+    /// `unavailable` when the store cannot be read.
+    pub async fn document(&self, key: &EntityKey, document: &str) -> Result<Option<StoredDocument>, Refusal> {
+        self.shared.store.document(key, document).await.map_err(|error| {
+            Refusal::new(Code::Unavailable, format!("{error}; try again in a moment")).retry_after(500)
+        })
+    }
+
+    /// The version that every write acknowledged before this question has, at least: a reader of the read
+    /// side waits for it.
+    ///
+    /// # Errors
+    /// `unavailable` when the entity cannot be loaded.
+    pub async fn version(&self, key: &EntityKey) -> Result<Version, Refusal> {
+        by_kind!(key.kind, E => {
+            let (actor, _) = self.find_or_start::<E>(key).await?;
+            let (answer, answered) = oneshot::channel();
+            actor.cast(Message::Version(answer)).map_err(|_| unavailable(key))?;
+            tokio::time::timeout(Request::TIMEOUT, answered).await.ok().and_then(Result::ok).ok_or_else(|| unavailable(key))
+        })
+    }
+
+    /// Sends the tick of a due timer and waits for it.
+    pub async fn tick(&self, key: &EntityKey) -> Result<(), Refusal> {
+        by_kind!(key.kind, E => self.send::<E>(key, Request::read(), None, E::tick()).await.map(|_| ()))
+    }
+
+    /// The entities in memory, with the commands that each has waiting.
+    pub fn in_memory(&self) -> Vec<(EntityKey, usize)> {
+        let actors = self.shared.actors.lock().unwrap_or_else(PoisonError::into_inner);
+        actors.iter().map(|(key, slot)| (key.clone(), slot.admission.in_flight())).collect()
+    }
+
+    async fn send<E: Entity>(
+        &self,
+        key: &EntityKey,
+        request: Request,
+        mark: Option<Mark>,
+        command: E::Command,
+    ) -> Result<(E::Reply, Version), Refusal> {
+        debug_assert_eq!(key.kind, E::KIND);
+        let (actor, admission) = self.find_or_start::<E>(key).await?;
+        let permit = admission.enter()?;
+        let (answer, answered) = oneshot::channel();
+        let message = Message::Command(host::Pending { request, mark, command, permit, answer });
+        if actor.cast(message).is_err() {
+            return Err(unavailable(key));
+        }
+        match tokio::time::timeout(request.timeout, answered).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(_)) => Err(Refusal::new(
+                Code::Unknown,
+                format!(
+                    "{key} restarted before it could answer; repeat the request with the same idempotency key"
+                ),
+            )),
+            Err(_) => Err(Refusal::new(
+                Code::Unknown,
+                format!("{key} did not answer in time; repeat the request with the same idempotency key"),
+            )),
+        }
+    }
+
+    async fn find_or_start<E: Entity>(
+        &self,
+        key: &EntityKey,
+    ) -> Result<(ActorRef<Message<E>>, Admission), Refusal> {
+        if let Some(found) = self.find::<E>(key) {
+            return Ok(found);
+        }
+        let started = EntityActor::<E>::start(key.clone(), Arc::clone(&self.shared)).await?;
+        let mut actors = self.shared.actors.lock().unwrap_or_else(PoisonError::into_inner);
+        // Somebody else may have started it meanwhile: the first one stays, ours has not been used.
+        if let Some(slot) = actors.get(key)
+            && (slot.alive)()
+            && let Some(actor) = slot.actor.downcast_ref::<ActorRef<Message<E>>>()
+        {
+            started.stop(None);
+            return Ok((actor.clone(), slot.admission.clone()));
+        }
+        let admission = Admission::default();
+        let probe = started.clone();
+        let slot = Slot {
+            actor: Box::new(started.clone()),
+            admission: admission.clone(),
+            alive: Box::new(move || probe.get_status() < ractor::ActorStatus::Draining),
+        };
+        actors.insert(key.clone(), slot);
+        Ok((started, admission))
+    }
+
+    fn find<E: Entity>(&self, key: &EntityKey) -> Option<(ActorRef<Message<E>>, Admission)> {
+        let actors = self.shared.actors.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = actors.get(key)?;
+        if !(slot.alive)() {
+            return None;
+        }
+        let actor = slot.actor.downcast_ref::<ActorRef<Message<E>>>()?.clone();
+        Some((actor, slot.admission.clone()))
+    }
+}
+
+fn unavailable(key: &EntityKey) -> Refusal {
+    Refusal::new(Code::Unavailable, format!("{key} is restarting; try again in a moment")).retry_after(200)
+}
+
+/// Turns the refusal of a delivery into the effect that tells its source, if that kind of source wants to know.
+pub(super) fn refused(
+    source: &EntityKey,
+    target: &EntityKey,
+    command: &impl serde::Serialize,
+    refusal: &Refusal,
+) -> Option<Effect> {
+    let command = serde_json::to_value(command).ok()?;
+    by_kind!(source.kind, S => {
+        let told = S::refused(target, &command, refusal)?;
+        Some(Effect::entity::<S>(source.clone(), &told))
+    })
+}

@@ -1,0 +1,375 @@
+//! The actor that hosts one entity: decides commands in order, commits them in one batch, and answers after
+//! the commit.
+//!
+//! `handle` never awaits I/O. While a commit is under way new commands wait, and become the next batch: group
+//! commit without a timer. The entity's memory runs ahead of the store by at most the batch under way; if that
+//! batch fails, the actor dies and the next command loads the entity afresh.
+
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+use serde_json::Value;
+use skein_shared::entity::{Changes, Ctx, Entity, Signal};
+use skein_shared::id::EntityKey;
+use skein_shared::time::Timestamp;
+use skein_shared::{Code, Refusal};
+use tokio::sync::oneshot;
+use tracing::{error, warn};
+use uuid::Uuid;
+
+use super::admission::Permit;
+use super::batch::{self, Draft};
+use super::directory::{Request, Shared};
+use super::replies::Replies;
+use crate::store::{Batch, CommitError, Fence, Mark, Store, TimerChange, Version};
+
+/// Commands that one commit may carry. More would make the first of them wait for the last.
+const BATCH: usize = 256;
+/// A tick that leaves its timer due is a fault of the entity; it must not become a busy loop.
+const MIN_REARM: Duration = Duration::from_secs(1);
+
+type Answer<E> = Result<(<E as Entity>::Reply, Version), Refusal>;
+
+/// A command with everything that belongs to it.
+pub struct Pending<E: Entity> {
+    pub request: Request,
+    /// Set when the command is a delivery from another entity's outbox.
+    pub mark: Option<Mark>,
+    pub command: E::Command,
+    pub permit: Permit,
+    pub answer: oneshot::Sender<Answer<E>>,
+}
+
+pub enum Message<E: Entity> {
+    Command(Pending<E>),
+    Committed(Result<Version, CommitError>),
+    Observe(Signal),
+    /// Asks for the version of the last commit.
+    Version(oneshot::Sender<Version>),
+    /// Leave memory once nothing is in work.
+    Passivate,
+}
+
+/// Hosts one `E`.
+pub struct EntityActor<E>(PhantomData<fn() -> E>);
+
+pub struct Host<E: Entity> {
+    key: EntityKey,
+    shared: Arc<Shared>,
+    fence: Fence,
+    entity: E,
+    version: Version,
+    sequence: u64,
+    replies: Replies,
+    marks: batch::Marks,
+    timer: Option<Timestamp>,
+    serving_since: Timestamp,
+    waiting: VecDeque<Pending<E>>,
+    in_flight: Option<InFlight<E>>,
+    leaving: bool,
+}
+
+/// The batch under way and those who wait for it.
+struct InFlight<E: Entity> {
+    batch: Batch,
+    topics: Vec<String>,
+    answers: Vec<Settled<E>>,
+}
+
+/// A decided command: its answer is known and waits for the commit.
+struct Settled<E: Entity> {
+    outcome: Result<E::Reply, Refusal>,
+    answer: oneshot::Sender<Answer<E>>,
+    _permit: Permit,
+}
+
+impl<E: Entity> EntityActor<E> {
+    /// Loads the entity and starts its actor.
+    ///
+    /// # Errors
+    /// `unavailable` when the store cannot be read, `internal` when a document cannot.
+    pub async fn start(key: EntityKey, shared: Arc<Shared>) -> Result<ActorRef<Message<E>>, Refusal> {
+        let host = Host::load(key.clone(), shared).await?;
+        let (actor, _) = Actor::spawn(None, EntityActor::<E>(PhantomData), host)
+            .await
+            .map_err(|error| Refusal::new(Code::Internal, format!("{key} could not be started: {error}")))?;
+        Ok(actor)
+    }
+}
+
+impl<E: Entity> Actor for EntityActor<E> {
+    type Msg = Message<E>;
+    type State = Host<E>;
+    type Arguments = Host<E>;
+
+    async fn pre_start(&self, _: ActorRef<Self::Msg>, host: Host<E>) -> Result<Host<E>, ActorProcessingErr> {
+        Ok(host)
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<Self::Msg>,
+        message: Self::Msg,
+        host: &mut Self::State,
+    ) -> Result<(), ActorProcessingErr> {
+        match message {
+            Message::Command(pending) => host.waiting.push_back(pending),
+            Message::Committed(outcome) => host.committed(outcome)?,
+            Message::Observe(signal) => {
+                let now = host.shared.clock.now();
+                host.entity.observe(&signal, now);
+            }
+            Message::Version(answer) => {
+                let _ = answer.send(host.version);
+            }
+            Message::Passivate => host.leaving = true,
+        }
+        if host.in_flight.is_none() && !host.waiting.is_empty() {
+            host.begin(&myself);
+        }
+        if host.leaving && host.in_flight.is_none() && host.waiting.is_empty() {
+            myself.stop(None);
+        }
+        Ok(())
+    }
+}
+
+impl<E: Entity> Host<E> {
+    async fn load(key: EntityKey, shared: Arc<Shared>) -> Result<Self, Refusal> {
+        let loaded = shared.store.load(&key).await.map_err(|error| {
+            Refusal::new(Code::Unavailable, format!("{key} cannot be loaded: {error}")).retry_after(1000)
+        })?;
+        let mut entity = E::empty(&key);
+        for document in loaded.live {
+            entity.restore(document).map_err(|corrupt| {
+                error!(entity = %key, %corrupt, "an entity cannot be restored");
+                Refusal::new(
+                    Code::Internal,
+                    format!("{key} cannot be restored: {corrupt}; restore the store from a backup"),
+                )
+            })?;
+        }
+        shared.clock.not_before(loaded.at);
+        Ok(Self {
+            fence: shared.store.fence(),
+            entity,
+            version: loaded.version,
+            sequence: loaded.sequence,
+            replies: Replies::restore(loaded.replies),
+            marks: batch::Marks::restore(loaded.marks),
+            timer: loaded.timer,
+            serving_since: shared.clock.now(),
+            waiting: VecDeque::new(),
+            in_flight: None,
+            leaving: false,
+            key,
+            shared,
+        })
+    }
+
+    /// Decides what waits, up to one batch, and sends it to the store.
+    fn begin(&mut self, myself: &ActorRef<Message<E>>) {
+        let now = self.shared.clock.now();
+        self.replies.forget_before(now);
+        let mut draft = Draft::default();
+        let mut answers = Vec::new();
+        while answers.len() < BATCH
+            && let Some(pending) = self.waiting.pop_front()
+        {
+            answers.push(self.settle(pending, now, &mut draft));
+        }
+        draft.timer = self.timer_change(now);
+        if draft.is_empty() {
+            return self.answer(answers);
+        }
+        if cfg!(debug_assertions)
+            && let Err(broken) = self.entity.check()
+        {
+            error!(entity = %self.key, invariant = broken, "an invariant does not hold");
+        }
+        let mut topics = std::mem::take(&mut draft.topics);
+        topics.sort_unstable();
+        topics.dedup();
+        let batch = draft.finish(&self.key, self.version, now);
+        let (store, fence) = (Arc::clone(&self.shared.store), self.fence);
+        let (to_commit, myself) = (batch.clone(), myself.clone());
+        tokio::spawn(async move {
+            let outcome = commit(store.as_ref(), fence, to_commit).await;
+            let _ = myself.cast(Message::Committed(outcome));
+        });
+        self.in_flight = Some(InFlight { batch, topics, answers });
+    }
+
+    /// Decides one command against the committed state plus the earlier decisions of its batch.
+    fn settle(&mut self, pending: Pending<E>, now: Timestamp, draft: &mut Draft) -> Settled<E> {
+        let Pending { request, mark, command, permit, answer } = pending;
+        let outcome = match &mark {
+            Some(mark) if self.marks.has(mark) => {
+                Err(Refusal::new(Code::Duplicate, "this delivery was taken in before"))
+            }
+            _ => self.decide(request, mark.as_ref(), &command, now, draft),
+        };
+        if let Some(mark) = mark
+            && self.marks.note(&mark)
+        {
+            if let Err(refusal) = &outcome {
+                self.hand_back(&mark, &command, refusal, draft);
+            }
+            draft.seen.push(mark);
+        }
+        Settled { outcome, answer, _permit: permit }
+    }
+
+    fn decide(
+        &mut self,
+        request: Request,
+        mark: Option<&Mark>,
+        command: &E::Command,
+        now: Timestamp,
+        draft: &mut Draft,
+    ) -> Result<E::Reply, Refusal> {
+        let digest = if request.keep_reply { batch::digest(command) } else { 0 };
+        if request.keep_reply
+            && let Some(stored) = self.replies.find(request.id, digest)?
+        {
+            return serde_json::from_value(stored).map_err(|error| {
+                Refusal::new(Code::Internal, format!("the stored answer cannot be read: {error}"))
+            });
+        }
+        let wall = self.shared.clock.wall();
+        let mut ctx = Ctx::new(now, wall, self.serving_since, self.fence.epoch, request.id);
+        let decision = self.entity.decide(command, &mut ctx)?;
+        for event in &decision.events {
+            draft.topics.extend(self.entity.topics(event));
+            let mut changes = Changes::default();
+            self.entity.apply(event, &mut changes);
+            draft.event::<E>(event, changes);
+        }
+        for effect in decision.effects {
+            self.sequence += 1;
+            draft.effect(self.sequence, effect);
+        }
+        // An answer without events is found again by asking again; keeping it would cost a commit.
+        if request.keep_reply && mark.is_none() && !decision.events.is_empty() {
+            let reply = serde_json::to_value(&decision.reply).unwrap_or(Value::Null);
+            draft.replies.push(self.replies.keep(request.id, digest, now, reply));
+        }
+        Ok(decision.reply)
+    }
+
+    /// A refused delivery is delivered all the same; its source learns of the refusal by an effect.
+    fn hand_back(&mut self, mark: &Mark, command: &E::Command, refusal: &Refusal, draft: &mut Draft) {
+        if refusal.code == Code::Duplicate {
+            return;
+        }
+        warn!(entity = %self.key, source = %mark.source, code = refusal.code.as_str(), refusal = %refusal.message, "a delivery was refused");
+        if let Some(effect) = super::directory::refused(&mark.source, &self.key, command, refusal) {
+            self.sequence += 1;
+            draft.effect(self.sequence, effect);
+        }
+    }
+
+    /// The stored timer may be earlier than needed, never later; so most commits leave it alone.
+    fn timer_change(&mut self, now: Timestamp) -> TimerChange {
+        let fired = self.timer.is_some_and(|due| due <= now);
+        let change = match (self.entity.next_wake(), self.timer) {
+            (Some(wake), _) if fired => TimerChange::Set(wake.max(now + MIN_REARM)),
+            (None, _) if fired => TimerChange::Clear,
+            (Some(wake), Some(stored)) if wake < stored => TimerChange::Set(wake),
+            (Some(wake), None) => TimerChange::Set(wake),
+            _ => TimerChange::Keep,
+        };
+        match change {
+            TimerChange::Set(due) => self.timer = Some(due),
+            TimerChange::Clear => self.timer = None,
+            TimerChange::Keep => {}
+        }
+        change
+    }
+
+    fn committed(&mut self, outcome: Result<Version, CommitError>) -> Result<(), ActorProcessingErr> {
+        let Some(InFlight { batch, topics, answers }) = self.in_flight.take() else { return Ok(()) };
+        let version = match outcome {
+            Ok(version) => version,
+            Err(problem) => return Err(self.fail(answers, problem)),
+        };
+        self.version = version;
+        self.shared.clock.not_before(batch.at);
+        if let TimerChange::Set(due) = batch.timer {
+            self.shared.timers.send_if_modified(|earliest| {
+                let sooner = due < *earliest;
+                if sooner {
+                    *earliest = due;
+                }
+                sooner
+            });
+        }
+        let effects = !batch.outbox.is_empty();
+        metrics::counter!("skein_entity_commits_total").increment(1);
+        metrics::counter!("skein_entity_commands_total").increment(answers.len() as u64);
+        self.shared.projection.committed(&batch.key, version, batch.at, batch.documents, batch.events);
+        if effects {
+            self.shared.outbox.send_modify(|commits| *commits += 1);
+        }
+        self.answer(answers);
+        self.shared.hub.publish(&self.key.to_string());
+        for topic in topics {
+            self.shared.hub.publish(&topic);
+        }
+        Ok(())
+    }
+
+    fn answer(&self, answers: Vec<Settled<E>>) {
+        for settled in answers {
+            // A caller that went away does not need its answer.
+            let _ = settled.answer.send(settled.outcome.map(|reply| (reply, self.version)));
+        }
+    }
+
+    /// Tells all that wait, and dies: the memory is ahead of the store.
+    fn fail(&mut self, answers: Vec<Settled<E>>, problem: CommitError) -> ActorProcessingErr {
+        error!(entity = %self.key, %problem, "a commit failed; the entity loads afresh");
+        let refusal = match &problem {
+            CommitError::Unknown(_) => Refusal::new(
+                Code::Unknown,
+                "the store's answer was lost; repeat the request with the same idempotency key",
+            ),
+            _ => Refusal::new(Code::Unavailable, format!("nothing was written: {problem}; try again"))
+                .retry_after(500),
+        };
+        for settled in answers {
+            let _ = settled.answer.send(Err(refusal.clone()));
+        }
+        let untouched =
+            Refusal::new(Code::Unavailable, "the entity is restarting; try again").retry_after(200);
+        for pending in self.waiting.drain(..) {
+            let _ = pending.answer.send(Err(untouched.clone()));
+        }
+        problem.into()
+    }
+}
+
+/// Sends a batch until the store gives a definite answer: after a lost answer the same batch goes again.
+async fn commit(store: &dyn Store, fence: Fence, batch: Batch) -> Result<Version, CommitError> {
+    let mut pause = Duration::from_millis(10);
+    for _ in 0..12 {
+        match store.commit(fence, batch.clone()).await {
+            Err(CommitError::Unknown(problem)) => {
+                warn!(entity = %batch.key, problem, "a commit's answer was lost")
+            }
+            definite => return definite,
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_secs(2));
+    }
+    Err(CommitError::Unknown("no definite answer from the store".to_owned()))
+}
+
+/// A request id for a delivery, the same at each try.
+pub fn delivery_id(mark: &Mark) -> Uuid {
+    let name = format!("{} {} {}", mark.source, mark.epoch, mark.sequence);
+    Uuid::new_v5(&Uuid::NAMESPACE_OID, name.as_bytes())
+}

@@ -1,0 +1,85 @@
+//! Wakes those who wait for something to change, without polling and without a store operation.
+//!
+//! A wake-up carries no data: whoever is woken asks the owner again. So a missed or doubled wake-up can cost
+//! time, never correctness.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::watch;
+
+/// Topics are what [`skein_shared::entity::Entity::topics`] names (ids of tasks, calls, waits, agents …) and the
+/// keys of entities, which change with every commit.
+#[derive(Clone, Debug, Default)]
+pub struct Hub {
+    topics: Arc<Mutex<HashMap<String, watch::Sender<u64>>>>,
+}
+
+/// Waits for the next change of its topic after it was made. Make it *before* asking the owner.
+pub struct Subscription {
+    hub: Hub,
+    topic: String,
+    receiver: watch::Receiver<u64>,
+}
+
+impl Hub {
+    pub fn subscribe(&self, topic: impl Into<String>) -> Subscription {
+        let topic = topic.into();
+        let mut topics = self.topics.lock().unwrap_or_else(PoisonError::into_inner);
+        let receiver = topics.entry(topic.clone()).or_insert_with(|| watch::channel(0).0).subscribe();
+        drop(topics);
+        Subscription { hub: self.clone(), topic, receiver }
+    }
+
+    /// Wakes all who wait for this topic.
+    pub fn publish(&self, topic: &str) {
+        let topics = self.topics.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(sender) = topics.get(topic) {
+            sender.send_modify(|count| *count += 1);
+        }
+    }
+
+    /// How many topics somebody waits for.
+    pub fn len(&self) -> usize {
+        self.topics.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Subscription {
+    /// Returns at the next change since the subscription was made or last returned.
+    pub async fn changed(&mut self) {
+        // The sender outlives its subscribers, so an error cannot happen; were it to, waking up is harmless.
+        let _ = self.receiver.changed().await;
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        let mut topics = self.hub.topics.lock().unwrap_or_else(PoisonError::into_inner);
+        if topics.get(&self.topic).is_some_and(|sender| sender.receiver_count() <= 1) {
+            topics.remove(&self.topic);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_change_between_subscribing_and_waiting_is_seen() {
+        let hub = Hub::default();
+        let mut first = hub.subscribe("task");
+        let mut second = hub.subscribe("task");
+        hub.publish("task");
+        hub.publish("other");
+        first.changed().await;
+        second.changed().await;
+        drop((first, second));
+        assert!(hub.is_empty());
+    }
+}

@@ -1,0 +1,20 @@
+//! Hosts for entities: each entity in memory is one actor that decides, commits and answers.
+//!
+//! `directory` finds or starts the actor of a key; `host` is that actor; `hub` wakes those who wait for a
+//! change; `clock` is the only source of time; `timers` sends ticks when they are due.
+
+pub mod admission;
+mod batch;
+pub mod clock;
+pub mod directory;
+pub mod host;
+pub mod hub;
+mod replies;
+#[cfg(test)]
+mod tests;
+pub mod timers;
+mod upkeep;
+
+pub use clock::Clock;
+pub use directory::{Entities, Request};
+pub use hub::Hub;

@@ -1,0 +1,213 @@
+//! The host against a store that fails on purpose.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use skein_shared::id::{EntityKey, InstanceId, Kind, Name};
+use skein_shared::inboxes::Inboxes;
+use skein_shared::lockspace::{self, Lockspace};
+use skein_shared::pool::{self, Pool};
+use skein_shared::{Code, Refusal};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::{Clock, Entities, Hub, Request};
+use crate::outbox::{Delivery, Runners, pump};
+use crate::projection::Projection;
+use crate::store::memory::{Fault, Gate, Memory};
+use crate::store::{Mark, Store};
+
+struct Node {
+    entities: Entities,
+    store: Arc<Memory>,
+    _folder: tempfile::TempDir,
+}
+
+fn node_on(store: Memory) -> Node {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Arc::new(store);
+    let projection = Projection::open(&folder.path().join("projection.db"), store.clone()).unwrap();
+    let entities = Entities::new(store.clone(), projection, Clock::start(), Hub::default());
+    Node { entities, store, _folder: folder }
+}
+
+fn node() -> Node {
+    node_on(Memory::new(Clock::start().wall()))
+}
+
+fn swarm() -> Name {
+    Name::parse("default").unwrap()
+}
+
+fn locks() -> EntityKey {
+    EntityKey::of(Kind::Lockspace, &swarm())
+}
+
+fn acquire(holder: &str, key: &str) -> lockspace::Command {
+    lockspace::Command::Acquire {
+        holder: InstanceId(holder.to_owned()),
+        agent: Name::parse("worker").unwrap(),
+        key: key.to_owned(),
+        ttl_ms: None,
+    }
+}
+
+async fn take(node: &Node, id: Uuid, key: &str) -> Result<String, Refusal> {
+    let reply = node.entities.ask::<Lockspace>(&locks(), Request::once(id), acquire("a", key)).await?;
+    Ok(format!("{reply:?}"))
+}
+
+#[tokio::test]
+async fn a_repeat_gets_the_stored_answer_and_a_reused_key_is_refused() {
+    let node = node();
+    let id = Uuid::from_u128(1);
+    let first = take(&node, id, "file:///a").await.unwrap();
+    assert_eq!(take(&node, id, "file:///a").await.unwrap(), first);
+    assert_eq!(take(&node, id, "file:///b").await.unwrap_err().code, Code::KeyReused);
+
+    let again = node_on(node.store.contents().open(Clock::start().wall()));
+    assert_eq!(take(&again, id, "file:///a").await.unwrap(), first, "the answer outlives a restart");
+}
+
+#[tokio::test]
+async fn a_lost_answer_is_asked_for_again_and_commits_once() {
+    let node = node();
+    node.store.contents().faults().push(Fault::AnswerLost);
+    node.store.contents().faults().push(Fault::RequestLost);
+    take(&node, Uuid::from_u128(1), "file:///a").await.unwrap();
+    let loaded = node.store.load(&locks()).await.unwrap();
+    assert_eq!(loaded.version.0, 1);
+}
+
+#[tokio::test]
+async fn after_a_refused_write_the_entity_loads_afresh() {
+    let node = node();
+    node.store.contents().faults().push(Fault::Refused);
+    let refusal = take(&node, Uuid::from_u128(1), "file:///a").await.unwrap_err();
+    assert_eq!(refusal.code, Code::Unavailable);
+    // What was not committed is not there: another holder gets the lock.
+    let other = acquire("b", "file:///a");
+    for _ in 0..50 {
+        let request = Request::once(Uuid::from_u128(2));
+        match node.entities.ask::<Lockspace>(&locks(), request, other.clone()).await {
+            Err(refusal) if refusal.code == Code::Unavailable => tokio::task::yield_now().await,
+            outcome => {
+                assert!(matches!(outcome.unwrap(), lockspace::Reply::Acquired { .. }));
+                return;
+            }
+        }
+    }
+    panic!("the entity did not come back");
+}
+
+#[tokio::test]
+async fn commands_that_arrive_during_a_commit_share_the_next_one() {
+    let node = node();
+    let gate = Gate::default();
+    node.store.contents().faults().push(Fault::Slow(gate.clone()));
+    let mut asked = Vec::new();
+    for number in 0..20_u128 {
+        let entities = node.entities.clone();
+        let command = acquire(&format!("holder-{number}"), &format!("file:///{number}"));
+        asked.push(tokio::spawn(async move {
+            entities.ask::<Lockspace>(&locks(), Request::once(Uuid::from_u128(number + 1)), command).await
+        }));
+    }
+    while node.entities.in_memory().iter().map(|(_, waiting)| waiting).sum::<usize>() < 20 {
+        tokio::task::yield_now().await;
+    }
+    gate.open();
+    for answer in asked {
+        answer.await.unwrap().unwrap();
+    }
+    let version = node.store.load(&locks()).await.unwrap().version.0;
+    assert!(version <= 3, "20 commands took {version} commits");
+}
+
+#[tokio::test]
+async fn a_delivery_with_a_known_mark_does_nothing() {
+    let node = node();
+    let key = EntityKey::of(Kind::Pool, &swarm());
+    let mark = |sequence| Some(Mark { source: locks(), epoch: skein_shared::fence::Epoch(5), sequence });
+    let create = json!({"create": {
+        "by": null, "spec": {"task": "once"}, "target": "pool", "rules": "plain",
+    }});
+    node.entities.forward(&key, Request::read(), mark(2), create.clone()).await.unwrap();
+    for repeat in [2, 1] {
+        let refusal = node.entities.forward(&key, Request::read(), mark(repeat), create.clone()).await;
+        assert_eq!(refusal.unwrap_err().code, Code::Duplicate);
+    }
+    node.entities.forward(&key, Request::read(), mark(3), create).await.unwrap();
+    let loaded = node.store.load(&key).await.unwrap();
+    assert_eq!(loaded.live.iter().filter(|document| document.key.starts_with("task/")).count(), 2);
+}
+
+struct NoRunners;
+
+#[async_trait::async_trait]
+impl Runners for NoRunners {
+    async fn deliver(&self, _: &str, _: &skein_shared::entity::RunnerCommand) -> Delivery {
+        Delivery::NotConnected
+    }
+
+    async fn connected(&self) {
+        std::future::pending().await
+    }
+}
+
+/// A failed task tells the creator of what depends on it: an effect from the pool to the inboxes.
+#[tokio::test]
+async fn an_effect_reaches_its_target_once_though_answers_are_lost() {
+    let node = node();
+    let pool_key = EntityKey::of(Kind::Pool, &swarm());
+    let lead = Uuid::from_u128(7);
+    let ask = async |number: u128, command: pool::Command| {
+        let request = Request::once(Uuid::from_u128(number));
+        node.entities.ask::<Pool>(&pool_key, request, command).await.unwrap()
+    };
+    let join = pool::Join {
+        agent: lead,
+        name: "lead".to_owned(),
+        lead: true,
+        role: None,
+        capabilities: Vec::new(),
+        description: None,
+        max_tasks: None,
+        managed: false,
+    };
+    ask(1, pool::Command::Join(join)).await;
+    let create = |id: u128, depends_on: Vec<Uuid>| {
+        let spec = pool::TaskSpec {
+            id: Some(Uuid::from_u128(id)),
+            depends_on,
+            ..pool::TaskSpec::new(format!("task {id}"))
+        };
+        let (target, rules) = (pool::Target::Pool, pool::Rules::Plain);
+        pool::Command::Create(Box::new(pool::Create {
+            by: Some(lead),
+            spec,
+            target,
+            rules,
+            facts: vec![pool::Fact::unknown(Uuid::from_u128(id))],
+        }))
+    };
+    ask(2, create(100, Vec::new())).await;
+    ask(3, create(101, vec![Uuid::from_u128(100)])).await;
+    ask(4, pool::Command::Cancel { task: Uuid::from_u128(100), by: Some(lead), reason: None }).await;
+
+    for _ in 0..3 {
+        node.store.contents().faults().push(Fault::AnswerLost);
+    }
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(pump::run(node.entities.clone(), Arc::new(NoRunners), stop.clone()));
+    let inboxes = EntityKey::of(Kind::Inboxes, &swarm());
+    while !node.store.outbox(0, 10).await.unwrap().is_empty() {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    stop.cancel();
+    running.await.unwrap();
+    let told = node.store.load(&inboxes).await.unwrap();
+    let messages = told.live.iter().filter(|document| document.key.starts_with("message/")).count();
+    assert_eq!(messages, 1, "{:?}", told.live);
+    assert_eq!(<Inboxes as skein_shared::entity::Entity>::KIND, Kind::Inboxes);
+}

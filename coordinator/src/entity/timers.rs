@@ -1,0 +1,61 @@
+//! The one pump of timers: sleeps until the earliest is due and sends its entity a tick.
+
+use std::time::Duration;
+
+use skein_shared::time::Timestamp;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use super::Entities;
+
+/// Timers read in one step.
+const PAGE: usize = 256;
+/// Looks at the store at least this often, for timers whose tick failed.
+const LONGEST: Duration = Duration::from_secs(30);
+const AFTER_ERROR: Duration = Duration::from_secs(1);
+
+/// Runs until `stop`.
+pub async fn pump(entities: Entities, stop: CancellationToken) {
+    let mut set = entities.shared().timers.subscribe();
+    loop {
+        // From here on a timer that is set earlier wakes the pump.
+        entities.shared().timers.send_if_modified(|earliest| {
+            *earliest = Timestamp::NEVER;
+            false
+        });
+        let pause = match fire(&entities).await {
+            Ok(Some(due)) => entities.clock().until(due).min(LONGEST),
+            Ok(None) => LONGEST,
+            Err(pause) => pause,
+        };
+        if pause.is_zero() {
+            continue;
+        }
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            _ = set.changed() => {}
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}
+
+/// Ticks everything that is due and says when the next timer is.
+async fn fire(entities: &Entities) -> Result<Option<Timestamp>, Duration> {
+    let timers = entities.shared().store.timers(PAGE).await.map_err(|problem| {
+        warn!(%problem, "timers cannot be read");
+        AFTER_ERROR
+    })?;
+    let now = entities.clock().now();
+    let mut failed = false;
+    for (key, due) in timers {
+        if due > now {
+            return if failed { Err(AFTER_ERROR) } else { Ok(Some(due)) };
+        }
+        if let Err(refusal) = entities.tick(&key).await {
+            warn!(entity = %key, code = refusal.code.as_str(), "a tick was refused");
+            failed = true;
+        }
+    }
+    if failed { Err(AFTER_ERROR) } else { Ok(None) }
+}

@@ -1,0 +1,371 @@
+//! The catalogue: every tool of every toolset, declared once.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+use skein_shared::id::InstanceId;
+use skein_shared::{Code, Refusal};
+use uuid::Uuid;
+
+use super::dispatch::Progress;
+use super::result::{Answer, Reply};
+use super::schema::Args;
+use crate::auth::{Principal, Right, View};
+use crate::service::Service;
+
+/// The families of tools. Their names do not collide, so one catalogue holds them all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Toolset {
+    Swarm,
+    Scheduler,
+    Skein,
+}
+
+impl Toolset {
+    pub const ALL: [Toolset; 3] = [Toolset::Swarm, Toolset::Scheduler, Toolset::Skein];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Toolset::Swarm => "swarm",
+            Toolset::Scheduler => "scheduler",
+            Toolset::Skein => "skein",
+        }
+    }
+
+    /// One line for the map of areas.
+    pub fn about(self) -> &'static str {
+        match self {
+            Toolset::Swarm => "tasks, agents, messages, epics, schedules, inboxes and memory of the swarm",
+            Toolset::Scheduler => "locks, calls between agents, waiting for triggers",
+            Toolset::Skein => "waiting for changes, finding and calling tools",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Tier {
+    Core,
+    Deferred,
+}
+
+/// What a tool really does, whatever its hints say: `poll-task` is hinted read-only by the seed, and starts a
+/// task. Read-only views, `tools_read` and permissions go by this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    Read,
+    Write,
+}
+
+impl Effect {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Effect::Read => "read",
+            Effect::Write => "write",
+        }
+    }
+}
+
+/// The annotations as they are sent; `None` is left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hints {
+    pub read_only: Option<bool>,
+    pub destructive: Option<bool>,
+    pub idempotent: Option<bool>,
+    pub open_world: Option<bool>,
+}
+
+impl Hints {
+    pub fn json(self) -> Value {
+        let named = [
+            ("readOnlyHint", self.read_only),
+            ("destructiveHint", self.destructive),
+            ("idempotentHint", self.idempotent),
+            ("openWorldHint", self.open_world),
+        ];
+        named.into_iter().filter_map(|(name, hint)| Some((name, Value::Bool(hint?)))).collect()
+    }
+}
+
+/// One call, as a handler gets it.
+pub struct Call {
+    pub service: Service,
+    pub catalogue: Arc<Catalogue>,
+    pub who: Principal,
+    pub view: View,
+    /// Names this call: its repeat carries the same id and makes no second thing.
+    pub request: Uuid,
+    /// The client's own key, if it gave one; a call inside a call derives from it.
+    pub key: Option<String>,
+    pub progress: Progress,
+}
+
+impl Call {
+    pub fn instance(&self) -> InstanceId {
+        self.who.instance.clone()
+    }
+}
+
+pub type Outcome = Result<Answer, Refusal>;
+type Running = Pin<Box<dyn Future<Output = Reply> + Send>>;
+type Handler = Arc<dyn Fn(Call, Value) -> Running + Send + Sync>;
+
+/// One tool.
+pub struct Tool {
+    pub name: &'static str,
+    pub title: &'static str,
+    pub toolset: Toolset,
+    pub tier: Tier,
+    pub right: Right,
+    pub effect: Effect,
+    pub hints: Hints,
+    /// One sentence with the words that a user would say.
+    pub summary: &'static str,
+    /// What the complete form adds: rules, limits, what to do next.
+    pub details: &'static str,
+    /// More words by which somebody may look for the tool.
+    pub search: &'static str,
+    pub aliases: &'static [&'static str],
+    pub args: Args,
+    pub output: Value,
+    handler: Handler,
+}
+
+impl Tool {
+    /// A tool of the deferred tier that anybody in the swarm may use to read; the setters say otherwise.
+    pub fn new<A, F, R>(name: &'static str, title: &'static str, toolset: Toolset, handler: F) -> Self
+    where
+        A: DeserializeOwned,
+        F: Fn(Call, A) -> R + Copy + Send + Sync + 'static,
+        R: Future<Output = Outcome> + Send + 'static,
+    {
+        let handler: Handler = Arc::new(move |call, arguments| {
+            let agent = call.who.agent;
+            let parsed = serde_json::from_value::<A>(arguments);
+            match parsed {
+                Ok(parsed) => {
+                    let running = handler(call, parsed);
+                    Box::pin(async move { Reply::shape(toolset, agent, running.await) })
+                }
+                Err(error) => {
+                    let refusal =
+                        Refusal::new(Code::InvalidArgument, format!("the arguments do not fit: {error}"));
+                    Box::pin(async move { Reply::error(&refusal) })
+                }
+            }
+        });
+        Self::with(name, title, toolset, handler)
+    }
+
+    /// A tool that shapes its reply itself, because it passes on the reply of another.
+    pub fn raw<A, F, R>(name: &'static str, title: &'static str, toolset: Toolset, handler: F) -> Self
+    where
+        A: DeserializeOwned,
+        F: Fn(Call, A) -> R + Copy + Send + Sync + 'static,
+        R: Future<Output = Reply> + Send + 'static,
+    {
+        let handler: Handler =
+            Arc::new(move |call, arguments| match serde_json::from_value::<A>(arguments) {
+                Ok(parsed) => Box::pin(handler(call, parsed)),
+                Err(error) => {
+                    let refusal =
+                        Refusal::new(Code::InvalidArgument, format!("the arguments do not fit: {error}"));
+                    Box::pin(async move { Reply::error(&refusal) })
+                }
+            });
+        Self::with(name, title, toolset, handler)
+    }
+
+    fn with(name: &'static str, title: &'static str, toolset: Toolset, handler: Handler) -> Self {
+        Self {
+            name,
+            title,
+            toolset,
+            tier: Tier::Deferred,
+            right: Right::Read,
+            effect: Effect::Read,
+            hints: Hints::default(),
+            summary: "",
+            details: "",
+            search: "",
+            aliases: &[],
+            args: Args::none(),
+            output: json!({ "type": "object" }),
+            handler,
+        }
+    }
+
+    #[must_use]
+    pub fn core(mut self) -> Self {
+        self.tier = Tier::Core;
+        self
+    }
+
+    /// Reads only, and says so to the client.
+    #[must_use]
+    pub fn reads(mut self) -> Self {
+        self.hints.read_only = Some(true);
+        self
+    }
+
+    /// Takes this right to read.
+    #[must_use]
+    pub fn right(mut self, right: Right) -> Self {
+        self.right = right;
+        self
+    }
+
+    /// Changes something, and takes this right.
+    #[must_use]
+    pub fn writes(mut self, right: Right) -> Self {
+        self.effect = Effect::Write;
+        self.right = right;
+        self
+    }
+
+    /// Hints that the seed sends although they are not the whole truth.
+    #[must_use]
+    pub fn hinted(mut self, hints: Hints) -> Self {
+        self.hints = hints;
+        self
+    }
+
+    #[must_use]
+    pub fn additive(mut self) -> Self {
+        self.hints.destructive = Some(false);
+        self
+    }
+
+    #[must_use]
+    pub fn destructive(mut self) -> Self {
+        self.hints.destructive = Some(true);
+        self
+    }
+
+    #[must_use]
+    pub fn idempotent(mut self) -> Self {
+        self.hints.idempotent = Some(true);
+        self
+    }
+
+    #[must_use]
+    pub fn open_world(mut self) -> Self {
+        self.hints.open_world = Some(true);
+        self
+    }
+
+    #[must_use]
+    pub fn about(mut self, summary: &'static str, details: &'static str) -> Self {
+        self.summary = summary;
+        self.details = details;
+        self
+    }
+
+    #[must_use]
+    pub fn found_by(mut self, search: &'static str) -> Self {
+        self.search = search;
+        self
+    }
+
+    #[must_use]
+    pub fn args(mut self, args: Args) -> Self {
+        self.args = args;
+        self
+    }
+
+    #[must_use]
+    pub fn output(mut self, fields: Value) -> Self {
+        self.output = super::schema::result(fields);
+        self
+    }
+
+    /// The complete input schema, with the key that every changing tool takes.
+    pub fn input(&self) -> Map<String, Value> {
+        let mut schema = self.args.full();
+        if self.effect == Effect::Write
+            && let Some(Value::Object(properties)) = schema.get_mut("properties")
+        {
+            properties.insert(
+                super::idempotency::ARGUMENT.to_owned(),
+                json!({ "type": "string", "minLength": 1, "maxLength": 200, "description": "A repeat with the same key returns the first answer and does nothing twice" }),
+            );
+        }
+        schema
+    }
+
+    pub fn run(&self, call: Call, arguments: Value) -> Running {
+        (self.handler)(call, arguments)
+    }
+}
+
+/// Every tool, in a fixed order: core before deferred, then by toolset and name.
+pub struct Catalogue {
+    tools: Vec<Entry>,
+    by_name: HashMap<&'static str, usize>,
+}
+
+struct Entry {
+    tool: Tool,
+    validator: jsonschema::Validator,
+}
+
+/// The declarations contradict each other.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("tool {tool}: {problem}")]
+pub struct BadDeclaration {
+    pub tool: &'static str,
+    pub problem: String,
+}
+
+impl Catalogue {
+    /// Compiles the schemas and the index of names.
+    ///
+    /// # Errors
+    /// When a schema does not compile, or a name is taken twice.
+    pub fn new(mut tools: Vec<Tool>) -> Result<Self, BadDeclaration> {
+        tools.sort_by_key(|tool| (tool.tier, tool.toolset, tool.name));
+        let mut by_name = HashMap::new();
+        let mut entries = Vec::with_capacity(tools.len());
+        for (index, tool) in tools.into_iter().enumerate() {
+            for name in std::iter::once(tool.name).chain(tool.aliases.iter().copied()) {
+                if by_name.insert(name, index).is_some() {
+                    return Err(BadDeclaration { tool: tool.name, problem: format!("`{name}` is taken") });
+                }
+            }
+            let validator = jsonschema::options()
+                .should_validate_formats(true)
+                .build(&Value::Object(tool.input()))
+                .map_err(|error| BadDeclaration { tool: tool.name, problem: error.to_string() })?;
+            entries.push(Entry { tool, validator });
+        }
+        Ok(Self { tools: entries, by_name })
+    }
+
+    pub fn tools(&self) -> impl ExactSizeIterator<Item = &Tool> {
+        self.tools.iter().map(|entry| &entry.tool)
+    }
+
+    /// The position of a tool by its name or an alias.
+    pub fn position(&self, name: &str) -> Option<usize> {
+        self.by_name.get(name).copied()
+    }
+
+    pub fn get(&self, name: &str) -> Option<&Tool> {
+        self.position(name).map(|index| &self.tools[index].tool)
+    }
+
+    /// What is wrong with the arguments: a JSON pointer and a sentence for each problem.
+    pub fn problems(&self, name: &str, arguments: &Value) -> Vec<(String, String)> {
+        const SHOWN: usize = 8;
+        let Some(index) = self.position(name) else { return Vec::new() };
+        self.tools[index]
+            .validator
+            .iter_errors(arguments)
+            .take(SHOWN)
+            .map(|error| (error.instance_path().to_string(), error.masked().to_string()))
+            .collect()
+    }
+}

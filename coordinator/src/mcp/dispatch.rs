@@ -1,0 +1,160 @@
+//! The one path of a call: find the tool, check the right, take the key, validate, run, note it down.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use skein_shared::{Code, Refusal};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::catalogue::{Call, Catalogue, Effect, Tool, Toolset};
+use super::result::{Reply, refusal_json};
+use super::{finder, idempotency};
+use crate::auth::{Principal, View, policy};
+use crate::service::Service;
+
+/// What comes with a call besides its name and arguments.
+#[derive(Clone)]
+pub struct Context {
+    pub service: Service,
+    pub catalogue: Arc<Catalogue>,
+    pub who: Principal,
+    pub view: View,
+    /// The idempotency key that came as a header.
+    pub key: Option<String>,
+    pub progress: Progress,
+}
+
+/// Where a handler that waits says what it waits for.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    message: Option<watch::Sender<String>>,
+}
+
+impl Progress {
+    /// A client that listens: it is told that the call is alive, and so may be kept waiting for long.
+    pub fn heard(message: watch::Sender<String>) -> Self {
+        Self { message: Some(message) }
+    }
+
+    /// A client that hears nothing before the answer.
+    pub fn silent() -> Self {
+        Self { message: None }
+    }
+
+    pub fn say(&self, message: impl Into<String>) {
+        if let Some(sender) = &self.message {
+            sender.send_replace(message.into());
+        }
+    }
+
+    /// How long a client may be kept waiting that would like to wait for `wanted`. Without a sign of life
+    /// many clients give up after 60 seconds, so those are answered before.
+    pub fn patience(&self, wanted: Duration) -> Duration {
+        const SILENT: Duration = Duration::from_secs(45);
+        const HEARD: Duration = Duration::from_secs(3600);
+        wanted.min(if self.message.is_some() { HEARD } else { SILENT })
+    }
+}
+
+/// Runs a tool by name.
+pub async fn call(context: Context, name: &str, arguments: Map<String, Value>) -> Reply {
+    let started = Instant::now();
+    let (agent, role) = (context.who.agent, context.who.role);
+    let reply = match prepare(context, name, arguments) {
+        Ok((tool_call, catalogue, arguments)) => match catalogue.get(name) {
+            Some(tool) => tool.run(tool_call, arguments).await,
+            None => Reply::error(&unknown(&catalogue, name)),
+        },
+        Err(reply) => *reply,
+    };
+    // Arguments and results stay out of the log: they may hold secrets.
+    tracing::info!(
+        target: "skein::audit",
+        %agent,
+        %role,
+        tool = name,
+        outcome = reply.code.map_or("ok", Code::as_str),
+        error = reply.is_error,
+        ms = started.elapsed().as_millis() as u64,
+        "tool call"
+    );
+    reply
+}
+
+type Prepared = (Call, Arc<Catalogue>, Value);
+
+fn prepare(context: Context, name: &str, mut arguments: Map<String, Value>) -> Result<Prepared, Box<Reply>> {
+    let Context { service, catalogue, who, view, key, progress } = context;
+    let tool = catalogue.get(name).ok_or_else(|| Box::new(Reply::error(&unknown(&catalogue, name))))?;
+    let agent = who.agent;
+    let refuse = |refusal: Refusal| Box::new(Reply::shape(tool.toolset, agent, Err(refusal)));
+    permit(tool, &who, &view).map_err(refuse)?;
+    let key = idempotency::key(&mut arguments, key.as_deref()).map_err(refuse)?;
+    let arguments = Value::Object(arguments);
+    let problems = catalogue.problems(name, &arguments);
+    if !problems.is_empty() {
+        return Err(Box::new(invalid(tool, &problems)));
+    }
+    service.seen(&who);
+    let request = idempotency::request(&who, tool.name, key.as_deref());
+    let call = Call { service, catalogue: Arc::clone(&catalogue), who, view, request, key, progress };
+    Ok((call, catalogue, arguments))
+}
+
+fn permit(tool: &Tool, who: &Principal, view: &View) -> Result<(), Refusal> {
+    policy::require(who, tool.right)?;
+    if tool.effect == Effect::Write {
+        policy::require_writable(who)?;
+        if view.readonly {
+            return Err(Refusal::new(
+                Code::Forbidden,
+                format!(
+                    "{} changes something, and this address only reads; use it without /readonly",
+                    tool.name
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Nobody can call what does not exist: name what comes near.
+fn unknown(catalogue: &Catalogue, name: &str) -> Refusal {
+    let near = finder::nearest(catalogue, name, 3);
+    let shown: String = name.chars().take(60).collect();
+    Refusal::new(
+        Code::UnknownTool,
+        format!(
+            "there is no tool `{shown}`; did you mean {}? tools_find searches all of them",
+            near.join(", ")
+        ),
+    )
+    .with(json!({ "nearest": near }))
+}
+
+/// Says where the arguments are wrong and how they ought to be, so that the next call is right.
+fn invalid(tool: &Tool, problems: &[(String, String)]) -> Reply {
+    let lines: Vec<String> = problems
+        .iter()
+        .map(|(pointer, problem)| {
+            let place = if pointer.is_empty() { "/" } else { pointer };
+            format!("{place}: {problem}")
+        })
+        .collect();
+    let refusal = Refusal::new(
+        Code::InvalidArgument,
+        format!("Input validation error: invalid arguments for tool {}: {}", tool.name, lines.join("; ")),
+    );
+    let mut json = refusal_json(&refusal);
+    json["problems"] =
+        problems.iter().map(|(path, message)| json!({ "path": path, "message": message })).collect();
+    json["schema"] = Value::Object(tool.input());
+    let text = match tool.toolset {
+        // The original's wording, by which agents know to correct themselves.
+        Toolset::Swarm => format!("MCP error -32602: {}\nSchema: {}", refusal.message, json["schema"]),
+        _ => json.to_string(),
+    };
+    Reply { text, json, is_error: true, code: Some(Code::InvalidArgument) }
+}

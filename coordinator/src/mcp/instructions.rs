@@ -1,0 +1,45 @@
+//! What a client is told about the server before its first call. Some clients keep only the first 512
+//! characters, others cut at two kilobytes: the head stands alone, and the whole stays below 1,900 bytes.
+
+use crate::auth::Role;
+
+const HEAD: &str = "Skein coordinates a swarm of agents: a lead hands out tasks, workers do them, and all share locks, \
+messages and memory. Start with join-swarm, then my-agent-info. Workers loop: poll-task, work, store-progress \
+(status completed or failed). The listed tools are the core; tools_find searches all others, tools_read and \
+tools_call run them by name. A refusal says why and what to do next.";
+
+const REST: &str = "\n\nWaiting: poll-task, wait and wait_for_trigger block until something happens; call them again \
+when they time out, nothing is lost in between. wait takes the cursor of its last answer.\n\
+Locks: acquire_lock before you touch what others may touch; pass its fencing_token to the guarded resource; one lock at a time; \
+release_lock when done.\n\
+Calls: call_agent gives a call_id, check_call asks for its result, return_value answers a call made to you.\n\
+Repeats: every changing tool takes idempotency_key; the same key returns the first answer.";
+
+const LEAD: &str = "\n\nYou lead: send-task (agentId for one agent, offerMode to let it refuse, neither for the \
+pool), get-tasks and get-swarm to watch, wait for news, cancel-task and epics through tools_find.";
+const WORKER: &str = "\n\nYou work: take what poll-task gives, report with store-progress while you work, and ask \
+in post-message when you are stuck. task-action claims, accepts, rejects and releases.";
+const OTHERS: &str = "\n\nYou watch: get-swarm and get-tasks show how the swarm stands.";
+
+/// The instructions for a role.
+pub fn for_role(role: Role) -> String {
+    let own = match role {
+        Role::Lead => LEAD,
+        Role::Worker => WORKER,
+        Role::Observer | Role::Operator | Role::Runner => OTHERS,
+    };
+    format!("{HEAD}{REST}{own}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_client_cuts_them() {
+        assert!(HEAD.chars().count() <= 512, "{}", HEAD.chars().count());
+        for role in Role::ALL {
+            assert!(for_role(role).len() <= 1900, "{role}: {}", for_role(role).len());
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! The MCP face: one catalogue of tools, shown in views, called by name.
+//!
+//! `catalogue` declares what a tool is and finds it; `tools` declares the tools, one file per group;
+//! `dispatch` takes every call, direct or through `tools_call`, down the same path; `view` says what a client
+//! is shown; `finder` searches; `result` shapes answers; `server` is the only file that knows the protocol.
+
+pub mod catalogue;
+pub mod dispatch;
+pub mod finder;
+pub mod idempotency;
+pub mod instructions;
+pub mod result;
+pub mod schema;
+pub mod server;
+pub mod tools;
+pub mod view;
+
+pub use catalogue::Catalogue;
+pub use server::{Config, router};

@@ -1,0 +1,223 @@
+//! Writes down the arguments of a tool once, and gives the two forms of their JSON Schema: the complete one,
+//! which validates, and the brief one, which the core view lists to spare the context of the model.
+
+use serde_json::{Map, Value, json};
+
+/// The arguments of one tool, in the order in which they are listed.
+#[derive(Clone, Debug, Default)]
+pub struct Args {
+    arguments: Vec<Argument>,
+    /// Unknown arguments are an error. The seed toolsets drop them in silence instead.
+    closed: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Argument {
+    name: &'static str,
+    about: &'static str,
+    schema: Value,
+    required: bool,
+    listing: Listing,
+}
+
+/// How much of an argument the brief form shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Listing {
+    /// Its type alone: the name says the rest.
+    Plain,
+    Explained,
+    Hidden,
+}
+
+impl Args {
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// A required argument.
+    #[must_use]
+    pub fn need(self, name: &'static str, schema: Value, about: &'static str) -> Self {
+        self.add(name, schema, about, true, Listing::Plain)
+    }
+
+    /// An optional argument.
+    #[must_use]
+    pub fn take(self, name: &'static str, schema: Value, about: &'static str) -> Self {
+        self.add(name, schema, about, false, Listing::Plain)
+    }
+
+    /// An optional argument that few callers need: it is taken, and shown only in the complete form.
+    #[must_use]
+    pub fn rare(self, name: &'static str, schema: Value, about: &'static str) -> Self {
+        self.add(name, schema, about, false, Listing::Hidden)
+    }
+
+    /// The last argument cannot be understood from its name: the brief form explains it.
+    #[must_use]
+    pub fn explained(mut self) -> Self {
+        if let Some(last) = self.arguments.last_mut() {
+            last.listing = Listing::Explained;
+        }
+        self
+    }
+
+    #[must_use]
+    pub fn closed(mut self) -> Self {
+        self.closed = true;
+        self
+    }
+
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.arguments.iter().map(|argument| argument.name)
+    }
+
+    /// The complete schema.
+    pub fn full(&self) -> Map<String, Value> {
+        let shown = self.arguments.iter().map(|argument| (argument, described(argument)));
+        let mut schema = self.object(shown);
+        if self.closed {
+            schema.insert("additionalProperties".to_owned(), Value::Bool(false));
+        }
+        schema
+    }
+
+    /// The schema of the core view: no rare arguments, no limits, few words.
+    pub fn brief(&self) -> Map<String, Value> {
+        let shown = self.arguments.iter().filter(|argument| argument.listing != Listing::Hidden);
+        self.object(shown.map(|argument| match argument.listing {
+            Listing::Explained => (argument, stripped(&described(argument))),
+            _ => (argument, stripped(&argument.schema)),
+        }))
+    }
+
+    fn object<'a>(&self, shown: impl Iterator<Item = (&'a Argument, Value)>) -> Map<String, Value> {
+        let mut properties = Map::new();
+        let mut required = Vec::new();
+        for (argument, schema) in shown {
+            properties.insert(argument.name.to_owned(), schema);
+            if argument.required {
+                required.push(argument.name);
+            }
+        }
+        let mut object = Map::new();
+        object.insert("type".to_owned(), json!("object"));
+        object.insert("properties".to_owned(), Value::Object(properties));
+        if !required.is_empty() {
+            object.insert("required".to_owned(), json!(required));
+        }
+        object
+    }
+
+    fn add(
+        mut self,
+        name: &'static str,
+        schema: Value,
+        about: &'static str,
+        required: bool,
+        listing: Listing,
+    ) -> Self {
+        self.arguments.push(Argument { name, about, schema, required, listing });
+        self
+    }
+}
+
+fn described(argument: &Argument) -> Value {
+    let mut schema = argument.schema.clone();
+    if let Value::Object(fields) = &mut schema {
+        fields.insert("description".to_owned(), json!(argument.about));
+    }
+    schema
+}
+
+/// Without limits and formats: whoever breaks one is told by the validator, with the complete schema.
+fn stripped(schema: &Value) -> Value {
+    const LIMITS: [&str; 8] =
+        ["minLength", "maxLength", "minimum", "maximum", "exclusiveMinimum", "maxItems", "format", "default"];
+    match schema {
+        Value::Object(fields) => fields
+            .iter()
+            .filter(|(name, _)| !LIMITS.contains(&name.as_str()))
+            .map(|(name, value)| (name.clone(), stripped(value)))
+            .collect::<Map<_, _>>()
+            .into(),
+        other => other.clone(),
+    }
+}
+
+/// A text of at least one character.
+pub fn text(max: usize) -> Value {
+    json!({ "type": "string", "minLength": 1, "maxLength": max })
+}
+
+/// A text that may be empty.
+pub fn any_text(max: usize) -> Value {
+    json!({ "type": "string", "maxLength": max })
+}
+
+pub fn uuid() -> Value {
+    json!({ "type": "string", "format": "uuid" })
+}
+
+/// A point in time, ISO 8601.
+pub fn instant() -> Value {
+    json!({ "type": "string", "format": "date-time" })
+}
+
+pub fn integer(min: i64, max: i64) -> Value {
+    json!({ "type": "integer", "minimum": min, "maximum": max })
+}
+
+pub fn flag() -> Value {
+    json!({ "type": "boolean" })
+}
+
+pub fn one_of(values: &[&str]) -> Value {
+    json!({ "type": "string", "enum": values })
+}
+
+pub fn list(items: Value, max: usize) -> Value {
+    json!({ "type": "array", "items": items, "maxItems": max })
+}
+
+pub fn object() -> Value {
+    json!({ "type": "object" })
+}
+
+/// The schema of a result: an object with these fields, open for more.
+pub fn result(fields: Value) -> Value {
+    json!({ "type": "object", "properties": fields })
+}
+
+/// `schema`, or null.
+pub fn or_null(mut schema: Value) -> Value {
+    if let Some(kind) = schema.get_mut("type") {
+        *kind = json!([kind.clone(), "null"]);
+    }
+    schema
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_brief_form_leaves_out_what_a_model_can_do_without() {
+        let args = Args::none()
+            .need("task", text(100), "what to do")
+            .take("how", one_of(&["a", "b"]), "in which way")
+            .explained()
+            .rare("repo", text(5), "where");
+        assert_eq!(
+            Value::Object(args.brief()),
+            json!({
+                "type": "object",
+                "properties": {
+                    "task": { "type": "string" },
+                    "how": { "type": "string", "enum": ["a", "b"], "description": "in which way" },
+                },
+                "required": ["task"],
+            })
+        );
+        assert_eq!(args.full()["properties"]["repo"]["description"], "where");
+    }
+}

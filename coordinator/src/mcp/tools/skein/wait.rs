@@ -1,0 +1,72 @@
+//! Waiting for anything to change.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use skein_shared::{Code, Refusal};
+
+use crate::mcp::catalogue::{Call, Outcome, Tool, Toolset};
+use crate::mcp::result::Answer;
+use crate::mcp::schema::{Args, any_text, flag, integer, list, object, one_of, text};
+use crate::service::changes::{Awaited, Topic};
+
+const DEFAULT: Duration = Duration::from_secs(45);
+
+pub(super) fn tools() -> Vec<Tool> {
+    let topics: Vec<&str> = Topic::ALL.iter().map(|topic| topic.as_str()).collect();
+    vec![
+        Tool::new("wait", "Wait for changes", Toolset::Skein, wait)
+            .core()
+            .reads()
+            .about(
+                "Wait until tasks, messages, calls, triggers or locks change.",
+                "It answers with what changed and a cursor. Give the cursor to the next call: nothing in between is lost. Without one it begins now.",
+            )
+            .found_by("watch block until change news notification poll subscribe events")
+            .args(
+                Args::none()
+                    .take("for", list(one_of(&topics), 5), "What to wait for; all without it")
+                    .take("ids", list(text(2048), 100), "Only these tasks, calls, channels or locks")
+                    .take("cursor", any_text(40), "From the last answer")
+                    .take("timeout_s", integer(0, 3600), "At most so long (45)")
+                    .closed(),
+            )
+            .output(json!({ "changed": list(object(), 50), "cursor": any_text(40), "timed_out": flag() })),
+    ]
+}
+
+#[derive(Deserialize)]
+struct Wait {
+    #[serde(rename = "for", default)]
+    topics: Vec<String>,
+    #[serde(default)]
+    ids: Vec<String>,
+    cursor: Option<String>,
+    timeout_s: Option<u64>,
+}
+
+async fn wait(call: Call, args: Wait) -> Outcome {
+    let cursor = match args.cursor.as_deref().map(str::parse::<u64>).transpose() {
+        Ok(cursor) => cursor,
+        Err(_) => {
+            return Err(Refusal::new(
+                Code::InvalidArgument,
+                "cursor: this is none; give the one of the last answer, or leave it out to begin now",
+            ));
+        }
+    };
+    let topics = Topic::ALL.into_iter().filter(|topic| args.topics.iter().any(|name| name == topic.as_str()));
+    let awaited = Awaited { topics: topics.collect(), subjects: args.ids.into_iter().collect(), cursor };
+    call.progress.say("nothing has changed yet");
+    let patience = call.progress.patience(args.timeout_s.map_or(DEFAULT, Duration::from_secs));
+    let changes = call.service.wait(&call.who, awaited, patience).await?;
+    let text = match changes.changed.len() {
+        0 => "Nothing changed; call again with the cursor.".to_owned(),
+        count => format!("{count} changes; call again with the cursor for more."),
+    };
+    let changed: Vec<Value> = changes.changed;
+    // As a text: the number is larger than what some clients keep exactly.
+    let cursor = changes.cursor.to_string();
+    Ok(Answer::new(text, json!({ "changed": changed, "cursor": cursor, "timed_out": changes.timed_out })))
+}

@@ -1,0 +1,222 @@
+//! Channels and messages.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use skein_shared::channels::{Read, Type};
+use skein_shared::limits;
+use skein_shared::time::Timestamp;
+use uuid::Uuid;
+
+use super::done;
+use crate::auth::Right;
+use crate::mcp::catalogue::{Call, Hints, Outcome, Tool, Toolset};
+use crate::mcp::schema::{Args, any_text, flag, instant, integer, list, object, one_of, text, uuid};
+use crate::service::messages::Draft;
+
+const SWARM: Toolset = Toolset::Swarm;
+
+pub(super) fn tools() -> Vec<Tool> {
+    vec![
+        Tool::new("post-message", "Post a message", SWARM, post)
+            .core()
+            .writes(Right::Work)
+            .additive()
+            .about(
+                "Write into a channel; mentions wake those agents.",
+                "A message that begins with /task makes a task for each agent mentioned. Without a channel it goes to general.",
+            )
+            .found_by("chat talk say tell ask notify reply channel mention broadcast")
+            .args(
+                Args::none()
+                    .take("channel", any_text(100), "Name or id (general)")
+                    .need("content", text(limits::MESSAGE), "What you say")
+                    .take("replyTo", uuid(), "The message that you answer")
+                    .take("mentions", list(uuid(), 100), "Agents to wake"),
+            )
+            .output(json!({ "success": flag(), "message": any_text(4000), "posted": object() })),
+        Tool::new("read-messages", "Read messages", SWARM, read)
+            .core()
+            .writes(Right::Work)
+            // The seed's hint, although the read mark moves.
+            .hinted(Hints { read_only: Some(true), ..Hints::default() })
+            .about(
+                "Read new messages of all channels, or of one.",
+                "Without a channel all unread ones are given. Only what was returned is marked as read.",
+            )
+            .found_by("chat unread inbox channel history mentions")
+            .args(
+                Args::none()
+                    .take("channel", any_text(100), "Name or id; all unread without one")
+                    .take("limit", integer(1, 1000), "The newest so many of each channel (20)")
+                    .rare("since", instant(), "Only later ones")
+                    .take("unreadOnly", flag(), "Only unread ones")
+                    .take("mentionsOnly", flag(), "Only those that mention you")
+                    .rare("markAsRead", flag(), "Move the read mark (true)"),
+            )
+            .output(json!({
+                "success": flag(), "message": any_text(4000), "messages": list(object(), 10_000),
+                "unreadCount": integer(0, i64::MAX), "totalUnreadCount": integer(0, i64::MAX),
+            })),
+        Tool::new("list-channels", "List channels", SWARM, channels)
+            .reads()
+            .about("List the channels of the swarm.", "")
+            .found_by("rooms chat groups show")
+            .output(json!({ "success": flag(), "message": any_text(4000), "channels": list(object(), 10_000) })),
+        Tool::new("create-channel", "Create a channel", SWARM, create)
+            .writes(Right::Work)
+            .additive()
+            .about("Make a channel for messages.", "")
+            .found_by("new room chat group")
+            .args(
+                Args::none()
+                    .need("name", text(100), "Its name, unique in the swarm")
+                    .take("description", any_text(500), "What it is for")
+                    .take("type", one_of(&["public", "dm"]), "public, or dm between few")
+                    .take("participants", list(uuid(), 100), "Who takes part"),
+            )
+            .output(json!({ "success": flag(), "message": any_text(4000), "channel": object() })),
+        Tool::new("delete-channel", "Delete a channel", SWARM, delete)
+            .writes(Right::Lead)
+            .destructive()
+            .about("Delete a channel with its messages; only the lead does.", "The general channel stays.")
+            .found_by("remove room chat group")
+            .args(
+                Args::none()
+                    .take("channelId", uuid(), "Its id")
+                    .take("name", any_text(100), "Or its name"),
+            )
+            .output(json!({ "success": flag(), "message": any_text(4000) })),
+    ]
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Post {
+    channel: Option<String>,
+    content: String,
+    reply_to: Option<Uuid>,
+    #[serde(default)]
+    mentions: Vec<Uuid>,
+}
+
+async fn post(call: Call, args: Post) -> Outcome {
+    let draft = Draft {
+        channel: args.channel,
+        content: args.content,
+        reply_to: args.reply_to,
+        mentions: args.mentions,
+    };
+    let posted = call.service.post_message(&call.who, call.request, draft).await?;
+    let mut message = format!("Posted in {}.", posted.channel);
+    let mut facts = json!({ "posted": posted.message });
+    if !posted.tasks.is_empty() {
+        message = format!("{message} {} tasks were made of it.", posted.tasks.len());
+        facts["taskIds"] = json!(posted.tasks);
+    }
+    Ok(done(message, facts))
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ReadArgs {
+    channel: Option<String>,
+    limit: u32,
+    since: Option<String>,
+    unread_only: bool,
+    mentions_only: bool,
+    mark_as_read: bool,
+}
+
+impl Default for ReadArgs {
+    fn default() -> Self {
+        Self {
+            channel: None,
+            limit: 20,
+            since: None,
+            unread_only: false,
+            mentions_only: false,
+            mark_as_read: true,
+        }
+    }
+}
+
+async fn read(call: Call, args: ReadArgs) -> Outcome {
+    let one = args.channel.is_some();
+    let wanted = Read {
+        channel: args.channel.clone(),
+        limit: args.limit,
+        since: args.since.as_deref().and_then(Timestamp::parse_iso),
+        unread_only: args.unread_only,
+        mentions_only: args.mentions_only,
+        mark_as_read: args.mark_as_read,
+        ..Read::new(call.who.agent)
+    };
+    let found = call.service.read_messages(&call.who, call.request, wanted).await?;
+    let count = found.messages.len();
+    let name = found.messages.first().map(|(channel, _)| channel.clone()).or(args.channel);
+    let messages: Vec<Value> = found
+        .messages
+        .into_iter()
+        .map(|(channel, mut message)| {
+            if !one {
+                let author = message["agentName"].as_str().unwrap_or_default().to_owned();
+                message["agentName"] = json!(format!("{author} in #{channel}"));
+                message["channelName"] = json!(channel);
+            }
+            message
+        })
+        .collect();
+    let mut facts = json!({ "messages": messages, "totalUnreadCount": found.total_unread });
+    if one {
+        facts["channelName"] = json!(name);
+        facts["unreadCount"] = json!(found.unread);
+    }
+    let message = match count {
+        0 => "No messages.".to_owned(),
+        1 => "1 message.".to_owned(),
+        count => format!("{count} messages."),
+    };
+    Ok(done(message, facts))
+}
+
+#[derive(Deserialize)]
+struct Nothing {}
+
+async fn channels(call: Call, _: Nothing) -> Outcome {
+    let channels = call.service.list_channels(&call.who).await?;
+    Ok(done(format!("{} channels.", channels.len()), json!({ "channels": channels })))
+}
+
+#[derive(Deserialize)]
+struct Create {
+    name: String,
+    description: Option<String>,
+    #[serde(rename = "type", default)]
+    kind: Type,
+    #[serde(default)]
+    participants: Vec<Uuid>,
+}
+
+async fn create(call: Call, args: Create) -> Outcome {
+    let Create { name, description, kind, participants } = args;
+    let channel = call
+        .service
+        .create_channel(&call.who, call.request, name.clone(), description, kind, participants)
+        .await?;
+    Ok(done(format!("Channel {name} is there; post-message writes into it."), json!({ "channel": channel })))
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Delete {
+    channel_id: Option<Uuid>,
+    name: Option<String>,
+}
+
+async fn delete(call: Call, args: Delete) -> Outcome {
+    let which = args.channel_id.map(|id| id.to_string()).or(args.name).ok_or_else(|| {
+        skein_shared::Refusal::new(skein_shared::Code::InvalidArgument, "give channelId or name")
+    })?;
+    let (_, name) = call.service.delete_channel(&call.who, call.request, which).await?;
+    Ok(done(format!("Channel {name} is deleted."), json!({})))
+}

@@ -1,0 +1,59 @@
+//! The tools of Agent Swarm, under their names, schemas and manners: a refusal is a normal result with
+//! `success: false`.
+
+mod epics;
+mod inbox;
+mod memory;
+mod messages;
+mod reports;
+mod schedules;
+mod session;
+mod slack;
+mod tasks;
+
+use serde_json::{Value, json};
+
+use crate::mcp::catalogue::Tool;
+use crate::mcp::result::Answer;
+use crate::service::lists::List;
+
+pub fn tools() -> Vec<Tool> {
+    [
+        session::tools(),
+        tasks::tools(),
+        reports::tools(),
+        messages::tools(),
+        slack::tools(),
+        memory::tools(),
+        epics::tools(),
+        schedules::tools(),
+        inbox::tools(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// A success with its sentence, and the facts beside `success` and `message`.
+fn done(message: impl Into<String>, facts: Value) -> Answer {
+    let message = message.into();
+    let mut json = json!({ "success": true, "message": message });
+    if let (Value::Object(all), Value::Object(facts)) = (&mut json, facts) {
+        all.extend(facts.into_iter().filter(|(_, value)| !value.is_null()));
+    }
+    Answer::new(message, json)
+}
+
+/// Adds to an answer that a list may lack something.
+fn warned<T>(mut answer: Answer, list: &List<T>) -> Answer {
+    if let Some(warning) = list.warning() {
+        answer.text = format!("{} ({warning})", answer.text);
+        answer.json.insert("warning".to_owned(), json!(warning));
+    }
+    answer
+}
+
+/// The short form of an id, as texts show it.
+fn short(value: &Value) -> String {
+    value["id"].as_str().unwrap_or_default().chars().take(8).collect()
+}

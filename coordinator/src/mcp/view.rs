@@ -1,0 +1,85 @@
+//! Which tools a client is shown, and how much of each.
+
+use serde_json::{Map, Value, json};
+
+use super::catalogue::{Catalogue, Effect, Tier, Tool, Toolset};
+use crate::auth::{Role, Scope, View, policy};
+
+/// How much of a tool is listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Detail {
+    /// A name, a sentence and the usual arguments.
+    Brief,
+    /// Everything, with output schemas and the hints for clients that search tools themselves.
+    Full,
+}
+
+/// The positions in the catalogue of what a role sees in a view, in the catalogue's order.
+pub fn list(catalogue: &Catalogue, role: Role, view: &View) -> Vec<usize> {
+    catalogue
+        .tools()
+        .enumerate()
+        .filter(|(_, tool)| policy::allows(role, tool.right) && in_scope(tool, &view.scope))
+        .filter(|(_, tool)| !view.readonly || tool.effect == Effect::Read)
+        .map(|(position, _)| position)
+        .collect()
+}
+
+fn in_scope(tool: &Tool, scope: &Scope) -> bool {
+    // The finders stay everywhere: proxies may switch a client's own search off.
+    let finder = tool.toolset == Toolset::Skein && tool.tier == Tier::Core;
+    match scope {
+        Scope::Core => tool.tier == Tier::Core,
+        Scope::Full => true,
+        Scope::Toolset(name) => finder || tool.toolset.as_str() == name,
+    }
+}
+
+pub fn detail(view: &View) -> Detail {
+    if view.scope == Scope::Core { Detail::Brief } else { Detail::Full }
+}
+
+/// The tool as `tools/list` shows it.
+pub fn listed(tool: &Tool, detail: Detail) -> Value {
+    let mut listed = Map::new();
+    let mut put = |name: &str, value: Value| listed.insert(name.to_owned(), value);
+    put("name", json!(tool.name));
+    match detail {
+        Detail::Brief => {
+            put("description", json!(tool.summary));
+            put("inputSchema", Value::Object(tool.args.brief()));
+            put("annotations", brief_hints(tool));
+        }
+        Detail::Full => {
+            put("title", json!(tool.title));
+            put("description", json!(description(tool)));
+            put("inputSchema", Value::Object(tool.input()));
+            put("outputSchema", tool.output.clone());
+            put("annotations", tool.hints.json());
+            put("_meta", meta(tool));
+        }
+    }
+    if listed.get("annotations").is_some_and(|hints| hints == &json!({})) {
+        listed.remove("annotations");
+    }
+    Value::Object(listed)
+}
+
+/// Of the hints only this one changes what a client does: it runs such calls side by side.
+fn brief_hints(tool: &Tool) -> Value {
+    if tool.hints.read_only == Some(true) { json!({ "readOnlyHint": true }) } else { json!({}) }
+}
+
+pub fn description(tool: &Tool) -> String {
+    match tool.details {
+        "" => tool.summary.to_owned(),
+        details => format!("{} {details}", tool.summary),
+    }
+}
+
+fn meta(tool: &Tool) -> Value {
+    match tool.tier {
+        Tier::Core => json!({ "anthropic/alwaysLoad": true }),
+        Tier::Deferred => json!({ "anthropic/searchHint": tool.search }),
+    }
+}

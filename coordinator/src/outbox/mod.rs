@@ -1,0 +1,27 @@
+//! Carries effects out of the store: to other entities exactly once, to runners at least once.
+//!
+//! An effect stays in the outbox until it is known to be delivered. The pump delivers in order for each pair
+//! of source and target, so that the receiver can tell repeats by one high-water mark for each source.
+
+pub mod pump;
+
+use async_trait::async_trait;
+use skein_shared::entity::RunnerCommand;
+
+/// How a command to a runner fared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// It is on the runner's stream. The runner's report tells what became of it.
+    Sent,
+    /// The runner has no stream here: try again when it has.
+    NotConnected,
+}
+
+/// Reaches runners by name. The runners' sessions implement it.
+#[async_trait]
+pub trait Runners: Send + Sync + 'static {
+    async fn deliver(&self, runner: &str, command: &RunnerCommand) -> Delivery;
+
+    /// Resolves after a runner has connected, which is when held commands are worth another try.
+    async fn connected(&self);
+}

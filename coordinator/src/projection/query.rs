@@ -1,0 +1,308 @@
+//! Lists: filters on the documents' bodies, turned into one statement.
+//!
+//! Every value is bound as a parameter. Of a caller's text only field paths stand in the statement, and
+//! [`Path`] admits nothing but names and dots.
+
+use rusqlite::types::Value as Bound;
+use rusqlite::{Connection, params_from_iter};
+use serde_json::Value;
+use skein_shared::code::{Code, Refusal};
+use skein_shared::id::{EntityKey, Kind, Name};
+
+use super::tables::{count, json};
+
+/// Most documents that one list gives.
+const LIMIT: usize = 1000;
+
+/// Where a value stands in a body: names with dots between them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Path(String);
+
+impl Path {
+    /// Reads a path such as `status` or `filter.source`.
+    ///
+    /// # Errors
+    /// `invalid_argument` for anything but up to four names of letters, digits and underscores.
+    pub fn parse(text: &str) -> Result<Self, Refusal> {
+        let name = |name: &str| {
+            name.starts_with(|first: char| first.is_ascii_alphabetic())
+                && name.len() <= 64
+                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        };
+        if text.split('.').count() <= 4 && text.split('.').all(name) {
+            return Ok(Self(text.to_owned()));
+        }
+        let shown: String = text.chars().take(60).collect();
+        Err(Refusal::new(
+            Code::InvalidArgument,
+            format!(
+                "`{shown}` is not a field; use names of letters, digits and underscores with dots between them"
+            ),
+        ))
+    }
+
+    /// The same expression as in the indexes, or these would not be used.
+    fn sql(&self) -> String {
+        format!("json_extract(body, '$.{}')", self.0)
+    }
+}
+
+/// A condition on one field.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Filter {
+    pub path: Path,
+    pub test: Test,
+}
+
+/// `true` and `false` count as 1 and 0. A field that is missing or null meets `Eq` null and `Missing` alone.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Test {
+    Eq(Value),
+    /// Anything else, a missing field too.
+    Not(Value),
+    In(Vec<Value>),
+    /// A part of the text; ASCII letters match in either case.
+    Like(String),
+    AtLeast(Value),
+    Below(Value),
+    /// The field is an array with this element.
+    Has(Value),
+    Missing,
+    Present,
+}
+
+impl Filter {
+    /// A condition on a field.
+    ///
+    /// # Errors
+    /// When the path is none.
+    pub fn new(path: &str, test: Test) -> Result<Self, Refusal> {
+        Ok(Self { path: Path::parse(path)?, test })
+    }
+}
+
+/// A sort key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Order {
+    pub path: Path,
+    pub descending: bool,
+}
+
+/// A text that stands in any of the fields; ASCII letters match in either case, and no character is special.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Search {
+    pub paths: Vec<Path>,
+    pub text: String,
+}
+
+/// Which documents, in which order. Equal ones come by id.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Query {
+    pub swarm: Name,
+    pub kind: Kind,
+    pub document_type: String,
+    /// Of this entity alone.
+    pub entity: Option<EntityKey>,
+    pub live: Option<bool>,
+    pub filters: Vec<Filter>,
+    /// Any of these; empty for no condition.
+    pub tags: Vec<String>,
+    pub search: Option<Search>,
+    pub order: Vec<Order>,
+    pub limit: usize,
+    pub offset: usize,
+}
+
+impl Query {
+    /// All documents of a type, by id.
+    pub fn new(swarm: &Name, kind: Kind, document_type: impl Into<String>) -> Self {
+        Self {
+            swarm: swarm.clone(),
+            kind,
+            document_type: document_type.into(),
+            entity: None,
+            live: None,
+            filters: Vec::new(),
+            tags: Vec::new(),
+            search: None,
+            order: Vec::new(),
+            limit: LIMIT,
+            offset: 0,
+        }
+    }
+
+    pub(super) fn list(&self, connection: &Connection) -> rusqlite::Result<Vec<Value>> {
+        let sql = self.list_statement();
+        let mut statement = connection.prepare_cached(&sql.text)?;
+        let rows = statement.query_map(params_from_iter(sql.values), |row| json(row, 0))?;
+        rows.collect()
+    }
+
+    pub(super) fn count(&self, connection: &Connection) -> rusqlite::Result<u64> {
+        let mut sql = Statement::new("SELECT count(*) FROM document WHERE ");
+        self.conditions(&mut sql);
+        let mut statement = connection.prepare_cached(&sql.text)?;
+        let counted: i64 = statement.query_row(params_from_iter(sql.values), |row| row.get(0))?;
+        Ok(counted.unsigned_abs())
+    }
+
+    pub(super) fn list_statement(&self) -> Statement {
+        let mut sql = Statement::new("SELECT body FROM document WHERE ");
+        self.conditions(&mut sql);
+        sql.push(" ORDER BY ");
+        for order in &self.order {
+            sql.push(&order.path.sql());
+            sql.push(if order.descending { " DESC, " } else { ", " });
+        }
+        sql.push("id, entity LIMIT ");
+        sql.bind(Bound::Integer(count(self.limit.min(LIMIT))));
+        sql.push(" OFFSET ");
+        sql.bind(Bound::Integer(count(self.offset)));
+        sql
+    }
+
+    fn conditions(&self, sql: &mut Statement) {
+        sql.of_type(&self.swarm, &self.document_type);
+        sql.push(" AND kind = ");
+        sql.bind(Bound::Text(self.kind.to_string()));
+        if let Some(entity) = &self.entity {
+            sql.push(" AND entity = ");
+            sql.bind(Bound::Text(entity.to_string()));
+        }
+        if let Some(live) = self.live {
+            sql.push(" AND live = ");
+            sql.bind(Bound::Integer(i64::from(live)));
+        }
+        sql.filters(&self.filters);
+        if !self.tags.is_empty() {
+            sql.push(" AND row IN (SELECT tag.row FROM tag WHERE tag IN ");
+            sql.bind_all(self.tags.iter().map(|tag| Bound::Text(tag.clone())));
+            sql.push(")");
+        }
+        if let Some(search) = &self.search {
+            sql.push(" AND (0");
+            for path in &search.paths {
+                sql.push(" OR ");
+                sql.part_of(path, &search.text);
+            }
+            sql.push(")");
+        }
+    }
+}
+
+/// A statement being written, with its parameters.
+pub(super) struct Statement {
+    pub(super) text: String,
+    pub(super) values: Vec<Bound>,
+}
+
+impl Statement {
+    pub(super) fn new(text: &str) -> Self {
+        Self { text: text.to_owned(), values: Vec::new() }
+    }
+
+    pub(super) fn push(&mut self, text: &str) {
+        self.text.push_str(text);
+    }
+
+    pub(super) fn bind(&mut self, value: Bound) {
+        self.values.push(value);
+        self.text.push('?');
+    }
+
+    fn bind_all(&mut self, values: impl Iterator<Item = Bound>) {
+        self.push("(");
+        for (place, value) in values.enumerate() {
+            if place > 0 {
+                self.push(", ");
+            }
+            self.bind(value);
+        }
+        self.push(")");
+    }
+
+    /// The swarm's documents of a type. SQLite takes the indexes of tasks only when it reads `'task'`.
+    pub(super) fn of_type(&mut self, swarm: &Name, document_type: &str) {
+        self.push("swarm = ");
+        self.bind(Bound::Text(swarm.to_string()));
+        self.push(" AND type = ");
+        match document_type {
+            "task" => self.push("'task'"),
+            other => self.bind(Bound::Text(other.to_owned())),
+        }
+    }
+
+    pub(super) fn filters(&mut self, filters: &[Filter]) {
+        for filter in filters {
+            self.push(" AND ");
+            self.filter(filter);
+        }
+    }
+
+    fn filter(&mut self, Filter { path, test }: &Filter) {
+        match test {
+            Test::Eq(Value::Null) | Test::Missing => self.compare(path, " IS NULL", None),
+            Test::Not(Value::Null) | Test::Present => self.compare(path, " IS NOT NULL", None),
+            Test::Eq(value) => self.compare(path, " = ", Some(value)),
+            Test::Not(value) => self.compare(path, " IS NOT ", Some(value)),
+            Test::AtLeast(value) => self.compare(path, " >= ", Some(value)),
+            Test::Below(value) => self.compare(path, " < ", Some(value)),
+            Test::In(values) => {
+                self.compare(path, " IN ", None);
+                self.bind_all(values.iter().map(bound));
+            }
+            Test::Like(part) => self.part_of(path, part),
+            Test::Has(value) => {
+                self.push(&format!("EXISTS (SELECT 1 FROM json_each(body, '$.{}') WHERE value = ", path.0));
+                self.bind(bound(value));
+                self.push(")");
+            }
+        }
+    }
+
+    fn compare(&mut self, path: &Path, operator: &str, value: Option<&Value>) {
+        self.push(&path.sql());
+        self.push(operator);
+        if let Some(value) = value {
+            self.bind(bound(value));
+        }
+    }
+
+    /// `instr` knows no special characters, so nothing needs escaping.
+    fn part_of(&mut self, path: &Path, part: &str) {
+        self.push(&format!("instr(lower({}), ", path.sql()));
+        self.bind(Bound::Text(part.to_ascii_lowercase()));
+        self.push(") > 0");
+    }
+}
+
+/// A value as `json_extract` gives it: arrays and objects are their JSON text.
+fn bound(value: &Value) -> Bound {
+    match value {
+        Value::Null => Bound::Null,
+        Value::Bool(truth) => Bound::Integer(i64::from(*truth)),
+        Value::Number(number) => match (number.as_i64(), number.as_f64()) {
+            (Some(integer), _) => Bound::Integer(integer),
+            (None, Some(real)) => Bound::Real(real),
+            (None, None) => Bound::Null,
+        },
+        Value::String(text) => Bound::Text(text.clone()),
+        Value::Array(_) | Value::Object(_) => Bound::Text(value.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_are_paths() {
+        for good in ["status", "lastUpdatedAt", "filter.source", "a_1.b.c.d"] {
+            assert!(Path::parse(good).is_ok(), "{good}");
+        }
+        for bad in ["", ".", "a.", "a..b", "a'b", "a b", "a.b.c.d.e", "$.a", "a[0]", "ä", "1a", "a\"", "a)--"]
+        {
+            assert!(Path::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Calls between agents.
+//!
+//! A call lives in the agent that is called, and the caller remembers whom it called: so a bare id is found.
+
+use skein_shared::agent::{self, Agent, CallView, Command, Reply};
+use skein_shared::id::{EntityKey, Name};
+use skein_shared::{Code, Refusal};
+use uuid::Uuid;
+
+use super::{Service, step, unexpected};
+use crate::auth::{Principal, Right, policy};
+
+impl Service {
+    /// Calls another agent. The answer comes by [`Service::check_call`].
+    ///
+    /// # Errors
+    /// `self_call`, `cycle`, `depth_exceeded`, `queue_full`, `disabled`, `not_found`.
+    pub async fn call_agent(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        target: &str,
+        context: String,
+    ) -> Result<CallView, Refusal> {
+        policy::require(who, Right::Work)?;
+        let target = Name::parse(target)?;
+        if target == who.agent_name {
+            return Err(Refusal::new(Code::SelfCall, "an agent cannot call itself; name another one"));
+        }
+        self.attach(who).await?;
+        let chain = match self.ask::<Agent>(&who.own_agent(), inspect(who)).await? {
+            Reply::Instance(instance) => instance.chain,
+            _ => return Err(unexpected("the agent")),
+        };
+        let call = step(request, "call");
+        let caller = agent::Caller { agent: who.agent_name.clone(), instance: who.instance.clone(), chain };
+        let key = EntityKey::agent(&who.swarm, &target);
+        match self.change::<Agent>(&key, request, Command::Call { call, caller, context }).await? {
+            Reply::Call(view) => {
+                // The target tells us as well, but later: a question that follows at once must find it.
+                let note = Command::NoteCallee { instance: who.instance.clone(), target };
+                self.ask::<Agent>(&who.own_agent(), note).await?;
+                Ok(view)
+            }
+            _ => Err(unexpected("the agent")),
+        }
+    }
+
+    /// Asks how a call stands. Calls of others are as unknown as those that never were.
+    ///
+    /// # Errors
+    /// `not_found`.
+    pub async fn check_call(&self, who: &Principal, call: Uuid) -> Result<CallView, Refusal> {
+        policy::require(who, Right::Work)?;
+        for target in self.callees(who).await? {
+            let key = EntityKey::agent(&who.swarm, &target);
+            let command = Command::CheckCall { call, instance: who.instance.clone() };
+            match self.ask::<Agent>(&key, command).await {
+                Ok(Reply::Call(view)) => return Ok(view),
+                Ok(_) => return Err(unexpected("the agent")),
+                Err(refusal) if refusal.code == Code::NotFound => {}
+                Err(refusal) => return Err(refusal),
+            }
+        }
+        Err(Refusal::new(
+            Code::NotFound,
+            "this call is not found or not owned by you; use the call_id that call_agent gave to this instance",
+        ))
+    }
+
+    /// Says what the calls that the caller's instance serves will get. The last word wins.
+    pub async fn return_value(&self, who: &Principal, request: Uuid, value: String) -> Result<(), Refusal> {
+        policy::require(who, Right::Work)?;
+        self.attach(who).await?;
+        let command = Command::ReturnValue { instance: who.instance.clone(), value };
+        self.change::<Agent>(&who.own_agent(), request, command).await.map(|_| ())
+    }
+
+    /// Sets the line that people see beside the caller's instance.
+    pub async fn set_status(&self, who: &Principal, request: Uuid, text: String) -> Result<(), Refusal> {
+        policy::require(who, Right::Work)?;
+        self.attach(who).await?;
+        let command = Command::SetStatus { instance: who.instance.clone(), text };
+        self.change::<Agent>(&who.own_agent(), request, command).await.map(|_| ())
+    }
+
+    /// Makes a hand-made token known to its agent; runs of runners are known before they start.
+    pub(super) async fn attach(&self, who: &Principal) -> Result<(), Refusal> {
+        if who.managed {
+            return Ok(());
+        }
+        let command = Command::Attach { instance: who.instance.clone(), agent_id: who.agent };
+        self.ask::<Agent>(&who.own_agent(), command).await.map(|_| ())
+    }
+
+    /// The agents that the caller's instance has called.
+    async fn callees(&self, who: &Principal) -> Result<Vec<Name>, Refusal> {
+        self.attach(who).await?;
+        match self.ask::<Agent>(&who.own_agent(), inspect(who)).await? {
+            Reply::Instance(instance) => Ok(instance.callees.into_iter().collect()),
+            _ => Err(unexpected("the agent")),
+        }
+    }
+}
+
+fn inspect(who: &Principal) -> Command {
+    Command::Inspect { instance: who.instance.clone() }
+}

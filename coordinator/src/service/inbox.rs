@@ -1,0 +1,89 @@
+//! Inboxes: what people wrote to an agent through Slack or mail.
+
+use serde_json::{Value, json};
+use skein_shared::id::Kind;
+use skein_shared::inboxes::{Command, Inboxes, Reply};
+use skein_shared::pool::{Rules, Source, Target, TaskSpec};
+use skein_shared::{Code, Refusal, wire};
+use uuid::Uuid;
+
+use super::tasks::{Changed, Wanted};
+use super::{Service, step, unexpected};
+use crate::auth::{Principal, Right, policy};
+
+/// Hands a message over to a worker.
+#[derive(Clone, Debug)]
+pub struct Delegation {
+    pub message: Uuid,
+    pub agent: Uuid,
+    /// The message's own text when nothing is said.
+    pub description: Option<String>,
+    pub offer: bool,
+    pub parent: Option<Uuid>,
+    pub allow_duplicate: bool,
+}
+
+impl Service {
+    /// A message of the caller's inbox.
+    ///
+    /// # Errors
+    /// `not_found`, also for messages of others.
+    pub async fn inbox_message(&self, who: &Principal, message: Uuid) -> Result<Value, Refusal> {
+        policy::require(who, Right::Work)?;
+        let body = self.body(&who.entity(Kind::Inboxes), &format!("message/{message}")).await?;
+        let own = body.filter(|body| body["agentId"] == json!(who.agent));
+        own.map(|body| wire::shown(body, &[])).ok_or_else(|| {
+            Refusal::new(Code::NotFound, format!("there is no message {message} in your inbox"))
+        })
+    }
+
+    /// Makes a task of a message and hands it to a worker. Only the lead does.
+    ///
+    /// # Errors
+    /// `forbidden`, `not_found`, `duplicate`, `wrong_state` when it was answered or delegated before.
+    pub async fn delegate(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        delegation: Delegation,
+    ) -> Result<Changed, Refusal> {
+        self.require_lead(who).await?;
+        let message = self.inbox_message(who, delegation.message).await?;
+        self.must_be_member(who, Some(delegation.agent)).await?;
+        let text = |field: &str| message[field].as_str().map(str::to_owned);
+        let words = delegation.description.or_else(|| text("content")).unwrap_or_default();
+        let mut spec = TaskSpec { parent: delegation.parent, source: Source::Slack, ..TaskSpec::new(words) };
+        for field in ["slackChannelId", "slackThreadTs", "slackUserId"] {
+            if let Some(value) = text(field) {
+                spec.context.insert(field.to_owned(), json!(value));
+            }
+        }
+        let agent = Some(delegation.agent);
+        let target = if delegation.offer { Target::Offer { agent } } else { Target::Assign { agent } };
+        let rules = Rules::Delegation { allow_duplicate: delegation.allow_duplicate };
+        let changed = self.send_task(who, step(request, "task"), Wanted { spec, target, rules }).await?;
+        let task = changed.task["id"].as_str().and_then(|id| Uuid::try_parse(id).ok()).unwrap_or_default();
+        let note = Command::Delegate { agent: who.agent, message: delegation.message, task };
+        self.change::<Inboxes>(&who.entity(Kind::Inboxes), request, note).await?;
+        Ok(changed)
+    }
+
+    /// Notes that the caller answered a message.
+    ///
+    /// # Errors
+    /// `not_found`, `wrong_state`.
+    pub async fn respond(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        message: Uuid,
+        text: String,
+    ) -> Result<Value, Refusal> {
+        policy::require(who, Right::Work)?;
+        let command = Command::Respond { agent: who.agent, message, text };
+        match self.change::<Inboxes>(&who.entity(Kind::Inboxes), request, command).await? {
+            Reply::Ended(changes) => Ok(changes),
+            _ => Err(unexpected("the inboxes")),
+        }
+    }
+}

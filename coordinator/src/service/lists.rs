@@ -1,0 +1,242 @@
+//! Lists, from the read side. A list shows every write that was acknowledged before it was asked for, or says
+//! that it may not.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use skein_shared::id::{EntityKey, Kind};
+use skein_shared::{Code, Refusal, wire};
+use uuid::Uuid;
+
+use super::Service;
+use super::read::task_shape;
+use crate::auth::{Principal, Right, policy};
+use crate::projection::{
+    Event, FieldPath, Filter, Freshness, Order, Projection, ProjectionError, Query, Search, Test,
+};
+
+/// How long a list waits for the read side.
+const CATCH_UP: Duration = Duration::from_secs(2);
+
+/// Rows, and whether something may be missing among them.
+#[derive(Clone, Debug)]
+pub struct List<T = Value> {
+    pub rows: Vec<T>,
+    pub freshness: Freshness,
+}
+
+impl<T> List<T> {
+    /// Says in words that the list may be old, if it may.
+    pub fn warning(&self) -> Option<&'static str> {
+        match self.freshness {
+            Freshness::Fresh => None,
+            Freshness::Stale => Some("stale: the newest changes may be missing; ask again in a moment"),
+            Freshness::Rebuilding => Some(
+                "rebuilding: the lists are being built after a start and have gaps; ask again in a moment",
+            ),
+        }
+    }
+}
+
+/// Which tasks a list shows. All conditions must hold.
+#[derive(Clone, Debug, Default)]
+pub struct Tasks {
+    pub status: Option<String>,
+    pub mine: bool,
+    /// Tasks that wait in the pool.
+    pub unassigned: bool,
+    /// Open offers to the caller.
+    pub offered_to_me: bool,
+    /// Tasks whose dependencies are all completed.
+    pub ready: bool,
+    pub task_type: Option<String>,
+    /// Any of these.
+    pub tags: Vec<String>,
+    /// Part of the task's text.
+    pub search: Option<String>,
+    pub schedule: Option<Uuid>,
+    pub epic: Option<Uuid>,
+    /// The swarm's own routine tasks as well.
+    pub heartbeat: bool,
+    pub limit: usize,
+}
+
+/// Which epics a list shows.
+#[derive(Clone, Debug, Default)]
+pub struct Epics {
+    pub status: Option<String>,
+    pub search: Option<String>,
+    pub lead: Option<Uuid>,
+    pub creator: Option<Uuid>,
+    pub limit: usize,
+}
+
+impl Service {
+    /// Tasks, the most urgent first, then the latest changed.
+    pub async fn list_tasks(&self, who: &Principal, wanted: Tasks) -> Result<List, Refusal> {
+        policy::require(who, Right::Read)?;
+        let mut query = Query::new(&who.swarm, Kind::Pool, "task");
+        query.filters = task_filters(who, &wanted)?;
+        query.tags = wanted.tags;
+        query.search = search(wanted.search, &["task"])?;
+        query.order = vec![descending("priority")?, descending("lastUpdatedAt")?];
+        let routine = |task: &Value| {
+            task["taskType"] == "heartbeat"
+                || task["tags"].as_array().is_some_and(|tags| tags.iter().any(|tag| tag == "heartbeat"))
+        };
+        let freshness = self.freshness(&who.entity(Kind::Pool)).await?;
+        let mut rows = Vec::new();
+        let pages = PAGES;
+        query.limit = if wanted.ready || !wanted.heartbeat { PAGE } else { wanted.limit };
+        // Readiness and routine are judged here, before the limit, so a page is never short for them.
+        for _ in 0..pages {
+            let found = self.projection().list(query.clone()).await.map_err(unreadable)?;
+            let last = found.len() < query.limit;
+            query.offset += found.len();
+            for task in found {
+                let shown = (wanted.heartbeat || !routine(&task))
+                    && (!wanted.ready || self.is_ready(who, &task).await?);
+                if shown && rows.len() < wanted.limit {
+                    rows.push(task_shape(task));
+                }
+            }
+            if last || rows.len() >= wanted.limit {
+                break;
+            }
+        }
+        Ok(List { rows, freshness })
+    }
+
+    /// The members of the swarm by name, those who went offline too.
+    pub async fn list_members(&self, who: &Principal) -> Result<List, Refusal> {
+        policy::require(who, Right::Read)?;
+        let mut query = Query::new(&who.swarm, Kind::Pool, "member");
+        query.live = Some(true);
+        query.order = vec![Order { path: FieldPath::parse("name")?, descending: false }];
+        self.list(&who.entity(Kind::Pool), query).await
+    }
+
+    /// Epics, the most urgent first, then the newest.
+    pub async fn list_epics(&self, who: &Principal, wanted: Epics) -> Result<List, Refusal> {
+        policy::require(who, Right::Read)?;
+        let mut query = Query::new(&who.swarm, Kind::Epics, "epic");
+        query.live = Some(true);
+        let equal = [
+            ("status", wanted.status.map(|status| json!(status))),
+            ("leadAgentId", wanted.lead.map(|lead| json!(lead))),
+            ("createdByAgentId", wanted.creator.map(|creator| json!(creator))),
+        ];
+        for (path, value) in equal {
+            if let Some(value) = value {
+                query.filters.push(Filter::new(path, Test::Eq(value))?);
+            }
+        }
+        query.search = search(wanted.search, &["name", "description", "goal"])?;
+        query.order = vec![descending("priority")?, descending("createdAt")?];
+        query.limit = wanted.limit;
+        self.list(&who.entity(Kind::Epics), query).await
+    }
+
+    /// The tasks of an epic, the most urgent first, then the oldest.
+    pub async fn epic_tasks(&self, who: &Principal, epic: Uuid) -> Result<List, Refusal> {
+        policy::require(who, Right::Read)?;
+        let mut query = Query::new(&who.swarm, Kind::Pool, "task");
+        query.filters = vec![Filter::new("epicId", Test::Eq(json!(epic)))?];
+        query.order =
+            vec![descending("priority")?, Order { path: FieldPath::parse("createdAt")?, descending: false }];
+        let mut tasks = self.list(&who.entity(Kind::Pool), query).await?;
+        tasks.rows = tasks.rows.into_iter().map(task_shape).collect();
+        Ok(tasks)
+    }
+
+    /// What happened to a task, lock, call, …: the newest events, oldest first.
+    pub async fn history(
+        &self,
+        who: &Principal,
+        kind: Kind,
+        subject: &str,
+        limit: usize,
+    ) -> Result<List<Event>, Refusal> {
+        policy::require(who, Right::Read)?;
+        let freshness = self.freshness(&who.entity(kind)).await?;
+        let rows = self.projection().history(&who.swarm, subject, limit).await.map_err(unreadable)?;
+        Ok(List { rows, freshness })
+    }
+
+    pub(super) fn projection(&self) -> &Projection {
+        &self.entities.shared().projection
+    }
+
+    /// Waits until the read side has what the owner has.
+    pub(super) async fn freshness(&self, key: &EntityKey) -> Result<Freshness, Refusal> {
+        let version = self.entities.version(key).await?;
+        Ok(self.projection().caught_up(key, version, CATCH_UP).await)
+    }
+
+    pub(super) async fn list(&self, key: &EntityKey, query: Query) -> Result<List, Refusal> {
+        let freshness = self.freshness(key).await?;
+        let rows = self.projection().list(query).await.map_err(unreadable)?;
+        Ok(List { rows: rows.into_iter().map(|row| wire::shown(row, &[])).collect(), freshness })
+    }
+
+    /// Whether every dependency of a task is completed.
+    async fn is_ready(&self, who: &Principal, task: &Value) -> Result<bool, Refusal> {
+        let ids = task["dependsOn"].as_array().into_iter().flatten();
+        for id in ids.filter_map(|id| Uuid::try_parse(id.as_str()?).ok()) {
+            let done = self.task(who, id).await?.is_some_and(|task| task["status"] == "completed");
+            if !done {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Tasks looked at in one step, and the most steps: a list that looks further would hold the reader up.
+const PAGE: usize = 200;
+const PAGES: usize = 25;
+
+fn task_filters(who: &Principal, wanted: &Tasks) -> Result<Vec<Filter>, Refusal> {
+    let mut filters = Vec::new();
+    let mut add = |path: &str, test: Test| -> Result<(), Refusal> {
+        filters.push(Filter::new(path, test)?);
+        Ok(())
+    };
+    if let Some(status) = &wanted.status {
+        add("status", Test::Eq(json!(status)))?;
+    }
+    if wanted.mine {
+        add("agentId", Test::Eq(json!(who.agent)))?;
+    }
+    if wanted.unassigned {
+        add("status", Test::Eq(json!("unassigned")))?;
+    }
+    if wanted.offered_to_me {
+        add("offeredTo", Test::Eq(json!(who.agent)))?;
+        add("status", Test::In(vec![json!("offered"), json!("reviewing")]))?;
+    }
+    if let Some(task_type) = &wanted.task_type {
+        add("taskType", Test::Eq(json!(task_type)))?;
+    }
+    if let Some(schedule) = wanted.schedule {
+        add("scheduleId", Test::Eq(json!(schedule)))?;
+    }
+    if let Some(epic) = wanted.epic {
+        add("epicId", Test::Eq(json!(epic)))?;
+    }
+    Ok(filters)
+}
+
+fn search(text: Option<String>, paths: &[&str]) -> Result<Option<Search>, Refusal> {
+    let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(None) };
+    let paths = paths.iter().map(|path| FieldPath::parse(path)).collect::<Result<_, _>>()?;
+    Ok(Some(Search { paths, text }))
+}
+
+fn descending(path: &str) -> Result<Order, Refusal> {
+    Ok(Order { path: FieldPath::parse(path)?, descending: true })
+}
+
+pub(super) fn unreadable(error: ProjectionError) -> Refusal {
+    Refusal::new(Code::Unavailable, format!("{error}; try again in a moment")).retry_after(500)
+}

@@ -1,0 +1,69 @@
+//! Locks: taken, kept and given back by the caller's instance.
+
+use std::time::Duration;
+
+use skein_shared::id::Kind;
+use skein_shared::lockspace::{Command, LockView, Lockspace, Reply};
+use skein_shared::{Code, Refusal};
+use uuid::Uuid;
+
+use super::{Service, unexpected};
+use crate::auth::{Principal, Right, policy};
+
+impl Service {
+    /// Takes a lock, or refreshes the caller's own. Never waits.
+    ///
+    /// # Errors
+    /// `lock_held`, `deadlock`, `already_holding`, each with who and what; `invalid_argument` for a bad key.
+    pub async fn acquire(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        key: String,
+        ttl: Option<Duration>,
+    ) -> Result<Reply, Refusal> {
+        policy::require(who, Right::Work)?;
+        let command = Command::Acquire {
+            holder: who.instance.clone(),
+            agent: who.agent_name.clone(),
+            key,
+            ttl_ms: ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)),
+        };
+        self.change::<Lockspace>(&who.entity(Kind::Lockspace), request, command).await?.granted()
+    }
+
+    /// Gives a lock back. Returns its canonical key.
+    ///
+    /// # Errors
+    /// `not_holding` and `lock_held`, naming the holder.
+    pub async fn release(&self, who: &Principal, request: Uuid, key: String) -> Result<String, Refusal> {
+        policy::require(who, Right::Work)?;
+        let command = Command::Release { holder: who.instance.clone(), key: key.clone() };
+        match self.change::<Lockspace>(&who.entity(Kind::Lockspace), request, command).await?.granted()? {
+            Reply::Released { mut keys } => Ok(keys.pop().unwrap_or(key)),
+            _ => Err(unexpected("the lockspace")),
+        }
+    }
+
+    /// Every held lock of the swarm.
+    pub async fn held_locks(&self, who: &Principal) -> Result<Vec<LockView>, Refusal> {
+        policy::require(who, Right::Read)?;
+        match self.ask::<Lockspace>(&who.entity(Kind::Lockspace), Command::List).await? {
+            Reply::Locks(locks) => Ok(locks),
+            _ => Err(unexpected("the lockspace")),
+        }
+    }
+
+    /// Takes a lock away from whoever holds it.
+    ///
+    /// # Errors
+    /// `forbidden` unless the caller administers; `not_holding` when nobody holds it.
+    pub async fn force_release(&self, who: &Principal, request: Uuid, key: String) -> Result<(), Refusal> {
+        policy::require(who, Right::Administer)?;
+        let command = Command::ForceRelease { key, by: who.agent_name.to_string() };
+        match self.change::<Lockspace>(&who.entity(Kind::Lockspace), request, command).await?.granted()? {
+            Reply::Released { .. } | Reply::Done => Ok(()),
+            _ => Err(Refusal::new(Code::NotHolding, "nobody holds this lock")),
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! What every face of Skein calls: one file for each use case. A function here checks the right, asks the
+//! entity that owns the answer, waits where waiting is asked for, and gives back what clients see.
+//!
+//! It knows nothing of MCP, HTTP or the command line, and reaches the store through entities and the
+//! projection alone.
+
+pub mod calls;
+pub mod changes;
+pub mod epics;
+pub mod inbox;
+pub mod lists;
+pub mod locks;
+pub mod memory;
+pub mod messages;
+pub mod operator;
+pub mod read;
+pub mod schedules;
+pub mod swarm;
+pub mod tasks;
+pub mod waits;
+
+use std::future::Future;
+use std::time::Duration;
+
+use serde_json::Value;
+use skein_shared::Refusal;
+use skein_shared::caller::Caller;
+use skein_shared::entity::{Entity, Signal};
+use skein_shared::id::{EntityKey, Kind};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::auth::{Principal, Role};
+use crate::entity::{Clock, Entities, Request, hub::Subscription};
+
+/// Wake-ups cross no node, and one that gets lost costs at most this.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
+
+/// The use cases. Cheap to clone.
+#[derive(Clone)]
+pub struct Service {
+    entities: Entities,
+}
+
+impl Service {
+    pub fn new(entities: Entities) -> Self {
+        Self { entities }
+    }
+
+    pub fn clock(&self) -> &Clock {
+        self.entities.clock()
+    }
+
+    pub fn entities(&self) -> &Entities {
+        &self.entities
+    }
+
+    /// Notes that the caller is alive: it keeps the leases of tasks that no runner watches.
+    pub fn seen(&self, who: &Principal) {
+        let signal = Signal::AgentAlive { agent: who.agent, instance: who.instance.to_string() };
+        self.entities.observe(&who.entity(Kind::Pool), signal);
+    }
+
+    /// Asks for a change that must happen once.
+    async fn change<E: Entity>(
+        &self,
+        key: &EntityKey,
+        request: Uuid,
+        command: E::Command,
+    ) -> Result<E::Reply, Refusal> {
+        self.entities.ask::<E>(key, Request::once(request), command).await
+    }
+
+    /// Asks for something that changes nothing.
+    async fn ask<E: Entity>(&self, key: &EntityKey, command: E::Command) -> Result<E::Reply, Refusal> {
+        self.entities.ask::<E>(key, Request::read(), command).await
+    }
+
+    /// Who asks, for entities that decide by ownership. A lead is whoever the pool says leads, whatever the
+    /// token would allow.
+    async fn caller(&self, who: &Principal) -> Result<Caller, Refusal> {
+        match who.role {
+            Role::Operator => Ok(Caller { agent: None, lead: true }),
+            Role::Lead => {
+                let member = self.member(who, who.agent).await?;
+                let lead = member.is_some_and(|member| member["isLead"] == Value::Bool(true));
+                Ok(Caller { agent: Some(who.agent), lead })
+            }
+            _ => Ok(Caller::agent(who.agent)),
+        }
+    }
+
+    /// Asks again whenever the topic changes, until `ask` has something or the patience ends. The caller
+    /// counts as alive all the while; a caller that goes away drops this future, and with it the wait.
+    async fn until<T, F, R>(
+        &self,
+        who: &Principal,
+        mut topics: Vec<Subscription>,
+        patience: Duration,
+        mut ask: F,
+    ) -> Result<Option<T>, Refusal>
+    where
+        F: FnMut() -> R,
+        R: Future<Output = Result<Option<T>, Refusal>>,
+    {
+        let end = Instant::now() + patience;
+        loop {
+            self.seen(who);
+            if let Some(found) = ask().await? {
+                return Ok(Some(found));
+            }
+            let now = Instant::now();
+            if now >= end {
+                return Ok(None);
+            }
+            let pause = ASK_AGAIN.min(end - now);
+            let changes: Vec<_> = topics.iter_mut().map(|topic| Box::pin(topic.changed())).collect();
+            if changes.is_empty() {
+                tokio::time::sleep(pause).await;
+            } else {
+                let _ = tokio::time::timeout(pause, futures::future::select_all(changes)).await;
+            }
+        }
+    }
+}
+
+/// The id of one step of a request that asks several entities.
+fn step(request: Uuid, name: &str) -> Uuid {
+    Uuid::new_v5(&request, name.as_bytes())
+}
+
+/// An entity gave an answer that does not belong to the question: a fault of this program.
+fn unexpected(what: &str) -> Refusal {
+    Refusal::new(skein_shared::Code::Internal, format!("{what} gave an answer of another kind; report this"))
+}

@@ -1,0 +1,49 @@
+//! Reading documents as clients see them.
+
+use serde_json::Value;
+use skein_shared::id::{EntityKey, Kind};
+use skein_shared::{Code, Refusal, wire};
+use uuid::Uuid;
+
+use super::Service;
+use crate::auth::Principal;
+
+impl Service {
+    /// The body of a document, or `None` if there is no such document.
+    pub(super) async fn body(&self, key: &EntityKey, document: &str) -> Result<Option<Value>, Refusal> {
+        Ok(self.entities.document(key, document).await?.map(|document| document.body))
+    }
+
+    /// A task with all its fields.
+    pub(super) async fn task(&self, who: &Principal, id: Uuid) -> Result<Option<Value>, Refusal> {
+        let body = self.body(&who.entity(Kind::Pool), &format!("task/{id}")).await?;
+        Ok(body.map(task_shape))
+    }
+
+    /// A task that must be there.
+    pub(super) async fn known_task(&self, who: &Principal, id: Uuid) -> Result<Value, Refusal> {
+        self.task(who, id).await?.ok_or_else(|| {
+            Refusal::new(Code::NotFound, format!("there is no task {id} in this swarm; get-tasks lists them"))
+        })
+    }
+
+    /// A member of the swarm with its profile.
+    pub(super) async fn member(&self, who: &Principal, id: Uuid) -> Result<Option<Value>, Refusal> {
+        let body = self.body(&who.entity(Kind::Pool), &format!("member/{id}")).await?;
+        Ok(body.map(|body| wire::shown(body, &[])))
+    }
+
+    /// The caller as a member.
+    pub(super) async fn own_member(&self, who: &Principal) -> Result<Value, Refusal> {
+        self.member(who, who.agent).await?.ok_or_else(not_joined)
+    }
+}
+
+/// A task has an assignee or null; all else is left out when it is not set.
+pub(super) fn task_shape(body: Value) -> Value {
+    wire::shown(body, &["agentId"])
+}
+
+pub(super) fn not_joined() -> Refusal {
+    Refusal::new(Code::NotJoined, "you are not a member of this swarm yet; call join-swarm first")
+}

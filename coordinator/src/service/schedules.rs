@@ -1,0 +1,111 @@
+//! Schedules: tasks that are made at certain times.
+
+use serde_json::Value;
+use skein_shared::Refusal;
+use skein_shared::id::Kind;
+use skein_shared::schedules::{Command, Create, Reply, Schedules, Update, Which};
+use uuid::Uuid;
+
+use super::{Service, unexpected};
+use crate::auth::{Principal, Right, policy};
+
+/// Which schedules a list shows.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    pub enabled: Option<bool>,
+    /// Part of the name.
+    pub name: Option<String>,
+    pub one_time: Option<bool>,
+    /// Leaves out one-time schedules that ran.
+    pub hide_completed: bool,
+}
+
+impl Service {
+    /// Makes a schedule.
+    ///
+    /// # Errors
+    /// `invalid_argument` for a bad expression, zone or mixture of times; `already_exists`; `not_found` for
+    /// an unknown target.
+    pub async fn create_schedule(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        create: Create,
+    ) -> Result<Value, Refusal> {
+        policy::require(who, Right::Work)?;
+        self.must_be_member(who, create.target).await?;
+        let create = Create { creator: Some(who.agent), ..create };
+        self.on_schedule(who, request, Command::Create(Box::new(create))).await
+    }
+
+    /// Changes what is given.
+    ///
+    /// # Errors
+    /// `forbidden` unless the caller made it or leads; `not_found`; `wrong_state` for one that ran.
+    pub async fn update_schedule(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        update: Update,
+    ) -> Result<Value, Refusal> {
+        policy::require(who, Right::Work)?;
+        self.must_be_member(who, update.target.flatten()).await?;
+        let update = Update { by: self.caller(who).await?, ..update };
+        self.on_schedule(who, request, Command::Update(Box::new(update))).await
+    }
+
+    /// Deletes a schedule; tasks that it made stay.
+    ///
+    /// # Errors
+    /// `forbidden` unless the caller made it or leads; `not_found`.
+    pub async fn delete_schedule(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        which: Which,
+    ) -> Result<(Uuid, String), Refusal> {
+        policy::require(who, Right::Work)?;
+        let by = self.caller(who).await?;
+        let key = who.entity(Kind::Schedules);
+        match self.change::<Schedules>(&key, request, Command::Delete { which, by }).await? {
+            Reply::Deleted { id, name } => Ok((id, name)),
+            _ => Err(unexpected("the schedules")),
+        }
+    }
+
+    /// Makes the schedule's task at once. Returns the schedule and the task's id.
+    ///
+    /// # Errors
+    /// `disabled`; `not_found`.
+    pub async fn run_schedule(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        which: Which,
+    ) -> Result<(Value, Uuid), Refusal> {
+        policy::require(who, Right::Work)?;
+        let key = who.entity(Kind::Schedules);
+        match self.change::<Schedules>(&key, request, Command::RunNow { which }).await? {
+            Reply::Ran { schedule, task } => Ok((schedule, task)),
+            _ => Err(unexpected("the schedules")),
+        }
+    }
+
+    /// Schedules by name.
+    pub async fn list_schedules(&self, who: &Principal, wanted: Wanted) -> Result<Vec<Value>, Refusal> {
+        policy::require(who, Right::Read)?;
+        let Wanted { enabled, name, one_time, hide_completed } = wanted;
+        let command = Command::List { enabled, name, one_time, hide_completed };
+        match self.ask::<Schedules>(&who.entity(Kind::Schedules), command).await? {
+            Reply::List(schedules) => Ok(schedules),
+            _ => Err(unexpected("the schedules")),
+        }
+    }
+
+    async fn on_schedule(&self, who: &Principal, request: Uuid, command: Command) -> Result<Value, Refusal> {
+        match self.change::<Schedules>(&who.entity(Kind::Schedules), request, command).await? {
+            Reply::Schedule(schedule) => Ok(schedule),
+            _ => Err(unexpected("the schedules")),
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! Tasks: made, handed out, reported on, ended.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use skein_shared::id::Kind;
+use skein_shared::pool::{
+    About, Command, Create, Fact, Finish, Outcome, Pool, Progress, Reply, Rules, Target, TaskSpec, TaskView,
+};
+use skein_shared::{Code, Refusal, epics};
+use uuid::Uuid;
+
+use super::{Service, step, unexpected};
+use crate::auth::{Principal, Right, Role, policy};
+
+/// A task that somebody wants done.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    pub spec: TaskSpec,
+    pub target: Target,
+    pub rules: Rules,
+}
+
+/// A task as it stands after a change.
+#[derive(Clone, Debug)]
+pub struct Changed {
+    pub task: Value,
+    /// It was so already.
+    pub repeated: bool,
+    pub warnings: Vec<String>,
+}
+
+/// What there is to do for the caller.
+#[derive(Clone, Debug)]
+pub struct Polled {
+    /// The task that the caller now works on, and whether it was handed out before.
+    pub task: Option<(Value, bool)>,
+    /// Offers to accept or reject, oldest first.
+    pub offers: Vec<Value>,
+    /// Tasks in the pool.
+    pub pool: usize,
+    pub empty_polls: u32,
+    /// The caller has as many tasks as it may have.
+    pub full: bool,
+    pub waited: Duration,
+}
+
+/// A change that one agent makes to one task.
+#[derive(Clone, Debug)]
+pub enum Action {
+    Claim,
+    Release,
+    Accept,
+    Reject { reason: Option<String> },
+    ToBacklog,
+    FromBacklog,
+    Cancel { reason: Option<String> },
+    Pause,
+    Resume,
+}
+
+impl Service {
+    /// Makes a task and hands it to the target.
+    ///
+    /// # Errors
+    /// `no_capacity`, `duplicate`, `not_found` for an unknown target or epic, `forbidden` for an observer.
+    pub async fn send_task(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        wanted: Wanted,
+    ) -> Result<Changed, Refusal> {
+        policy::require(who, if who.role == Role::Operator { Right::Lead } else { Right::Work })?;
+        let mut wanted = wanted;
+        self.inherit_epic(who, &mut wanted.spec).await?;
+        let by = (who.role != Role::Operator).then_some(who.agent);
+        let key = who.entity(Kind::Pool);
+        let mut facts = Vec::new();
+        // The pool asks for what it has forgotten. A task that ends in between is asked for in the next turn.
+        for turn in 0..4 {
+            let id = if turn == 0 { request } else { step(request, &format!("facts {turn}")) };
+            let create = Create {
+                by,
+                spec: wanted.spec.clone(),
+                target: wanted.target,
+                rules: wanted.rules,
+                facts: facts.clone(),
+            };
+            match self.change::<Pool>(&key, id, Command::Create(Box::new(create))).await? {
+                Reply::Created { task, warnings } => {
+                    return Ok(Changed { task: self.shown(who, &task).await?, repeated: false, warnings });
+                }
+                Reply::NeedFacts { tasks } => {
+                    for task in tasks {
+                        facts.retain(|fact: &Fact| fact.task != task);
+                        facts.push(self.fact(who, task).await?);
+                    }
+                }
+                _ => return Err(unexpected("the pool")),
+            }
+        }
+        Err(Refusal::new(Code::Unavailable, "the dependencies change too fast; try again").retry_after(500))
+    }
+
+    /// Takes the next task or shows the open offers; waits up to `patience` for something to do.
+    ///
+    /// # Errors
+    /// `not_joined`; `wrong_state` for a lead.
+    pub async fn poll_task(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        patience: Duration,
+    ) -> Result<Polled, Refusal> {
+        policy::require(who, Right::Work)?;
+        let started = self.clock().now();
+        let key = who.entity(Kind::Pool);
+        let poll = |last| Command::Poll {
+            agent: who.agent,
+            instance: who.instance.clone(),
+            managed: who.managed,
+            last,
+        };
+        let topics = vec![self.entities.hub().subscribe(who.agent.to_string())];
+        let look = || async {
+            let reply = self.change::<Pool>(&key, request, poll(false)).await?;
+            Ok(match &reply {
+                Reply::Polled { task: None, offers, .. } if offers.is_empty() => None,
+                _ => Some(reply),
+            })
+        };
+        let reply = match self.until(who, topics, patience, look).await? {
+            Some(reply) => reply,
+            None => self.change::<Pool>(&key, step(request, "last"), poll(true)).await?,
+        };
+        let Reply::Polled { task, redelivered, offers, pool, empty_polls, full } = reply else {
+            return Err(unexpected("the pool"));
+        };
+        let task = match task {
+            Some(task) => Some((self.shown(who, &task).await?, redelivered)),
+            None => None,
+        };
+        let mut shown = Vec::with_capacity(offers.len());
+        for offer in &offers {
+            shown.push(self.shown(who, offer).await?);
+        }
+        let waited = self.clock().now().since(started);
+        Ok(Polled { task, offers: shown, pool, empty_polls, full, waited })
+    }
+
+    /// Notes progress or the end of a task.
+    ///
+    /// # Errors
+    /// `not_found`, `forbidden` for somebody else's task, `wrong_state` when it ended otherwise.
+    pub async fn report(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        task: Uuid,
+        progress: Option<String>,
+        finish: Option<Finish>,
+    ) -> Result<Changed, Refusal> {
+        policy::require(who, Right::Work)?;
+        let before = self.known_task(who, task).await?;
+        if let Some(answer) = self.report_on_ended(who, &before, finish.as_ref()).await? {
+            return Ok(answer);
+        }
+        let report = Progress {
+            task,
+            by: Some(who.agent),
+            instance: Some(who.instance.clone()),
+            managed: who.managed,
+            progress,
+            finish,
+            about: Some(about(&before)),
+        };
+        self.on_task(who, request, task, Command::Progress(Box::new(report))).await
+    }
+
+    /// Claims, releases, accepts, rejects, parks, cancels, …
+    ///
+    /// # Errors
+    /// `not_found`, `wrong_state`, `forbidden`, `no_capacity`, `blocked`.
+    pub async fn act(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        task: Uuid,
+        action: Action,
+    ) -> Result<Changed, Refusal> {
+        let administers = who.role == Role::Operator;
+        policy::require(who, if administers { Right::Lead } else { Right::Work })?;
+        let by = (!administers).then_some(who.agent);
+        let agent = who.agent;
+        let command = match action {
+            Action::Claim => {
+                Command::Claim { agent, instance: who.instance.clone(), managed: who.managed, task }
+            }
+            Action::Release => Command::Release { agent, task },
+            Action::Accept => Command::Accept { agent, task },
+            Action::Reject { reason } => Command::Reject { agent, task, reason },
+            Action::ToBacklog => Command::ToBacklog { task },
+            Action::FromBacklog => Command::FromBacklog { task },
+            Action::Cancel { reason } => Command::Cancel { task, by, reason },
+            Action::Pause => Command::Pause { task, by },
+            Action::Resume => {
+                Command::Resume { task, by, instance: who.instance.clone(), managed: who.managed }
+            }
+        };
+        self.on_task(who, request, task, command).await
+    }
+
+    /// A task with all its fields.
+    ///
+    /// # Errors
+    /// `not_found`.
+    pub async fn get_task(&self, who: &Principal, task: Uuid) -> Result<Value, Refusal> {
+        policy::require(who, Right::Read)?;
+        self.known_task(who, task).await
+    }
+
+    /// Puts a task into an epic, or takes it out of its epic.
+    ///
+    /// # Errors
+    /// `not_found`; `wrong_state` when it is in none.
+    pub async fn move_to_epic(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        task: Uuid,
+        epic: Option<Uuid>,
+    ) -> Result<Changed, Refusal> {
+        policy::require(who, Right::Lead)?;
+        let by = (who.role != Role::Operator).then_some(who.agent);
+        let command = match epic {
+            Some(epic) => Command::AssignEpic { task, epic, by },
+            None => Command::UnassignEpic { task, by },
+        };
+        self.on_task(who, request, task, command).await
+    }
+
+    async fn on_task(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        task: Uuid,
+        command: Command,
+    ) -> Result<Changed, Refusal> {
+        let asked = self.change::<Pool>(&who.entity(Kind::Pool), request, command).await;
+        match asked {
+            Ok(Reply::Task { task, repeated }) => {
+                Ok(Changed { task: self.shown(who, &task).await?, repeated, warnings: Vec::new() })
+            }
+            Ok(_) => Err(unexpected("the pool")),
+            // The pool forgets ended tasks; their documents stay.
+            Err(refusal) if refusal.code == Code::NotFound => Err(self.ended(who, task, refusal).await?),
+            Err(refusal) => Err(refusal),
+        }
+    }
+
+    /// The answer for a task that has ended: the first report of the end wins, and the same report again
+    /// succeeds without doing anything.
+    async fn report_on_ended(
+        &self,
+        who: &Principal,
+        task: &Value,
+        finish: Option<&Finish>,
+    ) -> Result<Option<Changed>, Refusal> {
+        let status = task["status"].as_str().unwrap_or_default();
+        if !matches!(status, "completed" | "failed" | "cancelled") {
+            return Ok(None);
+        }
+        let me = json!(who.agent);
+        if task["agentId"] != me && task["creatorAgentId"] != me && !self.caller(who).await?.lead {
+            return Err(Refusal::new(
+                Code::Forbidden,
+                "this task belongs to another agent; report on your own",
+            ));
+        }
+        let same = |given: &Option<String>, field: &str| {
+            given.as_ref().is_none_or(|text| task[field] == json!(text))
+        };
+        let agrees = match finish {
+            None => true,
+            Some(Finish::Completed { output }) => status == "completed" && same(output, "output"),
+            Some(Finish::Failed { reason }) => status == "failed" && same(reason, "failureReason"),
+        };
+        if agrees {
+            return Ok(Some(Changed { task: task.clone(), repeated: true, warnings: Vec::new() }));
+        }
+        Err(Refusal::new(
+            Code::WrongState,
+            format!(
+                "this task is {status} already, and the first report stands; send a new task to correct it"
+            ),
+        )
+        .with(json!({ "status": status, "task": task })))
+    }
+
+    /// Tells a task that ended from one that never was.
+    async fn ended(&self, who: &Principal, task: Uuid, unknown: Refusal) -> Result<Refusal, Refusal> {
+        let Some(found) = self.task(who, task).await? else { return Ok(unknown) };
+        let status = found["status"].as_str().unwrap_or("ended").to_owned();
+        Ok(Refusal::new(
+            Code::WrongState,
+            format!("task {task} is {status}; an ended task does not change any more"),
+        )
+        .with(json!({ "status": status, "task": found })))
+    }
+
+    /// The document of a task as it is shown. The view stands in should the document be gone.
+    async fn shown(&self, who: &Principal, view: &TaskView) -> Result<Value, Refusal> {
+        let found = self.task(who, view.id).await?;
+        Ok(found.unwrap_or_else(|| json!({ "id": view.id, "agentId": view.agent, "status": view.status })))
+    }
+
+    /// What is known of a task that the pool does not hold.
+    async fn fact(&self, who: &Principal, task: Uuid) -> Result<Fact, Refusal> {
+        let Some(found) = self.task(who, task).await? else { return Ok(Fact::unknown(task)) };
+        let outcome = match found["status"].as_str() {
+            Some("completed") => Some(Outcome::Completed),
+            Some("failed") => Some(Outcome::Failed),
+            Some("cancelled") => Some(Outcome::Cancelled),
+            _ => None,
+        };
+        let agent = found["agentId"].as_str().and_then(|id| Uuid::try_parse(id).ok());
+        Ok(Fact { task, outcome, agent })
+    }
+
+    /// An epic gives its tasks a tag and its repository.
+    async fn inherit_epic(&self, who: &Principal, spec: &mut TaskSpec) -> Result<(), Refusal> {
+        let Some(epic) = spec.epic else { return Ok(()) };
+        let (_, body) = self.find_epic(who, epics::Which::Id(epic)).await?;
+        spec.epic_name = body["name"].as_str().map(str::to_owned);
+        if let Some(repo) = body.get("githubRepo").filter(|repo| repo.is_string()) {
+            spec.context.entry("githubRepo").or_insert_with(|| repo.clone());
+        }
+        Ok(())
+    }
+}
+
+/// The words of a task that the pool does not keep in memory.
+fn about(task: &Value) -> About {
+    let text = |field: &str| task[field].as_str().map(str::to_owned);
+    let tags = task["tags"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
+    let slack = ["slackChannelId", "slackThreadTs", "slackUserId"];
+    let context: Map<String, Value> =
+        slack.iter().filter_map(|field| Some(((*field).to_owned(), task.get(*field)?.clone()))).collect();
+    About {
+        text: text("task").unwrap_or_default(),
+        task_type: text("taskType"),
+        tags: tags.collect(),
+        context,
+    }
+}

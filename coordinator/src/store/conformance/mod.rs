@@ -1,0 +1,117 @@
+//! What every backend of the store must do. A backend runs [`suite`] from its own tests.
+//!
+//! Each case gets contents of its own. A case fails by a panic that says what did not hold.
+
+#![expect(clippy::unwrap_used, reason = "the suite speaks through panics, as tests do")]
+
+mod commits;
+mod trims;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use skein_shared::entity::{DocumentChange, Effect};
+use skein_shared::id::{EntityKey, Kind, Name};
+use skein_shared::time::Timestamp;
+use uuid::Uuid;
+
+pub use commits::contents;
+
+use super::{Batch, EventRecord, Mark, OutboxEffect, Store, StoredReply, TimerChange, Version};
+
+/// When the cases play.
+const START: Timestamp = Timestamp(1_790_000_000_000);
+
+/// Contents of a store that can be opened again and again, as a restarted process does.
+#[async_trait]
+pub trait Backend: Send + Sync {
+    async fn open(&self, wall: Timestamp) -> Arc<dyn Store>;
+}
+
+/// Runs every case, each on new contents.
+///
+/// # Panics
+/// When the backend breaks the contract: that is what it is for.
+pub async fn suite<B: Backend>(fresh: impl Fn() -> B) {
+    commits::versions_rise_and_conflicts_change_nothing(&fresh()).await;
+    commits::the_same_batch_again_commits_once(&fresh()).await;
+    commits::a_second_owner_fences_the_first(&fresh()).await;
+    commits::epochs_rise_even_when_the_wall_clock_goes_back(&fresh()).await;
+    commits::bodies_merge_at_the_top_level_alone(&fresh()).await;
+    commits::archived_documents_are_kept_and_not_restored(&fresh()).await;
+    commits::deleted_documents_are_gone(&fresh()).await;
+    commits::documents_come_in_key_order(&fresh()).await;
+    commits::loading_gives_everything_back(&fresh()).await;
+    commits::marks_never_move_back(&fresh()).await;
+    commits::effects_come_in_order_until_they_are_delivered(&fresh()).await;
+    commits::buried_effects_become_dead_letters(&fresh()).await;
+    commits::timers_come_earliest_first(&fresh()).await;
+    commits::records_are_a_feed_with_a_cursor(&fresh()).await;
+    commits::many_committers_lose_nothing(&fresh()).await;
+    commits::reopening_gives_all_that_was_acknowledged(&fresh()).await;
+    trims::what_loading_needs_outlives_events(&fresh()).await;
+    trims::each_entity_keeps_its_newest_events(&fresh()).await;
+    trims::a_step_keeps_to_its_limit(&fresh()).await;
+    trims::archives_marks_and_dead_letters_go_by_age(&fresh()).await;
+    trims::positions_are_not_given_out_twice(&fresh()).await;
+}
+
+fn pool() -> EntityKey {
+    swarm("default")
+}
+
+fn swarm(name: &str) -> EntityKey {
+    EntityKey::of(Kind::Pool, &Name::parse(name).unwrap())
+}
+
+fn agent(name: &str) -> EntityKey {
+    EntityKey::agent(&Name::parse("default").unwrap(), &Name::parse(name).unwrap())
+}
+
+/// A batch that changes nothing yet, one millisecond after the last version's.
+fn batch(key: &EntityKey, expected: u64) -> Batch {
+    Batch {
+        key: key.clone(),
+        expected: Version(expected),
+        id: Uuid::new_v5(&Uuid::NAMESPACE_OID, format!("{key} {expected}").as_bytes()),
+        at: Timestamp(START.0 + expected),
+        documents: Vec::new(),
+        events: Vec::new(),
+        seen: Vec::new(),
+        replies: Vec::new(),
+        timer: TimerChange::Keep,
+        outbox: Vec::new(),
+    }
+}
+
+fn put(key: &str, live: bool, body: Option<Value>) -> DocumentChange {
+    DocumentChange::Put { key: key.to_owned(), live, head: json!({"of": key}), body }
+}
+
+fn event(number: u64) -> EventRecord {
+    EventRecord { subject: Some(format!("task {number}")), body: json!({"made": number}) }
+}
+
+fn effect(sequence: u64) -> OutboxEffect {
+    let command = json!({"number": sequence});
+    OutboxEffect { sequence, effect: Effect::Entity { key: agent("worker"), command } }
+}
+
+fn mark(source: &EntityKey, epoch: u64, sequence: u64) -> Mark {
+    Mark { source: source.clone(), epoch: skein_shared::fence::Epoch(epoch), sequence }
+}
+
+fn reply(number: u64) -> StoredReply {
+    StoredReply {
+        request: Uuid::from_u128(u128::from(number)),
+        digest: u64::MAX - number,
+        at: Timestamp(START.0 + number),
+        reply: json!({"answer": number}),
+    }
+}
+
+/// Commits under the store's own fence.
+async fn commit(store: &Arc<dyn Store>, batch: Batch) -> Version {
+    store.commit(store.fence(), batch).await.unwrap()
+}

@@ -1,0 +1,63 @@
+//! Faults by script: each commit takes the next one.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::watch;
+
+use crate::store::CommitError;
+
+/// What happens to one commit.
+#[derive(Clone, Debug)]
+pub enum Fault {
+    /// It is applied, but the answer is lost: the caller sees an unknown outcome.
+    AnswerLost,
+    /// It never arrives, and the caller sees an unknown outcome all the same.
+    RequestLost,
+    /// It is refused, for certain.
+    Refused,
+    /// It arrives when the gate opens.
+    Slow(Gate),
+}
+
+/// The faults still to come.
+#[derive(Clone, Default)]
+pub struct Faults {
+    script: Arc<Mutex<VecDeque<Fault>>>,
+}
+
+impl Faults {
+    /// Adds a fault for a commit after those that have one already.
+    pub fn push(&self, fault: Fault) {
+        self.script.lock().unwrap_or_else(PoisonError::into_inner).push_back(fault);
+    }
+
+    pub(super) fn next(&self) -> Option<Fault> {
+        self.script.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+}
+
+pub(super) fn unknown() -> CommitError {
+    CommitError::Unknown("the script lost the message".to_owned())
+}
+
+/// Holds commits up until it is opened.
+#[derive(Clone, Debug)]
+pub struct Gate(Arc<watch::Sender<bool>>);
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self(Arc::new(watch::Sender::new(false)))
+    }
+}
+
+impl Gate {
+    pub fn open(&self) {
+        self.0.send_replace(true);
+    }
+
+    pub(super) async fn passed(&self) {
+        // The sender lives in this gate, so waiting ends only by opening.
+        let _ = self.0.subscribe().wait_for(|open| *open).await;
+    }
+}

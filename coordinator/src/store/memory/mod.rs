@@ -1,0 +1,184 @@
+//! The store in memory, for tests and simulation: the semantics of the others, nothing on disk, and faults by
+//! script ([`faults`]).
+
+mod faults;
+mod state;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use skein_shared::fence::Epoch;
+use skein_shared::id::EntityKey;
+use skein_shared::time::Timestamp;
+
+use super::{
+    Batch, CommitError, DeadLetter, Fence, Loaded, OutboxEntry, Record, Store, StoreError, StoredDocument,
+    TrimPlan, Trimmed, Version,
+};
+pub use faults::{Fault, Faults, Gate};
+use state::State;
+
+/// One owner's access to contents that outlive it.
+pub struct Memory {
+    fence: Fence,
+    contents: Contents,
+}
+
+/// What would be on the disk. Every owner that opens it fences the one before.
+#[derive(Clone, Default)]
+pub struct Contents {
+    state: Arc<Mutex<State>>,
+    faults: Faults,
+}
+
+/// The contents at one moment, to roll back to.
+#[derive(Clone)]
+pub struct Snapshot(State);
+
+impl Contents {
+    /// Opens the contents under a new epoch.
+    pub fn open(&self, wall: Timestamp) -> Memory {
+        let mut state = self.lock();
+        let last = state.fence;
+        let epoch = match last {
+            Some(last) => Epoch(wall.0.max(last.epoch.0 + 1)),
+            None => Epoch(wall.0),
+        };
+        // The nonce only has to differ from those of other owners; a count keeps simulations repeatable.
+        let fence = Fence { epoch, nonce: last.map_or(0, |last| last.nonce + 1) };
+        state.fence = Some(fence);
+        Memory { fence, contents: self.clone() }
+    }
+
+    /// The script of faults that the next commits meet.
+    pub fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot(self.lock().clone())
+    }
+
+    /// Loses everything since the snapshot, acknowledged or not, as a failover to a replica that lags does.
+    pub fn roll_back(&self, snapshot: Snapshot) {
+        *self.lock() = snapshot.0;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Memory {
+    /// A new, empty store.
+    pub fn new(wall: Timestamp) -> Self {
+        Contents::default().open(wall)
+    }
+
+    pub fn contents(&self) -> &Contents {
+        &self.contents
+    }
+
+    /// Runs a write if the fence still holds.
+    fn write<T>(
+        &self,
+        fence: Fence,
+        work: impl FnOnce(&mut State) -> Result<T, CommitError>,
+    ) -> Result<T, CommitError> {
+        let mut state = self.contents.lock();
+        match state.fence {
+            Some(stored) if stored == fence => work(&mut state),
+            stored => Err(CommitError::Fenced(stored.unwrap_or_default().epoch)),
+        }
+    }
+}
+
+#[async_trait]
+impl Store for Memory {
+    fn fence(&self) -> Fence {
+        self.fence
+    }
+
+    async fn commit(&self, fence: Fence, batch: Batch) -> Result<Version, CommitError> {
+        match self.contents.faults.next() {
+            None => {}
+            Some(Fault::Refused) => {
+                return Err(CommitError::Failed("the script refuses this write".to_owned()));
+            }
+            Some(Fault::RequestLost) => return Err(faults::unknown()),
+            Some(Fault::AnswerLost) => {
+                return self.write(fence, |state| state.commit(fence, batch)).and(Err(faults::unknown()));
+            }
+            Some(Fault::Slow(gate)) => gate.passed().await,
+        }
+        self.write(fence, |state| state.commit(fence, batch))
+    }
+
+    async fn load(&self, key: &EntityKey) -> Result<Loaded, StoreError> {
+        Ok(self.contents.lock().load(key))
+    }
+
+    async fn document(&self, key: &EntityKey, document: &str) -> Result<Option<StoredDocument>, StoreError> {
+        Ok(self.contents.lock().document(key, document))
+    }
+
+    async fn documents(
+        &self,
+        after: Option<(EntityKey, String)>,
+        limit: usize,
+    ) -> Result<Vec<StoredDocument>, StoreError> {
+        Ok(self.contents.lock().documents(after, limit))
+    }
+
+    async fn versions(&self) -> Result<Vec<(EntityKey, Version)>, StoreError> {
+        Ok(self.contents.lock().versions())
+    }
+
+    async fn records(&self, after: u64, limit: usize) -> Result<Vec<Record>, StoreError> {
+        Ok(self.contents.lock().records(after, limit))
+    }
+
+    async fn timers(&self, limit: usize) -> Result<Vec<(EntityKey, Timestamp)>, StoreError> {
+        Ok(self.contents.lock().timers(limit))
+    }
+
+    async fn outbox(&self, after: u64, limit: usize) -> Result<Vec<OutboxEntry>, StoreError> {
+        Ok(self.contents.lock().outbox(after, limit))
+    }
+
+    async fn delivered(&self, fence: Fence, positions: Vec<u64>) -> Result<(), CommitError> {
+        self.write(fence, |state| {
+            state.delivered(&positions);
+            Ok(())
+        })
+    }
+
+    async fn bury(
+        &self,
+        fence: Fence,
+        position: u64,
+        reason: String,
+        at: Timestamp,
+    ) -> Result<(), CommitError> {
+        self.write(fence, |state| {
+            state.bury(position, reason, at);
+            Ok(())
+        })
+    }
+
+    async fn dead_letters(&self, after: u64, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {
+        Ok(self.contents.lock().dead_letters(after, limit))
+    }
+
+    async fn trim(&self, fence: Fence, plan: TrimPlan) -> Result<Trimmed, CommitError> {
+        self.write(fence, |state| Ok(state.trim(&plan)))
+    }
+
+    async fn backup(&self, _path: &Path) -> Result<(), StoreError> {
+        Err(StoreError("the store in memory has no file to copy; use the sqlite store".to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,263 @@
+//! Where the truth is kept. Every backend passes the same conformance suite ([`conformance`]).
+//!
+//! Only `entity`, `projection`, `outbox`, `cluster` and `cli/transfer` may touch a store.
+
+pub mod conformance;
+pub mod memory;
+pub mod sqlite;
+
+use std::path::Path;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use skein_shared::entity::{DocumentChange, Effect, LiveDocument};
+use skein_shared::fence::Epoch;
+use skein_shared::id::EntityKey;
+use skein_shared::time::Timestamp;
+use uuid::Uuid;
+
+/// How many batches an entity has committed. Zero before the first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Version(pub u64);
+
+/// Who writes. The embedded store has one permanent owner and takes a new epoch at every start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fence {
+    pub epoch: Epoch,
+    pub nonce: u64,
+}
+
+/// Everything that one commit writes: all of it, or nothing.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Batch {
+    pub key: EntityKey,
+    /// The version that the deciding state stands at.
+    pub expected: Version,
+    /// Sending the same batch again commits it once.
+    pub id: Uuid,
+    pub at: Timestamp,
+    pub documents: Vec<DocumentChange>,
+    /// Events, marks and replies share one record (a row each would halve the rate).
+    pub events: Vec<EventRecord>,
+    pub seen: Vec<Mark>,
+    pub replies: Vec<StoredReply>,
+    pub timer: TimerChange,
+    pub outbox: Vec<OutboxEffect>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EventRecord {
+    /// What the event is about: a task's, lock's, call's … id.
+    pub subject: Option<String>,
+    pub body: Value,
+}
+
+/// How far the deliveries of one source entity have been taken in. Ordered by epoch, then sequence, so that
+/// a source that was rolled back does not reuse a mark.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mark {
+    pub source: EntityKey,
+    pub epoch: Epoch,
+    pub sequence: u64,
+}
+
+/// The answer to a request, kept for its repeat.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StoredReply {
+    pub request: Uuid,
+    /// A digest of the command: the same request with other arguments is refused.
+    pub digest: u64,
+    pub at: Timestamp,
+    pub reply: Value,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TimerChange {
+    Keep,
+    Set(Timestamp),
+    Clear,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OutboxEffect {
+    /// Rises by one with every effect of the entity.
+    pub sequence: u64,
+    pub effect: Effect,
+}
+
+/// An entity as it is taken into memory.
+#[derive(Clone, Debug, Default)]
+pub struct Loaded {
+    pub version: Version,
+    /// The time of the last commit.
+    pub at: Timestamp,
+    /// The last outbox sequence that was given out.
+    pub sequence: u64,
+    pub live: Vec<LiveDocument>,
+    pub marks: Vec<Mark>,
+    pub replies: Vec<StoredReply>,
+    pub timer: Option<Timestamp>,
+}
+
+/// A document as the read side gets it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredDocument {
+    pub key: EntityKey,
+    pub document: String,
+    pub live: bool,
+    pub head: Value,
+    /// An object; empty if no body was ever put.
+    pub body: Value,
+    /// The entity's version whose batch last wrote the document: of two copies the higher is the later one.
+    pub version: Version,
+    /// When that batch was committed.
+    pub at: Timestamp,
+}
+
+/// The record of one committed batch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    /// Rises over all entities of this store; a cursor for feeds.
+    pub position: u64,
+    pub key: EntityKey,
+    pub version: Version,
+    pub at: Timestamp,
+    pub events: Vec<EventRecord>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct OutboxEntry {
+    /// Rises over all entities of this store: entries of one source come in their order.
+    pub position: u64,
+    pub source: EntityKey,
+    /// The epoch under which the effect was committed.
+    pub epoch: Epoch,
+    pub sequence: u64,
+    pub at: Timestamp,
+    pub effect: Effect,
+}
+
+/// An effect that could not be delivered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeadLetter {
+    pub entry: OutboxEntry,
+    pub reason: String,
+    pub buried_at: Timestamp,
+}
+
+/// What may be forgotten. Replies and marks that [`Loaded`] needs outlive the events they came with.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TrimPlan {
+    /// Records older than this lose their events.
+    pub events_before: Timestamp,
+    /// And of each entity at most this many newest records keep theirs.
+    pub events_per_entity: u64,
+    /// Replies older than this are forgotten.
+    pub replies_before: Timestamp,
+    /// Marks that last moved before this are forgotten. It must lie before every effect that could still be
+    /// delivered ([`skein_shared::limits::EFFECT_EXPIRY`]), or a repeat of it would be taken for a new one.
+    pub marks_before: Timestamp,
+    /// Documents that are not live and were last written before this are removed.
+    pub archived_before: Timestamp,
+    pub dead_letters_before: Timestamp,
+    /// At most this many of each sort in one step, so that a trim never holds up the writer for long.
+    pub limit: usize,
+}
+
+/// What one step forgot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Trimmed {
+    /// Records that lost their events.
+    pub records: u64,
+    /// Records that lost their replies.
+    pub replies: u64,
+    pub marks: u64,
+    pub documents: u64,
+    pub dead_letters: u64,
+}
+
+impl Trimmed {
+    /// Whether the plan left nothing to do.
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Why a commit did not happen, or may have happened.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CommitError {
+    #[error("another owner with epoch {0} holds this store; this process must load it anew")]
+    Fenced(Epoch),
+    #[error("the entity stands at version {}, not where the decision was made", .actual.0)]
+    Conflict { actual: Version },
+    /// Send the same batch again until there is a definite answer.
+    #[error("the outcome is unknown: {0}")]
+    Unknown(String),
+    /// Nothing was written.
+    #[error("the store refused the write: {0}")]
+    Failed(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the store cannot be read: {0}")]
+pub struct StoreError(pub String);
+
+/// The store of record.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// The fence under which this process writes.
+    fn fence(&self) -> Fence;
+
+    /// Applies one batch and answers when it is durable. The same batch again gives its version and changes
+    /// nothing, for as long as it is the entity's last one.
+    async fn commit(&self, fence: Fence, batch: Batch) -> Result<Version, CommitError>;
+
+    /// Takes an entity into memory; an entity that was never written is empty.
+    async fn load(&self, key: &EntityKey) -> Result<Loaded, StoreError>;
+
+    /// Reads one document, head and body.
+    async fn document(&self, key: &EntityKey, document: &str) -> Result<Option<StoredDocument>, StoreError>;
+
+    /// Documents after the given one, for rebuilding the read side: in the byte order of the entity key's
+    /// text, then of the document's key.
+    async fn documents(
+        &self,
+        after: Option<(EntityKey, String)>,
+        limit: usize,
+    ) -> Result<Vec<StoredDocument>, StoreError>;
+
+    /// Every entity with its version.
+    async fn versions(&self) -> Result<Vec<(EntityKey, Version)>, StoreError>;
+
+    /// Records after a position, oldest first. A batch without events is not among them, nor one whose
+    /// events were trimmed.
+    async fn records(&self, after: u64, limit: usize) -> Result<Vec<Record>, StoreError>;
+
+    /// The earliest timers, due or not, with their times.
+    async fn timers(&self, limit: usize) -> Result<Vec<(EntityKey, Timestamp)>, StoreError>;
+
+    /// Undelivered effects after a position, oldest first.
+    async fn outbox(&self, after: u64, limit: usize) -> Result<Vec<OutboxEntry>, StoreError>;
+
+    /// Removes delivered effects. Losing this leads to a repeat, which the receiver's marks make harmless.
+    async fn delivered(&self, fence: Fence, positions: Vec<u64>) -> Result<(), CommitError>;
+
+    /// Moves an effect to the dead letters. One that is not in the outbox (any more) is left alone.
+    async fn bury(
+        &self,
+        fence: Fence,
+        position: u64,
+        reason: String,
+        at: Timestamp,
+    ) -> Result<(), CommitError>;
+
+    async fn dead_letters(&self, after: u64, limit: usize) -> Result<Vec<DeadLetter>, StoreError>;
+
+    /// Forgets what the plan names, in one small step. Call again while something was trimmed.
+    async fn trim(&self, fence: Fence, plan: TrimPlan) -> Result<Trimmed, CommitError>;
+
+    /// Writes a consistent copy while the store is in use. The file must not exist yet.
+    async fn backup(&self, path: &Path) -> Result<(), StoreError>;
+}

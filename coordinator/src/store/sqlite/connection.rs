@@ -1,0 +1,146 @@
+//! Connections to SQLite files: their settings, a small pool for reading, and errors as sentences.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+use tokio::sync::Semaphore;
+
+/// How long a connection waits for another one's lock. Only a second process can hold one for long.
+const BUSY: Duration = Duration::from_secs(5);
+
+/// Statements kept prepared on a connection: more than any part of the program has.
+const STATEMENTS: usize = 64;
+
+/// What a commit has survived when it is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Durability {
+    /// Power loss: the log is flushed at every commit.
+    Full,
+    /// Nothing: for files that can be made again.
+    Disposable,
+}
+
+/// Opens a file for its one writer, and makes it if need be.
+pub(crate) fn writable(path: &Path, durability: Durability) -> rusqlite::Result<Connection> {
+    let connection = Connection::open_with_flags(
+        path,
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+    )?;
+    settle(&connection)?;
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    let synchronous = match durability {
+        Durability::Full => "FULL",
+        Durability::Disposable => "OFF",
+    };
+    connection.pragma_update(None, "synchronous", synchronous)?;
+    connection.pragma_update(None, "journal_size_limit", 64 * 1024 * 1024)?;
+    Ok(connection)
+}
+
+/// Opens an existing file for reading alone.
+pub(crate) fn readable(path: &Path) -> rusqlite::Result<Connection> {
+    let connection = Connection::open_with_flags(
+        path,
+        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+    )?;
+    settle(&connection)?;
+    Ok(connection)
+}
+
+fn settle(connection: &Connection) -> rusqlite::Result<()> {
+    connection.busy_timeout(BUSY)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    connection.pragma_update(None, "trusted_schema", false)?;
+    connection.pragma_update(None, "cell_size_check", true)?;
+    connection.pragma_update(None, "temp_store", "MEMORY")?;
+    // Negative: kibibytes instead of pages.
+    connection.pragma_update(None, "cache_size", -16 * 1024)
+}
+
+/// Read-only connections, lent to blocking threads one query at a time.
+#[derive(Clone)]
+pub(crate) struct Readers {
+    permits: Arc<Semaphore>,
+    idle: Arc<Mutex<Vec<Connection>>>,
+}
+
+impl Readers {
+    pub(crate) fn open(path: &Path, count: usize) -> rusqlite::Result<Self> {
+        let idle = (0..count).map(|_| readable(path)).collect::<rusqlite::Result<Vec<_>>>()?;
+        Ok(Self { permits: Arc::new(Semaphore::new(count)), idle: Arc::new(Mutex::new(idle)) })
+    }
+
+    /// Runs a query in one read transaction, so that all it sees is of one moment.
+    ///
+    /// # Errors
+    /// A sentence, when the query fails or the process is ending.
+    pub(crate) async fn read<T, Q>(&self, query: Q) -> Result<T, String>
+    where
+        T: Send + 'static,
+        Q: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    {
+        let ending = || "the process is shutting down".to_owned();
+        let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(|_| ending())?;
+        let idle = Arc::clone(&self.idle);
+        let run = move || {
+            let _permit = permit;
+            let mut loan = Loan::take(idle)?;
+            let transaction = loan.connection()?.transaction()?;
+            query(&transaction)
+        };
+        let result = tokio::task::spawn_blocking(run).await.map_err(|_| ending())?;
+        result.map_err(|error| sentence(&error))
+    }
+}
+
+/// A connection that goes back to the pool, also when the query panics.
+struct Loan {
+    connection: Option<Connection>,
+    idle: Arc<Mutex<Vec<Connection>>>,
+}
+
+impl Loan {
+    fn take(idle: Arc<Mutex<Vec<Connection>>>) -> rusqlite::Result<Self> {
+        let connection = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        Ok(Self { connection, idle })
+    }
+
+    fn connection(&mut self) -> rusqlite::Result<&mut Connection> {
+        self.connection.as_mut().ok_or(rusqlite::Error::InvalidQuery)
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+        }
+    }
+}
+
+/// What went wrong and what to do about it.
+pub(crate) fn sentence(error: &rusqlite::Error) -> String {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => {
+            format!("the disk is full ({error}); free some space, then it works again")
+        }
+        Some(ErrorCode::SystemIoFailure) => {
+            format!("the disk failed ({error}); look at the system's log")
+        }
+        Some(ErrorCode::DatabaseCorrupt) => {
+            format!("the file is damaged ({error}); stop, keep it aside and restore a backup")
+        }
+        Some(ErrorCode::NotADatabase) => {
+            "the file is not a SQLite database; name another file or restore a backup".to_owned()
+        }
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            format!("another process holds the file ({error}); stop that one first")
+        }
+        Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {
+            format!("the file cannot be opened for writing ({error}); check its path, owner and mode")
+        }
+        _ => error.to_string(),
+    }
+}

@@ -1,0 +1,215 @@
+//! The embedded store: one SQLite file in WAL mode, flushed at every commit.
+//!
+//! One thread owns the writing connection and commits what has queued up as a group ([`writer`]); reads go to
+//! two connections of their own ([`connection::Readers`]) and never wait for a write.
+
+mod apply;
+pub(crate) mod connection;
+mod migrate;
+pub(crate) mod number;
+mod reader;
+mod trim;
+mod writer;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use async_trait::async_trait;
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
+use skein_shared::fence::Epoch;
+use skein_shared::id::EntityKey;
+use skein_shared::time::Timestamp;
+
+use super::{
+    Batch, CommitError, DeadLetter, Fence, Loaded, OutboxEntry, Record, Store, StoreError, StoredDocument,
+    TrimPlan, Trimmed, Version,
+};
+use apply::Prepared;
+use connection::{Durability, Readers, sentence};
+use number::{signed, unsigned};
+use writer::{Request, Writer};
+
+const READERS: usize = 2;
+
+/// The store of the embedded mode.
+pub struct Sqlite {
+    path: PathBuf,
+    fence: Fence,
+    readers: Readers,
+    writer: Writer,
+}
+
+impl Sqlite {
+    /// Opens the file, or makes it, and takes a new epoch: whoever had it open before is fenced off.
+    ///
+    /// # Errors
+    /// When the file is damaged, of another program or of a newer schema, or the disk refuses.
+    pub fn open(path: &Path, wall: Timestamp) -> Result<Self, StoreError> {
+        let explain = |problem: String| StoreError(format!("{}: {problem}", path.display()));
+        refuse_foreign(path).map_err(explain)?;
+        let mut connection =
+            connection::writable(path, Durability::Full).map_err(|error| explain(sentence(&error)))?;
+        migrate::migrate(&mut connection).map_err(|unusable| explain(problem(unusable)))?;
+        flush_directory(path).map_err(|error| explain(error.to_string()))?;
+        let fence = take_fence(&mut connection, wall).map_err(explain)?;
+        let readers = Readers::open(path, READERS).map_err(|error| explain(sentence(&error)))?;
+        let writer = Writer::start(connection).map_err(|error| explain(error.to_string()))?;
+        Ok(Self { path: path.to_owned(), fence, readers, writer })
+    }
+
+    async fn read<T, Q>(&self, query: Q) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        Q: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    {
+        self.readers.read(query).await.map_err(StoreError)
+    }
+}
+
+/// Looks into an existing file before anything is written to it.
+fn refuse_foreign(path: &Path) -> Result<(), String> {
+    if !std::fs::metadata(path).is_ok_and(|file| file.len() > 0) {
+        return Ok(());
+    }
+    let connection = connection::readable(path).map_err(|error| sentence(&error))?;
+    migrate::schema(&connection).map(|_| ()).map_err(problem)
+}
+
+fn problem(unusable: migrate::Unusable) -> String {
+    match unusable {
+        migrate::Unusable::Sqlite(error) => sentence(&error),
+        other => other.to_string(),
+    }
+}
+
+/// SQLite flushes the directory for its log, but not for a new database file.
+fn flush_directory(path: &Path) -> std::io::Result<()> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+/// A hybrid clock: above every epoch that this file has seen, and above those of a reign that a restored
+/// backup does not know.
+fn take_fence(connection: &mut Connection, wall: Timestamp) -> Result<Fence, String> {
+    let mut nonce = [0; 8];
+    getrandom::fill(&mut nonce).map_err(|error| format!("the system gives no randomness: {error}"))?;
+    let nonce = u64::from_ne_bytes(nonce);
+    let write = |connection: &mut Connection| -> rusqlite::Result<Fence> {
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let last: Option<i64> =
+            transaction.query_row("SELECT epoch FROM fence", [], |row| row.get(0)).optional()?;
+        let epoch = last.map_or(wall.0, |last| wall.0.max(unsigned(last).saturating_add(1)));
+        transaction.execute(
+            "INSERT OR REPLACE INTO fence (only_row, epoch, nonce) VALUES (1, ?1, ?2)",
+            params![signed(epoch), nonce.cast_signed()],
+        )?;
+        transaction.commit()?;
+        Ok(Fence { epoch: Epoch(epoch), nonce })
+    };
+    write(connection).map_err(|error| sentence(&error))
+}
+
+#[async_trait]
+impl Store for Sqlite {
+    fn fence(&self) -> Fence {
+        self.fence
+    }
+
+    async fn commit(&self, fence: Fence, batch: Batch) -> Result<Version, CommitError> {
+        let batch = Prepared::new(batch)?;
+        self.writer.ask(|answer| Request::Commit { fence, batch: Box::new(batch), answer }).await
+    }
+
+    async fn load(&self, key: &EntityKey) -> Result<Loaded, StoreError> {
+        let key = key.to_string();
+        self.read(move |connection| reader::load(connection, &key)).await
+    }
+
+    async fn document(&self, key: &EntityKey, document: &str) -> Result<Option<StoredDocument>, StoreError> {
+        let (key, document) = (key.to_string(), document.to_owned());
+        self.read(move |connection| reader::document(connection, &key, &document)).await
+    }
+
+    async fn documents(
+        &self,
+        after: Option<(EntityKey, String)>,
+        limit: usize,
+    ) -> Result<Vec<StoredDocument>, StoreError> {
+        self.read(move |connection| reader::documents(connection, after, limit)).await
+    }
+
+    async fn versions(&self) -> Result<Vec<(EntityKey, Version)>, StoreError> {
+        self.read(reader::versions).await
+    }
+
+    async fn records(&self, after: u64, limit: usize) -> Result<Vec<Record>, StoreError> {
+        self.read(move |connection| reader::records(connection, after, limit)).await
+    }
+
+    async fn timers(&self, limit: usize) -> Result<Vec<(EntityKey, Timestamp)>, StoreError> {
+        self.read(move |connection| reader::timers(connection, limit)).await
+    }
+
+    async fn outbox(&self, after: u64, limit: usize) -> Result<Vec<OutboxEntry>, StoreError> {
+        self.read(move |connection| reader::outbox(connection, after, limit)).await
+    }
+
+    async fn delivered(&self, fence: Fence, positions: Vec<u64>) -> Result<(), CommitError> {
+        self.writer.ask(|answer| Request::Delivered { fence, positions, answer }).await
+    }
+
+    async fn bury(
+        &self,
+        fence: Fence,
+        position: u64,
+        reason: String,
+        at: Timestamp,
+    ) -> Result<(), CommitError> {
+        self.writer.ask(|answer| Request::Bury { fence, position, reason, at, answer }).await
+    }
+
+    async fn dead_letters(&self, after: u64, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {
+        self.read(move |connection| reader::dead_letters(connection, after, limit)).await
+    }
+
+    async fn trim(&self, fence: Fence, plan: TrimPlan) -> Result<Trimmed, CommitError> {
+        self.writer.ask(|answer| Request::Trim { fence, plan, answer }).await
+    }
+
+    async fn backup(&self, path: &Path) -> Result<(), StoreError> {
+        let (source, target) = (self.path.clone(), path.to_owned());
+        let copied = tokio::task::spawn_blocking(move || copy(&source, &target)).await;
+        copied.map_err(|_| StoreError("the process is shutting down".to_owned()))?.map_err(StoreError)
+    }
+}
+
+/// Copies on a connection of its own: a snapshot that holds up neither the writer nor the readers. The copy
+/// gets its name only when all of it is on the disk.
+fn copy(source: &Path, target: &Path) -> Result<(), String> {
+    if target.exists() {
+        return Err(format!("{} exists already; name a new file for the backup", target.display()));
+    }
+    let mut partial = target.as_os_str().to_owned();
+    partial.push(".partial");
+    let partial = PathBuf::from(partial);
+    let finish = || -> Result<(), String> {
+        let connection = connection::readable(source).map_err(|error| sentence(&error))?;
+        let into = partial.to_str().ok_or("the path of the backup is not valid UTF-8; choose another")?;
+        connection.execute("VACUUM INTO ?1", params![into]).map_err(|error| sentence(&error))?;
+        let rename = || -> std::io::Result<()> {
+            File::open(&partial)?.sync_all()?;
+            std::fs::rename(&partial, target)?;
+            flush_directory(target)
+        };
+        rename().map_err(|error| format!("{}: {error}", target.display()))
+    };
+    let finished = finish();
+    if finished.is_err() {
+        // What is left of it is of no use; if it cannot even be removed, the error above says why.
+        let _ = std::fs::remove_file(&partial);
+    }
+    finished
+}
+
+#[cfg(test)]
+mod tests;

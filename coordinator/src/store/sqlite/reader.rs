@@ -1,0 +1,198 @@
+//! The store's queries. Each runs within one read transaction.
+
+use rusqlite::types::Type;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use serde::de::DeserializeOwned;
+use skein_shared::entity::LiveDocument;
+use skein_shared::fence::Epoch;
+use skein_shared::id::EntityKey;
+use skein_shared::time::Timestamp;
+
+use super::number::{signed, unsigned};
+use crate::store::{DeadLetter, Loaded, Mark, OutboxEntry, Record, StoredDocument, StoredReply, Version};
+
+pub(super) fn load(connection: &Connection, key: &str) -> rusqlite::Result<Loaded> {
+    let mut head = connection.prepare_cached("SELECT version, at, sequence FROM entity WHERE key = ?1")?;
+    let head = head
+        .query_row([key], |row| Ok((Version(number(row, 0)?), Timestamp(number(row, 1)?), number(row, 2)?)));
+    let Some((version, at, sequence)) = head.optional()? else { return Ok(Loaded::default()) };
+    Ok(Loaded {
+        version,
+        at,
+        sequence,
+        live: live(connection, key)?,
+        marks: marks(connection, key)?,
+        replies: replies(connection, key)?,
+        timer: timer(connection, key)?,
+    })
+}
+
+/// The planner would rather read all of the entity's documents, of which most are archived.
+fn live(connection: &Connection, key: &str) -> rusqlite::Result<Vec<LiveDocument>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT document, head FROM document INDEXED BY document_live
+         WHERE entity = ?1 AND live = 1 ORDER BY document",
+    )?;
+    let rows =
+        statement.query_map([key], |row| Ok(LiveDocument { key: row.get(0)?, head: json(row, 1)? }))?;
+    rows.collect()
+}
+
+fn marks(connection: &Connection, key: &str) -> rusqlite::Result<Vec<Mark>> {
+    let mut statement = connection
+        .prepare_cached("SELECT source, epoch, sequence FROM mark WHERE entity = ?1 ORDER BY source")?;
+    let rows = statement.query_map([key], |row| {
+        Ok(Mark { source: entity(row, 0)?, epoch: Epoch(number(row, 1)?), sequence: number(row, 2)? })
+    })?;
+    rows.collect()
+}
+
+/// The replies that are still kept, oldest first.
+fn replies(connection: &Connection, key: &str) -> rusqlite::Result<Vec<StoredReply>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT replies FROM record WHERE entity = ?1 AND replies IS NOT NULL ORDER BY at, position",
+    )?;
+    let rows = statement.query_map([key], |row| json::<Vec<StoredReply>>(row, 0))?;
+    let batches: Vec<Vec<StoredReply>> = rows.collect::<rusqlite::Result<_>>()?;
+    Ok(batches.into_iter().flatten().collect())
+}
+
+fn timer(connection: &Connection, key: &str) -> rusqlite::Result<Option<Timestamp>> {
+    let mut statement = connection.prepare_cached("SELECT due FROM timer WHERE entity = ?1")?;
+    statement.query_row([key], |row| Ok(Timestamp(number(row, 0)?))).optional()
+}
+
+pub(super) fn document(
+    connection: &Connection,
+    key: &str,
+    document: &str,
+) -> rusqlite::Result<Option<StoredDocument>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT entity, document, live, head, body, version, written FROM document
+         WHERE entity = ?1 AND document = ?2",
+    )?;
+    statement.query_row([key, document], stored_document).optional()
+}
+
+pub(super) fn documents(
+    connection: &Connection,
+    after: Option<(EntityKey, String)>,
+    limit: usize,
+) -> rusqlite::Result<Vec<StoredDocument>> {
+    let (entity, document) =
+        after.map_or_else(Default::default, |(key, document)| (key.to_string(), document));
+    let mut statement = connection.prepare_cached(
+        "SELECT entity, document, live, head, body, version, written FROM document
+         WHERE (entity, document) > (?1, ?2) ORDER BY entity, document LIMIT ?3",
+    )?;
+    let rows = statement.query_map(params![entity, document, count(limit)], stored_document)?;
+    rows.collect()
+}
+
+fn stored_document(row: &Row<'_>) -> rusqlite::Result<StoredDocument> {
+    Ok(StoredDocument {
+        key: entity(row, 0)?,
+        document: row.get(1)?,
+        live: row.get(2)?,
+        head: json(row, 3)?,
+        body: json(row, 4)?,
+        version: Version(number(row, 5)?),
+        at: Timestamp(number(row, 6)?),
+    })
+}
+
+pub(super) fn versions(connection: &Connection) -> rusqlite::Result<Vec<(EntityKey, Version)>> {
+    let mut statement = connection.prepare_cached("SELECT key, version FROM entity ORDER BY key")?;
+    let rows = statement.query_map([], |row| Ok((entity(row, 0)?, Version(number(row, 1)?))))?;
+    rows.collect()
+}
+
+pub(super) fn records(connection: &Connection, after: u64, limit: usize) -> rusqlite::Result<Vec<Record>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT position, entity, version, at, events FROM record
+         WHERE position > ?1 AND events IS NOT NULL ORDER BY position LIMIT ?2",
+    )?;
+    let rows = statement.query_map(params![signed(after), count(limit)], |row| {
+        Ok(Record {
+            position: number(row, 0)?,
+            key: entity(row, 1)?,
+            version: Version(number(row, 2)?),
+            at: Timestamp(number(row, 3)?),
+            events: json(row, 4)?,
+        })
+    })?;
+    rows.collect()
+}
+
+pub(super) fn timers(connection: &Connection, limit: usize) -> rusqlite::Result<Vec<(EntityKey, Timestamp)>> {
+    let mut statement =
+        connection.prepare_cached("SELECT entity, due FROM timer ORDER BY due, entity LIMIT ?1")?;
+    let rows =
+        statement.query_map([count(limit)], |row| Ok((entity(row, 0)?, Timestamp(number(row, 1)?))))?;
+    rows.collect()
+}
+
+pub(super) fn outbox(
+    connection: &Connection,
+    after: u64,
+    limit: usize,
+) -> rusqlite::Result<Vec<OutboxEntry>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT position, source, epoch, sequence, at, effect FROM outbox
+         WHERE position > ?1 ORDER BY position LIMIT ?2",
+    )?;
+    let rows = statement.query_map(params![signed(after), count(limit)], outbox_entry)?;
+    rows.collect()
+}
+
+pub(super) fn dead_letters(
+    connection: &Connection,
+    after: u64,
+    limit: usize,
+) -> rusqlite::Result<Vec<DeadLetter>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT position, source, epoch, sequence, at, effect, reason, buried_at FROM dead_letter
+         WHERE position > ?1 ORDER BY position LIMIT ?2",
+    )?;
+    let rows = statement.query_map(params![signed(after), count(limit)], |row| {
+        Ok(DeadLetter {
+            entry: outbox_entry(row)?,
+            reason: row.get(6)?,
+            buried_at: Timestamp(number(row, 7)?),
+        })
+    })?;
+    rows.collect()
+}
+
+fn outbox_entry(row: &Row<'_>) -> rusqlite::Result<OutboxEntry> {
+    Ok(OutboxEntry {
+        position: number(row, 0)?,
+        source: entity(row, 1)?,
+        epoch: Epoch(number(row, 2)?),
+        sequence: number(row, 3)?,
+        at: Timestamp(number(row, 4)?),
+        effect: json(row, 5)?,
+    })
+}
+
+fn number(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
+    Ok(unsigned(row.get(column)?))
+}
+
+fn count(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+fn entity(row: &Row<'_>, column: usize) -> rusqlite::Result<EntityKey> {
+    let text = row.get_ref(column)?.as_str()?;
+    text.parse().map_err(|refusal| unreadable(column, refusal))
+}
+
+fn json<T: DeserializeOwned>(row: &Row<'_>, column: usize) -> rusqlite::Result<T> {
+    let text = row.get_ref(column)?.as_str()?;
+    serde_json::from_str(text).map_err(|error| unreadable(column, error))
+}
+
+fn unreadable(column: usize, error: impl std::error::Error + Send + Sync + 'static) -> rusqlite::Error {
+    rusqlite::Error::FromSqlConversionFailure(column, Type::Text, Box::new(error))
+}

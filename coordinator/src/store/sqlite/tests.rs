@@ -1,0 +1,203 @@
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use skein_shared::id::{Kind, Name};
+use tempfile::TempDir;
+use uuid::Uuid;
+
+use super::*;
+use crate::store::conformance::{self, Backend, contents};
+use crate::store::{EventRecord, TimerChange};
+
+const START: Timestamp = Timestamp(1_790_000_000_000);
+
+struct File(TempDir);
+
+impl File {
+    fn new() -> Self {
+        Self(TempDir::new().unwrap())
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path().join("skein.db")
+    }
+}
+
+#[async_trait]
+impl Backend for File {
+    async fn open(&self, wall: Timestamp) -> Arc<dyn Store> {
+        Arc::new(Sqlite::open(&self.path(), wall).unwrap())
+    }
+}
+
+fn batch(expected: u64, text: &str) -> Batch {
+    Batch {
+        key: EntityKey::of(Kind::Pool, &Name::parse("default").unwrap()),
+        expected: Version(expected),
+        id: Uuid::from_u128(u128::from(expected) + 1),
+        at: Timestamp(START.0 + expected),
+        documents: Vec::new(),
+        events: vec![EventRecord { subject: None, body: text.into() }],
+        seen: Vec::new(),
+        replies: Vec::new(),
+        timer: TimerChange::Keep,
+        outbox: Vec::new(),
+    }
+}
+
+fn refusal(path: &Path) -> String {
+    Sqlite::open(path, START).err().unwrap().to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sqlite_conforms() {
+    conformance::suite(File::new).await;
+}
+
+#[test]
+fn every_commit_is_flushed() {
+    let file = File::new();
+    let connection = connection::writable(&file.path(), Durability::Full).unwrap();
+    let synchronous: i64 = connection.pragma_query_value(None, "synchronous", |row| row.get(0)).unwrap();
+    let journal: String = connection.pragma_query_value(None, "journal_mode", |row| row.get(0)).unwrap();
+    assert_eq!((synchronous, journal.as_str()), (2, "wal"), "2 is FULL");
+}
+
+#[tokio::test]
+async fn a_backup_opens_and_equals_the_store() {
+    let file = File::new();
+    let store = Sqlite::open(&file.path(), START).unwrap();
+    for expected in 0..50 {
+        store.commit(store.fence(), batch(expected, "event")).await.unwrap();
+    }
+    let copy = file.0.path().join("copy.db");
+    store.backup(&copy).await.unwrap();
+    let again = store.backup(&copy).await.unwrap_err();
+    assert!(again.to_string().contains("exists already"), "{again}");
+    let restored = Sqlite::open(&copy, START).unwrap();
+    assert_eq!(contents(&restored).await, contents(&store).await);
+    assert!(restored.fence().epoch > store.fence().epoch);
+    store.commit(store.fence(), batch(50, "the original goes on")).await.unwrap();
+}
+
+#[test]
+fn files_of_others_are_refused_and_left_alone() {
+    let file = File::new();
+    let text = file.0.path().join("notes.txt");
+    std::fs::write(&text, "not a database, but long enough to have a header ".repeat(40)).unwrap();
+    assert!(refusal(&text).contains("not a SQLite database"));
+    assert!(std::fs::read_to_string(&text).unwrap().starts_with("not a database"));
+
+    let foreign = file.0.path().join("foreign.db");
+    Connection::open(&foreign).unwrap().execute_batch("CREATE TABLE theirs (x)").unwrap();
+    assert!(refusal(&foreign).contains("no store of Skein"));
+
+    drop(Sqlite::open(&file.path(), START).unwrap());
+    Connection::open(file.path()).unwrap().pragma_update(None, "user_version", 99).unwrap();
+    assert!(refusal(&file.path()).contains("schema 99"));
+}
+
+#[tokio::test]
+async fn damage_is_reported_not_guessed_over() {
+    let file = File::new();
+    let store = Sqlite::open(&file.path(), START).unwrap();
+    for expected in 0..200 {
+        store.commit(store.fence(), batch(expected, &"x".repeat(1000))).await.unwrap();
+    }
+    drop(store);
+    let mut bytes = std::fs::read(file.path()).unwrap();
+    for byte in &mut bytes[8192..] {
+        *byte = 0xA5;
+    }
+    std::fs::write(file.path(), bytes).unwrap();
+    let error = match Sqlite::open(&file.path(), START) {
+        Err(error) => error,
+        Ok(store) => store.records(0, 1000).await.unwrap_err(),
+    };
+    assert!(error.to_string().contains("damaged"), "{error}");
+}
+
+/// A full disk, by way of the page limit: the write fails for certain, and the store goes on once there is room.
+#[tokio::test]
+async fn a_full_disk_refuses_and_recovers() {
+    let file = File::new();
+    let store = Sqlite::open(&file.path(), START).unwrap();
+    store.commit(store.fence(), batch(0, "small")).await.unwrap();
+    drop(store);
+    let connection = connection::writable(&file.path(), Durability::Full).unwrap();
+    let pages: i64 = connection.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
+    connection.pragma_update(None, "max_page_count", pages + 8).unwrap();
+    let fence = apply::stored_fence(&connection).unwrap();
+    let writer = Writer::start(connection).unwrap();
+    let ask = |batch: Batch| {
+        let batch = Box::new(Prepared::new(batch).unwrap());
+        writer.ask(|answer| Request::Commit { fence, batch, answer })
+    };
+    let answer = ask(batch(1, &"x".repeat(1_000_000))).await;
+    assert!(matches!(&answer, Err(CommitError::Failed(why)) if why.contains("disk is full")), "{answer:?}");
+    assert_eq!(ask(batch(1, "small")).await, Ok(Version(2)));
+}
+
+/// A write that fails half way, by way of a trigger, leaves nothing, and its neighbours stand.
+#[tokio::test]
+async fn a_failed_batch_is_rolled_back_alone() {
+    let file = File::new();
+    let store = Sqlite::open(&file.path(), START).unwrap();
+    let connection = connection::writable(&file.path(), Durability::Full).unwrap();
+    let trigger = "CREATE TEMP TRIGGER broken BEFORE INSERT ON timer BEGIN SELECT RAISE(FAIL, 'broken'); END";
+    connection.execute_batch(trigger).unwrap();
+    let writer = Writer::start(connection).unwrap();
+    let ask = |batch: Batch| {
+        let batch = Box::new(Prepared::new(batch).unwrap());
+        writer.ask(|answer| Request::Commit { fence: store.fence(), batch, answer })
+    };
+    let other = EntityKey::of(Kind::Channels, &Name::parse("default").unwrap());
+    let broken = Batch { timer: TimerChange::Set(START), ..batch(0, "broken") };
+    let (failed, neighbour) =
+        tokio::join!(ask(broken), ask(Batch { key: other.clone(), ..batch(0, "whole") }));
+    assert!(matches!(&failed, Err(CommitError::Failed(why)) if why.contains("broken")), "{failed:?}");
+    assert_eq!(neighbour, Ok(Version(1)));
+    assert_eq!(store.versions().await.unwrap(), [(other, Version(1))]);
+    assert_eq!(ask(batch(0, "whole")).await, Ok(Version(1)));
+}
+
+/// Pages, loads and trims must not read a table from end to end: it may have millions of rows.
+#[test]
+fn statements_use_their_indexes() {
+    let mut connection = Connection::open_in_memory().unwrap();
+    migrate::migrate(&mut connection).unwrap();
+    for (sql, plan) in [
+        (
+            "SELECT body FROM document WHERE (entity, document) > (?1, ?2) ORDER BY entity, document LIMIT ?3",
+            "SEARCH document USING PRIMARY KEY ((entity,document)>(?,?))",
+        ),
+        (
+            "SELECT head FROM document INDEXED BY document_live WHERE entity = ?1 AND live = 1 ORDER BY document",
+            "SEARCH document USING INDEX document_live (entity=?)",
+        ),
+        (
+            "SELECT replies FROM record WHERE entity = ?1 AND replies IS NOT NULL ORDER BY at, position",
+            "SEARCH record USING INDEX record_replies (entity=?)",
+        ),
+        (
+            "SELECT record.position FROM entity
+             CROSS JOIN record ON record.entity = entity.key AND record.version <= entity.version - ?1
+             WHERE record.events IS NOT NULL LIMIT ?2",
+            "SCAN entity\nSEARCH record USING INDEX record_version (entity=? AND version<?)",
+        ),
+        (
+            "SELECT position FROM record WHERE events IS NULL AND replies IS NULL
+             AND position < (SELECT max(position) FROM record) LIMIT ?1",
+            "SEARCH record USING INDEX record_empty (position<?)\nSCALAR SUBQUERY 1\nSEARCH record",
+        ),
+        (
+            "SELECT entity, due FROM timer ORDER BY due, entity LIMIT ?1",
+            "SCAN timer USING COVERING INDEX timer_due",
+        ),
+    ] {
+        let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+        let rows = statement.raw_query();
+        let steps: Vec<String> = rows.mapped(|row| row.get(3)).map(Result::unwrap).collect();
+        assert_eq!(steps.join("\n"), plan, "{sql}");
+    }
+}

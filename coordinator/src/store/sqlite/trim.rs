@@ -1,0 +1,104 @@
+//! Forgets what a plan names, a bounded step at a time.
+
+use rusqlite::{Connection, params};
+
+use super::number::signed;
+use crate::store::{TrimPlan, Trimmed};
+
+pub(super) fn trim(connection: &Connection, plan: &TrimPlan) -> rusqlite::Result<Trimmed> {
+    let limit = i64::try_from(plan.limit).unwrap_or(i64::MAX);
+    let trimmed = Trimmed {
+        records: old_events(connection, plan, limit)? + surplus_events(connection, plan, limit)?,
+        replies: replies(connection, plan, limit)?,
+        marks: marks(connection, plan, limit)?,
+        documents: documents(connection, plan, limit)?,
+        dead_letters: dead_letters(connection, plan, limit)?,
+    };
+    drop_empty(connection, limit)?;
+    Ok(trimmed)
+}
+
+/// Times rise with positions, so the walk ends at the first young record instead of reading them all.
+fn old_events(connection: &Connection, plan: &TrimPlan, limit: i64) -> rusqlite::Result<u64> {
+    let mut statement = connection.prepare_cached(
+        "SELECT position, at FROM record WHERE events IS NOT NULL ORDER BY position LIMIT ?1",
+    )?;
+    let before = signed(plan.events_before.0);
+    let rows = statement.query_map([limit], |row| Ok((row.get(0)?, row.get::<_, i64>(1)?)))?;
+    let mut positions = Vec::new();
+    for row in rows {
+        let (position, at) = row?;
+        if at >= before {
+            break;
+        }
+        positions.push(position);
+    }
+    forget_events(connection, &positions)
+}
+
+/// Versions count an entity's records, so the newest ones are known without counting rows.
+fn surplus_events(connection: &Connection, plan: &TrimPlan, limit: i64) -> rusqlite::Result<u64> {
+    let mut statement = connection.prepare_cached(
+        "SELECT record.position FROM entity
+         CROSS JOIN record ON record.entity = entity.key AND record.version <= entity.version - ?1
+         WHERE record.events IS NOT NULL LIMIT ?2",
+    )?;
+    let rows = statement.query_map([signed(plan.events_per_entity), limit], |row| row.get(0))?;
+    let positions = rows.collect::<rusqlite::Result<Vec<i64>>>()?;
+    forget_events(connection, &positions)
+}
+
+fn forget_events(connection: &Connection, positions: &[i64]) -> rusqlite::Result<u64> {
+    let mut statement = connection.prepare_cached("UPDATE record SET events = NULL WHERE position = ?1")?;
+    for position in positions {
+        statement.execute([position])?;
+    }
+    Ok(positions.len() as u64)
+}
+
+fn replies(connection: &Connection, plan: &TrimPlan, limit: i64) -> rusqlite::Result<u64> {
+    let mut statement = connection.prepare_cached(
+        "UPDATE record SET replies = NULL WHERE position IN (
+             SELECT record.position FROM entity
+             CROSS JOIN record ON record.entity = entity.key AND record.at < ?1
+             WHERE record.replies IS NOT NULL LIMIT ?2)",
+    )?;
+    Ok(statement.execute([signed(plan.replies_before.0), limit])? as u64)
+}
+
+fn marks(connection: &Connection, plan: &TrimPlan, limit: i64) -> rusqlite::Result<u64> {
+    let mut statement = connection.prepare_cached(
+        "DELETE FROM mark WHERE (entity, source) IN (
+             SELECT entity, source FROM mark WHERE at < ?1 LIMIT ?2)",
+    )?;
+    Ok(statement.execute([signed(plan.marks_before.0), limit])? as u64)
+}
+
+fn documents(connection: &Connection, plan: &TrimPlan, limit: i64) -> rusqlite::Result<u64> {
+    let mut statement = connection.prepare_cached(
+        "DELETE FROM document WHERE (entity, document) IN (
+             SELECT entity, document FROM document WHERE live = 0 AND written < ?1
+             ORDER BY written LIMIT ?2)",
+    )?;
+    Ok(statement.execute([signed(plan.archived_before.0), limit])? as u64)
+}
+
+fn dead_letters(connection: &Connection, plan: &TrimPlan, limit: i64) -> rusqlite::Result<u64> {
+    let mut statement = connection.prepare_cached(
+        "DELETE FROM dead_letter WHERE position IN (
+             SELECT position FROM dead_letter WHERE buried_at < ?1 LIMIT ?2)",
+    )?;
+    Ok(statement.execute([signed(plan.dead_letters_before.0), limit])? as u64)
+}
+
+/// Removes records that carry nothing any more. The newest stays: its position must not be given out again.
+fn drop_empty(connection: &Connection, limit: i64) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare_cached(
+        "DELETE FROM record WHERE position IN (
+             SELECT position FROM record WHERE events IS NULL AND replies IS NULL
+             AND position < (SELECT max(position) FROM record) LIMIT ?1)",
+    )?;
+    // One step empties at most three times its limit: old events, surplus events, replies.
+    statement.execute(params![limit.saturating_mul(4)])?;
+    Ok(())
+}

@@ -1,0 +1,318 @@
+//! Follows events: what each changes in memory, and which documents it writes.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::event::{DeadLetter, Event};
+use super::state::{Agent, CallRecord, CallStatus, Defined, Instance, Item, Outcome, State, WaitRecord};
+use crate::entity::Changes;
+use crate::fence::Token;
+use crate::id::InstanceId;
+use crate::limits;
+use crate::time::Timestamp;
+
+impl Agent {
+    pub(super) fn follow(&mut self, event: &Event, changes: &mut Changes) {
+        match event {
+            Event::Defined(defined) => self.define(Some(defined.clone()), changes),
+            Event::Undefined => self.define(None, changes),
+            Event::Enabled { enabled } => {
+                let mut defined = self.defined.clone();
+                if let Some(defined) = &mut defined {
+                    defined.definition.enabled = *enabled;
+                }
+                self.define(defined, changes);
+            }
+            Event::Attached { instance, agent_id } => {
+                self.add_instance(instance, json!({ "agentId": agent_id }), changes);
+            }
+            Event::Queued { instance, item } => self.queue(instance, item, changes),
+            Event::DeadLettered(letter) => changes.archive(
+                format!("dead/{}", letter.id),
+                &json!({ "reason": letter.reason, "at": letter.at }),
+                Some(dead_body(letter)),
+            ),
+            Event::Called { call, depth, at } => self.add_call(call, *depth, *at, changes),
+            Event::CallRuns { call, instance } => self.run_call(*call, instance, changes),
+            Event::CallEnded { call, value, error, at } => {
+                self.end_call(*call, value.as_ref(), error.as_ref(), *at, changes);
+            }
+            Event::CallForgotten { call } => {
+                if let Some(record) = self.calls.remove(call) {
+                    changes.archive(format!("call/{call}"), &record, None);
+                }
+            }
+            Event::WaitBegun(wait) => self.begin_wait(wait, changes),
+            Event::WaitAcknowledged { wait, by } => self.with_wait(*wait, changes, |wait| {
+                wait.unacknowledged.remove(by);
+            }),
+            Event::WaitEnded { wait, outcome } => self.with_wait(*wait, changes, |wait| {
+                wait.unacknowledged.clear();
+                wait.outcome = Some(outcome.clone());
+            }),
+            Event::WaitDelivered { wait } => self.with_wait(*wait, changes, |wait| wait.delivered = true),
+            Event::WaitDropped { wait, token, at } => self.drop_wait(*wait, *token, *at, changes),
+            Event::Ended { instance, exit, at } => {
+                self.remove_wait_of(instance, changes);
+                self.remove_item(instance, changes);
+                let Some(mut ended) = self.instances.remove(instance) else { return };
+                ended.state = State::Ended;
+                ended.since = *at;
+                (ended.bid, ended.slot, ended.stop) = (None, false, Some(exit.clone()));
+                let body = json!({
+                    "state": exit.end, "endedAt": at.iso(), "exit": exit, "waitingFor": Value::Null,
+                });
+                changes.archive(format!("instance/{instance}"), &ended, Some(body));
+            }
+            other => self.move_instance(other, changes),
+        }
+    }
+
+    /// Events that move one instance along and touch little else.
+    fn move_instance(&mut self, event: &Event, changes: &mut Changes) {
+        match event {
+            Event::Bid { instance, bid, group } => self.with_instance(instance, changes, |instance| {
+                instance.bid = Some(*bid);
+                instance.group = Some(group.clone());
+                if instance.state == State::Frozen {
+                    instance.state = State::Resuming;
+                }
+                None
+            }),
+            Event::Granted { instance, runner, token, timeout_ms, at } => {
+                self.with_instance(instance, changes, |instance| {
+                    instance.state = State::Starting;
+                    (instance.bid, instance.slot) = (None, true);
+                    instance.runner = Some(runner.clone());
+                    (instance.token, instance.first_token) = (Some(*token), Some(*token));
+                    instance.attempts += 1;
+                    instance.timeout_ms = *timeout_ms;
+                    (instance.since, instance.started) = (*at, Some(*at));
+                    Some(json!({ "runner": runner }))
+                });
+            }
+            Event::Requeued { instance, token } => self.with_instance(instance, changes, |instance| {
+                instance.state = State::Queued;
+                (instance.bid, instance.slot, instance.started) = (None, false, None);
+                instance.runner = None;
+                instance.token = *token;
+                Some(json!({ "runner": Value::Null }))
+            }),
+            Event::Started { instance, pid, at } => {
+                self.remove_item(instance, changes);
+                self.with_instance(instance, changes, |instance| {
+                    instance.state = State::Running;
+                    (instance.since, instance.started) = (*at, Some(*at));
+                    Some(json!({ "startedAt": at.iso(), "pid": pid }))
+                });
+            }
+            Event::Freezing { instance, token } => self.with_instance(instance, changes, |instance| {
+                instance.state = State::Freezing;
+                instance.token = Some(*token);
+                None
+            }),
+            Event::Frozen { instance } => self.with_instance(instance, changes, |instance| {
+                instance.state = State::Frozen;
+                instance.slot = false;
+                None
+            }),
+            Event::Resumed { instance, token, at } => self.resume(instance, *token, *at, changes),
+            Event::Stopping { instance, token, exit } => {
+                self.remove_wait_of(instance, changes);
+                self.remove_item(instance, changes);
+                self.with_instance(instance, changes, |instance| {
+                    instance.state = State::Stopping;
+                    (instance.token, instance.bid) = (Some(*token), None);
+                    instance.stop = Some(exit.clone());
+                    Some(json!({ "waitingFor": Value::Null }))
+                });
+            }
+            Event::CalleeNoted { instance, target } => self.with_instance(instance, changes, |instance| {
+                instance.callees.insert(target.clone());
+                None
+            }),
+            Event::StatusSet { instance, text } => {
+                self.with_instance(instance, changes, |_| Some(json!({ "statusText": text })));
+            }
+            Event::ValueReturned { instance, value } => self.with_instance(instance, changes, |instance| {
+                instance.returned = Some(value.clone());
+                None
+            }),
+            _ => {}
+        }
+    }
+
+    fn define(&mut self, defined: Option<Defined>, changes: &mut Changes) {
+        self.defined = defined;
+        match &self.defined {
+            Some(defined) => changes.put(
+                "definition/self",
+                defined,
+                Some(json!({ "agent": self.name, "group": defined.group, "definition": defined.definition })),
+            ),
+            None => changes.delete("definition/self"),
+        }
+    }
+
+    fn queue(&mut self, instance: &Instance, item: &Item, changes: &mut Changes) {
+        self.add_instance(instance, json!({ "source": item.source, "receipt": item.receipt }), changes);
+        let body = json!({
+            "instance": item.instance, "agent": self.name, "class": item.class, "source": item.source,
+            "receipt": item.receipt, "receivedAt": item.at.iso(),
+        });
+        changes.put(format!("queue/{}", item.instance), item, Some(body));
+        self.queue.insert(item.instance.clone(), item.clone());
+    }
+
+    fn add_instance(&mut self, instance: &Instance, more: Value, changes: &mut Changes) {
+        let mut body = json!({
+            "instance": instance.id, "agent": self.name, "state": instance.state.as_str(),
+            "external": instance.external, "createdAt": instance.since.iso(), "call": instance.call,
+            "depth": instance.chain.len(),
+        });
+        if let (Some(body), Value::Object(more)) = (body.as_object_mut(), more) {
+            body.extend(more);
+        }
+        changes.put(format!("instance/{}", instance.id), instance, Some(body));
+        self.instances.insert(instance.id.clone(), instance.clone());
+    }
+
+    /// Changes one instance and writes it down, its state with it; `change` may add to the body.
+    fn with_instance(
+        &mut self,
+        id: &InstanceId,
+        changes: &mut Changes,
+        change: impl FnOnce(&mut Instance) -> Option<Value>,
+    ) {
+        let Some(instance) = self.instances.get_mut(id) else { return };
+        let mut body = change(instance).unwrap_or_else(|| json!({}));
+        if let Some(body) = body.as_object_mut() {
+            body.insert("state".to_owned(), json!(instance.state.as_str()));
+        }
+        changes.put(format!("instance/{id}"), instance, Some(body));
+    }
+
+    fn remove_item(&mut self, instance: &InstanceId, changes: &mut Changes) {
+        if self.queue.remove(instance).is_some() {
+            changes.delete(format!("queue/{instance}"));
+        }
+    }
+
+    fn add_call(&mut self, call: &CallRecord, depth: usize, at: Timestamp, changes: &mut Changes) {
+        let body = json!({
+            "callId": call.id, "callerAgent": call.caller, "callerInstanceId": call.caller_instance,
+            "targetAgent": self.name, "targetInstanceId": call.callee, "status": call.status,
+            "createdAt": at.iso(), "depth": depth,
+        });
+        changes.put(format!("call/{}", call.id), call, Some(body));
+        self.calls.insert(call.id, call.clone());
+    }
+
+    fn run_call(&mut self, call: Uuid, instance: &InstanceId, changes: &mut Changes) {
+        let Some(record) = self.calls.get_mut(&call) else { return };
+        record.status = CallStatus::Running;
+        record.callee = Some(instance.clone());
+        let body = json!({ "status": record.status, "targetInstanceId": instance });
+        changes.put(format!("call/{call}"), record, Some(body));
+    }
+
+    fn end_call(
+        &mut self,
+        call: Uuid,
+        value: Option<&String>,
+        error: Option<&String>,
+        at: Timestamp,
+        changes: &mut Changes,
+    ) {
+        let Some(record) = self.calls.get_mut(&call) else { return };
+        record.status = if error.is_some() { CallStatus::Error } else { CallStatus::Completed };
+        record.value = value.cloned();
+        record.error = error.cloned();
+        record.until = at + limits::CALL_KEEP;
+        let body = json!({
+            "status": record.status, "returnValue": value, "errorMessage": error, "completedAt": at.iso(),
+        });
+        changes.put(format!("call/{call}"), record, Some(body));
+    }
+
+    fn begin_wait(&mut self, wait: &WaitRecord, changes: &mut Changes) {
+        self.remove_wait_of(&wait.instance, changes);
+        let body = json!({
+            "waitId": wait.id, "instance": wait.instance, "agent": self.name, "filter": wait.filter,
+            "registeredAt": wait.registered.iso(), "deadline": wait.deadline.iso(), "state": "waiting",
+        });
+        changes.put(format!("wait/{}", wait.id), wait, Some(body));
+        self.waits.insert(wait.id, wait.clone());
+        self.with_instance(&wait.instance, changes, |instance| {
+            instance.state = State::Waiting;
+            instance.since = wait.registered;
+            instance.wait = Some(wait.id);
+            let until = wait.deadline.iso();
+            Some(json!({ "waitingFor": { "wait": wait.id, "filter": wait.filter, "deadline": until } }))
+        });
+    }
+
+    fn with_wait(&mut self, id: Uuid, changes: &mut Changes, change: impl FnOnce(&mut WaitRecord)) {
+        let Some(wait) = self.waits.get_mut(&id) else { return };
+        change(wait);
+        let body = json!({ "state": wait_state(wait), "delivered": wait.delivered });
+        changes.put(format!("wait/{id}"), wait, Some(body));
+    }
+
+    fn drop_wait(&mut self, wait: Uuid, token: Option<Token>, at: Timestamp, changes: &mut Changes) {
+        let Some(instance) = self.waits.get(&wait).map(|wait| wait.instance.clone()) else { return };
+        self.resume(&instance, token, at, changes);
+        self.remove_wait_of(&instance, changes);
+        self.with_instance(&instance, changes, |_| None);
+    }
+
+    fn remove_wait_of(&mut self, instance: &InstanceId, changes: &mut Changes) {
+        let Some(instance) = self.instances.get_mut(instance) else { return };
+        let Some(wait) = instance.wait.take().and_then(|id| self.waits.remove(&id)) else { return };
+        let state = if wait.is_open() { "dropped" } else { wait_state(&wait) };
+        changes.archive(format!("wait/{}", wait.id), &wait, Some(json!({ "state": state })));
+    }
+
+    /// The instance runs on. The time that it waited counts against neither its limit nor its calls'.
+    fn resume(&mut self, id: &InstanceId, token: Option<Token>, at: Timestamp, changes: &mut Changes) {
+        let Some(instance) = self.instances.get(id) else { return };
+        let began = instance.wait.and_then(|id| self.waits.get(&id)).map_or(at, |wait| wait.registered);
+        let waited = at.since(began);
+        self.with_instance(id, changes, |instance| {
+            instance.state = State::Running;
+            instance.since = at;
+            instance.bid = None;
+            instance.slot = !instance.external;
+            instance.token = token.or(instance.token);
+            instance.waited_ms += u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
+            Some(json!({ "waitingFor": Value::Null }))
+        });
+        self.prolong_calls(id, waited, changes);
+    }
+
+    fn prolong_calls(&mut self, callee: &InstanceId, span: Duration, changes: &mut Changes) {
+        for call in self.calls_at(callee) {
+            if let Some(record) = self.calls.get_mut(&call) {
+                record.until = record.until + span;
+                changes.put(format!("call/{call}"), record, None);
+            }
+        }
+    }
+}
+
+fn wait_state(wait: &WaitRecord) -> &'static str {
+    match wait.outcome {
+        None => "waiting",
+        Some(Outcome::Triggered { .. }) => "triggered",
+        Some(Outcome::WaitTimeout) => "timed_out",
+    }
+}
+
+fn dead_body(letter: &DeadLetter) -> Value {
+    json!({
+        "id": letter.id, "class": letter.class, "source": letter.source, "receipt": letter.receipt,
+        "input": letter.input, "reason": letter.reason, "at": letter.at.iso(),
+    })
+}

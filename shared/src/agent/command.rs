@@ -1,0 +1,228 @@
+//! What can be asked of an agent, and what it answers.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::state::{CallStatus, Class, Definition, Instance, Item, Outcome, WaitRecord};
+use crate::fence::Token;
+use crate::id::{InstanceId, Name};
+use crate::time::Timestamp;
+use crate::triggers::{Envelope, Filter};
+
+/// Verbs, each decided in one file of `decide`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Command {
+    /// Sets what the agent is. Limits of a run already started stay as they were at its start.
+    Define {
+        definition: Definition,
+        group: Name,
+    },
+    /// Ends every run and empties the queue; hand-made instances stay.
+    Undefine,
+    /// A disabled agent takes no work; its waiting runs end, its running ones go on.
+    SetEnabled {
+        enabled: bool,
+    },
+    /// Takes in an instance that no runner watches: a hand-made token, on its first use.
+    Attach {
+        instance: InstanceId,
+        agent_id: Uuid,
+    },
+    /// Queues a run that is no call.
+    Enqueue {
+        class: Class,
+        source: String,
+        receipt: Option<Uuid>,
+        input: Value,
+    },
+    /// Calls this agent; `call` is the id that the caller will ask with.
+    Call {
+        call: Uuid,
+        caller: Caller,
+        context: String,
+    },
+    /// Asks how a call stands. Only the instance that made it may.
+    CheckCall {
+        call: Uuid,
+        instance: InstanceId,
+    },
+    /// Gives a call up; a run that was started for it alone is stopped.
+    CancelCall {
+        call: Uuid,
+        instance: InstanceId,
+    },
+    /// An instance that made calls to this agent has ended. `cancel` stops the runs it caused.
+    CallerEnded {
+        instance: InstanceId,
+        #[serde(default)]
+        cancel: bool,
+    },
+    /// From a called agent: `instance` has calls at `target`, which wants to hear of its end.
+    NoteCallee {
+        instance: InstanceId,
+        target: Name,
+    },
+    SetStatus {
+        instance: InstanceId,
+        text: String,
+    },
+    /// What the calls that this instance serves will get; the last one wins.
+    ReturnValue {
+        instance: InstanceId,
+        value: String,
+    },
+    /// Begins to wait. `wait` names the new wait; the answer may name an older one that goes on.
+    BeginWait {
+        instance: InstanceId,
+        wait: Uuid,
+        filter: Filter,
+        timeout_ms: Option<u64>,
+        #[serde(default)]
+        broadcast: bool,
+    },
+    /// Asks how a wait stands, and takes its outcome. Without `wait`: the latest that was not delivered.
+    CheckWait {
+        instance: InstanceId,
+        wait: Option<Uuid>,
+    },
+    /// From triggers: a webhook matched this wait.
+    Trigger {
+        wait: Uuid,
+        receipt: Uuid,
+        payload: Envelope,
+    },
+    /// From triggers: events from now on reach the wait.
+    WaitRegistered {
+        wait: Uuid,
+    },
+    /// From the lockspace: the instance's lock outlives the wait.
+    LocksExtended {
+        wait: Uuid,
+    },
+    /// From the pool: the instance's leases outlive the wait.
+    LeasesExtended {
+        wait: Uuid,
+    },
+    /// From the fleet: the bid has a slot on `runner`.
+    Granted {
+        bid: Uuid,
+        runner: String,
+    },
+    /// From the fleet: the bid cannot be served.
+    GrantLost {
+        bid: Uuid,
+        reason: String,
+    },
+    /// From a runner, at least once.
+    Report {
+        instance: InstanceId,
+        token: Token,
+        runner: String,
+        what: Report,
+    },
+    /// From the fleet: the runner is gone, and with it these instances.
+    RunnerLost {
+        runner: String,
+        instances: Vec<InstanceId>,
+    },
+    /// Ends an instance from outside.
+    Kill {
+        instance: InstanceId,
+        reason: String,
+    },
+    /// A hand-made instance says that it is done.
+    Complete {
+        instance: InstanceId,
+    },
+    /// Handles everything due.
+    Tick,
+    /// Everything live, for lists.
+    List,
+    /// One live instance, with its chain of callers.
+    Inspect {
+        instance: InstanceId,
+    },
+}
+
+/// Who calls, with its own callers, oldest first and without itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Caller {
+    pub agent: Name,
+    pub instance: InstanceId,
+    #[serde(default)]
+    pub chain: Vec<(Name, InstanceId)>,
+}
+
+/// What a runner saw of an instance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Report {
+    Started { pid: Option<u32> },
+    Frozen,
+    Thawed,
+    Exited { code: Option<i32>, signal: Option<i32>, reason: Option<String> },
+    StartFailed { reason: String },
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    /// Done, or done before.
+    Done,
+    /// The run waits for a slot, under the instance id that it will have.
+    Queued {
+        instance: InstanceId,
+    },
+    /// A tick of the same schedule is queued already; one run serves both.
+    Coalesced {
+        instance: InstanceId,
+    },
+    /// Nothing will run; the event is kept with the reason.
+    DeadLettered {
+        id: Uuid,
+        reason: String,
+    },
+    Call(CallView),
+    Wait(WaitView),
+    /// The instance is being stopped, or was ended.
+    Killed {
+        instance: InstanceId,
+    },
+    Instance(Box<Instance>),
+    Overview(Box<Overview>),
+}
+
+/// A call as its caller may see it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CallView {
+    pub call_id: Uuid,
+    pub status: CallStatus,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub return_value: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error_message: Option<String>,
+}
+
+/// A wait as its instance may see it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WaitView {
+    pub wait: Uuid,
+    pub deadline: Timestamp,
+    /// Present once the wait has ended and the instance may run on.
+    pub outcome: Option<Outcome>,
+    /// The outcome was handed out before.
+    pub redelivered: bool,
+}
+
+/// The agent at a glance.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Overview {
+    pub definition: Option<Definition>,
+    pub group: Option<Name>,
+    pub instances: Vec<Instance>,
+    pub queue: Vec<Item>,
+    pub waits: Vec<WaitRecord>,
+}

@@ -1,0 +1,270 @@
+//! Calls: taken, asked after, given up.
+
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::define::killed;
+use super::draft::Draft;
+use crate::agent::event::Event;
+use crate::agent::state::{CallRecord, CallStatus, Class, Outcome, State};
+use crate::agent::{CallView, Caller, Reply};
+use crate::code::{Code, Refusal};
+use crate::id::{InstanceId, Name};
+use crate::limits;
+use crate::triggers::Envelope;
+
+impl Draft<'_> {
+    pub(super) fn take_call(&mut self, id: Uuid, caller: &Caller, context: &str) -> Result<Reply, Refusal> {
+        if let Some(known) = self.call(id) {
+            return repeated(known, caller);
+        }
+        self.admit(caller, context)?;
+        let event = Envelope::agent_trigger(caller.agent.as_str(), json!(context));
+        match self.longest_waiting(&event) {
+            Some(wait) => self.wake_with_call(id, caller, wait, event),
+            None => self.queue_call(id, caller, context)?,
+        }
+        let noted = self.agent.note_callee(&caller.agent, &caller.instance);
+        self.send([noted]);
+        self.view(id)
+    }
+
+    pub(super) fn check_call(&self, call: Uuid, instance: &InstanceId) -> Result<Reply, Refusal> {
+        self.owned(call, instance)?;
+        self.view(call)
+    }
+
+    pub(super) fn cancel_call(&mut self, call: Uuid, instance: &InstanceId) -> Result<Reply, Refusal> {
+        self.owned(call, instance)?;
+        self.abandon(call, "the caller cancelled the call", true);
+        self.view(call)
+    }
+
+    pub(super) fn caller_ended(&mut self, caller: &InstanceId, cancel: bool) -> Reply {
+        let made = |call: &&CallRecord| !call.is_over() && call.caller_instance == *caller;
+        let calls: Vec<Uuid> = self.agent.calls.values().filter(made).map(|call| call.id).collect();
+        for call in calls {
+            self.abandon(call, "the caller has ended", cancel);
+        }
+        Reply::Done
+    }
+
+    pub(super) fn note_callee(&mut self, instance: &InstanceId, target: &Name) -> Reply {
+        match self.agent.instances.get(instance) {
+            Some(caller) if caller.callees.contains(target) => {}
+            Some(_) => {
+                self.push(Event::CalleeNoted { instance: instance.clone(), target: target.clone() });
+            }
+            // A run that is unknown here has ended; a hand-made token may not have been attached yet.
+            None if is_run_of(instance, &self.agent.name) => {
+                let cancel = self.agent.limits().cancel_children;
+                let effect = self.agent.caller_ended(target, instance, cancel);
+                self.send([effect]);
+            }
+            None => {}
+        }
+        Reply::Done
+    }
+
+    pub(super) fn return_value(&mut self, id: &InstanceId, value: &str) -> Result<Reply, Refusal> {
+        if value.len() > limits::TEXT {
+            return Err(too_large("value", value.len()));
+        }
+        if !self.instance(id)?.external {
+            self.push(Event::ValueReturned { instance: id.clone(), value: value.to_owned() });
+            return Ok(Reply::Done);
+        }
+        // Nobody reports the end of a hand-made instance, so its word is the end of what it serves.
+        for call in self.agent.calls_at(id) {
+            self.end_call(call, Ok(Some(value.to_owned())));
+        }
+        Ok(Reply::Done)
+    }
+
+    /// A queued call that a hand-made instance can serve, now that it waits. An agent that starts runs
+    /// serves its queue by itself.
+    pub(super) fn serve_queued_call(&mut self, waiter: &InstanceId) {
+        if self.agent.scale() > 0 || !self.instance(waiter).is_ok_and(|waiter| waiter.external) {
+            return;
+        }
+        let mut items: Vec<_> = self.agent.queue.values().filter(|item| item.class == Class::Call).collect();
+        items.sort_by_key(|item| item.number);
+        let found = items.into_iter().find_map(|item| {
+            let placeholder = self.agent.instances.get(&item.instance)?;
+            let call = self.call(placeholder.call?)?;
+            let event = Envelope::agent_trigger(call.caller.as_str(), context_of(item.input.get()));
+            let wait = self.wait_of(waiter)?;
+            wait.takes(&event).then_some((item.instance.clone(), call.id, wait.id, event))
+        });
+        let Some((placeholder, call, wait, event)) = found else { return };
+        self.push(Event::CallRuns { call, instance: waiter.clone() });
+        self.end(&placeholder, killed("a waiting instance took the call"));
+        self.finish_wait(wait, Outcome::Triggered { payload: event });
+    }
+
+    /// Ends a call that is not over.
+    pub(super) fn end_call(&mut self, call: Uuid, result: Result<Option<String>, String>) {
+        let at = self.now();
+        let (value, error) = match result {
+            Ok(value) => (value, None),
+            Err(error) => (None, Some(error)),
+        };
+        self.push(Event::CallEnded { call, value, error, at });
+    }
+
+    /// Fails a call that is not over. Its run, if it has not begun, is not wanted any more; one that has is
+    /// stopped if it exists for this call alone and `stop` says so.
+    pub(super) fn abandon(&mut self, call: Uuid, reason: &str, stop: bool) {
+        let Some(record) = self.call(call).filter(|call| !call.is_over()) else { return };
+        let callee = record.callee.clone();
+        self.end_call(call, Err(reason.to_owned()));
+        let Some(run) = callee.and_then(|callee| self.agent.instances.get(&callee)) else { return };
+        let (id, state, own) = (run.id.clone(), run.state, run.call == Some(call));
+        match state {
+            State::Queued => self.drop_queued(&id, reason, None),
+            _ if own && stop && self.agent.calls_at(&id).is_empty() => self.stop(&id, killed(reason)),
+            _ => {}
+        }
+    }
+
+    /// The rules in the order in which their refusals are given.
+    fn admit(&self, caller: &Caller, context: &str) -> Result<(), Refusal> {
+        let name = &self.agent.name;
+        if context.len() > limits::TEXT {
+            return Err(too_large("context", context.len()));
+        }
+        if caller.agent == *name {
+            return Err(Refusal::new(Code::SelfCall, "an agent cannot call itself; do the work in this run"));
+        }
+        if caller.chain.iter().any(|(ancestor, _)| ancestor == name) {
+            return Err(Refusal::new(
+                Code::Cycle,
+                format!("agent {name} is among the callers of this run; return a value to it instead"),
+            ));
+        }
+        let limit = self.agent.limits().max_call_depth;
+        if caller.chain.len() >= limit as usize {
+            return Err(Refusal::new(
+                Code::DepthExceeded,
+                format!(
+                    "calls go at most {limit} deep, and this run is {} deep; do the work in this run",
+                    caller.chain.len()
+                ),
+            ));
+        }
+        match self.accepts_work() {
+            Err(refusal) if refusal.code == Code::NotFound && self.agent.has_external() => Ok(()),
+            Err(refusal) if self.enabled() && self.agent.has_external() => {
+                debug_assert_eq!(refusal.code, Code::Disabled);
+                Ok(())
+            }
+            verdict => verdict,
+        }
+    }
+
+    fn enabled(&self) -> bool {
+        self.agent.defined.as_ref().is_some_and(|defined| defined.definition.enabled)
+    }
+
+    /// The wait that the event ends: of those that match, the one that waits longest.
+    fn longest_waiting(&self, event: &Envelope) -> Option<Uuid> {
+        let matching = self.agent.waits.values().filter(|wait| wait.takes(event));
+        matching.min_by_key(|wait| (wait.registered, wait.id)).map(|wait| wait.id)
+    }
+
+    /// The longest-waiting instance serves the call. Waits that asked for a broadcast hear of it too.
+    fn wake_with_call(&mut self, call: Uuid, caller: &Caller, wait: Uuid, event: Envelope) {
+        let Some(callee) = self.agent.waits.get(&wait).map(|wait| wait.instance.clone()) else { return };
+        self.record_call(call, caller, CallStatus::Running, callee);
+        let heard =
+            |other: &&crate::agent::WaitRecord| other.id == wait || (other.broadcast && other.takes(&event));
+        let waits: Vec<Uuid> = self.agent.waits.values().filter(heard).map(|wait| wait.id).collect();
+        for wait in waits {
+            self.finish_wait(wait, Outcome::Triggered { payload: event.clone() });
+        }
+    }
+
+    fn queue_call(&mut self, call: Uuid, caller: &Caller, context: &str) -> Result<(), Refusal> {
+        if self.is_full() {
+            return Err(Refusal::new(
+                Code::QueueFull,
+                format!("the queue of agent {} is full; try again later", self.agent.name),
+            ));
+        }
+        let input = json!({ "call": { "call_id": call, "caller": caller.agent, "context": context } });
+        let item = self.item(Class::Call, &format!("agent:{}", caller.agent), None, input);
+        let callee = item.instance.clone();
+        let mut chain = caller.chain.clone();
+        chain.push((caller.agent.clone(), caller.instance.clone()));
+        self.queue_run(item, Some(call), chain);
+        self.record_call(call, caller, CallStatus::Pending, callee);
+        self.bid_next();
+        Ok(())
+    }
+
+    fn record_call(&mut self, id: Uuid, caller: &Caller, status: CallStatus, callee: InstanceId) {
+        let at = self.now();
+        let call = CallRecord {
+            id,
+            status,
+            caller: caller.agent.clone(),
+            caller_instance: caller.instance.clone(),
+            callee: Some(callee),
+            until: at + limits::CALL_EXPIRY,
+            value: None,
+            error: None,
+        };
+        self.push(Event::Called { call, depth: caller.chain.len() + 1, at });
+    }
+
+    fn owned(&self, call: Uuid, instance: &InstanceId) -> Result<&CallRecord, Refusal> {
+        self.call(call).filter(|record| record.caller_instance == *instance).ok_or_else(|| unknown(call))
+    }
+
+    fn view(&self, call: Uuid) -> Result<Reply, Refusal> {
+        self.call(call).map(|record| Reply::Call(record.into())).ok_or_else(|| unknown(call))
+    }
+}
+
+impl From<&CallRecord> for CallView {
+    fn from(record: &CallRecord) -> Self {
+        Self {
+            call_id: record.id,
+            status: record.status,
+            return_value: record.value.clone(),
+            error_message: record.error.clone(),
+        }
+    }
+}
+
+/// One text whether the call does not exist or is another's: a stranger must not learn which calls exist.
+fn unknown(call: Uuid) -> Refusal {
+    Refusal::new(Code::NotFound, format!("call {call} not found or not owned by this instance"))
+}
+
+fn repeated(known: &CallRecord, caller: &Caller) -> Result<Reply, Refusal> {
+    if known.caller_instance == caller.instance {
+        return Ok(Reply::Call(known.into()));
+    }
+    Err(Refusal::new(
+        Code::KeyReused,
+        format!("call id {} belongs to another call; make a new one", known.id),
+    ))
+}
+
+/// Whether the id has the form of a runner's run of `agent`, as [`InstanceId::new`] makes it.
+fn is_run_of(id: &InstanceId, agent: &Name) -> bool {
+    let rest = id.as_str().strip_prefix(agent.as_str()).and_then(|rest| rest.strip_prefix('-'));
+    rest.is_some_and(|hex| hex.len() == 8 && hex.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+fn too_large(field: &str, bytes: usize) -> Refusal {
+    Refusal::new(
+        Code::TooLarge,
+        format!("{field} has {bytes} bytes, at most {} are taken; put it into a file", limits::TEXT),
+    )
+}
+
+fn context_of(input: &Value) -> Value {
+    input.pointer("/call/context").cloned().unwrap_or_default()
+}

@@ -1,0 +1,69 @@
+//! Answers commands. Each file holds the rules of one subject.
+
+mod calls;
+mod define;
+mod draft;
+mod queue;
+mod reports;
+mod runs;
+mod tick;
+mod waits;
+
+use draft::Draft;
+
+use super::command::{Command, Overview, Reply};
+use super::state::{Agent, Party};
+use crate::code::Refusal;
+use crate::entity::{Ctx, Decision};
+
+pub(super) fn decide(agent: &Agent, command: &Command, ctx: &mut Ctx) -> Result<Decision<Agent>, Refusal> {
+    let mut draft = Draft::new(agent, ctx);
+    let reply = route(&mut draft, command)?;
+    Ok(draft.done(reply))
+}
+
+fn route(draft: &mut Draft<'_>, command: &Command) -> Result<Reply, Refusal> {
+    match command {
+        Command::Define { definition, group } => draft.define(definition, group),
+        Command::Undefine => Ok(draft.undefine()),
+        Command::SetEnabled { enabled } => draft.set_enabled(*enabled),
+        Command::Attach { instance, agent_id } => Ok(draft.attach(instance, *agent_id)),
+        Command::Enqueue { class, source, receipt, input } => draft.enqueue(*class, source, *receipt, input),
+        Command::Call { call, caller, context } => draft.take_call(*call, caller, context),
+        Command::CheckCall { call, instance } => draft.check_call(*call, instance),
+        Command::CancelCall { call, instance } => draft.cancel_call(*call, instance),
+        Command::CallerEnded { instance, cancel } => Ok(draft.caller_ended(instance, *cancel)),
+        Command::NoteCallee { instance, target } => Ok(draft.note_callee(instance, target)),
+        Command::SetStatus { instance, text } => draft.set_status(instance, text),
+        Command::ReturnValue { instance, value } => draft.return_value(instance, value),
+        Command::BeginWait { instance, wait, filter, timeout_ms, broadcast } => {
+            draft.begin_wait(instance, *wait, filter, *timeout_ms, *broadcast)
+        }
+        Command::CheckWait { instance, wait } => draft.check_wait(instance, *wait),
+        Command::Trigger { wait, receipt, payload } => Ok(draft.trigger(*wait, *receipt, payload)),
+        Command::WaitRegistered { wait } => Ok(draft.acknowledge(*wait, Party::Triggers)),
+        Command::LocksExtended { wait } => Ok(draft.acknowledge(*wait, Party::Locks)),
+        Command::LeasesExtended { wait } => Ok(draft.acknowledge(*wait, Party::Leases)),
+        Command::Granted { bid, runner } => Ok(draft.granted(*bid, runner)),
+        Command::GrantLost { bid, reason } => Ok(draft.grant_lost(*bid, reason)),
+        Command::Report { instance, token, runner, what } => draft.report(instance, *token, runner, what),
+        Command::RunnerLost { runner, instances } => Ok(draft.runner_lost(runner, instances)),
+        Command::Kill { instance, reason } => draft.kill(instance, reason),
+        Command::Complete { instance } => draft.complete(instance),
+        Command::Inspect { instance } => Ok(Reply::Instance(Box::new(draft.instance(instance)?.clone()))),
+        Command::List => Ok(Reply::Overview(Box::new(overview(&draft.agent)))),
+        Command::Tick => Ok(draft.tick()),
+    }
+}
+
+fn overview(agent: &Agent) -> Overview {
+    let mut queue: Vec<_> = agent.queue.values().cloned().collect();
+    queue.sort_by_key(|item| item.number);
+    Overview {
+        definition: agent.defined.as_ref().map(|defined| defined.definition.clone()),
+        group: agent.defined.as_ref().map(|defined| defined.group.clone()),
+        instances: agent.instances.values().cloned().collect(),
+        queue,
+        waits: agent.waits.values().cloned().collect(),
+    }
+}

@@ -1,0 +1,156 @@
+//! The work queue: what is taken in, what gives way, and what becomes a dead letter.
+
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::define::killed;
+use super::draft::Draft;
+use crate::agent::Reply;
+use crate::agent::event::{DeadLetter, Event};
+use crate::agent::state::{Class, Instance, Item, State};
+use crate::code::{Code, Refusal};
+use crate::id::{InstanceId, Name};
+
+impl Draft<'_> {
+    pub(super) fn enqueue(
+        &mut self,
+        class: Class,
+        source: &str,
+        receipt: Option<Uuid>,
+        input: &Value,
+    ) -> Result<Reply, Refusal> {
+        if matches!(class, Class::Resumed | Class::Call) {
+            return Err(Refusal::new(
+                Code::InvalidArgument,
+                "only manual, webhook and schedule runs are queued so; calls come in by `call`",
+            ));
+        }
+        if let Err(refusal) = self.accepts_work() {
+            // A webhook was answered long ago: nobody would hear the refusal.
+            return match class {
+                Class::Webhook => Ok(self.dead_letter(class, source, receipt, input, refusal.code.as_str())),
+                _ => Err(refusal),
+            };
+        }
+        if let Some(instance) = self.queued_tick(class, source) {
+            return Ok(Reply::Coalesced { instance });
+        }
+        if !self.make_room() {
+            return Ok(self.dead_letter(class, source, receipt, input, OVERFLOW));
+        }
+        let item = self.item(class, source, receipt, input.clone());
+        let instance = item.instance.clone();
+        self.queue_run(item, None, Vec::new());
+        self.bid_next();
+        Ok(Reply::Queued { instance })
+    }
+
+    /// # Errors
+    /// `not_found` and `disabled`, when this agent starts no runs.
+    pub(super) fn accepts_work(&self) -> Result<(), Refusal> {
+        let name = &self.agent.name;
+        let Some(defined) = &self.agent.defined else {
+            return Err(Refusal::new(Code::NotFound, format!("there is no agent {name}; list the agents")));
+        };
+        if defined.definition.enabled && defined.definition.scale > 0 {
+            return Ok(());
+        }
+        Err(Refusal::new(
+            Code::Disabled,
+            format!("agent {name} is disabled; enable it, or give it a scale above 0"),
+        ))
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        let bids = self.agent.scale().saturating_sub(self.active());
+        // What can bid at once does not wait in the queue.
+        self.waiting_items().count() >= self.agent.limits().work_queue + bids
+    }
+
+    pub(super) fn item(&mut self, class: Class, source: &str, receipt: Option<Uuid>, input: Value) -> Item {
+        let mut instance = InstanceId::new(&self.agent.name, self.ctx.random());
+        while self.agent.instances.contains_key(&instance) {
+            instance = InstanceId::new(&self.agent.name, self.ctx.random());
+        }
+        let number = self.agent.queue.values().map(|item| item.number + 1).max().unwrap_or_default();
+        let at = self.now();
+        Item { instance, number, class, source: source.to_owned(), receipt, at, input: input.into() }
+    }
+
+    pub(super) fn queue_run(&mut self, item: Item, call: Option<Uuid>, chain: Vec<(Name, InstanceId)>) {
+        let mut instance = Instance::new(item.instance.clone(), item.class, item.at);
+        instance.call = call;
+        instance.chain = chain;
+        self.push(Event::Queued { instance, item });
+    }
+
+    /// Ends a run that has not started. Its call fails with `reason`; with `dead` any other item becomes a
+    /// dead letter.
+    pub(super) fn drop_queued(&mut self, id: &InstanceId, reason: &str, dead: Option<&str>) {
+        let item = self.agent.queue.get(id).filter(|item| item.class != Class::Call).cloned();
+        if let (Some(item), Some(dead)) = (item, dead) {
+            self.dead_letter(item.class, &item.source, item.receipt, item.input.get(), dead);
+        }
+        self.end(id, killed(reason));
+    }
+
+    /// The last hand-made instance of an agent without definition has ended: nobody will serve its calls.
+    pub(super) fn drop_unserved(&mut self) {
+        if self.agent.defined.is_some() || self.agent.has_external() {
+            return;
+        }
+        let items: Vec<InstanceId> = self.agent.queue.keys().cloned().collect();
+        for id in items {
+            self.drop_queued(&id, "no instance is left to serve the call", None);
+        }
+    }
+
+    /// Makes the oldest item that is no call give way if the queue is full. False when all are calls.
+    fn make_room(&mut self) -> bool {
+        if !self.is_full() {
+            return true;
+        }
+        let evictable = self.waiting_items().filter(|item| item.class != Class::Call);
+        let Some(oldest) = evictable.min_by_key(|item| item.number).map(|item| item.instance.clone()) else {
+            return false;
+        };
+        self.drop_queued(&oldest, "it gave way to newer work in a full queue", Some(OVERFLOW));
+        true
+    }
+
+    /// A tick of the same schedule that has not started: one run serves both.
+    fn queued_tick(&self, class: Class, source: &str) -> Option<InstanceId> {
+        let same = |item: &&Item| {
+            let state = self.agent.instances.get(&item.instance).map(|instance| instance.state);
+            item.class == Class::Schedule && item.source == source && state == Some(State::Queued)
+        };
+        let found = self.agent.queue.values().find(same).filter(|_| class == Class::Schedule)?;
+        Some(found.instance.clone())
+    }
+
+    /// Items behind those that bid.
+    fn waiting_items(&self) -> impl Iterator<Item = &Item> {
+        self.agent.queue.values().filter(|item| {
+            let instance = self.agent.instances.get(&item.instance);
+            instance.is_some_and(|instance| instance.state == State::Queued && instance.bid.is_none())
+        })
+    }
+
+    fn dead_letter(
+        &mut self,
+        class: Class,
+        source: &str,
+        receipt: Option<Uuid>,
+        input: &Value,
+        reason: &str,
+    ) -> Reply {
+        let (id, at) = (self.ctx.id(), self.now());
+        let (source, input, reason) = (source.to_owned(), input.clone(), reason.to_owned());
+        let reply = Reply::DeadLettered { id, reason: reason.clone() };
+        self.push(Event::DeadLettered(DeadLetter { id, class, source, receipt, input, reason, at }));
+        reply
+    }
+}
+
+/// Reason of a dead letter: the queue was full.
+const OVERFLOW: &str = "queue_overflow";

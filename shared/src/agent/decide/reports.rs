@@ -1,0 +1,103 @@
+//! What runners report. Reports come at least once and may be late: the token tells which attempt they are
+//! from.
+
+use super::draft::Draft;
+use super::runs::failed;
+use crate::agent::event::Event;
+use crate::agent::state::{End, Exit, Instance, State};
+use crate::agent::{Reply, Report, effects};
+use crate::code::{Code, Refusal};
+use crate::entity::{Effect, RunnerCommand};
+use crate::fence::Token;
+use crate::id::InstanceId;
+
+/// Exit status of a run that took longer than it may.
+pub(super) const TIMED_OUT: i32 = 124;
+
+impl Draft<'_> {
+    pub(super) fn report(
+        &mut self,
+        id: &InstanceId,
+        token: Token,
+        runner: &str,
+        what: &Report,
+    ) -> Result<Reply, Refusal> {
+        let known = self.agent.instances.get(id).filter(|known| known.runner.as_deref() == Some(runner));
+        let Some(instance) = known.cloned() else {
+            self.dismiss(id, token, runner, what);
+            return Ok(Reply::Done);
+        };
+        refuse_stale(&instance, token, what)?;
+        match what {
+            Report::Started { pid } => self.began(id, *pid),
+            Report::Frozen => self.frozen(&instance),
+            Report::Thawed => {}
+            Report::Exited { code, signal, reason } => {
+                let exit = exit_of(&instance, *code, *signal, reason.as_deref());
+                self.end(id, exit);
+            }
+            Report::StartFailed { reason } => {
+                let exit = instance.stop.unwrap_or_else(|| failed(&format!("start failed: {reason}")));
+                self.end(id, exit);
+            }
+        }
+        Ok(Reply::Done)
+    }
+
+    fn frozen(&mut self, instance: &Instance) {
+        // A repeat, or the wait ended while the freeze was on its way.
+        if instance.state != State::Freezing {
+            return;
+        }
+        self.push(Event::Frozen { instance: instance.id.clone() });
+        self.send(effects::free_slot(instance, true));
+        self.bid_next();
+    }
+
+    /// An instance that this agent does not have on that runner: it ended here, or runs elsewhere.
+    fn dismiss(&mut self, id: &InstanceId, token: Token, runner: &str, what: &Report) {
+        let token = self.ctx.token(token.number + 1);
+        let instance = id.to_string();
+        let command = match what {
+            Report::Exited { .. } | Report::StartFailed { .. } => RunnerCommand::Forget { instance, token },
+            Report::Started { .. } | Report::Frozen | Report::Thawed => RunnerCommand::Stop {
+                instance,
+                token,
+                reason: "the instance has ended".to_owned(),
+                grace_ms: self.agent.limits().grace_ms,
+            },
+        };
+        self.send([Effect::Runner { runner: runner.to_owned(), command }]);
+    }
+}
+
+/// A report must answer the last command, except an end: that is final whatever was commanded since.
+fn refuse_stale(instance: &Instance, token: Token, what: &Report) -> Result<(), Refusal> {
+    let least = match what {
+        Report::Frozen | Report::Thawed => instance.token,
+        Report::Started { .. } | Report::Exited { .. } | Report::StartFailed { .. } => instance.first_token,
+    };
+    match least {
+        Some(least) if token < least => Err(Refusal::new(
+            Code::StaleToken,
+            format!("the report on {} carries {token}, the instance is at {least}; drop it", instance.id),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// What the end was: the one that was commanded, if one was, else what the process says.
+fn exit_of(instance: &Instance, code: Option<i32>, signal: Option<i32>, reason: Option<&str>) -> Exit {
+    if let Some(stop) = &instance.stop {
+        return Exit { code: stop.code.or(code), signal, ..stop.clone() };
+    }
+    let end = if code == Some(0) { End::Completed } else { End::Error };
+    let told = match (end, code, signal) {
+        (End::Completed, ..) => "completed".to_owned(),
+        (_, Some(TIMED_OUT), _) => "timeout".to_owned(),
+        (_, Some(code), _) => format!("the run exited with status {code}"),
+        (_, None, Some(signal)) => format!("the run was ended by signal {signal}"),
+        (_, None, None) => "the run ended without a status".to_owned(),
+    };
+    Exit { end, code, signal, reason: reason.map_or(told, str::to_owned) }
+}

@@ -1,0 +1,178 @@
+//! The life of a run: granted, started, stopped, ended.
+
+use uuid::Uuid;
+
+use super::define::killed;
+use super::draft::Draft;
+use crate::agent::event::Event;
+use crate::agent::state::{CallStatus, End, Exit, State};
+use crate::agent::{Reply, effects};
+use crate::code::{Code, Refusal};
+use crate::entity::{Effect, RunnerCommand};
+use crate::id::InstanceId;
+use crate::limits;
+
+/// After this many starts that ended with their runner, a run fails: it may be what brings runners down.
+const STARTS: u32 = 3;
+
+impl Draft<'_> {
+    pub(super) fn granted(&mut self, bid: Uuid, runner: &str) -> Reply {
+        // An unknown bid was withdrawn while the grant was on its way; the withdrawal frees the slot.
+        let Some(instance) = self.agent.by_bid(bid).cloned() else { return Reply::Done };
+        let (token, at) = (self.next_token(&instance), self.now());
+        if instance.state == State::Resuming {
+            self.push(Event::Resumed { instance: instance.id.clone(), token: Some(token), at });
+            self.send(effects::thaw(&instance, token));
+            return Reply::Done;
+        }
+        let item = self.agent.queue.get(&instance.id);
+        let input = item.map(|item| item.input.get().clone()).unwrap_or_default();
+        self.push(Event::Granted {
+            instance: instance.id.clone(),
+            runner: runner.to_owned(),
+            token,
+            timeout_ms: self.agent.limits().timeout_ms,
+            at,
+        });
+        let command = RunnerCommand::Start {
+            instance: instance.id.to_string(),
+            agent: self.agent.name.to_string(),
+            swarm: self.agent.swarm.to_string(),
+            token,
+            input,
+        };
+        self.send([Effect::Runner { runner: runner.to_owned(), command }]);
+        Reply::Done
+    }
+
+    pub(super) fn grant_lost(&mut self, bid: Uuid, reason: &str) -> Reply {
+        let Some(instance) = self.agent.by_bid(bid).cloned() else { return Reply::Done };
+        if instance.state == State::Resuming {
+            self.end(&instance.id, failed(reason));
+            return Reply::Done;
+        }
+        self.push(Event::Requeued { instance: instance.id, token: instance.token });
+        self.bid_next();
+        Reply::Done
+    }
+
+    pub(super) fn runner_lost(&mut self, runner: &str, instances: &[InstanceId]) -> Reply {
+        for id in instances {
+            let Some(instance) = self.agent.instances.get(id).cloned() else { continue };
+            if instance.runner.as_deref() != Some(runner) {
+                continue;
+            }
+            match instance.state {
+                State::Starting if instance.attempts < STARTS => {
+                    // Should the runner get the start after all, this keeps it from running beside the next.
+                    let token = self.next_token(&instance);
+                    let grace = self.agent.limits().grace_ms;
+                    self.send(effects::stop(&instance, token, "the run starts elsewhere", grace));
+                    self.send(effects::free_slot(&instance, false));
+                    self.push(Event::Requeued { instance: id.clone(), token: Some(token) });
+                }
+                State::Stopping => self.end(id, instance.stop.unwrap_or_else(|| failed("runner lost"))),
+                _ => self.end(id, failed(&format!("runner lost: {runner}"))),
+            }
+        }
+        self.bid_next();
+        Reply::Done
+    }
+
+    /// The run is alive: its runner said so, or it did by making a call.
+    pub(super) fn began(&mut self, id: &InstanceId, pid: Option<u32>) {
+        let Some(instance) = self.agent.instances.get(id) else { return };
+        if instance.state != State::Starting {
+            return;
+        }
+        let call = instance.call;
+        let at = self.now();
+        self.push(Event::Started { instance: id.clone(), pid, at });
+        let pending = call.filter(|call| self.call(*call).is_some_and(|c| c.status == CallStatus::Pending));
+        if let Some(call) = pending {
+            self.push(Event::CallRuns { call, instance: id.clone() });
+        }
+    }
+
+    pub(super) fn set_status(&mut self, id: &InstanceId, text: &str) -> Result<Reply, Refusal> {
+        self.instance(id)?;
+        let text = text.chars().take(limits::STATUS).collect();
+        self.push(Event::StatusSet { instance: id.clone(), text });
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn kill(&mut self, id: &InstanceId, reason: &str) -> Result<Reply, Refusal> {
+        self.instance(id)?;
+        self.stop(id, killed(reason));
+        Ok(Reply::Killed { instance: id.clone() })
+    }
+
+    pub(super) fn complete(&mut self, id: &InstanceId) -> Result<Reply, Refusal> {
+        if !self.instance(id)?.external {
+            return Err(Refusal::new(
+                Code::WrongState,
+                format!("instance {id} ends when its process does; let it exit, or kill it"),
+            ));
+        }
+        let exit = Exit { end: End::Completed, code: None, signal: None, reason: "completed".to_owned() };
+        self.end(id, exit);
+        Ok(Reply::Done)
+    }
+
+    /// Has the runner end a run. Its locks and its slot stay until the runner says that it is dead, so that
+    /// nobody works beside it. What has no process ends at once.
+    pub(super) fn stop(&mut self, id: &InstanceId, exit: Exit) {
+        let Some(instance) = self.agent.instances.get(id).cloned() else { return };
+        if instance.state == State::Stopping {
+            return;
+        }
+        if instance.runner.is_none() {
+            return self.end(id, exit);
+        }
+        self.cancel_wait_of(id);
+        self.send(instance.bid.and_then(|bid| effects::withdraw(&instance, bid)));
+        let token = self.next_token(&instance);
+        let grace = self.agent.limits().grace_ms;
+        self.send(effects::stop(&instance, token, &exit.reason, grace));
+        self.push(Event::Stopping { instance: id.clone(), token, exit });
+    }
+
+    /// Ends an instance with everything that hangs on it, in one decision.
+    pub(super) fn end(&mut self, id: &InstanceId, exit: Exit) {
+        let Some(instance) = self.agent.instances.get(id).cloned() else { return };
+        for call in self.agent.calls_at(id) {
+            let result = match exit.end {
+                End::Completed => Ok(instance.returned.clone()),
+                End::Error | End::Killed => Err(exit.reason.clone()),
+            };
+            self.end_call(call, result);
+        }
+        self.cancel_wait_of(id);
+        self.send(instance.bid.and_then(|bid| effects::withdraw(&instance, bid)));
+        if instance.runner.is_some() {
+            let token = self.next_token(&instance);
+            self.send(effects::free_slot(&instance, false));
+            self.send(effects::forget(&instance, token));
+        }
+        if instance.external || instance.runner.is_some() {
+            let released = self.agent.release_locks(id, &exit.reason);
+            let ended = self.agent.end_in_pool(id, &exit.reason);
+            self.send([released, ended]);
+        }
+        let cancel = self.agent.limits().cancel_children;
+        for target in &instance.callees {
+            let effect = self.agent.caller_ended(target, id, cancel);
+            self.send([effect]);
+        }
+        let at = self.now();
+        self.push(Event::Ended { instance: id.clone(), exit, at });
+        if instance.external {
+            self.drop_unserved();
+        }
+        self.bid_next();
+    }
+}
+
+pub(super) fn failed(reason: &str) -> Exit {
+    Exit { end: End::Error, code: None, signal: None, reason: reason.to_owned() }
+}

@@ -1,0 +1,48 @@
+//! What ends by the clock: waits, calls, runs.
+
+use super::draft::Draft;
+use super::reports::TIMED_OUT;
+use crate::agent::Reply;
+use crate::agent::event::Event;
+use crate::agent::state::{CallRecord, End, Exit, Instance, Outcome};
+use crate::id::InstanceId;
+use uuid::Uuid;
+
+impl Draft<'_> {
+    pub(super) fn tick(&mut self) -> Reply {
+        for wait in self.due_waits() {
+            let instance = self.agent.waits.get(&wait).map(|wait| wait.instance.clone());
+            if let Some(instance) = instance {
+                self.cancel_wait_of(&instance);
+            }
+            self.finish_wait(wait, Outcome::WaitTimeout);
+        }
+        for run in self.due_runs() {
+            let reason = "timeout".to_owned();
+            self.stop(&run, Exit { end: End::Error, code: Some(TIMED_OUT), signal: None, reason });
+        }
+        for call in self.due_calls() {
+            if self.call(call).is_some_and(CallRecord::is_over) {
+                self.push(Event::CallForgotten { call });
+            } else {
+                self.abandon(call, "call timed out", false);
+            }
+        }
+        Reply::Done
+    }
+
+    fn due_waits(&self) -> Vec<Uuid> {
+        let waits = self.agent.waits.values();
+        waits.filter(|wait| wait.is_open() && wait.deadline <= self.now()).map(|wait| wait.id).collect()
+    }
+
+    fn due_runs(&self) -> Vec<InstanceId> {
+        let due = |run: &&Instance| run.run_deadline().is_some_and(|deadline| deadline <= self.now());
+        self.agent.instances.values().filter(due).map(|run| run.id.clone()).collect()
+    }
+
+    fn due_calls(&self) -> Vec<Uuid> {
+        let due = |call: &&CallRecord| self.agent.call_due(call).is_some_and(|at| at <= self.now());
+        self.agent.calls.values().filter(due).map(|call| call.id).collect()
+    }
+}

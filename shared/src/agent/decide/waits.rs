@@ -1,0 +1,232 @@
+//! The saga of `wait_for_trigger`: begun, acknowledged by locks, leases and triggers, frozen, resumed.
+//!
+//! Registration is the moment from which events count. An event before the freeze resumes without one.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::draft::Draft;
+use crate::agent::command::WaitView;
+use crate::agent::event::Event;
+use crate::agent::state::{Class, Outcome, Party, State, WaitRecord};
+use crate::agent::{Reply, effects};
+use crate::code::{Code, Refusal};
+use crate::id::InstanceId;
+use crate::limits;
+use crate::time::Timestamp;
+use crate::triggers::{Envelope, Filter};
+
+/// Locks and leases outlive the deadline by this, so that an instance that timed out finds them when it has
+/// its slot again.
+const MARGIN: Duration = Duration::from_secs(300);
+
+impl Draft<'_> {
+    pub(super) fn begin_wait(
+        &mut self,
+        id: &InstanceId,
+        wait: Uuid,
+        filter: &Filter,
+        timeout_ms: Option<u64>,
+        broadcast: bool,
+    ) -> Result<Reply, Refusal> {
+        filter.validate()?;
+        let deadline = self.deadline(timeout_ms)?;
+        self.instance(id)?;
+        self.began(id, None);
+        if let Some(reply) = self.earlier_wait(id, wait, filter)? {
+            return Ok(reply);
+        }
+        self.may_wait(id)?;
+        let registered = self.now();
+        let mut record = WaitRecord {
+            id: wait,
+            instance: id.clone(),
+            filter: filter.clone(),
+            registered,
+            deadline,
+            broadcast,
+            unacknowledged: BTreeSet::from([Party::Locks, Party::Leases]),
+            outcome: None,
+            delivered: false,
+        };
+        if record.is_webhook() {
+            record.unacknowledged.insert(Party::Triggers);
+            let effect = self.agent.register_wait(&record);
+            self.send([effect]);
+        }
+        let until = deadline + MARGIN;
+        let kept = [self.agent.extend_locks(&record, until), self.agent.extend_leases(&record, until)];
+        self.send(kept);
+        self.push(Event::WaitBegun(record));
+        self.serve_queued_call(id);
+        self.take_outcome(wait)
+    }
+
+    pub(super) fn check_wait(&mut self, id: &InstanceId, wait: Option<Uuid>) -> Result<Reply, Refusal> {
+        self.instance(id)?;
+        let latest = self.wait_of(id).filter(|latest| match wait {
+            Some(wanted) => latest.id == wanted,
+            None => !latest.delivered,
+        });
+        let Some(latest) = latest.map(|latest| latest.id) else {
+            return Err(Refusal::new(
+                Code::NotFound,
+                "this instance has no such wait; call wait_for_trigger to begin one",
+            ));
+        };
+        self.take_outcome(latest)
+    }
+
+    pub(super) fn trigger(&mut self, wait: Uuid, receipt: Uuid, payload: &Envelope) -> Reply {
+        if self.agent.waits.get(&wait).is_some_and(WaitRecord::is_open) {
+            self.finish_wait(wait, Outcome::Triggered { payload: payload.clone() });
+        } else {
+            let effect = self.agent.unclaimed(receipt, wait, payload);
+            self.send([effect]);
+        }
+        Reply::Done
+    }
+
+    pub(super) fn acknowledge(&mut self, wait: Uuid, by: Party) -> Reply {
+        if self.agent.waits.get(&wait).is_some_and(|wait| wait.unacknowledged.contains(&by)) {
+            self.push(Event::WaitAcknowledged { wait, by });
+            self.freeze_if_ready(wait);
+        }
+        Reply::Done
+    }
+
+    /// Ends a wait. An instance that was not frozen runs on at once; a frozen one bids for a slot.
+    pub(super) fn finish_wait(&mut self, wait: Uuid, outcome: Outcome) {
+        let Some(id) = self.agent.waits.get(&wait).map(|wait| wait.instance.clone()) else { return };
+        self.push(Event::WaitEnded { wait, outcome });
+        let Some(instance) = self.agent.instances.get(&id).cloned() else { return };
+        let at = self.now();
+        match instance.state {
+            State::Waiting => self.push(Event::Resumed { instance: id, token: None, at }),
+            State::Freezing => {
+                let token = self.next_token(&instance);
+                self.push(Event::Resumed { instance: id, token: Some(token), at });
+                self.send(effects::thaw(&instance, token));
+            }
+            State::Frozen => self.bid(&id, Class::Resumed),
+            _ => {}
+        }
+    }
+
+    /// Tells triggers that nobody waits any more. Waits for agents are known here alone.
+    pub(super) fn cancel_wait_of(&mut self, id: &InstanceId) {
+        let open = self.wait_of(id).filter(|wait| wait.is_open() && wait.is_webhook());
+        let effect = open.map(|wait| self.agent.cancel_wait(wait.id));
+        self.send(effect);
+    }
+
+    fn freeze_if_ready(&mut self, wait: Uuid) {
+        let Some(wait) = self.agent.waits.get(&wait).filter(|wait| wait.unacknowledged.is_empty()) else {
+            return;
+        };
+        let Some(instance) = self.agent.instances.get(&wait.instance).cloned() else { return };
+        if instance.external || instance.state != State::Waiting {
+            return;
+        }
+        let token = self.next_token(&instance);
+        self.push(Event::Freezing { instance: instance.id.clone(), token });
+        self.send(effects::freeze(&instance, token));
+    }
+
+    /// A wait of the same instance that was not seen to its end. A client that gave up on its request and
+    /// asks again goes on with it; an event that it has not seen comes before anything new.
+    fn earlier_wait(
+        &mut self,
+        id: &InstanceId,
+        wait: Uuid,
+        filter: &Filter,
+    ) -> Result<Option<Reply>, Refusal> {
+        let Some(old) = self.wait_of(id).cloned() else { return Ok(None) };
+        let unseen = match &old.outcome {
+            Some(Outcome::Triggered { .. }) => !old.delivered,
+            _ => !old.delivered && old.filter == *filter,
+        };
+        if old.id == wait || unseen {
+            return self.take_outcome(old.id).map(Some);
+        }
+        if old.is_open() {
+            self.supersede(&old)?;
+        }
+        Ok(None)
+    }
+
+    /// Gives an open wait up for one with another filter.
+    fn supersede(&mut self, old: &WaitRecord) -> Result<(), Refusal> {
+        let instance = self.instance(&old.instance)?.clone();
+        let token = match instance.state {
+            State::Waiting => None,
+            State::Freezing => Some(self.next_token(&instance)),
+            _ => return Err(cannot_wait(&old.instance, instance.state)),
+        };
+        self.cancel_wait_of(&old.instance);
+        let at = self.now();
+        self.push(Event::WaitDropped { wait: old.id, token, at });
+        self.send(token.and_then(|token| effects::thaw(&instance, token)));
+        Ok(())
+    }
+
+    /// How the wait stands. The outcome is handed out once the instance may run on.
+    fn take_outcome(&mut self, wait: Uuid) -> Result<Reply, Refusal> {
+        let Some(record) = self.agent.waits.get(&wait).cloned() else {
+            return Err(Refusal::new(Code::NotFound, format!("there is no wait {wait}; begin a new one")));
+        };
+        let runs = self.instance(&record.instance)?.state == State::Running;
+        let outcome = record.outcome.filter(|_| runs);
+        if outcome.is_some() && !record.delivered {
+            self.push(Event::WaitDelivered { wait });
+        }
+        Ok(Reply::Wait(WaitView {
+            wait,
+            deadline: record.deadline,
+            redelivered: record.delivered && outcome.is_some(),
+            outcome,
+        }))
+    }
+
+    fn may_wait(&self, id: &InstanceId) -> Result<(), Refusal> {
+        let state = self.instance(id)?.state;
+        if state != State::Running {
+            return Err(cannot_wait(id, state));
+        }
+        let most = self.agent.limits().max_waiting;
+        let waiting = self.agent.instances.values().filter(|instance| instance.state.is_waiting()).count();
+        if waiting >= most {
+            return Err(Refusal::new(
+                Code::NoCapacity,
+                format!(
+                    "{waiting} instances of agent {} wait already, at most {most} may; try again later",
+                    self.agent.name
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    fn deadline(&self, timeout_ms: Option<u64>) -> Result<Timestamp, Refusal> {
+        let span = Duration::from_millis(timeout_ms.unwrap_or(self.agent.limits().wait_timeout_ms));
+        if span.is_zero() || span > limits::WAIT_MAX {
+            return Err(Refusal::new(
+                Code::InvalidArgument,
+                format!(
+                    "timeout must be more than 0 and at most {}",
+                    humantime::format_duration(limits::WAIT_MAX)
+                ),
+            ));
+        }
+        Ok(self.now() + span)
+    }
+}
+
+fn cannot_wait(id: &InstanceId, state: State) -> Refusal {
+    Refusal::new(
+        Code::WrongState,
+        format!("instance {id} is {} and cannot begin to wait; only a running one can", state.as_str()),
+    )
+}

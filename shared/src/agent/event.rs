@@ -1,0 +1,175 @@
+//! What happened to an agent.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::state::{CallRecord, Class, Defined, Exit, Instance, Item, Outcome, Party, WaitRecord};
+use crate::fence::Token;
+use crate::id::{InstanceId, Name};
+use crate::time::Timestamp;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    Defined(Defined),
+    Undefined,
+    Enabled {
+        enabled: bool,
+    },
+    Attached {
+        instance: Instance,
+        agent_id: Uuid,
+    },
+    /// A run was asked for.
+    Queued {
+        instance: Instance,
+        item: Item,
+    },
+    /// The instance bids for a slot; one whose wait is over is resuming from now on.
+    Bid {
+        instance: InstanceId,
+        bid: Uuid,
+        group: Name,
+    },
+    /// It got its first slot, and the runner is told to start it.
+    Granted {
+        instance: InstanceId,
+        runner: String,
+        token: Token,
+        timeout_ms: u64,
+        at: Timestamp,
+    },
+    /// It goes back to the queue: its runner was lost before it started, or its bid is void.
+    Requeued {
+        instance: InstanceId,
+        token: Option<Token>,
+    },
+    Started {
+        instance: InstanceId,
+        pid: Option<u32>,
+        at: Timestamp,
+    },
+    DeadLettered(DeadLetter),
+    /// `depth` counts the callers above the run.
+    Called {
+        call: CallRecord,
+        depth: usize,
+        at: Timestamp,
+    },
+    /// The instance serves the call.
+    CallRuns {
+        call: Uuid,
+        instance: InstanceId,
+    },
+    CallEnded {
+        call: Uuid,
+        value: Option<String>,
+        error: Option<String>,
+        at: Timestamp,
+    },
+    CallForgotten {
+        call: Uuid,
+    },
+    CalleeNoted {
+        instance: InstanceId,
+        target: Name,
+    },
+    StatusSet {
+        instance: InstanceId,
+        text: String,
+    },
+    ValueReturned {
+        instance: InstanceId,
+        value: String,
+    },
+    WaitBegun(WaitRecord),
+    WaitAcknowledged {
+        wait: Uuid,
+        by: Party,
+    },
+    /// The runner is told to freeze the instance.
+    Freezing {
+        instance: InstanceId,
+        token: Token,
+    },
+    Frozen {
+        instance: InstanceId,
+    },
+    WaitEnded {
+        wait: Uuid,
+        outcome: Outcome,
+    },
+    /// The instance waits for something else instead, and runs on until that wait begins.
+    WaitDropped {
+        wait: Uuid,
+        token: Option<Token>,
+        at: Timestamp,
+    },
+    /// The instance runs on after a wait. A token says that the runner is told to thaw it.
+    Resumed {
+        instance: InstanceId,
+        token: Option<Token>,
+        at: Timestamp,
+    },
+    WaitDelivered {
+        wait: Uuid,
+    },
+    /// The runner is told to end the instance.
+    Stopping {
+        instance: InstanceId,
+        token: Token,
+        exit: Exit,
+    },
+    Ended {
+        instance: InstanceId,
+        exit: Exit,
+        at: Timestamp,
+    },
+}
+
+impl Event {
+    /// The instance, call or wait that it is about.
+    pub(super) fn subject(&self) -> Option<String> {
+        match self {
+            Event::Defined(_) | Event::Undefined | Event::Enabled { .. } => None,
+            Event::Attached { instance, .. } | Event::Queued { instance, .. } => {
+                Some(instance.id.to_string())
+            }
+            Event::DeadLettered(letter) => Some(letter.id.to_string()),
+            Event::Called { call, .. } => Some(call.id.to_string()),
+            Event::CallRuns { call, .. } | Event::CallEnded { call, .. } | Event::CallForgotten { call } => {
+                Some(call.to_string())
+            }
+            Event::WaitBegun(wait) => Some(wait.id.to_string()),
+            Event::WaitAcknowledged { wait, .. }
+            | Event::WaitEnded { wait, .. }
+            | Event::WaitDropped { wait, .. }
+            | Event::WaitDelivered { wait } => Some(wait.to_string()),
+            Event::Bid { instance, .. }
+            | Event::Granted { instance, .. }
+            | Event::Requeued { instance, .. }
+            | Event::Started { instance, .. }
+            | Event::CalleeNoted { instance, .. }
+            | Event::StatusSet { instance, .. }
+            | Event::ValueReturned { instance, .. }
+            | Event::Freezing { instance, .. }
+            | Event::Frozen { instance }
+            | Event::Resumed { instance, .. }
+            | Event::Stopping { instance, .. }
+            | Event::Ended { instance, .. } => Some(instance.to_string()),
+        }
+    }
+}
+
+/// An event that started nothing, kept with the reason so that it can be replayed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DeadLetter {
+    pub id: Uuid,
+    pub class: Class,
+    pub source: String,
+    pub receipt: Option<Uuid>,
+    pub input: Value,
+    pub reason: String,
+    pub at: Timestamp,
+}

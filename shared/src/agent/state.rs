@@ -1,0 +1,452 @@
+//! What an agent remembers: the heads of its live instances, queue items, calls and waits.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::fence::Token;
+use crate::id::{EntityKey, InstanceId, Name};
+use crate::limits;
+use crate::time::Timestamp;
+use crate::triggers::{Envelope, Filter, FilterKind};
+
+/// The agent with everything of it that is not over.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Agent {
+    pub(super) swarm: Name,
+    pub(super) name: Name,
+    pub(super) defined: Option<Defined>,
+    pub(super) instances: BTreeMap<InstanceId, Instance>,
+    pub(super) queue: BTreeMap<InstanceId, Item>,
+    pub(super) calls: BTreeMap<Uuid, CallRecord>,
+    pub(super) waits: BTreeMap<Uuid, WaitRecord>,
+}
+
+/// The definition with the runner group whose fleet gives the slots.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Defined {
+    pub definition: Definition,
+    pub group: Name,
+}
+
+/// What an agent may do. Fields left out have the product's defaults.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Definition {
+    pub enabled: bool,
+    /// Most slots at a time; 0 takes no work.
+    pub scale: u32,
+    /// Longest run, without the time spent waiting.
+    pub timeout_ms: u64,
+    /// Most items that wait behind the ones that bid for a slot.
+    pub work_queue: usize,
+    pub max_waiting: usize,
+    pub max_call_depth: u32,
+    /// Of `wait_for_trigger` without a time-out of its own.
+    pub wait_timeout_ms: u64,
+    /// Between asking a process to end and killing it.
+    pub grace_ms: u64,
+    /// What a runner must offer: its labels or engines.
+    pub needs: BTreeSet<String>,
+    /// Stops the runs that an instance called for when the instance ends.
+    pub cancel_children: bool,
+}
+
+impl Default for Definition {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            scale: 1,
+            timeout_ms: 3_600_000,
+            work_queue: limits::WORK_QUEUE,
+            max_waiting: limits::MAX_WAITING,
+            max_call_depth: limits::CALL_DEPTH,
+            wait_timeout_ms: 1_800_000,
+            grace_ms: 10_000,
+            needs: BTreeSet::new(),
+            cancel_children: false,
+        }
+    }
+}
+
+/// Why a run is wanted, most urgent first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Class {
+    Resumed,
+    Call,
+    Manual,
+    Webhook,
+    Schedule,
+}
+
+impl Class {
+    /// The class that a wish has after waiting: it rises one class for each whole `step`, so that none
+    /// starves. Nothing rises above a call, since a resumed run is in the middle of its work.
+    pub fn aged(self, waited: Duration, step: Duration) -> Class {
+        if self <= Class::Call {
+            return self;
+        }
+        let steps = waited.as_millis() / step.as_millis().max(1);
+        let rank = (self as u128).saturating_sub(steps).max(Class::Call as u128);
+        [Class::Call, Class::Manual, Class::Webhook, Class::Schedule]
+            .into_iter()
+            .find(|class| *class as u128 == rank)
+            .unwrap_or(self)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// In the work queue, or bidding for its first slot.
+    Queued,
+    /// A runner was told to start it.
+    Starting,
+    Running,
+    /// Waits for a trigger and still has its slot; for a hand-made instance, the whole wait.
+    Waiting,
+    /// The runner was told to freeze it.
+    Freezing,
+    /// Frozen, without a slot.
+    Frozen,
+    /// Its wait is over; it bids for a slot to run on.
+    Resuming,
+    /// The runner was told to end it.
+    Stopping,
+    Ended,
+}
+
+/// One run of the agent, or one hand-made token.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Instance {
+    pub id: InstanceId,
+    pub state: State,
+    /// No runner watches it, so it is never frozen, bids for nothing and ends by its own word.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub external: bool,
+    pub class: Class,
+    pub since: Timestamp,
+    /// The runner group whose fleet its slot comes from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<Name>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runner: Option<String>,
+    /// Of the last command to the runner.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<Token>,
+    /// Of the last start; reports with lower ones come from an attempt that is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_token: Option<Token>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bid: Option<Uuid>,
+    /// It has one of the fleet's slots.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub slot: bool,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub attempts: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<Timestamp>,
+    /// Its limit, as it was defined at the start.
+    #[serde(default, skip_serializing_if = "is_zero_u64")]
+    pub timeout_ms: u64,
+    /// Time spent in waits that are over; the run's limit does not count it.
+    #[serde(default, skip_serializing_if = "is_zero_u64")]
+    pub waited_ms: u64,
+    /// The call that it was started for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<Uuid>,
+    /// Its callers, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub chain: Vec<(Name, InstanceId)>,
+    /// The latest wait, until the next one begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait: Option<Uuid>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub returned: Option<String>,
+    /// Agents that it has called.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub callees: BTreeSet<Name>,
+    /// How it is going to end once it has stopped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop: Option<Exit>,
+}
+
+/// How an instance ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exit {
+    pub end: End,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<i32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
+    pub reason: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum End {
+    Completed,
+    Error,
+    Killed,
+}
+
+/// A run that was asked for and has not started. It goes when the runner says that the run has, so that a
+/// start lost on the way can be made again.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Item {
+    pub instance: InstanceId,
+    /// Order of arrival.
+    pub number: u64,
+    pub class: Class,
+    pub source: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receipt: Option<Uuid>,
+    pub at: Timestamp,
+    /// The head holds it since the start command carries it.
+    pub input: Input,
+}
+
+/// What a run gets. It may be large and is shared, so that a copy of the agent costs little.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(from = "Value", into = "Value")]
+pub struct Input(Arc<Value>);
+
+impl Input {
+    pub fn get(&self) -> &Value {
+        &self.0
+    }
+}
+
+impl From<Value> for Input {
+    fn from(value: Value) -> Self {
+        Self(Arc::new(value))
+    }
+}
+
+impl From<Input> for Value {
+    fn from(input: Input) -> Self {
+        Arc::unwrap_or_clone(input.0)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CallStatus {
+    Pending,
+    Running,
+    Completed,
+    Error,
+}
+
+/// A call to this agent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CallRecord {
+    pub id: Uuid,
+    pub status: CallStatus,
+    pub caller: Name,
+    pub caller_instance: InstanceId,
+    /// The instance that serves it, or will.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub callee: Option<InstanceId>,
+    /// When it fails for want of an end, or, after its end, when it is forgotten. Waits of the callee move it.
+    pub until: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// A wait for a trigger.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WaitRecord {
+    pub id: Uuid,
+    pub instance: InstanceId,
+    pub filter: Filter,
+    pub registered: Timestamp,
+    pub deadline: Timestamp,
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub broadcast: bool,
+    /// Whose acknowledgement is still out.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub unacknowledged: BTreeSet<Party>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Outcome>,
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub delivered: bool,
+}
+
+/// Who must be ready before an instance may be frozen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Party {
+    Locks,
+    Leases,
+    Triggers,
+}
+
+/// What a wait came to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    Triggered { payload: Envelope },
+    WaitTimeout,
+}
+
+impl State {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            State::Queued => "queued",
+            State::Starting => "starting",
+            State::Running => "running",
+            State::Waiting => "waiting",
+            State::Freezing => "freezing",
+            State::Frozen => "frozen",
+            State::Resuming => "resuming",
+            State::Stopping => "stopping",
+            State::Ended => "ended",
+        }
+    }
+
+    /// In a wait, or on the way back from one: time that no limit counts.
+    pub fn is_waiting(self) -> bool {
+        matches!(self, State::Waiting | State::Freezing | State::Frozen | State::Resuming)
+    }
+}
+
+impl Instance {
+    /// A run that is queued.
+    pub(super) fn new(id: InstanceId, class: Class, since: Timestamp) -> Self {
+        Self {
+            id,
+            state: State::Queued,
+            external: false,
+            class,
+            since,
+            group: None,
+            runner: None,
+            token: None,
+            first_token: None,
+            bid: None,
+            slot: false,
+            attempts: 0,
+            started: None,
+            timeout_ms: 0,
+            waited_ms: 0,
+            call: None,
+            chain: Vec::new(),
+            wait: None,
+            returned: None,
+            callees: BTreeSet::new(),
+            stop: None,
+        }
+    }
+
+    /// A slot that it has or bids for: what the agent's scale counts.
+    pub fn is_active(&self) -> bool {
+        self.slot || self.bid.is_some()
+    }
+
+    /// When its run ends for taking too long. Time spent waiting does not count.
+    pub fn run_deadline(&self) -> Option<Timestamp> {
+        let runs = matches!(self.state, State::Starting | State::Running) && !self.external;
+        let started = self.started.filter(|_| runs)?;
+        Some(started + Duration::from_millis(self.timeout_ms.saturating_add(self.waited_ms)))
+    }
+}
+
+impl CallRecord {
+    pub fn is_over(&self) -> bool {
+        matches!(self.status, CallStatus::Completed | CallStatus::Error)
+    }
+}
+
+impl WaitRecord {
+    pub fn is_open(&self) -> bool {
+        self.outcome.is_none()
+    }
+
+    pub fn is_webhook(&self) -> bool {
+        self.filter.kind == FilterKind::Webhook
+    }
+
+    /// Whether `event` is what it waits for.
+    pub fn takes(&self, event: &Envelope) -> bool {
+        self.is_open() && self.filter.matches(event)
+    }
+}
+
+impl Agent {
+    /// # Panics
+    /// When the key names no agent; keys are parsed before they get here.
+    pub(super) fn of(key: &EntityKey) -> Self {
+        Self {
+            swarm: key.swarm.clone(),
+            name: key.name.clone().expect("an agent's key has its name"),
+            defined: None,
+            instances: BTreeMap::new(),
+            queue: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            waits: BTreeMap::new(),
+        }
+    }
+
+    /// The definition, or what a hand-made instance of an undefined agent goes by.
+    pub(super) fn limits(&self) -> Definition {
+        self.defined.as_ref().map(|defined| defined.definition.clone()).unwrap_or_default()
+    }
+
+    /// Instances that no runner watches can serve calls by waiting for them.
+    pub(super) fn has_external(&self) -> bool {
+        self.instances.values().any(|instance| instance.external)
+    }
+
+    /// Most runs that may have or seek a slot now.
+    pub(super) fn scale(&self) -> usize {
+        match &self.defined {
+            Some(Defined { definition, .. }) if definition.enabled => definition.scale as usize,
+            _ => 0,
+        }
+    }
+
+    pub(super) fn by_bid(&self, bid: Uuid) -> Option<&Instance> {
+        self.instances.values().find(|instance| instance.bid == Some(bid))
+    }
+
+    /// Calls that `instance` serves or will serve, and that are not over.
+    pub(super) fn calls_at(&self, instance: &InstanceId) -> Vec<Uuid> {
+        let served = |call: &&CallRecord| !call.is_over() && call.callee.as_ref() == Some(instance);
+        self.calls.values().filter(served).map(|call| call.id).collect()
+    }
+
+    /// When a call fails for want of an end, or is forgotten. None while its callee waits.
+    pub(super) fn call_due(&self, call: &CallRecord) -> Option<Timestamp> {
+        let callee = call.callee.as_ref().and_then(|id| self.instances.get(id));
+        let waits = !call.is_over() && callee.is_some_and(|callee| callee.state.is_waiting());
+        (!waits).then_some(call.until)
+    }
+
+    /// The next moment at which something ends by itself.
+    pub(super) fn next_due(&self) -> Option<Timestamp> {
+        let waits = self.waits.values().filter(|wait| wait.is_open()).map(|wait| wait.deadline);
+        let calls = self.calls.values().filter_map(|call| self.call_due(call));
+        let runs = self.instances.values().filter_map(Instance::run_deadline);
+        waits.chain(calls).chain(runs).min()
+    }
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+fn is_zero_u64(number: &u64) -> bool {
+    *number == 0
+}

@@ -1,0 +1,212 @@
+use super::*;
+
+fn call_by(world: &mut World, number: u128, agent: &str, chain: &[&str]) -> Result<Reply, Refusal> {
+    world.run(Command::Call { call: id(number), caller: caller(agent, chain), context: String::new() })
+}
+
+#[test]
+fn a_call_runs_and_gives_back_its_last_value() {
+    let mut world = World::new(1);
+    world.call(1).unwrap();
+    assert_eq!(world.call_status(1).0, CallStatus::Running);
+    let Some(RunnerCommand::Start { input, instance, .. }) = world.told.first().cloned() else { panic!() };
+    assert_eq!(input, json!({ "call": { "call_id": id(1), "caller": "lead", "context": "do it" } }));
+    let run = InstanceId(instance);
+    assert_eq!(world.instance(&run).chain, [(name("lead"), caller("lead", &[]).instance)]);
+    for value in ["first", "last"] {
+        world.must(Command::ReturnValue { instance: run.clone(), value: value.to_owned() });
+    }
+    assert_eq!(world.call_status(1).0, CallStatus::Running);
+    world.exit(&run, 0);
+    assert_eq!(world.call_status(1), (CallStatus::Completed, Some("last".to_owned())));
+    assert_eq!(world.agent.body(&format!("call/{}", id(1))).unwrap()["status"], "completed");
+
+    world.advance(601);
+    let instance = caller("lead", &[]).instance;
+    assert_eq!(world.refused(Command::CheckCall { call: id(1), instance }), Code::NotFound);
+}
+
+#[test]
+fn a_failed_run_gives_the_real_reason() {
+    let mut world = World::new(1);
+    world.call(1).unwrap();
+    let run = world.agent.entity.instances.keys().next().unwrap().clone();
+    world.must(Command::ReturnValue { instance: run.clone(), value: "half".to_owned() });
+    world.exit(&run, 3);
+    assert_eq!(world.call_status(1), (CallStatus::Error, Some("the run exited with status 3".to_owned())));
+}
+
+#[test]
+fn refusals_by_the_chain() {
+    let mut world = World::new(1);
+    let code = |reply: Result<Reply, Refusal>| reply.unwrap_err().code;
+    assert_eq!(code(call_by(&mut world, 1, "worker", &[])), Code::SelfCall);
+    assert_eq!(code(call_by(&mut world, 2, "a", &["worker"])), Code::Cycle);
+    assert_eq!(code(call_by(&mut world, 3, "a", &["worker", "b"])), Code::Cycle);
+    assert_eq!(code(call_by(&mut world, 4, "a", &["b", "c", "d"])), Code::DepthExceeded);
+    assert!(call_by(&mut world, 5, "a", &["b", "c"]).is_ok());
+    let context = "x".repeat(crate::limits::TEXT + 1);
+    let huge = Command::Call { call: id(6), caller: caller("a", &[]), context };
+    assert_eq!(world.refused(huge), Code::TooLarge);
+}
+
+#[test]
+fn refusals_by_the_target() {
+    let mut world = World::undefined();
+    assert_eq!(world.call(1).unwrap_err().code, Code::NotFound);
+    let definition = Definition { enabled: false, ..Definition::default() };
+    world.must(Command::Define { definition, group: name("default") });
+    assert_eq!(world.call(1).unwrap_err().code, Code::Disabled);
+    let definition = Definition { scale: 0, ..Definition::default() };
+    world.must(Command::Define { definition, group: name("default") });
+    assert_eq!(world.call(1).unwrap_err().code, Code::Disabled);
+}
+
+#[test]
+fn only_the_calling_instance_sees_its_call() {
+    let mut world = World::new(1);
+    world.call(1).unwrap();
+    let stranger = InstanceId("lead-0000000b".to_owned());
+    let foreign = world.run(Command::CheckCall { call: id(1), instance: stranger.clone() }).unwrap_err();
+    let unknown = world.run(Command::CheckCall { call: id(9), instance: stranger.clone() }).unwrap_err();
+    assert_eq!(
+        foreign.message.replace(&id(1).to_string(), ""),
+        unknown.message.replace(&id(9).to_string(), "")
+    );
+    assert_eq!(world.refused(Command::CancelCall { call: id(1), instance: stranger }), Code::NotFound);
+}
+
+#[test]
+fn a_repeated_call_is_one_call() {
+    let mut world = World::new(1);
+    world.call(1).unwrap();
+    world.call(1).unwrap();
+    assert_eq!(world.agent.entity.calls.len(), 1);
+    let other = Command::Call { call: id(1), caller: caller("x", &[]), context: String::new() };
+    assert_eq!(world.refused(other), Code::KeyReused);
+}
+
+#[test]
+fn cancelling_takes_a_call_out_of_the_queue_or_stops_its_run() {
+    let mut world = World::new(1);
+    world.call(1).unwrap();
+    world.call(2).unwrap();
+    let instance = caller("lead", &[]).instance;
+    world.must(Command::CancelCall { call: id(2), instance: instance.clone() });
+    assert!(world.agent.entity.queue.is_empty());
+    world.must(Command::CancelCall { call: id(1), instance });
+    assert!(world.agent.entity.instances.is_empty());
+    assert_eq!(world.call_status(1), (CallStatus::Error, Some("the caller cancelled the call".to_owned())));
+}
+
+#[test]
+fn the_end_of_the_caller_fails_its_calls_and_leaves_the_run() {
+    let mut world = World::new(1);
+    world.call(1).unwrap();
+    world.call(2).unwrap();
+    let instance = caller("lead", &[]).instance;
+    world.must(Command::CallerEnded { instance, cancel: false });
+    assert_eq!(world.call_status(1).0, CallStatus::Error);
+    assert_eq!(world.call_status(2).0, CallStatus::Error);
+    assert_eq!(world.agent.entity.instances.len(), 1, "the run goes on, the queued one is not wanted");
+}
+
+#[test]
+fn a_caller_tells_those_it_called_of_its_end() {
+    let mut world = World::new(1);
+    let run = world.manual();
+    world.must(Command::NoteCallee { instance: run.clone(), target: name("other") });
+    world.exit(&run, 0);
+    let told =
+        |world: &World| world.sent_to(Kind::Agent).iter().filter(|name| *name == "caller_ended").count();
+    assert_eq!(told(&world), 1);
+    world.must(Command::NoteCallee { instance: run, target: name("other") });
+    assert_eq!(told(&world), 2, "it ended before the call was noted");
+    let hand_made = InstanceId("token-1".to_owned());
+    world.must(Command::NoteCallee { instance: hand_made, target: name("other") });
+    assert_eq!(told(&world), 2);
+}
+
+#[test]
+fn a_call_expires_but_not_while_its_run_waits() {
+    let mut world = World::without_runner(Definition { timeout_ms: 86_400_000, ..Definition::default() });
+    world.register(1);
+    world.call(1).unwrap();
+    let run = world.agent.entity.instances.keys().next().unwrap().clone();
+    let filter = agent_filter(Some("nobody"));
+    let timeout_ms = Some(4 * 3_600_000);
+    let begin =
+        Command::BeginWait { instance: run.clone(), wait: id(1), filter, timeout_ms, broadcast: false };
+    world.must(begin);
+    world.advance(4 * 3600 - 1);
+    assert_eq!(world.call_status(1).0, CallStatus::Running);
+    world.advance(1);
+    assert_eq!(world.state(&run), State::Running);
+    world.advance(2 * 3600 - 1);
+    assert_eq!(world.call_status(1).0, CallStatus::Running);
+    world.advance(1);
+    assert_eq!(world.call_status(1), (CallStatus::Error, Some("call timed out".to_owned())));
+}
+
+#[test]
+fn a_call_resumes_the_longest_waiting_instance_that_matches() {
+    let mut world = World::new(3);
+    let (first, second, third) = (world.manual(), world.manual(), world.manual());
+    world.wait(&first, 1, agent_filter(Some("nobody")));
+    world.wait(&second, 2, agent_filter(Some("lead")));
+    world.advance(1);
+    world.wait(&third, 3, agent_filter(None));
+    world.call(1).unwrap();
+    assert_eq!(world.call_status(1).0, CallStatus::Running);
+    assert_eq!((world.state(&first), world.state(&third)), (State::Frozen, State::Frozen));
+    let outcome = world.outcome(&second, 2).unwrap();
+    assert_eq!(outcome["triggered"]["payload"]["sourceAgent"], "lead");
+    assert_eq!(outcome["triggered"]["payload"]["context"], "do it");
+    world.must(Command::ReturnValue { instance: second.clone(), value: "done".to_owned() });
+    world.exit(&second, 0);
+    assert_eq!(world.call_status(1), (CallStatus::Completed, Some("done".to_owned())));
+}
+
+#[test]
+fn a_broadcast_wait_hears_a_call_that_another_serves() {
+    let mut world = World::new(2);
+    let (server, listener) = (world.manual(), world.manual());
+    world.wait(&server, 1, agent_filter(None));
+    world.advance(1);
+    let filter = agent_filter(None);
+    let begin = Command::BeginWait {
+        instance: listener.clone(),
+        wait: id(2),
+        filter,
+        timeout_ms: None,
+        broadcast: true,
+    };
+    world.must(begin);
+    world.call(1).unwrap();
+    assert!(world.outcome(&server, 1).is_some() && world.outcome(&listener, 2).is_some());
+    assert_eq!(world.agent.entity.calls[&id(1)].callee, Some(server));
+}
+
+#[test]
+fn a_hand_made_instance_serves_calls_by_waiting() {
+    let mut world = World::undefined();
+    let hand = InstanceId("token-1".to_owned());
+    world.must(Command::Attach { instance: hand.clone(), agent_id: id(50) });
+    world.call(1).unwrap();
+    assert_eq!(world.call_status(1).0, CallStatus::Pending);
+    let Reply::Wait(view) = world.wait(&hand, 1, agent_filter(None)) else { panic!() };
+    assert!(view.outcome.is_some(), "the queued call is handed over at once");
+    assert_eq!(world.call_status(1).0, CallStatus::Running);
+    world.must(Command::ReturnValue { instance: hand.clone(), value: "yes".to_owned() });
+    assert_eq!(world.call_status(1), (CallStatus::Completed, Some("yes".to_owned())));
+    world.wait(&hand, 2, agent_filter(None));
+    assert_eq!(world.state(&hand), State::Waiting, "never frozen");
+    world.call(2).unwrap();
+    assert!(world.outcome(&hand, 2).is_some());
+    world.call(3).unwrap();
+    world.must(Command::Complete { instance: hand });
+    assert_eq!(world.call_status(2), (CallStatus::Completed, None), "an earlier value is not its answer");
+    let unserved = "no instance is left to serve the call".to_owned();
+    assert_eq!(world.call_status(3), (CallStatus::Error, Some(unserved)));
+    assert!(world.told.is_empty());
+}

@@ -1,0 +1,217 @@
+//! Random commands against an agent and its fleet: invariants hold, documents tell the state, and a restart
+//! in the middle changes nothing. [`Bench`] and [`World::settle`] do the checking.
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Enqueue(u8),
+    Call { call: u128, caller: u8 },
+    Cancel(u128),
+    CallerEnded(u8, bool),
+    Return(u8),
+    Wait { who: u8, wait: u128, webhook: bool, broadcast: bool },
+    Check { who: u8 },
+    Trigger(u128),
+    Ack(u128, u8),
+    Report { who: u8, what: u8, behind: u64 },
+    Kill(u8),
+    Attach(u8),
+    Complete(u8),
+    Enable(bool),
+    Define { scale: u32, group: bool },
+    Undefine,
+    Lost(u8),
+    Register { slots: u32, keep: bool },
+    Advance(u64),
+    Prompt { runner: bool, acks: bool },
+    RestartAgent,
+    RestartFleet,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let who = 0..6u8;
+    let number = 0..8u128;
+    prop_oneof![
+        6 => (0..3u8).prop_map(Step::Enqueue),
+        4 => (number.clone(), 0..3u8).prop_map(|(call, caller)| Step::Call { call, caller }),
+        1 => number.clone().prop_map(Step::Cancel),
+        1 => (0..3u8, any::<bool>()).prop_map(|(caller, cancel)| Step::CallerEnded(caller, cancel)),
+        2 => who.clone().prop_map(Step::Return),
+        6 => (who.clone(), number.clone(), any::<bool>(), any::<bool>())
+            .prop_map(|(who, wait, webhook, broadcast)| Step::Wait { who, wait, webhook, broadcast }),
+        2 => who.clone().prop_map(|who| Step::Check { who }),
+        4 => number.clone().prop_map(Step::Trigger),
+        3 => (number, 0..3u8).prop_map(|(wait, by)| Step::Ack(wait, by)),
+        8 => (who.clone(), 0..5u8, 0..2u64)
+            .prop_map(|(who, what, behind)| Step::Report { who, what, behind }),
+        1 => who.clone().prop_map(Step::Kill),
+        1 => (0..2u8).prop_map(Step::Attach),
+        1 => who.clone().prop_map(Step::Complete),
+        1 => any::<bool>().prop_map(Step::Enable),
+        2 => (0..4u32, any::<bool>()).prop_map(|(scale, group)| Step::Define { scale, group }),
+        1 => Just(Step::Undefine),
+        1 => who.prop_map(Step::Lost),
+        2 => (0..4u32, any::<bool>()).prop_map(|(slots, keep)| Step::Register { slots, keep }),
+        3 => prop_oneof![Just(1), Just(20), Just(1000), Just(8000)].prop_map(Step::Advance),
+        2 => (any::<bool>(), any::<bool>()).prop_map(|(runner, acks)| Step::Prompt { runner, acks }),
+        1 => Just(Step::RestartAgent),
+        1 => Just(Step::RestartFleet),
+    ]
+}
+
+impl World {
+    /// One of the live instances, or one that never was.
+    fn pick(&self, who: u8) -> InstanceId {
+        let live = &self.agent.entity.instances;
+        let chosen = live.keys().nth(usize::from(who) % live.len().max(1)).cloned();
+        chosen.unwrap_or_else(|| InstanceId("worker-00000000".to_owned()))
+    }
+
+    fn step(&mut self, step: Step) {
+        let people = ["lead", "tester", "scribe"];
+        let command = match step {
+            Step::Enqueue(class) => {
+                enqueue([Class::Manual, Class::Webhook, Class::Schedule][usize::from(class)])
+            }
+            Step::Call { call, caller: who } => {
+                let caller = caller(people[usize::from(who)], &[]);
+                Command::Call { call: id(call), caller, context: "c".to_owned() }
+            }
+            Step::Cancel(call) => {
+                let instance = caller("lead", &[]).instance;
+                Command::CancelCall { call: id(call), instance }
+            }
+            Step::CallerEnded(who, cancel) => {
+                Command::CallerEnded { instance: caller(people[usize::from(who)], &[]).instance, cancel }
+            }
+            Step::Return(who) => Command::ReturnValue { instance: self.pick(who), value: "v".to_owned() },
+            Step::Wait { who, wait, webhook, broadcast } => Command::BeginWait {
+                instance: self.pick(who),
+                wait: id(wait + 100 * self.agent.events.len() as u128),
+                filter: if webhook { webhook_filter() } else { agent_filter(Some("lead")) },
+                timeout_ms: Some(1_000_000),
+                broadcast,
+            },
+            Step::Check { who } => Command::CheckWait { instance: self.pick(who), wait: None },
+            Step::Trigger(wait) => {
+                Command::Trigger { wait: self.any_wait(wait), receipt: id(wait), payload: envelope() }
+            }
+            Step::Ack(wait, by) => {
+                let wait = self.any_wait(wait);
+                match by {
+                    0 => Command::LocksExtended { wait },
+                    1 => Command::LeasesExtended { wait },
+                    _ => Command::WaitRegistered { wait },
+                }
+            }
+            Step::Report { who, what, behind } => self.some_report(who, what, behind),
+            Step::Kill(who) => Command::Kill { instance: self.pick(who), reason: "chance".to_owned() },
+            Step::Attach(who) => {
+                Command::Attach { instance: InstanceId(format!("token-{who}")), agent_id: id(who.into()) }
+            }
+            Step::Complete(who) => Command::Complete { instance: self.pick(who) },
+            Step::Enable(enabled) => Command::SetEnabled { enabled },
+            Step::Define { scale, group } => {
+                let definition = Definition { scale, work_queue: 3, ..Definition::default() };
+                Command::Define { definition, group: name(if group { "default" } else { "elsewhere" }) }
+            }
+            Step::Undefine => Command::Undefine,
+            Step::Lost(who) => {
+                Command::RunnerLost { runner: "r1".to_owned(), instances: vec![self.pick(who)] }
+            }
+            other => return self.surroundings(other),
+        };
+        let _ = self.run(command);
+    }
+
+    fn surroundings(&mut self, step: Step) {
+        match step {
+            Step::Register { slots, keep } => self.reregister(slots, keep),
+            Step::Advance(seconds) => self.advance(seconds),
+            Step::Prompt { runner, acks } => (self.prompt_runner, self.prompt_acks) = (runner, acks),
+            Step::RestartAgent => self.agent.restart(),
+            Step::RestartFleet => self.fleet.restart(),
+            other => panic!("{other:?} is the agent's"),
+        }
+    }
+
+    fn any_wait(&self, which: u128) -> Uuid {
+        let waits: Vec<_> = self.agent.entity.waits.keys().copied().collect();
+        waits.get(which as usize % waits.len().max(1)).copied().unwrap_or(id(which))
+    }
+
+    fn some_report(&self, who: u8, what: u8, behind: u64) -> Command {
+        let instance = self.pick(who);
+        let known = self.agent.entity.instances.get(&instance);
+        let last =
+            known.and_then(|known| known.token).unwrap_or(Token { epoch: self.agent.epoch, number: 1 });
+        let token = Token { number: last.number.saturating_sub(behind), ..last };
+        let what = match what {
+            0 => Report::Started { pid: None },
+            1 => Report::Frozen,
+            2 => Report::Thawed,
+            3 => exited(i32::from(who) % 2),
+            _ => Report::StartFailed { reason: "chance".to_owned() },
+        };
+        Command::Report { instance, token, runner: "r1".to_owned(), what }
+    }
+
+    fn reregister(&mut self, slots: u32, keep: bool) {
+        let places = self.fleet.entity.places_on("r1").into_iter();
+        let held = places.filter(|_| keep).map(|place| fleet::HeldInstance {
+            instance: place.instance,
+            swarm: place.swarm,
+            agent: place.agent,
+            state: "running".to_owned(),
+            token: Token { epoch: self.agent.epoch, number: 1 },
+        });
+        let registration = Registration {
+            runner: "r1".to_owned(),
+            slots,
+            labels: BTreeSet::new(),
+            engines: BTreeSet::new(),
+            agents: BTreeSet::new(),
+            swarms: BTreeSet::new(),
+            held: held.collect(),
+        };
+        self.fleet.run(fleet::Command::Register(registration)).unwrap();
+        self.settle();
+    }
+
+    /// With a world that obeys and a runner with room, everything comes to an end.
+    fn finish(&mut self) {
+        (self.prompt_runner, self.prompt_acks) = (true, true);
+        self.must(Command::Undefine);
+        let live: Vec<_> = self.agent.entity.instances.values().cloned().collect();
+        for run in live {
+            let _ = match run.token {
+                Some(token) if run.runner.is_some() => self.report(&run.id, token, exited(0)),
+                _ => self.run(Command::Kill { instance: run.id, reason: "the end".to_owned() }),
+            };
+        }
+        self.advance(3 * 3600);
+        self.advance(3600);
+        let agent = &self.agent.entity;
+        assert!(agent.instances.is_empty(), "{:?}", agent.instances);
+        assert!(agent.queue.is_empty() && agent.calls.is_empty() && agent.waits.is_empty());
+        assert_eq!(agent.next_due(), None);
+        assert!(self.fleet.entity.bids.is_empty(), "{:?}", self.fleet.entity.bids);
+        assert!(self.fleet.entity.places.is_empty(), "{:?}", self.fleet.entity.places);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_history_keeps_the_rules(steps in prop::collection::vec(step(), 1..80)) {
+        let mut world = World::new(2);
+        for step in steps {
+            world.step(step);
+        }
+        world.finish();
+    }
+}

@@ -1,0 +1,133 @@
+use super::*;
+
+#[test]
+fn an_instance_that_calls_in_is_running_whatever_was_reported() {
+    let mut world = World::new(1);
+    world.prompt_runner = false;
+    world.call(1).unwrap();
+    let run = world.agent.entity.instances.keys().next().unwrap().clone();
+    assert_eq!((world.state(&run), world.call_status(1).0), (State::Starting, CallStatus::Pending));
+    world.wait(&run, 1, webhook_filter());
+    assert_eq!(world.call_status(1).0, CallStatus::Running);
+    assert_eq!(world.state(&run), State::Freezing);
+}
+
+#[test]
+fn reports_of_earlier_attempts_are_refused_and_repeats_change_nothing() {
+    let mut world = World::new(1);
+    world.prompt_runner = false;
+    let run = world.manual();
+    let first = world.token(&run);
+    world.must(Command::RunnerLost { runner: "r1".to_owned(), instances: vec![run.clone()] });
+    let second = world.token(&run);
+    assert!(second > first);
+    assert_eq!(world.report(&run, first, Report::Started { pid: None }).unwrap_err().code, Code::StaleToken);
+    assert_eq!(world.report(&run, first, exited(0)).unwrap_err().code, Code::StaleToken);
+    world.report(&run, second, Report::Started { pid: None }).unwrap();
+    let events = world.agent.events.len();
+    world.report(&run, second, Report::Started { pid: None }).unwrap();
+    assert_eq!(world.agent.events.len(), events);
+}
+
+#[test]
+fn an_exit_counts_whatever_was_commanded_since() {
+    let mut world = World::new(1);
+    let run = world.manual();
+    let started = world.token(&run);
+    world.prompt_runner = false;
+    world.wait(&run, 1, webhook_filter());
+    world.report(&run, started, exited(0)).unwrap();
+    assert_eq!(world.end_of(&run).0, "completed");
+    assert_eq!(world.sent_to(Kind::Triggers), ["register", "cancel"]);
+}
+
+#[test]
+fn a_run_that_is_not_ours_is_stopped_and_an_ended_one_forgotten() {
+    let mut world = World::new(1);
+    world.prompt_runner = false;
+    let stray = InstanceId("worker-deadbeef".to_owned());
+    let token = Token { epoch: world.agent.epoch, number: 5 };
+    world.report(&stray, token, Report::Started { pid: None }).unwrap();
+    world.report(&stray, token, exited(0)).unwrap();
+    assert!(matches!(&world.told[0], RunnerCommand::Stop { token: stop, .. } if *stop > token));
+    assert!(matches!(&world.told[1], RunnerCommand::Forget { .. }));
+}
+
+#[test]
+fn a_lost_start_is_made_again_a_lost_run_is_an_error() {
+    let mut world = World::new(1);
+    let run = world.manual();
+    world.must(Command::RunnerLost { runner: "r1".to_owned(), instances: vec![run.clone()] });
+    assert_eq!(world.end_of(&run), ("error".to_owned(), "runner lost: r1".to_owned()));
+
+    world.prompt_runner = false;
+    let run = world.manual();
+    for attempt in 1..=3 {
+        assert_eq!((world.state(&run), world.instance(&run).attempts), (State::Starting, attempt));
+        world.must(Command::RunnerLost { runner: "r1".to_owned(), instances: vec![run.clone()] });
+    }
+    assert_eq!(world.end_of(&run).0, "error", "three runners were enough");
+}
+
+#[test]
+fn a_failed_start_ends_the_run_with_the_reason() {
+    let mut world = World::new(1);
+    world.prompt_runner = false;
+    world.call(1).unwrap();
+    let run = world.agent.entity.instances.keys().next().unwrap().clone();
+    let token = world.token(&run);
+    world.report(&run, token, Report::StartFailed { reason: "no such image".to_owned() }).unwrap();
+    assert_eq!(world.call_status(1), (CallStatus::Error, Some("start failed: no such image".to_owned())));
+    assert_eq!(world.busy(), 0);
+}
+
+#[test]
+fn locks_and_slot_stay_until_the_process_is_dead() {
+    let mut world = World::new(1);
+    let run = world.manual();
+    world.prompt_runner = false;
+    world.must(Command::Kill { instance: run.clone(), reason: "enough".to_owned() });
+    assert_eq!((world.state(&run), world.busy()), (State::Stopping, 1));
+    assert!(world.sent_to(Kind::Lockspace).is_empty());
+    world.must(Command::Kill { instance: run.clone(), reason: "again".to_owned() });
+    assert_eq!(world.told.len(), 2, "asked once");
+    world.exit(&run, 0);
+    assert_eq!(world.end_of(&run), ("killed".to_owned(), "enough".to_owned()));
+    assert_eq!(world.sent_to(Kind::Lockspace), ["release_all"]);
+    assert_eq!(world.busy(), 0);
+}
+
+#[test]
+fn killing_a_queued_run_withdraws_its_bid() {
+    let mut world = World::without_runner(Definition::default());
+    let run = world.manual();
+    assert_eq!(world.fleet.entity.bids.len(), 1);
+    world.must(Command::Kill { instance: run.clone(), reason: "changed my mind".to_owned() });
+    assert!(world.fleet.entity.bids.is_empty());
+    assert_eq!(world.end_of(&run).0, "killed");
+    assert!(world.sent_to(Kind::Lockspace).is_empty(), "it never ran");
+}
+
+#[test]
+fn a_grant_for_a_bid_withdrawn_meanwhile_is_nothing() {
+    let mut world = World::without_runner(Definition::default());
+    let run = world.manual();
+    let bid = world.instance(&run).bid.unwrap();
+    world.must(Command::Kill { instance: run, reason: "late".to_owned() });
+    assert_eq!(world.must(Command::Granted { bid, runner: "r1".to_owned() }), Reply::Done);
+    assert!(world.told.is_empty());
+}
+
+#[test]
+fn status_and_completion() {
+    let mut world = World::new(1);
+    let run = world.manual();
+    world.must(Command::SetStatus { instance: run.clone(), text: "ä".repeat(600) });
+    let text = world.agent.body(&format!("instance/{run}")).unwrap()["statusText"].clone();
+    assert_eq!(text.as_str().unwrap().chars().count(), 500);
+    assert_eq!(world.refused(Command::Complete { instance: run.clone() }), Code::WrongState);
+    let Reply::Instance(seen) = world.must(Command::Inspect { instance: run.clone() }) else { panic!() };
+    assert_eq!(seen.id, run);
+    let Reply::Overview(all) = world.must(Command::List) else { panic!() };
+    assert_eq!(all.instances.len(), 1);
+}

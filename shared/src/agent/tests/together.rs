@@ -1,0 +1,100 @@
+//! An agent and its fleet, with every effect carried between them.
+
+use super::*;
+
+#[test]
+fn one_run_from_start_over_a_wait_to_its_end() {
+    let mut world = World::new(1);
+    let run = world.manual();
+    assert_eq!((world.state(&run), world.busy()), (State::Running, 1));
+    world.wait(&run, 1, webhook_filter());
+    assert_eq!((world.state(&run), world.busy()), (State::Frozen, 0));
+    assert!(world.fleet.entity.places.contains_key(&run), "the runner still holds it");
+    world.must(Command::Trigger { wait: id(1), receipt: id(2), payload: envelope() });
+    assert_eq!((world.state(&run), world.busy()), (State::Running, 1));
+    assert!(world.outcome(&run, 1).is_some());
+    world.exit(&run, 0);
+    assert_eq!((world.state(&run), world.busy()), (State::Ended, 0));
+    assert!(world.fleet.entity.places.is_empty() && world.fleet.entity.bids.is_empty());
+    let tokens: Vec<Token> = world
+        .told
+        .iter()
+        .map(|command| match command {
+            RunnerCommand::Start { token, .. }
+            | RunnerCommand::Freeze { token, .. }
+            | RunnerCommand::Thaw { token, .. }
+            | RunnerCommand::Stop { token, .. }
+            | RunnerCommand::Forget { token, .. } => *token,
+        })
+        .collect();
+    assert_eq!(tokens.len(), 4);
+    assert!(tokens.is_sorted_by(|a, b| a < b), "every command has a higher token");
+}
+
+#[test]
+fn two_instances_wait_and_one_event_resumes_the_first() {
+    let mut world = World::new(2);
+    let (first, second) = (world.manual(), world.manual());
+    world.wait(&first, 1, agent_filter(None));
+    world.advance(1);
+    world.wait(&second, 2, agent_filter(None));
+    assert_eq!(world.busy(), 0);
+    world.call(1).unwrap();
+    assert_eq!((world.state(&first), world.state(&second)), (State::Running, State::Frozen));
+    assert_eq!(world.busy(), 1);
+    world.call(2).unwrap();
+    assert_eq!(world.state(&second), State::Running);
+    world.call(3).unwrap();
+    assert_eq!(world.call_status(3).0, CallStatus::Pending, "nobody waits: it queues");
+}
+
+#[test]
+fn two_waiters_leave_both_slots_to_others() {
+    let mut world = World::new(2);
+    let (first, second) = (world.manual(), world.manual());
+    world.wait(&first, 1, webhook_filter());
+    world.wait(&second, 2, webhook_filter());
+    let (third, fourth) = (world.manual(), world.manual());
+    assert_eq!((world.state(&third), world.state(&fourth)), (State::Running, State::Running));
+    world.must(Command::Trigger { wait: id(2), receipt: id(9), payload: envelope() });
+    assert_eq!(world.state(&second), State::Resuming, "the scale holds for resumed runs too");
+    world.exit(&third, 0);
+    assert_eq!(world.state(&second), State::Running);
+    assert_eq!(world.busy(), 2);
+}
+
+#[test]
+fn a_silent_runner_takes_its_frozen_instances_with_it() {
+    let mut world = World::new(2);
+    let (frozen, running) = (world.manual(), world.manual());
+    world.wait(&frozen, 1, webhook_filter());
+    world.fleet.advance(std::time::Duration::from_secs(29));
+    world.settle();
+    assert_eq!(world.state(&running), State::Running);
+    world.fleet.advance(std::time::Duration::from_secs(1));
+    world.settle();
+    for run in [&frozen, &running] {
+        assert_eq!(world.end_of(run), ("error".to_owned(), "runner lost: r1".to_owned()));
+    }
+    let queued = world.manual();
+    assert_eq!(world.state(&queued), State::Queued);
+    world.register(1);
+    assert_eq!(world.state(&queued), State::Running);
+}
+
+#[test]
+fn a_kill_that_crosses_a_grant_leaves_no_slot_behind() {
+    let mut world = World::new(1);
+    let waiter = world.manual();
+    world.wait(&waiter, 1, webhook_filter());
+    // The wait ends; the fleet grants; the agent hears of the kill before it hears of the grant.
+    world.agent.run(Command::Trigger { wait: id(1), receipt: id(2), payload: envelope() }).unwrap();
+    let bid = world.agent.effects.last().cloned().unwrap();
+    let Effect::Entity { command, .. } = bid else { panic!() };
+    world.fleet.run(serde_json::from_value(command).unwrap()).unwrap();
+    assert_eq!(world.busy(), 1);
+    world.agent.run(Command::Kill { instance: waiter.clone(), reason: "enough".to_owned() }).unwrap();
+    world.settle();
+    assert_eq!((world.state(&waiter), world.busy()), (State::Ended, 0));
+    assert!(world.fleet.entity.places.is_empty());
+}

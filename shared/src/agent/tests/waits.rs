@@ -1,0 +1,235 @@
+use super::*;
+
+fn trigger(world: &mut World, wait: u128) {
+    world.must(Command::Trigger { wait: id(wait), receipt: id(900 + wait), payload: envelope() });
+}
+
+fn said(world: &World) -> Vec<&'static str> {
+    let verb = |command: &RunnerCommand| match command {
+        RunnerCommand::Start { .. } => "start",
+        RunnerCommand::Freeze { .. } => "freeze",
+        RunnerCommand::Thaw { .. } => "thaw",
+        RunnerCommand::Stop { .. } => "stop",
+        RunnerCommand::Forget { .. } => "forget",
+    };
+    world.told.iter().map(verb).collect()
+}
+
+#[test]
+fn nothing_freezes_before_locks_leases_and_triggers_are_ready() {
+    let mut world = World::new(1);
+    world.prompt_acks = false;
+    let run = world.manual();
+    world.wait(&run, 1, webhook_filter());
+    assert_eq!(world.sent_to(Kind::Lockspace), ["extend"]);
+    assert_eq!(world.sent_to(Kind::Pool), ["extend_lease"]);
+    assert_eq!(world.sent_to(Kind::Triggers), ["register"]);
+    world.must(Command::LocksExtended { wait: id(1) });
+    world.must(Command::WaitRegistered { wait: id(1) });
+    assert_eq!(world.state(&run), State::Waiting);
+    world.must(Command::LeasesExtended { wait: id(1) });
+    assert_eq!(world.state(&run), State::Frozen);
+    assert_eq!(world.busy(), 0);
+}
+
+#[test]
+fn an_event_before_the_freeze_resumes_without_one() {
+    let mut world = World::new(1);
+    world.prompt_acks = false;
+    let run = world.manual();
+    world.wait(&run, 1, webhook_filter());
+    trigger(&mut world, 1);
+    assert_eq!(world.state(&run), State::Running);
+    assert!(world.outcome(&run, 1).is_some());
+    world.must(Command::LocksExtended { wait: id(1) });
+    world.must(Command::LeasesExtended { wait: id(1) });
+    world.must(Command::WaitRegistered { wait: id(1) });
+    assert_eq!(said(&world), ["start"]);
+}
+
+#[test]
+fn an_event_during_the_freeze_thaws_with_a_higher_token() {
+    let mut world = World::new(1);
+    let run = world.manual();
+    world.prompt_runner = false;
+    world.wait(&run, 1, webhook_filter());
+    assert_eq!(world.state(&run), State::Freezing);
+    let freeze = world.token(&run);
+    trigger(&mut world, 1);
+    assert_eq!(said(&world), ["start", "freeze", "thaw"]);
+    assert!(world.token(&run) > freeze);
+    assert_eq!(world.report(&run, freeze, Report::Frozen).unwrap_err().code, Code::StaleToken);
+    assert_eq!((world.state(&run), world.busy()), (State::Running, 1));
+}
+
+#[test]
+fn a_frozen_instance_gets_its_outcome_only_with_a_slot() {
+    let mut world = World::without_runner(Definition { scale: 2, ..Definition::default() });
+    world.register(1);
+    let waiter = world.manual();
+    world.wait(&waiter, 1, webhook_filter());
+    let other = world.manual();
+    assert_eq!(world.state(&other), State::Running, "the slot was released");
+    trigger(&mut world, 1);
+    assert_eq!(world.state(&waiter), State::Resuming);
+    assert_eq!(world.outcome(&waiter, 1), None);
+    world.exit(&other, 0);
+    assert_eq!(world.state(&waiter), State::Running);
+    assert_eq!(world.outcome(&waiter, 1).unwrap()["triggered"]["payload"]["event"], "push");
+    assert_eq!(said(&world).last(), Some(&"thaw"));
+}
+
+#[test]
+fn a_resumed_run_goes_before_queued_ones() {
+    let mut world = World::new(1);
+    let waiter = world.manual();
+    world.wait(&waiter, 1, webhook_filter());
+    let running = world.manual();
+    let queued = world.manual();
+    trigger(&mut world, 1);
+    world.exit(&running, 0);
+    assert_eq!((world.state(&waiter), world.state(&queued)), (State::Running, State::Queued));
+}
+
+#[test]
+fn a_second_event_is_given_back() {
+    let mut world = World::new(1);
+    let run = world.manual();
+    world.wait(&run, 1, webhook_filter());
+    trigger(&mut world, 1);
+    trigger(&mut world, 1);
+    trigger(&mut world, 7);
+    let unclaimed = world.sent_to(Kind::Triggers).iter().filter(|name| *name == "unclaimed").count();
+    assert_eq!(unclaimed, 2);
+}
+
+#[test]
+fn a_wait_times_out_and_the_run_goes_on() {
+    let mut world = World::new(1);
+    let run = world.manual();
+    world.wait(&run, 1, webhook_filter());
+    world.advance(1799);
+    assert_eq!(world.state(&run), State::Frozen);
+    world.advance(1);
+    assert_eq!(world.state(&run), State::Running);
+    assert_eq!(world.outcome(&run, 1), Some(json!("wait_timeout")));
+    assert_eq!(world.sent_to(Kind::Triggers), ["register", "cancel"]);
+}
+
+#[test]
+fn an_outcome_is_never_lost_between_calls() {
+    let mut world = World::new(1);
+    let run = world.manual();
+    world.wait(&run, 1, webhook_filter());
+    trigger(&mut world, 1);
+    let again = world.wait(&run, 2, agent_filter(None));
+    let Reply::Wait(view) = again else { panic!() };
+    assert_eq!((view.wait, view.redelivered), (id(1), false), "the unseen event comes before a new wait");
+    assert!(view.outcome.is_some());
+    assert!(world.outcome(&run, 1).is_some(), "and can be read again by its id");
+    let latest = Command::CheckWait { instance: run.clone(), wait: None };
+    assert_eq!(world.refused(latest), Code::NotFound);
+    world.wait(&run, 2, agent_filter(None));
+    assert_eq!(world.state(&run), State::Frozen, "sequential waits");
+}
+
+#[test]
+fn asking_again_goes_on_with_the_same_wait_and_another_filter_replaces_it() {
+    let mut world = World::new(1);
+    world.prompt_acks = false;
+    let run = world.manual();
+    world.wait(&run, 1, webhook_filter());
+    world.advance(10);
+    let Reply::Wait(view) = world.wait(&run, 2, webhook_filter()) else { panic!() };
+    assert_eq!(view.wait, id(1));
+    let Reply::Wait(view) = world.wait(&run, 3, agent_filter(None)) else { panic!() };
+    assert_eq!(view.wait, id(3));
+    assert_eq!(world.sent_to(Kind::Triggers), ["register", "cancel"]);
+    assert_eq!(world.agent.entity.waits.len(), 1);
+}
+
+#[test]
+fn replacing_a_wait_while_freezing_thaws() {
+    let mut world = World::new(1);
+    let run = world.manual();
+    world.prompt_runner = false;
+    world.wait(&run, 1, webhook_filter());
+    world.wait(&run, 2, agent_filter(None));
+    assert_eq!(said(&world), ["start", "freeze", "thaw", "freeze"]);
+    let token = world.token(&run);
+    world.report(&run, token, Report::Frozen).unwrap();
+    assert_eq!(world.refused(begin_wait(&run, 3, webhook_filter())), Code::WrongState);
+}
+
+#[test]
+fn waiting_counts_against_neither_the_run() {
+    let mut world = World::new(1);
+    let run = world.manual();
+    world.advance(3000);
+    world.wait(&run, 1, webhook_filter());
+    world.advance(1500);
+    trigger(&mut world, 1);
+    world.advance(599);
+    assert_eq!(world.state(&run), State::Running);
+    world.advance(1);
+    assert_eq!(world.end_of(&run), ("error".to_owned(), "timeout".to_owned()));
+    let exit = &world.agent.body(&format!("instance/{run}")).unwrap()["exit"];
+    assert_eq!(exit["code"], 124);
+}
+
+#[test]
+fn killing_a_waiting_instance_ends_all_that_hangs_on_it() {
+    let mut world = World::new(1);
+    world.call(1).unwrap();
+    let run = world.agent.entity.instances.keys().next().unwrap().clone();
+    world.wait(&run, 1, webhook_filter());
+    world.must(Command::Kill { instance: run.clone(), reason: "enough".to_owned() });
+    assert_eq!(world.end_of(&run), ("killed".to_owned(), "enough".to_owned()));
+    assert_eq!(said(&world), ["start", "freeze", "stop", "forget"]);
+    assert_eq!(world.sent_to(Kind::Lockspace), ["extend", "release_all"]);
+    assert_eq!(world.sent_to(Kind::Pool), ["extend_lease", "end_instance"]);
+    assert_eq!(world.sent_to(Kind::Triggers), ["register", "cancel"]);
+    assert_eq!(world.call_status(1), (CallStatus::Error, Some("enough".to_owned())));
+    assert!(world.agent.entity.waits.is_empty() && world.fleet.entity.places.is_empty());
+    trigger(&mut world, 1);
+    assert_eq!(world.sent_to(Kind::Triggers).last().unwrap(), "unclaimed");
+}
+
+#[test]
+fn waits_are_limited_in_number_and_length() {
+    let mut world = World::without_runner(Definition { scale: 2, max_waiting: 1, ..Definition::default() });
+    world.register(2);
+    let (first, second) = (world.manual(), world.manual());
+    world.wait(&first, 1, webhook_filter());
+    assert_eq!(world.refused(begin_wait(&second, 2, webhook_filter())), Code::NoCapacity);
+    for timeout_ms in [0, 31 * 86_400_000] {
+        let filter = webhook_filter();
+        let (instance, timeout_ms) = (second.clone(), Some(timeout_ms));
+        let begin = Command::BeginWait { instance, wait: id(2), filter, timeout_ms, broadcast: false };
+        assert_eq!(world.refused(begin), Code::InvalidArgument);
+    }
+}
+
+#[test]
+fn a_hand_made_instance_gets_its_outcome_at_once() {
+    let mut world = World::undefined();
+    let hand = InstanceId("token-1".to_owned());
+    assert_eq!(world.refused(begin_wait(&hand, 1, webhook_filter())), Code::NotFound);
+    world.must(Command::Attach { instance: hand.clone(), agent_id: id(50) });
+    world.wait(&hand, 1, webhook_filter());
+    trigger(&mut world, 1);
+    assert!(world.outcome(&hand, 1).is_some());
+    assert!(world.told.is_empty());
+}
+
+#[test]
+fn a_wait_survives_a_restart() {
+    let mut world = World::new(1);
+    let run = world.manual();
+    world.wait(&run, 1, webhook_filter());
+    let before = world.token(&run);
+    world.agent.restart();
+    trigger(&mut world, 1);
+    assert_eq!(world.state(&run), State::Running);
+    assert!(world.token(&run) > before);
+}

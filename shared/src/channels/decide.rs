@@ -1,0 +1,296 @@
+//! The rules of channels.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::GENERAL;
+use super::apply::created_body;
+use super::command::{Batch, Command, Create, Post, Read, Reply};
+use super::effects::MentionTask;
+use super::event::{Event, Posted};
+use super::state::{Channel, Channels, Mark};
+use crate::code::{Code, Refusal};
+use crate::entity::{Ctx, Decision};
+use crate::limits;
+use crate::time::Timestamp;
+use crate::wire;
+
+/// Most channels of a swarm: their heads stay in memory.
+const CHANNELS: usize = 10_000;
+const NAME: usize = 100;
+const DESCRIPTION: usize = 500;
+const PARTICIPANTS: usize = 1000;
+/// Most agents that a message may mention.
+const MENTIONS: usize = 50;
+/// Most messages that a read returns of one channel.
+const LIMIT: u32 = 1000;
+/// A mention that woke an agent and is still unread after this time wakes it again.
+const CLAIM: Duration = Duration::from_secs(30 * 60);
+/// Messages of a deleted channel that one commit removes.
+const PURGE: u64 = 1000;
+
+pub(super) fn decide(
+    state: &Channels,
+    command: &Command,
+    ctx: &mut Ctx,
+) -> Result<Decision<Channels>, Refusal> {
+    match command {
+        Command::Create(create) => state.create(create, ctx),
+        Command::Delete { channel } => state.delete(channel),
+        Command::Post(post) => state.post_message(post, ctx),
+        Command::Read(read) => state.read(read),
+        Command::List => {
+            let by_name = state.ids.values().filter_map(|id| state.channels.get(id));
+            Ok(Decision::reply(Reply::List(by_name.cloned().collect())))
+        }
+        Command::Count { agent } => Ok(Decision::reply(state.count(*agent))),
+        Command::ClaimMentions { agent } => Ok(state.claim_mentions(*agent, ctx.now)),
+        Command::Tick => Ok(state.purge_next()),
+    }
+}
+
+impl Channels {
+    /// By name, else by id.
+    fn find(&self, channel: &str) -> Result<&Channel, Refusal> {
+        let id = self.ids.get(channel).copied().or_else(|| Uuid::try_parse(channel).ok());
+        id.and_then(|id| self.channels.get(&id)).ok_or_else(|| {
+            let shown: String = channel.chars().take(NAME).collect();
+            Refusal::new(
+                Code::NotFound,
+                format!("there is no channel `{shown}`; list-channels shows those there are"),
+            )
+        })
+    }
+
+    fn create(&self, create: &Create, ctx: &mut Ctx) -> Result<Decision<Self>, Refusal> {
+        wire::length("name", &create.name, 1, NAME)?;
+        if let Some(description) = &create.description {
+            wire::length("description", description, 0, DESCRIPTION)?;
+        }
+        few("participants", create.participants.len(), PARTICIPANTS)?;
+        if self.channels.len() >= CHANNELS {
+            return Err(Refusal::new(
+                Code::QueueFull,
+                format!("the swarm has {CHANNELS} channels, the most there may be; delete one first"),
+            ));
+        }
+        let channel = Channel {
+            id: create.id.unwrap_or_else(|| ctx.id()),
+            name: self.free_name(create)?,
+            kind: create.kind,
+            last: 0,
+            last_at: Timestamp::ZERO,
+            created: ctx.now,
+        };
+        let taken = self.channels.get(&channel.id).map(|channel| channel.name.clone());
+        if taken.is_some() || self.purges.contains_key(&channel.id) {
+            let name = taken.unwrap_or_default();
+            return Err(Refusal::new(
+                Code::AlreadyExists,
+                format!("the id {} belongs to the channel `{name}`; choose another id", channel.id),
+            ));
+        }
+        let body =
+            created_body(&channel, create.description.as_deref(), &create.participants, create.creator);
+        let event = Event::Created {
+            channel,
+            description: create.description.clone(),
+            participants: create.participants.clone(),
+            creator: create.creator,
+        };
+        Ok(Decision::new(Reply::Created(wire::shown(body, &[])), vec![event]))
+    }
+
+    fn free_name(&self, create: &Create) -> Result<String, Refusal> {
+        let Some(existing) = self.ids.get(&create.name) else { return Ok(create.name.clone()) };
+        if !create.suffix {
+            let existing = serde_json::json!({ "id": existing, "name": create.name });
+            return Err(Refusal::new(
+                Code::AlreadyExists,
+                format!("a channel named `{}` exists; use it or choose another name", create.name),
+            )
+            .with(existing));
+        }
+        let free = (2..=CHANNELS + 2)
+            .map(|number| format!("{}-{number}", create.name))
+            .find(|name| !self.ids.contains_key(name));
+        Ok(free.unwrap_or_else(|| create.name.clone()))
+    }
+
+    fn delete(&self, channel: &str) -> Result<Decision<Self>, Refusal> {
+        let channel = self.find(channel)?;
+        if channel.id == GENERAL {
+            return Err(Refusal::new(
+                Code::Forbidden,
+                "the general channel stays: every swarm has it; delete another one",
+            ));
+        }
+        let reply = Reply::Deleted { id: channel.id, name: channel.name.clone() };
+        Ok(Decision::new(reply, vec![Event::Deleted { channel: channel.id }]))
+    }
+
+    fn post_message(&self, post: &Post, ctx: &mut Ctx) -> Result<Decision<Self>, Refusal> {
+        wire::length("content", &post.content, 1, limits::MESSAGE)?;
+        few("mentions", post.mentions.len(), MENTIONS)?;
+        few("assignees", post.assignees.len(), MENTIONS)?;
+        let channel = self.find(post.channel.as_deref().unwrap_or("general"))?;
+        let order = post.content.trim_start().strip_prefix("/task ").map(str::trim);
+        if order == Some("") {
+            return Err(Refusal::new(
+                Code::InvalidArgument,
+                "content: nothing follows /task; write what shall be done",
+            ));
+        }
+        let mut posted = Posted {
+            channel: channel.id,
+            number: channel.last + 1,
+            id: ctx.id(),
+            author: post.author.clone(),
+            content: order.unwrap_or(&post.content).to_owned(),
+            reply_to: post.reply_to,
+            mentions: distinct(&post.mentions),
+            at: ctx.now,
+        };
+        let assignees = if order.is_some() { distinct(&post.assignees) } else { Vec::new() };
+        let tasks: Vec<MentionTask> =
+            assignees.iter().map(|&agent| MentionTask::new(&posted, &channel.name, agent)).collect();
+        posted.content.push_str(&links(&tasks));
+        let reply = Reply::Posted {
+            channel: channel.name.clone(),
+            number: posted.number,
+            message: wire::shown(posted.body(), &["agentId"]),
+            tasks: tasks.iter().map(|task| task.id).collect(),
+        };
+        let effects = tasks.iter().map(|task| task.effect(&self.swarm)).collect();
+        Ok(Decision::new(reply, vec![Event::Posted(Box::new(posted))]).effects(effects))
+    }
+
+    fn read(&self, read: &Read) -> Result<Decision<Self>, Refusal> {
+        if read.limit == 0 {
+            return Err(Refusal::new(Code::InvalidArgument, "limit: it is 0; ask for at least one message"));
+        }
+        let channels: Vec<&Channel> = match &read.channel {
+            Some(channel) => vec![self.find(channel)?],
+            None => self.ids.values().filter_map(|id| self.channels.get(id)).collect(),
+        };
+        let mut batches = Vec::new();
+        let mut events = Vec::new();
+        let mut total_unread = 0;
+        for channel in channels {
+            let before = self.mark(channel.id, read.agent).cloned().unwrap_or_default();
+            total_unread += before.unread(channel.last);
+            let numbers = numbers(channel, &before, read);
+            if numbers.is_empty() && read.channel.is_none() {
+                continue;
+            }
+            let mut mark = before.clone();
+            if let Some(&newest) = numbers.last().filter(|&&newest| read.mark_as_read && newest > before.read)
+            {
+                mark.read_to(newest, channel.last);
+                events.push(Event::Marked { channel: channel.id, agent: read.agent, read: newest });
+            }
+            batches.push(batch(channel, &mark, numbers));
+        }
+        Ok(Decision::new(Reply::Messages { batches, total_unread }, events))
+    }
+
+    fn count(&self, agent: Uuid) -> Reply {
+        let mut unread = 0;
+        let mut mentions = 0;
+        let none = Mark::default();
+        for channel in self.channels.values() {
+            let mark = self.mark(channel.id, agent).unwrap_or(&none);
+            unread += mark.unread(channel.last);
+            mentions += mark.mentions.iter().filter(|&&number| number > mark.read).count() as u64;
+        }
+        Reply::Count { unread, mentions }
+    }
+
+    fn claim_mentions(&self, agent: Uuid, now: Timestamp) -> Decision<Self> {
+        let mut batches = Vec::new();
+        let mut claimed = Vec::new();
+        for channel in self.channels.values() {
+            let Some(mark) = self.mark(channel.id, agent) else { continue };
+            let quiet = if now.since(mark.claimed_at) < CLAIM { mark.claimed } else { 0 };
+            let above = mark.read.max(quiet);
+            let numbers: Vec<u64> = mark.mentions.iter().copied().filter(|&number| number > above).collect();
+            let Some(&newest) = numbers.last() else { continue };
+            claimed.push((channel.id, newest));
+            batches.push(batch(channel, mark, numbers));
+        }
+        let events = if claimed.is_empty() {
+            Vec::new()
+        } else {
+            vec![Event::Claimed { agent, channels: claimed, at: now }]
+        };
+        Decision::new(Reply::Mentions(batches), events)
+    }
+
+    fn purge_next(&self) -> Decision<Self> {
+        let event = self.purges.iter().next().map(|(&channel, purge)| Event::Purged {
+            channel,
+            through: purge.last.min(purge.next + PURGE - 1),
+        });
+        Decision::new(Reply::Done, event.into_iter().collect())
+    }
+}
+
+fn batch(channel: &Channel, mark: &Mark, numbers: Vec<u64>) -> Batch {
+    Batch {
+        channel: channel.id,
+        name: channel.name.clone(),
+        numbers,
+        unread: mark.unread(channel.last),
+        mark: mark.read,
+    }
+}
+
+/// The newest messages that a read asks for, oldest first. A read of all channels is about unread ones.
+fn numbers(channel: &Channel, mark: &Mark, read: &Read) -> Vec<u64> {
+    if read.since.is_some_and(|since| channel.last_at <= since) {
+        return Vec::new();
+    }
+    let unread_only = read.unread_only || read.channel.is_none();
+    let wanted = |number: &u64| !unread_only || mark.is_unread(*number);
+    let limit = read.limit.min(LIMIT) as usize;
+    let mut numbers: Vec<u64> = if read.mentions_only {
+        mark.mentions.iter().rev().copied().filter(wanted).take(limit).collect()
+    } else {
+        let from = if unread_only { mark.read + 1 } else { 1 };
+        (from..=channel.last).rev().filter(wanted).take(limit).collect()
+    };
+    numbers.reverse();
+    numbers
+}
+
+fn distinct(agents: &[Uuid]) -> Vec<Uuid> {
+    let mut seen = BTreeSet::new();
+    agents.iter().copied().filter(|agent| seen.insert(*agent)).collect()
+}
+
+fn few(field: &str, count: usize, most: usize) -> Result<(), Refusal> {
+    if count <= most {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        Code::TooLarge,
+        format!("{field}: there are {count} and at most {most} are taken; name fewer"),
+    ))
+}
+
+/// A last line that leads from the message to its tasks. It does not count against the message's length.
+fn links(tasks: &[MentionTask]) -> String {
+    if tasks.is_empty() {
+        return String::new();
+    }
+    let links: Vec<String> = tasks
+        .iter()
+        .map(|task| {
+            let id = task.id.to_string();
+            format!("[{}](/tasks/{id})", &id[..8])
+        })
+        .collect();
+    format!("\n\n→ {}", links.join(" "))
+}

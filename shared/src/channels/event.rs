@@ -1,0 +1,51 @@
+//! What happens in channels.
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::command::Author;
+use super::state::Channel;
+use crate::time::Timestamp;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    Created {
+        channel: Channel,
+        description: Option<String>,
+        participants: Vec<Uuid>,
+        creator: Option<Uuid>,
+    },
+    Deleted {
+        channel: Uuid,
+    },
+    Posted(Box<Posted>),
+    Marked {
+        channel: Uuid,
+        agent: Uuid,
+        read: u64,
+    },
+    /// Mentions up to each number woke the agent.
+    Claimed {
+        agent: Uuid,
+        channels: Vec<(Uuid, u64)>,
+        at: Timestamp,
+    },
+    /// Messages of a deleted channel are gone, up to this number.
+    Purged {
+        channel: Uuid,
+        through: u64,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Posted {
+    pub channel: Uuid,
+    pub number: u64,
+    pub id: Uuid,
+    pub author: Option<Author>,
+    pub content: String,
+    pub reply_to: Option<Uuid>,
+    pub mentions: Vec<Uuid>,
+    pub at: Timestamp,
+}

@@ -1,0 +1,158 @@
+//! What the swarm's channels are.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::GENERAL;
+use crate::id::Name;
+use crate::time::Timestamp;
+
+/// All channels of a swarm.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Channels {
+    pub(super) swarm: Name,
+    pub(super) channels: BTreeMap<Uuid, Channel>,
+    pub(super) ids: BTreeMap<String, Uuid>,
+    /// By channel and agent.
+    pub(super) marks: BTreeMap<(Uuid, Uuid), Mark>,
+    /// Deleted channels whose messages are still to be removed.
+    pub(super) purges: BTreeMap<Uuid, Purge>,
+}
+
+/// A channel: its document's head.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Channel {
+    pub id: Uuid,
+    pub name: String,
+    #[serde(rename = "type")]
+    pub kind: Type,
+    /// The number of the newest message, and so how many there are.
+    pub last: u64,
+    /// When the newest message came.
+    pub last_at: Timestamp,
+    pub created: Timestamp,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Type {
+    #[default]
+    Public,
+    Dm,
+}
+
+/// How far an agent has read a channel.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Mark {
+    /// Everything up to this number is read.
+    pub read: u64,
+    /// The agent's own messages above it, which are never unread to it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub own: Vec<u64>,
+    /// The latest messages that mention the agent, read or not.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub mentions: Vec<u64>,
+    /// Mentions up to this number have woken the agent once …
+    pub claimed: u64,
+    /// … at this time.
+    pub claimed_at: Timestamp,
+}
+
+/// Messages of a deleted channel that are still there.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Purge {
+    pub next: u64,
+    pub last: u64,
+}
+
+impl Mark {
+    /// Own messages that are kept apart from unread ones. An agent that posts more without ever reading sees
+    /// its oldest counted as unread.
+    pub(super) const OWN: usize = 256;
+    /// As many mentions as a read returns.
+    pub const MENTIONS: usize = 50;
+
+    /// Notes a message by the agent itself.
+    pub(super) fn posted(&mut self, number: u64) {
+        if self.unread(number - 1) == 0 {
+            self.read_to(number, number);
+            return;
+        }
+        push(&mut self.own, number, Self::OWN);
+    }
+
+    pub(super) fn mentioned(&mut self, number: u64) {
+        push(&mut self.mentions, number, Self::MENTIONS);
+    }
+
+    /// Moves the mark, and past own messages when nothing else is left below `last`.
+    pub(super) fn read_to(&mut self, number: u64, last: u64) {
+        self.read = self.read.max(number);
+        self.own.retain(|&own| own > self.read);
+        if self.unread(last) == 0 {
+            self.read = last;
+            self.own.clear();
+        }
+    }
+
+    /// How many of the messages up to `last` are unread.
+    pub fn unread(&self, last: u64) -> u64 {
+        last.saturating_sub(self.read).saturating_sub(self.own.len() as u64)
+    }
+
+    pub(super) fn is_unread(&self, number: u64) -> bool {
+        number > self.read && self.own.binary_search(&number).is_err()
+    }
+}
+
+fn push(numbers: &mut Vec<u64>, number: u64, most: usize) {
+    numbers.push(number);
+    let over = numbers.len().saturating_sub(most);
+    numbers.drain(..over);
+}
+
+impl Channel {
+    pub(super) fn key(id: Uuid) -> String {
+        format!("channel/{id}")
+    }
+
+    pub(super) fn general() -> Self {
+        Self {
+            id: GENERAL,
+            name: "general".to_owned(),
+            kind: Type::Public,
+            last: 0,
+            last_at: Timestamp::ZERO,
+            created: Timestamp::ZERO,
+        }
+    }
+
+    /// The shape `Channel` of Agent Swarm, as far as the head knows it.
+    pub fn body(&self) -> Value {
+        json!({
+            "id": self.id,
+            "name": self.name,
+            "type": self.kind,
+            "participants": [],
+            "createdAt": self.created.iso(),
+        })
+    }
+}
+
+impl Channels {
+    pub(super) fn mark(&self, channel: Uuid, agent: Uuid) -> Option<&Mark> {
+        self.marks.get(&(channel, agent))
+    }
+
+    pub(super) fn mark_key(channel: Uuid, agent: Uuid) -> String {
+        format!("mark/{channel}/{agent}")
+    }
+
+    pub(super) fn purge_key(channel: Uuid) -> String {
+        format!("purge/{channel}")
+    }
+}

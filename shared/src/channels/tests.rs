@@ -1,0 +1,255 @@
+use std::time::Duration;
+
+use proptest::prelude::*;
+use serde_json::json;
+use uuid::Uuid;
+
+use super::*;
+use crate::code::{Code, Refusal};
+use crate::entity::Effect;
+use crate::harness::Bench;
+use crate::id::{EntityKey, Kind, Name};
+
+const A: Uuid = Uuid::from_u128(0xa);
+const B: Uuid = Uuid::from_u128(0xb);
+const C: Uuid = Uuid::from_u128(0xc);
+
+fn bench() -> Bench<Channels> {
+    Bench::new(EntityKey::of(Kind::Channels, &Name::parse("default").unwrap()))
+}
+
+fn post(author: Uuid, content: &str) -> Post {
+    Post {
+        author: Some(Author { id: author, name: "agent".into() }),
+        channel: None,
+        content: content.to_owned(),
+        reply_to: None,
+        mentions: Vec::new(),
+        assignees: Vec::new(),
+    }
+}
+
+fn say(bench: &mut Bench<Channels>, post: Post) -> Result<Reply, Refusal> {
+    bench.run(Command::Post(Box::new(post)))
+}
+
+fn create(bench: &mut Bench<Channels>, name: &str) -> Result<Reply, Refusal> {
+    bench.run(Command::Create(Create { name: name.into(), ..Create::default() }))
+}
+
+fn read(bench: &mut Bench<Channels>, read: Read) -> (Vec<Batch>, u64) {
+    match bench.run(Command::Read(read)).unwrap() {
+        Reply::Messages { batches, total_unread } => (batches, total_unread),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn general(agent: Uuid) -> Read {
+    Read { channel: Some("general".into()), ..Read::new(agent) }
+}
+
+#[test]
+fn the_general_channel_is_always_there() {
+    let mut bench = bench();
+    assert_eq!(GENERAL.to_string(), "00000000-0000-4000-8000-000000000001");
+    let Reply::List(all) = bench.run(Command::List).unwrap() else { panic!("a list") };
+    assert_eq!(all.len(), 1);
+    let refused = bench.run(Command::Delete { channel: GENERAL.to_string() });
+    assert_eq!(refused.unwrap_err().code, Code::Forbidden);
+}
+
+#[test]
+fn names_are_unique_unless_a_suffix_may_help() {
+    let mut bench = bench();
+    create(&mut bench, "x").unwrap();
+    let refusal = create(&mut bench, "x").unwrap_err();
+    assert_eq!(refusal.code, Code::AlreadyExists);
+    assert_eq!(refusal.detail["name"], "x");
+    for want in ["x-2", "x-3"] {
+        let create = Create { name: "x".into(), suffix: true, ..Create::default() };
+        let Reply::Created(body) = bench.run(Command::Create(create)).unwrap() else { panic!("created") };
+        assert_eq!(body["name"], want);
+    }
+    assert_eq!(create(&mut bench, "").unwrap_err().code, Code::InvalidArgument);
+    assert_eq!(create(&mut bench, &"x".repeat(101)).unwrap_err().code, Code::TooLarge);
+}
+
+#[test]
+fn a_message_has_the_shape_of_the_wire_and_leaves_memory() {
+    let mut bench = bench();
+    let human = Post { author: None, mentions: vec![B, B], ..post(A, "hello") };
+    let Reply::Posted { number, message, .. } = say(&mut bench, human).unwrap() else { panic!("posted") };
+    assert_eq!(message["agentId"], json!(null));
+    assert_eq!(message["agentName"], "Human");
+    assert_eq!(message["mentions"], json!([B]));
+    let body = bench.body(&message_key(GENERAL, number)).unwrap();
+    assert_eq!(body["content"], "hello");
+    assert_eq!(bench.body(&format!("channel/{GENERAL}")).unwrap()["name"], "general");
+    for (content, code) in [
+        (String::new(), Code::InvalidArgument),
+        ("x".repeat(4001), Code::TooLarge),
+        (" /task  ".to_owned(), Code::InvalidArgument),
+    ] {
+        assert_eq!(say(&mut bench, post(A, &content)).unwrap_err().code, code);
+    }
+    let lost = Post { channel: Some("nowhere".into()), ..post(A, "x") };
+    assert_eq!(say(&mut bench, lost).unwrap_err().code, Code::NotFound);
+}
+
+#[test]
+fn a_message_is_read_once() {
+    let mut bench = bench();
+    say(&mut bench, post(A, "one")).unwrap();
+    say(&mut bench, post(A, "two")).unwrap();
+    assert_eq!(read(&mut bench, Read::new(A)).1, 0, "own messages are not unread");
+    let (batches, total) = read(&mut bench, Read::new(B));
+    assert_eq!((batches[0].numbers.clone(), batches[0].unread, total), (vec![1, 2], 0, 2));
+    assert_eq!(read(&mut bench, Read::new(B)), (vec![], 0));
+    let plain = read(&mut bench, Read { limit: 1, ..general(B) }).0;
+    assert_eq!(plain[0].numbers, vec![2]);
+}
+
+#[test]
+fn posting_hides_nothing_from_its_author() {
+    let mut bench = bench();
+    say(&mut bench, post(A, "one")).unwrap();
+    say(&mut bench, post(B, "two")).unwrap();
+    say(&mut bench, post(A, "three")).unwrap();
+    let (batches, total) = read(&mut bench, Read { unread_only: true, ..general(B) });
+    assert_eq!((batches[0].numbers.clone(), total), (vec![1, 3], 2));
+    assert_eq!(read(&mut bench, Read::new(B)).1, 0);
+    assert_eq!(read(&mut bench, Read::new(A)).0[0].numbers, vec![2]);
+}
+
+#[test]
+fn the_mark_goes_only_to_what_was_returned() {
+    let mut bench = bench();
+    say(&mut bench, Post { mentions: vec![B], ..post(A, "one") }).unwrap();
+    say(&mut bench, post(A, "two")).unwrap();
+    let mentions = Read { mentions_only: true, ..general(B) };
+    let first = read(&mut bench, Read { mark_as_read: false, ..mentions.clone() }).0;
+    assert_eq!((first[0].numbers.clone(), first[0].mark, first[0].unread), (vec![1], 0, 2));
+    let second = read(&mut bench, mentions).0;
+    assert_eq!((second[0].mark, second[0].unread), (1, 1));
+    let newest = bench.now;
+    let none = read(&mut bench, Read { since: Some(newest), ..general(B) }).0;
+    assert_eq!((none[0].numbers.clone(), none[0].unread), (vec![], 1));
+}
+
+#[test]
+fn a_mention_wakes_once_until_it_is_forgotten() {
+    let mut bench = bench();
+    say(&mut bench, Post { mentions: vec![A, B], ..post(A, "look") }).unwrap();
+    let claim =
+        |bench: &mut Bench<Channels>, agent| match bench.run(Command::ClaimMentions { agent }).unwrap() {
+            Reply::Mentions(batches) => batches.len(),
+            other => panic!("{other:?}"),
+        };
+    assert_eq!(claim(&mut bench, A), 0, "nobody mentions himself");
+    assert_eq!(bench.run(Command::Count { agent: B }).unwrap(), Reply::Count { unread: 1, mentions: 1 });
+    assert_eq!((claim(&mut bench, B), claim(&mut bench, B)), (1, 0));
+    bench.advance(Duration::from_secs(30 * 60));
+    assert_eq!((claim(&mut bench, B), claim(&mut bench, B)), (1, 0));
+    read(&mut bench, Read::new(B));
+    bench.advance(Duration::from_secs(30 * 60));
+    assert_eq!(claim(&mut bench, B), 0);
+}
+
+#[test]
+fn an_order_makes_one_task_per_agent() {
+    let mut bench = bench();
+    let order = Post { mentions: vec![B, C], assignees: vec![B, B, C], ..post(A, "  /task fix it") };
+    let Reply::Posted { message, tasks, .. } = say(&mut bench, order).unwrap() else { panic!("posted") };
+    assert_eq!(tasks.len(), 2);
+    let content = message["content"].as_str().unwrap();
+    assert!(content.starts_with("fix it\n") && content.contains(&tasks[1].to_string()), "{content}");
+    assert_eq!(bench.effects.len(), 2);
+    let Effect::Entity { key, command } = &bench.effects[0] else { panic!("a task") };
+    assert_eq!(key.kind, Kind::Pool);
+    let create = &command["create"];
+    assert_eq!(create["target"], json!({"assign": {"agent": B}}));
+    assert_eq!(create["spec"]["id"], json!(tasks[0]));
+    assert_eq!(create["spec"]["context"]["mentionMessageId"], message["id"]);
+    say(&mut bench, Post { assignees: vec![B], ..post(A, "no order") }).unwrap();
+    assert_eq!(bench.effects.len(), 2);
+}
+
+#[test]
+fn a_deleted_channel_takes_its_messages_along() {
+    let mut bench = bench();
+    create(&mut bench, "x").unwrap();
+    let id = bench.entity.ids["x"];
+    for _ in 0..2500 {
+        say(&mut bench, Post { channel: Some("x".into()), ..post(A, "m") }).unwrap();
+    }
+    bench.run(Command::Delete { channel: "x".into() }).unwrap();
+    assert!(bench.head(&message_key(id, 1)).is_some());
+    bench.advance(Duration::ZERO);
+    assert!((1..=2500).all(|number| bench.head(&message_key(id, number)).is_none()));
+    assert_eq!(bench.entity, Channels::empty_for_tests(&bench.key));
+    assert_eq!(bench.restored(), bench.entity);
+}
+
+impl Channels {
+    fn empty_for_tests(key: &EntityKey) -> Self {
+        <Self as crate::entity::Entity>::empty(key)
+    }
+}
+
+fn commands() -> impl Strategy<Value = Vec<Option<Command>>> {
+    let channel = || prop::sample::select(vec!["general", "a", "b"]);
+    let agent = || prop::sample::select(vec![A, B, C]);
+    let command = prop_oneof![
+        1 => channel().prop_map(|name| Command::Create(Create { name: name.into(), ..Create::default() })),
+        1 => channel().prop_map(|name| Command::Delete { channel: name.into() }),
+        6 => (channel(), prop::option::of(agent()), prop::collection::vec(agent(), 0..3)).prop_map(
+            |(channel, author, mentions)| Command::Post(Box::new(Post {
+                author: author.map(|id| Author { id, name: "n".into() }),
+                channel: Some(channel.into()),
+                mentions,
+                ..post(A, "hi")
+            }))
+        ),
+        3 => (agent(), prop::option::of(channel()), 1u32..5, any::<[bool; 3]>()).prop_map(
+            |(agent, channel, limit, [unread_only, mentions_only, mark_as_read])| Command::Read(Read {
+                channel: channel.map(str::to_owned),
+                limit,
+                unread_only,
+                mentions_only,
+                mark_as_read,
+                ..Read::new(agent)
+            })
+        ),
+        1 => agent().prop_map(|agent| Command::ClaimMentions { agent }),
+        1 => Just(Command::Tick),
+    ];
+    prop::collection::vec(prop::option::weighted(0.95, command), 1..120)
+}
+
+proptest! {
+    #[test]
+    fn documents_give_back_the_state(commands in commands()) {
+        let mut bench = bench();
+        for command in commands {
+            match command {
+                Some(Command::Read(wanted)) => {
+                    let agent = wanted.agent;
+                    if let Ok(Reply::Messages { batches, .. }) = bench.run(Command::Read(wanted.clone())) {
+                        for batch in batches {
+                            prop_assert!(batch.numbers.len() <= wanted.limit as usize);
+                            prop_assert!(batch.numbers.windows(2).all(|pair| pair[0] < pair[1]));
+                            for number in &batch.numbers {
+                                let body = bench.body(&message_key(batch.channel, *number)).unwrap();
+                                let own = body.get("agentId") == Some(&json!(agent));
+                                prop_assert!(!own || (wanted.channel.is_some() && !wanted.unread_only));
+                            }
+                        }
+                    }
+                }
+                Some(command) => { let _ = bench.run(command); }
+                None => bench.restart(),
+            }
+            prop_assert_eq!(&bench.restored(), &bench.entity);
+        }
+    }
+}

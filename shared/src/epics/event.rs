@@ -1,0 +1,33 @@
+//! What happens to epics.
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::command::Texts;
+use super::state::Epic;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    Created {
+        epic: Box<Epic>,
+        texts: Box<Texts>,
+    },
+    /// The head as it became, and the texts that changed.
+    Updated {
+        epic: Box<Epic>,
+        texts: Box<Texts>,
+    },
+    Deleted {
+        epic: Uuid,
+    },
+    TaskChanged {
+        epic: Uuid,
+        task: Uuid,
+        from: Option<String>,
+        to: Option<String>,
+    },
+    NewsTaken {
+        epics: Vec<Uuid>,
+    },
+}

@@ -1,0 +1,209 @@
+use proptest::prelude::*;
+use serde_json::json;
+use uuid::Uuid;
+
+use super::*;
+use crate::caller::Caller;
+use crate::code::{Code, Refusal};
+use crate::entity::Effect;
+use crate::harness::Bench;
+use crate::id::{EntityKey, Kind, Name};
+
+const LEAD: Caller = Caller { agent: Some(Uuid::from_u128(1)), lead: true };
+
+fn bench() -> Bench<Epics> {
+    Bench::new(EntityKey::of(Kind::Epics, &Name::parse("default").unwrap()))
+}
+
+fn epic(name: &str) -> Create {
+    Create {
+        name: name.to_owned(),
+        creator: LEAD.agent,
+        lead: None,
+        priority: 50,
+        texts: Texts { goal: Some("win".into()), ..Texts::default() },
+    }
+}
+
+fn create(bench: &mut Bench<Epics>, epic: Create) -> Result<Reply, Refusal> {
+    bench.run(Command::Create(Box::new(epic)))
+}
+
+fn update(bench: &mut Bench<Epics>, update: Update) -> Result<Reply, Refusal> {
+    bench.run(Command::Update(Box::new(update)))
+}
+
+fn named(name: &str) -> Which {
+    Which::Name(name.to_owned())
+}
+
+fn id(bench: &Bench<Epics>, name: &str) -> Uuid {
+    bench.entity.ids[name]
+}
+
+fn task(bench: &mut Bench<Epics>, epic: Uuid, task: u128, from: Option<&str>, to: Option<&str>) {
+    let command =
+        json!({"task_changed": {"epic": epic, "task": Uuid::from_u128(task), "from": from, "to": to}});
+    bench.run(serde_json::from_value(command).unwrap()).unwrap();
+}
+
+#[test]
+fn an_epic_has_the_shape_of_the_wire_and_a_channel() {
+    let mut bench = bench();
+    let Reply::Created(body) = create(&mut bench, epic("Ship it!")).unwrap() else { panic!("created") };
+    assert_eq!(body["status"], "draft");
+    assert_eq!(body["tags"], json!([]));
+    assert_eq!(body["goal"], "win");
+    assert_eq!(body["progress"], 0);
+    assert!(body.get("plan").is_none() && body.get("startedAt").is_none());
+    let key = format!("epic/{}", body["id"].as_str().unwrap());
+    assert_eq!(serde_json::Value::Object(bench.body(&key).unwrap().clone()), body);
+    let Effect::Entity { key, command } = &bench.effects[0] else { panic!("a channel") };
+    assert_eq!(key.kind, Kind::Channels);
+    assert_eq!(command["create"]["name"], "epic-ship-it");
+    assert_eq!(command["create"]["id"], body["channelId"]);
+}
+
+#[test]
+fn arguments_are_checked() {
+    let mut bench = bench();
+    create(&mut bench, epic("taken")).unwrap();
+    create(&mut bench, epic("other")).unwrap();
+    for (bad, code) in [
+        (epic("taken"), Code::AlreadyExists),
+        (epic(""), Code::InvalidArgument),
+        (epic(&"x".repeat(201)), Code::TooLarge),
+        (Create { texts: Texts::default(), ..epic("x") }, Code::InvalidArgument),
+        (Create { priority: 101, ..epic("x") }, Code::InvalidArgument),
+    ] {
+        assert_eq!(create(&mut bench, bad).unwrap_err().code, code);
+    }
+    let rename = Update { new_name: Some("taken".into()), ..Update::new(named("other"), LEAD) };
+    assert_eq!(update(&mut bench, rename).unwrap_err().code, Code::AlreadyExists);
+    let missing = update(&mut bench, Update::new(named("none"), LEAD));
+    assert_eq!(missing.unwrap_err().code, Code::NotFound);
+}
+
+#[test]
+fn counts_follow_the_pool() {
+    let mut bench = bench();
+    create(&mut bench, epic("e")).unwrap();
+    let e = id(&bench, "e");
+    for (number, status) in
+        ["completed", "completed", "failed", "in_progress", "offered", "unassigned"].into_iter().enumerate()
+    {
+        task(&mut bench, e, number as u128, None, Some(status));
+    }
+    let body = bench.body(&Epic::key(e)).unwrap();
+    assert_eq!(
+        body["taskStats"],
+        json!({"total": 6, "completed": 2, "failed": 1, "inProgress": 1, "pending": 1, "unassigned": 1})
+    );
+    assert_eq!(body["progress"], 33);
+    task(&mut bench, e, 3, Some("in_progress"), Some("completed"));
+    assert_eq!(bench.body(&Epic::key(e)).unwrap()["progress"], 50);
+    task(&mut bench, e, 2, Some("failed"), None);
+    assert_eq!(bench.body(&Epic::key(e)).unwrap()["progress"], 60);
+    task(&mut bench, Uuid::nil(), 2, None, Some("pending"));
+}
+
+#[test]
+fn progress_is_rounded() {
+    for (completed, pending, want) in
+        [(0, 0, 0), (1, 2, 33), (2, 1, 67), (1, 1, 50), (1, 199, 1), (3, 0, 100)]
+    {
+        let counts = Counts { completed, pending, ..Counts::default() };
+        assert_eq!(counts.progress(), want, "{completed} of {}", counts.total());
+    }
+}
+
+#[test]
+fn the_lead_hears_of_active_epics_once() {
+    let mut bench = bench();
+    create(&mut bench, epic("e")).unwrap();
+    let e = id(&bench, "e");
+    task(&mut bench, e, 1, Some("in_progress"), Some("completed"));
+    assert_eq!(bench.run(Command::TakeNews).unwrap(), Reply::News(vec![]));
+    update(&mut bench, Update { status: Some(Status::Active), ..Update::new(named("e"), LEAD) }).unwrap();
+    let Reply::News(news) = bench.run(Command::TakeNews).unwrap() else { panic!("news") };
+    assert_eq!(news[0].tasks, vec![Uuid::from_u128(1)]);
+    assert_eq!(bench.run(Command::TakeNews).unwrap(), Reply::News(vec![]));
+}
+
+#[test]
+fn the_first_start_and_end_are_kept() {
+    let mut bench = bench();
+    create(&mut bench, epic("e")).unwrap();
+    let set = |bench: &mut Bench<Epics>, status| {
+        bench.now = bench.now + std::time::Duration::from_secs(1);
+        update(bench, Update { status: Some(status), ..Update::new(named("e"), LEAD) }).unwrap();
+        bench.entity.epics[&id(bench, "e")].clone()
+    };
+    let started = set(&mut bench, Status::Active).started;
+    let completed = set(&mut bench, Status::Completed).completed;
+    set(&mut bench, Status::Active);
+    let last = set(&mut bench, Status::Completed);
+    assert!(started.is_some() && completed.is_some());
+    assert_eq!((last.started, last.completed), (started, completed));
+}
+
+#[test]
+fn creator_epic_lead_and_lead_may_change() {
+    let mut bench = bench();
+    let owner = Caller::agent(Uuid::from_u128(5));
+    create(&mut bench, Create { lead: owner.agent, ..epic("e") }).unwrap();
+    let stranger = Caller::agent(Uuid::from_u128(6));
+    assert_eq!(update(&mut bench, Update::new(named("e"), stranger)).unwrap_err().code, Code::Forbidden);
+    let texts = Texts { plan: Some("p".into()), ..Texts::default() };
+    update(&mut bench, Update { texts, ..Update::new(named("e"), owner) }).unwrap();
+    let body = bench.body(&Epic::key(id(&bench, "e"))).unwrap();
+    assert_eq!((&body["plan"], &body["goal"]), (&json!("p"), &json!("win")));
+    let delete = |by| Command::Delete { which: named("e"), by };
+    assert_eq!(bench.run(delete(owner)).unwrap_err().code, Code::Forbidden);
+    bench.run(delete(LEAD)).unwrap();
+    assert!(bench.entity.epics.is_empty());
+}
+
+fn commands() -> impl Strategy<Value = Vec<Option<Command>>> {
+    let name = || prop::sample::select(vec!["a", "b", "c"]);
+    let status = || {
+        prop::option::of(prop::sample::select(vec![
+            "pending",
+            "in_progress",
+            "completed",
+            "failed",
+            "unassigned",
+        ]))
+    };
+    let command = prop_oneof![
+        name().prop_map(|name| Command::Create(Box::new(epic(name)))),
+        (name(), name()).prop_map(|(from, to)| Command::Update(Box::new(Update {
+            new_name: Some(to.into()),
+            status: Some(Status::Active),
+            ..Update::new(named(from), LEAD)
+        }))),
+        name().prop_map(|name| Command::Delete { which: named(name), by: LEAD }),
+        (0u128..8, 0u128..90, status(), status()).prop_map(|(epic, task, from, to)| Command::TaskChanged {
+            epic: Uuid::new_v5(&Uuid::from_u128(epic), &1u64.to_be_bytes()),
+            task: Uuid::from_u128(task),
+            from: from.map(str::to_owned),
+            to: to.map(str::to_owned),
+        }),
+        Just(Command::TakeNews),
+    ];
+    prop::collection::vec(prop::option::weighted(0.95, command), 1..120)
+}
+
+proptest! {
+    #[test]
+    fn documents_give_back_the_state(commands in commands()) {
+        let mut bench = bench();
+        for command in commands {
+            match command {
+                Some(command) => { let _ = bench.run(command); }
+                None => bench.restart(),
+            }
+            prop_assert_eq!(&bench.restored(), &bench.entity);
+        }
+    }
+}

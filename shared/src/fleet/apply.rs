@@ -1,0 +1,110 @@
+//! Follows events: what each changes in memory, and which documents it writes.
+
+use serde_json::json;
+use uuid::Uuid;
+
+use super::event::Event;
+use super::state::{Bid, Fleet, Place, Runner};
+use crate::entity::Changes;
+use crate::id::InstanceId;
+use crate::limits;
+use crate::time::Timestamp;
+
+impl Fleet {
+    pub(super) fn follow(&mut self, event: &Event, changes: &mut Changes) {
+        match event {
+            Event::Registered(runner) => {
+                self.alive_until.insert(runner.name.clone(), runner.registered + limits::RUNNER_LEASE);
+                self.put_runner(runner.clone(), changes);
+            }
+            Event::Draining { runner } => {
+                if let Some(mut runner) = self.runners.get(runner).cloned() {
+                    runner.draining = true;
+                    self.put_runner(runner, changes);
+                }
+            }
+            Event::Awaited { runner, until } => {
+                self.alive_until.insert(runner.clone(), *until);
+            }
+            Event::Lost { runner, at } => self.lose(runner, *at, changes),
+            Event::BidPlaced(bid) => self.put_bid(bid, changes),
+            Event::BidWithdrawn { bid } | Event::Refused { bid } => {
+                self.remove_bid(*bid, changes);
+            }
+            Event::Granted { bid, runner } => self.grant(*bid, runner, changes),
+            Event::Held { instance } => {
+                if let Some(mut place) = self.places.get(instance).cloned() {
+                    place.slot = false;
+                    self.put_place(place, changes);
+                }
+            }
+            Event::Left { instance } => self.remove_place(instance, changes),
+        }
+    }
+
+    fn put_runner(&mut self, runner: Runner, changes: &mut Changes) {
+        let body = json!({
+            "runner": runner.name, "slots": runner.slots, "labels": runner.labels, "engines": runner.engines,
+            "agents": runner.agents, "swarms": runner.swarms,
+            "state": if runner.draining { "draining" } else { "ready" },
+            "registeredAt": runner.registered.iso(), "lostAt": null,
+        });
+        changes.put(format!("runner/{}", runner.name), &runner, Some(body));
+        self.runners.insert(runner.name.clone(), runner);
+    }
+
+    fn lose(&mut self, runner: &str, at: Timestamp, changes: &mut Changes) {
+        for place in self.places_on(runner) {
+            self.remove_place(&place.instance, changes);
+        }
+        self.alive_until.remove(runner);
+        if let Some(lost) = self.runners.remove(runner) {
+            let body = json!({ "state": "lost", "lostAt": at.iso() });
+            changes.archive(format!("runner/{runner}"), &lost, Some(body));
+        }
+    }
+
+    fn put_bid(&mut self, bid: &Bid, changes: &mut Changes) {
+        let body = json!({
+            "bid": bid.id, "swarm": bid.swarm, "agent": bid.agent, "instance": bid.instance,
+            "class": bid.class, "needs": bid.needs, "affinity": bid.affinity, "at": bid.at.iso(),
+        });
+        changes.put(format!("bid/{}", bid.id), bid, Some(body));
+        self.bids.insert(bid.id, bid.clone());
+    }
+
+    fn remove_bid(&mut self, bid: Uuid, changes: &mut Changes) -> Option<Bid> {
+        let removed = self.bids.remove(&bid)?;
+        changes.delete(format!("bid/{bid}"));
+        Some(removed)
+    }
+
+    fn grant(&mut self, bid: Uuid, runner: &str, changes: &mut Changes) {
+        let Some(bid) = self.remove_bid(bid, changes) else { return };
+        let place = Place {
+            resumed: self.places.contains_key(&bid.instance),
+            instance: bid.instance,
+            swarm: bid.swarm,
+            agent: bid.agent,
+            runner: runner.to_owned(),
+            slot: true,
+            bid: bid.id,
+        };
+        self.put_place(place, changes);
+    }
+
+    fn put_place(&mut self, place: Place, changes: &mut Changes) {
+        let body = json!({
+            "instance": place.instance, "swarm": place.swarm, "agent": place.agent, "runner": place.runner,
+            "slot": place.slot,
+        });
+        changes.put(format!("place/{}", place.instance), &place, Some(body));
+        self.places.insert(place.instance.clone(), place);
+    }
+
+    fn remove_place(&mut self, instance: &InstanceId, changes: &mut Changes) {
+        if self.places.remove(instance).is_some() {
+            changes.delete(format!("place/{instance}"));
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! What can be asked of a fleet, and what it answers.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::state::{Bid, Place, Runner};
+use crate::agent::Class;
+use crate::fence::Token;
+use crate::id::{InstanceId, Name};
+use crate::time::Timestamp;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Command {
+    /// A runner connects, for the first time or again, and says what it holds.
+    Register(Registration),
+    /// An agent wants a slot for an instance.
+    Bid {
+        bid: Uuid,
+        swarm: Name,
+        agent: Name,
+        instance: InstanceId,
+        class: Class,
+        /// Most slots of the agent at a time.
+        scale: u32,
+        #[serde(default)]
+        needs: BTreeSet<String>,
+        /// The runner on which the instance is frozen.
+        #[serde(default)]
+        affinity: Option<String>,
+    },
+    /// The bid is no longer wanted; a slot already given for it is free again.
+    Withdraw {
+        bid: Uuid,
+        instance: InstanceId,
+    },
+    /// The instance ended, or is frozen: then it stays `held` by its runner.
+    SlotFreed {
+        instance: InstanceId,
+        #[serde(default)]
+        held: bool,
+    },
+    /// Gives the runner no new runs until it registers again.
+    Drain {
+        runner: String,
+    },
+    /// Declares silent runners lost.
+    Tick,
+    List,
+}
+
+/// A runner's own description.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Registration {
+    pub runner: String,
+    pub slots: u32,
+    #[serde(default)]
+    pub labels: BTreeSet<String>,
+    #[serde(default)]
+    pub engines: BTreeSet<String>,
+    /// Agents that it has definitions of; none means any.
+    #[serde(default)]
+    pub agents: BTreeSet<Name>,
+    /// Swarms that it serves; none means any.
+    #[serde(default)]
+    pub swarms: BTreeSet<Name>,
+    #[serde(default)]
+    pub held: Vec<HeldInstance>,
+}
+
+/// An instance in a runner's ledger.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldInstance {
+    pub instance: InstanceId,
+    pub swarm: Name,
+    pub agent: Name,
+    /// As the runner names it, for people to read.
+    pub state: String,
+    pub token: Token,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    Done,
+    /// `session` rises with each registration of the runner. `stopped` are held instances that nobody knows.
+    Registered {
+        session: u64,
+        stopped: Vec<InstanceId>,
+    },
+    Overview(Box<Overview>),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Overview {
+    pub runners: Vec<RunnerView>,
+    pub places: Vec<Place>,
+    /// In the order in which they would be served.
+    pub bids: Vec<BidView>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunnerView {
+    #[serde(flatten)]
+    pub runner: Runner,
+    pub busy: u32,
+    pub alive_until: Timestamp,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BidView {
+    #[serde(flatten)]
+    pub bid: Bid,
+    /// The class that it has risen to by age.
+    pub rank: Class,
+}

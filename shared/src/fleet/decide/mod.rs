@@ -1,0 +1,54 @@
+//! Answers commands. Whatever changes, the bids that now fit are granted in the same decision.
+
+mod bids;
+mod draft;
+mod runners;
+
+use draft::Draft;
+
+use super::command::{BidView, Command, Overview, Reply, RunnerView};
+use super::state::Fleet;
+use crate::code::Refusal;
+use crate::entity::{Ctx, Decision};
+use crate::time::Timestamp;
+
+pub(super) fn decide(fleet: &Fleet, command: &Command, ctx: &mut Ctx) -> Result<Decision<Fleet>, Refusal> {
+    let mut draft = Draft::new(fleet, ctx);
+    let reply = match command {
+        Command::Register(registration) => draft.register(registration)?,
+        Command::Bid { bid, swarm, agent, instance, class, scale, needs, affinity } => {
+            draft.place(super::Bid {
+                id: *bid,
+                swarm: swarm.clone(),
+                agent: agent.clone(),
+                instance: instance.clone(),
+                class: *class,
+                scale: *scale,
+                needs: needs.clone(),
+                affinity: affinity.clone(),
+                at: draft.now(),
+            })
+        }
+        Command::Withdraw { bid, instance } => draft.withdraw(*bid, instance),
+        Command::SlotFreed { instance, held } => draft.slot_freed(instance, *held),
+        Command::Drain { runner } => draft.drain(runner)?,
+        Command::Tick => draft.tick(),
+        Command::List => return Ok(Decision::reply(Reply::Overview(Box::new(overview(fleet, draft.now()))))),
+    };
+    draft.grant();
+    Ok(draft.done(reply))
+}
+
+fn overview(fleet: &Fleet, now: Timestamp) -> Overview {
+    let runner = |runner: &super::Runner| RunnerView {
+        runner: runner.clone(),
+        busy: fleet.busy(&runner.name),
+        alive_until: fleet.alive_until.get(&runner.name).copied().unwrap_or_default(),
+    };
+    let bids = fleet.ordered_bids(now).into_iter();
+    Overview {
+        runners: fleet.runners.values().map(runner).collect(),
+        places: fleet.places.values().cloned().collect(),
+        bids: bids.map(|(rank, bid)| BidView { bid: bid.clone(), rank }).collect(),
+    }
+}

@@ -1,0 +1,125 @@
+//! Runners come, drain and go.
+
+use std::collections::BTreeSet;
+
+use super::draft::Draft;
+use crate::code::{Code, Refusal};
+use crate::entity::{Effect, RunnerCommand};
+use crate::fleet::event::Event;
+use crate::fleet::state::{Bid, Place, Runner};
+use crate::fleet::{HeldInstance, Registration, Reply};
+use crate::id::InstanceId;
+use crate::limits;
+
+/// Between asking a stray instance to end and killing it, milliseconds.
+const GRACE_MS: u64 = 10_000;
+
+impl Draft<'_> {
+    /// Takes a runner in and compares ledgers: what nobody knows here is stopped there, what is missing
+    /// there is reported lost.
+    pub(super) fn register(&mut self, registration: &Registration) -> Result<Reply, Refusal> {
+        let name = &registration.runner;
+        if name.is_empty() {
+            return Err(Refusal::new(
+                Code::InvalidArgument,
+                "a runner needs a name; set one and register again",
+            ));
+        }
+        let session = self.next_session(name);
+        let held: BTreeSet<&InstanceId> = registration.held.iter().map(|held| &held.instance).collect();
+        let places = self.fleet.places_on(name);
+        let missing: Vec<Place> =
+            places.into_iter().filter(|place| !held.contains(&place.instance)).collect();
+        for place in &missing {
+            self.push(Event::Left { instance: place.instance.clone() });
+        }
+        self.refuse_bids_without_place(name);
+        self.report_lost(name, &missing);
+        self.push(Event::Registered(Runner {
+            name: name.clone(),
+            slots: registration.slots,
+            labels: registration.labels.clone(),
+            engines: registration.engines.clone(),
+            agents: registration.agents.clone(),
+            swarms: registration.swarms.clone(),
+            session,
+            draining: false,
+            registered: self.now(),
+            overhang: self.fleet.busy(name).saturating_sub(registration.slots),
+        }));
+        let stopped = self.stop_strays(registration);
+        Ok(Reply::Registered { session, stopped })
+    }
+
+    pub(super) fn drain(&mut self, runner: &str) -> Result<Reply, Refusal> {
+        let Some(known) = self.fleet.runners.get(runner) else {
+            return Err(Refusal::new(
+                Code::NotFound,
+                format!("no runner `{runner}` is registered; list the runners for their names"),
+            ));
+        };
+        if !known.draining {
+            self.push(Event::Draining { runner: runner.to_owned() });
+        }
+        Ok(Reply::Done)
+    }
+
+    /// Declares silent runners lost. After a takeover each first gets its lease time to be heard again.
+    pub(super) fn tick(&mut self) -> Reply {
+        let now = self.now();
+        let silent = self.fleet.alive_until.iter().filter(|(_, until)| **until <= now);
+        let silent: Vec<_> = silent.map(|(runner, until)| (runner.clone(), *until)).collect();
+        for (runner, until) in silent {
+            let until = self.ctx.grace(until, limits::RUNNER_LEASE);
+            if until > now {
+                self.push(Event::Awaited { runner, until });
+            } else {
+                self.lose(runner);
+            }
+        }
+        Reply::Done
+    }
+
+    fn lose(&mut self, runner: String) {
+        let places = self.fleet.places_on(&runner);
+        self.push(Event::Lost { runner: runner.clone(), at: self.now() });
+        self.report_lost(&runner, &places);
+        self.refuse_bids_without_place(&runner);
+    }
+
+    /// Bids to resume on the runner, of instances that are there no more.
+    fn refuse_bids_without_place(&mut self, runner: &str) {
+        let void = |bid: &&Bid| {
+            bid.affinity.as_deref() == Some(runner) && !self.fleet.places.contains_key(&bid.instance)
+        };
+        let void: Vec<Bid> = self.fleet.bids.values().filter(void).cloned().collect();
+        for bid in void {
+            self.push(Event::Refused { bid: bid.id });
+            self.refuse(&bid);
+        }
+    }
+
+    fn stop_strays(&mut self, registration: &Registration) -> Vec<InstanceId> {
+        let here = |held: &&HeldInstance| {
+            let place = self.fleet.places.get(&held.instance);
+            place.is_some_and(|place| place.runner == registration.runner)
+        };
+        let strays: Vec<_> = registration.held.iter().filter(|held| !here(held)).collect();
+        for stray in &strays {
+            let command = RunnerCommand::Stop {
+                instance: stray.instance.to_string(),
+                token: self.ctx.token(stray.token.number + 1),
+                reason: "the instance was given up while its runner was away".to_owned(),
+                grace_ms: GRACE_MS,
+            };
+            self.send(Effect::Runner { runner: registration.runner.clone(), command });
+        }
+        strays.into_iter().map(|stray| stray.instance.clone()).collect()
+    }
+
+    /// Rises even over a loss of the runner, since the clock does.
+    fn next_session(&self, runner: &str) -> u64 {
+        let last = self.fleet.runners.get(runner).map_or(0, |runner| runner.session);
+        self.now().millis().max(last + 1)
+    }
+}

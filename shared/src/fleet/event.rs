@@ -1,0 +1,65 @@
+//! What happened to a fleet.
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::state::{Bid, Runner};
+use crate::id::InstanceId;
+use crate::time::Timestamp;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    Registered(Runner),
+    Draining {
+        runner: String,
+    },
+    /// After a takeover: the runner gets its lease time to reconnect. Memory only.
+    Awaited {
+        runner: String,
+        until: Timestamp,
+    },
+    /// The runner's lease ended. Its places are gone.
+    Lost {
+        runner: String,
+        at: Timestamp,
+    },
+    BidPlaced(Bid),
+    BidWithdrawn {
+        bid: Uuid,
+    },
+    /// The bid got a slot.
+    Granted {
+        bid: Uuid,
+        runner: String,
+    },
+    /// The bid was refused.
+    Refused {
+        bid: Uuid,
+    },
+    /// The instance is frozen: its slot is free, its place is not.
+    Held {
+        instance: InstanceId,
+    },
+    /// The instance is no longer on the runner.
+    Left {
+        instance: InstanceId,
+    },
+}
+
+impl Event {
+    /// The runner, instance or bid that it is about.
+    pub(super) fn subject(&self) -> String {
+        match self {
+            Event::Registered(runner) => runner.name.clone(),
+            Event::Draining { runner } | Event::Awaited { runner, .. } | Event::Lost { runner, .. } => {
+                runner.clone()
+            }
+            Event::BidPlaced(bid) => bid.instance.to_string(),
+            Event::BidWithdrawn { bid } | Event::Granted { bid, .. } | Event::Refused { bid } => {
+                bid.to_string()
+            }
+            Event::Held { instance } | Event::Left { instance } => instance.to_string(),
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! What the inboxes can be asked, and what they answer.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::state::{Message, Source};
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Command {
+    Deliver(Box<Deliver>),
+    /// Hands out the agent's oldest unread messages, five at most.
+    Take {
+        agent: Uuid,
+        limit: u32,
+    },
+    /// The agent answered the message.
+    Respond {
+        agent: Uuid,
+        message: Uuid,
+        text: String,
+    },
+    /// A task was made of the message.
+    Delegate {
+        agent: Uuid,
+        message: Uuid,
+        task: Uuid,
+    },
+    /// How the agent's open message stands. Messages that ended are on the read side alone.
+    Get {
+        agent: Uuid,
+        message: Uuid,
+    },
+    /// How many unread messages the agent has.
+    Count {
+        agent: Uuid,
+    },
+    /// Makes forgotten messages unread again, and forgets old deliveries.
+    Tick,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Deliver {
+    pub agent: Uuid,
+    pub content: String,
+    pub source: Source,
+    #[serde(default)]
+    pub slack: Slack,
+    /// The provider's id of the event. A repeat within seven days makes no second message.
+    #[serde(default)]
+    pub dedupe: Option<String>,
+}
+
+/// Where in Slack a message came from, under the names that it has in the body.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Slack {
+    #[serde(rename = "slackChannelId", skip_serializing_if = "Option::is_none")]
+    pub channel_id: Option<String>,
+    #[serde(rename = "slackThreadTs", skip_serializing_if = "Option::is_none")]
+    pub thread_ts: Option<String>,
+    #[serde(rename = "slackUserId", skip_serializing_if = "Option::is_none")]
+    pub user_id: Option<String>,
+    /// What in the text led to the agent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub matched_text: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    /// The message's id; a repeat gets that of the first delivery.
+    Delivered {
+        message: Uuid,
+        repeated: bool,
+    },
+    /// Ids, oldest first; `message/<id>` are the documents.
+    Taken(Vec<Uuid>),
+    Message(Message),
+    /// The fields that changed, as clients see them.
+    Ended(Value),
+    Count {
+        unread: u64,
+    },
+    Done,
+}

@@ -1,0 +1,150 @@
+//! The rules of inboxes.
+
+use uuid::Uuid;
+
+use super::apply::ended;
+use super::command::{Command, Deliver, Reply};
+use super::event::Event;
+use super::state::{End, Inboxes, Message, PROCESSING, Status};
+use crate::code::{Code, Refusal};
+use crate::entity::{Ctx, Decision};
+use crate::wire;
+
+/// Most messages that one question hands out: a lead that gets more treats none of them well.
+const TAKE: u32 = 5;
+/// Most unread messages of an agent.
+const UNREAD: usize = 10_000;
+/// Longest key of a delivery, and longest foreign id, characters.
+const KEY: usize = 1000;
+
+pub(super) fn decide(
+    state: &Inboxes,
+    command: &Command,
+    ctx: &mut Ctx,
+) -> Result<Decision<Inboxes>, Refusal> {
+    match command {
+        Command::Deliver(deliver) => state.accept(deliver, ctx),
+        Command::Take { agent, limit } => state.take(*agent, *limit, ctx),
+        Command::Respond { agent, message, text } => {
+            state.owned(*agent, *message)?;
+            wire::text("message", text, 1)?;
+            let mut fields = ended(Status::Responded, ctx.now);
+            fields["responseText"] = text.as_str().into();
+            let event = Event::Responded { message: *message, text: text.clone(), at: ctx.now };
+            Ok(Decision::new(Reply::Ended(fields), vec![event]))
+        }
+        Command::Delegate { agent, message, task } => {
+            state.owned(*agent, *message)?;
+            let mut fields = ended(Status::Delegated, ctx.now);
+            fields["delegatedToTaskId"] = task.to_string().into();
+            let event = Event::Delegated { message: *message, task: *task, at: ctx.now };
+            Ok(Decision::new(Reply::Ended(fields), vec![event]))
+        }
+        Command::Get { agent, message } => {
+            let message = state.owned(*agent, *message)?;
+            Ok(Decision::reply(Reply::Message(message.clone())))
+        }
+        Command::Count { agent } => {
+            let unread = state.of(*agent, Status::Unread).count() as u64;
+            Ok(Decision::reply(Reply::Count { unread }))
+        }
+        Command::Tick => Ok(state.sweep(ctx)),
+    }
+}
+
+impl Inboxes {
+    fn accept(&self, deliver: &Deliver, ctx: &mut Ctx) -> Result<Decision<Self>, Refusal> {
+        wire::text("content", &deliver.content, 1)?;
+        let slack = &deliver.slack;
+        for (field, text) in [
+            ("slackChannelId", &slack.channel_id),
+            ("slackThreadTs", &slack.thread_ts),
+            ("slackUserId", &slack.user_id),
+            ("matchedText", &slack.matched_text),
+            ("dedupe", &deliver.dedupe),
+        ] {
+            wire::length(field, text.as_deref().unwrap_or_default(), 0, KEY)?;
+        }
+        let digest = deliver.dedupe.as_deref().map(Self::digest);
+        if let Some(seen) = digest.and_then(|digest| self.seen.get(&digest)) {
+            return Ok(Decision::reply(Reply::Delivered { message: seen.message, repeated: true }));
+        }
+        if self.of(deliver.agent, Status::Unread).count() >= UNREAD {
+            return Err(Refusal::new(
+                Code::QueueFull,
+                format!(
+                    "the agent's inbox holds {UNREAD} unread messages; let it work some off and deliver again"
+                ),
+            )
+            .retry_after(60_000));
+        }
+        let message = ctx.id();
+        let event = Event::Delivered {
+            message,
+            number: self.last + 1,
+            agent: deliver.agent,
+            content: deliver.content.clone(),
+            source: deliver.source,
+            slack: deliver.slack.clone(),
+            seen: digest,
+            at: ctx.now,
+        };
+        Ok(Decision::new(Reply::Delivered { message, repeated: false }, vec![event]))
+    }
+
+    fn take(&self, agent: Uuid, limit: u32, ctx: &Ctx) -> Result<Decision<Self>, Refusal> {
+        if !(1..=TAKE).contains(&limit) {
+            return Err(Refusal::new(Code::InvalidArgument, format!("limit: ask for 1 to {TAKE} messages")));
+        }
+        let mut unread: Vec<&Message> = self.of(agent, Status::Unread).collect();
+        unread.sort_by_key(|message| message.number);
+        let messages: Vec<Uuid> = unread.iter().take(limit as usize).map(|message| message.id).collect();
+        if messages.is_empty() {
+            return Ok(Decision::reply(Reply::Taken(messages)));
+        }
+        let event = Event::Taken { agent, messages: messages.clone(), at: ctx.now };
+        Ok(Decision::new(Reply::Taken(messages), vec![event]))
+    }
+
+    /// An open message of the agent's own.
+    fn owned(&self, agent: Uuid, message: Uuid) -> Result<&Message, Refusal> {
+        let found = self.messages.get(&message).ok_or_else(|| {
+            Refusal::new(
+                Code::NotFound,
+                format!(
+                    "there is no open message {message}: it was answered, delegated, or never came; get-inbox-message shows one that ended"
+                ),
+            )
+        })?;
+        if found.agent != agent {
+            return Err(Refusal::new(
+                Code::Forbidden,
+                format!("the message {message} is in another agent's inbox; ask that agent or the lead"),
+            ));
+        }
+        Ok(found)
+    }
+
+    /// Messages whose period ended while nobody served the inboxes get a full one first.
+    fn sweep(&self, ctx: &Ctx) -> Decision<Self> {
+        let (mut released, mut kept, mut seen) = (Vec::new(), Vec::new(), Vec::new());
+        for (at, end) in self.ends.iter().take_while(|(at, _)| *at <= ctx.now) {
+            match end {
+                End::Seen(digest) => seen.push(*digest),
+                End::Processing(message) if ctx.grace(*at, PROCESSING) <= ctx.now => released.push(*message),
+                End::Processing(message) => kept.push(*message),
+            }
+        }
+        let mut events = Vec::new();
+        if !released.is_empty() {
+            events.push(Event::Released { messages: released, at: ctx.now });
+        }
+        if !kept.is_empty() {
+            events.push(Event::Kept { messages: kept, since: ctx.serving_since });
+        }
+        if !seen.is_empty() {
+            events.push(Event::Forgotten { seen });
+        }
+        Decision::new(Reply::Done, events)
+    }
+}

@@ -1,0 +1,53 @@
+//! What happens in inboxes.
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::command::Slack;
+use super::state::Source;
+use crate::time::Timestamp;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    Delivered {
+        message: Uuid,
+        number: u64,
+        agent: Uuid,
+        content: String,
+        source: Source,
+        slack: Slack,
+        /// The digest of the delivery's key.
+        seen: Option<Uuid>,
+        at: Timestamp,
+    },
+    Taken {
+        agent: Uuid,
+        messages: Vec<Uuid>,
+        at: Timestamp,
+    },
+    Responded {
+        message: Uuid,
+        text: String,
+        at: Timestamp,
+    },
+    Delegated {
+        message: Uuid,
+        task: Uuid,
+        at: Timestamp,
+    },
+    /// They were handed out and forgotten.
+    Released {
+        messages: Vec<Uuid>,
+        at: Timestamp,
+    },
+    /// A new owner of the entity gives those who work on them a full period from `since`.
+    Kept {
+        messages: Vec<Uuid>,
+        since: Timestamp,
+    },
+    /// These deliveries will not come again.
+    Forgotten {
+        seen: Vec<Uuid>,
+    },
+}

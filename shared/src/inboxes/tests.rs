@@ -1,0 +1,177 @@
+use std::time::Duration;
+
+use proptest::prelude::*;
+use serde_json::json;
+use uuid::Uuid;
+
+use super::*;
+use crate::code::Code;
+use crate::harness::Bench;
+use crate::id::{EntityKey, Kind, Name};
+
+const LEAD: Uuid = Uuid::from_u128(1);
+const OTHER: Uuid = Uuid::from_u128(2);
+const HALF_HOUR: Duration = Duration::from_secs(30 * 60);
+
+fn bench() -> Bench<Inboxes> {
+    Bench::new(EntityKey::of(Kind::Inboxes, &Name::parse("default").unwrap()))
+}
+
+fn mail(agent: Uuid, dedupe: Option<&str>) -> Command {
+    Command::Deliver(Box::new(Deliver {
+        agent,
+        content: "please help".into(),
+        source: Source::Slack,
+        slack: Slack { channel_id: Some("C1".into()), ..Slack::default() },
+        dedupe: dedupe.map(str::to_owned),
+    }))
+}
+
+fn deliver(bench: &mut Bench<Inboxes>, agent: Uuid) -> Uuid {
+    match bench.run(mail(agent, None)).unwrap() {
+        Reply::Delivered { message, repeated: false } => message,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn take(bench: &mut Bench<Inboxes>, agent: Uuid) -> Vec<Uuid> {
+    match bench.run(Command::Take { agent, limit: 5 }).unwrap() {
+        Reply::Taken(messages) => messages,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_message_has_the_shape_of_the_wire() {
+    let mut bench = bench();
+    let id = deliver(&mut bench, LEAD);
+    let body = bench.body(&Message::key(id)).unwrap();
+    let at = bench.now.iso();
+    assert_eq!(
+        serde_json::Value::Object(body.clone()),
+        json!({"id": id, "agentId": LEAD, "content": "please help", "source": "slack", "status": "unread",
+            "slackChannelId": "C1", "createdAt": at, "lastUpdatedAt": at})
+    );
+    take(&mut bench, LEAD);
+    bench.run(Command::Respond { agent: LEAD, message: id, text: "done".into() }).unwrap();
+    let body = bench.body(&Message::key(id)).unwrap();
+    assert_eq!((&body["status"], &body["responseText"]), (&json!("responded"), &json!("done")));
+    assert!(bench.entity.messages.is_empty());
+}
+
+#[test]
+fn the_oldest_five_are_handed_out_once() {
+    let mut bench = bench();
+    let ids: Vec<Uuid> = (0..7).map(|_| deliver(&mut bench, LEAD)).collect();
+    deliver(&mut bench, OTHER);
+    assert_eq!(take(&mut bench, LEAD), ids[..5]);
+    assert_eq!(take(&mut bench, LEAD), ids[5..]);
+    assert!(take(&mut bench, LEAD).is_empty());
+    let refusal = bench.run(Command::Take { agent: LEAD, limit: 6 }).unwrap_err();
+    assert_eq!(refusal.code, Code::InvalidArgument);
+    assert_eq!(bench.run(Command::Count { agent: OTHER }).unwrap(), Reply::Count { unread: 1 });
+}
+
+#[test]
+fn a_repeat_makes_no_second_message() {
+    let mut bench = bench();
+    let first = bench.run(mail(LEAD, Some("evt"))).unwrap();
+    let Reply::Delivered { message, repeated: false } = first else { panic!("{first:?}") };
+    bench.run(Command::Delegate { agent: LEAD, message, task: OTHER }).unwrap();
+    bench.restart();
+    let again = bench.run(mail(LEAD, Some("evt"))).unwrap();
+    assert_eq!(again, Reply::Delivered { message, repeated: true });
+    bench.advance(Duration::from_secs(7 * 86_400));
+    let later = bench.run(mail(LEAD, Some("evt"))).unwrap();
+    assert!(matches!(later, Reply::Delivered { repeated: false, .. }));
+}
+
+#[test]
+fn only_the_owner_ends_an_open_message() {
+    let mut bench = bench();
+    let message = deliver(&mut bench, LEAD);
+    let respond = |agent| Command::Respond { agent, message, text: "x".into() };
+    assert_eq!(bench.run(respond(OTHER)).unwrap_err().code, Code::Forbidden);
+    bench.run(respond(LEAD)).unwrap();
+    assert_eq!(bench.run(respond(LEAD)).unwrap_err().code, Code::NotFound);
+    let get = Command::Get { agent: LEAD, message };
+    assert_eq!(bench.run(get).unwrap_err().code, Code::NotFound);
+}
+
+#[test]
+fn a_forgotten_message_is_unread_again() {
+    let mut bench = bench();
+    let message = deliver(&mut bench, LEAD);
+    take(&mut bench, LEAD);
+    bench.advance(HALF_HOUR - Duration::from_millis(1));
+    assert!(take(&mut bench, LEAD).is_empty());
+    bench.advance(Duration::from_millis(1));
+    assert_eq!(bench.body(&Message::key(message)).unwrap()["status"], "unread");
+    assert_eq!(take(&mut bench, LEAD), vec![message]);
+}
+
+#[test]
+fn a_takeover_gives_a_full_period() {
+    let mut bench = bench();
+    let message = deliver(&mut bench, LEAD);
+    take(&mut bench, LEAD);
+    bench.now = bench.now + 2 * HALF_HOUR;
+    bench.restart();
+    bench.advance(HALF_HOUR - Duration::from_millis(1));
+    assert!(take(&mut bench, LEAD).is_empty());
+    bench.advance(Duration::from_millis(1));
+    assert_eq!(take(&mut bench, LEAD), vec![message]);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Deliver(Uuid, Option<u8>),
+    Take(Uuid, u32),
+    Respond(Uuid, usize),
+    Delegate(Uuid, usize),
+    Advance(u64),
+    Restart,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let agent = || prop::sample::select(vec![LEAD, OTHER]);
+    let step = prop_oneof![
+        4 => (agent(), prop::option::of(0u8..6)).prop_map(|(agent, key)| Step::Deliver(agent, key)),
+        2 => (agent(), 0u32..7).prop_map(|(agent, limit)| Step::Take(agent, limit)),
+        2 => (agent(), 0usize..8).prop_map(|(agent, nth)| Step::Respond(agent, nth)),
+        1 => (agent(), 0usize..8).prop_map(|(agent, nth)| Step::Delegate(agent, nth)),
+        1 => (0u64..5_000).prop_map(Step::Advance),
+        1 => Just(Step::Restart),
+    ];
+    prop::collection::vec(step, 1..100)
+}
+
+proptest! {
+    #[test]
+    fn documents_give_back_the_state(steps in steps()) {
+        let mut bench = bench();
+        for step in steps {
+            let nth = |bench: &Bench<Inboxes>, nth: usize| {
+                bench.entity.messages.keys().nth(nth).copied().unwrap_or_default()
+            };
+            match step {
+                Step::Deliver(agent, key) => {
+                    let key = key.map(|key| key.to_string());
+                    bench.run(mail(agent, key.as_deref())).unwrap();
+                }
+                Step::Take(agent, limit) => { let _ = bench.run(Command::Take { agent, limit }); }
+                Step::Respond(agent, n) => {
+                    let message = nth(&bench, n);
+                    let _ = bench.run(Command::Respond { agent, message, text: "x".into() });
+                }
+                Step::Delegate(agent, n) => {
+                    let message = nth(&bench, n);
+                    let _ = bench.run(Command::Delegate { agent, message, task: OTHER });
+                }
+                Step::Advance(seconds) => bench.advance(Duration::from_secs(seconds)),
+                Step::Restart => bench.restart(),
+            }
+            prop_assert_eq!(&bench.restored(), &bench.entity);
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! Who gets which lock, and for how long.
+
+use std::time::Duration;
+
+use serde_json::json;
+use uuid::Uuid;
+
+use super::command::{Command, Reply};
+use super::deadlock;
+use super::event::Event;
+use super::state::{Key, Lock, Lockspace, Settings};
+use crate::agent::{self, Agent};
+use crate::code::{Code, Refusal};
+use crate::entity::{Ctx, Decision, Effect};
+use crate::id::{EntityKey, InstanceId, Name};
+use crate::time::Timestamp;
+use crate::{limits, uri};
+
+type Answer = Result<Decision<Lockspace>, Refusal>;
+
+/// Greatest number of locks that a swarm may allow one instance.
+const LOCKS_PER_HOLDER_MAX: usize = 1000;
+
+/// A try for a lock.
+struct Try<'a> {
+    holder: &'a InstanceId,
+    agent: &'a Name,
+    raw: &'a str,
+    key: &'a str,
+    ttl_ms: Option<u64>,
+}
+
+impl Lockspace {
+    pub(super) fn decide_command(&self, command: &Command, ctx: &Ctx) -> Answer {
+        match command {
+            Command::Acquire { holder, agent, key: raw, ttl_ms } => {
+                let key = &self.canonical(raw)?;
+                check_ttl(*ttl_ms)?;
+                self.acquire(&Try { holder, agent, raw, key, ttl_ms: *ttl_ms }, ctx)
+            }
+            Command::Release { holder, key } => self.release(holder, &self.canonical(key)?, ctx),
+            Command::Heartbeat { holder, key, ttl_ms } => {
+                check_ttl(*ttl_ms)?;
+                self.heartbeat(holder, key, *ttl_ms, ctx)
+            }
+            Command::ReleaseAll { holder, reason } => Ok(self.release_all(holder, reason)),
+            Command::Extend { holder, until, wait, reply_to } => {
+                Ok(self.extend(holder, *until, ctx).effects(vec![locks_extended(reply_to, *wait)]))
+            }
+            Command::ForceRelease { key, by } => self.force_release(&self.canonical(key)?, by),
+            Command::Configure { settings } => self.configure(settings),
+            Command::List => Ok(self.list(ctx)),
+            Command::Tick => Ok(self.sweep(ctx)),
+        }
+    }
+
+    fn canonical(&self, key: &str) -> Result<String, Refusal> {
+        if self.settings.normalize_keys {
+            return uri::canonical(key);
+        }
+        uri::check(key).map(|()| key.to_owned())
+    }
+
+    fn acquire(&self, wanted: &Try<'_>, ctx: &Ctx) -> Answer {
+        let live = self.locks.get_key_value(wanted.key).filter(|(_, lock)| lock.is_live(ctx));
+        let Some((key, lock)) = live else {
+            return match self.full_hands(wanted, ctx) {
+                Some(refusal) => Err(refusal),
+                None => Ok(self.grant(wanted, ctx)),
+            };
+        };
+        if lock.holder == *wanted.holder {
+            return Ok(refresh(wanted, lock, ctx));
+        }
+        let refusal = match deadlock::cycle(self, wanted.holder, key, ctx) {
+            Some(cycle) => deadlock::refusal(cycle),
+            None => self.full_hands(wanted, ctx).unwrap_or_else(|| held(key, lock, ctx)),
+        };
+        self.refuse(wanted, refusal, ctx)
+    }
+
+    /// Refuses and remembers the try. While the same try is fresh in memory, asking again costs no commit.
+    fn refuse(&self, wanted: &Try<'_>, refusal: Refusal, ctx: &Ctx) -> Answer {
+        let known = self.edge(wanted.holder).filter(|edge| edge.key == wanted.key && edge.is_fresh(ctx.now));
+        if known.is_some() {
+            return Err(refusal);
+        }
+        let noted =
+            Event::EdgeNoted { holder: wanted.holder.clone(), key: wanted.key.to_owned(), at: ctx.now };
+        Ok(Decision::new(Reply::Refused(refusal), vec![noted]))
+    }
+
+    /// The refusal for a holder that may take no further lock.
+    fn full_hands(&self, wanted: &Try<'_>, ctx: &Ctx) -> Option<Refusal> {
+        let held: Vec<&str> = self
+            .held_by(wanted.holder)
+            .filter(|(_, lock)| lock.is_live(ctx))
+            .map(|(key, _)| key.as_ref())
+            .collect();
+        if held.len() < self.settings.locks_per_holder {
+            return None;
+        }
+        let message = format!("already holding lock on {}, release it first", held.join(", "));
+        let detail = json!({ "key": held.first(), "held": held, "limit": self.settings.locks_per_holder });
+        Some(Refusal::new(Code::AlreadyHolding, message).with(detail))
+    }
+
+    /// Grants a free lock. What has expired and is in the way goes first: the key's last lock, and those of
+    /// the holder, which must not count against it.
+    fn grant(&self, wanted: &Try<'_>, ctx: &Ctx) -> Decision<Lockspace> {
+        let own = self.held_by(wanted.holder).filter(|(_, lock)| !lock.is_live(ctx));
+        let before = self.locks.get_key_value(wanted.key).filter(|(_, lock)| lock.holder != *wanted.holder);
+        let mut events: Vec<Event> = own.chain(before).map(|(key, lock)| expired(key, lock)).collect();
+
+        let ttl_ms = wanted.ttl_ms.unwrap_or(self.settings.default_ttl_ms);
+        let expires = ctx.now + Duration::from_millis(ttl_ms);
+        let token = ctx.token(self.last_token.map_or(1, |last| last.number + 1));
+        events.push(Event::Acquired {
+            key: wanted.key.to_owned(),
+            raw: wanted.raw.to_owned(),
+            holder: wanted.holder.clone(),
+            agent: wanted.agent.clone(),
+            token,
+            at: ctx.now,
+            expires,
+            ttl_ms,
+        });
+        let (key, raw) = (wanted.key.to_owned(), wanted.raw.to_owned());
+        let reply = Reply::Acquired { key, raw, token, expires_at: expires, refreshed: false };
+        Decision::new(reply, events)
+    }
+
+    fn release(&self, holder: &InstanceId, key: &str, ctx: &Ctx) -> Answer {
+        let (key, lock) = self.own(holder, key, ctx)?;
+        let events = vec![released(key, lock, "released")];
+        Ok(Decision::new(Reply::Released { keys: vec![key.to_string()] }, events))
+    }
+
+    fn heartbeat(&self, holder: &InstanceId, raw: &str, ttl_ms: Option<u64>, ctx: &Ctx) -> Answer {
+        let canonical = self.canonical(raw)?;
+        let (key, lock) = self.own(holder, &canonical, ctx)?;
+        let ttl_ms = ttl_ms.unwrap_or(lock.ttl_ms);
+        let expires = ctx.now + Duration::from_millis(ttl_ms);
+        let reply = Reply::Acquired {
+            key: key.to_string(),
+            raw: raw.to_owned(),
+            token: lock.token,
+            expires_at: expires,
+            refreshed: true,
+        };
+        Ok(Decision::new(reply, vec![Event::Kept { key: key.to_string(), expires, ttl_ms }]))
+    }
+
+    /// The holder's live lock on `key`.
+    fn own(&self, holder: &InstanceId, key: &str, ctx: &Ctx) -> Result<(&Key, &Lock), Refusal> {
+        match self.locks.get_key_value(key).filter(|(_, lock)| lock.is_live(ctx)) {
+            None => Err(not_found(key)),
+            Some((_, lock)) if lock.holder != *holder => Err(Refusal::new(
+                Code::NotHolding,
+                format!("held by {}; the lock on {key} is not yours to use", lock.holder),
+            )
+            .with(json!({ "key": key, "holder": lock.holder }))),
+            Some(own) => Ok(own),
+        }
+    }
+
+    /// Idempotent: an instance's end may be told more than once.
+    fn release_all(&self, holder: &InstanceId, reason: &str) -> Decision<Lockspace> {
+        let mut events: Vec<Event> =
+            self.held_by(holder).map(|(key, lock)| released(key, lock, reason)).collect();
+        let keys = self.held_by(holder).map(|(key, _)| key.to_string()).collect();
+        if self.edge(holder).is_some() {
+            events.push(Event::EdgesDropped { holders: vec![holder.clone()] });
+        }
+        Decision::new(Reply::Released { keys }, events)
+    }
+
+    fn extend(&self, holder: &InstanceId, until: Timestamp, ctx: &Ctx) -> Decision<Lockspace> {
+        let short = self.held_by(holder).filter(|(_, lock)| lock.is_live(ctx) && lock.expires < until);
+        let keys: Vec<String> = short.map(|(key, _)| key.to_string()).collect();
+        let events = keys.iter().map(|key| Event::Extended { key: key.clone(), expires: until }).collect();
+        Decision::new(Reply::Extended { keys }, events)
+    }
+
+    fn force_release(&self, key: &str, by: &str) -> Answer {
+        let (key, lock) = self.locks.get_key_value(key).ok_or_else(|| not_found(key))?;
+        let events = vec![released(key, lock, &format!("forced by {by}"))];
+        Ok(Decision::new(Reply::Released { keys: vec![key.to_string()] }, events))
+    }
+
+    fn configure(&self, settings: &Settings) -> Answer {
+        check_ttl(Some(settings.default_ttl_ms))?;
+        if !(1..=LOCKS_PER_HOLDER_MAX).contains(&settings.locks_per_holder) {
+            let message = format!(
+                "locks_per_holder is {}; choose 1 to {LOCKS_PER_HOLDER_MAX}",
+                settings.locks_per_holder
+            );
+            return Err(Refusal::new(Code::InvalidArgument, message));
+        }
+        if *settings == self.settings {
+            return Ok(Decision::reply(Reply::Done));
+        }
+        if settings.locks_per_holder < self.most_held() {
+            return Err(Refusal::new(
+                Code::WrongState,
+                format!("an instance holds {} locks; wait until they are released", self.most_held()),
+            ));
+        }
+        // The rule says what "the same resource" is: changed under a lock, two could hold one resource.
+        if settings.normalize_keys != self.settings.normalize_keys && !self.locks.is_empty() {
+            return Err(Refusal::new(
+                Code::WrongState,
+                format!(
+                    "{} locks are held; how keys are compared can change only while there are none, so release them first",
+                    self.locks.len()
+                ),
+            ));
+        }
+        Ok(Decision::new(Reply::Done, vec![Event::Configured { settings: settings.clone() }]))
+    }
+
+    fn list(&self, ctx: &Ctx) -> Decision<Lockspace> {
+        let live = self.locks.iter().filter(|(_, lock)| lock.is_live(ctx));
+        Decision::reply(Reply::Locks(live.map(|(key, lock)| lock.view(key, ctx)).collect()))
+    }
+
+    /// Ends what is due, and moves on what this owner must not end yet.
+    fn sweep(&self, ctx: &Ctx) -> Decision<Lockspace> {
+        let due = self.due(ctx.now).map(|(key, lock)| match lock.is_live(ctx) {
+            true => Event::Extended { key: key.to_string(), expires: lock.ends(ctx) },
+            false => expired(key, lock),
+        });
+        let mut events: Vec<Event> = due.collect();
+        let holders: Vec<InstanceId> = self.stale_edges(ctx.now).cloned().collect();
+        if !holders.is_empty() {
+            events.push(Event::EdgesDropped { holders });
+        }
+        Decision::new(Reply::Done, events)
+    }
+}
+
+/// The holder takes its own lock again: a new time to live under the old token, for what the token guards
+/// has not changed hands.
+fn refresh(wanted: &Try<'_>, lock: &Lock, ctx: &Ctx) -> Decision<Lockspace> {
+    let ttl_ms = wanted.ttl_ms.unwrap_or(lock.ttl_ms);
+    let expires = ctx.now + Duration::from_millis(ttl_ms);
+    let (key, raw) = (wanted.key.to_owned(), wanted.raw.to_owned());
+    let event = Event::Refreshed { key: key.clone(), at: ctx.now, expires, ttl_ms };
+    let reply = Reply::Acquired { key, raw, token: lock.token, expires_at: expires, refreshed: true };
+    Decision::new(reply, vec![event])
+}
+
+fn held(key: &str, lock: &Lock, ctx: &Ctx) -> Refusal {
+    let ends = lock.ends(ctx);
+    let left = ends.since(ctx.now);
+    let message = format!(
+        "{key} is held by {} for at most {} more; do other work and try again, or ask the holder",
+        lock.holder,
+        humantime::format_duration(Duration::from_secs(left.as_secs().max(1)))
+    );
+    Refusal::new(Code::LockHeld, message).with(json!({
+        "key": key,
+        "holder": lock.holder,
+        "agent": lock.agent,
+        "expires_at": ends.iso(),
+        "remaining_ms": ends.0.saturating_sub(ctx.now.0),
+    }))
+}
+
+fn not_found(key: &str) -> Refusal {
+    let message = format!("lock not found: {key} is not held, it was released or has expired");
+    Refusal::new(Code::NotHolding, message).with(json!({ "key": key }))
+}
+
+fn check_ttl(ttl_ms: Option<u64>) -> Result<(), Refusal> {
+    let longest = limits::LOCK_TTL_MAX;
+    match ttl_ms.map(Duration::from_millis) {
+        Some(ttl) if ttl.is_zero() || ttl > longest => Err(Refusal::new(
+            Code::InvalidArgument,
+            format!(
+                "the time to live of a lock is more than zero and at most {} seconds, not {}",
+                longest.as_secs(),
+                ttl.as_secs_f64()
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn released(key: &Key, lock: &Lock, reason: &str) -> Event {
+    Event::Released { key: key.to_string(), holder: lock.holder.clone(), reason: reason.to_owned() }
+}
+
+fn expired(key: &Key, lock: &Lock) -> Event {
+    Event::Expired { key: key.to_string(), holder: lock.holder.clone() }
+}
+
+/// Tells the agent that the locks of its instance outlast the wait, which it may now begin.
+fn locks_extended(reply_to: &EntityKey, wait: Uuid) -> Effect {
+    Effect::entity::<Agent>(reply_to.clone(), &agent::Command::LocksExtended { wait })
+}

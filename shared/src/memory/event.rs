@@ -1,0 +1,27 @@
+//! What happens to the memory.
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::command::Remember;
+use crate::time::Timestamp;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    Remembered {
+        memory: Uuid,
+        learning: Box<Remember>,
+        /// The indexed file that it came from, and what that file's new content replaces.
+        file: Option<Uuid>,
+        replaces: Vec<Uuid>,
+        at: Timestamp,
+    },
+    Forgotten {
+        memory: Uuid,
+    },
+    Touched {
+        memory: Uuid,
+        at: Timestamp,
+    },
+}

@@ -1,0 +1,132 @@
+use std::time::Duration;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::*;
+use crate::code::Code;
+use crate::harness::Bench;
+use crate::id::{EntityKey, Kind, Name};
+
+const AGENT: Uuid = Uuid::from_u128(1);
+
+fn bench() -> Bench<Memory> {
+    Bench::new(EntityKey::of(Kind::Memory, &Name::parse("default").unwrap()))
+}
+
+fn learning(id: u128) -> Remember {
+    Remember {
+        id: Some(Uuid::from_u128(id)),
+        agent: Some(AGENT),
+        scope: Scope::Agent,
+        name: "n".into(),
+        content: "c".into(),
+        summary: None,
+        source: Source::Manual,
+        source_task: None,
+        source_path: None,
+        tags: Vec::new(),
+        chunk_index: 0,
+        total_chunks: 1,
+    }
+}
+
+fn piece(id: u128, path: &str, chunk_index: u32) -> Remember {
+    Remember {
+        source: Source::FileIndex,
+        source_path: Some(path.into()),
+        chunk_index,
+        total_chunks: 9,
+        ..learning(id)
+    }
+}
+
+fn remember(bench: &mut Bench<Memory>, learning: Remember) -> Value {
+    match bench.run(Command::Remember(Box::new(learning))).unwrap() {
+        Reply::Remembered(body) => body,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_learning_has_the_shape_of_the_wire() {
+    let mut bench = bench();
+    let command = json!({"remember": {"id": Uuid::from_u128(7), "scope": "swarm", "name": "n", "content": "c",
+        "source": "task_completion", "source_task": Uuid::from_u128(8)}});
+    let command: Command = serde_json::from_value(command).unwrap();
+    let Reply::Remembered(body) = bench.run(command).unwrap() else { panic!("remembered") };
+    let at = bench.now.iso();
+    let want = json!({"id": Uuid::from_u128(7), "agentId": null, "scope": "swarm", "name": "n", "content": "c",
+        "summary": null, "source": "task_completion", "sourceTaskId": Uuid::from_u128(8), "sourcePath": null,
+        "chunkIndex": 0, "totalChunks": 1, "tags": [], "createdAt": at, "accessedAt": at});
+    assert_eq!(body, want);
+    let stored = Value::Object(bench.body(&key(Uuid::from_u128(7))).unwrap().clone());
+    assert_eq!(crate::wire::shown(stored, &NULLABLE), want);
+}
+
+#[test]
+fn arguments_are_checked() {
+    let mut bench = bench();
+    for (bad, code) in [
+        (Remember { name: String::new(), ..learning(1) }, Code::InvalidArgument),
+        (Remember { name: "x".repeat(501), ..learning(1) }, Code::TooLarge),
+        (Remember { content: String::new(), ..learning(1) }, Code::InvalidArgument),
+        (Remember { agent: None, ..learning(1) }, Code::InvalidArgument),
+        (Remember { chunk_index: 1, ..learning(1) }, Code::InvalidArgument),
+        (Remember { tags: vec!["t".into(); 51], ..learning(1) }, Code::TooLarge),
+    ] {
+        assert_eq!(bench.run(Command::Remember(Box::new(bad))).unwrap_err().code, code);
+    }
+}
+
+#[test]
+fn reading_moves_the_time_of_access() {
+    let mut bench = bench();
+    remember(&mut bench, learning(1));
+    bench.advance(Duration::from_secs(5));
+    bench.run(Command::Touch { memory: Uuid::from_u128(1) }).unwrap();
+    let body = bench.body(&key(Uuid::from_u128(1))).unwrap();
+    assert_eq!(body["accessedAt"], bench.now.iso());
+    assert_ne!(body["accessedAt"], body["createdAt"]);
+    bench.run(Command::Forget { memory: Uuid::from_u128(1) }).unwrap();
+    assert!(bench.body(&key(Uuid::from_u128(1))).is_none());
+}
+
+#[test]
+fn indexing_a_file_again_replaces_it() {
+    let mut bench = bench();
+    for (id, path, index) in [(1, "a.md", 0), (2, "a.md", 1), (3, "b.md", 0)] {
+        remember(&mut bench, piece(id, path, index));
+    }
+    remember(&mut bench, piece(4, "a.md", 0));
+    let there = |bench: &Bench<Memory>, id| bench.body(&key(Uuid::from_u128(id))).is_some();
+    assert_eq!([1, 2, 3, 4].map(|id| there(&bench, id)), [false, false, true, true]);
+    // The same path of another agent is another file.
+    remember(&mut bench, Remember { agent: Some(Uuid::from_u128(2)), ..piece(5, "a.md", 0) });
+    assert!(there(&bench, 4));
+    for id in [3, 4, 5] {
+        bench.run(Command::Forget { memory: Uuid::from_u128(id) }).unwrap();
+    }
+    assert!(bench.entity.files.is_empty());
+}
+
+proptest! {
+    #[test]
+    fn documents_give_back_the_state(
+        steps in prop::collection::vec((0u8..8, 0u128..12, prop::sample::select(vec!["a", "b"]), 0u32..3), 1..80)
+    ) {
+        let mut bench = bench();
+        for (what, id, path, index) in steps {
+            let memory = Uuid::from_u128(id);
+            match what {
+                0..=3 => { remember(&mut bench, piece(id, path, index)); }
+                4 => { remember(&mut bench, learning(id)); }
+                5 => { bench.run(Command::Forget { memory }).unwrap(); }
+                6 => { bench.run(Command::Touch { memory }).unwrap(); }
+                _ => bench.restart(),
+            }
+            prop_assert_eq!(&bench.restored(), &bench.entity);
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! How events change the schedules and their documents.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::command::Command;
+use super::event::Event;
+use super::state::{Schedule, Schedules};
+use super::{Reply, decide};
+use crate::code::Refusal;
+use crate::entity::{Changes, Corrupt, Ctx, Decision, Entity, LiveDocument};
+use crate::id::{EntityKey, Kind};
+use crate::time::Timestamp;
+
+/// The document that remembers when to look at the wall clock again.
+const CLOCK: &str = "clock/behind";
+
+#[derive(Serialize, Deserialize)]
+struct Clock {
+    look_again: Timestamp,
+}
+
+impl Entity for Schedules {
+    const KIND: Kind = Kind::Schedules;
+    type Command = Command;
+    type Event = Event;
+    type Reply = Reply;
+
+    fn empty(key: &EntityKey) -> Self {
+        Self {
+            swarm: key.swarm.clone(),
+            schedules: BTreeMap::new(),
+            ids: BTreeMap::new(),
+            look_again: Timestamp::ZERO,
+        }
+    }
+
+    fn restore(&mut self, document: LiveDocument) -> Result<(), Corrupt> {
+        match document.split().0 {
+            "schedule" => self.insert(document.read()?),
+            "clock" => self.look_again = document.read::<Clock>()?.look_again,
+            _ => return Err(document.corrupt("schedules have no such document")),
+        }
+        Ok(())
+    }
+
+    fn decide(&self, command: &Command, ctx: &mut Ctx) -> Result<Decision<Self>, Refusal> {
+        decide::decide(self, command, ctx)
+    }
+
+    fn apply(&mut self, event: &Event, changes: &mut Changes) {
+        match event {
+            Event::Created { schedule } | Event::Updated { schedule } => {
+                if let Some(before) = self.schedules.remove(&schedule.id) {
+                    self.ids.remove(&before.name);
+                }
+                self.insert((**schedule).clone());
+                self.put(schedule.id, changes);
+            }
+            Event::Deleted { schedule } => {
+                if let Some(before) = self.schedules.remove(schedule) {
+                    self.ids.remove(&before.name);
+                }
+                changes.delete(Schedule::key(*schedule));
+            }
+            Event::Fired { schedule, nominal, at, next, .. } => {
+                self.change(*schedule, changes, |schedule| schedule.fire(*nominal, *at, *next));
+            }
+            Event::Ran { schedule, at, .. } => {
+                self.change(*schedule, changes, |schedule| schedule.run(*at));
+            }
+            Event::Failed { schedule, at, message, enabled, next } => {
+                self.change(*schedule, changes, |schedule| schedule.fail(*at, message, *enabled, *next));
+            }
+            Event::ClockBehind { look_again } => {
+                self.look_again = *look_again;
+                changes.put(CLOCK, &Clock { look_again: *look_again }, None);
+            }
+        }
+    }
+
+    /// In the entity's time. After a step of the wall clock forward the wake comes late by the step, unless
+    /// the host ticks by itself.
+    fn next_wake(&self) -> Option<Timestamp> {
+        self.earliest().map(|next| next.max(self.look_again))
+    }
+
+    fn tick() -> Command {
+        Command::Tick
+    }
+
+    fn subject(event: &Event) -> Option<String> {
+        match event {
+            Event::Created { schedule } | Event::Updated { schedule } => Some(schedule.id.to_string()),
+            Event::Deleted { schedule }
+            | Event::Fired { schedule, .. }
+            | Event::Ran { schedule, .. }
+            | Event::Failed { schedule, .. } => Some(schedule.to_string()),
+            Event::ClockBehind { .. } => None,
+        }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.ids.len() != self.schedules.len() {
+            return Err("schedules: every name names one schedule".to_owned());
+        }
+        for (id, schedule) in &self.schedules {
+            if self.ids.get(&schedule.name) != Some(id) {
+                return Err(format!("schedules: the name of {id} leads to it"));
+            }
+            if !schedule.enabled && schedule.next_run.is_some() {
+                return Err(format!("schedules: {id} is disabled and has no next run"));
+            }
+            if schedule.next_run.is_some() && schedule.next_run <= schedule.fired {
+                return Err(format!("schedules: nominal times of {id} rise"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Schedules {
+    fn insert(&mut self, schedule: Schedule) {
+        self.ids.insert(schedule.name.clone(), schedule.id);
+        self.schedules.insert(schedule.id, schedule);
+    }
+
+    fn change(&mut self, id: Uuid, changes: &mut Changes, change: impl FnOnce(&mut Schedule)) {
+        let Some(schedule) = self.schedules.get_mut(&id) else { return };
+        change(schedule);
+        self.put(id, changes);
+    }
+
+    fn put(&self, id: Uuid, changes: &mut Changes) {
+        let Some(schedule) = self.schedules.get(&id) else { return };
+        changes.put(Schedule::key(id), schedule, Some(schedule.body()));
+    }
+}
+
+impl Schedule {
+    fn fire(&mut self, nominal: Timestamp, at: Timestamp, next: Option<Timestamp>) {
+        self.fired = Some(nominal);
+        self.next_run = next;
+        self.run(at);
+    }
+
+    fn run(&mut self, at: Timestamp) {
+        // The pool's refusal of an occurrence arrives well before the next one: no refusal means success.
+        if !self.refused {
+            self.errors = 0;
+            self.last_error = None;
+            self.last_error_at = None;
+        }
+        self.refused = false;
+        self.last_run = Some(at);
+        self.updated = at;
+        if self.one_time {
+            self.enabled = false;
+            self.next_run = None;
+        }
+    }
+
+    fn fail(&mut self, at: Timestamp, message: &str, enabled: bool, next: Option<Timestamp>) {
+        self.errors = self.errors.saturating_add(1);
+        self.refused = true;
+        self.last_error_at = Some(at);
+        self.last_error = Some(message.to_owned());
+        self.enabled = enabled;
+        self.next_run = next;
+        self.updated = at;
+    }
+}

@@ -1,0 +1,205 @@
+//! What the schedules can be asked, and what they answer.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::caller::Caller;
+use crate::time::Timestamp;
+use crate::wire;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Command {
+    Create(Box<Create>),
+    Update(Box<Update>),
+    Delete {
+        which: Which,
+        by: Caller,
+    },
+    SetEnabled {
+        which: Which,
+        by: Caller,
+        enabled: bool,
+    },
+    /// Makes the task at once, beside the usual times. Anybody may.
+    RunNow {
+        which: Which,
+    },
+    List {
+        #[serde(default)]
+        enabled: Option<bool>,
+        /// Part of the name.
+        #[serde(default)]
+        name: Option<String>,
+        #[serde(default)]
+        one_time: Option<bool>,
+        /// Leaves out one-time schedules that ran.
+        hide_completed: bool,
+    },
+    /// The pool refused the task of an occurrence.
+    RunFailed {
+        schedule: Uuid,
+        message: String,
+    },
+    /// Fires what is due. The host may send it at any time, such as after a step of the wall clock.
+    Tick,
+}
+
+/// Names one schedule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Which {
+    Id(Uuid),
+    Name(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Create {
+    pub name: String,
+    pub task: String,
+    /// The agent that asks.
+    #[serde(default)]
+    pub creator: Option<Uuid>,
+    #[serde(default)]
+    pub one_time: bool,
+    #[serde(default)]
+    pub cron: Option<String>,
+    #[serde(default)]
+    pub interval_ms: Option<u64>,
+    /// One-time: this long from now.
+    #[serde(default)]
+    pub delay_ms: Option<u64>,
+    /// One-time: at this moment.
+    #[serde(default)]
+    pub run_at: Option<Timestamp>,
+    #[serde(default)]
+    pub description: Option<String>,
+    #[serde(default)]
+    pub task_type: Option<String>,
+    #[serde(default)]
+    pub tags: Vec<String>,
+    #[serde(default = "Create::usual_priority")]
+    pub priority: u8,
+    #[serde(default)]
+    pub model: Option<String>,
+    /// Must be a member; the service has looked.
+    #[serde(default)]
+    pub target: Option<Uuid>,
+    #[serde(default = "Create::usual_zone")]
+    pub zone: String,
+    #[serde(default = "Create::usually_enabled")]
+    pub enabled: bool,
+}
+
+impl Create {
+    fn usual_priority() -> u8 {
+        50
+    }
+
+    fn usual_zone() -> String {
+        "UTC".to_owned()
+    }
+
+    fn usually_enabled() -> bool {
+        true
+    }
+
+    pub fn new(name: impl Into<String>, task: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            task: task.into(),
+            creator: None,
+            one_time: false,
+            cron: None,
+            interval_ms: None,
+            delay_ms: None,
+            run_at: None,
+            description: None,
+            task_type: None,
+            tags: Vec::new(),
+            priority: Self::usual_priority(),
+            model: None,
+            target: None,
+            zone: Self::usual_zone(),
+            enabled: true,
+        }
+    }
+}
+
+/// Changes what is given.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Update {
+    pub which: Which,
+    pub by: Caller,
+    #[serde(default)]
+    pub new_name: Option<String>,
+    #[serde(default)]
+    pub task: Option<String>,
+    #[serde(default)]
+    pub cron: Option<String>,
+    #[serde(default)]
+    pub interval_ms: Option<u64>,
+    /// One-time schedules that have not run: a new moment.
+    #[serde(default)]
+    pub run_at: Option<Timestamp>,
+    #[serde(default)]
+    pub description: Option<String>,
+    #[serde(default)]
+    pub task_type: Option<String>,
+    #[serde(default)]
+    pub tags: Option<Vec<String>>,
+    #[serde(default)]
+    pub priority: Option<u8>,
+    /// Null gives the tasks to the pool.
+    #[serde(default, deserialize_with = "wire::cleared", skip_serializing_if = "Option::is_none")]
+    pub target: Option<Option<Uuid>>,
+    /// Null clears it.
+    #[serde(default, deserialize_with = "wire::cleared", skip_serializing_if = "Option::is_none")]
+    pub model: Option<Option<String>>,
+    #[serde(default)]
+    pub zone: Option<String>,
+    #[serde(default)]
+    pub enabled: Option<bool>,
+}
+
+impl Update {
+    pub fn new(which: Which, by: Caller) -> Self {
+        Self {
+            which,
+            by,
+            new_name: None,
+            task: None,
+            cron: None,
+            interval_ms: None,
+            run_at: None,
+            description: None,
+            task_type: None,
+            tags: None,
+            priority: None,
+            target: None,
+            model: None,
+            zone: None,
+            enabled: None,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    /// The schedule as clients see it.
+    Schedule(Value),
+    /// The schedule after a run by hand, and the task that the run makes.
+    Ran {
+        schedule: Value,
+        task: Uuid,
+    },
+    Deleted {
+        id: Uuid,
+        name: String,
+    },
+    /// By name.
+    List(Vec<Value>),
+    Done,
+}

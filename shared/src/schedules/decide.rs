@@ -1,0 +1,410 @@
+//! The rules of schedules.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::command::{Command, Create, Reply, Update, Which};
+use super::effects::{TaskTemplate, manual_task_id, task_id};
+use super::event::Event;
+use super::state::{Schedule, Schedules};
+use crate::caller::Caller;
+use crate::code::{Code, Refusal};
+use crate::cron::Cron;
+use crate::entity::{Ctx, Decision};
+use crate::limits;
+use crate::time::Timestamp;
+use crate::wire;
+
+/// Most schedules of a swarm: their templates stay in memory.
+const SCHEDULES: usize = 1000;
+const NAME: usize = 100;
+const DESCRIPTION: usize = 10_000;
+const TASK_TYPE: usize = 50;
+const MODEL: usize = 100;
+/// Longest error message that is kept, characters.
+const ERROR: usize = 500;
+/// Tags that a firing adds to the schedule's own.
+const ADDED_TAGS: usize = 3;
+/// The longest interval and delay: ten years, so that times stay far from their end.
+const INTERVAL_MAX: u64 = 10 * 366 * 86_400_000;
+/// An occurrence that is later than this was missed, not slow.
+const MISSED: Duration = Duration::from_secs(15);
+/// How long a schedule rests after its first, second, … refusal in a row.
+const BACK_OFF: [Duration; 5] = [
+    Duration::from_secs(60),
+    Duration::from_secs(5 * 60),
+    Duration::from_secs(15 * 60),
+    Duration::from_secs(30 * 60),
+    Duration::from_secs(60 * 60),
+];
+/// A recurring schedule with so many refusals in a row is disabled.
+const ERRORS_MAX: u32 = 5;
+/// How often a wall clock that stands behind is looked at.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+
+pub(super) fn decide(
+    state: &Schedules,
+    command: &Command,
+    ctx: &mut Ctx,
+) -> Result<Decision<Schedules>, Refusal> {
+    match command {
+        Command::Create(create) => state.create(create, ctx),
+        Command::Update(update) => state.update(update, ctx),
+        Command::Delete { which, by } => state.delete(which, *by),
+        Command::SetEnabled { which, by, enabled } => {
+            let update = Update { enabled: Some(*enabled), ..Update::new(which.clone(), *by) };
+            state.update(&update, ctx)
+        }
+        Command::RunNow { which } => state.run_now(which, ctx),
+        Command::List { enabled, name, one_time, hide_completed } => {
+            Ok(state.list(*enabled, name.as_deref(), *one_time, *hide_completed))
+        }
+        Command::RunFailed { schedule, message } => Ok(state.run_failed(*schedule, message, ctx)),
+        Command::Tick => Ok(state.tick_due(ctx)),
+    }
+}
+
+impl Schedules {
+    fn find(&self, which: &Which) -> Result<&Schedule, Refusal> {
+        let (found, shown) = match which {
+            Which::Id(id) => (self.schedules.get(id), id.to_string()),
+            Which::Name(name) => {
+                let found = self.ids.get(name).and_then(|id| self.schedules.get(id));
+                (found, name.chars().take(NAME).collect())
+            }
+        };
+        found.ok_or_else(|| {
+            Refusal::new(
+                Code::NotFound,
+                format!("there is no schedule `{shown}`; list-schedules shows those there are"),
+            )
+        })
+    }
+
+    fn name_is_free(&self, name: &str, own: Option<Uuid>) -> Result<(), Refusal> {
+        match self.ids.get(name) {
+            Some(&id) if Some(id) != own => Err(Refusal::new(
+                Code::AlreadyExists,
+                format!("a schedule named `{name}` exists; choose another name or update that one"),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn create(&self, create: &Create, ctx: &mut Ctx) -> Result<Decision<Self>, Refusal> {
+        let moment = timing(create, ctx.wall)?;
+        let schedule = Schedule {
+            id: ctx.id(),
+            name: create.name.clone(),
+            description: create.description.clone(),
+            one_time: create.one_time,
+            moment,
+            cron: create.cron.clone(),
+            interval_ms: create.interval_ms,
+            zone: create.zone.clone(),
+            task: create.task.clone(),
+            task_type: create.task_type.clone(),
+            tags: create.tags.clone(),
+            priority: create.priority,
+            model: create.model.clone(),
+            target: create.target,
+            creator: create.creator,
+            enabled: create.enabled,
+            last_run: None,
+            next_run: None,
+            fired: None,
+            errors: 0,
+            refused: false,
+            last_error_at: None,
+            last_error: None,
+            created: ctx.wall,
+            updated: ctx.wall,
+        };
+        check(&schedule)?;
+        self.name_is_free(&schedule.name, None)?;
+        if self.schedules.len() >= SCHEDULES {
+            return Err(Refusal::new(
+                Code::QueueFull,
+                format!("the swarm has {SCHEDULES} schedules, the most there may be; delete one first"),
+            ));
+        }
+        let schedule = planned(schedule, ctx.wall, false)?;
+        Ok(stored(schedule, |schedule| Event::Created { schedule }))
+    }
+
+    fn update(&self, update: &Update, ctx: &Ctx) -> Result<Decision<Self>, Refusal> {
+        let before = self.find(&update.which)?;
+        update.by.may_change("schedule", &[before.creator])?;
+        if before.is_done() {
+            return Err(Refusal::new(
+                Code::WrongState,
+                format!("the one-time schedule `{}` has run; create a new one", before.name),
+            ));
+        }
+        let mut after = changed(before, update, ctx.wall)?;
+        check(&after)?;
+        self.name_is_free(&after.name, Some(after.id))?;
+        let enabled_again = after.enabled && !before.enabled;
+        if enabled_again {
+            after.errors = 0;
+            after.refused = false;
+        }
+        let timing = update.cron.is_some()
+            || update.interval_ms.is_some()
+            || update.zone.is_some()
+            || update.run_at.is_some();
+        let after = planned(after, ctx.wall, !timing && !enabled_again)?;
+        Ok(stored(after, |schedule| Event::Updated { schedule }))
+    }
+
+    fn delete(&self, which: &Which, by: Caller) -> Result<Decision<Self>, Refusal> {
+        let schedule = self.find(which)?;
+        by.may_change("schedule", &[schedule.creator])?;
+        let reply = Reply::Deleted { id: schedule.id, name: schedule.name.clone() };
+        Ok(Decision::new(reply, vec![Event::Deleted { schedule: schedule.id }]))
+    }
+
+    fn run_now(&self, which: &Which, ctx: &Ctx) -> Result<Decision<Self>, Refusal> {
+        let schedule = self.find(which)?;
+        if schedule.is_done() {
+            return Err(Refusal::new(
+                Code::WrongState,
+                format!("the one-time schedule `{}` has run; create a new one", schedule.name),
+            ));
+        }
+        if !schedule.enabled {
+            return Err(Refusal::new(
+                Code::Disabled,
+                format!("the schedule `{}` is disabled; enable it with update-schedule first", schedule.name),
+            ));
+        }
+        let task = manual_task_id(schedule.id, ctx.request);
+        let effect = TaskTemplate::new(schedule, task, Some("manual-run")).effect(&self.swarm);
+        let mut after = schedule.clone();
+        after.last_run = Some(ctx.wall);
+        if after.one_time {
+            after.enabled = false;
+            after.next_run = None;
+        }
+        let event = Event::Ran { schedule: schedule.id, at: ctx.wall, task };
+        Ok(Decision::new(Reply::Ran { schedule: after.view(), task }, vec![event]).effects(vec![effect]))
+    }
+
+    fn list(
+        &self,
+        enabled: Option<bool>,
+        name: Option<&str>,
+        one_time: Option<bool>,
+        hide_completed: bool,
+    ) -> Decision<Self> {
+        let wanted = |schedule: &&Schedule| {
+            enabled.is_none_or(|enabled| enabled == schedule.enabled)
+                && name.is_none_or(|part| schedule.name.contains(part))
+                && one_time.is_none_or(|one_time| one_time == schedule.one_time)
+                && !(hide_completed && schedule.is_done())
+        };
+        let by_name = self.ids.values().filter_map(|id| self.schedules.get(id));
+        Decision::reply(Reply::List(by_name.filter(wanted).map(Schedule::view).collect()))
+    }
+
+    /// A refusal may arrive after the schedule is gone; then nothing is left to do.
+    fn run_failed(&self, schedule: Uuid, message: &str, ctx: &Ctx) -> Decision<Self> {
+        let Some(schedule) = self.schedules.get(&schedule) else { return Decision::reply(Reply::Done) };
+        let errors = schedule.errors.saturating_add(1);
+        let enabled = schedule.enabled && !schedule.one_time && errors < ERRORS_MAX;
+        let rest = BACK_OFF[(errors as usize - 1).min(BACK_OFF.len() - 1)];
+        let after = ctx.wall.max(schedule.fired.unwrap_or(Timestamp::ZERO));
+        let event = Event::Failed {
+            schedule: schedule.id,
+            at: ctx.wall,
+            message: message.chars().take(ERROR).collect(),
+            enabled,
+            next: enabled.then(|| after + rest),
+        };
+        Decision::new(Reply::Done, vec![event])
+    }
+
+    /// Fires each due schedule once, however many of its times have passed, and goes on from now.
+    fn tick_due(&self, ctx: &Ctx) -> Decision<Self> {
+        let due = self.due(ctx.wall);
+        if due.is_empty() {
+            return self.wait_for_the_clock(ctx);
+        }
+        let mut events = Vec::with_capacity(due.len());
+        let mut effects = Vec::with_capacity(due.len());
+        for schedule in due {
+            let Some(nominal) = schedule.next_run else { continue };
+            let task = task_id(schedule.id, nominal);
+            let recovered = ctx.wall.since(nominal) >= MISSED;
+            effects.push(
+                TaskTemplate::new(schedule, task, recovered.then_some("recovered")).effect(&self.swarm),
+            );
+            let at = ctx.wall;
+            let (next, failed) = following(schedule, nominal, at);
+            events.push(Event::Fired { schedule: schedule.id, nominal, at, task, recovered, next });
+            events.extend(failed);
+        }
+        Decision::new(Reply::Done, events).effects(effects)
+    }
+
+    /// The timer goes by the entity's time, which never goes back; the wall clock may have. Then the timer
+    /// moves on until the wall clock has caught up.
+    fn wait_for_the_clock(&self, ctx: &Ctx) -> Decision<Self> {
+        let Some(next) = self.earliest() else { return Decision::reply(Reply::Done) };
+        if next.max(self.look_again) > ctx.now {
+            return Decision::reply(Reply::Done);
+        }
+        let look_again = ctx.now + next.since(ctx.wall).min(LOOK_AGAIN);
+        Decision::new(Reply::Done, vec![Event::ClockBehind { look_again }])
+    }
+}
+
+/// What follows the occurrence at `nominal`. An expression that can no longer be read (its time zone may have
+/// left the database) disables its schedule instead of holding up the others.
+fn following(schedule: &Schedule, nominal: Timestamp, at: Timestamp) -> (Option<Timestamp>, Option<Event>) {
+    if schedule.one_time {
+        return (None, None);
+    }
+    let fired = Schedule { fired: Some(nominal), ..schedule.clone() };
+    match fired.occurrence(at) {
+        Ok(next) => (next, None),
+        Err(refusal) => {
+            let message = refusal.message.chars().take(ERROR).collect();
+            let failed = Event::Failed { schedule: schedule.id, at, message, enabled: false, next: None };
+            (None, Some(failed))
+        }
+    }
+}
+
+/// Checks what a new schedule says about its times; a one-time schedule gets its moment.
+fn timing(create: &Create, wall: Timestamp) -> Result<Option<Timestamp>, Refusal> {
+    let invalid = |message: &str| Err(Refusal::new(Code::InvalidArgument, message));
+    if !create.one_time {
+        if create.delay_ms.is_some() || create.run_at.is_some() {
+            return invalid(
+                "delayMs and runAt are for scheduleType one_time; a recurring schedule takes cronExpression or intervalMs",
+            );
+        }
+        if create.cron.is_none() && create.interval_ms.is_none() {
+            return invalid("a recurring schedule needs cronExpression or intervalMs; give one of them");
+        }
+        return Ok(None);
+    }
+    if create.cron.is_some() || create.interval_ms.is_some() {
+        return invalid(
+            "cronExpression and intervalMs are for recurring schedules; a one_time schedule takes delayMs or runAt",
+        );
+    }
+    match (create.delay_ms, create.run_at) {
+        (Some(delay), None) if delay == 0 || delay > INTERVAL_MAX => {
+            invalid("delayMs: use 1 millisecond to ten years")
+        }
+        (Some(delay), None) => Ok(Some(wall + Duration::from_millis(delay))),
+        (None, Some(at)) if at <= wall => {
+            invalid("runAt lies in the past; give a time that is still to come")
+        }
+        (None, Some(at)) => Ok(Some(at)),
+        _ => invalid("a one_time schedule needs either delayMs or runAt; give exactly one of them"),
+    }
+}
+
+/// Checks everything that does not depend on other schedules.
+fn check(schedule: &Schedule) -> Result<(), Refusal> {
+    wire::length("name", &schedule.name, 1, NAME)?;
+    wire::text("taskTemplate", &schedule.task, 1)?;
+    if let Some(description) = &schedule.description {
+        wire::length("description", description, 0, DESCRIPTION)?;
+    }
+    if let Some(task_type) = &schedule.task_type {
+        wire::length("taskType", task_type, 0, TASK_TYPE)?;
+    }
+    if let Some(model) = &schedule.model {
+        wire::length("model", model, 1, MODEL)?;
+    }
+    wire::tags(&schedule.tags)?;
+    if schedule.tags.len() + ADDED_TAGS > limits::TAGS {
+        return Err(Refusal::new(
+            Code::TooLarge,
+            format!(
+                "tags: a schedule adds {ADDED_TAGS} of its own; keep {} at most",
+                limits::TAGS - ADDED_TAGS
+            ),
+        ));
+    }
+    wire::priority(schedule.priority)?;
+    if schedule.interval_ms.is_some_and(|interval| interval == 0 || interval > INTERVAL_MAX) {
+        return Err(Refusal::new(Code::InvalidArgument, "intervalMs: use 1 millisecond to ten years"));
+    }
+    Cron::parse(schedule.cron.as_deref().unwrap_or("@daily"), &schedule.zone, "").map(|_| ())
+}
+
+/// The schedule with the update's changes, its times not yet planned.
+fn changed(before: &Schedule, update: &Update, wall: Timestamp) -> Result<Schedule, Refusal> {
+    let moved = update.cron.is_some() || update.interval_ms.is_some();
+    if before.one_time && moved {
+        return Err(Refusal::new(
+            Code::InvalidArgument,
+            "a one_time schedule has no cronExpression or intervalMs; create a recurring one instead",
+        ));
+    }
+    if !before.one_time && update.run_at.is_some() {
+        return Err(Refusal::new(
+            Code::InvalidArgument,
+            "a recurring schedule has no runAt; change cronExpression or intervalMs",
+        ));
+    }
+    if update.run_at.is_some_and(|at| at <= wall) {
+        return Err(Refusal::new(
+            Code::InvalidArgument,
+            "runAt lies in the past; give a time that is still to come",
+        ));
+    }
+    let mut after = before.clone();
+    let update = update.clone();
+    set(&mut after.name, update.new_name);
+    set(&mut after.task, update.task);
+    set(&mut after.tags, update.tags);
+    set(&mut after.priority, update.priority);
+    set(&mut after.zone, update.zone);
+    set(&mut after.enabled, update.enabled);
+    set(&mut after.target, update.target);
+    set(&mut after.model, update.model);
+    after.cron = update.cron.or(after.cron);
+    after.interval_ms = update.interval_ms.or(after.interval_ms);
+    after.description = update.description.or(after.description);
+    after.task_type = update.task_type.or(after.task_type);
+    after.moment = update.run_at.or(after.moment);
+    after.updated = wall;
+    Ok(after)
+}
+
+fn set<T>(field: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *field = value;
+    }
+}
+
+/// Plans the next run. `keep` leaves a plan that nothing has touched.
+fn planned(mut schedule: Schedule, wall: Timestamp, keep: bool) -> Result<Schedule, Refusal> {
+    if !schedule.enabled {
+        schedule.next_run = None;
+        return Ok(schedule);
+    }
+    if keep {
+        return Ok(schedule);
+    }
+    if schedule.one_time && schedule.moment.is_none_or(|moment| moment <= wall) {
+        return Err(Refusal::new(
+            Code::WrongState,
+            format!("the time of the one-time schedule `{}` has passed; create a new one", schedule.name),
+        ));
+    }
+    schedule.next_run = if schedule.one_time { schedule.moment } else { schedule.occurrence(wall)? };
+    Ok(schedule)
+}
+
+fn stored(schedule: Schedule, event: impl FnOnce(Box<Schedule>) -> Event) -> Decision<Schedules> {
+    let reply = Reply::Schedule(schedule.view());
+    Decision::new(reply, vec![event(Box::new(schedule))])
+}

@@ -1,0 +1,153 @@
+//! What the swarm's schedules are.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::code::Refusal;
+use crate::cron::Cron;
+use crate::id::Name;
+use crate::time::Timestamp;
+use crate::wire;
+
+/// All schedules of a swarm.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Schedules {
+    pub(super) swarm: Name,
+    pub(super) schedules: BTreeMap<Uuid, Schedule>,
+    pub(super) ids: BTreeMap<String, Uuid>,
+    /// While the wall clock stands behind the entity's time: when to look again.
+    pub(super) look_again: Timestamp,
+}
+
+/// One schedule. It is its document's head.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Schedule {
+    pub id: Uuid,
+    pub name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// Made for one moment; it is done after it.
+    pub one_time: bool,
+    /// When a one-time schedule shall run; it outlives being disabled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moment: Option<Timestamp>,
+    /// Wins over `interval_ms` where both are given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cron: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval_ms: Option<u64>,
+    /// IANA time zone of the cron expression.
+    pub zone: String,
+    pub task: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task_type: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
+    pub priority: u8,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// The agent that gets the tasks; without one the pool does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<Uuid>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub creator: Option<Uuid>,
+    pub enabled: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_run: Option<Timestamp>,
+    /// The nominal time of the next occurrence; only an enabled schedule has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_run: Option<Timestamp>,
+    /// The latest nominal time that fired. Later ones must be later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fired: Option<Timestamp>,
+    /// Refused occurrences since the last one that the pool took.
+    #[serde(default)]
+    pub errors: u32,
+    /// The latest occurrence was refused. Until the next one, `errors` may still count.
+    #[serde(default)]
+    pub refused: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<String>,
+    pub created: Timestamp,
+    pub updated: Timestamp,
+}
+
+impl Schedule {
+    /// Ran and will not run again. A one-time schedule that was made disabled is not done.
+    pub fn is_done(&self) -> bool {
+        self.one_time && self.last_run.is_some()
+    }
+
+    pub(super) fn key(id: Uuid) -> String {
+        format!("schedule/{id}")
+    }
+
+    /// The first nominal time after `wall` of a recurring schedule. Times that already fired are passed by,
+    /// even when the wall clock has gone back before them.
+    ///
+    /// # Errors
+    /// `invalid_argument` when the cron expression or its zone cannot be read.
+    pub(super) fn occurrence(&self, wall: Timestamp) -> Result<Option<Timestamp>, Refusal> {
+        let after = wall.max(self.fired.unwrap_or(Timestamp::ZERO));
+        if let Some(cron) = &self.cron {
+            return Ok(Cron::parse(cron, &self.zone, &self.id.to_string())?.next(after));
+        }
+        Ok(self.interval_ms.map(|interval| after + Duration::from_millis(interval)))
+    }
+
+    /// The shape `Schedule` of Agent Swarm, with nulls for what is absent.
+    pub(super) fn body(&self) -> Value {
+        json!({
+            "id": self.id,
+            "name": self.name,
+            "description": self.description,
+            "cronExpression": self.cron,
+            "intervalMs": self.interval_ms,
+            "taskTemplate": self.task,
+            "taskType": self.task_type,
+            "tags": self.tags,
+            "priority": self.priority,
+            "targetAgentId": self.target,
+            "enabled": self.enabled,
+            "lastRunAt": wire::iso(self.last_run),
+            "nextRunAt": wire::iso(self.next_run),
+            "createdByAgentId": self.creator,
+            "timezone": self.zone,
+            "consecutiveErrors": self.errors,
+            "lastErrorAt": wire::iso(self.last_error_at),
+            "lastErrorMessage": self.last_error,
+            "model": self.model,
+            "scheduleType": if self.one_time { "one_time" } else { "recurring" },
+            "createdAt": self.created.iso(),
+            "lastUpdatedAt": self.updated.iso(),
+        })
+    }
+
+    /// The same as clients see it.
+    pub fn view(&self) -> Value {
+        wire::shown(self.body(), &[])
+    }
+}
+
+impl Schedules {
+    /// Schedules whose time has come by the wall clock, earliest first.
+    pub(super) fn due(&self, wall: Timestamp) -> Vec<&Schedule> {
+        let mut due: Vec<&Schedule> = self
+            .schedules
+            .values()
+            .filter(|schedule| schedule.next_run.is_some_and(|at| at <= wall))
+            .collect();
+        due.sort_by_key(|schedule| (schedule.next_run, schedule.id));
+        due
+    }
+
+    pub(super) fn earliest(&self) -> Option<Timestamp> {
+        self.schedules.values().filter_map(|schedule| schedule.next_run).min()
+    }
+}

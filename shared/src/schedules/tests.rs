@@ -1,0 +1,318 @@
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::*;
+use crate::caller::Caller;
+use crate::code::{Code, Refusal};
+use crate::entity::{Ctx, Effect, Entity};
+use crate::harness::Bench;
+use crate::id::{EntityKey, Kind, Name};
+use crate::time::Timestamp;
+
+const MINUTE: Duration = Duration::from_secs(60);
+const LEAD: Caller = Caller { agent: Some(Uuid::from_u128(1)), lead: true };
+
+fn bench() -> Bench<Schedules> {
+    Bench::new(EntityKey::of(Kind::Schedules, &Name::parse("default").unwrap()))
+}
+
+fn cron(name: &str, expression: &str) -> Create {
+    Create { cron: Some(expression.to_owned()), ..Create::new(name, "do it") }
+}
+
+fn once(name: &str, delay_ms: u64) -> Create {
+    Create { one_time: true, delay_ms: Some(delay_ms), ..Create::new(name, "do it") }
+}
+
+fn create(bench: &mut Bench<Schedules>, create: Create) -> Result<Value, Refusal> {
+    match bench.run(Command::Create(Box::new(create)))? {
+        Reply::Schedule(schedule) => Ok(schedule),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn named(name: &str) -> Which {
+    Which::Name(name.to_owned())
+}
+
+fn update(bench: &mut Bench<Schedules>, update: Update) -> Result<Reply, Refusal> {
+    bench.run(Command::Update(Box::new(update)))
+}
+
+fn get(bench: &Bench<Schedules>, name: &str) -> Schedule {
+    bench.entity.schedules[&bench.entity.ids[name]].clone()
+}
+
+fn specs(effects: &[Effect]) -> Vec<Value> {
+    let spec = |effect: &Effect| match effect {
+        Effect::Entity { command, .. } => command["create"]["spec"].clone(),
+        other => panic!("{other:?}"),
+    };
+    effects.iter().map(spec).collect()
+}
+
+#[test]
+fn a_schedule_has_the_shape_of_the_wire() {
+    let mut bench = bench();
+    let schedule = create(&mut bench, cron("nightly", "0 2 * * *")).unwrap();
+    assert_eq!(schedule["scheduleType"], "recurring");
+    assert_eq!(schedule["nextRunAt"], "2026-09-22T02:00:00.000Z");
+    assert_eq!(schedule["timezone"], "UTC");
+    assert!(schedule.get("lastRunAt").is_none() && schedule.get("intervalMs").is_none());
+    let key = format!("schedule/{}", schedule["id"].as_str().unwrap());
+    assert_eq!(Value::Object(bench.body(&key).unwrap().clone()), schedule);
+}
+
+#[test]
+fn arguments_are_checked() {
+    let mut bench = bench();
+    create(&mut bench, cron("taken", "@daily")).unwrap();
+    for (bad, code) in [
+        (Create::new("x", "y"), Code::InvalidArgument),
+        (cron("taken", "@daily"), Code::AlreadyExists),
+        (cron("", "@daily"), Code::InvalidArgument),
+        (cron(&"x".repeat(101), "@daily"), Code::TooLarge),
+        (cron("x", "* * *"), Code::InvalidArgument),
+        (Create { task: String::new(), ..cron("x", "@daily") }, Code::InvalidArgument),
+        (Create { delay_ms: Some(1), ..cron("x", "@daily") }, Code::InvalidArgument),
+        (Create { cron: Some("@daily".into()), ..once("x", 5) }, Code::InvalidArgument),
+        (Create { delay_ms: None, ..once("x", 5) }, Code::InvalidArgument),
+        (Create { run_at: Some(Timestamp::NEVER), ..once("x", 5) }, Code::InvalidArgument),
+        (Create { delay_ms: None, run_at: Some(Timestamp(1)), ..once("x", 5) }, Code::InvalidArgument),
+        (Create { interval_ms: Some(0), ..Create::new("x", "y") }, Code::InvalidArgument),
+        (Create { zone: "Mars/Base".into(), ..cron("x", "@daily") }, Code::InvalidArgument),
+        (Create { priority: 101, ..cron("x", "@daily") }, Code::InvalidArgument),
+    ] {
+        let shown = format!("{bad:?}");
+        assert_eq!(create(&mut bench, bad).unwrap_err().code, code, "{shown}");
+    }
+}
+
+#[test]
+fn an_occurrence_makes_one_task() {
+    let mut bench = bench();
+    let agent = Uuid::from_u128(9);
+    let tags = vec!["mine".to_owned()];
+    create(&mut bench, Create { target: Some(agent), tags, ..cron("hourly", "@hourly") }).unwrap();
+    let nominal = get(&bench, "hourly").next_run.unwrap();
+    bench.advance(nominal.since(bench.now));
+    let specs = specs(&bench.effects);
+    assert_eq!(specs.len(), 1);
+    assert_eq!(specs[0]["tags"], json!(["mine", "scheduled", "schedule:hourly"]));
+    assert_eq!(get(&bench, "hourly").next_run, Some(nominal + 60 * MINUTE));
+    let Effect::Entity { key, command } = &bench.effects[0] else { panic!("a pool's effect") };
+    assert_eq!(key.kind, Kind::Pool);
+    assert_eq!(command["create"]["target"], json!({"assign": {"agent": agent}}));
+}
+
+#[test]
+fn what_was_missed_runs_once() {
+    let mut bench = bench();
+    create(&mut bench, cron("often", "* * * * *")).unwrap();
+    bench.advance(100 * MINUTE);
+    let specs = specs(&bench.effects);
+    assert_eq!(specs.len(), 1);
+    assert!(specs[0]["tags"].as_array().unwrap().contains(&json!("recovered")));
+    assert!(get(&bench, "often").next_run.unwrap() > bench.now);
+}
+
+#[test]
+fn a_one_time_schedule_is_consumed() {
+    let mut bench = bench();
+    create(&mut bench, once("soon", 5000)).unwrap();
+    bench.advance(Duration::from_secs(5));
+    assert_eq!(bench.effects.len(), 1);
+    let schedule = get(&bench, "soon");
+    assert!(schedule.is_done() && !schedule.enabled && schedule.next_run.is_none());
+    assert_eq!(
+        update(&mut bench, Update { enabled: Some(true), ..Update::new(named("soon"), LEAD) })
+            .unwrap_err()
+            .code,
+        Code::WrongState
+    );
+    let list = |hide_completed| Command::List { enabled: None, name: None, one_time: None, hide_completed };
+    assert_eq!(bench.run(list(true)).unwrap(), Reply::List(vec![]));
+    assert!(matches!(bench.run(list(false)).unwrap(), Reply::List(all) if all.len() == 1));
+}
+
+#[test]
+fn a_disabled_one_time_schedule_keeps_its_moment() {
+    let mut bench = bench();
+    create(&mut bench, Create { enabled: false, ..once("later", 60_000) }).unwrap();
+    assert_eq!(bench.entity.next_wake(), None);
+    bench.run(Command::SetEnabled { which: named("later"), by: LEAD, enabled: true }).unwrap();
+    assert!(get(&bench, "later").next_run.is_some());
+    bench.run(Command::SetEnabled { which: named("later"), by: LEAD, enabled: false }).unwrap();
+    bench.advance(2 * MINUTE);
+    let late = bench.run(Command::SetEnabled { which: named("later"), by: LEAD, enabled: true });
+    assert_eq!(late.unwrap_err().code, Code::WrongState);
+    assert!(bench.effects.is_empty());
+}
+
+#[test]
+fn a_run_by_hand_leaves_recurring_times_alone() {
+    let mut bench = bench();
+    create(&mut bench, cron("hourly", "@hourly")).unwrap();
+    let next = get(&bench, "hourly").next_run;
+    bench.run(Command::RunNow { which: named("hourly") }).unwrap();
+    assert_eq!(get(&bench, "hourly").next_run, next);
+    assert!(specs(&bench.effects)[0]["tags"].as_array().unwrap().contains(&json!("manual-run")));
+    bench.run(Command::SetEnabled { which: named("hourly"), by: LEAD, enabled: false }).unwrap();
+    let refusal = bench.run(Command::RunNow { which: named("hourly") }).unwrap_err();
+    assert_eq!(refusal.code, Code::Disabled);
+
+    create(&mut bench, once("soon", 5000)).unwrap();
+    bench.run(Command::RunNow { which: named("soon") }).unwrap();
+    assert!(get(&bench, "soon").is_done());
+}
+
+#[test]
+fn refusals_back_off_and_disable() {
+    let mut bench = bench();
+    create(&mut bench, cron("bad", "* * * * * *")).unwrap();
+    let id = get(&bench, "bad").id;
+    for minutes in [1, 5, 15, 30] {
+        let before = bench.now;
+        bench.run(Command::RunFailed { schedule: id, message: "e".repeat(600) }).unwrap();
+        let schedule = get(&bench, "bad");
+        assert_eq!(schedule.next_run, Some(before + minutes * MINUTE));
+        assert_eq!(schedule.last_error.as_ref().unwrap().len(), 500);
+        bench.advance(schedule.next_run.unwrap().since(bench.now));
+    }
+    bench.run(Command::RunFailed { schedule: id, message: "e".into() }).unwrap();
+    assert!(!get(&bench, "bad").enabled);
+    assert_eq!(get(&bench, "bad").errors, 5);
+
+    create(&mut bench, once("once", 5000)).unwrap();
+    bench.run(Command::RunFailed { schedule: get(&bench, "once").id, message: "e".into() }).unwrap();
+    assert!(!get(&bench, "once").enabled);
+    let gone = Command::RunFailed { schedule: Uuid::nil(), message: "e".into() };
+    assert_eq!(bench.run(gone).unwrap(), Reply::Done);
+}
+
+#[test]
+fn a_success_resets_the_errors() {
+    let mut bench = bench();
+    create(&mut bench, Create { interval_ms: Some(60_000), ..Create::new("i", "t") }).unwrap();
+    bench.run(Command::RunFailed { schedule: get(&bench, "i").id, message: "no".into() }).unwrap();
+    bench.advance(MINUTE);
+    assert_eq!(get(&bench, "i").errors, 1, "this occurrence may still be refused");
+    bench.advance(MINUTE);
+    assert_eq!(get(&bench, "i").errors, 0);
+}
+
+#[test]
+fn creator_and_lead_may_change() {
+    let mut bench = bench();
+    let creator = Uuid::from_u128(5);
+    create(&mut bench, Create { creator: Some(creator), ..cron("mine", "@daily") }).unwrap();
+    let other = Caller::agent(Uuid::from_u128(6));
+    let delete = |by| Command::Delete { which: named("mine"), by };
+    assert_eq!(bench.run(delete(other)).unwrap_err().code, Code::Forbidden);
+    update(
+        &mut bench,
+        Update { new_name: Some("ours".into()), ..Update::new(named("mine"), Caller::agent(creator)) },
+    )
+    .unwrap();
+    assert_eq!(bench.run(delete(LEAD)).unwrap_err().code, Code::NotFound);
+    let deleted = bench.run(Command::Delete { which: named("ours"), by: LEAD }).unwrap();
+    assert!(matches!(deleted, Reply::Deleted { name, .. } if name == "ours"));
+}
+
+#[test]
+fn an_update_tells_cleared_from_absent() {
+    let read: Update =
+        serde_json::from_value(json!({"which": {"name": "x"}, "by": {"agent": null}, "target": null}))
+            .unwrap();
+    assert_eq!(read.target, Some(None));
+    assert_eq!(read.model, None);
+}
+
+#[test]
+fn a_wall_clock_that_went_back_is_waited_for() {
+    let mut bench = bench();
+    create(&mut bench, Create { interval_ms: Some(60_000), ..Create::new("i", "t") }).unwrap();
+    let due = get(&bench, "i").next_run.unwrap();
+    let tick = |bench: &Bench<Schedules>, now: Timestamp, wall: Timestamp| {
+        let mut ctx = Ctx::new(now, wall, bench.serving_since, bench.epoch, Uuid::nil());
+        bench.entity.decide(&Command::Tick, &mut ctx).unwrap()
+    };
+    let behind = tick(&bench, due, due - Duration::from_secs(20));
+    assert!(behind.effects.is_empty());
+    assert_eq!(behind.events, vec![Event::ClockBehind { look_again: due + Duration::from_secs(20) }]);
+    // A firing is never repeated, wherever the wall clock stands.
+    bench.advance(MINUTE);
+    assert!(get(&bench, "i").next_run.unwrap() > due);
+    let again = tick(&bench, bench.now, due - 10 * MINUTE);
+    assert!(again.effects.is_empty());
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Run(Command),
+    Advance(u64),
+    Restart,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let name = || prop::sample::select(vec!["a", "b", "c"]);
+    let create = prop_oneof![
+        (name(), prop::sample::select(vec!["* * * * *", "*/20 * * * * *", "0 3 * * *"]))
+            .prop_map(|(name, expression)| cron(name, expression)),
+        (name(), 1u64..200_000).prop_map(|(name, ms)| once(name, ms)),
+        (name(), 1000u64..200_000)
+            .prop_map(|(name, ms)| Create { interval_ms: Some(ms), ..Create::new(name, "t") }),
+    ];
+    let step = prop_oneof![
+        create.prop_map(|create| Step::Run(Command::Create(Box::new(create)))),
+        (name(), name()).prop_map(|(from, to)| Step::Run(Command::Update(Box::new(Update {
+            new_name: Some(to.into()),
+            cron: Some("*/2 * * * *".into()),
+            ..Update::new(named(from), LEAD)
+        })))),
+        (name(), any::<bool>()).prop_map(|(name, enabled)| Step::Run(Command::SetEnabled {
+            which: named(name),
+            by: LEAD,
+            enabled
+        })),
+        name().prop_map(|name| Step::Run(Command::Delete { which: named(name), by: LEAD })),
+        name().prop_map(|name| Step::Run(Command::RunNow { which: named(name) })),
+        (0u128..4).prop_map(|n| Step::Run(Command::RunFailed {
+            schedule: Uuid::from_u128(n),
+            message: "no".into()
+        })),
+        Just(Step::Run(Command::Tick)),
+        (0u64..300_000).prop_map(Step::Advance),
+        Just(Step::Restart),
+    ];
+    prop::collection::vec(step, 1..60)
+}
+
+proptest! {
+    #[test]
+    fn each_occurrence_fires_at_most_once(steps in steps()) {
+        let mut bench = bench();
+        for step in steps {
+            match step {
+                Step::Run(command) => { let _ = bench.run(command); }
+                Step::Advance(ms) => bench.advance(Duration::from_millis(ms)),
+                Step::Restart => bench.restart(),
+            }
+            prop_assert_eq!(&bench.restored(), &bench.entity);
+        }
+        let mut fired = BTreeSet::new();
+        for event in &bench.events {
+            if let Event::Fired { schedule, nominal, at, .. } = event {
+                prop_assert!(nominal <= at);
+                prop_assert!(fired.insert((*schedule, *nominal)), "{:?} fired twice", event);
+            }
+        }
+        let tasks: BTreeSet<String> =
+            specs(&bench.effects).iter().map(|spec| spec["id"].to_string()).collect();
+        prop_assert_eq!(tasks.len(), bench.effects.len());
+    }
+}

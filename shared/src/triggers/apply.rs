@@ -1,0 +1,153 @@
+//! How events change the triggers and their documents.
+//!
+//! Live documents: `wait/<id>`, `subscription/<agent>` and `receipt/<id>`. A receipt's body is the event
+//! (`incoming`), and what it led to: `resumed`, `started`, and `unclaimed:<wait>` for each wait that gave it
+//! back.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+
+use super::command::Incoming;
+use super::event::{Event, Outcome, Resumption};
+use super::filter::Filter;
+use super::state::{Receipt, Triggers, Wait, delivery_id};
+use crate::entity::{Changes, Corrupt, LiveDocument};
+use crate::id::Name;
+use crate::time::Timestamp;
+
+/// The head of `subscription/<agent>`.
+#[derive(Serialize, Deserialize)]
+struct Subscription {
+    filters: Vec<Filter>,
+}
+
+impl Triggers {
+    pub(super) fn apply_event(&mut self, event: &Event, changes: &mut Changes) {
+        match event {
+            Event::Received { incoming, at, replay_of, outcome } => {
+                self.receive_event(incoming, *at, *replay_of, outcome, changes);
+            }
+            Event::HandedOn { receipt, agent, wait, outcome } => {
+                self.hand_event_on(*receipt, agent, *wait, outcome, changes);
+            }
+            Event::WaitRegistered { wait, agent, instance, filter, registered_at, deadline, broadcast } => {
+                let entry = Wait {
+                    agent: agent.clone(),
+                    instance: instance.clone(),
+                    filter: filter.clone(),
+                    registered_at: *registered_at,
+                    deadline: *deadline,
+                    broadcast: *broadcast,
+                };
+                changes.put(format!("wait/{wait}"), &entry, None);
+                self.insert_wait(*wait, entry);
+            }
+            Event::WaitEnded { wait, .. } => self.end_wait(*wait, changes),
+            Event::Subscribed { agent, filters } => self.set_subscription(agent, filters, changes),
+            Event::Trimmed { receipts } => {
+                for receipt in receipts {
+                    self.remove_receipt(*receipt);
+                    changes.delete(document(*receipt));
+                }
+            }
+        }
+    }
+
+    pub(super) fn restore_document(&mut self, document: &LiveDocument) -> Result<(), Corrupt> {
+        let uuid = |id: &str| Uuid::try_parse(id).map_err(|error| document.corrupt(error.to_string()));
+        match document.split() {
+            ("wait", id) => self.insert_wait(uuid(id)?, document.read()?),
+            ("receipt", id) => self.insert_receipt(uuid(id)?, document.read()?),
+            ("subscription", agent) => {
+                let agent = Name::parse(agent).map_err(|refusal| document.corrupt(refusal.message))?;
+                self.subscriptions.insert(agent, document.read::<Subscription>()?.filters);
+            }
+            _ => return Err(document.corrupt("triggers have no such document")),
+        }
+        Ok(())
+    }
+
+    fn receive_event(
+        &mut self,
+        incoming: &Incoming,
+        at: Timestamp,
+        replay_of: Option<Uuid>,
+        outcome: &Outcome,
+        changes: &mut Changes,
+    ) {
+        let mut receipt = Receipt {
+            at,
+            delivery: delivery_id(&incoming.source, &incoming.delivery),
+            shared: BTreeMap::new(),
+        };
+        self.consume(&outcome.resumed, &mut receipt, changes);
+        let body = json!({
+            "incoming": incoming,
+            "replayOf": replay_of,
+            "resumed": outcome.resumed,
+            "started": outcome.started,
+            "matched": outcome.resumed.len() + outcome.started.len(),
+        });
+        changes.put(document(incoming.receipt), &receipt, Some(body));
+        self.insert_receipt(incoming.receipt, receipt);
+    }
+
+    fn hand_event_on(
+        &mut self,
+        id: Uuid,
+        agent: &Name,
+        wait: Uuid,
+        outcome: &Outcome,
+        changes: &mut Changes,
+    ) {
+        // The receipt may have been trimmed while the agent could not be reached: the event goes on all the
+        // same, and only its note is missing.
+        let Some(mut receipt) = self.receipts.get(&id).cloned() else {
+            return self.consume(&outcome.resumed, &mut Receipt::default(), changes);
+        };
+        if let Some(waits) = receipt.shared.get_mut(agent) {
+            waits.remove(&wait);
+            if waits.is_empty() {
+                receipt.shared.remove(agent);
+            }
+        }
+        self.consume(&outcome.resumed, &mut receipt, changes);
+        let note = Map::from_iter([(format!("unclaimed:{wait}"), json!(outcome))]);
+        changes.put(document(id), &receipt, Some(Value::Object(note)));
+        self.insert_receipt(id, receipt);
+    }
+
+    /// Ends the waits that an event has resumed, and notes which of them share it.
+    fn consume(&mut self, resumed: &[Resumption], receipt: &mut Receipt, changes: &mut Changes) {
+        for resumption in resumed {
+            self.end_wait(resumption.wait, changes);
+            receipt.shared.entry(resumption.agent.clone()).or_default().insert(resumption.wait);
+        }
+        receipt.shared.retain(|agent, waits| {
+            waits.len() > 1 || !resumed.iter().any(|resumption| resumption.agent == *agent)
+        });
+    }
+
+    fn end_wait(&mut self, wait: Uuid, changes: &mut Changes) {
+        if self.remove_wait(wait) {
+            changes.delete(format!("wait/{wait}"));
+        }
+    }
+
+    fn set_subscription(&mut self, agent: &Name, filters: &[Filter], changes: &mut Changes) {
+        let key = format!("subscription/{agent}");
+        if filters.is_empty() {
+            self.subscriptions.remove(agent);
+            return changes.delete(key);
+        }
+        changes.put(key, &Subscription { filters: filters.to_vec() }, None);
+        self.subscriptions.insert(agent.clone(), filters.to_vec());
+    }
+}
+
+fn document(receipt: Uuid) -> String {
+    format!("receipt/{receipt}")
+}

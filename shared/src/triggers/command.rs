@@ -1,0 +1,103 @@
+//! What can be asked of the triggers of a swarm, and what they answer.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::event::Resumption;
+use super::filter::{Envelope, Filter};
+use crate::id::{EntityKey, InstanceId, Name};
+use crate::time::Timestamp;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Command {
+    /// An event from outside. A second delivery of the same event does nothing and says so.
+    Deliver {
+        incoming: Incoming,
+    },
+    /// An instance waits for an event. Answered by an effect to `reply_to`, for the freeze waits for it.
+    Register {
+        wait: Uuid,
+        agent: Name,
+        instance: InstanceId,
+        filter: Filter,
+        registered_at: Timestamp,
+        deadline: Timestamp,
+        broadcast: bool,
+        reply_to: EntityKey,
+    },
+    /// The wait is over: it timed out or its instance ended.
+    Cancel {
+        wait: Uuid,
+    },
+    /// The agent had ended the wait before the event reached it, and gives the event back. `payload` is the
+    /// envelope as it came: bodies are not kept in memory.
+    Unclaimed {
+        receipt: Uuid,
+        agent: Name,
+        wait: Uuid,
+        payload: Envelope,
+    },
+    /// Replaces the agent's subscriptions; an empty list ends them.
+    Subscribe {
+        agent: Name,
+        filters: Vec<Filter>,
+    },
+    /// Hands on the event of receipt `of` once more, under a new receipt. The service takes `incoming` from
+    /// the receipt's body.
+    Replay {
+        of: Uuid,
+        incoming: Incoming,
+    },
+    ListWaits,
+    Tick,
+}
+
+/// A verified event from outside, as the ingress wrote it down.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Incoming {
+    pub receipt: Uuid,
+    /// The provider's id of the delivery, empty if it has none; then only `receipt` tells repeats.
+    pub delivery: String,
+    /// The configured name of the webhook source.
+    pub source: String,
+    /// The kind of source: `github`, `slack`, ….
+    pub provider: String,
+    pub event: String,
+    /// The fields that all providers share, in one flat object.
+    pub context: Value,
+    /// The body as the provider sent it.
+    pub payload: Value,
+    pub received_at: Timestamp,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    Delivered {
+        /// For a duplicate the receipt of the first delivery.
+        receipt: Uuid,
+        duplicate: bool,
+        resumed: Vec<Resumption>,
+        /// Agents whose subscription starts a run.
+        started: Vec<Name>,
+    },
+    Registered {
+        wait: Uuid,
+    },
+    Waits(Vec<WaitView>),
+    Done,
+}
+
+/// An open wait, as lists show it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WaitView {
+    pub wait: Uuid,
+    pub agent: Name,
+    pub instance: InstanceId,
+    pub filter: Filter,
+    pub registered_at: Timestamp,
+    pub deadline: Timestamp,
+    pub broadcast: bool,
+}

@@ -1,0 +1,218 @@
+//! Whom an event wakes, and for whom it starts a run.
+
+use serde_json::json;
+use uuid::Uuid;
+
+use super::command::{Command, Incoming, Reply};
+use super::effect;
+use super::event::{Event, Outcome, Resumption, WaitEnd};
+use super::filter::{Envelope, Filter, FilterKind};
+use super::state::{Triggers, Wait, delivery_id};
+use crate::code::{Code, Refusal};
+use crate::entity::{Ctx, Decision};
+use crate::id::{EntityKey, Name};
+
+type Answer = Result<Decision<Triggers>, Refusal>;
+
+/// Most receipts that are remembered, some 20 MB of memory. A swarm with more events than this in seven days
+/// forgets the oldest sooner.
+pub(super) const RECEIPTS: usize = 200_000;
+/// How many receipts go at once when there are too many, so that not every event has to make room.
+const MAKE_ROOM: usize = 100;
+/// Most filters that one agent may subscribe with.
+const FILTERS: usize = 100;
+
+impl Triggers {
+    pub(super) fn decide_command(&self, command: &Command, ctx: &mut Ctx) -> Answer {
+        match command {
+            Command::Deliver { incoming } => Ok(self.deliver(incoming, ctx)),
+            Command::Register {
+                wait,
+                agent,
+                instance,
+                filter,
+                registered_at,
+                deadline,
+                broadcast,
+                reply_to,
+            } => {
+                let entry = Wait {
+                    agent: agent.clone(),
+                    instance: instance.clone(),
+                    filter: filter.clone(),
+                    registered_at: *registered_at,
+                    deadline: *deadline,
+                    broadcast: *broadcast,
+                };
+                self.register(*wait, entry, reply_to)
+            }
+            Command::Cancel { wait } => Ok(self.cancel(*wait)),
+            Command::Unclaimed { receipt, agent, wait, payload } => {
+                Ok(self.hand_on(*receipt, agent, *wait, payload))
+            }
+            Command::Subscribe { agent, filters } => self.subscribe(agent, filters),
+            Command::Replay { of, incoming } => self.replay(*of, incoming, ctx),
+            Command::ListWaits => Ok(self.list()),
+            Command::Tick => Ok(self.sweep(ctx)),
+        }
+    }
+
+    fn deliver(&self, incoming: &Incoming, ctx: &Ctx) -> Decision<Self> {
+        let repeated = self.receipts.contains_key(&incoming.receipt).then_some(incoming.receipt);
+        let seen = repeated.or_else(|| self.seen(delivery_id(&incoming.source, &incoming.delivery)));
+        match seen {
+            Some(receipt) => Decision::reply(Reply::Delivered {
+                receipt,
+                duplicate: true,
+                resumed: Vec::new(),
+                started: Vec::new(),
+            }),
+            None => self.receive(incoming.clone(), None, ctx),
+        }
+    }
+
+    /// A replay goes through under a receipt of its own and without the delivery's id, which would make it a
+    /// duplicate of what it repeats.
+    fn replay(&self, of: Uuid, incoming: &Incoming, ctx: &mut Ctx) -> Answer {
+        if !self.receipts.contains_key(&of) {
+            let message = format!("there is no receipt {of}: receipts are kept for seven days");
+            return Err(Refusal::new(Code::NotFound, message).with(json!({ "receipt": of })));
+        }
+        let receipt = ctx.id();
+        let again = Incoming { receipt, delivery: String::new(), ..incoming.clone() };
+        Ok(self.receive(again, Some(of), ctx))
+    }
+
+    fn receive(&self, incoming: Incoming, replay_of: Option<Uuid>, ctx: &Ctx) -> Decision<Self> {
+        let event = Envelope::webhook(&incoming);
+        let receipt = incoming.receipt;
+        let mut outcome = Outcome::default();
+        for agent in self.agents() {
+            self.wake(agent, &event, None, &mut outcome);
+        }
+        let mut events = self.make_room();
+        events.push(Event::Received { incoming, at: ctx.now, replay_of, outcome: outcome.clone() });
+        let effects = effect::of(&outcome, &self.swarm, receipt, &event);
+        Decision::new(delivered(receipt, outcome), events).effects(effects)
+    }
+
+    /// One agent's share of an event: its longest-waiting instance gets it, and so does each that asked for
+    /// broadcast. Only if nobody waits for it does the subscription start a run. `ended` is a wait that the
+    /// agent has said to be over.
+    fn wake(&self, agent: &Name, event: &Envelope, ended: Option<Uuid>, outcome: &mut Outcome) {
+        let before = outcome.resumed.len();
+        let waiting = self.matching(agent, event).filter(|(wait, _)| Some(*wait) != ended);
+        let chosen = waiting.enumerate().filter(|(at, (_, entry))| *at == 0 || entry.broadcast);
+        outcome.resumed.extend(chosen.map(|(_, (wait, entry))| Resumption {
+            agent: agent.clone(),
+            instance: entry.instance.clone(),
+            wait,
+        }));
+        if outcome.resumed.len() == before && self.is_subscribed(agent, event) {
+            outcome.started.push(agent.clone());
+        }
+    }
+
+    /// The wait had ended before the event reached it. As long as another instance of the agent has the same
+    /// event, that is enough; otherwise the next in line gets it.
+    fn hand_on(&self, receipt: Uuid, agent: &Name, wait: Uuid, event: &Envelope) -> Decision<Self> {
+        let mut events = self.end(wait, WaitEnd::Cancelled);
+        let mut outcome = Outcome::default();
+        if !self.is_shared_beyond(receipt, agent, wait) {
+            self.wake(agent, event, Some(wait), &mut outcome);
+        }
+        events.push(Event::HandedOn { receipt, agent: agent.clone(), wait, outcome: outcome.clone() });
+        let effects = effect::of(&outcome, &self.swarm, receipt, event);
+        Decision::new(delivered(receipt, outcome), events).effects(effects)
+    }
+
+    /// Whether other waits of the agent were given the event, and have not given it back.
+    fn is_shared_beyond(&self, receipt: Uuid, agent: &Name, wait: Uuid) -> bool {
+        let shared = self.receipts.get(&receipt).and_then(|receipt| receipt.shared.get(agent));
+        shared.is_some_and(|waits| waits.iter().any(|other| *other != wait))
+    }
+
+    fn register(&self, id: Uuid, wait: Wait, reply_to: &EntityKey) -> Answer {
+        if wait.filter.kind != FilterKind::Webhook {
+            return Err(Refusal::new(
+                Code::InvalidArgument,
+                "waits for agent triggers belong to the agent; here only webhooks can be awaited",
+            ));
+        }
+        wait.filter.validate()?;
+        let mut events = Vec::new();
+        if self.waits.get(&id) != Some(&wait) {
+            let older = self.wait_of(&wait.instance).filter(|older| *older != id);
+            events.extend(older.map(|wait| Event::WaitEnded { wait, reason: WaitEnd::Superseded }));
+            events.push(Event::WaitRegistered {
+                wait: id,
+                agent: wait.agent,
+                instance: wait.instance,
+                filter: wait.filter,
+                registered_at: wait.registered_at,
+                deadline: wait.deadline,
+                broadcast: wait.broadcast,
+            });
+        }
+        let effects = vec![effect::registered(reply_to, id)];
+        Ok(Decision::new(Reply::Registered { wait: id }, events).effects(effects))
+    }
+
+    /// Idempotent: an event may have ended the wait first.
+    fn cancel(&self, wait: Uuid) -> Decision<Self> {
+        Decision::new(Reply::Done, self.end(wait, WaitEnd::Cancelled))
+    }
+
+    fn end(&self, wait: Uuid, reason: WaitEnd) -> Vec<Event> {
+        let open = self.waits.contains_key(&wait);
+        open.then_some(Event::WaitEnded { wait, reason }).into_iter().collect()
+    }
+
+    fn subscribe(&self, agent: &Name, filters: &[Filter]) -> Answer {
+        if filters.len() > FILTERS {
+            return Err(Refusal::new(
+                Code::InvalidArgument,
+                format!("{} filters are too many; subscribe with at most {FILTERS}", filters.len()),
+            ));
+        }
+        if filters.iter().any(|filter| filter.kind != FilterKind::Webhook) {
+            return Err(Refusal::new(
+                Code::InvalidArgument,
+                "only webhooks can be subscribed to; calls reach an agent without a subscription",
+            ));
+        }
+        filters.iter().try_for_each(Filter::validate)?;
+        let current = self.subscriptions.get(agent).map_or(&[][..], Vec::as_slice);
+        if current == filters {
+            return Ok(Decision::reply(Reply::Done));
+        }
+        let event = Event::Subscribed { agent: agent.clone(), filters: filters.to_vec() };
+        Ok(Decision::new(Reply::Done, vec![event]))
+    }
+
+    fn list(&self) -> Decision<Self> {
+        Decision::reply(Reply::Waits(self.waits.iter().map(|(id, wait)| wait.view(*id)).collect()))
+    }
+
+    fn make_room(&self) -> Vec<Event> {
+        if self.receipts.len() < RECEIPTS {
+            return Vec::new();
+        }
+        vec![Event::Trimmed { receipts: self.oldest_receipts(MAKE_ROOM).collect() }]
+    }
+
+    fn sweep(&self, ctx: &Ctx) -> Decision<Self> {
+        let overdue = self.overdue(ctx.now);
+        let mut events: Vec<Event> =
+            overdue.map(|wait| Event::WaitEnded { wait, reason: WaitEnd::Overdue }).collect();
+        let receipts: Vec<Uuid> = self.outdated(ctx.now).collect();
+        if !receipts.is_empty() {
+            events.push(Event::Trimmed { receipts });
+        }
+        Decision::new(Reply::Done, events)
+    }
+}
+
+fn delivered(receipt: Uuid, outcome: Outcome) -> Reply {
+    Reply::Delivered { receipt, duplicate: false, resumed: outcome.resumed, started: outcome.started }
+}

@@ -1,0 +1,36 @@
+//! What triggers tell an agent.
+
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::event::{Outcome, Resumption};
+use super::filter::Envelope;
+use crate::agent::{Agent, Class, Command};
+use crate::entity::Effect;
+use crate::id::{EntityKey, Name};
+
+/// An event's effects: one for each wait that it ends and one for each run that it starts.
+pub(super) fn of(outcome: &Outcome, swarm: &Name, receipt: Uuid, event: &Envelope) -> Vec<Effect> {
+    let resumed = outcome.resumed.iter().map(|resumption| resume(swarm, resumption, receipt, event));
+    resumed.chain(outcome.started.iter().map(|agent| run(swarm, agent, receipt, event))).collect()
+}
+
+fn resume(swarm: &Name, to: &Resumption, receipt: Uuid, event: &Envelope) -> Effect {
+    let command = Command::Trigger { wait: to.wait, receipt, payload: event.clone() };
+    Effect::entity::<Agent>(EntityKey::agent(swarm, &to.agent), &command)
+}
+
+fn run(swarm: &Name, agent: &Name, receipt: Uuid, event: &Envelope) -> Effect {
+    let command = Command::Enqueue {
+        class: Class::Webhook,
+        source: format!("webhook:{}", event.source_name().unwrap_or("unknown")),
+        receipt: Some(receipt),
+        input: Value::Object(event.0.clone()),
+    };
+    Effect::entity::<Agent>(EntityKey::agent(swarm, agent), &command)
+}
+
+/// Tells the agent that its wait stands, so that no event is missed from now on.
+pub(super) fn registered(reply_to: &EntityKey, wait: Uuid) -> Effect {
+    Effect::entity::<Agent>(reply_to.clone(), &Command::WaitRegistered { wait })
+}

@@ -1,0 +1,78 @@
+//! What happened to the triggers of a swarm.
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::command::Incoming;
+use super::filter::Filter;
+use crate::id::{InstanceId, Name};
+use crate::time::Timestamp;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    /// An event from outside was taken in and handed on.
+    Received {
+        incoming: Incoming,
+        at: Timestamp,
+        /// The receipt that this one repeats on request.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        replay_of: Option<Uuid>,
+        outcome: Outcome,
+    },
+    /// An agent gave an event back, and it went on to others of the same name.
+    HandedOn {
+        receipt: Uuid,
+        agent: Name,
+        wait: Uuid,
+        outcome: Outcome,
+    },
+    WaitRegistered {
+        wait: Uuid,
+        agent: Name,
+        instance: InstanceId,
+        filter: Filter,
+        registered_at: Timestamp,
+        deadline: Timestamp,
+        broadcast: bool,
+    },
+    WaitEnded {
+        wait: Uuid,
+        reason: WaitEnd,
+    },
+    Subscribed {
+        agent: Name,
+        filters: Vec<Filter>,
+    },
+    /// Receipts that nobody needs any more.
+    Trimmed {
+        receipts: Vec<Uuid>,
+    },
+}
+
+/// What an event led to.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    pub resumed: Vec<Resumption>,
+    /// Agents whose subscription starts a run.
+    pub started: Vec<Name>,
+}
+
+/// A waiting instance that gets an event.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resumption {
+    pub agent: Name,
+    pub instance: InstanceId,
+    pub wait: Uuid,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitEnd {
+    /// The agent ended it.
+    Cancelled,
+    /// The instance began another wait.
+    Superseded,
+    /// Its deadline is long past and the agent has not been heard of.
+    Overdue,
+}

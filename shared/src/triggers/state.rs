@@ -1,0 +1,209 @@
+//! The waits, subscriptions and receipts of a swarm in memory, with their indexes.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::command::WaitView;
+use super::filter::{Envelope, Filter};
+use crate::id::{InstanceId, Name};
+use crate::time::Timestamp;
+
+/// How long a wait is kept past its deadline. The agent's clock alone ends a wait, and it may run behind.
+const OVERDUE: Duration = Duration::from_secs(60);
+/// How long a delivery is remembered: longer than any provider repeats one.
+const REMEMBER: Duration = Duration::from_secs(7 * 86_400);
+/// Receipts are trimmed at most this often, so that a trickle of events costs no commit each.
+const TRIM_EVERY: Duration = Duration::from_secs(3600);
+
+/// Webhook waits and subscriptions of one swarm, and the deliveries that it has seen.
+#[derive(Debug, PartialEq)]
+pub struct Triggers {
+    pub(super) swarm: Name,
+    pub(super) waits: BTreeMap<Uuid, Wait>,
+    /// Each agent's waits, the longest-waiting first.
+    queues: BTreeMap<Name, BTreeSet<(Timestamp, Uuid)>>,
+    by_instance: HashMap<InstanceId, Uuid>,
+    by_deadline: BTreeSet<(Timestamp, Uuid)>,
+    pub(super) subscriptions: BTreeMap<Name, Vec<Filter>>,
+    pub(super) receipts: HashMap<Uuid, Receipt>,
+    by_age: BTreeSet<(Timestamp, Uuid)>,
+    by_delivery: HashMap<Uuid, Uuid>,
+}
+
+/// An open wait; also the head of its document.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Wait {
+    pub agent: Name,
+    pub instance: InstanceId,
+    pub filter: Filter,
+    pub registered_at: Timestamp,
+    pub deadline: Timestamp,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub broadcast: bool,
+}
+
+impl Wait {
+    pub(super) fn view(&self, wait: Uuid) -> WaitView {
+        WaitView {
+            wait,
+            agent: self.agent.clone(),
+            instance: self.instance.clone(),
+            filter: self.filter.clone(),
+            registered_at: self.registered_at,
+            deadline: self.deadline,
+            broadcast: self.broadcast,
+        }
+    }
+}
+
+/// An event that was taken in; also the head of its document, whose body holds the event.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Receipt {
+    pub at: Timestamp,
+    /// [`delivery_id`] of the delivery; none if the provider gives no ids, and for a replay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delivery: Option<Uuid>,
+    /// Waits that share the event, for agents with more than one. While one of them may have claimed it, the
+    /// event has found its reader.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub shared: BTreeMap<Name, BTreeSet<Uuid>>,
+}
+
+/// A delivery's identity in 16 bytes, however long the provider's ids are.
+pub(super) fn delivery_id(source: &str, delivery: &str) -> Option<Uuid> {
+    const NAMESPACE: Uuid = Uuid::from_u128(0x6a1f_52d8_0c3e_4b7a_9d24_e1f0_83b5_c697);
+    let name = format!("{source}\n{delivery}");
+    (!delivery.is_empty()).then(|| Uuid::new_v5(&NAMESPACE, name.as_bytes()))
+}
+
+impl Triggers {
+    pub(super) fn new(swarm: Name) -> Self {
+        Self {
+            swarm,
+            waits: BTreeMap::new(),
+            queues: BTreeMap::new(),
+            by_instance: HashMap::new(),
+            by_deadline: BTreeSet::new(),
+            subscriptions: BTreeMap::new(),
+            receipts: HashMap::new(),
+            by_age: BTreeSet::new(),
+            by_delivery: HashMap::new(),
+        }
+    }
+
+    /// Agents that an event could concern.
+    pub(super) fn agents(&self) -> BTreeSet<&Name> {
+        self.queues.keys().chain(self.subscriptions.keys()).collect()
+    }
+
+    /// The agent's waits that the event matches, the longest-waiting first.
+    pub(super) fn matching(&self, agent: &Name, event: &Envelope) -> impl Iterator<Item = (Uuid, &Wait)> {
+        let queue = self.queues.get(agent).into_iter().flatten();
+        queue
+            .filter_map(|(_, id)| self.waits.get(id).map(|wait| (*id, wait)))
+            .filter(move |(_, wait)| wait.filter.matches(event))
+    }
+
+    pub(super) fn is_subscribed(&self, agent: &Name, event: &Envelope) -> bool {
+        self.subscriptions.get(agent).is_some_and(|filters| filters.iter().any(|f| f.matches(event)))
+    }
+
+    pub(super) fn wait_of(&self, instance: &InstanceId) -> Option<Uuid> {
+        self.by_instance.get(instance).copied()
+    }
+
+    /// The receipt under which the delivery was taken in before.
+    pub(super) fn seen(&self, delivery: Option<Uuid>) -> Option<Uuid> {
+        self.by_delivery.get(&delivery?).copied()
+    }
+
+    pub(super) fn overdue(&self, now: Timestamp) -> impl Iterator<Item = Uuid> {
+        self.by_deadline.iter().take_while(move |(end, _)| *end + OVERDUE <= now).map(|(_, id)| *id)
+    }
+
+    /// Receipts past their time.
+    pub(super) fn outdated(&self, now: Timestamp) -> impl Iterator<Item = Uuid> {
+        self.by_age.iter().take_while(move |(at, _)| *at + REMEMBER <= now).map(|(_, id)| *id)
+    }
+
+    pub(super) fn oldest_receipts(&self, count: usize) -> impl Iterator<Item = Uuid> {
+        self.by_age.iter().take(count).map(|(_, id)| *id)
+    }
+
+    pub(super) fn insert_wait(&mut self, id: Uuid, wait: Wait) {
+        self.remove_wait(id);
+        self.queues.entry(wait.agent.clone()).or_default().insert((wait.registered_at, id));
+        self.by_instance.insert(wait.instance.clone(), id);
+        self.by_deadline.insert((wait.deadline, id));
+        self.waits.insert(id, wait);
+    }
+
+    /// Whether there was one.
+    pub(super) fn remove_wait(&mut self, id: Uuid) -> bool {
+        let Some(wait) = self.waits.remove(&id) else { return false };
+        if let Some(queue) = self.queues.get_mut(&wait.agent) {
+            queue.remove(&(wait.registered_at, id));
+            if queue.is_empty() {
+                self.queues.remove(&wait.agent);
+            }
+        }
+        self.by_instance.remove(&wait.instance);
+        self.by_deadline.remove(&(wait.deadline, id));
+        true
+    }
+
+    pub(super) fn insert_receipt(&mut self, id: Uuid, receipt: Receipt) {
+        self.by_age.insert((receipt.at, id));
+        if let Some(delivery) = receipt.delivery {
+            self.by_delivery.insert(delivery, id);
+        }
+        self.receipts.insert(id, receipt);
+    }
+
+    pub(super) fn remove_receipt(&mut self, id: Uuid) {
+        let Some(receipt) = self.receipts.remove(&id) else { return };
+        self.by_age.remove(&(receipt.at, id));
+        if let Some(delivery) = receipt.delivery {
+            self.by_delivery.remove(&delivery);
+        }
+    }
+
+    pub(super) fn earliest(&self) -> Option<Timestamp> {
+        let wait = self.by_deadline.first().map(|(end, _)| *end + OVERDUE);
+        let receipt = self.by_age.first().map(|(at, _)| *at + REMEMBER + TRIM_EVERY);
+        wait.into_iter().chain(receipt).min()
+    }
+
+    /// The first broken invariant, by name.
+    pub(super) fn broken(&self) -> Option<String> {
+        let queued = self.waits.iter().all(|(id, wait)| {
+            self.by_deadline.contains(&(wait.deadline, *id))
+                && self.queues.get(&wait.agent).is_some_and(|q| q.contains(&(wait.registered_at, *id)))
+        });
+        let length: usize = self.queues.values().map(BTreeSet::len).sum();
+        if !queued || length != self.waits.len() || self.by_deadline.len() != self.waits.len() {
+            return Some("triggers.every_wait_is_queued".to_owned());
+        }
+        let own = self.waits.iter().all(|(id, wait)| self.by_instance.get(&wait.instance) == Some(id));
+        if !own || self.by_instance.len() != self.waits.len() {
+            return Some("triggers.one_wait_per_instance".to_owned());
+        }
+        let deliveries = self.receipts.iter().filter_map(|(id, r)| r.delivery.map(|d| (d, id)));
+        let known = deliveries.clone().all(|(delivery, id)| self.by_delivery.get(&delivery) == Some(id));
+        if !known || deliveries.count() != self.by_delivery.len() {
+            return Some("triggers.one_receipt_per_delivery".to_owned());
+        }
+        if self.by_age.len() != self.receipts.len()
+            || !self.receipts.iter().all(|(id, receipt)| self.by_age.contains(&(receipt.at, *id)))
+        {
+            return Some("triggers.every_receipt_ages".to_owned());
+        }
+        if self.subscriptions.values().any(Vec::is_empty) {
+            return Some("triggers.subscriptions_are_not_empty".to_owned());
+        }
+        None
+    }
+}

@@ -1,0 +1,465 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::*;
+use crate::code::Code;
+use crate::entity::Effect;
+use crate::harness::Bench;
+use crate::id::{InstanceId, Name};
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+fn name(text: &str) -> Name {
+    Name::parse(text).unwrap()
+}
+
+fn id(number: u128) -> Uuid {
+    Uuid::from_u128(number)
+}
+
+fn agent_key(agent: &str) -> EntityKey {
+    EntityKey::agent(&name("default"), &name(agent))
+}
+
+fn bench() -> Bench<Triggers> {
+    Bench::new(EntityKey::of(Kind::Triggers, &name("default")))
+}
+
+fn filter(predicates: Value) -> Filter {
+    serde_json::from_value(json!({ "kind": "webhook", "matches": predicates })).unwrap()
+}
+
+fn incoming(receipt: u128, delivery: &str, action: &str) -> Incoming {
+    Incoming {
+        receipt: id(receipt),
+        delivery: delivery.to_owned(),
+        source: "acme".to_owned(),
+        provider: "github".to_owned(),
+        event: "issues".to_owned(),
+        context: json!({ "action": action }),
+        payload: json!({ "raw": action }),
+        received_at: Timestamp(1_790_000_000_000),
+    }
+}
+
+fn deliver(receipt: u128, delivery: &str, action: &str) -> Command {
+    Command::Deliver { incoming: incoming(receipt, delivery, action) }
+}
+
+fn wait(bench: &Bench<Triggers>, number: u128, agent: &str, predicates: Value) -> Command {
+    Command::Register {
+        wait: id(number),
+        agent: name(agent),
+        instance: InstanceId(format!("{agent}-{number:08x}")),
+        filter: filter(predicates),
+        registered_at: bench.now,
+        deadline: bench.now + Duration::from_secs(1800),
+        broadcast: false,
+        reply_to: agent_key(agent),
+    }
+}
+
+fn broadcast(command: Command) -> Command {
+    match command {
+        Command::Register { wait, agent, instance, filter, registered_at, deadline, reply_to, .. } => {
+            Command::Register {
+                wait,
+                agent,
+                instance,
+                filter,
+                registered_at,
+                deadline,
+                broadcast: true,
+                reply_to,
+            }
+        }
+        other => other,
+    }
+}
+
+fn unclaimed(receipt: u128, agent: &str, wait: u128, action: &str) -> Command {
+    let payload = Envelope::webhook(&incoming(receipt, "", action));
+    Command::Unclaimed { receipt: id(receipt), agent: name(agent), wait: id(wait), payload }
+}
+
+fn subscribe(agent: &str, filters: Vec<Filter>) -> Command {
+    Command::Subscribe { agent: name(agent), filters }
+}
+
+fn run(bench: &mut Bench<Triggers>, command: Command) -> Reply {
+    let reply = bench.run(command).unwrap();
+    assert_eq!(bench.restored(), bench.entity);
+    reply
+}
+
+/// Registers waits, a second apart.
+fn waiting(bench: &mut Bench<Triggers>, waits: &[(u128, &str)]) {
+    for &(number, agent) in waits {
+        let command = wait(bench, number, agent, json!({ "action": "opened" }));
+        run(bench, command);
+        bench.now = bench.now + Duration::from_secs(1);
+    }
+    bench.effects.clear();
+}
+
+/// The waits that were resumed, the agents that were started, and whether it was a duplicate.
+fn outcome(reply: Reply) -> (Vec<u128>, Vec<String>, bool) {
+    match reply {
+        Reply::Delivered { resumed, started, duplicate, .. } => (
+            resumed.iter().map(|resumption| resumption.wait.as_u128()).collect(),
+            started.iter().map(Name::to_string).collect(),
+            duplicate,
+        ),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn resumed(waits: &[u128]) -> (Vec<u128>, Vec<String>, bool) {
+    (waits.to_vec(), vec![], false)
+}
+
+fn started(agents: &[&str]) -> (Vec<u128>, Vec<String>, bool) {
+    (vec![], agents.iter().map(|agent| (*agent).to_owned()).collect(), false)
+}
+
+#[test]
+fn a_wait_is_told_that_it_stands_and_then_resumed() {
+    let mut bench = bench();
+    let register = wait(&bench, 1, "worker", json!({ "raw": "opened" }));
+    assert_eq!(run(&mut bench, register), Reply::Registered { wait: id(1) });
+    let told = json!({ "wait_registered": { "wait": id(1) } });
+    assert_eq!(bench.effects, [Effect::Entity { key: agent_key("worker"), command: told }]);
+
+    assert_eq!(outcome(run(&mut bench, deliver(9, "d1", "closed"))), resumed(&[]));
+    assert_eq!(outcome(run(&mut bench, deliver(10, "d2", "opened"))), resumed(&[1]));
+    let Some(Effect::Entity { key, command }) = bench.effects.last() else { panic!() };
+    assert_eq!(key, &agent_key("worker"));
+    assert_eq!(
+        (&command["trigger"]["wait"], &command["trigger"]["receipt"]),
+        (&json!(id(1)), &json!(id(10)))
+    );
+    assert_eq!(command["trigger"]["payload"]["payload"], json!({ "raw": "opened" }));
+    assert_eq!(command["trigger"]["payload"]["action"], "opened");
+    assert_eq!(outcome(run(&mut bench, deliver(11, "d3", "opened"))), resumed(&[]));
+}
+
+#[test]
+fn the_longest_waiting_comes_first_for_each_agent() {
+    let mut bench = bench();
+    waiting(&mut bench, &[(5, "worker"), (2, "worker"), (7, "other")]);
+    let both = subscribe("worker", vec![filter(json!({}))]);
+    run(&mut bench, both);
+    run(&mut bench, subscribe("third", vec![filter(json!({ "action": "opened" }))]));
+    let reply = outcome(run(&mut bench, deliver(10, "d1", "opened")));
+    assert_eq!(reply, (vec![7, 5], vec!["third".to_owned()], false));
+    assert_eq!(outcome(run(&mut bench, deliver(11, "d2", "opened"))).0, [2]);
+    assert_eq!(outcome(run(&mut bench, deliver(12, "d3", "opened"))), started(&["third", "worker"]));
+    assert_eq!(outcome(run(&mut bench, deliver(13, "d4", "closed"))), started(&["worker"]));
+    let Some(Effect::Entity { command, .. }) = bench.effects.last() else { panic!() };
+    assert_eq!(command["enqueue"]["class"], "webhook");
+    assert_eq!(command["enqueue"]["source"], "webhook:acme");
+    assert_eq!(command["enqueue"]["receipt"], json!(id(13)));
+    assert_eq!(command["enqueue"]["input"]["action"], "closed");
+}
+
+#[test]
+fn a_delivery_counts_once_for_seven_days() {
+    let mut bench = bench();
+    run(&mut bench, subscribe("worker", vec![filter(json!({}))]));
+    assert_eq!(outcome(run(&mut bench, deliver(1, "d1", "opened"))), started(&["worker"]));
+    bench.advance(7 * DAY - Duration::from_secs(1));
+    bench.restart();
+    let reply = run(&mut bench, deliver(2, "d1", "opened"));
+    let Reply::Delivered { receipt, duplicate: true, .. } = reply else { panic!("{reply:?}") };
+    assert_eq!(receipt, id(1));
+    // The same receipt again, without a delivery id.
+    assert_eq!(outcome(run(&mut bench, deliver(3, "", "opened"))), started(&["worker"]));
+    assert!(outcome(run(&mut bench, deliver(3, "", "opened"))).2);
+    assert_eq!(bench.effects.len(), 2);
+
+    bench.advance(Duration::from_secs(3602));
+    assert!(bench.head(&format!("receipt/{}", id(1))).is_none());
+    assert!(bench.head(&format!("receipt/{}", id(3))).is_some());
+    assert_eq!(outcome(run(&mut bench, deliver(4, "d1", "opened"))), started(&["worker"]));
+    let mut elsewhere = incoming(5, "d1", "opened");
+    elsewhere.source = "other".to_owned();
+    assert!(!outcome(run(&mut bench, Command::Deliver { incoming: elsewhere })).2);
+}
+
+#[test]
+fn what_nobody_wants_is_recorded() {
+    let mut bench = bench();
+    run(&mut bench, deliver(1, "d1", "opened"));
+    let body = bench.body(&format!("receipt/{}", id(1))).unwrap();
+    assert_eq!(body["matched"], 0);
+    assert_eq!(body["incoming"]["delivery"], "d1");
+}
+
+#[test]
+fn an_event_given_back_goes_to_the_next_and_then_to_the_subscription() {
+    let mut bench = bench();
+    waiting(&mut bench, &[(1, "worker"), (2, "worker")]);
+    run(&mut bench, subscribe("worker", vec![filter(json!({ "action": "opened" }))]));
+    assert_eq!(outcome(run(&mut bench, deliver(10, "d1", "opened"))), resumed(&[1]));
+    assert_eq!(outcome(run(&mut bench, unclaimed(10, "worker", 1, "opened"))), resumed(&[2]));
+    assert_eq!(outcome(run(&mut bench, unclaimed(10, "worker", 2, "opened"))), started(&["worker"]));
+    assert_eq!(bench.effects.len(), 3);
+    let body = bench.body(&format!("receipt/{}", id(10))).unwrap();
+    assert_eq!(body[&format!("unclaimed:{}", id(2))]["started"], json!(["worker"]));
+}
+
+#[test]
+fn a_receipt_that_is_gone_does_not_stop_its_event() {
+    let mut bench = bench();
+    waiting(&mut bench, &[(1, "worker")]);
+    assert_eq!(outcome(run(&mut bench, unclaimed(99, "worker", 50, "opened"))), resumed(&[1]));
+    assert!(bench.head(&format!("receipt/{}", id(99))).is_none());
+}
+
+#[test]
+fn broadcast_waits_all_wake() {
+    let mut bench = bench();
+    run(&mut bench, subscribe("worker", vec![filter(json!({}))]));
+    waiting(&mut bench, &[(1, "worker")]);
+    for number in [2, 3] {
+        let command = broadcast(wait(&bench, number, "worker", json!({})));
+        run(&mut bench, command);
+    }
+    waiting(&mut bench, &[(4, "worker")]);
+    assert_eq!(outcome(run(&mut bench, deliver(10, "d1", "opened"))), resumed(&[1, 2, 3]));
+    // While another has the event, giving it back wakes nobody and starts nothing.
+    assert_eq!(outcome(run(&mut bench, unclaimed(10, "worker", 2, "opened"))), resumed(&[]));
+    bench.restart();
+    assert_eq!(outcome(run(&mut bench, unclaimed(10, "worker", 1, "opened"))), resumed(&[]));
+    assert_eq!(outcome(run(&mut bench, unclaimed(10, "worker", 3, "opened"))), resumed(&[4]));
+    assert_eq!(outcome(run(&mut bench, unclaimed(10, "worker", 4, "opened"))), started(&["worker"]));
+}
+
+#[test]
+fn a_wait_ends_by_its_agent_or_by_its_instances_next_one() {
+    let mut bench = bench();
+    waiting(&mut bench, &[(1, "worker"), (2, "worker")]);
+    run(&mut bench, Command::Cancel { wait: id(1) });
+    run(&mut bench, Command::Cancel { wait: id(1) });
+    let next = match wait(&bench, 3, "worker", json!({})) {
+        Command::Register { wait, agent, filter, registered_at, deadline, broadcast, reply_to, .. } => {
+            let instance = InstanceId("worker-00000002".to_owned());
+            Command::Register { wait, agent, instance, filter, registered_at, deadline, broadcast, reply_to }
+        }
+        other => other,
+    };
+    run(&mut bench, next.clone());
+    let events = bench.events.len();
+    // A repeat tells the agent once more and changes nothing.
+    run(&mut bench, next);
+    assert_eq!((bench.events.len(), bench.effects.len()), (events, 2));
+    let Reply::Waits(waits) = run(&mut bench, Command::ListWaits) else { panic!() };
+    assert_eq!(waits.iter().map(|view| view.wait).collect::<Vec<_>>(), [id(3)]);
+}
+
+#[test]
+fn a_wait_is_kept_a_while_past_its_deadline() {
+    let mut bench = bench();
+    waiting(&mut bench, &[(1, "worker"), (2, "other")]);
+    bench.advance(Duration::from_secs(1800 + 30));
+    assert_eq!(outcome(run(&mut bench, deliver(10, "d1", "opened"))).0, [2, 1]);
+    waiting(&mut bench, &[(3, "worker")]);
+    bench.advance(Duration::from_secs(1800 + 60));
+    assert_eq!(run(&mut bench, Command::ListWaits), Reply::Waits(vec![]));
+}
+
+#[test]
+fn a_replay_is_a_new_receipt() {
+    let mut bench = bench();
+    run(&mut bench, deliver(1, "d1", "opened"));
+    run(&mut bench, subscribe("worker", vec![filter(json!({}))]));
+    let body = bench.body(&format!("receipt/{}", id(1))).unwrap().clone();
+    let incoming: Incoming = serde_json::from_value(body["incoming"].clone()).unwrap();
+    let reply = run(&mut bench, Command::Replay { of: id(1), incoming: incoming.clone() });
+    let Reply::Delivered { receipt, duplicate: false, ref started, .. } = reply else { panic!("{reply:?}") };
+    assert!(receipt != id(1) && started.len() == 1);
+    assert_eq!(bench.body(&format!("receipt/{receipt}")).unwrap()["replayOf"], json!(id(1)));
+    let unknown = bench.run(Command::Replay { of: id(77), incoming }).unwrap_err();
+    assert_eq!(unknown.code, Code::NotFound);
+}
+
+#[test]
+fn subscriptions_are_replaced_and_ended() {
+    let mut bench = bench();
+    let opened = vec![filter(json!({ "action": "opened" }))];
+    run(&mut bench, subscribe("worker", opened.clone()));
+    run(&mut bench, subscribe("worker", opened));
+    assert_eq!(bench.events.len(), 1);
+    run(&mut bench, subscribe("worker", vec![filter(json!({ "action": "closed" }))]));
+    assert_eq!(outcome(run(&mut bench, deliver(1, "d1", "opened"))), started(&[]));
+    run(&mut bench, subscribe("worker", vec![]));
+    assert_eq!(outcome(run(&mut bench, deliver(2, "d2", "closed"))), started(&[]));
+}
+
+#[test]
+fn only_webhooks_are_taken() {
+    let mut bench = bench();
+    let calls = Filter { kind: FilterKind::AgentTrigger, ..filter(json!({})) };
+    let refusal = bench.run(subscribe("worker", vec![calls.clone()])).unwrap_err();
+    assert_eq!(refusal.code, Code::InvalidArgument);
+    let mut register = wait(&bench, 1, "worker", json!({}));
+    if let Command::Register { filter, .. } = &mut register {
+        *filter = calls;
+    }
+    assert_eq!(bench.run(register).unwrap_err().code, Code::InvalidArgument);
+    let register = wait(&bench, 1, "worker", json!({ "a": {} }));
+    assert_eq!(bench.run(register).unwrap_err().code, Code::InvalidArgument);
+}
+
+#[test]
+fn commands_have_their_wire_form() {
+    let command = json!({ "register": {
+        "wait": id(1), "agent": "worker", "instance": "worker-1", "filter": { "kind": "webhook" },
+        "registered_at": 1, "deadline": 2, "broadcast": false, "reply_to": "agent/default/worker",
+    }});
+    assert!(serde_json::from_value::<Command>(command).is_ok());
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Deliver { delivery: u8, action: bool },
+    Wait { agent: u8, instance: u8, picky: bool, broadcast: bool, seconds: u64 },
+    Cancel(usize),
+    Unclaim(usize),
+    Subscribe { agent: u8, filters: u8 },
+    Replay(usize),
+    Sleep(u64),
+    Restart,
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (0..12u8, any::<bool>()).prop_map(|(delivery, action)| Step::Deliver { delivery, action }),
+        8 => (0..3u8, 0..4u8, any::<bool>(), any::<bool>(), 0..4000u64).prop_map(
+            |(agent, instance, picky, broadcast, seconds)| Step::Wait { agent, instance, picky, broadcast, seconds }
+        ),
+        2 => (0..100usize).prop_map(Step::Cancel),
+        4 => (0..100usize).prop_map(Step::Unclaim),
+        2 => (0..4u8, 0..3u8).prop_map(|(agent, filters)| Step::Subscribe { agent, filters }),
+        1 => (0..100usize).prop_map(Step::Replay),
+        2 => prop_oneof![0..4000u64, 0..700_000u64].prop_map(Step::Sleep),
+        1 => Just(Step::Restart),
+    ]
+}
+
+/// A run of random steps, and what agents have been told in it.
+struct Story {
+    bench: Bench<Triggers>,
+    made: u128,
+    /// Resumptions that an agent has not given back, with their events.
+    told: Vec<(Uuid, Name, Uuid, Envelope)>,
+}
+
+impl Story {
+    fn command(&mut self, step: &Step) -> Option<Command> {
+        let text = |action: bool| if action { "opened" } else { "closed" };
+        self.made += 1;
+        Some(match *step {
+            Step::Deliver { delivery, action } => {
+                let delivery = if delivery == 0 { String::new() } else { format!("d{delivery}") };
+                deliver(self.made, &delivery, text(action))
+            }
+            Step::Wait { agent, instance, picky, broadcast, seconds } => Command::Register {
+                wait: id(self.made),
+                agent: name(&format!("agent-{agent}")),
+                instance: InstanceId(format!("agent-{agent}-{instance}")),
+                filter: filter(if picky { json!({ "action": "opened" }) } else { json!({}) }),
+                registered_at: self.bench.now,
+                deadline: self.bench.now + Duration::from_secs(seconds),
+                broadcast,
+                reply_to: agent_key(&format!("agent-{agent}")),
+            },
+            Step::Cancel(nth) => {
+                let waits: Vec<&Uuid> = self.bench.entity.waits.keys().collect();
+                Command::Cancel { wait: **waits.get(nth % waits.len().max(1))? }
+            }
+            Step::Unclaim(nth) => {
+                let nth = nth % self.told.len().max(1);
+                self.told.get(nth)?;
+                let (receipt, agent, wait, payload) = self.told.swap_remove(nth);
+                Command::Unclaimed { receipt, agent, wait, payload }
+            }
+            Step::Subscribe { agent, filters } => {
+                subscribe(&format!("agent-{agent}"), vec![filter(json!({})); filters.into()])
+            }
+            Step::Replay(nth) => {
+                let receipts: BTreeSet<&Uuid> = self.bench.entity.receipts.keys().collect();
+                let of = **receipts.iter().nth(nth % receipts.len().max(1))?;
+                Command::Replay { of, incoming: incoming(self.made, "d1", "opened") }
+            }
+            Step::Sleep(_) | Step::Restart => return None,
+        })
+    }
+
+    fn step(&mut self, step: &Step) {
+        match step {
+            Step::Sleep(seconds) => self.bench.advance(Duration::from_secs(*seconds)),
+            Step::Restart => self.bench.restart(),
+            _ => {
+                let Some(command) = self.command(step) else { return };
+                self.bench.effects.clear();
+                self.bench.run(command).unwrap();
+                self.note_effects();
+            }
+        }
+    }
+
+    fn note_effects(&mut self) {
+        let mut woken: BTreeMap<Name, Vec<&str>> = BTreeMap::new();
+        for effect in &self.bench.effects {
+            let Effect::Entity { key, command } = effect else { panic!() };
+            let agent = key.name.clone().unwrap();
+            if let Some(trigger) = command.get("trigger") {
+                let uuid = |field: &str| serde_json::from_value(trigger[field].clone()).unwrap();
+                let payload = serde_json::from_value(trigger["payload"].clone()).unwrap();
+                self.told.push((uuid("receipt"), agent.clone(), uuid("wait"), payload));
+                woken.entry(agent).or_default().push("trigger");
+            } else if command.get("enqueue").is_some() {
+                woken.entry(agent).or_default().push("enqueue");
+            }
+        }
+        for (agent, kinds) in woken {
+            let runs = kinds.iter().filter(|kind| **kind == "enqueue").count();
+            assert!(runs == 0 || kinds.len() == 1, "{agent} got a run besides a resumption: {kinds:?}");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_wait_ends_twice_and_no_delivery_counts_twice(steps in prop::collection::vec(any_step(), 1..80)) {
+        let mut story = Story { bench: bench(), made: 0, told: Vec::new() };
+        for step in &steps {
+            story.step(step);
+            prop_assert_eq!(&story.bench.restored(), &story.bench.entity);
+        }
+        let mut resumed = BTreeSet::new();
+        let mut deliveries: BTreeMap<String, Timestamp> = BTreeMap::new();
+        for event in &story.bench.events {
+            let outcome = match event {
+                Event::Received { incoming, at, outcome, .. } => {
+                    if !incoming.delivery.is_empty()
+                        && let Some(before) = deliveries.insert(incoming.delivery.clone(), *at)
+                    {
+                        prop_assert!(at.since(before) >= 7 * DAY);
+                    }
+                    outcome
+                }
+                Event::HandedOn { outcome, .. } => outcome,
+                _ => continue,
+            };
+            for resumption in &outcome.resumed {
+                prop_assert!(resumed.insert(resumption.wait), "{} was resumed twice", resumption.wait);
+            }
+        }
+    }
+}

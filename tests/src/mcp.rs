@@ -1,0 +1,68 @@
+//! A bare MCP client for the stateless protocol revision: one POST a call, so that tests see what is on the
+//! wire and count what was acknowledged.
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+
+const VERSION: &str = "2026-07-28";
+
+#[derive(Clone)]
+pub struct Client {
+    http: reqwest::Client,
+    url: String,
+    token: String,
+}
+
+impl Client {
+    pub fn new(url: &str, token: &str) -> Self {
+        Self { http: reqwest::Client::new(), url: url.to_owned(), token: token.to_owned() }
+    }
+
+    /// Calls a tool and gives its result, refusals included.
+    ///
+    /// # Errors
+    /// When there is no answer: then it is unknown whether the call took effect.
+    pub async fn call(&self, tool: &str, arguments: Value) -> Result<Value> {
+        let answer = self.request("tools/call", json!({"name": tool, "arguments": arguments})).await?;
+        let result = answer.get("result").with_context(|| format!("{tool} gave {answer}"))?;
+        if result["isError"] == json!(true) {
+            bail!("{tool}: {}", result["content"]);
+        }
+        Ok(result["structuredContent"].clone())
+    }
+
+    /// Sends one JSON-RPC request and gives the whole answer.
+    pub async fn request(&self, method: &str, mut params: Value) -> Result<Value> {
+        let name = params["name"].as_str().map(str::to_owned);
+        params["_meta"] = json!({
+            "io.modelcontextprotocol/protocolVersion": VERSION,
+            "io.modelcontextprotocol/clientCapabilities": {},
+            "io.modelcontextprotocol/clientInfo": {"name": "skein-tests", "version": "1"},
+        });
+        let mut request = self
+            .http
+            .post(&self.url)
+            .bearer_auth(&self.token)
+            .header("accept", "application/json, text/event-stream")
+            .header("mcp-protocol-version", VERSION)
+            .header("mcp-method", method);
+        if let Some(name) = name {
+            request = request.header("mcp-name", name);
+        }
+        let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+        let response = request.json(&body).send().await?;
+        let status = response.status();
+        let text = response.text().await?;
+        decode(&text).with_context(|| format!("{method} answered {status}: {text}"))
+    }
+}
+
+/// A plain JSON body, or the last message of an event stream.
+fn decode(text: &str) -> Result<Value> {
+    if let Ok(value) = serde_json::from_str(text) {
+        return Ok(value);
+    }
+    let last =
+        text.lines().filter_map(|line| line.strip_prefix("data:")).rfind(|data| !data.trim().is_empty());
+    serde_json::from_str(last.context("no message")?.trim()).context("no JSON")
+}

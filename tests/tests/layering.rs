@@ -1,0 +1,168 @@
+//! Dependencies point one way. The rules stand in `docs/architecture.md`; this test reads `cargo metadata` for
+//! the packages and the sources for what the modules of the coordinator name.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use cargo_metadata::{DependencyKind, MetadataCommand};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests stand in the workspace").to_owned()
+}
+
+#[test]
+fn packages_point_one_way() {
+    let metadata = MetadataCommand::new().manifest_path(root().join("Cargo.toml")).no_deps().exec().unwrap();
+    let allowed: [(&str, &[&str]); 5] = [
+        ("skein-shared", &[]),
+        ("skein-proto", &["skein-shared"]),
+        ("skein-runner", &["skein-shared", "skein-proto"]),
+        // `skein up` runs a runner in its own process.
+        ("skein-coordinator", &["skein-shared", "skein-proto", "skein-runner"]),
+        ("skein-tests", &["skein-shared", "skein-proto", "skein-runner", "skein-coordinator"]),
+    ];
+    for (package, may) in allowed {
+        let found = metadata.packages.iter().find(|p| p.name.as_str() == package).unwrap();
+        let uses: BTreeSet<&str> = found
+            .dependencies
+            .iter()
+            .filter(|dependency| dependency.kind == DependencyKind::Normal)
+            .map(|dependency| dependency.name.as_str())
+            .filter(|name| name.starts_with("skein-"))
+            .collect();
+        let may: BTreeSet<&str> = may.iter().copied().collect();
+        assert!(uses.is_subset(&may), "{package} depends on {uses:?}, and may only on {may:?}");
+    }
+}
+
+#[test]
+fn the_rules_of_the_swarm_are_pure() {
+    let banned = [
+        "tokio",
+        "tonic",
+        "axum",
+        "rusqlite",
+        "reqwest",
+        "std::fs",
+        "std::net",
+        "std::thread",
+        "SystemTime",
+        "Instant::now",
+        "HashMap",
+        "HashSet",
+        "async fn",
+    ];
+    for (file, text) in sources("shared/src") {
+        for word in banned {
+            assert!(
+                !code(&text).contains(word),
+                "{} names {word}: shared is pure and ordered",
+                file.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn each_outside_library_has_one_home() {
+    let homes: [(&str, &[&str]); 5] = [
+        ("rusqlite", &["store/sqlite", "projection"]),
+        ("rmcp", &["mcp/server.rs", "demo"]),
+        ("tonic", &["api", "cluster", "runners"]),
+        ("ractor", &["entity"]),
+        ("skein_runner", &["node", "cli", "main.rs"]),
+    ];
+    for (file, text) in sources("coordinator/src") {
+        let place = file.to_string_lossy().into_owned();
+        for (library, homes) in homes {
+            let at_home = homes.iter().any(|home| place.starts_with(home));
+            assert!(at_home || !names(&text, library), "{place} names {library}, whose home is {homes:?}");
+        }
+    }
+}
+
+#[test]
+fn the_coordinators_layers_point_down() {
+    let above: [(&str, &[&str]); 9] = [
+        (
+            "store",
+            &[
+                "entity",
+                "projection",
+                "outbox",
+                "service",
+                "mcp",
+                "api",
+                "ingress",
+                "node",
+                "cli",
+                "runners",
+                "auth",
+            ],
+        ),
+        (
+            "projection",
+            &["entity", "outbox", "service", "mcp", "api", "ingress", "node", "cli", "runners", "auth"],
+        ),
+        ("entity", &["outbox", "service", "mcp", "api", "ingress", "node", "cli", "runners", "auth"]),
+        ("outbox", &["service", "mcp", "api", "ingress", "node", "cli", "runners", "auth"]),
+        ("auth", &["entity", "store", "service", "mcp", "api", "ingress", "node", "cli", "runners"]),
+        ("service", &["store", "mcp", "api", "ingress", "node", "cli", "runners"]),
+        ("mcp", &["store", "entity", "projection", "api", "ingress", "node", "cli", "runners"]),
+        ("ingress", &["store", "projection", "mcp", "api", "cli", "runners"]),
+        ("api", &["store", "mcp", "ingress", "cli"]),
+    ];
+    for (file, text) in sources("coordinator/src") {
+        let place = file.to_string_lossy().into_owned();
+        for (layer, banned) in above {
+            if !place.starts_with(&format!("{layer}/")) {
+                continue;
+            }
+            for other in banned {
+                assert!(
+                    !names(&text, &format!("crate::{other}")),
+                    "{place} names crate::{other}, which stands above or beside it"
+                );
+            }
+        }
+    }
+}
+
+/// Whether the code, comments apart, names a path that begins so.
+fn names(text: &str, path: &str) -> bool {
+    code(text).match_indices(path).any(|(at, _)| {
+        let text = code(text);
+        let before = text[..at].chars().next_back();
+        let after = text[at + path.len()..].chars().next();
+        let word = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':');
+        !word(before) && !after.is_some_and(|c| c.is_alphanumeric() || c == '_')
+    })
+}
+
+/// The text without its comments and without its tests.
+fn code(text: &str) -> String {
+    let text = text.split("#[cfg(test)]").next().unwrap_or_default();
+    text.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
+}
+
+/// Every source below a folder with its path from there. Files that hold tests alone are left out.
+fn sources(folder: &str) -> Vec<(PathBuf, String)> {
+    let base = root().join(folder);
+    let mut found = Vec::new();
+    let mut folders = vec![base.clone()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == "rs")
+                && !path.file_name().is_some_and(|name| name == "tests.rs")
+            {
+                let text = std::fs::read_to_string(&path).unwrap();
+                found.push((path.strip_prefix(&base).unwrap().to_owned(), text));
+            }
+        }
+    }
+    assert!(!found.is_empty(), "no sources below {folder}");
+    found
+}

@@ -1,0 +1,69 @@
+//! Webhooks over the real ingress: signed, written down before the answer, and taken in once.
+
+use anyhow::{Result, ensure};
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use skein_tests::up::{Folder, Up};
+
+const SECRET: &str = "a secret that nobody prints";
+
+fn signature(body: &str) -> String {
+    let mut mac = Hmac::<Sha256>::new_from_slice(SECRET.as_bytes()).unwrap();
+    mac.update(body.as_bytes());
+    let digest = mac.finalize().into_bytes();
+    format!("sha256={}", digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+}
+
+fn configured() -> Result<Folder> {
+    let folder = Folder::new()?;
+    std::fs::create_dir_all(folder.data())?;
+    let config =
+        format!("[[ingress.source]]\nname = \"github\"\nprovider = \"github\"\nsecret = \"{SECRET}\"\n");
+    std::fs::write(folder.data().join("config.toml"), config)?;
+    Ok(folder)
+}
+
+async fn push(up: &Up, delivery: &str, body: &str, signature: &str) -> Result<(u16, serde_json::Value)> {
+    let response = reqwest::Client::new()
+        .post(format!("{}/webhooks/github", up.ingress))
+        .header("x-github-event", "push")
+        .header("x-github-delivery", delivery)
+        .header("x-hub-signature-256", signature)
+        .header("content-type", "application/json")
+        .body(body.to_owned())
+        .send()
+        .await?;
+    Ok((response.status().as_u16(), response.json().await?))
+}
+
+#[tokio::test]
+async fn a_delivery_is_taken_in_once_over_a_crash() -> Result<()> {
+    let up = Up::start_in(configured()?, &["--no-runner"]).await?;
+    let body = r#"{"ref":"refs/heads/main","repository":{"full_name":"acme/app"}}"#;
+    let (status, first) = push(&up, "d-1", body, &signature(body)).await?;
+    ensure!((200..300).contains(&status), "{status} {first}");
+    let (status, again) = push(&up, "d-1", body, &signature(body)).await?;
+    ensure!((200..300).contains(&status) && again["duplicate"] == true, "{status} {again}");
+
+    let up = Up::start_in(up.kill().await?, &["--no-runner"]).await?;
+    let (status, replayed) = push(&up, "d-1", body, &signature(body)).await?;
+    ensure!((200..300).contains(&status) && replayed["duplicate"] == true, "{status} {replayed}");
+    let (status, fresh) = push(&up, "d-2", body, &signature(body)).await?;
+    ensure!((200..300).contains(&status) && fresh["duplicate"] != true, "{status} {fresh}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn forged_and_foreign_deliveries_are_refused() -> Result<()> {
+    let up = Up::start_in(configured()?, &["--no-runner"]).await?;
+    let body = r#"{"ref":"refs/heads/main"}"#;
+    let (status, said) = push(&up, "d-1", "{\"ref\":\"x\"}", &signature(body)).await?;
+    ensure!(status == 401, "a tampered body gave {status}");
+    ensure!(!said.to_string().contains(SECRET), "the secret came back");
+    let (status, _) = push(&up, "d-1", "{", &signature("{")).await?;
+    ensure!(status == 400, "malformed JSON gave {status}");
+    let unknown =
+        reqwest::Client::new().post(format!("{}/webhooks/nobody", up.ingress)).body("{}").send().await?;
+    ensure!(unknown.status() == 404, "an unknown source gave {}", unknown.status());
+    Ok(())
+}

@@ -42,7 +42,7 @@ fn a_broken_dependency_is_seen_and_told() {
     assert_eq!(swarm.body(task.id)["blockedBy"], serde_json::json!([first]));
     assert_eq!(swarm.0.entity.task(task.id).unwrap().broken(), [first]);
     let mut told: Vec<_> =
-        swarm.sent(Kind::Inboxes).iter().map(|command| command["notice"]["agent"].clone()).collect();
+        swarm.sent(Kind::Inboxes).iter().map(|command| command["deliver"]["agent"].clone()).collect();
     told.sort_by_key(ToString::to_string);
     assert_eq!(told, [Value::from(LEAD.to_string()), Value::from(ANN.to_string())]);
     assert_eq!(swarm.refused(claim(BOB, task.id)), Code::Blocked);
@@ -80,4 +80,20 @@ fn a_graph_may_be_laid_in_any_order_but_not_in_a_circle() {
     swarm.run(claim(BOB, b)).unwrap();
     swarm.finish(b, BOB, completed("")).unwrap();
     swarm.run(claim(BOB, a)).unwrap();
+}
+
+#[test]
+fn the_end_of_a_dependency_concerns_those_who_can_start() {
+    let mut swarm = Swarm::new();
+    let first = swarm.assigned(ANN);
+    swarm.create(after(&[first]), Target::Assign { agent: Some(BOB) });
+    let event = Event::Finished {
+        task: first,
+        outcome: Outcome::Completed,
+        output: None,
+        reason: None,
+        at: swarm.0.now,
+    };
+    let concerned = swarm.0.entity.concerned(&event);
+    assert!(concerned.is_superset(&[first, ANN, BOB, LEAD].into()), "{concerned:?}");
 }

@@ -1,9 +1,15 @@
 //! The coordinator: entities on their hosts, the store, and every face of Skein.
 
+pub mod api;
 pub mod auth;
+pub mod cli;
+pub mod config;
 pub mod entity;
+pub mod ingress;
 pub mod mcp;
+pub mod node;
 pub mod outbox;
 pub mod projection;
+pub mod runners;
 pub mod service;
 pub mod store;

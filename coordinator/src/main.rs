@@ -1,1 +1,30 @@
-fn main() {}
+//! `skein`: coordinator, ingress and runner in one program, and the command line that administers them.
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Parser;
+use skein_coordinator::cli::{Cli, CliError};
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
+    let cli = match Cli::parse().exec_agent() {
+        // Before any thread is there: what the agent may see is decided for the whole process.
+        Ok(agent) => return skein_runner::exec_agent(agent),
+        Err(cli) => cli,
+    };
+    match start(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("skein: {error:#}");
+            ExitCode::from(error.downcast_ref::<CliError>().map_or(1, CliError::exit))
+        }
+    }
+}
+
+fn start(cli: Cli) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_from_env("SKEIN_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let runtime = tokio::runtime::Runtime::new().context("no runtime could be started")?;
+    Ok(runtime.block_on(cli.run())?)
+}

@@ -1,1 +1,22 @@
-//! placeholder
+//! Runs agents on one machine: registers with the coordinators, starts, freezes, thaws and ends instances,
+//! and carries their MCP traffic.
+//!
+//! - `control` keeps a stream to each coordinator, and the lease;
+//! - `instance` has one task for each run, and the ledger that outlives a crash;
+//! - `container` is what a run lives in: behind [`container::Engine`];
+//! - `endpoint` is the instance's own door to the coordinators.
+
+pub mod config;
+pub mod container;
+pub mod control;
+pub mod definition;
+pub mod endpoint;
+mod error;
+pub mod instance;
+
+pub use config::{Args, RunnerConfig};
+pub use container::isolation;
+pub use container::shim::{ExecAgent, exec_agent};
+pub use control::run;
+pub use error::Error;
+pub use instance::folders::usual_work;

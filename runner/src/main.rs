@@ -1,1 +1,65 @@
-fn main() {}
+//! The binary `skein-runner`.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use skein_runner::{Args, Error, ExecAgent, RunnerConfig, exec_agent};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
+
+/// Runs the agents of a folder for a Skein cluster.
+#[derive(Parser)]
+#[command(name = "skein-runner", version, args_conflicts_with_subcommands = true)]
+struct Cli {
+    #[command(subcommand)]
+    inner: Option<Inner>,
+    #[command(flatten)]
+    args: Option<Args>,
+}
+
+#[derive(Subcommand)]
+enum Inner {
+    /// Becomes an agent's process: the runner calls itself with this.
+    #[command(name = "exec-agent", hide = true)]
+    ExecAgent(ExecAgent),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    if let Some(Inner::ExecAgent(agent)) = cli.inner {
+        return exec_agent(agent);
+    }
+    let Some(args) = cli.args else {
+        eprintln!("skein-runner: no coordinator given; pass --coordinator URL, or see --help");
+        return ExitCode::from(2);
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    match serve(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("skein-runner: {error:#}");
+            let code = error.downcast_ref::<Error>().map_or(1, |error| error.code().exit());
+            ExitCode::from(code)
+        }
+    }
+}
+
+#[tokio::main]
+async fn serve(args: Args) -> anyhow::Result<()> {
+    let config = RunnerConfig::from_args(args)?;
+    let shutdown = CancellationToken::new();
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let asked = shutdown.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        asked.cancel();
+    });
+    skein_runner::run(config, shutdown).await?;
+    Ok(())
+}

@@ -13,6 +13,7 @@ mod replies;
 #[cfg(test)]
 mod tests;
 pub mod timers;
+mod upkeep;
 
 pub use clock::Clock;
 pub use directory::{Entities, Request};

@@ -188,7 +188,7 @@ async fn an_effect_reaches_its_target_once_though_answers_are_lost() {
             spec,
             target,
             rules,
-            facts: Vec::new(),
+            facts: vec![pool::Fact::unknown(Uuid::from_u128(id))],
         }))
     };
     ask(2, create(100, Vec::new())).await;

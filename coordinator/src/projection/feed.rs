@@ -18,6 +18,7 @@ use skein_shared::entity::DocumentChange;
 use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 
 use super::{Progress, tables};
 use crate::store::sqlite::connection::sentence;
@@ -38,6 +39,8 @@ pub(super) enum Message {
         archived_before: Timestamp,
         events_before: Timestamp,
     },
+    /// Dropped once everything before it can be read.
+    Barrier(oneshot::Sender<()>),
 }
 
 /// What a host reports.
@@ -173,6 +176,7 @@ impl Feed {
     fn take(&mut self, group: Vec<Message>) -> Result<(), Broken> {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut touched = HashSet::new();
+        let mut barriers = Vec::new();
         for message in group {
             match message {
                 Message::Committed(commit) => {
@@ -183,6 +187,7 @@ impl Feed {
                     reload(&transaction, &self.source, &mut self.versions, &key)?;
                     touched.insert(key);
                 }
+                Message::Barrier(passed) => barriers.push(passed),
                 Message::Trim { archived_before, events_before } => {
                     tables::trim(&transaction, archived_before, events_before)?;
                 }

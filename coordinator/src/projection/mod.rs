@@ -20,7 +20,7 @@ use serde_json::Value;
 use skein_shared::entity::DocumentChange;
 use skein_shared::id::{EntityKey, Name};
 use skein_shared::time::Timestamp;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 use crate::store::sqlite::connection::{self, Durability, Readers, sentence};
 use crate::store::{EventRecord, Store, StoredDocument, Version};
@@ -147,6 +147,14 @@ impl Projection {
             self.send(Message::Reload(key.clone()));
         }
         Freshness::Stale
+    }
+
+    /// Waits until everything that was reported before can be read, at most for `limit`.
+    pub async fn settled(&self, limit: Duration) {
+        let (passed, all) = oneshot::channel();
+        self.send(Message::Barrier(passed));
+        // The feed drops its end when it is there; being late makes the reader's view older, not wrong.
+        let _ = tokio::time::timeout(limit, all).await;
     }
 
     /// How many commits wait to be taken in.

@@ -5,7 +5,7 @@ use uuid::Uuid;
 use super::event::Posted;
 use crate::entity::Effect;
 use crate::id::{EntityKey, Kind, Name};
-use crate::pool::{self, Create, Pool, Rules, Target, TaskSpec};
+use crate::pool::{self, Create, Fact, Pool, Rules, Target, TaskSpec};
 
 /// How much of the message its task quotes, characters.
 const QUOTE: usize = 80;
@@ -58,7 +58,9 @@ impl MentionTask {
             ..TaskSpec::new(self.task.clone())
         };
         let target = Target::Assign { agent: Some(self.target) };
-        let create = Create { by: self.creator, spec, target, rules: Rules::Plain, facts: Vec::new() };
+        // The id is made for this task alone, so no task that ended long ago can have it.
+        let facts = vec![Fact::unknown(self.id)];
+        let create = Create { by: self.creator, spec, target, rules: Rules::Plain, facts };
         let command = pool::Command::Create(Box::new(create));
         Effect::entity::<Pool>(EntityKey::of(Kind::Pool, swarm), &command)
     }

@@ -5,7 +5,7 @@ use uuid::Uuid;
 use super::state::Schedule;
 use crate::entity::Effect;
 use crate::id::{EntityKey, Kind, Name};
-use crate::pool::{self, Create, Pool, Rules, Source, Target, TaskSpec};
+use crate::pool::{self, Create, Fact, Pool, Rules, Source, Target, TaskSpec};
 use crate::time::Timestamp;
 
 /// The task that a firing makes.
@@ -59,7 +59,9 @@ impl TaskTemplate {
             source: Source::Schedule,
             ..TaskSpec::new(self.task.clone())
         };
-        let create = Create { by: self.creator, spec, target, rules: Rules::Plain, facts: Vec::new() };
+        // The id is made for this task alone, so no task that ended long ago can have it.
+        let facts = vec![Fact::unknown(self.id)];
+        let create = Create { by: self.creator, spec, target, rules: Rules::Plain, facts };
         let command = pool::Command::Create(Box::new(create));
         Effect::entity::<Pool>(EntityKey::of(Kind::Pool, swarm), &command)
     }

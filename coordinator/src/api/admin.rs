@@ -1,0 +1,237 @@
+//! The gRPC service `Admin`.
+
+use std::path::Path;
+use std::pin::Pin;
+
+use futures::Stream;
+use serde_json::{Value, json};
+use skein_proto::v1::{self, admin_server};
+use skein_shared::agent::{self, Agent, Class};
+use skein_shared::id::{EntityKey, Kind, Name, parse_uuid};
+use skein_shared::lockspace::{self, Lockspace};
+use skein_shared::pool::{Rules, Source, Target, TaskSpec};
+use skein_shared::{Code, Refusal};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status};
+use uuid::Uuid;
+
+use super::{bearer, events, views};
+use crate::auth::token::Keys;
+use crate::auth::{Principal, Right, policy};
+use crate::entity;
+use crate::node::Endpoint;
+use crate::runners::Sessions;
+use crate::service::Service;
+use crate::service::tasks::{Action, Wanted};
+
+type Answer<T> = Result<Response<T>, Status>;
+
+/// Administers all swarms of the node.
+pub struct Admin {
+    pub service: Service,
+    pub sessions: Sessions,
+    pub keys: Keys,
+    pub endpoint: Endpoint,
+    pub stop: CancellationToken,
+}
+
+impl Admin {
+    /// The operator, speaking for `swarm`; an empty name means the default one.
+    fn operator<T>(&self, request: &Request<T>, swarm: &str) -> Result<Principal, Refusal> {
+        let who = bearer::identify(request.metadata(), &self.keys, self.service.clock().now())?;
+        policy::require(&who, Right::Administer)?;
+        Ok(Principal { swarm: Name::parse(if swarm.is_empty() { "default" } else { swarm })?, ..who })
+    }
+
+    async fn status(&self, request: Request<v1::StatusRequest>) -> Result<Value, Refusal> {
+        self.operator(&request, "")?;
+        let entities = self.service.entities();
+        Ok(json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "epoch": entities.shared().store.fence().epoch,
+            "now": self.service.clock().now().iso(),
+            "http": self.endpoint.http,
+            "grpc": self.endpoint.grpc,
+            "ingress": self.endpoint.ingress,
+            "swarms": entities.swarms().await?,
+            "runners": self.sessions.names(),
+            "entities": entities.in_memory().len(),
+            "deadLetters": entities.dead_letters(1000).await?,
+            "projectionLag": entities.shared().projection.lag(),
+        }))
+    }
+
+    async fn list(&self, request: Request<v1::ListRequest>) -> Result<v1::ListReply, Refusal> {
+        let asked = request.get_ref();
+        let who = self.operator(&request, &asked.swarm)?;
+        let found = views::list(self.service.entities(), &asked.view, &who.swarm, asked.limit).await?;
+        let rows = found.rows.iter().map(Value::to_string).collect();
+        Ok(v1::ListReply { rows, rebuilding: found.rebuilding })
+    }
+
+    /// A swarm is there once anything of it was written; this writes the settings of its locks.
+    async fn create_swarm(&self, request: Request<v1::CreateSwarmRequest>) -> Result<Value, Refusal> {
+        let name = Name::parse(&request.get_ref().name)?;
+        let who = self.operator(&request, name.as_str())?;
+        let entities = self.service.entities();
+        if entities.swarms().await?.contains(&name) {
+            return Err(Refusal::new(Code::AlreadyExists, format!("there is a swarm `{name}` already")));
+        }
+        let command = lockspace::Command::Configure { settings: lockspace::Settings::default() };
+        let key = who.entity(Kind::Lockspace);
+        entities.ask::<Lockspace>(&key, entity::Request::read(), command).await?;
+        Ok(json!({"name": name}))
+    }
+
+    async fn show_task(&self, request: Request<v1::TaskRequest>) -> Result<Value, Refusal> {
+        let asked = request.get_ref();
+        let who = self.operator(&request, &asked.swarm)?;
+        self.service.get_task(&who, parse_uuid("task", &asked.task)?).await
+    }
+
+    async fn create_task(&self, request: Request<v1::CreateTaskRequest>) -> Result<Value, Refusal> {
+        let asked = request.get_ref();
+        let who = self.operator(&request, &asked.swarm)?;
+        let priority = u8::try_from(asked.priority).ok().filter(|priority| *priority <= 100);
+        let mut spec = TaskSpec::new(asked.text.clone());
+        spec.priority = priority
+            .ok_or_else(|| Refusal::new(Code::InvalidArgument, "priority: write a number from 0 to 100"))?;
+        spec.tags = asked.tags.clone();
+        let depends_on = asked.depends_on.iter().map(|id| parse_uuid("depends_on", id));
+        spec.depends_on = depends_on.collect::<Result<_, _>>()?;
+        spec.source = Source::Api;
+        let request = match asked.idempotency_key.as_str() {
+            "" => Uuid::now_v7(),
+            key => Uuid::new_v5(&Uuid::NAMESPACE_OID, format!("task {} {key}", who.swarm).as_bytes()),
+        };
+        let wanted = Wanted { spec, target: Target::Pool, rules: Rules::Plain };
+        let made = self.service.send_task(&who, request, wanted).await?;
+        let mut task = made.task;
+        if !made.warnings.is_empty() {
+            task["warnings"] = json!(made.warnings);
+        }
+        Ok(task)
+    }
+
+    async fn cancel_task(&self, request: Request<v1::CancelTaskRequest>) -> Result<Value, Refusal> {
+        let asked = request.get_ref();
+        let who = self.operator(&request, &asked.swarm)?;
+        let reason = (!asked.reason.is_empty()).then(|| asked.reason.clone());
+        let task = parse_uuid("task", &asked.task)?;
+        let cancelled = self.service.act(&who, Uuid::now_v7(), task, Action::Cancel { reason }).await?;
+        Ok(cancelled.task)
+    }
+
+    async fn run_agent(&self, request: Request<v1::RunAgentRequest>) -> Result<Value, Refusal> {
+        let asked = request.get_ref();
+        let who = self.operator(&request, &asked.swarm)?;
+        let mut input = json!({"type": "manual", "source": "operator"});
+        if !asked.prompt.is_empty() {
+            input["prompt"] = json!(asked.prompt);
+        }
+        let command = agent::Command::Enqueue {
+            class: Class::Manual,
+            source: "operator".to_owned(),
+            receipt: None,
+            input,
+        };
+        let key = EntityKey::agent(&who.swarm, &Name::parse(&asked.agent)?);
+        let request = entity::Request::once(Uuid::now_v7());
+        match self.service.entities().ask::<Agent>(&key, request, command).await? {
+            agent::Reply::Queued { instance } | agent::Reply::Coalesced { instance } => {
+                Ok(json!({"agent": asked.agent, "instance": instance}))
+            }
+            agent::Reply::DeadLettered { reason, .. } => {
+                let problem = format!("`{}` will not run: {reason}", asked.agent);
+                Err(Refusal::new(Code::WrongState, problem))
+            }
+            _ => Err(Refusal::new(Code::Internal, "the agent did not answer; report this")),
+        }
+    }
+
+    fn events(&self, request: &Request<v1::EventsRequest>) -> Result<events::Feed, Refusal> {
+        let asked = request.get_ref();
+        let who = self.operator(request, &asked.swarm)?;
+        Ok(events::Feed {
+            entities: self.service.entities().clone(),
+            swarm: (!asked.swarm.is_empty()).then_some(who.swarm),
+            after: asked.after,
+            follow: asked.follow,
+            stop: self.stop.clone(),
+        })
+    }
+
+    async fn backup(&self, request: Request<v1::BackupRequest>) -> Result<Value, Refusal> {
+        self.operator(&request, "")?;
+        let path = Path::new(&request.get_ref().path);
+        if !path.is_absolute() {
+            return Err(Refusal::new(
+                Code::InvalidArgument,
+                "path: name it from the root, such as /backup/skein.db",
+            ));
+        }
+        if path.exists() {
+            let problem = format!("{} is there already; choose a new name", path.display());
+            return Err(Refusal::new(Code::AlreadyExists, problem));
+        }
+        self.service.entities().backup(path).await?;
+        Ok(json!({"path": path}))
+    }
+}
+
+fn document(outcome: Result<Value, Refusal>) -> Answer<v1::Document> {
+    match outcome {
+        Ok(value) => Ok(Response::new(v1::Document { json: value.to_string() })),
+        Err(refusal) => Err(bearer::status(&refusal)),
+    }
+}
+
+#[tonic::async_trait]
+impl admin_server::Admin for Admin {
+    async fn status(&self, request: Request<v1::StatusRequest>) -> Answer<v1::StatusReply> {
+        match Admin::status(self, request).await {
+            Ok(value) => Ok(Response::new(v1::StatusReply { json: value.to_string() })),
+            Err(refusal) => Err(bearer::status(&refusal)),
+        }
+    }
+
+    async fn list(&self, request: Request<v1::ListRequest>) -> Answer<v1::ListReply> {
+        Admin::list(self, request).await.map(Response::new).map_err(|refusal| bearer::status(&refusal))
+    }
+
+    async fn create_swarm(&self, request: Request<v1::CreateSwarmRequest>) -> Answer<v1::Document> {
+        document(Admin::create_swarm(self, request).await)
+    }
+
+    async fn show_task(&self, request: Request<v1::TaskRequest>) -> Answer<v1::Document> {
+        document(Admin::show_task(self, request).await)
+    }
+
+    async fn create_task(&self, request: Request<v1::CreateTaskRequest>) -> Answer<v1::Document> {
+        document(Admin::create_task(self, request).await)
+    }
+
+    async fn cancel_task(&self, request: Request<v1::CancelTaskRequest>) -> Answer<v1::Document> {
+        document(Admin::cancel_task(self, request).await)
+    }
+
+    async fn run_agent(&self, request: Request<v1::RunAgentRequest>) -> Answer<v1::Document> {
+        document(Admin::run_agent(self, request).await)
+    }
+
+    type EventsStream = Pin<Box<dyn Stream<Item = Result<v1::Event, Status>> + Send>>;
+
+    async fn events(&self, request: Request<v1::EventsRequest>) -> Answer<Self::EventsStream> {
+        let feed = Admin::events(self, &request).map_err(|refusal| bearer::status(&refusal))?;
+        let (listener, events) = mpsc::channel(64);
+        // It ends when its listener goes away or the node stops.
+        tokio::spawn(feed.run(listener));
+        Ok(Response::new(Box::pin(ReceiverStream::new(events))))
+    }
+
+    async fn backup(&self, request: Request<v1::BackupRequest>) -> Answer<v1::Document> {
+        document(Admin::backup(self, request).await)
+    }
+}

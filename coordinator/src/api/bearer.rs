@@ -1,0 +1,55 @@
+//! Who makes a gRPC call, and how a refusal is put into a status.
+
+use skein_shared::time::Timestamp;
+use skein_shared::{Code, Refusal};
+use tonic::Status;
+use tonic::metadata::MetadataMap;
+
+use crate::auth::Principal;
+use crate::auth::token::Keys;
+
+/// Holds the refusal's code, since several share one gRPC status.
+pub const CODE: &str = "skein-code";
+
+/// Reads the caller from `authorization: Bearer …`.
+///
+/// # Errors
+/// `unauthenticated` when there is no token or it is not a good one.
+pub fn identify(metadata: &MetadataMap, keys: &Keys, now: Timestamp) -> Result<Principal, Refusal> {
+    let header = metadata.get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default();
+    match header.split_once(' ') {
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => keys.verify(token.trim(), now),
+        _ => Err(Refusal::new(Code::Unauthenticated, "send a token as `authorization: Bearer …`")),
+    }
+}
+
+/// A refusal as gRPC carries it.
+pub fn status(refusal: &Refusal) -> Status {
+    let mut status = Status::new(tonic::Code::from_i32(refusal.code.grpc()), refusal.message.clone());
+    if let Ok(code) = refusal.code.as_str().parse() {
+        status.metadata_mut().insert(CODE, code);
+    }
+    status
+}
+
+/// The refusal that a status carries.
+pub fn refusal(status: &Status) -> Refusal {
+    let named = status.metadata().get(CODE).and_then(|value| value.to_str().ok());
+    let exact = named.and_then(|name| Code::ALL.iter().find(|code| code.as_str() == name));
+    let similar = || Code::ALL.iter().find(|code| code.grpc() == i32::from(status.code()));
+    let code = exact.or_else(similar).copied().unwrap_or(Code::Internal);
+    Refusal::new(code, status.message())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_survives_the_wire() {
+        for &code in Code::ALL {
+            assert_eq!(refusal(&status(&Refusal::new(code, "so it is"))), Refusal::new(code, "so it is"));
+        }
+        assert_eq!(refusal(&Status::unavailable("gone")).code, Code::Overloaded);
+    }
+}

@@ -1,0 +1,59 @@
+//! `skein events`
+
+use std::io::{self, Write};
+
+use clap::Args;
+use serde_json::json;
+use skein_proto::v1::{Event, EventsRequest};
+
+use super::{CliError, Common, client};
+
+#[derive(Debug, Args)]
+pub(super) struct Events {
+    #[command(flatten)]
+    common: Common,
+    /// Go on with new events.
+    #[arg(long, short)]
+    follow: bool,
+    /// Only events after this position.
+    #[arg(long, default_value_t = 0)]
+    after: u64,
+}
+
+impl Events {
+    pub(super) async fn run(self) -> Result<(), CliError> {
+        let Events { common, follow, after } = self;
+        let request = EventsRequest { swarm: common.swarm.to_string(), after, follow };
+        let mut admin = client::connect(&common).await?;
+        let mut events = admin.events(request).await.map_err(client::refused)?.into_inner();
+        while let Some(event) = events.message().await.map_err(client::refused)? {
+            match print(&event, common.json) {
+                // Whoever read this has seen enough.
+                Err(CliError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+                outcome => outcome?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn print(event: &Event, json: bool) -> Result<(), CliError> {
+    let document = client::read(&event.json)?;
+    let mut out = io::stdout().lock();
+    if json {
+        let line = json!({
+            "position": event.position,
+            "at": event.at,
+            "entity": event.entity,
+            "version": event.version,
+            "subject": event.subject,
+            "event": document["event"],
+            "body": document["body"],
+        });
+        writeln!(out, "{line}")?;
+    } else {
+        let name = document["event"].as_str().unwrap_or_default();
+        writeln!(out, "{} {:<24} {:<24} {}", event.at, event.entity, name, event.subject)?;
+    }
+    Ok(out.flush()?)
+}

@@ -1,0 +1,85 @@
+//! `skein tasks list` and its like.
+
+use std::marker::PhantomData;
+
+use clap::{Args, Subcommand};
+use skein_proto::v1::ListRequest;
+use skein_shared::id::Name;
+
+use super::table::{self, Column};
+use super::{CliError, Common, client};
+
+/// What a list shows.
+pub(super) trait View: Clone + Send + Sync + std::fmt::Debug + 'static {
+    const NAME: &'static str;
+    const COLUMNS: &'static [Column];
+}
+
+macro_rules! views {
+    ($($view:ident = $name:literal { $($heading:literal: $($place:literal)|+),* })*) => {$(
+        #[derive(Clone, Copy, Debug)]
+        pub(super) struct $view;
+
+        impl View for $view {
+            const NAME: &'static str = $name;
+            const COLUMNS: &'static [Column] = &[$(($heading, &[$($place),+])),*];
+        }
+    )*};
+}
+
+views! {
+    Agents = "agents" { "ID": "id", "NAME": "name", "LEAD": "isLead", "STATUS": "status", "CAPACITY": "maxTasks" }
+    Tasks = "tasks" { "ID": "id", "STATUS": "status", "PRIORITY": "priority", "AGENT": "agentId", "TASK": "task" }
+    Locks = "locks" { "KEY": "key" | "resourceKey", "HOLDER": "holder", "TOKEN": "token", "UNTIL": "expiresAt" | "expires" }
+    Calls = "calls" { "ID": "callId" | "id", "STATUS": "status", "CALLER": "caller", "INSTANCE": "instance" | "served_by" }
+    Waits = "waits" { "ID": "wait" | "id", "INSTANCE": "instance", "STATE": "state", "FILTER": "filter", "UNTIL": "deadline" }
+    Instances = "instances" { "ID": "id" | "instance", "AGENT": "agent", "STATE": "state", "RUNNER": "runner", "STATUS": "status" }
+    Runners = "runners" { "NAME": "name", "SLOTS": "slots", "ENGINES": "engines", "LABELS": "labels", "SWARMS": "swarms" }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Of<V: View> {
+    #[command(subcommand)]
+    command: Command,
+    #[arg(skip)]
+    view: PhantomData<V>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List them.
+    List(List),
+}
+
+#[derive(Debug, Args)]
+struct List {
+    #[command(flatten)]
+    common: Common,
+    /// Most rows.
+    #[arg(long, default_value_t = 100)]
+    limit: u32,
+}
+
+impl<V: View> Of<V> {
+    pub(super) async fn run(self) -> Result<(), CliError> {
+        let Command::List(List { common, limit }) = self.command;
+        rows(&common, &common.swarm, V::NAME, V::COLUMNS, limit).await
+    }
+}
+
+/// Asks for a view and prints it.
+pub(super) async fn rows(
+    common: &Common,
+    swarm: &Name,
+    view: &str,
+    columns: &[Column],
+    limit: u32,
+) -> Result<(), CliError> {
+    let request = ListRequest { view: view.to_owned(), swarm: swarm.to_string(), limit };
+    let reply = client::connect(common).await?.list(request).await.map_err(client::refused)?.into_inner();
+    let rows = reply.rows.iter().map(|row| client::read(row)).collect::<Result<Vec<_>, _>>()?;
+    if reply.rebuilding {
+        eprintln!("skein: the lists are still being built after a start; some rows may be missing");
+    }
+    Ok(table::print(&rows, columns, common.json)?)
+}

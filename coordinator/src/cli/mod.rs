@@ -1,0 +1,203 @@
+//! The command line: data on stdout, all else on stderr, an exit code that programs can go by.
+//!
+//! One file for each command. `client` reaches a running node with the operator's token; `table` prints.
+
+mod agent;
+mod backup;
+mod client;
+mod events;
+mod list;
+mod mcp_config;
+mod status;
+mod swarm;
+mod table;
+mod task;
+mod token;
+mod up;
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use skein_shared::Refusal;
+use skein_shared::id::Name;
+
+use crate::node::StartError;
+use crate::node::datadir::{DataDirError, Layout};
+
+/// Coordinates swarms of AI agents.
+#[derive(Debug, Parser)]
+#[command(name = "skein", version, propagate_version = true, arg_required_else_help = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What every command that talks to a node or its data takes.
+#[derive(Clone, Debug, Args)]
+struct Common {
+    /// The data directory.
+    #[arg(long, value_name = "DIR", env = "SKEIN_DATA", default_value = ".skein")]
+    data: PathBuf,
+    /// The swarm.
+    #[arg(long, value_name = "NAME", env = "SKEIN_SWARM", default_value = "default")]
+    swarm: Name,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Common {
+    fn layout(&self) -> Layout {
+        Layout::new(&self.data)
+    }
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run everything on this machine: coordinator, ingress and a runner.
+    Up(up::Up),
+    /// Run chosen roles.
+    Serve(up::Serve),
+    /// Issue tokens.
+    #[command(subcommand)]
+    Token(token::Token),
+    /// Print the configuration of an MCP client, with a new token in it.
+    McpConfig(mcp_config::McpConfig),
+    /// Make and list swarms.
+    #[command(subcommand)]
+    Swarm(swarm::Swarm),
+    /// Show how the node fares.
+    Status(status::Status),
+    /// List the members of a swarm.
+    Agents(list::Of<list::Agents>),
+    /// List tasks.
+    Tasks(list::Of<list::Tasks>),
+    /// List locks.
+    Locks(list::Of<list::Locks>),
+    /// List calls between agents.
+    Calls(list::Of<list::Calls>),
+    /// List what instances wait for.
+    Waits(list::Of<list::Waits>),
+    /// List the runs of agents.
+    Instances(list::Of<list::Instances>),
+    /// List runners.
+    Runners(list::Of<list::Runners>),
+    /// Show, create and cancel tasks.
+    #[command(subcommand)]
+    Task(task::Task),
+    /// Run agents.
+    #[command(subcommand)]
+    Agent(agent::Agent),
+    /// Print events as they are committed, one a line.
+    Events(events::Events),
+    /// Copy the store of a running node.
+    Backup(backup::Backup),
+    /// Becomes an agent's program after closing everything that it may not see. Runners start it.
+    #[command(hide = true)]
+    ExecAgent(skein_runner::ExecAgent),
+}
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+pub enum CliError {
+    #[error("{}", .0.message)]
+    Refused(Refusal),
+    #[error(transparent)]
+    Start(#[from] StartError),
+    #[error("{0}")]
+    Usage(String),
+    #[error("{0}")]
+    Unreachable(String),
+    #[error("the output could not be written: {0}")]
+    Output(#[from] std::io::Error),
+}
+
+impl From<Refusal> for CliError {
+    fn from(refusal: Refusal) -> Self {
+        CliError::Refused(refusal)
+    }
+}
+
+impl CliError {
+    /// 1 a failure, 2 bad usage, 3 not allowed, 4 not found, 5 refused, 6 try again.
+    pub fn exit(&self) -> u8 {
+        match self {
+            CliError::Refused(refusal) => refusal.code.exit(),
+            CliError::Start(StartError::DataDir(DataDirError::InUse { .. })) => 5,
+            CliError::Start(_) | CliError::Output(_) => 1,
+            CliError::Usage(_) => 2,
+            CliError::Unreachable(_) => 6,
+        }
+    }
+}
+
+impl Cli {
+    /// Whether this process turns into an agent: nothing may be started before it does.
+    pub fn exec_agent(self) -> Result<skein_runner::ExecAgent, Self> {
+        match self.command {
+            Command::ExecAgent(agent) => Ok(agent),
+            command => Err(Self { command }),
+        }
+    }
+
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// When the node refuses or cannot be reached, or a setting is wrong.
+    pub async fn run(self) -> Result<(), CliError> {
+        match self.command {
+            Command::Up(up) => Box::pin(up.run()).await,
+            Command::Serve(serve) => Box::pin(serve.run()).await,
+            Command::Token(token::Token::Issue(issue)) => issue.run(),
+            Command::McpConfig(config) => config.run(),
+            Command::Swarm(swarm) => swarm.run().await,
+            Command::Status(status) => status.run().await,
+            Command::Agents(list) => list.run().await,
+            Command::Tasks(list) => list.run().await,
+            Command::Locks(list) => list.run().await,
+            Command::Calls(list) => list.run().await,
+            Command::Waits(list) => list.run().await,
+            Command::Instances(list) => list.run().await,
+            Command::Runners(list) => list.run().await,
+            Command::Task(task) => task.run().await,
+            Command::Agent(agent::Agent::Run(run)) => run.run().await,
+            Command::Events(events) => events.run().await,
+            Command::Backup(backup) => backup.run().await,
+            Command::ExecAgent(_) => Err(CliError::Usage("exec-agent is for runners".to_owned())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_commands_are_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn documented_commands_are_understood() {
+        for line in [
+            "skein up --data d --listen 127.0.0.1:0 --grpc 127.0.0.1:0 --ingress 127.0.0.1:0 --no-runner",
+            "skein serve --roles coordinator,ingress",
+            "skein token issue --role worker --name w1 --swarm build",
+            "skein mcp-config --client codex --role lead",
+            "skein swarm create build",
+            "skein swarm list",
+            "skein tasks list --json --limit 5",
+            "skein task create text --priority 70 --tag a --depends-on 0190e0a0-0000-7000-8000-000000000001",
+            "skein task show 0190e0a0-0000-7000-8000-000000000001",
+            "skein task cancel 0190e0a0-0000-7000-8000-000000000001 --reason late",
+            "skein agent run lead --prompt go",
+            "skein events --follow",
+            "skein backup copy.db",
+            "skein status --json",
+        ] {
+            Cli::try_parse_from(line.split(' ')).unwrap_or_else(|error| panic!("{line}: {error}"));
+        }
+    }
+}

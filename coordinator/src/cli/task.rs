@@ -1,0 +1,73 @@
+//! `skein task show|create|cancel`
+
+use clap::Subcommand;
+use skein_proto::v1::{CancelTaskRequest, CreateTaskRequest, TaskRequest};
+use uuid::Uuid;
+
+use super::{CliError, Common, client, table};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Task {
+    /// Show everything about a task.
+    Show {
+        id: Uuid,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Put a task into the pool.
+    Create {
+        /// What is to be done.
+        text: String,
+        /// 0 to 100, the greater the sooner.
+        #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=100))]
+        priority: u32,
+        /// A tag; repeat it for more.
+        #[arg(long = "tag")]
+        tags: Vec<String>,
+        /// A task that must be completed first; repeat it for more.
+        #[arg(long = "depends-on")]
+        depends_on: Vec<Uuid>,
+        /// A second command with the same key makes no second task.
+        #[arg(long, default_value = "")]
+        idempotency_key: String,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Cancel a task.
+    Cancel {
+        id: Uuid,
+        #[arg(long, default_value = "")]
+        reason: String,
+        #[command(flatten)]
+        common: Common,
+    },
+}
+
+impl Task {
+    pub(super) async fn run(self) -> Result<(), CliError> {
+        let (document, common) = match self {
+            Task::Show { id, common } => {
+                let request = TaskRequest { swarm: common.swarm.to_string(), task: id.to_string() };
+                (client::connect(&common).await?.show_task(request).await, common)
+            }
+            Task::Create { text, priority, tags, depends_on, idempotency_key, common } => {
+                let request = CreateTaskRequest {
+                    swarm: common.swarm.to_string(),
+                    text,
+                    priority,
+                    tags,
+                    depends_on: depends_on.iter().map(Uuid::to_string).collect(),
+                    idempotency_key,
+                };
+                (client::connect(&common).await?.create_task(request).await, common)
+            }
+            Task::Cancel { id, reason, common } => {
+                let request =
+                    CancelTaskRequest { swarm: common.swarm.to_string(), task: id.to_string(), reason };
+                (client::connect(&common).await?.cancel_task(request).await, common)
+            }
+        };
+        let document = document.map_err(client::refused)?.into_inner();
+        Ok(table::print_document(&client::read(&document.json)?, common.json)?)
+    }
+}

@@ -1,0 +1,94 @@
+//! `skein up` and `skein serve`: this process becomes a node.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::CliError;
+use crate::config::{self, Config, Overrides};
+use crate::node::datadir::{DataDir, Layout};
+use crate::node::{self, Roles, StartError};
+
+/// Where a node keeps its data and listens.
+#[derive(Debug, Args)]
+struct Place {
+    /// The data directory; it is made if need be.
+    #[arg(long, value_name = "DIR", env = "SKEIN_DATA", default_value = ".skein")]
+    data: PathBuf,
+    /// Address of MCP and health [default: 127.0.0.1:7700].
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// Address for runners and administration [default: 127.0.0.1:7701].
+    #[arg(long, value_name = "ADDRESS")]
+    grpc: Option<SocketAddr>,
+    /// Address for webhooks [default: 127.0.0.1:7702].
+    #[arg(long, value_name = "ADDRESS")]
+    ingress: Option<SocketAddr>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Up {
+    #[command(flatten)]
+    place: Place,
+    /// Start no runner in this process.
+    #[arg(long)]
+    no_runner: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Serve {
+    #[command(flatten)]
+    place: Place,
+    /// What this process does, separated by commas.
+    #[arg(long, value_enum, value_delimiter = ',', required = true)]
+    roles: Vec<Role>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Role {
+    Coordinator,
+    Ingress,
+}
+
+impl Up {
+    pub(super) async fn run(self) -> Result<(), CliError> {
+        let (data, config) = self.place.open(self.no_runner.then_some(false))?;
+        let roles = Roles { ingress: true, runner: config.runner.enabled };
+        serve(data, config, roles).await
+    }
+}
+
+impl Serve {
+    pub(super) async fn run(self) -> Result<(), CliError> {
+        if !self.roles.contains(&Role::Coordinator) {
+            // Events are written down before they are answered, and the store has one owner.
+            let problem = "--roles: the ingress writes to the coordinator's store; use coordinator,ingress";
+            return Err(CliError::Usage(problem.to_owned()));
+        }
+        let roles = Roles { ingress: self.roles.contains(&Role::Ingress), runner: false };
+        let (data, config) = self.place.open(Some(false))?;
+        serve(data, config, roles).await
+    }
+}
+
+impl Place {
+    fn open(self, runner: Option<bool>) -> Result<(DataDir, Config), CliError> {
+        let overrides = Overrides { http: self.listen, grpc: self.grpc, ingress: self.ingress, runner };
+        let config = config::load(&Layout::new(&self.data).config(), &overrides)
+            .map_err(|error| CliError::Usage(error.to_string()))?;
+        let data = DataDir::open(&self.data).map_err(StartError::from)?;
+        Ok((data, config))
+    }
+}
+
+async fn serve(data: DataDir, config: Config, roles: Roles) -> Result<(), CliError> {
+    let node = Box::pin(node::start(data, config, roles)).await?;
+    let endpoint = node.endpoint();
+    eprintln!("skein is ready: MCP at {}/mcp, administration at {}", endpoint.url, endpoint.grpc);
+    if let Some(ingress) = endpoint.ingress {
+        eprintln!("webhooks at http://{ingress}/webhooks/<source>");
+    }
+    eprintln!("try `skein status --data {}`", node.layout().root().display());
+    Ok(node.run().await?)
+}

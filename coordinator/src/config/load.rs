@@ -1,0 +1,239 @@
+//! Reads the settings and checks what belongs together.
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use figment::Figment;
+use figment::error::Kind;
+use figment::providers::{Env, Format, Toml};
+use secrecy::SecretString;
+use skein_shared::limits::REPLY_KEEP;
+
+use super::schema::{Config, Source};
+
+/// What the command line sets; `None` leaves the file's or the environment's word.
+#[derive(Clone, Debug, Default)]
+pub struct Overrides {
+    pub http: Option<SocketAddr>,
+    pub grpc: Option<SocketAddr>,
+    pub ingress: Option<SocketAddr>,
+    pub runner: Option<bool>,
+}
+
+/// A setting is wrong. The sentence names it and says what to write.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct ConfigError(String);
+
+/// Reads `file` if it is there, then the environment, then the command line's `overrides`.
+///
+/// # Errors
+/// When a key is unknown, a value does not fit, or a secret's file cannot be read.
+pub fn load(file: &Path, overrides: &Overrides) -> Result<Config, ConfigError> {
+    let mut figment = Figment::new();
+    if file.exists() {
+        figment = figment.merge(Toml::file_exact(file));
+    }
+    figment = figment.merge(environment());
+    for (key, address) in [
+        ("listen.http", overrides.http),
+        ("listen.grpc", overrides.grpc),
+        ("listen.ingress", overrides.ingress),
+    ] {
+        if let Some(address) = address {
+            figment = figment.merge((key, address.to_string()));
+        }
+    }
+    if let Some(enabled) = overrides.runner {
+        figment = figment.merge(("runner.enabled", enabled));
+    }
+    let mut config: Config = figment.extract().map_err(|error| explain(&error))?;
+    check(&mut config, file.parent().unwrap_or(Path::new(".")))?;
+    Ok(config)
+}
+
+/// `SKEIN_LISTEN__HTTP` sets `listen.http`. A setting always has a section, so variables without `__` are
+/// not settings: `SKEIN_TOKEN` and the like belong to the command line.
+fn environment() -> Env {
+    Env::prefixed("SKEIN_").filter(|key| key.as_str().contains("__")).split("__")
+}
+
+fn explain(error: &figment::Error) -> ConfigError {
+    let place = match error.metadata.as_ref().map(|metadata| (&metadata.source, &metadata.name)) {
+        Some((Some(source), _)) => format!("{source}: "),
+        Some((None, name)) => format!("{name}: "),
+        None => String::new(),
+    };
+    let path = error.path.join(".");
+    let problem = match &error.kind {
+        Kind::UnknownField(field, known) => {
+            // serde reports an unknown key with the path of the key itself, or of its section.
+            let section = path.strip_suffix(field.as_str()).unwrap_or(&path).trim_end_matches('.');
+            let full = if section.is_empty() { field.clone() } else { format!("{section}.{field}") };
+            match nearest(field, known) {
+                Some(right) => format!("there is no setting `{full}`; did you mean `{right}`?"),
+                None => format!("there is no setting `{full}`; known here: {}", known.join(", ")),
+            }
+        }
+        // The value may be the secret itself.
+        _ if path.contains("secret") => format!("`{path}` must be a text in quotes"),
+        kind => format!("`{path}`: {kind}"),
+    };
+    ConfigError(format!("{place}{problem}"))
+}
+
+/// The known key that is closest to what was written, if it is close at all.
+fn nearest(written: &str, known: &[&'static str]) -> Option<&'static str> {
+    let (distance, key) = known.iter().map(|key| (edits(written, key), *key)).min()?;
+    (distance <= 1 + key.len() / 3).then_some(key)
+}
+
+/// Single-letter edits between two words (Levenshtein).
+fn edits(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, y) in b.iter().enumerate() {
+            let substituted = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+fn check(config: &mut Config, folder: &Path) -> Result<(), ConfigError> {
+    let mut names = HashSet::new();
+    for source in &mut config.ingress.source {
+        if !names.insert(source.name.clone()) {
+            return Err(ConfigError(format!(
+                "ingress.source: `{}` is there twice; give each source a name of its own",
+                source.name
+            )));
+        }
+        take_secret(source, folder)?;
+    }
+    if config.retention.replies < REPLY_KEEP {
+        return Err(ConfigError(
+            "`retention.replies` is too short: a repeated request must find its answer for 15m at least"
+                .to_owned(),
+        ));
+    }
+    if config.retention.every < Duration::from_secs(1) {
+        return Err(ConfigError("`retention.every` must be 1s at least".to_owned()));
+    }
+    if config.runner.slots == 0 {
+        return Err(ConfigError(
+            "`runner.slots` must be 1 at least; to run no agents here, set `runner.enabled = false`"
+                .to_owned(),
+        ));
+    }
+    Ok(())
+}
+
+/// Gives the source its secret. A source without one would let anybody in, so there is none.
+fn take_secret(source: &mut Source, folder: &Path) -> Result<(), ConfigError> {
+    if let Some(file) = &source.secret_file {
+        if source.secret.is_some() {
+            return Err(ConfigError(format!(
+                "ingress.source `{}` has both `secret` and `secret_file`; keep one",
+                source.name
+            )));
+        }
+        let text = std::fs::read_to_string(folder.join(file)).map_err(|error| {
+            ConfigError(format!(
+                "ingress.source `{}`: secret_file {} cannot be read: {error}",
+                source.name,
+                file.display()
+            ))
+        })?;
+        source.secret = Some(SecretString::from(text.trim_end().to_owned()));
+    }
+    if !source.has_secret() {
+        return Err(ConfigError(format!(
+            "ingress.source `{}` has no secret; set `secret` or `secret_file` to what the sender signs with",
+            source.name
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use secrecy::ExposeSecret;
+
+    use super::*;
+    use crate::config::Provider;
+
+    fn read(text: &str) -> Result<Config, ConfigError> {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("hook.key"), "from-file\n").unwrap();
+        let file = folder.path().join("config.toml");
+        std::fs::write(&file, text).unwrap();
+        load(&file, &Overrides::default())
+    }
+
+    #[test]
+    fn without_a_file_the_defaults_hold_and_the_command_line_wins() {
+        let overrides = Overrides {
+            http: Some("127.0.0.1:9000".parse().unwrap()),
+            runner: Some(false),
+            ..Overrides::default()
+        };
+        let config = load(Path::new("/nowhere/config.toml"), &overrides).unwrap();
+        assert_eq!(config.listen.http.port(), 9000);
+        assert_eq!(config.listen.grpc.port(), 7701);
+        assert!(!config.runner.enabled);
+    }
+
+    #[test]
+    fn a_mistyped_key_is_refused_with_the_right_one() {
+        let error = read("[listen]\nhtpp = \"127.0.0.1:1\"").unwrap_err().to_string();
+        assert!(error.contains("`listen.htpp`") && error.contains("did you mean `http`"), "{error}");
+        let error = read("[retentoin]\nevents = 1").unwrap_err().to_string();
+        assert!(error.contains("`retentoin`") && error.contains("did you mean `retention`"), "{error}");
+        let error = read("[runner]\ncompletely_else = 1").unwrap_err().to_string();
+        assert!(error.contains("known here: enabled, name"), "{error}");
+    }
+
+    #[test]
+    fn durations_are_read_as_people_write_them() {
+        let config = read("[retention]\nevents_age = \"12h\"\n[limits]\ndrain = \"1m 30s\"").unwrap();
+        assert_eq!(config.retention.events_age, Duration::from_secs(12 * 3600));
+        assert_eq!(config.limits.drain, Duration::from_secs(90));
+        let error = read("[retention]\nreplies = \"1m\"").unwrap_err().to_string();
+        assert!(error.contains("15m at least"), "{error}");
+    }
+
+    #[test]
+    fn a_source_needs_one_secret_and_never_shows_it() {
+        let config = read(
+            "[[ingress.source]]\nname = \"hub\"\nprovider = \"github\"\nsecret = \"hush-hush\"\n\
+             [[ingress.source]]\nname = \"ci\"\nprovider = \"generic\"\nsecret_file = \"hook.key\"\nswarm = \"build\"",
+        )
+        .unwrap();
+        let [hub, ci] = config.ingress.source.as_slice() else { panic!("two sources") };
+        assert_eq!((hub.provider, hub.swarm.as_str()), (Provider::Github, "default"));
+        assert_eq!(ci.secret.as_ref().unwrap().expose_secret(), "from-file");
+        assert!(!format!("{config:?}").contains("hush-hush"));
+
+        let none = read("[[ingress.source]]\nname = \"hub\"\nprovider = \"github\"").unwrap_err();
+        assert!(none.to_string().contains("has no secret"));
+        let number =
+            read("[[ingress.source]]\nname = \"hub\"\nprovider = \"github\"\nsecret = 4242").unwrap_err();
+        assert!(!number.to_string().contains("4242"), "{number}");
+        let twice = "[[ingress.source]]\nname = \"hub\"\nprovider = \"github\"\nsecret = \"a\"\n";
+        assert!(read(&twice.repeat(2)).unwrap_err().to_string().contains("twice"));
+    }
+
+    #[test]
+    fn edits_count_single_letters() {
+        assert_eq!(edits("htpp", "http"), 1);
+        assert_eq!(edits("slot", "slots"), 1);
+        assert_eq!(edits("", "abc"), 3);
+        assert_eq!(edits("retentoin", "retention"), 2);
+    }
+}

@@ -1,0 +1,8 @@
+//! The settings of a node: one `config.toml` in the data directory, `SKEIN_SECTION__KEY` in the environment,
+//! and the command line, the later ones winning.
+
+mod load;
+mod schema;
+
+pub use load::{ConfigError, Overrides, load};
+pub use schema::{Config, Ingress, Limits, Listen, Provider, Retention, Runner, Source};

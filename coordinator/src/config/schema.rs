@@ -1,0 +1,183 @@
+//! Every setting with its default. A key that is not here keeps the node from starting.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use secrecy::{ExposeSecret, SecretString};
+use serde::{Deserialize, Deserializer};
+use skein_shared::id::Name;
+use skein_shared::limits;
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    pub listen: Listen,
+    pub ingress: Ingress,
+    pub retention: Retention,
+    pub runner: Runner,
+    pub limits: Limits,
+}
+
+/// Where the node listens. Loopback unless told otherwise: a token is the only lock on these doors.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Listen {
+    /// MCP and health.
+    pub http: SocketAddr,
+    /// Runners and administration.
+    pub grpc: SocketAddr,
+    /// Webhooks. The only one that is meant to be reached by strangers.
+    pub ingress: SocketAddr,
+    /// The base URL under which agents reach `http`, when that is not its own address.
+    pub public_url: Option<String>,
+}
+
+impl Default for Listen {
+    fn default() -> Self {
+        let local = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        Self { http: local(7700), grpc: local(7701), ingress: local(7702), public_url: None }
+    }
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Ingress {
+    /// `[[ingress.source]]`, one for each sender of webhooks.
+    pub source: Vec<Source>,
+}
+
+/// A sender of webhooks. Its URL is `/webhooks/<name>`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Source {
+    pub name: Name,
+    pub provider: Provider,
+    /// The swarm whose agents get the events.
+    #[serde(default = "default_name")]
+    pub swarm: Name,
+    /// What the sender signs with. `SecretString` shows nothing when printed.
+    #[serde(default, deserialize_with = "secret")]
+    pub secret: Option<SecretString>,
+    /// A file with the secret; white space at its end does not count.
+    pub secret_file: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Provider {
+    Github,
+    Generic,
+}
+
+impl Provider {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Provider::Github => "github",
+            Provider::Generic => "generic",
+        }
+    }
+}
+
+/// What is forgotten, and when.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Retention {
+    /// Newest events that each entity keeps.
+    pub events: u64,
+    #[serde(with = "humantime_serde")]
+    pub events_age: Duration,
+    /// Ended tasks, calls and waits, and the receipts of webhooks.
+    #[serde(with = "humantime_serde")]
+    pub archived: Duration,
+    /// Answers kept for a repeated request; never under 15 minutes.
+    #[serde(with = "humantime_serde")]
+    pub replies: Duration,
+    #[serde(with = "humantime_serde")]
+    pub dead_letters: Duration,
+    /// How often the node looks for something to forget.
+    #[serde(with = "humantime_serde")]
+    pub every: Duration,
+}
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+impl Default for Retention {
+    fn default() -> Self {
+        Self {
+            events: 10_000,
+            events_age: 30 * DAY,
+            archived: 30 * DAY,
+            replies: limits::REPLY_KEEP,
+            dead_letters: 30 * DAY,
+            every: Duration::from_secs(60),
+        }
+    }
+}
+
+/// The runner inside `skein up`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Runner {
+    pub enabled: bool,
+    pub name: Name,
+    /// Runners of one group share their work.
+    pub group: Name,
+    /// Instances that run at a time.
+    pub slots: u32,
+    /// Swarms that it serves; none means any.
+    pub swarms: Vec<Name>,
+    /// The folder with the agents' definitions; `agents` in the data directory if left out.
+    pub agents: Option<PathBuf>,
+}
+
+impl Default for Runner {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            name: name("local"),
+            group: default_name(),
+            slots: 4,
+            swarms: Vec::new(),
+            agents: None,
+        }
+    }
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// Largest body of a webhook, bytes.
+    pub webhook_bytes: usize,
+    /// Webhooks taken in at a time; more are told to come back.
+    pub webhooks_in_flight: usize,
+    /// How long requests in flight may take to finish once the node was told to stop.
+    #[serde(with = "humantime_serde")]
+    pub drain: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { webhook_bytes: limits::BODY, webhooks_in_flight: 256, drain: Duration::from_secs(20) }
+    }
+}
+
+fn default_name() -> Name {
+    name("default")
+}
+
+fn name(text: &str) -> Name {
+    Name::parse(text).expect("a literal that follows the rule for names")
+}
+
+fn secret<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SecretString>, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?;
+    Ok(text.map(SecretString::from))
+}
+
+impl Source {
+    /// Whether there is anything to check signatures with.
+    pub fn has_secret(&self) -> bool {
+        self.secret.as_ref().is_some_and(|secret| !secret.expose_secret().is_empty())
+    }
+}

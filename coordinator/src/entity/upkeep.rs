@@ -1,0 +1,71 @@
+//! What a node does with its store as a whole: forget, copy, count.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use skein_shared::id::{Kind, Name};
+use skein_shared::{Code, Refusal};
+
+use super::Entities;
+use crate::store::{StoreError, TrimPlan, Trimmed};
+
+impl Entities {
+    /// Forgets what the plan names, in small steps, and tells the read side.
+    ///
+    /// # Errors
+    /// `unavailable` when the store refuses; what was forgotten until then stays so.
+    pub async fn forget(&self, plan: &TrimPlan) -> Result<Trimmed, Refusal> {
+        let store = &self.shared().store;
+        let mut all = Trimmed::default();
+        loop {
+            let step = store.trim(store.fence(), plan.clone()).await.map_err(|error| {
+                Refusal::new(Code::Unavailable, format!("nothing more can be forgotten now: {error}"))
+            })?;
+            if step == Trimmed::default() {
+                break;
+            }
+            all.records += step.records;
+            all.documents += step.documents;
+            all.dead_letters += step.dead_letters;
+        }
+        self.shared().projection.trim(plan.archived_before, plan.events_before);
+        Ok(all)
+    }
+
+    /// Writes a consistent copy of the store while it is in use.
+    ///
+    /// # Errors
+    /// `unavailable` when the file cannot be written.
+    pub async fn backup(&self, path: &Path) -> Result<(), Refusal> {
+        self.shared().store.backup(path).await.map_err(|StoreError(problem)| {
+            Refusal::new(Code::Unavailable, format!("the copy was not made: {problem}; choose another path"))
+        })
+    }
+
+    /// The swarms that have written anything. Fleets belong to runners, not to a swarm.
+    ///
+    /// # Errors
+    /// `unavailable` when the store cannot be read.
+    pub async fn swarms(&self) -> Result<Vec<Name>, Refusal> {
+        let versions = self.shared().store.versions().await.map_err(|error| {
+            Refusal::new(Code::Unavailable, format!("{error}; try again in a moment")).retry_after(500)
+        })?;
+        let swarms: BTreeSet<Name> = versions
+            .into_iter()
+            .filter(|(key, _)| key.kind != Kind::Fleet)
+            .map(|(key, _)| key.swarm)
+            .collect();
+        Ok(swarms.into_iter().collect())
+    }
+
+    /// Effects that could not be delivered, at most `limit`.
+    ///
+    /// # Errors
+    /// `unavailable` when the store cannot be read.
+    pub async fn dead_letters(&self, limit: usize) -> Result<usize, Refusal> {
+        let letters = self.shared().store.dead_letters(0, limit).await;
+        letters
+            .map(|letters| letters.len())
+            .map_err(|error| Refusal::new(Code::Unavailable, error.to_string()))
+    }
+}

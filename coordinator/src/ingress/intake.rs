@@ -1,0 +1,29 @@
+//! Events go to the triggers of the source's swarm.
+
+use async_trait::async_trait;
+use skein_shared::id::{EntityKey, Kind, Name};
+use skein_shared::time::Timestamp;
+use skein_shared::triggers::{Command, Incoming, Reply, Triggers};
+use skein_shared::{Code, Refusal};
+
+use super::receive::{Intake, Taken};
+use crate::entity::{Entities, Request};
+
+#[async_trait]
+impl Intake for Entities {
+    fn now(&self) -> Timestamp {
+        self.clock().now()
+    }
+
+    async fn deliver(&self, swarm: &Name, incoming: Incoming) -> Result<Taken, Refusal> {
+        let key = EntityKey::of(Kind::Triggers, swarm);
+        // The triggers tell repeats by the delivery's id; a stored answer would only cost room.
+        let command = Command::Deliver { incoming };
+        match self.ask::<Triggers>(&key, Request::read(), command).await? {
+            Reply::Delivered { receipt, duplicate, resumed, started } => {
+                Ok(Taken { receipt, duplicate, matched: resumed.len() + started.len() })
+            }
+            _ => Err(Refusal::new(Code::Internal, "the triggers did not answer the delivery; report this")),
+        }
+    }
+}

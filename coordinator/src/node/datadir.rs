@@ -1,0 +1,191 @@
+//! The data directory: everything that a node keeps, for one process at a time.
+
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use tracing::warn;
+
+/// Where the files of a data directory are. Opening nothing, it serves the command line as well.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    root: PathBuf,
+}
+
+/// A data directory that this process alone may use, until it is dropped.
+#[derive(Debug)]
+pub struct DataDir {
+    layout: Layout,
+    // The kernel frees the lock when the process ends, however it ends.
+    _lock: File,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum DataDirError {
+    #[error(
+        "{path} is in use by another skein{holder}; stop that one, or choose another directory with --data"
+    )]
+    InUse { path: PathBuf, holder: String },
+    #[error("{path}: {error}; the data directory must be a directory that this user can write to")]
+    Io { path: PathBuf, error: io::Error },
+}
+
+impl Layout {
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub fn config(&self) -> PathBuf {
+        self.root.join("config.toml")
+    }
+
+    pub fn store(&self) -> PathBuf {
+        self.root.join("store.db")
+    }
+
+    pub fn projection(&self) -> PathBuf {
+        self.root.join("projection.db")
+    }
+
+    pub fn operator_token(&self) -> PathBuf {
+        self.root.join("operator.token")
+    }
+
+    /// Where the command line finds the node.
+    pub fn endpoint(&self) -> PathBuf {
+        self.root.join("endpoint.json")
+    }
+
+    /// The in-process runner's ledger and work.
+    pub fn runner(&self) -> PathBuf {
+        self.root.join("runner")
+    }
+
+    pub fn agents(&self) -> PathBuf {
+        self.root.join("agents")
+    }
+
+    fn lock(&self) -> PathBuf {
+        self.root.join("lock")
+    }
+
+    /// Writes a file that only this user can read: whole or not at all, also through a power cut.
+    ///
+    /// # Errors
+    /// When the directory cannot be written to.
+    pub fn write_private(&self, path: &Path, content: &[u8]) -> io::Result<()> {
+        let mut file = tempfile::NamedTempFile::new_in(&self.root)?;
+        file.write_all(content)?;
+        file.as_file().sync_all()?;
+        file.persist(path)?;
+        File::open(&self.root)?.sync_all()
+    }
+}
+
+impl DataDir {
+    /// Makes the directory if need be and locks it.
+    ///
+    /// # Errors
+    /// When another process has it, or it cannot be written to.
+    pub fn open(root: &Path) -> Result<Self, DataDirError> {
+        let failed = |error| DataDirError::Io { path: root.to_owned(), error };
+        let fresh = prepare(root).map_err(failed)?;
+        let root = root.canonicalize().map_err(failed)?;
+        let layout = Layout::new(root);
+        let lock = lock(&layout)?;
+        if fresh {
+            // It holds keys and tokens: no version control may pick it up.
+            std::fs::write(layout.root.join(".gitignore"), "*\n").map_err(failed)?;
+        }
+        Ok(Self { layout, _lock: lock })
+    }
+
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+}
+
+/// Makes the directory, or looks at the one that is there. Says whether it was empty.
+fn prepare(root: &Path) -> io::Result<bool> {
+    if !root.exists() {
+        DirBuilder::new().recursive(true).mode(0o700).create(root)?;
+        return Ok(true);
+    }
+    let empty = std::fs::read_dir(root)?.next().is_none();
+    let mode = std::fs::metadata(root)?.permissions().mode();
+    if mode & 0o077 == 0 {
+        return Ok(empty);
+    }
+    // A directory with other things in it is somebody's own; its mode is theirs to choose.
+    if !empty || std::fs::set_permissions(root, Permissions::from_mode(0o700)).is_err() {
+        warn!(path = %root.display(), mode = format!("{:o}", mode & 0o777), "others can look into the data directory; run chmod 700 on it");
+    }
+    Ok(empty)
+}
+
+fn lock(layout: &Layout) -> Result<File, DataDirError> {
+    let path = layout.lock();
+    let failed = |error| DataDirError::Io { path: path.clone(), error };
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(failed)?;
+    if !fs4::fs_std::FileExt::try_lock_exclusive(&file).map_err(failed)? {
+        let mut holder = String::new();
+        let _ = file.read_to_string(&mut holder);
+        let holder = match holder.trim().parse::<u32>() {
+            Ok(process) => format!(" (process {process})"),
+            Err(_) => String::new(),
+        };
+        return Err(DataDirError::InUse { path: layout.root.clone(), holder });
+    }
+    file.set_len(0).and_then(|()| file.rewind()).map_err(failed)?;
+    writeln!(file, "{}", std::process::id()).map_err(failed)?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_private_and_kept_out_of_version_control() {
+        let parent = tempfile::tempdir().unwrap();
+        let data = DataDir::open(&parent.path().join("deep/data")).unwrap();
+        let root = data.layout().root();
+        assert_eq!(std::fs::metadata(root).unwrap().permissions().mode() & 0o777, 0o700);
+        assert_eq!(std::fs::read_to_string(root.join(".gitignore")).unwrap(), "*\n");
+        let token = data.layout().operator_token();
+        data.layout().write_private(&token, b"secret").unwrap();
+        assert_eq!(std::fs::metadata(token).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_second_process_is_told_who_has_it() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("data");
+        let first = DataDir::open(&path).unwrap();
+        let refusal = DataDir::open(&path).unwrap_err().to_string();
+        assert!(refusal.contains(&format!("process {}", std::process::id())), "{refusal}");
+        assert!(refusal.contains("--data"), "{refusal}");
+        drop(first);
+        DataDir::open(&path).unwrap();
+    }
+
+    #[test]
+    fn other_peoples_directories_are_left_as_they_are() {
+        let parent = tempfile::tempdir().unwrap();
+        std::fs::write(parent.path().join("theirs"), "").unwrap();
+        let data = DataDir::open(parent.path()).unwrap();
+        assert!(!data.layout().root().join(".gitignore").exists());
+    }
+}

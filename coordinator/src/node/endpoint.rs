@@ -1,0 +1,35 @@
+//! Where a node listens, written down for the command line once it is ready.
+
+use std::io;
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::datadir::Layout;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Endpoint {
+    pub http: SocketAddr,
+    pub grpc: SocketAddr,
+    /// Missing when the node takes no webhooks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ingress: Option<SocketAddr>,
+    /// The base URL of the MCP face.
+    pub url: String,
+}
+
+impl Endpoint {
+    /// Reads what the running node has written.
+    ///
+    /// # Errors
+    /// When there is no such file or it has another form.
+    pub fn read(layout: &Layout) -> io::Result<Self> {
+        let text = std::fs::read(layout.endpoint())?;
+        serde_json::from_slice(&text).map_err(io::Error::from)
+    }
+
+    pub(super) fn write(&self, layout: &Layout) -> io::Result<()> {
+        let text = serde_json::to_vec_pretty(self).map_err(io::Error::from)?;
+        layout.write_private(&layout.endpoint(), &text)
+    }
+}

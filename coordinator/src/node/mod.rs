@@ -1,0 +1,16 @@
+//! A node: the parts of one process, from start to drain.
+//!
+//! `datadir` keeps other processes out; `start` brings the parts up in order and `shutdown` takes them down;
+//! `tasks` ties them together; `endpoint` tells the command line where they are.
+
+pub mod datadir;
+pub mod endpoint;
+mod health;
+mod retention;
+mod runner;
+mod shutdown;
+mod start;
+pub mod tasks;
+
+pub use endpoint::Endpoint;
+pub use start::{Node, Roles, StartError, operator_token, start};

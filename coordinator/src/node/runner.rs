@@ -1,0 +1,53 @@
+//! The runner of `skein up`, in the same process.
+
+use std::collections::BTreeMap;
+
+use secrecy::SecretString;
+use skein_shared::id::Name;
+
+use super::datadir::DataDir;
+use super::endpoint::Endpoint;
+use super::start::{StartError, own_token};
+use super::tasks::Tasks;
+use crate::auth::Role;
+use crate::auth::token::Keys;
+use crate::config::Config;
+use crate::entity::Entities;
+
+/// Starts it as one more role: it registers over the loopback as any other runner does.
+pub(super) fn start(
+    tasks: &Tasks,
+    data: &DataDir,
+    config: &Config,
+    keys: &Keys,
+    entities: &Entities,
+    endpoint: &Endpoint,
+) -> Result<(), StartError> {
+    let runner = &config.runner;
+    let token = own_token(keys, entities.clock(), Role::Runner, &runner.name).map_err(StartError::Refused)?;
+    let layout = data.layout();
+    let agents = runner.agents.clone().unwrap_or_else(|| layout.agents());
+    std::fs::create_dir_all(&agents).map_err(|error| StartError::Write(agents.clone(), error))?;
+    let mut swarms = runner.swarms.clone();
+    if swarms.is_empty() {
+        swarms.push(Name::parse("default").map_err(StartError::Refused)?);
+    }
+    let launcher =
+        skein_runner::config::own_launcher().map_err(|error| StartError::Failed(error.to_string()))?;
+    let settings = skein_runner::RunnerConfig {
+        coordinators: vec![format!("http://{}", endpoint.grpc)],
+        token: SecretString::from(token),
+        name: runner.name.clone(),
+        group: runner.group.clone(),
+        slots: runner.slots,
+        labels: BTreeMap::new(),
+        agents,
+        data: layout.runner(),
+        work: Some(skein_runner::usual_work(layout.root(), skein_runner::isolation())),
+        swarms,
+        launcher,
+        closed: vec![layout.root().to_owned()],
+    };
+    tasks.spawn("runner", skein_runner::run(settings, tasks.stop().clone()));
+    Ok(())
+}

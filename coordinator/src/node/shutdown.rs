@@ -1,0 +1,48 @@
+//! When and how a node ends.
+
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::info;
+
+use super::start::{Node, StartError};
+
+/// The runner needs a moment to write its ledger after the servers have ended.
+const RUNNER: Duration = Duration::from_secs(15);
+
+impl Node {
+    /// Serves until SIGTERM or SIGINT, or until a part fails; then drains.
+    ///
+    /// # Errors
+    /// When a part failed.
+    pub async fn run(self) -> Result<(), StartError> {
+        let mut terminate = signal(SignalKind::terminate()).map_err(StartError::Signals)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(StartError::Signals)?;
+        tokio::select! {
+            _ = terminate.recv() => info!("asked to stop; draining"),
+            _ = interrupt.recv() => info!("interrupted; draining"),
+            () = self.tasks.stop().cancelled() => {}
+        }
+        self.stop().await
+    }
+
+    /// Takes no new work, finishes what is in flight, and lets go of the data directory.
+    ///
+    /// Commands still reach their entities while requests finish, so those and the pumps end last.
+    ///
+    /// # Errors
+    /// When a part had failed.
+    pub async fn stop(self) -> Result<(), StartError> {
+        let _ = std::fs::remove_file(self.data.layout().endpoint());
+        self.tasks.stop().cancel();
+        let failed = self.tasks.finish(self.drain + RUNNER).await;
+        self.pumps.stop().cancel();
+        let failed = failed.or(self.pumps.finish(self.drain).await);
+        drop(self.entities);
+        drop(self.data);
+        match failed {
+            None => Ok(()),
+            Some(problem) => Err(StartError::Failed(problem)),
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! Brings a node up: data directory, store, entities, pumps, listeners, runner, in this order.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::serve::ListenerExt;
+use skein_proto::v1::admin_server::AdminServer;
+use skein_proto::v1::runners_server::RunnersServer;
+use skein_shared::Refusal;
+use skein_shared::id::Name;
+use tokio::net::TcpListener;
+use tokio_util::task::TaskTracker;
+use tonic::transport::server::TcpIncoming;
+use tracing::info;
+use uuid::Uuid;
+
+use super::datadir::{DataDir, DataDirError, Layout};
+use super::endpoint::Endpoint;
+use super::tasks::Tasks;
+use super::{health, retention, runner};
+use crate::api::Admin;
+use crate::auth::Role;
+use crate::auth::token::{Claims, Keys};
+use crate::config::Config;
+use crate::entity::{Clock, Entities, Hub, timers};
+use crate::ingress::{self, Gate};
+use crate::mcp;
+use crate::outbox::{Runners, pump};
+use crate::projection::{Projection, ProjectionError};
+use crate::runners::{Control, Sessions};
+use crate::service::Service;
+use crate::store::sqlite::Sqlite;
+use crate::store::{Store, StoreError};
+
+/// Tokens that a node makes for itself: the operator's file and the runner in the same process. Both end
+/// with the data directory, whose reader could issue others anyway.
+const OWN_TOKENS: Duration = Duration::from_secs(10 * 365 * 86_400);
+
+/// What this process does besides hosting entities.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Roles {
+    pub ingress: bool,
+    pub runner: bool,
+}
+
+/// A running node.
+pub struct Node {
+    pub(super) data: DataDir,
+    pub(super) entities: Entities,
+    /// What takes requests.
+    pub(super) tasks: Tasks,
+    /// What entities need to finish requests.
+    pub(super) pumps: Tasks,
+    pub(super) drain: Duration,
+    endpoint: Endpoint,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    DataDir(#[from] DataDirError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Projection(#[from] ProjectionError),
+    #[error("the signing keys in {0} cannot be used: {1}")]
+    Keys(PathBuf, io::Error),
+    #[error("cannot listen on {0}: {1}; choose another address, or stop what listens there")]
+    Listen(SocketAddr, io::Error),
+    #[error("{0} cannot be written: {1}")]
+    Write(PathBuf, io::Error),
+    #[error("the tools contradict each other: {0}")]
+    Catalogue(String),
+    #[error("signals cannot be received: {0}")]
+    Signals(io::Error),
+    #[error("{}", .0.message)]
+    Refused(Refusal),
+    #[error("a part of the node failed: {0}")]
+    Failed(String),
+}
+
+impl Node {
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    pub fn layout(&self) -> &Layout {
+        self.data.layout()
+    }
+}
+
+/// Starts everything and returns once requests are taken.
+///
+/// # Errors
+/// When the data directory is in use, an address is taken, or the store cannot be opened.
+pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, StartError> {
+    let root = data.layout().root().to_owned();
+    let keys = Keys::load_or_create(&root).map_err(|error| StartError::Keys(root, error))?;
+    let clock = Clock::start();
+    write_operator_token(data.layout(), &keys, &clock)?;
+    let store: Arc<dyn Store> = Arc::new(Sqlite::open(&data.layout().store(), clock.wall())?);
+    let projection = Projection::open(&data.layout().projection(), Arc::clone(&store))?;
+    let entities = Entities::new(store, projection, clock, Hub::default());
+    let listeners = Listeners::bind(&config, roles).await?;
+    let endpoint = listeners.endpoint(&config)?;
+
+    let (tasks, pumps) = (Tasks::default(), Tasks::default());
+    let sessions = Sessions::new(keys.clone(), entities.clock().clone());
+    start_pumps(&pumps, &entities, &sessions, &config);
+    serve_http(&tasks, listeners.http, &entities, &keys, &config, &endpoint)?;
+    serve_grpc(&tasks, listeners.grpc, &entities, &sessions, &keys, &endpoint);
+    if let Some(listener) = listeners.ingress {
+        let gate = Gate::new(&config.ingress.source, &config.limits, Arc::new(entities.clone()));
+        serve(&tasks, "ingress", listener, ingress::router(gate));
+    }
+    if roles.runner {
+        runner::start(&tasks, &data, &config, &keys, &entities, &endpoint)?;
+    }
+    let path = data.layout().endpoint();
+    endpoint.write(data.layout()).map_err(|error| StartError::Write(path, error))?;
+    info!(http = %endpoint.http, grpc = %endpoint.grpc, ingress = ?endpoint.ingress, "ready");
+    Ok(Node { data, entities, tasks, pumps, drain: config.limits.drain, endpoint })
+}
+
+/// Issues the token with which the command line administers this node.
+///
+/// # Errors
+/// When signing fails.
+pub fn operator_token(keys: &Keys, clock: &Clock) -> Result<String, Refusal> {
+    own_token(keys, clock, Role::Operator, &Name::parse("operator")?)
+}
+
+pub(super) fn own_token(keys: &Keys, clock: &Clock, role: Role, name: &Name) -> Result<String, Refusal> {
+    let claims = Claims {
+        swarm: Name::parse("default")?,
+        agent: Uuid::now_v7(),
+        agent_name: name.clone(),
+        role,
+        view: None,
+        instance: None,
+        lifetime: OWN_TOKENS,
+    };
+    keys.issue(claims, clock.now()).map(|issued| issued.text().to_owned())
+}
+
+/// Writes the operator's token at the first start, and anew when the keys no longer know it.
+fn write_operator_token(layout: &Layout, keys: &Keys, clock: &Clock) -> Result<(), StartError> {
+    let path = layout.operator_token();
+    let known =
+        std::fs::read_to_string(&path).is_ok_and(|text| keys.verify(text.trim(), clock.now()).is_ok());
+    if known {
+        return Ok(());
+    }
+    let token = operator_token(keys, clock).map_err(StartError::Refused)?;
+    layout
+        .write_private(&path, format!("{token}\n").as_bytes())
+        .map_err(|error| StartError::Write(path, error))
+}
+
+struct Listeners {
+    http: TcpListener,
+    grpc: TcpListener,
+    ingress: Option<TcpListener>,
+}
+
+impl Listeners {
+    async fn bind(config: &Config, roles: Roles) -> Result<Self, StartError> {
+        let listen = &config.listen;
+        let ingress = if roles.ingress { Some(bind(listen.ingress).await?) } else { None };
+        Ok(Self { http: bind(listen.http).await?, grpc: bind(listen.grpc).await?, ingress })
+    }
+
+    /// The real addresses: port 0 lets the system choose.
+    fn endpoint(&self, config: &Config) -> Result<Endpoint, StartError> {
+        let address = |listener: &TcpListener, wanted| {
+            listener.local_addr().map_err(|error| StartError::Listen(wanted, error))
+        };
+        let http = address(&self.http, config.listen.http)?;
+        let ingress = self.ingress.as_ref().map(|listener| address(listener, config.listen.ingress));
+        let url = config.listen.public_url.clone();
+        Ok(Endpoint {
+            http,
+            grpc: address(&self.grpc, config.listen.grpc)?,
+            ingress: ingress.transpose()?,
+            url: url.map_or_else(|| format!("http://{http}"), |url| url.trim_end_matches('/').to_owned()),
+        })
+    }
+}
+
+async fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
+    TcpListener::bind(address).await.map_err(|error| StartError::Listen(address, error))
+}
+
+fn start_pumps(pumps: &Tasks, entities: &Entities, sessions: &Sessions, config: &Config) {
+    let stop = pumps.stop();
+    let runners: Arc<dyn Runners> = Arc::new(sessions.clone());
+    let timers = timers::pump(entities.clone(), stop.clone());
+    pumps.spawn("timers", quiet(timers));
+    pumps.spawn("outbox", quiet(pump::run(entities.clone(), runners, stop.clone())));
+    pumps.spawn("retention", quiet(retention::run(entities.clone(), config.retention.clone(), stop.clone())));
+}
+
+async fn quiet(role: impl Future<Output = ()>) -> Result<(), io::Error> {
+    role.await;
+    Ok(())
+}
+
+fn serve_http(
+    tasks: &Tasks,
+    listener: TcpListener,
+    entities: &Entities,
+    keys: &Keys,
+    config: &Config,
+    endpoint: &Endpoint,
+) -> Result<(), StartError> {
+    let catalogue = mcp::tools::catalogue().map_err(|error| StartError::Catalogue(error.to_string()))?;
+    let mut face = mcp::Config { shutdown: tasks.stop().clone(), ..mcp::Config::default() };
+    face.allowed_hosts.push(endpoint.http.ip().to_string());
+    if let Some(url) = &config.listen.public_url {
+        let host = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
+        face.allowed_hosts.push(host.split('/').next().unwrap_or(host).to_owned());
+        face.public_url = Some(endpoint.url.clone());
+    }
+    let service = Service::new(entities.clone());
+    let router = mcp::router(service, keys.clone(), Arc::new(catalogue), face)
+        .merge(health::router(entities.clone(), tasks.stop().clone()));
+    serve(tasks, "http", listener, router);
+    Ok(())
+}
+
+/// Serves until the node stops, and then finishes what is in flight.
+fn serve(tasks: &Tasks, name: &'static str, listener: TcpListener, router: axum::Router) {
+    let stop = tasks.stop().clone();
+    // Answers are small and complete: waiting to fill a packet would only delay them.
+    let listener = listener.tap_io(|stream| {
+        let _ = stream.set_nodelay(true);
+    });
+    let server = axum::serve(listener, router).with_graceful_shutdown(async move { stop.cancelled().await });
+    tasks.spawn(name, async move { server.await });
+}
+
+fn serve_grpc(
+    tasks: &Tasks,
+    listener: TcpListener,
+    entities: &Entities,
+    sessions: &Sessions,
+    keys: &Keys,
+    endpoint: &Endpoint,
+) {
+    let stop = tasks.stop().clone();
+    let control = Control {
+        entities: entities.clone(),
+        sessions: sessions.clone(),
+        keys: keys.clone(),
+        mcp_url: endpoint.url.clone(),
+        stop: stop.clone(),
+        tracker: TaskTracker::new(),
+    };
+    let admin = Admin {
+        service: Service::new(entities.clone()),
+        sessions: sessions.clone(),
+        keys: keys.clone(),
+        endpoint: endpoint.clone(),
+        stop: stop.clone(),
+    };
+    let server = tonic::transport::Server::builder()
+        .http2_keepalive_interval(Some(Duration::from_secs(10)))
+        .add_service(RunnersServer::new(control).max_decoding_message_size(skein_shared::limits::BODY * 4))
+        .add_service(AdminServer::new(admin))
+        .serve_with_incoming_shutdown(TcpIncoming::from(listener).with_nodelay(Some(true)), async move {
+            stop.cancelled().await
+        });
+    tasks.spawn("grpc", server);
+}

@@ -1,0 +1,161 @@
+//! Tells the kernel what a runner is and what its agents are.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use serde_json::json;
+use skein_proto::convert::{command, definition};
+use skein_proto::v1::{AgentDefinition, HeldInstance, Register};
+use skein_shared::agent::{self, Agent, Class, Definition};
+use skein_shared::fleet::{self, Fleet};
+use skein_shared::id::{EntityKey, InstanceId, Kind, Name};
+use skein_shared::triggers::{self, Filter, Triggers};
+use skein_shared::{Code, Refusal};
+use uuid::Uuid;
+
+use super::sessions::{Grant, Grants};
+use crate::entity::{Entities, Request};
+
+/// A runner that was taken in.
+pub(super) struct Registered {
+    pub(super) fleet: EntityKey,
+    /// The pools whose tasks its instances may hold.
+    pub(super) pools: Vec<EntityKey>,
+    pub(super) grants: Grants,
+    /// Held instances that were given away meanwhile.
+    pub(super) lost: Vec<String>,
+}
+
+/// Defines the runner's agents and then registers it, so that no grant comes before its agent is known.
+pub(super) async fn register(entities: &Entities, register: &Register) -> Result<Registered, Refusal> {
+    definition::check_registration(register)?;
+    let group = Name::parse(&register.group)?;
+    let mut grants = Grants::new();
+    let mut swarms = names(&register.swarms)?;
+    for agent in &register.agents {
+        let swarm = Name::parse(&agent.swarm)?;
+        define(entities, &swarm, &group, agent).await?;
+        let grant = Grant { role: agent.role.parse()?, timeout: Duration::from_millis(agent.timeout_ms) };
+        grants.insert((agent.swarm.clone(), agent.name.clone()), grant);
+        swarms.insert(swarm);
+    }
+    let fleet = EntityKey::fleet(&group);
+    let lost = take_in(entities, &fleet, register).await?;
+    let pools = swarms.iter().map(|swarm| EntityKey::of(Kind::Pool, swarm)).collect();
+    Ok(Registered { fleet, pools, grants, lost })
+}
+
+/// Starts one run of each agent that asks for it, once for each start of the runner's process.
+///
+/// An agent that is at work already needs no second run; that also covers a reconnection so late that the
+/// stored answer of the first request is forgotten.
+pub(super) async fn autostart(entities: &Entities, register: &Register) -> Result<(), Refusal> {
+    for definition in register.agents.iter().filter(|definition| definition.autostart) {
+        let key = agent_key(definition)?;
+        let overview = entities.ask::<Agent>(&key, Request::read(), agent::Command::List).await?;
+        if let agent::Reply::Overview(overview) = overview
+            && (!overview.queue.is_empty() || overview.instances.iter().any(|instance| !instance.external))
+        {
+            continue;
+        }
+        let name = format!("autostart {} {} {key}", register.name, register.incarnation);
+        let request = Request::once(Uuid::new_v5(&Uuid::NAMESPACE_OID, name.as_bytes()));
+        let command = agent::Command::Enqueue {
+            class: Class::Manual,
+            source: "autostart".to_owned(),
+            receipt: None,
+            input: json!({"type": "manual", "source": "autostart"}),
+        };
+        entities.ask::<Agent>(&key, request, command).await?;
+    }
+    Ok(())
+}
+
+async fn define(
+    entities: &Entities,
+    swarm: &Name,
+    group: &Name,
+    wire: &AgentDefinition,
+) -> Result<(), Refusal> {
+    let definition = Definition {
+        scale: wire.instances,
+        timeout_ms: wire.timeout_ms,
+        work_queue: size(wire.work_queue),
+        max_waiting: size(wire.max_waiting),
+        max_call_depth: wire.max_call_depth,
+        wait_timeout_ms: wire.wait_timeout_ms,
+        grace_ms: wire.grace_ms,
+        needs: labels(&wire.labels),
+        ..Definition::default()
+    };
+    let key = agent_key(wire)?;
+    let command = agent::Command::Define { definition, group: group.clone() };
+    entities.ask::<Agent>(&key, Request::read(), command).await?;
+    let command = triggers::Command::Subscribe { agent: Name::parse(&wire.name)?, filters: filters(wire)? };
+    entities.ask::<Triggers>(&EntityKey::of(Kind::Triggers, swarm), Request::read(), command).await?;
+    Ok(())
+}
+
+/// Registers with the fleet. Gives the held instances that went to others.
+async fn take_in(
+    entities: &Entities,
+    fleet: &EntityKey,
+    register: &Register,
+) -> Result<Vec<String>, Refusal> {
+    let registration = fleet::Registration {
+        runner: register.name.clone(),
+        slots: register.slots,
+        labels: labels(&register.labels),
+        engines: register.engines.iter().cloned().collect(),
+        agents: register.agents.iter().map(|agent| Name::parse(&agent.name)).collect::<Result<_, _>>()?,
+        swarms: names(&register.swarms)?,
+        held: register.held.iter().map(held).collect::<Result<_, _>>()?,
+    };
+    let command = fleet::Command::Register(registration);
+    match entities.ask::<Fleet>(fleet, Request::read(), command).await? {
+        fleet::Reply::Registered { stopped, .. } => {
+            let stopped: BTreeSet<String> = stopped.into_iter().map(|instance| instance.0).collect();
+            let alive = register.held.iter().filter(|held| held.state != "ended");
+            let lost = alive.map(|held| held.instance.clone()).filter(|instance| stopped.contains(instance));
+            Ok(lost.collect())
+        }
+        _ => Err(Refusal::new(Code::Internal, "the fleet did not answer the registration; report this")),
+    }
+}
+
+fn held(wire: &HeldInstance) -> Result<fleet::HeldInstance, Refusal> {
+    Ok(fleet::HeldInstance {
+        instance: InstanceId(wire.instance.clone()),
+        swarm: Name::parse(&wire.swarm)?,
+        agent: Name::parse(&wire.agent)?,
+        state: wire.state.clone(),
+        token: command::token(&wire.token)?,
+    })
+}
+
+fn agent_key(wire: &AgentDefinition) -> Result<EntityKey, Refusal> {
+    Ok(EntityKey::agent(&Name::parse(&wire.swarm)?, &Name::parse(&wire.name)?))
+}
+
+fn filters(wire: &AgentDefinition) -> Result<Vec<Filter>, Refusal> {
+    let read = |text: &String| {
+        serde_json::from_str(text).map_err(|error| {
+            let problem = format!("{}: subscriptions: {error}; mend it in the agent's definition", wire.name);
+            Refusal::new(Code::InvalidArgument, problem)
+        })
+    };
+    wire.subscriptions.iter().map(read).collect()
+}
+
+fn names(texts: &[String]) -> Result<BTreeSet<Name>, Refusal> {
+    texts.iter().map(|text| Name::parse(text)).collect()
+}
+
+/// Labels as the fleet compares them: `key=value`.
+fn labels(labels: &BTreeMap<String, String>) -> BTreeSet<String> {
+    labels.iter().map(|(key, value)| format!("{key}={value}")).collect()
+}
+
+fn size(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}

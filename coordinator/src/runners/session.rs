@@ -1,0 +1,178 @@
+//! One runner's stream, from its registration to its end.
+
+use skein_proto::convert::command;
+use skein_proto::v1::coordinator_message::Message as Answer;
+use skein_proto::v1::report::What;
+use skein_proto::v1::runner_message::Message;
+use skein_proto::v1::{
+    Acknowledge, CoordinatorMessage, Exited, Heartbeat, Refused, Register, Renewed, Report, RunnerMessage,
+    StartFailed, Started, Welcome,
+};
+use skein_shared::agent::{self, Agent};
+use skein_shared::entity::Signal;
+use skein_shared::id::{EntityKey, InstanceId, Name};
+use skein_shared::{Code, Refusal, limits};
+use tokio::time::Instant;
+use tonic::Streaming;
+use tracing::{info, warn};
+use uuid::Uuid;
+
+use super::Sessions;
+use super::register::{self, Registered};
+use super::sessions::Outgoing;
+use crate::entity::{Entities, Request};
+
+pub(super) struct Session {
+    pub(super) entities: Entities,
+    pub(super) sessions: Sessions,
+    pub(super) mcp_url: String,
+    pub(super) outgoing: Outgoing,
+    /// The runner that the stream's token was issued to.
+    pub(super) named: Name,
+}
+
+/// The runner's stream broke, or it may no longer write to it.
+struct Gone;
+
+impl Session {
+    pub(super) async fn serve(self, mut messages: Streaming<RunnerMessage>) {
+        let Ok(Some(RunnerMessage { message: Some(Message::Register(register)) })) = messages.message().await
+        else {
+            let problem = Refusal::new(Code::WrongState, "a runner registers first; update the runner");
+            return self.refuse(&problem).await;
+        };
+        let id = Uuid::now_v7();
+        let registered = match self.begin(id, &register).await {
+            Ok(registered) => registered,
+            Err(refusal) => {
+                warn!(runner = register.name, problem = %refusal.message, "a runner was turned away");
+                self.sessions.close(&register.name, id);
+                return self.refuse(&refusal).await;
+            }
+        };
+        info!(
+            runner = register.name,
+            slots = register.slots,
+            held = register.held.len(),
+            "a runner registered"
+        );
+        let _ = self.listen(id, &register.name, &registered, &mut messages).await;
+        self.sessions.close(&register.name, id);
+        info!(runner = register.name, "a runner's stream ended");
+    }
+
+    async fn begin(&self, id: Uuid, register: &Register) -> Result<Registered, Refusal> {
+        if register.name != self.named.as_str() {
+            let problem =
+                format!("this token is of runner `{}`; issue one with --name {}", self.named, register.name);
+            return Err(Refusal::new(Code::Forbidden, problem));
+        }
+        let registered = register::register(&self.entities, register).await?;
+        let welcome = Answer::Welcome(Welcome {
+            epoch: self.entities.shared().store.fence().epoch.0,
+            lease_ms: u64::try_from(limits::RUNNER_LEASE.as_millis()).unwrap_or(u64::MAX),
+            mcp_url: self.mcp_url.clone(),
+            lost: registered.lost.clone(),
+        });
+        // The welcome has to be the first thing on the stream, so commands may come only after it.
+        self.send(welcome).await.map_err(|Gone| Refusal::new(Code::Unavailable, "the stream broke"))?;
+        self.sessions.open(&register.name, id, self.outgoing.clone(), registered.grants.clone());
+        register::autostart(&self.entities, register).await?;
+        Ok(registered)
+    }
+
+    async fn listen(
+        &self,
+        id: Uuid,
+        runner: &str,
+        registered: &Registered,
+        messages: &mut Streaming<RunnerMessage>,
+    ) -> Result<(), Gone> {
+        let mut renewed = Instant::now();
+        while let Ok(Some(message)) = messages.message().await {
+            if !self.sessions.is_current(runner, id) {
+                self.refuse(&Refusal::new(Code::Duplicate, "this runner has connected anew")).await;
+                return Err(Gone);
+            }
+            match message.message {
+                Some(Message::Heartbeat(heartbeat)) => {
+                    // The fleet may have given its instances away: only a registration can tell.
+                    if renewed.elapsed() >= limits::RUNNER_LEASE {
+                        let problem = "the lease has ended between two heartbeats; register again";
+                        self.refuse(&Refusal::new(Code::StaleToken, problem)).await;
+                        return Err(Gone);
+                    }
+                    renewed = Instant::now();
+                    self.alive(runner, registered, heartbeat).await?;
+                }
+                Some(Message::Report(report)) => self.report(runner, report).await?,
+                Some(Message::Register(_)) => {
+                    self.refuse(&Refusal::new(Code::WrongState, "registered already; open a new stream"))
+                        .await;
+                    return Err(Gone);
+                }
+                // A newer runner's message: what it needs an answer for it sends again.
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    async fn alive(&self, runner: &str, registered: &Registered, heartbeat: Heartbeat) -> Result<(), Gone> {
+        let Heartbeat { instances, number } = heartbeat;
+        let signal = Signal::RunnerAlive { runner: runner.to_owned(), instances };
+        self.entities.observe(&registered.fleet, signal.clone());
+        for pool in &registered.pools {
+            self.entities.observe(pool, signal.clone());
+        }
+        self.send(Answer::Renewed(Renewed { heartbeat: number })).await
+    }
+
+    /// Hands a report to its agent. Acknowledged is what was committed, or can never be.
+    async fn report(&self, runner: &str, report: Report) -> Result<(), Gone> {
+        let (sequence, instance) = (report.sequence, report.instance.clone());
+        if let Err(refusal) = self.hand_over(runner, report).await {
+            let again = matches!(refusal.code, Code::Overloaded | Code::Unavailable | Code::Unknown);
+            warn!(runner, instance, again, problem = %refusal.message, "a runner's report was refused");
+            if again {
+                return Ok(());
+            }
+        }
+        self.send(Answer::Acknowledge(Acknowledge { sequence })).await
+    }
+
+    async fn hand_over(&self, runner: &str, report: Report) -> Result<(), Refusal> {
+        let key = EntityKey::agent(&Name::parse(&report.swarm)?, &Name::parse(&report.agent)?);
+        let command = agent::Command::Report {
+            instance: InstanceId(report.instance),
+            token: command::token(&report.token)?,
+            runner: runner.to_owned(),
+            what: what(report.what)?,
+        };
+        self.entities.ask::<Agent>(&key, Request::read(), command).await.map(|_| ())
+    }
+
+    async fn send(&self, answer: Answer) -> Result<(), Gone> {
+        self.outgoing.send(Ok(CoordinatorMessage { message: Some(answer) })).await.map_err(|_| Gone)
+    }
+
+    async fn refuse(&self, refusal: &Refusal) {
+        let refused = Refused { code: refusal.code.as_str().to_owned(), message: refusal.message.clone() };
+        let _ = self.send(Answer::Refused(refused)).await;
+    }
+}
+
+fn what(what: Option<What>) -> Result<agent::Report, Refusal> {
+    Ok(match what {
+        Some(What::Started(Started { pid })) => agent::Report::Started { pid: (pid != 0).then_some(pid) },
+        Some(What::Frozen(_)) => agent::Report::Frozen,
+        Some(What::Thawed(_)) => agent::Report::Thawed,
+        Some(What::Exited(Exited { code, signal, reason })) => {
+            agent::Report::Exited { code, signal, reason: (!reason.is_empty()).then_some(reason) }
+        }
+        Some(What::StartFailed(StartFailed { reason })) => agent::Report::StartFailed { reason },
+        None => {
+            return Err(Refusal::new(Code::InvalidArgument, "the report says nothing; update the runner"));
+        }
+    })
+}

@@ -1,0 +1,188 @@
+//! Which runner has a stream here, and how commands get onto it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use skein_proto::convert::command;
+use skein_proto::v1::CoordinatorMessage;
+use skein_shared::entity::RunnerCommand;
+use skein_shared::id::{InstanceId, Name};
+use skein_shared::{Code, Refusal, limits};
+use tokio::sync::{Notify, mpsc};
+use tonic::Status;
+use tracing::{error, info};
+use uuid::Uuid;
+
+use crate::auth::Role;
+use crate::auth::token::{Claims, Keys};
+use crate::entity::Clock;
+use crate::outbox::{Delivery, Runners};
+
+/// What goes to a runner.
+pub(super) type Outgoing = mpsc::Sender<Result<CoordinatorMessage, Status>>;
+
+/// The streams of this node's runners. Clones share them.
+#[derive(Clone)]
+pub struct Sessions {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    keys: Keys,
+    clock: Clock,
+    open: Mutex<HashMap<String, Session>>,
+    connected: Notify,
+}
+
+struct Session {
+    /// Tells a stream from the one that took its place.
+    id: Uuid,
+    outgoing: Outgoing,
+    grants: Grants,
+}
+
+/// What the instances of each (swarm, agent) may do, by the definitions that the runner registered.
+pub(super) type Grants = HashMap<(String, String), Grant>;
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Grant {
+    pub(super) role: Role,
+    /// Longest run, without the time spent waiting.
+    pub(super) timeout: Duration,
+}
+
+/// The id that an agent has in its swarm's pool when a runner starts it: the same for all its instances and
+/// after every restart, since tasks and capacity belong to the agent.
+pub(super) fn agent_id(swarm: &Name, agent: &Name) -> Uuid {
+    Uuid::new_v5(&Uuid::NAMESPACE_URL, format!("skein:agent/{swarm}/{agent}").as_bytes())
+}
+
+impl Sessions {
+    pub fn new(keys: Keys, clock: Clock) -> Self {
+        let inner = Inner { keys, clock, open: Mutex::default(), connected: Notify::new() };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The runners that have a stream here.
+    pub fn names(&self) -> Vec<String> {
+        self.lock().keys().cloned().collect()
+    }
+
+    /// Makes a stream the one of its runner; an older one of the same runner gets no more commands and ends.
+    pub(super) fn open(&self, runner: &str, id: Uuid, outgoing: Outgoing, grants: Grants) {
+        let before = self.lock().insert(runner.to_owned(), Session { id, outgoing, grants });
+        if before.is_some() {
+            info!(runner, "a runner connected anew; its older stream ends");
+        }
+        self.inner.connected.notify_waiters();
+    }
+
+    /// Whether the stream is still the one of its runner.
+    pub(super) fn is_current(&self, runner: &str, id: Uuid) -> bool {
+        self.lock().get(runner).is_some_and(|session| session.id == id)
+    }
+
+    pub(super) fn close(&self, runner: &str, id: Uuid) {
+        let mut open = self.lock();
+        if open.get(runner).is_some_and(|session| session.id == id) {
+            open.remove(runner);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Session>> {
+        self.inner.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The token of a new instance. It is made on the way out and never stored.
+    fn mint(&self, command: &RunnerCommand, grants: &Grants) -> Result<String, Refusal> {
+        let RunnerCommand::Start { instance, agent, swarm, .. } = command else { return Ok(String::new()) };
+        let grant = grants.get(&(swarm.clone(), agent.clone())).ok_or_else(|| {
+            Refusal::new(Code::NotFound, format!("the runner has no agent `{agent}` in swarm `{swarm}`"))
+        })?;
+        let (swarm, agent_name) = (Name::parse(swarm)?, Name::parse(agent)?);
+        let claims = Claims {
+            agent: agent_id(&swarm, &agent_name),
+            swarm,
+            agent_name,
+            role: grant.role,
+            view: None,
+            instance: Some(InstanceId(instance.clone())),
+            // The time asleep does not count against the run, so the token has to outlive the longest wait.
+            lifetime: grant.timeout + limits::WAIT_MAX,
+        };
+        let issued = self.inner.keys.issue(claims, self.inner.clock.now())?;
+        Ok(issued.text().to_owned())
+    }
+}
+
+#[async_trait]
+impl Runners for Sessions {
+    async fn deliver(&self, runner: &str, command: &RunnerCommand) -> Delivery {
+        let open = self.lock();
+        let Some(session) = open.get(runner) else { return Delivery::NotConnected };
+        let token = match self.mint(command, &session.grants) {
+            Ok(token) => token,
+            Err(refusal) => {
+                error!(runner, problem = %refusal.message, "a start was not sent");
+                return Delivery::NotConnected;
+            }
+        };
+        let message = command::to_message(command.clone(), &token);
+        match session.outgoing.try_send(Ok(message)) {
+            Ok(()) => Delivery::Sent,
+            // Full or broken: the pump comes back.
+            Err(_) => Delivery::NotConnected,
+        }
+    }
+
+    async fn connected(&self) {
+        self.inner.connected.notified().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use skein_proto::v1::coordinator_message::Message;
+    use skein_shared::fence::{Epoch, Token};
+
+    use super::*;
+
+    fn start(agent: &str) -> RunnerCommand {
+        RunnerCommand::Start {
+            instance: format!("{agent}-00000001"),
+            agent: agent.into(),
+            swarm: "default".into(),
+            token: Token { epoch: Epoch(1), number: 1 },
+            input: json!({}),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_start_carries_a_token_for_just_this_instance() {
+        let (keys, clock) = (Keys::ephemeral().unwrap(), Clock::start());
+        let sessions = Sessions::new(keys.clone(), clock.clone());
+        assert_eq!(sessions.deliver("r1", &start("worker")).await, Delivery::NotConnected);
+
+        let (outgoing, mut sent) = mpsc::channel(4);
+        let grant = Grant { role: Role::Worker, timeout: Duration::from_secs(60) };
+        let grants = Grants::from([(("default".to_owned(), "worker".to_owned()), grant)]);
+        let id = Uuid::now_v7();
+        sessions.open("r1", id, outgoing, grants);
+        assert_eq!(sessions.deliver("r1", &start("worker")).await, Delivery::Sent);
+        assert_eq!(sessions.deliver("r1", &start("stranger")).await, Delivery::NotConnected);
+
+        let Some(Message::Start(started)) = sent.recv().await.unwrap().unwrap().message else {
+            panic!("a start")
+        };
+        let who = keys.verify(&started.access_token, clock.now()).unwrap();
+        assert_eq!((who.instance.as_str(), who.role, who.managed), ("worker-00000001", Role::Worker, true));
+
+        sessions.close("r1", Uuid::now_v7());
+        assert!(sessions.is_current("r1", id), "another stream's end changes nothing");
+        sessions.close("r1", id);
+        assert!(sessions.names().is_empty());
+    }
+}

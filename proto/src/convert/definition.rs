@@ -1,0 +1,178 @@
+//! What a runner says of itself and of its agents, checked before the kernel sees it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use serde_json::Value;
+use skein_shared::id::Name;
+use skein_shared::{Code, Refusal, limits};
+
+use crate::convert::command;
+use crate::v1::{AgentDefinition, Register};
+
+/// Roles that an agent can have in its swarm.
+pub const ROLES: [&str; 3] = ["lead", "worker", "observer"];
+/// States that a held instance can be in.
+pub const HELD: [&str; 3] = ["running", "frozen", "ended"];
+/// Most instances of one agent, and most slots of one runner.
+pub const INSTANCES: u32 = 10_000;
+/// Most queued work items and waiting instances that a definition may ask for.
+pub const QUEUE: u32 = 10_000;
+/// Deepest chain of calls that a definition may allow.
+pub const CALL_DEPTH: u32 = 32;
+/// Longest run, and longest grace between the request to end and the kill.
+pub const TIMEOUT: Duration = Duration::from_secs(30 * 86_400);
+pub const GRACE: Duration = Duration::from_secs(3600);
+/// Most labels, subscriptions and agents of one registration.
+pub const LABELS: usize = 64;
+pub const SUBSCRIPTIONS: usize = 100;
+pub const AGENTS: usize = 10_000;
+
+/// Checks one agent's definition.
+///
+/// # Errors
+/// `invalid_argument` naming the agent, the field, the limit and what to write instead.
+pub fn check(definition: &AgentDefinition) -> Result<(), Refusal> {
+    Name::parse(&definition.name)?;
+    let agent = &definition.name;
+    Name::parse(&definition.swarm).map_err(|refusal| invalid(agent, "swarm", &refusal.message))?;
+    if !ROLES.contains(&definition.role.as_str()) {
+        return Err(invalid(agent, "role", &format!("use one of {}", ROLES.join(", "))));
+    }
+    within(agent, "instances", u64::from(definition.instances), 1, u64::from(INSTANCES))?;
+    within(agent, "work_queue", u64::from(definition.work_queue), 0, u64::from(QUEUE))?;
+    within(agent, "max_waiting", u64::from(definition.max_waiting), 0, u64::from(QUEUE))?;
+    within(agent, "max_call_depth", u64::from(definition.max_call_depth), 0, u64::from(CALL_DEPTH))?;
+    within(agent, "timeout_ms", definition.timeout_ms, 1, millis(TIMEOUT))?;
+    within(agent, "wait_timeout_ms", definition.wait_timeout_ms, 1, millis(limits::WAIT_MAX))?;
+    within(agent, "grace_ms", definition.grace_ms, 0, millis(GRACE))?;
+    labels(agent, &definition.labels)?;
+    subscriptions(agent, &definition.subscriptions)
+}
+
+/// Checks a whole registration: names, sizes, each definition, each held instance.
+///
+/// # Errors
+/// As [`check`]; also when two definitions share swarm and name.
+pub fn check_registration(register: &Register) -> Result<(), Refusal> {
+    Name::parse(&register.name)?;
+    let runner = &register.name;
+    Name::parse(&register.group).map_err(|refusal| invalid(runner, "group", &refusal.message))?;
+    within(runner, "slots", u64::from(register.slots), 1, u64::from(INSTANCES))?;
+    within(runner, "agents", register.agents.len() as u64, 0, AGENTS as u64)?;
+    labels(runner, &register.labels)?;
+    for swarm in &register.swarms {
+        Name::parse(swarm).map_err(|refusal| invalid(runner, "swarms", &refusal.message))?;
+    }
+    let mut seen = BTreeSet::new();
+    for definition in &register.agents {
+        check(definition)?;
+        if !seen.insert((&definition.swarm, &definition.name)) {
+            return Err(invalid(&definition.name, "name", "it is defined twice in this swarm"));
+        }
+        if !register.swarms.is_empty() && !register.swarms.contains(&definition.swarm) {
+            let problem = format!("the runner may not run agents of swarm `{}`", definition.swarm);
+            return Err(invalid(&definition.name, "swarm", &problem));
+        }
+    }
+    for held in &register.held {
+        command::token(&held.token)?;
+        if !HELD.contains(&held.state.as_str()) {
+            return Err(invalid(&held.instance, "state", &format!("use one of {}", HELD.join(", "))));
+        }
+    }
+    Ok(())
+}
+
+fn within(subject: &str, field: &str, value: u64, least: u64, most: u64) -> Result<(), Refusal> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(invalid(subject, field, &format!("{value} is not between {least} and {most}")))
+}
+
+fn labels(subject: &str, labels: &BTreeMap<String, String>) -> Result<(), Refusal> {
+    within(subject, "labels", labels.len() as u64, 0, LABELS as u64)?;
+    for (key, value) in labels {
+        if key.is_empty() || key.len() > Name::MAX || value.len() > 256 {
+            let problem = "a label has a key of 1 to 64 bytes and a value of at most 256";
+            return Err(invalid(subject, "labels", problem));
+        }
+    }
+    Ok(())
+}
+
+fn subscriptions(agent: &str, filters: &[String]) -> Result<(), Refusal> {
+    within(agent, "subscriptions", filters.len() as u64, 0, SUBSCRIPTIONS as u64)?;
+    for filter in filters {
+        match serde_json::from_str(filter) {
+            Ok(Value::Object(_)) => {}
+            _ => return Err(invalid(agent, "subscriptions", "each must be a JSON object")),
+        }
+    }
+    Ok(())
+}
+
+fn invalid(subject: &str, field: &str, problem: &str) -> Refusal {
+    Refusal::new(Code::InvalidArgument, format!("{subject}: {field}: {problem}"))
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn worker() -> AgentDefinition {
+        AgentDefinition {
+            name: "worker".into(),
+            swarm: "default".into(),
+            instances: 1,
+            timeout_ms: 3_600_000,
+            work_queue: 100,
+            max_waiting: 100,
+            max_call_depth: 3,
+            wait_timeout_ms: 1_800_000,
+            grace_ms: 10_000,
+            subscriptions: vec![r#"{"source":"github"}"#.into()],
+            role: "worker".into(),
+            labels: BTreeMap::new(),
+            autostart: false,
+        }
+    }
+
+    fn spoilt(change: impl FnOnce(&mut AgentDefinition)) -> String {
+        let mut definition = worker();
+        change(&mut definition);
+        check(&definition).unwrap_err().message
+    }
+
+    #[test]
+    fn definitions_are_held_to_their_limits() {
+        check(&worker()).unwrap();
+        assert!(spoilt(|d| d.name = "Worker".into()).contains("not a name"));
+        assert!(spoilt(|d| d.role = "boss".into()).contains("lead, worker, observer"));
+        assert!(spoilt(|d| d.instances = 0).contains("instances: 0 is not between 1"));
+        assert!(spoilt(|d| d.timeout_ms = u64::MAX).contains("timeout_ms"));
+        assert!(spoilt(|d| d.subscriptions = vec!["[]".into()]).contains("JSON object"));
+    }
+
+    #[test]
+    fn a_registration_defines_an_agent_once_and_in_its_own_swarms() {
+        let mut register = Register {
+            name: "r1".into(),
+            group: "default".into(),
+            slots: 4,
+            swarms: vec!["default".into()],
+            agents: vec![worker()],
+            ..Register::default()
+        };
+        check_registration(&register).unwrap();
+        register.agents.push(worker());
+        assert!(check_registration(&register).unwrap_err().message.contains("twice"));
+        register.agents[1].swarm = "other".into();
+        assert!(check_registration(&register).unwrap_err().message.contains("other"));
+    }
+}

@@ -1,0 +1,111 @@
+//! What a runner is told at its start.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use secrecy::SecretString;
+use skein_shared::id::Name;
+
+use crate::error::Error;
+
+/// The command line of `skein-runner`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// A coordinator's address, such as http://10.0.0.5:7410; repeat it, or separate several by commas.
+    #[arg(long = "coordinator", env = "SKEIN_COORDINATORS", value_delimiter = ',', required = true)]
+    pub coordinators: Vec<String>,
+    /// A file that holds the runner's token.
+    #[arg(long, env = "SKEIN_RUNNER_TOKEN_FILE")]
+    pub token_file: PathBuf,
+    /// The runner's name, unique in the cluster.
+    #[arg(long, env = "SKEIN_RUNNER_NAME")]
+    pub name: Name,
+    /// The group of runners that share their agents' bids.
+    #[arg(long, env = "SKEIN_RUNNER_GROUP", default_value = "default")]
+    pub group: Name,
+    /// How many instances may run at a time; frozen ones take no slot.
+    #[arg(long, env = "SKEIN_RUNNER_SLOTS", default_value_t = 4)]
+    pub slots: u32,
+    /// A label as key=value that agents may ask for; repeat it, or separate several by commas.
+    #[arg(long, env = "SKEIN_RUNNER_LABELS", value_delimiter = ',', value_parser = label)]
+    pub labels: Vec<(String, String)>,
+    /// The folder of agents: AGENTS/NAME/agent.toml defines one.
+    #[arg(long, env = "SKEIN_RUNNER_AGENTS")]
+    pub agents: PathBuf,
+    /// The runner's own folder: ledger and logs.
+    #[arg(long, env = "SKEIN_RUNNER_DATA")]
+    pub data: PathBuf,
+    /// The agents' work folders; DATA-work beside the data folder if left out.
+    #[arg(long, env = "SKEIN_RUNNER_WORK")]
+    pub work: Option<PathBuf>,
+    /// Swarms whose agents may run here. The first is that of agents which name none.
+    #[arg(long, env = "SKEIN_RUNNER_SWARMS", value_delimiter = ',', default_value = "default")]
+    pub swarms: Vec<Name>,
+}
+
+/// A runner's configuration, as [`crate::run`] takes it.
+#[derive(Clone, Debug)]
+pub struct RunnerConfig {
+    pub coordinators: Vec<String>,
+    pub token: SecretString,
+    pub name: Name,
+    pub group: Name,
+    pub slots: u32,
+    pub labels: BTreeMap<String, String>,
+    pub agents: PathBuf,
+    pub data: PathBuf,
+    /// Where the agents work; beside `data` if left out.
+    pub work: Option<PathBuf>,
+    pub swarms: Vec<Name>,
+    /// Program and arguments that run [`crate::exec_agent`].
+    pub launcher: Vec<OsString>,
+    /// Folders, besides `data`, that agents may not open: a coordinator's data in the same process.
+    pub closed: Vec<PathBuf>,
+}
+
+impl RunnerConfig {
+    /// Reads the token and makes the folders absolute.
+    ///
+    /// # Errors
+    /// When the token file cannot be read or is empty.
+    pub fn from_args(args: Args) -> Result<Self, Error> {
+        let token = std::fs::read_to_string(&args.token_file)
+            .map_err(|error| Error::io("read the token file", &args.token_file, error))?;
+        let token = token.trim();
+        if token.is_empty() {
+            let file = args.token_file.display();
+            return Err(Error::config(format!("{file} is empty; write the runner's token into it")));
+        }
+        Ok(Self {
+            coordinators: args.coordinators,
+            token: SecretString::from(token),
+            name: args.name,
+            group: args.group,
+            slots: args.slots,
+            labels: args.labels.into_iter().collect(),
+            agents: args.agents,
+            data: args.data,
+            work: args.work,
+            swarms: args.swarms,
+            launcher: own_launcher()?,
+            closed: Vec::new(),
+        })
+    }
+}
+
+/// This very program with the subcommand `exec-agent`, which every binary that runs a runner has to offer.
+///
+/// # Errors
+/// When the program cannot find itself.
+pub fn own_launcher() -> Result<Vec<OsString>, Error> {
+    let program = std::env::current_exe().map_err(|error| Error::io("find", "this program", error))?;
+    Ok(vec![program.into_os_string(), OsString::from("exec-agent")])
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err(format!("`{text}` is not a label; write key=value")),
+    }
+}

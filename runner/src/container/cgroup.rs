@@ -1,0 +1,101 @@
+//! Control groups of version 2: one for each instance, below one for the runner.
+//!
+//! A group freezes and ends all its processes in one step, and no process leaves it by its own doing. No
+//! controller is needed, so it works wherever the runner may make groups: as root, or in a unit that systemd
+//! delegates to it.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Longest wait for a group to report that it is frozen or empty.
+const SETTLE: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(2);
+
+/// The runner's own group, in which those of its instances are made; `None` where that is not possible.
+pub fn root(runner: &str) -> Option<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let mount = mounts.lines().find_map(mount_point)?;
+    let own = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let own = own.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let root = mount.join(own.trim_start_matches('/')).join(format!("skein-{runner}"));
+    let root = if own.contains("..") { mount.join(format!("skein-{runner}")) } else { root };
+    let made = make(&root).is_ok();
+    (made && works(&root)).then_some(root)
+}
+
+/// The fifth field of a line of proc_pid_mountinfo(5), if it is a cgroup2 mount.
+fn mount_point(line: &str) -> Option<PathBuf> {
+    let (fields, kind) = line.split_once(" - ")?;
+    if !kind.starts_with("cgroup2 ") {
+        return None;
+    }
+    fields.split(' ').nth(4).map(PathBuf::from)
+}
+
+/// Tries it out: the right to make a group is not yet the right to move a process into it.
+fn works(root: &Path) -> bool {
+    let probe = root.join("probe");
+    if make(&probe).is_err() {
+        return false;
+    }
+    let joined = Command::new("/bin/sh")
+        .args(["-c", "echo 0 > \"$0\""])
+        .arg(probe.join("cgroup.procs"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    let usable = joined.is_ok_and(|status| status.success())
+        && probe.join("cgroup.freeze").exists()
+        && probe.join("cgroup.kill").exists();
+    // What is left of it is empty, and made again by the next start.
+    let _ = fs::remove_dir(&probe);
+    usable
+}
+
+/// Makes a group; one that exists is as good.
+pub fn make(group: &Path) -> io::Result<()> {
+    match fs::create_dir(group) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Moves the calling process into the group.
+pub fn join(group: &Path) -> io::Result<()> {
+    fs::write(group.join("cgroup.procs"), "0")
+}
+
+/// Freezes the group or lets it go on, and waits until the kernel says that it is so.
+pub async fn set_frozen(group: &Path, frozen: bool) -> io::Result<()> {
+    fs::write(group.join("cgroup.freeze"), if frozen { "1" } else { "0" })?;
+    settled(group, if frozen { "frozen 1" } else { "frozen 0" }).await
+}
+
+/// Ends every process of the group and removes it.
+pub async fn kill(group: &Path) -> io::Result<()> {
+    if !group.exists() {
+        return Ok(());
+    }
+    fs::write(group.join("cgroup.kill"), "1")?;
+    settled(group, "populated 0").await?;
+    fs::remove_dir(group)
+}
+
+async fn settled(group: &Path, line: &str) -> io::Result<()> {
+    let events = group.join("cgroup.events");
+    let wait = async {
+        loop {
+            if fs::read_to_string(&events)?.lines().any(|found| found == line) {
+                return Ok(());
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    let late =
+        || io::Error::new(io::ErrorKind::TimedOut, format!("the control group did not become `{line}`"));
+    tokio::time::timeout(SETTLE, wait).await.map_err(|_| late())?
+}

@@ -1,0 +1,126 @@
+//! How agents are kept from the runner's data and from each other.
+//!
+//! As root, each instance gets a numeric user of its own and file modes do the rest. Otherwise Landlock closes
+//! folders to the instance's processes, and the kernel keeps them from signalling or tracing others.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use landlock::{
+    ABI, Access, AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreatedAttr, Scope,
+    path_beneath_rules,
+};
+
+/// Users and groups given to instances. The range lies above those that distributions and systemd hand out.
+pub const USERS: std::ops::Range<u32> = 1_900_000_000..1_900_065_536;
+/// The newest Landlock rules that are asked for; older kernels apply what they know.
+const NEWEST: ABI = ABI::V6;
+
+/// What stands between an agent and the runner's files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Isolation {
+    /// A user of its own for each instance.
+    Users,
+    /// Landlock rules.
+    Landlock,
+    /// Nothing.
+    None,
+}
+
+impl Isolation {
+    /// A sentence for the person who starts the runner.
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Self::Users => "Each instance runs as a user of its own.",
+            Self::Landlock => "Landlock keeps instances from the data folder.",
+            Self::None => {
+                "Agents run as this user and can read its files, the data folder among them: this kernel has no Landlock, and the runner is not root. Run agents that you trust, or start the runner as root."
+            }
+        }
+    }
+}
+
+/// What this process can do on this machine.
+pub fn isolation() -> Isolation {
+    if rustix::process::geteuid().is_root() && users_are_mapped() {
+        return Isolation::Users;
+    }
+    if has_landlock() { Isolation::Landlock } else { Isolation::None }
+}
+
+/// Whether the kernel has Landlock and it is switched on.
+pub fn has_landlock() -> bool {
+    let first = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::from_all(ABI::V1))
+        .and_then(Ruleset::create);
+    first.is_ok()
+}
+
+/// Inside a user namespace the range may not exist.
+fn users_are_mapped() -> bool {
+    let Ok(map) = fs::read_to_string("/proc/self/uid_map") else { return false };
+    map.lines().any(|line| {
+        let numbers: Vec<u64> = line.split_ascii_whitespace().filter_map(|text| text.parse().ok()).collect();
+        matches!(numbers[..], [inside, _, length]
+            if inside <= u64::from(USERS.start) && inside + length >= u64::from(USERS.end))
+    })
+}
+
+/// Closes folders to this process and all that it starts, except for those in `open`.
+///
+/// Landlock knows only what is allowed, so everything is allowed but the closed folders and the folders on the
+/// way to them. The last means that the process cannot put new files directly into a parent of a closed folder.
+///
+/// # Errors
+/// A sentence, when the kernel refuses.
+pub fn restrict(closed: &[PathBuf], open: &[PathBuf]) -> Result<(), String> {
+    let closed: Vec<PathBuf> = closed.iter().filter_map(|path| path.canonicalize().ok()).collect();
+    let allowed = allowed(Path::new("/"), &closed);
+    let open = open.iter().filter_map(|path| path.canonicalize().ok());
+    let open = open.filter(|path| !closed.iter().any(|shut| shut.starts_with(path)));
+    let everything = AccessFs::from_all(NEWEST);
+    let apply = || {
+        Ruleset::default()
+            .handle_access(everything)?
+            .scope(Scope::Signal)?
+            .create()?
+            .add_rules(path_beneath_rules(allowed.into_iter().chain(open), everything))?
+            .restrict_self()
+    };
+    apply().map(|_| ()).map_err(|error| format!("Landlock could not be applied: {error}"))
+}
+
+/// The largest folders and files under `folder` that hold no closed folder.
+fn allowed(folder: &Path, closed: &[PathBuf]) -> BTreeSet<PathBuf> {
+    let mut found = BTreeSet::new();
+    let Ok(entries) = fs::read_dir(folder) else { return found };
+    for entry in entries.flatten().map(|entry| entry.path()) {
+        if closed.contains(&entry) {
+            continue;
+        }
+        if closed.iter().any(|shut| shut.starts_with(&entry)) {
+            found.extend(allowed(&entry, closed));
+        } else {
+            found.insert(entry);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_is_allowed_but_the_closed_folder_and_the_way_to_it() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        for folder in ["a/data/work", "a/other", "b"] {
+            fs::create_dir_all(root.join(folder)).unwrap();
+        }
+        let found = allowed(&root, &[root.join("a/data")]);
+        assert_eq!(found, BTreeSet::from([root.join("a/other"), root.join("b")]));
+    }
+}

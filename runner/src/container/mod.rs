@@ -1,0 +1,104 @@
+//! What an instance lives in. A new engine is a new file here that keeps [`Engine`]'s promises.
+
+pub mod cgroup;
+pub mod confine;
+pub mod freeze;
+pub mod process;
+pub mod shim;
+pub mod tree;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+pub use confine::{Isolation, isolation};
+
+/// Starts, freezes, thaws and ends instances.
+///
+/// Every promise is about *all* processes of the instance, however they were started and whatever group or
+/// session they moved to.
+#[async_trait]
+pub trait Engine: Send + Sync {
+    /// The name under which the runner announces it, such as `process`.
+    fn name(&self) -> &'static str;
+
+    /// Starts an instance. Nothing of it is left behind when this fails.
+    async fn start(&self, spec: &Spec) -> Result<Handle, Failure>;
+
+    /// Takes over an instance that an earlier runner process started. False when it is gone.
+    async fn adopt(&self, handle: &Handle) -> bool;
+
+    /// Returns once no process of the instance runs any more.
+    async fn freeze(&self, handle: &Handle) -> Result<(), Failure>;
+
+    async fn thaw(&self, handle: &Handle) -> Result<(), Failure>;
+
+    /// Asks the instance to end. It need not follow.
+    async fn ask(&self, handle: &Handle) -> Result<(), Failure>;
+
+    /// Ends every process of the instance, frozen or not, and frees what the engine kept for it.
+    async fn kill(&self, handle: &Handle) -> Result<(), Failure>;
+
+    /// Returns when the instance's first process has ended. May be dropped and called again.
+    async fn wait(&self, handle: &Handle) -> Exit;
+
+    /// The instance is over and its exit was taken: the engine may forget both.
+    fn let_go(&self, handle: &Handle);
+
+    /// The ids of this runner's instances that have a process, those of its earlier lives too.
+    async fn list(&self) -> Vec<String>;
+
+    /// Ends every process of an instance of which only the id is known: its start was cut short.
+    async fn sweep(&self, instance: &str) -> Result<(), Failure>;
+}
+
+/// What to start.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    pub instance: String,
+    pub command: Vec<String>,
+    /// The whole environment: nothing of the runner's own is passed on.
+    pub env: BTreeMap<String, String>,
+    pub workdir: PathBuf,
+    /// Takes what the instance writes to standard output and error.
+    pub log: PathBuf,
+    pub user: Option<User>,
+    /// Folders that it may not open.
+    pub closed: Vec<PathBuf>,
+    /// Folders inside the closed ones that it may open all the same.
+    pub open: Vec<PathBuf>,
+}
+
+/// The numeric user that an instance has for itself, and the group of all instances of its agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct User {
+    pub uid: u32,
+    pub gid: u32,
+}
+
+/// Enough to find a running instance again after a crash of the runner.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Handle {
+    pub instance: String,
+    pub pid: u32,
+    /// When the process started, in clock ticks since the machine's boot: a pid alone may be another's by now.
+    pub born: u64,
+    /// The machine's boot, for the same reason.
+    pub boot: String,
+    pub cgroup: Option<PathBuf>,
+    pub user: Option<User>,
+}
+
+/// How an instance ended. Neither is known of one that was adopted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exit {
+    pub code: Option<i32>,
+    pub signal: Option<i32>,
+}
+
+/// An engine could not do what it was asked; the sentence says what to mend.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Failure(pub String);

@@ -1,0 +1,263 @@
+//! The engine of plain processes: no image, no daemon, on every Linux machine.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use tokio::process::{Child, Command};
+use tokio::sync::watch;
+
+use super::tree::{self, Process};
+use super::{Engine, Exit, Failure, Handle, Isolation, Spec, cgroup, freeze, isolation};
+
+/// How often an adopted process is looked for.
+const OUTLIVE_LOOK: Duration = Duration::from_millis(100);
+
+type Ending = watch::Receiver<Option<Exit>>;
+
+/// Processes, each instance in a control group of its own where the machine allows it.
+pub struct ProcessEngine {
+    runner: String,
+    launcher: Vec<OsString>,
+    cgroups: Option<PathBuf>,
+    isolation: Isolation,
+    endings: Arc<Mutex<HashMap<String, Ending>>>,
+}
+
+impl ProcessEngine {
+    /// `runner` marks the processes: no other runner of the machine may have the same mark. `launcher` is the
+    /// program, with its arguments, that runs [`crate::exec_agent`].
+    pub fn new(runner: &str, launcher: Vec<OsString>) -> Self {
+        Self::with_cgroups(runner, launcher, cgroup::root(runner))
+    }
+
+    /// For a machine whose control groups are known; `None` freezes by signals.
+    pub fn with_cgroups(runner: &str, launcher: Vec<OsString>, cgroups: Option<PathBuf>) -> Self {
+        let isolation = isolation();
+        Self { runner: runner.to_owned(), launcher, cgroups, isolation, endings: Arc::default() }
+    }
+
+    fn command(&self, spec: &Spec, group: Option<&Path>, log: File) -> Result<Command, Failure> {
+        let (program, arguments) =
+            self.launcher.split_first().ok_or_else(|| Failure("the runner has no launcher".into()))?;
+        let errors =
+            log.try_clone().map_err(|error| Failure(format!("the log cannot be shared: {error}")))?;
+        let mut command = Command::new(program);
+        command.args(arguments).env_clear().envs(&spec.env).current_dir("/");
+        command.stdin(Stdio::null()).stdout(log).stderr(errors);
+        if let Some(group) = group {
+            command.arg("--cgroup").arg(group);
+        }
+        if let Some(user) = spec.user {
+            command.arg("--uid").arg(user.uid.to_string()).arg("--gid").arg(user.gid.to_string());
+        }
+        if self.isolation == Isolation::Landlock {
+            command.arg("--landlock");
+            spec.closed.iter().for_each(|path| _ = command.arg("--close").arg(path));
+            spec.open.iter().for_each(|path| _ = command.arg("--open").arg(path));
+        }
+        command.arg("--workdir").arg(&spec.workdir).arg("--").args(&spec.command);
+        Ok(command)
+    }
+
+    /// Collects the child when it ends; an adopted process is watched by its descriptor.
+    fn watch(&self, handle: &Handle, child: Option<Child>) {
+        let (ended, ending) = watch::channel(None);
+        self.endings().insert(handle.instance.clone(), ending);
+        let handle = handle.clone();
+        tokio::spawn(async move {
+            let exit = match child {
+                Some(child) => collect(child).await,
+                None => outlive(&handle).await,
+            };
+            ended.send_replace(Some(exit));
+        });
+    }
+
+    fn endings(&self) -> std::sync::MutexGuard<'_, HashMap<String, Ending>> {
+        self.endings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for ProcessEngine {
+    fn drop(&mut self) {
+        if let Some(root) = &self.cgroups {
+            // It stays as long as an instance lives in it.
+            let _ = std::fs::remove_dir(root);
+        }
+    }
+}
+
+#[async_trait]
+impl Engine for ProcessEngine {
+    fn name(&self) -> &'static str {
+        "process"
+    }
+
+    async fn start(&self, spec: &Spec) -> Result<Handle, Failure> {
+        find_program(spec)?;
+        let log = open_log(&spec.log)?;
+        let group = self.cgroups.as_ref().map(|root| root.join(&spec.instance));
+        if let Some(group) = &group {
+            let problem =
+                |error| Failure(format!("cannot make the control group {}: {error}", group.display()));
+            cgroup::make(group).map_err(problem)?;
+        }
+        let mut command = self.command(spec, group.as_deref(), log)?;
+        let child = match command.spawn() {
+            Ok(child) => child,
+            Err(error) => {
+                if let Some(group) = &group {
+                    // Nothing is in it: the failure is the spawn's.
+                    let _ = std::fs::remove_dir(group);
+                }
+                return Err(Failure(format!("the process could not be started: {error}")));
+            }
+        };
+        let pid = child.id().unwrap_or_default();
+        // The child is ours and not yet collected, so the pid cannot be another's.
+        let born = Process::read(pid).map_or(0, |process| process.born);
+        let handle = Handle {
+            instance: spec.instance.clone(),
+            pid,
+            born,
+            boot: tree::boot(),
+            cgroup: group,
+            user: spec.user,
+        };
+        self.watch(&handle, Some(child));
+        Ok(handle)
+    }
+
+    async fn adopt(&self, handle: &Handle) -> bool {
+        let same = Process::read(handle.pid).is_some_and(|now| now.born == handle.born && !now.is_over());
+        if !same || handle.boot != tree::boot() {
+            return false;
+        }
+        self.watch(handle, None);
+        true
+    }
+
+    async fn freeze(&self, handle: &Handle) -> Result<(), Failure> {
+        match &handle.cgroup {
+            Some(group) => {
+                cgroup::set_frozen(group, true).await.map_err(|error| group_failed(handle, &error))
+            }
+            None => freeze::stop(handle).await,
+        }
+    }
+
+    async fn thaw(&self, handle: &Handle) -> Result<(), Failure> {
+        match &handle.cgroup {
+            Some(group) => {
+                cgroup::set_frozen(group, false).await.map_err(|error| group_failed(handle, &error))
+            }
+            None => {
+                freeze::go_on(handle).await;
+                Ok(())
+            }
+        }
+    }
+
+    async fn ask(&self, handle: &Handle) -> Result<(), Failure> {
+        let Some(pid) = i32::try_from(handle.pid).ok().and_then(Pid::from_raw) else { return Ok(()) };
+        // The shim makes the first process the leader of a group; until it has, there is only that process.
+        if kill_process_group(pid, Signal::TERM).is_err() {
+            // It has ended already.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        Ok(())
+    }
+
+    async fn kill(&self, handle: &Handle) -> Result<(), Failure> {
+        match &handle.cgroup {
+            Some(group) => cgroup::kill(group).await.map_err(|error| group_failed(handle, &error)),
+            None => freeze::kill(handle).await,
+        }
+    }
+
+    async fn wait(&self, handle: &Handle) -> Exit {
+        let ending = self.endings().get(&handle.instance).cloned();
+        let Some(mut ending) = ending else { return Exit::default() };
+        let exit = ending.wait_for(Option::is_some).await;
+        exit.ok().and_then(|exit| *exit).unwrap_or_default()
+    }
+
+    fn let_go(&self, handle: &Handle) {
+        self.endings().remove(&handle.instance);
+    }
+
+    async fn list(&self) -> Vec<String> {
+        let runner = self.runner.clone();
+        let mut found =
+            tokio::task::spawn_blocking(move || tree::instances(&runner)).await.unwrap_or_default();
+        if let Some(entries) = self.cgroups.as_ref().and_then(|root| std::fs::read_dir(root).ok()) {
+            let folders = entries.flatten().filter(|entry| entry.path().is_dir());
+            found.extend(folders.map(|entry| entry.file_name().to_string_lossy().into_owned()));
+        }
+        found.into_iter().collect()
+    }
+
+    async fn sweep(&self, instance: &str) -> Result<(), Failure> {
+        freeze::kill_marked(instance).await;
+        let Some(group) = self.cgroups.as_ref().map(|root| root.join(instance)) else { return Ok(()) };
+        cgroup::kill(&group)
+            .await
+            .map_err(|error| Failure(format!("the control group of {instance}: {error}")))
+    }
+}
+
+fn group_failed(handle: &Handle, error: &std::io::Error) -> Failure {
+    Failure(format!("the control group of {}: {error}", handle.instance))
+}
+
+/// A missing program is worth a better answer than an exit status.
+fn find_program(spec: &Spec) -> Result<(), Failure> {
+    if !spec.workdir.is_dir() {
+        let place = spec.workdir.display();
+        return Err(Failure(format!("the work folder {place} does not exist; make it, or change `workdir`")));
+    }
+    let program = spec.command.first().map(String::as_str).unwrap_or_default();
+    let found = if program.contains('/') {
+        spec.workdir.join(program).is_file()
+    } else {
+        let path = spec.env.get("PATH").map(String::as_str).unwrap_or_default();
+        path.split(':').any(|folder| Path::new(folder).join(program).is_file())
+    };
+    if found {
+        return Ok(());
+    }
+    Err(Failure(format!(
+        "the program `{program}` was not found on this runner; install it, or change `command`"
+    )))
+}
+
+/// Appends, so that the log can be cut while the agent writes.
+fn open_log(path: &Path) -> Result<File, Failure> {
+    let open = OpenOptions::new().create(true).append(true).mode(0o600).open(path);
+    open.map_err(|error| Failure(format!("cannot open the log {}: {error}", path.display())))
+}
+
+async fn collect(mut child: Child) -> Exit {
+    match child.wait().await {
+        Ok(status) => Exit { code: status.code(), signal: status.signal() },
+        Err(_) => Exit::default(),
+    }
+}
+
+/// Waits for the end of a process that is no child of this one. The kernel tells nobody but the parent, so it
+/// is looked for; that costs one small read a look, and only for instances that outlived a runner.
+async fn outlive(handle: &Handle) -> Exit {
+    while Process::read(handle.pid).is_some_and(|now| now.born == handle.born && !now.is_over()) {
+        tokio::time::sleep(OUTLIVE_LOOK).await;
+    }
+    Exit::default()
+}

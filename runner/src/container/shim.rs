@@ -1,0 +1,81 @@
+//! The last steps before a process is an agent.
+//!
+//! They have to happen in the new process, after it was forked and before the agent's program runs: join the
+//! control group (so that no descendant is ever outside), begin a session, close folders, drop to the
+//! instance's user. Code between `fork` and `exec` in a program with threads would need `unsafe`; instead the
+//! runner starts itself with the subcommand `exec-agent`, which does them in a process without threads and
+//! then becomes the agent under the same pid.
+
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use rustix::fs::Mode;
+
+use super::{cgroup, confine};
+
+/// Exit status of a start that failed before the agent's program ran; env(1) has the same.
+pub const FAILED: u8 = 125;
+
+/// Arguments of the hidden subcommand `exec-agent`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ExecAgent {
+    /// The control group to join.
+    #[arg(long)]
+    cgroup: Option<PathBuf>,
+    #[arg(long, requires = "gid")]
+    uid: Option<u32>,
+    #[arg(long, requires = "uid")]
+    gid: Option<u32>,
+    /// Closes the folders of --close by Landlock.
+    #[arg(long)]
+    landlock: bool,
+    #[arg(long)]
+    close: Vec<PathBuf>,
+    #[arg(long)]
+    open: Vec<PathBuf>,
+    #[arg(long)]
+    workdir: PathBuf,
+    /// The agent's program and its arguments.
+    #[arg(last = true, required = true)]
+    command: Vec<String>,
+}
+
+/// Turns this process into an agent. It returns only when that failed, after it has said why on stderr,
+/// which is the instance's log.
+pub fn exec_agent(agent: ExecAgent) -> ExitCode {
+    let problem = match prepare(&agent) {
+        Ok(()) => become_agent(&agent),
+        Err(problem) => problem,
+    };
+    eprintln!("skein: the agent was not started: {problem}");
+    ExitCode::from(FAILED)
+}
+
+fn prepare(agent: &ExecAgent) -> Result<(), String> {
+    if let Some(group) = &agent.cgroup {
+        let shown = group.display();
+        cgroup::join(group).map_err(|error| format!("cannot join the control group {shown}: {error}"))?;
+    }
+    // Fails only for the leader of a group, which then is on its own already.
+    let _ = rustix::process::setsid();
+    // Instances of one agent share files by their group, and nobody else reads them.
+    rustix::process::umask(Mode::RWXO);
+    if agent.landlock { confine::restrict(&agent.close, &agent.open) } else { Ok(()) }
+}
+
+fn become_agent(agent: &ExecAgent) -> String {
+    let Some((program, arguments)) = agent.command.split_first() else {
+        return "no program was given".to_owned();
+    };
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(&agent.workdir);
+    if let (Some(uid), Some(gid)) = (agent.uid, agent.gid) {
+        command.uid(uid).gid(gid);
+    }
+    let error = command.exec();
+    let place = agent.workdir.display();
+    format!(
+        "cannot run `{program}` in {place}: {error}; check that it exists and that the agent's user may run it"
+    )
+}

@@ -1,0 +1,150 @@
+//! Which processes belong to an instance, read from `/proc`.
+//!
+//! A control group knows this better; here is what is done without one. A process belongs to an instance if
+//! it descends from the first process, is in its session, runs as its user, or has the instance's id in its
+//! environment. The last two find those that broke away: a process in a new session whose parent has ended.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use super::Handle;
+
+/// One line of the process table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    pub pid: u32,
+    /// `R`, `S`, `T` …, as in proc(5).
+    pub state: char,
+    pub parent: u32,
+    pub session: u32,
+    /// In clock ticks since boot.
+    pub born: u64,
+}
+
+impl Process {
+    pub fn read(pid: u32) -> Option<Self> {
+        let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        Self::parse(pid, &text)
+    }
+
+    /// The second field is the program's name in parentheses and may itself hold spaces and parentheses.
+    fn parse(pid: u32, text: &str) -> Option<Self> {
+        let rest = &text[text.rfind(')')? + 1..];
+        let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+        Some(Self {
+            pid,
+            state: fields.first()?.chars().next()?,
+            parent: fields.get(1)?.parse().ok()?,
+            session: fields.get(3)?.parse().ok()?,
+            born: fields.get(19)?.parse().ok()?,
+        })
+    }
+
+    /// Ended, and only not yet collected by its parent.
+    pub fn is_over(&self) -> bool {
+        matches!(self.state, 'Z' | 'X' | 'x')
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        matches!(self.state, 'T' | 't')
+    }
+}
+
+/// Every process of the machine. Those that end meanwhile are left out.
+pub fn all() -> Vec<Process> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    pids.filter_map(Process::read).collect()
+}
+
+/// The live processes of an instance, parents before children.
+pub fn members(handle: &Handle) -> Vec<Process> {
+    let processes = all();
+    let first = processes.iter().find(|process| process.pid == handle.pid);
+    // Another process has the pid by now: then its session is not ours either.
+    let taken = first.is_some_and(|process| process.born != handle.born);
+    let mut inside: BTreeSet<u32> = BTreeSet::new();
+    for process in &processes {
+        let by_session = !taken && (process.pid == handle.pid || process.session == handle.pid);
+        if by_session || has_user(process.pid, handle) || names(process.pid, &handle.instance) {
+            inside.insert(process.pid);
+        }
+    }
+    loop {
+        let before = inside.len();
+        for process in &processes {
+            if inside.contains(&process.parent) {
+                inside.insert(process.pid);
+            }
+        }
+        if inside.len() == before {
+            break;
+        }
+    }
+    let mut members: Vec<Process> =
+        processes.into_iter().filter(|process| inside.contains(&process.pid) && !process.is_over()).collect();
+    members.sort_by_key(|process| (process.born, process.pid));
+    members
+}
+
+/// The processes that have the instance's id in their environment, and what descends from them.
+pub fn marked(instance: &str) -> Vec<Process> {
+    all().into_iter().filter(|process| !process.is_over() && names(process.pid, instance)).collect()
+}
+
+/// The instances that have a process marked as this runner's.
+pub fn instances(runner: &str) -> BTreeSet<String> {
+    let mark = format!("SKEIN_RUNNER={runner}");
+    let mut found = BTreeSet::new();
+    for process in all().iter().filter(|process| !process.is_over()) {
+        let Some(environment) = environment(process.pid) else { continue };
+        if !entries(&environment).any(|entry| entry == mark.as_bytes()) {
+            continue;
+        }
+        let instance = entries(&environment).find_map(|entry| entry.strip_prefix(b"SKEIN_INSTANCE="));
+        if let Some(instance) = instance {
+            found.insert(String::from_utf8_lossy(instance).into_owned());
+        }
+    }
+    found
+}
+
+/// Names this boot of the machine: pids and start times repeat after the next.
+pub fn boot() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
+}
+
+fn names(pid: u32, instance: &str) -> bool {
+    environment(pid).is_some_and(|environment| {
+        entries(&environment).any(|entry| entry.strip_prefix(b"SKEIN_INSTANCE=") == Some(instance.as_bytes()))
+    })
+}
+
+fn has_user(pid: u32, handle: &Handle) -> bool {
+    let Some(user) = handle.user else { return false };
+    let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return false };
+    let uids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    let uid = user.uid.to_string();
+    uids.is_some_and(|uids| uids.split_ascii_whitespace().any(|text| text == uid))
+}
+
+fn environment(pid: u32) -> Option<Vec<u8>> {
+    fs::read(Path::new("/proc").join(pid.to_string()).join("environ")).ok()
+}
+
+fn entries(environment: &[u8]) -> impl Iterator<Item = &[u8]> {
+    environment.split(|&byte| byte == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_name_may_hold_parentheses() {
+        let text = "7 (a) b (c) S 3 7 5 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4242 1 1";
+        let process = Process::parse(7, text).unwrap();
+        assert_eq!((process.parent, process.session, process.born, process.state), (3, 5, 4242, 'S'));
+    }
+}

@@ -1,0 +1,339 @@
+//! One control stream, made anew whenever it breaks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use secrecy::ExposeSecret;
+use skein_proto::convert::command;
+use skein_proto::v1::coordinator_message::Message;
+use skein_proto::v1::runner_message::Message as Said;
+use skein_proto::v1::runners_client::RunnersClient;
+use skein_proto::v1::{CoordinatorMessage, Heartbeat, RunnerMessage, Welcome};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, Interval, MissedTickBehavior};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request, Status, Streaming};
+
+use super::{Runner, reports};
+use crate::error::Error;
+
+const CONNECT: Duration = Duration::from_secs(5);
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// A report that is not acknowledged for about this long is sent again.
+const RESEND: Duration = Duration::from_secs(5);
+/// Messages that may wait for a coordinator that reads slowly; past them the stream is given up.
+const OUTBOX: usize = 1024;
+/// Reports sent at one go.
+const BATCH: u32 = 256;
+/// Heartbeats whose answers are still awaited.
+const PENDING: usize = 16;
+
+/// The stream to one coordinator.
+pub(super) struct Control {
+    runner: Arc<Runner>,
+    index: usize,
+    endpoint: Endpoint,
+    token: MetadataValue<Ascii>,
+}
+
+/// Why a stream ended.
+enum Ended {
+    /// Asked to.
+    HungUp,
+    /// Worth another try.
+    Broken(String),
+    /// The coordinator does not want this runner as it is.
+    Refused { code: String, message: String },
+}
+
+impl From<Status> for Ended {
+    fn from(status: Status) -> Self {
+        let message = status.message().to_owned();
+        match status.code() {
+            Code::Unauthenticated | Code::PermissionDenied | Code::InvalidArgument => {
+                let code = if status.code() == Code::InvalidArgument {
+                    "invalid_argument"
+                } else {
+                    "unauthenticated"
+                };
+                Self::Refused { code: code.to_owned(), message }
+            }
+            code => Self::Broken(format!("{code:?}: {message}")),
+        }
+    }
+}
+
+impl From<Error> for Ended {
+    fn from(error: Error) -> Self {
+        Self::Broken(error.to_string())
+    }
+}
+
+impl Control {
+    pub(super) fn new(runner: Arc<Runner>, index: usize, url: &str) -> Result<Self, Error> {
+        let wrong = |problem: &dyn std::fmt::Display| {
+            Error::config(format!("`{url}` is no coordinator's address ({problem}); write http://HOST:PORT"))
+        };
+        let endpoint = Endpoint::from_shared(url.to_owned()).map_err(|error| wrong(&error))?;
+        let endpoint = endpoint
+            .connect_timeout(CONNECT)
+            .tcp_nodelay(true)
+            .http2_keep_alive_interval(KEEP_ALIVE)
+            .keep_alive_timeout(KEEP_ALIVE)
+            .keep_alive_while_idle(true);
+        let secret = format!("Bearer {}", runner.config.token.expose_secret());
+        let mut token: MetadataValue<Ascii> = secret
+            .parse()
+            .map_err(|_| Error::config("the runner's token holds characters that no token has"))?;
+        token.set_sensitive(true);
+        Ok(Self { runner, index, endpoint, token })
+    }
+
+    /// Keeps the stream until told to hang up.
+    ///
+    /// # Errors
+    /// When the coordinator refuses the runner that no coordinator has welcomed yet.
+    pub(super) async fn keep(self, hang_up: CancellationToken) -> Result<(), Error> {
+        let mut pause = PAUSE;
+        loop {
+            let began = Instant::now();
+            let session = Box::pin(self.session());
+            let ended = match hang_up.run_until_cancelled(session).await {
+                Some(ended) => ended,
+                None => Ended::HungUp,
+            };
+            self.runner.speakers.leave(self.index);
+            self.runner.instances.upstreams().disconnected(self.index);
+            match ended {
+                Ended::HungUp => return Ok(()),
+                Ended::Broken(problem) => {
+                    tracing::warn!(coordinator = %self.endpoint.uri(), problem, "the control stream broke");
+                }
+                Ended::Refused { code, message } => {
+                    tracing::error!(coordinator = %self.endpoint.uri(), code, message, "refused");
+                    if !self.runner.lease.was_given() && self.runner.instances.live().is_empty() {
+                        return Err(Error::Refused { code, message });
+                    }
+                }
+            }
+            if began.elapsed() > LONGEST_PAUSE {
+                pause = PAUSE;
+            }
+            let wait = tokio::time::sleep(jitter(pause));
+            if hang_up.run_until_cancelled(wait).await.is_none() {
+                return Ok(());
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    async fn session(&self) -> Ended {
+        match self.connect().await {
+            Ok((said, heard, sent)) => {
+                Session {
+                    control: self,
+                    said,
+                    heard,
+                    sent,
+                    spoken: 0,
+                    pending: Vec::new(),
+                    beats: 0,
+                    lease: None,
+                }
+                .run()
+                .await
+            }
+            Err(ended) => ended,
+        }
+    }
+
+    async fn connect(
+        &self,
+    ) -> Result<(mpsc::Sender<RunnerMessage>, Streaming<CoordinatorMessage>, Instant), Ended> {
+        let channel: Channel =
+            self.endpoint.connect().await.map_err(|error| Ended::Broken(error.to_string()))?;
+        let (said, messages) = mpsc::channel(OUTBOX);
+        let register = Said::Register(self.runner.registration().await?);
+        let sent = Instant::now();
+        say(&said, register)?;
+        let mut request = Request::new(ReceiverStream::new(messages));
+        request.metadata_mut().insert("authorization", self.token.clone());
+        let mut client = RunnersClient::new(channel);
+        let answer = tokio::time::timeout(CONNECT, client.control(request)).await;
+        let answer = answer.map_err(|_| Ended::Broken("no answer to the registration".into()))??;
+        Ok((said, answer.into_inner(), sent))
+    }
+}
+
+/// A stream while it lasts.
+struct Session<'a> {
+    control: &'a Control,
+    said: mpsc::Sender<RunnerMessage>,
+    heard: Streaming<CoordinatorMessage>,
+    /// When the registration was sent.
+    sent: Instant,
+    /// The latest report sent on this stream.
+    spoken: u64,
+    /// Heartbeats under way, with the times at which they were sent.
+    pending: Vec<(u64, Instant)>,
+    beats: u64,
+    /// From the welcome on.
+    lease: Option<Duration>,
+}
+
+impl Session<'_> {
+    async fn run(mut self) -> Ended {
+        match self.serve().await {
+            Ok(()) => Ended::Broken("the coordinator closed it".into()),
+            Err(ended) => ended,
+        }
+    }
+
+    async fn serve(&mut self) -> Result<(), Ended> {
+        let runner = &self.control.runner;
+        let mut reported = runner.instances.reported();
+        let mut speakers = runner.speakers.changes();
+        let mut heartbeat = interval(CONNECT);
+        let mut resend = interval(RESEND);
+        // The newest report at the last look: what is older and still there was not acknowledged in time.
+        let mut seen = 0;
+        loop {
+            let welcomed = self.lease.is_some();
+            tokio::select! {
+                message = self.heard.message() => {
+                    let Some(message) = message?.and_then(|heard| heard.message) else { return Ok(()) };
+                    if let Message::Welcome(welcome) = &message {
+                        heartbeat = interval(Duration::from_millis(welcome.lease_ms.max(30)) / 3);
+                    }
+                    self.hear(message).await?;
+                }
+                _ = heartbeat.tick(), if welcomed => self.beat()?,
+                _ = reported.changed(), if welcomed => self.speak().await?,
+                _ = speakers.changed(), if welcomed => self.speak().await?,
+                _ = resend.tick(), if welcomed => seen = self.repeat(seen).await?,
+            }
+        }
+    }
+
+    async fn hear(&mut self, message: Message) -> Result<(), Ended> {
+        let access_token = match &message {
+            Message::Start(start) => start.access_token.clone(),
+            _ => String::new(),
+        };
+        match command::from_message(message) {
+            Ok(Ok(command)) => {
+                if let Err(error) = self.control.runner.instances.command(command, &access_token).await {
+                    tracing::error!(%error, "a command was not taken");
+                }
+                Ok(())
+            }
+            Ok(Err(other)) => self.note(other).await,
+            Err(refusal) => {
+                tracing::error!(%refusal, "a command could not be read");
+                Ok(())
+            }
+        }
+    }
+
+    async fn note(&mut self, message: Message) -> Result<(), Ended> {
+        let runner = &self.control.runner;
+        match message {
+            Message::Welcome(welcome) => self.welcome(&welcome).await,
+            Message::Renewed(renewed) => {
+                self.renewed(renewed.heartbeat);
+                Ok(())
+            }
+            Message::Acknowledge(acknowledge) => {
+                runner.instances.ledger().acknowledge(acknowledge.sequence).await?;
+                runner.speakers.note_acknowledged();
+                Ok(())
+            }
+            Message::Refused(refused) => Err(Ended::Refused { code: refused.code, message: refused.message }),
+            _ => Ok(()),
+        }
+    }
+
+    async fn welcome(&mut self, welcome: &Welcome) -> Result<(), Ended> {
+        let runner = &self.control.runner;
+        let lease = Duration::from_millis(welcome.lease_ms);
+        tracing::info!(coordinator = %self.control.endpoint.uri(), epoch = welcome.epoch, "welcome");
+        self.lease = Some(lease);
+        runner.instances.upstreams().connected(self.control.index, &welcome.mcp_url);
+        runner.lease.renew(self.sent, lease);
+        runner.instances.verdict(&welcome.lost);
+        runner.speakers.join(self.control.index);
+        self.speak().await
+    }
+
+    fn beat(&mut self) -> Result<(), Ended> {
+        self.beats += 1;
+        if self.pending.len() == PENDING {
+            self.pending.remove(0);
+        }
+        self.pending.push((self.beats, Instant::now()));
+        let instances = self.control.runner.instances.live();
+        say(&self.said, Said::Heartbeat(Heartbeat { instances, number: self.beats }))
+    }
+
+    fn renewed(&mut self, number: u64) {
+        let sent = self.pending.iter().find(|(pending, _)| *pending == number).map(|(_, sent)| *sent);
+        let (Some(sent), Some(lease)) = (sent, self.lease) else { return };
+        self.pending.retain(|(pending, _)| *pending > number);
+        let runner = &self.control.runner;
+        let held = runner.lease.holds();
+        runner.lease.renew(sent, lease);
+        // The fleet did not give up on a runner whose heartbeat it answers.
+        if !held && runner.lease.holds() {
+            runner.instances.verdict(&[]);
+        }
+    }
+
+    /// Sends what this stream has not yet sent, if it is the one that speaks.
+    async fn speak(&mut self) -> Result<(), Ended> {
+        if self.control.runner.speakers.speaks(self.control.index) {
+            self.send_after(self.spoken).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends again what was there at the last look. Returns the newest report for the next.
+    async fn repeat(&mut self, seen: u64) -> Result<u64, Ended> {
+        let waiting = self.control.runner.instances.ledger().reports(0, 1).await?;
+        if waiting.first().is_some_and(|(sequence, _)| *sequence <= seen) {
+            self.send_after(0).await?;
+        }
+        Ok(waiting.last().map_or(seen, |(sequence, _)| *sequence))
+    }
+
+    async fn send_after(&mut self, mut after: u64) -> Result<(), Ended> {
+        let reports = self.control.runner.instances.ledger().reports(after, BATCH).await?;
+        for (sequence, report) in reports {
+            say(&self.said, Said::Report(reports::to_wire(sequence, report)))?;
+            after = sequence;
+        }
+        self.spoken = self.spoken.max(after);
+        Ok(())
+    }
+}
+
+fn say(said: &mpsc::Sender<RunnerMessage>, message: Said) -> Result<(), Ended> {
+    let sent = said.try_send(RunnerMessage { message: Some(message) });
+    sent.map_err(|_| Ended::Broken("the coordinator does not read what it is sent".into()))
+}
+
+fn interval(period: Duration) -> Interval {
+    let mut interval = tokio::time::interval_at(Instant::now() + period, period);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    interval
+}
+
+/// Between half and the whole of a pause, so that runners do not come back all at once.
+fn jitter(pause: Duration) -> Duration {
+    let share = getrandom::u32().map_or(0, |random| random % 500);
+    pause * (500 + share) / 1000
+}

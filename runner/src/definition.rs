@@ -1,0 +1,278 @@
+//! Agents as people define them: `AGENTS/NAME/agent.toml`.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use skein_proto::convert::definition::check;
+use skein_proto::v1::AgentDefinition;
+use skein_shared::id::Name;
+use skein_shared::{limits, span};
+
+use crate::error::Error;
+
+/// Every key that `agent.toml` may have.
+const KEYS: [&str; 16] = [
+    "command",
+    "image",
+    "role",
+    "swarm",
+    "instances",
+    "timeout",
+    "grace",
+    "env",
+    "subscriptions",
+    "autostart",
+    "work_queue",
+    "max_waiting",
+    "max_call_depth",
+    "wait_timeout",
+    "workdir",
+    "labels",
+];
+const SUBSCRIPTION_KEYS: [&str; 3] = ["source", "event", "match"];
+
+/// An agent that this runner can start.
+#[derive(Clone, Debug)]
+pub struct Definition {
+    /// What the coordinators are told.
+    pub public: AgentDefinition,
+    pub command: Vec<String>,
+    pub env: BTreeMap<String, String>,
+    /// Where it runs; its own work folder if none is given.
+    pub workdir: Option<PathBuf>,
+    pub grace: Duration,
+}
+
+/// `agent.toml` as it is written.
+#[derive(Deserialize)]
+#[serde(default)]
+struct File {
+    command: Vec<String>,
+    image: Option<String>,
+    role: String,
+    swarm: Option<String>,
+    instances: u32,
+    timeout: String,
+    grace: String,
+    env: BTreeMap<String, String>,
+    subscriptions: Vec<Subscription>,
+    autostart: bool,
+    work_queue: u32,
+    max_waiting: u32,
+    max_call_depth: u32,
+    wait_timeout: String,
+    workdir: Option<PathBuf>,
+    labels: BTreeMap<String, String>,
+}
+
+/// Which webhooks start a run. All that is given must hold.
+#[derive(Serialize, Deserialize)]
+struct Subscription {
+    source: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    event: Option<String>,
+    #[serde(default, rename = "match", skip_serializing_if = "serde_json::Map::is_empty")]
+    matching: serde_json::Map<String, serde_json::Value>,
+}
+
+impl Default for File {
+    fn default() -> Self {
+        Self {
+            command: Vec::new(),
+            image: None,
+            role: "worker".to_owned(),
+            swarm: None,
+            instances: 1,
+            timeout: "1h".to_owned(),
+            grace: "10s".to_owned(),
+            env: BTreeMap::new(),
+            subscriptions: Vec::new(),
+            autostart: false,
+            work_queue: count(limits::WORK_QUEUE),
+            max_waiting: count(limits::MAX_WAITING),
+            max_call_depth: limits::CALL_DEPTH,
+            wait_timeout: format!("{}s", limits::WAIT.as_secs()),
+            workdir: None,
+            labels: BTreeMap::new(),
+        }
+    }
+}
+
+/// Reads every agent of a folder, in the order of their names. A folder without `agent.toml` is no agent.
+///
+/// # Errors
+/// When the folder cannot be read, and at the first definition that is wrong, naming file and key.
+pub fn load(agents: &Path, default_swarm: &Name) -> Result<Vec<Definition>, Error> {
+    let entries =
+        std::fs::read_dir(agents).map_err(|error| Error::io("read the agents folder", agents, error))?;
+    let mut files = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(|error| Error::io("read the agents folder", agents, error))?;
+        let file = entry.path().join("agent.toml");
+        if file.is_file() {
+            files.push((entry.file_name().to_string_lossy().into_owned(), file));
+        }
+    }
+    files.sort();
+    files.into_iter().map(|(name, file)| read(&name, &file, default_swarm)).collect()
+}
+
+fn read(name: &str, file: &Path, default_swarm: &Name) -> Result<Definition, Error> {
+    let text =
+        std::fs::read_to_string(file).map_err(|error| Error::io("read the definition", file, error))?;
+    let folder = file.parent().unwrap_or(Path::new("."));
+    parse(name, &text, folder, default_swarm)
+        .map_err(|problem| Error::Definition { file: file.to_owned(), problem })
+}
+
+fn parse(name: &str, text: &str, folder: &Path, default_swarm: &Name) -> Result<Definition, String> {
+    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| error.to_string())?;
+    known(&table, &KEYS)?;
+    for subscription in table.get("subscriptions").and_then(toml::Value::as_array).into_iter().flatten() {
+        if let Some(subscription) = subscription.as_table() {
+            known(subscription, &SUBSCRIPTION_KEYS).map_err(|problem| format!("subscriptions: {problem}"))?;
+        }
+    }
+    let file = File::deserialize(table).map_err(|error| error.to_string())?;
+    if file.image.is_some() {
+        return Err("image: this runner has no container engine; give the program to run as `command`".into());
+    }
+    if file.command.first().is_none_or(String::is_empty) {
+        return Err(
+            "command: missing; write the program and its arguments, such as [\"python3\", \"agent.py\"]"
+                .into(),
+        );
+    }
+    environment(&file.env)?;
+    let public = public(name, &file, default_swarm)?;
+    check(&public).map_err(|refusal| refusal.message)?;
+    Ok(Definition {
+        grace: Duration::from_millis(public.grace_ms),
+        public,
+        command: file.command,
+        env: file.env,
+        workdir: file.workdir.map(|workdir| folder.join(workdir)),
+    })
+}
+
+fn public(name: &str, file: &File, default_swarm: &Name) -> Result<AgentDefinition, String> {
+    let duration = |field: &str, text: &str| {
+        span::parse(field, text).map(limit_millis).map_err(|refusal| refusal.message)
+    };
+    let subscriptions = file.subscriptions.iter().map(serde_json::to_string).collect::<Result<_, _>>();
+    Ok(AgentDefinition {
+        name: name.to_owned(),
+        swarm: file.swarm.clone().unwrap_or_else(|| default_swarm.to_string()),
+        instances: file.instances,
+        timeout_ms: duration("timeout", &file.timeout)?,
+        work_queue: file.work_queue,
+        max_waiting: file.max_waiting,
+        max_call_depth: file.max_call_depth,
+        wait_timeout_ms: duration("wait_timeout", &file.wait_timeout)?,
+        grace_ms: duration("grace", &file.grace)?,
+        subscriptions: subscriptions.map_err(|error| format!("subscriptions: {error}"))?,
+        role: file.role.clone(),
+        labels: file.labels.clone(),
+        autostart: file.autostart,
+    })
+}
+
+/// The names under `SKEIN_` are the runner's: an agent that could set them could pass for another.
+fn environment(env: &BTreeMap<String, String>) -> Result<(), String> {
+    for (key, value) in env {
+        if key.is_empty() || key.contains(['=', '\0']) || value.contains('\0') {
+            return Err(format!("env: `{key}` cannot be an environment variable"));
+        }
+        if key.starts_with("SKEIN_") {
+            return Err(format!(
+                "env: `{key}`: names that begin with SKEIN_ are set by the runner; choose another"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a key that nobody knows, naming the one that was probably meant: a misspelt limit that is
+/// silently ignored is found out too late.
+fn known(table: &toml::Table, keys: &[&str]) -> Result<(), String> {
+    for key in table.keys() {
+        if keys.contains(&key.as_str()) {
+            continue;
+        }
+        let nearest = keys.iter().min_by_key(|known| distance(key, known));
+        return Err(match nearest {
+            Some(nearest) if distance(key, nearest) <= 3.max(nearest.len() / 2) => {
+                format!("`{key}` is no key of a definition; did you mean `{nearest}`?")
+            }
+            _ => format!("`{key}` is no key of a definition; the keys are {}", keys.join(", ")),
+        });
+    }
+    Ok(())
+}
+
+/// Levenshtein's distance, by characters, without regard to case.
+fn distance(left: &str, right: &str) -> usize {
+    let right: Vec<char> = right.to_lowercase().chars().collect();
+    let mut row: Vec<usize> = (0..=right.len()).collect();
+    for (line, a) in left.to_lowercase().chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = line + 1;
+        for (column, &b) in right.iter().enumerate() {
+            let replaced = diagonal + usize::from(a != b);
+            diagonal = row[column + 1];
+            row[column + 1] = replaced.min(row[column] + 1).min(diagonal + 1);
+        }
+    }
+    row[right.len()]
+}
+
+fn limit_millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn count(limit: usize) -> u32 {
+    u32::try_from(limit).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(text: &str) -> String {
+        parse("worker", text, Path::new("/agents/worker"), &Name::parse("default").unwrap()).unwrap_err()
+    }
+
+    #[test]
+    fn a_definition_is_read_with_its_defaults() {
+        let text = r#"
+            command = ["sh", "-c", "true"]
+            timeout = "30m"
+            workdir = "src"
+            [[subscriptions]]
+            source = "github"
+            match = { action = "opened" }
+        "#;
+        let definition =
+            parse("worker", text, Path::new("/agents/worker"), &Name::parse("geese").unwrap()).unwrap();
+        assert_eq!(definition.public.swarm, "geese");
+        assert_eq!(definition.public.timeout_ms, 1_800_000);
+        assert_eq!(definition.public.role, "worker");
+        assert_eq!(definition.workdir.unwrap(), Path::new("/agents/worker/src"));
+        assert_eq!(definition.public.subscriptions, [r#"{"source":"github","match":{"action":"opened"}}"#]);
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        assert!(problem("comand = [\"sh\"]").contains("did you mean `command`"));
+        assert!(problem("maxWaiting = 3").contains("did you mean `max_waiting`"));
+        assert!(problem("zzzzzzzzzzzzzzzzzzzzzz = 3").contains("the keys are command"));
+        assert!(problem("[[subscriptions]]\nsorce = \"x\"").contains("did you mean `source`"));
+        assert!(problem("image = \"x\"").contains("no container engine"));
+        assert!(problem("").contains("command: missing"));
+        assert!(problem("command = [\"sh\"]\ntimeout = \"soon\"").contains("not a duration"));
+        assert!(problem("command = [\"sh\"]\nrole = \"boss\"").contains("lead, worker, observer"));
+        assert!(problem("command = [\"sh\"]\nenv = { SKEIN_TOKEN = \"x\" }").contains("set by the runner"));
+    }
+}

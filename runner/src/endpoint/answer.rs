@@ -1,0 +1,104 @@
+//! The events of a streamed answer (`text/event-stream`), told apart so that progress can be left out while
+//! the instance is frozen, and so that a broken stream can be told from a complete one.
+
+use bytes::{Bytes, BytesMut};
+use serde_json::Value;
+use skein_shared::limits;
+
+/// Longest event that is looked at; a longer one passes unread.
+const EVENT: usize = 2 * limits::BODY;
+
+/// Cuts a stream of bytes into events.
+#[derive(Default)]
+pub(super) struct Events {
+    rest: BytesMut,
+}
+
+/// What an event is to the client that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Meaning {
+    /// A comment or a progress notification: nothing is lost without it.
+    Idle,
+    /// The result or error of a request.
+    Answer,
+    /// Anything else.
+    Message,
+}
+
+impl Events {
+    /// Takes bytes as they arrive and returns the events that are complete, each with its blank line.
+    pub(super) fn push(&mut self, bytes: &[u8]) -> Vec<Bytes> {
+        self.rest.extend_from_slice(bytes);
+        let mut events = Vec::new();
+        while let Some(end) = end_of_event(&self.rest) {
+            events.push(self.rest.split_to(end).freeze());
+        }
+        if self.rest.len() > EVENT {
+            events.push(self.rest.split().freeze());
+        }
+        events
+    }
+}
+
+/// Where the first event ends: after an empty line, whatever its line ends are.
+fn end_of_event(bytes: &[u8]) -> Option<usize> {
+    let mut line = 0;
+    for (at, &byte) in bytes.iter().enumerate() {
+        if byte != b'\n' {
+            continue;
+        }
+        if bytes[line..at].iter().all(|&byte| byte == b'\r') {
+            return Some(at + 1);
+        }
+        line = at + 1;
+    }
+    None
+}
+
+pub(super) fn meaning(event: &[u8]) -> Meaning {
+    let text = String::from_utf8_lossy(event);
+    let data: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("data:")).collect();
+    if data.is_empty() || data.iter().all(|line| line.trim().is_empty()) {
+        return Meaning::Idle;
+    }
+    match serde_json::from_str::<Value>(&data.join("\n")) {
+        Ok(message) if is_answer(&message) => Meaning::Answer,
+        Ok(message) if message["method"] == "notifications/progress" => Meaning::Idle,
+        _ => Meaning::Message,
+    }
+}
+
+/// Whether a JSON-RPC message is one that must be answered.
+pub(super) fn is_request(message: &Value) -> bool {
+    match message {
+        Value::Array(messages) => messages.iter().any(is_request),
+        _ => message.get("method").is_some() && message.get("id").is_some(),
+    }
+}
+
+fn is_answer(message: &Value) -> bool {
+    message.get("id").is_some() && (message.get("result").is_some() || message.get("error").is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_cut_at_blank_lines_however_they_arrive() {
+        let mut events = Events::default();
+        assert!(events.push(b"data: {\"id\":1,").is_empty());
+        let found = events.push(b"\"result\":{}}\r\n\r\n: still here\n\nda");
+        assert_eq!(found.len(), 2);
+        assert_eq!(meaning(&found[0]), Meaning::Answer);
+        assert_eq!(meaning(&found[1]), Meaning::Idle);
+        assert_eq!(events.push(b"ta: 1\n\n").len(), 1);
+    }
+
+    #[test]
+    fn progress_may_be_left_out_and_other_messages_may_not() {
+        assert_eq!(meaning(b"data: {\"method\":\"notifications/progress\"}\n\n"), Meaning::Idle);
+        assert_eq!(meaning(b"data: {\"method\":\"notifications/message\"}\n\n"), Meaning::Message);
+        assert_eq!(meaning(b"id: 7\ndata:\n\n"), Meaning::Idle);
+    }
+}

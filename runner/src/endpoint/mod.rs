@@ -1,0 +1,90 @@
+//! An instance's own door to the coordinators: a loopback port that demands the instance's secret and puts the
+//! instance's token in its place, so that the token never reaches the instance.
+
+mod answer;
+mod gate;
+mod proxy;
+mod upstreams;
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::instance::ledger::Row;
+use gate::Gate;
+use proxy::Proxy;
+pub use upstreams::Upstreams;
+
+/// Connections that one instance may have open.
+const CONNECTIONS: usize = 64;
+/// How long a client may take to send a request's head.
+const HEAD: Duration = Duration::from_secs(30);
+
+/// The open door. Dropping it closes the port and ends what goes through.
+pub struct Endpoint {
+    port: u16,
+    gate: Arc<Gate>,
+    _serving: DropGuard,
+}
+
+impl Endpoint {
+    /// Listens on the row's port, or on any if it has none yet.
+    ///
+    /// # Errors
+    /// When the port is taken.
+    pub async fn open(row: &Row, upstreams: Upstreams) -> std::io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, row.port)).await?;
+        let port = listener.local_addr()?.port();
+        let gate = Arc::new(Gate::default());
+        let proxy = Proxy::new(&row.secret, &row.access_token, upstreams, Arc::clone(&gate));
+        let stop = CancellationToken::new();
+        tokio::spawn(stop.clone().run_until_cancelled_owned(serve(listener, Arc::new(proxy), stop.clone())));
+        Ok(Self { port, gate, _serving: stop.drop_guard() })
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Keeps answers back from now on: the instance is about to be frozen.
+    pub fn hold(&self) {
+        self.gate.hold();
+    }
+
+    /// Lets answers through again.
+    pub fn release(&self) {
+        self.gate.release();
+    }
+
+    /// Returns when the instance is owed no answer any more, at the latest after `limit`.
+    pub async fn answered(&self, limit: Duration) {
+        // Late is no failure: the answer then comes to a process that runs already.
+        let _ = tokio::time::timeout(limit, self.gate.answered()).await;
+    }
+}
+
+async fn serve(listener: TcpListener, proxy: Arc<Proxy>, stop: CancellationToken) {
+    let connections = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return };
+        let Ok((stream, _)) = listener.accept().await else { continue };
+        // It only saves a delay; the connection works without.
+        let _ = stream.set_nodelay(true);
+        let proxy = Arc::clone(&proxy);
+        let serving = async move {
+            let service = service_fn(move |request| Arc::clone(&proxy).serve(request));
+            let mut http = hyper::server::conn::http1::Builder::new();
+            http.timer(TokioTimer::new()).header_read_timeout(HEAD);
+            // The client went away; nobody is left to tell.
+            let _ = http.serve_connection(TokioIo::new(stream), service).await;
+            drop(permit);
+        };
+        tokio::spawn(stop.clone().run_until_cancelled_owned(serving));
+    }
+}

@@ -1,0 +1,318 @@
+//! One request of an instance on its way to a coordinator, and the answer back.
+//!
+//! A request is sent again to the next coordinator, with the same idempotency key, when a connection cannot be
+//! made, breaks before the answer, or breaks within a streamed answer. The coordinators make it one request.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full, Limited, StreamBody};
+use hyper::body::{Frame, Incoming};
+use serde_json::{Value, json};
+use skein_shared::{Code, limits};
+use subtle::ConstantTimeEq;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_stream::wrappers::ReceiverStream;
+use uuid::Uuid;
+
+use super::answer::{Events, Meaning, is_request, meaning};
+use super::gate::{Gate, Owed};
+use super::upstreams::Upstreams;
+
+type Body = BoxBody<Bytes, std::io::Error>;
+type Sent = Result<Frame<Bytes>, std::io::Error>;
+
+/// How long a coordinator is looked for before the instance is told that there is none.
+const SEARCH: Duration = Duration::from_secs(30);
+const CONNECT: Duration = Duration::from_secs(3);
+const PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+const KEY: HeaderName = HeaderName::from_static("idempotency-key");
+/// Headers that belong to one connection and are not passed on (RFC 9110, 7.6.1), and those set anew.
+const OWN: [HeaderName; 10] = [
+    header::CONNECTION,
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    header::HOST,
+    header::CONTENT_LENGTH,
+    header::AUTHORIZATION,
+];
+
+pub(super) struct Proxy {
+    secret: String,
+    authorization: HeaderValue,
+    upstreams: Upstreams,
+    gate: Arc<Gate>,
+    client: reqwest::Client,
+}
+
+/// A request as it is sent, as often as need be.
+struct Exchange {
+    method: Method,
+    /// What follows `/mcp`, with the query.
+    suffix: String,
+    headers: HeaderMap,
+    body: Bytes,
+    /// It is a JSON-RPC request: an answer is owed.
+    owed: bool,
+}
+
+impl Proxy {
+    pub(super) fn new(secret: &str, access_token: &str, upstreams: Upstreams, gate: Arc<Gate>) -> Self {
+        let mut authorization = HeaderValue::from_str(&format!("Bearer {access_token}"))
+            .unwrap_or(HeaderValue::from_static("Bearer"));
+        authorization.set_sensitive(true);
+        let client = reqwest::Client::builder()
+            .connect_timeout(CONNECT)
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
+            .build()
+            .unwrap_or_default();
+        Self { secret: secret.to_owned(), authorization, upstreams, gate, client }
+    }
+
+    pub(super) async fn serve(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+    ) -> Result<Response<Body>, Infallible> {
+        Ok(Box::pin(self.answer(request)).await)
+    }
+
+    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
+        if !self.admits(request.headers()) {
+            let text = "show the value of SKEIN_TOKEN as `Authorization: Bearer`";
+            return refusal(Code::Unauthenticated, text);
+        }
+        let exchange = match self.exchange(request).await {
+            Ok(exchange) => exchange,
+            Err(response) => return response,
+        };
+        let owed = exchange.owed.then(|| self.gate.owe());
+        let Some(answer) = self.send(&exchange).await else {
+            self.gate.open().await;
+            return refusal(
+                Code::Unavailable,
+                "no coordinator could be reached; call again in a few seconds",
+            );
+        };
+        self.gate.open_unless(streamed(&answer)).await;
+        let mut response = Response::builder().status(answer.status());
+        if let Some(headers) = response.headers_mut() {
+            pass(answer.headers(), headers);
+        }
+        let (into, body) = mpsc::channel(1);
+        tokio::spawn(async move {
+            // The instance hung up, or no coordinator was left: the body ends here.
+            let _ = self.relay(exchange, answer, into, owed).await;
+        });
+        let body = BodyExt::boxed(StreamBody::new(ReceiverStream::new(body)));
+        response.body(body).unwrap_or_else(|_| refusal(Code::Internal, "the answer could not be passed on"))
+    }
+
+    fn admits(&self, headers: &HeaderMap) -> bool {
+        let shown = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes).unwrap_or_default();
+        let shown = shown.strip_prefix(b"Bearer ").unwrap_or_default();
+        !self.secret.is_empty() && bool::from(shown.ct_eq(self.secret.as_bytes()))
+    }
+
+    async fn exchange(&self, request: Request<Incoming>) -> Result<Exchange, Response<Body>> {
+        let (head, body) = request.into_parts();
+        let Some(suffix) = suffix(&head.uri) else {
+            return Err(refusal(Code::NotFound, "this endpoint serves /mcp and what is below it"));
+        };
+        let Ok(body) = Limited::new(body, limits::BODY).collect().await else {
+            let text = format!("the request is cut off or longer than {} bytes; send less", limits::BODY);
+            return Err(refusal(Code::TooLarge, &text));
+        };
+        let body = body.to_bytes();
+        let mut headers = HeaderMap::new();
+        pass(&head.headers, &mut headers);
+        headers.insert(header::AUTHORIZATION, self.authorization.clone());
+        if let Ok(key) = HeaderValue::from_str(&Uuid::new_v4().to_string()) {
+            headers.entry(KEY).or_insert(key);
+        }
+        let owed = head.method == Method::POST
+            && serde_json::from_slice::<Value>(&body).is_ok_and(|message| is_request(&message));
+        Ok(Exchange { method: head.method, suffix, headers, body, owed })
+    }
+
+    /// Sends until a coordinator answers. `None` when none did in time; the time of a freeze does not count.
+    async fn send(&self, exchange: &Exchange) -> Option<reqwest::Response> {
+        let mut give_up = Instant::now() + SEARCH;
+        let mut pause = PAUSE;
+        for attempt in 0.. {
+            if let Some(base) = self.upstreams.pick(attempt) {
+                let url = format!("{base}{}", exchange.suffix);
+                let request = self.client.request(exchange.method.clone(), url);
+                let request = request.headers(exchange.headers.clone()).body(exchange.body.clone());
+                match request.send().await {
+                    Ok(answer) => return Some(answer),
+                    Err(error) => {
+                        tracing::debug!(error = %error.without_url(), "a coordinator did not answer")
+                    }
+                }
+            }
+            if self.gate.is_held() {
+                give_up = Instant::now() + SEARCH;
+            }
+            if Instant::now() + pause > give_up {
+                return None;
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+        None
+    }
+
+    /// Passes the body on. Holds one piece of it at most.
+    async fn relay(
+        &self,
+        exchange: Exchange,
+        mut answer: reqwest::Response,
+        into: mpsc::Sender<Sent>,
+        owed: Option<Owed>,
+    ) -> Result<(), mpsc::error::SendError<Sent>> {
+        if !streamed(&answer) {
+            return self.copy(answer, &into).await;
+        }
+        loop {
+            let complete = tokio::select! {
+                complete = self.stream(answer, &into) => complete?,
+                () = into.closed() => return Ok(()),
+            };
+            if complete || owed.is_none() {
+                return Ok(());
+            }
+            tracing::debug!("a streamed answer broke off; asking again with the same key");
+            let again = tokio::select! {
+                again = self.send(&exchange) => again,
+                () = into.closed() => return Ok(()),
+            };
+            match again {
+                Some(next) if streamed(&next) => answer = next,
+                // A plain answer to the repeat becomes the one event that is still missing.
+                Some(next) => return self.finish(next, &into).await,
+                None => return into.send(Err(std::io::Error::other("no coordinator"))).await,
+            }
+        }
+    }
+
+    async fn copy(
+        &self,
+        answer: reqwest::Response,
+        into: &mpsc::Sender<Sent>,
+    ) -> Result<(), mpsc::error::SendError<Sent>> {
+        let mut body = answer.bytes_stream();
+        while let Some(piece) = body.next().await {
+            self.gate.open().await;
+            into.send(piece.map(Frame::data).map_err(std::io::Error::other)).await?;
+        }
+        Ok(())
+    }
+
+    /// Passes events on until the stream ends. True if the answer was among them.
+    async fn stream(
+        &self,
+        answer: reqwest::Response,
+        into: &mpsc::Sender<Sent>,
+    ) -> Result<bool, mpsc::error::SendError<Sent>> {
+        let mut events = Events::default();
+        let mut body = answer.bytes_stream();
+        let mut complete = false;
+        while let Some(Ok(piece)) = body.next().await {
+            for event in events.push(&piece) {
+                let meaning = meaning(&event);
+                complete |= meaning == Meaning::Answer;
+                if self.gate.is_held() && meaning == Meaning::Idle {
+                    continue;
+                }
+                self.gate.open().await;
+                into.send(Ok(Frame::data(event))).await?;
+            }
+        }
+        Ok(complete)
+    }
+
+    async fn finish(
+        &self,
+        answer: reqwest::Response,
+        into: &mpsc::Sender<Sent>,
+    ) -> Result<(), mpsc::error::SendError<Sent>> {
+        let text = match answer.bytes().await {
+            Ok(text) if text.len() <= 2 * limits::BODY => text,
+            _ => return into.send(Err(std::io::Error::other("the answer broke off"))).await,
+        };
+        let Ok(message) = serde_json::from_slice::<Value>(&text) else {
+            return into.send(Err(std::io::Error::other("the answer is no JSON"))).await;
+        };
+        self.gate.open().await;
+        into.send(Ok(Frame::data(Bytes::from(format!("data: {message}\n\n"))))).await
+    }
+}
+
+impl Gate {
+    /// The head of a streamed answer may pass at once: the client waits for it with a timer.
+    async fn open_unless(&self, streamed: bool) {
+        if !streamed {
+            self.open().await;
+        }
+    }
+}
+
+fn streamed(answer: &reqwest::Response) -> bool {
+    let kind = answer.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+    kind.is_some_and(|kind| kind.starts_with(b"text/event-stream"))
+}
+
+/// What follows `/mcp`. A path that could climb out of it after normalising is none.
+fn suffix(uri: &http::Uri) -> Option<String> {
+    let rest = uri.path().strip_prefix("/mcp")?;
+    let plain = rest.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/-_".contains(&byte));
+    if !plain || !(rest.is_empty() || rest.starts_with('/')) {
+        return None;
+    }
+    Some(uri.query().map_or_else(|| rest.to_owned(), |query| format!("{rest}?{query}")))
+}
+
+fn pass(from: &HeaderMap, into: &mut HeaderMap) {
+    for (name, value) in from {
+        if !OWN.contains(name) && name.as_str() != "keep-alive" {
+            into.append(name.clone(), value.clone());
+        }
+    }
+}
+
+fn refusal(code: Code, message: &str) -> Response<Body> {
+    let text = json!({ "error": { "code": code.as_str(), "message": message } }).to_string();
+    let body = Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed();
+    let mut response = Response::new(body);
+    *response.status_mut() = StatusCode::from_u16(code.http()).unwrap_or(StatusCode::BAD_GATEWAY);
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_paths_below_mcp_are_passed_on() {
+        let suffix = |text: &str| suffix(&text.parse().unwrap());
+        assert_eq!(suffix("/mcp"), Some(String::new()));
+        assert_eq!(suffix("/mcp/x/swarm/readonly?a=b"), Some("/x/swarm/readonly?a=b".into()));
+        for bad in ["/", "/mcpx", "/mcp/../admin", "/mcp/%2e%2e/admin", "/admin"] {
+            assert_eq!(suffix(bad), None, "{bad}");
+        }
+    }
+}

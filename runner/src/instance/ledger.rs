@@ -1,0 +1,344 @@
+//! What the runner knows of its instances, on disk: it survives a crash of the runner.
+//!
+//! A change of state and the report of it are one transaction, so that neither is ever without the other.
+
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rusqlite::{Connection, OptionalExtension, params};
+use serde::{Deserialize, Serialize};
+use skein_shared::fence::Token;
+
+use crate::container::{Exit, Handle, User};
+use crate::error::Error;
+
+/// How many forgotten instances are remembered by token, so that a late command starts none of them again.
+const REMEMBERED: i64 = 10_000;
+
+/// One instance. It holds secrets and so has no `Debug`.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Row {
+    pub instance: String,
+    pub swarm: String,
+    pub agent: String,
+    /// The highest token of a command taken for it.
+    pub token: Token,
+    pub state: State,
+    pub handle: Option<Handle>,
+    pub user: Option<User>,
+    /// The endpoint's port, kept so that the instance finds it again after the runner's restart.
+    pub port: u16,
+    /// What the instance shows at its endpoint.
+    pub secret: String,
+    /// What the endpoint shows to the coordinators.
+    pub access_token: String,
+    pub exit: Option<Exit>,
+    pub reason: String,
+}
+
+impl Row {
+    pub fn new(instance: String, swarm: String, agent: String, token: Token, access_token: &str) -> Self {
+        Self {
+            instance,
+            swarm,
+            agent,
+            token,
+            state: State::Starting,
+            handle: None,
+            user: None,
+            port: 0,
+            secret: String::new(),
+            access_token: access_token.to_owned(),
+            exit: None,
+            reason: String::new(),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    Starting,
+    Running,
+    /// By command.
+    Frozen,
+    /// By the runner itself, for want of a lease.
+    Silenced,
+    Ended,
+    Forgotten,
+}
+
+impl State {
+    pub fn is_live(self) -> bool {
+        matches!(self, Self::Starting | Self::Running | Self::Frozen | Self::Silenced)
+    }
+}
+
+/// Something that the coordinators have to be told.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    pub instance: String,
+    pub swarm: String,
+    pub agent: String,
+    pub token: Token,
+    pub what: What,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum What {
+    Started { pid: u32 },
+    Frozen,
+    Thawed,
+    Exited { exit: Exit, reason: String },
+    StartFailed { reason: String },
+}
+
+/// The file. Calls block for a disk flush at most and run on blocking threads.
+#[derive(Clone)]
+pub struct Ledger {
+    connection: Arc<Mutex<Connection>>,
+}
+
+impl Ledger {
+    /// Opens or makes the ledger, readable by the runner's user alone.
+    ///
+    /// # Errors
+    /// When the file cannot be made or is no ledger.
+    pub fn open(file: &Path) -> Result<Self, Error> {
+        // SQLite gives its companion files the mode of the first.
+        let made = std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(file);
+        made.map_err(|error| Error::io("open the ledger", file, error))?;
+        let connection = Connection::open(file)?;
+        connection.execute_batch(
+            "PRAGMA journal_mode = WAL;
+             PRAGMA synchronous = FULL;
+             CREATE TABLE IF NOT EXISTS instance (id TEXT PRIMARY KEY, data TEXT NOT NULL);
+             CREATE TABLE IF NOT EXISTS report (sequence INTEGER PRIMARY KEY AUTOINCREMENT, data TEXT NOT NULL);
+             CREATE TABLE IF NOT EXISTS number (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;",
+        )?;
+        Ok(Self { connection: Arc::new(Mutex::new(connection)) })
+    }
+
+    /// Counts this start of the runner and returns its number.
+    pub async fn incarnation(&self) -> Result<u64, Error> {
+        self.with(|connection| next(connection, "incarnation", 0)).await
+    }
+
+    /// What tells this data folder's processes from those of any other runner on the machine, for ever.
+    pub async fn identity(&self) -> Result<String, Error> {
+        let mut bytes = [0u8; 7];
+        getrandom::fill(&mut bytes)
+            .map_err(|error| Error::config(format!("the machine gives no random numbers: {error}")))?;
+        let drawn = bytes.iter().fold(0i64, |number, byte| number << 8 | i64::from(*byte));
+        let kept = self.with(move |connection| {
+            connection.execute("INSERT OR IGNORE INTO number VALUES ('identity', ?1)", [drawn])?;
+            connection
+                .query_row("SELECT value FROM number WHERE name = 'identity'", [], |row| row.get::<_, i64>(0))
+        });
+        Ok(format!("{:014x}", kept.await?))
+    }
+
+    /// The number of an agent's group, the same for ever; it counts from zero.
+    pub async fn group(&self, swarm: &str, agent: &str) -> Result<u32, Error> {
+        let name = format!("group/{swarm}/{agent}");
+        self.with(move |connection| {
+            let known = connection
+                .query_row("SELECT value FROM number WHERE name = ?1", [&name], |row| row.get(0))
+                .optional()?;
+            if let Some(known) = known {
+                return Ok(known);
+            }
+            let number = u32::try_from(next(connection, "groups", -1)?).unwrap_or(u32::MAX);
+            connection.execute("INSERT INTO number VALUES (?1, ?2)", params![name, number])?;
+            Ok(number)
+        })
+        .await
+    }
+
+    /// Writes an instance down, and what is to be reported of it.
+    pub async fn save(&self, row: Row, what: Option<What>) -> Result<(), Error> {
+        self.with(move |connection| {
+            let transaction = connection.transaction()?;
+            let data = json(&row)?;
+            transaction.execute(
+                "INSERT INTO instance VALUES (?1, ?2) ON CONFLICT (id) DO UPDATE SET data = excluded.data",
+                params![row.instance, data],
+            )?;
+            if let Some(what) = what {
+                let Row { instance, swarm, agent, token, .. } = row;
+                let report = json(&Report { instance, swarm, agent, token, what })?;
+                transaction.execute("INSERT INTO report (data) VALUES (?1)", [report])?;
+            }
+            transaction.commit()
+        })
+        .await
+    }
+
+    pub async fn row(&self, instance: &str) -> Result<Option<Row>, Error> {
+        let instance = instance.to_owned();
+        self.with(move |connection| {
+            let data: Option<String> = connection
+                .query_row("SELECT data FROM instance WHERE id = ?1", [instance], |row| row.get(0))
+                .optional()?;
+            data.map(|data| parse(&data)).transpose()
+        })
+        .await
+    }
+
+    /// Every instance that the coordinators have not yet let go of.
+    pub async fn held(&self) -> Result<Vec<Row>, Error> {
+        self.with(|connection| {
+            let mut statement = connection.prepare_cached(
+                "SELECT data FROM instance WHERE data ->> 'state' <> 'forgotten' ORDER BY rowid",
+            )?;
+            let rows = statement.query_map([], |row| row.get::<_, String>(0))?;
+            rows.map(|data| parse(&data?)).collect()
+        })
+        .await
+    }
+
+    /// Lets go of an instance: its secrets are wiped, its token stays.
+    pub async fn forget(&self, mut row: Row) -> Result<(), Error> {
+        row.state = State::Forgotten;
+        row.secret.clear();
+        row.access_token.clear();
+        self.save(row, None).await?;
+        self.with(|connection| {
+            connection.execute(
+                "DELETE FROM instance WHERE data ->> 'state' = 'forgotten'
+                 AND rowid <= (SELECT max(rowid) FROM instance) - ?1",
+                [REMEMBERED],
+            )
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// Reports later than `after` that nobody has acknowledged, oldest first, at most `limit`.
+    pub async fn reports(&self, after: u64, limit: u32) -> Result<Vec<(u64, Report)>, Error> {
+        let after = i64::try_from(after).unwrap_or(i64::MAX);
+        self.with(move |connection| {
+            let mut statement = connection.prepare_cached(
+                "SELECT sequence, data FROM report WHERE sequence > ?1 ORDER BY sequence LIMIT ?2",
+            )?;
+            let rows = statement.query_map(params![after, limit], |row| {
+                Ok((row.get::<_, i64>(0)?.unsigned_abs(), row.get::<_, String>(1)?))
+            })?;
+            rows.map(|row| row.and_then(|(sequence, data)| Ok((sequence, parse(&data)?)))).collect()
+        })
+        .await
+    }
+
+    pub async fn acknowledge(&self, sequence: u64) -> Result<(), Error> {
+        let sequence = i64::try_from(sequence).unwrap_or(i64::MAX);
+        self.with(move |connection| connection.execute("DELETE FROM report WHERE sequence = ?1", [sequence]))
+            .await?;
+        Ok(())
+    }
+
+    async fn with<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, Error> {
+        let connection = Arc::clone(&self.connection);
+        let done = tokio::task::spawn_blocking(move || {
+            work(&mut connection.lock().unwrap_or_else(PoisonError::into_inner))
+        });
+        match done.await {
+            Ok(result) => result.map_err(Error::Ledger),
+            Err(lost) => Err(Error::config(format!("the runner's ledger was not reached: {lost}"))),
+        }
+    }
+}
+
+/// Counts a number up and returns it; the first is one above `before`.
+fn next(connection: &Connection, name: &str, before: i64) -> rusqlite::Result<u64> {
+    let value: i64 = connection.query_row(
+        "INSERT INTO number VALUES (?1, ?2 + 1) ON CONFLICT (name) DO UPDATE SET value = value + 1
+         RETURNING value",
+        params![name, before],
+        |row| row.get(0),
+    )?;
+    Ok(value.unsigned_abs())
+}
+
+fn json(value: &impl Serialize) -> rusqlite::Result<String> {
+    serde_json::to_string(value).map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
+}
+
+fn parse<T: serde::de::DeserializeOwned>(data: &str) -> rusqlite::Result<T> {
+    let text = rusqlite::types::Type::Text;
+    serde_json::from_str(data)
+        .map_err(|error| rusqlite::Error::FromSqlConversionFailure(0, text, Box::new(error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use skein_shared::fence::Epoch;
+
+    use super::*;
+
+    fn row(instance: &str) -> Row {
+        Row {
+            instance: instance.into(),
+            swarm: "default".into(),
+            agent: "worker".into(),
+            token: Token { epoch: Epoch(1), number: 1 },
+            state: State::Running,
+            handle: None,
+            user: None,
+            port: 1,
+            secret: "s".into(),
+            access_token: "a".into(),
+            exit: None,
+            reason: String::new(),
+        }
+    }
+
+    #[tokio::test]
+    async fn instances_and_reports_survive_a_reopening() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("ledger.sqlite");
+        let ledger = Ledger::open(&file).unwrap();
+        assert_eq!(ledger.incarnation().await.unwrap(), 1);
+        let identity = ledger.identity().await.unwrap();
+        ledger.save(row("worker-1"), Some(What::Started { pid: 7 })).await.unwrap();
+        ledger.save(row("worker-2"), Some(What::Frozen)).await.unwrap();
+        drop(ledger);
+        let ledger = Ledger::open(&file).unwrap();
+        assert_eq!(ledger.incarnation().await.unwrap(), 2);
+        assert_eq!(ledger.identity().await.unwrap(), identity);
+        assert_eq!(ledger.held().await.unwrap().len(), 2);
+        ledger.acknowledge(1).await.unwrap();
+        let left = ledger.reports(0, 10).await.unwrap();
+        assert_eq!((left.len(), left[0].0, &left[0].1.what), (1, 2, &What::Frozen));
+        ledger.acknowledge(2).await.unwrap();
+        ledger.save(row("worker-2"), Some(What::Thawed)).await.unwrap();
+        assert_eq!(ledger.reports(0, 10).await.unwrap()[0].0, 3, "a sequence number is never used again");
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[tokio::test]
+    async fn a_forgotten_instance_keeps_its_token_and_loses_its_secrets() {
+        let folder = tempfile::tempdir().unwrap();
+        let ledger = Ledger::open(&folder.path().join("ledger.sqlite")).unwrap();
+        ledger.save(row("worker-1"), None).await.unwrap();
+        ledger.forget(row("worker-1")).await.unwrap();
+        assert!(ledger.held().await.unwrap().is_empty());
+        let kept = ledger.row("worker-1").await.unwrap().unwrap();
+        assert_eq!((kept.secret.as_str(), kept.token.number), ("", 1));
+    }
+
+    #[tokio::test]
+    async fn an_agent_keeps_its_group() {
+        let folder = tempfile::tempdir().unwrap();
+        let ledger = Ledger::open(&folder.path().join("ledger.sqlite")).unwrap();
+        assert_eq!(ledger.group("default", "a").await.unwrap(), 0);
+        assert_eq!(ledger.group("default", "b").await.unwrap(), 1);
+        assert_eq!(ledger.group("default", "a").await.unwrap(), 0);
+    }
+}

@@ -1,0 +1,267 @@
+//! The life of one instance, in a task of its own: it starts, freezes, thaws, ends, and each step is written
+//! down with its report.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use skein_shared::fence::Token;
+use tokio::sync::mpsc;
+
+use super::ledger::{Row, State, What};
+use super::{Order, Shared};
+use crate::container::{Exit, Failure, Handle, Spec};
+use crate::definition::Definition;
+use crate::endpoint::Endpoint;
+
+/// How long a thaw waits for an answer that the instance is owed. It comes over another connection than the
+/// command to thaw, and may be a little later.
+const ANSWER: Duration = Duration::from_secs(2);
+/// Where programs are looked for if the agent's definition sets no PATH.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// A running instance.
+pub(super) struct Machine {
+    pub shared: Arc<Shared>,
+    pub row: Row,
+    pub handle: Handle,
+    pub endpoint: Endpoint,
+    pub inbox: mpsc::Receiver<Order>,
+}
+
+/// Starts an instance and lives with it to its end.
+pub(super) async fn start(shared: Arc<Shared>, mut row: Row, input: String, inbox: mpsc::Receiver<Order>) {
+    match launch(&shared, &mut row, input).await {
+        Ok((handle, endpoint)) => {
+            row.handle = Some(handle.clone());
+            row.state = State::Running;
+            tracing::info!(instance = row.instance, pid = handle.pid, "started");
+            shared.save(&row, Some(What::Started { pid: handle.pid })).await;
+            Machine { shared, row, handle, endpoint, inbox }.run().await;
+        }
+        Err(Failure(reason)) => {
+            tracing::warn!(instance = row.instance, reason, "not started");
+            row.state = State::Ended;
+            row.reason.clone_from(&reason);
+            shared.save(&row, Some(What::StartFailed { reason })).await;
+        }
+    }
+}
+
+async fn launch(shared: &Shared, row: &mut Row, input: String) -> Result<(Handle, Endpoint), Failure> {
+    let key = (row.swarm.clone(), row.agent.clone());
+    let definition = shared.definitions.get(&key).ok_or_else(|| {
+        let (swarm, agent) = &key;
+        Failure(format!("this runner has no definition of agent `{agent}` in swarm `{swarm}`"))
+    })?;
+    let home =
+        shared.folders.work(&row.swarm, &row.agent, row.user).map_err(|error| Failure(error.to_string()))?;
+    let endpoint = Endpoint::open(row, shared.upstreams.clone())
+        .await
+        .map_err(|error| Failure(format!("its endpoint could not be opened: {error}")))?;
+    row.port = endpoint.port();
+    let spec = spec(shared, row, definition, home, input);
+    shared.save(row, None).await;
+    let handle = shared.engine.start(&spec).await?;
+    Ok((handle, endpoint))
+}
+
+/// The environment is made here from nothing, so that no secret of the runner's own can slip through.
+fn spec(shared: &Shared, row: &Row, definition: &Definition, home: PathBuf, input: String) -> Spec {
+    let mut env = BTreeMap::from([("PATH".to_owned(), PATH.to_owned())]);
+    env.insert("HOME".to_owned(), home.display().to_string());
+    env.extend(definition.env.clone());
+    env.insert("SKEIN_URL".to_owned(), format!("http://127.0.0.1:{}/mcp", row.port));
+    env.insert("SKEIN_TOKEN".to_owned(), row.secret.clone());
+    env.insert("SKEIN_SWARM".to_owned(), row.swarm.clone());
+    env.insert("SKEIN_AGENT".to_owned(), row.agent.clone());
+    env.insert("SKEIN_INSTANCE".to_owned(), row.instance.clone());
+    env.insert("SKEIN_RUNNER".to_owned(), shared.mark.clone());
+    env.insert("SKEIN_INPUT".to_owned(), input);
+    let mut closed = shared.closed.clone();
+    closed.push(shared.folders.data().to_owned());
+    let workdir = definition.workdir.clone().unwrap_or_else(|| home.clone());
+    Spec {
+        instance: row.instance.clone(),
+        command: definition.command.clone(),
+        env,
+        log: shared.folders.log(&row.instance),
+        user: row.user,
+        closed,
+        open: vec![home, workdir.clone()],
+        workdir,
+    }
+}
+
+impl Machine {
+    pub(super) fn instance(&self) -> &str {
+        &self.row.instance
+    }
+
+    /// Follows orders until the instance has ended.
+    pub(super) async fn run(mut self) {
+        loop {
+            let order = tokio::select! {
+                // The end comes first: an order for an ended instance has no effect.
+                biased;
+                exit = self.shared.engine.wait(&self.handle) => {
+                    let reason = std::mem::take(&mut self.row.reason);
+                    return self.over(exit, reason).await;
+                }order = self.inbox.recv() => order,
+            };
+            let Some(order) = order else { return };
+            if let Some((exit, reason)) = self.follow(order).await {
+                return self.over(exit, reason).await;
+            }
+        }
+    }
+
+    /// Returns how the instance ended, if it did.
+    async fn follow(&mut self, order: Order) -> Option<(Exit, String)> {
+        if !self.takes(&order) {
+            return None;
+        }
+        match order {
+            Order::Freeze(_) => self.freeze().await,
+            Order::Thaw(_) => self.thaw().await,
+            Order::Stop { reason, grace, .. } => return Some((self.end(grace).await, reason)),
+            Order::Kill { reason } => return Some((self.kill().await, reason)),
+            Order::Leave => {
+                let key = (self.row.swarm.clone(), self.row.agent.clone());
+                let grace = self.shared.definitions.get(&key).map_or(Duration::ZERO, |known| known.grace);
+                return Some((self.end(grace).await, "the runner was stopped".to_owned()));
+            }
+            Order::Silence if self.row.state == State::Running => self.silence().await,
+            Order::Resume if self.row.state == State::Silenced => {
+                self.wake(None).await;
+            }
+            Order::Silence | Order::Resume => {}
+        }
+        None
+    }
+
+    /// Two coordinators may send out of order, so the token is compared again where the order is followed.
+    fn takes(&mut self, order: &Order) -> bool {
+        let token: Option<Token> = match order {
+            Order::Freeze(token) | Order::Thaw(token) | Order::Stop { token, .. } => Some(*token),
+            _ => None,
+        };
+        let Some(token) = token else { return true };
+        if token < self.row.token {
+            return false;
+        }
+        self.row.token = token;
+        true
+    }
+
+    async fn freeze(&mut self) {
+        if self.row.state == State::Frozen {
+            // A repeat. Its token is written down; the first was reported.
+            return self.shared.save(&self.row, None).await;
+        }
+        if self.row.state == State::Running
+            && let Err(problem) = self.hold().await
+        {
+            tracing::warn!(instance = self.instance(), %problem, "not frozen");
+            return self.shared.save(&self.row, None).await;
+        }
+        self.row.state = State::Frozen;
+        self.shared.save(&self.row, Some(What::Frozen)).await;
+    }
+
+    async fn silence(&mut self) {
+        if let Err(problem) = self.hold().await {
+            // It may not run on beyond the lease: elsewhere another may take its place.
+            tracing::error!(instance = self.instance(), %problem, "not frozen without a lease; ending it");
+            self.row.reason = format!("it could not be frozen when the runner's lease ended: {problem}");
+            self.log_failure(self.shared.engine.kill(&self.handle).await);
+            return;
+        }
+        tracing::warn!(instance = self.instance(), "frozen: the runner's lease was not renewed");
+        self.row.state = State::Silenced;
+        self.shared.save(&self.row, None).await;
+    }
+
+    /// The endpoint first: what comes between the two is kept for later.
+    async fn hold(&self) -> Result<(), Failure> {
+        self.endpoint.hold();
+        let frozen = self.shared.engine.freeze(&self.handle).await;
+        if frozen.is_err() {
+            self.endpoint.release();
+        }
+        frozen
+    }
+
+    async fn thaw(&mut self) {
+        match self.row.state {
+            State::Running => self.shared.save(&self.row, None).await,
+            _ => self.wake(Some(What::Thawed)).await,
+        }
+    }
+
+    /// Answers first, then the process: a client that wakes up looks at its timers before it looks at its
+    /// socket, and must find the answer there.
+    async fn wake(&mut self, report: Option<What>) {
+        self.endpoint.release();
+        if report.is_some() {
+            self.endpoint.answered(ANSWER).await;
+        }
+        match self.shared.engine.thaw(&self.handle).await {
+            Ok(()) => {
+                self.row.state = State::Running;
+                self.shared.save(&self.row, report).await;
+            }
+            Err(problem) => {
+                tracing::error!(instance = self.instance(), %problem, "not thawed; ending it");
+                self.row.reason = format!("it could not be thawed: {problem}");
+                self.log_failure(self.shared.engine.kill(&self.handle).await);
+            }
+        }
+    }
+
+    /// Asks it to end, and kills what is left after the grace, or sooner when it may not run any longer.
+    async fn end(&mut self, grace: Duration) -> Exit {
+        self.endpoint.release();
+        if self.row.state != State::Running {
+            self.log_failure(self.shared.engine.thaw(&self.handle).await);
+        }
+        self.log_failure(self.shared.engine.ask(&self.handle).await);
+        let inbox = &mut self.inbox;
+        let cut_short = async {
+            while let Some(order) = inbox.recv().await {
+                if matches!(order, Order::Kill { .. } | Order::Silence | Order::Leave) {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            exit = self.shared.engine.wait(&self.handle) => return exit,
+            () = tokio::time::sleep(grace) => {}
+            () = cut_short => {}
+        }
+        self.kill().await
+    }
+
+    async fn kill(&self) -> Exit {
+        self.log_failure(self.shared.engine.kill(&self.handle).await);
+        self.shared.engine.wait(&self.handle).await
+    }
+
+    async fn over(mut self, exit: Exit, reason: String) {
+        self.log_failure(self.shared.engine.kill(&self.handle).await);
+        tracing::info!(instance = self.instance(), code = exit.code, signal = exit.signal, reason, "ended");
+        self.shared.engine.let_go(&self.handle);
+        self.row.state = State::Ended;
+        self.row.exit = Some(exit);
+        self.row.reason.clone_from(&reason);
+        self.shared.save(&self.row, Some(What::Exited { exit, reason })).await;
+    }
+
+    fn log_failure(&self, result: Result<(), Failure>) {
+        if let Err(problem) = result {
+            tracing::error!(instance = self.instance(), %problem, "the engine failed");
+        }
+    }
+}

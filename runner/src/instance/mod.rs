@@ -1,0 +1,266 @@
+//! The instances of this runner: one task for each, and the ledger that outlives a crash.
+
+pub mod folders;
+pub mod ledger;
+mod machine;
+mod reconcile;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use skein_shared::entity::RunnerCommand;
+use skein_shared::fence::Token;
+use tokio::sync::{mpsc, watch};
+use tokio_util::task::TaskTracker;
+
+use crate::container::confine::USERS;
+use crate::container::{Engine, Isolation, User};
+use crate::definition::Definition;
+use crate::endpoint::Upstreams;
+use crate::error::Error;
+use folders::Folders;
+use ledger::{Ledger, Row, State, What};
+use machine::Machine;
+
+/// Orders that wait for an instance whose task is busy freezing or ending it.
+const ORDERS: usize = 32;
+
+/// What can be asked of a running instance.
+#[derive(Debug)]
+enum Order {
+    Freeze(Token),
+    Thaw(Token),
+    Stop {
+        token: Token,
+        reason: String,
+        grace: Duration,
+    },
+    /// Ends it without a word: it was given away.
+    Kill {
+        reason: String,
+    },
+    /// The runner leaves.
+    Leave,
+    /// The lease is about to end.
+    Silence,
+    /// The lease was renewed in time.
+    Resume,
+}
+
+/// All instances.
+pub struct Instances {
+    shared: Arc<Shared>,
+    running: Mutex<HashMap<String, mpsc::Sender<Order>>>,
+    tasks: TaskTracker,
+}
+
+/// What the tasks of the instances have in common.
+pub struct Shared {
+    /// Stands in the environment of every process, to find strays by.
+    pub mark: String,
+    pub engine: Arc<dyn Engine>,
+    pub isolation: Isolation,
+    pub ledger: Ledger,
+    pub folders: Folders,
+    pub closed: Vec<std::path::PathBuf>,
+    pub definitions: BTreeMap<(String, String), Definition>,
+    pub upstreams: Upstreams,
+    /// Rises with every report.
+    pub reported: watch::Sender<u64>,
+}
+
+impl Shared {
+    /// Writes a row down with its report. A ledger that fails is logged; the state in memory goes on, and the
+    /// next registration tells the coordinators of it.
+    async fn save(&self, row: &Row, what: Option<What>) {
+        let reports = what.is_some();
+        if let Err(error) = self.ledger.save(row.clone(), what).await {
+            tracing::error!(instance = row.instance, %error, "an instance's state was not written down");
+        }
+        if reports {
+            self.reported.send_modify(|count| *count += 1);
+        }
+    }
+
+    async fn group(&self, swarm: &str, agent: &str) -> Result<Option<u32>, Error> {
+        if self.isolation != Isolation::Users {
+            return Ok(None);
+        }
+        Ok(Some(USERS.start + self.ledger.group(swarm, agent).await? % (USERS.end - USERS.start)))
+    }
+}
+
+impl Instances {
+    pub fn new(shared: Shared) -> Arc<Self> {
+        Arc::new(Self { shared: Arc::new(shared), running: Mutex::default(), tasks: TaskTracker::new() })
+    }
+
+    pub fn ledger(&self) -> &Ledger {
+        &self.shared.ledger
+    }
+
+    pub fn upstreams(&self) -> &Upstreams {
+        &self.shared.upstreams
+    }
+
+    pub fn reported(&self) -> watch::Receiver<u64> {
+        self.shared.reported.subscribe()
+    }
+
+    /// The instances that have a task, for heartbeats.
+    pub fn live(&self) -> Vec<String> {
+        self.running().keys().cloned().collect()
+    }
+
+    /// Takes a command. `access_token` belongs to a start alone. It does not wait for the command's effect.
+    ///
+    /// # Errors
+    /// When the ledger cannot be read: the command is then dropped, and sent again by the coordinator.
+    pub async fn command(self: &Arc<Self>, command: RunnerCommand, access_token: &str) -> Result<(), Error> {
+        let (instance, token) = subject(&command);
+        let row = self.shared.ledger.row(instance).await?;
+        if let Some(row) = &row
+            && token < row.token
+        {
+            let known = row.token;
+            tracing::warn!(instance, %token, %known, "a command with a lower token was refused");
+            return Ok(());
+        }
+        match (command, row) {
+            (RunnerCommand::Start { instance, agent, swarm, token, input }, None) => {
+                self.start(Row::new(instance, swarm, agent, token, access_token), &input).await
+            }
+            // A repeat: what became of the first is reported already, or about to be.
+            (RunnerCommand::Start { .. }, Some(_)) => Ok(()),
+            (RunnerCommand::Freeze { instance, token }, _) => self.order(&instance, Order::Freeze(token)),
+            (RunnerCommand::Thaw { instance, token }, _) => self.order(&instance, Order::Thaw(token)),
+            (RunnerCommand::Stop { instance, token, reason, grace_ms }, _) => {
+                let grace = Duration::from_millis(grace_ms);
+                self.order(&instance, Order::Stop { token, reason, grace })
+            }
+            (RunnerCommand::Forget { token, .. }, Some(mut row)) if row.state == State::Ended => {
+                row.token = token;
+                self.shared.ledger.forget(row).await
+            }
+            (RunnerCommand::Forget { .. }, _) => Ok(()),
+        }
+    }
+
+    /// Freezes everything: the lease is about to end unrenewed.
+    pub fn silence(&self) {
+        self.all(|| Order::Silence);
+    }
+
+    /// The lease holds. Instances in `lost` were given away meanwhile and end; the others go on.
+    pub fn verdict(&self, lost: &[String]) {
+        for (instance, orders) in self.running().iter() {
+            let order = if lost.contains(instance) {
+                Order::Kill { reason: "it was given to another runner while this one was silent".into() }
+            } else {
+                Order::Resume
+            };
+            deliver(instance, orders, order);
+        }
+    }
+
+    /// Ends everything with each agent's grace, and waits for it.
+    pub async fn leave(&self) {
+        self.all(|| Order::Leave);
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    async fn start(self: &Arc<Self>, mut row: Row, input: &serde_json::Value) -> Result<(), Error> {
+        if self.tasks.is_closed() {
+            return Ok(());
+        }
+        row.user = self.free_user(&row).await?;
+        row.secret = secret()?;
+        let (orders, inbox) = mpsc::channel(ORDERS);
+        {
+            let mut running = self.running();
+            if running.contains_key(&row.instance) {
+                return Ok(());
+            }
+            running.insert(row.instance.clone(), orders);
+        }
+        // In the ledger before anything runs: a crash from here on leaves a trace.
+        if let Err(error) = self.shared.ledger.save(row.clone(), None).await {
+            self.running().remove(&row.instance);
+            return Err(error);
+        }
+        let input = input.to_string();
+        let shared = Arc::clone(&self.shared);
+        self.spawn(row.instance.clone(), async move { machine::start(shared, row, input, inbox).await });
+        Ok(())
+    }
+
+    /// Takes over an instance that still runs from before this process.
+    fn adopt(self: &Arc<Self>, machine: impl FnOnce(mpsc::Receiver<Order>) -> Machine) {
+        let (orders, inbox) = mpsc::channel(ORDERS);
+        let machine = machine(inbox);
+        let instance = machine.instance().to_owned();
+        self.running().insert(instance.clone(), orders);
+        self.spawn(instance, machine.run());
+    }
+
+    fn spawn(self: &Arc<Self>, instance: String, work: impl Future<Output = ()> + Send + 'static) {
+        let instances = Arc::clone(self);
+        self.tasks.spawn(async move {
+            work.await;
+            instances.running().remove(&instance);
+        });
+    }
+
+    /// A user that no held instance has.
+    async fn free_user(&self, row: &Row) -> Result<Option<User>, Error> {
+        let Some(gid) = self.shared.group(&row.swarm, &row.agent).await? else { return Ok(None) };
+        let held = self.shared.ledger.held().await?;
+        let taken: Vec<u32> = held.iter().filter_map(|row| Some(row.user?.uid)).collect();
+        Ok(USERS.clone().find(|uid| !taken.contains(uid)).map(|uid| User { uid, gid }))
+    }
+
+    fn order(&self, instance: &str, order: Order) -> Result<(), Error> {
+        match self.running().get(instance) {
+            Some(orders) => deliver(instance, orders, order),
+            None => tracing::debug!(instance, ?order, "nothing to do: the instance does not run here"),
+        }
+        Ok(())
+    }
+
+    fn all(&self, order: impl Fn() -> Order) {
+        for (instance, orders) in self.running().iter() {
+            deliver(instance, orders, order());
+        }
+    }
+
+    fn running(&self) -> std::sync::MutexGuard<'_, HashMap<String, mpsc::Sender<Order>>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn deliver(instance: &str, orders: &mpsc::Sender<Order>, order: Order) {
+    if orders.try_send(order).is_err() {
+        // Ended just now, or overrun by repeats; the coordinator sends what it still wants again.
+        tracing::warn!(instance, "an order was not taken");
+    }
+}
+
+fn subject(command: &RunnerCommand) -> (&str, Token) {
+    match command {
+        RunnerCommand::Start { instance, token, .. }
+        | RunnerCommand::Freeze { instance, token }
+        | RunnerCommand::Thaw { instance, token }
+        | RunnerCommand::Stop { instance, token, .. }
+        | RunnerCommand::Forget { instance, token } => (instance, *token),
+    }
+}
+
+/// 256 random bits in hexadecimal.
+fn secret() -> Result<String, Error> {
+    let mut bytes = [0u8; 32];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| Error::config(format!("the machine gives no random numbers: {error}")))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}

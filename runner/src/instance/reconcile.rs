@@ -1,0 +1,75 @@
+//! After a start: the ledger says what should run, the machine says what does.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::Instances;
+use super::ledger::{Row, State, What};
+use super::machine::Machine;
+use crate::endpoint::Endpoint;
+use crate::error::Error;
+
+impl Instances {
+    /// Takes over what still runs, frozen until a coordinator has spoken; reports what ended meanwhile; and
+    /// ends what nobody asked for.
+    ///
+    /// # Errors
+    /// When the ledger cannot be read.
+    pub async fn reconcile(self: &Arc<Self>) -> Result<(), Error> {
+        let rows = self.shared.ledger.held().await?;
+        let mut known = BTreeSet::new();
+        for row in rows.into_iter().filter(|row| row.state.is_live()) {
+            let instance = row.instance.clone();
+            if self.take_over(row).await {
+                known.insert(instance);
+            }
+        }
+        for stray in self.shared.engine.list().await.into_iter().filter(|stray| !known.contains(stray)) {
+            tracing::warn!(instance = stray, "ending processes that the ledger knows no live instance for");
+            if let Err(problem) = self.shared.engine.sweep(&stray).await {
+                tracing::error!(instance = stray, %problem, "stray processes were not ended");
+            }
+        }
+        Ok(())
+    }
+
+    async fn take_over(self: &Arc<Self>, mut row: Row) -> bool {
+        let Some(handle) = row.handle.clone() else {
+            let reason = "the runner ended while it started this instance".to_owned();
+            row.state = State::Ended;
+            row.reason.clone_from(&reason);
+            self.shared.save(&row, Some(What::StartFailed { reason })).await;
+            return false;
+        };
+        if !self.shared.engine.adopt(&handle).await {
+            self.shared.engine.kill(&handle).await.unwrap_or_else(|problem| tracing::error!(%problem));
+            return self.ended_alone(row, "it ended while the runner was away").await;
+        }
+        let endpoint = match Endpoint::open(&row, self.shared.upstreams.clone()).await {
+            Ok(endpoint) => endpoint,
+            Err(error) => {
+                tracing::error!(instance = row.instance, %error, "its endpoint could not be opened again");
+                self.shared.engine.kill(&handle).await.unwrap_or_else(|problem| tracing::error!(%problem));
+                return self
+                    .ended_alone(row, "its endpoint's port was taken while the runner was away")
+                    .await;
+            }
+        };
+        tracing::info!(instance = row.instance, pid = handle.pid, "taken over");
+        if row.state != State::Running {
+            endpoint.hold();
+        }
+        let shared = Arc::clone(&self.shared);
+        self.adopt(|inbox| Machine { shared, row, handle, endpoint, inbox });
+        true
+    }
+
+    async fn ended_alone(&self, mut row: Row, reason: &str) -> bool {
+        let exit = row.exit.unwrap_or_default();
+        row.state = State::Ended;
+        row.exit = Some(exit);
+        row.reason = reason.to_owned();
+        self.shared.save(&row, Some(What::Exited { exit, reason: reason.to_owned() })).await;
+        false
+    }
+}

@@ -1,0 +1,143 @@
+//! A coordinator as a runner sees it: it records what it hears and says what the test tells it to.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use skein_proto::v1::coordinator_message::Message;
+use skein_proto::v1::report::What;
+use skein_proto::v1::runner_message::Message as Said;
+use skein_proto::v1::runners_server::{Runners, RunnersServer};
+use skein_proto::v1::{Acknowledge, CoordinatorMessage, Register, Renewed, Report, RunnerMessage, Welcome};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tonic::{Request, Response, Status, Streaming};
+
+pub(crate) const TOKEN: &str = "runner-token";
+
+/// Longest wait for anything in these tests.
+pub(crate) const LIMIT: Duration = Duration::from_secs(20);
+
+#[derive(Clone, Default)]
+pub(crate) struct State {
+    pub(crate) registrations: Vec<Register>,
+    pub(crate) reports: Vec<Report>,
+    pub(crate) heartbeats: u64,
+}
+
+#[derive(Clone)]
+pub(crate) struct Coordinator {
+    pub(crate) address: SocketAddr,
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    state: watch::Sender<State>,
+    stream: Mutex<Option<mpsc::Sender<Result<CoordinatorMessage, Status>>>>,
+    mcp_url: String,
+    lease_ms: u64,
+    behaviour: watch::Sender<Behaviour>,
+}
+
+/// What the coordinator does by itself.
+#[derive(Clone)]
+pub(crate) struct Behaviour {
+    pub(crate) acknowledge: bool,
+    pub(crate) renew: bool,
+    pub(crate) lost: Vec<String>,
+}
+
+impl Coordinator {
+    pub(crate) async fn open(mcp_url: &str, lease_ms: u64) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let behaviour = Behaviour { acknowledge: true, renew: true, lost: Vec::new() };
+        let inner = Arc::new(Inner {
+            state: watch::Sender::default(),
+            stream: Mutex::default(),
+            mcp_url: mcp_url.to_owned(),
+            lease_ms,
+            behaviour: watch::Sender::new(behaviour),
+        });
+        let coordinator = Self { address, inner };
+        let server = tonic::transport::Server::builder().add_service(RunnersServer::new(coordinator.clone()));
+        tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
+        coordinator
+    }
+
+    pub(crate) fn behave(&self, change: impl FnOnce(&mut Behaviour)) {
+        self.inner.behaviour.send_modify(change);
+    }
+
+    pub(crate) async fn say(&self, message: Message) {
+        let stream = self.inner.stream.lock().unwrap().clone().unwrap();
+        stream.send(Ok(CoordinatorMessage { message: Some(message) })).await.unwrap();
+    }
+
+    /// Breaks the stream.
+    pub(crate) async fn hang_up(&self) {
+        let stream = self.inner.stream.lock().unwrap().take().unwrap();
+        let _ = stream.send(Err(Status::unavailable("going away"))).await;
+    }
+
+    pub(crate) async fn until(&self, what: &str, reached: impl FnMut(&State) -> bool) -> State {
+        let mut state = self.inner.state.subscribe();
+        let waited = tokio::time::timeout(LIMIT, state.wait_for(reached)).await;
+        waited.unwrap_or_else(|_| panic!("never came: {what}")).unwrap().clone()
+    }
+
+    pub(crate) async fn reported(&self, instance: &str, kind: fn(&What) -> bool) -> Report {
+        let here = |report: &&Report| report.instance == instance && report.what.as_ref().is_some_and(kind);
+        let state = self.until(instance, |state| state.reports.iter().any(|report| here(&report))).await;
+        state.reports.iter().find(here).unwrap().clone()
+    }
+
+    async fn hear(&self, message: Said, answers: &mpsc::Sender<Result<CoordinatorMessage, Status>>) {
+        let behaviour = self.inner.behaviour.borrow().clone();
+        let answer = match message {
+            Said::Register(register) => {
+                self.inner.state.send_modify(|state| state.registrations.push(register));
+                let (lease_ms, mcp_url) = (self.inner.lease_ms, self.inner.mcp_url.clone());
+                Some(Message::Welcome(Welcome { epoch: 1, lease_ms, mcp_url, lost: behaviour.lost }))
+            }
+            Said::Heartbeat(heartbeat) => {
+                self.inner.state.send_modify(|state| state.heartbeats += 1);
+                behaviour.renew.then_some(Message::Renewed(Renewed { heartbeat: heartbeat.number }))
+            }
+            Said::Report(report) => {
+                let sequence = report.sequence;
+                self.inner.state.send_modify(|state| state.reports.push(report));
+                behaviour.acknowledge.then_some(Message::Acknowledge(Acknowledge { sequence }))
+            }
+        };
+        if let Some(answer) = answer {
+            let _ = answers.send(Ok(CoordinatorMessage { message: Some(answer) })).await;
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl Runners for Coordinator {
+    type ControlStream = ReceiverStream<Result<CoordinatorMessage, Status>>;
+
+    async fn control(
+        &self,
+        request: Request<Streaming<RunnerMessage>>,
+    ) -> Result<Response<Self::ControlStream>, Status> {
+        let shown = request.metadata().get("authorization").and_then(|value| value.to_str().ok());
+        if shown != Some(&format!("Bearer {TOKEN}")) {
+            return Err(Status::unauthenticated("show the runner's token"));
+        }
+        let (answers, stream) = mpsc::channel(64);
+        *self.inner.stream.lock().unwrap() = Some(answers.clone());
+        let coordinator = self.clone();
+        let mut heard = request.into_inner();
+        tokio::spawn(async move {
+            while let Ok(Some(message)) = heard.message().await {
+                coordinator.hear(message.message.unwrap(), &answers).await;
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(stream)))
+    }
+}

@@ -1,0 +1,433 @@
+//! A whole runner against a coordinator that the test plays, with real processes.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod coordinator;
+mod mcp;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use coordinator::{Coordinator, LIMIT, TOKEN};
+use futures::StreamExt;
+use mcp::Face;
+use secrecy::SecretString;
+use skein_proto::v1::coordinator_message::Message;
+use skein_proto::v1::report::What;
+use skein_proto::v1::{Forget, Freeze, Start, Stop, Thaw};
+use skein_runner::container::process::ProcessEngine;
+use skein_runner::container::tree::{self, Process};
+use skein_runner::container::{Engine, Handle, Isolation, Spec, confine};
+use skein_runner::{Error, RunnerConfig};
+use skein_shared::id::Name;
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+const ACCESS: &str = "access-token-of-the-instance";
+
+/// A runner with its folders.
+struct Bed {
+    folder: TempDir,
+    shutdown: CancellationToken,
+    running: Option<JoinHandle<Result<(), Error>>>,
+}
+
+impl Bed {
+    /// Makes the folders, and one agent `worker` that runs a shell script.
+    fn new(script: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let agent = folder.path().join("agents/worker");
+        fs::create_dir_all(&agent).unwrap();
+        let text = format!("command = ['sh', '-c', '''{script}''']\ngrace = '2s'\n");
+        fs::write(agent.join("agent.toml"), text).unwrap();
+        Self { folder, shutdown: CancellationToken::new(), running: None }
+    }
+
+    fn run(&mut self, coordinator: &Coordinator, token: &str) {
+        let config = RunnerConfig {
+            coordinators: vec![format!("http://{}", coordinator.address)],
+            token: SecretString::from(token),
+            name: Name::parse("r1").unwrap(),
+            group: Name::parse("default").unwrap(),
+            slots: 4,
+            labels: BTreeMap::new(),
+            agents: self.folder.path().join("agents"),
+            data: self.data(),
+            work: None,
+            swarms: vec![Name::parse("default").unwrap()],
+            launcher: launcher(),
+            closed: Vec::new(),
+        };
+        self.shutdown = CancellationToken::new();
+        self.running = Some(tokio::spawn(skein_runner::run(config, self.shutdown.clone())));
+    }
+
+    async fn leave(&mut self) -> Result<(), Error> {
+        self.shutdown.cancel();
+        tokio::time::timeout(LIMIT, self.running.take().unwrap()).await.unwrap().unwrap()
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    /// What the agent wrote into its work folder, once it is whole lines.
+    async fn written(&self, file: &str) -> String {
+        let path = self.folder.path().join("data-work/default/worker").join(file);
+        until(|| fs::read_to_string(&path).ok().filter(|text| text.ends_with('\n'))).await
+    }
+}
+
+fn launcher() -> Vec<OsString> {
+    vec![env!("CARGO_BIN_EXE_skein-runner").into(), "exec-agent".into()]
+}
+
+/// Looks until there is something: `/proc` and files of other processes announce nothing.
+async fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    let looking = async {
+        loop {
+            if let Some(found) = look() {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(LIMIT, looking).await.expect("it never came to be")
+}
+
+fn token(number: u32) -> String {
+    format!("1790000000000-{number:010}")
+}
+
+fn start(instance: &str, number: u32) -> Message {
+    Message::Start(Start {
+        instance: instance.into(),
+        swarm: "default".into(),
+        agent: "worker".into(),
+        token: token(number),
+        input: r#"{"prompt":"hello"}"#.into(),
+        access_token: ACCESS.into(),
+    })
+}
+
+fn freeze(instance: &str, number: u32) -> Message {
+    Message::Freeze(Freeze { instance: instance.into(), token: token(number) })
+}
+
+fn thaw(instance: &str, number: u32) -> Message {
+    Message::Thaw(Thaw { instance: instance.into(), token: token(number) })
+}
+
+fn stop(instance: &str, number: u32) -> Message {
+    let (instance, reason) = (instance.into(), "asked to".into());
+    Message::Stop(Stop { instance, token: token(number), reason, grace_ms: 2000 })
+}
+
+/// Stopped by a signal, or held by the freezer.
+fn stands_still(process: &Process) -> bool {
+    let held = || {
+        let text = fs::read_to_string(format!("/proc/{}/cgroup", process.pid)).unwrap_or_default();
+        let group = text.lines().find_map(|line| line.strip_prefix("0::").map(str::to_owned));
+        let mounts = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
+        group.is_some_and(|group| {
+            mounts.iter().any(|mount| {
+                let events = fs::read_to_string(format!("{mount}{group}/cgroup.events")).unwrap_or_default();
+                events.contains("frozen 1")
+            })
+        })
+    };
+    process.is_stopped() || held()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_starts_freezes_thaws_and_is_reported_once_over_a_broken_stream() {
+    let coordinator = Coordinator::open("http://127.0.0.1:1/mcp", 3000).await;
+    let script = "setsid sh -c \"sleep 1000\" & echo \"$SKEIN_INPUT\" > input; env > env; sleep 1000";
+    let mut bed = Bed::new(script);
+    bed.run(&coordinator, TOKEN);
+    let state = coordinator.until("registration", |state| state.registrations.len() == 1).await;
+    assert_eq!(state.registrations[0].agents[0].name, "worker");
+    assert_eq!(state.registrations[0].incarnation, 1);
+
+    coordinator.say(start("worker-00000001", 5)).await;
+    coordinator.reported("worker-00000001", |what| matches!(what, What::Started(_))).await;
+    assert_eq!(bed.written("input").await, "{\"prompt\":\"hello\"}\n");
+    let environment = bed.written("env").await;
+    assert!(environment.contains("SKEIN_AGENT=worker") && !environment.contains(ACCESS));
+    assert!(!environment.contains("CARGO"), "the runner's environment leaked");
+
+    coordinator.say(freeze("worker-00000001", 4)).await;
+    coordinator.say(freeze("worker-00000001", 6)).await;
+    let frozen = coordinator.reported("worker-00000001", |what| matches!(what, What::Frozen(_))).await;
+    assert_eq!(frozen.token, token(6), "the lower token was followed");
+    let tree = tree::marked("worker-00000001");
+    assert!(tree.len() >= 3, "the tree is {tree:?}");
+    assert!(tree.iter().all(stands_still), "{tree:?}");
+
+    coordinator.say(thaw("worker-00000001", 7)).await;
+    coordinator.reported("worker-00000001", |what| matches!(what, What::Thawed(_))).await;
+    let tree = tree::marked("worker-00000001");
+    assert!(!tree.iter().any(stands_still), "{tree:?}");
+
+    // The report of the end is not acknowledged before the stream breaks: it comes again, as the same.
+    coordinator.behave(|behaviour| behaviour.acknowledge = false);
+    coordinator.say(stop("worker-00000001", 8)).await;
+    let exited = coordinator.reported("worker-00000001", |what| matches!(what, What::Exited(_))).await;
+    assert!(tree::marked("worker-00000001").is_empty(), "something of it still runs");
+    coordinator.behave(|behaviour| behaviour.acknowledge = true);
+    coordinator.hang_up().await;
+    let state = coordinator
+        .until("repeat", |state| state.reports.iter().filter(|report| **report == exited).count() == 2)
+        .await;
+    assert_eq!(state.registrations[1].held[0].state, "ended");
+    let ends = state.reports.iter().filter(|report| matches!(report.what, Some(What::Exited(_))));
+    assert!(ends.into_iter().all(|report| report.sequence == exited.sequence));
+
+    coordinator.say(Message::Forget(Forget { instance: "worker-00000001".into(), token: token(9) })).await;
+    coordinator.say(start("worker-00000001", 5)).await;
+    coordinator.say(start("worker-00000002", 1)).await;
+    coordinator.reported("worker-00000002", |what| matches!(what, What::Started(_))).await;
+    assert!(tree::marked("worker-00000001").is_empty(), "a forgotten instance was started again");
+    bed.leave().await.unwrap();
+    assert!(tree::marked("worker-00000002").is_empty(), "the runner left an instance behind");
+    let last = coordinator.reported("worker-00000002", |what| matches!(what, What::Exited(_))).await;
+    assert!(matches!(last.what, Some(What::Exited(exited)) if exited.reason == "the runner was stopped"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_endpoint_demands_the_secret_and_shows_the_access_token() {
+    let face = Face::open().await;
+    let coordinator = Coordinator::open(&face.url(), 3000).await;
+    let mut bed = Bed::new("echo $SKEIN_URL $SKEIN_TOKEN > door; echo ready; sleep 1000");
+    bed.run(&coordinator, TOKEN);
+    coordinator.until("registration", |state| state.registrations.len() == 1).await;
+    coordinator.say(start("worker-00000003", 1)).await;
+    let door = bed.written("door").await;
+    let (url, secret) = door.trim().split_once(' ').unwrap();
+
+    let client = reqwest::Client::new();
+    let call =
+        || client.post(format!("{url}/full")).body(r#"{"jsonrpc":"2.0","id":1,"method":"tools/call"}"#);
+    for wrong in ["", "Bearer ", "Bearer wrong", ACCESS] {
+        let refused = call().header("authorization", wrong).send().await.unwrap();
+        assert_eq!(refused.status(), 401);
+    }
+    let answer = call().header("mcp-session-id", "s").bearer_auth(secret).send().await.unwrap();
+    let seen = face.requests(1).await.remove(0);
+    assert_eq!(seen.path, "/mcp/full");
+    assert_eq!(seen.headers["authorization"], format!("Bearer {ACCESS}"));
+    assert_eq!(seen.headers["mcp-session-id"], "s");
+    assert!(seen.body.contains("tools/call"));
+
+    // The stream breaks before the answer: it is asked for again with the same key, and the client sees one.
+    face.write("data: {\"method\":\"notifications/message\"}\n\n").await;
+    face.end();
+    let again = face.requests(2).await.remove(1);
+    assert_eq!(again.headers["idempotency-key"], seen.headers["idempotency-key"]);
+    assert_eq!(again.body, seen.body);
+
+    // While it is frozen the answer waits at the endpoint; the thaw lets it through first.
+    coordinator.say(freeze("worker-00000003", 2)).await;
+    coordinator.reported("worker-00000003", |what| matches!(what, What::Frozen(_))).await;
+    face.write("data: {\"id\":1,\"result\":{}}\n\n").await;
+    face.end();
+    coordinator.say(thaw("worker-00000003", 3)).await;
+    let mut body = answer.bytes_stream();
+    let mut text = String::new();
+    while let Some(piece) = body.next().await {
+        text.push_str(std::str::from_utf8(&piece.unwrap()).unwrap());
+    }
+    assert!(text.ends_with("data: {\"id\":1,\"result\":{}}\n\n"), "{text}");
+    coordinator.reported("worker-00000003", |what| matches!(what, What::Thawed(_))).await;
+
+    bed.leave().await.unwrap();
+    let log = fs::read_to_string(bed.data().join("logs/worker-00000003.log")).unwrap();
+    assert_eq!(log, "ready\n", "the log holds what the agent wrote and nothing else");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runner_without_renewal_freezes_and_obeys_the_verdict() {
+    let coordinator = Coordinator::open("http://127.0.0.1:1/mcp", 1000).await;
+    let mut bed = Bed::new("sleep 1000");
+    bed.run(&coordinator, TOKEN);
+    coordinator.until("registration", |state| state.registrations.len() == 1).await;
+    for instance in ["worker-00000004", "worker-00000005"] {
+        coordinator.say(start(instance, 1)).await;
+        coordinator.reported(instance, |what| matches!(what, What::Started(_))).await;
+    }
+    coordinator.until("heartbeats", |state| state.heartbeats >= 5).await;
+    assert!(!tree::marked("worker-00000004").iter().any(stands_still), "it froze under a renewed lease");
+    coordinator.behave(|behaviour| behaviour.renew = false);
+    let still = |instance: &'static str| {
+        until(move || {
+            let tree = tree::marked(instance);
+            (!tree.is_empty() && tree.iter().all(stands_still)).then_some(())
+        })
+    };
+    still("worker-00000004").await;
+    still("worker-00000005").await;
+
+    coordinator.behave(|behaviour| {
+        behaviour.renew = true;
+        behaviour.lost = vec!["worker-00000004".into()];
+    });
+    coordinator.hang_up().await;
+    coordinator.reported("worker-00000004", |what| matches!(what, What::Exited(_))).await;
+    assert!(tree::marked("worker-00000004").is_empty());
+    until(|| (!tree::marked("worker-00000005").iter().any(stands_still)).then_some(())).await;
+    bed.leave().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runner_takes_over_what_runs_after_its_own_crash() {
+    let face = Face::open().await;
+    let coordinator = Coordinator::open(&face.url(), 3000).await;
+    let mut bed = Bed::new("echo $SKEIN_URL $SKEIN_TOKEN > door; sleep 1000");
+    // A process of its own, so that it can be killed.
+    let token_file = bed.folder.path().join("token");
+    fs::write(&token_file, TOKEN).unwrap();
+    let mut first = tokio::process::Command::new(env!("CARGO_BIN_EXE_skein-runner"))
+        .args(["--name", "r1", "--coordinator"])
+        .arg(format!("http://{}", coordinator.address))
+        .arg("--token-file")
+        .arg(&token_file)
+        .arg("--agents")
+        .arg(bed.folder.path().join("agents"))
+        .arg("--data")
+        .arg(bed.data())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    coordinator.until("registration", |state| state.registrations.len() == 1).await;
+    coordinator.say(start("worker-00000006", 1)).await;
+    let started = coordinator.reported("worker-00000006", |what| matches!(what, What::Started(_))).await;
+    let door = bed.written("door").await;
+    first.kill().await.unwrap();
+
+    bed.run(&coordinator, TOKEN);
+    let state = coordinator.until("registration", |state| state.registrations.len() == 2).await;
+    assert_eq!(state.registrations[1].incarnation, 2);
+    assert_eq!(state.registrations[1].held[0].instance, "worker-00000006");
+    let Some(What::Started(started)) = started.what else { unreachable!() };
+    until(|| Process::read(started.pid).filter(|process| !stands_still(process))).await;
+
+    let (url, secret) = door.trim().split_once(' ').unwrap();
+    let call = reqwest::Client::new().post(url).bearer_auth(secret).body(r#"{"id":1,"method":"ping"}"#);
+    call.send().await.unwrap();
+    assert_eq!(face.requests(1).await[0].headers["authorization"], format!("Bearer {ACCESS}"));
+
+    coordinator.say(stop("worker-00000006", 2)).await;
+    coordinator.reported("worker-00000006", |what| matches!(what, What::Exited(_))).await;
+    assert!(tree::marked("worker-00000006").is_empty());
+    bed.leave().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_start_is_reported_with_what_to_mend() {
+    let coordinator = Coordinator::open("http://127.0.0.1:1/mcp", 3000).await;
+    let mut bed = Bed::new("true");
+    let file = bed.folder.path().join("agents/worker/agent.toml");
+    fs::write(file, "command = ['no-such-program']").unwrap();
+    bed.run(&coordinator, TOKEN);
+    coordinator.until("registration", |state| state.registrations.len() == 1).await;
+    coordinator.say(start("worker-00000007", 1)).await;
+    let report = coordinator.reported("worker-00000007", |what| matches!(what, What::StartFailed(_))).await;
+    let Some(What::StartFailed(failed)) = report.what else { unreachable!() };
+    assert!(failed.reason.contains("`no-such-program` was not found"), "{}", failed.reason);
+    bed.leave().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_token_ends_the_runner_with_the_reason() {
+    let coordinator = Coordinator::open("http://127.0.0.1:1/mcp", 3000).await;
+    let mut bed = Bed::new("true");
+    bed.run(&coordinator, "wrong");
+    let result = tokio::time::timeout(LIMIT, bed.running.take().unwrap()).await.unwrap().unwrap();
+    assert!(matches!(result, Err(Error::Refused { message, .. }) if message == "show the runner's token"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_cannot_read_the_runners_files() {
+    if skein_runner::isolation() == Isolation::None {
+        eprintln!("skipped: {}", Isolation::None.sentence());
+        return;
+    }
+    let coordinator = Coordinator::open("http://127.0.0.1:1/mcp", 3000).await;
+    let mut bed = Bed::new(
+        "cd ../../..; cat ledger.sqlite && echo read >> $HOME/seen; ls logs && echo listed >> $HOME/seen; echo done >> $HOME/seen; sleep 1000",
+    );
+    bed.run(&coordinator, TOKEN);
+    coordinator.until("registration", |state| state.registrations.len() == 1).await;
+    coordinator.say(start("worker-00000008", 1)).await;
+    until(|| {
+        fs::read_to_string(bed.data().join("work/default/worker/seen"))
+            .ok()
+            .filter(|seen| seen.contains("done"))
+    })
+    .await;
+    assert_eq!(bed.written("seen").await, "done\n");
+    bed.leave().await.unwrap();
+}
+
+#[test]
+fn landlock_closes_a_folder_and_leaves_the_rest_open() {
+    if !confine::has_landlock() {
+        eprintln!("skipped: this kernel has no Landlock");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["closed/open", "other"] {
+        fs::create_dir_all(folder.path().join(name)).unwrap();
+        fs::write(folder.path().join(name).join("file"), "text").unwrap();
+    }
+    fs::write(folder.path().join("closed/file"), "secret").unwrap();
+    let reads = |file: &str| {
+        let mut agent = std::process::Command::new(env!("CARGO_BIN_EXE_skein-runner"));
+        agent.args(["exec-agent", "--landlock", "--close"]).arg(folder.path().join("closed"));
+        agent.arg("--open").arg(folder.path().join("closed/open")).args(["--workdir", "/", "--", "cat"]);
+        agent.arg(folder.path().join(file)).output().unwrap().status.success()
+    };
+    assert!(reads("other/file") && reads("closed/open/file"));
+    assert!(!reads("closed/file"));
+}
+
+fn spec(folder: &Path, instance: &str, script: &str) -> Spec {
+    let env = [("PATH", "/usr/bin:/bin"), ("SKEIN_INSTANCE", instance), ("SKEIN_RUNNER", "signals")];
+    Spec {
+        instance: instance.to_owned(),
+        command: vec!["sh".into(), "-c".into(), script.into()],
+        env: env.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
+        workdir: folder.to_owned(),
+        log: folder.join("log"),
+        user: None,
+        closed: Vec::new(),
+        open: Vec::new(),
+    }
+}
+
+/// Without control groups: the tree is stopped by signals, with those that broke away from it.
+#[tokio::test(flavor = "multi_thread")]
+async fn signals_freeze_the_whole_tree_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = ProcessEngine::with_cgroups("signals", launcher(), None);
+    let script = "(setsid sh -c 'sleep 1000; true' &); (sleep 1000 &); echo up; sleep 1000";
+    let handle: Handle = engine.start(&spec(folder.path(), "signals-1", script)).await.unwrap();
+    let whole = until(|| Some(tree::members(&handle)).filter(|tree| tree.len() >= 5)).await;
+    assert_eq!(engine.list().await, ["signals-1"]);
+    engine.freeze(&handle).await.unwrap();
+    let tree = tree::members(&handle);
+    assert_eq!(tree.len(), whole.len());
+    assert!(tree.iter().all(Process::is_stopped), "{tree:?}");
+    engine.thaw(&handle).await.unwrap();
+    until(|| (!tree::members(&handle).iter().any(Process::is_stopped)).then_some(())).await;
+    engine.freeze(&handle).await.unwrap();
+    engine.kill(&handle).await.unwrap();
+    assert_eq!(engine.wait(&handle).await.signal, Some(9));
+    assert!(tree::members(&handle).is_empty());
+}

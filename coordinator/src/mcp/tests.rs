@@ -127,7 +127,14 @@ impl Face {
         let params = json!({ "name": tool, "arguments": arguments });
         let (status, answer) = self.send(path, &agent.token, "tools/call", params).await;
         assert_eq!(status, StatusCode::OK, "{tool}: {answer}");
-        answer["result"].clone()
+        let result = answer["result"].clone();
+        if result["isError"] == false {
+            let declared = catalogue().unwrap();
+            let schema = &declared.get(tool).unwrap().output;
+            jsonschema::validate(schema, &result["structuredContent"])
+                .unwrap_or_else(|error| panic!("{tool} breaks its own output schema: {error}"));
+        }
+        result
     }
 
     /// Calls a tool that must succeed, and gives its facts.

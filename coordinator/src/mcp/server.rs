@@ -50,6 +50,8 @@ use crate::service::Service;
 const FIRST_PROGRESS: Duration = Duration::from_millis(250);
 /// Claude Code gives up after five minutes without progress; proxies often after one.
 const PROGRESS: Duration = Duration::from_secs(15);
+/// What is under way when the node stops has this long to end.
+const FINISH: Duration = Duration::from_secs(1);
 /// How long a client may keep a list. The catalogue changes with the program alone.
 const LIST_TTL_MS: u64 = 300_000;
 /// Sessions remembered after they fell asleep. What is kept of one is some hundred bytes.
@@ -90,15 +92,16 @@ impl Default for Config {
     }
 }
 
-/// The routes of the MCP face: `/mcp` and its views, and the metadata that a 401 points to.
+/// The routes of the MCP face: `/mcp` and its views, and the metadata that a 401 points to. It must be called
+/// within a tokio runtime.
 pub fn router(service: Service, keys: Keys, catalogue: Arc<Catalogue>, config: Config) -> Router {
-    let facade = Facade::new(service, catalogue);
+    let facade = Facade::new(service, catalogue, config.shutdown.clone());
     let mut transport = StreamableHttpServerConfig::default()
         .with_json_response(true)
         .with_allowed_hosts(config.allowed_hosts.clone())
         .with_allowed_origins(config.allowed_origins.clone())
         .with_max_request_body_bytes(limits::BODY)
-        .with_cancellation_token(config.shutdown.clone());
+        .with_cancellation_token(after(config.shutdown.clone(), FINISH * 2));
     transport.session_store = Some(Arc::new(Sleeping::default()));
     let clock = facade.service.clock().clone();
     let mcp = StreamableHttpService::new(
@@ -114,6 +117,19 @@ pub fn router(service: Service, keys: Keys, catalogue: Arc<Catalogue>, config: C
         .route(METADATA, get(metadata))
         .route("/.well-known/oauth-protected-resource/{*path}", get(metadata))
         .with_state(door)
+}
+
+/// rmcp drops what is under way when its token is cancelled: so it hears of the stop later than the handlers,
+/// whose answers say that it is worth another try.
+fn after(stop: CancellationToken, pause: Duration) -> CancellationToken {
+    let later = CancellationToken::new();
+    let cancel = later.clone();
+    tokio::spawn(async move {
+        stop.cancelled().await;
+        tokio::time::sleep(pause).await;
+        cancel.cancel();
+    });
+    later
 }
 
 #[derive(Clone)]
@@ -302,16 +318,30 @@ struct Facade {
     catalogue: Arc<Catalogue>,
     /// Each tool as the protocol's type, brief and full, in the catalogue's order.
     listed: Arc<[(rmcp::model::Tool, rmcp::model::Tool)]>,
+    shutdown: CancellationToken,
 }
 
 impl Facade {
-    fn new(service: Service, catalogue: Arc<Catalogue>) -> Self {
+    fn new(service: Service, catalogue: Arc<Catalogue>, shutdown: CancellationToken) -> Self {
         let typed = |tool, detail| {
             serde_json::from_value(view::listed(tool, detail)).expect("a listed tool has the protocol's form")
         };
         let listed =
             catalogue.tools().map(|tool| (typed(tool, Detail::Brief), typed(tool, Detail::Full))).collect();
-        Self { service, catalogue, listed }
+        Self { service, catalogue, listed, shutdown }
+    }
+
+    /// Resolves when the node stops and what was short has had its time: a wait must not hold the node up.
+    async fn stopping(&self) -> CallToolResult {
+        self.shutdown.cancelled().await;
+        tokio::time::sleep(FINISH).await;
+        finished(Reply::error(
+            &Refusal::new(
+                Code::Unavailable,
+                "this coordinator is stopping; call again, with the same idempotency key if you gave one",
+            )
+            .retry_after(1000),
+        ))
     }
 
     fn config(&self, role: Role) -> ServerConfig {
@@ -396,10 +426,12 @@ impl ServerHandler for Facade {
             tokio::select! {
                 reply = self.run(caller, request, Progress::silent()) => return Ok(finished(reply).into()),
                 () = context.ct.cancelled() => return Err(gone()),
+                stopped = self.stopping() => return Ok(stopped.into()),
             }
         };
         let (said, message) = watch::channel(format!("{} is running", request.name));
         let mut run = Box::pin(self.run(caller, request, Progress::heard(said)));
+        let mut stopping = Box::pin(self.stopping());
         let mut beat = tokio::time::interval_at(tokio::time::Instant::now() + FIRST_PROGRESS, PROGRESS);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut count = 0.0;
@@ -407,6 +439,7 @@ impl ServerHandler for Facade {
             tokio::select! {
                 reply = &mut run => return Ok(finished(reply).into()),
                 () = context.ct.cancelled() => return Err(gone()),
+                stopped = &mut stopping => return Ok(stopped.into()),
                 _ = beat.tick() => {
                     count += 1.0;
                     let text = message.borrow().clone();

@@ -30,7 +30,8 @@ struct Face {
     service: Service,
     keys: Keys,
     clock: Clock,
-    _stop: DropGuard,
+    stop: CancellationToken,
+    _stops: DropGuard,
     _files: tempfile::TempDir,
 }
 
@@ -67,8 +68,9 @@ impl Face {
         let keys = Keys::ephemeral().unwrap();
         let service = Service::new(entities);
         let catalogue = Arc::new(catalogue().unwrap());
-        let router = router(service.clone(), keys.clone(), catalogue, Config::default());
-        Self { router, service, keys, clock, _stop: stop.drop_guard(), _files: files }
+        let config = Config { shutdown: stop.clone(), ..Config::default() };
+        let router = router(service.clone(), keys.clone(), catalogue, config);
+        Self { router, service, keys, clock, stop: stop.clone(), _stops: stop.drop_guard(), _files: files }
     }
 
     fn agent(&self, name: &str, role: Role) -> Agent {
@@ -498,4 +500,53 @@ async fn what_the_lead_teaches_is_found() {
     let profile = json!({ "role": "builder", "capabilities": ["rust"] });
     let described = face.facts(&worker, "update-profile", profile).await;
     assert_eq!(described["agent"]["role"], "builder");
+}
+
+#[tokio::test]
+async fn a_wait_does_not_hold_the_node_up() {
+    let (face, lead, _) = swarm().await;
+    let stop = face.stop.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        stop.cancel();
+    });
+    let wait = face.call(&lead, "wait", json!({ "for": ["locks"], "timeout_s": 40 }));
+    let answer = tokio::time::timeout(Duration::from_secs(5), wait).await.unwrap();
+    assert_eq!(answer["isError"], true);
+    assert_eq!(answer["structuredContent"]["code"], "unavailable");
+}
+
+#[tokio::test]
+async fn epics_schedules_and_channels_are_kept() {
+    let (face, lead, worker) = swarm().await;
+    let epic = face.facts(&lead, "create-epic", json!({ "name": "Launch", "goal": "ship it" })).await;
+    let id = epic["epic"]["id"].clone();
+    let task = face.facts(&worker, "task-action", json!({ "action": "create", "task": "part one" })).await;
+    let task = task["task"]["id"].clone();
+    face.facts(&lead, "assign-task-to-epic", json!({ "taskId": task, "epicName": "Launch" })).await;
+    let details = face.facts(&worker, "get-epic-details", json!({ "epicId": id })).await;
+    assert_eq!(details["tasks"][0]["id"], task);
+    let status = json!({ "epicId": id, "status": "active", "leadAgentId": null });
+    assert_eq!(face.facts(&lead, "update-epic", status).await["epic"]["status"], "active");
+    let refused = face.call(&worker, "delete-epic", json!({ "name": "Launch" })).await;
+    assert_eq!(refused["structuredContent"]["code"], "forbidden");
+
+    let cancelled = face.facts(&worker, "cancel-task", json!({ "taskId": task, "reason": "not now" })).await;
+    assert_eq!(cancelled["task"]["failureReason"], "not now");
+
+    let schedule = json!({ "name": "sweep", "taskTemplate": "sweep up", "intervalMs": 3_600_000 });
+    face.facts(&worker, "create-schedule", schedule).await;
+    let ran = face.facts(&lead, "run-schedule-now", json!({ "name": "sweep" })).await;
+    assert!(ran["taskId"].is_string());
+    let listed = face.facts(&lead, "list-schedules", json!({ "name": "swe" })).await;
+    assert_eq!(listed["count"], 1);
+    let changed = json!({ "name": "sweep", "enabled": false, "targetAgentId": worker.id });
+    assert_eq!(face.facts(&lead, "update-schedule", changed).await["schedule"]["enabled"], false);
+    face.facts(&worker, "delete-schedule", json!({ "name": "sweep" })).await;
+
+    face.facts(&worker, "create-channel", json!({ "name": "builds" })).await;
+    let channels = face.facts(&lead, "list-channels", json!({})).await;
+    let named = |name: &str| channels["channels"].as_array().unwrap().iter().any(|c| c["name"] == name);
+    assert!(named("builds") && named("general") && named("epic-launch"), "{channels}");
+    face.facts(&lead, "delete-channel", json!({ "name": "builds" })).await;
 }

@@ -2,10 +2,12 @@
 //!
 //! `catalogue` declares what a tool is and finds it; `tools` declares the tools, one file per group;
 //! `dispatch` takes every call, direct or through `tools_call`, down the same path; `view` says what a client
-//! is shown; `finder` searches; `result` shapes answers; `server` is the only file that knows the protocol.
+//! is shown; `finder` searches; `result` shapes answers; `door` lets requests in; `server` is the only
+//! file that knows the protocol.
 
 pub mod catalogue;
 pub mod dispatch;
+pub mod door;
 pub mod finder;
 pub mod idempotency;
 pub mod instructions;
@@ -16,7 +18,8 @@ pub mod tools;
 pub mod view;
 
 pub use catalogue::Catalogue;
-pub use server::{Config, router};
+pub use door::{Config, SharedKey};
+pub use server::router;
 
 #[cfg(test)]
 mod tests;

@@ -14,7 +14,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tower::ServiceExt;
 use uuid::Uuid;
 
-use super::server::{Config, SharedKey, router};
+use super::door::{Config, SharedKey};
+use super::server::router;
 use super::tools::catalogue;
 use crate::auth::token::{Claims, Keys};
 use crate::auth::{Role, View};

@@ -1,0 +1,222 @@
+//! The door of the MCP face: who comes in, and what may be brought in.
+
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
+use axum::response::{IntoResponse, Response};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Value, json};
+use skein_shared::id::{InstanceId, Name};
+use skein_shared::{Code, Refusal, limits};
+use subtle::ConstantTimeEq;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::result::refusal_json;
+use crate::auth::token::Keys;
+use crate::auth::{Principal, Right, Role};
+use crate::entity::Clock;
+
+/// Where the metadata lies that a 401 points to.
+pub(super) const METADATA: &str = "/.well-known/oauth-protected-resource";
+
+/// Where the face may be reached, and by whom.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// `host` or `host:port` values that the `Host` header may have, against DNS rebinding.
+    pub allowed_hosts: Vec<String>,
+    /// Origins of browsers that may call, such as `http://localhost:*`.
+    pub allowed_origins: Vec<String>,
+    /// The address that clients use, without a path; else the request's own host is named.
+    pub public_url: Option<String>,
+    /// The seed's way to tell callers apart: one key for all and a header with the agent's id. Whoever holds
+    /// the key can act as any agent, so it is off unless an operator turns it on.
+    pub shared_key: Option<SharedKey>,
+    /// Ends the sessions when the node stops.
+    pub shutdown: CancellationToken,
+}
+
+#[derive(Clone, Debug)]
+pub struct SharedKey {
+    pub key: SecretString,
+    pub swarm: Name,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            allowed_hosts: ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec(),
+            allowed_origins: ["http://localhost:*", "http://127.0.0.1:*"].map(str::to_owned).to_vec(),
+            public_url: None,
+            shared_key: None,
+            shutdown: CancellationToken::new(),
+        }
+    }
+}
+
+/// Knows callers by their tokens.
+#[derive(Clone)]
+pub(super) struct Door {
+    keys: Keys,
+    clock: Clock,
+    config: Arc<Config>,
+}
+
+impl Door {
+    pub(super) fn new(keys: Keys, clock: Clock, config: Config) -> Self {
+        Self { keys, clock, config: Arc::new(config) }
+    }
+
+    /// Who sent the request.
+
+    pub(super) fn identify(&self, headers: &HeaderMap) -> Result<Principal, Refusal> {
+        let token = text_header(headers, header::AUTHORIZATION.as_str())
+            .and_then(|value| value.split_once(' '))
+            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+            .map(|(_, token)| token.trim())
+            .ok_or_else(|| {
+                Refusal::new(
+                    Code::Unauthenticated,
+                    "a token is needed: send it as `Authorization: Bearer <token>` (`skein token issue` makes one)",
+                )
+            })?;
+        match &self.config.shared_key {
+            Some(shared) if same(shared.key.expose_secret(), token) => claimed(&shared.swarm, headers),
+            _ => self.keys.verify(token, self.clock.wall()),
+        }
+    }
+
+    fn base(&self, headers: &HeaderMap) -> String {
+        let host = || text_header(headers, header::HOST.as_str()).unwrap_or("localhost");
+        self.config.public_url.clone().unwrap_or_else(|| format!("http://{}", host()))
+    }
+
+    /// 401, with where to read how to get a token (RFC 9728).
+    pub(super) fn challenge(&self, headers: &HeaderMap, refusal: &Refusal) -> Response {
+        let mut response = refused(refusal);
+        if refusal.code == Code::Unauthenticated {
+            let problem =
+                if headers.contains_key(header::AUTHORIZATION) { ", error=\"invalid_token\"" } else { "" };
+            let challenge = format!(
+                "Bearer resource_metadata=\"{}{METADATA}\", scope=\"{} {}\"{problem}",
+                self.base(headers),
+                Right::Read.scope(),
+                Right::Work.scope()
+            );
+            if let Ok(value) = HeaderValue::from_str(&challenge) {
+                response.headers_mut().insert(header::WWW_AUTHENTICATE, value);
+            }
+        }
+        response
+    }
+
+    /// How to get a token, as RFC 9728 has it.
+    pub(super) fn metadata(&self, headers: &HeaderMap) -> Value {
+        let scopes = Right::ALL.into_iter().filter(|right| *right != Right::Run).map(Right::scope);
+        json!({
+            "resource": format!("{}/mcp", self.base(headers)),
+            "resource_name": "Skein",
+            "scopes_supported": scopes.collect::<Vec<_>>(),
+            "bearer_methods_supported": ["header"],
+        })
+    }
+}
+
+fn same(one: &str, other: &str) -> bool {
+    one.as_bytes().ct_eq(other.as_bytes()).into()
+}
+
+/// The caller by the seed's header. Ownership and leadership are still the pool's to check.
+fn claimed(swarm: &Name, headers: &HeaderMap) -> Result<Principal, Refusal> {
+    let id = text_header(headers, "x-agent-id").ok_or_else(|| {
+        Refusal::new(Code::Unauthenticated, "with the shared key, say who you are: X-Agent-ID: <uuid>")
+    })?;
+    let agent: Uuid = skein_shared::id::parse_uuid("X-Agent-ID", id)?;
+    let agent_name = Name::parse(&format!("agent-{}", agent.as_simple()))?;
+    Ok(Principal {
+        swarm: swarm.clone(),
+        agent,
+        agent_name,
+        instance: InstanceId(agent.to_string()),
+        managed: false,
+        role: Role::Lead,
+        view: None,
+    })
+}
+
+pub(super) fn text_header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
+}
+
+pub(super) fn refused(refusal: &Refusal) -> Response {
+    let status = StatusCode::from_u16(refusal.code.http()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    (status, axum::Json(refusal_json(refusal))).into_response()
+}
+
+/// Reads a body of at most 4 MiB, and refuses JSON that is broken or nested too deeply before any parser
+/// recurses into it.
+pub(super) async fn bounded(body: Body) -> Result<Bytes, Response> {
+    let body = Limited::new(body, limits::BODY).collect().await.map_err(|error| {
+        if error.is::<LengthLimitError>() {
+            refused(&Refusal::new(Code::TooLarge, "a request may have 4 MiB; put large things into files"))
+        } else {
+            refused(&Refusal::new(Code::InvalidArgument, "the request's body could not be read"))
+        }
+    })?;
+    let body = body.to_bytes();
+    if body.is_empty() {
+        return Ok(body);
+    }
+    if depth(&body) > limits::JSON_DEPTH {
+        let told = format!("JSON may be nested {} levels deep", limits::JSON_DEPTH);
+        return Err(unparsable(-32600, &told));
+    }
+    match serde_json::from_slice::<serde::de::IgnoredAny>(&body) {
+        Ok(_) => Ok(body),
+        Err(error) => Err(unparsable(-32700, &format!("the body is not JSON: {error}"))),
+    }
+}
+
+fn unparsable(code: i32, message: &str) -> Response {
+    let error = json!({ "jsonrpc": "2.0", "id": null, "error": { "code": code, "message": message } });
+    (StatusCode::BAD_REQUEST, axum::Json(error)).into_response()
+}
+
+/// The deepest nesting of brackets outside of strings.
+fn depth(json: &[u8]) -> usize {
+    let (mut depth, mut deepest, mut quoted, mut escaped) = (0_usize, 0, false, false);
+    for byte in json {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b'{' | b'[' if !quoted => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b'}' | b']' if !quoted => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depth_counts_brackets_and_not_texts() {
+        assert_eq!(depth(br#"{"a":[{"b":"[[[[\"[["}]}"#), 3);
+        assert_eq!(depth(b"[]]]]["), 1);
+        assert_eq!(depth("[".repeat(100).as_bytes()), 100);
+    }
+
+    #[test]
+    fn secrets_are_compared_whole() {
+        assert!(same("key", "key"));
+        assert!(!same("key", "keys") && !same("key", "kez"));
+    }
+}

@@ -30,11 +30,11 @@ macro_rules! views {
 views! {
     Agents = "agents" { "ID": "id", "NAME": "name", "LEAD": "isLead", "STATUS": "status", "CAPACITY": "maxTasks" }
     Tasks = "tasks" { "ID": "id", "STATUS": "status", "PRIORITY": "priority", "AGENT": "agentId", "TASK": "task" }
-    Locks = "locks" { "KEY": "key" | "resourceKey", "HOLDER": "holder", "TOKEN": "token", "UNTIL": "expiresAt" | "expires" }
-    Calls = "calls" { "ID": "callId" | "id", "STATUS": "status", "CALLER": "caller", "INSTANCE": "instance" | "served_by" }
-    Waits = "waits" { "ID": "wait" | "id", "INSTANCE": "instance", "STATE": "state", "FILTER": "filter", "UNTIL": "deadline" }
-    Instances = "instances" { "ID": "id" | "instance", "AGENT": "agent", "STATE": "state", "RUNNER": "runner", "STATUS": "status" }
-    Runners = "runners" { "NAME": "name", "SLOTS": "slots", "ENGINES": "engines", "LABELS": "labels", "SWARMS": "swarms" }
+    Locks = "locks" { "KEY": "resourceKey", "HOLDER": "holder", "TOKEN": "token", "UNTIL": "expiresAt" }
+    Calls = "calls" { "ID": "callId", "STATUS": "status", "CALLER": "callerInstanceId", "TARGET": "targetAgent", "INSTANCE": "targetInstanceId" }
+    Waits = "waits" { "ID": "waitId", "INSTANCE": "instance", "STATE": "state", "FILTER": "filter", "UNTIL": "deadline" }
+    Instances = "instances" { "ID": "instance", "AGENT": "agent", "STATE": "state", "RUNNER": "runner", "SINCE": "createdAt" }
+    Runners = "runners" { "NAME": "runner", "STATE": "state", "SLOTS": "slots", "ENGINES": "engines", "LABELS": "labels", "SWARMS": "swarms" }
 }
 
 #[derive(Debug, Args)]

@@ -133,10 +133,10 @@ impl CliError {
 
 impl Cli {
     /// Whether this process turns into an agent: nothing may be started before it does.
-    pub fn exec_agent(self) -> Result<skein_runner::ExecAgent, Self> {
+    pub fn exec_agent(self) -> Result<skein_runner::ExecAgent, Box<Self>> {
         match self.command {
             Command::ExecAgent(agent) => Ok(agent),
-            command => Err(Self { command }),
+            command => Err(Box::new(Self { command })),
         }
     }
 

@@ -129,6 +129,9 @@ pub struct Runner {
     pub swarms: Vec<Name>,
     /// The folder with the agents' definitions; `agents` in the data directory if left out.
     pub agents: Option<PathBuf>,
+    /// The folder for its ledger and the agents' work; if left out, `runner` in the data directory, or
+    /// beside it where each agent gets a user of its own.
+    pub data: Option<PathBuf>,
 }
 
 impl Default for Runner {
@@ -140,6 +143,7 @@ impl Default for Runner {
             slots: 4,
             swarms: Vec::new(),
             agents: None,
+            data: None,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! `skein`: coordinator, ingress and runner in one program, and the command line that administers them.
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -11,7 +12,7 @@ fn main() -> ExitCode {
     let cli = match Cli::parse().exec_agent() {
         // Before any thread is there: what the agent may see is decided for the whole process.
         Ok(agent) => return skein_runner::exec_agent(agent),
-        Err(cli) => cli,
+        Err(cli) => *cli,
     };
     match start(cli) {
         Ok(()) => ExitCode::SUCCESS,
@@ -24,7 +25,11 @@ fn main() -> ExitCode {
 
 fn start(cli: Cli) -> anyhow::Result<()> {
     let filter = EnvFilter::try_from_env("SKEIN_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
     let runtime = tokio::runtime::Runtime::new().context("no runtime could be started")?;
     Ok(runtime.block_on(cli.run())?)
 }

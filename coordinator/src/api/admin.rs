@@ -7,8 +7,8 @@ use futures::Stream;
 use serde_json::{Value, json};
 use skein_proto::v1::{self, admin_server};
 use skein_shared::agent::{self, Agent, Class};
+use skein_shared::channels::{self, Channels, Post};
 use skein_shared::id::{EntityKey, Kind, Name, parse_uuid};
-use skein_shared::lockspace::{self, Lockspace};
 use skein_shared::pool::{Rules, Source, Target, TaskSpec};
 use skein_shared::{Code, Refusal};
 use tokio::sync::mpsc;
@@ -71,7 +71,7 @@ impl Admin {
         Ok(v1::ListReply { rows, rebuilding: found.rebuilding })
     }
 
-    /// A swarm is there once anything of it was written; this writes the settings of its locks.
+    /// A swarm is there once anything of it was written; this posts to its general channel.
     async fn create_swarm(&self, request: Request<v1::CreateSwarmRequest>) -> Result<Value, Refusal> {
         let name = Name::parse(&request.get_ref().name)?;
         let who = self.operator(&request, name.as_str())?;
@@ -79,9 +79,17 @@ impl Admin {
         if entities.swarms().await?.contains(&name) {
             return Err(Refusal::new(Code::AlreadyExists, format!("there is a swarm `{name}` already")));
         }
-        let command = lockspace::Command::Configure { settings: lockspace::Settings::default() };
-        let key = who.entity(Kind::Lockspace);
-        entities.ask::<Lockspace>(&key, entity::Request::read(), command).await?;
+        let post = Post {
+            author: None,
+            channel: None,
+            content: format!("The swarm `{name}` was made."),
+            reply_to: None,
+            mentions: Vec::new(),
+            assignees: Vec::new(),
+        };
+        let command = channels::Command::Post(Box::new(post));
+        let key = who.entity(Kind::Channels);
+        entities.ask::<Channels>(&key, entity::Request::read(), command).await?;
         Ok(json!({"name": name}))
     }
 

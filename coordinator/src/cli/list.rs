@@ -7,7 +7,8 @@ use skein_proto::v1::ListRequest;
 use skein_shared::id::Name;
 
 use super::table::{self, Column};
-use super::{CliError, Common, client};
+use super::{CliError, Common};
+use crate::api::client;
 
 /// What a list shows.
 pub(super) trait View: Clone + Send + Sync + std::fmt::Debug + 'static {
@@ -30,11 +31,11 @@ macro_rules! views {
 views! {
     Agents = "agents" { "ID": "id", "NAME": "name", "LEAD": "isLead", "STATUS": "status", "CAPACITY": "maxTasks" }
     Tasks = "tasks" { "ID": "id", "STATUS": "status", "PRIORITY": "priority", "AGENT": "agentId", "TASK": "task" }
-    Locks = "locks" { "KEY": "key" | "resourceKey", "HOLDER": "holder", "TOKEN": "token", "UNTIL": "expiresAt" | "expires" }
-    Calls = "calls" { "ID": "callId" | "id", "STATUS": "status", "CALLER": "caller", "INSTANCE": "instance" | "served_by" }
-    Waits = "waits" { "ID": "wait" | "id", "INSTANCE": "instance", "STATE": "state", "FILTER": "filter", "UNTIL": "deadline" }
-    Instances = "instances" { "ID": "id" | "instance", "AGENT": "agent", "STATE": "state", "RUNNER": "runner", "STATUS": "status" }
-    Runners = "runners" { "NAME": "name", "SLOTS": "slots", "ENGINES": "engines", "LABELS": "labels", "SWARMS": "swarms" }
+    Locks = "locks" { "KEY": "resourceKey", "HOLDER": "holder", "TOKEN": "token", "UNTIL": "expiresAt" }
+    Calls = "calls" { "ID": "callId", "STATUS": "status", "CALLER": "callerInstanceId", "TARGET": "targetAgent", "INSTANCE": "targetInstanceId" }
+    Waits = "waits" { "ID": "waitId", "INSTANCE": "instance", "STATE": "state", "FILTER": "filter", "UNTIL": "deadline" }
+    Instances = "instances" { "ID": "instance", "AGENT": "agent", "STATE": "state", "RUNNER": "runner", "SINCE": "createdAt" }
+    Runners = "runners" { "NAME": "runner", "STATE": "state", "SLOTS": "slots", "ENGINES": "engines", "LABELS": "labels", "SWARMS": "swarms" }
 }
 
 #[derive(Debug, Args)]
@@ -76,7 +77,8 @@ pub(super) async fn rows(
     limit: u32,
 ) -> Result<(), CliError> {
     let request = ListRequest { view: view.to_owned(), swarm: swarm.to_string(), limit };
-    let reply = client::connect(common).await?.list(request).await.map_err(client::refused)?.into_inner();
+    let reply =
+        client::connect(&common.layout()).await?.list(request).await.map_err(client::refused)?.into_inner();
     let rows = reply.rows.iter().map(|row| client::read(row)).collect::<Result<Vec<_>, _>>()?;
     if reply.rebuilding {
         eprintln!("skein: the lists are still being built after a start; some rows may be missing");

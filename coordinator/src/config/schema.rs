@@ -129,6 +129,8 @@ pub struct Runner {
     pub swarms: Vec<Name>,
     /// The folder with the agents' definitions; `agents` in the data directory if left out.
     pub agents: Option<PathBuf>,
+    /// Where its agents work; beside the data directory if left out.
+    pub work: Option<PathBuf>,
 }
 
 impl Default for Runner {
@@ -140,6 +142,7 @@ impl Default for Runner {
             slots: 4,
             swarms: Vec::new(),
             agents: None,
+            work: None,
         }
     }
 }

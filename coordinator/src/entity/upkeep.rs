@@ -1,6 +1,8 @@
 //! What a node does with its store as a whole: forget, copy, count.
 
 use std::collections::BTreeSet;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use skein_shared::id::{Kind, Name};
@@ -39,6 +41,11 @@ impl Entities {
     pub async fn backup(&self, path: &Path) -> Result<(), Refusal> {
         self.shared().store.backup(path).await.map_err(|StoreError(problem)| {
             Refusal::new(Code::Unavailable, format!("the copy was not made: {problem}; choose another path"))
+        })?;
+        // It holds what the data directory holds, whose mode keeps others out.
+        let private = std::fs::set_permissions(path, Permissions::from_mode(0o600));
+        private.map_err(|error| {
+            Refusal::new(Code::Unavailable, format!("the copy is made, but others may read it: {error}"))
         })
     }
 

@@ -231,7 +231,7 @@ fn refuse(refusal: &Refusal) -> Response {
 mod tests {
     use std::sync::{Mutex, PoisonError};
 
-    use axum::http::Request;
+    use axum::http::{Request, request};
     use hmac::{Hmac, KeyInit, Mac};
     use sha2::Sha256;
     use tower::ServiceExt;
@@ -284,7 +284,7 @@ mod tests {
         format!("sha256={hex}")
     }
 
-    fn hub(body: &str) -> axum::http::request::Builder {
+    fn hub(body: &str) -> request::Builder {
         Request::post("/webhooks/hub")
             .header("x-hub-signature-256", sign(body))
             .header("x-github-delivery", "d-1")

@@ -70,7 +70,6 @@ impl Door {
     }
 
     /// Who sent the request.
-
     pub(super) fn identify(&self, headers: &HeaderMap) -> Result<Principal, Refusal> {
         let token = text_header(headers, header::AUTHORIZATION.as_str())
             .and_then(|value| value.split_once(' '))

@@ -21,7 +21,7 @@ pub(super) struct Rows {
     pub(super) rebuilding: bool,
 }
 
-/// A list as people look at it: of tasks and calls also what is over, of the rest what is live.
+/// A list as people look at it: of tasks, calls and runs also what is over, of the rest what is live.
 pub(super) async fn list(entities: &Entities, view: &str, swarm: &Name, limit: u32) -> Result<Rows, Refusal> {
     if view == "swarms" {
         let swarms = entities.swarms().await?;
@@ -52,7 +52,11 @@ fn query(view: &str, swarm: &Name, limit: u32) -> Result<Query, Refusal> {
         "locks" => live(Kind::Lockspace, "lock"),
         "calls" => Query::new(swarm, Kind::Agent, "call"),
         "waits" => live(Kind::Agent, "wait"),
-        "instances" => live(Kind::Agent, "instance"),
+        "instances" => {
+            let mut query = Query::new(swarm, Kind::Agent, "instance");
+            query.order = vec![Order { path: FieldPath::parse("startedAt")?, descending: true }];
+            query
+        }
         // Fleets stand beside the swarms, since a runner may serve several.
         "runners" => {
             let mut query = Query::new(&EntityKey::fleet(swarm).swarm, Kind::Fleet, "runner");

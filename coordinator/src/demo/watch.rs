@@ -53,10 +53,8 @@ impl Scene {
     /// An agent that ended badly, or a task that failed, with the reason.
     pub(super) fn failed(&self) -> Option<(String, String)> {
         let reason = |row: &Value| serde_json::to_string(&row["exit"]).unwrap_or_default();
-        let instance = self.instances.iter().find(|i| {
-            let end = i["exit"]["end"].as_str().unwrap_or_default();
-            text(i, "state") == "ended" && end != "completed"
-        });
+        let instance =
+            self.instances.iter().find(|instance| matches!(text(instance, "state"), "error" | "killed"));
         if let Some(instance) = instance {
             return Some((text(instance, "instance").to_owned(), reason(instance)));
         }

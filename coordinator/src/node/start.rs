@@ -255,7 +255,7 @@ fn serve_grpc(
         entities: entities.clone(),
         sessions: sessions.clone(),
         keys: keys.clone(),
-        mcp_url: endpoint.url.clone(),
+        mcp_url: format!("{}/mcp", endpoint.url),
         stop: stop.clone(),
         tracker: TaskTracker::new(),
     };

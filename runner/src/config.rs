@@ -33,9 +33,12 @@ pub struct Args {
     /// The folder of agents: AGENTS/NAME/agent.toml defines one.
     #[arg(long, env = "SKEIN_RUNNER_AGENTS")]
     pub agents: PathBuf,
-    /// The runner's own folder: ledger, logs and the agents' work folders.
+    /// The runner's own folder: ledger and logs.
     #[arg(long, env = "SKEIN_RUNNER_DATA")]
     pub data: PathBuf,
+    /// The agents' work folders; DATA-work beside the data folder if left out.
+    #[arg(long, env = "SKEIN_RUNNER_WORK")]
+    pub work: Option<PathBuf>,
     /// Swarms whose agents may run here. The first is that of agents which name none.
     #[arg(long, env = "SKEIN_RUNNER_SWARMS", value_delimiter = ',', default_value = "default")]
     pub swarms: Vec<Name>,
@@ -52,6 +55,8 @@ pub struct RunnerConfig {
     pub labels: BTreeMap<String, String>,
     pub agents: PathBuf,
     pub data: PathBuf,
+    /// Where the agents work; beside `data` if left out.
+    pub work: Option<PathBuf>,
     pub swarms: Vec<Name>,
     /// Program and arguments that run [`crate::exec_agent`].
     pub launcher: Vec<OsString>,
@@ -81,6 +86,7 @@ impl RunnerConfig {
             labels: args.labels.into_iter().collect(),
             agents: args.agents,
             data: args.data,
+            work: args.work,
             swarms: args.swarms,
             launcher: own_launcher()?,
             closed: Vec::new(),

@@ -19,3 +19,4 @@ pub use container::isolation;
 pub use container::shim::{ExecAgent, exec_agent};
 pub use control::run;
 pub use error::Error;
+pub use instance::folders::usual_work;

@@ -129,9 +129,9 @@ pub struct Runner {
     pub swarms: Vec<Name>,
     /// The folder with the agents' definitions; `agents` in the data directory if left out.
     pub agents: Option<PathBuf>,
-    /// The folder for its ledger and the agents' work; if left out, `runner` in the data directory, or
-    /// beside it where each agent gets a user of its own.
-    pub data: Option<PathBuf>,
+    /// The agents' work folders; beside the data directory if left out, since agents with users of their own
+    /// could not pass through that.
+    pub work: Option<PathBuf>,
 }
 
 impl Default for Runner {
@@ -143,7 +143,7 @@ impl Default for Runner {
             slots: 4,
             swarms: Vec::new(),
             agents: None,
-            data: None,
+            work: None,
         }
     }
 }

@@ -22,7 +22,7 @@ const SYNONYMS: [&[&str]; 16] = [
     &["release", "unlock", "free"],
     &["wait", "block", "sleep", "pause", "watch"],
     &["message", "chat", "talk", "post", "reply", "say"],
-    &["schedule", "cron", "recurring", "periodic", "timer"],
+    &["schedule", "cron", "recurring", "periodic", "timer", "every", "hour", "hourly", "day", "daily"],
     &["epic", "project", "milestone", "initiative"],
     &["memory", "learning", "remember", "recall", "knowledge", "note"],
 ];
@@ -128,9 +128,31 @@ fn weigh(tool: &Tool) -> BTreeMap<String, f64> {
 }
 
 /// Words that say nothing about which tool is meant.
-const EMPTY: [&str; 20] = [
-    "a", "an", "the", "to", "of", "for", "in", "on", "and", "or", "is", "it", "my", "me", "i", "how", "with",
-    "do", "that", "can",
+const EMPTY: [&str; 24] = [
+    "a",
+    "an",
+    "the",
+    "to",
+    "of",
+    "for",
+    "in",
+    "on",
+    "and",
+    "or",
+    "is",
+    "it",
+    "my",
+    "me",
+    "i",
+    "how",
+    "with",
+    "do",
+    "that",
+    "can",
+    "something",
+    "what",
+    "when",
+    "should",
 ];
 
 fn words(text: &str) -> Vec<String> {

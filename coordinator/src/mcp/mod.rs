@@ -17,3 +17,6 @@ pub mod view;
 
 pub use catalogue::Catalogue;
 pub use server::{Config, router};
+
+#[cfg(test)]
+mod tests;

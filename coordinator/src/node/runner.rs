@@ -1,14 +1,11 @@
 //! The runner of `skein up`, in the same process.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
 
 use secrecy::SecretString;
-use skein_runner::container::Isolation;
 use skein_shared::id::Name;
 
-use super::datadir::{DataDir, Layout};
+use super::datadir::DataDir;
 use super::endpoint::Endpoint;
 use super::start::{StartError, own_token};
 use super::tasks::Tasks;
@@ -31,6 +28,8 @@ pub(super) fn start(
     let layout = data.layout();
     let agents = runner.agents.clone().unwrap_or_else(|| layout.agents());
     std::fs::create_dir_all(&agents).map_err(|error| StartError::Write(agents.clone(), error))?;
+    let usual_work = || skein_runner::usual_work(layout.root(), skein_runner::isolation());
+    let work = runner.work.clone().unwrap_or_else(usual_work);
     let mut swarms = runner.swarms.clone();
     if swarms.is_empty() {
         swarms.push(Name::parse("default").map_err(StartError::Refused)?);
@@ -45,30 +44,12 @@ pub(super) fn start(
         slots: runner.slots,
         labels: BTreeMap::new(),
         agents,
-        data: data_folder(runner.data.as_ref(), layout)?,
+        data: layout.runner(),
+        work: Some(work),
         swarms,
         launcher,
         closed: vec![layout.root().to_owned()],
     };
     tasks.spawn("runner", skein_runner::run(settings, tasks.stop().clone()));
     Ok(())
-}
-
-/// Where the runner keeps its ledger and the work folders: where the settings say, or in the data directory
-/// unless agents get users of their own, who may not enter that.
-fn data_folder(chosen: Option<&PathBuf>, layout: &Layout) -> Result<PathBuf, StartError> {
-    if let Some(folder) = chosen {
-        return Ok(folder.clone());
-    }
-    if skein_runner::isolation() != Isolation::Users {
-        return Ok(layout.runner());
-    }
-    let folder = layout.runner_outside();
-    let failed = |error| StartError::Write(folder.clone(), error);
-    if !folder.exists() {
-        std::fs::create_dir(&folder).map_err(failed)?;
-        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o711)).map_err(failed)?;
-        std::fs::write(folder.join(".gitignore"), "*\n").map_err(failed)?;
-    }
-    Ok(folder)
 }

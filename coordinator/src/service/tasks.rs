@@ -5,7 +5,8 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use skein_shared::id::Kind;
 use skein_shared::pool::{
-    About, Command, Create, Fact, Finish, Outcome, Pool, Progress, Reply, Rules, Target, TaskSpec, TaskView,
+    About, Attempted, Command, Create, Fact, Finish, Outcome, Pool, Progress, Reply, Rules, Target, TaskSpec,
+    TaskView, answer_for_ended,
 };
 use skein_shared::{Code, Refusal, epics};
 use uuid::Uuid;
@@ -162,9 +163,11 @@ impl Service {
     ) -> Result<Changed, Refusal> {
         policy::require(who, Right::Work)?;
         let before = self.known_task(who, task).await?;
-        if let Some(answer) = self.report_on_ended(who, &before, finish.as_ref()).await? {
-            return Ok(answer);
-        }
+        let by = Some(who.agent);
+        let attempted = match finish.clone() {
+            Some(finish) => Attempted::Finish { by, finish },
+            None => Attempted::Progress { by },
+        };
         let report = Progress {
             task,
             by: Some(who.agent),
@@ -174,7 +177,7 @@ impl Service {
             finish,
             about: Some(about(&before)),
         };
-        self.on_task(who, request, task, Command::Progress(Box::new(report))).await
+        self.on_task(who, request, task, Command::Progress(Box::new(report)), attempted).await
     }
 
     /// Claims, releases, accepts, rejects, parks, cancels, …
@@ -192,6 +195,16 @@ impl Service {
         policy::require(who, if administers { Right::Lead } else { Right::Work })?;
         let by = (!administers).then_some(who.agent);
         let agent = who.agent;
+        let attempted = match &action {
+            Action::Claim => Attempted::Other("claimed"),
+            Action::Release => Attempted::Other("released"),
+            Action::Accept => Attempted::Other("accepted"),
+            Action::Reject { .. } => Attempted::Other("rejected"),
+            Action::ToBacklog | Action::FromBacklog => Attempted::Other("moved"),
+            Action::Cancel { .. } => Attempted::Cancel,
+            Action::Pause => Attempted::Other("paused"),
+            Action::Resume => Attempted::Other("resumed"),
+        };
         let command = match action {
             Action::Claim => {
                 Command::Claim { agent, instance: who.instance.clone(), managed: who.managed, task }
@@ -207,7 +220,7 @@ impl Service {
                 Command::Resume { task, by, instance: who.instance.clone(), managed: who.managed }
             }
         };
-        self.on_task(who, request, task, command).await
+        self.on_task(who, request, task, command, attempted).await
     }
 
     /// A task with all its fields.
@@ -236,7 +249,7 @@ impl Service {
             Some(epic) => Command::AssignEpic { task, epic, by },
             None => Command::UnassignEpic { task, by },
         };
-        self.on_task(who, request, task, command).await
+        self.on_task(who, request, task, command, Attempted::Other("moved between epics")).await
     }
 
     async fn on_task(
@@ -245,6 +258,7 @@ impl Service {
         request: Uuid,
         task: Uuid,
         command: Command,
+        attempted: Attempted,
     ) -> Result<Changed, Refusal> {
         let asked = self.change::<Pool>(&who.entity(Kind::Pool), request, command).await;
         match asked {
@@ -253,59 +267,24 @@ impl Service {
             }
             Ok(_) => Err(unexpected("the pool")),
             // The pool forgets ended tasks; their documents stay.
-            Err(refusal) if refusal.code == Code::NotFound => Err(self.ended(who, task, refusal).await?),
+            Err(refusal) if refusal.code == Code::NotFound => {
+                self.ended(who, task, &attempted, refusal).await
+            }
             Err(refusal) => Err(refusal),
         }
     }
 
-    /// The answer for a task that has ended: the first report of the end wins, and the same report again
-    /// succeeds without doing anything.
-    async fn report_on_ended(
+    /// Answers for a task that the pool has forgotten because it ended: a repeat of what happened succeeds.
+    async fn ended(
         &self,
         who: &Principal,
-        task: &Value,
-        finish: Option<&Finish>,
-    ) -> Result<Option<Changed>, Refusal> {
-        let status = task["status"].as_str().unwrap_or_default();
-        if !matches!(status, "completed" | "failed" | "cancelled") {
-            return Ok(None);
-        }
-        let me = json!(who.agent);
-        if task["agentId"] != me && task["creatorAgentId"] != me && !self.caller(who).await?.lead {
-            return Err(Refusal::new(
-                Code::Forbidden,
-                "this task belongs to another agent; report on your own",
-            ));
-        }
-        let same = |given: &Option<String>, field: &str| {
-            given.as_ref().is_none_or(|text| task[field] == json!(text))
-        };
-        let agrees = match finish {
-            None => true,
-            Some(Finish::Completed { output }) => status == "completed" && same(output, "output"),
-            Some(Finish::Failed { reason }) => status == "failed" && same(reason, "failureReason"),
-        };
-        if agrees {
-            return Ok(Some(Changed { task: task.clone(), repeated: true, warnings: Vec::new() }));
-        }
-        Err(Refusal::new(
-            Code::WrongState,
-            format!(
-                "this task is {status} already, and the first report stands; send a new task to correct it"
-            ),
-        )
-        .with(json!({ "status": status, "task": task })))
-    }
-
-    /// Tells a task that ended from one that never was.
-    async fn ended(&self, who: &Principal, task: Uuid, unknown: Refusal) -> Result<Refusal, Refusal> {
-        let Some(found) = self.task(who, task).await? else { return Ok(unknown) };
-        let status = found["status"].as_str().unwrap_or("ended").to_owned();
-        Ok(Refusal::new(
-            Code::WrongState,
-            format!("task {task} is {status}; an ended task does not change any more"),
-        )
-        .with(json!({ "status": status, "task": found })))
+        task: Uuid,
+        attempted: &Attempted,
+        unknown: Refusal,
+    ) -> Result<Changed, Refusal> {
+        let Some(Value::Object(body)) = self.task(who, task).await? else { return Err(unknown) };
+        answer_for_ended(&body, attempted)?;
+        Ok(Changed { task: Value::Object(body), repeated: true, warnings: Vec::new() })
     }
 
     /// The document of a task as it is shown. The view stands in should the document be gone.

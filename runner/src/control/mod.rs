@@ -52,7 +52,7 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
     }
     let definitions = definition::load(&config.agents, default_swarm)?;
     let isolation = isolation();
-    let (folders, _lock) = Folders::open(&config.data, isolation)?;
+    let (folders, _lock) = Folders::open(&config.data, config.work.as_deref(), isolation)?;
     let ledger = Ledger::open(&folders.ledger())?;
     let incarnation = ledger.incarnation().await?;
     // Not the name alone: two runners of one machine may share it, and must not take each other's processes

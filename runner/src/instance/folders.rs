@@ -19,26 +19,38 @@ const LOG_LOOK: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub struct Folders {
     data: PathBuf,
+    work: PathBuf,
 }
 
 impl Folders {
     /// Makes the folders and takes the data folder for this process; the file keeps it taken.
     ///
+    /// The agents' work stands beside the data folder, which is closed to everybody else: agents with users of
+    /// their own have to pass through every folder above their work.
+    ///
     /// # Errors
-    /// When another runner has it, or when agents with users of their own could not reach their work folders.
-    pub fn open(data: &Path, isolation: Isolation) -> Result<(Self, fs::File), Error> {
-        let traversable = if isolation == Isolation::Users { 0o711 } else { 0o700 };
-        make(data, traversable)?;
+    /// When another runner has it, or when agents with users of their own could not reach `work`.
+    pub fn open(data: &Path, work: Option<&Path>, isolation: Isolation) -> Result<(Self, fs::File), Error> {
+        make(data, 0o700)?;
         let data = data.canonicalize().map_err(|error| Error::io("find", data, error))?;
         make(&data.join("logs"), 0o700)?;
-        make(&data.join("work"), traversable)?;
+        let users = isolation == Isolation::Users;
+        let work = work.map_or_else(|| usual_work(&data, isolation), Path::to_owned);
+        make(&work, if users { 0o711 } else { 0o700 })?;
+        let work = work.canonicalize().map_err(|error| Error::io("find", &work, error))?;
+        // What agents leave behind is nothing for the version control of the folder around it.
+        let ignore = work.join(".gitignore");
+        fs::write(&ignore, "*\n").map_err(|error| Error::io("write", &ignore, error))?;
         let file = data.join("lock");
         let lock = fs::File::create(&file).map_err(|error| Error::io("make", &file, error))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| Error::InUse(data.clone()))?;
-        if isolation == Isolation::Users {
-            reachable(&data)?;
+        if users && let Some(blocked) = blocked_at(&work)? {
+            let shown = blocked.display();
+            return Err(Error::config(format!(
+                "agents run as users of their own and cannot pass through {shown}; run `chmod o+x {shown}`, or choose another work folder"
+            )));
         }
-        Ok((Self { data }, lock))
+        Ok((Self { data, work }, lock))
     }
 
     pub fn data(&self) -> &Path {
@@ -55,7 +67,7 @@ impl Folders {
 
     /// Makes an agent's work folder, shared by its instances and closed to others.
     pub fn work(&self, swarm: &str, agent: &str, user: Option<User>) -> Result<PathBuf, Error> {
-        let swarm = self.data.join("work").join(swarm);
+        let swarm = self.work.join(swarm);
         let folder = swarm.join(agent);
         let Some(user) = user else {
             make(&swarm, 0o700)?;
@@ -109,17 +121,29 @@ fn tend_logs(logs: &Path) -> std::io::Result<()> {
 }
 
 /// Every folder above the work folders must let other users through.
-fn reachable(data: &Path) -> Result<(), Error> {
-    for folder in data.ancestors() {
+/// Where agents work when nothing is said: beside the data folder, or among the temporary ones where agents'
+/// users could not get there.
+pub fn usual_work(data: &Path, isolation: Isolation) -> PathBuf {
+    let mut name = data.file_name().unwrap_or_default().to_owned();
+    name.push("-work");
+    let beside = data.with_file_name(&name);
+    let parent = data.parent().unwrap_or(data);
+    if isolation != Isolation::Users || matches!(blocked_at(parent), Ok(None)) {
+        return beside;
+    }
+    let mark = uuid::Uuid::new_v5(&uuid::Uuid::NAMESPACE_OID, data.as_os_str().as_encoded_bytes());
+    std::env::temp_dir().join(format!("skein-work-{}", mark.simple()))
+}
+
+/// The first folder on the way that others cannot pass through.
+fn blocked_at(path: &Path) -> Result<Option<PathBuf>, Error> {
+    for folder in path.ancestors() {
         let about = fs::metadata(folder).map_err(|error| Error::io("look at", folder, error))?;
         if about.permissions().mode() & 0o001 == 0 {
-            let shown = folder.display();
-            return Err(Error::config(format!(
-                "agents run as users of their own and cannot pass through {shown}; run `chmod o+x {shown}`, or put the data folder elsewhere"
-            )));
+            return Ok(Some(folder.to_owned()));
         }
     }
-    Ok(())
+    Ok(None)
 }
 
 fn make(folder: &Path, mode: u32) -> Result<(), Error> {

@@ -59,6 +59,7 @@ impl Bed {
             labels: BTreeMap::new(),
             agents: self.folder.path().join("agents"),
             data: self.data(),
+            work: None,
             swarms: vec![Name::parse("default").unwrap()],
             launcher: launcher(),
             closed: Vec::new(),
@@ -78,7 +79,7 @@ impl Bed {
 
     /// What the agent wrote into its work folder, once it is whole lines.
     async fn written(&self, file: &str) -> String {
-        let path = self.data().join("work/default/worker").join(file);
+        let path = self.folder.path().join("data-work/default/worker").join(file);
         until(|| fs::read_to_string(&path).ok().filter(|text| text.ends_with('\n'))).await
     }
 }
@@ -359,17 +360,11 @@ async fn an_agent_cannot_read_the_runners_files() {
     }
     let coordinator = Coordinator::open("http://127.0.0.1:1/mcp", 3000).await;
     let mut bed = Bed::new(
-        "cd ../../..; cat ledger.sqlite && echo read >> $HOME/seen; ls logs && echo listed >> $HOME/seen; echo done >> $HOME/seen; sleep 1000",
+        "cat ../../../data/ledger.sqlite && echo read >> $HOME/seen; ls ../../../data/logs && echo listed >> $HOME/seen; echo done >> $HOME/seen; sleep 1000",
     );
     bed.run(&coordinator, TOKEN);
     coordinator.until("registration", |state| state.registrations.len() == 1).await;
     coordinator.say(start("worker-00000008", 1)).await;
-    until(|| {
-        fs::read_to_string(bed.data().join("work/default/worker/seen"))
-            .ok()
-            .filter(|seen| seen.contains("done"))
-    })
-    .await;
     assert_eq!(bed.written("seen").await, "done\n");
     bed.leave().await.unwrap();
 }

@@ -1,1 +1,179 @@
+//! The rules that every declaration keeps, and that the finder finds.
 
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::catalogue;
+use crate::auth::{Right, Role, View};
+use crate::mcp::catalogue::{Catalogue, Effect, Tier, Toolset};
+use crate::mcp::{finder, view};
+
+/// A token of JSON is some four bytes; counting 3.6 leaves room.
+const CORE_BYTES: usize = 3000 * 36 / 10;
+
+fn names(catalogue: &Catalogue, role: Role, text: &str) -> Vec<&'static str> {
+    let view = View::parse(text).unwrap();
+    let tools: Vec<_> = catalogue.tools().collect();
+    view::list(catalogue, role, &view).into_iter().map(|position| tools[position].name).collect()
+}
+
+#[test]
+fn every_declaration_is_complete() {
+    let catalogue = catalogue().unwrap();
+    for tool in catalogue.tools() {
+        let name = tool.name;
+        let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_.".contains(c);
+        assert!(name.len() <= 40 && name.chars().all(fits), "{name}");
+        assert!(!tool.title.is_empty() && !tool.search.is_empty(), "{name} lacks title or search words");
+        assert!(tool.summary.ends_with('.') && tool.summary.len() <= 120, "{name}: {}", tool.summary.len());
+        assert!(view::description(tool).len() <= 1800, "{name} is described at too great length");
+        assert!(
+            !(tool.hints.read_only == Some(true) && tool.hints.destructive == Some(true)),
+            "{name} is hinted both read-only and destructive"
+        );
+        assert!(tool.hints.json() != serde_json::json!({}), "{name} has no annotations");
+        if tool.effect == Effect::Read {
+            assert_eq!(tool.hints.read_only, Some(true), "{name} reads and does not say so");
+        }
+    }
+}
+
+#[test]
+fn schemas_are_plain_objects_with_described_arguments() {
+    let catalogue = catalogue().unwrap();
+    for tool in catalogue.tools() {
+        for schema in [Value::Object(tool.input()), Value::Object(tool.args.brief()), tool.output.clone()] {
+            assert_eq!(schema["type"], "object", "{}", tool.name);
+            assert!(!schema.to_string().contains("$ref"), "{} refers to another schema", tool.name);
+            for combinator in ["anyOf", "oneOf", "allOf"] {
+                assert!(schema.get(combinator).is_none(), "{} combines schemas at its root", tool.name);
+            }
+            jsonschema::draft202012::meta::validate(&schema)
+                .unwrap_or_else(|error| panic!("{}: {error}", tool.name));
+        }
+        for (argument, schema) in tool.input()["properties"].as_object().unwrap() {
+            assert!(schema["description"].is_string(), "{} does not describe {argument}", tool.name);
+        }
+    }
+}
+
+#[test]
+fn the_core_view_fits_its_budget() {
+    let catalogue = catalogue().unwrap();
+    for role in [Role::Lead, Role::Worker, Role::Observer, Role::Operator] {
+        let core = View::default();
+        let tools: Vec<_> = catalogue.tools().collect();
+        let shown: Vec<Value> = view::list(&catalogue, role, &core)
+            .into_iter()
+            .map(|position| view::listed(tools[position], view::detail(&core)))
+            .collect();
+        let bytes = Value::Array(shown).to_string().len();
+        assert!(bytes <= CORE_BYTES, "{role}: {bytes} bytes of {CORE_BYTES}");
+    }
+}
+
+#[test]
+fn the_core_is_the_core_in_its_order() {
+    let catalogue = catalogue().unwrap();
+    assert_eq!(
+        names(&catalogue, Role::Lead, "core"),
+        [
+            "get-swarm",
+            "get-task-details",
+            "get-tasks",
+            "join-swarm",
+            "memory-get",
+            "memory-search",
+            "my-agent-info",
+            "poll-task",
+            "post-message",
+            "read-messages",
+            "send-task",
+            "slack-read",
+            "slack-reply",
+            "store-progress",
+            "task-action",
+            "acquire_lock",
+            "call_agent",
+            "check_call",
+            "release_lock",
+            "return_value",
+            "wait_for_trigger",
+            "tools_call",
+            "tools_find",
+            "tools_read",
+            "wait",
+        ]
+    );
+    let swarm = catalogue.tools().filter(|tool| tool.toolset == Toolset::Swarm && tool.tier == Tier::Core);
+    assert_eq!(swarm.count(), 15);
+}
+
+#[test]
+fn views_show_what_a_role_may_use() {
+    let catalogue = catalogue().unwrap();
+    let observer = names(&catalogue, Role::Observer, "full");
+    let tools: Vec<_> = catalogue.tools().collect();
+    for tool in &tools {
+        let readable = tool.right == Right::Read;
+        assert_eq!(observer.contains(&tool.name), readable, "{}", tool.name);
+    }
+    let readonly: BTreeSet<_> = names(&catalogue, Role::Lead, "full/readonly").into_iter().collect();
+    for name in ["poll-task", "read-messages", "send-task", "tools_call", "acquire_lock"] {
+        assert!(!readonly.contains(name), "{name} changes something");
+    }
+    assert!(readonly.contains("get-tasks") && readonly.contains("tools_read"));
+    assert!(names(&catalogue, Role::Runner, "full").is_empty());
+    let scheduler = names(&catalogue, Role::Worker, "x/scheduler");
+    assert!(scheduler.contains(&"set_status") && scheduler.contains(&"tools_find"));
+    assert!(!scheduler.contains(&"poll-task"));
+}
+
+#[test]
+fn every_name_is_found_first() {
+    let catalogue = catalogue().unwrap();
+    for tool in catalogue.tools() {
+        for query in [tool.name.to_owned(), tool.name.replace(['-', '_'], " "), tool.name.to_uppercase()] {
+            let found = finder::search(&catalogue, &query, 1, |_| true);
+            assert_eq!(found[0].name, tool.name, "{query}");
+        }
+    }
+}
+
+#[test]
+fn words_find_what_is_meant() {
+    let catalogue = catalogue().unwrap();
+    for (query, wanted) in [
+        ("delegate work to a teammate", "send-task"),
+        ("what should I do next", "poll-task"),
+        ("finish my job with a result", "store-progress"),
+        ("take an exclusive lease on a resource", "acquire_lock"),
+        ("unlock", "release_lock"),
+        ("run something every hour", "create-schedule"),
+        ("abort a job", "cancel-task"),
+        ("talk to the other agents", "post-message"),
+        ("what did we learn before", "memory-search"),
+        ("teach an agent a lesson", "inject-learning"),
+        ("start a new project", "create-epic"),
+        ("pause until a github webhook arrives", "wait_for_trigger"),
+        ("result of my call", "check_call"),
+        ("who is in the team", "get-swarm"),
+        ("whoami", "my-agent-info"),
+        ("list cron jobs", "list-schedules"),
+        ("answer the human in slack", "slack-reply"),
+        ("remove task from project", "unassign-task-from-epic"),
+        ("decline an offer", "task-action"),
+        ("watch for changes", "wait"),
+    ] {
+        let found: Vec<_> = finder::search(&catalogue, query, 5, |_| true).iter().map(|t| t.name).collect();
+        assert!(found.contains(&wanted), "{query}: {found:?}");
+    }
+}
+
+#[test]
+fn a_wrong_name_is_answered_with_near_ones() {
+    let catalogue = catalogue().unwrap();
+    assert_eq!(finder::nearest(&catalogue, "send_tasks", 1), ["send-task"]);
+    assert!(finder::nearest(&catalogue, "aquire_lock", 3).contains(&"acquire_lock"));
+}

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::merge;
+use crate::limits;
 use crate::pool::event::{Created, Event};
 use crate::pool::state::Task;
 
@@ -37,6 +38,10 @@ pub(super) fn after(task: &Task, event: &Event) -> Value {
         }
         Event::OfferExpired { .. } | Event::Withdrawn { .. } => {
             json!({ "offeredTo": null, "offeredAt": null })
+        }
+        Event::LeaseLost { generation, reason, .. } => {
+            let flagged = *generation >= limits::TASK_GENERATIONS;
+            json!({ "generation": generation, "returnReason": reason, "needsAttention": flagged })
         }
         Event::Finished { output, reason, at, .. } => {
             let mut own = json!({ "finishedAt": at.iso() });

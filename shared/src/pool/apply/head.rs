@@ -76,7 +76,7 @@ impl Task {
             | Event::Withdrawn { .. }
             | Event::Released { .. }
             | Event::Unparked { .. }
-            | Event::ReservationEnded { .. } => self.to_pool(),
+            | Event::ReservationEnded { .. } => self.return_to_pool(),
             _ => {}
         }
         if let Some(at) = event.at() {
@@ -86,7 +86,7 @@ impl Task {
 
     fn lose(&mut self, generation: u32, to: Return) {
         let agent = self.agent;
-        self.to_pool();
+        self.return_to_pool();
         self.generation = generation;
         match to {
             Return::SameAgent { until } => {
@@ -102,7 +102,7 @@ impl Task {
         }
     }
 
-    fn to_pool(&mut self) {
+    fn return_to_pool(&mut self) {
         self.status = Status::Unassigned;
         self.agent = None;
         self.offered_to = None;

@@ -1,0 +1,379 @@
+//! The face as clients meet it: HTTP requests to the router, entities on a store in memory behind it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use http::{Request, StatusCode};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use skein_shared::entity::RunnerCommand;
+use skein_shared::id::Name;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tower::ServiceExt;
+use uuid::Uuid;
+
+use super::server::{Config, router};
+use super::tools::catalogue;
+use crate::auth::token::{Claims, Keys};
+use crate::auth::{Role, View};
+use crate::entity::{Clock, Entities, Hub};
+use crate::outbox::{self, Delivery, Runners};
+use crate::projection::Projection;
+use crate::service::Service;
+use crate::store::memory::Memory;
+
+/// A node with nothing but the MCP face.
+struct Face {
+    router: Router,
+    keys: Keys,
+    clock: Clock,
+    _stop: DropGuard,
+    _files: tempfile::TempDir,
+}
+
+struct NoRunners;
+
+#[async_trait::async_trait]
+impl Runners for NoRunners {
+    async fn deliver(&self, _: &str, _: &RunnerCommand) -> Delivery {
+        Delivery::NotConnected
+    }
+
+    async fn connected(&self) {
+        std::future::pending().await
+    }
+}
+
+/// One agent with its token.
+#[derive(Clone)]
+struct Agent {
+    id: Uuid,
+    token: String,
+}
+
+impl Face {
+    fn new() -> Self {
+        let files = tempfile::tempdir().unwrap();
+        let clock = Clock::start();
+        let store = Arc::new(Memory::new(clock.wall()));
+        let projection = Projection::open(&files.path().join("read.db"), store.clone()).unwrap();
+        let entities = Entities::new(store, projection, clock.clone(), Hub::default());
+        let stop = CancellationToken::new();
+        tokio::spawn(crate::entity::timers::pump(entities.clone(), stop.clone()));
+        tokio::spawn(outbox::pump::run(entities.clone(), Arc::new(NoRunners), stop.clone()));
+        let keys = Keys::ephemeral().unwrap();
+        let service = Service::new(entities);
+        let catalogue = Arc::new(catalogue().unwrap());
+        let router = router(service, keys.clone(), catalogue, Config::default());
+        Self { router, keys, clock, _stop: stop.drop_guard(), _files: files }
+    }
+
+    fn agent(&self, name: &str, role: Role) -> Agent {
+        self.agent_with(name, role, None)
+    }
+
+    fn agent_with(&self, name: &str, role: Role, view: Option<&str>) -> Agent {
+        let id = Uuid::new_v5(&Uuid::nil(), name.as_bytes());
+        let claims = Claims {
+            swarm: Name::parse("default").unwrap(),
+            agent: id,
+            agent_name: Name::parse(name).unwrap(),
+            role,
+            view: view.map(|view| View::parse(view).unwrap()),
+            instance: None,
+            lifetime: Duration::from_secs(900),
+        };
+        let token = self.keys.issue(claims, self.clock.wall()).unwrap().text().to_owned();
+        Agent { id, token }
+    }
+
+    /// A request of the revision 2026-07-28.
+    async fn send(&self, path: &str, token: &str, method: &str, mut params: Value) -> (StatusCode, Value) {
+        params["_meta"] = json!({
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {},
+            "io.modelcontextprotocol/clientInfo": { "name": "test", "version": "0" },
+        });
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+        let mut request = Request::post(path)
+            .header("host", "127.0.0.1")
+            .header("authorization", format!("Bearer {token}"))
+            .header("content-type", "application/json")
+            .header("accept", "application/json, text/event-stream")
+            .header("mcp-protocol-version", "2026-07-28")
+            .header("mcp-method", method);
+        if let Some(name) = params["name"].as_str() {
+            request = request.header("mcp-name", name);
+        }
+        self.raw(request.body(Body::from(body.to_string())).unwrap()).await
+    }
+
+    async fn raw(&self, request: Request<Body>) -> (StatusCode, Value) {
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        let status = response.status();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (status, serde_json::from_slice(&body).unwrap_or(Value::Null))
+    }
+
+    /// Calls a tool and gives its result.
+    async fn call(&self, agent: &Agent, tool: &str, arguments: Value) -> Value {
+        self.call_at("/mcp", agent, tool, arguments).await
+    }
+
+    async fn call_at(&self, path: &str, agent: &Agent, tool: &str, arguments: Value) -> Value {
+        let params = json!({ "name": tool, "arguments": arguments });
+        let (status, answer) = self.send(path, &agent.token, "tools/call", params).await;
+        assert_eq!(status, StatusCode::OK, "{tool}: {answer}");
+        answer["result"].clone()
+    }
+
+    /// Calls a tool that must succeed, and gives its facts.
+    async fn facts(&self, agent: &Agent, tool: &str, arguments: Value) -> Value {
+        let result = self.call(agent, tool, arguments).await;
+        assert_eq!(result["isError"], false, "{tool}: {result}");
+        assert_ne!(result["structuredContent"]["success"], false, "{tool}: {result}");
+        result["structuredContent"].clone()
+    }
+}
+
+/// A swarm of a lead and a worker that have joined.
+async fn swarm() -> (Face, Agent, Agent) {
+    let face = Face::new();
+    let (lead, worker) = (face.agent("lead", Role::Lead), face.agent("worker", Role::Worker));
+    face.facts(&lead, "join-swarm", json!({ "name": "Lead", "lead": true })).await;
+    face.facts(&worker, "join-swarm", json!({ "name": "Worker" })).await;
+    (face, lead, worker)
+}
+
+#[tokio::test]
+async fn without_a_token_the_way_to_one_is_shown() {
+    let face = Face::new();
+    for token in [None, Some("Bearer x.y.z"), Some("Basic Zm9vOmJhcg==")] {
+        let mut request = Request::post("/mcp").header("host", "127.0.0.1:80");
+        if let Some(token) = token {
+            request = request.header("authorization", token);
+        }
+        let response = face.router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+        assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
+        let challenge = response.headers()["www-authenticate"].to_str().unwrap().to_owned();
+        assert!(challenge.contains("resource_metadata=\"http://127.0.0.1:80/.well-known/"), "{challenge}");
+        assert_eq!(challenge.contains("invalid_token"), token.is_some());
+    }
+    let request = Request::get("/.well-known/oauth-protected-resource/mcp").header("host", "127.0.0.1");
+    let (status, metadata) = face.raw(request.body(Body::empty()).unwrap()).await;
+    assert_eq!(status, StatusCode::OK);
+    assert_eq!(metadata["resource"], "http://127.0.0.1/mcp");
+}
+
+#[tokio::test]
+async fn bad_requests_are_refused_before_they_are_parsed() {
+    let face = Face::new();
+    let agent = face.agent("worker", Role::Worker);
+    let send = async |host: &str, body: Vec<u8>| {
+        let request = Request::post("/mcp")
+            .header("host", host)
+            .header("authorization", format!("Bearer {}", agent.token))
+            .header("content-type", "application/json")
+            .header("accept", "application/json, text/event-stream");
+        face.raw(request.body(Body::from(body)).unwrap()).await
+    };
+    let (status, answer) = send("127.0.0.1", b"{not json".to_vec()).await;
+    assert_eq!((status, &answer["error"]["code"]), (StatusCode::BAD_REQUEST, &json!(-32700)));
+    let (status, answer) = send("127.0.0.1", "[".repeat(100_000).into_bytes()).await;
+    assert_eq!((status, &answer["error"]["code"]), (StatusCode::BAD_REQUEST, &json!(-32600)));
+    let (status, _) = send("127.0.0.1", vec![b' '; 5 * 1024 * 1024]).await;
+    assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
+    let (status, _) =
+        send("evil.example", b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}".to_vec()).await;
+    assert_eq!(status, StatusCode::FORBIDDEN);
+}
+
+#[tokio::test]
+async fn views_are_chosen_by_address_and_token() {
+    let face = Face::new();
+    let worker = face.agent("worker", Role::Worker);
+    let list = async |path: &str, agent: &Agent| {
+        let (status, answer) = face.send(path, &agent.token, "tools/list", json!({})).await;
+        assert_eq!(status, StatusCode::OK, "{answer}");
+        answer["result"]["tools"].as_array().unwrap().clone()
+    };
+    let core = list("/mcp", &worker).await;
+    assert_eq!(core.len(), 25);
+    assert!(core[0].get("outputSchema").is_none());
+    let full = list("/mcp/full", &worker).await;
+    assert!(full.len() > core.len());
+    let meta = |name: &str| full.iter().find(|tool| tool["name"] == name).unwrap()["_meta"].clone();
+    assert_eq!(meta("poll-task"), json!({ "anthropic/alwaysLoad": true }));
+    assert!(meta("cancel-task")["anthropic/searchHint"].is_string());
+    let claimed = face.agent_with("other", Role::Worker, Some("full/readonly"));
+    let narrowed = list("/mcp", &claimed).await;
+    assert!(narrowed.len() < full.len() && narrowed.iter().all(|tool| tool["name"] != "send-task"));
+    let (status, _) = face.send("/mcp/nowhere", &worker.token, "tools/list", json!({})).await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn a_task_goes_from_lead_to_worker_and_back() {
+    let (face, lead, worker) = swarm().await;
+    let sent = face
+        .facts(
+            &lead,
+            "send-task",
+            json!({ "task": "write the report", "agentId": worker.id, "tags": ["doc"] }),
+        )
+        .await;
+    let id = sent["task"]["id"].clone();
+    assert_eq!(sent["task"]["status"], "pending");
+    assert_eq!(sent["yourAgentId"], json!(lead.id));
+
+    let polled = face.facts(&worker, "poll-task", json!({})).await;
+    assert_eq!(polled["task"]["id"], id);
+    assert_eq!(polled["task"]["status"], "in_progress");
+    face.facts(&worker, "store-progress", json!({ "taskId": id, "progress": "half" })).await;
+    let report = json!({ "taskId": id, "status": "completed", "output": "done" });
+    let ended = face.facts(&worker, "store-progress", report.clone()).await;
+    assert_eq!(ended["task"]["status"], "completed");
+    let again = face.facts(&worker, "store-progress", report).await;
+    assert_eq!(again["repeated"], true);
+    let other = face.call(&worker, "store-progress", json!({ "taskId": id, "status": "failed" })).await;
+    assert_eq!(other["structuredContent"]["success"], false);
+    assert_eq!(other["structuredContent"]["code"], "wrong_state");
+    assert_eq!(other["isError"], false);
+
+    let found = face.facts(&lead, "get-tasks", json!({ "status": "completed", "tags": ["doc"] })).await;
+    assert_eq!(found["tasks"][0]["id"], id);
+    let details = face.facts(&lead, "get-task-details", json!({ "taskId": id })).await;
+    assert_eq!(details["task"]["output"], "done");
+    assert!(details["logs"].as_array().unwrap().iter().any(|entry| entry["eventType"] == "task_progress"));
+}
+
+#[tokio::test]
+async fn a_waiting_worker_is_woken_by_its_task() {
+    let (face, lead, worker) = swarm().await;
+    let face = Arc::new(face);
+    let (waiting, poller) = (Arc::clone(&face), worker.clone());
+    let poll = tokio::spawn(async move { waiting.facts(&poller, "poll-task", json!({})).await });
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let started = std::time::Duration::from_secs(3);
+    face.facts(&lead, "send-task", json!({ "task": "now", "agentId": worker.id })).await;
+    let polled = tokio::time::timeout(started, poll).await.unwrap().unwrap();
+    assert_eq!(polled["task"]["task"], "now");
+}
+
+#[tokio::test]
+async fn a_repeat_with_the_same_key_makes_no_second_task() {
+    let (face, lead, _) = swarm().await;
+    let arguments = json!({ "task": "once only", "idempotency_key": "k1" });
+    let first = face.facts(&lead, "send-task", arguments.clone()).await;
+    let second = face.facts(&lead, "send-task", arguments).await;
+    assert_eq!(first["task"]["id"], second["task"]["id"]);
+    let other = face.call(&lead, "send-task", json!({ "task": "different", "idempotency_key": "k1" })).await;
+    assert_eq!(other["structuredContent"]["code"], "idempotency_key_reused");
+}
+
+#[tokio::test]
+async fn locks_answer_with_their_leading_words() {
+    let (face, lead, worker) = swarm().await;
+    let key = json!({ "resource_key": "github://acme/app/issues/7" });
+    let held = face.call(&lead, "acquire_lock", key.clone()).await;
+    assert!(held["content"][0]["text"].as_str().unwrap().starts_with("Lock acquired on github://acme/app"));
+    assert!(held["structuredContent"]["fencing_token"].is_string());
+    let refused = face.call(&worker, "acquire_lock", key.clone()).await;
+    assert_eq!(refused["isError"], false);
+    assert!(refused["content"][0]["text"].as_str().unwrap().starts_with("Lock not acquired: "));
+    assert_eq!(refused["structuredContent"]["code"], "lock_held");
+    let released = face.call(&lead, "release_lock", key.clone()).await;
+    assert!(released["content"][0]["text"].as_str().unwrap().starts_with("Lock released on "));
+    let nothing = face.call(&lead, "release_lock", key).await;
+    assert!(nothing["content"][0]["text"].as_str().unwrap().starts_with("Could not release lock: "));
+}
+
+#[tokio::test]
+async fn a_call_wakes_the_agent_that_waits_for_it() {
+    let (face, lead, worker) = swarm().await;
+    let face = Arc::new(face);
+    let (waiting, callee) = (Arc::clone(&face), worker.clone());
+    let wait = tokio::spawn(async move {
+        let filter = json!({ "type": "agent_trigger", "source_agent": "lead", "timeout": "1m" });
+        waiting.call(&callee, "wait_for_trigger", filter).await
+    });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let context = json!({ "target_agent": "worker", "context": "sum 1 and 2" });
+    let called = face.facts(&lead, "call_agent", context).await;
+    let woken = tokio::time::timeout(Duration::from_secs(10), wait).await.unwrap().unwrap();
+    assert!(
+        woken["content"][0]["text"].as_str().unwrap().starts_with("Trigger received. Payload:"),
+        "{woken}"
+    );
+    let call = json!({ "call_id": called["call_id"] });
+    let running = face.call(&lead, "check_call", call).await;
+    assert!(running["content"][0]["text"].as_str().unwrap().starts_with("Call status: "), "{running}");
+    let unknown = face.call(&worker, "check_call", json!({ "call_id": called["call_id"] })).await;
+    assert_eq!(unknown["structuredContent"]["code"], "not_found");
+}
+
+#[tokio::test]
+async fn messages_are_read_once() {
+    let (face, lead, worker) = swarm().await;
+    face.facts(&lead, "post-message", json!({ "content": "hello", "mentions": [worker.id] })).await;
+    let read = face.facts(&worker, "read-messages", json!({})).await;
+    assert_eq!(read["messages"][0]["content"], "hello");
+    let again = face.facts(&worker, "read-messages", json!({})).await;
+    assert_eq!(again["messages"], json!([]));
+}
+
+#[tokio::test]
+async fn every_deferred_tool_can_be_found_and_called() {
+    let (face, lead, worker) = swarm().await;
+    let areas = face.facts(&worker, "tools_find", json!({})).await;
+    assert_eq!(areas["areas"].as_array().unwrap().len(), 3);
+    let found = face.facts(&lead, "tools_find", json!({ "query": "create-epic", "detail": "full" })).await;
+    assert_eq!(found["tools"][0]["name"], "create-epic");
+    let epic = json!({ "name": "create-epic", "arguments": { "name": "Launch", "goal": "ship it" } });
+    let made = face.facts(&lead, "tools_call", epic).await;
+    assert_eq!(made["epic"]["name"], "Launch");
+    let listed = face.facts(&lead, "tools_read", json!({ "name": "list-epics" })).await;
+    assert_eq!(listed["epics"][0]["name"], "Launch");
+    let refused =
+        face.call(&lead, "tools_read", json!({ "name": "send-task", "arguments": { "task": "x" } })).await;
+    assert_eq!(refused["structuredContent"]["code"], "forbidden");
+    let denied = face.call(&worker, "tools_call", json!({ "name": "create-epic", "arguments": {} })).await;
+    assert_eq!(denied["structuredContent"]["code"], "forbidden");
+    let schedule = json!({ "name": "nightly", "taskTemplate": "sweep", "cronExpression": "0 3 * * *" });
+    let made =
+        face.facts(&lead, "tools_call", json!({ "name": "create-schedule", "arguments": schedule })).await;
+    assert!(made["schedule"]["nextRunAt"].is_string());
+}
+
+#[tokio::test]
+async fn wrong_calls_say_how_to_call_right() {
+    let (face, lead, _) = swarm().await;
+    let unknown = face.call(&lead, "send_tsk", json!({})).await;
+    assert_eq!(unknown["isError"], true);
+    assert!(
+        unknown["structuredContent"]["detail"]["nearest"].as_array().unwrap().contains(&json!("send-task"))
+    );
+    let bad = face.call(&lead, "send-task", json!({ "task": "x", "priority": "high" })).await;
+    assert_eq!(bad["isError"], true);
+    assert_eq!(bad["structuredContent"]["problems"][0]["path"], "/priority");
+    assert!(bad["structuredContent"]["schema"]["properties"]["priority"].is_object());
+    assert!(bad["content"][0]["text"].as_str().unwrap().contains("-32602"));
+    let dropped = face.facts(&lead, "get-swarm", json!({ "whatever": 1 })).await;
+    assert_eq!(dropped["agents"].as_array().unwrap().len(), 2);
+    let slack = face.call(&lead, "slack-reply", json!({ "message": "hi" })).await;
+    assert_eq!(slack["structuredContent"]["code"], "invalid_argument");
+}
+
+#[tokio::test]
+async fn a_wait_misses_nothing_between_two_calls() {
+    let (face, lead, _) = swarm().await;
+    let first = face.facts(&lead, "wait", json!({ "for": ["tasks"], "timeout_s": 0 })).await;
+    let sent = face.facts(&lead, "send-task", json!({ "task": "seen later" })).await;
+    let wait = json!({ "for": ["tasks"], "cursor": first["cursor"], "timeout_s": 5 });
+    let next = face.facts(&lead, "wait", wait).await;
+    assert_eq!(next["timed_out"], false);
+    let ids: Vec<_> = next["changed"].as_array().unwrap().iter().map(|change| change["id"].clone()).collect();
+    assert!(ids.contains(&sent["task"]["id"]), "{next}");
+}

@@ -1,0 +1,99 @@
+use super::*;
+
+fn after(dependencies: &[Uuid]) -> TaskSpec {
+    TaskSpec { depends_on: dependencies.to_vec(), ..TaskSpec::new("then") }
+}
+
+fn create(spec: TaskSpec, facts: Vec<Fact>) -> Command {
+    let (target, rules) = (Target::Pool, Rules::Plain);
+    Command::Create(Box::new(Create { by: Some(ANN), spec, target, rules, facts }))
+}
+
+#[test]
+fn nothing_starts_before_its_dependencies() {
+    let mut swarm = Swarm::new();
+    let first = swarm.task(Target::Pool);
+    let pooled = swarm.create(after(&[first]), Target::Pool);
+    let queued = swarm.create(after(&[first]), Target::Assign { agent: Some(BOB) });
+    let offered = swarm.create(after(&[first]), Target::Offer { agent: Some(BOB) });
+    let later =
+        swarm.create(TaskSpec { priority: 1, ..TaskSpec::new("ready") }, Target::Assign { agent: Some(BOB) });
+    assert_eq!(swarm.refused(claim(BOB, pooled)), Code::Blocked);
+    assert_eq!(swarm.refused(Command::Accept { agent: BOB, task: offered }), Code::Blocked);
+    assert_eq!(swarm.say(queued, BOB, "early").unwrap_err().code, Code::Blocked);
+    let (task, _, offers) = swarm.poll(BOB);
+    assert_eq!((task.unwrap().id, offers.len()), (later, 0), "what cannot start blocks nothing");
+    swarm.finish(later, BOB, completed("")).unwrap();
+    swarm.run(claim(ANN, first)).unwrap();
+    swarm.finish(first, ANN, completed("")).unwrap();
+    swarm.run(Command::Accept { agent: BOB, task: offered }).unwrap();
+    assert!(swarm.poll(BOB).0.is_some());
+    swarm.run(claim(ANN, pooled)).unwrap();
+}
+
+#[test]
+fn a_broken_dependency_is_seen_and_told() {
+    let mut swarm = Swarm::new();
+    let first = swarm.task(Target::Pool);
+    let Reply::Created { task, .. } = swarm.run(create(after(&[first]), Vec::new())).unwrap() else {
+        panic!()
+    };
+    swarm.run(Command::Cancel { task: first, by: Some(LEAD), reason: None }).unwrap();
+    assert_eq!(swarm.body(task.id)["blockedBy"], serde_json::json!([first]));
+    assert_eq!(swarm.0.entity.task(task.id).unwrap().broken(), [first]);
+    let mut told: Vec<_> =
+        swarm.sent(Kind::Inboxes).iter().map(|command| command["deliver"]["agent"].clone()).collect();
+    told.sort_by_key(ToString::to_string);
+    assert_eq!(told, [Value::from(LEAD.to_string()), Value::from(ANN.to_string())]);
+    assert_eq!(swarm.refused(claim(BOB, task.id)), Code::Blocked);
+}
+
+#[test]
+fn ended_and_unknown_dependencies_need_facts() {
+    let mut swarm = Swarm::new();
+    let (done, failed, unknown) = (Uuid::from_u128(1), Uuid::from_u128(2), Uuid::from_u128(3));
+    let spec = after(&[done, failed, unknown]);
+    let need = Reply::NeedFacts { tasks: vec![done, failed, unknown] };
+    assert_eq!(swarm.run(create(spec.clone(), Vec::new())).unwrap(), need);
+    let ended = |task, outcome| Fact { task, outcome: Some(outcome), agent: None };
+    let facts = vec![ended(done, Outcome::Completed), ended(failed, Outcome::Failed), Fact::unknown(unknown)];
+    let Reply::Created { task, warnings } = swarm.run(create(spec, facts)).unwrap() else { panic!() };
+    assert_eq!(warnings.len(), 2);
+    assert_eq!((task.unmet, task.blocked_by), (vec![failed, unknown], vec![failed]));
+    assert_eq!(swarm.body(task.id)["blockedBy"], serde_json::json!([failed]));
+}
+
+#[test]
+fn a_graph_may_be_laid_in_any_order_but_not_in_a_circle() {
+    let mut swarm = Swarm::new();
+    let (a, b) = (Uuid::from_u128(1), Uuid::from_u128(2));
+    let first = TaskSpec { id: Some(a), ..after(&[b]) };
+    let unknown = || vec![Fact::unknown(a), Fact::unknown(b)];
+    swarm.run(create(first.clone(), unknown())).unwrap();
+    assert_eq!(swarm.refused(create(first, unknown())), Code::AlreadyExists);
+    let circle = TaskSpec { id: Some(b), ..after(&[a]) };
+    assert_eq!(swarm.refused(create(circle, unknown())), Code::Cycle);
+    let itself = TaskSpec { id: Some(b), ..after(&[b]) };
+    assert_eq!(swarm.refused(create(itself, unknown())), Code::Cycle);
+    let second = TaskSpec { id: Some(b), ..TaskSpec::new("first of all") };
+    created(swarm.run(create(second, unknown())));
+    swarm.run(claim(BOB, b)).unwrap();
+    swarm.finish(b, BOB, completed("")).unwrap();
+    swarm.run(claim(BOB, a)).unwrap();
+}
+
+#[test]
+fn the_end_of_a_dependency_concerns_those_who_can_start() {
+    let mut swarm = Swarm::new();
+    let first = swarm.assigned(ANN);
+    swarm.create(after(&[first]), Target::Assign { agent: Some(BOB) });
+    let event = Event::Finished {
+        task: first,
+        outcome: Outcome::Completed,
+        output: None,
+        reason: None,
+        at: swarm.0.now,
+    };
+    let concerned = swarm.0.entity.concerned(&event);
+    assert!(concerned.is_superset(&[first, ANN, BOB, LEAD].into()), "{concerned:?}");
+}

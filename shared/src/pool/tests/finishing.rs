@@ -1,0 +1,147 @@
+use super::*;
+
+fn about(text: &str) -> Option<About> {
+    Some(About { text: text.to_owned(), ..About::default() })
+}
+
+#[test]
+fn a_result_ends_the_task_and_tells_the_lead() {
+    let mut swarm = Swarm::new();
+    let task = swarm.assigned(ANN);
+    swarm.poll(ANN);
+    let context = serde_json::json!({"slackThreadTs": "1.2"}).as_object().cloned().unwrap();
+    let about = About { text: "write the docs of the pool".into(), context, ..About::default() };
+    let report = Progress { finish: Some(completed("all written")), about: Some(about), ..report(task, ANN) };
+    swarm.run(Command::Progress(Box::new(report))).unwrap();
+    let body = swarm.body(task);
+    assert_eq!((&body["status"], &body["output"]), (&"completed".into(), &"all written".into()));
+    assert!(body.contains_key("finishedAt") && body["agentId"] == ANN.to_string());
+    assert!(swarm.0.entity.task(task).is_none());
+    assert_eq!(swarm.member(ANN)["status"], "idle");
+
+    let (follow_up, _, _) = swarm.poll(LEAD);
+    let body = swarm.body(follow_up.unwrap().id);
+    assert_eq!(body["taskType"], "follow-up");
+    assert_eq!(body["source"], "system");
+    assert_eq!(body["parentTaskId"], task.to_string());
+    assert_eq!(body["slackThreadTs"], "1.2");
+    let text = body["task"].as_str().unwrap();
+    for part in ["ann", "write the docs of the pool", "all written", &task.to_string()] {
+        assert!(text.contains(part), "{part} is missing in: {text}");
+    }
+    let memories = swarm.sent(Kind::Memory);
+    assert_eq!(memories.len(), 1);
+    let memory = &memories[0]["remember"];
+    assert_eq!((&memory["scope"], &memory["agent"]), (&"agent".into(), &ANN.to_string().into()));
+    assert_eq!(memory["source"], "task_completion");
+}
+
+#[test]
+fn shared_knowledge_is_remembered_by_the_swarm() {
+    let mut swarm = Swarm::new();
+    for (kind, tag, want) in [("research", "x", 2), ("code", "shared", 2), ("code", "x", 1)] {
+        let before = swarm.sent(Kind::Memory).len();
+        let task = swarm.task(Target::Pool);
+        swarm.run(claim(ANN, task)).unwrap();
+        let about = About {
+            text: "find out how geese fly".into(),
+            task_type: Some(kind.into()),
+            tags: vec![tag.into()],
+            ..About::default()
+        };
+        let report = Progress { finish: Some(completed("in a v")), about: Some(about), ..report(task, ANN) };
+        swarm.run(Command::Progress(Box::new(report))).unwrap();
+        assert_eq!(swarm.sent(Kind::Memory).len() - before, want, "{kind} {tag}");
+    }
+}
+
+#[test]
+fn the_lead_gets_no_follow_up_to_its_own_task() {
+    let mut swarm = Swarm::new();
+    let task = swarm.assigned(LEAD);
+    swarm.poll(LEAD);
+    swarm.finish(task, LEAD, completed("done")).unwrap();
+    assert!(swarm.poll(LEAD).0.is_none());
+}
+
+#[test]
+fn only_the_assignee_reports_and_only_on_what_it_was_given() {
+    let mut swarm = Swarm::new();
+    let task = swarm.assigned(ANN);
+    assert_eq!(swarm.say(task, BOB, "me too").unwrap_err().code, Code::Forbidden);
+    let free = swarm.task(Target::Pool);
+    assert_eq!(swarm.say(free, ANN, "mine").unwrap_err().code, Code::Forbidden);
+    let admin = Progress { by: None, finish: Some(completed("")), ..report(free, ANN) };
+    assert_eq!(swarm.refused(Command::Progress(Box::new(admin))), Code::WrongState);
+    swarm.say(task, ANN, "started").unwrap();
+    assert_eq!((swarm.status(task), swarm.head(task).reported), (Status::InProgress, true));
+    let second = swarm.assigned(ANN);
+    assert_eq!(swarm.say(second, ANN, "and this").unwrap_err().code, Code::NoCapacity);
+}
+
+#[test]
+fn the_same_news_within_minutes_is_no_event() {
+    let mut swarm = Swarm::new();
+    let task = swarm.assigned(ANN);
+    swarm.say(task, ANN, "half").unwrap();
+    let events = swarm.0.events.len();
+    swarm.say(task, ANN, "half").unwrap();
+    assert_eq!(swarm.0.events.len(), events);
+    swarm.0.advance(std::time::Duration::from_secs(301));
+    swarm.say(task, ANN, "half").unwrap();
+    assert_eq!(swarm.0.events.len(), events + 1);
+}
+
+#[test]
+fn the_first_result_stays() {
+    let mut swarm = Swarm::new();
+    let task = swarm.assigned(ANN);
+    swarm.finish(task, ANN, completed("one")).unwrap();
+    let again = swarm.finish(task, ANN, completed("one")).unwrap_err();
+    assert_eq!(again.code, Code::NotFound, "an ended task is answered from its body");
+    let body = swarm.body(task);
+    let finish = |by, finish| answer_for_ended(&body, &Attempted::Finish { by: Some(by), finish });
+    assert!(finish(ANN, completed("one")).is_ok());
+    for other in [completed("two"), Finish::Failed { reason: None }] {
+        let refusal = finish(ANN, other).unwrap_err();
+        assert_eq!(refusal.code, Code::WrongState);
+        assert!(refusal.message.contains("completed"));
+    }
+    assert_eq!(finish(BOB, completed("one")).unwrap_err().code, Code::Forbidden);
+    assert!(answer_for_ended(&body, &Attempted::Progress { by: Some(ANN) }).is_ok());
+    let cancel = answer_for_ended(&body, &Attempted::Cancel).unwrap_err();
+    assert!(cancel.message.contains("completed"));
+
+    let failed = swarm.assigned(ANN);
+    swarm.finish(failed, ANN, Finish::Failed { reason: None }).unwrap();
+    let attempt = Attempted::Finish { by: Some(ANN), finish: Finish::Failed { reason: None } };
+    assert!(answer_for_ended(&swarm.body(failed), &attempt).is_ok());
+}
+
+#[test]
+fn lead_or_creator_cancels() {
+    let mut swarm = Swarm::new();
+    let task = swarm.assigned(ANN);
+    let cancel = |by, reason: Option<&str>| Command::Cancel { task, by, reason: reason.map(str::to_owned) };
+    assert_eq!(swarm.refused(cancel(Some(ANN), None)), Code::Forbidden);
+    swarm.poll(ANN);
+    swarm.run(cancel(Some(LEAD), Some("changed our mind"))).unwrap();
+    let body = swarm.body(task);
+    assert_eq!((&body["status"], &body["failureReason"]), (&"cancelled".into(), &"changed our mind".into()));
+    assert_eq!(swarm.member(ANN)["status"], "idle");
+    assert_eq!(swarm.refused(cancel(Some(LEAD), None)), Code::NotFound);
+}
+
+#[test]
+fn about_is_read_from_a_body() {
+    let mut swarm = Swarm::new();
+    let mut spec = TaskSpec::new("look around");
+    spec.tags = vec!["shared".to_owned()];
+    spec.context.insert("slackThreadTs".to_owned(), "1.2".into());
+    spec.context.insert("githubRepo".to_owned(), "a/b".into());
+    let task = swarm.create(spec, Target::Pool);
+    let read = About::of_body(&swarm.body(task)).unwrap();
+    assert_eq!((read.text.as_str(), read.tags.as_slice()), ("look around", &["shared".to_owned()][..]));
+    assert_eq!(read.context.len(), 1);
+    assert_eq!(about("x").unwrap().text, "x");
+}

@@ -1,0 +1,99 @@
+use super::*;
+
+#[test]
+fn a_member_shows_the_agent_shape() {
+    let swarm = Swarm::new();
+    let body = swarm.member(LEAD);
+    for field in ["id", "name", "isLead", "status", "capabilities", "maxTasks", "emptyPollCount", "claudeMd"]
+    {
+        assert!(body.contains_key(field), "{field}");
+    }
+    for field in ["soulMd", "identityMd", "createdAt", "lastUpdatedAt", "lastActivityAt"] {
+        assert!(body[field].as_str().is_some_and(|text| !text.is_empty()), "{field}");
+    }
+    assert_eq!((&body["status"], &body["maxTasks"]), (&Value::from("idle"), &Value::from(1)));
+    assert!(!body.contains_key("role"));
+}
+
+#[test]
+fn joining_keeps_ids_names_and_the_lead_unique() {
+    let mut swarm = Swarm::new();
+    assert!(matches!(
+        swarm.run(Command::Join(join(ANN, "ann", false))).unwrap(),
+        Reply::Joined { existing: true, .. }
+    ));
+    assert_eq!(swarm.refused(Command::Join(join(ANN, "anna", false))), Code::AlreadyExists);
+    let new = Uuid::from_u128(9);
+    assert_eq!(swarm.refused(Command::Join(join(new, "bob", false))), Code::AlreadyExists);
+    assert_eq!(swarm.refused(Command::Join(join(new, "eve", true))), Code::LeadExists);
+    assert_eq!(swarm.refused(Command::Join(join(new, " ", false))), Code::InvalidArgument);
+    swarm.run(Command::Leave { agent: LEAD }).unwrap();
+    swarm.run(Command::Join(join(new, "eve", true))).unwrap();
+    assert_eq!(swarm.0.entity.lead(), Some(new));
+}
+
+#[test]
+fn leaving_gives_everything_back() {
+    let mut swarm = Swarm::new();
+    let started = swarm.assigned(ANN);
+    swarm.poll(ANN);
+    let queued = swarm.assigned(ANN);
+    let offered = swarm.task(Target::Offer { agent: Some(ANN) });
+    swarm.run(Command::Leave { agent: ANN }).unwrap();
+    for task in [started, queued, offered] {
+        assert_eq!(swarm.status(task), Status::Unassigned);
+        let body = swarm.body(task);
+        assert!(!body.contains_key("agentId") && !body.contains_key("offeredTo"));
+    }
+    assert_eq!(swarm.refused(poll(ANN, false)), Code::NotJoined);
+    swarm.run(Command::Join(join(ANN, "ann", false))).unwrap();
+    assert_eq!(swarm.member(ANN)["status"], "idle");
+}
+
+#[test]
+fn going_offline_withdraws_offers_and_a_ping_wakes() {
+    let mut swarm = Swarm::new();
+    let offered = swarm.task(Target::Offer { agent: Some(ANN) });
+    swarm.run(Command::Offline { agent: ANN }).unwrap();
+    assert_eq!(swarm.status(offered), Status::Unassigned);
+    assert_eq!(swarm.member(ANN)["status"], "offline");
+    swarm.run(Command::Ping { agent: ANN, managed: false }).unwrap();
+    assert_eq!(swarm.member(ANN)["status"], "idle");
+    let events = swarm.0.events.len();
+    swarm.run(Command::Ping { agent: ANN, managed: false }).unwrap();
+    assert_eq!(swarm.0.events.len(), events, "a ping that changes nothing is no event");
+}
+
+#[test]
+fn a_lowered_capacity_spares_what_runs() {
+    let mut swarm = Swarm::new();
+    swarm.run(Command::SetCapacity { agent: ANN, max_tasks: 2 }).unwrap();
+    let tasks = [swarm.task(Target::Pool), swarm.task(Target::Pool), swarm.task(Target::Pool)];
+    swarm.run(claim(ANN, tasks[0])).unwrap();
+    swarm.run(claim(ANN, tasks[1])).unwrap();
+    swarm.run(Command::SetCapacity { agent: ANN, max_tasks: 1 }).unwrap();
+    assert_eq!(swarm.0.entity.member(ANN).unwrap().ceiling, 2);
+    swarm.finish(tasks[0], ANN, completed("")).unwrap();
+    assert_eq!(swarm.0.entity.member(ANN).unwrap().ceiling, 1);
+    assert_eq!(swarm.refused(claim(ANN, tasks[2])), Code::NoCapacity);
+    for bad in [0, 21] {
+        let command = Command::SetCapacity { agent: ANN, max_tasks: bad };
+        assert_eq!(swarm.refused(command), Code::InvalidArgument);
+    }
+}
+
+#[test]
+fn a_profile_changes_what_is_given() {
+    let mut swarm = Swarm::new();
+    let role = Profile { role: Some("tester".to_owned()), ..Profile::default() };
+    swarm.run(Command::Describe { agent: ANN, profile: role }).unwrap();
+    let name = Profile { name: Some("anna".to_owned()), ..Profile::default() };
+    swarm.run(Command::Describe { agent: ANN, profile: name }).unwrap();
+    let body = swarm.member(ANN);
+    assert_eq!((&body["role"], &body["name"]), (&Value::from("tester"), &Value::from("anna")));
+    let taken = Profile { name: Some("bob".to_owned()), ..Profile::default() };
+    assert_eq!(swarm.refused(Command::Describe { agent: ANN, profile: taken }), Code::AlreadyExists);
+    let nothing = Profile::default();
+    assert_eq!(swarm.refused(Command::Describe { agent: ANN, profile: nothing }), Code::InvalidArgument);
+    swarm.run(Command::Join(join(Uuid::from_u128(9), "ann", false))).unwrap();
+}

@@ -1,0 +1,251 @@
+//! Random commands: the bench checks the invariants after every event, and here that the documents give
+//! back the state, that capacity is kept, that ends are final and that attempts rise.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// A step, with small numbers that stand for agents and for tasks made so far.
+#[derive(Clone, Debug)]
+enum Step {
+    Member(u8, u8),
+    Create { by: u8, target: u8, agent: u8, priority: u8, depends: Vec<u8>, text: u8 },
+    Poll(u8, bool, bool),
+    Task(u8, u8, u8),
+    Report(u8, u8, u8),
+    Instance(u8, u8),
+    Alive(u8),
+    Advance(u16),
+    Restart,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let create = (0..4u8, 0..6u8, 0..4u8, 0..3u8, prop::collection::vec(any::<u8>(), 0..3), 0..6u8);
+    prop_oneof![
+        2 => (0..4u8, 0..8u8).prop_map(|(agent, what)| Step::Member(agent, what)),
+        5 => create.prop_map(|(by, target, agent, priority, depends, text)| Step::Create {
+            by, target, agent, priority, depends, text
+        }),
+        5 => (0..4u8, any::<bool>(), any::<bool>()).prop_map(|(a, m, l)| Step::Poll(a, m, l)),
+        8 => (any::<u8>(), 0..4u8, 0..12u8).prop_map(|(task, agent, what)| Step::Task(task, agent, what)),
+        4 => (any::<u8>(), 0..4u8, 0..4u8).prop_map(|(task, agent, what)| Step::Report(task, agent, what)),
+        1 => (0..4u8, 0..3u8).prop_map(|(agent, what)| Step::Instance(agent, what)),
+        2 => (0..4u8).prop_map(Step::Alive),
+        2 => (0..2400u16).prop_map(Step::Advance),
+        1 => Just(Step::Restart),
+    ]
+}
+
+fn agent(number: u8) -> Uuid {
+    Uuid::from_u128(0xa0 + u128::from(number))
+}
+
+struct Run {
+    swarm: Swarm,
+    tasks: Vec<Uuid>,
+    ended: BTreeMap<Uuid, Value>,
+    attempts: BTreeMap<Uuid, u32>,
+}
+
+impl Run {
+    fn task(&self, number: u8) -> Uuid {
+        match self.tasks.len() {
+            0 => Uuid::from_u128(1),
+            count => self.tasks[usize::from(number) % count],
+        }
+    }
+
+    fn take(&mut self, step: &Step) {
+        match step {
+            Step::Member(who, what) => self.member(agent(*who), *who, *what),
+            Step::Create { by, target, agent: whom, priority, depends, text } => {
+                let depends_on = depends.iter().map(|&number| self.task(number)).collect();
+                let text = ["a b c d", "a b c e", "x", "y z", "🦢", "ログイン"][usize::from(*text)];
+                let spec = TaskSpec {
+                    priority: priority * 50,
+                    depends_on,
+                    epic: (*priority == 1).then(|| Uuid::from_u128(7)),
+                    ..TaskSpec::new(text)
+                };
+                let whom = Some(agent(*whom));
+                let target = match target {
+                    0 | 1 => Target::Pool,
+                    2 => Target::Backlog,
+                    3 => Target::Offer { agent: whom },
+                    _ => Target::Assign { agent: whom },
+                };
+                let rules = match by {
+                    0 => Rules::Plain,
+                    by => Rules::Delegation { allow_duplicate: *by == 1 },
+                };
+                self.create(Create { by: Some(agent(*by)), spec, target, rules, facts: Vec::new() });
+            }
+            Step::Poll(who, managed, last) => {
+                let who = agent(*who);
+                let command =
+                    Command::Poll { agent: who, instance: instance(who), managed: *managed, last: *last };
+                self.hand_out(who, command);
+            }
+            Step::Task(task, who, what) => self.act(self.task(*task), agent(*who), *what),
+            Step::Report(task, who, what) => {
+                let progress = (*what != 1).then(|| format!("step {}", what % 2));
+                let finish = match what {
+                    1 => Some(completed("ok")),
+                    2 => Some(Finish::Failed { reason: None }),
+                    _ => None,
+                };
+                let about =
+                    Some(About { text: "a task of some length for memory".into(), ..About::default() });
+                let report = Progress { progress, finish, about, ..report(self.task(*task), agent(*who)) };
+                let _ = self.swarm.run(Command::Progress(Box::new(report)));
+            }
+            Step::Instance(who, what) => {
+                let instance = instance(agent(*who));
+                let until = self.swarm.0.now + Duration::from_secs(u64::from(*what) * 1000);
+                let name = Name::parse("ann").unwrap();
+                let command = match what {
+                    0 => Command::EndInstance { instance, reason: "gone".to_owned() },
+                    _ => Command::ExtendLease {
+                        instance,
+                        until,
+                        wait: Uuid::nil(),
+                        reply_to: EntityKey::agent(&name, &name),
+                    },
+                };
+                self.swarm.run(command).unwrap();
+            }
+            Step::Alive(who) => {
+                let (now, instance) = (self.swarm.0.now, instance(agent(*who)).to_string());
+                let signal = match who % 2 {
+                    0 => Signal::RunnerAlive { runner: "r".to_owned(), instances: vec![instance] },
+                    _ => Signal::AgentAlive { agent: agent(*who), instance },
+                };
+                self.swarm.0.entity.observe(&signal, now);
+            }
+            Step::Advance(seconds) => self.swarm.0.advance(Duration::from_secs(u64::from(*seconds))),
+            Step::Restart => self.swarm.0.restart(),
+        }
+    }
+
+    fn member(&mut self, who: Uuid, number: u8, what: u8) {
+        let command = match what {
+            0 => Command::Leave { agent: who },
+            1 => Command::Offline { agent: who },
+            2 => Command::Ping { agent: who, managed: true },
+            3 | 4 => Command::SetCapacity { agent: who, max_tasks: u32::from(what) - 2 },
+            _ => Command::Join(join(who, &format!("n{}", number % 3), number == 0 || what == 7)),
+        };
+        let _ = self.swarm.run(command);
+    }
+
+    /// Creates as the service does: it supplies the facts that are asked for.
+    fn create(&mut self, mut create: Create) {
+        let mut reply = self.swarm.run(Command::Create(Box::new(create.clone())));
+        if let Ok(Reply::NeedFacts { tasks }) = &reply {
+            create.facts = tasks.iter().map(|&task| self.fact(task)).collect();
+            reply = self.swarm.run(Command::Create(Box::new(create)));
+        }
+        match reply {
+            Ok(Reply::Created { task, .. }) => self.tasks.push(task.id),
+            Ok(other) => panic!("{other:?}"),
+            Err(_) => {}
+        }
+    }
+
+    fn fact(&self, task: Uuid) -> Fact {
+        let Some(head) = self.swarm.0.head(&format!("task/{task}")) else { return Fact::unknown(task) };
+        let head: Task = serde_json::from_value(head.clone()).unwrap();
+        let outcome = match head.status {
+            Status::Completed => Outcome::Completed,
+            Status::Failed => Outcome::Failed,
+            Status::Cancelled => Outcome::Cancelled,
+            live => panic!("{task} is {live} and yet asked for"),
+        };
+        Fact { task, outcome: Some(outcome), agent: head.agent }
+    }
+
+    fn act(&mut self, task: Uuid, who: Uuid, what: u8) {
+        let command = match what {
+            0..=2 => {
+                return self.hand_out(who, claim(who, task));
+            }
+            3 => Command::Release { agent: who, task },
+            4 => Command::Accept { agent: who, task },
+            5 => Command::Reject { agent: who, task, reason: None },
+            6 => Command::ToBacklog { task },
+            7 => Command::FromBacklog { task },
+            8 => Command::Cancel { task, by: Some(who), reason: None },
+            9 => Command::Pause { task, by: Some(who) },
+            10 => Command::Resume { task, by: Some(who), instance: instance(who), managed: false },
+            _ => Command::Review { agent: who },
+        };
+        let _ = self.swarm.run(command);
+    }
+
+    /// Whatever a poll or a claim newly gives, it gives within the capacity.
+    fn hand_out(&mut self, who: Uuid, command: Command) {
+        let before = self.swarm.0.entity.active(who);
+        let Ok(reply) = self.swarm.run(command) else { return };
+        let after = self.swarm.0.entity.active(who);
+        let most = self.swarm.0.entity.member(who).unwrap().max_tasks as usize;
+        assert!(after == before || after <= most, "{reply:?} exceeds {most}");
+    }
+
+    fn check(&mut self) {
+        assert_eq!(self.swarm.0.restored(), self.swarm.0.entity, "documents and events differ");
+        for &task in &self.tasks {
+            let head = self.swarm.head(task);
+            let body = Value::Object(self.swarm.body(task));
+            assert_eq!(body["status"], head.status.as_str());
+            assert_eq!(body["agentId"].as_str(), head.agent.map(|id| id.to_string()).as_deref());
+            assert_eq!(head.status.is_terminal(), self.swarm.0.entity.task(task).is_none());
+            if head.status.is_terminal() {
+                assert_eq!(self.ended.entry(task).or_insert_with(|| body.clone()), &body, "an end changed");
+            }
+            let attempts = self.attempts.insert(task, head.attempt).unwrap_or_default();
+            assert!(head.attempt >= attempts);
+        }
+        for number in 0..4 {
+            let Some(member) = self.swarm.0.entity.member(agent(number)) else { continue };
+            let busy = self.swarm.0.entity.active(agent(number)) > 0;
+            let want = if member.offline {
+                "offline"
+            } else if busy {
+                "busy"
+            } else {
+                "idle"
+            };
+            assert_eq!(self.swarm.member(agent(number))["status"], want);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_commands_keep_the_promises(steps in prop::collection::vec(step(), 1..80)) {
+        let swarm = Swarm::new();
+        let mut run = Run { swarm, tasks: Vec::new(), ended: BTreeMap::new(), attempts: BTreeMap::new() };
+        for step in &steps {
+            run.take(step);
+            run.check();
+        }
+    }
+
+    #[test]
+    fn commands_and_events_survive_their_json(steps in prop::collection::vec(step(), 1..30)) {
+        let swarm = Swarm::new();
+        let mut run = Run { swarm, tasks: Vec::new(), ended: BTreeMap::new(), attempts: BTreeMap::new() };
+        for step in &steps {
+            run.take(step);
+        }
+        for event in &run.swarm.0.events {
+            let text = serde_json::to_string(event).unwrap();
+            prop_assert_eq!(&serde_json::from_str::<Event>(&text).unwrap(), event);
+        }
+    }
+}

@@ -4,6 +4,7 @@ pub mod api;
 pub mod auth;
 pub mod cli;
 pub mod config;
+pub mod demo;
 pub mod entity;
 pub mod ingress;
 pub mod mcp;

@@ -78,7 +78,7 @@ impl Up {
             endpoint[name].as_str().map(str::to_owned).with_context(|| format!("endpoint.json lacks {name}"))
         };
         Ok(Self {
-            mcp: format!("http://{}/mcp", address("listen")?),
+            mcp: format!("http://{}/mcp", address("http")?),
             ingress: format!("http://{}", address("ingress")?),
             grpc: address("grpc")?,
             child,

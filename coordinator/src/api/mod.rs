@@ -1,10 +1,11 @@
 //! Administration over gRPC, for operators' tokens: what the command line asks.
 //!
 //! `admin` is the service; `views` says which documents each list shows; `events` is the feed; `bearer` tells
-//! who calls.
+//! who calls; `client` is the other end.
 
 mod admin;
 pub mod bearer;
+pub mod client;
 mod events;
 mod views;
 

@@ -6,7 +6,8 @@ use clap::Args;
 use serde_json::json;
 use skein_proto::v1::{Event, EventsRequest};
 
-use super::{CliError, Common, client};
+use super::{CliError, Common};
+use crate::api::client;
 
 #[derive(Debug, Args)]
 pub(super) struct Events {
@@ -24,7 +25,7 @@ impl Events {
     pub(super) async fn run(self) -> Result<(), CliError> {
         let Events { common, follow, after } = self;
         let request = EventsRequest { swarm: common.swarm.to_string(), after, follow };
-        let mut admin = client::connect(&common).await?;
+        let mut admin = client::connect(&common.layout()).await?;
         let mut events = admin.events(request).await.map_err(client::refused)?.into_inner();
         while let Some(event) = events.message().await.map_err(client::refused)? {
             match print(&event, common.json) {

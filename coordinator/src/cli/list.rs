@@ -7,7 +7,8 @@ use skein_proto::v1::ListRequest;
 use skein_shared::id::Name;
 
 use super::table::{self, Column};
-use super::{CliError, Common, client};
+use super::{CliError, Common};
+use crate::api::client;
 
 /// What a list shows.
 pub(super) trait View: Clone + Send + Sync + std::fmt::Debug + 'static {
@@ -76,7 +77,8 @@ pub(super) async fn rows(
     limit: u32,
 ) -> Result<(), CliError> {
     let request = ListRequest { view: view.to_owned(), swarm: swarm.to_string(), limit };
-    let reply = client::connect(common).await?.list(request).await.map_err(client::refused)?.into_inner();
+    let reply =
+        client::connect(&common.layout()).await?.list(request).await.map_err(client::refused)?.into_inner();
     let rows = reply.rows.iter().map(|row| client::read(row)).collect::<Result<Vec<_>, _>>()?;
     if reply.rebuilding {
         eprintln!("skein: the lists are still being built after a start; some rows may be missing");

@@ -1,10 +1,9 @@
 //! The command line: data on stdout, all else on stderr, an exit code that programs can go by.
 //!
-//! One file for each command. `client` reaches a running node with the operator's token; `table` prints.
+//! One file for each command. `table` prints; `api::client` reaches the node.
 
 mod agent;
 mod backup;
-mod client;
 mod events;
 mod list;
 mod mcp_config;
@@ -21,6 +20,7 @@ use clap::{Args, Parser, Subcommand};
 use skein_shared::Refusal;
 use skein_shared::id::Name;
 
+use crate::demo;
 use crate::node::StartError;
 use crate::node::datadir::{DataDirError, Layout};
 
@@ -92,6 +92,14 @@ enum Command {
     Events(events::Events),
     /// Copy the store of a running node.
     Backup(backup::Backup),
+    /// Watch a swarm do real work on a git repository: four agents, one node, a report.
+    Demo(demo::Options),
+    /// One of the demo's agents. Its runner starts it.
+    #[command(hide = true)]
+    DemoAgent {
+        #[arg(value_enum)]
+        role: demo::AgentRole,
+    },
     /// Becomes an agent's program after closing everything that it may not see. Runners start it.
     #[command(hide = true)]
     ExecAgent(skein_runner::ExecAgent),
@@ -106,8 +114,10 @@ pub enum CliError {
     Start(#[from] StartError),
     #[error("{0}")]
     Usage(String),
+    #[error(transparent)]
+    Demo(#[from] demo::DemoError),
     #[error("{0}")]
-    Unreachable(String),
+    Agent(String),
     #[error("the output could not be written: {0}")]
     Output(#[from] std::io::Error),
 }
@@ -124,9 +134,8 @@ impl CliError {
         match self {
             CliError::Refused(refusal) => refusal.code.exit(),
             CliError::Start(StartError::DataDir(DataDirError::InUse { .. })) => 5,
-            CliError::Start(_) | CliError::Output(_) => 1,
+            CliError::Start(_) | CliError::Output(_) | CliError::Demo(_) | CliError::Agent(_) => 1,
             CliError::Usage(_) => 2,
-            CliError::Unreachable(_) => 6,
         }
     }
 }
@@ -163,6 +172,8 @@ impl Cli {
             Command::Agent(agent::Agent::Run(run)) => run.run().await,
             Command::Events(events) => events.run().await,
             Command::Backup(backup) => backup.run().await,
+            Command::Demo(options) => Ok(Box::pin(demo::run(options)).await?),
+            Command::DemoAgent { role } => demo::run_agent(role).await.map_err(CliError::Agent),
             Command::ExecAgent(_) => Err(CliError::Usage("exec-agent is for runners".to_owned())),
         }
     }
@@ -196,6 +207,7 @@ mod tests {
             "skein events --follow",
             "skein backup copy.db",
             "skein status --json",
+            "skein demo --repo . --keep",
         ] {
             Cli::try_parse_from(line.split(' ')).unwrap_or_else(|error| panic!("{line}: {error}"));
         }

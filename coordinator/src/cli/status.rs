@@ -3,7 +3,8 @@
 use clap::Args;
 use skein_proto::v1::StatusRequest;
 
-use super::{CliError, Common, client, table};
+use super::{CliError, Common, table};
+use crate::api::client;
 
 #[derive(Debug, Args)]
 pub(super) struct Status {
@@ -13,7 +14,7 @@ pub(super) struct Status {
 
 impl Status {
     pub(super) async fn run(self) -> Result<(), CliError> {
-        let mut admin = client::connect(&self.common).await?;
+        let mut admin = client::connect(&self.common.layout()).await?;
         let reply = admin.status(StatusRequest {}).await.map_err(client::refused)?.into_inner();
         Ok(table::print_document(&client::read(&reply.json)?, self.common.json)?)
     }

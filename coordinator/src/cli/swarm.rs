@@ -4,7 +4,8 @@ use clap::Subcommand;
 use skein_proto::v1::CreateSwarmRequest;
 use skein_shared::id::Name;
 
-use super::{CliError, Common, client, list, table};
+use super::{CliError, Common, list, table};
+use crate::api::client;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Swarm {
@@ -29,8 +30,11 @@ impl Swarm {
             }
             Swarm::Create { name, common } => {
                 let request = CreateSwarmRequest { name: name.to_string() };
-                let made =
-                    client::connect(&common).await?.create_swarm(request).await.map_err(client::refused)?;
+                let made = client::connect(&common.layout())
+                    .await?
+                    .create_swarm(request)
+                    .await
+                    .map_err(client::refused)?;
                 Ok(table::print_document(&client::read(&made.into_inner().json)?, common.json)?)
             }
         }

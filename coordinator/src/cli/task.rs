@@ -4,7 +4,8 @@ use clap::Subcommand;
 use skein_proto::v1::{CancelTaskRequest, CreateTaskRequest, TaskRequest};
 use uuid::Uuid;
 
-use super::{CliError, Common, client, table};
+use super::{CliError, Common, table};
+use crate::api::client;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Task {
@@ -48,7 +49,7 @@ impl Task {
         let (document, common) = match self {
             Task::Show { id, common } => {
                 let request = TaskRequest { swarm: common.swarm.to_string(), task: id.to_string() };
-                (client::connect(&common).await?.show_task(request).await, common)
+                (client::connect(&common.layout()).await?.show_task(request).await, common)
             }
             Task::Create { text, priority, tags, depends_on, idempotency_key, common } => {
                 let request = CreateTaskRequest {
@@ -59,12 +60,12 @@ impl Task {
                     depends_on: depends_on.iter().map(Uuid::to_string).collect(),
                     idempotency_key,
                 };
-                (client::connect(&common).await?.create_task(request).await, common)
+                (client::connect(&common.layout()).await?.create_task(request).await, common)
             }
             Task::Cancel { id, reason, common } => {
                 let request =
                     CancelTaskRequest { swarm: common.swarm.to_string(), task: id.to_string(), reason };
-                (client::connect(&common).await?.cancel_task(request).await, common)
+                (client::connect(&common.layout()).await?.cancel_task(request).await, common)
             }
         };
         let document = document.map_err(client::refused)?.into_inner();

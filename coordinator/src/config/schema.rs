@@ -129,8 +129,7 @@ pub struct Runner {
     pub swarms: Vec<Name>,
     /// The folder with the agents' definitions; `agents` in the data directory if left out.
     pub agents: Option<PathBuf>,
-    /// The agents' work folders; beside the data directory if left out, since agents with users of their own
-    /// could not pass through that.
+    /// Where its agents work; beside the data directory if left out.
     pub work: Option<PathBuf>,
 }
 

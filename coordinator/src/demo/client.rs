@@ -53,10 +53,11 @@ impl Swarm {
             return Err(ToolError::Work(format!("the arguments of {tool} are no object")));
         };
         let request = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
-        let result = self.session.call_tool(request).await.map_err(|error| ToolError::Call {
-            tool: tool.to_owned(),
-            problem: error.to_string(),
-        })?;
+        let result = self
+            .session
+            .call_tool(request)
+            .await
+            .map_err(|error| ToolError::Call { tool: tool.to_owned(), problem: error.to_string() })?;
         if result.is_error == Some(true) {
             let message = serde_json::to_string(&result.content).unwrap_or_default();
             return Err(ToolError::Refused { tool: tool.to_owned(), message });

@@ -11,7 +11,8 @@ use super::agents::SUMMARISER;
 use super::stage::Stage;
 use super::watch::{Scene, Screen};
 use super::webhook;
-use crate::api::client::Client;
+use crate::api::client;
+use crate::node::datadir::Layout;
 
 /// How often the terminal is brought up to date.
 const LOOK: Duration = Duration::from_millis(200);
@@ -75,14 +76,14 @@ pub async fn run(options: Options) -> Result<(), DemoError> {
 
 /// Watches until the report is there. Delivers the push once the summariser sleeps and the surveys are done.
 async fn watch(stage: &mut Stage, repository: &Path) -> Result<String, DemoError> {
-    let client = Client::connect(&stage.data()).await?;
+    let mut admin = client::connect(&Layout::new(stage.data())).await?;
     let mut screen = Screen::new();
     let mut pushed = false;
     loop {
         if let Some(words) = stage.ended() {
             return Err(DemoError::Node(words));
         }
-        let scene = Scene::read(&client, SWARM).await?;
+        let scene = Scene::read(&mut admin, SWARM).await?;
         screen.show(&scene);
         if let Some((agent, reason)) = scene.failed() {
             return Err(DemoError::Agent { agent, reason });
@@ -101,7 +102,8 @@ async fn watch(stage: &mut Stage, repository: &Path) -> Result<String, DemoError
 
 async fn push(stage: &Stage, repository: &Path, screen: &mut Screen) -> Result<(), DemoError> {
     let name = repository.canonicalize()?;
-    let name = name.file_name().map_or_else(|| "repository".to_owned(), |name| name.to_string_lossy().into_owned());
+    let name =
+        name.file_name().map_or_else(|| "repository".to_owned(), |name| name.to_string_lossy().into_owned());
     let branch = stage.branch().await?;
     let (status, answer) =
         webhook::deliver_push(&stage.ingress, &stage.secret, &format!("demo/{name}"), &branch)

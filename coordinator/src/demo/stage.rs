@@ -21,7 +21,8 @@ const START: Duration = Duration::from_secs(60);
 /// How often to look whether it is.
 const LOOK: Duration = Duration::from_millis(20);
 /// The lead and the workers, which start by themselves. The summariser starts when it is called.
-pub(super) const STARTED: [(&str, &str); 3] = [("lead", "lead"), ("worker-1", "worker"), ("worker-2", "worker")];
+pub(super) const STARTED: [(&str, &str); 3] =
+    [("lead", "lead"), ("worker-1", "worker"), ("worker-2", "worker")];
 
 pub(super) struct Stage {
     root: PathBuf,
@@ -59,8 +60,12 @@ impl Stage {
     /// The branch that the clone stands on.
     pub(super) async fn branch(&self) -> Result<String, DemoError> {
         let clone = self.root.join("repository");
-        let output =
-            Command::new("git").arg("-C").arg(clone).args(["rev-parse", "--abbrev-ref", "HEAD"]).output().await?;
+        let output = Command::new("git")
+            .arg("-C")
+            .arg(clone)
+            .args(["rev-parse", "--abbrev-ref", "HEAD"])
+            .output()
+            .await?;
         Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 

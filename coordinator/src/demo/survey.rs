@@ -131,8 +131,11 @@ fn tracked(repository: &Path, part: &str) -> Result<Vec<String>, SurveyError> {
 
 /// Runs git. Agents may run as another user than the one who owns the repository, hence `safe.directory`.
 fn git(repository: &Path, arguments: &[&str]) -> Result<String, SurveyError> {
-    let output =
-        Command::new("git").args(["-c", "safe.directory=*", "-C"]).arg(repository).args(arguments).output()?;
+    let output = Command::new("git")
+        .args(["-c", "safe.directory=*", "-C"])
+        .arg(repository)
+        .args(arguments)
+        .output()?;
     if !output.status.success() {
         return Err(SurveyError::Failed {
             arguments: arguments.join(" "),
@@ -163,7 +166,8 @@ mod tests {
         std::fs::write(root.join("README.md"), "one\n").unwrap();
         git(root, &["init", "-q"]).unwrap();
         git(root, &["add", "."]).unwrap();
-        git(root, &["-c", "user.name=a", "-c", "user.email=a@example.org", "commit", "-qm", "first"]).unwrap();
+        git(root, &["-c", "user.name=a", "-c", "user.email=a@example.org", "commit", "-qm", "first"])
+            .unwrap();
 
         assert_eq!(parts(root).unwrap(), vec![(".".to_owned(), 1), ("src".to_owned(), 1)]);
         let found = survey(root, "src").unwrap();

@@ -6,7 +6,7 @@ use std::io::{IsTerminal, Write};
 use serde_json::Value;
 use skein_shared::Refusal;
 
-use crate::api::client::Client;
+use crate::api::client::{self, Admin};
 
 const ROWS: u32 = 200;
 /// Longest text behind an agent's name.
@@ -21,12 +21,12 @@ pub(super) struct Scene {
 }
 
 impl Scene {
-    pub(super) async fn read(client: &Client, swarm: &str) -> Result<Self, Refusal> {
+    pub(super) async fn read(admin: &mut Admin, swarm: &str) -> Result<Self, Refusal> {
         Ok(Self {
-            instances: client.list("instances", swarm, ROWS).await?.rows,
-            tasks: client.list("tasks", swarm, ROWS).await?.rows,
-            calls: client.list("calls", swarm, ROWS).await?.rows,
-            locks: client.list("locks", swarm, ROWS).await?.rows,
+            instances: client::list(admin, "instances", swarm, ROWS).await?,
+            tasks: client::list(admin, "tasks", swarm, ROWS).await?,
+            calls: client::list(admin, "calls", swarm, ROWS).await?,
+            locks: client::list(admin, "locks", swarm, ROWS).await?,
         })
     }
 
@@ -65,7 +65,8 @@ impl Scene {
     }
 
     fn lines(&self) -> Vec<String> {
-        let mut lines: Vec<String> = self.instances.iter().map(|instance| self.agent_line(instance)).collect();
+        let mut lines: Vec<String> =
+            self.instances.iter().map(|instance| self.agent_line(instance)).collect();
         lines.sort();
         lines.push(self.task_line());
         lines

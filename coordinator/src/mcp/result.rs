@@ -70,7 +70,7 @@ impl Reply {
     }
 
     /// Agent Swarm answers a refusal with a normal result whose `success` is false. `code` is added, and
-    /// whatever facts the refusal has.
+    /// `detail` with the facts that the refusal has.
     fn unsuccessful(agent: Uuid, refusal: &Refusal) -> Self {
         let mut json = Map::from_iter([
             ("success".to_owned(), json!(false)),
@@ -81,10 +81,9 @@ impl Reply {
         if let Some(millis) = refusal.retry_after_ms {
             json.insert("retry_after_ms".to_owned(), json!(millis));
         }
-        if let Value::Object(facts) = &refusal.detail {
-            for (name, value) in facts {
-                json.entry(name).or_insert_with(|| value.clone());
-            }
+        // Apart from the rest: a fact named `task` must not stand where the schema has a task.
+        if !refusal.detail.is_null() {
+            json.insert("detail".to_owned(), refusal.detail.clone());
         }
         Self {
             text: refusal.message.clone(),
@@ -127,7 +126,7 @@ mod tests {
         assert!(!swarm.is_error);
         assert_eq!(swarm.json["success"], false);
         assert_eq!(swarm.json["code"], "no_capacity");
-        assert_eq!(swarm.json["max"], 1);
+        assert_eq!(swarm.json["detail"]["max"], 1);
         assert_eq!(swarm.text, refusal.message);
 
         let skein = Reply::shape(Toolset::Skein, Uuid::nil(), Err(refusal));

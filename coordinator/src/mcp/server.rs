@@ -109,6 +109,7 @@ pub fn router(service: Service, keys: Keys, catalogue: Arc<Catalogue>, config: C
     let door = Door { mcp, keys, clock, config: Arc::new(config) };
     Router::new()
         .route("/mcp", any(enter))
+        .route("/mcp/", any(enter))
         .route("/mcp/{*view}", any(enter))
         .route(METADATA, get(metadata))
         .route("/.well-known/oauth-protected-resource/{*path}", get(metadata))

@@ -14,7 +14,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tower::ServiceExt;
 use uuid::Uuid;
 
-use super::server::{Config, router};
+use super::server::{Config, SharedKey, router};
 use super::tools::catalogue;
 use crate::auth::token::{Claims, Keys};
 use crate::auth::{Role, View};
@@ -27,6 +27,7 @@ use crate::store::memory::Memory;
 /// A node with nothing but the MCP face.
 struct Face {
     router: Router,
+    service: Service,
     keys: Keys,
     clock: Clock,
     _stop: DropGuard,
@@ -66,8 +67,8 @@ impl Face {
         let keys = Keys::ephemeral().unwrap();
         let service = Service::new(entities);
         let catalogue = Arc::new(catalogue().unwrap());
-        let router = router(service, keys.clone(), catalogue, Config::default());
-        Self { router, keys, clock, _stop: stop.drop_guard(), _files: files }
+        let router = router(service.clone(), keys.clone(), catalogue, Config::default());
+        Self { router, service, keys, clock, _stop: stop.drop_guard(), _files: files }
     }
 
     fn agent(&self, name: &str, role: Role) -> Agent {
@@ -126,7 +127,14 @@ impl Face {
         let params = json!({ "name": tool, "arguments": arguments });
         let (status, answer) = self.send(path, &agent.token, "tools/call", params).await;
         assert_eq!(status, StatusCode::OK, "{tool}: {answer}");
-        answer["result"].clone()
+        let result = answer["result"].clone();
+        if result["isError"] == false {
+            let declared = catalogue().unwrap();
+            let schema = &declared.get(tool).unwrap().output;
+            jsonschema::validate(schema, &result["structuredContent"])
+                .unwrap_or_else(|error| panic!("{tool} breaks its own output schema: {error}"));
+        }
+        result
     }
 
     /// Calls a tool that must succeed, and gives its facts.
@@ -256,9 +264,9 @@ async fn a_waiting_worker_is_woken_by_its_task() {
     let (waiting, poller) = (Arc::clone(&face), worker.clone());
     let poll = tokio::spawn(async move { waiting.facts(&poller, "poll-task", json!({})).await });
     tokio::time::sleep(Duration::from_millis(200)).await;
-    let started = std::time::Duration::from_secs(3);
+    let limit = Duration::from_secs(3);
     face.facts(&lead, "send-task", json!({ "task": "now", "agentId": worker.id })).await;
-    let polled = tokio::time::timeout(started, poll).await.unwrap().unwrap();
+    let polled = tokio::time::timeout(limit, poll).await.unwrap().unwrap();
     assert_eq!(polled["task"]["task"], "now");
 }
 
@@ -376,4 +384,118 @@ async fn a_wait_misses_nothing_between_two_calls() {
     assert_eq!(next["timed_out"], false);
     let ids: Vec<_> = next["changed"].as_array().unwrap().iter().map(|change| change["id"].clone()).collect();
     assert!(ids.contains(&sent["task"]["id"]), "{next}");
+}
+
+#[tokio::test]
+async fn a_long_wait_tells_the_client_that_it_lives() {
+    let (face, lead, _) = swarm().await;
+    let body = json!({
+        "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": {
+            "name": "wait", "arguments": { "for": ["locks"], "timeout_s": 1 },
+            "_meta": {
+                "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+                "io.modelcontextprotocol/clientCapabilities": {}, "progressToken": "p",
+            },
+        },
+    });
+    let request = Request::post("/mcp")
+        .header("host", "127.0.0.1")
+        .header("authorization", format!("Bearer {}", lead.token))
+        .header("content-type", "application/json")
+        .header("accept", "application/json, text/event-stream")
+        .header("mcp-protocol-version", "2026-07-28")
+        .header("mcp-method", "tools/call")
+        .header("mcp-name", "wait");
+    let request = request.body(Body::from(body.to_string())).unwrap();
+    let response = face.router.clone().oneshot(request).await.unwrap();
+    assert_eq!(response.headers()["content-type"], "text/event-stream");
+    let text = String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap();
+    let (progress, result) = (text.find("notifications/progress"), text.find("timed_out"));
+    assert!(progress.is_some() && progress < result, "{text}");
+}
+
+#[tokio::test]
+async fn older_clients_keep_a_session() {
+    let (face, lead, _) = swarm().await;
+    let send = async |session: Option<&str>, body: Value| {
+        let mut request = Request::post("/mcp")
+            .header("host", "127.0.0.1")
+            .header("authorization", format!("Bearer {}", lead.token))
+            .header("content-type", "application/json")
+            .header("accept", "application/json, text/event-stream");
+        if let Some(session) = session {
+            request = request.header("mcp-session-id", session).header("mcp-protocol-version", "2025-11-25");
+        }
+        let request = request.body(Body::from(body.to_string())).unwrap();
+        face.router.clone().oneshot(request).await.unwrap()
+    };
+    let initialize = json!({
+        "jsonrpc": "2.0", "id": 1, "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "old", "version": "1" },
+        },
+    });
+    let opened = send(None, initialize).await;
+    let session = opened.headers()["mcp-session-id"].to_str().unwrap().to_owned();
+    let text = String::from_utf8(opened.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap();
+    assert!(text.contains("You lead"), "{text}");
+    send(Some(&session), json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })).await;
+    let list = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/list" });
+    let listed = send(Some(&session), list.clone()).await;
+    assert_eq!(listed.status(), StatusCode::OK);
+    let text = String::from_utf8(listed.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap();
+    assert!(text.contains("join-swarm"), "{text}");
+    let unknown = send(Some(&Uuid::nil().to_string()), list).await;
+    assert_eq!(unknown.status(), StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn the_seed_s_shared_key_works_where_it_is_turned_on() {
+    let face = Face::new();
+    let config = Config {
+        shared_key: Some(SharedKey { key: "hush".into(), swarm: Name::parse("default").unwrap() }),
+        ..Config::default()
+    };
+    let router = router(face.service.clone(), face.keys.clone(), Arc::new(catalogue().unwrap()), config);
+    let send = async |key: &str, agent: Option<&str>| {
+        let mut request = Request::post("/mcp")
+            .header("host", "127.0.0.1")
+            .header("authorization", format!("Bearer {key}"))
+            .header("content-type", "application/json")
+            .header("accept", "application/json, text/event-stream")
+            .header("mcp-protocol-version", "2026-07-28")
+            .header("mcp-method", "tools/list");
+        if let Some(agent) = agent {
+            request = request.header("x-agent-id", agent);
+        }
+        let meta = json!({
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {},
+        });
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": { "_meta": meta } });
+        let request = request.body(Body::from(body.to_string())).unwrap();
+        router.clone().oneshot(request).await.unwrap().status()
+    };
+    let id = Uuid::from_u128(5).to_string();
+    assert_eq!(send("hush", Some(&id)).await, StatusCode::OK);
+    assert_eq!(send("hush", None).await, StatusCode::UNAUTHORIZED);
+    assert_eq!(send("hushed", Some(&id)).await, StatusCode::UNAUTHORIZED);
+    let token = face.agent("worker", Role::Worker).token;
+    assert_eq!(send(&token, None).await, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn what_the_lead_teaches_is_found() {
+    let (face, lead, worker) = swarm().await;
+    let learning =
+        json!({ "agentId": worker.id, "learning": "pin the compiler version", "category": "best-practice" });
+    let taught = face.facts(&lead, "inject-learning", learning).await;
+    let found = face.facts(&worker, "memory-search", json!({ "query": "compiler" })).await;
+    assert_eq!(found["results"][0]["id"], taught["memoryId"]);
+    let read = face.facts(&worker, "memory-get", json!({ "memoryId": taught["memoryId"] })).await;
+    assert!(read["memory"]["content"].as_str().unwrap().contains("pin the compiler"));
+    let profile = json!({ "role": "builder", "capabilities": ["rust"] });
+    let described = face.facts(&worker, "update-profile", profile).await;
+    assert_eq!(described["agent"]["role"], "builder");
 }

@@ -34,6 +34,8 @@ pub(super) fn start(
     if swarms.is_empty() {
         swarms.push(Name::parse("default").map_err(StartError::Refused)?);
     }
+    let beside = || skein_runner::usual_work(layout.root(), skein_runner::isolation());
+    let work = runner.work.clone().unwrap_or_else(beside);
     let launcher =
         skein_runner::config::own_launcher().map_err(|error| StartError::Failed(error.to_string()))?;
     let settings = skein_runner::RunnerConfig {

@@ -62,10 +62,26 @@ impl Service {
                 Err(refusal) => return Err(refusal),
             }
         }
-        Err(Refusal::new(
-            Code::NotFound,
-            "this call is not found or not owned by you; use the call_id that call_agent gave to this instance",
-        ))
+        Err(not_yours())
+    }
+
+    /// Gives a call up. A run that was started for it alone is stopped.
+    ///
+    /// # Errors
+    /// `not_found`, also for calls of others.
+    pub async fn cancel_call(&self, who: &Principal, request: Uuid, call: Uuid) -> Result<CallView, Refusal> {
+        policy::require(who, Right::Work)?;
+        for target in self.callees(who).await? {
+            let key = EntityKey::agent(&who.swarm, &target);
+            let command = Command::CancelCall { call, instance: who.instance.clone() };
+            match self.change::<Agent>(&key, request, command).await {
+                Ok(Reply::Call(view)) => return Ok(view),
+                Ok(_) => return Err(unexpected("the agent")),
+                Err(refusal) if refusal.code == Code::NotFound => {}
+                Err(refusal) => return Err(refusal),
+            }
+        }
+        Err(not_yours())
     }
 
     /// Says what the calls that the caller's instance serves will get. The last word wins.
@@ -101,6 +117,13 @@ impl Service {
             _ => Err(unexpected("the agent")),
         }
     }
+}
+
+fn not_yours() -> Refusal {
+    Refusal::new(
+        Code::NotFound,
+        "this call is not found or not owned by you; use the call_id that call_agent gave to this instance",
+    )
 }
 
 fn inspect(who: &Principal) -> Command {

@@ -12,6 +12,7 @@ use skein_shared::id::Kind;
 use super::Service;
 use super::lists::unreadable;
 use crate::auth::{Principal, Right, policy};
+use crate::entity::hub::Subscription;
 use crate::projection::Event;
 
 /// Something that can be waited for.
@@ -69,6 +70,12 @@ pub struct Awaited {
     pub cursor: Option<u64>,
 }
 
+impl Awaited {
+    fn wants(&self, topic: Topic) -> bool {
+        self.topics.is_empty() || self.topics.contains(&topic)
+    }
+}
+
 impl Service {
     /// Waits until something happened after the cursor, at most for `patience`.
     pub async fn wait(
@@ -82,10 +89,7 @@ impl Service {
             Some(cursor) => cursor,
             None => self.now_position(),
         };
-        let hub = self.entities.hub();
-        let named = awaited.subjects.iter().map(|subject| hub.subscribe(subject.clone()));
-        let own = [who.agent.to_string(), who.instance.to_string()].map(|topic| hub.subscribe(topic));
-        let topics = named.chain(own).collect();
+        let topics = self.wake_topics(who, &awaited).await?;
         let position = std::sync::Mutex::new(cursor);
         let look = || async {
             let after = *position.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -98,6 +102,38 @@ impl Service {
         Ok(Changes { timed_out: found.is_none(), changed: found.unwrap_or_default(), cursor })
     }
 
+    /// What wakes the waiter: the named things, else itself, the channels and the locks held now. A thing that
+    /// comes into being later is seen when it is asked again.
+    async fn wake_topics(&self, who: &Principal, awaited: &Awaited) -> Result<Vec<Subscription>, Refusal> {
+        let mut topics: BTreeSet<String> = awaited.subjects.clone();
+        topics.extend([who.agent.to_string(), who.instance.to_string()]);
+        if awaited.subjects.is_empty() && awaited.wants(Topic::Messages) {
+            let channels = self.list_channels(who).await?;
+            topics.extend(channels.iter().filter_map(|channel| channel["id"].as_str()).map(str::to_owned));
+        }
+        if awaited.subjects.is_empty() && awaited.wants(Topic::Locks) {
+            topics.extend(self.held_locks(who).await?.into_iter().map(|lock| lock.key));
+        }
+        Ok(topics.into_iter().map(|topic| self.entities.hub().subscribe(topic)).collect())
+    }
+
+    /// Events reach the read side after the wake-up: whoever was woken must not look too soon.
+    async fn settle(&self, who: &Principal, awaited: &Awaited) -> Result<(), Refusal> {
+        for topic in Topic::ALL.into_iter().filter(|topic| awaited.wants(*topic)) {
+            let keys = match topic {
+                Topic::Tasks => vec![who.entity(Kind::Pool)],
+                Topic::Messages => vec![who.entity(Kind::Channels), who.entity(Kind::Inboxes)],
+                Topic::Calls => vec![who.own_agent()],
+                Topic::Triggers => vec![who.entity(Kind::Triggers)],
+                Topic::Locks => vec![who.entity(Kind::Lockspace)],
+            };
+            for key in keys {
+                self.freshness(&key).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Events of interest after a position, and the position of the last one looked at.
     async fn changes_after(
         &self,
@@ -108,6 +144,7 @@ impl Service {
         const SHOWN: usize = 50;
         const PAGE: usize = 500;
         let mut changed = Vec::new();
+        self.settle(who, awaited).await?;
         loop {
             let events = self.projection().events(Some(&who.swarm), after, PAGE).await.map_err(unreadable)?;
             let last = events.len() < PAGE;
@@ -134,7 +171,7 @@ impl Service {
 
 fn of_interest(awaited: &Awaited, event: &Event) -> Option<Value> {
     let topic = Topic::of(event.key.kind)?;
-    if !awaited.topics.is_empty() && !awaited.topics.contains(&topic) {
+    if !awaited.wants(topic) {
         return None;
     }
     let subject = event.subject.as_deref()?;

@@ -86,10 +86,9 @@ impl Service {
         };
         let freshness = self.freshness(&who.entity(Kind::Pool)).await?;
         let mut rows = Vec::new();
-        let pages = PAGES;
-        query.limit = if wanted.ready || !wanted.heartbeat { PAGE } else { wanted.limit };
+        query.limit = if wanted.ready { PAGE } else { wanted.limit + SPARE };
         // Readiness and routine are judged here, before the limit, so a page is never short for them.
-        for _ in 0..pages {
+        for _ in 0..PAGES {
             let found = self.projection().list(query.clone()).await.map_err(unreadable)?;
             let last = found.len() < query.limit;
             query.offset += found.len();
@@ -195,6 +194,8 @@ impl Service {
 /// Tasks looked at in one step, and the most steps: a list that looks further would hold the reader up.
 const PAGE: usize = 200;
 const PAGES: usize = 25;
+/// Routine tasks among the first rows that cost no second step.
+const SPARE: usize = 10;
 
 fn task_filters(who: &Principal, wanted: &Tasks) -> Result<Vec<Filter>, Refusal> {
     let mut filters = Vec::new();

@@ -97,7 +97,10 @@ impl Service {
                 format!("there is no memory {memory} that you may read; memory-search finds them"),
             ));
         };
-        self.change::<Memory>(&key, request, Command::Touch { memory }).await?;
+        // Noting the time of the read is a change, which those who may only look do not make.
+        if policy::allows(who.role, Right::Work) && policy::require_writable(who).is_ok() {
+            self.change::<Memory>(&key, request, Command::Touch { memory }).await?;
+        }
         Ok(shape(body))
     }
 

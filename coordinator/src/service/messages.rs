@@ -168,7 +168,10 @@ impl Service {
     }
 
     /// Refuses everybody but the swarm's lead and the operator.
-    pub(super) async fn require_lead(&self, who: &Principal) -> Result<(), Refusal> {
+    ///
+    /// # Errors
+    /// `forbidden`.
+    pub async fn require_lead(&self, who: &Principal) -> Result<(), Refusal> {
         policy::require(who, Right::Lead)?;
         if self.caller(who).await?.lead {
             return Ok(());

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use skein_shared::id::Kind;
-use skein_shared::pool::{Command, Join, MemberView, Pool, Reply};
+use skein_shared::pool::{Command, Join, MemberView, Pool, Profile, Reply};
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
@@ -59,6 +59,21 @@ impl Service {
     pub async fn me(&self, who: &Principal) -> Result<Option<Value>, Refusal> {
         policy::require(who, Right::Read)?;
         self.member(who, who.agent).await
+    }
+
+    /// Changes what the caller says of itself.
+    ///
+    /// # Errors
+    /// `not_joined`, `already_exists` for a taken name, `too_large`.
+    pub async fn describe(&self, who: &Principal, request: Uuid, profile: Profile) -> Result<Value, Refusal> {
+        policy::require(who, Right::Work)?;
+        let command = Command::Describe { agent: who.agent, profile };
+        match self.change::<Pool>(&who.entity(Kind::Pool), request, command).await? {
+            Reply::Member(member) => {
+                Ok(self.member(who, member.id).await?.unwrap_or_else(|| member_json(&member)))
+            }
+            _ => Err(unexpected("the pool")),
+        }
     }
 
     /// Sets how many tasks the caller takes at a time.

@@ -82,9 +82,8 @@ async fn call_summariser(
     compare: &str,
 ) -> Result<String, ToolError> {
     let context = json!({"epic": epic, "surveys": surveys, "compare": compare});
-    let call = swarm
-        .call("call_agent", json!({"target_agent": SUMMARISER, "context": context.to_string()}))
-        .await?;
+    let call =
+        swarm.call("call_agent", json!({"target_agent": SUMMARISER, "context": context.to_string()})).await?;
     let call_id = text(&call, "/call_id")?;
     let mut cursor = Value::Null;
     loop {

@@ -99,9 +99,11 @@ fn details(report: &mut String, rows: &[Survey]) {
 fn ranking(report: &mut String, ranks: &str) {
     let Ok(ranks) = serde_json::from_str::<Value>(ranks) else { return };
     report.push_str("\n## Ranking\n\n");
-    for (title, field) in
-        [("by size", "by_lines"), ("by what was left for later", "by_markers"), ("by recent work", "by_churn")]
-    {
+    for (title, field) in [
+        ("by size", "by_lines"),
+        ("by what was left for later", "by_markers"),
+        ("by recent work", "by_churn"),
+    ] {
         let parts: Vec<&str> =
             ranks[field].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         let _ = writeln!(report, "- {title}: {}", parts.join(", "));

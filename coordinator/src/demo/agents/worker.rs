@@ -31,8 +31,7 @@ async fn claim(swarm: &Swarm) -> Result<Option<Value>, ToolError> {
     let listed = swarm.call("get-tasks", json!({"unassigned": true, "readyOnly": true, "limit": 25})).await?;
     let tasks = listed["tasks"].as_array().cloned().unwrap_or_default();
     for task in tasks {
-        let claimed =
-            swarm.try_call("task-action", json!({"action": "claim", "taskId": task["id"]})).await?;
+        let claimed = swarm.try_call("task-action", json!({"action": "claim", "taskId": task["id"]})).await?;
         if claimed["success"] == json!(true) {
             return Ok(Some(claimed["task"].clone()));
         }

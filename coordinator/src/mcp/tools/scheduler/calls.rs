@@ -46,6 +46,13 @@ pub(super) fn tools() -> Vec<Tool> {
             .found_by("poll result answer return call status")
             .args(Args::none().need("call_id", text(64), "From call_agent"))
             .output(call_result()),
+        Tool::new("cancel_call", "Cancel a call", SCHEDULER, cancel_call)
+            .writes(Right::Work)
+            .destructive()
+            .about("Give up a call that you made.", "A run that was started for it alone is stopped.")
+            .found_by("abort stop kill invoke agent")
+            .args(Args::none().need("call_id", text(64), "From call_agent"))
+            .output(call_result()),
         Tool::new("return_value", "Return a value", SCHEDULER, return_value)
             .core()
             .writes(Right::Work)
@@ -99,13 +106,19 @@ struct CheckCall {
     call_id: String,
 }
 
+fn unknown() -> Refusal {
+    Refusal::new(Code::NotFound, "not found or not owned by you; use the call_id that call_agent gave you")
+}
+
+async fn cancel_call(call: Call, args: CheckCall) -> Outcome {
+    let Ok(id) = Uuid::try_parse(&args.call_id) else { return refused("Call not cancelled:", unknown()) };
+    match call.service.cancel_call(&call.who, call.request, id).await {
+        Ok(view) => Ok(granted("Call cancelled.", json!({ "call_id": view.call_id, "status": view.status }))),
+        Err(refusal) => refused("Call not cancelled:", refusal),
+    }
+}
+
 async fn check_call(call: Call, args: CheckCall) -> Outcome {
-    let unknown = || {
-        Refusal::new(
-            Code::NotFound,
-            "not found or not owned by you; use the call_id that call_agent gave you",
-        )
-    };
     let Ok(id) = Uuid::try_parse(&args.call_id) else { return refused("Call failed:", unknown()) };
     match call.service.check_call(&call.who, id).await {
         Ok(view) => Ok(checked(view)),

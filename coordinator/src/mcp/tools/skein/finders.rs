@@ -1,5 +1,7 @@
 //! The way to every tool that is not listed: find it, then read or call by its name.
 
+use std::collections::BTreeSet;
+
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use skein_shared::{Code, Refusal};
@@ -95,7 +97,8 @@ async fn find(call: Call, args: Find) -> Outcome {
     } else if args.names.is_empty() {
         found.extend(catalogue.tools().filter(|tool| shown(tool)).take(limit));
     }
-    found.dedup_by_key(|tool| tool.name);
+    let mut seen = BTreeSet::new();
+    found.retain(|tool| seen.insert(tool.name));
     let detail = args.detail.as_deref().unwrap_or("brief");
     let rows: Vec<Value> = found.iter().map(|tool| row(tool, detail)).collect();
     let mut json = json!({ "tools": rows });

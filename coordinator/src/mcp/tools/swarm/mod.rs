@@ -5,6 +5,7 @@ mod epics;
 mod inbox;
 mod memory;
 mod messages;
+mod profile;
 mod reports;
 mod schedules;
 mod session;
@@ -23,6 +24,7 @@ pub fn tools() -> Vec<Tool> {
         tasks::tools(),
         reports::tools(),
         messages::tools(),
+        profile::tools(),
         slack::tools(),
         memory::tools(),
         epics::tools(),

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::auth::{Right, policy};
 use crate::mcp::catalogue::{Call, Outcome, Tool, Toolset};
-use crate::mcp::schema::{Args, any_text, flag, integer, list, object, text, uuid};
+use crate::mcp::schema::{Args, any_text, flag, integer, list, object, one_of, text, uuid};
 
 const SWARM: Toolset = Toolset::Swarm;
 
@@ -51,7 +51,42 @@ pub(super) fn tools() -> Vec<Tool> {
                     .rare("includeFiles", flag(), "With attached files (true)"),
             )
             .output(json!({ "success": flag(), "message": any_text(4000), "messages": list(object(), 100) })),
+        Tool::new("slack-post", "Post in Slack", SWARM, post)
+            .writes(Right::Lead)
+            .open_world()
+            .about("Post a new message in a Slack channel; only the lead does.", "")
+            .found_by("announce tell humans people channel write")
+            .args(Args::none().need("channelId", text(100), "The Slack channel").need(
+                "message",
+                text(limits::MESSAGE),
+                "What you say, in Markdown",
+            ))
+            .output(json!({ "success": flag(), "message": any_text(4000), "messageTs": any_text(100) })),
+        Tool::new("slack-list-channels", "List Slack channels", SWARM, list_channels)
+            .reads()
+            .open_world()
+            .about("List the Slack channels that the bot is a member of.", "")
+            .found_by("show rooms humans people")
+            .args(
+                Args::none()
+                    .take("types", list(one_of(&["public", "private", "dm", "mpim"]), 4), "Kinds of channels")
+                    .take("limit", integer(1, 200), "At most so many (100)"),
+            )
+            .output(json!({ "success": flag(), "message": any_text(4000), "channels": list(object(), 200) })),
     ]
+}
+
+#[derive(Deserialize)]
+struct Ignored {}
+
+async fn post(call: Call, _: Ignored) -> Outcome {
+    call.service.require_lead(&call.who).await?;
+    Err(not_configured())
+}
+
+async fn list_channels(call: Call, _: Ignored) -> Outcome {
+    policy::require(&call.who, Right::Read)?;
+    Err(not_configured())
 }
 
 #[derive(Deserialize)]
@@ -90,7 +125,7 @@ async fn thread(call: &Call, address: &Address) -> Result<Value, Refusal> {
         }
         task
     } else if let Some(channel) = &address.channel_id {
-        policy::require(&call.who, Right::Lead)?;
+        call.service.require_lead(&call.who).await?;
         json!({ "slackChannelId": channel })
     } else {
         return Err(Refusal::new(

@@ -1,0 +1,91 @@
+//! A running node, as its operator reaches it: the other end of [`super::admin`].
+
+use serde_json::Value;
+use skein_proto::v1::ListRequest;
+use skein_proto::v1::admin_client::AdminClient;
+use skein_shared::{Code, Refusal};
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::service::Interceptor;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::{Channel, Endpoint as Address};
+use tonic::{Request, Status};
+
+use crate::api::bearer;
+use crate::node::Endpoint;
+use crate::node::datadir::Layout;
+
+pub type Admin = AdminClient<InterceptedService<Channel, Bearer>>;
+
+/// Puts the operator's token on every call.
+#[derive(Clone)]
+pub struct Bearer(MetadataValue<Ascii>);
+
+impl Interceptor for Bearer {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        request.metadata_mut().insert("authorization", self.0.clone());
+        Ok(request)
+    }
+}
+
+/// Connects to the node of a data directory, as its operator.
+///
+/// # Errors
+/// `unavailable` when no node runs there, `unauthenticated` when its operator's token cannot be read.
+pub async fn connect(layout: &Layout) -> Result<Admin, Refusal> {
+    let data = layout.root().display();
+    let endpoint = Endpoint::read(layout).map_err(|error| {
+        let problem = format!(
+            "no node runs with the data directory {data} ({error}); start one with `skein up --data {data}`"
+        );
+        Refusal::new(Code::Unavailable, problem)
+    })?;
+    let bearer = Bearer(token(layout)?);
+    let unreachable = |error: tonic::transport::Error| {
+        let problem = format!(
+            "the node at {} does not answer: {error}; start it with `skein up --data {data}`",
+            endpoint.grpc
+        );
+        Refusal::new(Code::Unavailable, problem)
+    };
+    let address = Address::from_shared(format!("http://{}", endpoint.grpc)).map_err(unreachable)?;
+    let channel = address.connect().await.map_err(unreachable)?;
+    Ok(AdminClient::with_interceptor(channel, bearer))
+}
+
+fn token(layout: &Layout) -> Result<MetadataValue<Ascii>, Refusal> {
+    let file = layout.operator_token();
+    let token = std::fs::read_to_string(&file).map_err(|error| {
+        let problem =
+            format!("{} cannot be read: {error}; run as the user who started the node", file.display());
+        Refusal::new(Code::Unauthenticated, problem)
+    })?;
+    let mut value = format!("Bearer {}", token.trim()).parse::<MetadataValue<Ascii>>().map_err(|_| {
+        Refusal::new(Code::Unauthenticated, "operator.token holds no token; restart the node")
+    })?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// The rows of one view, as JSON objects.
+///
+/// # Errors
+/// The node's refusal.
+pub async fn list(admin: &mut Admin, view: &str, swarm: &str, limit: u32) -> Result<Vec<Value>, Refusal> {
+    let request = ListRequest { view: view.to_owned(), swarm: swarm.to_owned(), limit };
+    let reply = admin.list(request).await.map_err(refused)?.into_inner();
+    reply.rows.iter().map(|row| read(row)).collect()
+}
+
+/// The node's refusal.
+pub fn refused(status: Status) -> Refusal {
+    bearer::refusal(&status)
+}
+
+/// Reads a JSON document of an answer.
+///
+/// # Errors
+/// `internal` when it is none.
+pub fn read(json: &str) -> Result<Value, Refusal> {
+    serde_json::from_str(json)
+        .map_err(|error| Refusal::new(Code::Internal, format!("the node's answer cannot be read: {error}")))
+}

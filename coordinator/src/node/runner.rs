@@ -28,8 +28,6 @@ pub(super) fn start(
     let layout = data.layout();
     let agents = runner.agents.clone().unwrap_or_else(|| layout.agents());
     std::fs::create_dir_all(&agents).map_err(|error| StartError::Write(agents.clone(), error))?;
-    let usual_work = || skein_runner::usual_work(layout.root(), skein_runner::isolation());
-    let work = runner.work.clone().unwrap_or_else(usual_work);
     let mut swarms = runner.swarms.clone();
     if swarms.is_empty() {
         swarms.push(Name::parse("default").map_err(StartError::Refused)?);

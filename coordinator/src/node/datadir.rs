@@ -66,13 +66,6 @@ impl Layout {
         self.root.join("runner")
     }
 
-    /// The same beside the data directory: agents with users of their own could not pass through it.
-    pub fn runner_outside(&self) -> PathBuf {
-        let mut name = self.root.file_name().unwrap_or_default().to_owned();
-        name.push("-runner");
-        self.root.with_file_name(name)
-    }
-
     pub fn agents(&self) -> PathBuf {
         self.root.join("agents")
     }

@@ -1,6 +1,8 @@
 //! `kill -9` in the middle of 32 concurrent clients: after a restart everything that was acknowledged is there,
 //! and nothing was claimed twice.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

@@ -24,6 +24,8 @@ fn refused(answer: &Value) -> bool {
     answer["error"]["message"].is_string()
         || result["isError"] == json!(true)
         || (result["structuredContent"]["success"] == json!(false) && said(&result["structuredContent"]))
+        || (result["structuredContent"]["ok"] == json!(false)
+            && result["structuredContent"]["code"].is_string())
 }
 
 #[tokio::test]

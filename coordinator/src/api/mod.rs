@@ -7,6 +7,7 @@ mod admin;
 pub mod bearer;
 pub mod client;
 mod events;
+pub mod server;
 mod views;
 
 pub use admin::Admin;

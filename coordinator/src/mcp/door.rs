@@ -17,7 +17,7 @@ use uuid::Uuid;
 use super::result::refusal_json;
 use crate::auth::token::Keys;
 use crate::auth::{Principal, Right, Role};
-use crate::entity::Clock;
+use crate::service::Clock;
 
 /// Where the metadata lies that a 401 points to.
 pub(super) const METADATA: &str = "/.well-known/oauth-protected-resource";

@@ -7,13 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::serve::ListenerExt;
-use skein_proto::v1::admin_server::AdminServer;
-use skein_proto::v1::runners_server::RunnersServer;
 use skein_shared::Refusal;
 use skein_shared::id::Name;
 use tokio::net::TcpListener;
 use tokio_util::task::TaskTracker;
-use tonic::transport::server::TcpIncoming;
 use tracing::info;
 use uuid::Uuid;
 
@@ -21,7 +18,7 @@ use super::datadir::{DataDir, DataDirError, Layout};
 use super::endpoint::Endpoint;
 use super::tasks::Tasks;
 use super::{health, retention, runner};
-use crate::api::Admin;
+use crate::api::{Admin, server};
 use crate::auth::Role;
 use crate::auth::token::{Claims, Keys};
 use crate::config::Config;
@@ -266,12 +263,5 @@ fn serve_grpc(
         endpoint: endpoint.clone(),
         stop: stop.clone(),
     };
-    let server = tonic::transport::Server::builder()
-        .http2_keepalive_interval(Some(Duration::from_secs(10)))
-        .add_service(RunnersServer::new(control).max_decoding_message_size(skein_shared::limits::BODY * 4))
-        .add_service(AdminServer::new(admin))
-        .serve_with_incoming_shutdown(TcpIncoming::from(listener).with_nodelay(Some(true)), async move {
-            stop.cancelled().await
-        });
-    tasks.spawn("grpc", server);
+    tasks.spawn("grpc", server::serve(listener, control, admin, stop));
 }

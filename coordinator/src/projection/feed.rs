@@ -43,6 +43,13 @@ pub(super) enum Message {
     Barrier(oneshot::Sender<()>),
 }
 
+/// What one transaction took in.
+struct Taken {
+    touched: HashSet<EntityKey>,
+    /// Dropping them tells those who wait.
+    _barriers: Vec<oneshot::Sender<()>>,
+}
+
 /// What a host reports.
 pub(super) struct Commit {
     pub(super) key: EntityKey,
@@ -166,14 +173,16 @@ impl Feed {
             }
             let taken = group.len() as u64;
             let result = self.take(group);
-            // Also when it failed: the build that follows reads what they reported.
+            // Also when it failed: the build that follows reads what they reported. Before readers are told,
+            // so that whoever was told finds nothing waiting.
             self.progress.lag.fetch_sub(taken, Ordering::Relaxed);
-            result?;
+            self.publish(result?);
         }
         Err(Broken::Closed)
     }
 
-    fn take(&mut self, group: Vec<Message>) -> Result<(), Broken> {
+    /// Writes what a group reports; gives the entities that changed by it, and whom to tell.
+    fn take(&mut self, group: Vec<Message>) -> Result<Taken, Broken> {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut touched = HashSet::new();
         let mut barriers = Vec::new();
@@ -194,13 +203,16 @@ impl Feed {
             }
         }
         transaction.commit()?;
+        Ok(Taken { touched, _barriers: barriers })
+    }
+
+    fn publish(&self, taken: Taken) {
         self.progress.change(|known| {
-            for key in touched {
+            for key in taken.touched {
                 let version = self.versions.get(&key).copied().unwrap_or_default();
                 known.versions.insert(key, version);
             }
         });
-        Ok(())
     }
 }
 

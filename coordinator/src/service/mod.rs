@@ -31,7 +31,9 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::auth::{Principal, Role};
-use crate::entity::{Clock, Entities, Request, hub::Subscription};
+pub use crate::entity::Clock;
+use crate::entity::{Entities, Request, hub::Subscription};
+pub use crate::projection::Event;
 
 /// Wake-ups cross no node, and one that gets lost costs at most this.
 const ASK_AGAIN: Duration = Duration::from_secs(5);

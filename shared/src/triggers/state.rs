@@ -1,6 +1,6 @@
 //! The waits, subscriptions and receipts of a swarm in memory, with their indexes.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -25,12 +25,12 @@ pub struct Triggers {
     pub(super) waits: BTreeMap<Uuid, Wait>,
     /// Each agent's waits, the longest-waiting first.
     queues: BTreeMap<Name, BTreeSet<(Timestamp, Uuid)>>,
-    by_instance: HashMap<InstanceId, Uuid>,
+    by_instance: BTreeMap<InstanceId, Uuid>,
     by_deadline: BTreeSet<(Timestamp, Uuid)>,
     pub(super) subscriptions: BTreeMap<Name, Vec<Filter>>,
-    pub(super) receipts: HashMap<Uuid, Receipt>,
+    pub(super) receipts: BTreeMap<Uuid, Receipt>,
     by_age: BTreeSet<(Timestamp, Uuid)>,
-    by_delivery: HashMap<Uuid, Uuid>,
+    by_delivery: BTreeMap<Uuid, Uuid>,
 }
 
 /// An open wait; also the head of its document.
@@ -85,12 +85,12 @@ impl Triggers {
             swarm,
             waits: BTreeMap::new(),
             queues: BTreeMap::new(),
-            by_instance: HashMap::new(),
+            by_instance: BTreeMap::new(),
             by_deadline: BTreeSet::new(),
             subscriptions: BTreeMap::new(),
-            receipts: HashMap::new(),
+            receipts: BTreeMap::new(),
             by_age: BTreeSet::new(),
-            by_delivery: HashMap::new(),
+            by_delivery: BTreeMap::new(),
         }
     }
 

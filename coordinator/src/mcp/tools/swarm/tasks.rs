@@ -12,7 +12,7 @@ use crate::auth::Right;
 use crate::mcp::catalogue::{Call, Outcome, Tool, Toolset};
 use crate::mcp::result::Answer;
 use crate::mcp::schema::{Args, any_text, flag, integer, list, object, one_of, text, uuid};
-use crate::projection::Event;
+use crate::service::Event;
 use crate::service::lists;
 use crate::service::tasks::Wanted;
 

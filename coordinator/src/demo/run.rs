@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::Value;
 use skein_shared::Refusal;
 
-use super::agents::SUMMARISER;
+use super::agents::{LEAD, SUMMARISER};
 use super::stage::Stage;
 use super::watch::{Scene, Screen};
 use super::webhook;
@@ -92,7 +92,9 @@ async fn watch(stage: &mut Stage, repository: &Path) -> Result<String, DemoError
             push(stage, repository, &mut screen).await?;
             pushed = true;
         }
-        if let Some(report) = scene.report(SUMMARISER) {
+        if scene.completed(LEAD)
+            && let Some(report) = scene.report(SUMMARISER)
+        {
             screen.close();
             return Ok(report);
         }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::process::{Child, Command};
 
-use super::agents::{REPOSITORY, SUMMARISER};
+use super::agents::{LEAD, REPOSITORY, SUMMARISER};
 use super::run::DemoError;
 
 /// How long the node may take to get ready on a busy machine.
@@ -21,8 +21,7 @@ const START: Duration = Duration::from_secs(60);
 /// How often to look whether it is.
 const LOOK: Duration = Duration::from_millis(20);
 /// The lead and the workers, which start by themselves. The summariser starts when it is called.
-pub(super) const STARTED: [(&str, &str); 3] =
-    [("lead", "lead"), ("worker-1", "worker"), ("worker-2", "worker")];
+pub(super) const STARTED: [(&str, &str); 3] = [(LEAD, LEAD), ("worker-1", "worker"), ("worker-2", "worker")];
 
 pub(super) struct Stage {
     root: PathBuf,

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use secrecy::SecretString;
-use skein_shared::id::Name;
 
 use super::datadir::DataDir;
 use super::endpoint::Endpoint;
@@ -28,10 +27,6 @@ pub(super) fn start(
     let layout = data.layout();
     let agents = runner.agents.clone().unwrap_or_else(|| layout.agents());
     std::fs::create_dir_all(&agents).map_err(|error| StartError::Write(agents.clone(), error))?;
-    let mut swarms = runner.swarms.clone();
-    if swarms.is_empty() {
-        swarms.push(Name::parse("default").map_err(StartError::Refused)?);
-    }
     let beside = || skein_runner::usual_work(layout.root(), skein_runner::isolation());
     let work = runner.work.clone().unwrap_or_else(beside);
     let launcher =
@@ -46,7 +41,7 @@ pub(super) fn start(
         agents,
         data: layout.runner(),
         work: Some(work),
-        swarms,
+        swarms: runner.swarms.clone(),
         launcher,
         closed: vec![layout.root().to_owned()],
     };

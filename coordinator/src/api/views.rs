@@ -45,8 +45,9 @@ pub(super) async fn agent_of(entities: &Entities, swarm: &Name, instance: &str) 
     let rows = entities.shared().projection.list(query).await.map_err(unreadable)?;
     let agent = rows.first().and_then(|row| row["agent"].as_str());
     let unknown = || {
-        let problem =
-            format!("there is no instance `{instance}` in swarm `{swarm}`; `skein instances list` names them");
+        let problem = format!(
+            "there is no instance `{instance}` in swarm `{swarm}`; `skein instances list` names them"
+        );
         Refusal::new(Code::NotFound, problem)
     };
     Name::parse(agent.ok_or_else(unknown)?)

@@ -2,4 +2,6 @@
 
 pub mod history;
 pub mod mcp;
+pub mod stage;
 pub mod up;
+pub mod webhook;

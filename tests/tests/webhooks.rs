@@ -3,39 +3,19 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
 
 use anyhow::{Result, ensure};
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::Sha256;
+use serde_json::Value;
 use skein_tests::up::{Folder, Up};
-
-const SECRET: &str = "a secret that nobody prints";
-
-fn signature(body: &str) -> String {
-    let mut mac = Hmac::<Sha256>::new_from_slice(SECRET.as_bytes()).unwrap();
-    mac.update(body.as_bytes());
-    let digest = mac.finalize().into_bytes();
-    format!("sha256={}", digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
-}
+use skein_tests::webhook::{self, SECRET, signature};
 
 fn configured() -> Result<Folder> {
     let folder = Folder::new()?;
     std::fs::create_dir_all(folder.data())?;
-    let config =
-        format!("[[ingress.source]]\nname = \"github\"\nprovider = \"github\"\nsecret = \"{SECRET}\"\n");
-    std::fs::write(folder.data().join("config.toml"), config)?;
+    std::fs::write(folder.data().join("config.toml"), webhook::configuration())?;
     Ok(folder)
 }
 
-async fn push(up: &Up, delivery: &str, body: &str, signature: &str) -> Result<(u16, serde_json::Value)> {
-    let response = reqwest::Client::new()
-        .post(format!("{}/webhooks/github", up.ingress))
-        .header("x-github-event", "push")
-        .header("x-github-delivery", delivery)
-        .header("x-hub-signature-256", signature)
-        .header("content-type", "application/json")
-        .body(body.to_owned())
-        .send()
-        .await?;
-    Ok((response.status().as_u16(), response.json().await?))
+async fn push(up: &Up, delivery: &str, body: &str, signature: &str) -> Result<(u16, Value)> {
+    webhook::push(&up.ingress, delivery, body, signature).await
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use skein_proto::v1::{self, admin_server};
 use skein_shared::agent::{self, Agent, Class};
 use skein_shared::channels::{self, Channels, Post};
-use skein_shared::id::{EntityKey, Kind, Name, parse_uuid};
+use skein_shared::id::{EntityKey, InstanceId, Kind, Name, parse_uuid};
 use skein_shared::pool::{Rules, Source, Target, TaskSpec};
 use skein_shared::{Code, Refusal};
 use tokio::sync::mpsc;
@@ -178,6 +178,16 @@ impl Admin {
         }
     }
 
+    async fn kill_instance(&self, request: Request<v1::KillInstanceRequest>) -> Result<Value, Refusal> {
+        let v1::KillInstanceRequest { swarm, instance, reason } = request.get_ref();
+        let who = self.of_swarm(&request, swarm).await?;
+        let agent = views::agent_of(self.service.entities(), &who.swarm, instance).await?;
+        let reason = if reason.is_empty() { "killed by the operator" } else { reason };
+        let instance = InstanceId(instance.clone());
+        self.service.kill(&who, Uuid::now_v7(), &agent, instance.clone(), reason.to_owned()).await?;
+        Ok(json!({"agent": agent, "instance": instance, "reason": reason}))
+    }
+
     async fn events(&self, request: &Request<v1::EventsRequest>) -> Result<events::Feed, Refusal> {
         let asked = request.get_ref();
         let who = self.of_swarm(request, &asked.swarm).await?;
@@ -246,6 +256,10 @@ impl admin_server::Admin for Admin {
 
     async fn run_agent(&self, request: Request<v1::RunAgentRequest>) -> Answer<v1::Document> {
         document(Admin::run_agent(self, request).await)
+    }
+
+    async fn kill_instance(&self, request: Request<v1::KillInstanceRequest>) -> Answer<v1::Document> {
+        document(Admin::kill_instance(self, request).await)
     }
 
     type EventsStream = Pin<Box<dyn Stream<Item = Result<v1::Event, Status>> + Send>>;

@@ -5,7 +5,7 @@ use skein_shared::id::{EntityKey, Kind, Name};
 use skein_shared::{Code, Refusal};
 
 use crate::entity::Entities;
-use crate::projection::{FieldPath, Freshness, Order, Query};
+use crate::projection::{FieldPath, Filter, Freshness, Order, ProjectionError, Query, Test};
 
 /// Rows of a list that names no limit, and the most that one may ask for.
 const USUAL: usize = 100;
@@ -30,10 +30,31 @@ pub(super) async fn list(entities: &Entities, view: &str, swarm: &Name, limit: u
     }
     let query = query(view, swarm, limit)?;
     let rebuilding = !caught_up(entities, &query).await;
-    let rows = entities.shared().projection.list(query).await.map_err(|error| {
-        Refusal::new(Code::Unavailable, format!("{error}; try again in a moment")).retry_after(500)
-    })?;
+    let rows = entities.shared().projection.list(query).await.map_err(unreadable)?;
     Ok(Rows { rows, rebuilding })
+}
+
+/// The agent that an instance is a run of.
+///
+/// # Errors
+/// `not_found`.
+pub(super) async fn agent_of(entities: &Entities, swarm: &Name, instance: &str) -> Result<Name, Refusal> {
+    let mut query = Query::new(swarm, Kind::Agent, "instance");
+    query.filters.push(Filter::new("instance", Test::Eq(instance.into()))?);
+    caught_up(entities, &query).await;
+    let rows = entities.shared().projection.list(query).await.map_err(unreadable)?;
+    let agent = rows.first().and_then(|row| row["agent"].as_str());
+    let unknown = || {
+        let problem = format!(
+            "there is no instance `{instance}` in swarm `{swarm}`; `skein instances list` names them"
+        );
+        Refusal::new(Code::NotFound, problem)
+    };
+    Name::parse(agent.ok_or_else(unknown)?)
+}
+
+fn unreadable(error: ProjectionError) -> Refusal {
+    Refusal::new(Code::Unavailable, format!("{error}; try again in a moment")).retry_after(500)
 }
 
 fn query(view: &str, swarm: &Name, limit: u32) -> Result<Query, Refusal> {

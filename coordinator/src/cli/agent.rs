@@ -1,7 +1,7 @@
-//! `skein agent run`
+//! `skein agent run` and `skein agent kill`
 
 use clap::{Args, Subcommand};
-use skein_proto::v1::RunAgentRequest;
+use skein_proto::v1::{KillInstanceRequest, RunAgentRequest};
 use skein_shared::id::Name;
 
 use super::{CliError, Common, table};
@@ -11,6 +11,17 @@ use crate::api::client;
 pub(super) enum Agent {
     /// Run an agent by hand.
     Run(Run),
+    /// End a run, also one that waits.
+    Kill(Kill),
+}
+
+impl Agent {
+    pub(super) async fn run(self) -> Result<(), CliError> {
+        match self {
+            Agent::Run(run) => run.run().await,
+            Agent::Kill(kill) => kill.run().await,
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -24,11 +35,32 @@ pub(super) struct Run {
 }
 
 impl Run {
-    pub(super) async fn run(self) -> Result<(), CliError> {
+    async fn run(self) -> Result<(), CliError> {
         let Run { name, prompt, common } = self;
         let request = RunAgentRequest { swarm: common.swarm.to_string(), agent: name.to_string(), prompt };
         let queued =
             client::connect(&common.layout()).await?.run_agent(request).await.map_err(client::refused)?;
         Ok(table::print_document(&client::read(&queued.into_inner().json)?, common.json)?)
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Kill {
+    /// As `skein instances list` shows it.
+    instance: String,
+    /// What its callers are told.
+    #[arg(long, default_value = "")]
+    reason: String,
+    #[command(flatten)]
+    common: Common,
+}
+
+impl Kill {
+    async fn run(self) -> Result<(), CliError> {
+        let Kill { instance, reason, common } = self;
+        let request = KillInstanceRequest { swarm: common.swarm.to_string(), instance, reason };
+        let killed =
+            client::connect(&common.layout()).await?.kill_instance(request).await.map_err(client::refused)?;
+        Ok(table::print_document(&client::read(&killed.into_inner().json)?, common.json)?)
     }
 }

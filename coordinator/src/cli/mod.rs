@@ -85,7 +85,7 @@ enum Command {
     /// Show, create and cancel tasks.
     #[command(subcommand)]
     Task(task::Task),
-    /// Run agents.
+    /// Run agents, and end their runs.
     #[command(subcommand)]
     Agent(agent::Agent),
     /// Print events as they are committed, one a line.
@@ -169,7 +169,7 @@ impl Cli {
             Command::Instances(list) => list.run().await,
             Command::Runners(list) => list.run().await,
             Command::Task(task) => task.run().await,
-            Command::Agent(agent::Agent::Run(run)) => run.run().await,
+            Command::Agent(agent) => agent.run().await,
             Command::Events(events) => events.run().await,
             Command::Backup(backup) => backup.run().await,
             Command::Demo(options) => Ok(Box::pin(demo::run(options)).await?),
@@ -204,6 +204,7 @@ mod tests {
             "skein task show 0190e0a0-0000-7000-8000-000000000001",
             "skein task cancel 0190e0a0-0000-7000-8000-000000000001 --reason late",
             "skein agent run lead --prompt go",
+            "skein agent kill lead-00000001 --reason late",
             "skein events --follow",
             "skein backup copy.db",
             "skein status --json",

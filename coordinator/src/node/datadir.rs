@@ -94,11 +94,11 @@ impl DataDir {
     /// When another process has it, or it cannot be written to.
     pub fn open(root: &Path) -> Result<Self, DataDirError> {
         let failed = |error| DataDirError::Io { path: root.to_owned(), error };
-        let fresh = prepare(root).map_err(failed)?;
+        let own = prepare(root).map_err(failed)?;
         let root = root.canonicalize().map_err(failed)?;
         let layout = Layout::new(root);
         let lock = lock(&layout)?;
-        if fresh {
+        if own {
             // It holds keys and tokens: no version control may pick it up.
             std::fs::write(layout.root.join(".gitignore"), "*\n").map_err(failed)?;
         }
@@ -110,22 +110,34 @@ impl DataDir {
     }
 }
 
-/// Makes the directory, or looks at the one that is there. Says whether it was empty.
+/// Makes the directory, or looks at the one that is there. Says whether this start is the first in a directory
+/// of our own.
 fn prepare(root: &Path) -> io::Result<bool> {
     if !root.exists() {
         DirBuilder::new().recursive(true).mode(0o700).create(root)?;
         return Ok(true);
     }
-    let empty = std::fs::read_dir(root)?.next().is_none();
+    let own = is_prepared(root)?;
     let mode = std::fs::metadata(root)?.permissions().mode();
     if mode & 0o077 == 0 {
-        return Ok(empty);
+        return Ok(own);
     }
     // A directory with other things in it is somebody's own; its mode is theirs to choose.
-    if !empty || std::fs::set_permissions(root, Permissions::from_mode(0o700)).is_err() {
+    if !own || std::fs::set_permissions(root, Permissions::from_mode(0o700)).is_err() {
         warn!(path = %root.display(), mode = format!("{:o}", mode & 0o777), "others can look into the data directory; run chmod 700 on it");
     }
-    Ok(empty)
+    Ok(own)
+}
+
+/// Whether there is nothing in it but what people put there before the first start.
+fn is_prepared(root: &Path) -> io::Result<bool> {
+    for entry in std::fs::read_dir(root)? {
+        let name = entry?.file_name();
+        if name != "config.toml" && name != "agents" {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn lock(layout: &Layout) -> Result<File, DataDirError> {
@@ -167,6 +179,18 @@ mod tests {
         let token = data.layout().operator_token();
         data.layout().write_private(&token, b"secret").unwrap();
         assert_eq!(std::fs::metadata(token).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn one_that_was_prepared_for_the_first_start_is_made_private() {
+        let parent = tempfile::tempdir().unwrap();
+        let root = parent.path().join("data");
+        std::fs::create_dir_all(root.join("agents/worker")).unwrap();
+        std::fs::write(root.join("config.toml"), "").unwrap();
+        std::fs::set_permissions(&root, Permissions::from_mode(0o755)).unwrap();
+        let _data = DataDir::open(&root).unwrap();
+        assert_eq!(std::fs::metadata(&root).unwrap().permissions().mode() & 0o777, 0o700);
+        assert!(root.join(".gitignore").exists());
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! The runner of `skein up`, in the same process.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use secrecy::SecretString;
+use skein_shared::id::Name;
+use tracing::warn;
 
 use super::datadir::DataDir;
 use super::endpoint::Endpoint;
@@ -12,6 +15,11 @@ use crate::auth::Role;
 use crate::auth::token::Keys;
 use crate::config::Config;
 use crate::entity::Entities;
+use crate::outbox::Runners as _;
+use crate::runners::Sessions;
+
+/// How long a node that starts waits for its runner.
+const REGISTRATION: Duration = Duration::from_secs(20);
 
 /// Starts it as one more role: it registers over the loopback as any other runner does.
 pub(super) fn start(
@@ -47,4 +55,23 @@ pub(super) fn start(
     };
     tasks.spawn("runner", skein_runner::run(settings, tasks.stop().clone()));
     Ok(())
+}
+
+/// Waits until the runner has registered, so that a node that is ready knows its agents. If a definition is
+/// wrong the node stops, and then nobody waits.
+pub(super) async fn welcomed(tasks: &Tasks, sessions: &Sessions, runner: &Name) {
+    let registered = async {
+        loop {
+            let connected = sessions.connected();
+            let mut connected = std::pin::pin!(connected);
+            if sessions.names().iter().any(|name| name == runner.as_str()) {
+                return;
+            }
+            connected.as_mut().await;
+        }
+    };
+    let waited = tasks.stop().run_until_cancelled(tokio::time::timeout(REGISTRATION, registered)).await;
+    if let Some(Err(_)) = waited {
+        warn!(%runner, "the runner of this node has not registered yet; its agents start later");
+    }
 }

@@ -655,6 +655,15 @@ pub struct RunAgentRequest {
     pub prompt: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct KillInstanceRequest {
+    #[prost(string, tag = "1")]
+    pub swarm: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub instance: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub reason: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct EventsRequest {
     #[prost(string, tag = "1")]
     pub swarm: ::prost::alloc::string::String,
@@ -910,6 +919,28 @@ pub mod admin_client {
             req.extensions_mut().insert(GrpcMethod::new("skein.v1.Admin", "RunAgent"));
             self.inner.unary(req, path, codec).await
         }
+        /// Ends one run of an agent, whatever it does.
+        pub async fn kill_instance(
+            &mut self,
+            request: impl tonic::IntoRequest<super::KillInstanceRequest>,
+        ) -> std::result::Result<tonic::Response<super::Document>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/skein.v1.Admin/KillInstance",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("skein.v1.Admin", "KillInstance"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Events as they are committed, from a position on.
         pub async fn events(
             &mut self,
@@ -995,6 +1026,11 @@ pub mod admin_server {
         async fn run_agent(
             &self,
             request: tonic::Request<super::RunAgentRequest>,
+        ) -> std::result::Result<tonic::Response<super::Document>, tonic::Status>;
+        /// Ends one run of an agent, whatever it does.
+        async fn kill_instance(
+            &self,
+            request: tonic::Request<super::KillInstanceRequest>,
         ) -> std::result::Result<tonic::Response<super::Document>, tonic::Status>;
         /// Server streaming response type for the Events method.
         type EventsStream: tonic::codegen::tokio_stream::Stream<
@@ -1376,6 +1412,51 @@ pub mod admin_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = RunAgentSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/skein.v1.Admin/KillInstance" => {
+                    #[allow(non_camel_case_types)]
+                    struct KillInstanceSvc<T: Admin>(pub Arc<T>);
+                    impl<
+                        T: Admin,
+                    > tonic::server::UnaryService<super::KillInstanceRequest>
+                    for KillInstanceSvc<T> {
+                        type Response = super::Document;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::KillInstanceRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::kill_instance(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = KillInstanceSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -1,5 +1,7 @@
 //! Connections to SQLite files: their settings, a small pool for reading, and errors as sentences.
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -22,8 +24,16 @@ pub(crate) enum Durability {
     Disposable,
 }
 
+/// Makes an empty file that this user alone can read, unless there is one: it will hold what agents and people
+/// told each other, wherever its folder is. SQLite gives the files beside it the same mode.
+pub(crate) fn make_private(path: &Path) -> std::io::Result<()> {
+    OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path).map(|_| ())
+}
+
 /// Opens a file for its one writer, and makes it if need be.
 pub(crate) fn writable(path: &Path, durability: Durability) -> rusqlite::Result<Connection> {
+    // What keeps it from being made keeps SQLite from opening it, and SQLite says it better.
+    let _ = make_private(path);
     let connection = Connection::open_with_flags(
         path,
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX,

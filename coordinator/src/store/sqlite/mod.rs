@@ -194,6 +194,7 @@ fn copy(source: &Path, target: &Path) -> Result<(), String> {
     let partial = PathBuf::from(partial);
     let finish = || -> Result<(), String> {
         let connection = connection::readable(source).map_err(|error| sentence(&error))?;
+        connection::make_private(&partial).map_err(|error| format!("{}: {error}", partial.display()))?;
         let into = partial.to_str().ok_or("the path of the backup is not valid UTF-8; choose another")?;
         connection.execute("VACUUM INTO ?1", params![into]).map_err(|error| sentence(&error))?;
         let rename = || -> std::io::Result<()> {

@@ -1,3 +1,4 @@
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -72,6 +73,10 @@ async fn a_backup_opens_and_equals_the_store() {
     }
     let copy = file.0.path().join("copy.db");
     store.backup(&copy).await.unwrap();
+    for path in [file.path(), copy.clone()] {
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{} holds what agents told each other", path.display());
+    }
     let again = store.backup(&copy).await.unwrap_err();
     assert!(again.to_string().contains("exists already"), "{again}");
     let restored = Sqlite::open(&copy, START).unwrap();

@@ -86,18 +86,23 @@ fn refuse_stale(instance: &Instance, token: Token, what: &Report) -> Result<(), 
     }
 }
 
-/// What the end was: the one that was commanded, if one was, else what the process says.
+/// What the end was: the one that was commanded, if one was, else what the process says. The exit status of a run
+/// that outlived its runner's process reaches nobody; then a value that it returned is its word that it is done.
 fn exit_of(instance: &Instance, code: Option<i32>, signal: Option<i32>, reason: Option<&str>) -> Exit {
     if let Some(stop) = &instance.stop {
         return Exit { code: stop.code.or(code), signal, ..stop.clone() };
     }
-    let end = if code == Some(0) { End::Completed } else { End::Error };
+    let unknown = (code, signal) == (None, None);
+    let completed = code == Some(0) || (unknown && instance.returned.is_some());
+    let end = if completed { End::Completed } else { End::Error };
     let told = match (end, code, signal) {
         (End::Completed, ..) => "completed".to_owned(),
         (_, Some(TIMED_OUT), _) => "timeout".to_owned(),
         (_, Some(code), _) => format!("the run exited with status {code}"),
         (_, None, Some(signal)) => format!("the run was ended by signal {signal}"),
-        (_, None, None) => "the run ended without a status".to_owned(),
+        (_, None, None) => {
+            "how it ended is not known, since its runner was started anew meanwhile".to_owned()
+        }
     };
     Exit { end, code, signal, reason: reason.map_or(told, str::to_owned) }
 }

@@ -1,0 +1,136 @@
+"""An agent that follows the steps it is given as arguments, and writes down what came of each.
+
+    tree          starts a child, and a grandchild in a session of its own
+    hold          goes on once there is a file `go` in the work folder
+    deaf          does not end when it is asked to
+    environment   writes down its environment
+    look=PATH     tries to read a file or folder
+    result        asks for the result of its last call until there is one
+    TOOL=JSON     calls a tool; $CALL stands for the id of the last call
+
+Each step becomes one line of JSON in `journal` in the work folder, between a first line `start` and a last `end`.
+"""
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+import uuid
+
+VERSION = "2026-07-28"
+LOOK = 0.02
+
+
+def note(step, answer=None):
+    line = {"instance": os.environ["SKEIN_INSTANCE"], "pid": os.getpid(), "step": step, "answer": answer}
+    journal = os.open("journal", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o660)
+    os.write(journal, (json.dumps(line) + "\n").encode())
+    os.close(journal)
+
+
+def post(tool, arguments, key):
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": VERSION,
+        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientInfo": {"name": "skein-tests", "version": "1"},
+    }
+    params = {"name": tool, "arguments": arguments, "_meta": meta}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    headers = {
+        "Authorization": "Bearer " + os.environ["SKEIN_TOKEN"],
+        "Content-Type": "application/json",
+        "Accept": "application/json, text/event-stream",
+        "Idempotency-Key": key,
+        "MCP-Protocol-Version": VERSION,
+        "Mcp-Method": "tools/call",
+        "Mcp-Name": tool,
+    }
+    request = urllib.request.Request(os.environ["SKEIN_URL"], json.dumps(body).encode(), headers)
+    with urllib.request.urlopen(request) as response:
+        text = response.read().decode()
+    if not text.startswith("{"):
+        text = [line[5:] for line in text.splitlines() if line.startswith("data:") and line[5:].strip()][-1]
+    return json.loads(text)
+
+
+def call(tool, arguments):
+    """Repeats what got no answer, with the same key; goes on with a wait that is not over."""
+    key = str(uuid.uuid4())
+    while True:
+        try:
+            answer = post(tool, arguments, key)
+        except urllib.error.HTTPError as error:
+            if error.code != 503:
+                return {"status": error.code, "body": error.read().decode()}
+        except (OSError, http.client.HTTPException):
+            pass
+        else:
+            if "result" not in answer:
+                return answer
+            content = answer["result"].get("structuredContent") or answer["result"]
+            if content.get("status") != "waiting":
+                return content
+            key = str(uuid.uuid4())
+        time.sleep(LOOK)
+
+
+def look(path):
+    try:
+        if os.path.isdir(path):
+            return {"found": os.listdir(path)}
+        with open(path) as file:
+            return {"found": file.read()}
+    except OSError as error:
+        return {"refused": type(error).__name__}
+
+
+def tree():
+    script = "setsid sh -c 'echo $$; exec sleep 3600' & exec sleep 3600"
+    child = subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE, text=True)
+    return {"child": child.pid, "grandchild": int(child.stdout.readline())}
+
+
+def hold():
+    while not os.path.exists("go"):
+        time.sleep(LOOK)
+
+
+def result(id):
+    while True:
+        answer = call("check_call", {"call_id": id})
+        if answer.get("status") not in ("pending", "running"):
+            return answer
+        time.sleep(LOOK)
+
+
+def main():
+    note("start", json.loads(os.environ["SKEIN_INPUT"]))
+    last_call = ""
+    for step in sys.argv[1:]:
+        name, _, argument = step.partition("=")
+        answer = None
+        if name == "tree":
+            answer = tree()
+        elif name == "hold":
+            hold()
+        elif name == "deaf":
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        elif name == "environment":
+            answer = dict(os.environ)
+        elif name == "look":
+            answer = look(argument)
+        elif name == "result":
+            answer = result(last_call)
+        else:
+            answer = call(name, json.loads(argument.replace("$CALL", last_call)))
+            last_call = answer.get("call_id", last_call)
+        note(name, answer)
+    note("end")
+
+
+main()

@@ -1,0 +1,296 @@
+//! A node with a runner, and agents that follow a list of steps (`clients/agent.py`).
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+use skein_runner::container::tree::{self, Process};
+
+use crate::up::{Folder, Up};
+use crate::webhook;
+
+/// Longest that anything may take on a busy machine.
+const LIMIT: Duration = Duration::from_secs(60);
+/// `/proc`, files and lists announce nothing, so they are looked at this often.
+const LOOK: Duration = Duration::from_millis(20);
+/// Names the stage in its agents' environment, so that none outlives it.
+const MARK: &str = "STAGE";
+
+/// The node with the folder that its agents are defined and work in. Dropping it ends them all.
+pub struct Stage {
+    root: PathBuf,
+    folder: Option<Folder>,
+    up: Option<Up>,
+}
+
+impl Stage {
+    /// A folder with a runner of so many slots, not yet started.
+    ///
+    /// # Errors
+    /// When the folder cannot be written to.
+    pub fn new(slots: u32) -> Result<Self> {
+        let folder = Folder::new()?;
+        let root = folder.path().canonicalize()?;
+        // The agents run under users of their own, who have to reach the program and their work.
+        fs::set_permissions(&root, fs::Permissions::from_mode(0o755))?;
+        let bin = root.join("bin");
+        fs::create_dir(&bin)?;
+        fs::set_permissions(&bin, fs::Permissions::from_mode(0o755))?;
+        let program = bin.join("agent.py");
+        fs::write(&program, include_str!("../clients/agent.py"))?;
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o644))?;
+        fs::create_dir(folder.data())?;
+        let config =
+            format!("[runner]\nslots = {slots}\n\n[limits]\ndrain = \"5s\"\n\n{}", webhook::configuration());
+        fs::write(folder.data().join("config.toml"), config)?;
+        Ok(Self { root, folder: Some(folder), up: None })
+    }
+
+    /// Defines an agent; `keys` are more lines of its `agent.toml`.
+    ///
+    /// # Errors
+    /// When it cannot be written down.
+    pub fn agent(self, name: &str, keys: &str, steps: &[&str]) -> Result<Self> {
+        let program = self.root.join("bin/agent.py");
+        let mut command = vec!["python3", program.to_str().context("the folder's name is no text")?];
+        command.extend(steps);
+        let definition = format!(
+            "command = {}\n{keys}\n[env]\n{MARK} = \"{}\"\n",
+            serde_json::to_string(&command)?,
+            self.root.display()
+        );
+        let folder = self.data().join("agents").join(name);
+        fs::create_dir_all(&folder)?;
+        fs::write(folder.join("agent.toml"), definition)?;
+        Ok(self)
+    }
+
+    /// Starts the node, for the first time or again.
+    ///
+    /// # Errors
+    /// When it does not get ready.
+    pub async fn start(mut self) -> Result<Self> {
+        let folder = self.folder.take().context("it runs already")?;
+        self.up = Some(Up::start_in(folder, &[]).await?);
+        Ok(self)
+    }
+
+    /// Ends the node as a crash does; its agents go on.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub async fn kill(mut self) -> Result<Self> {
+        self.folder = Some(self.up.take().context("it does not run")?.kill().await?);
+        Ok(self)
+    }
+
+    /// Asks the node to end, and expects it to do so cleanly.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub async fn terminate(mut self) -> Result<Self> {
+        self.folder = Some(self.up.take().context("it does not run")?.terminate().await?);
+        Ok(self)
+    }
+
+    pub fn up(&self) -> &Up {
+        self.up.as_ref().expect("the test started the node")
+    }
+
+    pub fn data(&self) -> PathBuf {
+        self.root.join("data")
+    }
+
+    /// Starts a run by hand, waits until it is under way, and gives its instance.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub async fn run(&self, agent: &str) -> Result<String> {
+        let printed = self.up().skein(&["agent", "run", agent, "--json"]).await?;
+        let queued: Value = serde_json::from_str(&printed)?;
+        let instance = queued["instance"].as_str().context("no instance was named")?.to_owned();
+        self.until("the run starts", async || {
+            Ok(self.journal(agent)?.iter().any(|line| line["instance"] == instance.as_str()))
+        })
+        .await?;
+        Ok(instance)
+    }
+
+    /// What the runs of an agent wrote down, in order.
+    ///
+    /// # Errors
+    /// When a line is no JSON.
+    pub fn journal(&self, agent: &str) -> Result<Vec<Value>> {
+        let Ok(text) = fs::read_to_string(self.work(agent).join("journal")) else { return Ok(Vec::new()) };
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        whole.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
+    }
+
+    /// The answers that the runs of an agent got in a step, as (instance, answer).
+    ///
+    /// # Errors
+    /// When the journal cannot be read.
+    pub fn answers(&self, agent: &str, step: &str) -> Result<Vec<(String, Value)>> {
+        let lines = self.journal(agent)?.into_iter().filter(|line| line["step"] == step);
+        Ok(lines
+            .map(|line| (line["instance"].as_str().unwrap_or_default().to_owned(), line["answer"].clone()))
+            .collect())
+    }
+
+    /// Waits for the only answer of a step, and expects no second.
+    ///
+    /// # Errors
+    /// When it does not come.
+    pub async fn answer(&self, agent: &str, step: &str) -> Result<Value> {
+        self.until(&format!("{agent} is through with {step}"), async || {
+            Ok(!self.answers(agent, step)?.is_empty())
+        })
+        .await?;
+        let mut answers = self.answers(agent, step)?;
+        ensure!(answers.len() == 1, "{agent} did {step} more than once: {answers:?}");
+        Ok(answers.remove(0).1)
+    }
+
+    /// Lets an agent's `hold` go on.
+    ///
+    /// # Errors
+    /// When the file cannot be made.
+    pub fn go(&self, agent: &str) -> Result<()> {
+        Ok(fs::write(self.work(agent).join("go"), "")?)
+    }
+
+    fn work(&self, agent: &str) -> PathBuf {
+        self.root.join("data-work/default").join(agent)
+    }
+
+    /// The rows of a list of the command line.
+    ///
+    /// # Errors
+    /// When the command fails.
+    pub async fn list(&self, view: &str) -> Result<Vec<Value>> {
+        let printed = self.up().skein(&[view, "list", "--json"]).await?;
+        printed.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
+    }
+
+    /// The state of an instance, as people see it.
+    ///
+    /// # Errors
+    /// When it is not listed.
+    pub async fn state(&self, instance: &str) -> Result<String> {
+        let rows = self.list("instances").await?;
+        let row = rows.iter().find(|row| row["instance"] == instance);
+        let state = row.and_then(|row| row["state"].as_str());
+        state.map(str::to_owned).with_context(|| format!("{instance} is not listed: {rows:?}"))
+    }
+
+    /// Waits until an instance is in a state.
+    ///
+    /// # Errors
+    /// When it does not come to be.
+    pub async fn becomes(&self, instance: &str, state: &str) -> Result<()> {
+        self.until(&format!("{instance} is {state}"), async || Ok(self.state(instance).await? == state)).await
+    }
+
+    /// Waits until an instance has ended, and says how.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub async fn ends(&self, instance: &str) -> Result<String> {
+        let over =
+            async || Ok(["completed", "error", "killed"].contains(&self.state(instance).await?.as_str()));
+        self.until(&format!("{instance} has ended"), over).await?;
+        self.state(instance).await
+    }
+
+    /// What the node has logged.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.root.join("log")).unwrap_or_default()
+    }
+
+    /// Sends a signed push.
+    ///
+    /// # Errors
+    /// When it is not taken in.
+    pub async fn push(&self, delivery: &str, body: &Value) -> Result<Value> {
+        let body = body.to_string();
+        let signature = webhook::signature(&body);
+        let (status, answer) = webhook::push(&self.up().ingress, delivery, &body, &signature).await?;
+        ensure!((200..300).contains(&status), "{delivery} was answered with {status}: {answer}");
+        Ok(answer)
+    }
+
+    /// The live processes of an instance, or of all when none is given.
+    pub fn processes(&self, instance: Option<&str>) -> Vec<Process> {
+        processes(&self.root, instance)
+    }
+
+    /// Looks until something is so.
+    ///
+    /// # Errors
+    /// When it does not come to be, with what the node said last.
+    pub async fn until(&self, what: &str, mut look: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
+        let looking = async {
+            while !look().await? {
+                tokio::time::sleep(LOOK).await;
+            }
+            Ok(())
+        };
+        match tokio::time::timeout(LIMIT, looking).await {
+            Ok(found) => found,
+            Err(_) => {
+                let log = self.log();
+                let tail: Vec<&str> = log.lines().rev().take(30).collect();
+                let tail: Vec<&str> = tail.into_iter().rev().collect();
+                bail!("it never came to be that {what}; the node's last words:\n{}", tail.join("\n"))
+            }
+        }
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        // The node first, so that it starts nothing more.
+        self.up = None;
+        for _ in 0..100 {
+            let left = processes(&self.root, None);
+            if left.is_empty() {
+                return;
+            }
+            left.iter().for_each(|process| signal(process.pid, "KILL"));
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+/// Sends a signal to a process, which may have ended.
+pub fn signal(pid: u32, name: &str) {
+    let name = format!("-{name}");
+    let _ = std::process::Command::new("kill").args([&name, &pid.to_string()]).status();
+}
+
+/// Whether a process stands still: stopped by a signal, or in a frozen control group.
+pub fn stands_still(process: &Process) -> bool {
+    let frozen = || {
+        let groups = fs::read_to_string(format!("/proc/{}/cgroup", process.pid)).ok()?;
+        let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+        let mounts = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
+        let events = mounts.iter().map(|mount| format!("{mount}{group}/cgroup.events"));
+        let events = events.filter_map(|path| fs::read_to_string(path).ok());
+        events.into_iter().find(|text| text.lines().any(|line| line == "frozen 1"))
+    };
+    Process::read(process.pid).is_some_and(|now| now.is_stopped()) || frozen().is_some()
+}
+
+fn processes(root: &Path, instance: Option<&str>) -> Vec<Process> {
+    let mark = format!("{MARK}={}", root.display());
+    let wanted = instance.map(|instance| format!("SKEIN_INSTANCE={instance}"));
+    let ours = |process: &Process| {
+        let environment = fs::read(format!("/proc/{}/environ", process.pid)).unwrap_or_default();
+        let has = |entry: &str| environment.split(|&byte| byte == 0).any(|found| found == entry.as_bytes());
+        has(&mark) && wanted.as_deref().is_none_or(has)
+    };
+    tree::all().into_iter().filter(|process| !process.is_over() && ours(process)).collect()
+}

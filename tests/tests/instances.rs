@@ -1,0 +1,307 @@
+//! The life of instances with the real programs: frozen while they wait, woken by webhooks, taken over after a
+//! crash, closed off from what is not theirs, and gone when the node ends.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+use skein_runner::container::Isolation;
+use skein_tests::mcp::Client;
+use skein_tests::stage::{Stage, signal, stands_still};
+use skein_tests::up::binary;
+use tokio::process::Command;
+
+const WAIT: &str = r#"wait_for_trigger={"type":"webhook","source":"github","event":"push","timeout":"1h"}"#;
+const LOCK: &str = r#"acquire_lock={"resource_key":"test://repository/1"}"#;
+
+fn event(number: u64) -> Value {
+    json!({"ref": "refs/heads/main", "number": number, "repository": {"full_name": "acme/app"}})
+}
+
+/// The number of the event that an agent was woken with.
+fn number(answer: &Value) -> &Value {
+    &answer["payload"]["payload"]["number"]
+}
+
+/// The runs of an agent that began, by instance.
+fn starts(stage: &Stage, agent: &str) -> Result<Vec<String>> {
+    Ok(stage.answers(agent, "start")?.into_iter().map(|(instance, _)| instance).collect())
+}
+
+#[tokio::test]
+async fn a_frozen_tree_gives_its_slot_away_and_wakes_with_the_whole_payload() -> Result<()> {
+    let stage =
+        Stage::new(1)?.agent("sleeper", "", &["tree", WAIT])?.agent("other", "", &[])?.start().await?;
+    let sleeper = stage.run("sleeper").await?;
+    stage.becomes(&sleeper, "frozen").await?;
+    let family = stage.processes(Some(&sleeper));
+    let sessions: BTreeSet<u32> = family.iter().map(|process| process.session).collect();
+    ensure!(family.len() == 3 && sessions.len() == 2, "{family:?}");
+    ensure!(family.iter().all(stands_still), "{:?}", stage.processes(Some(&sleeper)));
+
+    // There is one slot: the other can only run if the frozen one has given it up.
+    stage.run("other").await?;
+    stage.answer("other", "end").await?;
+    ensure!(stage.processes(Some(&sleeper)).iter().all(stands_still), "another run woke it");
+
+    let mut body = event(1);
+    body["commits"] = (0..2000).map(|commit| json!({"message": format!("commit {commit} – ü")})).collect();
+    stage.push("d-1", &body).await?;
+    let woken = stage.answer("sleeper", "wait_for_trigger").await?;
+    ensure!(woken["payload"]["payload"] == body, "the payload is not the body that was sent");
+    stage.answer("sleeper", "end").await?;
+    stage.becomes(&sleeper, "completed").await?;
+    stage.until("its tree is gone", async || Ok(stage.processes(Some(&sleeper)).is_empty())).await?;
+    ensure!(starts(&stage, "sleeper")? == [sleeper], "it ran more than once");
+    Ok(())
+}
+
+#[tokio::test]
+async fn each_event_wakes_the_longest_waiting_instance_alone() -> Result<()> {
+    let keys = "instances = 2\nsubscriptions = [{ source = \"github\", event = \"push\" }]\n";
+    let stage = Stage::new(2)?.agent("sleeper", keys, &[WAIT])?.start().await?;
+    let first = stage.run("sleeper").await?;
+    stage.becomes(&first, "frozen").await?;
+    let second = stage.run("sleeper").await?;
+    stage.becomes(&second, "frozen").await?;
+
+    stage.push("d-1", &event(1)).await?;
+    stage.becomes(&first, "completed").await?;
+    ensure!(stage.state(&second).await? == "frozen", "both were woken");
+    stage.push("d-2", &event(2)).await?;
+    stage.becomes(&second, "completed").await?;
+    ensure!(starts(&stage, "sleeper")? == [first.as_str(), second.as_str()], "an event was used twice");
+
+    // Nobody waits any more, so the agent's subscription starts a run.
+    stage.push("d-3", &event(3)).await?;
+    stage.until("a third run starts", async || Ok(starts(&stage, "sleeper")?.len() == 3)).await?;
+    let (third, input) = stage.answers("sleeper", "start")?.remove(2);
+    ensure!(input.to_string().contains(r#""number":3"#), "it was started with {input}");
+    stage.becomes(&third, "frozen").await?;
+    let woken = stage.answers("sleeper", "wait_for_trigger")?;
+    let woken: Vec<(&str, &Value)> = woken.iter().map(|(by, answer)| (by.as_str(), number(answer))).collect();
+    ensure!(woken == [(first.as_str(), &json!(1)), (second.as_str(), &json!(2))], "{woken:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn everything_is_there_after_kill_9_and_nothing_runs_twice() -> Result<()> {
+    let call = r#"call_agent={"target_agent":"callee","context":"hello"}"#;
+    let done = r#"return_value={"value":"done"}"#;
+    let release = r#"release_lock={"resource_key":"test://repository/1"}"#;
+    let stage = Stage::new(3)?
+        .agent("sleeper", "", &["tree", WAIT, done])?
+        .agent("worker", "", &[LOCK, call, "hold", "result", release, done])?
+        .agent("blocker", "", &["hold"])?
+        .agent("victim", "", &["hold"])?
+        .agent("callee", "", &[done])?
+        .start()
+        .await?;
+    let sleeper = stage.run("sleeper").await?;
+    stage.becomes(&sleeper, "frozen").await?;
+    let (blocker, victim) = (stage.run("blocker").await?, stage.run("victim").await?);
+    let worker = stage.run("worker").await?;
+    let lock = stage.answer("worker", "acquire_lock").await?;
+    ensure!(lock["ok"] == true, "{lock}");
+    // All slots are taken, so the call waits.
+    let called = stage.answer("worker", "call_agent").await?;
+    ensure!(called["status"] == "pending", "{called}");
+    let (writer, reader) =
+        (stage.up().token("worker", "writer").await?, stage.up().token("worker", "reader").await?);
+    for (token, name) in [(&writer, "writer"), (&reader, "reader")] {
+        Client::new(&stage.up().mcp, token).call("join-swarm", json!({"name": name})).await?;
+    }
+    let client = Client::new(&stage.up().mcp, &writer);
+    client.call("post-message", json!({"content": "read this after the crash"})).await?;
+
+    let stage = stage.kill().await?;
+    let lost = stage.processes(Some(&victim));
+    ensure!(!lost.is_empty(), "the runs end with their node");
+    lost.iter().for_each(|process| signal(process.pid, "KILL"));
+    let stage = stage.start().await?;
+
+    ensure!(stage.ends(&victim).await? == "error", "it completed");
+    for (instance, state) in [(&worker, "running"), (&blocker, "running"), (&sleeper, "frozen")] {
+        stage.becomes(instance, state).await?;
+    }
+    let running = async || Ok(!stage.processes(Some(&worker)).iter().any(stands_still));
+    stage.until("the running ones run on", running).await?;
+    ensure!(stage.processes(Some(&sleeper)).iter().all(stands_still), "the frozen one runs");
+    let locks = stage.list("locks").await?;
+    ensure!(locks.len() == 1 && locks[0]["holder"].to_string().contains(&worker), "{locks:?}");
+    let messages = Client::new(&stage.up().mcp, &reader).call("read-messages", json!({})).await?;
+    ensure!(messages.to_string().contains("read this after the crash"), "{messages}");
+
+    stage.push("d-1", &event(1)).await?;
+    let woken = stage.answer("sleeper", "wait_for_trigger").await?;
+    ensure!(number(&woken) == 1, "{woken}");
+    stage.becomes(&sleeper, "completed").await?;
+    stage.go("blocker")?;
+    stage.go("worker")?;
+    let result = stage.answer("worker", "result").await?;
+    ensure!(result["status"] == "completed" && result["return_value"] == "done", "{result}");
+    ensure!(stage.answer("worker", "release_lock").await?["ok"] == true, "the lock was lost");
+    stage.becomes(&worker, "completed").await?;
+    stage.ends(&blocker).await?;
+    for (agent, instance) in
+        [("sleeper", sleeper), ("worker", worker), ("blocker", blocker), ("victim", victim)]
+    {
+        ensure!(starts(&stage, agent)? == [instance], "{agent} ran more than once");
+    }
+    ensure!(starts(&stage, "callee")?.len() == 1, "the call was served more than once");
+    Ok(())
+}
+
+async fn status_at(url: &str, token: Option<&str>) -> Result<u16> {
+    let mut request = reqwest::Client::new().post(url).header("content-type", "application/json");
+    if let Some(token) = token {
+        request = request.bearer_auth(token);
+    }
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}});
+    Ok(request.body(body.to_string()).send().await?.status().as_u16())
+}
+
+#[tokio::test]
+async fn an_instance_is_closed_to_others_and_the_data_folder_to_it() -> Result<()> {
+    let stage = Stage::new(2)?;
+    let data = stage.data();
+    let looks: Vec<String> = ["", "operator.token", "store.db", "runner", "runner/ledger.sqlite"]
+        .iter()
+        .map(|path| format!("look={}", data.join(path).display()))
+        .collect();
+    let mut steps = vec!["environment"];
+    steps.extend(looks.iter().map(String::as_str));
+    steps.push("hold");
+    let stage =
+        stage.agent("curious", "", &steps)?.agent("other", "", &["environment", "hold"])?.start().await?;
+    stage.run("curious").await?;
+    stage.run("other").await?;
+    let seen = stage.answer("curious", "environment").await?;
+    let other = stage.answer("other", "environment").await?;
+    let value = |environment: &Value, name: &str| environment[name].as_str().unwrap().to_owned();
+    let (url, secret) = (value(&seen, "SKEIN_URL"), value(&seen, "SKEIN_TOKEN"));
+
+    let operator = std::fs::read_to_string(data.join("operator.token"))?.trim().to_owned();
+    let worker = stage.up().token("worker", "curious").await?;
+    let neighbour = value(&other, "SKEIN_TOKEN");
+    for wrong in [None, Some(""), Some(operator.as_str()), Some(&worker), Some(&neighbour)] {
+        ensure!(status_at(&url, wrong).await? == 401, "its endpoint took {wrong:?}");
+    }
+    ensure!(status_at(&stage.up().mcp, Some(&secret)).await? == 401, "the secret opens the coordinator");
+    // What it has of a token is its own secret, and that is none of a coordinator's.
+    let known: BTreeSet<&str> = seen.as_object().unwrap().keys().map(String::as_str).collect();
+    for name in known.iter().filter(|name| name.starts_with("SKEIN_")) {
+        let expected = [
+            "SKEIN_URL",
+            "SKEIN_TOKEN",
+            "SKEIN_SWARM",
+            "SKEIN_AGENT",
+            "SKEIN_INSTANCE",
+            "SKEIN_RUNNER",
+            "SKEIN_INPUT",
+        ];
+        ensure!(expected.contains(name), "its environment has {name}");
+    }
+    ensure!(!seen.to_string().contains(&operator), "its environment has the operator's token");
+    for (name, text) in seen.as_object().unwrap() {
+        let status = status_at(&stage.up().mcp, text.as_str()).await;
+        // What is no header at all cannot be a token.
+        ensure!(status.is_err() || status? == 401, "{name} opens the coordinator");
+    }
+
+    if skein_runner::isolation() == Isolation::None {
+        return Ok(());
+    }
+    stage.until("it has looked", async || Ok(stage.answers("curious", "look")?.len() == looks.len())).await?;
+    for (look, (_, found)) in looks.iter().zip(stage.answers("curious", "look")?) {
+        ensure!(found == json!({"refused": "PermissionError"}), "{look} gave {found}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn sigterm_ends_every_run_and_the_data_folder_is_private_and_taken() -> Result<()> {
+    let stage = Stage::new(3)?
+        .agent("holder", "", &["tree", "hold"])?
+        .agent("deaf", "grace = \"1s\"", &["deaf", "tree", "hold"])?
+        .agent("sleeper", "", &["tree", WAIT])?
+        .start()
+        .await?;
+    let mode = |name: &str| -> Result<u32> {
+        Ok(std::fs::metadata(stage.data().join(name))?.permissions().mode() & 0o777)
+    };
+    ensure!(mode("")? == 0o700, "the data folder has mode {:o}", mode("")?);
+    for file in ["operator.token", "store.db", "config.toml", "endpoint.json"] {
+        let found = mode(file)?;
+        ensure!(found & 0o077 == 0 || file == "config.toml", "{file} has mode {found:o}");
+    }
+    ensure!(std::fs::read_to_string(stage.data().join(".gitignore"))? == "*\n", "git would pick it up");
+
+    let second = Command::new(binary("skein"))
+        .arg("up")
+        .arg("--data")
+        .arg(stage.data())
+        .args(["--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--ingress", "127.0.0.1:0"])
+        .stdin(Stdio::null())
+        .output()
+        .await?;
+    let said = String::from_utf8_lossy(&second.stderr);
+    ensure!(second.status.code() == Some(5), "a second node ended with {}: {said}", second.status);
+    ensure!(said.contains("in use by another skein") && said.contains("--data"), "{said}");
+
+    let sleeper = stage.run("sleeper").await?;
+    stage.becomes(&sleeper, "frozen").await?;
+    let (holder, deaf) = (stage.run("holder").await?, stage.run("deaf").await?);
+    stage.answer("holder", "tree").await?;
+    stage.answer("deaf", "tree").await?;
+    ensure!(stage.processes(None).len() == 9, "{:?}", stage.processes(None));
+    let stage = stage.terminate().await?;
+    ensure!(stage.processes(None).is_empty(), "left behind: {:?}", stage.processes(None));
+    ensure!(!stage.log().contains("did not finish in time"), "it gave work up: {}", stage.log());
+
+    let stage = stage.start().await?;
+    for instance in [&sleeper, &holder, &deaf] {
+        stage.ends(instance).await?;
+    }
+    ensure!(stage.list("waits").await?.is_empty(), "a wait outlived its instance");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_wait_that_times_out_thaws_and_says_so() -> Result<()> {
+    let wait = r#"wait_for_trigger={"type":"webhook","source":"github","timeout":"3s"}"#;
+    let stage = Stage::new(1)?.agent("sleeper", "", &["tree", wait, "hold"])?.start().await?;
+    let sleeper = stage.run("sleeper").await?;
+    let answer = stage.answer("sleeper", "wait_for_trigger").await?;
+    ensure!(answer["ok"] == false && answer["code"] == "wait_timeout", "{answer}");
+    stage.becomes(&sleeper, "running").await?;
+    ensure!(!stage.processes(Some(&sleeper)).iter().any(stands_still), "it was answered and stands still");
+    let events = stage.up().skein(&["events"]).await?;
+    ensure!(events.contains("frozen"), "it never was frozen: {events}");
+    stage.go("sleeper")?;
+    stage.becomes(&sleeper, "completed").await
+}
+
+#[tokio::test]
+async fn a_killed_waiter_ends_and_frees_its_lock() -> Result<()> {
+    let stage = Stage::new(1)?.agent("sleeper", "", &[LOCK, "tree", WAIT])?.start().await?;
+    let sleeper = stage.run("sleeper").await?;
+    stage.becomes(&sleeper, "frozen").await?;
+    ensure!(stage.list("locks").await?.len() == 1, "it waits without its lock");
+    stage.up().skein(&["agent", "kill", &sleeper, "--reason", "not needed"]).await?;
+    stage.becomes(&sleeper, "killed").await?;
+    stage.until("its lock is free", async || Ok(stage.list("locks").await?.is_empty())).await?;
+    ensure!(stage.list("waits").await?.is_empty(), "it still waits");
+    ensure!(stage.processes(Some(&sleeper)).is_empty(), "its processes are left");
+    ensure!(starts(&stage, "sleeper")? == [sleeper.as_str()], "it ran again");
+
+    let again = stage.up().skein(&["agent", "kill", &sleeper]).await.unwrap_err().to_string();
+    ensure!(again.contains("exit status: 4"), "{again}");
+    let unknown = stage.up().skein(&["agent", "kill", "nobody-00000000"]).await.unwrap_err().to_string();
+    ensure!(unknown.contains("exit status: 4") && unknown.contains("skein instances list"), "{unknown}");
+    Ok(())
+}

@@ -312,3 +312,13 @@ async fn a_killed_waiter_ends_and_frees_its_lock() -> Result<()> {
     ensure!(unknown.contains("exit status: 4") && unknown.contains("skein instances list"), "{unknown}");
     Ok(())
 }
+
+#[tokio::test]
+async fn a_wrong_definition_keeps_the_node_from_getting_ready() -> Result<()> {
+    let stage = Stage::new(1)?.agent("sleeper", "timeout = \"soon\"", &[WAIT])?;
+    let Err(problem) = stage.start().await else { anyhow::bail!("it got ready") };
+    let said = format!("{problem:#}");
+    ensure!(said.contains("sleeper/agent.toml") && said.contains("timeout"), "{said}");
+    ensure!(!said.contains("skein is ready"), "{said}");
+    Ok(())
+}

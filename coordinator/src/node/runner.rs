@@ -83,9 +83,11 @@ pub(super) fn start(
     Ok(())
 }
 
-/// Waits until the runner has registered, so that a node that is ready knows its agents. If a definition is
-/// wrong the node stops, and then nobody waits.
-pub(super) async fn welcomed(tasks: &Tasks, sessions: &Sessions, runner: &Name) {
+/// Waits until the runner has registered, so that a node that is ready knows its agents.
+///
+/// # Errors
+/// When the runner cannot run: a definition is wrong.
+pub(super) async fn welcomed(tasks: &Tasks, sessions: &Sessions, runner: &Name) -> Result<(), StartError> {
     let registered = async {
         loop {
             let connected = sessions.connected();
@@ -97,7 +99,15 @@ pub(super) async fn welcomed(tasks: &Tasks, sessions: &Sessions, runner: &Name) 
         }
     };
     let waited = tasks.stop().run_until_cancelled(tokio::time::timeout(REGISTRATION, registered)).await;
-    if let Some(Err(_)) = waited {
-        warn!(%runner, "the runner of this node has not registered yet; its agents start later");
+    match waited {
+        Some(Ok(())) => {}
+        Some(Err(_)) => {
+            warn!(%runner, "the runner of this node has not registered yet; its agents start later")
+        }
+        None => {
+            let problem = tasks.finish(Duration::ZERO).await;
+            return Err(StartError::Failed(problem.unwrap_or_else(|| "the runner ended".to_owned())));
+        }
     }
+    Ok(())
 }

@@ -121,7 +121,7 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
     }
     if roles.runner {
         runner::start(&runner, &data, &config, &keys, &entities, &endpoint)?;
-        runner::welcomed(&runner, &sessions, &config.runner.name).await;
+        runner::welcomed(&runner, &sessions, &config.runner.name).await?;
     }
     let path = data.layout().endpoint();
     endpoint.write(data.layout()).map_err(|error| StartError::Write(path, error))?;

@@ -3,6 +3,7 @@
     tree          starts a child, and a grandchild in a session of its own
     hold          goes on once there is a file `go` in the work folder
     deaf          does not end when it is asked to
+    polite        posts a message when it is asked to end, and ends
     environment   writes down its environment
     look=PATH     tries to read a file or folder
     result        asks for the result of its last call until there is one
@@ -100,6 +101,11 @@ def hold():
         time.sleep(LOOK)
 
 
+def farewell(*_):
+    note("farewell", call("post-message", {"content": "asked to end"}))
+    sys.exit(0)
+
+
 def result(id):
     while True:
         answer = call("check_call", {"call_id": id})
@@ -120,6 +126,8 @@ def main():
             hold()
         elif name == "deaf":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        elif name == "polite":
+            signal.signal(signal.SIGTERM, farewell)
         elif name == "environment":
             answer = dict(os.environ)
         elif name == "look":

@@ -251,6 +251,7 @@ impl Stage {
 }
 
 impl Drop for Stage {
+    #[expect(clippy::disallowed_methods, reason = "a drop cannot await, and the test is over")]
     fn drop(&mut self) {
         // The node first, so that it starts nothing more.
         self.up = None;

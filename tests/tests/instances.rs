@@ -225,7 +225,8 @@ async fn an_instance_is_closed_to_others_and_the_data_folder_to_it() -> Result<(
 
 #[tokio::test]
 async fn sigterm_ends_every_run_and_the_data_folder_is_private_and_taken() -> Result<()> {
-    let stage = Stage::new(3)?
+    let stage = Stage::new(4)?
+        .agent("polite", "", &[r#"join-swarm={"name":"polite"}"#, "polite", "hold"])?
         .agent("holder", "", &["tree", "hold"])?
         .agent("deaf", "grace = \"1s\"", &["deaf", "tree", "hold"])?
         .agent("sleeper", "", &["tree", WAIT])?
@@ -256,14 +257,20 @@ async fn sigterm_ends_every_run_and_the_data_folder_is_private_and_taken() -> Re
     let sleeper = stage.run("sleeper").await?;
     stage.becomes(&sleeper, "frozen").await?;
     let (holder, deaf) = (stage.run("holder").await?, stage.run("deaf").await?);
+    let polite = stage.run("polite").await?;
+    stage.answer("polite", "polite").await?;
     stage.answer("holder", "tree").await?;
     stage.answer("deaf", "tree").await?;
-    ensure!(stage.processes(None).len() == 9, "{:?}", stage.processes(None));
+    ensure!(stage.processes(None).len() == 10, "{:?}", stage.processes(None));
     let stage = stage.terminate().await?;
     ensure!(stage.processes(None).is_empty(), "left behind: {:?}", stage.processes(None));
     ensure!(!stage.log().contains("did not finish in time"), "it gave work up: {}", stage.log());
 
+    let farewell = stage.answer("polite", "farewell").await?;
+    ensure!(farewell["success"] == true, "it could not call any more: {farewell}");
+
     let stage = stage.start().await?;
+    ensure!(stage.state(&polite).await? == "completed", "its end was not written down");
     for instance in [&sleeper, &holder, &deaf] {
         stage.ends(instance).await?;
     }
@@ -303,5 +310,15 @@ async fn a_killed_waiter_ends_and_frees_its_lock() -> Result<()> {
     ensure!(again.contains("exit status: 4"), "{again}");
     let unknown = stage.up().skein(&["agent", "kill", "nobody-00000000"]).await.unwrap_err().to_string();
     ensure!(unknown.contains("exit status: 4") && unknown.contains("skein instances list"), "{unknown}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_wrong_definition_keeps_the_node_from_getting_ready() -> Result<()> {
+    let stage = Stage::new(1)?.agent("sleeper", "timeout = \"soon\"", &[WAIT])?;
+    let Err(problem) = stage.start().await else { anyhow::bail!("it got ready") };
+    let said = format!("{problem:#}");
+    ensure!(said.contains("sleeper/agent.toml") && said.contains("timeout"), "{said}");
+    ensure!(!said.contains("skein is ready"), "{said}");
     Ok(())
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use secrecy::SecretString;
-use skein_shared::id::Name;
+use skein_shared::fleet::{self, Fleet};
+use skein_shared::id::{EntityKey, Name};
 use tracing::warn;
 
 use super::datadir::DataDir;
@@ -14,12 +15,33 @@ use super::tasks::Tasks;
 use crate::auth::Role;
 use crate::auth::token::Keys;
 use crate::config::Config;
-use crate::entity::Entities;
+use crate::entity::{Entities, Request};
 use crate::outbox::Runners as _;
 use crate::runners::Sessions;
 
 /// How long a node that starts waits for its runner.
 const REGISTRATION: Duration = Duration::from_secs(20);
+
+/// Where the fleet has it.
+pub(super) struct Place {
+    fleet: EntityKey,
+    runner: Name,
+}
+
+impl Place {
+    pub(super) fn of(config: &Config) -> Self {
+        Self { fleet: EntityKey::fleet(&config.runner.group), runner: config.runner.name.clone() }
+    }
+
+    /// Has it given no more work, until it registers again: a run that was granted to a runner that leaves would
+    /// count as a failed start.
+    pub(super) async fn drain(&self, entities: &Entities) {
+        let command = fleet::Command::Drain { runner: self.runner.to_string() };
+        if let Err(refusal) = entities.ask::<Fleet>(&self.fleet, Request::read(), command).await {
+            warn!(runner = %self.runner, problem = %refusal.message, "the runner leaves unannounced");
+        }
+    }
+}
 
 /// Starts it as one more role: it registers over the loopback as any other runner does.
 pub(super) fn start(
@@ -57,9 +79,11 @@ pub(super) fn start(
     Ok(())
 }
 
-/// Waits until the runner has registered, so that a node that is ready knows its agents. If a definition is
-/// wrong the node stops, and then nobody waits.
-pub(super) async fn welcomed(tasks: &Tasks, sessions: &Sessions, runner: &Name) {
+/// Waits until the runner has registered, so that a node that is ready knows its agents.
+///
+/// # Errors
+/// When the runner cannot run: a definition is wrong.
+pub(super) async fn welcomed(tasks: &Tasks, sessions: &Sessions, runner: &Name) -> Result<(), StartError> {
     let registered = async {
         loop {
             let connected = sessions.connected();
@@ -71,7 +95,15 @@ pub(super) async fn welcomed(tasks: &Tasks, sessions: &Sessions, runner: &Name) 
         }
     };
     let waited = tasks.stop().run_until_cancelled(tokio::time::timeout(REGISTRATION, registered)).await;
-    if let Some(Err(_)) = waited {
-        warn!(%runner, "the runner of this node has not registered yet; its agents start later");
+    match waited {
+        Some(Ok(())) => {}
+        Some(Err(_)) => {
+            warn!(%runner, "the runner of this node has not registered yet; its agents start later")
+        }
+        None => {
+            let problem = tasks.finish(Duration::ZERO).await;
+            return Err(StartError::Failed(problem.unwrap_or_else(|| "the runner ended".to_owned())));
+        }
     }
+    Ok(())
 }

@@ -7,7 +7,7 @@ use tracing::info;
 
 use super::start::{Node, StartError};
 
-/// The runner needs a moment to write its ledger after the servers have ended.
+/// The runner needs a moment to report the ends of its instances.
 const RUNNER: Duration = Duration::from_secs(15);
 
 impl Node {
@@ -21,6 +21,7 @@ impl Node {
         tokio::select! {
             _ = terminate.recv() => info!("asked to stop; draining"),
             _ = interrupt.recv() => info!("interrupted; draining"),
+            () = self.runner.stop().cancelled() => {}
             () = self.tasks.stop().cancelled() => {}
         }
         self.stop().await
@@ -28,14 +29,20 @@ impl Node {
 
     /// Takes no new work, finishes what is in flight, and lets go of the data directory.
     ///
+    /// The runner leaves first: agents that are asked to end can still call, and their ends are written down.
     /// Commands still reach their entities while requests finish, so those and the pumps end last.
     ///
     /// # Errors
     /// When a part had failed.
     pub async fn stop(self) -> Result<(), StartError> {
         let _ = std::fs::remove_file(self.data.layout().endpoint());
+        if let Some(place) = &self.place {
+            place.drain(&self.entities).await;
+        }
+        self.runner.stop().cancel();
+        let failed = self.runner.finish(self.drain + RUNNER).await;
         self.tasks.stop().cancel();
-        let failed = self.tasks.finish(self.drain + RUNNER).await;
+        let failed = failed.or(self.tasks.finish(self.drain).await);
         self.pumps.stop().cancel();
         let failed = failed.or(self.pumps.finish(self.drain).await);
         drop(self.entities);

@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 use super::datadir::{DataDir, DataDirError, Layout};
 use super::endpoint::Endpoint;
+use super::runner::Place;
 use super::tasks::Tasks;
 use super::{health, retention, runner};
 use crate::api::{Admin, server};
@@ -47,6 +48,10 @@ pub struct Roles {
 pub struct Node {
     pub(super) data: DataDir,
     pub(super) entities: Entities,
+    /// The runner of this process, which leaves first.
+    pub(super) runner: Tasks,
+    /// How the fleet knows it; none when this process runs no agents.
+    pub(super) place: Option<Place>,
     /// What takes requests.
     pub(super) tasks: Tasks,
     /// What entities need to finish requests.
@@ -104,23 +109,25 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
     let listeners = Listeners::bind(&config, roles).await?;
     let endpoint = listeners.endpoint(&config)?;
 
-    let (tasks, pumps) = (Tasks::default(), Tasks::default());
+    let (runner, tasks, pumps) = (Tasks::default(), Tasks::default(), Tasks::default());
     let sessions = Sessions::new(keys.clone(), entities.clock().clone());
     start_pumps(&pumps, &entities, &sessions, &config);
-    serve_http(&tasks, listeners.http, &entities, &keys, &config, &endpoint)?;
+    let health = health::router(entities.clone(), runner.stop().clone());
+    serve_http(&tasks, listeners.http, health, &entities, &keys, &config, &endpoint)?;
     serve_grpc(&tasks, listeners.grpc, &entities, &sessions, &keys, &endpoint);
     if let Some(listener) = listeners.ingress {
         let gate = Gate::new(&config.ingress.source, &config.limits, Arc::new(entities.clone()));
         serve(&tasks, "ingress", listener, ingress::router(gate));
     }
     if roles.runner {
-        runner::start(&tasks, &data, &config, &keys, &entities, &endpoint)?;
-        runner::welcomed(&tasks, &sessions, &config.runner.name).await;
+        runner::start(&runner, &data, &config, &keys, &entities, &endpoint)?;
+        runner::welcomed(&runner, &sessions, &config.runner.name).await?;
     }
     let path = data.layout().endpoint();
     endpoint.write(data.layout()).map_err(|error| StartError::Write(path, error))?;
     info!(http = %endpoint.http, grpc = %endpoint.grpc, ingress = ?endpoint.ingress, "ready");
-    Ok(Node { data, entities, tasks, pumps, drain: config.limits.drain, endpoint })
+    let place = roles.runner.then(|| Place::of(&config));
+    Ok(Node { data, entities, runner, place, tasks, pumps, drain: config.limits.drain, endpoint })
 }
 
 /// Issues the token with which the command line administers this node.
@@ -209,6 +216,7 @@ async fn quiet(role: impl Future<Output = ()>) -> Result<(), io::Error> {
 fn serve_http(
     tasks: &Tasks,
     listener: TcpListener,
+    health: axum::Router,
     entities: &Entities,
     keys: &Keys,
     config: &Config,
@@ -223,8 +231,7 @@ fn serve_http(
         face.public_url = Some(endpoint.url.clone());
     }
     let service = Service::new(entities.clone());
-    let router = mcp::router(service, keys.clone(), Arc::new(catalogue), face)
-        .merge(health::router(entities.clone(), tasks.stop().clone()));
+    let router = mcp::router(service, keys.clone(), Arc::new(catalogue), face).merge(health);
     serve(tasks, "http", listener, router);
     Ok(())
 }

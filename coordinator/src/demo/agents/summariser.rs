@@ -39,7 +39,7 @@ async fn sleep_until_push(swarm: &Swarm) -> Result<Value, ToolError> {
 
 async fn write_report(swarm: &Swarm, context: &Value, event: &Value) -> Result<String, ToolError> {
     let mut report = String::from("# Survey of the repository\n\n");
-    let pushed = event.pointer("/payload/context").unwrap_or(&Value::Null);
+    let pushed = event.get("payload").unwrap_or(&Value::Null);
     let _ = writeln!(
         report,
         "Written after a push to `{}` on `{}` by {}.\n",

@@ -116,3 +116,18 @@ async fn a_runner_needs_a_runners_token_of_its_own_name() -> Result<()> {
     ensure!(up.skein(&["runners", "list", "--json"]).await?.is_empty(), "a runner was taken in");
     Ok(())
 }
+
+#[tokio::test]
+async fn a_node_that_stops_knows_the_end_of_its_agents() -> Result<()> {
+    let folder = Folder::new()?;
+    let agent = folder.data().join("agents").join("idle");
+    std::fs::create_dir_all(&agent)?;
+    std::fs::write(agent.join("agent.toml"), "command = [\"sleep\", \"600\"]\nautostart = true\n")?;
+    let up = Up::start_in(folder, &[]).await?;
+    let row = up.row("instances", |instance| instance["state"] == "running").await?;
+    let up = Up::start_in(up.terminate().await?, &["--no-runner"]).await?;
+    // No runner is there to tell it afterwards: it was reported and written down before the node was gone.
+    let ended = up.row("instances", |instance| instance["instance"] == row["instance"]).await?;
+    ensure!(ended["state"] != "running", "{ended}");
+    Ok(())
+}

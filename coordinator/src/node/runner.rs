@@ -13,7 +13,7 @@ use crate::auth::token::Keys;
 use crate::config::Config;
 use crate::entity::Entities;
 
-/// Starts it as one more role: it registers over the loopback as any other runner does.
+/// Starts it as a role of its own: it registers over the loopback as any other runner does.
 pub(super) fn start(
     tasks: &Tasks,
     data: &DataDir,

@@ -7,7 +7,7 @@ use tracing::info;
 
 use super::start::{Node, StartError};
 
-/// The runner needs a moment to write its ledger after the servers have ended.
+/// The runner gives its instances their grace, and then needs a moment to write its ledger.
 const RUNNER: Duration = Duration::from_secs(15);
 
 impl Node {
@@ -22,20 +22,24 @@ impl Node {
             _ = terminate.recv() => info!("asked to stop; draining"),
             _ = interrupt.recv() => info!("interrupted; draining"),
             () = self.tasks.stop().cancelled() => {}
+            () = self.runner.stop().cancelled() => {}
         }
         self.stop().await
     }
 
     /// Takes no new work, finishes what is in flight, and lets go of the data directory.
     ///
-    /// Commands still reach their entities while requests finish, so those and the pumps end last.
+    /// The runner goes first, while somebody still takes its reports of what it ended. Commands still reach their
+    /// entities while requests finish, so those and the pumps end last.
     ///
     /// # Errors
     /// When a part had failed.
     pub async fn stop(self) -> Result<(), StartError> {
         let _ = std::fs::remove_file(self.data.layout().endpoint());
+        self.runner.stop().cancel();
+        let failed = self.runner.finish(self.drain + RUNNER).await;
         self.tasks.stop().cancel();
-        let failed = self.tasks.finish(self.drain + RUNNER).await;
+        let failed = failed.or(self.tasks.finish(self.drain).await);
         self.pumps.stop().cancel();
         let failed = failed.or(self.pumps.finish(self.drain).await);
         drop(self.entities);

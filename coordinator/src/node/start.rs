@@ -10,6 +10,7 @@ use axum::serve::ListenerExt;
 use skein_shared::Refusal;
 use skein_shared::id::Name;
 use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::info;
 use uuid::Uuid;
@@ -49,6 +50,8 @@ pub struct Node {
     pub(super) entities: Entities,
     /// What takes requests.
     pub(super) tasks: Tasks,
+    /// The runner, if this process has one. It is the first to stop.
+    pub(super) runner: Tasks,
     /// What entities need to finish requests.
     pub(super) pumps: Tasks,
     pub(super) drain: Duration,
@@ -104,22 +107,22 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
     let listeners = Listeners::bind(&config, roles).await?;
     let endpoint = listeners.endpoint(&config)?;
 
-    let (tasks, pumps) = (Tasks::default(), Tasks::default());
+    let (tasks, runner, pumps) = (Tasks::default(), Tasks::default(), Tasks::default());
     let sessions = Sessions::new(keys.clone(), entities.clock().clone());
     start_pumps(&pumps, &entities, &sessions, &config);
-    serve_http(&tasks, listeners.http, &entities, &keys, &config, &endpoint)?;
+    serve_http(&tasks, runner.stop(), listeners.http, &entities, &keys, &config, &endpoint)?;
     serve_grpc(&tasks, listeners.grpc, &entities, &sessions, &keys, &endpoint);
     if let Some(listener) = listeners.ingress {
         let gate = Gate::new(&config.ingress.source, &config.limits, Arc::new(entities.clone()));
         serve(&tasks, "ingress", listener, ingress::router(gate));
     }
     if roles.runner {
-        runner::start(&tasks, &data, &config, &keys, &entities, &endpoint)?;
+        runner::start(&runner, &data, &config, &keys, &entities, &endpoint)?;
     }
     let path = data.layout().endpoint();
     endpoint.write(data.layout()).map_err(|error| StartError::Write(path, error))?;
     info!(http = %endpoint.http, grpc = %endpoint.grpc, ingress = ?endpoint.ingress, "ready");
-    Ok(Node { data, entities, tasks, pumps, drain: config.limits.drain, endpoint })
+    Ok(Node { data, entities, tasks, runner, pumps, drain: config.limits.drain, endpoint })
 }
 
 /// Issues the token with which the command line administers this node.
@@ -207,6 +210,7 @@ async fn quiet(role: impl Future<Output = ()>) -> Result<(), io::Error> {
 
 fn serve_http(
     tasks: &Tasks,
+    stopping: &CancellationToken,
     listener: TcpListener,
     entities: &Entities,
     keys: &Keys,
@@ -223,7 +227,7 @@ fn serve_http(
     }
     let service = Service::new(entities.clone());
     let router = mcp::router(service, keys.clone(), Arc::new(catalogue), face)
-        .merge(health::router(entities.clone(), tasks.stop().clone()));
+        .merge(health::router(entities.clone(), stopping.clone()));
     serve(tasks, "http", listener, router);
     Ok(())
 }

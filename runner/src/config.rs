@@ -12,7 +12,7 @@ use crate::error::Error;
 /// The command line of `skein-runner`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// A coordinator's address, such as http://10.0.0.5:7410; repeat it, or separate several by commas.
+    /// A coordinator's address, such as http://10.0.0.5:7701; repeat it, or separate several by commas.
     #[arg(long = "coordinator", env = "SKEIN_COORDINATORS", value_delimiter = ',', required = true)]
     pub coordinators: Vec<String>,
     /// A file that holds the runner's token.

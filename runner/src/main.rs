@@ -1,5 +1,6 @@
 //! The binary `skein-runner`.
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -35,7 +36,12 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        // Colours in a file or a journal hide the words from every search.
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
     match serve(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

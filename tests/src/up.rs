@@ -1,7 +1,7 @@
 //! `skein up` as a process of its own.
 
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -11,6 +11,9 @@ use tokio::process::{Child, Command};
 
 /// How long a start may take on a busy machine. It ends as soon as the node is ready.
 const START: Duration = Duration::from_secs(60);
+
+/// How often to look for what no event tells.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Where a program of this workspace was built.
 pub fn binary(name: &str) -> PathBuf {
@@ -54,15 +57,24 @@ impl Up {
 
     /// Starts in a folder, which may hold the data of an earlier node.
     pub async fn start_in(folder: Folder, arguments: &[&str]) -> Result<Self> {
+        Self::launch("up", folder, arguments).await
+    }
+
+    /// Starts `skein serve` in a folder.
+    pub async fn serve_in(folder: Folder, arguments: &[&str]) -> Result<Self> {
+        Self::launch("serve", folder, arguments).await
+    }
+
+    async fn launch(command: &str, folder: Folder, arguments: &[&str]) -> Result<Self> {
         let data = folder.data();
         let log = std::fs::File::options().create(true).append(true).open(folder.path().join("log"))?;
         let endpoint = data.join("endpoint.json");
         let _ = std::fs::remove_file(&endpoint);
         let mut child = Command::new(binary("skein"))
-            .arg("up")
+            .arg(command)
             .arg("--data")
             .arg(&data)
-            .args(["--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--ingress", "127.0.0.1:0"])
+            .args(addresses(arguments))
             .args(arguments)
             .current_dir(folder.path())
             .stdin(Stdio::null())
@@ -111,15 +123,21 @@ impl Up {
         Ok(self.folder)
     }
 
+    /// What the node has written to its log.
+    pub fn log(&self) -> Result<String> {
+        Ok(std::fs::read_to_string(self.folder.path().join("log"))?)
+    }
+
+    /// Runs the command line against this node and gives all that came of it.
+    pub async fn run(&self, arguments: &[&str]) -> Result<Output> {
+        let mut command = Command::new(binary("skein"));
+        command.args(arguments).arg("--data").arg(self.data()).stdin(Stdio::null());
+        Ok(command.output().await?)
+    }
+
     /// Runs the command line against this node and gives what it prints.
     pub async fn skein(&self, arguments: &[&str]) -> Result<String> {
-        let output = Command::new(binary("skein"))
-            .args(arguments)
-            .arg("--data")
-            .arg(self.data())
-            .stdin(Stdio::null())
-            .output()
-            .await?;
+        let output = self.run(arguments).await?;
         if !output.status.success() {
             bail!(
                 "skein {} ended with {}: {}",
@@ -131,11 +149,41 @@ impl Up {
         Ok(String::from_utf8(output.stdout)?)
     }
 
+    /// Looks at the node until it shows what is awaited.
+    pub async fn until<T>(&self, what: &str, look: impl AsyncFn() -> Result<Option<T>>) -> Result<T> {
+        let found = tokio::time::timeout(START, async {
+            loop {
+                if let Some(found) = look().await? {
+                    return Ok(found);
+                }
+                tokio::time::sleep(LOOK).await;
+            }
+        });
+        found.await.with_context(|| format!("{what}: this did not come about"))?
+    }
+
+    /// The first row of a list that is as wanted, as soon as there is one.
+    pub async fn row(&self, view: &str, wanted: impl Fn(&Value) -> bool) -> Result<Value> {
+        self.until(view, async || {
+            let printed = self.skein(&[view, "list", "--json"]).await?;
+            let rows = printed.lines().map(serde_json::from_str).collect::<Result<Vec<Value>, _>>()?;
+            Ok(rows.into_iter().find(|row| wanted(row)))
+        })
+        .await
+    }
+
     /// Issues a token; it is the last line of what the command prints.
     pub async fn token(&self, role: &str, name: &str) -> Result<String> {
         let printed = self.skein(&["token", "issue", "--role", role, "--name", name]).await?;
         printed.lines().last().map(str::to_owned).context("no token was printed")
     }
+}
+
+/// Free ports for the listeners that the test gives no address.
+fn addresses<'a>(arguments: &[&str]) -> Vec<&'a str> {
+    let given = |flag: &&str| !arguments.contains(flag);
+    let free = ["--listen", "--grpc", "--ingress"].into_iter().filter(given);
+    free.flat_map(|flag| [flag, "127.0.0.1:0"]).collect()
 }
 
 /// Waits until the node has written where it listens, which it does once it is ready.
@@ -149,6 +197,6 @@ async fn ready(child: &mut Child, endpoint: &Path) -> Result<Value> {
         {
             return Ok(endpoint);
         }
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        tokio::time::sleep(LOOK).await;
     }
 }

@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
 
 use anyhow::{Result, ensure};
-use serde_json::Value;
+use serde_json::{Value, json};
+use skein_tests::mcp::Client;
 use skein_tests::up::{Folder, Up};
 use skein_tests::webhook::{self, SECRET, signature};
 
@@ -47,5 +48,101 @@ async fn forged_and_foreign_deliveries_are_refused() -> Result<()> {
     let unknown =
         reqwest::Client::new().post(format!("{}/webhooks/nobody", up.ingress)).body("{}").send().await?;
     ensure!(unknown.status() == 404, "an unknown source gave {}", unknown.status());
+    Ok(())
+}
+
+/// What a node writes down for its operator, and what only those may see who have it.
+#[tokio::test]
+async fn secrets_and_tokens_stay_out_of_the_log_and_the_answers() -> Result<()> {
+    let folder = configured()?;
+    let agent = folder.data().join("agents").join("idle");
+    std::fs::create_dir_all(&agent)?;
+    std::fs::write(agent.join("agent.toml"), "command = [\"sleep\", \"600\"]\nautostart = true\n")?;
+    let up = Up::start_in(folder, &[]).await?;
+    let token = up.token("worker", "worker").await?;
+    let client = Client::new(&up.mcp, &token);
+    client.call("join-swarm", json!({"name": "worker"})).await?;
+    up.row("instances", |instance| instance["state"] == "running").await?;
+    let body = r#"{"ref":"refs/heads/main","repository":{"full_name":"acme/app"}}"#;
+    push(&up, "d-1", body, &signature(body)).await?;
+    push(&up, "d-2", body, "sha256=00").await?;
+    reqwest::Client::new().post(&up.mcp).bearer_auth(format!("{token}x")).body("{}").send().await?;
+    let numbers = reqwest::get(up.mcp.replace("/mcp", "/metrics")).await?.text().await?;
+    let operator = std::fs::read_to_string(up.data().join("operator.token"))?;
+    let folder = up.terminate().await?;
+    let log = std::fs::read_to_string(folder.path().join("log"))?;
+    ensure!(log.contains("started"), "the log does not tell of the agent: {log}");
+    for text in [&log, &numbers] {
+        // Every token starts with this; a part of one would be enough for nobody, but has no place there either.
+        for secret in [SECRET, token.trim(), operator.trim(), "eyJ", "a secret"] {
+            ensure!(!text.contains(secret), "{secret} stands in the log or the numbers:\n{text}");
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn every_lack_of_a_delivery_is_named() -> Result<()> {
+    let up = Up::start_in(configured()?, &["--no-runner"]).await?;
+    let body = r#"{"ref":"refs/heads/main","repository":{"full_name":"acme/app"}}"#;
+    let send = async |without: &str, body: String, signature: String, event: &str| -> Result<(u16, String)> {
+        let headers = [
+            ("x-github-event", event),
+            ("x-github-delivery", "d-1"),
+            ("x-hub-signature-256", &signature),
+            ("content-type", "application/x-www-form-urlencoded"),
+        ];
+        let mut request = reqwest::Client::new().post(format!("{}/webhooks/github", up.ingress));
+        for (name, value) in headers.into_iter().filter(|(name, _)| *name != without) {
+            request = request.header(name, value);
+        }
+        let response = request.body(body).send().await?;
+        Ok((response.status().as_u16(), response.text().await?))
+    };
+    for (without, status) in
+        [("x-hub-signature-256", 401), ("x-github-delivery", 400), ("x-github-event", 400)]
+    {
+        let (got, said) = send(without, body.to_owned(), signature(body), "push").await?;
+        ensure!(got == status && said.contains(without), "without {without}: {got} {said}");
+    }
+    let form = "payload=%7B%7D";
+    let (got, said) = send("", form.to_owned(), signature(form), "push").await?;
+    ensure!(got == 400 && said.contains("application/json"), "a form: {got} {said}");
+    let (got, said) = send("", "{}".to_owned(), signature("{}"), "ping").await?;
+    ensure!(got == 200 && said.contains("ping"), "GitHub's ping: {got} {said}");
+    let large = "x".repeat(5 * 1024 * 1024);
+    let (got, said) = send("", large.clone(), signature(&large), "push").await?;
+    ensure!(got == 413 && said.contains("larger than"), "5 MiB: {got} {said}");
+    // None of them has used up the delivery's id.
+    let (got, said) = send("", body.to_owned(), signature(body), "push").await?;
+    ensure!(got == 202, "the delivery itself: {got} {said}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_event_stays_in_the_swarm_of_its_source() -> Result<()> {
+    let folder = Folder::new()?;
+    std::fs::create_dir_all(folder.data())?;
+    let source = |name: &str, swarm: &str| {
+        format!(
+            "[[ingress.source]]\nname = \"{name}\"\nprovider = \"github\"\nsecret = \"{SECRET}\"\nswarm = \"{swarm}\"\n"
+        )
+    };
+    // No agent and no command has made the swarm `build`: its first event does.
+    let config = source("github", "build") + &source("other", "default");
+    std::fs::write(folder.data().join("config.toml"), config)?;
+    let agent = folder.data().join("agents").join("watcher");
+    std::fs::create_dir_all(&agent)?;
+    let definition = "command = [\"sleep\", \"600\"]\nsubscriptions = [{ source = \"github\" }]\n";
+    std::fs::write(agent.join("agent.toml"), definition)?;
+    let up = Up::start_in(folder, &[]).await?;
+    up.row("runners", |runner| runner["state"] == "ready").await?;
+    let body = r#"{"ref":"refs/heads/main","repository":{"full_name":"acme/app"}}"#;
+    let (status, taken) = push(&up, "d-1", body, &signature(body)).await?;
+    ensure!(status == 202 && taken["matched"] == 0, "an agent of another swarm was started: {taken}");
+    let events = up.skein(&["events", "--swarm", "build", "--json"]).await?;
+    ensure!(events.contains("\"received\""), "the event is not in its swarm: {events}");
+    let events = up.skein(&["events", "--json"]).await?;
+    ensure!(!events.contains("\"received\""), "the event is in another swarm: {events}");
     Ok(())
 }

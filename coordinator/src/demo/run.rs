@@ -9,7 +9,7 @@ use skein_shared::Refusal;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::agents::{LEAD, SUMMARISER};
-use super::stage::Stage;
+use super::stage::{self, Stage};
 use super::watch::{Scene, Screen};
 use super::webhook;
 use crate::api::client;
@@ -23,7 +23,7 @@ const SWARM: &str = "default";
 
 #[derive(Args, Debug)]
 pub struct Options {
-    /// The git repository that the swarm surveys.
+    /// The git repository that the swarm surveys, or a folder in it.
     #[arg(long, default_value = ".")]
     repo: PathBuf,
     /// Leave everything running at the end.
@@ -35,6 +35,8 @@ pub struct Options {
 pub enum DemoError {
     #[error("the repository cannot be surveyed: {0}; name one with --repo PATH")]
     Repository(String),
+    #[error("git is missing; install it, with `apt-get install git` for example")]
+    NoGit,
     #[error("the node failed: {0}")]
     Node(String),
     #[error("the node refused: {0}")]
@@ -56,12 +58,13 @@ pub enum DemoError {
 /// # Errors
 /// A sentence that says what failed and what to do.
 pub async fn run(options: Options) -> Result<(), DemoError> {
+    let repository = stage::repository_of(&options.repo).await?;
     eprintln!("setting the stage: a copy of the repository, four agents, one node");
     // From here on a signal waits until the stage can be struck.
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let mut stage = Stage::set(&options.repo).await?;
+    let mut stage = Stage::set(&repository).await?;
     let watched = tokio::select! {
-        watched = tokio::time::timeout(LONGEST, watch(&mut stage, &options.repo)) => {
+        watched = tokio::time::timeout(LONGEST, watch(&mut stage, &repository)) => {
             watched.unwrap_or(Err(DemoError::TooLong))
         }
         _ = interrupt.recv() => Err(DemoError::Stopped),
@@ -118,9 +121,9 @@ async fn watch(stage: &mut Stage, repository: &Path) -> Result<String, DemoError
 }
 
 async fn push(stage: &Stage, repository: &Path, screen: &mut Screen) -> Result<(), DemoError> {
-    let name = repository.canonicalize()?;
-    let name =
-        name.file_name().map_or_else(|| "repository".to_owned(), |name| name.to_string_lossy().into_owned());
+    let name = repository
+        .file_name()
+        .map_or_else(|| "repository".to_owned(), |name| name.to_string_lossy().into_owned());
     let branch = stage.branch().await?;
     let (status, answer) =
         webhook::deliver_push(&stage.ingress, &stage.secret, &format!("demo/{name}"), &branch)

@@ -66,13 +66,8 @@ impl Stage {
     /// The branch that the clone stands on.
     pub(super) async fn branch(&self) -> Result<String, DemoError> {
         let clone = self.root.path().join("repository");
-        let output = Command::new("git")
-            .arg("-C")
-            .arg(clone)
-            .args(["rev-parse", "--abbrev-ref", "HEAD"])
-            .output()
-            .await?;
-        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        let branch = git(&["rev-parse", "--abbrev-ref", "HEAD"], Some(&clone)).await?;
+        Ok(branch.trim().to_owned())
     }
 
     /// What to say when the node ended by itself.
@@ -143,24 +138,52 @@ fn last_words(log: &Path) -> String {
     lines[lines.len().saturating_sub(LAST_WORDS)..].join("\n")
 }
 
+/// The root of the repository that `path` lies in: people stand in one of its folders as often as in its root.
+pub(super) async fn repository_of(path: &Path) -> Result<PathBuf, DemoError> {
+    if !path.is_dir() {
+        return Err(DemoError::Repository(format!("there is no folder {}", path.display())));
+    }
+    let found = match git(&["rev-parse", "--show-toplevel"], Some(path)).await {
+        // A bare repository has no tree to stand in.
+        Err(DemoError::Repository(_)) => git(&["rev-parse", "--absolute-git-dir"], Some(path)).await,
+        found => found,
+    };
+    match found {
+        Ok(root) => Ok(PathBuf::from(root.trim_end_matches('\n'))),
+        Err(DemoError::Repository(_)) => {
+            Err(DemoError::Repository(format!("{} lies in no git repository", path.display())))
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// Clones, so that the agents work on what is committed and cannot touch the original.
 async fn clone(repository: &Path, target: &Path) -> Result<(), DemoError> {
-    let output = Command::new("git")
-        .args(["-c", "safe.directory=*", "clone", "--quiet", "--no-hardlinks"])
-        .arg(repository)
-        .arg(target)
-        .stdin(Stdio::null())
-        .output()
-        .await
-        .map_err(|error| DemoError::Repository(format!("git cannot be run: {error}; install git")))?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        return Err(DemoError::Repository(said));
-    }
+    let (from, to) = (repository.to_string_lossy(), target.to_string_lossy());
+    // The process that reads the original hears nothing of our own settings.
+    let reader = "--upload-pack=git -c 'safe.directory=*' upload-pack";
+    git(&["clone", "--quiet", "--no-hardlinks", reader, "--", &from, &to], None).await?;
     if !target.join(".git").join("index").exists() {
         return Err(DemoError::Repository(format!("{} has no commit yet", repository.display())));
     }
     Ok(())
+}
+
+/// Runs git and gives what it prints.
+async fn git(arguments: &[&str], folder: Option<&Path>) -> Result<String, DemoError> {
+    let mut command = Command::new("git");
+    command.args(["-c", "safe.directory=*"]).args(arguments).stdin(Stdio::null());
+    if let Some(folder) = folder {
+        command.current_dir(folder);
+    }
+    let output = command.output().await.map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => DemoError::NoGit,
+        _ => DemoError::Io(error),
+    })?;
+    if !output.status.success() {
+        return Err(DemoError::Repository(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 fn copy_program(root: &Path) -> Result<PathBuf, DemoError> {

@@ -9,8 +9,8 @@ use skein_shared::Refusal;
 use crate::api::client::{self, Admin};
 
 const ROWS: u32 = 200;
-/// Longest text behind an agent's name.
-const WIDTH: usize = 90;
+/// Longest line. A wrapped one would put the cursor in the wrong row, and 80 columns are what any terminal has.
+const WIDTH: usize = 79;
 
 /// The swarm as it is now.
 pub(super) struct Scene {
@@ -92,7 +92,8 @@ impl Scene {
 
     fn task_line(&self) -> String {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-        for task in &self.tasks {
+        // What tells the lead of an ended task is no work of the survey.
+        for task in self.tasks.iter().filter(|task| text(task, "taskType") == "survey") {
             *counts.entry(text(task, "status")).or_default() += 1;
         }
         let counts: Vec<String> = counts.iter().map(|(status, count)| format!("{count} {status}")).collect();
@@ -150,4 +151,33 @@ fn text<'a>(row: &'a Value, field: &str) -> &'a str {
 
 fn has_tag(task: &Value, tag: &str) -> bool {
     task["tags"].as_array().is_some_and(|tags| tags.iter().any(|t| t == tag))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn each_agent_has_its_line_and_the_survey_its_count() {
+        let scene = Scene {
+            instances: vec![
+                json!({"instance": "summariser-1", "agent": "summariser", "state": "frozen", "statusText": null,
+                    "waitingFor": {"wait": "w", "filter": {"kind": "webhook", "source": "github", "event": "push"}}}),
+                json!({"instance": "worker-1", "agent": "worker-1", "state": "running", "statusText": "x".repeat(200)}),
+            ],
+            tasks: vec![
+                json!({"status": "completed", "taskType": "survey"}),
+                json!({"status": "pending", "taskType": "follow-up"}),
+            ],
+            calls: Vec::new(),
+            locks: Vec::new(),
+        };
+        let lines = scene.lines();
+        assert_eq!(lines[0], "summariser-1           frozen    waits for github push");
+        assert_eq!(lines[1].chars().count(), WIDTH);
+        assert_eq!(lines[2], "tasks: 1 completed");
+        assert!(scene.sleeps("summariser") && !scene.sleeps("worker-1"));
+    }
 }

@@ -43,7 +43,7 @@ impl Place {
     }
 }
 
-/// Starts it as one more role: it registers over the loopback as any other runner does.
+/// Starts it as a role of its own: it registers over the loopback as any other runner does.
 pub(super) fn start(
     tasks: &Tasks,
     data: &DataDir,

@@ -102,11 +102,15 @@ impl Service {
         Ok(Changes { timed_out: found.is_none(), changed: found.unwrap_or_default(), cursor })
     }
 
-    /// What wakes the waiter: the named things, else itself, the channels and the locks held now. A thing that
-    /// comes into being later is seen when it is asked again.
+    /// What wakes the waiter: the named things, else itself, the pool, whose new tasks have no name yet, the
+    /// channels and the locks held now. Any other thing that comes into being later is seen when it is asked
+    /// again.
     async fn wake_topics(&self, who: &Principal, awaited: &Awaited) -> Result<Vec<Subscription>, Refusal> {
         let mut topics: BTreeSet<String> = awaited.subjects.clone();
         topics.extend([who.agent.to_string(), who.instance.to_string()]);
+        if awaited.subjects.is_empty() && awaited.wants(Topic::Tasks) {
+            topics.insert(who.entity(Kind::Pool).to_string());
+        }
         if awaited.subjects.is_empty() && awaited.wants(Topic::Messages) {
             let channels = self.list_channels(who).await?;
             topics.extend(channels.iter().filter_map(|channel| channel["id"].as_str()).map(str::to_owned));

@@ -12,18 +12,21 @@ const WAIT_SECONDS: u64 = 20;
 pub(super) async fn run() -> Result<(), ToolError> {
     let swarm = Swarm::from_environment().await?;
     join(&swarm, false, "worker").await?;
-    let mut cursor = Value::Null;
+    // From before the first look: a task that comes between a look and a wait must end the wait.
+    let mut cursor = wait(&swarm, json!({"for": ["tasks"], "timeout_s": 0})).await?;
     loop {
         if let Some(task) = claim(&swarm).await? {
             work(&swarm, &task).await?;
             continue;
         }
-        let mut wait = json!({"for": ["tasks"], "timeout_s": WAIT_SECONDS});
-        if !cursor.is_null() {
-            wait["cursor"] = cursor;
-        }
-        cursor = swarm.call("wait", wait).await?["cursor"].clone();
+        let next = json!({"for": ["tasks"], "timeout_s": WAIT_SECONDS, "cursor": cursor});
+        cursor = wait(&swarm, next).await?;
     }
+}
+
+/// Waits, and gives the cursor from which the next wait goes on.
+async fn wait(swarm: &Swarm, wanted: Value) -> Result<Value, ToolError> {
+    Ok(swarm.call("wait", wanted).await?["cursor"].clone())
 }
 
 /// Takes the most urgent task of the pool that can be started. Another worker may be faster; then the next one.

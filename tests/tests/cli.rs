@@ -1,0 +1,326 @@
+//! The command line as an operator uses it: tables and JSON, exit codes, and refusals that say what to do.
+
+use std::process::Output;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use skein_tests::mcp::Client;
+use skein_tests::up::{Folder, Up, binary};
+use tokio::process::Command;
+
+const NOBODY: &str = "00000000-0000-4000-8000-00000000dead";
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Runs the command and expects this exit code and this in what it says.
+async fn refused(up: &Up, arguments: &[&str], code: i32, word: &str) -> Result<()> {
+    let output = up.run(arguments).await?;
+    let said = said(&output);
+    ensure!(output.status.code() == Some(code), "{arguments:?} ended with {}: {said}", output.status);
+    ensure!(said.contains(word), "{arguments:?} does not say {word:?}: {said}");
+    ensure!(output.stdout.is_empty(), "{arguments:?} printed a refusal on stdout");
+    Ok(())
+}
+
+fn configured(config: &str) -> Result<Folder> {
+    let folder = Folder::new()?;
+    std::fs::create_dir_all(folder.data())?;
+    std::fs::write(folder.data().join("config.toml"), config)?;
+    Ok(folder)
+}
+
+/// Starts a node that cannot start and gives what came of it.
+async fn fails_to_start(folder: &Folder) -> Result<Output> {
+    Ok(Command::new(binary("skein")).args(["up", "--data"]).arg(folder.data()).output().await?)
+}
+
+#[tokio::test]
+async fn refusals_have_their_exit_code_and_say_what_to_do() -> Result<()> {
+    let up = Up::start().await?;
+    let ending: [(&[&str], i32, &str); 20] = [
+        (&["task", "show", NOBODY], 4, "no task"),
+        (&["task", "show", "1"], 2, "--help"),
+        (&["task", "cancel", NOBODY], 4, "no live task"),
+        (&["task", "create", "x", "--priority", "101"], 2, "0..=100"),
+        (&["task", "create", ""], 2, "say what is to be done"),
+        (&["task", "create", "x", "--depends-on", "zzz"], 2, "--depends-on"),
+        (&["task", "create", "x", "--swarm", "typo"], 4, "skein swarm create typo"),
+        (&["tasks", "list", "--swarm", "typo"], 4, "skein swarm create typo"),
+        (&["events", "--swarm", "typo"], 4, "skein swarm create typo"),
+        (&["agents", "list", "--swarm", "Not A Name"], 2, "not a name"),
+        (&["swarm", "create", "Not A Name"], 2, "not a name"),
+        (&["swarm", "create", "default"], 5, "already"),
+        (&["agent", "run", "nobody"], 4, "no agent"),
+        (&["token", "issue", "--role", "boss", "--name", "x"], 2, "lead, worker"),
+        (&["token", "issue", "--role", "worker", "--name", "a b"], 2, "not a name"),
+        (&["token", "issue", "--role", "worker", "--name", "a", "--agent", "zz"], 2, "--agent"),
+        (&["token", "issue", "--role", "worker", "--name", "a", "--lifetime", "soon"], 2, "30d"),
+        (&["token", "issue", "--role", "worker", "--name", "a", "--lifetime", "0s"], 2, "30d"),
+        (&["mcp-config", "--client", "claude", "--role", "runner"], 2, "a lead, a worker or an observer"),
+        (&["backup", "/no/such/folder/copy.db"], 2, "make the folder"),
+    ];
+    for (arguments, code, word) in ending {
+        refused(&up, arguments, code, word).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn without_a_node_or_its_token_commands_say_so() -> Result<()> {
+    let up = Up::start().await?;
+    std::fs::write(up.data().join("operator.token"), "a.b.c\n")?;
+    refused(&up, &["status"], 3, "token").await?;
+    std::fs::remove_file(up.data().join("operator.token"))?;
+    refused(&up, &["status"], 3, "operator.token").await?;
+    let worker = up.token("worker", "w").await?;
+    std::fs::write(up.data().join("operator.token"), worker)?;
+    refused(&up, &["tasks", "list"], 3, "").await?;
+
+    let folder = up.terminate().await?;
+    let run = |arguments: &'static [&'static str]| {
+        let data = folder.data();
+        async move { Command::new(binary("skein")).args(arguments).arg("--data").arg(data).output().await }
+    };
+    for arguments in [&["status"][..], &["tasks", "list"], &["events", "--follow"], &["backup", "x.db"]] {
+        let output = run(arguments).await?;
+        ensure!(output.status.code() == Some(6), "{arguments:?} ended with {}", output.status);
+        ensure!(said(&output).contains("skein up --data"), "{arguments:?}: {}", said(&output));
+    }
+    // A signature needs no node.
+    let issued = run(&["token", "issue", "--role", "worker", "--name", "w"]).await?;
+    ensure!(issued.status.success(), "{}", said(&issued));
+    Ok(())
+}
+
+#[tokio::test]
+async fn every_list_is_a_table_for_people_and_lines_of_json_for_programs() -> Result<()> {
+    let up = Up::start().await?;
+    up.skein(&["swarm", "create", "build"]).await?;
+    let swarms = up.skein(&["swarm", "list"]).await?;
+    ensure!(swarms.contains("NAME") && swarms.contains("default") && swarms.contains("build"), "{swarms}");
+
+    let created = up.skein(&["task", "create", "Write the notes", "--priority", "70", "--json"]).await?;
+    let created: Value = serde_json::from_str(&created)?;
+    let id = created["id"].as_str().context("a task has an id")?;
+    let shown: Value = serde_json::from_str(&up.skein(&["task", "show", id, "--json"]).await?)?;
+    ensure!(shown["priority"] == 70 && shown["status"] == "unassigned", "{shown}");
+    let table = up.skein(&["tasks", "list"]).await?;
+    ensure!(table.contains("PRIORITY") && table.contains("Write the notes"), "{table}");
+    let elsewhere = up.skein(&["tasks", "list", "--swarm", "build", "--json"]).await?;
+    ensure!(elsewhere.is_empty(), "a task shows in another swarm: {elsewhere}");
+    let cancelled: Value =
+        serde_json::from_str(&up.skein(&["task", "cancel", id, "--reason", "late", "--json"]).await?)?;
+    ensure!(cancelled["status"] == "cancelled", "{cancelled}");
+    refused(&up, &["task", "cancel", id], 5, "cancelled already").await?;
+
+    for view in ["agents", "tasks", "locks", "calls", "waits", "instances", "runners"] {
+        let table = up.skein(&[view, "list"]).await?;
+        ensure!(table.lines().next().is_some_and(|heading| heading.len() > 3), "{view}: {table}");
+        for line in up.skein(&[view, "list", "--json"]).await?.lines() {
+            serde_json::from_str::<Value>(line).with_context(|| format!("{view}: {line}"))?;
+        }
+    }
+    let status: Value = serde_json::from_str(&up.skein(&["status", "--json"]).await?)?;
+    ensure!(status["swarms"] == json!(["build", "default"]), "{status}");
+    let events = up.skein(&["events", "--json"]).await?;
+    let named = |name: &str| {
+        events
+            .lines()
+            .any(|line| serde_json::from_str::<Value>(line).is_ok_and(|event| event["event"] == name))
+    };
+    ensure!(named("created") && named("finished"), "{events}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_printed_configurations_reach_the_node() -> Result<()> {
+    let up = Up::start().await?;
+    let bearer = |value: &Value| {
+        let text = value["headers"]["Authorization"].as_str().unwrap_or_default().to_owned();
+        text.strip_prefix("Bearer ").map(str::to_owned).context("no bearer token")
+    };
+    let print = async |client: &str, name: &str| {
+        up.skein(&["mcp-config", "--client", client, "--role", "worker", "--name", name]).await
+    };
+    let claude: Value = serde_json::from_str(&print("claude", "a").await?)?;
+    let claude = &claude["mcpServers"]["skein"];
+    let generic: Value = serde_json::from_str(&print("generic", "b").await?)?;
+    // Codex takes the token from the environment: the line to paste into the shell stands in a comment.
+    let codex = print("codex", "c").await?;
+    let line = |start: &str| {
+        let found =
+            codex.lines().find_map(|line| line.strip_prefix(start)).map(|rest| rest.trim_matches('"'));
+        found.map(str::to_owned).with_context(|| format!("no {start} in {codex}"))
+    };
+    let url = |value: &Value| value["url"].as_str().map(str::to_owned).context("no url");
+    for (name, url, token) in [
+        ("a", url(claude)?, bearer(claude)?),
+        ("b", url(&generic)?, bearer(&generic)?),
+        ("c", line("url = ")?, line("#   export SKEIN_TOKEN=")?),
+    ] {
+        let joined = Client::new(&url, &token).call("join-swarm", json!({"name": name})).await?;
+        ensure!(joined["success"] == json!(true), "{name}: {joined}");
+    }
+    let agents = up.skein(&["agents", "list", "--json"]).await?;
+    ensure!(agents.lines().count() == 3, "{agents}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_copy_made_at_work_opens_as_a_node_of_its_own() -> Result<()> {
+    let up = Up::start().await?;
+    for task in ["one", "two", "three"] {
+        up.skein(&["task", "create", task]).await?;
+    }
+    let other = Folder::new()?;
+    std::fs::create_dir(other.data())?;
+    let file = other.data().join("store.db");
+    let copy = file.to_str().context("a plain path")?;
+    up.skein(&["backup", copy]).await?;
+    refused(&up, &["backup", copy], 5, "choose a new name").await?;
+    up.skein(&["task", "create", "later"]).await?;
+
+    let second = Up::start_in(other, &["--no-runner"]).await?;
+    let tasks = async |up: &Up| -> Result<Vec<(String, String)>> {
+        let mut tasks = Vec::new();
+        for line in up.skein(&["tasks", "list", "--json"]).await?.lines() {
+            let task: Value = serde_json::from_str(line)?;
+            tasks.push((task["task"].to_string(), task["id"].to_string()));
+        }
+        tasks.sort();
+        Ok(tasks)
+    };
+    let mut before = tasks(&up).await?;
+    before.retain(|(task, _)| task != "\"later\"");
+    ensure!(before.len() == 3 && tasks(&second).await? == before, "{before:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_misspelt_setting_keeps_the_node_from_starting() -> Result<()> {
+    for (config, word) in [
+        ("[retention]\nevnts = 3\n", "did you mean `events`"),
+        ("[limits]\ndrain = \"soon\"\n", "limits.drain"),
+        ("[runner]\nslots = 0\n", "runner.slots"),
+        ("[[ingress.source]]\nname = \"hub\"\nprovider = \"github\"\n", "has no secret"),
+        ("[[ingress.source]]\nname = \"hub\"\nprovider = \"gitlub\"\nsecret = \"x\"\n", "github"),
+    ] {
+        let output = fails_to_start(&configured(config)?).await?;
+        ensure!(output.status.code() == Some(2), "{config} ended with {}: {}", output.status, said(&output));
+        ensure!(said(&output).contains(word), "{config}: {}", said(&output));
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_wrong_definition_stops_no_other_agent() -> Result<()> {
+    let folder = configured("[runner]\nswarms = [\"default\"]\n")?;
+    for (name, text) in [
+        ("misspelt", "comand = [\"true\"]"),
+        ("foreign", "command = [\"true\"]\nswarm = \"ducks\""),
+        ("good", "command = [\"sleep\", \"600\"]"),
+    ] {
+        let agent = folder.data().join("agents").join(name);
+        std::fs::create_dir_all(&agent)?;
+        std::fs::write(agent.join("agent.toml"), text)?;
+    }
+    let up = Up::start_in(folder, &[]).await?;
+    let runner = up.row("runners", |runner| runner["state"] == "ready").await?;
+    ensure!(runner["agents"] == json!(["good"]), "{runner}");
+    let table = up.skein(&["runners", "list"]).await?;
+    let row = table.lines().nth(1).unwrap_or_default();
+    ensure!(row.trim_start().starts_with("local") && row.contains("default"), "{table}");
+    let log = up.log()?;
+    ensure!(log.contains("did you mean `command`"), "{log}");
+    ensure!(log.contains("does not serve `ducks`"), "{log}");
+    refused(&up, &["agent", "run", "misspelt"], 4, "no agent").await?;
+    let run: Value = serde_json::from_str(&up.skein(&["agent", "run", "good", "--json"]).await?)?;
+    up.row("instances", |row| row["instance"] == run["instance"] && row["state"] == "running").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_past_its_limit_is_forgotten() -> Result<()> {
+    let config = "[retention]\nevents = 2\narchived = \"1ms\"\nevery = \"1s\"\n";
+    let up = Up::start_in(configured(config)?, &["--no-runner"]).await?;
+    let keep: Value = serde_json::from_str(&up.skein(&["task", "create", "keep", "--json"]).await?)?;
+    for task in ["one", "two", "three"] {
+        let made: Value = serde_json::from_str(&up.skein(&["task", "create", task, "--json"]).await?)?;
+        up.skein(&["task", "cancel", made["id"].as_str().context("id")?]).await?;
+    }
+    up.until("the ended tasks are forgotten", async || {
+        let tasks = up.skein(&["tasks", "list", "--json"]).await?;
+        Ok((tasks.lines().count() == 1).then_some(tasks))
+    })
+    .await?;
+    let shown = up.skein(&["task", "show", keep["id"].as_str().context("id")?]).await?;
+    ensure!(shown.contains("task: keep"), "a live task went too: {shown}");
+    // The store itself holds no more of them than the read side shows.
+    let store = rusqlite::Connection::open_with_flags(
+        up.data().join("store.db"),
+        rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY,
+    )?;
+    let left: i64 =
+        store
+            .query_row("SELECT count(*) FROM document WHERE document LIKE 'task/%'", [], |row| row.get(0))?;
+    ensure!(left == 1, "{left} tasks are left in the store");
+    Ok(())
+}
+
+#[tokio::test]
+async fn health_and_numbers_are_served_to_anybody() -> Result<()> {
+    let up = Up::start().await?;
+    up.skein(&["task", "create", "x"]).await?;
+    let base = up.mcp.trim_end_matches("/mcp");
+    let get = async |path: &str| -> Result<(u16, String)> {
+        let response = reqwest::get(format!("{base}{path}")).await?;
+        Ok((response.status().as_u16(), response.text().await?))
+    };
+    for path in ["/healthz", "/readyz"] {
+        let (status, text) = get(path).await?;
+        ensure!(status == 200, "{path} gave {status}: {text}");
+    }
+    let (status, numbers) = get("/metrics").await?;
+    ensure!(status == 200, "/metrics gave {status}");
+    for name in [
+        "skein_entity_commits_total",
+        "skein_entity_commands_total",
+        "skein_http_requests_total",
+        "skein_outbox_lag_seconds",
+        "skein_outbox_effects",
+        "skein_projection_lag",
+        "skein_waits_open",
+    ] {
+        ensure!(numbers.contains(&format!("# HELP {name} ")), "{name} has no help:\n{numbers}");
+        ensure!(numbers.contains(&format!("# TYPE {name} ")), "{name} has no type:\n{numbers}");
+    }
+    ensure!(!numbers.contains("skein_entity_commits_total 0\n"), "a commit was not counted:\n{numbers}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn roles_are_served_as_named() -> Result<()> {
+    let folder = Folder::new()?;
+    let serve = async |roles: &str| {
+        let mut command = Command::new(binary("skein"));
+        command.args(["serve", "--roles", roles, "--data"]).arg(folder.data());
+        command.output().await
+    };
+    let alone = serve("ingress").await?;
+    ensure!(
+        alone.status.code() == Some(2) && said(&alone).contains("coordinator,ingress"),
+        "{}",
+        said(&alone)
+    );
+    let wrong = serve("cook").await?;
+    ensure!(wrong.status.code() == Some(2) && said(&wrong).contains("ingress"), "{}", said(&wrong));
+
+    let up = Up::serve_in(folder, &["--roles", "coordinator,ingress"]).await?;
+    let (webhooks, runners) = (&up.ingress, up.skein(&["runners", "list", "--json"]).await?);
+    ensure!(reqwest::get(format!("{webhooks}/healthz")).await?.status() == 200, "no ingress");
+    ensure!(runners.is_empty(), "a runner was started: {runners}");
+    up.terminate().await?;
+    Ok(())
+}

@@ -57,6 +57,7 @@ pub struct RunnerConfig {
     pub data: PathBuf,
     /// Where the agents work; beside `data` if left out.
     pub work: Option<PathBuf>,
+    /// Swarms whose agents may run here; none for any. The first is that of agents which name none.
     pub swarms: Vec<Name>,
     /// Program and arguments that run [`crate::exec_agent`].
     pub launcher: Vec<OsString>,

@@ -31,6 +31,8 @@ const KEYS: [&str; 16] = [
     "workdir",
     "labels",
 ];
+/// The swarm of agents that name none, on a runner that serves any.
+const USUAL_SWARM: &str = "default";
 const SUBSCRIPTION_KEYS: [&str; 3] = ["source", "event", "match"];
 
 /// An agent that this runner can start.
@@ -100,11 +102,22 @@ impl Default for File {
     }
 }
 
+/// What a folder of agents holds.
+#[derive(Debug, Default)]
+pub struct Folder {
+    pub definitions: Vec<Definition>,
+    /// Definitions that are wrong, each naming file and key. They keep no other agent from running.
+    pub wrong: Vec<Error>,
+}
+
 /// Reads every agent of a folder, in the order of their names. A folder without `agent.toml` is no agent.
 ///
+/// `allowed` are the swarms whose agents may run here, none for any; the first is that of agents which name
+/// none.
+///
 /// # Errors
-/// When the folder cannot be read, and at the first definition that is wrong, naming file and key.
-pub fn load(agents: &Path, default_swarm: &Name) -> Result<Vec<Definition>, Error> {
+/// When the folder cannot be read.
+pub fn load(agents: &Path, allowed: &[Name]) -> Result<Folder, Error> {
     let entries =
         std::fs::read_dir(agents).map_err(|error| Error::io("read the agents folder", agents, error))?;
     let mut files = Vec::new();
@@ -116,18 +129,35 @@ pub fn load(agents: &Path, default_swarm: &Name) -> Result<Vec<Definition>, Erro
         }
     }
     files.sort();
-    files.into_iter().map(|(name, file)| read(&name, &file, default_swarm)).collect()
+    let mut folder = Folder::default();
+    for (name, file) in files {
+        match read(&name, &file, allowed) {
+            Ok(definition) => folder.definitions.push(definition),
+            Err(error) => folder.wrong.push(error),
+        }
+    }
+    Ok(folder)
 }
 
-fn read(name: &str, file: &Path, default_swarm: &Name) -> Result<Definition, Error> {
+fn read(name: &str, file: &Path, allowed: &[Name]) -> Result<Definition, Error> {
     let text =
         std::fs::read_to_string(file).map_err(|error| Error::io("read the definition", file, error))?;
     let folder = file.parent().unwrap_or(Path::new("."));
-    parse(name, &text, folder, default_swarm)
+    let usual = allowed.first().map_or(USUAL_SWARM, Name::as_str);
+    parse(name, &text, folder, usual)
+        .and_then(|definition| permitted(&definition.public.swarm, allowed).map(|()| definition))
         .map_err(|problem| Error::Definition { file: file.to_owned(), problem })
 }
 
-fn parse(name: &str, text: &str, folder: &Path, default_swarm: &Name) -> Result<Definition, String> {
+fn permitted(swarm: &str, allowed: &[Name]) -> Result<(), String> {
+    if allowed.is_empty() || allowed.iter().any(|name| name.as_str() == swarm) {
+        return Ok(());
+    }
+    let served = allowed.iter().map(Name::as_str).collect::<Vec<_>>().join(", ");
+    Err(format!("swarm: this runner does not serve `{swarm}`, only {served}; change one of the two"))
+}
+
+fn parse(name: &str, text: &str, folder: &Path, usual_swarm: &str) -> Result<Definition, String> {
     let table: toml::Table = text.parse().map_err(|error: toml::de::Error| error.to_string())?;
     known(&table, &KEYS)?;
     for subscription in table.get("subscriptions").and_then(toml::Value::as_array).into_iter().flatten() {
@@ -146,7 +176,7 @@ fn parse(name: &str, text: &str, folder: &Path, default_swarm: &Name) -> Result<
         );
     }
     environment(&file.env)?;
-    let public = public(name, &file, default_swarm)?;
+    let public = public(name, &file, usual_swarm)?;
     check(&public).map_err(|refusal| refusal.message)?;
     Ok(Definition {
         grace: Duration::from_millis(public.grace_ms),
@@ -157,14 +187,14 @@ fn parse(name: &str, text: &str, folder: &Path, default_swarm: &Name) -> Result<
     })
 }
 
-fn public(name: &str, file: &File, default_swarm: &Name) -> Result<AgentDefinition, String> {
+fn public(name: &str, file: &File, usual_swarm: &str) -> Result<AgentDefinition, String> {
     let duration = |field: &str, text: &str| {
         span::parse(field, text).map(limit_millis).map_err(|refusal| refusal.message)
     };
     let subscriptions = file.subscriptions.iter().map(serde_json::to_string).collect::<Result<_, _>>();
     Ok(AgentDefinition {
         name: name.to_owned(),
-        swarm: file.swarm.clone().unwrap_or_else(|| default_swarm.to_string()),
+        swarm: file.swarm.clone().unwrap_or_else(|| usual_swarm.to_owned()),
         instances: file.instances,
         timeout_ms: duration("timeout", &file.timeout)?,
         work_queue: file.work_queue,
@@ -241,7 +271,7 @@ mod tests {
     use super::*;
 
     fn problem(text: &str) -> String {
-        parse("worker", text, Path::new("/agents/worker"), &Name::parse("default").unwrap()).unwrap_err()
+        parse("worker", text, Path::new("/agents/worker"), "default").unwrap_err()
     }
 
     #[test]
@@ -254,13 +284,35 @@ mod tests {
             source = "github"
             match = { action = "opened" }
         "#;
-        let definition =
-            parse("worker", text, Path::new("/agents/worker"), &Name::parse("geese").unwrap()).unwrap();
+        let definition = parse("worker", text, Path::new("/agents/worker"), "geese").unwrap();
         assert_eq!(definition.public.swarm, "geese");
         assert_eq!(definition.public.timeout_ms, 1_800_000);
         assert_eq!(definition.public.role, "worker");
         assert_eq!(definition.workdir.unwrap(), Path::new("/agents/worker/src"));
         assert_eq!(definition.public.subscriptions, [r#"{"source":"github","match":{"action":"opened"}}"#]);
+    }
+
+    #[test]
+    fn a_wrong_definition_keeps_no_other_from_being_read() {
+        let agents = tempfile::tempdir().unwrap();
+        for (name, text) in [
+            ("bad", "comand = [\"sh\"]"),
+            ("foreign", "command = [\"sh\"]\nswarm = \"ducks\""),
+            ("good", "command = [\"sh\"]"),
+        ] {
+            std::fs::create_dir(agents.path().join(name)).unwrap();
+            std::fs::write(agents.path().join(name).join("agent.toml"), text).unwrap();
+        }
+        let names = |folder: &Folder| -> Vec<String> {
+            folder.definitions.iter().map(|definition| definition.public.name.clone()).collect()
+        };
+        let any = load(agents.path(), &[]).unwrap();
+        assert_eq!(names(&any), ["foreign", "good"]);
+        assert!(any.wrong[0].to_string().contains("bad/agent.toml"), "{:?}", any.wrong);
+        let one = load(agents.path(), &[Name::parse("geese").unwrap()]).unwrap();
+        assert_eq!((names(&one), one.wrong.len()), (vec!["good".to_owned()], 2));
+        assert_eq!(one.definitions[0].public.swarm, "geese");
+        assert!(one.wrong[1].to_string().contains("does not serve `ducks`, only geese"), "{:?}", one.wrong);
     }
 
     #[test]

@@ -40,7 +40,10 @@ async fn a_swarm_surveys_a_repository_and_reports() -> Result<()> {
     ensure!(stdout.contains("# Survey of the repository"), "no report:\n{stdout}\n{stderr}");
     ensure!(stdout.contains("engine/main.rs:2"), "the marker was not found:\n{stdout}");
     ensure!(stdout.contains("| docs | 1 | 3 |"), "the lines were not counted:\n{stdout}");
-    ensure!(stdout.contains("skein-demo"), "the push is not in the report:\n{stdout}");
+    ensure!(
+        stdout.contains("push to `demo/repository` on `main` by skein-demo"),
+        "the push is not in the report:\n{stdout}"
+    );
     let path = stdout.lines().last().context("nothing was printed")?;
     ensure!(std::path::Path::new(path).is_file(), "the last line is no path of the report: {path}");
     Ok(())

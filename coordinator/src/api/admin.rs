@@ -28,6 +28,9 @@ use crate::service::tasks::{Action, Wanted};
 
 type Answer<T> = Result<Response<T>, Status>;
 
+/// The swarm that is there from the start.
+const USUAL_SWARM: &str = "default";
+
 /// Administers all swarms of the node.
 pub struct Admin {
     pub service: Service,
@@ -42,7 +45,19 @@ impl Admin {
     fn operator<T>(&self, request: &Request<T>, swarm: &str) -> Result<Principal, Refusal> {
         let who = bearer::identify(request.metadata(), &self.keys, self.service.clock().now())?;
         policy::require(&who, Right::Administer)?;
-        Ok(Principal { swarm: Name::parse(if swarm.is_empty() { "default" } else { swarm })?, ..who })
+        Ok(Principal { swarm: Name::parse(if swarm.is_empty() { USUAL_SWARM } else { swarm })?, ..who })
+    }
+
+    /// As [`Self::operator`], for a swarm that has to be there: a mistyped name must not pass for an empty swarm,
+    /// nor make a new one.
+    async fn of_swarm<T>(&self, request: &Request<T>, swarm: &str) -> Result<Principal, Refusal> {
+        let who = self.operator(request, swarm)?;
+        if self.service.entities().swarms().await?.contains(&who.swarm) {
+            return Ok(who);
+        }
+        let name = &who.swarm;
+        let problem = format!("there is no swarm `{name}`; make it with `skein swarm create {name}`");
+        Err(Refusal::new(Code::NotFound, problem))
     }
 
     async fn status(&self, request: Request<v1::StatusRequest>) -> Result<Value, Refusal> {
@@ -65,7 +80,11 @@ impl Admin {
 
     async fn list(&self, request: Request<v1::ListRequest>) -> Result<v1::ListReply, Refusal> {
         let asked = request.get_ref();
-        let who = self.operator(&request, &asked.swarm)?;
+        // Runners and swarms stand beside the swarms: there the name is a group of runners, or nothing.
+        let who = match asked.view.as_str() {
+            "swarms" | "runners" => self.operator(&request, &asked.swarm)?,
+            _ => self.of_swarm(&request, &asked.swarm).await?,
+        };
         let found = views::list(self.service.entities(), &asked.view, &who.swarm, asked.limit).await?;
         let rows = found.rows.iter().map(Value::to_string).collect();
         Ok(v1::ListReply { rows, rebuilding: found.rebuilding })
@@ -95,13 +114,13 @@ impl Admin {
 
     async fn show_task(&self, request: Request<v1::TaskRequest>) -> Result<Value, Refusal> {
         let asked = request.get_ref();
-        let who = self.operator(&request, &asked.swarm)?;
+        let who = self.of_swarm(&request, &asked.swarm).await?;
         self.service.get_task(&who, parse_uuid("task", &asked.task)?).await
     }
 
     async fn create_task(&self, request: Request<v1::CreateTaskRequest>) -> Result<Value, Refusal> {
         let asked = request.get_ref();
-        let who = self.operator(&request, &asked.swarm)?;
+        let who = self.of_swarm(&request, &asked.swarm).await?;
         let priority = u8::try_from(asked.priority).ok().filter(|priority| *priority <= 100);
         let mut spec = TaskSpec::new(asked.text.clone());
         spec.priority = priority
@@ -125,7 +144,7 @@ impl Admin {
 
     async fn cancel_task(&self, request: Request<v1::CancelTaskRequest>) -> Result<Value, Refusal> {
         let asked = request.get_ref();
-        let who = self.operator(&request, &asked.swarm)?;
+        let who = self.of_swarm(&request, &asked.swarm).await?;
         let reason = (!asked.reason.is_empty()).then(|| asked.reason.clone());
         let task = parse_uuid("task", &asked.task)?;
         let cancelled = self.service.act(&who, Uuid::now_v7(), task, Action::Cancel { reason }).await?;
@@ -134,7 +153,7 @@ impl Admin {
 
     async fn run_agent(&self, request: Request<v1::RunAgentRequest>) -> Result<Value, Refusal> {
         let asked = request.get_ref();
-        let who = self.operator(&request, &asked.swarm)?;
+        let who = self.of_swarm(&request, &asked.swarm).await?;
         let mut input = json!({"type": "manual", "source": "operator"});
         if !asked.prompt.is_empty() {
             input["prompt"] = json!(asked.prompt);
@@ -161,7 +180,7 @@ impl Admin {
 
     async fn kill_instance(&self, request: Request<v1::KillInstanceRequest>) -> Result<Value, Refusal> {
         let v1::KillInstanceRequest { swarm, instance, reason } = request.get_ref();
-        let who = self.operator(&request, swarm)?;
+        let who = self.of_swarm(&request, swarm).await?;
         let agent = views::agent_of(self.service.entities(), &who.swarm, instance).await?;
         let reason = if reason.is_empty() { "killed by the operator" } else { reason };
         let instance = InstanceId(instance.clone());
@@ -169,9 +188,9 @@ impl Admin {
         Ok(json!({"agent": agent, "instance": instance, "reason": reason}))
     }
 
-    fn events(&self, request: &Request<v1::EventsRequest>) -> Result<events::Feed, Refusal> {
+    async fn events(&self, request: &Request<v1::EventsRequest>) -> Result<events::Feed, Refusal> {
         let asked = request.get_ref();
-        let who = self.operator(request, &asked.swarm)?;
+        let who = self.of_swarm(request, &asked.swarm).await?;
         Ok(events::Feed {
             entities: self.service.entities().clone(),
             swarm: (!asked.swarm.is_empty()).then_some(who.swarm),
@@ -246,7 +265,7 @@ impl admin_server::Admin for Admin {
     type EventsStream = Pin<Box<dyn Stream<Item = Result<v1::Event, Status>> + Send>>;
 
     async fn events(&self, request: Request<v1::EventsRequest>) -> Answer<Self::EventsStream> {
-        let feed = Admin::events(self, &request).map_err(|refusal| bearer::status(&refusal))?;
+        let feed = Admin::events(self, &request).await.map_err(|refusal| bearer::status(&refusal))?;
         let (listener, events) = mpsc::channel(64);
         // It ends when its listener goes away or the node stops.
         tokio::spawn(feed.run(listener));

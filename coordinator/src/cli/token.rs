@@ -30,10 +30,20 @@ pub(super) struct Issue {
     #[arg(long)]
     agent: Option<Uuid>,
     /// How long it is good for.
-    #[arg(long, default_value = "30d", value_parser = humantime::parse_duration)]
+    #[arg(long, default_value = "30d", value_parser = lifetime)]
     lifetime: Duration,
     #[command(flatten)]
     common: Common,
+}
+
+fn lifetime(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(Duration::ZERO) => {
+            Err("a token that has ended already is of no use; write 30d, for example".to_owned())
+        }
+        Ok(span) => Ok(span),
+        Err(error) => Err(format!("{error}; write 12h or 30d, for example")),
+    }
 }
 
 impl Issue {

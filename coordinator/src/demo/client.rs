@@ -40,8 +40,9 @@ impl Swarm {
     /// Calls a tool and gives its structured result. A refusal, in whichever of the two forms, is an error.
     pub(super) async fn call(&self, tool: &str, arguments: Value) -> Result<Value, ToolError> {
         let result = self.try_call(tool, arguments).await?;
-        if result["success"] == json!(false) {
-            let message = result["message"].as_str().unwrap_or("no reason was given").to_owned();
+        if result["success"] == json!(false) || result["ok"] == json!(false) {
+            let said = result["message"].as_str().or(result["reason"].as_str());
+            let message = said.unwrap_or("no reason was given").to_owned();
             return Err(ToolError::Refused { tool: tool.to_owned(), message });
         }
         Ok(result)

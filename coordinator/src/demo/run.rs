@@ -6,8 +6,9 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::Value;
 use skein_shared::Refusal;
+use tokio::signal::unix::{SignalKind, signal};
 
-use super::agents::SUMMARISER;
+use super::agents::{LEAD, SUMMARISER};
 use super::stage::Stage;
 use super::watch::{Scene, Screen};
 use super::webhook;
@@ -42,6 +43,8 @@ pub enum DemoError {
     Push(String),
     #[error("agent {agent} failed: {reason}")]
     Agent { agent: String, reason: String },
+    #[error("stopped before the end; nothing of it is left")]
+    Stopped,
     #[error("the swarm did not finish within {}", humantime::format_duration(LONGEST))]
     TooLong,
     #[error(transparent)]
@@ -54,12 +57,20 @@ pub enum DemoError {
 /// A sentence that says what failed and what to do.
 pub async fn run(options: Options) -> Result<(), DemoError> {
     eprintln!("setting the stage: a copy of the repository, four agents, one node");
+    // From here on a signal waits until the stage can be struck.
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut stage = Stage::set(&options.repo).await?;
-    let watched = tokio::time::timeout(LONGEST, watch(&mut stage, &options.repo)).await;
-    let report = match watched.unwrap_or(Err(DemoError::TooLong)) {
+    let watched = tokio::select! {
+        watched = tokio::time::timeout(LONGEST, watch(&mut stage, &options.repo)) => {
+            watched.unwrap_or(Err(DemoError::TooLong))
+        }
+        _ = interrupt.recv() => Err(DemoError::Stopped),
+        _ = terminate.recv() => Err(DemoError::Stopped),
+    };
+    let report = match watched {
         Ok(report) => report,
         Err(error) => {
-            stage.clear().await?;
+            stage.strike().await?;
             return Err(error);
         }
     };
@@ -85,14 +96,20 @@ async fn watch(stage: &mut Stage, repository: &Path) -> Result<String, DemoError
         }
         let scene = Scene::read(&mut admin, SWARM).await?;
         screen.show(&scene);
-        if let Some((agent, reason)) = scene.failed() {
+        if let Some((agent, mut reason)) = scene.failed() {
+            let words = stage.last_words_of(&agent);
+            if !words.is_empty() {
+                reason = format!("{reason}; its last words:\n{words}");
+            }
             return Err(DemoError::Agent { agent, reason });
         }
         if !pushed && scene.tasks_done() && scene.sleeps(SUMMARISER) {
             push(stage, repository, &mut screen).await?;
             pushed = true;
         }
-        if let Some(report) = scene.report(SUMMARISER) {
+        if scene.completed(LEAD)
+            && let Some(report) = scene.report(SUMMARISER)
+        {
             screen.close();
             return Ok(report);
         }

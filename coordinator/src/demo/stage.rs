@@ -10,10 +10,12 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
-use super::agents::{REPOSITORY, SUMMARISER};
+use super::agents::{LEAD, REPOSITORY, SUMMARISER};
 use super::run::DemoError;
 
 /// How long the node may take to get ready on a busy machine.
@@ -21,11 +23,14 @@ const START: Duration = Duration::from_secs(60);
 /// How often to look whether it is.
 const LOOK: Duration = Duration::from_millis(20);
 /// The lead and the workers, which start by themselves. The summariser starts when it is called.
-pub(super) const STARTED: [(&str, &str); 3] =
-    [("lead", "lead"), ("worker-1", "worker"), ("worker-2", "worker")];
+pub(super) const STARTED: [(&str, &str); 3] = [(LEAD, LEAD), ("worker-1", "worker"), ("worker-2", "worker")];
+
+/// How many lines of a log say enough about a failure.
+const LAST_WORDS: usize = 20;
 
 pub(super) struct Stage {
-    root: PathBuf,
+    /// Removed with all that is in it when the stage is dropped.
+    root: TempDir,
     pub(super) secret: String,
     node: Child,
     /// Where the node's ingress listens.
@@ -35,13 +40,14 @@ pub(super) struct Stage {
 impl Stage {
     /// Builds the folder and starts the node in it.
     pub(super) async fn set(repository: &Path) -> Result<Self, DemoError> {
-        let root = tempfile::Builder::new().prefix("skein-demo-").tempdir()?.keep();
-        std::fs::set_permissions(&root, std::fs::Permissions::from_mode(0o755))?;
-        clone(repository, &root.join("repository")).await?;
-        let program = copy_program(&root)?;
+        let root = tempfile::Builder::new().prefix("skein-demo-").tempdir()?;
+        let path = root.path();
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))?;
+        clone(repository, &path.join("repository")).await?;
+        let program = copy_program(path)?;
         let secret = uuid::Uuid::new_v4().to_string();
-        write_definitions(&root, &program, &secret)?;
-        let (node, endpoint) = start_node(&root, &program).await?;
+        write_definitions(path, &program, &secret)?;
+        let (node, endpoint) = start_node(path, &program).await?;
         let ingress = endpoint["ingress"]
             .as_str()
             .map(str::to_owned)
@@ -50,16 +56,16 @@ impl Stage {
     }
 
     pub(super) fn data(&self) -> PathBuf {
-        self.root.join("data")
+        self.root.path().join("data")
     }
 
     pub(super) fn report(&self) -> PathBuf {
-        self.root.join("report.md")
+        self.root.path().join("report.md")
     }
 
     /// The branch that the clone stands on.
     pub(super) async fn branch(&self) -> Result<String, DemoError> {
-        let clone = self.root.join("repository");
+        let clone = self.root.path().join("repository");
         let output = Command::new("git")
             .arg("-C")
             .arg(clone)
@@ -72,9 +78,13 @@ impl Stage {
     /// What to say when the node ended by itself.
     pub(super) fn ended(&mut self) -> Option<String> {
         let status = self.node.try_wait().ok().flatten()?;
-        let log = std::fs::read_to_string(self.root.join("node.log")).unwrap_or_default();
-        let tail: Vec<&str> = log.lines().rev().take(20).collect();
-        Some(format!("{status}; its last words:\n{}", tail.into_iter().rev().collect::<Vec<_>>().join("\n")))
+        let words = last_words(&self.root.path().join("node.log"));
+        Some(format!("{status}; its last words:\n{words}"))
+    }
+
+    /// The end of an instance's log; empty when it wrote none.
+    pub(super) fn last_words_of(&self, instance: &str) -> String {
+        last_words(&self.data().join("runner").join("logs").join(format!("{instance}.log")))
     }
 
     /// Leaves the node running and says how to reach and how to stop it.
@@ -84,25 +94,53 @@ impl Stage {
         // Not waiting for it any more is the point: the node goes on by itself.
         let _ = self.node.try_wait();
         std::mem::forget(self.node);
+        let root = self.root.keep();
         format!(
-            "everything keeps running: try `skein status --data {}`; stop it with `kill {id}`",
-            data.display()
+            "everything keeps running: try `skein status --data {}`; stop it with `kill {id}`, and then remove {}",
+            data.display(),
+            root.display()
         )
     }
 
     /// Ends the node and removes all but the report.
     pub(super) async fn clear(mut self) -> Result<(), DemoError> {
-        if let Some(id) = self.node.id() {
-            let _ = Command::new("kill").args(["-TERM", &id.to_string()]).status().await;
+        self.end_node().await?;
+        let report = self.report();
+        for entry in std::fs::read_dir(self.root.keep())? {
+            let path = entry?.path();
+            if path.is_dir() {
+                std::fs::remove_dir_all(path)?;
+            } else if path != report {
+                std::fs::remove_file(path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the node and removes everything.
+    pub(super) async fn strike(mut self) -> Result<(), DemoError> {
+        self.end_node().await?;
+        Ok(self.root.close()?)
+    }
+
+    async fn end_node(&mut self) -> Result<(), DemoError> {
+        let id = self.node.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
+        if let Some(id) = id {
+            // It has ended already when this fails.
+            let _ = kill_process(id, Signal::TERM);
         }
         if tokio::time::timeout(START, self.node.wait()).await.is_err() {
             self.node.kill().await?;
         }
-        for part in ["data", "bin", "repository"] {
-            let _ = std::fs::remove_dir_all(self.root.join(part));
-        }
         Ok(())
     }
+}
+
+fn last_words(log: &Path) -> String {
+    let log = std::fs::read(log).unwrap_or_default();
+    let log = String::from_utf8_lossy(&log);
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(LAST_WORDS)..].join("\n")
 }
 
 /// Clones, so that the agents work on what is committed and cannot touch the original.
@@ -181,14 +219,16 @@ async fn start_node(root: &Path, program: &Path) -> Result<(Child, Value), DemoE
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log)
+        // Ctrl-C in a terminal is for the demo alone, which then ends the node in order.
+        .process_group(0)
         .kill_on_drop(true)
         .spawn()?;
     let ready = tokio::time::timeout(START, endpoint(&mut node, &data.join("endpoint.json"))).await;
     match ready {
         Ok(Some(endpoint)) => Ok((node, endpoint)),
         _ => {
-            let said = std::fs::read_to_string(root.join("node.log")).unwrap_or_default();
-            Err(DemoError::Node(format!("it did not get ready: {said}")))
+            let said = last_words(&root.join("node.log"));
+            Err(DemoError::Node(format!("it did not get ready; its last words:\n{said}")))
         }
     }
 }

@@ -41,6 +41,11 @@ impl Scene {
         self.instances.iter().any(|i| text(i, "agent") == agent && text(i, "state") == "frozen")
     }
 
+    /// Whether a run of the agent has ended well.
+    pub(super) fn completed(&self, agent: &str) -> bool {
+        self.instances.iter().any(|i| text(i, "agent") == agent && text(i, "state") == "completed")
+    }
+
     /// What the agent returned to its caller.
     pub(super) fn report(&self, agent: &str) -> Option<String> {
         let call = self
@@ -77,7 +82,7 @@ impl Scene {
         if let Some(lock) = lock {
             doing = format!("holds {}", text(lock, "resourceKey"));
         } else if instance["waitingFor"].is_object() {
-            let filter = &instance["waitingFor"];
+            let filter = &instance["waitingFor"]["filter"];
             let event = filter["event"].as_str().unwrap_or("event");
             doing = format!("waits for {} {event}", filter["source"].as_str().unwrap_or("any"));
         }

@@ -23,10 +23,12 @@ impl Entities {
             let step = store.trim(store.fence(), plan.clone()).await.map_err(|error| {
                 Refusal::new(Code::Unavailable, format!("nothing more can be forgotten now: {error}"))
             })?;
-            if step == Trimmed::default() {
+            if step.is_nothing() {
                 break;
             }
             all.records += step.records;
+            all.replies += step.replies;
+            all.marks += step.marks;
             all.documents += step.documents;
             all.dead_letters += step.dead_letters;
         }
@@ -37,8 +39,12 @@ impl Entities {
     /// Writes a consistent copy of the store while it is in use.
     ///
     /// # Errors
-    /// `unavailable` when the file cannot be written.
+    /// `invalid_argument` when there is no such folder, `unavailable` when the file cannot be written.
     pub async fn backup(&self, path: &Path) -> Result<(), Refusal> {
+        if !path.parent().is_some_and(Path::is_dir) {
+            let problem = format!("{} is in no folder that there is; make the folder first", path.display());
+            return Err(Refusal::new(Code::InvalidArgument, problem));
+        }
         self.shared().store.backup(path).await.map_err(|StoreError(problem)| {
             Refusal::new(Code::Unavailable, format!("the copy was not made: {problem}; choose another path"))
         })?;
@@ -49,7 +55,7 @@ impl Entities {
         })
     }
 
-    /// The swarms that have written anything. Fleets belong to runners, not to a swarm.
+    /// The default swarm, and all that have written anything. Fleets belong to runners, not to a swarm.
     ///
     /// # Errors
     /// `unavailable` when the store cannot be read.
@@ -61,6 +67,7 @@ impl Entities {
             .into_iter()
             .filter(|(key, _)| key.kind != Kind::Fleet)
             .map(|(key, _)| key.swarm)
+            .chain([Name::parse("default")?])
             .collect();
         Ok(swarms.into_iter().collect())
     }

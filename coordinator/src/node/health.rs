@@ -3,13 +3,20 @@
 use std::sync::OnceLock;
 
 use axum::Router;
+use axum::extract::Request;
 use axum::http::{StatusCode, header};
+use axum::middleware::{self, Next};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use skein_shared::id::Kind;
 use tokio_util::sync::CancellationToken;
 
 use crate::entity::Entities;
+use crate::projection::Query;
+
+/// Undelivered effects that a scrape counts; a longer outbox shows by its lag.
+const EFFECTS: usize = 1000;
 
 /// Seconds; a commit takes 1 ms on a disk that flushes well.
 const BUCKETS: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
@@ -26,8 +33,44 @@ fn recorder() -> &'static PrometheusHandle {
         let handle = recorder.handle();
         // Another recorder is in place only when the program that embeds us has put it there.
         let _ = metrics::set_global_recorder(recorder);
+        describe();
         handle
     })
+}
+
+/// Says what each number means. Counters that nothing has moved yet are there all the same: a rate needs a zero.
+fn describe() {
+    for (name, meaning) in [
+        ("skein_entity_commits_total", "Batches committed to the store."),
+        ("skein_entity_commands_total", "Commands answered after a commit."),
+        ("skein_http_requests_total", "Requests answered, by listener and status."),
+        ("skein_webhooks_total", "Webhooks, by source and what became of them."),
+    ] {
+        metrics::describe_counter!(name, meaning);
+    }
+    for (name, meaning) in [
+        ("skein_entities_in_memory", "Entities that are loaded."),
+        ("skein_commands_in_flight", "Commands that wait for their commit."),
+        ("skein_projection_lag", "Commits that the lists do not show yet."),
+        ("skein_outbox_effects", "Effects that wait for their delivery; no more than 1000 are counted."),
+        ("skein_outbox_lag_seconds", "Age of the oldest effect that waits for its delivery."),
+        ("skein_waits_open", "Waits of instances that no event has ended yet."),
+    ] {
+        metrics::describe_gauge!(name, meaning);
+    }
+    metrics::counter!("skein_entity_commits_total").increment(0);
+    metrics::counter!("skein_entity_commands_total").increment(0);
+}
+
+/// Counts the requests that a listener answers.
+pub(super) fn counted(listener: &'static str, router: Router) -> Router {
+    router.layer(middleware::from_fn(move |request: Request, next: Next| async move {
+        let response = next.run(request).await;
+        let status = response.status().as_u16().to_string();
+        metrics::counter!("skein_http_requests_total", "listener" => listener, "status" => status)
+            .increment(1);
+        response
+    }))
 }
 
 /// `/healthz` says that the process lives, `/readyz` that it takes requests, `/metrics` how it fares.
@@ -45,6 +88,8 @@ pub(super) fn router(entities: Entities, stop: CancellationToken) -> Router {
         metrics::gauge!("skein_entities_in_memory").set(count(in_memory.len()));
         metrics::gauge!("skein_commands_in_flight").set(count(waiting));
         metrics::gauge!("skein_projection_lag").set(entities.shared().projection.lag() as f64);
+        measure_outbox(&entities).await;
+        measure_waits(&entities).await;
         handle.run_upkeep();
         ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], handle.render()).into_response()
     };
@@ -52,6 +97,29 @@ pub(super) fn router(entities: Entities, stop: CancellationToken) -> Router {
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(numbers))
+}
+
+/// A store that cannot be read leaves the last numbers: other endpoints say what is wrong with it.
+async fn measure_outbox(entities: &Entities) {
+    let Ok(waiting) = entities.shared().store.outbox(0, EFFECTS).await else { return };
+    let now = entities.clock().now();
+    let lag = waiting.first().map_or(0.0, |oldest| now.since(oldest.at).as_secs_f64());
+    metrics::gauge!("skein_outbox_effects").set(count(waiting.len()));
+    metrics::gauge!("skein_outbox_lag_seconds").set(lag);
+}
+
+async fn measure_waits(entities: &Entities) {
+    let Ok(swarms) = entities.swarms().await else { return };
+    let mut open = 0;
+    for swarm in &swarms {
+        let mut waits = Query::new(swarm, Kind::Agent, "wait");
+        waits.live = Some(true);
+        match entities.shared().projection.count(waits).await {
+            Ok(found) => open += found,
+            Err(_) => return,
+        }
+    }
+    metrics::gauge!("skein_waits_open").set(open as f64);
 }
 
 fn count(number: usize) -> f64 {

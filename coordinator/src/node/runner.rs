@@ -57,10 +57,6 @@ pub(super) fn start(
     let layout = data.layout();
     let agents = runner.agents.clone().unwrap_or_else(|| layout.agents());
     std::fs::create_dir_all(&agents).map_err(|error| StartError::Write(agents.clone(), error))?;
-    let mut swarms = runner.swarms.clone();
-    if swarms.is_empty() {
-        swarms.push(Name::parse("default").map_err(StartError::Refused)?);
-    }
     let beside = || skein_runner::usual_work(layout.root(), skein_runner::isolation());
     let work = runner.work.clone().unwrap_or_else(beside);
     let launcher =
@@ -75,7 +71,7 @@ pub(super) fn start(
         agents,
         data: layout.runner(),
         work: Some(work),
-        swarms,
+        swarms: runner.swarms.clone(),
         launcher,
         closed: vec![layout.root().to_owned()],
     };
@@ -86,7 +82,7 @@ pub(super) fn start(
 /// Waits until the runner has registered, so that a node that is ready knows its agents.
 ///
 /// # Errors
-/// When the runner cannot run: a definition is wrong.
+/// When the runner cannot run, for want of a work folder that agents can reach, say.
 pub(super) async fn welcomed(tasks: &Tasks, sessions: &Sessions, runner: &Name) -> Result<(), StartError> {
     let registered = async {
         loop {

@@ -243,7 +243,8 @@ fn serve(tasks: &Tasks, name: &'static str, listener: TcpListener, router: axum:
     let listener = listener.tap_io(|stream| {
         let _ = stream.set_nodelay(true);
     });
-    let server = axum::serve(listener, router).with_graceful_shutdown(async move { stop.cancelled().await });
+    let server = axum::serve(listener, health::counted(name, router))
+        .with_graceful_shutdown(async move { stop.cancelled().await });
     tasks.spawn(name, async move { server.await });
 }
 

@@ -40,6 +40,9 @@ pub(super) async fn register(entities: &Entities, register: &Register) -> Result
         grants.insert((agent.swarm.clone(), agent.name.clone()), grant);
         swarms.insert(swarm);
     }
+    for held in &register.held {
+        swarms.insert(Name::parse(&held.swarm)?);
+    }
     let fleet = EntityKey::fleet(&group);
     let lost = take_in(entities, &fleet, register).await?;
     let pools = swarms.iter().map(|swarm| EntityKey::of(Kind::Pool, swarm)).collect();

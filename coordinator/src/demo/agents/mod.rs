@@ -13,6 +13,8 @@ use super::client::{Swarm, ToolError};
 
 /// Where the repository stands that the agents look at.
 pub(super) const REPOSITORY: &str = "DEMO_REPOSITORY";
+/// The agent that plans the work and calls for the report.
+pub(super) const LEAD: &str = "lead";
 /// The agent that is called to write the report.
 pub(super) const SUMMARISER: &str = "summariser";
 /// The tag that names a task's part of the tree.

@@ -32,20 +32,26 @@ fn context() -> Result<Value, ToolError> {
     serde_json::from_str(&context).map_err(|error| ToolError::Work(error.to_string()))
 }
 
+/// Sleeps until the push and gives the event. A wait outlives its call: when the answer says that it goes on,
+/// the same call again continues it.
 async fn sleep_until_push(swarm: &Swarm) -> Result<Value, ToolError> {
     let wait = json!({"type": "webhook", "source": "github", "event": "push", "timeout": "1h"});
-    swarm.call("wait_for_trigger", wait).await
+    loop {
+        let answer = swarm.call("wait_for_trigger", wait.clone()).await?;
+        if answer["payload"].is_object() {
+            return Ok(answer["payload"].clone());
+        }
+    }
 }
 
 async fn write_report(swarm: &Swarm, context: &Value, event: &Value) -> Result<String, ToolError> {
     let mut report = String::from("# Survey of the repository\n\n");
-    let pushed = event.pointer("/payload/context").unwrap_or(&Value::Null);
     let _ = writeln!(
         report,
         "Written after a push to `{}` on `{}` by {}.\n",
-        pushed["repo"].as_str().unwrap_or("the repository"),
-        pushed["branch"].as_str().unwrap_or("its branch"),
-        pushed["sender"].as_str().unwrap_or("somebody"),
+        event["repo"].as_str().unwrap_or("the repository"),
+        event["branch"].as_str().unwrap_or("its branch"),
+        event["sender"].as_str().unwrap_or("somebody"),
     );
     let surveys: Vec<String> = serde_json::from_value(context["surveys"].clone()).unwrap_or_default();
     let mut rows = Vec::new();

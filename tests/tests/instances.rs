@@ -314,11 +314,12 @@ async fn a_killed_waiter_ends_and_frees_its_lock() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_wrong_definition_keeps_the_node_from_getting_ready() -> Result<()> {
-    let stage = Stage::new(1)?.agent("sleeper", "timeout = \"soon\"", &[WAIT])?;
-    let Err(problem) = stage.start().await else { anyhow::bail!("it got ready") };
-    let said = format!("{problem:#}");
-    ensure!(said.contains("sleeper/agent.toml") && said.contains("timeout"), "{said}");
-    ensure!(!said.contains("skein is ready"), "{said}");
+async fn a_node_that_is_ready_knows_its_agents_but_the_wrong_ones() -> Result<()> {
+    let wrong = "timeout = \"soon\"";
+    let stage = Stage::new(1)?.agent("wrong", wrong, &[])?.agent("right", "", &[])?.start().await?;
+    stage.run("right").await?;
+    let refused = stage.run("wrong").await.unwrap_err().to_string();
+    ensure!(refused.contains("exit status: 4"), "{refused}");
+    ensure!(stage.log().contains("wrong/agent.toml: timeout"), "{}", stage.log());
     Ok(())
 }

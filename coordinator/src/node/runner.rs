@@ -82,7 +82,7 @@ pub(super) fn start(
 /// Waits until the runner has registered, so that a node that is ready knows its agents.
 ///
 /// # Errors
-/// When the runner cannot run: a definition is wrong.
+/// When the runner cannot run, for want of a work folder that agents can reach, say.
 pub(super) async fn welcomed(tasks: &Tasks, sessions: &Sessions, runner: &Name) -> Result<(), StartError> {
     let registered = async {
         loop {

@@ -165,7 +165,8 @@ impl<E: Entity> Host<E> {
             restored.unwrap_or_else(|_| Err("it fails at its documents".to_owned())).map_err(|problem| {
                 error!(entity = %key, problem, "an entity cannot be restored");
                 let problem = format!("{key} cannot be restored: {problem}; restore the store from a backup");
-                Refusal::new(Code::Internal, problem)
+                // The retry time says that the fault is not the command's: an effect waits for the repair.
+                Refusal::new(Code::Internal, problem).retry_after(5_000)
             })?;
         shared.clock.not_before(loaded.at);
         let serving_since = ward.back(shared.clock.now());

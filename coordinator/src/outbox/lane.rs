@@ -110,6 +110,8 @@ async fn deliver(world: &World, entry: &OutboxEntry) -> Fate {
                 Ok(_) => Fate::Delivered,
                 Err(refusal) => match refusal.code {
                     Code::Overloaded | Code::Unavailable | Code::Unknown => Fate::Later,
+                    // The target cannot be loaded: its effects wait until it is repaired.
+                    Code::Internal if refusal.retry_after_ms.is_some() => Fate::Later,
                     Code::Internal => Fate::Dead(refusal.message),
                     // The receiver has committed the mark; its refusal goes back as an effect of its own.
                     _ => Fate::Delivered,

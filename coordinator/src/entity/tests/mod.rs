@@ -8,6 +8,7 @@ mod timers;
 use std::sync::Arc;
 
 use serde_json::json;
+use skein_shared::entity::DocumentChange;
 use skein_shared::id::{EntityKey, InstanceId, Kind, Name};
 use skein_shared::lockspace::{self, Lockspace};
 use skein_shared::pool::{self, Pool};
@@ -17,7 +18,7 @@ use uuid::Uuid;
 use super::{Clock, Entities, Hub, Request};
 use crate::projection::Projection;
 use crate::store::memory::{Fault, Gate, Memory};
-use crate::store::{Mark, Store};
+use crate::store::{Batch, Mark, Store, TimerChange, Version};
 
 struct Node {
     entities: Entities,
@@ -57,6 +58,30 @@ fn acquire(holder: &str, key: &str) -> lockspace::Command {
 async fn take(node: &Node, id: Uuid, key: &str) -> Result<String, Refusal> {
     let reply = node.entities.ask::<Lockspace>(&locks(), Request::once(id), acquire("a", key)).await?;
     Ok(format!("{reply:?}"))
+}
+
+/// A commit as it could come from anywhere, the first one of its entity.
+fn first_batch(node: &Node, key: EntityKey) -> Batch {
+    Batch {
+        key,
+        expected: Version(0),
+        id: Uuid::now_v7(),
+        at: node.entities.clock().now(),
+        documents: Vec::new(),
+        events: Vec::new(),
+        seen: Vec::new(),
+        replies: Vec::new(),
+        timer: TimerChange::Keep,
+        outbox: Vec::new(),
+    }
+}
+
+/// Gives an entity a document that it cannot read.
+async fn poison(node: &Node, key: EntityKey) {
+    let (document, head) = ("learning/poison".to_owned(), json!(["not", "a", "head"]));
+    let mut batch = first_batch(node, key);
+    batch.documents = vec![DocumentChange::Put { key: document, live: true, head, body: None }];
+    node.store.commit(node.store.fence(), batch).await.unwrap();
 }
 
 fn pool() -> EntityKey {

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::outbox::{Delivery, Runners, pump};
-use crate::store::{Batch, OutboxEffect, TimerChange, Version};
+use crate::store::OutboxEffect;
 
 /// Runners by name: all are connected but `away`, and `stuck` never answers.
 #[derive(Default)]
@@ -89,18 +89,11 @@ async fn burst(node: &Node, source: &str, effects: &[(&str, u64)]) {
             });
         }
     }
-    let batch = Batch {
-        key: EntityKey::agent(&swarm(), &Name::parse(source).unwrap()),
-        expected: Version(0),
-        id: Uuid::now_v7(),
-        at: node.entities.clock().now(),
-        documents: Vec::new(),
-        events: Vec::new(),
-        seen: Vec::new(),
-        replies: Vec::new(),
-        timer: TimerChange::Keep,
-        outbox,
-    };
+    let key = EntityKey::agent(&swarm(), &Name::parse(source).unwrap());
+    commit(node, Batch { outbox, ..first_batch(node, key) }).await;
+}
+
+async fn commit(node: &Node, batch: Batch) {
     node.store.commit(node.store.fence(), batch).await.unwrap();
     node.entities.shared().outbox.send_modify(|commits| *commits += 1);
 }
@@ -195,4 +188,19 @@ async fn what_nobody_takes_in_for_seven_days_becomes_a_dead_letter() {
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(fleet.got("away"), [0; 0], "the dead stay dead");
     pumping.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn effects_for_an_entity_that_cannot_be_loaded_wait_for_its_repair() {
+    let node = node();
+    let broken = EntityKey::of(Kind::Memory, &swarm());
+    poison(&node, broken.clone()).await;
+    let pumping = Pumping::start(&node, &Arc::default());
+    let effect = Effect::Entity { key: broken, command: json!("tick") };
+    let outbox = vec![OutboxEffect { sequence: 1, effect }];
+    commit(&node, Batch { outbox, ..first_batch(&node, locks()) }).await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    pumping.end().await;
+    assert_eq!(node.store.contents().outbox_len(), 1);
+    assert_eq!(node.entities.dead_letters(10).await.unwrap(), 0);
 }

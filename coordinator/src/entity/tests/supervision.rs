@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use skein_shared::entity::{Changes, Corrupt, Ctx, Decision, DocumentChange, Entity, LiveDocument};
+use skein_shared::entity::{Changes, Corrupt, Ctx, Decision, Entity, LiveDocument};
 use skein_shared::time::Timestamp;
 use tokio::time::Instant;
 
 use super::*;
-use crate::store::{Batch, TimerChange, Version};
+use crate::store::Version;
 
 /// Counts, and has two ways to panic.
 struct Fragile {
@@ -144,24 +144,7 @@ async fn an_entity_that_keeps_dying_comes_back_ever_later_and_then_turns_callers
 #[tokio::test(start_paused = true)]
 async fn a_document_that_cannot_be_read_stops_its_entity_alone() {
     let node = node();
-    let poison = Batch {
-        key: EntityKey::of(Kind::Memory, &swarm()),
-        expected: Version(0),
-        id: Uuid::now_v7(),
-        at: node.entities.clock().now(),
-        documents: vec![DocumentChange::Put {
-            key: "count/only".to_owned(),
-            live: true,
-            head: json!("many"),
-            body: None,
-        }],
-        events: Vec::new(),
-        seen: Vec::new(),
-        replies: Vec::new(),
-        timer: TimerChange::Keep,
-        outbox: Vec::new(),
-    };
-    node.store.commit(node.store.fence(), poison).await.unwrap();
+    poison(&node, EntityKey::of(Kind::Memory, &swarm())).await;
 
     let asked: Vec<_> = (0..100).map(|_| tokio::spawn(touch(node.entities.clone(), Touch::Add))).collect();
     let mut loads = 0;

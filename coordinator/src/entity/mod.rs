@@ -14,7 +14,7 @@ pub mod passivation;
 mod replies;
 mod supervision;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 pub mod timers;
 mod upkeep;
 

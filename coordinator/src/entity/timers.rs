@@ -49,7 +49,9 @@ async fn fire(entities: &Entities) -> Result<Option<Timestamp>, Duration> {
         AFTER_ERROR
     })?;
     let now = entities.clock().now();
-    let later = timers.iter().map(|(_, due)| *due).find(|due| *due > now);
+    // Behind a full page of due timers there may be more of them.
+    let full = (timers.len() == PAGE).then_some(now);
+    let later = timers.iter().map(|(_, due)| *due).find(|due| *due > now).or(full);
     // All at once: an entity that is slow to come back must not make the others late.
     let due = timers.into_iter().filter(|(_, due)| *due <= now).map(|(key, _)| key);
     let ticks = join_all(due.map(|key| async move { tick(entities, &key).await })).await;

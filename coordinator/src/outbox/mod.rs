@@ -6,6 +6,8 @@
 
 mod lane;
 pub mod pump;
+#[cfg(test)]
+mod tests;
 
 use async_trait::async_trait;
 use skein_shared::entity::RunnerCommand;

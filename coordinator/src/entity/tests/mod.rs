@@ -1,6 +1,5 @@
 //! The host against a store that fails on purpose.
 
-mod outbox;
 mod passivation;
 mod supervision;
 mod timers;
@@ -20,9 +19,9 @@ use crate::projection::Projection;
 use crate::store::memory::{Fault, Gate, Memory};
 use crate::store::{Batch, Mark, Store, TimerChange, Version};
 
-struct Node {
-    entities: Entities,
-    store: Arc<Memory>,
+pub(crate) struct Node {
+    pub(crate) entities: Entities,
+    pub(crate) store: Arc<Memory>,
     _folder: tempfile::TempDir,
 }
 
@@ -34,15 +33,15 @@ fn node_on(store: Memory) -> Node {
     Node { entities, store, _folder: folder }
 }
 
-fn node() -> Node {
+pub(crate) fn node() -> Node {
     node_on(Memory::new(Clock::start().wall()))
 }
 
-fn swarm() -> Name {
+pub(crate) fn swarm() -> Name {
     Name::parse("default").unwrap()
 }
 
-fn locks() -> EntityKey {
+pub(crate) fn locks() -> EntityKey {
     EntityKey::of(Kind::Lockspace, &swarm())
 }
 
@@ -61,7 +60,7 @@ async fn take(node: &Node, id: Uuid, key: &str) -> Result<String, Refusal> {
 }
 
 /// A commit as it could come from anywhere, the first one of its entity.
-fn first_batch(node: &Node, key: EntityKey) -> Batch {
+pub(crate) fn first_batch(node: &Node, key: EntityKey) -> Batch {
     Batch {
         key,
         expected: Version(0),
@@ -77,7 +76,7 @@ fn first_batch(node: &Node, key: EntityKey) -> Batch {
 }
 
 /// Gives an entity a document that it cannot read.
-async fn poison(node: &Node, key: EntityKey) {
+pub(crate) async fn poison(node: &Node, key: EntityKey) {
     let (document, head) = ("learning/poison".to_owned(), json!(["not", "a", "head"]));
     let mut batch = first_batch(node, key);
     batch.documents = vec![DocumentChange::Put { key: document, live: true, head, body: None }];
@@ -88,7 +87,7 @@ fn pool() -> EntityKey {
     EntityKey::of(Kind::Pool, &swarm())
 }
 
-fn member(agent: Uuid, lead: bool) -> pool::Command {
+pub(crate) fn member(agent: Uuid, lead: bool) -> pool::Command {
     pool::Command::Join(pool::Join {
         agent,
         name: format!("agent-{}", agent.as_u128()),
@@ -101,7 +100,7 @@ fn member(agent: Uuid, lead: bool) -> pool::Command {
     })
 }
 
-fn task(id: u128, by: Option<Uuid>, depends_on: Vec<Uuid>) -> pool::Command {
+pub(crate) fn task(id: u128, by: Option<Uuid>, depends_on: Vec<Uuid>) -> pool::Command {
     let id = Uuid::from_u128(id);
     let spec = pool::TaskSpec { id: Some(id), depends_on, ..pool::TaskSpec::new(format!("task {id}")) };
     let (target, rules) = (pool::Target::Pool, pool::Rules::Plain);
@@ -110,7 +109,7 @@ fn task(id: u128, by: Option<Uuid>, depends_on: Vec<Uuid>) -> pool::Command {
 }
 
 /// Asks the pool for something that happens once.
-async fn change(node: &Node, request: u128, command: pool::Command) -> pool::Reply {
+pub(crate) async fn change(node: &Node, request: u128, command: pool::Command) -> pool::Reply {
     let request = Request::once(Uuid::from_u128(request));
     node.entities.ask::<Pool>(&pool(), request, command).await.unwrap()
 }

@@ -26,8 +26,8 @@ async fn take_for(node: &Node, key: &str, ttl: Duration) {
     node.entities.ask::<Lockspace>(&locks(), Request::read(), command).await.unwrap();
 }
 
-async fn locks_held(node: &Node) -> usize {
-    let live = node.store.load(&locks()).await.unwrap().live;
+async fn locks_held(node: &Node, key: &EntityKey) -> usize {
+    let live = node.store.load(key).await.unwrap().live;
     live.iter().filter(|document| document.key.starts_with("lock/")).count()
 }
 
@@ -43,7 +43,7 @@ async fn a_timer_that_is_set_earlier_wakes_the_pump_at_once() {
     changes.changed().await;
     let took = begun.elapsed();
     assert!((Duration::from_secs(5)..Duration::from_secs(6)).contains(&took), "{took:?}");
-    assert_eq!(locks_held(&node).await, 1);
+    assert_eq!(locks_held(&node, &locks()).await, 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -53,9 +53,33 @@ async fn a_tick_that_was_refused_is_tried_again() {
     take_for(&node, "file:///short", Duration::from_secs(5)).await;
     node.store.contents().faults().push(Fault::Refused);
     tokio::time::sleep(Duration::from_millis(5_900)).await;
-    assert_eq!(locks_held(&node).await, 1, "the script refused the first tick");
+    assert_eq!(locks_held(&node, &locks()).await, 1, "the script refused the first tick");
     tokio::time::sleep(Duration::from_millis(2_000)).await;
-    assert_eq!(locks_held(&node).await, 0);
+    assert_eq!(locks_held(&node, &locks()).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_timers_at_one_moment_all_fire() {
+    const SWARMS: usize = 600;
+    let node = node();
+    let _pump = pump(&node);
+    let keys: Vec<EntityKey> = (0..SWARMS)
+        .map(|number| EntityKey::of(Kind::Lockspace, &Name::parse(&format!("swarm-{number}")).unwrap()))
+        .collect();
+    let takes = keys.iter().map(|key| {
+        let command = lockspace::Command::Acquire {
+            holder: InstanceId("worker-00000001".to_owned()),
+            agent: Name::parse("worker").unwrap(),
+            key: "file:///a".to_owned(),
+            ttl_ms: Some(5_000),
+        };
+        node.entities.ask::<Lockspace>(key, Request::read(), command)
+    });
+    join_all(takes).await;
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    for key in &keys {
+        assert_eq!(locks_held(&node, key).await, 0, "{key}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,20 +1,24 @@
 //! Effects on their way out.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use serde_json::json;
 use skein_shared::entity::{Effect, RunnerCommand};
 use skein_shared::fence::{Epoch, Token};
-use skein_shared::inboxes::Inboxes;
+use skein_shared::id::{EntityKey, Kind, Name};
 use skein_shared::limits::EFFECT_EXPIRY;
+use skein_shared::pool;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
-use super::*;
-use crate::outbox::{Delivery, Runners, pump};
-use crate::store::OutboxEffect;
+use super::{Delivery, Runners, pump};
+use crate::entity::tests::{Node, change, first_batch, locks, member, node, poison, swarm, task};
+use crate::store::memory::Fault;
+use crate::store::{Batch, OutboxEffect, Store};
 
 /// Runners by name: all are connected but `away`, and `stuck` never answers.
 #[derive(Default)]
@@ -126,7 +130,6 @@ async fn an_effect_reaches_its_target_once_though_answers_are_lost() {
     let told = node.store.load(&inboxes).await.unwrap();
     let messages = told.live.iter().filter(|document| document.key.starts_with("message/")).count();
     assert_eq!(messages, 1, "{:?}", told.live);
-    assert_eq!(<Inboxes as skein_shared::entity::Entity>::KIND, Kind::Inboxes);
 }
 
 #[tokio::test(start_paused = true)]

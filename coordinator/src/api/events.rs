@@ -12,8 +12,8 @@ use crate::entity::Entities;
 use crate::projection;
 
 const PAGE: usize = 500;
-/// How soon a follower sees what was committed, at most.
-const LOOK: Duration = Duration::from_millis(100);
+/// How long the feed waits for what was acknowledged before it was asked for.
+const SETTLE: Duration = Duration::from_secs(2);
 
 pub(super) struct Feed {
     pub(super) entities: Entities,
@@ -27,8 +27,12 @@ pub(super) struct Feed {
 impl Feed {
     /// Sends until the end of the events, or with `follow` until the listener goes away.
     pub(super) async fn run(mut self, listener: mpsc::Sender<Result<Event, Status>>) {
+        let projection = self.entities.shared().projection.clone();
+        let mut changes = projection.changes();
+        projection.settled(SETTLE).await;
         while !self.stop.is_cancelled() && !listener.is_closed() {
-            let projection = &self.entities.shared().projection;
+            // What becomes readable from here on wakes the feed.
+            changes.mark_unchanged();
             let events = match projection.events(self.swarm.as_ref(), self.after, PAGE).await {
                 Ok(events) => events,
                 Err(problem) => {
@@ -46,16 +50,12 @@ impl Feed {
             match (last, self.follow) {
                 (false, _) => {}
                 (true, false) => return,
-                (true, true) => self.pause(&listener).await,
+                (true, true) => tokio::select! {
+                    () = self.stop.cancelled() => {}
+                    () = listener.closed() => {}
+                    _ = changes.changed() => {}
+                },
             }
-        }
-    }
-
-    async fn pause(&self, listener: &mpsc::Sender<Result<Event, Status>>) {
-        tokio::select! {
-            () = self.stop.cancelled() => {}
-            () = listener.closed() => {}
-            () = tokio::time::sleep(LOOK) => {}
         }
     }
 }
@@ -68,5 +68,66 @@ fn wire(event: projection::Event) -> Event {
         at: event.at.iso(),
         subject: event.subject.unwrap_or_default(),
         json: serde_json::json!({"event": event.kind, "body": event.body}).to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use skein_shared::id::{EntityKey, InstanceId, Kind};
+    use skein_shared::lockspace::{self, Lockspace};
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::entity::{Clock, Hub, Request};
+    use crate::projection::Projection;
+    use crate::store::memory::Memory;
+
+    #[tokio::test]
+    async fn a_follower_is_sent_what_is_committed() {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Clock::start();
+        let store = Arc::new(Memory::new(clock.wall()));
+        let projection = Projection::open(&folder.path().join("read.db"), store.clone()).unwrap();
+        let entities = Entities::new(store, projection, clock, Hub::default());
+        let swarm = Name::parse("default").unwrap();
+        let take = async |number: u128| {
+            let command = lockspace::Command::Acquire {
+                holder: InstanceId(format!("holder-{number}")),
+                agent: Name::parse("worker").unwrap(),
+                key: format!("file:///{number}"),
+                ttl_ms: None,
+            };
+            let key = EntityKey::of(Kind::Lockspace, &swarm);
+            entities.ask::<Lockspace>(&key, Request::once(Uuid::from_u128(number)), command).await.unwrap();
+        };
+
+        take(1).await;
+        let feed = |follow, stop: &CancellationToken| Feed {
+            entities: entities.clone(),
+            swarm: Some(swarm.clone()),
+            after: 0,
+            follow,
+            stop: stop.clone(),
+        };
+        let stop = CancellationToken::new();
+        let (listener, mut once) = mpsc::channel(8);
+        feed(false, &stop).run(listener).await;
+        assert!(once.recv().await.is_some(), "what was acknowledged is there at once");
+
+        let (listener, mut events) = mpsc::channel(8);
+        let following = tokio::spawn(feed(true, &stop).run(listener));
+        let mut last = 0;
+        for number in 2..6 {
+            let event = tokio::time::timeout(Duration::from_secs(60), events.recv()).await.unwrap();
+            let event = event.unwrap().unwrap();
+            assert!(event.position > last);
+            last = event.position;
+            // There is nothing more now, so only the commit can make the next one come.
+            take(number).await;
+        }
+        stop.cancel();
+        following.await.unwrap();
     }
 }

@@ -3,10 +3,10 @@
 
 use std::any::Any;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ractor::ActorRef;
+use ractor::{ActorId, ActorRef, MessagingErr};
 use serde_json::Value;
 use skein_shared::entity::{Effect, Entity, Signal};
 use skein_shared::id::{EntityKey, Kind};
@@ -14,10 +14,13 @@ use skein_shared::time::Timestamp;
 use skein_shared::{Code, Refusal, agent, channels, epics, fleet, inboxes, lockspace, memory, pool};
 use skein_shared::{schedules, triggers};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::admission::Admission;
 use super::host::{self, EntityActor, Message};
+use super::passivation::Vitals;
+use super::supervision::Wards;
 use super::{Clock, Hub};
 use crate::projection::Projection;
 use crate::store::{Mark, Store, StoredDocument, Version};
@@ -62,13 +65,34 @@ pub struct Shared {
     /// Tells the outbox pump that an effect was committed.
     pub outbox: tokio::sync::watch::Sender<u64>,
     actors: Mutex<HashMap<EntityKey, Slot>>,
+    pub(super) wards: Wards,
 }
 
+/// An entity in memory. Its host takes the slot out before it dies, so that nobody is sent to the dying.
 struct Slot {
+    id: ActorId,
     /// An `ActorRef<Message<E>>` of the kind's entity.
     actor: Box<dyn Any + Send>,
     admission: Admission,
-    alive: Box<dyn Fn() -> bool + Send>,
+    vitals: Arc<Vitals>,
+    /// When the last command came.
+    used: Instant,
+    /// Sends the host away.
+    dismiss: Box<dyn Fn() + Send>,
+}
+
+impl Shared {
+    /// Takes out the slot of a host that is dying. After this no message reaches it.
+    pub(super) fn retire(&self, key: &EntityKey, id: ActorId) {
+        let mut actors = self.lock();
+        if actors.get(key).is_some_and(|slot| slot.id == id) {
+            actors.remove(key);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<EntityKey, Slot>> {
+        self.actors.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Runs `$body` with `$entity` standing for the entity type of `$kind`.
@@ -129,6 +153,7 @@ impl Entities {
             timers: tokio::sync::watch::channel(Timestamp::NEVER).0,
             outbox: tokio::sync::watch::channel(0).0,
             actors: Mutex::default(),
+            wards: Wards::default(),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -192,7 +217,8 @@ impl Entities {
     /// Passes on a sign of life to an entity that is in memory; others learn by their grace period.
     pub fn observe(&self, key: &EntityKey, signal: Signal) {
         by_kind!(key.kind, E => {
-            if let Some((actor, _)) = self.find::<E>(key) {
+            let actors = self.shared.lock();
+            if let Some(actor) = actors.get(key).and_then(Slot::actor::<E>) {
                 let _ = actor.cast(Message::Observe(signal));
             }
         });
@@ -216,9 +242,8 @@ impl Entities {
     /// `unavailable` when the entity cannot be loaded.
     pub async fn version(&self, key: &EntityKey) -> Result<Version, Refusal> {
         by_kind!(key.kind, E => {
-            let (actor, _) = self.find_or_start::<E>(key).await?;
             let (answer, answered) = oneshot::channel();
-            actor.cast(Message::Version(answer)).map_err(|_| unavailable(key))?;
+            self.post_or_start::<E>(key, Message::Version(answer)).await?;
             tokio::time::timeout(Request::TIMEOUT, answered).await.ok().and_then(Result::ok).ok_or_else(|| unavailable(key))
         })
     }
@@ -230,7 +255,7 @@ impl Entities {
 
     /// The entities in memory, with the commands that each has waiting.
     pub fn in_memory(&self) -> Vec<(EntityKey, usize)> {
-        let actors = self.shared.actors.lock().unwrap_or_else(PoisonError::into_inner);
+        let actors = self.shared.lock();
         actors.iter().map(|(key, slot)| (key.clone(), slot.admission.in_flight())).collect()
     }
 
@@ -242,13 +267,9 @@ impl Entities {
         command: E::Command,
     ) -> Result<(E::Reply, Version), Refusal> {
         debug_assert_eq!(key.kind, E::KIND);
-        let (actor, admission) = self.find_or_start::<E>(key).await?;
-        let permit = admission.enter()?;
         let (answer, answered) = oneshot::channel();
-        let message = Message::Command(host::Pending { request, mark, command, permit, answer });
-        if actor.cast(message).is_err() {
-            return Err(unavailable(key));
-        }
+        let pending = host::Pending { request, mark, command, permit: None, answer };
+        self.post_or_start::<E>(key, Message::Command(pending)).await?;
         match tokio::time::timeout(request.timeout, answered).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(_)) => Err(Refusal::new(
@@ -264,42 +285,92 @@ impl Entities {
         }
     }
 
-    async fn find_or_start<E: Entity>(
-        &self,
-        key: &EntityKey,
-    ) -> Result<(ActorRef<Message<E>>, Admission), Refusal> {
-        if let Some(found) = self.find::<E>(key) {
-            return Ok(found);
+    /// Puts a message into the mailbox of an entity, which it loads if need be. A message that met an entity
+    /// on its way out was not taken in, for certain, and goes to the one that is loaded after it.
+    async fn post_or_start<E: Entity>(&self, key: &EntityKey, message: Message<E>) -> Result<(), Refusal> {
+        const TRIES: usize = 3;
+        let mut message = message;
+        for _ in 0..TRIES {
+            let Some(back) = self.post::<E>(key, message)? else { return Ok(()) };
+            message = back;
+            self.start::<E>(key).await?;
         }
-        let started = EntityActor::<E>::start(key.clone(), Arc::clone(&self.shared)).await?;
-        let mut actors = self.shared.actors.lock().unwrap_or_else(PoisonError::into_inner);
-        // Somebody else may have started it meanwhile: the first one stays, ours has not been used.
-        if let Some(slot) = actors.get(key)
-            && (slot.alive)()
-            && let Some(actor) = slot.actor.downcast_ref::<ActorRef<Message<E>>>()
-        {
-            started.stop(None);
-            return Ok((actor.clone(), slot.admission.clone()));
-        }
-        let admission = Admission::default();
-        let probe = started.clone();
-        let slot = Slot {
-            actor: Box::new(started.clone()),
-            admission: admission.clone(),
-            alive: Box::new(move || probe.get_status() < ractor::ActorStatus::Draining),
-        };
-        actors.insert(key.clone(), slot);
-        Ok((started, admission))
+        self.post::<E>(key, message)?.map_or(Ok(()), |_| Err(unavailable(key)))
     }
 
-    fn find<E: Entity>(&self, key: &EntityKey) -> Option<(ActorRef<Message<E>>, Admission)> {
-        let actors = self.shared.actors.lock().unwrap_or_else(PoisonError::into_inner);
-        let slot = actors.get(key)?;
-        if !(slot.alive)() {
-            return None;
+    /// Gives the message back if the entity is not in memory.
+    fn post<E: Entity>(
+        &self,
+        key: &EntityKey,
+        mut message: Message<E>,
+    ) -> Result<Option<Message<E>>, Refusal> {
+        let mut actors = self.shared.lock();
+        let Some(slot) = actors.get_mut(key) else { return Ok(Some(message)) };
+        if let Message::Command(pending) = &mut message {
+            pending.permit = Some(slot.admission.enter()?);
         }
-        let actor = slot.actor.downcast_ref::<ActorRef<Message<E>>>()?.clone();
-        Some((actor, slot.admission.clone()))
+        slot.used = Instant::now();
+        let Some(actor) = slot.actor::<E>() else { return Err(unavailable(key)) };
+        match actor.cast(message) {
+            Ok(()) => Ok(None),
+            Err(MessagingErr::SendErr(back)) => {
+                actors.remove(key);
+                Ok(Some(back))
+            }
+            Err(_) => Err(unavailable(key)),
+        }
+    }
+
+    /// Loads an entity. Of many who ask for it one does the work.
+    async fn start<E: Entity>(&self, key: &EntityKey) -> Result<(), Refusal> {
+        let ward = self.shared.wards.of(key);
+        let _door = ward.door.lock().await;
+        if self.shared.lock().contains_key(key) {
+            return Ok(());
+        }
+        ward.ready(key).await?;
+        let started = EntityActor::<E>::start(key.clone(), Arc::clone(&self.shared), Arc::clone(&ward)).await;
+        let (actor, vitals) = started.inspect_err(|_| ward.died())?;
+        let dismissed = actor.clone();
+        let slot = Slot {
+            id: actor.get_id(),
+            actor: Box::new(actor),
+            admission: Admission::default(),
+            vitals,
+            used: Instant::now(),
+            dismiss: Box::new(move || {
+                let _ = dismissed.cast(Message::Passivate);
+            }),
+        };
+        self.shared.lock().insert(key.clone(), slot);
+        Ok(())
+    }
+
+    /// Sends away the entities that had no command for `idle` and have nothing to lose. Says how many.
+    pub(super) fn passivate(&self, idle: Duration) -> usize {
+        let mut actors = self.shared.lock();
+        let before = actors.len();
+        actors.retain(|key, slot| {
+            let stays =
+                slot.used.elapsed() < idle || slot.admission.in_flight() > 0 || slot.vitals.must_stay();
+            if !stays {
+                if slot.vitals.has_deadline() {
+                    self.shared.wards.of(key).resumes(slot.vitals.serving_since);
+                }
+                (slot.dismiss)();
+            }
+            stays
+        });
+        let left = before - actors.len();
+        drop(actors);
+        self.shared.wards.forget_idle();
+        left
+    }
+}
+
+impl Slot {
+    fn actor<E: Entity>(&self) -> Option<&ActorRef<Message<E>>> {
+        self.actor.downcast_ref()
     }
 }
 

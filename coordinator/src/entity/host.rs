@@ -3,16 +3,18 @@
 //!
 //! `handle` never awaits I/O. While a commit is under way new commands wait, and become the next batch: group
 //! commit without a timer. The entity's memory runs ahead of the store by at most the batch under way; if that
-//! batch fails, the actor dies and the next command loads the entity afresh.
+//! batch fails, or the entity panics, the host takes itself out of the directory, answers all that wait, and
+//! dies; the next command loads the entity afresh.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use serde_json::Value;
-use skein_shared::entity::{Changes, Ctx, Entity, Signal};
+use skein_shared::entity::{Changes, Ctx, Entity, LiveDocument, Signal};
 use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
 use skein_shared::{Code, Refusal};
@@ -23,7 +25,10 @@ use uuid::Uuid;
 use super::admission::Permit;
 use super::batch::{self, Draft};
 use super::directory::{Request, Shared};
+use super::hub;
+use super::passivation::Vitals;
 use super::replies::Replies;
+use super::supervision::Ward;
 use crate::store::{Batch, CommitError, Fence, Mark, Store, TimerChange, Version};
 
 /// Commands that one commit may carry. More would make the first of them wait for the last.
@@ -39,7 +44,8 @@ pub struct Pending<E: Entity> {
     /// Set when the command is a delivery from another entity's outbox.
     pub mark: Option<Mark>,
     pub command: E::Command,
-    pub permit: Permit,
+    /// Taken on the way into the mailbox.
+    pub permit: Option<Permit>,
     pub answer: oneshot::Sender<Answer<E>>,
 }
 
@@ -49,8 +55,10 @@ pub enum Message<E: Entity> {
     Observe(Signal),
     /// Asks for the version of the last commit.
     Version(oneshot::Sender<Version>),
-    /// Leave memory once nothing is in work.
+    /// Leave memory. Sent when nothing is in work and nothing more can come.
     Passivate,
+    /// The last message of a host that has to die: what came before it has been answered.
+    Die,
 }
 
 /// Hosts one `E`.
@@ -66,10 +74,12 @@ pub struct Host<E: Entity> {
     replies: Replies,
     marks: batch::Marks,
     timer: Option<Timestamp>,
-    serving_since: Timestamp,
+    vitals: Arc<Vitals>,
+    ward: Arc<Ward>,
     waiting: VecDeque<Pending<E>>,
     in_flight: Option<InFlight<E>>,
-    leaving: bool,
+    /// Its memory is not to be trusted any more.
+    dying: bool,
 }
 
 /// The batch under way and those who wait for it.
@@ -83,7 +93,14 @@ struct InFlight<E: Entity> {
 struct Settled<E: Entity> {
     outcome: Result<E::Reply, Refusal>,
     answer: oneshot::Sender<Answer<E>>,
-    _permit: Permit,
+    _permit: Option<Permit>,
+}
+
+/// What follows a message.
+enum Step {
+    GoOn,
+    Leave,
+    Die,
 }
 
 impl<E: Entity> EntityActor<E> {
@@ -91,12 +108,17 @@ impl<E: Entity> EntityActor<E> {
     ///
     /// # Errors
     /// `unavailable` when the store cannot be read, `internal` when a document cannot.
-    pub async fn start(key: EntityKey, shared: Arc<Shared>) -> Result<ActorRef<Message<E>>, Refusal> {
-        let host = Host::load(key.clone(), shared).await?;
+    pub(super) async fn start(
+        key: EntityKey,
+        shared: Arc<Shared>,
+        ward: Arc<Ward>,
+    ) -> Result<(ActorRef<Message<E>>, Arc<Vitals>), Refusal> {
+        let host = Host::load(key.clone(), shared, ward).await?;
+        let vitals = Arc::clone(&host.vitals);
         let (actor, _) = Actor::spawn(None, EntityActor::<E>(PhantomData), host)
             .await
             .map_err(|error| Refusal::new(Code::Internal, format!("{key} could not be started: {error}")))?;
-        Ok(actor)
+        Ok((actor, vitals))
     }
 }
 
@@ -115,44 +137,40 @@ impl<E: Entity> Actor for EntityActor<E> {
         message: Self::Msg,
         host: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
-        match message {
-            Message::Command(pending) => host.waiting.push_back(pending),
-            Message::Committed(outcome) => host.committed(outcome)?,
-            Message::Observe(signal) => {
-                let now = host.shared.clock.now();
-                host.entity.observe(&signal, now);
+        // After a panic the host answers nothing from its memory any more, so a broken one is never seen.
+        let step = catch_unwind(AssertUnwindSafe(|| host.take(&myself, message)));
+        match step {
+            Ok(Step::GoOn) => Ok(()),
+            Ok(Step::Leave) => {
+                myself.stop(None);
+                Ok(())
             }
-            Message::Version(answer) => {
-                let _ = answer.send(host.version);
+            Ok(Step::Die) => Err("its memory was not to be trusted any more".into()),
+            Err(_) => {
+                host.die(&myself, Vec::new(), &panicked(&host.key));
+                Ok(())
             }
-            Message::Passivate => host.leaving = true,
         }
-        if host.in_flight.is_none() && !host.waiting.is_empty() {
-            host.begin(&myself);
-        }
-        if host.leaving && host.in_flight.is_none() && host.waiting.is_empty() {
-            myself.stop(None);
-        }
-        Ok(())
     }
 }
 
 impl<E: Entity> Host<E> {
-    async fn load(key: EntityKey, shared: Arc<Shared>) -> Result<Self, Refusal> {
+    async fn load(key: EntityKey, shared: Arc<Shared>, ward: Arc<Ward>) -> Result<Self, Refusal> {
         let loaded = shared.store.load(&key).await.map_err(|error| {
             Refusal::new(Code::Unavailable, format!("{key} cannot be loaded: {error}")).retry_after(1000)
         })?;
-        let mut entity = E::empty(&key);
-        for document in loaded.live {
-            entity.restore(document).map_err(|corrupt| {
-                error!(entity = %key, %corrupt, "an entity cannot be restored");
-                Refusal::new(
-                    Code::Internal,
-                    format!("{key} cannot be restored: {corrupt}; restore the store from a backup"),
-                )
+        // A document that makes the entity panic is as unreadable as any other.
+        let restored = catch_unwind(AssertUnwindSafe(|| restore::<E>(&key, loaded.live)));
+        let entity =
+            restored.unwrap_or_else(|_| Err("it fails at its documents".to_owned())).map_err(|problem| {
+                error!(entity = %key, problem, "an entity cannot be restored");
+                let problem = format!("{key} cannot be restored: {problem}; restore the store from a backup");
+                // The retry time says that the fault is not the command's: an effect waits for the repair.
+                Refusal::new(Code::Internal, problem).retry_after(5_000)
             })?;
-        }
         shared.clock.not_before(loaded.at);
+        let serving_since = ward.back(shared.clock.now());
+        let vitals = Vitals::new(key.kind, serving_since, entity.next_wake().is_some());
         Ok(Self {
             fence: shared.store.fence(),
             entity,
@@ -161,13 +179,37 @@ impl<E: Entity> Host<E> {
             replies: Replies::restore(loaded.replies),
             marks: batch::Marks::restore(loaded.marks),
             timer: loaded.timer,
-            serving_since: shared.clock.now(),
+            vitals: Arc::new(vitals),
+            ward,
             waiting: VecDeque::new(),
             in_flight: None,
-            leaving: false,
+            dying: false,
             key,
             shared,
         })
+    }
+
+    fn take(&mut self, myself: &ActorRef<Message<E>>, message: Message<E>) -> Step {
+        match message {
+            Message::Command(pending) if self.dying => {
+                let _ = pending.answer.send(Err(restarting(&self.key)));
+            }
+            Message::Command(pending) => self.waiting.push_back(pending),
+            Message::Committed(outcome) => self.committed(myself, outcome),
+            Message::Observe(signal) => {
+                let now = self.shared.clock.now();
+                self.entity.observe(&signal, now);
+            }
+            Message::Version(answer) => {
+                let _ = answer.send(self.version);
+            }
+            Message::Passivate => return Step::Leave,
+            Message::Die => return Step::Die,
+        }
+        if !self.dying && self.in_flight.is_none() && !self.waiting.is_empty() {
+            self.begin(myself);
+        }
+        Step::GoOn
     }
 
     /// Decides what waits, up to one batch, and sends it to the store.
@@ -179,9 +221,14 @@ impl<E: Entity> Host<E> {
         while answers.len() < BATCH
             && let Some(pending) = self.waiting.pop_front()
         {
-            answers.push(self.settle(pending, now, &mut draft));
+            match self.settle(pending, now, &mut draft) {
+                Some(settled) => answers.push(settled),
+                // What the others were to be told was never written.
+                None => return self.die(myself, answers, &restarting(&self.key)),
+            }
         }
         draft.timer = self.timer_change(now);
+        self.vitals.note(self.entity.next_wake().is_some());
         if draft.is_empty() {
             return self.answer(answers);
         }
@@ -203,14 +250,22 @@ impl<E: Entity> Host<E> {
         self.in_flight = Some(InFlight { batch, topics, answers });
     }
 
-    /// Decides one command against the committed state plus the earlier decisions of its batch.
-    fn settle(&mut self, pending: Pending<E>, now: Timestamp, draft: &mut Draft) -> Settled<E> {
+    /// Decides one command against the committed state plus the earlier decisions of its batch. `None` if
+    /// the entity panicked at it.
+    fn settle(&mut self, pending: Pending<E>, now: Timestamp, draft: &mut Draft) -> Option<Settled<E>> {
         let Pending { request, mark, command, permit, answer } = pending;
         let outcome = match &mark {
             Some(mark) if self.marks.has(mark) => {
                 Err(Refusal::new(Code::Duplicate, "this delivery was taken in before"))
             }
-            _ => self.decide(request, mark.as_ref(), &command, now, draft),
+            _ => {
+                let decided = AssertUnwindSafe(|| self.decide(request, mark.as_ref(), &command, now, draft));
+                let Ok(outcome) = catch_unwind(decided) else {
+                    let _ = answer.send(Err(panicked(&self.key)));
+                    return None;
+                };
+                outcome
+            }
         };
         if let Some(mark) = mark
             && self.marks.note(&mark)
@@ -220,7 +275,7 @@ impl<E: Entity> Host<E> {
             }
             draft.seen.push(mark);
         }
-        Settled { outcome, answer, _permit: permit }
+        Some(Settled { outcome, answer, _permit: permit })
     }
 
     fn decide(
@@ -240,7 +295,7 @@ impl<E: Entity> Host<E> {
             });
         }
         let wall = self.shared.clock.wall();
-        let mut ctx = Ctx::new(now, wall, self.serving_since, self.fence.epoch, request.id);
+        let mut ctx = Ctx::new(now, wall, self.vitals.serving_since, self.fence.epoch, request.id);
         let decision = self.entity.decide(command, &mut ctx)?;
         for event in &decision.events {
             draft.topics.extend(self.entity.topics(event));
@@ -290,11 +345,11 @@ impl<E: Entity> Host<E> {
         change
     }
 
-    fn committed(&mut self, outcome: Result<Version, CommitError>) -> Result<(), ActorProcessingErr> {
-        let Some(InFlight { batch, topics, answers }) = self.in_flight.take() else { return Ok(()) };
+    fn committed(&mut self, myself: &ActorRef<Message<E>>, outcome: Result<Version, CommitError>) {
+        let Some(InFlight { batch, topics, answers }) = self.in_flight.take() else { return };
         let version = match outcome {
             Ok(version) => version,
-            Err(problem) => return Err(self.fail(answers, problem)),
+            Err(problem) => return self.die(myself, answers, &failed(&self.key, &problem)),
         };
         self.version = version;
         self.shared.clock.not_before(batch.at);
@@ -316,10 +371,12 @@ impl<E: Entity> Host<E> {
         }
         self.answer(answers);
         self.shared.hub.publish(&self.key.to_string());
+        if self.key.name.is_some() {
+            self.shared.hub.publish(&hub::commits_of(self.key.kind, &self.key.swarm));
+        }
         for topic in topics {
             self.shared.hub.publish(&topic);
         }
-        Ok(())
     }
 
     fn answer(&self, answers: Vec<Settled<E>>) {
@@ -329,26 +386,57 @@ impl<E: Entity> Host<E> {
         }
     }
 
-    /// Tells all that wait, and dies: the memory is ahead of the store.
-    fn fail(&mut self, answers: Vec<Settled<E>>, problem: CommitError) -> ActorProcessingErr {
-        error!(entity = %self.key, %problem, "a commit failed; the entity loads afresh");
-        let refusal = match &problem {
-            CommitError::Unknown(_) => Refusal::new(
-                Code::Unknown,
-                "the store's answer was lost; repeat the request with the same idempotency key",
-            ),
-            _ => Refusal::new(Code::Unavailable, format!("nothing was written: {problem}; try again"))
-                .retry_after(500),
-        };
+    /// Leaves the directory, tells all that wait, and dies after what is in the mailbox was told too.
+    fn die(&mut self, myself: &ActorRef<Message<E>>, answers: Vec<Settled<E>>, refusal: &Refusal) {
+        error!(entity = %self.key, problem = %refusal.message, "an entity dies and loads afresh");
+        if !self.dying {
+            self.dying = true;
+            self.ward.died();
+            if !self.vitals.watches_life() {
+                self.ward.resumes(self.vitals.serving_since);
+            }
+            self.shared.retire(&self.key, myself.get_id());
+            let _ = myself.cast(Message::Die);
+        }
         for settled in answers {
             let _ = settled.answer.send(Err(refusal.clone()));
         }
-        let untouched =
-            Refusal::new(Code::Unavailable, "the entity is restarting; try again").retry_after(200);
+        // If a batch is under way, dropping it tells its callers that its outcome is unknown.
+        self.in_flight = None;
         for pending in self.waiting.drain(..) {
-            let _ = pending.answer.send(Err(untouched.clone()));
+            let _ = pending.answer.send(Err(restarting(&self.key)));
         }
-        problem.into()
+    }
+}
+
+fn restore<E: Entity>(key: &EntityKey, live: Vec<LiveDocument>) -> Result<E, String> {
+    let mut entity = E::empty(key);
+    for document in live {
+        entity.restore(document).map_err(|corrupt| corrupt.to_string())?;
+    }
+    Ok(entity)
+}
+
+/// What callers are told whose command was certainly not executed.
+fn restarting(key: &EntityKey) -> Refusal {
+    let problem = format!("{key} is restarting and nothing was written; try again in a moment");
+    Refusal::new(Code::Unavailable, problem).retry_after(200)
+}
+
+fn panicked(key: &EntityKey) -> Refusal {
+    let problem = format!("{key} failed at this request, of which nothing was written; report this");
+    Refusal::new(Code::Internal, problem)
+}
+
+fn failed(key: &EntityKey, problem: &CommitError) -> Refusal {
+    warn!(entity = %key, %problem, "a commit failed");
+    match problem {
+        CommitError::Unknown(_) => Refusal::new(
+            Code::Unknown,
+            "the store's answer was lost; repeat the request with the same idempotency key",
+        ),
+        _ => Refusal::new(Code::Unavailable, format!("nothing was written: {problem}; try again"))
+            .retry_after(500),
     }
 }
 

@@ -6,10 +6,16 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use skein_shared::id::{Kind, Name};
 use tokio::sync::watch;
 
-/// Topics are what [`skein_shared::entity::Entity::topics`] names (ids of tasks, calls, waits, agents …) and the
-/// keys of entities, which change with every commit.
+/// The topic that changes with every commit of any entity of a kind in a swarm.
+pub fn commits_of(kind: Kind, swarm: &Name) -> String {
+    format!("{kind}/{swarm}")
+}
+
+/// Topics are what [`skein_shared::entity::Entity::topics`] names (ids of tasks, calls, waits, agents …), the
+/// keys of entities, which change with every commit, and those of [`commits_of`].
 #[derive(Clone, Debug, Default)]
 pub struct Hub {
     topics: Arc<Mutex<HashMap<String, watch::Sender<u64>>>>,

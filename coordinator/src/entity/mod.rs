@@ -1,7 +1,8 @@
 //! Hosts for entities: each entity in memory is one actor that decides, commits and answers.
 //!
 //! `directory` finds or starts the actor of a key; `host` is that actor; `hub` wakes those who wait for a
-//! change; `clock` is the only source of time; `timers` sends ticks when they are due.
+//! change; `clock` is the only source of time; `timers` sends ticks when they are due; `supervision` brings
+//! back what died; `passivation` lets go of what is idle.
 
 pub mod admission;
 mod batch;
@@ -9,9 +10,11 @@ pub mod clock;
 pub mod directory;
 pub mod host;
 pub mod hub;
+pub mod passivation;
 mod replies;
+mod supervision;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 pub mod timers;
 mod upkeep;
 

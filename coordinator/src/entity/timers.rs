@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use futures::future::join_all;
+use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -47,15 +49,20 @@ async fn fire(entities: &Entities) -> Result<Option<Timestamp>, Duration> {
         AFTER_ERROR
     })?;
     let now = entities.clock().now();
-    let mut failed = false;
-    for (key, due) in timers {
-        if due > now {
-            return if failed { Err(AFTER_ERROR) } else { Ok(Some(due)) };
-        }
-        if let Err(refusal) = entities.tick(&key).await {
-            warn!(entity = %key, code = refusal.code.as_str(), "a tick was refused");
-            failed = true;
-        }
+    // Behind a full page of due timers there may be more of them.
+    let full = (timers.len() == PAGE).then_some(now);
+    let later = timers.iter().map(|(_, due)| *due).find(|due| *due > now).or(full);
+    // All at once: an entity that is slow to come back must not make the others late.
+    let due = timers.into_iter().filter(|(_, due)| *due <= now).map(|(key, _)| key);
+    let ticks = join_all(due.map(|key| async move { tick(entities, &key).await })).await;
+    if ticks.contains(&false) { Err(AFTER_ERROR) } else { Ok(later) }
+}
+
+/// Says whether the entity took it.
+async fn tick(entities: &Entities, key: &EntityKey) -> bool {
+    let outcome = entities.tick(key).await;
+    if let Err(refusal) = &outcome {
+        warn!(entity = %key, code = refusal.code.as_str(), "a tick was refused");
     }
-    if failed { Err(AFTER_ERROR) } else { Ok(None) }
+    outcome.is_ok()
 }

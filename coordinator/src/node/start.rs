@@ -23,7 +23,7 @@ use crate::api::{Admin, server};
 use crate::auth::Role;
 use crate::auth::token::{Claims, Keys};
 use crate::config::Config;
-use crate::entity::{Clock, Entities, Hub, timers};
+use crate::entity::{Clock, Entities, Hub, passivation, timers};
 use crate::ingress::{self, Gate};
 use crate::mcp;
 use crate::outbox::{Runners, pump};
@@ -204,6 +204,8 @@ fn start_pumps(pumps: &Tasks, entities: &Entities, sessions: &Sessions, config: 
     let runners: Arc<dyn Runners> = Arc::new(sessions.clone());
     let timers = timers::pump(entities.clone(), stop.clone());
     pumps.spawn("timers", quiet(timers));
+    let sweep = passivation::sweep(entities.clone(), passivation::IDLE, stop.clone());
+    pumps.spawn("passivation", quiet(sweep));
     pumps.spawn("outbox", quiet(pump::run(entities.clone(), runners, stop.clone())));
     pumps.spawn("retention", quiet(retention::run(entities.clone(), config.retention.clone(), stop.clone())));
 }

@@ -1,9 +1,13 @@
 //! Carries effects out of the store: to other entities exactly once, to runners at least once.
 //!
 //! An effect stays in the outbox until it is known to be delivered. The pump delivers in order for each pair
-//! of source and target, so that the receiver can tell repeats by one high-water mark for each source.
+//! of source and target, so that the receiver can tell repeats by one high-water mark for each source: such a
+//! pair is a `lane`.
 
+mod lane;
 pub mod pump;
+#[cfg(test)]
+mod tests;
 
 use async_trait::async_trait;
 use skein_shared::entity::RunnerCommand;

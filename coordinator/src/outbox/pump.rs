@@ -1,175 +1,223 @@
-//! The pump: reads undelivered effects in order and hands each to its target.
+//! The pump: reads each undelivered effect once, gives it to its lane, and takes what was delivered out of
+//! the store.
+//!
+//! Lanes know nothing of one another: one whose target is slow or away holds up nobody else. What was read
+//! stays in memory until it is delivered, so a lane that waits for a runner costs no reads.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::join_all;
-use skein_shared::Code;
-use skein_shared::entity::Effect;
-use skein_shared::limits::EFFECT_EXPIRY;
+use futures::future::BoxFuture;
+use futures::stream::{FuturesUnordered, StreamExt};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, warn};
+use tracing::warn;
 
-use super::{Delivery, Runners};
-use crate::entity::host::delivery_id;
-use crate::entity::{Entities, Request};
-use crate::store::{Mark, OutboxEntry, Store};
+use super::Runners;
+use super::lane::{self, Report, World};
+use crate::entity::Entities;
+use crate::store::{CommitError, OutboxEntry, Store, StoreError};
 
 /// Effects read in one step.
 const PAGE: usize = 512;
-/// How soon undelivered effects are tried again.
-const RETRY: Duration = Duration::from_millis(250);
+/// How soon the store is asked again after it refused.
+const AFTER_ERROR: Duration = Duration::from_secs(1);
 /// Looks at the store at least this often.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// What became of one try.
-enum Fate {
-    Delivered,
-    /// Its target is away; later effects of the same pair have to wait behind it.
-    Later,
-    Dead(String),
+/// What the pump waits for.
+enum Done {
+    Read(Result<Vec<OutboxEntry>, StoreError>),
+    Worked(Report),
+    /// What could not be taken out comes back.
+    Settled(Ended),
+}
+
+/// Effects that are over and still in the store.
+#[derive(Default)]
+struct Ended {
+    delivered: Vec<u64>,
+    dead: Vec<(u64, String)>,
+}
+
+impl Ended {
+    fn is_empty(&self) -> bool {
+        self.delivered.is_empty() && self.dead.is_empty()
+    }
+
+    fn add(&mut self, delivered: Vec<u64>, dead: Vec<(u64, String)>) {
+        self.delivered.extend(delivered);
+        self.dead.extend(dead);
+    }
+}
+
+struct Pump {
+    world: World,
+    store: Arc<dyn Store>,
+    work: FuturesUnordered<BoxFuture<'static, Done>>,
+    /// What waits behind the work of its lane. A lane has an entry while it works.
+    lanes: HashMap<lane::Name, VecDeque<OutboxEntry>>,
+    /// The last position that was read.
+    read: u64,
+    reading: bool,
+    /// More was committed since the read under way began.
+    more: bool,
+    ended: Ended,
+    settling: bool,
 }
 
 /// Runs until `stop`.
 pub async fn run(entities: Entities, runners: Arc<dyn Runners>, stop: CancellationToken) {
     let mut committed = entities.shared().outbox.subscribe();
-    loop {
-        committed.mark_unchanged();
-        let left = drain(&entities, runners.as_ref()).await;
-        let pause = if left { RETRY } else { LONGEST };
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => return,
-            _ = committed.changed() => {}
-            () = runners.connected() => {}
-            () = tokio::time::sleep(pause) => {}
-        }
-    }
-}
-
-/// Goes once through the outbox. Says whether something has to be tried again.
-async fn drain(entities: &Entities, runners: &dyn Runners) -> bool {
+    let connections = watch::Sender::new(0_u64);
     let store = Arc::clone(&entities.shared().store);
-    let mut after = 0;
-    let mut left = false;
-    let mut blocked = HashSet::new();
+    let world = World { entities, runners: Arc::clone(&runners), connected: connections.subscribe() };
+    let mut pump = Pump {
+        world,
+        store,
+        work: FuturesUnordered::new(),
+        lanes: HashMap::new(),
+        read: 0,
+        reading: false,
+        more: false,
+        ended: Ended::default(),
+        settling: false,
+    };
+    pump.begin_read();
+    let mut connected = runners.connected();
     loop {
-        let page = match store.outbox(after, PAGE).await {
-            Ok(page) => page,
-            Err(problem) => {
-                warn!(%problem, "the outbox cannot be read");
-                return true;
+        tokio::select! {
+            () = stop.cancelled() => break,
+            () = &mut connected => {
+                connected = runners.connected();
+                connections.send_modify(|count| *count += 1);
             }
-        };
-        let Some(last) = page.last() else { return left };
-        after = last.position;
-        let full = page.len() == PAGE;
-        left |= deliver_page(entities, runners, store.as_ref(), page, &mut blocked).await;
-        if !full {
-            return left;
+            _ = committed.changed() => pump.begin_read(),
+            Some(done) = pump.work.next() => pump.take(done),
+            () = tokio::time::sleep(LONGEST) => pump.begin_read(),
+        }
+        pump.begin_settle();
+    }
+    pump.finish().await;
+}
+
+impl Pump {
+    /// Reads on from where the last read ended, unless that is under way.
+    fn begin_read(&mut self) {
+        if self.reading {
+            self.more = true;
+            return;
+        }
+        self.reading = true;
+        self.more = false;
+        let (store, after) = (Arc::clone(&self.store), self.read);
+        self.work.push(Box::pin(async move { Done::Read(store.outbox(after, PAGE).await) }));
+    }
+
+    fn take(&mut self, done: Done) {
+        match done {
+            Done::Read(Ok(page)) => {
+                self.reading = false;
+                let full = page.len() == PAGE;
+                for entry in page {
+                    self.read = entry.position;
+                    self.hand_out(entry);
+                }
+                if full || self.more {
+                    self.begin_read();
+                }
+            }
+            Done::Read(Err(problem)) => {
+                warn!(%problem, "the outbox cannot be read");
+                let (store, after) = (Arc::clone(&self.store), self.read);
+                self.work.push(Box::pin(async move {
+                    tokio::time::sleep(AFTER_ERROR).await;
+                    Done::Read(store.outbox(after, PAGE).await)
+                }));
+            }
+            Done::Worked(report) => self.go_on(report),
+            Done::Settled(left) => {
+                self.settling = false;
+                self.ended.add(left.delivered, left.dead);
+            }
+        }
+    }
+
+    fn hand_out(&mut self, entry: OutboxEntry) {
+        let lane = lane::name(&entry);
+        if let Some(waiting) = self.lanes.get_mut(&lane) {
+            waiting.push_back(entry);
+            return;
+        }
+        self.lanes.insert(lane.clone(), VecDeque::new());
+        self.begin_work(self.world.clone(), lane, VecDeque::from([entry]), 0);
+    }
+
+    /// Lets a lane go on with what it has left and what has come meanwhile.
+    fn go_on(&mut self, report: Report) {
+        let Report { lane, world, delivered, dead, mut rest, tries } = report;
+        self.ended.add(delivered, dead);
+        let Some(waiting) = self.lanes.get_mut(&lane) else { return };
+        if rest.is_empty() {
+            rest = std::mem::take(waiting);
+        }
+        if rest.is_empty() {
+            self.lanes.remove(&lane);
+            return;
+        }
+        self.begin_work(world, lane, rest, tries);
+    }
+
+    fn begin_work(&mut self, world: World, lane: lane::Name, queue: VecDeque<OutboxEntry>, tries: u32) {
+        let work = lane::work(world, lane, queue, tries);
+        self.work.push(Box::pin(async move { Done::Worked(work.await) }));
+    }
+
+    /// Takes out of the store what is over, together with whatever ends until the store answers.
+    fn begin_settle(&mut self) {
+        if self.settling || self.ended.is_empty() {
+            return;
+        }
+        self.settling = true;
+        let (ended, world) = (std::mem::take(&mut self.ended), self.world.clone());
+        let store = Arc::clone(&self.store);
+        self.work.push(Box::pin(async move {
+            let left = settle(store.as_ref(), &world.entities, ended).await;
+            if !left.is_empty() {
+                tokio::time::sleep(AFTER_ERROR).await;
+            }
+            Done::Settled(left)
+        }));
+    }
+
+    /// Takes out what was delivered last. What is lost here goes again and is told apart by its mark.
+    async fn finish(mut self) {
+        let ended = std::mem::take(&mut self.ended);
+        if !ended.is_empty() {
+            settle(self.store.as_ref(), &self.world.entities, ended).await;
         }
     }
 }
 
-async fn deliver_page(
-    entities: &Entities,
-    runners: &dyn Runners,
-    store: &dyn Store,
-    page: Vec<OutboxEntry>,
-    blocked: &mut HashSet<(String, String)>,
-) -> bool {
-    let mut lanes: HashMap<(String, String), Vec<OutboxEntry>> = HashMap::new();
-    for entry in page {
-        lanes.entry((entry.source.to_string(), target(&entry.effect))).or_default().push(entry);
-    }
-    let work = lanes.into_iter().filter(|(lane, _)| !blocked.contains(lane));
-    let done = join_all(work.map(|(lane, entries)| deliver_lane(entities, runners, lane, entries))).await;
-    let mut delivered = Vec::new();
-    let mut left = !blocked.is_empty();
-    for outcome in done {
-        delivered.extend(outcome.delivered);
-        for (position, reason) in outcome.dead {
-            let now = entities.clock().now();
-            if let Err(problem) = store.bury(store.fence(), position, reason, now).await {
-                warn!(%problem, "an effect could not be moved to the dead letters");
-            }
-        }
-        if outcome.stopped {
-            blocked.insert(outcome.lane);
-            left = true;
+/// Gives back what the store did not take.
+async fn settle(store: &dyn Store, entities: &Entities, ended: Ended) -> Ended {
+    let mut left = Ended::default();
+    let complain = |problem: CommitError| {
+        warn!(%problem, "effects that are over could not be taken out of the outbox; they are tried again");
+    };
+    for (position, reason) in ended.dead {
+        let now = entities.clock().now();
+        if let Err(problem) = store.bury(store.fence(), position, reason.clone(), now).await {
+            complain(problem);
+            left.dead.push((position, reason));
         }
     }
-    if !delivered.is_empty()
-        && let Err(problem) = store.delivered(store.fence(), delivered).await
+    if !ended.delivered.is_empty()
+        && let Err(problem) = store.delivered(store.fence(), ended.delivered.clone()).await
     {
-        warn!(%problem, "delivered effects could not be taken out; they go again and are told apart by their marks");
-        left = true;
+        complain(problem);
+        left.delivered = ended.delivered;
     }
     left
-}
-
-struct Lane {
-    lane: (String, String),
-    delivered: Vec<u64>,
-    dead: Vec<(u64, String)>,
-    stopped: bool,
-}
-
-/// Delivers the effects of one pair of source and target, in their order.
-async fn deliver_lane(
-    entities: &Entities,
-    runners: &dyn Runners,
-    lane: (String, String),
-    entries: Vec<OutboxEntry>,
-) -> Lane {
-    let mut outcome = Lane { lane, delivered: Vec::new(), dead: Vec::new(), stopped: false };
-    for entry in entries {
-        match deliver(entities, runners, &entry).await {
-            Fate::Delivered => outcome.delivered.push(entry.position),
-            Fate::Dead(reason) => {
-                error!(source = %entry.source, sequence = entry.sequence, reason, "an effect became a dead letter");
-                outcome.dead.push((entry.position, reason));
-            }
-            Fate::Later => {
-                outcome.stopped = true;
-                return outcome;
-            }
-        }
-    }
-    outcome
-}
-
-async fn deliver(entities: &Entities, runners: &dyn Runners, entry: &OutboxEntry) -> Fate {
-    let expired = entry.at + EFFECT_EXPIRY < entities.clock().now();
-    let fate = match &entry.effect {
-        Effect::Runner { runner, command } => match runners.deliver(runner, command).await {
-            Delivery::Sent => Fate::Delivered,
-            Delivery::NotConnected => Fate::Later,
-        },
-        Effect::Entity { key, command } => {
-            let mark = Mark { source: entry.source.clone(), epoch: entry.epoch, sequence: entry.sequence };
-            let request = Request { id: delivery_id(&mark), timeout: Request::TIMEOUT, keep_reply: false };
-            match entities.forward(key, request, Some(mark), command.clone()).await {
-                Ok(_) => Fate::Delivered,
-                Err(refusal) => match refusal.code {
-                    Code::Overloaded | Code::Unavailable | Code::Unknown => Fate::Later,
-                    Code::Internal => Fate::Dead(refusal.message),
-                    // The receiver has committed the mark; its refusal goes back as an effect of its own.
-                    _ => Fate::Delivered,
-                },
-            }
-        }
-    };
-    match fate {
-        Fate::Later if expired => Fate::Dead("nobody took it in for 7 days".to_owned()),
-        fate => fate,
-    }
-}
-
-fn target(effect: &Effect) -> String {
-    match effect {
-        Effect::Entity { key, .. } => key.to_string(),
-        Effect::Runner { runner, .. } => format!("runner:{runner}"),
-    }
 }

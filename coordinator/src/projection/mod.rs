@@ -157,6 +157,19 @@ impl Projection {
         let _ = tokio::time::timeout(limit, all).await;
     }
 
+    /// Changes whenever something new can be read. Take it before reading, so that nothing is missed.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.inner.progress.changes.subscribe()
+    }
+
+    /// The position of the newest event, of whatever swarm.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub async fn position(&self) -> Result<u64, ProjectionError> {
+        self.read(tables::position).await
+    }
+
     /// How many commits wait to be taken in.
     pub fn lag(&self) -> u64 {
         self.inner.progress.lag.load(Ordering::Relaxed)

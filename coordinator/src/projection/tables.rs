@@ -124,6 +124,12 @@ pub(super) fn record(
     Ok(())
 }
 
+/// The position of the newest event; zero before the first.
+pub(super) fn position(connection: &Connection) -> rusqlite::Result<u64> {
+    let mut statement = connection.prepare_cached("SELECT coalesce(max(position), 0) FROM event")?;
+    statement.query_row([], |row| row.get(0)).map(unsigned)
+}
+
 /// The first position of a millisecond.
 fn first_position(at: Timestamp) -> u64 {
     at.0.saturating_mul(1024)

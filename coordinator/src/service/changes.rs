@@ -12,8 +12,11 @@ use skein_shared::id::Kind;
 use super::Service;
 use super::lists::unreadable;
 use crate::auth::{Principal, Right, policy};
-use crate::entity::hub::Subscription;
+use crate::entity::hub::{Subscription, commits_of};
 use crate::projection::Event;
+
+/// How long a look waits for the read side to have what was acknowledged.
+const SETTLE: Duration = Duration::from_secs(2);
 
 /// Something that can be waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,15 +41,19 @@ impl Topic {
         }
     }
 
-    fn of(kind: Kind) -> Option<Topic> {
-        match kind {
-            Kind::Pool => Some(Topic::Tasks),
-            Kind::Channels | Kind::Inboxes => Some(Topic::Messages),
-            Kind::Agent => Some(Topic::Calls),
-            Kind::Triggers => Some(Topic::Triggers),
-            Kind::Lockspace => Some(Topic::Locks),
-            Kind::Fleet | Kind::Schedules | Kind::Epics | Kind::Memory => None,
+    /// The entities that have it.
+    fn kinds(self) -> &'static [Kind] {
+        match self {
+            Topic::Tasks => &[Kind::Pool],
+            Topic::Messages => &[Kind::Channels, Kind::Inboxes],
+            Topic::Calls => &[Kind::Agent],
+            Topic::Triggers => &[Kind::Triggers],
+            Topic::Locks => &[Kind::Lockspace],
         }
+    }
+
+    fn of(kind: Kind) -> Option<Topic> {
+        Topic::ALL.into_iter().find(|topic| topic.kinds().contains(&kind))
     }
 }
 
@@ -87,9 +94,9 @@ impl Service {
         policy::require(who, Right::Read)?;
         let mut cursor = match awaited.cursor {
             Some(cursor) => cursor,
-            None => self.now_position(),
+            None => self.newest_position().await?,
         };
-        let topics = self.wake_topics(who, &awaited).await?;
+        let topics = self.wake_topics(who, &awaited);
         let position = std::sync::Mutex::new(cursor);
         let look = || async {
             let after = *position.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -102,40 +109,15 @@ impl Service {
         Ok(Changes { timed_out: found.is_none(), changed: found.unwrap_or_default(), cursor })
     }
 
-    /// What wakes the waiter: the named things, else itself, the pool, whose new tasks have no name yet, the
-    /// channels and the locks held now. Any other thing that comes into being later is seen when it is asked
-    /// again.
-    async fn wake_topics(&self, who: &Principal, awaited: &Awaited) -> Result<Vec<Subscription>, Refusal> {
-        let mut topics: BTreeSet<String> = awaited.subjects.clone();
-        topics.extend([who.agent.to_string(), who.instance.to_string()]);
-        if awaited.subjects.is_empty() && awaited.wants(Topic::Tasks) {
-            topics.insert(who.entity(Kind::Pool).to_string());
-        }
-        if awaited.subjects.is_empty() && awaited.wants(Topic::Messages) {
-            let channels = self.list_channels(who).await?;
-            topics.extend(channels.iter().filter_map(|channel| channel["id"].as_str()).map(str::to_owned));
-        }
-        if awaited.subjects.is_empty() && awaited.wants(Topic::Locks) {
-            topics.extend(self.held_locks(who).await?.into_iter().map(|lock| lock.key));
-        }
-        Ok(topics.into_iter().map(|topic| self.entities.hub().subscribe(topic)).collect())
-    }
-
-    /// Events reach the read side after the wake-up: whoever was woken must not look too soon.
-    async fn settle(&self, who: &Principal, awaited: &Awaited) -> Result<(), Refusal> {
-        for topic in Topic::ALL.into_iter().filter(|topic| awaited.wants(*topic)) {
-            let keys = match topic {
-                Topic::Tasks => vec![who.entity(Kind::Pool)],
-                Topic::Messages => vec![who.entity(Kind::Channels), who.entity(Kind::Inboxes)],
-                Topic::Calls => vec![who.own_agent()],
-                Topic::Triggers => vec![who.entity(Kind::Triggers)],
-                Topic::Locks => vec![who.entity(Kind::Lockspace)],
-            };
-            for key in keys {
-                self.freshness(&key).await?;
+    /// What wakes the waiter: the named things; else every commit of the entities that have what it waits for.
+    fn wake_topics(&self, who: &Principal, awaited: &Awaited) -> Vec<Subscription> {
+        let mut topics = awaited.subjects.clone();
+        if awaited.subjects.is_empty() {
+            for topic in Topic::ALL.into_iter().filter(|topic| awaited.wants(*topic)) {
+                topics.extend(topic.kinds().iter().map(|kind| commits_of(*kind, &who.swarm)));
             }
         }
-        Ok(())
+        topics.into_iter().map(|topic| self.entities.hub().subscribe(topic)).collect()
     }
 
     /// Events of interest after a position, and the position of the last one looked at.
@@ -148,7 +130,8 @@ impl Service {
         const SHOWN: usize = 50;
         const PAGE: usize = 500;
         let mut changed = Vec::new();
-        self.settle(who, awaited).await?;
+        // A host reports to the read side before it answers and wakes: what was acknowledged is on its way.
+        self.projection().settled(SETTLE).await;
         loop {
             let events = self.projection().events(Some(&who.swarm), after, PAGE).await.map_err(unreadable)?;
             let last = events.len() < PAGE;
@@ -167,9 +150,10 @@ impl Service {
         }
     }
 
-    /// The position that an event of this moment would have (1,024 to a millisecond).
-    fn now_position(&self) -> u64 {
-        self.clock().now().millis().saturating_mul(1024)
+    /// Everything that was acknowledged before is up to this position, everything later after it.
+    async fn newest_position(&self) -> Result<u64, Refusal> {
+        self.projection().settled(SETTLE).await;
+        self.projection().position().await.map_err(unreadable)
     }
 }
 
@@ -188,4 +172,174 @@ fn of_interest(awaited: &Awaited, event: &Event) -> Option<Value> {
         change["agent"] = json!(name);
     }
     Some(change)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use futures::future::BoxFuture;
+    use skein_shared::id::{EntityKey, InstanceId, Name};
+    use skein_shared::pool::{self, Pool};
+    use skein_shared::triggers;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::auth::Role;
+    use crate::entity::{Clock, Entities, Hub, Request};
+    use crate::projection::Projection;
+    use crate::service::messages::Draft;
+    use crate::service::swarm::Introduction;
+    use crate::store::memory::Memory;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    struct World {
+        service: Service,
+        _folder: tempfile::TempDir,
+    }
+
+    fn world() -> World {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Clock::start();
+        let store = Arc::new(Memory::new(clock.wall()));
+        let projection = Projection::open(&folder.path().join("read.db"), store.clone()).unwrap();
+        let entities = Entities::new(store, projection, clock, Hub::default());
+        World { service: Service::without_looks(entities), _folder: folder }
+    }
+
+    fn agent(name: &str) -> Principal {
+        Principal {
+            swarm: Name::parse("default").unwrap(),
+            agent: Uuid::new_v5(&Uuid::nil(), name.as_bytes()),
+            agent_name: Name::parse(name).unwrap(),
+            instance: InstanceId(format!("{name}-00000001")),
+            managed: false,
+            role: Role::Worker,
+            view: None,
+        }
+    }
+
+    async fn join(service: &Service, who: &Principal) {
+        let introduction = Introduction {
+            name: who.agent_name.to_string(),
+            lead: false,
+            role: None,
+            capabilities: Vec::new(),
+            description: None,
+            max_tasks: None,
+        };
+        service.join(who, Uuid::now_v7(), introduction).await.unwrap();
+    }
+
+    async fn create(service: &Service, text: String) -> String {
+        let create = pool::Create {
+            by: None,
+            spec: pool::TaskSpec::new(text),
+            target: pool::Target::Pool,
+            rules: pool::Rules::Plain,
+            facts: Vec::new(),
+        };
+        let (key, request) =
+            (EntityKey::of(Kind::Pool, &agent("writer").swarm), Request::once(Uuid::now_v7()));
+        let command = pool::Command::Create(Box::new(create));
+        match service.entities.ask::<Pool>(&key, request, command).await.unwrap() {
+            pool::Reply::Created { task, .. } => task.id.to_string(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn all_of(topic: Topic, cursor: Option<u64>) -> Awaited {
+        Awaited { topics: BTreeSet::from([topic]), subjects: BTreeSet::new(), cursor }
+    }
+
+    /// Begins to wait for one topic, lets something happen to it, and gives what the wait saw.
+    async fn woken_by(world: &World, topic: Topic, happen: BoxFuture<'_, ()>) -> Vec<Value> {
+        let who = agent("waiter");
+        let begin = world.service.wait(&who, all_of(topic, None), Duration::ZERO).await.unwrap();
+        let wait = Box::pin(world.service.wait(&who, all_of(topic, Some(begin.cursor)), HOUR));
+        let both = async { futures::join!(wait, happen).0.unwrap() };
+        tokio::time::timeout(Duration::from_secs(60), both).await.expect("nothing woke the wait").changed
+    }
+
+    #[tokio::test]
+    async fn whatever_happens_in_the_swarm_wakes_a_wait_for_all_of_it() {
+        let world = world();
+        let (service, other) = (&world.service, agent("other"));
+        join(service, &other).await;
+        let seen = woken_by(
+            &world,
+            Topic::Tasks,
+            Box::pin(async {
+                create(service, "new".to_owned()).await;
+            }),
+        )
+        .await;
+        assert_eq!(seen[0]["topic"], "tasks");
+        let seen = woken_by(
+            &world,
+            Topic::Locks,
+            Box::pin(async {
+                service.acquire(&other, Uuid::now_v7(), "file:///a".to_owned(), None).await.unwrap();
+            }),
+        )
+        .await;
+        assert_eq!(seen[0]["topic"], "locks");
+        let seen = woken_by(
+            &world,
+            Topic::Messages,
+            Box::pin(async {
+                let draft = Draft { content: "hello".to_owned(), ..Draft::default() };
+                service.post_message(&other, Uuid::now_v7(), draft).await.unwrap();
+            }),
+        )
+        .await;
+        assert_eq!(seen[0]["topic"], "messages");
+        let seen = woken_by(
+            &world,
+            Topic::Calls,
+            Box::pin(async {
+                let filter: triggers::Filter = serde_json::from_value(json!({"kind": "webhook"})).unwrap();
+                let wait =
+                    service.wait_for_trigger(&other, Uuid::now_v7(), filter, None, false, Duration::ZERO);
+                wait.await.unwrap();
+            }),
+        )
+        .await;
+        assert_eq!((&seen[0]["topic"], &seen[0]["agent"]), (&json!("calls"), &json!("other")));
+    }
+
+    #[tokio::test]
+    async fn no_event_between_two_waits_is_lost_or_seen_twice() {
+        const TASKS: usize = 200;
+        let world = world();
+        let (service, who) = (world.service.clone(), agent("waiter"));
+        let begin = service.wait(&who, all_of(Topic::Tasks, None), Duration::ZERO).await.unwrap();
+        let writer = tokio::spawn({
+            let service = service.clone();
+            async move {
+                let mut made = Vec::new();
+                for number in 0..TASKS / 4 {
+                    let four = (0..4).map(|part| create(&service, format!("task {number} {part}")));
+                    made.extend(futures::future::join_all(four).await);
+                }
+                made
+            }
+        });
+        let mut cursor = begin.cursor;
+        let mut seen = Vec::new();
+        let listen = async {
+            while seen.len() < TASKS {
+                let next = service.wait(&who, all_of(Topic::Tasks, Some(cursor)), HOUR).await.unwrap();
+                assert!(next.cursor > cursor && !next.timed_out);
+                cursor = next.cursor;
+                seen.extend(next.changed.iter().map(|change| change["id"].as_str().unwrap().to_owned()));
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), listen).await.expect("an event was lost");
+        let mut made = writer.await.unwrap();
+        made.sort();
+        seen.sort();
+        assert_eq!(seen, made);
+    }
 }

@@ -42,11 +42,18 @@ const ASK_AGAIN: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub struct Service {
     entities: Entities,
+    ask_again: Duration,
 }
 
 impl Service {
     pub fn new(entities: Entities) -> Self {
-        Self { entities }
+        Self { entities, ask_again: ASK_AGAIN }
+    }
+
+    /// One whose waits end by wake-ups alone, so that a test sees when one is missing.
+    #[cfg(test)]
+    fn without_looks(entities: Entities) -> Self {
+        Self { entities, ask_again: Duration::from_secs(86_400) }
     }
 
     pub fn clock(&self) -> &Clock {
@@ -115,7 +122,7 @@ impl Service {
             if now >= end {
                 return Ok(None);
             }
-            let pause = ASK_AGAIN.min(end - now);
+            let pause = self.ask_again.min(end - now);
             let changes: Vec<_> = topics.iter_mut().map(|topic| Box::pin(topic.changed())).collect();
             if changes.is_empty() {
                 tokio::time::sleep(pause).await;

@@ -5,6 +5,7 @@ mod faults;
 mod state;
 
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -30,6 +31,7 @@ pub struct Memory {
 pub struct Contents {
     state: Arc<Mutex<State>>,
     faults: Faults,
+    outbox_read: Arc<AtomicU64>,
 }
 
 /// The contents at one moment, to roll back to.
@@ -54,6 +56,16 @@ impl Contents {
     /// The script of faults that the next commits meet.
     pub fn faults(&self) -> &Faults {
         &self.faults
+    }
+
+    /// How many effects were read from the outbox so far, repeats included.
+    pub fn outbox_read(&self) -> u64 {
+        self.outbox_read.load(Ordering::Relaxed)
+    }
+
+    /// How many effects are in the outbox.
+    pub fn outbox_len(&self) -> usize {
+        self.lock().outbox_len()
     }
 
     pub fn snapshot(&self) -> Snapshot {
@@ -144,7 +156,9 @@ impl Store for Memory {
     }
 
     async fn outbox(&self, after: u64, limit: usize) -> Result<Vec<OutboxEntry>, StoreError> {
-        Ok(self.contents.lock().outbox(after, limit))
+        let page = self.contents.lock().outbox(after, limit);
+        self.contents.outbox_read.fetch_add(page.len() as u64, Ordering::Relaxed);
+        Ok(page)
     }
 
     async fn delivered(&self, fence: Fence, positions: Vec<u64>) -> Result<(), CommitError> {

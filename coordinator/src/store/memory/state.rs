@@ -147,6 +147,10 @@ impl State {
         timers.into_iter().take(limit).map(|(due, _, held)| (held.key.clone(), due)).collect()
     }
 
+    pub(super) fn outbox_len(&self) -> usize {
+        self.outbox.len()
+    }
+
     pub(super) fn outbox(&self, after: u64, limit: usize) -> Vec<OutboxEntry> {
         let later = self.outbox.range((Bound::Excluded(after), Bound::Unbounded));
         later.take(limit).map(|(_, entry)| entry.clone()).collect()

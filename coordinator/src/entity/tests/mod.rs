@@ -1,25 +1,27 @@
 //! The host against a store that fails on purpose.
 
+mod passivation;
+mod supervision;
+mod timers;
+
 use std::sync::Arc;
 
 use serde_json::json;
+use skein_shared::entity::DocumentChange;
 use skein_shared::id::{EntityKey, InstanceId, Kind, Name};
-use skein_shared::inboxes::Inboxes;
 use skein_shared::lockspace::{self, Lockspace};
 use skein_shared::pool::{self, Pool};
 use skein_shared::{Code, Refusal};
-use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{Clock, Entities, Hub, Request};
-use crate::outbox::{Delivery, Runners, pump};
 use crate::projection::Projection;
 use crate::store::memory::{Fault, Gate, Memory};
-use crate::store::{Mark, Store};
+use crate::store::{Batch, Mark, Store, TimerChange, Version};
 
-struct Node {
-    entities: Entities,
-    store: Arc<Memory>,
+pub(crate) struct Node {
+    pub(crate) entities: Entities,
+    pub(crate) store: Arc<Memory>,
     _folder: tempfile::TempDir,
 }
 
@@ -31,15 +33,15 @@ fn node_on(store: Memory) -> Node {
     Node { entities, store, _folder: folder }
 }
 
-fn node() -> Node {
+pub(crate) fn node() -> Node {
     node_on(Memory::new(Clock::start().wall()))
 }
 
-fn swarm() -> Name {
+pub(crate) fn swarm() -> Name {
     Name::parse("default").unwrap()
 }
 
-fn locks() -> EntityKey {
+pub(crate) fn locks() -> EntityKey {
     EntityKey::of(Kind::Lockspace, &swarm())
 }
 
@@ -55,6 +57,61 @@ fn acquire(holder: &str, key: &str) -> lockspace::Command {
 async fn take(node: &Node, id: Uuid, key: &str) -> Result<String, Refusal> {
     let reply = node.entities.ask::<Lockspace>(&locks(), Request::once(id), acquire("a", key)).await?;
     Ok(format!("{reply:?}"))
+}
+
+/// A commit as it could come from anywhere, the first one of its entity.
+pub(crate) fn first_batch(node: &Node, key: EntityKey) -> Batch {
+    Batch {
+        key,
+        expected: Version(0),
+        id: Uuid::now_v7(),
+        at: node.entities.clock().now(),
+        documents: Vec::new(),
+        events: Vec::new(),
+        seen: Vec::new(),
+        replies: Vec::new(),
+        timer: TimerChange::Keep,
+        outbox: Vec::new(),
+    }
+}
+
+/// Gives an entity a document that it cannot read.
+pub(crate) async fn poison(node: &Node, key: EntityKey) {
+    let (document, head) = ("learning/poison".to_owned(), json!(["not", "a", "head"]));
+    let mut batch = first_batch(node, key);
+    batch.documents = vec![DocumentChange::Put { key: document, live: true, head, body: None }];
+    node.store.commit(node.store.fence(), batch).await.unwrap();
+}
+
+fn pool() -> EntityKey {
+    EntityKey::of(Kind::Pool, &swarm())
+}
+
+pub(crate) fn member(agent: Uuid, lead: bool) -> pool::Command {
+    pool::Command::Join(pool::Join {
+        agent,
+        name: format!("agent-{}", agent.as_u128()),
+        lead,
+        role: None,
+        capabilities: Vec::new(),
+        description: None,
+        max_tasks: None,
+        managed: false,
+    })
+}
+
+pub(crate) fn task(id: u128, by: Option<Uuid>, depends_on: Vec<Uuid>) -> pool::Command {
+    let id = Uuid::from_u128(id);
+    let spec = pool::TaskSpec { id: Some(id), depends_on, ..pool::TaskSpec::new(format!("task {id}")) };
+    let (target, rules) = (pool::Target::Pool, pool::Rules::Plain);
+    let facts = vec![pool::Fact::unknown(id)];
+    pool::Command::Create(Box::new(pool::Create { by, spec, target, rules, facts }))
+}
+
+/// Asks the pool for something that happens once.
+pub(crate) async fn change(node: &Node, request: u128, command: pool::Command) -> pool::Reply {
+    let request = Request::once(Uuid::from_u128(request));
+    node.entities.ask::<Pool>(&pool(), request, command).await.unwrap()
 }
 
 #[tokio::test]
@@ -140,74 +197,4 @@ async fn a_delivery_with_a_known_mark_does_nothing() {
     node.entities.forward(&key, Request::read(), mark(3), create).await.unwrap();
     let loaded = node.store.load(&key).await.unwrap();
     assert_eq!(loaded.live.iter().filter(|document| document.key.starts_with("task/")).count(), 2);
-}
-
-struct NoRunners;
-
-#[async_trait::async_trait]
-impl Runners for NoRunners {
-    async fn deliver(&self, _: &str, _: &skein_shared::entity::RunnerCommand) -> Delivery {
-        Delivery::NotConnected
-    }
-
-    async fn connected(&self) {
-        std::future::pending().await
-    }
-}
-
-/// A failed task tells the creator of what depends on it: an effect from the pool to the inboxes.
-#[tokio::test]
-async fn an_effect_reaches_its_target_once_though_answers_are_lost() {
-    let node = node();
-    let pool_key = EntityKey::of(Kind::Pool, &swarm());
-    let lead = Uuid::from_u128(7);
-    let ask = async |number: u128, command: pool::Command| {
-        let request = Request::once(Uuid::from_u128(number));
-        node.entities.ask::<Pool>(&pool_key, request, command).await.unwrap()
-    };
-    let join = pool::Join {
-        agent: lead,
-        name: "lead".to_owned(),
-        lead: true,
-        role: None,
-        capabilities: Vec::new(),
-        description: None,
-        max_tasks: None,
-        managed: false,
-    };
-    ask(1, pool::Command::Join(join)).await;
-    let create = |id: u128, depends_on: Vec<Uuid>| {
-        let spec = pool::TaskSpec {
-            id: Some(Uuid::from_u128(id)),
-            depends_on,
-            ..pool::TaskSpec::new(format!("task {id}"))
-        };
-        let (target, rules) = (pool::Target::Pool, pool::Rules::Plain);
-        pool::Command::Create(Box::new(pool::Create {
-            by: Some(lead),
-            spec,
-            target,
-            rules,
-            facts: vec![pool::Fact::unknown(Uuid::from_u128(id))],
-        }))
-    };
-    ask(2, create(100, Vec::new())).await;
-    ask(3, create(101, vec![Uuid::from_u128(100)])).await;
-    ask(4, pool::Command::Cancel { task: Uuid::from_u128(100), by: Some(lead), reason: None }).await;
-
-    for _ in 0..3 {
-        node.store.contents().faults().push(Fault::AnswerLost);
-    }
-    let stop = CancellationToken::new();
-    let running = tokio::spawn(pump::run(node.entities.clone(), Arc::new(NoRunners), stop.clone()));
-    let inboxes = EntityKey::of(Kind::Inboxes, &swarm());
-    while !node.store.outbox(0, 10).await.unwrap().is_empty() {
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    }
-    stop.cancel();
-    running.await.unwrap();
-    let told = node.store.load(&inboxes).await.unwrap();
-    let messages = told.live.iter().filter(|document| document.key.starts_with("message/")).count();
-    assert_eq!(messages, 1, "{:?}", told.live);
-    assert_eq!(<Inboxes as skein_shared::entity::Entity>::KIND, Kind::Inboxes);
 }

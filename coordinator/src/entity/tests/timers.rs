@@ -1,0 +1,121 @@
+//! Timers: none is lost, none is late for want of looking, and quiet costs nothing.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use skein_shared::entity::Signal;
+use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::*;
+use crate::entity::timers;
+
+fn pump(node: &Node) -> DropGuard {
+    let stop = CancellationToken::new();
+    tokio::spawn(timers::pump(node.entities.clone(), stop.clone()));
+    stop.drop_guard()
+}
+
+async fn take_for(node: &Node, key: &str, ttl: Duration) {
+    let command = lockspace::Command::Acquire {
+        holder: InstanceId(format!("holder of {key}")),
+        agent: Name::parse("worker").unwrap(),
+        key: key.to_owned(),
+        ttl_ms: Some(u64::try_from(ttl.as_millis()).unwrap()),
+    };
+    node.entities.ask::<Lockspace>(&locks(), Request::read(), command).await.unwrap();
+}
+
+async fn locks_held(node: &Node, key: &EntityKey) -> usize {
+    let live = node.store.load(key).await.unwrap().live;
+    live.iter().filter(|document| document.key.starts_with("lock/")).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timer_that_is_set_earlier_wakes_the_pump_at_once() {
+    let node = node();
+    let _pump = pump(&node);
+    take_for(&node, "file:///long", Duration::from_secs(3600)).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    take_for(&node, "file:///short", Duration::from_secs(5)).await;
+    let begun = Instant::now();
+    let mut changes = node.entities.hub().subscribe(locks().to_string());
+    changes.changed().await;
+    let took = begun.elapsed();
+    assert!((Duration::from_secs(5)..Duration::from_secs(6)).contains(&took), "{took:?}");
+    assert_eq!(locks_held(&node, &locks()).await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tick_that_was_refused_is_tried_again() {
+    let node = node();
+    let _pump = pump(&node);
+    take_for(&node, "file:///short", Duration::from_secs(5)).await;
+    node.store.contents().faults().push(Fault::Refused);
+    tokio::time::sleep(Duration::from_millis(5_900)).await;
+    assert_eq!(locks_held(&node, &locks()).await, 1, "the script refused the first tick");
+    tokio::time::sleep(Duration::from_millis(2_000)).await;
+    assert_eq!(locks_held(&node, &locks()).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_timers_at_one_moment_all_fire() {
+    const SWARMS: usize = 600;
+    let node = node();
+    let _pump = pump(&node);
+    let keys: Vec<EntityKey> = (0..SWARMS)
+        .map(|number| EntityKey::of(Kind::Lockspace, &Name::parse(&format!("swarm-{number}")).unwrap()))
+        .collect();
+    let takes = keys.iter().map(|key| {
+        let command = lockspace::Command::Acquire {
+            holder: InstanceId("worker-00000001".to_owned()),
+            agent: Name::parse("worker").unwrap(),
+            key: "file:///a".to_owned(),
+            ttl_ms: Some(5_000),
+        };
+        node.entities.ask::<Lockspace>(key, Request::read(), command)
+    });
+    join_all(takes).await;
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    for key in &keys {
+        assert_eq!(locks_held(&node, key).await, 0, "{key}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_leases_kept_by_heartbeats_cost_a_handful_of_commits_a_minute() {
+    const MEMBERS: u128 = 1_000;
+    let node = node();
+    let instance = |number: u128| format!("worker-{number:08x}");
+    let members = (1..=MEMBERS).map(|number| change(&node, number, member(Uuid::from_u128(number), false)));
+    join_all(members).await;
+    join_all(
+        (1..=MEMBERS).map(|number| change(&node, 10_000 + number, task(20_000 + number, None, Vec::new()))),
+    )
+    .await;
+    let claims = (1..=MEMBERS).map(|number| {
+        let (agent, task) = (Uuid::from_u128(number), Uuid::from_u128(20_000 + number));
+        let instance = InstanceId(instance(number));
+        change(&node, 30_000 + number, pool::Command::Claim { agent, instance, managed: true, task })
+    });
+    join_all(claims).await;
+
+    let _pump = pump(&node);
+    let instances: Vec<String> = (1..=MEMBERS).map(instance).collect();
+    let beat = async |minutes: u32| {
+        for _ in 0..minutes * 6 {
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            let signal = Signal::RunnerAlive { runner: "r1".to_owned(), instances: instances.clone() };
+            node.entities.observe(&pool(), signal);
+        }
+    };
+    beat(2).await;
+    let before = node.store.load(&pool()).await.unwrap().version.0;
+    beat(10).await;
+    let after = node.store.load(&pool()).await.unwrap();
+    let commits = after.version.0 - before;
+    assert!(commits <= 30, "{commits} commits in ten idle minutes");
+    let leased =
+        after.live.iter().filter(|document| document.head.to_string().contains("in_progress")).count();
+    assert_eq!(leased, 1_000, "every lease was kept");
+}

@@ -1,0 +1,209 @@
+//! Effects on their way out.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::json;
+use skein_shared::entity::{Effect, RunnerCommand};
+use skein_shared::fence::{Epoch, Token};
+use skein_shared::id::{EntityKey, Kind, Name};
+use skein_shared::limits::EFFECT_EXPIRY;
+use skein_shared::pool;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::{Delivery, Runners, pump};
+use crate::entity::tests::{Node, change, first_batch, locks, member, node, poison, swarm, task};
+use crate::store::memory::Fault;
+use crate::store::{Batch, OutboxEffect, Store};
+
+/// Runners by name: all are connected but `away`, and `stuck` never answers.
+#[derive(Default)]
+struct Fleet {
+    /// The numbers of the commands that each got, in their order.
+    got: Mutex<HashMap<String, Vec<u64>>>,
+    back: Mutex<bool>,
+    connected: Notify,
+}
+
+impl Fleet {
+    fn got(&self, runner: &str) -> Vec<u64> {
+        self.got.lock().unwrap().get(runner).cloned().unwrap_or_default()
+    }
+
+    fn connect(&self) {
+        *self.back.lock().unwrap() = true;
+        self.connected.notify_waiters();
+    }
+}
+
+#[async_trait::async_trait]
+impl Runners for Fleet {
+    async fn deliver(&self, runner: &str, command: &RunnerCommand) -> Delivery {
+        match runner {
+            "stuck" => std::future::pending().await,
+            "away" if !*self.back.lock().unwrap() => Delivery::NotConnected,
+            _ => {
+                let RunnerCommand::Forget { token, .. } = command else { panic!("a forget") };
+                self.got.lock().unwrap().entry(runner.to_owned()).or_default().push(token.number);
+                Delivery::Sent
+            }
+        }
+    }
+
+    async fn connected(&self) {
+        self.connected.notified().await;
+    }
+}
+
+struct Pumping {
+    stop: CancellationToken,
+    running: JoinHandle<()>,
+}
+
+impl Pumping {
+    fn start(node: &Node, runners: &Arc<Fleet>) -> Self {
+        let stop = CancellationToken::new();
+        let runners: Arc<dyn Runners> = runners.clone();
+        let running = tokio::spawn(pump::run(node.entities.clone(), runners, stop.clone()));
+        Self { stop, running }
+    }
+
+    async fn end(self) {
+        self.stop.cancel();
+        self.running.await.unwrap();
+    }
+}
+
+/// Commits one batch of a source, which asks each runner for as many things as it says.
+async fn burst(node: &Node, source: &str, effects: &[(&str, u64)]) {
+    let mut sequence = 0;
+    let mut outbox = Vec::new();
+    for &(runner, count) in effects {
+        for _ in 0..count {
+            sequence += 1;
+            let token = Token { epoch: Epoch(1), number: sequence };
+            let command = RunnerCommand::Forget { instance: "worker-00000001".to_owned(), token };
+            outbox.push(OutboxEffect {
+                sequence,
+                effect: Effect::Runner { runner: runner.to_owned(), command },
+            });
+        }
+    }
+    let key = EntityKey::agent(&swarm(), &Name::parse(source).unwrap());
+    commit(node, Batch { outbox, ..first_batch(node, key) }).await;
+}
+
+async fn commit(node: &Node, batch: Batch) {
+    node.store.commit(node.store.fence(), batch).await.unwrap();
+    node.entities.shared().outbox.send_modify(|commits| *commits += 1);
+}
+
+/// Waits until so many effects are left.
+async fn left(node: &Node, count: usize) {
+    while node.store.contents().outbox_len() != count {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// A failed task tells the creator of what depends on it: an effect from the pool to the inboxes.
+#[tokio::test]
+async fn an_effect_reaches_its_target_once_though_answers_are_lost() {
+    let node = node();
+    let lead = Uuid::from_u128(7);
+    change(&node, 1, member(lead, true)).await;
+    change(&node, 2, task(100, Some(lead), Vec::new())).await;
+    change(&node, 3, task(101, Some(lead), vec![Uuid::from_u128(100)])).await;
+    let cancel = pool::Command::Cancel { task: Uuid::from_u128(100), by: Some(lead), reason: None };
+    change(&node, 4, cancel).await;
+
+    for _ in 0..3 {
+        node.store.contents().faults().push(Fault::AnswerLost);
+    }
+    let pumping = Pumping::start(&node, &Arc::default());
+    left(&node, 0).await;
+    pumping.end().await;
+    let inboxes = EntityKey::of(Kind::Inboxes, &swarm());
+    let told = node.store.load(&inboxes).await.unwrap();
+    let messages = told.live.iter().filter(|document| document.key.starts_with("message/")).count();
+    assert_eq!(messages, 1, "{:?}", told.live);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runner_that_is_away_or_stuck_delays_no_other() {
+    let (node, fleet) = (node(), Arc::new(Fleet::default()));
+    burst(&node, "worker", &[("stuck", 3), ("away", 3), ("here", 3)]).await;
+    burst(&node, "other", &[("away", 2), ("here", 2)]).await;
+    let pumping = Pumping::start(&node, &fleet);
+    left(&node, 8).await;
+    assert_eq!(fleet.got("here").len(), 5);
+
+    burst(&node, "third", &[("here", 4)]).await;
+    left(&node, 8).await;
+    assert_eq!(fleet.got("here").len(), 9, "what comes later does not wait either");
+
+    fleet.connect();
+    left(&node, 3).await;
+    let from_worker: Vec<u64> = fleet.got("away").into_iter().filter(|number| *number > 3).collect();
+    assert_eq!(from_worker, [4, 5, 6]);
+    pumping.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_effects_drain_in_order_and_each_is_read_once() {
+    let (node, fleet) = (node(), Arc::new(Fleet::default()));
+    burst(&node, "absent", &[("away", 1_000)]).await;
+    for source in 0..9 {
+        burst(&node, &format!("worker-{source}"), &[(&format!("runner-{source}"), 1_000)]).await;
+    }
+    let pumping = Pumping::start(&node, &fleet);
+    left(&node, 1_000).await;
+    fleet.connect();
+    left(&node, 0).await;
+    pumping.end().await;
+    let all: Vec<u64> = (1..=1_000).collect();
+    assert_eq!(fleet.got("away"), all);
+    for source in 0..9 {
+        assert_eq!(fleet.got(&format!("runner-{source}")), all);
+    }
+    assert_eq!(node.store.contents().outbox_read(), 10_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_takes_in_for_seven_days_becomes_a_dead_letter() {
+    let (node, fleet) = (node(), Arc::new(Fleet::default()));
+    let pumping = Pumping::start(&node, &fleet);
+    burst(&node, "worker", &[("away", 2)]).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    tokio::time::advance(EFFECT_EXPIRY - Duration::from_secs(120)).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(node.entities.dead_letters(10).await.unwrap(), 0, "not a moment sooner");
+
+    tokio::time::advance(Duration::from_secs(60)).await;
+    left(&node, 0).await;
+    let letters = node.store.dead_letters(0, 10).await.unwrap();
+    assert_eq!(letters.iter().map(|letter| letter.entry.sequence).collect::<Vec<_>>(), [1, 2]);
+    assert!(letters[0].buried_at.since(letters[0].entry.at) > EFFECT_EXPIRY);
+    fleet.connect();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(fleet.got("away"), [0; 0], "the dead stay dead");
+    pumping.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn effects_for_an_entity_that_cannot_be_loaded_wait_for_its_repair() {
+    let node = node();
+    let broken = EntityKey::of(Kind::Memory, &swarm());
+    poison(&node, broken.clone()).await;
+    let pumping = Pumping::start(&node, &Arc::default());
+    let effect = Effect::Entity { key: broken, command: json!("tick") };
+    let outbox = vec![OutboxEffect { sequence: 1, effect }];
+    commit(&node, Batch { outbox, ..first_batch(&node, locks()) }).await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    pumping.end().await;
+    assert_eq!(node.store.contents().outbox_len(), 1);
+    assert_eq!(node.entities.dead_letters(10).await.unwrap(), 0);
+}

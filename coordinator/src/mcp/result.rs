@@ -110,7 +110,12 @@ pub fn refusal_json(refusal: &Refusal) -> Value {
 pub fn is_fault(code: Code) -> bool {
     matches!(
         code,
-        Code::Overloaded | Code::Unavailable | Code::Unknown | Code::Internal | Code::Unauthenticated
+        Code::Overloaded
+            | Code::RateLimited
+            | Code::Unavailable
+            | Code::Unknown
+            | Code::Internal
+            | Code::Unauthenticated
     )
 }
 

@@ -107,7 +107,7 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
     let (tasks, pumps) = (Tasks::default(), Tasks::default());
     let sessions = Sessions::new(keys.clone(), entities.clock().clone());
     start_pumps(&pumps, &entities, &sessions, &config);
-    serve_http(&tasks, listeners.http, &entities, &keys, &config, &endpoint)?;
+    serve_http(&tasks, listeners.http, &entities, &keys, &config, data.layout(), &endpoint)?;
     serve_grpc(&tasks, listeners.grpc, &entities, &sessions, &keys, &endpoint);
     if let Some(listener) = listeners.ingress {
         let gate = Gate::new(&config.ingress.source, &config.limits, Arc::new(entities.clone()));
@@ -211,10 +211,16 @@ fn serve_http(
     entities: &Entities,
     keys: &Keys,
     config: &Config,
+    layout: &Layout,
     endpoint: &Endpoint,
 ) -> Result<(), StartError> {
     let catalogue = mcp::tools::catalogue().map_err(|error| StartError::Catalogue(error.to_string()))?;
-    let mut face = mcp::Config { shutdown: tasks.stop().clone(), ..mcp::Config::default() };
+    let mut face = mcp::Config {
+        limits: (&config.limits).into(),
+        sessions: Some(layout.sessions()),
+        shutdown: tasks.stop().clone(),
+        ..mcp::Config::default()
+    };
     face.allowed_hosts.push(endpoint.http.ip().to_string());
     if let Some(url) = &config.listen.public_url {
         let host = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);

@@ -8,6 +8,7 @@ pub mod calls;
 pub mod changes;
 pub mod epics;
 pub mod inbox;
+pub mod instances;
 pub mod lists;
 pub mod locks;
 pub mod memory;
@@ -35,18 +36,25 @@ pub use crate::entity::Clock;
 use crate::entity::{Entities, Request, hub::Subscription};
 pub use crate::projection::Event;
 
-/// Wake-ups cross no node, and one that gets lost costs at most this.
+/// How often a waiter looks by itself. Wake-ups cross no node, and one that gets lost costs at most this.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 
 /// The use cases. Cheap to clone.
 #[derive(Clone)]
 pub struct Service {
     entities: Entities,
+    ask_again: Duration,
 }
 
 impl Service {
     pub fn new(entities: Entities) -> Self {
-        Self { entities }
+        Self { entities, ask_again: ASK_AGAIN }
+    }
+
+    /// Looks by itself only this often while it waits: with a long pause, a test knows what woke it.
+    #[must_use]
+    pub fn asking_again_every(self, pause: Duration) -> Self {
+        Self { ask_again: pause, ..self }
     }
 
     pub fn clock(&self) -> &Clock {
@@ -107,6 +115,7 @@ impl Service {
     {
         let end = Instant::now() + patience;
         loop {
+            self.require_live(who).await?;
             self.seen(who);
             if let Some(found) = ask().await? {
                 return Ok(Some(found));
@@ -115,7 +124,7 @@ impl Service {
             if now >= end {
                 return Ok(None);
             }
-            let pause = ASK_AGAIN.min(end - now);
+            let pause = self.ask_again.min(end - now);
             let changes: Vec<_> = topics.iter_mut().map(|topic| Box::pin(topic.changed())).collect();
             if changes.is_empty() {
                 tokio::time::sleep(pause).await;

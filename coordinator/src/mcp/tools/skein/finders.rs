@@ -27,6 +27,7 @@ pub(super) fn tools() -> Vec<Tool> {
     vec![
         Tool::new("tools_find", "Find tools", SKEIN, find)
             .core()
+            .searching()
             .reads()
             .about(
                 "Search all tools by words or name; full detail gives their schemas.",
@@ -171,7 +172,7 @@ async fn run(call: Call, target: Target) -> Reply {
             "name the tool that you want, not a finder",
         ));
     }
-    let Call { service, catalogue, who, view, key, progress, .. } = call;
-    let context = Context { service, catalogue, who, view, key, progress };
+    let Call { service, catalogue, who, view, key, progress, gate, .. } = call;
+    let context = Context { service, catalogue, who, view, key, progress, gate };
     Box::pin(dispatch::call(context, &target.name, target.arguments)).await
 }

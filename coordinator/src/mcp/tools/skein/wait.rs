@@ -18,6 +18,7 @@ pub(super) fn tools() -> Vec<Tool> {
     vec![
         Tool::new("wait", "Wait for changes", Toolset::Skein, wait)
             .core()
+            .waiting()
             .reads()
             .about(
                 "Wait until tasks, messages, calls, triggers or locks change.",

@@ -20,6 +20,7 @@ pub(super) fn tools() -> Vec<Tool> {
     vec![
         Tool::new("memory-search", "Search memory", SWARM, search)
             .core()
+            .searching()
             .reads()
             .about(
                 "Find what you and the swarm have learnt before.",

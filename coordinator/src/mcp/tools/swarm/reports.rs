@@ -27,6 +27,7 @@ pub(super) fn tools() -> Vec<Tool> {
     vec![
         Tool::new("poll-task", "Poll for a task", SWARM, poll)
             .core()
+            .waiting()
             .writes(Right::Work)
             // The seed's hint, although a task is started: permissions go by the effect.
             .hinted(Hints { read_only: Some(true), ..Hints::default() })

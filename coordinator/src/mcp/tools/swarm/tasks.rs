@@ -125,6 +125,7 @@ async fn send(call: Call, args: Send) -> Outcome {
         (true, ..) => Target::Offer { agent },
         (false, ..) => Target::Assign { agent },
     };
+    let depends = !args.depends_on.is_empty();
     let mut context = Map::new();
     if let Some(repo) = args.github_repo {
         context.insert("githubRepo".to_owned(), json!(repo));
@@ -148,6 +149,9 @@ async fn send(call: Call, args: Send) -> Outcome {
         Some("pending") => format!("Task {id} is assigned; the agent gets it at its next poll-task."),
         _ => format!("Task {id} is in the pool; any free worker may claim it."),
     };
+    if depends {
+        message.push_str(" It cannot start before its dependencies are completed.");
+    }
     for warning in &sent.warnings {
         message = format!("{message} Note: {warning}.");
     }

@@ -20,16 +20,19 @@ async fn lists_are_ordered_and_filtered_before_they_are_cut() {
     let ready = face.facts(&worker, "get-tasks", json!({ "readyOnly": true, "limit": 2 })).await;
     assert_eq!(ids(&ready), [urgent.clone(), blocker.clone()]);
     let literal = face.facts(&worker, "get-tasks", json!({ "search": "100%" })).await;
-    assert_eq!(ids(&literal), [blocker.clone()]);
+    assert_eq!(ids(&literal), std::slice::from_ref(&blocker));
     let cased = face.facts(&worker, "get-tasks", json!({ "search": "LAY 100" })).await;
     assert_eq!(ids(&cased), [urgent.clone(), blocker.clone()]);
     assert_eq!(ids(&face.facts(&worker, "get-tasks", json!({ "mineOnly": true })).await), [Value::Null; 0]);
     face.facts(&worker, "task-action", json!({ "action": "claim", "taskId": urgent })).await;
-    assert_eq!(ids(&face.facts(&worker, "get-tasks", json!({ "mineOnly": true })).await), [urgent.clone()]);
+    assert_eq!(
+        ids(&face.facts(&worker, "get-tasks", json!({ "mineOnly": true })).await),
+        std::slice::from_ref(&urgent)
+    );
     let offer = json!({ "task": "paint it", "agentId": worker.id, "offerMode": true });
     let offered = face.facts(&lead, "send-task", offer).await["task"]["id"].clone();
     let offers = json!({ "offeredToMe": true });
-    assert_eq!(ids(&face.facts(&worker, "get-tasks", offers.clone()).await), [offered.clone()]);
+    assert_eq!(ids(&face.facts(&worker, "get-tasks", offers.clone()).await), std::slice::from_ref(&offered));
     face.facts(&worker, "task-action", json!({ "action": "accept", "taskId": offered })).await;
     assert_eq!(ids(&face.facts(&worker, "get-tasks", offers).await), [Value::Null; 0]);
 }

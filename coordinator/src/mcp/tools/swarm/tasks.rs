@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::{done, short, warned};
 use crate::auth::Right;
 use crate::mcp::catalogue::{Call, Outcome, Tool, Toolset};
-use crate::mcp::result::Answer;
+use crate::mcp::result::{Answer, counted};
 use crate::mcp::schema::{Args, any_text, flag, integer, list, object, one_of, text, uuid};
 use crate::service::Event;
 use crate::service::lists;
@@ -211,8 +211,7 @@ async fn get_tasks(call: Call, args: GetTasks) -> Outcome {
     let tasks: Vec<Value> = list.rows.iter().map(summary).collect();
     let text = match tasks.len() {
         0 => "No task matches.".to_owned(),
-        1 => "1 task; get-task-details shows it whole.".to_owned(),
-        count => format!("{count} tasks; get-task-details shows one whole."),
+        count => format!("{}; get-task-details shows one whole.", counted(count, "task", "tasks")),
     };
     Ok(warned(Answer::new(text, json!({ "tasks": tasks })), &list))
 }

@@ -37,6 +37,12 @@ pub trait Entity: Sized + Send + 'static {
     /// Answers a command, or refuses it. A refusal commits nothing.
     fn decide(&self, command: &Self::Command, ctx: &mut Ctx) -> Result<Decision<Self>, Refusal>;
 
+    /// The command without what the service looked up for it, if there is any: a repeat of a request may find
+    /// other facts and is the same request all the same.
+    fn asked(_command: &Self::Command) -> Option<Self::Command> {
+        None
+    }
+
     /// Follows an event, and says which documents change by it.
     fn apply(&mut self, event: &Self::Event, changes: &mut Changes);
 

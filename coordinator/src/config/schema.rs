@@ -154,6 +154,13 @@ pub struct Limits {
     pub webhook_bytes: usize,
     /// Webhooks taken in at a time; more are told to come back.
     pub webhooks_in_flight: usize,
+    /// What one agent may ask for in a second: changes, reads, and searches through texts.
+    pub writes_per_second: u32,
+    pub reads_per_second: u32,
+    pub searches_per_second: u32,
+    /// Requests of one instance, and of all, that may wait at a time.
+    pub waits_per_instance: usize,
+    pub waits: usize,
     /// How long requests in flight may take to finish once the node was told to stop.
     #[serde(with = "humantime_serde")]
     pub drain: Duration,
@@ -161,7 +168,16 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { webhook_bytes: limits::BODY, webhooks_in_flight: 256, drain: Duration::from_secs(20) }
+        Self {
+            webhook_bytes: limits::BODY,
+            webhooks_in_flight: 256,
+            writes_per_second: 5000,
+            reads_per_second: 20_000,
+            searches_per_second: 1000,
+            waits_per_instance: 4,
+            waits: 10_000,
+            drain: Duration::from_secs(20),
+        }
     }
 }
 

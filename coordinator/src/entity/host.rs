@@ -286,7 +286,10 @@ impl<E: Entity> Host<E> {
         now: Timestamp,
         draft: &mut Draft,
     ) -> Result<E::Reply, Refusal> {
-        let digest = if request.keep_reply { batch::digest(command) } else { 0 };
+        let digest = match request.keep_reply {
+            true => E::asked(command).map_or_else(|| batch::digest(command), |asked| batch::digest(&asked)),
+            false => 0,
+        };
         if request.keep_reply
             && let Some(stored) = self.replies.find(request.id, digest)?
         {

@@ -11,7 +11,7 @@ use skein_shared::id::InstanceId;
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
-use super::dispatch::Progress;
+use super::dispatch::{Gate, Progress};
 use super::result::{Answer, Reply};
 use super::schema::Args;
 use crate::auth::{Principal, Right, View};
@@ -101,6 +101,8 @@ pub struct Call {
     /// The client's own key, if it gave one; a call inside a call derives from it.
     pub key: Option<String>,
     pub progress: Progress,
+    /// For a call inside this one.
+    pub gate: Gate,
 }
 
 impl Call {
@@ -122,6 +124,10 @@ pub struct Tool {
     pub right: Right,
     pub effect: Effect,
     pub hints: Hints,
+    /// Holds its caller until something happens.
+    pub waits: bool,
+    /// Looks through texts, which costs more than other reads.
+    pub searches: bool,
     /// One sentence with the words that a user would say.
     pub summary: &'static str,
     /// What the complete form adds: rules, limits, what to do next.
@@ -188,6 +194,8 @@ impl Tool {
             right: Right::Read,
             effect: Effect::Read,
             hints: Hints::default(),
+            waits: false,
+            searches: false,
             summary: "",
             details: "",
             search: "",
@@ -201,6 +209,18 @@ impl Tool {
     #[must_use]
     pub fn core(mut self) -> Self {
         self.tier = Tier::Core;
+        self
+    }
+
+    #[must_use]
+    pub fn waiting(mut self) -> Self {
+        self.waits = true;
+        self
+    }
+
+    #[must_use]
+    pub fn searching(mut self) -> Self {
+        self.searches = true;
         self
     }
 

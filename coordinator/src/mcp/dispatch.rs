@@ -9,10 +9,19 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::catalogue::{Call, Catalogue, Effect, Tool, Toolset};
+use super::idempotency::Keys;
+use super::quota::{Quota, Seat};
 use super::result::{Reply, refusal_json};
 use super::{finder, idempotency};
 use crate::auth::{Principal, View, policy};
 use crate::service::Service;
+
+/// What every call passes, from whichever client it comes. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Gate {
+    pub quota: Quota,
+    pub keys: Keys,
+}
 
 /// What comes with a call besides its name and arguments.
 #[derive(Clone)]
@@ -24,6 +33,7 @@ pub struct Context {
     /// The idempotency key that came as a header.
     pub key: Option<String>,
     pub progress: Progress,
+    pub gate: Gate,
 }
 
 /// Where a handler that waits says what it waits for.
@@ -63,7 +73,7 @@ pub async fn call(context: Context, name: &str, arguments: Map<String, Value>) -
     let started = Instant::now();
     let (agent, role) = (context.who.agent, context.who.role);
     let reply = match prepare(context, name, arguments) {
-        Ok((tool_call, catalogue, arguments)) => match catalogue.get(name) {
+        Ok(Prepared { call: tool_call, catalogue, arguments, seat: _seat }) => match catalogue.get(name) {
             Some(tool) => tool.run(tool_call, arguments).await,
             None => Reply::error(&unknown(&catalogue, name)),
         },
@@ -83,14 +93,21 @@ pub async fn call(context: Context, name: &str, arguments: Map<String, Value>) -
     reply
 }
 
-type Prepared = (Call, Arc<Catalogue>, Value);
+/// A call that may run. Its place among those who wait is free again when it is dropped.
+struct Prepared {
+    call: Call,
+    catalogue: Arc<Catalogue>,
+    arguments: Value,
+    seat: Option<Seat>,
+}
 
 fn prepare(context: Context, name: &str, mut arguments: Map<String, Value>) -> Result<Prepared, Box<Reply>> {
-    let Context { service, catalogue, who, view, key, progress } = context;
+    let Context { service, catalogue, who, view, key, progress, gate } = context;
     let tool = catalogue.get(name).ok_or_else(|| Box::new(Reply::error(&unknown(&catalogue, name))))?;
     let agent = who.agent;
     let refuse = |refusal: Refusal| Box::new(Reply::shape(tool.toolset, agent, Err(refusal)));
     permit(tool, &who, &view).map_err(refuse)?;
+    let seat = gate.quota.admit(&who, tool, Instant::now()).map_err(refuse)?;
     let key = idempotency::key(&mut arguments, key.as_deref()).map_err(refuse)?;
     let arguments = Value::Object(arguments);
     let problems = catalogue.problems(name, &arguments);
@@ -99,8 +116,11 @@ fn prepare(context: Context, name: &str, mut arguments: Map<String, Value>) -> R
     }
     service.seen(&who);
     let request = idempotency::request(&who, tool.name, key.as_deref());
-    let call = Call { service, catalogue: Arc::clone(&catalogue), who, view, request, key, progress };
-    Ok((call, catalogue, arguments))
+    if key.is_some() && tool.effect == Effect::Write {
+        gate.keys.take(request, &arguments, Instant::now()).map_err(refuse)?;
+    }
+    let call = Call { service, catalogue: Arc::clone(&catalogue), who, view, request, key, progress, gate };
+    Ok(Prepared { call, catalogue, arguments, seat })
 }
 
 fn permit(tool: &Tool, who: &Principal, view: &View) -> Result<(), Refusal> {

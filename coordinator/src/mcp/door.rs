@@ -1,5 +1,6 @@
 //! The door of the MCP face: who comes in, and what may be brought in.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
@@ -14,6 +15,7 @@ use subtle::ConstantTimeEq;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use super::quota::Limits;
 use super::result::refusal_json;
 use crate::auth::token::Keys;
 use crate::auth::{Principal, Right, Role};
@@ -34,6 +36,9 @@ pub struct Config {
     /// The seed's way to tell callers apart: one key for all and a header with the agent's id. Whoever holds
     /// the key can act as any agent, so it is off unless an operator turns it on.
     pub shared_key: Option<SharedKey>,
+    pub limits: Limits,
+    /// Where sessions of older clients are kept over a restart; without it they end with the process.
+    pub sessions: Option<PathBuf>,
     /// Ends the sessions when the node stops.
     pub shutdown: CancellationToken,
 }
@@ -51,6 +56,8 @@ impl Default for Config {
             allowed_origins: ["http://localhost:*", "http://127.0.0.1:*"].map(str::to_owned).to_vec(),
             public_url: None,
             shared_key: None,
+            limits: Limits::default(),
+            sessions: None,
             shutdown: CancellationToken::new(),
         }
     }

@@ -1,8 +1,13 @@
 //! The id of a request: its repeat has the same one, so that a lost answer never leads to a second task.
 
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+
 use serde_json::{Map, Value};
-use skein_shared::{Code, Refusal};
+use skein_shared::{Code, Refusal, limits};
+use tokio::time::Instant;
 use uuid::Uuid;
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::auth::Principal;
 
@@ -40,11 +45,73 @@ pub fn request(who: &Principal, tool: &str, key: Option<&str>) -> Uuid {
     Uuid::new_v5(&who.agent, name.as_bytes())
 }
 
+/// The arguments that each key came with. The entities refuse a reused key by themselves and durably; this
+/// also catches one whose other arguments lead to another entity, such as a call to another agent.
+#[derive(Clone, Debug, Default)]
+pub struct Keys {
+    seen: Arc<Mutex<Seen>>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    digests: HashMap<Uuid, u64>,
+    by_age: VecDeque<(Instant, Uuid)>,
+}
+
+impl Keys {
+    /// Notes the arguments of a request, or compares them with those of its earlier try.
+    ///
+    /// # Errors
+    /// `idempotency_key_reused` when the key came with other arguments before.
+    pub fn take(&self, request: Uuid, arguments: &Value, now: Instant) -> Result<(), Refusal> {
+        let digest = digest(arguments);
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(&(at, oldest)) = seen.by_age.front()
+            && now.duration_since(at) > limits::REPLY_KEEP
+        {
+            seen.by_age.pop_front();
+            seen.digests.remove(&oldest);
+        }
+        match seen.digests.get(&request) {
+            Some(known) if *known == digest => Ok(()),
+            Some(_) => Err(Refusal::new(
+                Code::KeyReused,
+                format!(
+                    "this {ARGUMENT} was used before with other arguments; use a new key for a new request"
+                ),
+            )),
+            None => {
+                seen.digests.insert(request, digest);
+                seen.by_age.push_back((now, request));
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The same for arguments in another order.
+fn digest(arguments: &Value) -> u64 {
+    let mut sorted = arguments.clone();
+    sorted.sort_all_objects();
+    xxh3_64(sorted.to_string().as_bytes())
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_key_belongs_to_its_arguments_while_replies_are_kept() {
+        let (keys, request) = (Keys::default(), Uuid::from_u128(1));
+        let now = Instant::now();
+        keys.take(request, &json!({ "a": 1, "b": { "c": 2, "d": 3 } }), now).unwrap();
+        keys.take(request, &json!({ "b": { "d": 3, "c": 2 }, "a": 1 }), now).unwrap();
+        assert_eq!(keys.take(request, &json!({ "a": 2 }), now).unwrap_err().code, Code::KeyReused);
+        let now = now + limits::REPLY_KEEP * 2;
+        keys.take(request, &json!({ "a": 2 }), now).unwrap();
+    }
 
     #[test]
     fn the_argument_goes_before_the_header() {

@@ -2,8 +2,9 @@
 //!
 //! `catalogue` declares what a tool is and finds it; `tools` declares the tools, one file per group;
 //! `dispatch` takes every call, direct or through `tools_call`, down the same path; `view` says what a client
-//! is shown; `finder` searches; `result` shapes answers; `door` lets requests in; `server` is the only
-//! file that knows the protocol.
+//! is shown; `finder` searches; `quota` bounds what one caller may ask for; `result` shapes answers; `door`
+//! lets requests in; `sessions` remembers clients of older revisions; `server` is the only file that knows the
+//! protocol.
 
 pub mod catalogue;
 pub mod dispatch;
@@ -11,9 +12,11 @@ pub mod door;
 pub mod finder;
 pub mod idempotency;
 pub mod instructions;
+pub mod quota;
 pub mod result;
 pub mod schema;
 pub mod server;
+pub mod sessions;
 pub mod tools;
 pub mod view;
 

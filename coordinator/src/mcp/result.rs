@@ -94,6 +94,11 @@ impl Reply {
     }
 }
 
+/// A number with its noun, for sentences: `1 task`, `2 tasks`.
+pub fn counted(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
 /// A refusal as programs read it.
 pub fn refusal_json(refusal: &Refusal) -> Value {
     let mut json = json!({ "code": refusal.code, "message": refusal.message });
@@ -110,7 +115,12 @@ pub fn refusal_json(refusal: &Refusal) -> Value {
 pub fn is_fault(code: Code) -> bool {
     matches!(
         code,
-        Code::Overloaded | Code::Unavailable | Code::Unknown | Code::Internal | Code::Unauthenticated
+        Code::Overloaded
+            | Code::RateLimited
+            | Code::Unavailable
+            | Code::Unknown
+            | Code::Internal
+            | Code::Unauthenticated
     )
 }
 

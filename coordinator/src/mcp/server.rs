@@ -3,8 +3,7 @@
 //!
 //! Every request is authenticated by itself: a session carries what the client said of itself and no rights.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -13,6 +12,7 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use http::HeaderMap;
+use http_body_util::BodyExt;
 use rmcp::model::{
     CacheScope, CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, DiscoverResult,
     Implementation, InitializeRequestParams, InitializeResult, ListToolsResult, PaginatedRequestParams,
@@ -32,9 +32,11 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use super::catalogue::Catalogue;
-use super::dispatch::{self, Context, Progress};
+use super::dispatch::{self, Context, Gate, Progress};
 use super::door::{Config, Door, METADATA, bounded, refused, text_header};
+use super::quota::Quota;
 use super::result::Reply;
+use super::sessions::Sessions;
 use super::view::{self, Detail};
 use super::{idempotency, instructions};
 use crate::auth::token::Keys;
@@ -50,27 +52,27 @@ const PROGRESS: Duration = Duration::from_secs(15);
 const FINISH: Duration = Duration::from_secs(1);
 /// How long a client may keep a list. The catalogue changes with the program alone.
 const LIST_TTL_MS: u64 = 300_000;
-/// Sessions remembered after they fell asleep. What is kept of one is some hundred bytes.
-const SESSIONS: usize = 20_000;
 
 /// The routes of the MCP face: `/mcp` and its views, and the metadata that a 401 points to. It must be called
 /// within a tokio runtime.
 pub fn router(service: Service, keys: Keys, catalogue: Arc<Catalogue>, config: Config) -> Router {
-    let facade = Facade::new(service, catalogue, config.shutdown.clone());
+    let facade = Facade::new(service, catalogue, &config);
     let mut transport = StreamableHttpServerConfig::default()
         .with_json_response(true)
         .with_allowed_hosts(config.allowed_hosts.clone())
         .with_allowed_origins(config.allowed_origins.clone())
         .with_max_request_body_bytes(limits::BODY)
         .with_cancellation_token(after(config.shutdown.clone(), FINISH * 2));
-    transport.session_store = Some(Arc::new(Sleeping::default()));
-    let clock = facade.service.clock().clone();
+    let sessions = config.sessions.as_deref().map_or_else(Sessions::fleeting, Sessions::kept_in);
+    transport.session_store = Some(Arc::new(Sleeping(sessions)));
+    let service = facade.service.clone();
     let mcp = StreamableHttpService::new(
         move || Ok(facade.clone()),
         Arc::new(LocalSessionManager::default()),
         transport,
     );
-    let entrance = Entrance { mcp, door: Door::new(keys, clock, config) };
+    let door = Door::new(keys, service.clock().clone(), config);
+    let entrance = Entrance { mcp, door, service };
     Router::new()
         .route("/mcp", any(enter))
         .route("/mcp/", any(enter))
@@ -97,11 +99,13 @@ fn after(stop: CancellationToken, pause: Duration) -> CancellationToken {
 struct Entrance {
     mcp: StreamableHttpService<Facade, LocalSessionManager>,
     door: Door,
+    service: Service,
 }
 
 /// Lets a request in: known, of bounded size and depth, with its view decided.
-async fn enter(State(Entrance { mcp, door }): State<Entrance>, request: Request) -> Response {
-    let view = match View::parse(request.uri().path().trim_start_matches("/mcp")) {
+async fn enter(State(Entrance { mcp, door, service }): State<Entrance>, request: Request) -> Response {
+    let view = View::parse(request.uri().path().trim_start_matches("/mcp"));
+    let view = match view.and_then(|view| view::check(&view).map(|()| view)) {
         Ok(view) => view,
         Err(refusal) => return refused(&refusal),
     };
@@ -115,18 +119,32 @@ async fn enter(State(Entrance { mcp, door }): State<Entrance>, request: Request)
             "a runner's token opens no tools; use an agent's token",
         ));
     }
+    if let Err(refusal) = service.require_live(&who).await {
+        return door.challenge(request.headers(), &refusal);
+    }
     let (mut parts, body) = request.into_parts();
     let body = match bounded(body).await {
         Ok(body) => body,
         Err(response) => return response,
     };
+    let here = CancellationToken::new();
+    let listening = here.clone().drop_guard();
     parts.extensions.insert(Caller {
+        gone: here,
         view: view.narrowed_by(who.view.as_ref()),
         who,
         key: text_header(&parts.headers, idempotency::HEADER).map(str::to_owned),
     });
     let answer = mcp.handle(http::Request::from_parts(parts, Body::from(body))).await;
-    answer.map(Body::new).into_response()
+    // The guard goes with the last of the answer, or with the connection.
+    answer
+        .map(|body| {
+            Body::new(body.map_frame(move |frame| {
+                let _ = &listening;
+                frame
+            }))
+        })
+        .into_response()
 }
 
 async fn metadata(State(entrance): State<Entrance>, headers: HeaderMap) -> axum::Json<Value> {
@@ -139,6 +157,9 @@ struct Caller {
     who: Principal,
     view: View,
     key: Option<String>,
+    /// Cancelled when the client has its answer or has gone. rmcp notices the latter by itself only without
+    /// a session; a wait that goes on for nobody would start tasks for nobody.
+    gone: CancellationToken,
 }
 
 /// The handler: made anew for each request by cloning, so everything in it is shared.
@@ -148,17 +169,19 @@ struct Facade {
     catalogue: Arc<Catalogue>,
     /// Each tool as the protocol's type, brief and full, in the catalogue's order.
     listed: Arc<[(rmcp::model::Tool, rmcp::model::Tool)]>,
+    gate: Gate,
     shutdown: CancellationToken,
 }
 
 impl Facade {
-    fn new(service: Service, catalogue: Arc<Catalogue>, shutdown: CancellationToken) -> Self {
+    fn new(service: Service, catalogue: Arc<Catalogue>, config: &Config) -> Self {
         let typed = |tool, detail| {
             serde_json::from_value(view::listed(tool, detail)).expect("a listed tool has the protocol's form")
         };
         let listed =
             catalogue.tools().map(|tool| (typed(tool, Detail::Brief), typed(tool, Detail::Full))).collect();
-        Self { service, catalogue, listed, shutdown }
+        let gate = Gate { quota: Quota::new(config.limits), keys: idempotency::Keys::default() };
+        Self { service, catalogue, listed, gate, shutdown: config.shutdown.clone() }
     }
 
     /// Resolves when the node stops and what was short has had its time: a wait must not hold the node up.
@@ -188,6 +211,7 @@ impl Facade {
             view: caller.view,
             key: caller.key,
             progress,
+            gate: self.gate.clone(),
         };
         dispatch::call(context, &request.name, request.arguments.unwrap_or_default()).await
     }
@@ -252,10 +276,12 @@ impl ServerHandler for Facade {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let caller = caller(&context)?;
+        let gone_away = caller.gone.clone();
         let Some(token) = context.meta.get_progress_token() else {
             tokio::select! {
                 reply = self.run(caller, request, Progress::silent()) => return Ok(finished(reply).into()),
                 () = context.ct.cancelled() => return Err(gone()),
+                () = gone_away.cancelled() => return Err(gone()),
                 stopped = self.stopping() => return Ok(stopped.into()),
             }
         };
@@ -269,6 +295,7 @@ impl ServerHandler for Facade {
             tokio::select! {
                 reply = &mut run => return Ok(finished(reply).into()),
                 () = context.ct.cancelled() => return Err(gone()),
+                () = gone_away.cancelled() => return Err(gone()),
                 stopped = &mut stopping => return Ok(stopped.into()),
                 _ = beat.tick() => {
                     count += 1.0;
@@ -293,41 +320,22 @@ fn finished(reply: Reply) -> CallToolResult {
     result
 }
 
-/// What clients of the older revisions said at their start. rmcp closes a session after five idle minutes,
-/// and agents think longer than that: with this the session wakes up instead of being `not found`.
-#[derive(Default)]
-struct Sleeping {
-    sessions: Mutex<Sessions>,
-}
-
-#[derive(Default)]
-struct Sessions {
-    states: HashMap<String, SessionState>,
-    /// Oldest first; ids that were deleted are skipped when their turn comes.
-    order: VecDeque<String>,
-}
+/// Wakes a session that rmcp closed when it was idle, or that began before the node was started anew.
+struct Sleeping(Sessions);
 
 #[async_trait::async_trait]
 impl SessionStore for Sleeping {
     async fn load(&self, id: &str) -> Result<Option<SessionState>, SessionStoreError> {
-        Ok(self.sessions.lock().unwrap_or_else(PoisonError::into_inner).states.get(id).cloned())
+        self.0.load(id).map(serde_json::from_value).transpose().map_err(Into::into)
     }
 
     async fn store(&self, id: &str, state: &SessionState) -> Result<(), SessionStoreError> {
-        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        if sessions.states.insert(id.to_owned(), state.clone()).is_none() {
-            sessions.order.push_back(id.to_owned());
-        }
-        while sessions.order.len() > SESSIONS {
-            if let Some(oldest) = sessions.order.pop_front() {
-                sessions.states.remove(&oldest);
-            }
-        }
+        self.0.store(id, serde_json::to_value(state)?);
         Ok(())
     }
 
     async fn delete(&self, id: &str) -> Result<(), SessionStoreError> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner).states.remove(id);
+        self.0.delete(id);
         Ok(())
     }
 }

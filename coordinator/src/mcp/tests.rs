@@ -8,8 +8,9 @@ use axum::body::Body;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
+use skein_shared::agent;
 use skein_shared::entity::RunnerCommand;
-use skein_shared::id::Name;
+use skein_shared::id::{EntityKey, InstanceId, Name};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tower::ServiceExt;
 use uuid::Uuid;
@@ -19,7 +20,7 @@ use super::server::router;
 use super::tools::catalogue;
 use crate::auth::token::{Claims, Keys};
 use crate::auth::{Role, View};
-use crate::entity::{Clock, Entities, Hub};
+use crate::entity::{self, Clock, Entities, Hub};
 use crate::outbox::{self, Delivery, Runners};
 use crate::projection::Projection;
 use crate::service::Service;
@@ -35,6 +36,12 @@ struct Face {
     _stops: DropGuard,
     _files: tempfile::TempDir,
 }
+
+mod doors;
+mod repeats;
+mod sessions;
+mod tasks;
+mod waits;
 
 struct NoRunners;
 
@@ -58,18 +65,23 @@ struct Agent {
 
 impl Face {
     fn new() -> Self {
+        Self::with(Config::default())
+    }
+
+    fn with(config: Config) -> Self {
         let files = tempfile::tempdir().unwrap();
         let clock = Clock::start();
         let store = Arc::new(Memory::new(clock.wall()));
         let projection = Projection::open(&files.path().join("read.db"), store.clone()).unwrap();
         let entities = Entities::new(store, projection, clock.clone(), Hub::default());
         let stop = CancellationToken::new();
-        tokio::spawn(crate::entity::timers::pump(entities.clone(), stop.clone()));
+        tokio::spawn(entity::timers::pump(entities.clone(), stop.clone()));
         tokio::spawn(outbox::pump::run(entities.clone(), Arc::new(NoRunners), stop.clone()));
         let keys = Keys::ephemeral().unwrap();
-        let service = Service::new(entities);
+        // So long that whoever is woken was woken by what happened.
+        let service = Service::new(entities).asking_again_every(Duration::from_secs(3600));
         let catalogue = Arc::new(catalogue().unwrap());
-        let config = Config { shutdown: stop.clone(), ..Config::default() };
+        let config = Config { shutdown: stop.clone(), ..config };
         let router = router(service.clone(), keys.clone(), catalogue, config);
         Self { router, service, keys, clock, stop: stop.clone(), _stops: stop.drop_guard(), _files: files }
     }
@@ -89,8 +101,59 @@ impl Face {
             instance: None,
             lifetime: Duration::from_secs(900),
         };
-        let token = self.keys.issue(claims, self.clock.wall()).unwrap().text().to_owned();
-        Agent { id, token }
+        self.issued(claims)
+    }
+
+    fn issued(&self, claims: Claims) -> Agent {
+        let token = self.keys.issue(claims.clone(), self.clock.wall()).unwrap().text().to_owned();
+        Agent { id: claims.agent, token }
+    }
+
+    /// A run of the agent, as a runner would have it, and the token that goes with it.
+    async fn run(&self, name: &str) -> (InstanceId, Agent) {
+        let swarm = Name::parse("default").unwrap();
+        let agent_name = Name::parse(name).unwrap();
+        let group = swarm.clone();
+        self.tell(name, agent::Command::Define { definition: agent::Definition::default(), group }).await;
+        let wish = agent::Command::Enqueue {
+            class: agent::Class::Manual,
+            source: "test".to_owned(),
+            receipt: None,
+            input: json!({}),
+        };
+        let agent::Reply::Queued { instance } = self.tell(name, wish).await else { panic!("no run") };
+        let claims = Claims {
+            swarm,
+            agent: Uuid::new_v5(&Uuid::nil(), name.as_bytes()),
+            agent_name,
+            role: Role::Worker,
+            view: None,
+            instance: Some(instance.clone()),
+            lifetime: Duration::from_secs(900),
+        };
+        (instance, self.issued(claims))
+    }
+
+    async fn tell(&self, name: &str, command: agent::Command) -> agent::Reply {
+        let key = EntityKey::agent(&Name::parse("default").unwrap(), &Name::parse(name).unwrap());
+        let request = entity::Request::once(Uuid::now_v7());
+        self.service.entities().ask::<agent::Agent>(&key, request, command).await.unwrap()
+    }
+
+    /// Topics that somebody waits for.
+    fn awaited(&self) -> usize {
+        self.service.entities().hub().len()
+    }
+
+    /// Looks until so many topics are waited for.
+    async fn until_awaited(&self, wanted: impl Fn(usize) -> bool) {
+        for _ in 0..1000 {
+            if wanted(self.awaited()) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("{} topics are waited for", self.awaited());
     }
 
     /// A request of the revision 2026-07-28.

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use skein_shared::{Code, Refusal};
+
 use super::catalogue::{Catalogue, Effect, Tier, Tool, Toolset};
 use crate::auth::{Role, Scope, View, policy};
 
@@ -23,6 +25,22 @@ pub fn list(catalogue: &Catalogue, role: Role, view: &View) -> Vec<usize> {
         .filter(|(_, tool)| !view.readonly || tool.effect == Effect::Read)
         .map(|(position, _)| position)
         .collect()
+}
+
+/// Refuses the view of a toolset that does not exist: it would look like an empty one.
+///
+/// # Errors
+/// `not_found`, naming the toolsets.
+pub fn check(view: &View) -> Result<(), Refusal> {
+    let Scope::Toolset(name) = &view.scope else { return Ok(()) };
+    let known = Toolset::ALL.map(Toolset::as_str);
+    if known.contains(&name.as_str()) {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        Code::NotFound,
+        format!("there is no toolset `{name}`; use /mcp/x/ with one of {}", known.join(", ")),
+    ))
 }
 
 fn in_scope(tool: &Tool, scope: &Scope) -> bool {

@@ -52,6 +52,11 @@ impl Layout {
         self.root.join("projection.db")
     }
 
+    /// What clients of older revisions of MCP said at their start.
+    pub fn sessions(&self) -> PathBuf {
+        self.root.join("sessions.jsonl")
+    }
+
     pub fn operator_token(&self) -> PathBuf {
         self.root.join("operator.token")
     }

@@ -10,6 +10,7 @@ use axum::serve::ListenerExt;
 use skein_shared::Refusal;
 use skein_shared::id::Name;
 use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::info;
 use uuid::Uuid;
@@ -113,7 +114,8 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
     let sessions = Sessions::new(keys.clone(), entities.clock().clone());
     start_pumps(&pumps, &entities, &sessions, &config);
     let health = health::router(entities.clone(), runner.stop().clone());
-    serve_http(&tasks, listeners.http, health, &entities, &keys, &config, &endpoint)?;
+    let agents = agents_face(tasks.stop(), &entities, &keys, &config, data.layout(), &endpoint)?;
+    serve(&tasks, "http", listeners.http, agents.merge(health));
     serve_grpc(&tasks, listeners.grpc, &entities, &sessions, &keys, &endpoint);
     if let Some(listener) = listeners.ingress {
         let gate = Gate::new(&config.ingress.source, &config.limits, Arc::new(entities.clone()));
@@ -215,17 +217,22 @@ async fn quiet(role: impl Future<Output = ()>) -> Result<(), io::Error> {
     Ok(())
 }
 
-fn serve_http(
-    tasks: &Tasks,
-    listener: TcpListener,
-    health: axum::Router,
+/// The protocol's face for agents.
+fn agents_face(
+    stop: &CancellationToken,
     entities: &Entities,
     keys: &Keys,
     config: &Config,
+    layout: &Layout,
     endpoint: &Endpoint,
-) -> Result<(), StartError> {
+) -> Result<axum::Router, StartError> {
     let catalogue = mcp::tools::catalogue().map_err(|error| StartError::Catalogue(error.to_string()))?;
-    let mut face = mcp::Config { shutdown: tasks.stop().clone(), ..mcp::Config::default() };
+    let mut face = mcp::Config {
+        limits: (&config.limits).into(),
+        sessions: Some(layout.sessions()),
+        shutdown: stop.clone(),
+        ..mcp::Config::default()
+    };
     face.allowed_hosts.push(endpoint.http.ip().to_string());
     if let Some(url) = &config.listen.public_url {
         let host = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
@@ -233,9 +240,7 @@ fn serve_http(
         face.public_url = Some(endpoint.url.clone());
     }
     let service = Service::new(entities.clone());
-    let router = mcp::router(service, keys.clone(), Arc::new(catalogue), face).merge(health);
-    serve(tasks, "http", listener, router);
-    Ok(())
+    Ok(mcp::router(service, keys.clone(), Arc::new(catalogue), face))
 }
 
 /// Serves until the node stops, and then finishes what is in flight.

@@ -205,7 +205,10 @@ mod tests {
         let store = Arc::new(Memory::new(clock.wall()));
         let projection = Projection::open(&folder.path().join("read.db"), store.clone()).unwrap();
         let entities = Entities::new(store, projection, clock, Hub::default());
-        World { service: Service::without_looks(entities), _folder: folder }
+        World {
+            service: Service::new(entities).asking_again_every(Duration::from_secs(86_400)),
+            _folder: folder,
+        }
     }
 
     fn agent(name: &str) -> Principal {

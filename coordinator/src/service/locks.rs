@@ -14,7 +14,8 @@ impl Service {
     /// Takes a lock, or refreshes the caller's own. Never waits.
     ///
     /// # Errors
-    /// `lock_held`, `deadlock`, `already_holding`, each with who and what; `invalid_argument` for a bad key.
+    /// `lock_held`, `deadlock`, `already_holding`, each with who and what; `invalid_argument` for a bad key;
+    /// `unauthenticated` for an instance that has ended.
     pub async fn acquire(
         &self,
         who: &Principal,
@@ -29,7 +30,17 @@ impl Service {
             key,
             ttl_ms: ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)),
         };
-        self.change::<Lockspace>(&who.entity(Kind::Lockspace), request, command).await?.granted()
+        let granted =
+            self.change::<Lockspace>(&who.entity(Kind::Lockspace), request, command).await?.granted()?;
+        // The instance may have ended on the way, and its locks with it: then this one came too late to be among
+        // them. An end after this look finds the lock and releases it.
+        if let Err(ended) = self.require_live(who).await {
+            let reason = "its instance has ended".to_owned();
+            let release = Command::ReleaseAll { holder: who.instance.clone(), reason };
+            self.ask::<Lockspace>(&who.entity(Kind::Lockspace), release).await?;
+            return Err(ended);
+        }
+        Ok(granted)
     }
 
     /// Gives a lock back. Returns its canonical key.

@@ -8,6 +8,7 @@ pub mod calls;
 pub mod changes;
 pub mod epics;
 pub mod inbox;
+pub mod instances;
 pub mod lists;
 pub mod locks;
 pub mod memory;
@@ -35,7 +36,7 @@ pub use crate::entity::Clock;
 use crate::entity::{Entities, Request, hub::Subscription};
 pub use crate::projection::Event;
 
-/// Wake-ups cross no node, and one that gets lost costs at most this.
+/// How often a waiter looks by itself. Wake-ups cross no node, and one that gets lost costs at most this.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 
 /// The use cases. Cheap to clone.
@@ -50,10 +51,10 @@ impl Service {
         Self { entities, ask_again: ASK_AGAIN }
     }
 
-    /// One whose waits end by wake-ups alone, so that a test sees when one is missing.
-    #[cfg(test)]
-    fn without_looks(entities: Entities) -> Self {
-        Self { entities, ask_again: Duration::from_secs(86_400) }
+    /// Looks by itself only this often while it waits: with a long pause, a test knows what woke it.
+    #[must_use]
+    pub fn asking_again_every(self, pause: Duration) -> Self {
+        Self { ask_again: pause, ..self }
     }
 
     pub fn clock(&self) -> &Clock {
@@ -114,6 +115,7 @@ impl Service {
     {
         let end = Instant::now() + patience;
         loop {
+            self.require_live(who).await?;
             self.seen(who);
             if let Some(found) = ask().await? {
                 return Ok(Some(found));

@@ -78,8 +78,8 @@ impl Service {
         let key = who.entity(Kind::Pool);
         let mut facts = Vec::new();
         // The pool asks for what it has forgotten. A task that ends in between is asked for in the next turn.
-        for turn in 0..4 {
-            let id = if turn == 0 { request } else { step(request, &format!("facts {turn}")) };
+        // All turns are one request: what it was told on the way is no part of what was asked.
+        for _ in 0..4 {
             let create = Create {
                 by,
                 spec: wanted.spec.clone(),
@@ -87,7 +87,7 @@ impl Service {
                 rules: wanted.rules,
                 facts: facts.clone(),
             };
-            match self.change::<Pool>(&key, id, Command::Create(Box::new(create))).await? {
+            match self.change::<Pool>(&key, request, Command::Create(Box::new(create))).await? {
                 Reply::Created { task, warnings } => {
                     return Ok(Changed { task: self.shown(who, &task).await?, repeated: false, warnings });
                 }
@@ -103,10 +103,11 @@ impl Service {
         Err(Refusal::new(Code::Unavailable, "the dependencies change too fast; try again").retry_after(500))
     }
 
-    /// Takes the next task or shows the open offers; waits up to `patience` for something to do.
+    /// Takes the next task or shows the open offers; waits up to `patience` for something to do. A lead polls
+    /// like a worker: what its workers finished comes to it as follow-up tasks.
     ///
     /// # Errors
-    /// `not_joined`; `wrong_state` for a lead.
+    /// `not_joined`.
     pub async fn poll_task(
         &self,
         who: &Principal,

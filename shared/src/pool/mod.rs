@@ -61,6 +61,18 @@ impl Entity for Pool {
         Ok(decision)
     }
 
+    /// Facts and what the epic gives are read anew at each try.
+    fn asked(command: &Command) -> Option<Command> {
+        let Command::Create(create) = command else { return None };
+        let mut asked = create.clone();
+        asked.facts.clear();
+        if asked.spec.epic.is_some() {
+            asked.spec.epic_name = None;
+            asked.spec.context.remove("githubRepo");
+        }
+        Some(Command::Create(asked))
+    }
+
     fn apply(&mut self, event: &Event, changes: &mut Changes) {
         self.follow(event, changes);
     }

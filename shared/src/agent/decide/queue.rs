@@ -50,7 +50,12 @@ impl Draft<'_> {
     pub(super) fn accepts_work(&self) -> Result<(), Refusal> {
         let name = &self.agent.name;
         let Some(defined) = &self.agent.defined else {
-            return Err(Refusal::new(Code::NotFound, format!("there is no agent {name}; list the agents")));
+            return Err(Refusal::new(
+                Code::NotFound,
+                format!(
+                    "no agent {name} takes calls or runs: define it on a runner, or let it call wait_for_trigger with type agent_trigger first"
+                ),
+            ));
         };
         if defined.definition.enabled && defined.definition.scale > 0 {
             return Ok(());

@@ -18,6 +18,7 @@ pub(super) fn tools() -> Vec<Tool> {
     vec![
         Tool::new("wait_for_trigger", "Wait for a trigger", Toolset::Scheduler, wait)
             .core()
+            .waiting()
             .writes(Right::Work)
             .additive()
             .about(

@@ -10,7 +10,7 @@ use crate::auth::Right;
 use crate::auth::policy;
 use crate::mcp::catalogue::{Call, Catalogue, Effect, Outcome, Tool, Toolset};
 use crate::mcp::dispatch::{self, Context};
-use crate::mcp::result::{Answer, Reply};
+use crate::mcp::result::{Answer, Reply, counted};
 use crate::mcp::schema::{Args, any_text, integer, list, object, one_of, text};
 use crate::mcp::{finder, view};
 
@@ -27,6 +27,7 @@ pub(super) fn tools() -> Vec<Tool> {
     vec![
         Tool::new("tools_find", "Find tools", SKEIN, find)
             .core()
+            .searching()
             .reads()
             .about(
                 "Search all tools by words or name; full detail gives their schemas.",
@@ -110,7 +111,9 @@ async fn find(call: Call, args: Find) -> Outcome {
     }
     let text = match found.len() {
         0 => "No tool matches; ask without a query for the areas.".to_owned(),
-        count => format!("{count} tools; tools_read or tools_call runs one by its name."),
+        count => {
+            format!("{}; tools_read or tools_call runs one by its name.", counted(count, "tool", "tools"))
+        }
     };
     Ok(Answer::new(text, json))
 }
@@ -171,7 +174,7 @@ async fn run(call: Call, target: Target) -> Reply {
             "name the tool that you want, not a finder",
         ));
     }
-    let Call { service, catalogue, who, view, key, progress, .. } = call;
-    let context = Context { service, catalogue, who, view, key, progress };
+    let Call { service, catalogue, who, view, key, progress, gate, .. } = call;
+    let context = Context { service, catalogue, who, view, key, progress, gate };
     Box::pin(dispatch::call(context, &target.name, target.arguments)).await
 }

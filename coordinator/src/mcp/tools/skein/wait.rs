@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use skein_shared::{Code, Refusal};
 
 use crate::mcp::catalogue::{Call, Outcome, Tool, Toolset};
-use crate::mcp::result::Answer;
+use crate::mcp::result::{Answer, counted};
 use crate::mcp::schema::{Args, any_text, flag, integer, list, object, one_of, text};
 use crate::service::changes::{Awaited, Topic};
 
@@ -18,6 +18,7 @@ pub(super) fn tools() -> Vec<Tool> {
     vec![
         Tool::new("wait", "Wait for changes", Toolset::Skein, wait)
             .core()
+            .waiting()
             .reads()
             .about(
                 "Wait until tasks, messages, calls, triggers or locks change.",
@@ -63,7 +64,7 @@ async fn wait(call: Call, args: Wait) -> Outcome {
     let changes = call.service.wait(&call.who, awaited, patience).await?;
     let text = match changes.changed.len() {
         0 => "Nothing changed; call again with the cursor.".to_owned(),
-        count => format!("{count} changes; call again with the cursor for more."),
+        count => format!("{}; call again with the cursor for more.", counted(count, "change", "changes")),
     };
     let changed: Vec<Value> = changes.changed;
     // As a text: the number is larger than what some clients keep exactly.

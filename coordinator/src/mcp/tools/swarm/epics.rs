@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::{done, short, warned};
 use crate::auth::Right;
 use crate::mcp::catalogue::{Call, Outcome, Tool, Toolset};
+use crate::mcp::result::counted;
 use crate::mcp::schema::{Args, any_text, flag, integer, list, object, one_of, or_null, text, uuid};
 use crate::service::lists;
 
@@ -159,7 +160,10 @@ async fn list_epics(call: Call, args: ListArgs) -> Outcome {
     let mut found = call.service.list_epics(&call.who, wanted).await?;
     let epics = std::mem::take(&mut found.rows);
     let total = epics.len();
-    Ok(warned(done(format!("{total} epics."), json!({ "epics": epics, "total": total })), &found))
+    Ok(warned(
+        done(format!("{}.", counted(total, "epic", "epics")), json!({ "epics": epics, "total": total })),
+        &found,
+    ))
 }
 
 #[derive(Deserialize)]

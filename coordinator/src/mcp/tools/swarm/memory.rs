@@ -9,6 +9,7 @@ use uuid::Uuid;
 use super::{done, warned};
 use crate::auth::Right;
 use crate::mcp::catalogue::{Call, Outcome, Tool, Toolset};
+use crate::mcp::result::counted;
 use crate::mcp::schema::{Args, any_text, flag, integer, list, object, one_of, text, uuid};
 use crate::service::memory::Visible;
 
@@ -20,6 +21,7 @@ pub(super) fn tools() -> Vec<Tool> {
     vec![
         Tool::new("memory-search", "Search memory", SWARM, search)
             .core()
+            .searching()
             .reads()
             .about(
                 "Find what you and the swarm have learnt before.",
@@ -86,7 +88,9 @@ async fn search(call: Call, args: Search) -> Outcome {
         .collect();
     let message = match results.len() {
         0 => "Nothing is remembered about this.".to_owned(),
-        count => format!("{count} memories, the best first; memory-get reads one."),
+        count => {
+            format!("{}, the best first; memory-get reads one.", counted(count, "memory", "memories"))
+        }
     };
     Ok(warned(done(message, json!({ "results": results })), &found))
 }

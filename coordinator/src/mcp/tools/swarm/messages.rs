@@ -5,11 +5,13 @@ use serde_json::{Value, json};
 use skein_shared::channels::{Read, Type};
 use skein_shared::limits;
 use skein_shared::time::Timestamp;
+use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
 use super::done;
 use crate::auth::Right;
 use crate::mcp::catalogue::{Call, Hints, Outcome, Tool, Toolset};
+use crate::mcp::result::counted;
 use crate::mcp::schema::{Args, any_text, flag, instant, integer, list, object, one_of, text, uuid};
 use crate::service::messages::Draft;
 
@@ -142,10 +144,16 @@ impl Default for ReadArgs {
 
 async fn read(call: Call, args: ReadArgs) -> Outcome {
     let one = args.channel.is_some();
+    let since = match args.since.as_deref() {
+        Some(text) => Some(Timestamp::parse_iso(text).ok_or_else(|| {
+            Refusal::new(Code::InvalidArgument, "since is no point in time; write it as 2026-01-31T12:00:00Z")
+        })?),
+        None => None,
+    };
     let wanted = Read {
         channel: args.channel.clone(),
         limit: args.limit,
-        since: args.since.as_deref().and_then(Timestamp::parse_iso),
+        since,
         unread_only: args.unread_only,
         mentions_only: args.mentions_only,
         mark_as_read: args.mark_as_read,
@@ -173,8 +181,7 @@ async fn read(call: Call, args: ReadArgs) -> Outcome {
     }
     let message = match count {
         0 => "No messages.".to_owned(),
-        1 => "1 message.".to_owned(),
-        count => format!("{count} messages."),
+        count => format!("{}.", counted(count, "message", "messages")),
     };
     Ok(done(message, facts))
 }
@@ -184,7 +191,7 @@ struct Nothing {}
 
 async fn channels(call: Call, _: Nothing) -> Outcome {
     let channels = call.service.list_channels(&call.who).await?;
-    Ok(done(format!("{} channels.", channels.len()), json!({ "channels": channels })))
+    Ok(done(format!("{}.", counted(channels.len(), "channel", "channels")), json!({ "channels": channels })))
 }
 
 #[derive(Deserialize)]
@@ -214,9 +221,11 @@ struct Delete {
 }
 
 async fn delete(call: Call, args: Delete) -> Outcome {
-    let which = args.channel_id.map(|id| id.to_string()).or(args.name).ok_or_else(|| {
-        skein_shared::Refusal::new(skein_shared::Code::InvalidArgument, "give channelId or name")
-    })?;
+    let which = args
+        .channel_id
+        .map(|id| id.to_string())
+        .or(args.name)
+        .ok_or_else(|| Refusal::new(Code::InvalidArgument, "give channelId or name"))?;
     let (_, name) = call.service.delete_channel(&call.who, call.request, which).await?;
     Ok(done(format!("Channel {name} is deleted."), json!({})))
 }

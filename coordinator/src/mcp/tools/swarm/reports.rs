@@ -12,7 +12,7 @@ use super::tasks::MODELS;
 use super::{done, short};
 use crate::auth::Right;
 use crate::mcp::catalogue::{Call, Hints, Outcome, Tool, Toolset};
-use crate::mcp::result::Answer;
+use crate::mcp::result::{Answer, counted};
 use crate::mcp::schema::{Args, any_text, flag, integer, list, object, one_of, text, uuid};
 use crate::service::tasks::{Action, Polled, Wanted};
 
@@ -27,6 +27,7 @@ pub(super) fn tools() -> Vec<Tool> {
     vec![
         Tool::new("poll-task", "Poll for a task", SWARM, poll)
             .core()
+            .waiting()
             .writes(Right::Work)
             // The seed's hint, although a task is started: permissions go by the effect.
             .hinted(Hints { read_only: Some(true), ..Hints::default() })
@@ -127,7 +128,8 @@ fn polled_answer(polled: Polled) -> Answer {
     }
     if !offers.is_empty() {
         let count = offers.len();
-        return done(format!("{count} tasks are offered to you; accept or reject with task-action."), facts);
+        let offered = counted(count, "task is", "tasks are");
+        return done(format!("{offered} offered to you; accept or reject with task-action."), facts);
     }
     let should_exit = empty_polls >= EMPTY_POLLS;
     let message = match (full, should_exit) {

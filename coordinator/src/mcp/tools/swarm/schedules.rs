@@ -12,6 +12,7 @@ use super::done;
 use super::tasks::MODELS;
 use crate::auth::Right;
 use crate::mcp::catalogue::{Call, Outcome, Tool, Toolset};
+use crate::mcp::result::counted;
 use crate::mcp::schema::{Args, any_text, flag, instant, integer, list, object, one_of, or_null, text, uuid};
 use crate::service::schedules::Wanted;
 
@@ -173,7 +174,10 @@ async fn list_schedules(call: Call, args: ListArgs) -> Outcome {
     };
     let schedules = call.service.list_schedules(&call.who, wanted).await?;
     let count = schedules.len();
-    Ok(done(format!("{count} schedules."), json!({ "schedules": schedules, "count": count })))
+    Ok(done(
+        format!("{}.", counted(count, "schedule", "schedules")),
+        json!({ "schedules": schedules, "count": count }),
+    ))
 }
 
 #[derive(Deserialize)]

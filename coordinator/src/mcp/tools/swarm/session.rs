@@ -7,7 +7,7 @@ use skein_shared::Refusal;
 use super::{done, warned};
 use crate::auth::Right;
 use crate::mcp::catalogue::{Call, Outcome, Tool, Toolset};
-use crate::mcp::result::Answer;
+use crate::mcp::result::{Answer, counted};
 use crate::mcp::schema::{Args, any_text, flag, integer, list, object, text};
 use crate::service::swarm::Introduction;
 
@@ -130,6 +130,7 @@ async fn swarm(call: Call, args: Swarm) -> Outcome {
         }
     }
     let busy = agents.iter().filter(|agent| agent["status"] == "busy").count();
-    let text = format!("{} agents in swarm {}, {busy} of them busy.", agents.len(), call.who.swarm);
+    let members = counted(agents.len(), "agent", "agents");
+    let text = format!("{members} in swarm {}, {busy} busy.", call.who.swarm);
     Ok::<_, Refusal>(warned(Answer::new(text, json!({ "agents": agents })), &list))
 }

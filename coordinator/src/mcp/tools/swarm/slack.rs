@@ -139,7 +139,7 @@ async fn thread(call: &Call, address: &Address) -> Result<Value, Refusal> {
 fn no_context() -> Refusal {
     Refusal::new(
         Code::WrongState,
-        "it did not come from Slack, so there is no thread; use post-message instead",
+        "this did not come from Slack, so it has no thread there; use post-message instead",
     )
 }
 

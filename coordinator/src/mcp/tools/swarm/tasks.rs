@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::{done, short, warned};
 use crate::auth::Right;
 use crate::mcp::catalogue::{Call, Outcome, Tool, Toolset};
-use crate::mcp::result::Answer;
+use crate::mcp::result::{Answer, counted};
 use crate::mcp::schema::{Args, any_text, flag, integer, list, object, one_of, text, uuid};
 use crate::service::Event;
 use crate::service::lists;
@@ -125,6 +125,7 @@ async fn send(call: Call, args: Send) -> Outcome {
         (true, ..) => Target::Offer { agent },
         (false, ..) => Target::Assign { agent },
     };
+    let depends = !args.depends_on.is_empty();
     let mut context = Map::new();
     if let Some(repo) = args.github_repo {
         context.insert("githubRepo".to_owned(), json!(repo));
@@ -148,6 +149,9 @@ async fn send(call: Call, args: Send) -> Outcome {
         Some("pending") => format!("Task {id} is assigned; the agent gets it at its next poll-task."),
         _ => format!("Task {id} is in the pool; any free worker may claim it."),
     };
+    if depends {
+        message.push_str(" It cannot start before its dependencies are completed.");
+    }
     for warning in &sent.warnings {
         message = format!("{message} Note: {warning}.");
     }
@@ -207,8 +211,7 @@ async fn get_tasks(call: Call, args: GetTasks) -> Outcome {
     let tasks: Vec<Value> = list.rows.iter().map(summary).collect();
     let text = match tasks.len() {
         0 => "No task matches.".to_owned(),
-        1 => "1 task; get-task-details shows it whole.".to_owned(),
-        count => format!("{count} tasks; get-task-details shows one whole."),
+        count => format!("{}; get-task-details shows one whole.", counted(count, "task", "tasks")),
     };
     Ok(warned(Answer::new(text, json!({ "tasks": tasks })), &list))
 }

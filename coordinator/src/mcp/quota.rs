@@ -1,0 +1,246 @@
+//! How much one caller may ask for, so that a loop gone wild in one agent does not starve the others.
+//!
+//! Calls are counted by agent in token buckets; open waits by instance, because many instances of one agent
+//! may rightly sleep at a time. The limits are far above what a model does: only a runaway program meets them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use skein_shared::id::{InstanceId, Name};
+use skein_shared::{Code, Refusal};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::catalogue::{Effect, Tool};
+use crate::auth::Principal;
+use crate::config;
+
+/// What a caller may do in a second, and how many of its requests may wait at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    pub writes_per_second: u32,
+    pub reads_per_second: u32,
+    pub searches_per_second: u32,
+    pub waits_per_instance: usize,
+    /// Of all callers together: each open wait holds a connection and some kilobytes.
+    pub waits: usize,
+}
+
+impl From<&config::Limits> for Limits {
+    fn from(limits: &config::Limits) -> Self {
+        Self {
+            writes_per_second: limits.writes_per_second,
+            reads_per_second: limits.reads_per_second,
+            searches_per_second: limits.searches_per_second,
+            waits_per_instance: limits.waits_per_instance,
+            waits: limits.waits,
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self::from(&config::Limits::default())
+    }
+}
+
+/// A bucket holds what its rate gives in this many seconds: a burst after a pause is no fault.
+const BURST: f64 = 2.0;
+/// Above this many buckets the full ones are thrown away: they say nothing.
+const BUCKETS: usize = 10_000;
+/// What a caller without a free wait is told to sleep before it tries again.
+const WAIT_AGAIN_MS: u64 = 1000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Kind {
+    Write,
+    Read,
+    Search,
+}
+
+impl Kind {
+    fn of(tool: &Tool) -> Kind {
+        match tool.effect {
+            _ if tool.searches => Kind::Search,
+            Effect::Write => Kind::Write,
+            Effect::Read => Kind::Read,
+        }
+    }
+
+    fn plural(self) -> &'static str {
+        match self {
+            Kind::Write => "writes",
+            Kind::Read => "reads",
+            Kind::Search => "searches",
+        }
+    }
+}
+
+/// Counts. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Quota {
+    limits: Limits,
+    counts: Arc<Mutex<Counts>>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    buckets: HashMap<(Name, Uuid, Kind), Bucket>,
+    waits: HashMap<(Name, InstanceId), usize>,
+    open: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    tokens: f64,
+    at: Instant,
+}
+
+/// The right to wait; dropping it gives the place to the next, also when the client goes away.
+#[derive(Debug)]
+pub struct Seat {
+    counts: Arc<Mutex<Counts>>,
+    caller: (Name, InstanceId),
+}
+
+impl Quota {
+    pub fn new(limits: Limits) -> Self {
+        Self { limits, counts: Arc::default() }
+    }
+
+    /// Lets a call pass. What it gives back is held for as long as the call runs.
+    ///
+    /// # Errors
+    /// `rate_limited`, with the time after which another try is worth it.
+    pub fn admit(&self, who: &Principal, tool: &Tool, now: Instant) -> Result<Option<Seat>, Refusal> {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        self.spend(&mut counts, who, Kind::of(tool), now)?;
+        if !tool.waits {
+            return Ok(None);
+        }
+        self.sit(&mut counts, who)?;
+        let caller = (who.swarm.clone(), who.instance.clone());
+        Ok(Some(Seat { counts: Arc::clone(&self.counts), caller }))
+    }
+
+    /// Requests that wait now.
+    pub fn open_waits(&self) -> usize {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner).open
+    }
+
+    fn spend(&self, counts: &mut Counts, who: &Principal, kind: Kind, now: Instant) -> Result<(), Refusal> {
+        let rate = f64::from(match kind {
+            Kind::Write => self.limits.writes_per_second,
+            Kind::Read => self.limits.reads_per_second,
+            Kind::Search => self.limits.searches_per_second,
+        });
+        let full = rate * BURST;
+        if counts.buckets.len() > BUCKETS {
+            counts.buckets.retain(|_, bucket| now.duration_since(bucket.at).as_secs_f64() < BURST);
+        }
+        let key = (who.swarm.clone(), who.agent, kind);
+        let bucket = counts.buckets.entry(key).or_insert(Bucket { tokens: full, at: now });
+        let gained = now.duration_since(bucket.at).as_secs_f64() * rate;
+        *bucket = Bucket { tokens: (bucket.tokens + gained).min(full), at: now };
+        if bucket.tokens >= 1.0 {
+            bucket.tokens -= 1.0;
+            return Ok(());
+        }
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "at least 1, at most 1000"
+        )]
+        let millis = ((1.0 - bucket.tokens) / rate.max(1.0) * 1000.0).ceil().max(1.0) as u64;
+        Err(Refusal::new(
+            Code::RateLimited,
+            format!(
+                "more than {rate} {} a second; sleep for retry_after_ms, and wait for changes with `wait` instead of asking in a loop",
+                kind.plural()
+            ),
+        )
+        .retry_after(millis))
+    }
+
+    fn sit(&self, counts: &mut Counts, who: &Principal) -> Result<(), Refusal> {
+        let full = |message: String| Err(Refusal::new(Code::RateLimited, message).retry_after(WAIT_AGAIN_MS));
+        if counts.open >= self.limits.waits {
+            return full(format!("{} requests wait here already; try again later", counts.open));
+        }
+        let own = counts.waits.entry((who.swarm.clone(), who.instance.clone())).or_default();
+        if *own >= self.limits.waits_per_instance {
+            return full(format!(
+                "{own} of your requests wait already; let one end before you wait again, one `wait` can watch all topics"
+            ));
+        }
+        *own += 1;
+        counts.open += 1;
+        Ok(())
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.open = counts.open.saturating_sub(1);
+        if let Some(own) = counts.waits.get_mut(&self.caller) {
+            *own = own.saturating_sub(1);
+            if *own == 0 {
+                counts.waits.remove(&self.caller);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::auth::Role;
+    use crate::mcp::tools::catalogue;
+
+    fn caller(number: u128) -> Principal {
+        Principal {
+            swarm: Name::parse("default").unwrap(),
+            agent: Uuid::from_u128(number),
+            agent_name: Name::parse("worker").unwrap(),
+            instance: InstanceId(format!("worker-{number}")),
+            managed: false,
+            role: Role::Worker,
+            view: None,
+        }
+    }
+
+    #[test]
+    fn a_bucket_fills_with_time_and_belongs_to_one_agent() {
+        let quota = Quota::new(Limits { writes_per_second: 10, ..Limits::default() });
+        let (catalogue, now) = (catalogue().unwrap(), Instant::now());
+        let send = catalogue.get("send-task").unwrap();
+        for _ in 0..20 {
+            quota.admit(&caller(1), send, now).unwrap();
+        }
+        let refusal = quota.admit(&caller(1), send, now).unwrap_err();
+        assert_eq!((refusal.code, refusal.retry_after_ms), (Code::RateLimited, Some(100)));
+        quota.admit(&caller(2), send, now).unwrap();
+        quota.admit(&caller(1), catalogue.get("get-tasks").unwrap(), now).unwrap();
+        let now = now + Duration::from_millis(100);
+        quota.admit(&caller(1), send, now).unwrap();
+        assert!(quota.admit(&caller(1), send, now).is_err());
+    }
+
+    #[test]
+    fn a_place_to_wait_is_given_back() {
+        let quota = Quota::new(Limits { waits: 3, waits_per_instance: 2, ..Limits::default() });
+        let (catalogue, now) = (catalogue().unwrap(), Instant::now());
+        let wait = catalogue.get("wait").unwrap();
+        let first = quota.admit(&caller(1), wait, now).unwrap();
+        let _second = quota.admit(&caller(1), wait, now).unwrap();
+        assert_eq!(quota.admit(&caller(1), wait, now).unwrap_err().code, Code::RateLimited);
+        let _other = quota.admit(&caller(2), wait, now).unwrap();
+        assert_eq!(quota.admit(&caller(3), wait, now).unwrap_err().code, Code::RateLimited);
+        drop(first);
+        assert_eq!(quota.open_waits(), 2);
+        quota.admit(&caller(1), wait, now).unwrap();
+    }
+}

@@ -1,0 +1,99 @@
+//! The same key: the same answer for the same arguments, a refusal for others.
+
+use super::*;
+
+/// Calls twice with one key and then once with other arguments, and gives both answers.
+async fn twice(face: &Face, agent: &Agent, tool: &str, arguments: Value, others: Value) -> (Value, Value) {
+    let keyed = |mut arguments: Value| {
+        arguments["idempotency_key"] = json!("once");
+        arguments
+    };
+    let first = face.call(agent, tool, keyed(arguments.clone())).await;
+    assert_eq!(first["isError"], false, "{tool}: {first}");
+    let second = face.call(agent, tool, keyed(arguments)).await;
+    let refused = face.call(agent, tool, keyed(others)).await;
+    assert_eq!(refused["structuredContent"]["code"], "idempotency_key_reused", "{tool}: {refused}");
+    (first["structuredContent"].clone(), second["structuredContent"].clone())
+}
+
+#[tokio::test]
+async fn a_key_stands_for_one_request_in_every_tool() {
+    let (face, lead, worker) = swarm().await;
+    let (first, second) =
+        twice(&face, &lead, "send-task", json!({ "task": "one" }), json!({ "task": "another" })).await;
+    assert_eq!(first, second);
+    let task = first["task"]["id"].clone();
+
+    let claim = json!({ "action": "claim", "taskId": task });
+    let (first, second) =
+        twice(&face, &worker, "task-action", claim, json!({ "action": "release", "taskId": task })).await;
+    assert_eq!(first["success"], true, "{first}");
+    assert_eq!(first, second);
+
+    let key = |name: &str| json!({ "resource_key": format!("file:///{name}") });
+    let (first, second) = twice(&face, &worker, "acquire_lock", key("a"), key("b")).await;
+    assert_eq!((&first["ok"], &first), (&json!(true), &second));
+
+    let other = face.agent("other", Role::Worker);
+    face.facts(&other, "join-swarm", json!({ "name": "Other" })).await;
+    let define = agent::Command::Define {
+        definition: agent::Definition::default(),
+        group: Name::parse("default").unwrap(),
+    };
+    face.tell("worker", define.clone()).await;
+    face.tell("other", define).await;
+    let call = |target: &str| json!({ "target_agent": target, "context": "sum" });
+    let (first, second) = twice(&face, &lead, "call_agent", call("worker"), call("other")).await;
+    assert!(first["call_id"].is_string(), "{first}");
+    assert_eq!(first["call_id"], second["call_id"]);
+
+    let post = |text: &str| json!({ "content": text });
+    let (first, second) = twice(&face, &lead, "post-message", post("hello"), post("bye")).await;
+    assert_eq!(first["posted"]["id"], second["posted"]["id"]);
+    let read = face.facts(&worker, "read-messages", json!({})).await;
+    assert_eq!(read["messages"].as_array().unwrap().len(), 1, "{read}");
+}
+
+#[tokio::test]
+async fn a_wait_is_gone_on_with_and_not_begun_again() {
+    let (face, _, worker) = swarm().await;
+    let wait = |timeout: &str| json!({ "type": "webhook", "event": "push", "timeout": timeout });
+    let (first, second) = twice(&face, &worker, "wait_for_trigger", wait("50ms"), wait("1h")).await;
+    assert_eq!((&first["code"], &second["code"]), (&json!("wait_timeout"), &json!("wait_timeout")));
+}
+
+#[tokio::test]
+async fn a_repeated_task_is_the_same_whatever_became_of_its_dependencies() {
+    let (face, lead, worker) = swarm().await;
+    let make = async |text: &str| {
+        face.facts(&lead, "send-task", json!({ "task": text, "agentId": worker.id })).await["task"]["id"]
+            .clone()
+    };
+    let finish = async |task: &Value| {
+        face.facts(&worker, "poll-task", json!({})).await;
+        face.facts(&worker, "store-progress", json!({ "taskId": task, "status": "completed" })).await;
+    };
+    let ended = make("quarry the stones").await;
+    finish(&ended).await;
+    let open = make("mix mortar").await;
+    let arguments = json!({ "task": "build", "dependsOn": [ended, open], "idempotency_key": "build" });
+    let first = face.facts(&lead, "send-task", arguments.clone()).await;
+    finish(&open).await;
+    let second = face.facts(&lead, "send-task", arguments).await;
+    assert_eq!(first["task"]["id"], second["task"]["id"]);
+}
+
+#[tokio::test]
+async fn a_call_through_the_finder_keeps_its_key() {
+    let (face, lead, _) = swarm().await;
+    let call = |goal: &str| {
+        json!({
+            "name": "create-epic", "arguments": { "name": "Launch", "goal": goal }, "idempotency_key": "e",
+        })
+    };
+    let first = face.facts(&lead, "tools_call", call("ship")).await;
+    let second = face.facts(&lead, "tools_call", call("ship")).await;
+    assert_eq!(first["epic"]["id"], second["epic"]["id"]);
+    let other = face.call(&lead, "tools_call", call("wait")).await;
+    assert_eq!(other["structuredContent"]["code"], "idempotency_key_reused", "{other}");
+}

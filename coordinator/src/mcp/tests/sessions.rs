@@ -1,0 +1,125 @@
+//! Clients of the revisions with sessions.
+
+use super::*;
+
+async fn send(
+    router: &Router,
+    agent: &Agent,
+    session: Option<&str>,
+    body: Value,
+) -> (StatusCode, String, Value) {
+    let mut request = Request::post("/mcp/full")
+        .header("host", "127.0.0.1")
+        .header("authorization", format!("Bearer {}", agent.token))
+        .header("content-type", "application/json")
+        .header("accept", "application/json, text/event-stream");
+    if let Some(session) = session {
+        request = request.header("mcp-session-id", session).header("mcp-protocol-version", "2025-11-25");
+    }
+    let response = router.clone().oneshot(request.body(Body::from(body.to_string())).unwrap()).await.unwrap();
+    let status = response.status();
+    let id = response.headers().get("mcp-session-id").and_then(|id| id.to_str().ok()).unwrap_or_default();
+    let id = id.to_owned();
+    let text = String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap();
+    let answer = serde_json::from_str(&text).unwrap_or_else(|_| {
+        let data = text.lines().filter_map(|line| line.strip_prefix("data:"));
+        data.rev().find_map(|data| serde_json::from_str(data).ok()).unwrap_or(Value::Null)
+    });
+    (status, id, answer)
+}
+
+/// Begins a session and gives its id.
+pub(super) async fn open(router: &Router, agent: &Agent) -> String {
+    let initialize = json!({
+        "jsonrpc": "2.0", "id": 1, "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "old", "version": "1" },
+        },
+    });
+    let (status, session, answer) = send(router, agent, None, initialize).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    send(router, agent, Some(&session), json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }))
+        .await;
+    session
+}
+
+fn call(tool: &str, arguments: Value) -> Value {
+    json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": { "name": tool, "arguments": arguments } })
+}
+
+#[tokio::test]
+async fn a_session_outlives_the_process() {
+    let files = tempfile::tempdir().unwrap();
+    let path = Some(files.path().join("sessions.jsonl"));
+    let face = Face::with(Config { sessions: path.clone(), ..Config::default() });
+    let agent = face.agent("worker", Role::Worker);
+    let session = open(&face.router, &agent).await;
+
+    let later = Config { sessions: path, ..Config::default() };
+    let later = router(face.service.clone(), face.keys.clone(), Arc::new(catalogue().unwrap()), later);
+    let (status, _, answer) = send(&later, &agent, Some(&session), call("get-swarm", json!({}))).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    assert!(answer["result"]["structuredContent"]["agents"].is_array(), "{answer}");
+    let forgotten = Config::default();
+    let forgotten =
+        router(face.service.clone(), face.keys.clone(), Arc::new(catalogue().unwrap()), forgotten);
+    let (status, ..) = send(&forgotten, &agent, Some(&session), call("get-swarm", json!({}))).await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn results_keep_their_schemas_in_sessions_too() {
+    let face = Face::new();
+    let lead = face.agent("lead", Role::Lead);
+    let session = open(&face.router, &lead).await;
+    let list = json!({ "jsonrpc": "2.0", "id": 3, "method": "tools/list" });
+    let (_, _, listed) = send(&face.router, &lead, Some(&session), list).await;
+    let tools = listed["result"]["tools"].as_array().unwrap().clone();
+    for (tool, arguments) in [
+        ("my-agent-info", json!({})),
+        ("join-swarm", json!({ "name": "Lead", "lead": true })),
+        ("join-swarm", json!({ "name": "Lead", "lead": true })),
+        ("my-agent-info", json!({})),
+        ("get-swarm", json!({})),
+        ("send-task", json!({ "task": "count" })),
+        ("send-task", json!({ "task": "count" })),
+        ("get-tasks", json!({ "unassigned": true })),
+        ("get-task-details", json!({ "taskId": Uuid::nil() })),
+        ("task-action", json!({ "action": "create", "task": "more" })),
+        ("task-action", json!({ "action": "claim" })),
+        ("store-progress", json!({ "taskId": Uuid::nil(), "progress": "x" })),
+        ("cancel-task", json!({ "taskId": Uuid::nil() })),
+        ("post-message", json!({ "content": "hello" })),
+        ("read-messages", json!({ "channel": "general" })),
+        ("read-messages", json!({})),
+        ("memory-search", json!({ "query": "x" })),
+        ("memory-get", json!({ "memoryId": Uuid::nil() })),
+        ("slack-read", json!({})),
+        ("slack-reply", json!({ "message": "x" })),
+        ("acquire_lock", json!({ "resource_key": "file:///a" })),
+        ("acquire_lock", json!({ "resource_key": "file:///b" })),
+        ("release_lock", json!({ "resource_key": "file:///a" })),
+        ("release_lock", json!({ "resource_key": "file:///a" })),
+        ("call_agent", json!({ "target_agent": "nobody", "context": "" })),
+        ("check_call", json!({ "call_id": "x" })),
+        ("set_status", json!({ "text": "busy" })),
+        ("return_value", json!({ "value": "1" })),
+        ("wait_for_trigger", json!({ "type": "webhook", "timeout": "20ms" })),
+        ("wait_for_trigger", json!({ "type": "webhook", "timeout": "soon" })),
+        ("wait", json!({ "timeout_s": 0 })),
+    ] {
+        let (status, _, answer) = send(&face.router, &lead, Some(&session), call(tool, arguments)).await;
+        assert_eq!(status, StatusCode::OK, "{tool}: {answer}");
+        let result = &answer["result"];
+        let declared = tools.iter().find(|declared| declared["name"] == tool).unwrap();
+        jsonschema::validate(&declared["outputSchema"], &result["structuredContent"])
+            .unwrap_or_else(|error| panic!("{tool} breaks its schema: {error}: {result}"));
+        let text = result["content"][0]["text"].as_str().unwrap_or_default();
+        assert!(text.len() > 3, "{tool} says nothing: {result}");
+        let refused =
+            result["structuredContent"]["success"] == false || result["structuredContent"]["ok"] == false;
+        if refused || result["isError"] == true {
+            assert!(result["structuredContent"]["code"].is_string(), "{tool} gives no code: {result}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Lists, logs and marks.
+
+use super::*;
+
+#[tokio::test]
+async fn lists_are_ordered_and_filtered_before_they_are_cut() {
+    let (face, lead, worker) = swarm().await;
+    let make = async |text: &str, priority: u32, depends: Value| {
+        let task = json!({ "action": "create", "task": text, "priority": priority, "dependsOn": depends });
+        face.facts(&lead, "task-action", task).await["task"]["id"].clone()
+    };
+    let blocker = make("lay 100% of the pipes", 10, json!([])).await;
+    for number in 0..30 {
+        make(&format!("blocked {number}"), 90, json!([blocker])).await;
+    }
+    let urgent = make("lay 100 bricks", 70, json!([])).await;
+    let ids = |found: &Value| -> Vec<Value> {
+        found["tasks"].as_array().unwrap().iter().map(|task| task["id"].clone()).collect()
+    };
+    let ready = face.facts(&worker, "get-tasks", json!({ "readyOnly": true, "limit": 2 })).await;
+    assert_eq!(ids(&ready), [urgent.clone(), blocker.clone()]);
+    let literal = face.facts(&worker, "get-tasks", json!({ "search": "100%" })).await;
+    assert_eq!(ids(&literal), std::slice::from_ref(&blocker));
+    let cased = face.facts(&worker, "get-tasks", json!({ "search": "LAY 100" })).await;
+    assert_eq!(ids(&cased), [urgent.clone(), blocker.clone()]);
+    assert_eq!(ids(&face.facts(&worker, "get-tasks", json!({ "mineOnly": true })).await), [Value::Null; 0]);
+    face.facts(&worker, "task-action", json!({ "action": "claim", "taskId": urgent })).await;
+    assert_eq!(
+        ids(&face.facts(&worker, "get-tasks", json!({ "mineOnly": true })).await),
+        std::slice::from_ref(&urgent)
+    );
+    let offer = json!({ "task": "paint it", "agentId": worker.id, "offerMode": true });
+    let offered = face.facts(&lead, "send-task", offer).await["task"]["id"].clone();
+    let offers = json!({ "offeredToMe": true });
+    assert_eq!(ids(&face.facts(&worker, "get-tasks", offers.clone()).await), std::slice::from_ref(&offered));
+    face.facts(&worker, "task-action", json!({ "action": "accept", "taskId": offered })).await;
+    assert_eq!(ids(&face.facts(&worker, "get-tasks", offers).await), [Value::Null; 0]);
+}
+
+#[tokio::test]
+async fn a_poll_tells_all_that_there_is() {
+    let (face, lead, worker) = swarm().await;
+    let task = face.facts(&lead, "send-task", json!({ "task": "dig", "agentId": worker.id })).await;
+    let first = face.facts(&worker, "poll-task", json!({})).await;
+    assert_eq!((&first["task"]["id"], &first["redelivered"]), (&task["task"]["id"], &json!(false)));
+    let again = face.facts(&worker, "poll-task", json!({})).await;
+    assert_eq!((&again["task"]["id"], &again["redelivered"]), (&task["task"]["id"], &json!(true)));
+    let end = json!({ "taskId": task["task"]["id"], "status": "completed", "output": "a hole" });
+    face.facts(&worker, "store-progress", end).await;
+    // Follow-ups are the lead's, so it polls as well.
+    let follow_up = face.facts(&lead, "poll-task", json!({})).await;
+    assert_eq!(follow_up["task"]["taskType"], "follow-up");
+    let stranger = face.agent("stranger", Role::Worker);
+    let stranger = face.call(&stranger, "poll-task", json!({})).await["structuredContent"].clone();
+    assert_eq!(stranger["code"], "not_joined");
+}
+
+#[tokio::test]
+async fn logs_come_oldest_first() {
+    let (face, lead, worker) = swarm().await;
+    let task =
+        face.facts(&lead, "send-task", json!({ "task": "dig", "agentId": worker.id })).await["task"]["id"]
+            .clone();
+    face.facts(&worker, "poll-task", json!({})).await;
+    for step in ["a", "b"] {
+        face.facts(&worker, "store-progress", json!({ "taskId": task, "progress": step })).await;
+    }
+    let details = face.facts(&lead, "get-task-details", json!({ "taskId": task })).await;
+    let kinds: Vec<&str> = details["logs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|entry| entry["eventType"].as_str().unwrap())
+        .collect();
+    assert_eq!(kinds.first(), Some(&"task_created"));
+    assert_eq!(kinds.iter().filter(|kind| **kind == "task_progress").count(), 2, "{kinds:?}");
+    let times: Vec<_> =
+        details["logs"].as_array().unwrap().iter().map(|entry| entry["createdAt"].to_string()).collect();
+    assert!(times.is_sorted(), "{times:?}");
+}
+
+#[tokio::test]
+async fn only_what_was_returned_is_marked_as_read() {
+    let (face, lead, worker) = swarm().await;
+    for text in ["one", "two", "three"] {
+        face.facts(&lead, "post-message", json!({ "content": text })).await;
+    }
+    let texts = |read: &Value| -> Vec<String> {
+        let messages = read["messages"].as_array().unwrap();
+        messages.iter().map(|message| message["content"].as_str().unwrap().to_owned()).collect()
+    };
+    let peek = face.facts(&worker, "read-messages", json!({ "markAsRead": false })).await;
+    assert_eq!(
+        (texts(&peek), &peek["totalUnreadCount"]),
+        (vec!["one".into(), "two".into(), "three".into()], &json!(3))
+    );
+    let own = face.facts(&lead, "read-messages", json!({})).await;
+    assert_eq!(texts(&own), [""; 0]);
+    let read =
+        face.facts(&worker, "read-messages", json!({ "channel": "general", "unreadOnly": true })).await;
+    assert_eq!((texts(&read).len(), &read["unreadCount"]), (3, &json!(0)));
+    let offset = json!({ "since": "2026-01-01T00:00:00+02:00" });
+    assert_eq!(face.call(&worker, "read-messages", offset).await["isError"], false);
+    let bad = face.call(&worker, "read-messages", json!({ "since": "yesterday" })).await;
+    assert_eq!(bad["isError"], true);
+}

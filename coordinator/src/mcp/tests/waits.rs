@@ -1,0 +1,136 @@
+//! Open waits: woken by what happens, bounded, and gone with their client.
+
+use axum::response::Response;
+
+use super::*;
+use crate::mcp::quota::Limits;
+
+fn calling(agent: &Agent, session: Option<&str>, tool: &str, arguments: Value) -> Request<Body> {
+    let mut params = json!({ "name": tool, "arguments": arguments });
+    let mut request = Request::post("/mcp")
+        .header("host", "127.0.0.1")
+        .header("authorization", format!("Bearer {}", agent.token))
+        .header("content-type", "application/json")
+        .header("accept", "application/json, text/event-stream");
+    match session {
+        Some(session) => {
+            request = request.header("mcp-session-id", session).header("mcp-protocol-version", "2025-11-25");
+        }
+        None => {
+            params["_meta"] = json!({
+                "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+                "io.modelcontextprotocol/clientCapabilities": {},
+            });
+            request = request
+                .header("mcp-protocol-version", "2026-07-28")
+                .header("mcp-method", "tools/call")
+                .header("mcp-name", tool);
+        }
+    }
+    let body = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params });
+    request.body(Body::from(body.to_string())).unwrap()
+}
+
+#[tokio::test]
+async fn a_wait_ends_with_its_client() {
+    let (face, _, worker) = swarm().await;
+    for tool in ["poll-task", "wait", "wait_for_trigger"] {
+        let arguments = if tool == "wait_for_trigger" { json!({ "type": "webhook" }) } else { json!({}) };
+        let router = face.router.clone();
+        let waiting = tokio::spawn(router.oneshot(calling(&worker, None, tool, arguments)));
+        face.until_awaited(|topics| topics > 0).await;
+        waiting.abort();
+        face.until_awaited(|topics| topics == 0).await;
+    }
+}
+
+#[tokio::test]
+async fn a_wait_in_a_session_ends_with_its_connection() {
+    let (face, _, worker) = swarm().await;
+    let session = sessions::open(&face.router, &worker).await;
+    let send = async || -> Response {
+        let request = calling(&worker, Some(&session), "poll-task", json!({}));
+        face.router.clone().oneshot(request).await.unwrap()
+    };
+    let answer = send().await;
+    face.until_awaited(|topics| topics > 0).await;
+    drop(answer);
+    face.until_awaited(|topics| topics == 0).await;
+}
+
+#[tokio::test]
+async fn waits_are_bounded_for_each_instance() {
+    let limits = Limits { waits_per_instance: 1, ..Limits::default() };
+    let face = Face::with(Config { limits, ..Config::default() });
+    let worker = face.agent("worker", Role::Worker);
+    face.facts(&worker, "join-swarm", json!({ "name": "Worker" })).await;
+    let first = tokio::spawn(face.router.clone().oneshot(calling(&worker, None, "poll-task", json!({}))));
+    face.until_awaited(|topics| topics > 0).await;
+    let refused = face.call(&worker, "wait", json!({})).await;
+    assert_eq!(refused["isError"], true);
+    assert_eq!(refused["structuredContent"]["code"], "rate_limited");
+    assert!(refused["structuredContent"]["retry_after_ms"].is_number());
+    first.abort();
+    face.until_awaited(|topics| topics == 0).await;
+    face.facts(&worker, "wait", json!({ "timeout_s": 0 })).await;
+}
+
+#[tokio::test]
+async fn calls_are_bounded_for_each_agent() {
+    let limits = Limits { reads_per_second: 1, ..Limits::default() };
+    let face = Face::with(Config { limits, ..Config::default() });
+    let (noisy, quiet) = (face.agent("noisy", Role::Worker), face.agent("quiet", Role::Worker));
+    let mut refused = Value::Null;
+    for _ in 0..50 {
+        let answer = face.call(&noisy, "get-swarm", json!({})).await;
+        if answer["isError"] == true {
+            refused = answer["structuredContent"].clone();
+            break;
+        }
+    }
+    assert_eq!(refused["code"], "rate_limited", "{refused}");
+    assert!(refused["retry_after_ms"].as_u64().unwrap() > 0);
+    face.facts(&quiet, "get-swarm", json!({})).await;
+}
+
+/// The service looks by itself only once an hour here, so that an answer shows that the waiter was woken.
+async fn woken(face: &Arc<Face>, worker: &Agent, cause: impl Future<Output = ()>) -> Value {
+    let (waiting, poller) = (Arc::clone(face), worker.clone());
+    let poll = tokio::spawn(async move { waiting.facts(&poller, "poll-task", json!({})).await });
+    face.until_awaited(|topics| topics > 0).await;
+    cause.await;
+    poll.await.unwrap()
+}
+
+#[tokio::test]
+async fn a_poller_is_woken_by_whatever_gives_it_work() {
+    let (face, lead, worker) = swarm().await;
+    let face = Arc::new(face);
+    let send = async |arguments: Value| face.facts(&lead, "send-task", arguments).await["task"]["id"].clone();
+    let polled = woken(&face, &worker, async {
+        send(json!({ "task": "given", "agentId": worker.id })).await;
+    })
+    .await;
+    assert_eq!(polled["task"]["task"], "given");
+    let end = json!({ "taskId": polled["task"]["id"], "status": "completed" });
+    face.facts(&worker, "store-progress", end).await;
+
+    let polled = woken(&face, &worker, async {
+        send(json!({ "task": "on offer", "agentId": worker.id, "offerMode": true })).await;
+    })
+    .await;
+    assert_eq!(polled["offeredTasks"][0]["task"], "on offer");
+    let reject = json!({ "action": "reject", "taskId": polled["offeredTasks"][0]["id"], "reason": "busy" });
+    face.facts(&worker, "task-action", reject).await;
+
+    let other = face.agent("other", Role::Worker);
+    face.facts(&other, "join-swarm", json!({ "name": "Other" })).await;
+    let first = send(json!({ "task": "the foundation", "agentId": other.id })).await;
+    send(json!({ "task": "the walls", "agentId": worker.id, "dependsOn": [first] })).await;
+    face.facts(&other, "poll-task", json!({})).await;
+    let polled = woken(&face, &worker, async {
+        face.facts(&other, "store-progress", json!({ "taskId": first, "status": "completed" })).await;
+    })
+    .await;
+    assert_eq!(polled["task"]["task"], "the walls");
+}

@@ -166,12 +166,15 @@ impl Instances {
 
     /// Ends everything with each agent's grace, and waits for it.
     pub async fn leave(&self) {
-        self.all(|| Order::Leave);
+        // Closed first: a start sees that, or its instance is among those that get the order.
         self.tasks.close();
+        self.all(|| Order::Leave);
         self.tasks.wait().await;
     }
 
     async fn start(self: &Arc<Self>, mut row: Row, input: &serde_json::Value) -> Result<(), Error> {
+        // Whoever leaves waits for a start that is under way.
+        let _under_way = self.tasks.token();
         if self.tasks.is_closed() {
             return Ok(());
         }
@@ -180,7 +183,7 @@ impl Instances {
         let (orders, inbox) = mpsc::channel(ORDERS);
         {
             let mut running = self.running();
-            if running.contains_key(&row.instance) {
+            if running.contains_key(&row.instance) || self.tasks.is_closed() {
                 return Ok(());
             }
             running.insert(row.instance.clone(), orders);

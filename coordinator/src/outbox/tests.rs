@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{Delivery, Runners, pump};
+use crate::entity::Request;
 use crate::entity::tests::{Node, change, first_batch, locks, member, node, poison, swarm, task};
 use crate::store::memory::Fault;
 use crate::store::{Batch, OutboxEffect, Store};
@@ -130,6 +131,35 @@ async fn an_effect_reaches_its_target_once_though_answers_are_lost() {
     let told = node.store.load(&inboxes).await.unwrap();
     let messages = told.live.iter().filter(|document| document.key.starts_with("message/")).count();
     assert_eq!(messages, 1, "{:?}", told.live);
+}
+
+/// The pool refuses a task for an agent that is no member; its schedule is told.
+#[tokio::test]
+async fn a_refused_delivery_is_told_to_its_source() {
+    let node = node();
+    let schedules = EntityKey::of(Kind::Schedules, &swarm());
+    let ask = async |id: u128, command: serde_json::Value| {
+        let request = Request::once(Uuid::from_u128(id));
+        node.entities.forward(&schedules, request, None, command).await.unwrap()
+    };
+    let target = Uuid::from_u128(404);
+    let create = json!({"name": "nightly", "task": "clean up", "interval_ms": 3_600_000, "target": target});
+    let made = ask(1, json!({"create": create})).await;
+    let id = made["schedule"]["id"].as_str().unwrap().to_owned();
+    ask(2, json!({"run_now": {"which": {"id": id}}})).await;
+
+    let document = format!("schedule/{id}");
+    let errors = async || {
+        let found = node.store.document(&schedules, &document).await.unwrap().unwrap();
+        (found.body["consecutiveErrors"].clone(), found.body["lastErrorMessage"].clone())
+    };
+    assert_eq!(errors().await.0, json!(0));
+    let pumping = Pumping::start(&node, &Arc::default());
+    while errors().await.0 != json!(1) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    pumping.end().await;
+    assert!(errors().await.1.as_str().unwrap().contains("not a member"), "{:?}", errors().await);
 }
 
 #[tokio::test(start_paused = true)]

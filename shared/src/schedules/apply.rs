@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use uuid::Uuid;
 
 use super::command::Command;
@@ -12,6 +13,7 @@ use super::{Reply, decide};
 use crate::code::Refusal;
 use crate::entity::{Changes, Corrupt, Ctx, Decision, Entity, LiveDocument};
 use crate::id::{EntityKey, Kind};
+use crate::pool;
 use crate::time::Timestamp;
 
 /// The document that remembers when to look at the wall clock again.
@@ -48,6 +50,15 @@ impl Entity for Schedules {
 
     fn decide(&self, command: &Command, ctx: &mut Ctx) -> Result<Decision<Self>, Refusal> {
         decide::decide(self, command, ctx)
+    }
+
+    /// A firing that the pool refuses counts as an error of its schedule.
+    fn refused(_: &EntityKey, command: &Value, refusal: &Refusal) -> Option<Command> {
+        let pool::Command::Create(create) = serde_json::from_value(command.clone()).ok()? else {
+            return None;
+        };
+        let schedule = create.spec.schedule?;
+        Some(Command::RunFailed { schedule, message: refusal.message.clone() })
     }
 
     fn apply(&mut self, event: &Event, changes: &mut Changes) {

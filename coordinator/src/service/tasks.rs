@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use skein_shared::id::Kind;
 use skein_shared::pool::{
-    About, Attempted, Command, Create, Fact, Finish, Outcome, Pool, Progress, Reply, Rules, Target, TaskSpec,
-    TaskView, answer_for_ended,
+    About, Attempted, Command, Cost, Create, Fact, Finish, Outcome, Pool, Progress, Reply, Rules, Target,
+    TaskSpec, TaskView, answer_for_ended,
 };
 use skein_shared::{Code, Refusal, epics};
 use uuid::Uuid;
@@ -160,9 +160,10 @@ impl Service {
         request: Uuid,
         task: Uuid,
         progress: Option<String>,
-        finish: Option<Finish>,
+        finish: Option<(Finish, Option<Cost>)>,
     ) -> Result<Changed, Refusal> {
         policy::require(who, Right::Work)?;
+        let (finish, cost) = finish.map_or((None, None), |(finish, cost)| (Some(finish), cost));
         let before = self.known_task(who, task).await?;
         let by = Some(who.agent);
         let attempted = match finish.clone() {
@@ -176,6 +177,7 @@ impl Service {
             managed: who.managed,
             progress,
             finish,
+            cost,
             about: Some(about(&before)),
         };
         self.on_task(who, request, task, Command::Progress(Box::new(report)), attempted).await

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
+use super::cost::Cost;
 use super::state::{MemberView, Outcome, Source, TaskView};
 use crate::id::{EntityKey, InstanceId};
 use crate::time::Timestamp;
@@ -299,6 +300,9 @@ pub struct Progress {
     pub progress: Option<String>,
     #[serde(default)]
     pub finish: Option<Finish>,
+    /// What the finished work cost; without a result it is not kept.
+    #[serde(default)]
+    pub cost: Option<Cost>,
     /// The task's fixed words, which the pool does not keep in memory: read by the service, never changed.
     /// Without them the follow-up names the task by its id, and no memory is written.
     #[serde(default)]

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::command::{Join, Profile, TaskSpec};
+use super::cost::Cost;
 use super::guard::Sketch;
 use super::state::{Dependency, Outcome, Status};
 use crate::id::InstanceId;
@@ -102,6 +103,8 @@ pub enum Event {
         outcome: Outcome,
         output: Option<String>,
         reason: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cost: Option<Cost>,
         at: Timestamp,
     },
     Paused {

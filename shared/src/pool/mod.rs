@@ -6,6 +6,7 @@
 mod apply;
 mod command;
 mod concerned;
+mod cost;
 mod decide;
 mod event;
 mod guard;
@@ -25,6 +26,7 @@ use crate::time::Timestamp;
 pub use command::{
     About, Command, Create, Fact, Finish, Join, Profile, Progress, Reply, Rules, Target, TaskSpec,
 };
+pub use cost::Cost;
 pub use decide::ended::{Attempted, answer_for_ended};
 pub use event::{Event, Return};
 pub use state::{Dependency, Member, MemberView, Outcome, Pool, Source, Status, Task, TaskView};

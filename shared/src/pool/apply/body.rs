@@ -43,13 +43,16 @@ pub(super) fn after(task: &Task, event: &Event) -> Value {
             let flagged = *generation >= limits::TASK_GENERATIONS;
             json!({ "generation": generation, "returnReason": reason, "needsAttention": flagged })
         }
-        Event::Finished { output, reason, at, .. } => {
+        Event::Finished { output, reason, cost, at, .. } => {
             let mut own = json!({ "finishedAt": at.iso() });
             if let Some(output) = output {
                 own["output"] = json!(output);
             }
             if let Some(reason) = reason {
                 own["failureReason"] = json!(reason);
+            }
+            if let Some(cost) = cost {
+                own["costData"] = json!(cost);
             }
             own
         }

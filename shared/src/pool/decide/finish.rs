@@ -14,6 +14,7 @@ use crate::inboxes::{self, Deliver, Inboxes, Slack};
 use crate::limits;
 use crate::memory::{self, Memory, Remember, Scope};
 use crate::pool::command::{About, Finish, Progress, TaskSpec};
+use crate::pool::cost::Cost;
 use crate::pool::event::{Created, Event};
 use crate::pool::guard;
 use crate::pool::state::{Outcome, Pool, Source, Status, Task, Term};
@@ -40,6 +41,7 @@ impl Pool {
             return Err(wrong_state(id, task.status, "reported on", "pending, in_progress or paused"));
         }
         require_lengths(report)?;
+        report.cost.as_ref().map_or(Ok(()), Cost::check)?;
         let mut events = Vec::new();
         if let Some(text) = report.progress.as_deref().filter(|text| !text.is_empty()) {
             self.begin(report, task, &mut events, ctx)?;
@@ -57,7 +59,8 @@ impl Pool {
         };
         let output = output.filter(|text| !text.is_empty());
         let result = output.clone().or_else(|| reason.clone()).unwrap_or_default();
-        events.push(Event::Finished { task: id, outcome, output, reason, at: ctx.now });
+        let cost = report.cost.clone();
+        events.push(Event::Finished { task: id, outcome, output, reason, cost, at: ctx.now });
         let mut decision = self.changed(id, task, events);
         let about = report.about.as_ref();
         decision.effects = self.memories(id, task, about, outcome, &result, ctx);
@@ -100,7 +103,7 @@ impl Pool {
         let reason = reason.clone().filter(|text| !text.trim().is_empty());
         let reason = Some(reason.unwrap_or_else(|| "Cancelled without a reason given".to_owned()));
         let (outcome, output) = (Outcome::Cancelled, None);
-        let event = Event::Finished { task: id, outcome, output, reason, at: ctx.now };
+        let event = Event::Finished { task: id, outcome, output, reason, cost: None, at: ctx.now };
         Ok(self.changed(id, task, vec![event]).effects(self.notices(id, outcome)))
     }
 

@@ -92,6 +92,7 @@ fn the_end_of_a_dependency_concerns_those_who_can_start() {
         outcome: Outcome::Completed,
         output: None,
         reason: None,
+        cost: None,
         at: swarm.0.now,
     };
     let concerned = swarm.0.entity.concerned(&event);

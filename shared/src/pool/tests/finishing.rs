@@ -93,6 +93,26 @@ fn the_same_news_within_minutes_is_no_event() {
 }
 
 #[test]
+fn what_it_cost_is_kept_with_the_result() {
+    let mut swarm = Swarm::new();
+    let task = swarm.assigned(ANN);
+    let cost = |usd, turns| {
+        let cost = serde_json::json!({"totalCostUsd": usd, "inputTokens": 1200, "numTurns": turns});
+        serde_json::from_value::<Cost>(cost).unwrap()
+    };
+    let mut report = |cost| {
+        let report = Progress { finish: Some(completed("done")), cost: Some(cost), ..report(task, ANN) };
+        swarm.run(Command::Progress(Box::new(report)))
+    };
+    for wrong in [cost(-0.1, 1), cost(0.1, 0)] {
+        assert_eq!(report(wrong).unwrap_err().code, Code::InvalidArgument);
+    }
+    report(cost(0.25, 3)).unwrap();
+    let kept = serde_json::json!({"totalCostUsd": 0.25, "inputTokens": 1200, "numTurns": 3});
+    assert_eq!(swarm.body(task)["costData"], kept);
+}
+
+#[test]
 fn the_first_result_stays() {
     let mut swarm = Swarm::new();
     let task = swarm.assigned(ANN);

@@ -144,6 +144,7 @@ pub(super) fn report(task: Uuid, by: Uuid) -> Progress {
         managed: false,
         progress: None,
         finish: None,
+        cost: None,
         about: None,
     }
 }

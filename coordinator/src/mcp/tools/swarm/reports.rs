@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use skein_shared::pool::{Finish, Rules, Target, TaskSpec};
+use skein_shared::pool::{Cost, Finish, Rules, Target, TaskSpec};
 use skein_shared::{Code, Refusal, limits};
 use uuid::Uuid;
 
@@ -154,6 +154,7 @@ struct Store {
     status: Option<String>,
     output: Option<String>,
     failure_reason: Option<String>,
+    cost_data: Option<Cost>,
 }
 
 async fn store(call: Call, args: Store) -> Outcome {
@@ -168,6 +169,7 @@ async fn store(call: Call, args: Store) -> Outcome {
         return Err(Refusal::new(Code::InvalidArgument, "give progress, or a status to end the task with"));
     }
     let ends = finish.is_some();
+    let finish = finish.map(|finish| (finish, args.cost_data));
     let changed = call.service.report(&call.who, call.request, args.task_id, args.progress, finish).await?;
     let (id, status) = (short(&changed.task), changed.task["status"].as_str().unwrap_or_default().to_owned());
     let message = match (changed.repeated, ends) {

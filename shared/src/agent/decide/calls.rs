@@ -90,15 +90,15 @@ impl Draft<'_> {
         let mut items: Vec<_> = self.agent.queue.values().filter(|item| item.class == Class::Call).collect();
         items.sort_by_key(|item| item.number);
         let found = items.into_iter().find_map(|item| {
-            let placeholder = self.agent.instances.get(&item.instance)?;
-            let call = self.call(placeholder.call?)?;
+            let queued_run = self.agent.instances.get(&item.instance)?;
+            let call = self.call(queued_run.call?)?;
             let event = Envelope::agent_trigger(call.caller.as_str(), context_of(item.input.get()));
             let wait = self.wait_of(waiter)?;
             wait.takes(&event).then_some((item.instance.clone(), call.id, wait.id, event))
         });
-        let Some((placeholder, call, wait, event)) = found else { return };
+        let Some((queued_run, call, wait, event)) = found else { return };
         self.push(Event::CallRuns { call, instance: waiter.clone() });
-        self.end(&placeholder, killed("a waiting instance took the call"));
+        self.end(&queued_run, killed("a waiting instance took the call"));
         self.finish_wait(wait, Outcome::Triggered { payload: event });
     }
 

@@ -105,6 +105,7 @@ fn write(connection: &Connection, group: Vec<Request>) {
     }
     if outcome.is_none() {
         outcome = commit(connection).err();
+        metrics::counter!("skein_store_flushes_total").increment(1);
     }
     for answer in answers {
         answer(outcome.as_ref());

@@ -1,0 +1,19 @@
+//! The benches, one file each.
+
+mod cycle_embedded;
+
+use anyhow::Result;
+use futures::future::BoxFuture;
+
+use crate::harness::report::Report;
+use crate::options::Options;
+
+/// Something that can be measured by name.
+pub(crate) struct Bench {
+    pub name: &'static str,
+    pub about: &'static str,
+    pub run: fn(Options) -> BoxFuture<'static, Result<Report>>,
+}
+
+/// All of them, in the order of the goals.
+pub(crate) const ALL: &[Bench] = &[cycle_embedded::BENCH];

@@ -1,0 +1,347 @@
+//! What SQLite can do with a disk: one thread that writes groups of steps, each group with one flush.
+//!
+//! `bare` writes one small row a step. `shaped` writes the very rows that Skein's commits write, taken down from a
+//! run of Skein under the same load, without deciding anything, without messages and without JSON to make.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use async_trait::async_trait;
+use rusqlite::{Connection, params};
+use skein_coordinator::store::{Batch, TimerChange};
+use skein_shared::entity::DocumentChange;
+
+use crate::harness::contender::{Contender, Durability, Metered, Plan, Role, Work};
+
+/// The text of a task, or the value of a row: 256 bytes.
+pub(crate) const PAYLOAD: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\
+                           0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\
+                           0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\
+                           0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+fn open(path: &Path) -> Result<Connection> {
+    let connection = Connection::open(path)?;
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "cache_size", -16 * 1024)?;
+    connection.set_prepared_statement_cache_capacity(32);
+    Ok(connection)
+}
+
+/// Runs `turn` again and again on a thread of its own until the plan's time is over. It writes one group and gives
+/// the operations that it finished.
+async fn repeat<T>(
+    plan: &Plan,
+    state: T,
+    mut turn: impl FnMut(&mut T) -> Result<u64> + Send + 'static,
+) -> Result<(Work, T)>
+where
+    T: Send + 'static,
+{
+    let time = plan.time;
+    let run = move || {
+        let mut state = state;
+        let (start, mut operations) = (Instant::now(), 0);
+        while start.elapsed() < time {
+            operations += turn(&mut state)?;
+        }
+        anyhow::Ok((Work { operations, elapsed: start.elapsed(), latency: None }, state))
+    };
+    tokio::task::spawn_blocking(run).await?
+}
+
+/// One row a step: a task cycle is an insert and two updates, in three groups one after the other.
+pub(crate) struct Bare {
+    steps: &'static [Step],
+    state: Option<BareState>,
+    flushes: u64,
+}
+
+/// What a step of an operation does to its row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Insert,
+    Update,
+}
+
+struct BareState {
+    connection: Connection,
+    next: i64,
+}
+
+impl Bare {
+    /// # Errors
+    /// When the file cannot be made.
+    pub(crate) fn new(folder: &Path, steps: &'static [Step]) -> Result<Self> {
+        let connection = open(&folder.join("bare.db"))?;
+        connection.execute_batch(
+            "CREATE TABLE task (id INTEGER PRIMARY KEY, state INTEGER NOT NULL, body TEXT NOT NULL);
+             CREATE INDEX task_pending ON task (id) WHERE state = 0;",
+        )?;
+        Ok(Self { steps, state: Some(BareState { connection, next: 0 }), flushes: 0 })
+    }
+}
+
+impl BareState {
+    fn group(&mut self, steps: &[Step], in_flight: i64) -> Result<u64> {
+        let first = self.next;
+        self.next += in_flight;
+        for (number, step) in (0_i64..).zip(steps) {
+            self.connection.execute_batch("BEGIN IMMEDIATE")?;
+            for id in first..first + in_flight {
+                match step {
+                    Step::Insert => self
+                        .connection
+                        .prepare_cached("INSERT INTO task (id, state, body) VALUES (?1, 0, ?2)")?
+                        .execute(params![id, PAYLOAD])?,
+                    Step::Update => self
+                        .connection
+                        .prepare_cached("UPDATE task SET state = ?2 WHERE id = ?1")?
+                        .execute(params![id, number])?,
+                };
+            }
+            self.connection.execute_batch("COMMIT")?;
+        }
+        Ok(in_flight.cast_unsigned())
+    }
+}
+
+#[async_trait]
+impl Contender for Bare {
+    fn label(&self) -> &str {
+        "bare"
+    }
+
+    fn role(&self) -> Role {
+        Role::Limit
+    }
+
+    fn durability(&self) -> Durability {
+        Durability::PowerCut
+    }
+
+    fn version(&self) -> String {
+        format!("SQLite {}", rusqlite::version())
+    }
+
+    fn metered(&self) -> Metered {
+        Metered::Myself
+    }
+
+    async fn work(&mut self, plan: &Plan) -> Result<Work> {
+        let state = self.state.take().context("the probe failed before")?;
+        let (steps, in_flight) = (self.steps, i64::try_from(plan.in_flight)?);
+        let (work, state) = repeat(plan, state, move |state| state.group(steps, in_flight)).await?;
+        self.state = Some(state);
+        self.flushes += work.operations / plan.in_flight as u64 * steps.len() as u64;
+        Ok(work)
+    }
+
+    fn flushes(&self) -> Option<u64> {
+        Some(self.flushes)
+    }
+}
+
+/// A run of Skein, taken down.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Recording {
+    pub batches: Vec<Batch>,
+    /// Operations that they belong to.
+    pub operations: u64,
+}
+
+/// Takes down the commits of a Skein that works under the given number in flight.
+pub(crate) type Record =
+    Arc<dyn Fn(PathBuf, usize) -> futures::future::BoxFuture<'static, Result<Recording>> + Send + Sync>;
+
+/// The rows of one commit, with their JSON made.
+struct Rows {
+    entity: String,
+    batch: [u8; 16],
+    documents: Vec<(String, bool, String, Option<String>)>,
+    deleted: Vec<String>,
+    timer: TimerChange,
+    events: String,
+    replies: Option<String>,
+    effects: Vec<String>,
+}
+
+pub(crate) struct Shaped {
+    record: Record,
+    folder: PathBuf,
+    state: Option<ShapedState>,
+    flushes: Arc<Mutex<u64>>,
+}
+
+struct ShapedState {
+    connection: Connection,
+    rows: Vec<Rows>,
+    /// Operations in one pass over the rows, and the commits of one pass.
+    operations: u64,
+    place: usize,
+    pass: u64,
+    version: i64,
+}
+
+impl Shaped {
+    pub(crate) fn new(folder: &Path, record: Record) -> Self {
+        Self { record, folder: folder.to_owned(), state: None, flushes: Arc::default() }
+    }
+}
+
+impl ShapedState {
+    fn new(path: &Path, recording: Recording) -> Result<Self> {
+        let connection = open(path)?;
+        connection.execute_batch(include_str!("../../../coordinator/src/store/sqlite/schema.sql"))?;
+        let rows = recording.batches.into_iter().map(rows).collect::<Result<_>>()?;
+        Ok(Self { connection, rows, operations: recording.operations, place: 0, pass: 0, version: 0 })
+    }
+
+    /// Writes the next commit. A share of an operation is counted for each, so that a slot may end anywhere.
+    fn commit(&mut self) -> Result<()> {
+        if self.place == self.rows.len() {
+            self.place = 0;
+            self.pass += 1;
+        }
+        self.version += 1;
+        let rows = &self.rows[self.place];
+        self.place += 1;
+        self.connection.execute_batch("BEGIN IMMEDIATE")?;
+        rows.write(&self.connection, self.version, self.pass)?;
+        self.connection.execute_batch("COMMIT")?;
+        Ok(())
+    }
+}
+
+fn rows(batch: Batch) -> Result<Rows> {
+    let (mut documents, mut deleted) = (Vec::new(), Vec::new());
+    for change in batch.documents {
+        match change {
+            DocumentChange::Put { key, live, head, body } => {
+                documents.push((key, live, head.to_string(), body.map(|body| body.to_string())));
+            }
+            DocumentChange::Delete { key } => deleted.push(key),
+        }
+    }
+    Ok(Rows {
+        entity: batch.key.to_string(),
+        batch: *batch.id.as_bytes(),
+        documents,
+        deleted,
+        timer: batch.timer,
+        events: serde_json::to_string(&batch.events)?,
+        replies: (!batch.replies.is_empty()).then(|| serde_json::to_string(&batch.replies)).transpose()?,
+        effects: batch.outbox.iter().map(serde_json::to_string).collect::<Result<_, _>>()?,
+    })
+}
+
+impl Rows {
+    fn write(&self, connection: &Connection, version: i64, pass: u64) -> Result<()> {
+        for (key, live, head, body) in &self.documents {
+            let key = fresh(key, pass);
+            connection
+                .prepare_cached(
+                    "INSERT INTO document (entity, document, live, version, written, head, body)
+                     VALUES (?1, ?2, ?3, ?4, ?4, ?5, coalesce(?6, '{}'))
+                     ON CONFLICT DO UPDATE SET live = ?3, version = ?4, written = ?4, head = ?5, body = coalesce(?6, body)",
+                )?
+                .execute(params![self.entity, key, live, version, head, body])?;
+        }
+        for key in &self.deleted {
+            connection
+                .prepare_cached("DELETE FROM document WHERE entity = ?1 AND document = ?2")?
+                .execute(params![self.entity, fresh(key, pass)])?;
+        }
+        connection
+            .prepare_cached(
+                "INSERT INTO entity (key, version, batch, at, sequence) VALUES (?1, ?2, ?3, ?2, 0)
+                 ON CONFLICT DO UPDATE SET version = ?2, batch = ?3, at = ?2",
+            )?
+            .execute(params![self.entity, version, self.batch])?;
+        if let TimerChange::Set(due) = self.timer {
+            connection
+                .prepare_cached("INSERT OR REPLACE INTO timer (entity, due) VALUES (?1, ?2)")?
+                .execute(params![self.entity, due.0.cast_signed()])?;
+        }
+        connection
+            .prepare_cached(
+                "INSERT INTO record (entity, version, at, events, replies) VALUES (?1, ?2, ?2, ?3, ?4)",
+            )?
+            .execute(params![self.entity, version, self.events, self.replies])?;
+        for (effect, place) in self.effects.iter().zip(version * 65536..) {
+            connection
+                .prepare_cached("INSERT INTO outbox (position, source, epoch, sequence, at, effect) VALUES (?1, ?2, 1, ?1, ?1, ?3)")?
+                .execute(params![place, self.entity, effect])?;
+        }
+        Ok(())
+    }
+}
+
+/// Things of a later pass are other things: the first digits of an id are overwritten by the pass.
+fn fresh(key: &str, pass: u64) -> String {
+    match key.split_once('/') {
+        Some((kind, id)) if pass > 0 && id.len() > 24 => format!("{kind}/{pass:08x}{}", &id[8..]),
+        _ => key.to_owned(),
+    }
+}
+
+#[async_trait]
+impl Contender for Shaped {
+    fn label(&self) -> &str {
+        "shaped"
+    }
+
+    fn role(&self) -> Role {
+        Role::Limit
+    }
+
+    fn durability(&self) -> Durability {
+        Durability::PowerCut
+    }
+
+    fn version(&self) -> String {
+        format!("SQLite {}", rusqlite::version())
+    }
+
+    fn metered(&self) -> Metered {
+        Metered::Myself
+    }
+
+    async fn prepare(&mut self, in_flight: usize) -> Result<()> {
+        let folder = self.folder.join(format!("shaped-{in_flight}"));
+        std::fs::create_dir_all(&folder)?;
+        let recording = (self.record)(folder.join("recorded"), in_flight).await?;
+        self.state = Some(ShapedState::new(&folder.join("shaped.db"), recording)?);
+        Ok(())
+    }
+
+    async fn work(&mut self, plan: &Plan) -> Result<Work> {
+        let state = self.state.take().context("the probe was not made ready")?;
+        let before = state.version;
+        let (mut work, state) = repeat(plan, state, |state| state.commit().map(|()| 0)).await?;
+        let commits = (state.version - before).cast_unsigned();
+        *self.flushes.lock().unwrap_or_else(PoisonError::into_inner) += commits;
+        work.operations = commits * state.operations / state.rows.len() as u64;
+        self.state = Some(state);
+        Ok(work)
+    }
+
+    fn flushes(&self) -> Option<u64> {
+        Some(*self.flushes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fresh;
+
+    #[test]
+    fn a_later_pass_writes_other_documents_of_the_same_size() {
+        let key = "task/0190a0b0-0000-7000-8000-000000000001";
+        assert_eq!(fresh(key, 0), key);
+        assert_eq!(fresh(key, 2), "task/00000002-0000-7000-8000-000000000001");
+        assert_eq!(fresh("member/x", 2), "member/x");
+    }
+}

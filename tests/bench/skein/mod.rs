@@ -1,0 +1,4 @@
+//! Skein as a contender: its kernel within this process, or the binary as a process of its own.
+
+pub(crate) mod embedded;
+pub(crate) mod recorder;

@@ -1,0 +1,94 @@
+//! A store that takes down what is committed, and passes it on.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use skein_coordinator::store::sqlite::Sqlite;
+use skein_coordinator::store::{
+    Batch, CommitError, DeadLetter, Fence, Loaded, OutboxEntry, Record, Store, StoreError, StoredDocument,
+    TrimPlan, Trimmed, Version,
+};
+use skein_shared::id::EntityKey;
+use skein_shared::time::Timestamp;
+
+pub(crate) struct Recorder {
+    store: Sqlite,
+    batches: Arc<Mutex<Vec<Batch>>>,
+}
+
+impl Recorder {
+    pub(crate) fn new(store: Sqlite, batches: Arc<Mutex<Vec<Batch>>>) -> Self {
+        Self { store, batches }
+    }
+}
+
+#[async_trait]
+impl Store for Recorder {
+    fn fence(&self) -> Fence {
+        self.store.fence()
+    }
+
+    async fn commit(&self, fence: Fence, batch: Batch) -> Result<Version, CommitError> {
+        self.batches.lock().unwrap_or_else(PoisonError::into_inner).push(batch.clone());
+        self.store.commit(fence, batch).await
+    }
+
+    async fn load(&self, key: &EntityKey) -> Result<Loaded, StoreError> {
+        self.store.load(key).await
+    }
+
+    async fn document(&self, key: &EntityKey, document: &str) -> Result<Option<StoredDocument>, StoreError> {
+        self.store.document(key, document).await
+    }
+
+    async fn documents(
+        &self,
+        after: Option<(EntityKey, String)>,
+        limit: usize,
+    ) -> Result<Vec<StoredDocument>, StoreError> {
+        self.store.documents(after, limit).await
+    }
+
+    async fn versions(&self) -> Result<Vec<(EntityKey, Version)>, StoreError> {
+        self.store.versions().await
+    }
+
+    async fn records(&self, after: u64, limit: usize) -> Result<Vec<Record>, StoreError> {
+        self.store.records(after, limit).await
+    }
+
+    async fn timers(&self, limit: usize) -> Result<Vec<(EntityKey, Timestamp)>, StoreError> {
+        self.store.timers(limit).await
+    }
+
+    async fn outbox(&self, after: u64, limit: usize) -> Result<Vec<OutboxEntry>, StoreError> {
+        self.store.outbox(after, limit).await
+    }
+
+    async fn delivered(&self, fence: Fence, positions: Vec<u64>) -> Result<(), CommitError> {
+        self.store.delivered(fence, positions).await
+    }
+
+    async fn bury(
+        &self,
+        fence: Fence,
+        position: u64,
+        reason: String,
+        at: Timestamp,
+    ) -> Result<(), CommitError> {
+        self.store.bury(fence, position, reason, at).await
+    }
+
+    async fn dead_letters(&self, after: u64, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {
+        self.store.dead_letters(after, limit).await
+    }
+
+    async fn trim(&self, fence: Fence, plan: TrimPlan) -> Result<Trimmed, CommitError> {
+        self.store.trim(fence, plan).await
+    }
+
+    async fn backup(&self, path: &Path) -> Result<(), StoreError> {
+        self.store.backup(path).await
+    }
+}

@@ -368,6 +368,7 @@ impl<E: Entity> Host<E> {
         let effects = !batch.outbox.is_empty();
         metrics::counter!("skein_entity_commits_total").increment(1);
         metrics::counter!("skein_entity_commands_total").increment(answers.len() as u64);
+        self.shared.documents.committed(&batch.key, &batch.documents);
         self.shared.projection.committed(&batch.key, version, batch.at, batch.documents, batch.events);
         if effects {
             self.shared.outbox.send_modify(|commits| *commits += 1);

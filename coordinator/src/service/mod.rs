@@ -14,6 +14,7 @@ pub mod locks;
 pub mod memory;
 pub mod messages;
 pub mod operator;
+mod presence;
 pub mod read;
 pub mod schedules;
 pub mod swarm;
@@ -26,8 +27,8 @@ use std::time::Duration;
 use serde_json::Value;
 use skein_shared::Refusal;
 use skein_shared::caller::Caller;
-use skein_shared::entity::{Entity, Signal};
-use skein_shared::id::{EntityKey, Kind};
+use skein_shared::entity::Entity;
+use skein_shared::id::EntityKey;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -46,11 +47,12 @@ pub struct Service {
     ask_again: Duration,
     /// Whether the answers to changes are kept for their repeats.
     keeps: bool,
+    presence: presence::Presence,
 }
 
 impl Service {
     pub fn new(entities: Entities) -> Self {
-        Self { entities, ask_again: ASK_AGAIN, keeps: true }
+        Self { entities, ask_again: ASK_AGAIN, keeps: true, presence: presence::Presence::default() }
     }
 
     /// Looks by itself only this often while it waits: with a long pause, a test knows what woke it.
@@ -72,12 +74,6 @@ impl Service {
 
     pub fn entities(&self) -> &Entities {
         &self.entities
-    }
-
-    /// Notes that the caller is alive: it keeps the leases of tasks that no runner watches.
-    pub fn seen(&self, who: &Principal) {
-        let signal = Signal::AgentAlive { agent: who.agent, instance: who.instance.to_string() };
-        self.entities.observe(&who.entity(Kind::Pool), signal);
     }
 
     /// Asks for a change that must happen once.

@@ -241,7 +241,7 @@ impl Entities {
             Refusal::new(Code::Unavailable, format!("{error}; try again in a moment")).retry_after(500)
         })?;
         Ok(stored.map(|stored| {
-            self.shared.documents.keep(key, document, turn, &stored.body);
+            self.shared.documents.keep(turn, &stored);
             stored.body
         }))
     }

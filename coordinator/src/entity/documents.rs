@@ -14,6 +14,8 @@ use skein_shared::harness::merge;
 use skein_shared::id::EntityKey;
 use xxhash_rust::xxh3::Xxh3DefaultBuilder;
 
+use crate::store::{StoredDocument, Version};
+
 /// Documents kept at most.
 const SLOTS: usize = 4096;
 /// Greatest body that is kept, in bytes of its texts and names: some long ones must not fill the memory.
@@ -36,6 +38,8 @@ struct Slot {
 struct Held {
     key: EntityKey,
     document: String,
+    /// The entity's version that the body is of. A reader may find a commit in the store before it is told.
+    version: Version,
     body: Map<String, Value>,
 }
 
@@ -67,30 +71,27 @@ impl Documents {
         }
     }
 
-    /// Keeps a body as the store gave it, unless something was committed meanwhile.
-    pub(super) fn keep(&self, key: &EntityKey, document: &str, turn: u64, body: &Value) {
-        let Value::Object(body) = body else { return };
+    /// Keeps a body as the store gave it, unless a commit was told of meanwhile.
+    pub(super) fn keep(&self, turn: u64, stored: &StoredDocument) {
+        let StoredDocument { key, document, version, body: Value::Object(body), .. } = stored else { return };
         if weight(body) > WEIGHT {
             return;
         }
         let mut slot = self.slot(key, document);
         if slot.turn == turn {
-            let (key, document) = (key.clone(), document.to_owned());
-            slot.held = Some(Held { key, document, body: body.clone() });
+            let (key, document) = (key.clone(), document.clone());
+            slot.held = Some(Held { key, document, version: *version, body: body.clone() });
         }
     }
 
     /// Follows a commit.
-    pub(super) fn committed(&self, key: &EntityKey, changes: &[DocumentChange]) {
+    pub(super) fn committed(&self, key: &EntityKey, version: Version, changes: &[DocumentChange]) {
         for change in changes {
-            let (document, body) = match change {
-                DocumentChange::Put { key, body, .. } => (key, body.as_ref()),
-                DocumentChange::Delete { key } => (key, None),
-            };
+            let document = change.key();
             let mut slot = self.slot(key, document);
             slot.turn += 1;
             let Some(held) = slot.held.as_mut().filter(|held| held.is(key, document)) else { continue };
-            if matches!(change, DocumentChange::Delete { .. }) || !held.take(body) {
+            if held.version < version && !held.follow(version, change) {
                 slot.held = None;
             }
         }
@@ -114,11 +115,13 @@ impl Documents {
 }
 
 impl Held {
-    /// Merges a change as the store does. False if the body has become too large to be kept.
-    fn take(&mut self, change: Option<&Value>) -> bool {
-        if let Some(change) = change {
-            merge(&mut self.body, change.clone());
+    /// Merges a change as the store does. False if nothing is left that could be kept.
+    fn follow(&mut self, version: Version, change: &DocumentChange) -> bool {
+        let DocumentChange::Put { body, .. } = change else { return false };
+        if let Some(fields) = body {
+            merge(&mut self.body, fields.clone());
         }
+        self.version = version;
         weight(&self.body) <= WEIGHT
     }
 }
@@ -140,6 +143,7 @@ fn value_weight(value: &Value) -> usize {
 mod tests {
     use serde_json::json;
     use skein_shared::id::{Kind, Name};
+    use skein_shared::time::Timestamp;
 
     use super::*;
 
@@ -150,7 +154,20 @@ mod tests {
     }
 
     fn put(body: Value) -> [DocumentChange; 1] {
-        [DocumentChange::Put { key: TASK.to_owned(), live: true, head: Value::Null, body: Some(body) }]
+        let head = Value::Null.into();
+        [DocumentChange::Put { key: TASK.to_owned(), live: true, head, body: Some(body) }]
+    }
+
+    fn stored(version: u64, body: Value) -> StoredDocument {
+        StoredDocument {
+            key: pool(),
+            document: TASK.to_owned(),
+            live: true,
+            head: Value::Null,
+            body,
+            version: Version(version),
+            at: Timestamp(0),
+        }
     }
 
     fn body(documents: &Documents) -> Option<Value> {
@@ -160,44 +177,56 @@ mod tests {
         }
     }
 
-    fn read(documents: &Documents, stored: &Value) {
-        let Found::Nothing(turn) = documents.find(&pool(), TASK) else { panic!("it is there already") };
-        documents.keep(&pool(), TASK, turn, stored);
+    fn turn(documents: &Documents) -> u64 {
+        match documents.find(&pool(), TASK) {
+            Found::Body(body) => panic!("it is there already: {body}"),
+            Found::Nothing(turn) => turn,
+        }
     }
 
     #[test]
     fn a_commit_changes_what_was_read() {
         let documents = Documents::default();
-        assert_eq!(body(&documents), None);
-        read(&documents, &json!({ "a": 1, "b": 2 }));
-        documents.committed(&pool(), &put(json!({ "b": null, "c": 3 })));
+        documents.keep(turn(&documents), &stored(1, json!({ "a": 1, "b": 2 })));
+        documents.committed(&pool(), Version(2), &put(json!({ "b": null, "c": 3 })));
         assert_eq!(body(&documents), Some(json!({ "a": 1, "c": 3 })));
-        documents.committed(&pool(), &[DocumentChange::Delete { key: TASK.to_owned() }]);
+        let delete = DocumentChange::Delete { key: TASK.to_owned() };
+        documents.committed(&pool(), Version(3), &[delete]);
         assert_eq!(body(&documents), None);
+    }
+
+    #[test]
+    fn what_was_read_before_a_commit_was_told_is_not_changed_back() {
+        let documents = Documents::default();
+        documents.keep(turn(&documents), &stored(3, json!({ "a": 3 })));
+        for version in [2, 3] {
+            documents.committed(&pool(), Version(version), &put(json!({ "a": version })));
+            assert_eq!(body(&documents), Some(json!({ "a": 3 })));
+        }
     }
 
     #[test]
     fn a_body_that_a_commit_has_overtaken_is_not_kept() {
         let documents = Documents::default();
-        let Found::Nothing(turn) = documents.find(&pool(), TASK) else { panic!("nothing was read yet") };
-        documents.committed(&pool(), &put(json!({ "a": 2 })));
-        documents.keep(&pool(), TASK, turn, &json!({ "a": 1 }));
+        let before = turn(&documents);
+        documents.committed(&pool(), Version(2), &put(json!({ "a": 2 })));
+        documents.keep(before, &stored(1, json!({ "a": 1 })));
         assert_eq!(body(&documents), None);
 
-        let Found::Nothing(turn) = documents.find(&pool(), TASK) else { panic!("it was not kept") };
+        let before = turn(&documents);
         documents.forget();
-        documents.keep(&pool(), TASK, turn, &json!({ "a": 1 }));
+        documents.keep(before, &stored(2, json!({ "a": 2 })));
         assert_eq!(body(&documents), None);
     }
 
     #[test]
     fn long_bodies_are_not_kept() {
         let documents = Documents::default();
-        read(&documents, &json!({ "text": "x".repeat(WEIGHT) }));
+        documents.keep(turn(&documents), &stored(1, json!({ "text": "x".repeat(WEIGHT) })));
         assert_eq!(body(&documents), None);
-        read(&documents, &json!({ "text": "x" }));
+        documents.keep(turn(&documents), &stored(1, json!({ "text": "x" })));
         assert_eq!(body(&documents), Some(json!({ "text": "x" })));
-        documents.committed(&pool(), &put(json!({ "output": ["x".repeat(WEIGHT)] })));
+        documents.committed(&pool(), Version(2), &put(json!({ "output": ["x".repeat(WEIGHT)] })));
         assert_eq!(body(&documents), None);
     }
 }

@@ -7,6 +7,7 @@
 pub mod admission;
 mod batch;
 pub mod clock;
+mod commits;
 pub mod directory;
 mod documents;
 pub mod host;

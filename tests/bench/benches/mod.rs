@@ -1,6 +1,7 @@
 //! The benches, one file each.
 
 mod cycle_embedded;
+mod lock_embedded;
 
 use anyhow::Result;
 use futures::future::BoxFuture;
@@ -16,4 +17,4 @@ pub(crate) struct Bench {
 }
 
 /// All of them, in the order of the goals.
-pub(crate) const ALL: &[Bench] = &[cycle_embedded::BENCH];
+pub(crate) const ALL: &[Bench] = &[cycle_embedded::BENCH, lock_embedded::BENCH];

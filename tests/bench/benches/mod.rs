@@ -1,7 +1,10 @@
 //! The benches, one file each.
 
+mod cpu_budget;
 mod cycle_embedded;
 mod lock_embedded;
+mod peers;
+mod power_cut;
 
 use anyhow::Result;
 use futures::future::BoxFuture;
@@ -17,4 +20,5 @@ pub(crate) struct Bench {
 }
 
 /// All of them, in the order of the goals.
-pub(crate) const ALL: &[Bench] = &[cycle_embedded::BENCH, lock_embedded::BENCH];
+pub(crate) const ALL: &[Bench] =
+    &[cycle_embedded::BENCH, lock_embedded::BENCH, power_cut::BENCH, cpu_budget::BENCH, peers::BENCH];

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use async_trait::async_trait;
@@ -22,6 +23,10 @@ pub(crate) const POSTGRES: Peer = Peer { name: "PostgreSQL", start: |options| st
 
 /// More would cost more in switching between them than they bring.
 const CONNECTIONS: usize = 128;
+
+/// How often, and after which pause, a server that starts is asked again.
+const TRIES: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(100);
 
 const SCHEMA: &str = "
     CREATE TABLE task (id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, state INT NOT NULL, body TEXT NOT NULL);
@@ -69,7 +74,7 @@ async fn start(options: Options) -> Result<Box<dyn Contender>> {
     let mut server = Server::start("PostgreSQL", postgres, &folder.join("log"))?;
     server.listening(port).await?;
     let version = said(&programs.join("postgres").to_string_lossy(), &["--version"]);
-    let (client, _) = connect(port).await?;
+    let client = first_connection(port).await?;
     client.batch_execute(SCHEMA).await?;
     Ok(Box::new(Postgres { server, version, port, sessions: Vec::new() }))
 }
@@ -122,19 +127,32 @@ fn command(user: Option<&str>, program: &Path) -> Command {
     command
 }
 
-async fn connect(port: u16) -> Result<(Client, tokio::task::JoinHandle<()>)> {
+async fn connect(port: u16) -> Result<Client> {
     let settings = format!("host=127.0.0.1 port={port} user=postgres dbname=postgres");
     let (client, connection) = tokio_postgres::connect(&settings, NoTls).await?;
-    let ended = tokio::spawn(async move {
+    tokio::spawn(async move {
         // An error of the connection comes to whoever uses the client.
         let _ = connection.await;
     });
-    Ok((client, ended))
+    Ok(client)
+}
+
+/// It listens before it lets anybody in.
+async fn first_connection(port: u16) -> Result<Client> {
+    let mut tries = 0;
+    loop {
+        match connect(port).await {
+            Ok(client) => return Ok(client),
+            Err(error) if tries == TRIES => return Err(error),
+            Err(_) => tokio::time::sleep(PAUSE).await,
+        }
+        tries += 1;
+    }
 }
 
 impl Session {
     async fn open(port: u16) -> Result<Self> {
-        let (client, _) = connect(port).await?;
+        let client = connect(port).await?;
         let (create, claim, complete) =
             futures::try_join!(client.prepare(CREATE), client.prepare(CLAIM), client.prepare(COMPLETE))?;
         Ok(Self { client, create, claim, complete })

@@ -2,3 +2,5 @@
 
 pub(crate) mod embedded;
 pub(crate) mod recorder;
+pub(crate) mod verbs;
+pub(crate) mod witness;

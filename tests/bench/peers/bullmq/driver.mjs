@@ -56,7 +56,8 @@ async function work({ in_flight, seconds, rate }) {
         const count = rate * seconds;
         for (let place = first; place < count; place += in_flight) {
           const due = start + (place / rate) * 1000;
-          if (due > performance.now()) await sleep(due - performance.now());
+          // Timers may fire a little early.
+          while (due > performance.now()) await sleep(Math.ceil(due - performance.now()));
           await cycle();
           latencies_us.push(Math.round((performance.now() - due) * 1000));
         }

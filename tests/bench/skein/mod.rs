@@ -3,3 +3,5 @@
 pub(crate) mod embedded;
 pub(crate) mod recorder;
 pub(crate) mod server;
+pub(crate) mod verbs;
+pub(crate) mod witness;

@@ -243,11 +243,13 @@ impl Changes {
     }
 }
 
-/// A live document as the store gives it back: its head alone.
+/// A live document as the store gives it back: its head alone, as it was written. There may be a million of
+/// them, so they are read into what the entity needs and into nothing else.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LiveDocument {
     pub key: String,
-    pub head: Value,
+    /// JSON.
+    pub head: String,
 }
 
 impl LiveDocument {
@@ -261,7 +263,7 @@ impl LiveDocument {
     /// # Errors
     /// When it does not have the shape of `T`.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, Corrupt> {
-        T::deserialize(&self.head).map_err(|error| self.corrupt(error.to_string()))
+        serde_json::from_str(&self.head).map_err(|error| self.corrupt(error.to_string()))
     }
 
     pub fn corrupt(&self, problem: impl Into<String>) -> Corrupt {

@@ -131,6 +131,15 @@ impl Store for Memory {
         Ok(self.contents.lock().load(key))
     }
 
+    async fn live(
+        &self,
+        key: &EntityKey,
+        after: &str,
+        limit: usize,
+    ) -> Result<Vec<LiveDocument>, StoreError> {
+        Ok(self.contents.lock().live(key, after, limit))
+    }
+
     async fn document(&self, key: &EntityKey, document: &str) -> Result<Option<StoredDocument>, StoreError> {
         Ok(self.contents.lock().document(key, document))
     }

@@ -48,7 +48,7 @@ impl Pool {
         let (at, agent) = (task.updated, before.1.or(task.agent));
         let after = task.status;
         let body = body::after(&task, event);
-        self.enter(id, task);
+        self.enter(id, &task);
         // The same promise goes on: what signs of life have added to it stays.
         if let (true, Some((_, until))) = (before.0 == after, renewed) {
             self.deadlines.renew(id, until);
@@ -92,7 +92,7 @@ impl Pool {
             dependency.outcome = Some(outcome);
         }
         let broken = task.broken();
-        self.enter(dependant, task);
+        self.enter(dependant, &task);
         if let Some((_, until)) = renewed {
             self.deadlines.renew(dependant, until);
         }
@@ -101,21 +101,22 @@ impl Pool {
     }
 
     fn extend(&mut self, id: Uuid, until: Timestamp, at: Timestamp, changes: &mut Changes) {
-        let Some(task) = self.tasks.get_mut(&id) else { return };
+        let Some(mut task) = self.tasks.get(id) else { return };
         task.until = task.until.max(Some(until));
+        self.tasks.insert(id, &task);
         self.deadlines.renew(id, until);
         self.save(id, at, None, changes);
     }
 
     /// Writes a live task's document. The guard's sketch travels in the head while it is of use.
     fn save(&self, id: Uuid, at: Timestamp, body: Option<Value>, changes: &mut Changes) {
-        let Some(task) = self.tasks.get(&id) else { return };
+        let Some(task) = self.tasks.get(id) else { return };
         let sketch = task
             .creator
             .filter(|_| at.since(task.created) <= guard::YOUNG)
             .and_then(|creator| self.recent.get(creator, task.created, id));
         match sketch {
-            None => changes.put(key(id), task, body),
+            None => changes.put(key(id), &task, body),
             Some(sketch) => {
                 let mut head = json!(task);
                 head[Sketch::FIELD] = json!(sketch);

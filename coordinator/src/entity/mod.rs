@@ -10,6 +10,7 @@ pub mod clock;
 pub mod directory;
 pub mod host;
 pub mod hub;
+mod load;
 pub mod passivation;
 mod replies;
 mod supervision;

@@ -224,12 +224,8 @@ pub trait Store: Send + Sync + 'static {
     async fn load(&self, key: &EntityKey) -> Result<Loaded, StoreError>;
 
     /// Live documents of an entity after the given one, in the byte order of their keys.
-    async fn live(
-        &self,
-        key: &EntityKey,
-        after: &str,
-        limit: usize,
-    ) -> Result<Vec<LiveDocument>, StoreError>;
+    async fn live(&self, key: &EntityKey, after: &str, limit: usize)
+    -> Result<Vec<LiveDocument>, StoreError>;
 
     /// Reads one document, head and body.
     async fn document(&self, key: &EntityKey, document: &str) -> Result<Option<StoredDocument>, StoreError>;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use skein_shared::entity::LiveDocument;
 use skein_shared::fence::Epoch;
 use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;

@@ -12,8 +12,8 @@ use skein_shared::time::Timestamp;
 use uuid::Uuid;
 
 use crate::store::{
-    Batch, CommitError, DeadLetter, EventRecord, Fence, LIVE_PAGE, Loaded, Mark, OutboxEffect, OutboxEntry, Record,
-    StoredDocument, StoredReply, TimerChange, TrimPlan, Trimmed, Version,
+    Batch, CommitError, DeadLetter, EventRecord, Fence, LIVE_PAGE, Loaded, Mark, OutboxEffect, OutboxEntry,
+    Record, StoredDocument, StoredReply, TimerChange, TrimPlan, Trimmed, Version,
 };
 
 #[derive(Clone, Default)]

@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
-use skein_shared::fence::Epoch;
 use skein_shared::entity::LiveDocument;
+use skein_shared::fence::Epoch;
 use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
 

@@ -62,8 +62,7 @@ fn replies(connection: &Connection, key: &str, since: Timestamp) -> rusqlite::Re
         "SELECT replies FROM record
          WHERE entity = ?1 AND at >= ?2 AND replies IS NOT NULL ORDER BY at, position",
     )?;
-    let rows =
-        statement.query_map(params![key, signed(since.0)], |row| json::<Vec<StoredReply>>(row, 0))?;
+    let rows = statement.query_map(params![key, signed(since.0)], |row| json::<Vec<StoredReply>>(row, 0))?;
     let batches: Vec<Vec<StoredReply>> = rows.collect::<rusqlite::Result<_>>()?;
     Ok(batches.into_iter().flatten().collect())
 }

@@ -1,6 +1,9 @@
 //! The benches, one file each.
 
 mod cycle_embedded;
+mod footprint;
+mod pool_1m;
+mod recovery;
 
 use anyhow::Result;
 use futures::future::BoxFuture;
@@ -16,4 +19,4 @@ pub(crate) struct Bench {
 }
 
 /// All of them, in the order of the goals.
-pub(crate) const ALL: &[Bench] = &[cycle_embedded::BENCH];
+pub(crate) const ALL: &[Bench] = &[cycle_embedded::BENCH, pool_1m::BENCH, recovery::BENCH, footprint::BENCH];

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use skein_shared::entity::{Entity, LiveDocument};
+use skein_shared::entity::{Corrupt, Entity, LiveDocument};
 use skein_shared::id::EntityKey;
 use tokio::task::spawn_blocking;
 
@@ -27,7 +27,7 @@ pub(super) async fn load<E: Entity>(store: &dyn Store, key: &EntityKey) -> Resul
         let mut loaded = store.load(key).await?;
         let first = std::mem::take(&mut loaded.live);
         if first.len() < LIVE_PAGE {
-            return Ok((restore(E::empty(key), first)?, loaded));
+            return Ok((restore(E::empty(key), first, true)?, loaded));
         }
         let entity = restore_pages(store, key, first).await?;
         // No transaction holds the pages together. Nobody else writes the entity, but a commit of its last host
@@ -47,19 +47,28 @@ async fn restore_pages<E: Entity>(
     mut page: Vec<LiveDocument>,
 ) -> Result<E, Unloadable> {
     let mut entity = E::empty(key);
-    while let Some(last) = page.last() {
-        let (after, full) = (last.key.clone(), page.len() == LIVE_PAGE);
+    loop {
+        let after = page.last().map(|last| last.key.clone()).unwrap_or_default();
+        let full = page.len() == LIVE_PAGE;
         let next = async { if full { store.live(key, &after, LIVE_PAGE).await } else { Ok(Vec::new()) } };
-        let (restored, next) = tokio::join!(spawn_blocking(move || restore(entity, page)), next);
+        let (restored, next) = tokio::join!(spawn_blocking(move || restore(entity, page, !full)), next);
         let ended = |_| StoreError("the process is shutting down".to_owned());
         (entity, page) = (restored.map_err(ended)??, next?);
+        if !full {
+            return Ok(entity);
+        }
     }
-    Ok(entity)
 }
 
-fn restore<E: Entity>(mut entity: E, live: Vec<LiveDocument>) -> Result<E, Unloadable> {
-    let all = AssertUnwindSafe(|| live.into_iter().try_for_each(|document| entity.restore(document)));
-    match catch_unwind(all) {
+fn restore<E: Entity>(mut entity: E, page: Vec<LiveDocument>, last: bool) -> Result<E, Unloadable> {
+    let all = || {
+        page.into_iter().try_for_each(|document| entity.restore(document))?;
+        if last {
+            entity.restored();
+        }
+        Ok::<_, Corrupt>(())
+    };
+    match catch_unwind(AssertUnwindSafe(all)) {
         Ok(Ok(())) => Ok(entity),
         Ok(Err(corrupt)) => Err(Unloadable::Document(corrupt.to_string())),
         // A document that makes the entity panic is as unreadable as any other.

@@ -44,6 +44,11 @@ impl Heads {
         }
     }
 
+    /// Closes the gaps that a tree has which was filled in order.
+    pub(super) fn compact(&mut self) {
+        self.packed = std::mem::take(&mut self.packed).into_iter().collect();
+    }
+
     pub(super) fn remove(&mut self, id: Uuid) -> Option<Task> {
         let bytes = self.packed.remove(&id)?;
         let task = unpack(&bytes, &self.tags);

@@ -28,6 +28,8 @@ use crate::time::Timestamp;
 pub use command::{
     About, Command, Create, Fact, Finish, Join, Profile, Progress, Reply, Rules, Target, TaskSpec,
 };
+use index::Indexes;
+
 pub use concerned::claimable;
 pub use cost::Cost;
 pub use decide::ended::{Attempted, answer_for_ended};
@@ -37,7 +39,7 @@ pub use tag::Tag;
 
 /// What a young task's head carries beside the fields of the task.
 #[derive(serde::Deserialize)]
-struct Sketched {
+struct WithSketch {
     #[serde(rename = "w", default)]
     sketch: Option<guard::Sketch>,
 }
@@ -59,13 +61,20 @@ impl Entity for Pool {
             "task" => {
                 let task: Task = document.read()?;
                 let sketch =
-                    if self.wants_sketch(&task) { document.read::<Sketched>()?.sketch } else { None };
-                self.take_task(id, task, sketch);
+                    if self.wants_sketch(&task) { document.read::<WithSketch>()?.sketch } else { None };
+                self.restore_task(id, &task, sketch);
             }
             "member" => self.take_member(id, document.read()?),
+            // Texts: no decision looks at them.
+            "profile" => {}
             other => return Err(document.corrupt(format!("`{other}` is no kind of document of a pool"))),
         }
         Ok(())
+    }
+
+    fn restored(&mut self) {
+        self.tasks.compact();
+        self.indexes = Indexes::of(self.tasks.iter());
     }
 
     fn decide(&self, command: &Command, ctx: &mut Ctx) -> Result<Decision<Self>, Refusal> {

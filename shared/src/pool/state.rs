@@ -453,11 +453,18 @@ impl Pool {
         task.creator.is_some_and(|creator| self.recent.has_room(creator, task.created))
     }
 
-    pub(super) fn take_task(&mut self, id: Uuid, task: Task, sketch: Option<Sketch>) {
+    pub(super) fn take_task(&mut self, id: Uuid, task: &Task, sketch: Option<Sketch>) {
+        self.restore_task(id, task, sketch);
+        self.indexes.add(id, task);
+    }
+
+    /// Takes a task without its places in the indexes, which are made once all tasks are there.
+    pub(super) fn restore_task(&mut self, id: Uuid, task: &Task, sketch: Option<Sketch>) {
         if let (Some(creator), Some(sketch)) = (task.creator, sketch) {
             self.recent.add(creator, task.created, id, sketch);
         }
-        self.enter(id, &task);
+        self.deadlines.set(id, task.term(), task.until);
+        self.tasks.insert(id, task);
     }
 
     /// Puts a task in and into every index.

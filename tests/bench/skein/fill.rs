@@ -2,13 +2,14 @@
 //! a million single ones would take longer than what is measured.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Result;
-use serde_json::json;
 use skein_coordinator::store::sqlite::Sqlite;
 use skein_coordinator::store::{Batch, EventRecord, Store, TimerChange, Version};
 use skein_shared::entity::{Changes, Ctx, DocumentChange, Entity};
 use skein_shared::id::{EntityKey, InstanceId, Kind, Name};
+use skein_shared::json::Json;
 use skein_shared::pool::{self, Pool};
 use skein_shared::time::Timestamp;
 use uuid::Uuid;
@@ -16,8 +17,8 @@ use uuid::Uuid;
 use super::embedded::refused;
 use crate::probes::sqlite::PAYLOAD;
 
-/// Documents in one commit.
-const COMMIT: usize = 4096;
+/// Documents in one commit: about as many as a busy pool commits at once.
+const COMMIT: usize = 256;
 /// Tasks made in one millisecond.
 const AT_ONCE: u64 = 8;
 /// Different tags, of which each task has one or two.
@@ -110,7 +111,7 @@ impl Filling {
             let mut changes = Changes::default();
             self.pool.apply(event, &mut changes);
             self.documents.extend(changes.documents);
-            self.events.push(EventRecord { subject: Pool::subject(event), body: json!(event) });
+            self.events.push(EventRecord { subject: Pool::subject(event), body: Json::of(event) });
         }
         self.commit(wait_for).await?;
         Ok(decision.reply)
@@ -133,7 +134,7 @@ impl Filling {
             timer: self.pool.next_wake().map_or(TimerChange::Keep, TimerChange::Set),
             outbox: Vec::new(),
         };
-        self.version = self.store.commit(self.store.fence(), batch).await?;
+        self.version = self.store.commit(self.store.fence(), Arc::new(batch)).await?;
         Ok(())
     }
 }

@@ -9,6 +9,7 @@ use skein_shared::id::EntityKey;
 use skein_shared::limits::REPLY_KEEP;
 use skein_shared::time::Timestamp;
 
+use super::body;
 use super::number::{signed, unsigned};
 use crate::store::{
     DeadLetter, LIVE_PAGE, Loaded, Mark, OutboxEntry, Record, StoredDocument, StoredReply, Version,
@@ -105,7 +106,7 @@ fn stored_document(row: &Row<'_>) -> rusqlite::Result<StoredDocument> {
         document: row.get(1)?,
         live: row.get(2)?,
         head: json(row, 3)?,
-        body: json(row, 4)?,
+        body: body::read(row, 4)?,
         version: Version(number(row, 5)?),
         at: Timestamp(number(row, 6)?),
     })

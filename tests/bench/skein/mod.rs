@@ -4,3 +4,5 @@ pub(crate) mod embedded;
 pub(crate) mod fill;
 pub(crate) mod node;
 pub(crate) mod recorder;
+pub(crate) mod verbs;
+pub(crate) mod witness;

@@ -7,6 +7,7 @@ pub(crate) mod dialog;
 pub(crate) mod image;
 pub(crate) mod load;
 pub(crate) mod machine;
+pub(crate) mod mcp;
 pub(crate) mod meter;
 pub(crate) mod process;
 pub(crate) mod report;

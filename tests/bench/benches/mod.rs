@@ -1,6 +1,8 @@
 //! The benches, one file each.
 
 mod cycle_embedded;
+mod dispatch_push;
+mod idle_fleet;
 
 use anyhow::Result;
 use futures::future::BoxFuture;
@@ -16,4 +18,4 @@ pub(crate) struct Bench {
 }
 
 /// All of them, in the order of the goals.
-pub(crate) const ALL: &[Bench] = &[cycle_embedded::BENCH];
+pub(crate) const ALL: &[Bench] = &[cycle_embedded::BENCH, dispatch_push::BENCH, idle_fleet::BENCH];

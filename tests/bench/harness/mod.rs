@@ -3,6 +3,7 @@
 pub(crate) mod chart;
 pub(crate) mod compare;
 pub(crate) mod contender;
+pub(crate) mod held;
 pub(crate) mod load;
 pub(crate) mod machine;
 pub(crate) mod meter;
@@ -11,3 +12,4 @@ pub(crate) mod report;
 pub(crate) mod rounds;
 pub(crate) mod stats;
 pub(crate) mod table;
+pub(crate) mod wire;

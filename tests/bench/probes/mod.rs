@@ -1,5 +1,6 @@
 //! The least that a machine has to do: what contenders are held against.
 
+mod idle;
 pub(crate) mod sqlite;
 
 use anyhow::Result;
@@ -7,12 +8,20 @@ use clap::Subcommand;
 
 /// Servers that run in a process of their own, so that what they use can be told from what their clients use.
 #[derive(Clone, Copy, Debug, Subcommand)]
-pub(crate) enum Server {}
+pub(crate) enum Server {
+    /// Open SSE streams.
+    BareSse,
+    /// A tool of a bare rmcp server that sleeps.
+    BareRmcpWait,
+}
 
 /// Serves until the process is ended. The first line printed is the address.
 ///
 /// # Errors
 /// When it cannot listen.
 pub(crate) async fn serve(server: Server) -> Result<()> {
-    match server {}
+    match server {
+        Server::BareSse => idle::sse().await,
+        Server::BareRmcpWait => idle::rmcp_wait().await,
+    }
 }

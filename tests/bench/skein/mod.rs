@@ -1,4 +1,6 @@
 //! Skein as a contender: its kernel within this process, or the binary as a process of its own.
 
 pub(crate) mod embedded;
+pub(crate) mod fleet;
+pub(crate) mod push;
 pub(crate) mod recorder;

@@ -81,8 +81,8 @@ pub trait Entity: Sized + Send + 'static {
 pub enum Signal {
     /// The runner's lease covers these instances. They are `InstanceId`s.
     RunnerAlive { runner: String, instances: Vec<String> },
-    /// An agent made a call or keeps a wait open.
-    AgentAlive { agent: Uuid, instance: String },
+    /// These agents made a call or keep a wait open, each with the `InstanceId` that does.
+    AgentsAlive { agents: Vec<(Uuid, String)> },
 }
 
 /// What `decide` may know besides the state. Two runs with equal contexts give equal results.

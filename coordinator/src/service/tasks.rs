@@ -1,5 +1,6 @@
 //! Tasks: made, handed out, reported on, ended.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
@@ -123,7 +124,7 @@ impl Service {
             managed: who.managed,
             last,
         };
-        let topics = vec![self.entities.hub().subscribe(who.agent.to_string())];
+        let topics = BTreeSet::from([who.agent.to_string()]);
         let look = || async {
             let reply = self.change::<Pool>(&key, request, poll(false)).await?;
             Ok(match &reply {

@@ -38,7 +38,8 @@ async fn run(options: Options) -> Result<Report> {
 fn goals(report: &mut Report) {
     let case = &report.cases[0];
     let skein = case.row("skein").and_then(|row| row.latency);
-    let exactly = |read: fn(&crate::harness::report::Latency) -> f64| skein.as_ref().map(read).map(Interval::exactly);
+    let exactly =
+        |read: fn(&crate::harness::report::Latency) -> f64| skein.as_ref().map(read).map(Interval::exactly);
     report.goals.extend([
         Goal::at_most("B6 median, ms, quiet machine", 1.0, exactly(|latency| latency.p50)),
         Goal::at_most("B6 p99, ms, quiet machine", 5.0, exactly(|latency| latency.p99)),

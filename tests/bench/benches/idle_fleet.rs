@@ -33,7 +33,8 @@ async fn run(options: Options) -> Result<Report> {
     // Two signs of life of each connection: they are what is left to do.
     let idle = options.slot * 10;
     for count in [1000, 10_000] {
-        let sse = bare("bare-sse", count, idle, "GET /events HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n".into()).await?;
+        let sse =
+            bare("bare-sse", count, idle, "GET /events HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n".into()).await?;
         let caller = Caller { address: ([127, 0, 0, 1], 0).into(), token: "none".to_owned() };
         let rmcp = bare("bare-rmcp-wait", count, idle, wait(&caller)).await?;
         let skein = waits(&options, count, idle, &mut report).await?;
@@ -52,7 +53,9 @@ fn tell(report: &mut Report, name: &str, held: &Held) {
         ("opened again", "s", held.reopened_s),
         ("idle processor", "% of a core", held.idle_cpu * 100.0),
     ];
-    report.figures.extend(figures.map(|(what, unit, value)| Figure::new(format!("{name}: {what}"), unit, value)));
+    report
+        .figures
+        .extend(figures.map(|(what, unit, value)| Figure::new(format!("{name}: {what}"), unit, value)));
 }
 
 fn goals(report: &mut Report, count: usize, sse: &Held, rmcp: &Held, skein: &Held) {

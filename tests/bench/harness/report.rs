@@ -115,7 +115,8 @@ impl Row {
     /// The medians over the rounds of what each says of its latencies.
     pub(crate) fn median_latency(&self) -> Option<Latency> {
         let of = |read: fn(&Latency) -> f64| self.counter(|round| round.latency.as_ref().map(read));
-        let (p50, p90, p99) = (of(|latency| latency.p50)?, of(|latency| latency.p90)?, of(|latency| latency.p99)?);
+        let (p50, p90, p99) =
+            (of(|latency| latency.p50)?, of(|latency| latency.p90)?, of(|latency| latency.p99)?);
         Some(Latency { rate: of(|latency| latency.rate)?, p50, p90, p99, max: of(|latency| latency.max)? })
     }
 

@@ -23,7 +23,8 @@ impl Connection {
     /// # Errors
     /// When nobody listens there.
     pub(crate) async fn open(address: SocketAddr) -> Result<Self> {
-        let stream = TcpStream::connect(address).await.with_context(|| format!("{address} does not answer"))?;
+        let stream =
+            TcpStream::connect(address).await.with_context(|| format!("{address} does not answer"))?;
         stream.set_nodelay(true)?;
         Ok(Self { stream: BufReader::with_capacity(1024, stream), line: Vec::new() })
     }

@@ -114,9 +114,8 @@ impl Node {
     /// # Errors
     /// When the node refuses one.
     pub(crate) async fn workers(&self, count: usize) -> Result<Vec<Agent>> {
-        let joining = (0..count).map(|number| async move {
-            self.agent(Role::Worker, &format!("worker-{number}")).await
-        });
+        let joining = (0..count)
+            .map(|number| async move { self.agent(Role::Worker, &format!("worker-{number}")).await });
         stream::iter(joining).buffered(JOINING).try_collect().await
     }
 

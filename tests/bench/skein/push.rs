@@ -151,7 +151,9 @@ async fn work(mut worker: Agent, arrives: mpsc::UnboundedSender<Arrived>) -> Res
         let task = &polled["task"];
         let Some(text) = task["task"].as_str() else { continue };
         let mut words = text.split(' ').skip(1).map(str::parse);
-        let (Some(slot), Some(place)) = (words.next(), words.next()) else { bail!("no task of ours: {text}") };
+        let (Some(slot), Some(place)) = (words.next(), words.next()) else {
+            bail!("no task of ours: {text}")
+        };
         arrives.send(Arrived { slot: slot?, place: place?, at })?;
         let end = json!({ "taskId": task["id"], "status": "completed", "output": "done" });
         worker.call("store-progress", &end).await?;

@@ -20,7 +20,11 @@ impl Pool {
                     }
                 }
             }
-            Signal::AgentAlive { agent, instance } => self.note_agent(*agent, instance, now),
+            Signal::AgentsAlive { agents } => {
+                for (agent, instance) in agents {
+                    self.note_agent(*agent, instance, now);
+                }
+            }
         }
     }
 

@@ -121,7 +121,7 @@ impl Run {
                 let (now, instance) = (self.swarm.0.now, instance(agent(*who)).to_string());
                 let signal = match who % 2 {
                     0 => Signal::RunnerAlive { runner: "r".to_owned(), instances: vec![instance] },
-                    _ => Signal::AgentAlive { agent: agent(*who), instance },
+                    _ => Signal::AgentsAlive { agents: vec![(agent(*who), instance)] },
                 };
                 self.swarm.0.entity.observe(&signal, now);
             }

@@ -119,6 +119,7 @@ fn prepare(context: Context, name: &str, mut arguments: Map<String, Value>) -> R
     if key.is_some() && tool.effect == Effect::Write {
         gate.keys.take(request, &arguments, Instant::now()).map_err(refuse)?;
     }
+    let service = service.keeping_answers(key.is_some());
     let call = Call { service, catalogue: Arc::clone(&catalogue), who, view, request, key, progress, gate };
     Ok(Prepared { call, catalogue, arguments, seat })
 }

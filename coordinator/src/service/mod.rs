@@ -49,17 +49,26 @@ pub struct Service {
     entities: Entities,
     ask_again: Duration,
     presence: Presence,
+    /// Whether the answers to changes are kept for their repeats.
+    keeps: bool,
 }
 
 impl Service {
     pub fn new(entities: Entities) -> Self {
-        Self { entities, ask_again: ASK_AGAIN, presence: Presence::default() }
+        Self { entities, ask_again: ASK_AGAIN, presence: Presence::default(), keeps: true }
     }
 
     /// Looks by itself only this often while it waits: with a long pause, a test knows what woke it.
     #[must_use]
     pub fn asking_again_every(self, pause: Duration) -> Self {
         Self { ask_again: pause, ..self }
+    }
+
+    /// Whether to keep the answers to changes. Without a key of the caller nobody could ask for them again,
+    /// and they are half of what a small change writes.
+    #[must_use]
+    pub fn keeping_answers(self, keeps: bool) -> Self {
+        Self { keeps, ..self }
     }
 
     pub fn clock(&self) -> &Clock {
@@ -83,7 +92,8 @@ impl Service {
         request: Uuid,
         command: E::Command,
     ) -> Result<E::Reply, Refusal> {
-        self.entities.ask::<E>(key, Request::once(request), command).await
+        let request = Request { keep_reply: self.keeps, ..Request::once(request) };
+        self.entities.ask::<E>(key, request, command).await
     }
 
     /// Asks for something that changes nothing.

@@ -1,8 +1,10 @@
 //! The benches, one file each.
 
 mod cycle_embedded;
+mod cycle_http;
 mod dispatch_push;
 mod idle_fleet;
+mod mcp_tool;
 
 use anyhow::Result;
 use futures::future::BoxFuture;
@@ -18,4 +20,10 @@ pub(crate) struct Bench {
 }
 
 /// All of them, in the order of the goals.
-pub(crate) const ALL: &[Bench] = &[cycle_embedded::BENCH, dispatch_push::BENCH, idle_fleet::BENCH];
+pub(crate) const ALL: &[Bench] = &[
+    cycle_embedded::BENCH,
+    cycle_http::BENCH,
+    dispatch_push::BENCH,
+    idle_fleet::BENCH,
+    mcp_tool::BENCH,
+];

@@ -6,6 +6,7 @@ pub(crate) mod contender;
 pub(crate) mod held;
 pub(crate) mod load;
 pub(crate) mod machine;
+pub(crate) mod mcp;
 pub(crate) mod meter;
 pub(crate) mod process;
 pub(crate) mod report;

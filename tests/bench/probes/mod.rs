@@ -1,6 +1,7 @@
 //! The least that a machine has to do: what contenders are held against.
 
 mod idle;
+pub(crate) mod http;
 pub(crate) mod sqlite;
 
 use anyhow::Result;
@@ -13,6 +14,10 @@ pub(crate) enum Server {
     BareSse,
     /// A tool of a bare rmcp server that sleeps.
     BareRmcpWait,
+    /// rmcp with one tool that does nothing.
+    BareRmcp,
+    /// axum that answers a JSON request in JSON.
+    BareAxum,
 }
 
 /// Serves until the process is ended. The first line printed is the address.
@@ -23,5 +28,7 @@ pub(crate) async fn serve(server: Server) -> Result<()> {
     match server {
         Server::BareSse => idle::sse().await,
         Server::BareRmcpWait => idle::rmcp_wait().await,
+        Server::BareRmcp => http::serve_rmcp().await,
+        Server::BareAxum => http::serve_axum().await,
     }
 }

@@ -4,3 +4,4 @@ pub(crate) mod embedded;
 pub(crate) mod fleet;
 pub(crate) mod push;
 pub(crate) mod recorder;
+pub(crate) mod server;

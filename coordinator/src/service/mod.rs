@@ -17,6 +17,7 @@ pub mod operator;
 pub mod presence;
 pub mod read;
 pub mod schedules;
+mod standing;
 pub mod swarm;
 pub mod tasks;
 pub mod waits;

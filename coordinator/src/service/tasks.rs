@@ -12,6 +12,7 @@ use skein_shared::pool::{
 use skein_shared::{Code, Refusal, epics};
 use uuid::Uuid;
 
+use super::standing::Standing;
 use super::{Service, step, unexpected};
 use crate::auth::{Principal, Right, Role, policy};
 
@@ -125,10 +126,14 @@ impl Service {
             last,
         };
         let topics = BTreeSet::from([who.agent.to_string()]);
+        let standing = Standing::new(&self.entities, who, request);
         let look = || async {
             let reply = self.change::<Pool>(&key, request, poll(false)).await?;
             Ok(match &reply {
-                Reply::Polled { task: None, offers, .. } if offers.is_empty() => None,
+                Reply::Polled { task: None, offers, .. } if offers.is_empty() => {
+                    standing.stands();
+                    None
+                }
                 _ => Some(reply),
             })
         };

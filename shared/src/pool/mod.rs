@@ -12,6 +12,7 @@ mod event;
 mod guard;
 mod index;
 mod profile;
+mod standing;
 mod state;
 #[cfg(test)]
 mod tests;

@@ -25,6 +25,8 @@ impl Pool {
                     self.note_agent(*agent, instance, now);
                 }
             }
+            Signal::AgentPolls(poller) => self.standing.open(poller),
+            Signal::AgentWent { agent, poll } => self.standing.close(*agent, *poll),
         }
     }
 

@@ -88,7 +88,9 @@ pub struct Host<E: Entity> {
     commits: Option<Commits>,
     /// A [`Message::Gather`] or [`Message::Begin`] is in the mailbox.
     gathering: bool,
-    /// Its memory is not to be trusted any more.
+    /// Its memory is not to be trusted any more. What is under way was decided before and is still answered.
+    doomed: bool,
+    /// It has left the directory.
     dying: bool,
 }
 
@@ -169,7 +171,7 @@ impl<E: Entity> Actor for EntityActor<E> {
             }
             Ok(Step::Die) => Err("its memory was not to be trusted any more".into()),
             Err(_) => {
-                host.die(&myself, Vec::new(), &panicked(&host.key));
+                host.doom(&myself, Vec::new(), &panicked(&host.key));
                 Ok(())
             }
         }
@@ -207,6 +209,7 @@ impl<E: Entity> Host<E> {
             in_flight: VecDeque::new(),
             commits: None,
             gathering: false,
+            doomed: false,
             dying: false,
             key,
             shared,
@@ -215,7 +218,7 @@ impl<E: Entity> Host<E> {
 
     fn take(&mut self, myself: &ActorRef<Message<E>>, message: Message<E>) -> Step {
         match message {
-            Message::Command(pending) if self.dying => {
+            Message::Command(pending) if self.doomed => {
                 let _ = pending.answer.send(Err(restarting(&self.key)));
             }
             Message::Command(pending) => {
@@ -242,7 +245,9 @@ impl<E: Entity> Host<E> {
             Message::Passivate => return Step::Leave,
             Message::Die => return Step::Die,
         }
-        if !self.dying && self.should_begin() {
+        if self.doomed && self.in_flight.is_empty() {
+            self.die(myself);
+        } else if !self.doomed && self.should_begin() {
             self.begin(myself);
         }
         Step::GoOn
@@ -269,7 +274,7 @@ impl<E: Entity> Host<E> {
             match self.settle(pending, now, &mut draft) {
                 Some(settled) => answers.push(settled),
                 // What the others were to be told was never written.
-                None => return self.die(myself, answers, &restarting(&self.key)),
+                None => return self.doom(myself, answers, &restarting(&self.key)),
             }
         }
         draft.timer = self.timer_change(now);
@@ -403,7 +408,11 @@ impl<E: Entity> Host<E> {
         let Some(InFlight { batch, topics, answers }) = self.in_flight.pop_front() else { return };
         let version = match outcome {
             Ok(version) => version,
-            Err(problem) => return self.die(myself, answers, &failed(&self.key, &problem)),
+            Err(problem) => {
+                // Whatever was decided after it has failed with it.
+                self.in_flight.clear();
+                return self.doom(myself, answers, &failed(&self.key, &problem));
+            }
         };
         self.version = version;
         self.shared.clock.not_before(batch.at);
@@ -440,26 +449,33 @@ impl<E: Entity> Host<E> {
         }
     }
 
-    /// Leaves the directory, tells all that wait, and dies after what is in the mailbox was told too.
-    fn die(&mut self, myself: &ActorRef<Message<E>>, answers: Vec<Settled<E>>, refusal: &Refusal) {
+    /// Takes in nothing more, and dies once what is under way is answered.
+    fn doom(&mut self, myself: &ActorRef<Message<E>>, answers: Vec<Settled<E>>, refusal: &Refusal) {
         error!(entity = %self.key, problem = %refusal.message, "an entity dies and loads afresh");
-        if !self.dying {
-            self.dying = true;
-            self.ward.died();
-            if !self.vitals.watches_life() {
-                self.ward.resumes(self.vitals.serving_since);
-            }
-            self.shared.retire(&self.key, myself.get_id());
-            let _ = myself.cast(Message::Die);
-        }
+        self.doomed = true;
         for settled in answers {
             let _ = settled.answer.send(Err(refusal.clone()));
         }
-        // Dropping a batch under way tells its callers that its outcome is unknown.
-        self.in_flight.clear();
         for pending in self.waiting.drain(..) {
             let _ = pending.answer.send(Err(restarting(&self.key)));
         }
+        if self.in_flight.is_empty() {
+            self.die(myself);
+        }
+    }
+
+    /// Leaves the directory, and dies after what is in the mailbox was told too.
+    fn die(&mut self, myself: &ActorRef<Message<E>>) {
+        if self.dying {
+            return;
+        }
+        self.dying = true;
+        self.ward.died();
+        if !self.vitals.watches_life() {
+            self.ward.resumes(self.vitals.serving_since);
+        }
+        self.shared.retire(&self.key, myself.get_id());
+        let _ = myself.cast(Message::Die);
     }
 }
 

@@ -1,6 +1,7 @@
 //! The host against a store that fails on purpose.
 
 mod passivation;
+mod pipeline;
 mod supervision;
 mod timers;
 

@@ -18,12 +18,8 @@ pub(super) struct Standing<'a> {
 impl<'a> Standing<'a> {
     /// `request` is the id with which the pool is polled again once it has started something.
     pub(super) fn new(entities: &'a Entities, who: &Principal, request: Uuid) -> Self {
-        let poller = Poller {
-            agent: who.agent,
-            instance: who.instance.clone(),
-            managed: who.managed,
-            poll: request,
-        };
+        let poller =
+            Poller { agent: who.agent, instance: who.instance.clone(), managed: who.managed, poll: request };
         Self { entities, pool: who.entity(Kind::Pool), poller }
     }
 

@@ -20,10 +20,5 @@ pub(crate) struct Bench {
 }
 
 /// All of them, in the order of the goals.
-pub(crate) const ALL: &[Bench] = &[
-    cycle_embedded::BENCH,
-    cycle_http::BENCH,
-    dispatch_push::BENCH,
-    idle_fleet::BENCH,
-    mcp_tool::BENCH,
-];
+pub(crate) const ALL: &[Bench] =
+    &[cycle_embedded::BENCH, cycle_http::BENCH, dispatch_push::BENCH, idle_fleet::BENCH, mcp_tool::BENCH];

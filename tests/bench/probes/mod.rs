@@ -1,7 +1,7 @@
 //! The least that a machine has to do: what contenders are held against.
 
-mod idle;
 pub(crate) mod http;
+mod idle;
 pub(crate) mod sqlite;
 
 use anyhow::Result;

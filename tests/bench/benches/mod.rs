@@ -1,10 +1,14 @@
 //! The benches, one file each.
 
+mod cpu_budget;
 mod cycle_embedded;
 mod cycle_http;
 mod dispatch_push;
 mod idle_fleet;
+mod lock_embedded;
 mod mcp_tool;
+mod peers;
+mod power_cut;
 
 use anyhow::Result;
 use futures::future::BoxFuture;
@@ -20,5 +24,14 @@ pub(crate) struct Bench {
 }
 
 /// All of them, in the order of the goals.
-pub(crate) const ALL: &[Bench] =
-    &[cycle_embedded::BENCH, cycle_http::BENCH, dispatch_push::BENCH, idle_fleet::BENCH, mcp_tool::BENCH];
+pub(crate) const ALL: &[Bench] = &[
+    cycle_embedded::BENCH,
+    cycle_http::BENCH,
+    lock_embedded::BENCH,
+    dispatch_push::BENCH,
+    idle_fleet::BENCH,
+    mcp_tool::BENCH,
+    power_cut::BENCH,
+    cpu_budget::BENCH,
+    peers::BENCH,
+];

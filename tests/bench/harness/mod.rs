@@ -3,7 +3,9 @@
 pub(crate) mod chart;
 pub(crate) mod compare;
 pub(crate) mod contender;
+pub(crate) mod dialog;
 pub(crate) mod held;
+pub(crate) mod image;
 pub(crate) mod load;
 pub(crate) mod machine;
 pub(crate) mod mcp;

@@ -5,3 +5,5 @@ pub(crate) mod fleet;
 pub(crate) mod push;
 pub(crate) mod recorder;
 pub(crate) mod server;
+pub(crate) mod verbs;
+pub(crate) mod witness;

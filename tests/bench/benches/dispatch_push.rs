@@ -9,7 +9,7 @@ use crate::harness::report::{Goal, Report};
 use crate::harness::rounds::{self, Load};
 use crate::harness::stats::Interval;
 use crate::options::Options;
-use crate::peers;
+use crate::peers::{self, nats_push};
 use crate::skein::push::Push;
 
 pub(super) const BENCH: Bench = Bench {
@@ -25,7 +25,7 @@ async fn run(options: Options) -> Result<Report> {
     let mut report = Report::default();
     let mut contenders: Vec<Box<dyn Contender>> =
         vec![Box::new(Push::start(&options.folder_for("skein-push")?).await?)];
-    peers::add(&mut contenders, &mut report, &options, &[]).await?;
+    peers::add(&mut contenders, &mut report, &options, &[nats_push::ALWAYS, nats_push::LAZY]).await?;
     let load = Load::new("task dispatched", AGENTS).at_rate(RATE);
     report.cases.push(rounds::run(&load, &mut contenders, &options).await?);
     for contender in contenders {

@@ -15,9 +15,9 @@ use super::meter::Reading;
 use super::wire::Connection;
 
 /// Connections that are being opened at a time.
-const OPENING: usize = 256;
+const OPENING: usize = 1000;
 /// After this the buffers of the opening are given back.
-const SETTLE: Duration = Duration::from_secs(3);
+pub(crate) const SETTLE: Duration = Duration::from_secs(3);
 
 /// Opens the connection of one client and returns once the server holds it.
 pub(crate) type Open = Arc<dyn Fn(usize) -> BoxFuture<'static, Result<Connection>> + Send + Sync>;

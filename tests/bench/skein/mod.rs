@@ -5,5 +5,6 @@ pub(crate) mod fleet;
 pub(crate) mod push;
 pub(crate) mod recorder;
 pub(crate) mod server;
+pub(crate) mod sleepers;
 pub(crate) mod verbs;
 pub(crate) mod witness;

@@ -3,7 +3,9 @@
 mod cpu_budget;
 mod cycle_embedded;
 mod cycle_http;
+mod dispatch_push;
 mod footprint;
+mod idle_fleet;
 mod lock_embedded;
 mod mcp_tool;
 mod peers;
@@ -29,6 +31,8 @@ pub(crate) const ALL: &[Bench] = &[
     cycle_embedded::BENCH,
     cycle_http::BENCH,
     lock_embedded::BENCH,
+    dispatch_push::BENCH,
+    idle_fleet::BENCH,
     pool_1m::BENCH,
     mcp_tool::BENCH,
     recovery::BENCH,

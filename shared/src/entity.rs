@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::code::Refusal;
 use crate::fence::{Epoch, Token};
-use crate::id::{EntityKey, Kind};
+use crate::id::{EntityKey, InstanceId, Kind};
 use crate::json::Json;
 use crate::time::Timestamp;
 
@@ -34,6 +34,10 @@ pub trait Entity: Sized + Send + 'static {
     /// # Errors
     /// When the document cannot be read; the entity then does not start.
     fn restore(&mut self, document: LiveDocument) -> Result<(), Corrupt>;
+
+    /// Called once after the last of them: orders that follow from all documents are made faster, and smaller in
+    /// memory, from all at once.
+    fn restored(&mut self) {}
 
     /// Answers a command, or refuses it. A refusal commits nothing.
     fn decide(&self, command: &Self::Command, ctx: &mut Ctx) -> Result<Decision<Self>, Refusal>;
@@ -82,8 +86,21 @@ pub trait Entity: Sized + Send + 'static {
 pub enum Signal {
     /// The runner's lease covers these instances. They are `InstanceId`s.
     RunnerAlive { runner: String, instances: Vec<String> },
-    /// An agent made a call or keeps a wait open.
-    AgentAlive { agent: Uuid, instance: String },
+    /// These agents made a call or keep a wait open, each with the `InstanceId` that does.
+    AgentsAlive { agents: Vec<(Uuid, String)> },
+    /// An agent found nothing to do and keeps its poll open.
+    AgentPolls(Poller),
+    /// An open poll has ended.
+    AgentWent { agent: Uuid, poll: Uuid },
+}
+
+/// An agent's open poll. `poll` is the id of its request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Poller {
+    pub agent: Uuid,
+    pub instance: InstanceId,
+    pub managed: bool,
+    pub poll: Uuid,
 }
 
 /// What `decide` may know besides the state. Two runs with equal contexts give equal results.
@@ -260,11 +277,13 @@ impl Changes {
     }
 }
 
-/// A live document as the store gives it back: its head alone.
+/// A live document as the store gives it back: its head alone, as it was written. There may be a million of
+/// them, so they are read into what the entity needs and into nothing else.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LiveDocument {
     pub key: String,
-    pub head: Value,
+    /// JSON.
+    pub head: String,
 }
 
 impl LiveDocument {
@@ -278,7 +297,7 @@ impl LiveDocument {
     /// # Errors
     /// When it does not have the shape of `T`.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, Corrupt> {
-        T::deserialize(&self.head).map_err(|error| self.corrupt(error.to_string()))
+        serde_json::from_str(&self.head).map_err(|error| self.corrupt(error.to_string()))
     }
 
     pub fn corrupt(&self, problem: impl Into<String>) -> Corrupt {

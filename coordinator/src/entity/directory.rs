@@ -90,6 +90,8 @@ impl Shared {
         if actors.get(key).is_some_and(|slot| slot.id == id) {
             actors.remove(key);
         }
+        drop(actors);
+        self.hub.publish_all();
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<EntityKey, Slot>> {

@@ -12,6 +12,7 @@ pub mod directory;
 mod documents;
 pub mod host;
 pub mod hub;
+mod load;
 pub mod passivation;
 mod replies;
 mod supervision;

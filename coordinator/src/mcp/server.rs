@@ -2,9 +2,10 @@
 //! revisions with sessions before it, on the same URLs.
 //!
 //! Every request is authenticated by itself: a session carries what the client said of itself and no rights.
-//! Ordinary calls are answered by `direct`; all else goes through rmcp.
+//! Ordinary calls are answered by `direct`, and by `listened` when they take long; all else goes through rmcp.
 
 mod direct;
+mod listened;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,6 +35,8 @@ use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
+use direct::Call;
+
 use super::catalogue::Catalogue;
 use super::dispatch::{self, Context, Gate, Progress};
 use super::door::{Config, Door, METADATA, parsable, received, refused, text_header};
@@ -50,7 +53,7 @@ use crate::service::Service;
 /// client gets its first byte within a second.
 const FIRST_PROGRESS: Duration = Duration::from_millis(250);
 /// Claude Code gives up after five minutes without progress; proxies often after one.
-const PROGRESS: Duration = Duration::from_secs(15);
+const PROGRESS: Duration = Duration::from_secs(30);
 /// What is under way when the node stops has this long to end.
 const FINISH: Duration = Duration::from_secs(1);
 /// How long a client may keep a list. The catalogue changes with the program alone.
@@ -135,13 +138,12 @@ async fn enter(State(entrance): State<Arc<Entrance>>, request: Request) -> Respo
         who,
         key: text_header(&parts.headers, idempotency::HEADER).map(str::to_owned),
     };
-    match direct::read(&parts.method, &parts.headers, &body, door.allowed_hosts()) {
-        Some(call) => {
-            let result = facade.finish(caller, &call.name, call.arguments).await;
-            direct::answer(call.id, result)
-        }
-        None => entrance.pass_on(parts, body, caller).await,
-    }
+    let Some(call) = direct::read(&parts.method, &parts.headers, &body, door.allowed_hosts()) else {
+        return Box::pin(entrance.pass_on(parts, body, caller)).await;
+    };
+    // What came in is read. A call may wait for long, and these hold the connection's buffers.
+    drop((parts, body));
+    facade.answer(caller, call).await
 }
 
 impl Entrance {
@@ -225,10 +227,24 @@ impl Facade {
             .with_instructions(instructions::for_role(role))
     }
 
-    /// Runs a tool for a client that hears nothing before the answer. A client that goes away drops this.
-    async fn finish(&self, caller: Caller, name: &str, arguments: Map<String, Value>) -> CallToolResult {
+    async fn answer(&self, caller: Caller, call: Call) -> Response {
+        if let Some(token) = call.progress.clone() {
+            return listened::answer(self, caller, call, token).await;
+        }
+        let result = self.finish(caller, &call.name, call.arguments, Progress::silent()).await;
+        direct::answer(call.id, result)
+    }
+
+    /// Runs a tool until it is done or the node stops. A client that goes away drops this.
+    async fn finish(
+        &self,
+        caller: Caller,
+        name: &str,
+        arguments: Map<String, Value>,
+        progress: Progress,
+    ) -> CallToolResult {
         tokio::select! {
-            reply = self.run(caller, name, arguments, Progress::silent()) => finished(reply),
+            reply = self.run(caller, name, arguments, progress) => finished(reply),
             stopped = self.stopping() => stopped,
         }
     }
@@ -318,23 +334,21 @@ impl ServerHandler for Facade {
         let arguments = arguments.unwrap_or_default();
         let Some(token) = context.meta.get_progress_token() else {
             tokio::select! {
-                result = self.finish(caller, &name, arguments) => return Ok(result.into()),
+                result = self.finish(caller, &name, arguments, Progress::silent()) => return Ok(result.into()),
                 () = context.ct.cancelled() => return Err(gone()),
                 () = gone_away.cancelled() => return Err(gone()),
             }
         };
         let (said, message) = watch::channel(format!("{name} is running"));
-        let mut run = Box::pin(self.run(caller, &name, arguments, Progress::heard(said)));
-        let mut stopping = Box::pin(self.stopping());
+        let mut run = Box::pin(self.finish(caller, &name, arguments, Progress::heard(said)));
         let mut beat = tokio::time::interval_at(tokio::time::Instant::now() + FIRST_PROGRESS, PROGRESS);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut count = 0.0;
         loop {
             tokio::select! {
-                reply = &mut run => return Ok(finished(reply).into()),
+                result = &mut run => return Ok(result.into()),
                 () = context.ct.cancelled() => return Err(gone()),
                 () = gone_away.cancelled() => return Err(gone()),
-                stopped = &mut stopping => return Ok(stopped.into()),
                 _ = beat.tick() => {
                     count += 1.0;
                     let text = message.borrow().clone();

@@ -14,13 +14,16 @@ pub mod locks;
 pub mod memory;
 pub mod messages;
 pub mod operator;
-mod presence;
+pub mod presence;
 pub mod read;
 pub mod schedules;
+mod seen;
+mod standing;
 pub mod swarm;
 pub mod tasks;
 pub mod waits;
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::time::Duration;
 
@@ -34,25 +37,35 @@ use uuid::Uuid;
 
 use crate::auth::{Principal, Role};
 pub use crate::entity::Clock;
-use crate::entity::{Entities, Request, hub::Subscription};
+use crate::entity::{Entities, Request};
 pub use crate::projection::Event;
+use presence::Presence;
+use seen::Seen;
 
-/// How often a waiter looks by itself. Wake-ups cross no node, and one that gets lost costs at most this.
-const ASK_AGAIN: Duration = Duration::from_secs(5);
+/// How often a waiter looks by itself. Whatever changes wakes it, so this only bounds what a fault in that costs;
+/// ten thousand waiters that looked often would keep the node busy while nothing happens.
+const ASK_AGAIN: Duration = Duration::from_secs(600);
 
 /// The use cases. Cheap to clone.
 #[derive(Clone)]
 pub struct Service {
     entities: Entities,
     ask_again: Duration,
+    presence: Presence,
+    seen: Seen,
     /// Whether the answers to changes are kept for their repeats.
     keeps: bool,
-    presence: presence::Presence,
 }
 
 impl Service {
     pub fn new(entities: Entities) -> Self {
-        Self { entities, ask_again: ASK_AGAIN, keeps: true, presence: presence::Presence::default() }
+        Self {
+            entities,
+            ask_again: ASK_AGAIN,
+            presence: Presence::default(),
+            seen: Seen::default(),
+            keeps: true,
+        }
     }
 
     /// Looks by itself only this often while it waits: with a long pause, a test knows what woke it.
@@ -106,12 +119,12 @@ impl Service {
         }
     }
 
-    /// Asks again whenever the topic changes, until `ask` has something or the patience ends. The caller
-    /// counts as alive all the while; a caller that goes away drops this future, and with it the wait.
+    /// Asks again whenever one of the topics changes, until `ask` has something or the patience ends. The
+    /// caller counts as alive all the while; a caller that goes away drops this future, and with it the wait.
     async fn until<T, F, R>(
         &self,
         who: &Principal,
-        mut topics: Vec<Subscription>,
+        mut topics: BTreeSet<String>,
         patience: Duration,
         mut ask: F,
     ) -> Result<Option<T>, Refusal>
@@ -120,9 +133,16 @@ impl Service {
         R: Future<Output = Result<Option<T>, Refusal>>,
     {
         let end = Instant::now() + patience;
+        let _present = self.presence.enter(who);
+        if who.managed {
+            // The end of the run ends its waits.
+            topics.insert(who.instance.to_string());
+        }
+        let mut topics: Vec<_> =
+            topics.into_iter().map(|topic| self.entities.hub().subscribe(topic)).collect();
+        self.seen(who);
         loop {
             self.require_live(who).await?;
-            self.seen(who);
             if let Some(found) = ask().await? {
                 return Ok(Some(found));
             }

@@ -1,16 +1,18 @@
 //! Tasks: made, handed out, reported on, ended.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use skein_shared::id::Kind;
 use skein_shared::pool::{
     About, Attempted, Command, Cost, Create, Fact, Finish, Outcome, Pool, Progress, Reply, Rules, Target,
-    TaskSpec, TaskView, answer_for_ended,
+    TaskSpec, TaskView, answer_for_ended, claimable,
 };
 use skein_shared::{Code, Refusal, epics};
 use uuid::Uuid;
 
+use super::standing::Standing;
 use super::{Service, step, unexpected};
 use crate::auth::{Principal, Right, Role, policy};
 
@@ -43,6 +45,14 @@ pub struct Polled {
     pub empty_polls: u32,
     /// The caller has as many tasks as it may have.
     pub full: bool,
+    pub waited: Duration,
+}
+
+/// A task that the caller claimed without knowing it.
+#[derive(Clone, Debug)]
+pub struct ClaimedNext {
+    /// The task that the caller now works on, and whether it was handed out before.
+    pub task: Option<(Value, bool)>,
     pub waited: Duration,
 }
 
@@ -123,11 +133,15 @@ impl Service {
             managed: who.managed,
             last,
         };
-        let topics = vec![self.entities.hub().subscribe(who.agent.to_string())];
+        let topics = BTreeSet::from([who.agent.to_string()]);
+        let standing = Standing::new(&self.entities, who, request);
         let look = || async {
             let reply = self.change::<Pool>(&key, request, poll(false)).await?;
             Ok(match &reply {
-                Reply::Polled { task: None, offers, .. } if offers.is_empty() => None,
+                Reply::Polled { task: None, offers, .. } if offers.is_empty() => {
+                    standing.stands();
+                    None
+                }
                 _ => Some(reply),
             })
         };
@@ -148,6 +162,40 @@ impl Service {
         }
         let waited = self.clock().now().since(started);
         Ok(Polled { task, offers: shown, pool, empty_polls, full, waited })
+    }
+
+    /// Claims the most urgent task of the pool that can start and has any of the tags, or any task without tags;
+    /// waits up to `patience` for one.
+    ///
+    /// # Errors
+    /// `not_joined`; `no_capacity` when the caller has as many tasks as it may have.
+    pub async fn claim_next(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        tags: Vec<String>,
+        patience: Duration,
+    ) -> Result<ClaimedNext, Refusal> {
+        policy::require(who, Right::Work)?;
+        let started = self.clock().now();
+        let key = who.entity(Kind::Pool);
+        let topics = match tags.is_empty() {
+            true => BTreeSet::from([claimable(&who.swarm, None)]),
+            false => tags.iter().map(|tag| claimable(&who.swarm, Some(tag))).collect(),
+        };
+        let claim = || async {
+            let (agent, instance, managed) = (who.agent, who.instance.clone(), who.managed);
+            let command = Command::ClaimNext { agent, instance, managed, tags: tags.clone() };
+            match self.change::<Pool>(&key, request, command).await? {
+                Reply::Claimed { task, redelivered } => Ok(task.map(|task| (task, redelivered))),
+                _ => Err(unexpected("the pool")),
+            }
+        };
+        let task = match self.until(who, topics, patience, claim).await? {
+            Some((task, redelivered)) => Some((self.shown(who, &task).await?, redelivered)),
+            None => None,
+        };
+        Ok(ClaimedNext { task, waited: self.clock().now().since(started) })
     }
 
     /// Notes progress or the end of a task.

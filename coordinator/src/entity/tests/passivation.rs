@@ -54,7 +54,7 @@ async fn a_lock_ends_at_its_time_though_its_lockspace_left_memory() {
 async fn is_leased(node: &Node) -> bool {
     let loaded = node.store.load(&pool()).await.unwrap();
     let task = loaded.live.iter().find(|document| document.key.starts_with("task/")).unwrap();
-    task.head.to_string().contains("in_progress")
+    task.head.contains("in_progress")
 }
 
 #[tokio::test(start_paused = true)]
@@ -72,7 +72,7 @@ async fn signs_of_life_keep_a_lease_and_silence_ends_it_once() {
     change(&node, 3, claim).await;
     for _ in 0..12 {
         tokio::time::sleep(10 * MINUTE).await;
-        let signal = Signal::AgentAlive { agent, instance: "worker-00000001".to_owned() };
+        let signal = Signal::AgentsAlive { agents: vec![(agent, "worker-00000001".to_owned())] };
         node.entities.observe(&pool(), signal);
     }
     assert!(is_leased(&node).await, "two hours of signs that nobody wrote down");

@@ -1,4 +1,4 @@
-//! The ordinary call: `tools/call` of the stateless revision, without progress. It is answered right here, for
+//! The ordinary call: `tools/call` of the stateless revision. It is answered right here, for
 //! rmcp's transport starts several tasks and channels for each request, which cost more than most tools do.
 //!
 //! What is read here is what nobody could object to. Everything else, however slightly odd, goes to rmcp,
@@ -10,15 +10,15 @@ use axum::body::{Body, Bytes};
 use axum::response::Response;
 use http::{HeaderMap, HeaderValue, Method, header};
 use rmcp::model::{
-    CallToolResult, ClientCapabilities, JsonRpcResponse, JsonRpcVersion2_0, ProtocolVersion, RequestId,
+    CallToolResult, ClientCapabilities, JsonRpcResponse, JsonRpcVersion2_0, ProgressToken, ProtocolVersion,
+    RequestId,
 };
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
 const CALL: &str = "tools/call";
 const JSON: &str = "application/json";
-const EVENTS: &str = "text/event-stream";
+pub(super) const EVENTS: &str = "text/event-stream";
 
 /// A call that may run.
 #[derive(Debug)]
@@ -26,6 +26,8 @@ pub(super) struct Call {
     pub(super) id: RequestId,
     pub(super) name: String,
     pub(super) arguments: Map<String, Value>,
+    /// Set when the client listens to progress.
+    pub(super) progress: Option<ProgressToken>,
 }
 
 /// A message with the fields that an ordinary one has, and no others.
@@ -57,7 +59,7 @@ struct Meta {
     #[serde(rename = "io.modelcontextprotocol/clientCapabilities")]
     _capabilities: ClientCapabilities,
     #[serde(rename = "progressToken")]
-    progress: Option<IgnoredAny>,
+    progress: Option<ProgressToken>,
 }
 
 /// Reads an ordinary call; `None` leaves the request to rmcp.
@@ -80,20 +82,21 @@ pub(super) fn read(
     }
     let name = sole(headers, "mcp-name")?;
     let Message { id, method, params, .. } = serde_json::from_slice(body).ok()?;
-    let same = method == CALL
-        && params.name == name
-        && params.meta.version == ProtocolVersion::V_2026_07_28
-        && params.meta.progress.is_none();
-    same.then(|| Call { id, name: params.name, arguments: params.arguments.unwrap_or_default() })
+    let same = method == CALL && params.name == name && params.meta.version == ProtocolVersion::V_2026_07_28;
+    let Params { name, arguments, meta } = params;
+    same.then(|| Call { id, name, arguments: arguments.unwrap_or_default(), progress: meta.progress })
 }
 
 /// The answer as rmcp writes it.
 pub(super) fn answer(id: RequestId, result: CallToolResult) -> Response {
-    let message = JsonRpcResponse { jsonrpc: JsonRpcVersion2_0, id, result };
-    let body = serde_json::to_vec(&message).map_or_else(|_| Bytes::new(), Bytes::from);
+    let body = serde_json::to_vec(&message(id, result)).map_or_else(|_| Bytes::new(), Bytes::from);
     let mut response = Response::new(Body::from(body));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON));
     response
+}
+
+pub(super) fn message(id: RequestId, result: CallToolResult) -> JsonRpcResponse<CallToolResult> {
+    JsonRpcResponse { jsonrpc: JsonRpcVersion2_0, id, result }
 }
 
 /// The value of a header that came once.
@@ -166,7 +169,10 @@ mod tests {
         let call = read_as(&headers(&[]), &message()).unwrap();
         assert_eq!((call.name.as_str(), call.arguments["limit"].as_u64()), ("get-tasks", Some(3)));
         let written = serde_json::to_value(call.id).unwrap();
-        assert_eq!(written, "seven");
+        assert_eq!((written, call.progress), (json!("seven"), None));
+        let mut heard = message();
+        heard["params"]["_meta"]["progressToken"] = json!(1);
+        assert!(read_as(&headers(&[]), &heard).unwrap().progress.is_some());
     }
 
     #[test]
@@ -212,7 +218,7 @@ mod tests {
             |message| message["params"]["name"] = json!("send-task"),
             |message| message["params"]["arguments"] = json!([]),
             |message| message["params"]["requestState"] = json!("x"),
-            |message| message["params"]["_meta"]["progressToken"] = json!(1),
+            |message| message["params"]["_meta"]["progressToken"] = json!({}),
             |message| message["params"]["_meta"] = json!({}),
             |message| {
                 message["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!("2025-11-25");

@@ -1,11 +1,13 @@
 //! Each rule of the pool by example, and all of them under random commands.
 
+mod claiming;
 mod dependencies;
 mod finishing;
 mod leases;
 mod members;
 mod random;
 mod sending;
+mod standing;
 mod working;
 
 use serde_json::{Map, Value};

@@ -182,15 +182,13 @@ pub(super) async fn received(body: Body) -> Result<Bytes, Response> {
     Ok(body)
 }
 
-/// Refuses a body that is no JSON. Requests without one are judged by their method.
-pub(super) fn parsable(body: &[u8]) -> Result<(), Response> {
+/// What to answer a body that is no JSON. Requests without one are judged by their method.
+pub(super) fn unreadable(body: &[u8]) -> Option<Response> {
     if body.is_empty() {
-        return Ok(());
+        return None;
     }
-    match serde_json::from_slice::<serde::de::IgnoredAny>(body) {
-        Ok(_) => Ok(()),
-        Err(error) => Err(unparsable(-32700, &format!("the body is not JSON: {error}"))),
-    }
+    let error = serde_json::from_slice::<serde::de::IgnoredAny>(body).err()?;
+    Some(unparsable(-32700, &format!("the body is not JSON: {error}")))
 }
 
 fn unparsable(code: i32, message: &str) -> Response {

@@ -39,7 +39,7 @@ use direct::Call;
 
 use super::catalogue::Catalogue;
 use super::dispatch::{self, Context, Gate, Progress};
-use super::door::{Config, Door, METADATA, parsable, received, refused, text_header};
+use super::door::{Config, Door, METADATA, received, refused, text_header, unreadable};
 use super::quota::Quota;
 use super::result::Reply;
 use super::sessions::Sessions;
@@ -149,7 +149,7 @@ async fn enter(State(entrance): State<Arc<Entrance>>, request: Request) -> Respo
 impl Entrance {
     /// Leaves a request to rmcp.
     async fn pass_on(&self, mut parts: http::request::Parts, body: Bytes, caller: Caller) -> Response {
-        if let Err(response) = parsable(&body) {
+        if let Some(response) = unreadable(&body) {
             return response;
         }
         let here = CancellationToken::new();

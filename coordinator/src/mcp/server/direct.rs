@@ -144,7 +144,7 @@ mod tests {
         for (name, value) in changed {
             match value {
                 Some(value) => headers.append(*name, HeaderValue::from_static(value)),
-                None => headers.remove(*name).map_or(false, |_| true),
+                None => headers.remove(*name).is_some(),
             };
         }
         headers

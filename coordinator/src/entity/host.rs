@@ -35,6 +35,8 @@ use crate::store::{Batch, CommitError, Fence, Mark, Store, TimerChange, Version}
 const BATCH: usize = 256;
 /// A tick that leaves its timer due is a fault of the entity; it must not become a busy loop.
 const MIN_REARM: Duration = Duration::from_secs(1);
+/// How long a commit waits for a read side that cannot keep up.
+const ROOM: Duration = Duration::from_secs(1);
 
 type Answer<E> = Result<(<E as Entity>::Reply, Version), Refusal>;
 
@@ -241,10 +243,11 @@ impl<E: Entity> Host<E> {
         topics.sort_unstable();
         topics.dedup();
         let batch = draft.finish(&self.key, self.version, now);
-        let (store, fence) = (Arc::clone(&self.shared.store), self.fence);
+        let (shared, fence) = (Arc::clone(&self.shared), self.fence);
         let (to_commit, myself) = (batch.clone(), myself.clone());
         tokio::spawn(async move {
-            let outcome = commit(store.as_ref(), fence, to_commit).await;
+            shared.projection.room(ROOM).await;
+            let outcome = commit(shared.store.as_ref(), fence, to_commit).await;
             let _ = myself.cast(Message::Committed(outcome));
         });
         self.in_flight = Some(InFlight { batch, topics, answers });
@@ -368,7 +371,7 @@ impl<E: Entity> Host<E> {
         let effects = !batch.outbox.is_empty();
         metrics::counter!("skein_entity_commits_total").increment(1);
         metrics::counter!("skein_entity_commands_total").increment(answers.len() as u64);
-        self.shared.projection.committed(&batch.key, version, batch.at, batch.documents, batch.events);
+        self.shared.projection.committed(&batch.key, version, batch.at, batch.documents, &batch.events);
         if effects {
             self.shared.outbox.send_modify(|commits| *commits += 1);
         }

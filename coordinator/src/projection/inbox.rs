@@ -1,0 +1,204 @@
+//! What is reported to the read side and not written yet.
+//!
+//! Reports gather here, so that one group writes the last state of a document once, however often it changed.
+//! A group is due when a reader waits, when it is large, or a short time after its first report.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use skein_shared::entity::DocumentChange;
+use skein_shared::id::EntityKey;
+use skein_shared::time::Timestamp;
+use tokio::sync::{oneshot, watch};
+
+use super::history::Subject;
+use crate::store::Version;
+
+/// How long a report waits for others when nobody asks for it.
+pub(super) const DELAY: Duration = Duration::from_millis(100);
+/// Bytes, roughly, that make a group large enough to be written at once.
+const GROUP: usize = 4 << 20;
+/// Bytes, roughly, from which on writers are to wait ([`Inbox::room`]).
+const FULL: usize = 64 << 20;
+
+pub(super) enum Message {
+    Committed(Commit),
+    /// Read an entity anew: a commit of it was not reported.
+    Reload(EntityKey),
+    Trim {
+        archived_before: Timestamp,
+        events_before: Timestamp,
+    },
+    /// Dropped once everything before it can be read.
+    Barrier(oneshot::Sender<()>),
+}
+
+/// What a host reports.
+pub(super) struct Commit {
+    pub(super) key: EntityKey,
+    pub(super) version: Version,
+    pub(super) at: Timestamp,
+    pub(super) documents: Vec<DocumentChange>,
+    /// What its events are about.
+    pub(super) subjects: Vec<Subject>,
+}
+
+pub(super) struct Inbox {
+    waiting: Mutex<Waiting>,
+    due: Condvar,
+    /// Whether more than [`FULL`] waits.
+    full: watch::Sender<bool>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    messages: Vec<Message>,
+    /// When the first of them came.
+    since: Option<Instant>,
+    /// Roughly their bytes.
+    weight: usize,
+    /// One of them is a barrier.
+    asked: bool,
+    /// Those who want to read what is still to come.
+    readers: usize,
+    closed: bool,
+}
+
+impl Inbox {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self { waiting: Mutex::default(), due: Condvar::new(), full: watch::Sender::new(false) })
+    }
+
+    pub(super) fn put(&self, message: Message) {
+        let weight = match &message {
+            Message::Committed(commit) => commit.weight(),
+            Message::Reload(_) | Message::Trim { .. } | Message::Barrier(_) => 0,
+        };
+        let mut waiting = self.lock();
+        waiting.asked |= matches!(message, Message::Barrier(_));
+        let first = waiting.messages.is_empty();
+        waiting.messages.push(message);
+        waiting.weight += weight;
+        waiting.since.get_or_insert_with(Instant::now);
+        if waiting.weight > FULL {
+            self.full.send_if_modified(|full| !std::mem::replace(full, true));
+        }
+        // In between the thread sleeps on: it would find nothing that is due.
+        if first || waiting.is_due() {
+            self.due.notify_one();
+        }
+    }
+
+    /// From here until the guard is dropped whatever comes is written at once.
+    pub(super) fn hurry(self: &Arc<Self>) -> Hurry {
+        self.lock().readers += 1;
+        self.due.notify_one();
+        Hurry(Arc::clone(self))
+    }
+
+    /// Waits until there is room for more, at most for `limit`.
+    pub(super) async fn room(&self, limit: Duration) {
+        if !*self.full.borrow() {
+            return;
+        }
+        let mut full = self.full.subscribe();
+        let _ = tokio::time::timeout(limit, full.wait_for(|full| !full)).await;
+    }
+
+    /// Sleeps until a group is due, and takes it. `None` when the last handle is gone.
+    pub(super) fn take(&self) -> Option<Vec<Message>> {
+        let mut waiting = self.lock();
+        loop {
+            if waiting.closed {
+                return None;
+            }
+            let age = waiting.since.map(|since| since.elapsed());
+            waiting = match age {
+                None => self.due.wait(waiting).unwrap_or_else(PoisonError::into_inner),
+                Some(age) if age >= DELAY || waiting.is_due() => break,
+                Some(age) => {
+                    let slept = self.due.wait_timeout(waiting, DELAY - age);
+                    slept.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+        Some(self.empty(&mut waiting))
+    }
+
+    /// Drops what was reported, for a build that reads all of it. Those who wait go on waiting.
+    pub(super) fn clear(&self) {
+        let mut waiting = self.lock();
+        let mut messages = self.empty(&mut waiting);
+        messages.retain(|message| matches!(message, Message::Barrier(_)));
+        waiting.asked = !messages.is_empty();
+        waiting.since = waiting.asked.then(Instant::now);
+        waiting.messages = messages;
+    }
+
+    /// Commits that wait.
+    pub(super) fn len(&self) -> usize {
+        let waiting = self.lock();
+        waiting.messages.iter().filter(|message| matches!(message, Message::Committed(_))).count()
+    }
+
+    /// Whether a group is to be written whatever its age.
+    #[cfg(test)]
+    pub(super) fn is_due(&self) -> bool {
+        self.lock().is_due()
+    }
+
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.due.notify_one();
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
+    fn empty(&self, waiting: &mut Waiting) -> Vec<Message> {
+        waiting.since = None;
+        waiting.asked = false;
+        waiting.weight = 0;
+        self.full.send_if_modified(|full| std::mem::replace(full, false));
+        std::mem::take(&mut waiting.messages)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Waiting {
+    /// Whether a group is to be written whatever its age.
+    fn is_due(&self) -> bool {
+        !self.messages.is_empty() && (self.asked || self.readers > 0 || self.weight >= GROUP)
+    }
+}
+
+/// A reader that waits.
+pub(super) struct Hurry(Arc<Inbox>);
+
+impl Drop for Hurry {
+    fn drop(&mut self) {
+        self.0.lock().readers -= 1;
+    }
+}
+
+impl Commit {
+    /// Roughly its bytes, without writing the bodies out: their long parts are strings.
+    fn weight(&self) -> usize {
+        let documents: usize = self.documents.iter().map(change_weight).sum();
+        128 + documents + 32 * self.subjects.len()
+    }
+}
+
+fn change_weight(change: &DocumentChange) -> usize {
+    let DocumentChange::Put { head, body, .. } = change else { return 128 };
+    let fields = |value: &Value| match value {
+        Value::Object(fields) => fields.values().map(|value| 64 + value.as_str().map_or(0, str::len)).sum(),
+        _ => 0,
+    };
+    128 + fields(head) + body.as_ref().map_or(0, fields)
+}

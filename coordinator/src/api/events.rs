@@ -68,6 +68,7 @@ fn wire(event: projection::Event) -> Event {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::Duration;
 
     use skein_shared::id::{EntityKey, InstanceId, Kind};
     use skein_shared::lockspace::{self, Lockspace};

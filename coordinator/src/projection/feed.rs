@@ -186,7 +186,6 @@ impl Feed {
     }
 
     /// Writes what a group reports; gives the entities that changed by it, and whom to tell.
-    #[expect(clippy::type_complexity, reason = "two plain lists")]
     fn take(
         &mut self,
         messages: Vec<Message>,

@@ -4,7 +4,7 @@
 //! A group is due when a reader waits, when it is large, or a short time after its first report.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 use skein_shared::entity::DocumentChange;
@@ -16,7 +16,7 @@ use super::history::Subject;
 use crate::store::Version;
 
 /// How long a report waits for others when nobody asks for it.
-pub(super) const DELAY: Duration = Duration::from_millis(100);
+const DELAY: Duration = Duration::from_millis(100);
 /// Bytes, roughly, that make a group large enough to be written at once.
 const GROUP: usize = 4 << 20;
 /// Bytes, roughly, from which on writers are to wait ([`Inbox::room`]).
@@ -54,8 +54,6 @@ pub(super) struct Inbox {
 #[derive(Default)]
 struct Waiting {
     messages: Vec<Message>,
-    /// When the first of them came.
-    since: Option<Instant>,
     /// Roughly their bytes.
     weight: usize,
     /// One of them is a barrier.
@@ -80,7 +78,6 @@ impl Inbox {
         let first = waiting.messages.is_empty();
         waiting.messages.push(message);
         waiting.weight += weight;
-        waiting.since.get_or_insert_with(Instant::now);
         if waiting.weight > FULL {
             self.full.send_if_modified(|full| !std::mem::replace(full, true));
         }
@@ -108,22 +105,12 @@ impl Inbox {
 
     /// Sleeps until a group is due, and takes it. `None` when the last handle is gone.
     pub(super) fn take(&self) -> Option<Vec<Message>> {
-        let mut waiting = self.lock();
-        loop {
-            if waiting.closed {
-                return None;
-            }
-            let age = waiting.since.map(|since| since.elapsed());
-            waiting = match age {
-                None => self.due.wait(waiting).unwrap_or_else(PoisonError::into_inner),
-                Some(age) if age >= DELAY || waiting.is_due() => break,
-                Some(age) => {
-                    let slept = self.due.wait_timeout(waiting, DELAY - age);
-                    slept.unwrap_or_else(PoisonError::into_inner).0
-                }
-            };
-        }
-        Some(self.empty(&mut waiting))
+        let idle = |waiting: &mut Waiting| waiting.messages.is_empty() && !waiting.closed;
+        let waiting = self.due.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);
+        let early = |waiting: &mut Waiting| !waiting.is_due() && !waiting.closed;
+        let gathered = self.due.wait_timeout_while(waiting, DELAY, early);
+        let (mut waiting, _) = gathered.unwrap_or_else(PoisonError::into_inner);
+        (!waiting.closed).then(|| self.empty(&mut waiting))
     }
 
     /// Drops what was reported, for a build that reads all of it. Those who wait go on waiting.
@@ -132,7 +119,6 @@ impl Inbox {
         let mut messages = self.empty(&mut waiting);
         messages.retain(|message| matches!(message, Message::Barrier(_)));
         waiting.asked = !messages.is_empty();
-        waiting.since = waiting.asked.then(Instant::now);
         waiting.messages = messages;
     }
 
@@ -158,7 +144,6 @@ impl Inbox {
     }
 
     fn empty(&self, waiting: &mut Waiting) -> Vec<Message> {
-        waiting.since = None;
         waiting.asked = false;
         waiting.weight = 0;
         self.full.send_if_modified(|full| std::mem::replace(full, false));

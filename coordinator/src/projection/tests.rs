@@ -242,12 +242,11 @@ async fn events_come_in_pages_whose_cursors_stay_valid() {
 /// What a reader waits for is written at once, not after the delay that reports gather in.
 #[tokio::test]
 async fn a_waiting_reader_is_served_at_once() {
-    let inbox = inbox::Inbox::new();
+    let inbox = Inbox::new();
     let report = || {
         let (key, at, documents, subjects) = (pool(), START, Vec::new(), Vec::new());
         Message::Committed(Commit { key, version: Version(1), at, documents, subjects })
     };
-    let delay = inbox::DELAY;
     inbox.put(report());
     assert!(!inbox.is_due(), "reports gather");
     let (passed, _reader) = oneshot::channel();
@@ -263,16 +262,14 @@ async fn a_waiting_reader_is_served_at_once() {
     drop(hurry);
     inbox.put(report());
     assert!(!inbox.is_due());
-    let begin = std::time::Instant::now();
-    assert_eq!(inbox.take().unwrap().len(), 1);
-    assert!(begin.elapsed() < PATIENCE.max(delay), "without readers it is written after a while");
+    assert_eq!(inbox.take().unwrap().len(), 1, "without readers it is written after a while");
     inbox.close();
     assert!(inbox.take().is_none());
 }
 
 #[tokio::test]
 async fn a_full_inbox_makes_writers_wait() {
-    let inbox = inbox::Inbox::new();
+    let inbox = Inbox::new();
     let report = || {
         let (key, at, subjects) = (pool(), START, Vec::new());
         let documents = vec![put("task/1", json!({"output": "x".repeat(1 << 20)}))];

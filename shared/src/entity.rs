@@ -11,6 +11,7 @@ use uuid::Uuid;
 use crate::code::Refusal;
 use crate::fence::{Epoch, Token};
 use crate::id::{EntityKey, Kind};
+use crate::json::Json;
 use crate::time::Timestamp;
 
 /// A deterministic state machine.
@@ -222,13 +223,21 @@ pub enum DocumentChange {
         key: String,
         /// A document that is not live stays readable and is not restored.
         live: bool,
-        head: Value,
+        head: Json,
         /// Top-level fields to merge into the body; a null removes a field. `None` leaves it alone.
         body: Option<Value>,
     },
     Delete {
         key: String,
     },
+}
+
+impl DocumentChange {
+    /// The document's key.
+    pub fn key(&self) -> &str {
+        let (Self::Put { key, .. } | Self::Delete { key }) = self;
+        key
+    }
 }
 
 impl Changes {
@@ -247,8 +256,7 @@ impl Changes {
     }
 
     fn push(&mut self, key: String, live: bool, head: &impl Serialize, body: Option<Value>) {
-        let head = serde_json::to_value(head).expect("a head is plain data");
-        self.documents.push(DocumentChange::Put { key, live, head, body });
+        self.documents.push(DocumentChange::Put { key, live, head: Json::of(head), body });
     }
 }
 

@@ -126,7 +126,7 @@ impl<E: Entity> Bench<E> {
                     if let Some(body) = body {
                         merge(self.bodies.entry(key.clone()).or_default(), body);
                     }
-                    self.documents.insert(key, (live, head));
+                    self.documents.insert(key, (live, head.value()));
                 }
                 DocumentChange::Delete { key } => {
                     self.documents.remove(&key);

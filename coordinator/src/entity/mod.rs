@@ -7,6 +7,7 @@
 pub mod admission;
 mod batch;
 pub mod clock;
+mod commits;
 pub mod directory;
 pub mod host;
 pub mod hub;

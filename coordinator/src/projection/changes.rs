@@ -2,67 +2,62 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 use skein_shared::entity::DocumentChange;
-use skein_shared::harness::merge;
 use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
 
+use super::fields::Fields;
 use crate::store::Version;
 
 /// Changes by entity, then by document.
 #[derive(Default)]
-pub(super) struct Changes(HashMap<EntityKey, BTreeMap<String, Change>>);
+pub(super) struct Changes<'a>(HashMap<&'a EntityKey, BTreeMap<&'a str, Change<'a>>>);
 
 /// All that happened to one document, as one change.
 #[derive(Debug, PartialEq)]
-pub(super) struct Change {
+pub(super) struct Change<'a> {
     /// The last version and time among them.
     pub(super) version: Version,
     pub(super) at: Timestamp,
-    pub(super) state: State,
+    pub(super) state: State<'a>,
 }
 
 #[derive(Debug, PartialEq)]
-pub(super) enum State {
+pub(super) enum State<'a> {
     Deleted,
-    /// Fields to be merged into those that the row has. A null removes a field.
+    /// Fields to be merged into those that the row has.
     Merged {
         live: bool,
-        fields: Map<String, Value>,
+        fields: Fields<'a>,
     },
     /// All of the fields: the document was deleted and made anew.
     Made {
         live: bool,
-        fields: Map<String, Value>,
+        fields: Fields<'a>,
     },
 }
 
-impl Changes {
+impl<'a> Changes<'a> {
     pub(super) fn add(
         &mut self,
-        key: &EntityKey,
+        key: &'a EntityKey,
         version: Version,
         at: Timestamp,
-        documents: Vec<DocumentChange>,
+        documents: &'a [DocumentChange],
     ) {
-        if documents.is_empty() {
-            return;
-        }
-        if !self.0.contains_key(key) {
-            self.0.insert(key.clone(), BTreeMap::new());
-        }
-        let Some(changes) = self.0.get_mut(key) else { return };
+        let changes = self.0.entry(key).or_default();
         for document in documents {
-            let (DocumentChange::Put { key, .. } | DocumentChange::Delete { key }) = &document;
-            // Most documents change more than once in a group, so the name is seldom needed.
-            if let Some(change) = changes.get_mut(key) {
-                (change.version, change.at) = (version, at);
-                change.state.follow(document);
-                continue;
+            let (DocumentChange::Put { key, .. } | DocumentChange::Delete { key }) = document;
+            match changes.get_mut(key.as_str()) {
+                Some(change) => {
+                    (change.version, change.at) = (version, at);
+                    change.state.follow(document);
+                }
+                None => {
+                    changes.insert(key, Change { version, at, state: State::first(document) });
+                }
             }
-            let name = key.clone();
-            changes.insert(name, Change { version, at, state: State::first(document) });
         }
     }
 
@@ -71,54 +66,53 @@ impl Changes {
         self.0.remove(key);
     }
 
-    pub(super) fn into_iter(self) -> impl Iterator<Item = (EntityKey, BTreeMap<String, Change>)> {
+    pub(super) fn into_iter(self) -> impl Iterator<Item = (&'a EntityKey, BTreeMap<&'a str, Change<'a>>)> {
         self.0.into_iter()
     }
 }
 
-impl State {
-    fn first(change: DocumentChange) -> Self {
+impl<'a> State<'a> {
+    fn first(change: &'a DocumentChange) -> Self {
         match change {
             DocumentChange::Delete { .. } => Self::Deleted,
-            DocumentChange::Put { live, body, .. } => Self::Merged { live, fields: object(body) },
+            DocumentChange::Put { live, body, .. } => {
+                Self::Merged { live: *live, fields: fields(body.as_ref()) }
+            }
         }
     }
 
-    fn follow(&mut self, change: DocumentChange) {
+    fn follow(&mut self, change: &'a DocumentChange) {
         let DocumentChange::Put { live: now, body, .. } = change else {
             *self = Self::Deleted;
             return;
         };
+        let change = fields(body.as_ref());
         match self {
             Self::Merged { live, fields } => {
-                *live = now;
-                // The row may have the field, so a null has to stay.
-                fields.extend(object(body));
+                *live = *now;
+                fields.follow(&change);
             }
             Self::Made { live, fields } => {
-                *live = now;
-                merge(fields, body.unwrap_or_default());
+                *live = *now;
+                fields.merge(&change);
             }
             Self::Deleted => {
-                let mut fields = Map::new();
-                merge(&mut fields, body.unwrap_or_default());
-                *self = Self::Made { live: now, fields };
+                let mut fields = Fields::default();
+                fields.merge(&change);
+                *self = Self::Made { live: *now, fields };
             }
         }
     }
 }
 
-fn object(body: Option<Value>) -> Map<String, Value> {
-    match body {
-        Some(Value::Object(fields)) => fields,
-        _ => Map::new(),
-    }
+fn fields(body: Option<&Value>) -> Fields<'_> {
+    body.map(Fields::of).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use serde_json::json;
+    use serde_json::{Map, json};
     use skein_shared::id::{Kind, Name};
 
     use super::*;
@@ -131,21 +125,24 @@ mod tests {
             0 => DocumentChange::Delete { key: "task/1".to_owned() },
             _ => {
                 let body = body.map(|body| json!(body));
-                DocumentChange::Put { key: "task/1".to_owned(), live, head: json!({}), body }
+                DocumentChange::Put { key: "task/1".to_owned(), live, head: json!({}).into(), body }
             }
         })
     }
 
     type Row = Option<(bool, Map<String, Value>)>;
 
-    fn apply(row: Row, state: State) -> Row {
+    /// What one change makes of a row.
+    fn apply(row: Row, state: &State<'_>) -> Row {
+        let merge = |mut row: Map<String, Value>, fields: &Fields<'_>| {
+            skein_shared::harness::merge(&mut row, serde_json::to_value(fields).unwrap());
+            row
+        };
         match state {
             State::Deleted => None,
-            State::Made { live, fields } => Some((live, fields)),
+            State::Made { live, fields } => Some((*live, merge(Map::new(), fields))),
             State::Merged { live, fields } => {
-                let mut merged = row.map(|(_, fields)| fields).unwrap_or_default();
-                merge(&mut merged, Value::Object(fields));
-                Some((live, merged))
+                Some((*live, merge(row.map(|(_, fields)| fields).unwrap_or_default(), fields)))
             }
         }
     }
@@ -157,17 +154,17 @@ mod tests {
             row in prop::option::of(Just(json!({"a": 7, "b": 8}))),
             documents in prop::collection::vec(any_document(), 1..8),
         ) {
-            let row: Row = row.map(|body| (true, object(Some(body))));
+            let row: Row = row.and_then(|body| Some((true, body.as_object()?.clone())));
             let one_by_one =
-                documents.iter().fold(row.clone(), |row, change| apply(row, State::first(change.clone())));
+                documents.iter().fold(row.clone(), |row, change| apply(row, &State::first(change)));
             let key = EntityKey::of(Kind::Pool, &Name::parse("default").unwrap());
             let mut changes = Changes::default();
-            for (number, document) in (1..).zip(documents) {
-                changes.add(&key, Version(number), Timestamp(number), vec![document]);
+            for (number, document) in (1..).zip(&documents) {
+                changes.add(&key, Version(number), Timestamp(number), std::slice::from_ref(document));
             }
             let (_, mut gathered) = changes.into_iter().next().unwrap();
             let change = gathered.remove("task/1").unwrap();
-            prop_assert_eq!(apply(row, change.state), one_by_one);
+            prop_assert_eq!(apply(row, &change.state), one_by_one);
         }
     }
 }

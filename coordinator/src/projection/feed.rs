@@ -16,16 +16,15 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::Progress;
 use super::changes::Changes;
 use super::history::{self, Mention, Subject};
-use super::inbox::{Commit, Inbox, Message};
+use super::inbox::{Inbox, Message};
 use super::tables::{self, Numbers};
 use crate::store::sqlite::connection::sentence;
-use crate::store::{Record, Store, StoreError, StoredDocument, Version};
+use crate::store::{Batch, EventRecord, Record, Store, StoreError, StoredDocument, Version};
 
 /// Documents or records read from the store at once.
 const PAGE: usize = 500;
@@ -171,25 +170,21 @@ impl Feed {
     /// Takes in what is reported, one group after the other.
     fn follow(&mut self) -> Result<(), Broken> {
         while let Some(messages) = self.inbox.take() {
-            let commits = messages.iter().filter(|message| matches!(message, Message::Committed(_))).count();
+            let commits = messages.iter().filter(|message| matches!(message, Message::Committed(..))).count();
             self.progress.writing(commits);
-            let result = self.take(messages);
+            let result = self.take(&messages);
             // Also when it failed: the build that follows reads what they reported. Before readers are told,
             // so that whoever was told finds nothing waiting.
             self.progress.writing(0);
-            let (touched, barriers) = result?;
-            self.publish(touched);
-            // This tells those who wait.
-            drop(barriers);
+            self.publish(result?);
+            // With the barriers, which tells those who wait.
+            drop(messages);
         }
         Err(Broken::Closed)
     }
 
-    /// Writes what a group reports; gives the entities that changed by it, and whom to tell.
-    fn take(
-        &mut self,
-        messages: Vec<Message>,
-    ) -> Result<(HashSet<EntityKey>, Vec<oneshot::Sender<()>>), Broken> {
+    /// Writes what a group reports; gives the entities that changed by it.
+    fn take(&mut self, messages: &[Message]) -> Result<HashSet<EntityKey>, Broken> {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut group = Group {
             transaction: &transaction,
@@ -199,23 +194,22 @@ impl Feed {
             mentions: Vec::new(),
             touched: HashSet::new(),
         };
-        let mut barriers = Vec::new();
         for message in messages {
             match message {
-                Message::Committed(commit) => group.commit(commit)?,
-                Message::Reload(key) => group.reload(&key)?,
-                Message::Barrier(passed) => barriers.push(passed),
+                Message::Committed(batch, version) => group.commit(batch, *version)?,
+                Message::Reload(key) => group.reload(key)?,
+                Message::Barrier { .. } => {}
                 Message::Trim { archived_before, events_before } => {
                     group.flush()?;
-                    tables::trim(&transaction, archived_before)?;
-                    history::trim(&transaction, events_before)?;
+                    tables::trim(&transaction, *archived_before)?;
+                    history::trim(&transaction, *events_before)?;
                 }
             }
         }
         group.flush()?;
         let touched = group.touched;
         transaction.commit()?;
-        Ok((touched, barriers))
+        Ok(touched)
     }
 
     fn publish(&self, touched: HashSet<EntityKey>) {
@@ -233,29 +227,29 @@ struct Group<'a> {
     transaction: &'a Transaction<'a>,
     source: &'a Source,
     known: &'a mut Known,
-    changes: Changes,
+    changes: Changes<'a>,
     mentions: Vec<Mention>,
     touched: HashSet<EntityKey>,
 }
 
-impl Group<'_> {
-    fn commit(&mut self, commit: Commit) -> Result<(), Broken> {
-        let Commit { key, version, at, documents, subjects } = commit;
-        self.mention(&key, version, at, subjects)?;
-        let last = self.known.versions.get(&key).copied().unwrap_or_default();
-        if version > last {
-            if version.0 > last.0 + 1 {
-                self.reload(&key)?;
-            } else {
-                self.changes.add(&key, version, at, documents);
-                match self.known.versions.get_mut(&key) {
-                    Some(last) => *last = version,
-                    None => drop(self.known.versions.insert(key.clone(), version)),
-                }
-            }
+impl<'a> Group<'a> {
+    fn commit(&mut self, batch: &'a Batch, version: Version) -> Result<(), Broken> {
+        let key = &batch.key;
+        self.mention(key, version, batch.at, &batch.events)?;
+        if !self.touched.contains(key) {
+            self.touched.insert(key.clone());
+            self.known.versions.entry(key.clone()).or_default();
         }
-        if !self.touched.contains(&key) {
-            self.touched.insert(key);
+        let last = self.known.versions.get(key).copied().unwrap_or_default();
+        if version <= last {
+            return Ok(());
+        }
+        if version.0 > last.0 + 1 {
+            return self.reload(key);
+        }
+        self.changes.add(key, version, batch.at, &batch.documents);
+        if let Some(last) = self.known.versions.get_mut(key) {
+            *last = version;
         }
         Ok(())
     }
@@ -265,10 +259,11 @@ impl Group<'_> {
         key: &EntityKey,
         version: Version,
         at: Timestamp,
-        subjects: Vec<Subject>,
+        events: &[EventRecord],
     ) -> rusqlite::Result<()> {
         let entity = self.known.numbers.entity(self.transaction, key)?;
-        let mentions = subjects.into_iter().map(|subject| Mention { entity, subject, version, at });
+        let mentions =
+            Subject::all(events).into_iter().map(|subject| Mention { entity, subject, version, at });
         self.mentions.extend(mentions);
         Ok(())
     }
@@ -294,7 +289,7 @@ impl Group<'_> {
             }
         }
         for record in self.source.missed(key, last, version)? {
-            self.mention(key, record.version, record.at, Subject::all(&record.events))?;
+            self.mention(key, record.version, record.at, &record.events)?;
         }
         self.known.versions.insert(key.clone(), version);
         self.touched.insert(key.clone());
@@ -305,7 +300,7 @@ impl Group<'_> {
     fn flush(&mut self) -> rusqlite::Result<()> {
         for (key, documents) in std::mem::take(&mut self.changes).into_iter() {
             for (document, change) in documents {
-                let place = self.known.numbers.place(self.transaction, &key, &document)?;
+                let place = self.known.numbers.place(self.transaction, key, document)?;
                 tables::change(self.transaction, place, change)?;
             }
         }

@@ -4,6 +4,7 @@ use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ToSql, params};
 use serde_json::Value;
 use skein_shared::id::{EntityKey, Name};
+use skein_shared::json::Json;
 use skein_shared::time::Timestamp;
 use uuid::Uuid;
 
@@ -104,8 +105,12 @@ pub(super) async fn about(
     limit: usize,
 ) -> Result<Vec<Event>, ProjectionError> {
     let records = store.records_of(key, versions).await.map_err(unreadable)?;
-    let mut events: Vec<Event> = records.into_iter().flat_map(unfold).collect();
-    events.retain(|event| event.subject.as_deref() == Some(subject));
+    let mut events: Vec<Event> = records
+        .into_iter()
+        .flat_map(unfold)
+        .filter(|happened| happened.subject.as_deref() == Some(subject))
+        .map(Happened::read)
+        .collect();
     events.drain(..events.len().saturating_sub(limit));
     Ok(events)
 }
@@ -129,12 +134,12 @@ pub(super) async fn after(
                 page.next = page.next.max(end(record));
                 continue;
             }
-            for event in unfold(found).filter(|event| event.position > position) {
+            for happened in unfold(found).filter(|happened| happened.position > position) {
                 if page.events.len() == limit {
                     return Ok(page);
                 }
-                page.next = event.position;
-                page.events.push(event);
+                page.next = happened.position;
+                page.events.push(happened.read());
             }
             page.next = page.next.max(end(record));
         }
@@ -150,11 +155,29 @@ pub(super) fn end(record: u64) -> u64 {
     ((record + 1) << ORDINAL) - 1
 }
 
-fn unfold(record: Record) -> impl Iterator<Item = Event> {
+/// An event whose text is not read yet.
+struct Happened {
+    position: u64,
+    key: EntityKey,
+    version: Version,
+    at: Timestamp,
+    subject: Option<String>,
+    body: Json,
+}
+
+fn unfold(record: Record) -> impl Iterator<Item = Happened> {
     let Record { position, key, version, at, events } = record;
     events.into_iter().zip(position << ORDINAL..).map(move |(EventRecord { subject, body }, position)| {
-        Event { position, key: key.clone(), version, at, subject, kind: name(&body).to_owned(), body }
+        Happened { position, key: key.clone(), version, at, subject, body }
     })
+}
+
+impl Happened {
+    fn read(self) -> Event {
+        let Self { position, key, version, at, subject, body } = self;
+        let body = body.value();
+        Event { position, key, version, at, subject, kind: name(&body).to_owned(), body }
+    }
 }
 
 /// An event's name: its tag, or the only field of its object.

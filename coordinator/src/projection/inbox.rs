@@ -12,8 +12,7 @@ use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
 use tokio::sync::{oneshot, watch};
 
-use super::history::Subject;
-use crate::store::Version;
+use crate::store::{Batch, Version};
 
 /// How long a report waits for others when nobody asks for it.
 const DELAY: Duration = Duration::from_millis(100);
@@ -23,7 +22,8 @@ const GROUP: usize = 4 << 20;
 const FULL: usize = 64 << 20;
 
 pub(super) enum Message {
-    Committed(Commit),
+    /// What a host reports.
+    Committed(Arc<Batch>, Version),
     /// Read an entity anew: a commit of it was not reported.
     Reload(EntityKey),
     Trim {
@@ -31,17 +31,9 @@ pub(super) enum Message {
         events_before: Timestamp,
     },
     /// Dropped once everything before it can be read.
-    Barrier(oneshot::Sender<()>),
-}
-
-/// What a host reports.
-pub(super) struct Commit {
-    pub(super) key: EntityKey,
-    pub(super) version: Version,
-    pub(super) at: Timestamp,
-    pub(super) documents: Vec<DocumentChange>,
-    /// What its events are about.
-    pub(super) subjects: Vec<Subject>,
+    Barrier {
+        _passed: oneshot::Sender<()>,
+    },
 }
 
 pub(super) struct Inbox {
@@ -70,11 +62,11 @@ impl Inbox {
 
     pub(super) fn put(&self, message: Message) {
         let weight = match &message {
-            Message::Committed(commit) => commit.weight(),
-            Message::Reload(_) | Message::Trim { .. } | Message::Barrier(_) => 0,
+            Message::Committed(batch, _) => weight(batch),
+            Message::Reload(_) | Message::Trim { .. } | Message::Barrier { .. } => 0,
         };
         let mut waiting = self.lock();
-        waiting.asked |= matches!(message, Message::Barrier(_));
+        waiting.asked |= matches!(message, Message::Barrier { .. });
         let first = waiting.messages.is_empty();
         waiting.messages.push(message);
         waiting.weight += weight;
@@ -117,7 +109,7 @@ impl Inbox {
     pub(super) fn clear(&self) {
         let mut waiting = self.lock();
         let mut messages = self.empty(&mut waiting);
-        messages.retain(|message| matches!(message, Message::Barrier(_)));
+        messages.retain(|message| matches!(message, Message::Barrier { .. }));
         waiting.asked = !messages.is_empty();
         waiting.messages = messages;
     }
@@ -125,7 +117,7 @@ impl Inbox {
     /// Commits that wait.
     pub(super) fn len(&self) -> usize {
         let waiting = self.lock();
-        waiting.messages.iter().filter(|message| matches!(message, Message::Committed(_))).count()
+        waiting.messages.iter().filter(|message| matches!(message, Message::Committed(..))).count()
     }
 
     /// Whether a group is to be written whatever its age.
@@ -171,19 +163,15 @@ impl Drop for Hurry {
     }
 }
 
-impl Commit {
-    /// Roughly its bytes, without writing the bodies out: their long parts are strings.
-    fn weight(&self) -> usize {
-        let documents: usize = self.documents.iter().map(change_weight).sum();
-        128 + documents + 32 * self.subjects.len()
-    }
+/// Roughly the bytes of a batch, without writing its bodies out: their long parts are strings.
+fn weight(batch: &Batch) -> usize {
+    let texts = batch.events.iter().map(|event| event.body.text().len());
+    let replies = batch.replies.iter().map(|reply| reply.reply.text().len());
+    batch.documents.iter().map(change_weight).chain(texts).chain(replies).map(|part| 128 + part).sum()
 }
 
 fn change_weight(change: &DocumentChange) -> usize {
-    let DocumentChange::Put { head, body, .. } = change else { return 128 };
-    let fields = |value: &Value| match value {
-        Value::Object(fields) => fields.values().map(|value| 64 + value.as_str().map_or(0, str::len)).sum(),
-        _ => 0,
-    };
-    128 + fields(head) + body.as_ref().map_or(0, fields)
+    let DocumentChange::Put { head, body, .. } = change else { return 0 };
+    let fields = body.as_ref().and_then(Value::as_object).into_iter().flat_map(|body| body.values());
+    head.text().len() + fields.map(|value| 64 + value.as_str().map_or(0, str::len)).sum::<usize>()
 }

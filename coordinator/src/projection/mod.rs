@@ -6,6 +6,7 @@
 
 mod changes;
 mod feed;
+mod fields;
 mod history;
 mod inbox;
 mod query;
@@ -20,16 +21,15 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use serde_json::Value;
-use skein_shared::entity::DocumentChange;
 use skein_shared::id::{EntityKey, Name};
 use skein_shared::time::Timestamp;
 use tokio::sync::{oneshot, watch};
 
 use crate::store::sqlite::connection::{self, Durability, Readers, sentence};
-use crate::store::{EventRecord, Store, Version};
+use crate::store::{Batch, Store, Version};
 use feed::Feed;
 use history::Subject;
-use inbox::{Commit, Inbox, Message};
+use inbox::{Inbox, Message};
 pub use query::Path as FieldPath;
 pub use query::{Filter, Order, Query, Search, Test};
 pub use search::Hit;
@@ -140,22 +140,8 @@ impl Projection {
 
     /// Takes note of a commit. Called after each commit of an entity, in the order of its versions; it never
     /// waits. A commit that is left out is noticed at the next one, and the entity is read anew.
-    pub fn committed(
-        &self,
-        key: &EntityKey,
-        version: Version,
-        at: Timestamp,
-        documents: Vec<DocumentChange>,
-        events: &[EventRecord],
-    ) {
-        let subjects = Subject::all(events);
-        self.inner.inbox.put(Message::Committed(Commit {
-            key: key.clone(),
-            version,
-            at,
-            documents,
-            subjects,
-        }));
+    pub fn committed(&self, batch: Arc<Batch>, version: Version) {
+        self.inner.inbox.put(Message::Committed(batch, version));
         self.inner.commits.send_modify(|count| *count += 1);
     }
 
@@ -189,7 +175,7 @@ impl Projection {
     /// Waits until everything that was reported before can be read, at most for `limit`.
     pub async fn settled(&self, limit: Duration) {
         let (passed, all) = oneshot::channel();
-        self.inner.inbox.put(Message::Barrier(passed));
+        self.inner.inbox.put(Message::Barrier { _passed: passed });
         // The feed drops its end when it is there; being late makes the reader's view older, not wrong.
         let _ = tokio::time::timeout(limit, all).await;
     }

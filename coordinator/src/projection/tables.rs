@@ -1,16 +1,15 @@
 //! The tables of the read side: how documents get into them.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 
 use rusqlite::types::{ToSqlOutput, Type, Value as Bound, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use serde_json::{Map, Value};
-use skein_shared::harness::merge;
+use serde_json::Value;
 use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
 
 use super::changes::{Change, State};
+use super::fields::Fields;
 use crate::store::sqlite::number::{signed, unsigned};
 use crate::store::{StoredDocument, Version};
 
@@ -146,15 +145,12 @@ pub(super) fn put(
     place: Place<'_>,
     document: &StoredDocument,
 ) -> rusqlite::Result<()> {
-    let body = match &document.body {
-        Value::Object(body) => Cow::Borrowed(body),
-        _ => Cow::Owned(Map::new()),
-    };
+    let body = Fields::of(&document.body);
     insert(connection, place, document.live, document.version, document.at, &body)
 }
 
 /// Follows what happened to a document, unless the row has it already.
-pub(super) fn change(connection: &Connection, place: Place<'_>, change: Change) -> rusqlite::Result<()> {
+pub(super) fn change(connection: &Connection, place: Place<'_>, change: Change<'_>) -> rusqlite::Result<()> {
     let Change { version, at, state } = change;
     let stored = stored(connection, place)?;
     // An equal version is the last of these batches. A page that was read before has what they wrote, and
@@ -162,17 +158,18 @@ pub(super) fn change(connection: &Connection, place: Place<'_>, change: Change) 
     if stored.as_ref().is_some_and(|stored| stored.version > version) {
         return Ok(());
     }
+    let before = stored.as_ref().map(|stored| (stored.row, Fields::of(&stored.body)));
     let (live, body) = match state {
-        State::Deleted => return stored.map_or(Ok(()), |stored| remove(connection, stored.row)),
+        State::Deleted => return before.map_or(Ok(()), |(row, _)| remove(connection, row)),
         State::Made { live, fields } => (live, fields),
         State::Merged { live, fields } => {
-            let mut body = stored.as_ref().map(|stored| stored.body.clone()).unwrap_or_default();
-            merge(&mut body, Value::Object(fields));
+            let mut body = before.as_ref().map(|(_, fields)| fields.clone()).unwrap_or_default();
+            body.merge(&fields);
             (live, body)
         }
     };
-    match stored {
-        Some(stored) => update(connection, place, &stored, live, version, at, &body),
+    match before {
+        Some((row, before)) => update(connection, place, (row, &before), live, version, at, &body),
         None => insert(connection, place, live, version, at, &body),
     }
 }
@@ -181,7 +178,7 @@ pub(super) fn change(connection: &Connection, place: Place<'_>, change: Change) 
 struct Stored {
     row: i64,
     version: Version,
-    body: Map<String, Value>,
+    body: Value,
 }
 
 fn stored(connection: &Connection, place: Place<'_>) -> rusqlite::Result<Option<Stored>> {
@@ -199,7 +196,7 @@ fn insert(
     live: bool,
     version: Version,
     at: Timestamp,
-    body: &Map<String, Value>,
+    body: &Fields<'_>,
 ) -> rusqlite::Result<()> {
     let [status, priority, updated, agent, epic, schedule] = columns(body);
     connection
@@ -232,11 +229,11 @@ fn insert(
 fn update(
     connection: &Connection,
     place: Place<'_>,
-    stored: &Stored,
+    (row, before): (i64, &Fields<'_>),
     live: bool,
     version: Version,
     at: Timestamp,
-    body: &Map<String, Value>,
+    body: &Fields<'_>,
 ) -> rusqlite::Result<()> {
     let [status, priority, updated, agent, epic, schedule] = columns(body);
     connection
@@ -246,7 +243,7 @@ fn update(
              WHERE row = ?1",
         )?
         .execute(params![
-            stored.row,
+            row,
             live,
             signed(version.0),
             signed(at.0),
@@ -258,16 +255,16 @@ fn update(
             schedule,
             text(body)?
         ])?;
-    write_tags(connection, stored.row, Some(&stored.body), body)?;
-    write_text(connection, stored.row, type_of(place.document), Some(&stored.body), body)
+    write_tags(connection, row, Some(before), body)?;
+    write_text(connection, row, type_of(place.document), Some(before), body)
 }
 
-fn text(body: &Map<String, Value>) -> rusqlite::Result<String> {
+fn text(body: &Fields<'_>) -> rusqlite::Result<String> {
     serde_json::to_string(body).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))
 }
 
 /// The values of [`COLUMNS`].
-fn columns(body: &Map<String, Value>) -> [ToSqlOutput<'_>; COLUMNS.len()] {
+fn columns<'a>(body: &Fields<'a>) -> [ToSqlOutput<'a>; COLUMNS.len()] {
     COLUMNS.map(|(field, _)| match body.get(field) {
         Some(Value::String(text)) => ToSqlOutput::Borrowed(ValueRef::Text(text.as_bytes())),
         Some(value) => ToSqlOutput::Owned(bound(value)),
@@ -294,8 +291,8 @@ pub(super) fn bound(value: &Value) -> Bound {
 fn write_tags(
     connection: &Connection,
     row: i64,
-    before: Option<&Map<String, Value>>,
-    body: &Map<String, Value>,
+    before: Option<&Fields<'_>>,
+    body: &Fields<'_>,
 ) -> rusqlite::Result<()> {
     let before = before.and_then(|before| before.get("tags"));
     if before == body.get("tags") {
@@ -318,8 +315,8 @@ fn write_text(
     connection: &Connection,
     row: i64,
     document_type: &str,
-    before: Option<&Map<String, Value>>,
-    body: &Map<String, Value>,
+    before: Option<&Fields<'_>>,
+    body: &Fields<'_>,
 ) -> rusqlite::Result<()> {
     let before = before.and_then(|before| searchable(document_type, before));
     let after = searchable(document_type, body);
@@ -338,7 +335,7 @@ fn write_text(
 }
 
 /// What the text search looks at in a document: a title, whose words weigh more, and the rest.
-fn searchable(document_type: &str, body: &Map<String, Value>) -> Option<(String, String)> {
+fn searchable(document_type: &str, body: &Fields<'_>) -> Option<(String, String)> {
     if document_type != SEARCHED {
         return None;
     }
@@ -346,10 +343,10 @@ fn searchable(document_type: &str, body: &Map<String, Value>) -> Option<(String,
     (!texts.0.is_empty() || !texts.1.is_empty()).then_some(texts)
 }
 
-fn gather(body: &Map<String, Value>, fields: &[&str]) -> String {
+fn gather(body: &Fields<'_>, fields: &[&str]) -> String {
     let texts: Vec<&str> = fields
         .iter()
-        .filter_map(|field| body.get(*field))
+        .filter_map(|field| body.get(field))
         .flat_map(|value| match value {
             Value::Array(values) => values.iter().filter_map(Value::as_str).collect(),
             value => Vec::from_iter(value.as_str()),

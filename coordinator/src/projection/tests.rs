@@ -3,13 +3,14 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use rusqlite::{OptionalExtension, Row, params_from_iter};
 use serde_json::json;
+use skein_shared::entity::DocumentChange;
 use skein_shared::id::Kind;
 use tempfile::TempDir;
 use uuid::Uuid;
 
 use super::*;
 use crate::store::memory::Memory;
-use crate::store::{Batch, StoredDocument, TimerChange};
+use crate::store::{EventRecord, StoredDocument, TimerChange};
 
 const START: Timestamp = Timestamp(1_790_000_000_000);
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -37,7 +38,7 @@ impl World {
         key: &EntityKey,
         documents: Vec<DocumentChange>,
         events: Vec<EventRecord>,
-    ) -> (Version, Timestamp) {
+    ) -> (Arc<Batch>, Version) {
         let version = self.versions.entry(key.clone()).or_default();
         self.clock += 1;
         let batch = Batch {
@@ -53,13 +54,13 @@ impl World {
             outbox: Vec::new(),
         };
         *version += 1;
-        let at = batch.at;
-        (self.store.commit(self.store.fence(), batch).await.unwrap(), at)
+        let batch = Arc::new(batch);
+        (Arc::clone(&batch), self.store.commit(self.store.fence(), batch).await.unwrap())
     }
 
     async fn feed(&mut self, key: &EntityKey, documents: Vec<DocumentChange>, events: Vec<EventRecord>) {
-        let (version, at) = self.commit(key, documents.clone(), events.clone()).await;
-        self.projection.committed(key, version, at, documents, &events);
+        let (batch, version) = self.commit(key, documents, events).await;
+        self.projection.committed(batch, version);
     }
 
     async fn settle(&self) {
@@ -90,11 +91,11 @@ fn pool() -> EntityKey {
 }
 
 fn put(key: &str, body: Value) -> DocumentChange {
-    DocumentChange::Put { key: key.to_owned(), live: true, head: json!({"v": 1}), body: Some(body) }
+    DocumentChange::Put { key: key.to_owned(), live: true, head: json!({"v": 1}).into(), body: Some(body) }
 }
 
 fn event(subject: &str, number: u64) -> EventRecord {
-    EventRecord { subject: Some(subject.to_owned()), body: json!({"started": {"n": number}}) }
+    EventRecord { subject: Some(subject.to_owned()), body: json!({"started": {"n": number}}).into() }
 }
 
 fn tasks() -> Query {
@@ -127,7 +128,9 @@ async fn dump(projection: &Projection) -> Vec<String> {
         let mut all = Vec::new();
         for sql in [
             "SELECT json_array(key, document, swarm, kind, type, live, version, written,
-                 status, priority, updated, agent, epic, schedule, body)
+                 status, priority, updated, agent, epic, schedule,
+                 (SELECT json_group_array(json_array(field.key, field.value) ORDER BY field.key)
+                  FROM json_each(body) AS field))
              FROM document JOIN entity ON entity.number = entity JOIN collection ON collection.number = collection
              ORDER BY key, document",
             "SELECT json_array(key, document, tag) FROM tag JOIN document USING (row)
@@ -243,14 +246,12 @@ async fn events_come_in_pages_whose_cursors_stay_valid() {
 #[tokio::test]
 async fn a_waiting_reader_is_served_at_once() {
     let inbox = Inbox::new();
-    let report = || {
-        let (key, at, documents, subjects) = (pool(), START, Vec::new(), Vec::new());
-        Message::Committed(Commit { key, version: Version(1), at, documents, subjects })
-    };
+    let batch = World::new().commit(&pool(), Vec::new(), Vec::new()).await.0;
+    let report = || Message::Committed(Arc::clone(&batch), Version(1));
     inbox.put(report());
     assert!(!inbox.is_due(), "reports gather");
     let (passed, _reader) = oneshot::channel();
-    inbox.put(Message::Barrier(passed));
+    inbox.put(Message::Barrier { _passed: passed });
     inbox.put(report());
     assert!(inbox.is_due(), "a barrier is in it");
     assert_eq!(inbox.take().unwrap().len(), 3);
@@ -270,11 +271,9 @@ async fn a_waiting_reader_is_served_at_once() {
 #[tokio::test]
 async fn a_full_inbox_makes_writers_wait() {
     let inbox = Inbox::new();
-    let report = || {
-        let (key, at, subjects) = (pool(), START, Vec::new());
-        let documents = vec![put("task/1", json!({"output": "x".repeat(1 << 20)}))];
-        Message::Committed(Commit { key, version: Version(1), at, documents, subjects })
-    };
+    let documents = vec![put("task/1", json!({"output": "x".repeat(1 << 20)}))];
+    let batch = World::new().commit(&pool(), documents, Vec::new()).await.0;
+    let report = || Message::Committed(Arc::clone(&batch), Version(1));
     inbox.put(report());
     inbox.room(PATIENCE).await;
     let mut reports = 1;
@@ -327,15 +326,14 @@ async fn newer_rows_are_not_overwritten_by_older_changes() {
             3 => vec![DocumentChange::Delete { key: "task/2".to_owned() }],
             _ => vec![put("task/1", json!({"n": number})), put("task/2", json!({format!("f{number}"): 1}))],
         };
-        let (version, at) = world.commit(&pool(), documents.clone(), vec![event("1", number)]).await;
-        reports.push((version, at, documents, vec![event("1", number)]));
+        reports.push(world.commit(&pool(), documents, vec![event("1", number)]).await);
     }
     let late = world.rebuilt().await;
     let before = dump(&late).await;
     // Without the last one, a deletion, the others would bring its document back.
     reports.pop();
-    for (version, at, documents, events) in reports {
-        late.committed(&pool(), version, at, documents, &events);
+    for (batch, version) in reports {
+        late.committed(batch, version);
     }
     late.settled(PATIENCE).await;
     assert_eq!(dump(&late).await, before);
@@ -360,8 +358,9 @@ fn a_row_knows_which_changes_it_has() {
     };
     tables::put(&connection, place, &page).unwrap();
     let follow = |version: u64, change: DocumentChange| {
+        let (key, documents) = (pool(), [change]);
         let mut changes = changes::Changes::default();
-        changes.add(&pool(), Version(version), START, vec![change]);
+        changes.add(&key, Version(version), START, &documents);
         let (_, documents) = changes.into_iter().next().unwrap();
         documents.into_values().for_each(|change| tables::change(&connection, place, change).unwrap());
     };
@@ -412,7 +411,8 @@ async fn building_while_commits_go_on_loses_nothing() {
 #[tokio::test]
 async fn trimming_forgets_old_archives_and_events() {
     let mut world = World::new();
-    let archive = DocumentChange::Put { key: "task/1".to_owned(), live: false, head: json!({}), body: None };
+    let archive =
+        DocumentChange::Put { key: "task/1".to_owned(), live: false, head: json!({}).into(), body: None };
     world.feed(&pool(), vec![archive, put("task/2", json!({"task": "alpha"}))], vec![event("1", 1)]).await;
     world.settle().await;
     world.projection.trim(Timestamp::NEVER, Timestamp(START.0 + 1000));
@@ -497,9 +497,12 @@ fn any_change() -> impl Strategy<Value = DocumentChange> {
         .prop_map(|(document_type, id)| format!("{document_type}/{id}"));
     (key, any::<bool>(), body, 0..5_u8).prop_map(|(key, live, body, dice)| match dice {
         0 => DocumentChange::Delete { key },
-        _ => {
-            DocumentChange::Put { key, live, head: json!({"dice": dice}), body: body.map(|body| json!(body)) }
-        }
+        _ => DocumentChange::Put {
+            key,
+            live,
+            head: json!({"dice": dice}).into(),
+            body: body.map(|body| json!(body)),
+        },
     })
 }
 

@@ -7,6 +7,7 @@ pub mod memory;
 pub mod sqlite;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,7 @@ use serde_json::Value;
 use skein_shared::entity::{DocumentChange, Effect, LiveDocument};
 use skein_shared::fence::Epoch;
 use skein_shared::id::EntityKey;
+use skein_shared::json::Json;
 use skein_shared::time::Timestamp;
 use uuid::Uuid;
 
@@ -51,7 +53,7 @@ pub struct Batch {
 pub struct EventRecord {
     /// What the event is about: a task's, lock's, call's … id.
     pub subject: Option<String>,
-    pub body: Value,
+    pub body: Json,
 }
 
 /// How far the deliveries of one source entity have been taken in. Ordered by epoch, then sequence, so that
@@ -70,7 +72,7 @@ pub struct StoredReply {
     /// A digest of the command: the same request with other arguments is refused.
     pub digest: u64,
     pub at: Timestamp,
-    pub reply: Value,
+    pub reply: Json,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -211,8 +213,9 @@ pub trait Store: Send + Sync + 'static {
     fn fence(&self) -> Fence;
 
     /// Applies one batch and answers when it is durable. The same batch again gives its version and changes
-    /// nothing, for as long as it is the entity's last one.
-    async fn commit(&self, fence: Fence, batch: Batch) -> Result<Version, CommitError>;
+    /// nothing, for as long as it is the entity's last one. Batches of one entity that are under way together
+    /// are applied in the order in which they were first polled.
+    async fn commit(&self, fence: Fence, batch: Arc<Batch>) -> Result<Version, CommitError>;
 
     /// Takes an entity into memory; an entity that was never written is empty.
     async fn load(&self, key: &EntityKey) -> Result<Loaded, StoreError>;

@@ -51,6 +51,8 @@ impl Entity for Pool {
                 self.take_task(id, task, sketch);
             }
             "member" => self.take_member(id, document.read()?),
+            // Texts: no decision looks at them.
+            "profile" => {}
             other => return Err(document.corrupt(format!("`{other}` is no kind of document of a pool"))),
         }
         Ok(())

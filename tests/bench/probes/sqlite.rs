@@ -258,7 +258,7 @@ fn rows(batch: Batch) -> Result<Rows> {
     for change in batch.documents {
         match change {
             DocumentChange::Put { key, live, head, body } => {
-                documents.push((key, live, head.to_string(), body.map(|body| body.to_string())));
+                documents.push((key, live, head.text().to_owned(), body.map(|body| body.to_string())));
             }
             DocumentChange::Delete { key } => deleted.push(key),
         }

@@ -29,8 +29,8 @@ impl Store for Recorder {
         self.store.fence()
     }
 
-    async fn commit(&self, fence: Fence, batch: Batch) -> Result<Version, CommitError> {
-        self.batches.lock().unwrap_or_else(PoisonError::into_inner).push(batch.clone());
+    async fn commit(&self, fence: Fence, batch: Arc<Batch>) -> Result<Version, CommitError> {
+        self.batches.lock().unwrap_or_else(PoisonError::into_inner).push((*batch).clone());
         self.store.commit(fence, batch).await
     }
 

@@ -60,7 +60,7 @@ struct Kept {
 }
 
 impl State {
-    pub(super) fn commit(&mut self, fence: Fence, batch: Batch) -> Result<Version, CommitError> {
+    pub(super) fn commit(&mut self, fence: Fence, batch: &Batch) -> Result<Version, CommitError> {
         let name = batch.key.to_string();
         let version = Version(batch.expected.0 + 1);
         let actual = match self.entities.get(&name) {
@@ -71,16 +71,16 @@ impl State {
             return Err(CommitError::Conflict { actual });
         }
         let held = self.entities.entry(name).or_insert_with(|| Held::new(&batch.key));
-        held.take(&batch, version);
-        for entry in batch.outbox {
+        held.take(batch, version);
+        for entry in &batch.outbox {
             self.last_effect += 1;
             let position = self.last_effect;
             let (source, epoch, at) = (batch.key.clone(), fence.epoch, batch.at);
-            let OutboxEffect { sequence, effect } = entry;
+            let OutboxEffect { sequence, effect } = entry.clone();
             self.outbox.insert(position, OutboxEntry { position, source, epoch, sequence, at, effect });
         }
         self.last_record += 1;
-        let Batch { key, at, events, replies, .. } = batch;
+        let Batch { key, at, events, replies, .. } = batch.clone();
         self.records.insert(self.last_record, Kept { key, version, at, events, replies });
         Ok(version)
     }
@@ -323,7 +323,7 @@ impl Held {
                 if let Some(change) = body {
                     merge(&mut merged, change.clone());
                 }
-                let document = Document { live: *live, head: head.clone(), body: merged, version, at };
+                let document = Document { live: *live, head: head.value(), body: merged, version, at };
                 self.documents.insert(key.clone(), document);
             }
             DocumentChange::Delete { key } => {

@@ -4,6 +4,7 @@
 //! two connections of their own ([`connection::Readers`]) and never wait for a write.
 
 mod apply;
+mod body;
 pub(crate) mod connection;
 mod migrate;
 pub(crate) mod number;
@@ -13,6 +14,7 @@ mod writer;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
@@ -115,7 +117,7 @@ impl Store for Sqlite {
         self.fence
     }
 
-    async fn commit(&self, fence: Fence, batch: Batch) -> Result<Version, CommitError> {
+    async fn commit(&self, fence: Fence, batch: Arc<Batch>) -> Result<Version, CommitError> {
         let batch = Prepared::new(batch)?;
         self.writer.ask(|answer| Request::Commit { fence, batch: Box::new(batch), answer }).await
     }

@@ -8,6 +8,7 @@ use skein_shared::fence::Epoch;
 use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
 
+use super::body;
 use super::number::{signed, unsigned};
 use crate::store::{DeadLetter, Loaded, Mark, OutboxEntry, Record, StoredDocument, StoredReply, Version};
 
@@ -95,7 +96,7 @@ fn stored_document(row: &Row<'_>) -> rusqlite::Result<StoredDocument> {
         document: row.get(1)?,
         live: row.get(2)?,
         head: json(row, 3)?,
-        body: json(row, 4)?,
+        body: body::read(row, 4)?,
         version: Version(number(row, 5)?),
         at: Timestamp(number(row, 6)?),
     })

@@ -7,6 +7,7 @@ mod body;
 mod head;
 mod members;
 
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
@@ -116,13 +117,18 @@ impl Pool {
             .and_then(|creator| self.recent.get(creator, task.created, id));
         match sketch {
             None => changes.put(key(id), task, body),
-            Some(sketch) => {
-                let mut head = json!(task);
-                head[Sketch::FIELD] = json!(sketch);
-                changes.put(key(id), &head, body);
-            }
+            Some(sketch) => changes.put(key(id), &Sketched { task, sketch }, body),
         }
     }
+}
+
+/// A young task's head. The field's name is [`Sketch::FIELD`].
+#[derive(Serialize)]
+struct Sketched<'a> {
+    #[serde(flatten)]
+    task: &'a Task,
+    #[serde(rename = "w")]
+    sketch: &'a Sketch,
 }
 
 fn merge(body: &mut Map<String, Value>, fields: Value) {

@@ -30,6 +30,10 @@ fn a_power_cut_loses_nothing_that_was_acknowledged() {
     }
     let measured = |goal: usize| report["goals"][goal]["measured"]["median"].as_f64().unwrap();
     let remarks = &report["remarks"];
-    assert_eq!((measured(0), measured(1), measured(2)), (0.0, 0.0, 0.0), "lost, invented, unopened: {remarks}");
+    assert_eq!(
+        (measured(0), measured(1), measured(2)),
+        (0.0, 0.0, 0.0),
+        "lost, invented, unopened: {remarks}"
+    );
     assert!(measured(3) >= 1.0, "a store that does not flush passed: the check finds nothing");
 }

@@ -149,7 +149,11 @@ mod tests {
 
     fn budget(processor: &str, cpu: f64, bytes: f64) -> Budget {
         let counters = BTreeMap::from([(CPU.to_owned(), cpu), ("bytes".to_owned(), bytes)]);
-        Budget { processor: processor.to_owned(), calm: true, verbs: BTreeMap::from([("claim".to_owned(), counters)]) }
+        Budget {
+            processor: processor.to_owned(),
+            calm: true,
+            verbs: BTreeMap::from([("claim".to_owned(), counters)]),
+        }
     }
 
     fn risen(before: &Budget, now: &Budget) -> f64 {

@@ -3,12 +3,13 @@
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use futures::FutureExt;
 use procfs::process::Process;
 use tokio::process::{Child, Command};
+use tokio::time::Instant;
 
 use super::Bench;
 use crate::harness::image::Image;

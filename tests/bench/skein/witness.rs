@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::str::FromStr;
 
 use anyhow::{Context, Result};
@@ -13,6 +14,7 @@ use skein_coordinator::store::{Store, StoredDocument};
 use skein_shared::id::{EntityKey, Kind};
 use skein_shared::inboxes::{self, Inboxes};
 use skein_shared::pool::TaskSpec;
+use tokio::process::Command;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
@@ -36,6 +38,9 @@ pub(crate) struct Witnessed {
     /// Leave out the flushes, for a run that has to lose something.
     #[arg(long)]
     without_flushes: bool,
+    /// Do one of each and end.
+    #[arg(long)]
+    once: bool,
 }
 
 /// Runs the load.
@@ -46,6 +51,12 @@ pub(crate) async fn work(load: Witnessed) -> Result<()> {
     let durability =
         if load.without_flushes { sqlite::Durability::Disposable } else { sqlite::Durability::Full };
     let kernel = Kernel::open_with(&load.folder, durability)?;
+    if load.once {
+        let number = WORKERS + CORRESPONDENTS;
+        let agent = kernel.join(number).await?;
+        task(&agent, number as u64 * APART).await?;
+        return message(&agent, number as u64 * APART).await;
+    }
     let mut agents = JoinSet::new();
     for number in 0..WORKERS + CORRESPONDENTS {
         let agent = kernel.join(number).await?;
@@ -249,23 +260,23 @@ impl Found {
 /// # Errors
 /// When it does not open or does not work.
 pub(crate) async fn examine(folder: &Path, notes: &Notes) -> Result<Difference> {
-    let mut found = Vec::new();
-    {
-        let store = Sqlite::open(&folder.join("store.db"), Clock::start().wall())?;
-        let mut after = None;
-        loop {
-            let page = store.documents(after, PAGE).await?;
-            let Some(last) = page.last() else { break };
-            after = Some((last.key.clone(), last.document.clone()));
-            found.extend(page.iter().filter_map(Found::read));
-        }
+    let difference = notes.compare(&found_in(folder).await?);
+    // In a process of its own, so that nothing of it stays behind.
+    let mut works = Command::new(std::env::current_exe()?);
+    works.args(["witness", "--once", "--folder"]).arg(folder).stdout(Stdio::null());
+    anyhow::ensure!(works.status().await?.success(), "the store does not work");
+    Ok(difference)
+}
+
+async fn found_in(folder: &Path) -> Result<Vec<Found>> {
+    let store = Sqlite::open(&folder.join("store.db"), Clock::start().wall())?;
+    let (mut found, mut after) = (Vec::new(), None);
+    loop {
+        let page = store.documents(after, PAGE).await?;
+        let Some(last) = page.last() else { return Ok(found) };
+        after = Some((last.key.clone(), last.document.clone()));
+        found.extend(page.iter().filter_map(Found::read));
     }
-    let kernel = Kernel::open(folder)?;
-    let agent = kernel.join(WORKERS + CORRESPONDENTS).await.context("the pool does not work")?;
-    let task = agent.create(TaskSpec::new(PAYLOAD)).await?;
-    agent.claim(task).await?;
-    agent.complete(task).await?;
-    Ok(notes.compare(&found))
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use uuid::Uuid;
 use crate::code::Refusal;
 use crate::fence::{Epoch, Token};
 use crate::id::{EntityKey, Kind};
+use crate::json::Json;
 use crate::time::Timestamp;
 
 /// A deterministic state machine.
@@ -33,6 +34,10 @@ pub trait Entity: Sized + Send + 'static {
     /// # Errors
     /// When the document cannot be read; the entity then does not start.
     fn restore(&mut self, document: LiveDocument) -> Result<(), Corrupt>;
+
+    /// Called once after the last of them: orders that follow from all documents are made faster, and smaller in
+    /// memory, from all at once.
+    fn restored(&mut self) {}
 
     /// Answers a command, or refuses it. A refusal commits nothing.
     fn decide(&self, command: &Self::Command, ctx: &mut Ctx) -> Result<Decision<Self>, Refusal>;
@@ -111,16 +116,25 @@ impl Ctx {
         Self { now, wall, serving_since, epoch, request, drawn: 0 }
     }
 
-    /// The next id derived from the request.
+    /// The next id derived from the request: a UUID version 7, whose first 48 bits are the time. Things that
+    /// are made together lie together in every index, so that a commit touches few pages of the store.
     pub fn id(&mut self) -> Uuid {
-        self.drawn += 1;
-        Uuid::new_v5(&self.request, &self.drawn.to_be_bytes())
+        let drawn = self.draw();
+        let mut random = [0; 10];
+        random.copy_from_slice(&drawn[..10]);
+        uuid::Builder::from_unix_timestamp_millis(self.now.0, &random).into_uuid()
     }
 
     /// 32 bits derived from the request, for names such as an instance's.
     pub fn random(&mut self) -> u32 {
-        let bytes = self.id().into_bytes();
-        u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+        let [first, second, third, fourth, ..] = self.draw();
+        u32::from_be_bytes([first, second, third, fourth])
+    }
+
+    /// The next bits that follow from the request alone.
+    fn draw(&mut self) -> [u8; 16] {
+        self.drawn += 1;
+        Uuid::new_v5(&self.request, &self.drawn.to_be_bytes()).into_bytes()
     }
 
     /// The later of `stored` and one `period` after this owner began to serve: late beats early.
@@ -213,13 +227,21 @@ pub enum DocumentChange {
         key: String,
         /// A document that is not live stays readable and is not restored.
         live: bool,
-        head: Value,
+        head: Json,
         /// Top-level fields to merge into the body; a null removes a field. `None` leaves it alone.
         body: Option<Value>,
     },
     Delete {
         key: String,
     },
+}
+
+impl DocumentChange {
+    /// The document's key.
+    pub fn key(&self) -> &str {
+        let (Self::Put { key, .. } | Self::Delete { key }) = self;
+        key
+    }
 }
 
 impl Changes {
@@ -238,16 +260,17 @@ impl Changes {
     }
 
     fn push(&mut self, key: String, live: bool, head: &impl Serialize, body: Option<Value>) {
-        let head = serde_json::to_value(head).expect("a head is plain data");
-        self.documents.push(DocumentChange::Put { key, live, head, body });
+        self.documents.push(DocumentChange::Put { key, live, head: Json::of(head), body });
     }
 }
 
-/// A live document as the store gives it back: its head alone.
+/// A live document as the store gives it back: its head alone, as it was written. There may be a million of
+/// them, so they are read into what the entity needs and into nothing else.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LiveDocument {
     pub key: String,
-    pub head: Value,
+    /// JSON.
+    pub head: String,
 }
 
 impl LiveDocument {
@@ -261,7 +284,7 @@ impl LiveDocument {
     /// # Errors
     /// When it does not have the shape of `T`.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, Corrupt> {
-        T::deserialize(&self.head).map_err(|error| self.corrupt(error.to_string()))
+        serde_json::from_str(&self.head).map_err(|error| self.corrupt(error.to_string()))
     }
 
     pub fn corrupt(&self, problem: impl Into<String>) -> Corrupt {

@@ -95,10 +95,11 @@ impl<E: Entity> Bench<E> {
         let mut entity = E::empty(&self.key);
         for (key, (live, head)) in &self.documents {
             if *live {
-                let document = LiveDocument { key: key.clone(), head: head.clone() };
+                let document = LiveDocument { key: key.clone(), head: head.to_string() };
                 entity.restore(document).expect("own documents can be read");
             }
         }
+        entity.restored();
         entity
     }
 
@@ -126,7 +127,7 @@ impl<E: Entity> Bench<E> {
                     if let Some(body) = body {
                         merge(self.bodies.entry(key.clone()).or_default(), body);
                     }
-                    self.documents.insert(key, (live, head));
+                    self.documents.insert(key, (live, head.value()));
                 }
                 DocumentChange::Delete { key } => {
                     self.documents.remove(&key);

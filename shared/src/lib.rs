@@ -15,6 +15,7 @@ pub mod fleet;
 pub mod harness;
 pub mod id;
 pub mod inboxes;
+pub mod json;
 pub mod limits;
 pub mod lockspace;
 pub mod memory;

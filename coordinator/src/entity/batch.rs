@@ -6,6 +6,7 @@ use serde::Serialize;
 use skein_shared::entity::{Changes, DocumentChange, Effect, Entity};
 use skein_shared::fence::Epoch;
 use skein_shared::id::EntityKey;
+use skein_shared::json::Json;
 use skein_shared::time::Timestamp;
 use uuid::Uuid;
 use xxhash_rust::xxh3::xxh3_64;
@@ -41,8 +42,7 @@ impl Default for Draft {
 impl Draft {
     pub(super) fn event<E: Entity>(&mut self, event: &E::Event, changes: Changes) {
         self.documents.extend(changes.documents);
-        let body = serde_json::to_value(event).expect("an event is plain data");
-        self.events.push(EventRecord { subject: E::subject(event), body });
+        self.events.push(EventRecord { subject: E::subject(event), body: Json::of(event) });
     }
 
     pub(super) fn effect(&mut self, sequence: u64, effect: Effect) {
@@ -77,25 +77,26 @@ fn fold(changes: Vec<DocumentChange>) -> Vec<DocumentChange> {
     let mut at: HashMap<String, usize> = HashMap::new();
     let mut folded: Vec<DocumentChange> = Vec::with_capacity(changes.len());
     for change in changes {
-        let key = match &change {
-            DocumentChange::Put { key, .. } | DocumentChange::Delete { key } => key.clone(),
-        };
-        let Some(&index) = at.get(&key) else {
-            at.insert(key, folded.len());
+        let Some(&index) = at.get(change.key()) else {
+            at.insert(change.key().to_owned(), folded.len());
             folded.push(change);
             continue;
         };
-        folded[index] = join(&folded[index], change);
+        let empty = DocumentChange::Delete { key: String::new() };
+        let earlier = std::mem::replace(&mut folded[index], empty);
+        folded[index] = join(earlier, change);
     }
     folded
 }
 
 /// Joins two changes of one document. A put after a delete must not see the old body, which a fold cannot
 /// say; entities never reuse the key of a deleted document within one batch.
-fn join(earlier: &DocumentChange, later: DocumentChange) -> DocumentChange {
+fn join(earlier: DocumentChange, later: DocumentChange) -> DocumentChange {
     match (earlier, later) {
-        (DocumentChange::Put { body: Some(before), .. }, DocumentChange::Put { key, live, head, body }) => {
-            let mut merged = before.clone();
+        (
+            DocumentChange::Put { body: Some(mut merged), .. },
+            DocumentChange::Put { key, live, head, body },
+        ) => {
             if let (Some(fields), Some(serde_json::Value::Object(changes))) = (merged.as_object_mut(), body) {
                 // A null stays in the change, so that the store removes the field too.
                 fields.extend(changes);

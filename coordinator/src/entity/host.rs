@@ -1,10 +1,11 @@
 //! The actor that hosts one entity: decides commands in order, commits them in one batch, and answers after
 //! the commit.
 //!
-//! `handle` never awaits I/O. While a commit is under way new commands wait, and become the next batch: group
-//! commit without a timer. The entity's memory runs ahead of the store by at most the batch under way; if that
-//! batch fails, or the entity panics, the host takes itself out of the directory, answers all that wait, and
-//! dies; the next command loads the entity afresh.
+//! `handle` never awaits I/O. While commits are under way new commands wait, and become the next batch: group
+//! commit without a timer. The entity's memory runs ahead of the store by at most the batches under way
+//! ([`UNDER_WAY`]), and what is read from it is answered after the commit that it builds on. If a batch fails, or
+//! the entity panics, the host takes itself out of the directory, answers all that wait, and dies; the next
+//! command loads the entity afresh.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -13,9 +14,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
-use serde_json::Value;
-use skein_shared::entity::{Changes, Ctx, Entity, LiveDocument, Signal};
+use skein_shared::entity::{Changes, Ctx, Entity, Signal};
 use skein_shared::id::EntityKey;
+use skein_shared::json::Json;
 use skein_shared::time::Timestamp;
 use skein_shared::{Code, Refusal};
 use tokio::sync::oneshot;
@@ -24,12 +25,14 @@ use uuid::Uuid;
 
 use super::admission::Permit;
 use super::batch::{self, Draft};
+use super::commits::{Commits, Outcome, UNDER_WAY};
 use super::directory::{Request, Shared};
 use super::hub;
+use super::load::{self, Unloadable};
 use super::passivation::Vitals;
 use super::replies::Replies;
 use super::supervision::Ward;
-use crate::store::{Batch, CommitError, Fence, Mark, Store, TimerChange, Version};
+use crate::store::{Batch, CommitError, Fence, Mark, TimerChange, Version};
 
 /// Commands that one commit may carry. More would make the first of them wait for the last.
 const BATCH: usize = 256;
@@ -51,7 +54,11 @@ pub struct Pending<E: Entity> {
 
 pub enum Message<E: Entity> {
     Command(Pending<E>),
-    Committed(Result<Version, CommitError>),
+    /// A command waits: let others come along, then decide.
+    Gather,
+    /// Decide what waits. It goes to the end of the mailbox, so that what is there already comes along.
+    Begin,
+    Committed(Outcome),
     Observe(Signal),
     /// Asks for the version of the last commit.
     Version(oneshot::Sender<Version>),
@@ -77,14 +84,20 @@ pub struct Host<E: Entity> {
     vitals: Arc<Vitals>,
     ward: Arc<Ward>,
     waiting: VecDeque<Pending<E>>,
-    in_flight: Option<InFlight<E>>,
-    /// Its memory is not to be trusted any more.
+    /// Oldest first.
+    in_flight: VecDeque<InFlight<E>>,
+    commits: Option<Commits>,
+    /// A [`Message::Gather`] or [`Message::Begin`] is in the mailbox.
+    gathering: bool,
+    /// Its memory is not to be trusted any more. What is under way was decided before and is still answered.
+    doomed: bool,
+    /// It has left the directory.
     dying: bool,
 }
 
-/// The batch under way and those who wait for it.
+/// A batch under way and those who wait for it.
 struct InFlight<E: Entity> {
-    batch: Batch,
+    batch: Arc<Batch>,
     topics: Vec<String>,
     answers: Vec<Settled<E>>,
 }
@@ -127,7 +140,15 @@ impl<E: Entity> Actor for EntityActor<E> {
     type State = Host<E>;
     type Arguments = Host<E>;
 
-    async fn pre_start(&self, _: ActorRef<Self::Msg>, host: Host<E>) -> Result<Host<E>, ActorProcessingErr> {
+    async fn pre_start(
+        &self,
+        myself: ActorRef<Self::Msg>,
+        mut host: Host<E>,
+    ) -> Result<Host<E>, ActorProcessingErr> {
+        let tell = move |outcome| {
+            let _ = myself.cast(Message::Committed(outcome));
+        };
+        host.commits = Some(Commits::start(Arc::clone(&host.shared.store), host.fence, tell));
         Ok(host)
     }
 
@@ -137,6 +158,10 @@ impl<E: Entity> Actor for EntityActor<E> {
         message: Self::Msg,
         host: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
+        if matches!(message, Message::Gather) {
+            // Those who were just answered often ask again at once: one batch for all of them costs one flush.
+            tokio::task::yield_now().await;
+        }
         // After a panic the host answers nothing from its memory any more, so a broken one is never seen.
         let step = catch_unwind(AssertUnwindSafe(|| host.take(&myself, message)));
         match step {
@@ -147,7 +172,7 @@ impl<E: Entity> Actor for EntityActor<E> {
             }
             Ok(Step::Die) => Err("its memory was not to be trusted any more".into()),
             Err(_) => {
-                host.die(&myself, Vec::new(), &panicked(&host.key));
+                host.doom(&myself, Vec::new(), &panicked(&host.key));
                 Ok(())
             }
         }
@@ -156,18 +181,8 @@ impl<E: Entity> Actor for EntityActor<E> {
 
 impl<E: Entity> Host<E> {
     async fn load(key: EntityKey, shared: Arc<Shared>, ward: Arc<Ward>) -> Result<Self, Refusal> {
-        let loaded = shared.store.load(&key).await.map_err(|error| {
-            Refusal::new(Code::Unavailable, format!("{key} cannot be loaded: {error}")).retry_after(1000)
-        })?;
-        // A document that makes the entity panic is as unreadable as any other.
-        let restored = catch_unwind(AssertUnwindSafe(|| restore::<E>(&key, loaded.live)));
-        let entity =
-            restored.unwrap_or_else(|_| Err("it fails at its documents".to_owned())).map_err(|problem| {
-                error!(entity = %key, problem, "an entity cannot be restored");
-                let problem = format!("{key} cannot be restored: {problem}; restore the store from a backup");
-                // The retry time says that the fault is not the command's: an effect waits for the repair.
-                Refusal::new(Code::Internal, problem).retry_after(5_000)
-            })?;
+        let loaded = load::load::<E>(shared.store.as_ref(), &key).await;
+        let (entity, loaded) = loaded.map_err(|problem| unloadable(&key, &problem))?;
         shared.clock.not_before(loaded.at);
         let serving_since = ward.back(shared.clock.now());
         let vitals = Vitals::new(key.kind, serving_since, entity.next_wake().is_some());
@@ -182,7 +197,10 @@ impl<E: Entity> Host<E> {
             vitals: Arc::new(vitals),
             ward,
             waiting: VecDeque::new(),
-            in_flight: None,
+            in_flight: VecDeque::new(),
+            commits: None,
+            gathering: false,
+            doomed: false,
             dying: false,
             key,
             shared,
@@ -191,10 +209,22 @@ impl<E: Entity> Host<E> {
 
     fn take(&mut self, myself: &ActorRef<Message<E>>, message: Message<E>) -> Step {
         match message {
-            Message::Command(pending) if self.dying => {
+            Message::Command(pending) if self.doomed => {
                 let _ = pending.answer.send(Err(restarting(&self.key)));
             }
-            Message::Command(pending) => self.waiting.push_back(pending),
+            Message::Command(pending) => {
+                self.waiting.push_back(pending);
+                if !self.gathering {
+                    self.gathering = true;
+                    let _ = myself.cast(Message::Gather);
+                }
+                return Step::GoOn;
+            }
+            Message::Gather => {
+                let _ = myself.cast(Message::Begin);
+                return Step::GoOn;
+            }
+            Message::Begin => self.gathering = false,
             Message::Committed(outcome) => self.committed(myself, outcome),
             Message::Observe(signal) => {
                 let now = self.shared.clock.now();
@@ -206,10 +236,21 @@ impl<E: Entity> Host<E> {
             Message::Passivate => return Step::Leave,
             Message::Die => return Step::Die,
         }
-        if !self.dying && self.in_flight.is_none() && !self.waiting.is_empty() {
+        if self.doomed && self.in_flight.is_empty() {
+            self.die(myself);
+        } else if !self.doomed && self.should_begin() {
             self.begin(myself);
         }
         Step::GoOn
+    }
+
+    /// Whether what waits makes a batch now. A second one beside the batch under way must be worth its commit:
+    /// two small ones would take longer than one.
+    fn should_begin(&self) -> bool {
+        match self.in_flight.back() {
+            None => !self.waiting.is_empty(),
+            Some(last) => self.in_flight.len() < UNDER_WAY && self.waiting.len() * 2 >= last.answers.len(),
+        }
     }
 
     /// Decides what waits, up to one batch, and sends it to the store.
@@ -224,13 +265,13 @@ impl<E: Entity> Host<E> {
             match self.settle(pending, now, &mut draft) {
                 Some(settled) => answers.push(settled),
                 // What the others were to be told was never written.
-                None => return self.die(myself, answers, &restarting(&self.key)),
+                None => return self.doom(myself, answers, &restarting(&self.key)),
             }
         }
         draft.timer = self.timer_change(now);
         self.vitals.note(self.entity.next_wake().is_some());
         if draft.is_empty() {
-            return self.answer(answers);
+            return self.answer_behind(answers);
         }
         if cfg!(debug_assertions)
             && let Err(broken) = self.entity.check()
@@ -240,14 +281,20 @@ impl<E: Entity> Host<E> {
         let mut topics = std::mem::take(&mut draft.topics);
         topics.sort_unstable();
         topics.dedup();
-        let batch = draft.finish(&self.key, self.version, now);
-        let (store, fence) = (Arc::clone(&self.shared.store), self.fence);
-        let (to_commit, myself) = (batch.clone(), myself.clone());
-        tokio::spawn(async move {
-            let outcome = commit(store.as_ref(), fence, to_commit).await;
-            let _ = myself.cast(Message::Committed(outcome));
-        });
-        self.in_flight = Some(InFlight { batch, topics, answers });
+        let expected = Version(self.version.0 + self.in_flight.len() as u64);
+        let batch = Arc::new(draft.finish(&self.key, expected, now));
+        if let Some(commits) = &self.commits {
+            commits.send(Arc::clone(&batch));
+        }
+        self.in_flight.push_back(InFlight { batch, topics, answers });
+    }
+
+    /// Answers what needs no commit of its own, as soon as what it was read from is committed.
+    fn answer_behind(&mut self, answers: Vec<Settled<E>>) {
+        match self.in_flight.back_mut() {
+            Some(last) => last.answers.extend(answers),
+            None => self.answer(answers),
+        }
     }
 
     /// Decides one command against the committed state plus the earlier decisions of its batch. `None` if
@@ -293,7 +340,7 @@ impl<E: Entity> Host<E> {
         if request.keep_reply
             && let Some(stored) = self.replies.find(request.id, digest)?
         {
-            return serde_json::from_value(stored).map_err(|error| {
+            return stored.read().map_err(|error| {
                 Refusal::new(Code::Internal, format!("the stored answer cannot be read: {error}"))
             });
         }
@@ -312,7 +359,7 @@ impl<E: Entity> Host<E> {
         }
         // An answer without events is found again by asking again; keeping it would cost a commit.
         if request.keep_reply && mark.is_none() && !decision.events.is_empty() {
-            let reply = serde_json::to_value(&decision.reply).unwrap_or(Value::Null);
+            let reply = Json::of(&decision.reply);
             draft.replies.push(self.replies.keep(request.id, digest, now, reply));
         }
         Ok(decision.reply)
@@ -348,11 +395,15 @@ impl<E: Entity> Host<E> {
         change
     }
 
-    fn committed(&mut self, myself: &ActorRef<Message<E>>, outcome: Result<Version, CommitError>) {
-        let Some(InFlight { batch, topics, answers }) = self.in_flight.take() else { return };
+    fn committed(&mut self, myself: &ActorRef<Message<E>>, outcome: Outcome) {
+        let Some(InFlight { batch, topics, answers }) = self.in_flight.pop_front() else { return };
         let version = match outcome {
             Ok(version) => version,
-            Err(problem) => return self.die(myself, answers, &failed(&self.key, &problem)),
+            Err(problem) => {
+                // Whatever was decided after it has failed with it.
+                self.in_flight.clear();
+                return self.doom(myself, answers, &failed(&self.key, &problem));
+            }
         };
         self.version = version;
         self.shared.clock.not_before(batch.at);
@@ -368,7 +419,7 @@ impl<E: Entity> Host<E> {
         let effects = !batch.outbox.is_empty();
         metrics::counter!("skein_entity_commits_total").increment(1);
         metrics::counter!("skein_entity_commands_total").increment(answers.len() as u64);
-        self.shared.projection.committed(&batch.key, version, batch.at, batch.documents, batch.events);
+        self.shared.projection.committed(Arc::clone(&batch), version);
         if effects {
             self.shared.outbox.send_modify(|commits| *commits += 1);
         }
@@ -389,35 +440,48 @@ impl<E: Entity> Host<E> {
         }
     }
 
-    /// Leaves the directory, tells all that wait, and dies after what is in the mailbox was told too.
-    fn die(&mut self, myself: &ActorRef<Message<E>>, answers: Vec<Settled<E>>, refusal: &Refusal) {
+    /// Takes in nothing more, and dies once what is under way is answered.
+    fn doom(&mut self, myself: &ActorRef<Message<E>>, answers: Vec<Settled<E>>, refusal: &Refusal) {
         error!(entity = %self.key, problem = %refusal.message, "an entity dies and loads afresh");
-        if !self.dying {
-            self.dying = true;
-            self.ward.died();
-            if !self.vitals.watches_life() {
-                self.ward.resumes(self.vitals.serving_since);
-            }
-            self.shared.retire(&self.key, myself.get_id());
-            let _ = myself.cast(Message::Die);
-        }
+        self.doomed = true;
         for settled in answers {
             let _ = settled.answer.send(Err(refusal.clone()));
         }
-        // If a batch is under way, dropping it tells its callers that its outcome is unknown.
-        self.in_flight = None;
         for pending in self.waiting.drain(..) {
             let _ = pending.answer.send(Err(restarting(&self.key)));
         }
+        if self.in_flight.is_empty() {
+            self.die(myself);
+        }
+    }
+
+    /// Leaves the directory, and dies after what is in the mailbox was told too.
+    fn die(&mut self, myself: &ActorRef<Message<E>>) {
+        if self.dying {
+            return;
+        }
+        self.dying = true;
+        self.ward.died();
+        if !self.vitals.watches_life() {
+            self.ward.resumes(self.vitals.serving_since);
+        }
+        self.shared.retire(&self.key, myself.get_id());
+        let _ = myself.cast(Message::Die);
     }
 }
 
-fn restore<E: Entity>(key: &EntityKey, live: Vec<LiveDocument>) -> Result<E, String> {
-    let mut entity = E::empty(key);
-    for document in live {
-        entity.restore(document).map_err(|corrupt| corrupt.to_string())?;
+fn unloadable(key: &EntityKey, problem: &Unloadable) -> Refusal {
+    match problem {
+        Unloadable::Store(error) => {
+            Refusal::new(Code::Unavailable, format!("{key} cannot be loaded: {error}")).retry_after(1000)
+        }
+        Unloadable::Document(problem) => {
+            error!(entity = %key, problem, "an entity cannot be restored");
+            let problem = format!("{key} cannot be restored: {problem}; restore the store from a backup");
+            // The retry time says that the fault is not the command's: an effect waits for the repair.
+            Refusal::new(Code::Internal, problem).retry_after(5_000)
+        }
     }
-    Ok(entity)
 }
 
 /// What callers are told whose command was certainly not executed.
@@ -441,22 +505,6 @@ fn failed(key: &EntityKey, problem: &CommitError) -> Refusal {
         _ => Refusal::new(Code::Unavailable, format!("nothing was written: {problem}; try again"))
             .retry_after(500),
     }
-}
-
-/// Sends a batch until the store gives a definite answer: after a lost answer the same batch goes again.
-async fn commit(store: &dyn Store, fence: Fence, batch: Batch) -> Result<Version, CommitError> {
-    let mut pause = Duration::from_millis(10);
-    for _ in 0..12 {
-        match store.commit(fence, batch.clone()).await {
-            Err(CommitError::Unknown(problem)) => {
-                warn!(entity = %batch.key, problem, "a commit's answer was lost")
-            }
-            definite => return definite,
-        }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(Duration::from_secs(2));
-    }
-    Err(CommitError::Unknown("no definite answer from the store".to_owned()))
 }
 
 /// A request id for a delivery, the same at each try.

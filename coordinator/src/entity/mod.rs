@@ -7,9 +7,11 @@
 pub mod admission;
 mod batch;
 pub mod clock;
+mod commits;
 pub mod directory;
 pub mod host;
 pub mod hub;
+mod load;
 pub mod passivation;
 mod replies;
 mod supervision;

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use serde_json::Value;
+use skein_shared::json::Json;
 use skein_shared::limits::REPLY_KEEP;
 use skein_shared::time::Timestamp;
 use skein_shared::{Code, Refusal};
@@ -13,7 +13,7 @@ use crate::store::StoredReply;
 /// Kept by age, for [`REPLY_KEEP`].
 #[derive(Debug, Default)]
 pub(super) struct Replies {
-    by_request: HashMap<Uuid, (u64, Value)>,
+    by_request: HashMap<Uuid, (u64, Json)>,
     by_age: VecDeque<(Timestamp, Uuid)>,
 }
 
@@ -31,7 +31,7 @@ impl Replies {
     ///
     /// # Errors
     /// `idempotency_key_reused` when that try had other arguments.
-    pub(super) fn find(&self, request: Uuid, digest: u64) -> Result<Option<Value>, Refusal> {
+    pub(super) fn find(&self, request: Uuid, digest: u64) -> Result<Option<Json>, Refusal> {
         match self.by_request.get(&request) {
             None => Ok(None),
             Some((known, reply)) if *known == digest => Ok(Some(reply.clone())),
@@ -42,7 +42,7 @@ impl Replies {
         }
     }
 
-    pub(super) fn keep(&mut self, request: Uuid, digest: u64, at: Timestamp, reply: Value) -> StoredReply {
+    pub(super) fn keep(&mut self, request: Uuid, digest: u64, at: Timestamp, reply: Json) -> StoredReply {
         self.by_request.insert(request, (digest, reply.clone()));
         self.by_age.push_back((at, request));
         StoredReply { request, digest, at, reply }

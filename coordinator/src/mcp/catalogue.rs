@@ -41,7 +41,7 @@ impl Toolset {
         match self {
             Toolset::Swarm => "tasks, agents, messages, epics, schedules, inboxes and memory of the swarm",
             Toolset::Scheduler => "locks, calls between agents, waiting for triggers",
-            Toolset::Skein => "waiting for changes, finding and calling tools",
+            Toolset::Skein => "waiting for changes, claiming tasks by tag, finding and calling tools",
         }
     }
 }

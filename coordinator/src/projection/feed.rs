@@ -14,7 +14,6 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use rusqlite::{Connection, Transaction, TransactionBehavior};
-use skein_shared::entity::DocumentChange;
 use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
 use tokio::runtime::Handle;
@@ -22,7 +21,7 @@ use tokio::sync::oneshot;
 
 use super::{Progress, tables};
 use crate::store::sqlite::connection::sentence;
-use crate::store::{EventRecord, Store, StoreError, Version};
+use crate::store::{Batch, Store, StoreError, Version};
 
 /// Messages taken into one transaction.
 const GROUP: usize = 1000;
@@ -32,7 +31,8 @@ const PAGE: usize = 500;
 const RETRY: Duration = Duration::from_secs(1);
 
 pub(super) enum Message {
-    Committed(Commit),
+    /// What a host reports.
+    Committed(Arc<Batch>, Version),
     /// Read an entity anew: a commit of it was not reported.
     Reload(EntityKey),
     Trim {
@@ -48,15 +48,6 @@ struct Taken {
     touched: HashSet<EntityKey>,
     /// Dropping them tells those who wait.
     _barriers: Vec<oneshot::Sender<()>>,
-}
-
-/// What a host reports.
-pub(super) struct Commit {
-    pub(super) key: EntityKey,
-    pub(super) version: Version,
-    pub(super) at: Timestamp,
-    pub(super) documents: Vec<DocumentChange>,
-    pub(super) events: Vec<EventRecord>,
 }
 
 /// Why a step did not succeed. Every one of them is answered by building anew.
@@ -188,9 +179,9 @@ impl Feed {
         let mut barriers = Vec::new();
         for message in group {
             match message {
-                Message::Committed(commit) => {
-                    take_commit(&transaction, &self.source, &mut self.versions, &commit)?;
-                    touched.insert(commit.key);
+                Message::Committed(batch, version) => {
+                    take_commit(&transaction, &self.source, &mut self.versions, &batch, version)?;
+                    touched.insert(batch.key.clone());
                 }
                 Message::Reload(key) => {
                     reload(&transaction, &self.source, &mut self.versions, &key)?;
@@ -220,21 +211,22 @@ fn take_commit(
     transaction: &Transaction<'_>,
     source: &Source,
     versions: &mut HashMap<EntityKey, Version>,
-    commit: &Commit,
+    batch: &Batch,
+    version: Version,
 ) -> Result<(), Broken> {
-    let Commit { key, version, at, documents, events } = commit;
-    tables::record(transaction, key, *version, *at, events)?;
+    let Batch { key, at, documents, events, .. } = batch;
+    tables::record(transaction, key, version, *at, events)?;
     let last = versions.get(key).copied().unwrap_or_default();
-    if *version <= last {
+    if version <= last {
         return Ok(());
     }
     if version.0 > last.0 + 1 {
         return reload(transaction, source, versions, key);
     }
     for change in documents {
-        tables::change(transaction, key, *version, *at, change)?;
+        tables::change(transaction, key, version, *at, change)?;
     }
-    versions.insert(key.clone(), *version);
+    versions.insert(key.clone(), version);
     Ok(())
 }
 

@@ -17,14 +17,13 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use serde_json::Value;
-use skein_shared::entity::DocumentChange;
 use skein_shared::id::{EntityKey, Name};
 use skein_shared::time::Timestamp;
 use tokio::sync::{oneshot, watch};
 
 use crate::store::sqlite::connection::{self, Durability, Readers, sentence};
-use crate::store::{EventRecord, Store, StoredDocument, Version};
-use feed::{Commit, Feed, Message};
+use crate::store::{Batch, Store, StoredDocument, Version};
+use feed::{Feed, Message};
 pub use query::Path as FieldPath;
 pub use query::{Filter, Order, Query, Search, Test};
 pub use search::Hit;
@@ -115,15 +114,8 @@ impl Projection {
 
     /// Takes note of a commit. Called after each commit of an entity, in the order of its versions; it never
     /// waits. A commit that is left out is noticed at the next one, and the entity is read anew.
-    pub fn committed(
-        &self,
-        key: &EntityKey,
-        version: Version,
-        at: Timestamp,
-        documents: Vec<DocumentChange>,
-        events: Vec<EventRecord>,
-    ) {
-        self.send(Message::Committed(Commit { key: key.clone(), version, at, documents, events }));
+    pub fn committed(&self, batch: Arc<Batch>, version: Version) {
+        self.send(Message::Committed(batch, version));
     }
 
     /// Forgets what the store's trim has forgotten: old archived documents, and old events.

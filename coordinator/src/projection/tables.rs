@@ -58,7 +58,7 @@ pub(super) fn put(connection: &Connection, document: &StoredDocument) -> rusqlit
         document.live,
         document.version,
         document.at,
-        &document.head,
+        &document.head.to_string(),
         &body,
     )
 }
@@ -84,7 +84,7 @@ pub(super) fn change(
             if let Some(body) = body {
                 merge(&mut merged, body.clone());
             }
-            write(connection, (key, document), stored.as_ref(), *live, version, at, head, &merged)
+            write(connection, (key, document), stored.as_ref(), *live, version, at, head.text(), &merged)
         }
         DocumentChange::Delete { .. } => match stored {
             Some(stored) => remove(connection, stored.row),
@@ -117,8 +117,8 @@ pub(super) fn record(
                 ordinal,
                 signed(at.0),
                 event.subject,
-                event_name(&event.body),
-                event.body.to_string()
+                event_name(&event.body.value()),
+                event.body.text()
             ])?;
     }
     Ok(())
@@ -170,7 +170,7 @@ fn write(
     live: bool,
     version: Version,
     at: Timestamp,
-    head: &Value,
+    head: &str,
     body: &Map<String, Value>,
 ) -> rusqlite::Result<()> {
     let (document_type, id) = document.split_once('/').unwrap_or((document, ""));
@@ -196,7 +196,7 @@ fn write(
                 live,
                 signed(version.0),
                 signed(at.0),
-                head.to_string(),
+                head,
                 json
             ],
             |row| row.get(0),

@@ -3,13 +3,14 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use rusqlite::params_from_iter;
 use serde_json::json;
+use skein_shared::entity::DocumentChange;
 use skein_shared::id::Kind;
 use tempfile::TempDir;
 use uuid::Uuid;
 
 use super::*;
 use crate::store::memory::Memory;
-use crate::store::{Batch, TimerChange};
+use crate::store::{EventRecord, TimerChange};
 
 const START: Timestamp = Timestamp(1_790_000_000_000);
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -37,7 +38,7 @@ impl World {
         key: &EntityKey,
         documents: Vec<DocumentChange>,
         events: Vec<EventRecord>,
-    ) -> (Version, Timestamp) {
+    ) -> (Arc<Batch>, Version) {
         let version = self.versions.entry(key.clone()).or_default();
         self.clock += 1;
         let batch = Batch {
@@ -53,13 +54,13 @@ impl World {
             outbox: Vec::new(),
         };
         *version += 1;
-        let at = batch.at;
-        (self.store.commit(self.store.fence(), batch).await.unwrap(), at)
+        let batch = Arc::new(batch);
+        (Arc::clone(&batch), self.store.commit(self.store.fence(), batch).await.unwrap())
     }
 
     async fn feed(&mut self, key: &EntityKey, documents: Vec<DocumentChange>, events: Vec<EventRecord>) {
-        let (version, at) = self.commit(key, documents.clone(), events.clone()).await;
-        self.projection.committed(key, version, at, documents, events);
+        let (batch, version) = self.commit(key, documents, events).await;
+        self.projection.committed(batch, version);
     }
 
     async fn settle(&self) {
@@ -90,11 +91,11 @@ fn pool() -> EntityKey {
 }
 
 fn put(key: &str, body: Value) -> DocumentChange {
-    DocumentChange::Put { key: key.to_owned(), live: true, head: json!({"v": 1}), body: Some(body) }
+    DocumentChange::Put { key: key.to_owned(), live: true, head: json!({"v": 1}).into(), body: Some(body) }
 }
 
 fn event(subject: &str, number: u64) -> EventRecord {
-    EventRecord { subject: Some(subject.to_owned()), body: json!({"started": {"n": number}}) }
+    EventRecord { subject: Some(subject.to_owned()), body: json!({"started": {"n": number}}).into() }
 }
 
 fn tasks() -> Query {
@@ -205,15 +206,14 @@ async fn newer_rows_are_not_overwritten_by_older_changes() {
             3 => vec![DocumentChange::Delete { key: "task/2".to_owned() }],
             _ => vec![put("task/1", json!({"n": number})), put("task/2", json!({format!("f{number}"): 1}))],
         };
-        let (version, at) = world.commit(&pool(), documents.clone(), vec![event("1", number)]).await;
-        reports.push((version, at, documents, vec![event("1", number)]));
+        reports.push(world.commit(&pool(), documents, vec![event("1", number)]).await);
     }
     let late = world.rebuilt().await;
     let before = dump(&late).await;
     // Without the last one, a deletion, the others would bring its document back.
     reports.pop();
-    for (version, at, documents, events) in reports {
-        late.committed(&pool(), version, at, documents, events);
+    for (batch, version) in reports {
+        late.committed(batch, version);
     }
     while late.lag() > 0 {
         tokio::task::yield_now().await;
@@ -282,7 +282,8 @@ async fn building_while_commits_go_on_loses_nothing() {
 #[tokio::test]
 async fn trimming_forgets_old_archives_and_events() {
     let mut world = World::new();
-    let archive = DocumentChange::Put { key: "task/1".to_owned(), live: false, head: json!({}), body: None };
+    let archive =
+        DocumentChange::Put { key: "task/1".to_owned(), live: false, head: json!({}).into(), body: None };
     world.feed(&pool(), vec![archive, put("task/2", json!({"task": "alpha"}))], vec![event("1", 1)]).await;
     world.settle().await;
     world.projection.trim(Timestamp::NEVER, Timestamp(START.0 + 1000));
@@ -362,9 +363,12 @@ fn any_change() -> impl Strategy<Value = DocumentChange> {
         .prop_map(|(document_type, id)| format!("{document_type}/{id}"));
     (key, any::<bool>(), body, 0..5_u8).prop_map(|(key, live, body, dice)| match dice {
         0 => DocumentChange::Delete { key },
-        _ => {
-            DocumentChange::Put { key, live, head: json!({"dice": dice}), body: body.map(|body| json!(body)) }
-        }
+        _ => DocumentChange::Put {
+            key,
+            live,
+            head: json!({"dice": dice}).into(),
+            body: body.map(|body| json!(body)),
+        },
     })
 }
 

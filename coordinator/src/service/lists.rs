@@ -106,6 +106,18 @@ impl Service {
         Ok(List { rows, freshness })
     }
 
+    /// The members of the swarm by name, those who went offline too, with the texts of their profiles.
+    pub async fn list_profiles(&self, who: &Principal) -> Result<List, Refusal> {
+        let mut list = self.list_members(who).await?;
+        for member in &mut list.rows {
+            let Some(id) = member["id"].as_str().and_then(|id| Uuid::try_parse(id).ok()) else { continue };
+            if let Some(whole) = self.member_with_profile(who, id).await? {
+                *member = whole;
+            }
+        }
+        Ok(list)
+    }
+
     /// The members of the swarm by name, those who went offline too.
     pub async fn list_members(&self, who: &Principal) -> Result<List, Refusal> {
         policy::require(who, Right::Read)?;

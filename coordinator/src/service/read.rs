@@ -27,7 +27,21 @@ impl Service {
         })
     }
 
-    /// A member of the swarm with its profile.
+    /// A member of the swarm with its profile's texts.
+    pub(super) async fn member_with_profile(
+        &self,
+        who: &Principal,
+        id: Uuid,
+    ) -> Result<Option<Value>, Refusal> {
+        let Some(mut member) = self.member(who, id).await? else { return Ok(None) };
+        let texts = self.body(&who.entity(Kind::Pool), &format!("profile/{id}")).await?;
+        if let (Some(member), Some(Value::Object(texts))) = (member.as_object_mut(), texts) {
+            member.extend(texts);
+        }
+        Ok(Some(member))
+    }
+
+    /// A member of the swarm.
     pub(super) async fn member(&self, who: &Principal, id: Uuid) -> Result<Option<Value>, Refusal> {
         let body = self.body(&who.entity(Kind::Pool), &format!("member/{id}")).await?;
         Ok(body.map(|body| wire::shown(body, &[])))

@@ -51,14 +51,14 @@ impl Service {
         };
         let reply = self.change::<Pool>(&who.entity(Kind::Pool), request, Command::Join(join)).await?;
         let Reply::Joined { member, existing } = reply else { return Err(unexpected("the pool")) };
-        let shown = self.member(who, member.id).await?;
+        let shown = self.member_with_profile(who, member.id).await?;
         Ok((shown.unwrap_or_else(|| member_json(&member)), existing))
     }
 
     /// The caller's own member record, if it has joined.
     pub async fn me(&self, who: &Principal) -> Result<Option<Value>, Refusal> {
         policy::require(who, Right::Read)?;
-        self.member(who, who.agent).await
+        self.member_with_profile(who, who.agent).await
     }
 
     /// Changes what the caller says of itself.
@@ -70,7 +70,8 @@ impl Service {
         let command = Command::Describe { agent: who.agent, profile };
         match self.change::<Pool>(&who.entity(Kind::Pool), request, command).await? {
             Reply::Member(member) => {
-                Ok(self.member(who, member.id).await?.unwrap_or_else(|| member_json(&member)))
+                let shown = self.member_with_profile(who, member.id).await?;
+                Ok(shown.unwrap_or_else(|| member_json(&member)))
             }
             _ => Err(unexpected("the pool")),
         }

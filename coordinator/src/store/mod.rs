@@ -7,6 +7,7 @@ pub mod memory;
 pub mod sqlite;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,7 @@ use serde_json::Value;
 use skein_shared::entity::{DocumentChange, Effect, LiveDocument};
 use skein_shared::fence::Epoch;
 use skein_shared::id::EntityKey;
+use skein_shared::json::Json;
 use skein_shared::time::Timestamp;
 use uuid::Uuid;
 
@@ -51,7 +53,7 @@ pub struct Batch {
 pub struct EventRecord {
     /// What the event is about: a task's, lock's, call's … id.
     pub subject: Option<String>,
-    pub body: Value,
+    pub body: Json,
 }
 
 /// How far the deliveries of one source entity have been taken in. Ordered by epoch, then sequence, so that
@@ -70,7 +72,7 @@ pub struct StoredReply {
     /// A digest of the command: the same request with other arguments is refused.
     pub digest: u64,
     pub at: Timestamp,
-    pub reply: Value,
+    pub reply: Json,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,11 +97,17 @@ pub struct Loaded {
     pub at: Timestamp,
     /// The last outbox sequence that was given out.
     pub sequence: u64,
+    /// The first [`LIVE_PAGE`] live documents, in the order of their keys; [`Store::live`] has the others.
     pub live: Vec<LiveDocument>,
     pub marks: Vec<Mark>,
+    /// Those that may still be asked for ([`skein_shared::limits::REPLY_KEEP`]), oldest first.
     pub replies: Vec<StoredReply>,
     pub timer: Option<Timestamp>,
 }
+
+/// Live documents that are read at once. Nearly every entity has fewer; a pool may have a million, of which only
+/// a page at a time is in memory twice.
+pub const LIVE_PAGE: usize = 2048;
 
 /// A document as the read side gets it.
 #[derive(Clone, Debug, PartialEq)]
@@ -211,11 +219,16 @@ pub trait Store: Send + Sync + 'static {
     fn fence(&self) -> Fence;
 
     /// Applies one batch and answers when it is durable. The same batch again gives its version and changes
-    /// nothing, for as long as it is the entity's last one.
-    async fn commit(&self, fence: Fence, batch: Batch) -> Result<Version, CommitError>;
+    /// nothing, for as long as it is the entity's last one. Batches of one entity that are under way together
+    /// are applied in the order in which they were first polled.
+    async fn commit(&self, fence: Fence, batch: Arc<Batch>) -> Result<Version, CommitError>;
 
     /// Takes an entity into memory; an entity that was never written is empty.
     async fn load(&self, key: &EntityKey) -> Result<Loaded, StoreError>;
+
+    /// Live documents of an entity after the given one, in the byte order of their keys.
+    async fn live(&self, key: &EntityKey, after: &str, limit: usize)
+    -> Result<Vec<LiveDocument>, StoreError>;
 
     /// Reads one document, head and body.
     async fn document(&self, key: &EntityKey, document: &str) -> Result<Option<StoredDocument>, StoreError>;

@@ -2,9 +2,12 @@
 
 mod cpu_budget;
 mod cycle_embedded;
+mod footprint;
 mod lock_embedded;
 mod peers;
+mod pool_1m;
 mod power_cut;
+mod recovery;
 
 use anyhow::Result;
 use futures::future::BoxFuture;
@@ -20,5 +23,13 @@ pub(crate) struct Bench {
 }
 
 /// All of them, in the order of the goals.
-pub(crate) const ALL: &[Bench] =
-    &[cycle_embedded::BENCH, lock_embedded::BENCH, power_cut::BENCH, cpu_budget::BENCH, peers::BENCH];
+pub(crate) const ALL: &[Bench] = &[
+    cycle_embedded::BENCH,
+    lock_embedded::BENCH,
+    pool_1m::BENCH,
+    recovery::BENCH,
+    footprint::BENCH,
+    power_cut::BENCH,
+    cpu_budget::BENCH,
+    peers::BENCH,
+];

@@ -128,6 +128,12 @@ impl ThreadTimes {
     }
 }
 
+/// Bytes that this process has asked for and not given back.
+pub(crate) fn heap() -> f64 {
+    let stats = ALLOCATIONS.stats();
+    stats.bytes_allocated as f64 - stats.bytes_deallocated as f64
+}
+
 fn alive(id: u32) -> Result<Process> {
     Process::new(id.cast_signed()).with_context(|| format!("process {id} has ended"))
 }

@@ -1,18 +1,29 @@
 //! The least that a machine has to do: what contenders are held against.
 
+pub(crate) mod health;
 pub(crate) mod sqlite;
+
+use std::net::SocketAddr;
 
 use anyhow::Result;
 use clap::Subcommand;
 
 /// Servers that run in a process of their own, so that what they use can be told from what their clients use.
 #[derive(Clone, Copy, Debug, Subcommand)]
-pub(crate) enum Server {}
+pub(crate) enum Server {
+    /// Answers `/readyz` and nothing else.
+    BareHealth {
+        #[arg(long)]
+        listen: SocketAddr,
+    },
+}
 
 /// Serves until the process is ended. The first line printed is the address.
 ///
 /// # Errors
 /// When it cannot listen.
 pub(crate) async fn serve(server: Server) -> Result<()> {
-    match server {}
+    match server {
+        Server::BareHealth { listen } => health::serve(listen).await,
+    }
 }

@@ -1,9 +1,11 @@
-//! What SQLite can do with a disk: one thread that writes groups of steps, each group with one flush.
+//! What SQLite can do with a disk when steps that come together share a flush.
 //!
-//! `bare` writes one small row a step. `shaped` writes the very rows that Skein's commits write, taken down from a
-//! run of Skein under the same load, without deciding anything, without messages and without JSON to make.
+//! `bare` writes one small row a step: clients wait for one writing thread, as they must. `shaped` writes the very
+//! rows that Skein's commits write, taken down from a run of Skein under the same load, on one thread: nothing is
+//! decided, no message is sent, and the JSON is made already.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -12,8 +14,10 @@ use async_trait::async_trait;
 use rusqlite::{Connection, params};
 use skein_coordinator::store::{Batch, TimerChange};
 use skein_shared::entity::DocumentChange;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::harness::contender::{Contender, Durability, Metered, Plan, Role, Work};
+use crate::harness::load::{self, Operation};
 
 /// The text of a task, or the value of a row: 256 bytes.
 pub(crate) const PAYLOAD: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\
@@ -52,11 +56,12 @@ where
     tokio::task::spawn_blocking(run).await?
 }
 
-/// One row a step: a task cycle is an insert and two updates, in three groups one after the other.
+/// One row a step: clients hand their steps to one thread, which writes what has queued up in one commit.
 pub(crate) struct Bare {
     steps: &'static [Step],
-    state: Option<BareState>,
-    flushes: u64,
+    queue: mpsc::Sender<Write>,
+    next: Arc<AtomicI64>,
+    flushes: Arc<AtomicU64>,
 }
 
 /// What a step of an operation does to its row.
@@ -66,10 +71,16 @@ pub(crate) enum Step {
     Update,
 }
 
-struct BareState {
-    connection: Connection,
-    next: i64,
+/// A step on its way to the thread, and where its acknowledgement goes.
+struct Write {
+    step: Step,
+    id: i64,
+    state: i64,
+    done: oneshot::Sender<()>,
 }
+
+/// Steps in one commit at most.
+const GROUP: usize = 1024;
 
 impl Bare {
     /// # Errors
@@ -80,32 +91,48 @@ impl Bare {
             "CREATE TABLE task (id INTEGER PRIMARY KEY, state INTEGER NOT NULL, body TEXT NOT NULL);
              CREATE INDEX task_pending ON task (id) WHERE state = 0;",
         )?;
-        Ok(Self { steps, state: Some(BareState { connection, next: 0 }), flushes: 0 })
+        let (queue, steps_to_write) = mpsc::channel(4 * GROUP);
+        let flushes = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&flushes);
+        std::thread::Builder::new()
+            .name("bare-writer".to_owned())
+            .spawn(move || write_groups(&connection, steps_to_write, &count))?;
+        Ok(Self { steps, queue, next: Arc::default(), flushes })
     }
 }
 
-impl BareState {
-    fn group(&mut self, steps: &[Step], in_flight: i64) -> Result<u64> {
-        let first = self.next;
-        self.next += in_flight;
-        for (number, step) in (0_i64..).zip(steps) {
-            self.connection.execute_batch("BEGIN IMMEDIATE")?;
-            for id in first..first + in_flight {
-                match step {
-                    Step::Insert => self
-                        .connection
-                        .prepare_cached("INSERT INTO task (id, state, body) VALUES (?1, 0, ?2)")?
-                        .execute(params![id, PAYLOAD])?,
-                    Step::Update => self
-                        .connection
-                        .prepare_cached("UPDATE task SET state = ?2 WHERE id = ?1")?
-                        .execute(params![id, number])?,
-                };
-            }
-            self.connection.execute_batch("COMMIT")?;
+/// Ends with the last client, or at a fault of the disk, which the clients notice.
+fn write_groups(connection: &Connection, mut queue: mpsc::Receiver<Write>, flushes: &AtomicU64) {
+    while let Some(first) = queue.blocking_recv() {
+        let mut group = vec![first];
+        while group.len() < GROUP {
+            let Ok(next) = queue.try_recv() else { break };
+            group.push(next);
         }
-        Ok(in_flight.cast_unsigned())
+        if let Err(error) = write_group(connection, &group) {
+            eprintln!("the probe cannot write: {error}");
+            return;
+        }
+        flushes.fetch_add(1, Ordering::Relaxed);
+        for write in group {
+            let _ = write.done.send(());
+        }
     }
+}
+
+fn write_group(connection: &Connection, group: &[Write]) -> rusqlite::Result<()> {
+    connection.execute_batch("BEGIN IMMEDIATE")?;
+    for write in group {
+        match write.step {
+            Step::Insert => connection
+                .prepare_cached("INSERT INTO task (id, state, body) VALUES (?1, 0, ?2)")?
+                .execute(params![write.id, PAYLOAD])?,
+            Step::Update => connection
+                .prepare_cached("UPDATE task SET state = ?2 WHERE id = ?1")?
+                .execute(params![write.id, write.state])?,
+        };
+    }
+    connection.execute_batch("COMMIT")
 }
 
 #[async_trait]
@@ -131,16 +158,27 @@ impl Contender for Bare {
     }
 
     async fn work(&mut self, plan: &Plan) -> Result<Work> {
-        let state = self.state.take().context("the probe failed before")?;
-        let (steps, in_flight) = (self.steps, i64::try_from(plan.in_flight)?);
-        let (work, state) = repeat(plan, state, move |state| state.group(steps, in_flight)).await?;
-        self.state = Some(state);
-        self.flushes += work.operations / plan.in_flight as u64 * steps.len() as u64;
-        Ok(work)
+        let (steps, queue, next) = (self.steps, self.queue.clone(), Arc::clone(&self.next));
+        let operation: Operation = Arc::new(move |_| {
+            let (queue, id) = (queue.clone(), next.fetch_add(1, Ordering::Relaxed));
+            Box::pin(async move {
+                for (state, &step) in (0_i64..).zip(steps) {
+                    let (done, written) = oneshot::channel();
+                    queue
+                        .send(Write { step, id, state, done })
+                        .await
+                        .ok()
+                        .context("the probe's thread has ended")?;
+                    written.await?;
+                }
+                Ok(())
+            })
+        });
+        load::run(plan, operation).await
     }
 
     fn flushes(&self) -> Option<u64> {
-        Some(self.flushes)
+        Some(self.flushes.load(Ordering::Relaxed))
     }
 }
 
@@ -220,7 +258,7 @@ fn rows(batch: Batch) -> Result<Rows> {
     for change in batch.documents {
         match change {
             DocumentChange::Put { key, live, head, body } => {
-                documents.push((key, live, head.to_string(), body.map(|body| body.to_string())));
+                documents.push((key, live, head.text().to_owned(), body.map(|body| body.to_string())));
             }
             DocumentChange::Delete { key } => deleted.push(key),
         }

@@ -9,6 +9,7 @@ use skein_coordinator::store::{
     Batch, CommitError, DeadLetter, Fence, Loaded, OutboxEntry, Record, Store, StoreError, StoredDocument,
     TrimPlan, Trimmed, Version,
 };
+use skein_shared::entity::LiveDocument;
 use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
 
@@ -29,13 +30,22 @@ impl Store for Recorder {
         self.store.fence()
     }
 
-    async fn commit(&self, fence: Fence, batch: Batch) -> Result<Version, CommitError> {
-        self.batches.lock().unwrap_or_else(PoisonError::into_inner).push(batch.clone());
+    async fn commit(&self, fence: Fence, batch: Arc<Batch>) -> Result<Version, CommitError> {
+        self.batches.lock().unwrap_or_else(PoisonError::into_inner).push((*batch).clone());
         self.store.commit(fence, batch).await
     }
 
     async fn load(&self, key: &EntityKey) -> Result<Loaded, StoreError> {
         self.store.load(key).await
+    }
+
+    async fn live(
+        &self,
+        key: &EntityKey,
+        after: &str,
+        limit: usize,
+    ) -> Result<Vec<LiveDocument>, StoreError> {
+        self.store.live(key, after, limit).await
     }
 
     async fn document(&self, key: &EntityKey, document: &str) -> Result<Option<StoredDocument>, StoreError> {

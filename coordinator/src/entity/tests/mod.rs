@@ -1,6 +1,8 @@
 //! The host against a store that fails on purpose.
 
+mod loading;
 mod passivation;
+mod pipeline;
 mod supervision;
 mod timers;
 
@@ -79,8 +81,8 @@ pub(crate) fn first_batch(node: &Node, key: EntityKey) -> Batch {
 pub(crate) async fn poison(node: &Node, key: EntityKey) {
     let (document, head) = ("learning/poison".to_owned(), json!(["not", "a", "head"]));
     let mut batch = first_batch(node, key);
-    batch.documents = vec![DocumentChange::Put { key: document, live: true, head, body: None }];
-    node.store.commit(node.store.fence(), batch).await.unwrap();
+    batch.documents = vec![DocumentChange::Put { key: document, live: true, head: head.into(), body: None }];
+    node.store.commit(node.store.fence(), batch.into()).await.unwrap();
 }
 
 fn pool() -> EntityKey {

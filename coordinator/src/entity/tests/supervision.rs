@@ -16,7 +16,7 @@ struct Fragile {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-enum Touch {
+pub(super) enum Touch {
     Add,
     PanicInDecide,
     PanicInApply,
@@ -65,7 +65,7 @@ impl Entity for Fragile {
     }
 }
 
-async fn touch(entities: Entities, touch: Touch) -> Result<u64, Refusal> {
+pub(super) async fn touch(entities: Entities, touch: Touch) -> Result<u64, Refusal> {
     let key = EntityKey::of(Kind::Memory, &swarm());
     entities.ask::<Fragile>(&key, Request::once(Uuid::now_v7()), touch).await
 }

@@ -23,7 +23,7 @@ pub(super) async fn versions_rise_and_conflicts_change_nothing(backend: &impl Ba
             timer: TimerChange::Set(START),
             ..batch(&pool(), wrong)
         };
-        let answer = store.commit(store.fence(), late).await;
+        let answer = store.commit(store.fence(), late.into()).await;
         assert_eq!(answer, Err(CommitError::Conflict { actual: Version(1) }));
     }
     let loaded = store.load(&pool()).await.unwrap();
@@ -55,13 +55,13 @@ pub(super) async fn a_second_owner_fences_the_first(backend: &impl Backend) {
     let second = backend.open(START).await;
     assert!(second.fence().epoch > first.fence().epoch, "a later owner has a higher epoch");
     let fenced = CommitError::Fenced(second.fence().epoch);
-    assert_eq!(first.commit(first.fence(), batch(&pool(), 1)).await, Err(fenced.clone()));
+    assert_eq!(first.commit(first.fence(), batch(&pool(), 1).into()).await, Err(fenced.clone()));
     let position = second.outbox(0, 1).await.unwrap()[0].position;
     assert_eq!(first.delivered(first.fence(), vec![position]).await, Err(fenced.clone()));
     assert_eq!(first.bury(first.fence(), position, "gone".to_owned(), START).await, Err(fenced));
     assert_eq!(second.outbox(0, 10).await.unwrap().len(), 1, "a fenced owner changes nothing");
     let forged = crate::store::Fence { nonce: !second.fence().nonce, ..second.fence() };
-    assert!(matches!(second.commit(forged, batch(&pool(), 1)).await, Err(CommitError::Fenced(_))));
+    assert!(matches!(second.commit(forged, batch(&pool(), 1).into()).await, Err(CommitError::Fenced(_))));
     assert_eq!(commit(&second, batch(&pool(), 1)).await, Version(2));
 }
 
@@ -107,7 +107,10 @@ pub(super) async fn archived_documents_are_kept_and_not_restored(backend: &impl 
     commit(&store, Batch { documents, ..batch(&pool(), 0) }).await;
     let live = store.load(&pool()).await.unwrap().live;
     assert_eq!(live.iter().map(|document| &document.key).collect::<Vec<_>>(), ["task/1", "task/2"]);
-    assert_eq!(live[0].head, json!({"of": "task/1"}));
+    assert_eq!(live[0].head, json!({"of": "task/1"}).to_string());
+    let page = store.live(&pool(), "task/1", 10).await.unwrap();
+    assert_eq!(page, live[1..], "the page after a document");
+    assert_eq!(store.live(&pool(), "", 1).await.unwrap(), live[..1]);
     let documents = vec![put("task/1", false, Some(json!({"output": "done"})))];
     commit(&store, Batch { documents, ..batch(&pool(), 1) }).await;
     let live = store.load(&pool()).await.unwrap().live;
@@ -250,7 +253,7 @@ pub(super) async fn timers_come_earliest_first(backend: &impl Backend) {
 
 pub(super) async fn records_are_a_feed_with_a_cursor(backend: &impl Backend) {
     let store = backend.open(START).await;
-    let unnamed = crate::store::EventRecord { subject: None, body: Value::Null };
+    let unnamed = crate::store::EventRecord { subject: None, body: Value::Null.into() };
     commit(&store, Batch { events: vec![event(1), unnamed.clone()], ..batch(&pool(), 0) }).await;
     commit(&store, Batch { replies: vec![reply(1)], ..batch(&pool(), 1) }).await;
     commit(&store, Batch { events: vec![event(2)], ..batch(&agent("worker"), 0) }).await;
@@ -281,7 +284,7 @@ pub(super) async fn many_committers_lose_nothing(backend: &impl Backend) {
                 assert_eq!(commit(&store, next).await, Version(expected + 1));
                 // A neighbour in the same group that must fail alone.
                 let stale = Batch { id: Uuid::nil(), ..batch(&key, COMMITS * 2) };
-                let answer = store.commit(store.fence(), stale).await;
+                let answer = store.commit(store.fence(), stale.into()).await;
                 assert_eq!(answer, Err(CommitError::Conflict { actual: Version(expected + 1) }));
             }
         });

@@ -86,11 +86,11 @@ fn batch(key: &EntityKey, expected: u64) -> Batch {
 }
 
 fn put(key: &str, live: bool, body: Option<Value>) -> DocumentChange {
-    DocumentChange::Put { key: key.to_owned(), live, head: json!({"of": key}), body }
+    DocumentChange::Put { key: key.to_owned(), live, head: json!({"of": key}).into(), body }
 }
 
 fn event(number: u64) -> EventRecord {
-    EventRecord { subject: Some(format!("task {number}")), body: json!({"made": number}) }
+    EventRecord { subject: Some(format!("task {number}")), body: json!({"made": number}).into() }
 }
 
 fn effect(sequence: u64) -> OutboxEffect {
@@ -107,11 +107,11 @@ fn reply(number: u64) -> StoredReply {
         request: Uuid::from_u128(u128::from(number)),
         digest: u64::MAX - number,
         at: Timestamp(START.0 + number),
-        reply: json!({"answer": number}),
+        reply: json!({"answer": number}).into(),
     }
 }
 
 /// Commits under the store's own fence.
 async fn commit(store: &Arc<dyn Store>, batch: Batch) -> Version {
-    store.commit(store.fence(), batch).await.unwrap()
+    store.commit(store.fence(), batch.into()).await.unwrap()
 }

@@ -4,11 +4,13 @@
 mod faults;
 mod state;
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use skein_shared::entity::LiveDocument;
 use skein_shared::fence::Epoch;
 use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
@@ -31,6 +33,8 @@ pub struct Memory {
 pub struct Contents {
     state: Arc<Mutex<State>>,
     faults: Faults,
+    /// Commits of one entity take effect in the order in which they were asked for, also behind a slow one.
+    turns: Arc<Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>>,
     outbox_read: Arc<AtomicU64>,
 }
 
@@ -77,6 +81,11 @@ impl Contents {
         *self.lock() = snapshot.0;
     }
 
+    fn turn(&self, key: &EntityKey) -> Arc<tokio::sync::Mutex<()>> {
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(turns.entry(key.to_string()).or_default())
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -112,7 +121,9 @@ impl Store for Memory {
         self.fence
     }
 
-    async fn commit(&self, fence: Fence, batch: Batch) -> Result<Version, CommitError> {
+    async fn commit(&self, fence: Fence, batch: Arc<Batch>) -> Result<Version, CommitError> {
+        let turn = self.contents.turn(&batch.key);
+        let _turn = turn.lock().await;
         match self.contents.faults.next() {
             None => {}
             Some(Fault::Refused) => {
@@ -120,15 +131,24 @@ impl Store for Memory {
             }
             Some(Fault::RequestLost) => return Err(faults::unknown()),
             Some(Fault::AnswerLost) => {
-                return self.write(fence, |state| state.commit(fence, batch)).and(Err(faults::unknown()));
+                return self.write(fence, |state| state.commit(fence, &batch)).and(Err(faults::unknown()));
             }
             Some(Fault::Slow(gate)) => gate.passed().await,
         }
-        self.write(fence, |state| state.commit(fence, batch))
+        self.write(fence, |state| state.commit(fence, &batch))
     }
 
     async fn load(&self, key: &EntityKey) -> Result<Loaded, StoreError> {
         Ok(self.contents.lock().load(key))
+    }
+
+    async fn live(
+        &self,
+        key: &EntityKey,
+        after: &str,
+        limit: usize,
+    ) -> Result<Vec<LiveDocument>, StoreError> {
+        Ok(self.contents.lock().live(key, after, limit))
     }
 
     async fn document(&self, key: &EntityKey, document: &str) -> Result<Option<StoredDocument>, StoreError> {

@@ -7,12 +7,13 @@ use serde_json::{Map, Value};
 use skein_shared::entity::{DocumentChange, LiveDocument};
 use skein_shared::harness::merge;
 use skein_shared::id::EntityKey;
+use skein_shared::limits::REPLY_KEEP;
 use skein_shared::time::Timestamp;
 use uuid::Uuid;
 
 use crate::store::{
-    Batch, CommitError, DeadLetter, EventRecord, Fence, Loaded, Mark, OutboxEffect, OutboxEntry, Record,
-    StoredDocument, StoredReply, TimerChange, TrimPlan, Trimmed, Version,
+    Batch, CommitError, DeadLetter, EventRecord, Fence, LIVE_PAGE, Loaded, Mark, OutboxEffect, OutboxEntry,
+    Record, StoredDocument, StoredReply, TimerChange, TrimPlan, Trimmed, Version,
 };
 
 #[derive(Clone, Default)]
@@ -60,7 +61,7 @@ struct Kept {
 }
 
 impl State {
-    pub(super) fn commit(&mut self, fence: Fence, batch: Batch) -> Result<Version, CommitError> {
+    pub(super) fn commit(&mut self, fence: Fence, batch: &Batch) -> Result<Version, CommitError> {
         let name = batch.key.to_string();
         let version = Version(batch.expected.0 + 1);
         let actual = match self.entities.get(&name) {
@@ -71,35 +72,41 @@ impl State {
             return Err(CommitError::Conflict { actual });
         }
         let held = self.entities.entry(name).or_insert_with(|| Held::new(&batch.key));
-        held.take(&batch, version);
-        for entry in batch.outbox {
+        held.take(batch, version);
+        for entry in &batch.outbox {
             self.last_effect += 1;
             let position = self.last_effect;
             let (source, epoch, at) = (batch.key.clone(), fence.epoch, batch.at);
-            let OutboxEffect { sequence, effect } = entry;
+            let OutboxEffect { sequence, effect } = entry.clone();
             self.outbox.insert(position, OutboxEntry { position, source, epoch, sequence, at, effect });
         }
         self.last_record += 1;
-        let Batch { key, at, events, replies, .. } = batch;
+        let Batch { key, at, events, replies, .. } = batch.clone();
         self.records.insert(self.last_record, Kept { key, version, at, events, replies });
         Ok(version)
     }
 
     pub(super) fn load(&self, key: &EntityKey) -> Loaded {
         let Some(held) = self.entities.get(&key.to_string()) else { return Loaded::default() };
-        let live = held.documents.iter().filter(|(_, document)| document.live);
-        let replies = self.records.values().filter(|record| record.key == *key);
+        let since = held.at - REPLY_KEEP;
+        let replies = self.records.values().filter(|record| record.key == *key && record.at >= since);
         Loaded {
             version: held.version,
             at: held.at,
             sequence: held.sequence,
-            live: live
-                .map(|(key, document)| LiveDocument { key: key.clone(), head: document.head.clone() })
-                .collect(),
+            live: self.live(key, "", LIVE_PAGE),
             marks: held.marks.values().map(|(mark, _)| mark.clone()).collect(),
             replies: replies.flat_map(|record| record.replies.iter().cloned()).collect(),
             timer: held.timer,
         }
+    }
+
+    pub(super) fn live(&self, key: &EntityKey, after: &str, limit: usize) -> Vec<LiveDocument> {
+        let Some(held) = self.entities.get(&key.to_string()) else { return Vec::new() };
+        let later = held.documents.range::<str, _>((Bound::Excluded(after), Bound::Unbounded));
+        let live = later.filter(|(_, document)| document.live).take(limit);
+        live.map(|(key, document)| LiveDocument { key: key.clone(), head: document.head.to_string() })
+            .collect()
     }
 
     pub(super) fn document(&self, key: &EntityKey, document: &str) -> Option<StoredDocument> {
@@ -304,7 +311,7 @@ impl Held {
                 if let Some(change) = body {
                     merge(&mut merged, change.clone());
                 }
-                let document = Document { live: *live, head: head.clone(), body: merged, version, at };
+                let document = Document { live: *live, head: head.value(), body: merged, version, at };
                 self.documents.insert(key.clone(), document);
             }
             DocumentChange::Delete { key } => {

@@ -1,22 +1,26 @@
 //! What one batch does to the tables.
 
+use std::sync::Arc;
+
 use rusqlite::{Connection, OptionalExtension, params};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use skein_shared::entity::DocumentChange;
 use skein_shared::fence::Epoch;
-use skein_shared::harness::merge;
 
 use super::number::{signed, unsigned};
 use crate::store::{Batch, CommitError, Fence, TimerChange, Version};
 
 /// Effects of one batch that an outbox position has room for.
 const EFFECTS: usize = 1 << 16;
+/// A body of more bytes is joined at each change, so that changes do not pile up in it.
+const LONG: i64 = 8 * 1024;
 
 /// A batch with its JSON written out. The caller's task does that, so that the writer only writes.
 pub(super) struct Prepared {
     key: String,
-    batch: Batch,
-    heads: Vec<String>,
+    batch: Arc<Batch>,
+    /// What each document's body gets, in the order of the documents.
+    bodies: Vec<Option<String>>,
     events: Option<String>,
     replies: Option<String>,
     effects: Vec<String>,
@@ -25,45 +29,37 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    pub(super) fn new(batch: Batch) -> Result<Self, CommitError> {
+    pub(super) fn new(batch: Arc<Batch>) -> Result<Self, CommitError> {
         if batch.outbox.len() >= EFFECTS {
             let count = batch.outbox.len();
             return Err(CommitError::Failed(format!("a batch may have {EFFECTS} effects, not {count}")));
         }
-        let heads = batch
-            .documents
-            .iter()
-            .map(|change| match change {
-                DocumentChange::Put { head, .. } => head.to_string(),
-                DocumentChange::Delete { .. } => String::new(),
-            })
-            .collect();
+        let bodies = batch.documents.iter().map(body).collect::<Result<_, _>>()?;
         let effects = batch.outbox.iter().map(|entry| json(&entry.effect)).collect::<Result<_, _>>()?;
         let events = (!batch.events.is_empty()).then(|| json(&batch.events)).transpose()?;
         let replies = (!batch.replies.is_empty()).then(|| json(&batch.replies)).transpose()?;
         let mut prepared =
-            Self { key: batch.key.to_string(), batch, heads, events, replies, effects, bytes: 0 };
+            Self { key: batch.key.to_string(), batch, bodies, events, replies, effects, bytes: 0 };
         prepared.bytes = prepared.weigh();
         Ok(prepared)
     }
 
     fn weigh(&self) -> usize {
-        let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
-        let sum = |texts: &[String]| texts.iter().map(String::len).sum::<usize>();
-        let bodies: usize = self.batch.documents.iter().map(body_size).sum();
-        sum(&self.heads) + sum(&self.effects) + text(&self.events) + text(&self.replies) + bodies
+        let texts = self.bodies.iter().chain([&self.events, &self.replies]).flatten().chain(&self.effects);
+        texts.map(String::len).sum()
+    }
+}
+
+fn body(change: &DocumentChange) -> Result<Option<String>, CommitError> {
+    match change {
+        DocumentChange::Put { body: Some(body), .. } => json(body).map(Some),
+        DocumentChange::Put { body: None, .. } | DocumentChange::Delete { .. } => Ok(None),
     }
 }
 
 fn json(value: &impl serde::Serialize) -> Result<String, CommitError> {
     serde_json::to_string(value)
         .map_err(|error| CommitError::Failed(format!("not writable as JSON: {error}")))
-}
-
-/// An estimate without writing the body out: its long parts are strings.
-fn body_size(change: &DocumentChange) -> usize {
-    let DocumentChange::Put { body: Some(Value::Object(fields)), .. } = change else { return 0 };
-    fields.values().map(|value| value.as_str().map_or(16, str::len)).sum()
 }
 
 /// Why a request changed nothing.
@@ -118,48 +114,48 @@ fn head(connection: &Connection, key: &str) -> rusqlite::Result<Option<(Version,
 fn write_documents(connection: &Connection, prepared: &Prepared, version: Version) -> rusqlite::Result<()> {
     let (key, at) = (&prepared.key, signed(prepared.batch.at.0));
     let version = signed(version.0);
-    for (change, head) in prepared.batch.documents.iter().zip(&prepared.heads) {
-        match change {
-            DocumentChange::Put { key: document, live, body: None, .. } => connection
+    for (change, body) in prepared.batch.documents.iter().zip(&prepared.bodies) {
+        let DocumentChange::Put { key: document, live, head, .. } = change else {
+            connection
+                .prepare_cached("DELETE FROM document WHERE entity = ?1 AND document = ?2")?
+                .execute([key, change.key()])?;
+            continue;
+        };
+        let Some(body) = body else {
+            connection
                 .prepare_cached(
                     "INSERT INTO document (entity, document, live, version, written, head, body)
                      VALUES (?1, ?2, ?3, ?4, ?5, ?6, '{}')
                      ON CONFLICT DO UPDATE SET live = ?3, version = ?4, written = ?5, head = ?6",
                 )?
-                .execute(params![key, document, live, version, at, head])?,
-            DocumentChange::Put { key: document, live, body: Some(change), .. } => {
-                let body = merged(connection, key, document, change)?;
-                connection
-                    .prepare_cached(
-                        "INSERT INTO document (entity, document, live, version, written, head, body)
-                         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
-                         ON CONFLICT DO UPDATE
-                         SET live = ?3, version = ?4, written = ?5, head = ?6, body = ?7",
-                    )?
-                    .execute(params![key, document, live, version, at, head, body])?
-            }
-            DocumentChange::Delete { key: document } => connection
-                .prepare_cached("DELETE FROM document WHERE entity = ?1 AND document = ?2")?
-                .execute(params![key, document])?,
+                .execute(params![key, document, live, version, at, head.text()])?;
+            continue;
         };
+        let size: i64 = connection
+            .prepare_cached(
+                "INSERT INTO document (entity, document, live, version, written, head, body)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+                 ON CONFLICT DO UPDATE SET live = ?3, version = ?4, written = ?5, head = ?6,
+                     body = body || char(10) || ?7
+                 RETURNING octet_length(body)",
+            )?
+            .query_row(params![key, document, live, version, at, head.text(), body], |row| row.get(0))?;
+        if size > LONG {
+            join_changes(connection, key, document)?;
+        }
     }
     Ok(())
 }
 
-/// The body with the change's top-level fields merged in. SQLite's own `json_patch` would merge nested
-/// objects too.
-fn merged(connection: &Connection, key: &str, document: &str, change: &Value) -> rusqlite::Result<String> {
-    let mut statement =
-        connection.prepare_cached("SELECT body FROM document WHERE entity = ?1 AND document = ?2")?;
-    let stored: Option<String> = statement.query_row([key, document], |row| row.get(0)).optional()?;
-    let mut body: Map<String, Value> = match stored {
-        Some(text) => serde_json::from_str(&text).map_err(|error| {
-            rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, error.into())
-        })?,
-        None => Map::new(),
-    };
-    merge(&mut body, change.clone());
-    Ok(Value::Object(body).to_string())
+/// Writes a body anew as one object.
+fn join_changes(connection: &Connection, key: &str, document: &str) -> rusqlite::Result<()> {
+    let body: Value = connection
+        .prepare_cached("SELECT body FROM document WHERE entity = ?1 AND document = ?2")?
+        .query_row([key, document], |row| super::body::read(row, 0))?;
+    connection
+        .prepare_cached("UPDATE document SET body = ?3 WHERE entity = ?1 AND document = ?2")?
+        .execute(params![key, document, body.to_string()])?;
+    Ok(())
 }
 
 fn write_head(connection: &Connection, prepared: &Prepared, version: Version) -> rusqlite::Result<()> {

@@ -4,6 +4,7 @@
 //! two connections of their own ([`connection::Readers`]) and never wait for a write.
 
 mod apply;
+mod body;
 pub(crate) mod connection;
 mod migrate;
 pub(crate) mod number;
@@ -13,9 +14,11 @@ mod writer;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
+use skein_shared::entity::LiveDocument;
 use skein_shared::fence::Epoch;
 use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
@@ -125,7 +128,7 @@ impl Store for Sqlite {
         self.fence
     }
 
-    async fn commit(&self, fence: Fence, batch: Batch) -> Result<Version, CommitError> {
+    async fn commit(&self, fence: Fence, batch: Arc<Batch>) -> Result<Version, CommitError> {
         let batch = Prepared::new(batch)?;
         self.writer.ask(|answer| Request::Commit { fence, batch: Box::new(batch), answer }).await
     }
@@ -133,6 +136,16 @@ impl Store for Sqlite {
     async fn load(&self, key: &EntityKey) -> Result<Loaded, StoreError> {
         let key = key.to_string();
         self.read(move |connection| reader::load(connection, &key)).await
+    }
+
+    async fn live(
+        &self,
+        key: &EntityKey,
+        after: &str,
+        limit: usize,
+    ) -> Result<Vec<LiveDocument>, StoreError> {
+        let (key, after) = (key.to_string(), after.to_owned());
+        self.read(move |connection| reader::live(connection, &key, &after, limit)).await
     }
 
     async fn document(&self, key: &EntityKey, document: &str) -> Result<Option<StoredDocument>, StoreError> {

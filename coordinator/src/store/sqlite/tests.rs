@@ -38,7 +38,7 @@ fn batch(expected: u64, text: &str) -> Batch {
         id: Uuid::from_u128(u128::from(expected) + 1),
         at: Timestamp(START.0 + expected),
         documents: Vec::new(),
-        events: vec![EventRecord { subject: None, body: text.into() }],
+        events: vec![EventRecord { subject: None, body: skein_shared::json::Json::of(text) }],
         seen: Vec::new(),
         replies: Vec::new(),
         timer: TimerChange::Keep,
@@ -69,7 +69,7 @@ async fn a_backup_opens_and_equals_the_store() {
     let file = File::new();
     let store = Sqlite::open(&file.path(), START).unwrap();
     for expected in 0..50 {
-        store.commit(store.fence(), batch(expected, "event")).await.unwrap();
+        store.commit(store.fence(), batch(expected, "event").into()).await.unwrap();
     }
     let copy = file.0.path().join("copy.db");
     store.backup(&copy).await.unwrap();
@@ -82,7 +82,7 @@ async fn a_backup_opens_and_equals_the_store() {
     let restored = Sqlite::open(&copy, START).unwrap();
     assert_eq!(contents(&restored).await, contents(&store).await);
     assert!(restored.fence().epoch > store.fence().epoch);
-    store.commit(store.fence(), batch(50, "the original goes on")).await.unwrap();
+    store.commit(store.fence(), batch(50, "the original goes on").into()).await.unwrap();
 }
 
 #[test]
@@ -107,7 +107,7 @@ async fn damage_is_reported_not_guessed_over() {
     let file = File::new();
     let store = Sqlite::open(&file.path(), START).unwrap();
     for expected in 0..200 {
-        store.commit(store.fence(), batch(expected, &"x".repeat(1000))).await.unwrap();
+        store.commit(store.fence(), batch(expected, &"x".repeat(1000)).into()).await.unwrap();
     }
     drop(store);
     let mut bytes = std::fs::read(file.path()).unwrap();
@@ -127,7 +127,7 @@ async fn damage_is_reported_not_guessed_over() {
 async fn a_full_disk_refuses_and_recovers() {
     let file = File::new();
     let store = Sqlite::open(&file.path(), START).unwrap();
-    store.commit(store.fence(), batch(0, "small")).await.unwrap();
+    store.commit(store.fence(), batch(0, "small").into()).await.unwrap();
     drop(store);
     let connection = connection::writable(&file.path(), Durability::Full).unwrap();
     let pages: i64 = connection.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
@@ -135,7 +135,7 @@ async fn a_full_disk_refuses_and_recovers() {
     let fence = apply::stored_fence(&connection).unwrap();
     let writer = Writer::start(connection).unwrap();
     let ask = |batch: Batch| {
-        let batch = Box::new(Prepared::new(batch).unwrap());
+        let batch = Box::new(Prepared::new(batch.into()).unwrap());
         writer.ask(|answer| Request::Commit { fence, batch, answer })
     };
     let answer = ask(batch(1, &"x".repeat(1_000_000))).await;
@@ -153,7 +153,7 @@ async fn a_failed_batch_is_rolled_back_alone() {
     connection.execute_batch(trigger).unwrap();
     let writer = Writer::start(connection).unwrap();
     let ask = |batch: Batch| {
-        let batch = Box::new(Prepared::new(batch).unwrap());
+        let batch = Box::new(Prepared::new(batch.into()).unwrap());
         writer.ask(|answer| Request::Commit { fence: store.fence(), batch, answer })
     };
     let other = EntityKey::of(Kind::Channels, &Name::parse("default").unwrap());

@@ -22,6 +22,7 @@ pub(super) fn of(created: &Created) -> Value {
         "blockedBy": if broken.is_empty() { Value::Null } else { json!(broken) },
     });
     merge(&mut body, fields);
+    body.retain(|_, value| !value.is_null());
     Value::Object(body)
 }
 

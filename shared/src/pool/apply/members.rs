@@ -58,10 +58,14 @@ impl Pool {
         let body = json!({
             "id": join.agent, "name": join.name, "isLead": join.lead, "role": join.role,
             "description": join.description, "capabilities": join.capabilities, "maxTasks": max_tasks,
-            "emptyPollCount": 0, "claudeMd": profile::claude_md(join), "soulMd": profile::soul_md(join),
-            "identityMd": profile::identity_md(join), "createdAt": at.iso(),
+            "emptyPollCount": 0, "createdAt": at.iso(),
         });
         self.change_member(join.agent, at, body, changes, |_| {});
+        let texts = json!({
+            "claudeMd": profile::claude_md(join), "soulMd": profile::soul_md(join),
+            "identityMd": profile::identity_md(join),
+        });
+        changes.put(profile_key(join.agent), &json!({}), Some(texts));
     }
 
     fn leave(&mut self, agent: Uuid, at: Timestamp, changes: &mut Changes) {
@@ -73,24 +77,26 @@ impl Pool {
         }
         let body = json!({ "status": "offline", "lastUpdatedAt": at.iso() });
         changes.archive(member_key(agent), &member, Some(body));
+        changes.archive(profile_key(agent), &json!({}), None);
     }
 
     fn describe(&mut self, agent: Uuid, profile: &Profile, at: Timestamp, changes: &mut Changes) {
-        let mut body = Map::new();
-        let texts = [
-            ("name", &profile.name),
-            ("description", &profile.description),
-            ("role", &profile.role),
+        let given = |fields: &[(&str, &Option<String>)]| {
+            let given =
+                fields.iter().filter_map(|(field, text)| Some(((*field).to_owned(), json!(text.as_ref()?))));
+            given.collect::<Map<String, Value>>()
+        };
+        let mut body =
+            given(&[("name", &profile.name), ("description", &profile.description), ("role", &profile.role)]);
+        let texts = given(&[
             ("claudeMd", &profile.claude_md),
             ("soulMd", &profile.soul_md),
             ("identityMd", &profile.identity_md),
             ("setupScript", &profile.setup_script),
             ("toolsMd", &profile.tools_md),
-        ];
-        for (field, text) in texts {
-            if let Some(text) = text {
-                body.insert(field.to_owned(), json!(text));
-            }
+        ]);
+        if !texts.is_empty() {
+            changes.put(profile_key(agent), &json!({}), Some(Value::Object(texts)));
         }
         if let Some(capabilities) = &profile.capabilities {
             body.insert("capabilities".to_owned(), json!(capabilities));
@@ -157,4 +163,9 @@ fn member_key(agent: Uuid) -> String {
 
 fn count(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// The member's long texts: a document of their own, for the member's is written whenever it turns busy or idle.
+fn profile_key(agent: Uuid) -> String {
+    format!("profile/{agent}")
 }

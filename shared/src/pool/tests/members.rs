@@ -4,11 +4,14 @@ use super::*;
 fn a_member_shows_the_agent_shape() {
     let swarm = Swarm::new();
     let body = swarm.member(LEAD);
-    for field in ["id", "name", "isLead", "status", "capabilities", "maxTasks", "emptyPollCount", "claudeMd"]
-    {
+    for field in ["id", "name", "isLead", "status", "capabilities", "maxTasks", "emptyPollCount"] {
         assert!(body.contains_key(field), "{field}");
     }
-    for field in ["soulMd", "identityMd", "createdAt", "lastUpdatedAt", "lastActivityAt"] {
+    let profile = swarm.0.body(&format!("profile/{LEAD}")).unwrap();
+    for text in ["claudeMd", "soulMd", "identityMd"].map(|field| &profile[field]) {
+        assert!(text.as_str().is_some_and(|text| !text.is_empty()));
+    }
+    for field in ["createdAt", "lastUpdatedAt", "lastActivityAt"] {
         assert!(body[field].as_str().is_some_and(|text| !text.is_empty()), "{field}");
     }
     assert_eq!((&body["status"], &body["maxTasks"]), (&Value::from("idle"), &Value::from(1)));

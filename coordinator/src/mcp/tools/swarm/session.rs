@@ -1,7 +1,7 @@
 //! Joining, and who there is.
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use skein_shared::Refusal;
 
 use super::{done, warned};
@@ -121,14 +121,11 @@ struct Swarm {
 }
 
 async fn swarm(call: Call, args: Swarm) -> Outcome {
-    const TEXTS: [&str; 5] = ["claudeMd", "soulMd", "identityMd", "setupScript", "toolsMd"];
-    let mut list = call.service.list_members(&call.who).await?;
-    let mut agents = std::mem::take(&mut list.rows);
-    if !args.full {
-        for agent in agents.iter_mut().filter_map(Value::as_object_mut) {
-            agent.retain(|field, _| !TEXTS.contains(&field.as_str()));
-        }
-    }
+    let mut list = match args.full {
+        true => call.service.list_profiles(&call.who).await?,
+        false => call.service.list_members(&call.who).await?,
+    };
+    let agents = std::mem::take(&mut list.rows);
     let busy = agents.iter().filter(|agent| agent["status"] == "busy").count();
     let members = counted(agents.len(), "agent", "agents");
     let text = format!("{members} in swarm {}, {busy} busy.", call.who.swarm);

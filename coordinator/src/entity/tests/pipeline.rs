@@ -1,0 +1,82 @@
+//! Two commits of one entity under way.
+
+use std::collections::BTreeSet;
+
+use super::supervision::{Touch, touch};
+use super::*;
+
+/// Lets everybody go as far as they can.
+async fn settle() {
+    for _ in 0..50 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_batch_is_on_its_way_while_the_last_is_flushed_and_nobody_is_answered_early() {
+    let node = node();
+    let gate = Gate::default();
+    node.store.contents().faults().push(Fault::Slow(gate.clone()));
+    let first = tokio::spawn(touch(node.entities.clone(), Touch::Add));
+    settle().await;
+    let second: Vec<_> = (0..4).map(|_| tokio::spawn(touch(node.entities.clone(), Touch::Add))).collect();
+    settle().await;
+    let third = tokio::spawn(touch(node.entities.clone(), Touch::Add));
+    settle().await;
+    assert!(!first.is_finished() && second.iter().all(|asked| !asked.is_finished()));
+
+    gate.open();
+    assert_eq!(first.await.unwrap(), Ok(1));
+    for (asked, total) in second.into_iter().zip(2..) {
+        assert_eq!(asked.await.unwrap(), Ok(total));
+    }
+    assert_eq!(third.await.unwrap(), Ok(6));
+    let key = EntityKey::of(Kind::Memory, &swarm());
+    assert_eq!(node.store.load(&key).await.unwrap().version, Version(3), "one, four, and one");
+}
+
+/// Every script of four faults, for the commits of ten commands that come in waves.
+#[tokio::test(start_paused = true)]
+async fn whatever_the_store_does_an_answer_holds_and_nothing_happens_twice() {
+    for script in 0..4_u32.pow(4) {
+        let node = node();
+        for place in 0..4 {
+            node.store.contents().faults().push(fault(script / 4_u32.pow(place) % 4));
+        }
+        let mut asked = Vec::new();
+        for wave in [1, 4, 2, 3] {
+            asked.extend((0..wave).map(|_| tokio::spawn(touch(node.entities.clone(), Touch::Add))));
+            settle().await;
+        }
+        let (mut told, mut unknown) = (BTreeSet::new(), 0);
+        for answer in asked {
+            match answer.await.unwrap() {
+                Ok(total) => assert!(told.insert(total), "script {script}: {total} was told twice"),
+                Err(refusal) if refusal.code == Code::Unknown => unknown += 1,
+                Err(refusal) => assert_eq!(refusal.code, Code::Unavailable, "script {script}"),
+            }
+        }
+        tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+        let stored = node.store.load(&EntityKey::of(Kind::Memory, &swarm())).await.unwrap();
+        let total: u64 = stored.live.first().map_or(0, |count| count.read().unwrap());
+        let told_count = told.len() as u64;
+        assert!(
+            (told_count..=told_count + unknown).contains(&total),
+            "script {script}: {told_count} were told, {unknown} unknown, {total} happened"
+        );
+        assert!(told.last().is_none_or(|&last| last <= total), "script {script}: {told:?} of {total}");
+    }
+}
+
+fn fault(number: u32) -> Fault {
+    match number {
+        0 => Fault::AnswerLost,
+        1 => Fault::RequestLost,
+        2 => Fault::Refused,
+        _ => {
+            let open = Gate::default();
+            open.open();
+            Fault::Slow(open)
+        }
+    }
+}

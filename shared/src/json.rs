@@ -1,0 +1,67 @@
+//! A value as its JSON text.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+/// JSON that was written once, where the value was made, and is read where it is needed. What lies between
+/// (a commit, the store, the wire) passes the text on.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Json(Box<RawValue>);
+
+impl Json {
+    /// # Panics
+    /// Never for plain data: maps with keys that are no strings are the only values without a JSON form.
+    pub fn of(value: &(impl Serialize + ?Sized)) -> Self {
+        Self(serde_json::value::to_raw_value(value).expect("plain data has a JSON form"))
+    }
+
+    pub fn text(&self) -> &str {
+        self.0.get()
+    }
+
+    /// # Errors
+    /// When the value has another shape.
+    pub fn read<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
+        serde_json::from_str(self.text())
+    }
+
+    /// The value for looking into.
+    pub fn value(&self) -> Value {
+        self.read().unwrap_or_default()
+    }
+}
+
+/// Equal texts. Equal values written in another order of fields are not equal.
+impl PartialEq for Json {
+    fn eq(&self, other: &Self) -> bool {
+        self.text() == other.text()
+    }
+}
+
+impl Eq for Json {}
+
+impl From<Value> for Json {
+    fn from(value: Value) -> Self {
+        Self::of(&value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_text_passes_through_serde_unchanged() {
+        let value = Json::of(&json!({"b": [1, 2.5], "a": null}));
+        assert_eq!(value.text(), r#"{"b":[1,2.5],"a":null}"#);
+        let outer = serde_json::to_string(&[&value]).unwrap();
+        assert_eq!(outer, format!("[{}]", value.text()));
+        let back: Vec<Json> = serde_json::from_str(&outer).unwrap();
+        assert_eq!(back, [value]);
+    }
+}

@@ -200,7 +200,7 @@ impl Notes {
         let mut difference = Difference::default();
         let mut steps: BTreeMap<Thing, u8> = BTreeMap::new();
         for one in found {
-            let Some(thing) = one.thing.filter(|thing| one.text == thing.text()) else {
+            let Some(thing) = one.thing.filter(|thing| one.whole && one.text == thing.text()) else {
                 difference.invented.push(format!("{one:?}"));
                 continue;
             };
@@ -234,6 +234,8 @@ struct Found {
     thing: Option<Thing>,
     text: String,
     step: u8,
+    /// What it ended with is there, or it has not ended.
+    whole: bool,
 }
 
 impl Found {
@@ -250,8 +252,13 @@ impl Found {
             _ => u8::MAX,
         };
         let text = document.body[field].as_str().unwrap_or_default().to_owned();
+        let whole = match (sort, step) {
+            (Sort::Task, 3) => document.body["output"] == "done",
+            (Sort::Message, 2) => document.body["responseText"] == text.as_str(),
+            _ => true,
+        };
         let number = text.split(' ').next().and_then(|number| number.parse().ok());
-        Some(Self { thing: number.map(|number| Thing { sort, number }), text, step })
+        Some(Self { thing: number.map(|number| Thing { sort, number }), text, step, whole })
     }
 }
 
@@ -291,7 +298,7 @@ mod tests {
 
     fn found(number: u64, step: u8) -> Found {
         let thing = Thing { sort: Sort::Task, number };
-        Found { thing: Some(thing), text: thing.text(), step }
+        Found { thing: Some(thing), text: thing.text(), step, whole: true }
     }
 
     const TASK: &str = "task 7 1 asked\ntask 7 1 acknowledged\ntask 7 2 asked\n";
@@ -312,9 +319,11 @@ mod tests {
         assert_eq!(notes.compare(&[found(7, 3)]).invented.len(), 1, "a step too far");
         assert_eq!(notes.compare(&[found(7, 1), found(8, 1)]).invented.len(), 1, "another task");
         assert_eq!(notes.compare(&[found(7, 1), found(7, 1)]).invented.len(), 1, "the same task twice");
-        let damaged = Found { text: "7 something else".to_owned(), ..found(7, 1) };
-        let difference = notes.compare(&[damaged]);
-        assert_eq!((difference.lost.len(), difference.invented.len()), (1, 1), "another text");
+        let other = Found { text: "7 something else".to_owned(), ..found(7, 1) };
+        for damaged in [other, Found { whole: false, ..found(7, 1) }] {
+            let difference = notes.compare(&[damaged]);
+            assert_eq!((difference.lost.len(), difference.invented.len()), (1, 1), "another text");
+        }
     }
 
     #[test]

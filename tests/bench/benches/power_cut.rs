@@ -30,7 +30,7 @@ const DISK: u64 = 2 << 30;
 /// How long the load goes on between two cuts, milliseconds.
 const PAUSE_MS: std::ops::Range<u64> = 20..400;
 /// Enough for the run without flushes to lose something.
-const CONTROL_CUTS: u32 = 3;
+const CONTROL_CUTS: u32 = 2;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Differences that are shown in words.
 const SHOWN: usize = 5;

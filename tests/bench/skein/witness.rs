@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::str::FromStr;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -26,6 +27,8 @@ const WORKERS: usize = 16;
 const CORRESPONDENTS: usize = 8;
 /// Between the first numbers of two agents.
 const APART: u64 = 1_000_000_000;
+/// After a question that was not answered.
+const PAUSE: Duration = Duration::from_millis(100);
 /// Documents that are read at once.
 const PAGE: usize = 1000;
 
@@ -63,16 +66,22 @@ pub(crate) async fn work(load: Witnessed) -> Result<()> {
         let first = number as u64 * APART;
         agents.spawn(async move {
             for number in first.. {
-                if number < WORKERS as u64 * APART {
-                    task(&agent, number).await?;
+                let done = if number < WORKERS as u64 * APART {
+                    task(&agent, number).await
                 } else {
-                    message(&agent, number).await?;
+                    message(&agent, number).await
+                };
+                // Whoever stood still for long finds that its question took too long: it was asked, and not
+                // acknowledged. There are others to do.
+                if let Err(error) = done {
+                    eprintln!("    {error:#}");
+                    tokio::time::sleep(PAUSE).await;
                 }
             }
-            anyhow::Ok(())
         });
     }
-    agents.join_next().await.context("there are agents")??
+    agents.join_next().await;
+    anyhow::bail!("agents work until they are killed")
 }
 
 async fn task(agent: &Agent, number: u64) -> Result<()> {

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::code::Refusal;
 use crate::fence::{Epoch, Token};
-use crate::id::{EntityKey, Kind};
+use crate::id::{EntityKey, InstanceId, Kind};
 use crate::json::Json;
 use crate::time::Timestamp;
 
@@ -86,8 +86,21 @@ pub trait Entity: Sized + Send + 'static {
 pub enum Signal {
     /// The runner's lease covers these instances. They are `InstanceId`s.
     RunnerAlive { runner: String, instances: Vec<String> },
-    /// An agent made a call or keeps a wait open.
-    AgentAlive { agent: Uuid, instance: String },
+    /// These agents made a call or keep a wait open, each with the `InstanceId` that does.
+    AgentsAlive { agents: Vec<(Uuid, String)> },
+    /// An agent found nothing to do and keeps its poll open.
+    AgentPolls(Poller),
+    /// An open poll has ended.
+    AgentWent { agent: Uuid, poll: Uuid },
+}
+
+/// An agent's open poll. `poll` is the id of its request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Poller {
+    pub agent: Uuid,
+    pub instance: InstanceId,
+    pub managed: bool,
+    pub poll: Uuid,
 }
 
 /// What `decide` may know besides the state. Two runs with equal contexts give equal results.

@@ -45,6 +45,13 @@ impl Hub {
         }
     }
 
+    /// Wakes all who wait for anything: what happened to an entity that died may have been told to nobody.
+    pub fn publish_all(&self) {
+        for sender in self.topics.lock().unwrap_or_else(PoisonError::into_inner).values() {
+            sender.send_modify(|count| *count += 1);
+        }
+    }
+
     /// How many topics somebody waits for.
     pub fn len(&self) -> usize {
         self.topics.lock().unwrap_or_else(PoisonError::into_inner).len()

@@ -30,7 +30,7 @@ use crate::mcp;
 use crate::outbox::{Runners, pump};
 use crate::projection::{Projection, ProjectionError};
 use crate::runners::{Control, Sessions};
-use crate::service::Service;
+use crate::service::{Service, presence};
 use crate::store::sqlite::Sqlite;
 use crate::store::{Store, StoreError};
 
@@ -114,7 +114,9 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
     let sessions = Sessions::new(keys.clone(), entities.clock().clone());
     start_pumps(&pumps, &entities, &sessions, &config);
     let health = health::router(entities.clone(), runner.stop().clone());
-    let agents = agents_face(tasks.stop(), &entities, &keys, &config, data.layout(), &endpoint)?;
+    let service = Service::new(entities.clone());
+    pumps.spawn("presence", quiet(presence::watch(service.clone(), pumps.stop().clone())));
+    let agents = agents_face(tasks.stop(), service, &keys, &config, data.layout(), &endpoint)?;
     serve(&tasks, "http", listeners.http, agents.merge(health));
     serve_grpc(&tasks, listeners.grpc, &entities, &sessions, &keys, &endpoint);
     if let Some(listener) = listeners.ingress {
@@ -220,7 +222,7 @@ async fn quiet(role: impl Future<Output = ()>) -> Result<(), io::Error> {
 /// The protocol's face for agents.
 fn agents_face(
     stop: &CancellationToken,
-    entities: &Entities,
+    service: Service,
     keys: &Keys,
     config: &Config,
     layout: &Layout,
@@ -239,7 +241,6 @@ fn agents_face(
         face.allowed_hosts.push(host.split('/').next().unwrap_or(host).to_owned());
         face.public_url = Some(endpoint.url.clone());
     }
-    let service = Service::new(entities.clone());
     Ok(mcp::router(service, keys.clone(), Arc::new(catalogue), face))
 }
 

@@ -3,6 +3,7 @@
 //! The cursor is a position in the swarm's events, so nothing that happens between two calls is lost.
 
 use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -12,7 +13,7 @@ use skein_shared::id::Kind;
 use super::Service;
 use super::lists::unreadable;
 use crate::auth::{Principal, Right, policy};
-use crate::entity::hub::{Subscription, commits_of};
+use crate::entity::hub::commits_of;
 use crate::projection::Event;
 
 /// How long a look waits for the read side to have what was acknowledged.
@@ -92,32 +93,24 @@ impl Service {
         patience: Duration,
     ) -> Result<Changes, Refusal> {
         policy::require(who, Right::Read)?;
-        let mut cursor = match awaited.cursor {
-            Some(cursor) => cursor,
-            None => self.newest_position().await?,
-        };
-        let topics = self.wake_topics(who, &awaited);
-        let position = std::sync::Mutex::new(cursor);
+        let topics = wake_topics(who, &awaited);
+        let position = Mutex::new(awaited.cursor);
+        let at = || position.lock().unwrap_or_else(PoisonError::into_inner);
         let look = || async {
-            let after = *position.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let known = *at();
+            let Some(after) = known else {
+                // It begins now: what happens from here on wakes it.
+                let newest = self.newest_position().await?;
+                *at() = Some(newest);
+                return Ok(None);
+            };
             let (found, next) = self.changes_after(who, &awaited, after).await?;
-            *position.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = next;
+            *at() = Some(next);
             Ok((!found.is_empty()).then_some(found))
         };
         let found = self.until(who, topics, patience, look).await?;
-        cursor = cursor.max(*position.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+        let cursor = at().unwrap_or_default();
         Ok(Changes { timed_out: found.is_none(), changed: found.unwrap_or_default(), cursor })
-    }
-
-    /// What wakes the waiter: the named things; else every commit of the entities that have what it waits for.
-    fn wake_topics(&self, who: &Principal, awaited: &Awaited) -> Vec<Subscription> {
-        let mut topics = awaited.subjects.clone();
-        if awaited.subjects.is_empty() {
-            for topic in Topic::ALL.into_iter().filter(|topic| awaited.wants(*topic)) {
-                topics.extend(topic.kinds().iter().map(|kind| commits_of(*kind, &who.swarm)));
-            }
-        }
-        topics.into_iter().map(|topic| self.entities.hub().subscribe(topic)).collect()
     }
 
     /// Events of interest after a position, and the position of the last one looked at.
@@ -155,6 +148,17 @@ impl Service {
         self.projection().settled(SETTLE).await;
         self.projection().position().await.map_err(unreadable)
     }
+}
+
+/// What wakes the waiter: the named things; else every commit of the entities that have what it waits for.
+fn wake_topics(who: &Principal, awaited: &Awaited) -> BTreeSet<String> {
+    let mut topics = awaited.subjects.clone();
+    if awaited.subjects.is_empty() {
+        for topic in Topic::ALL.into_iter().filter(|topic| awaited.wants(*topic)) {
+            topics.extend(topic.kinds().iter().map(|kind| commits_of(*kind, &who.swarm)));
+        }
+    }
+    topics
 }
 
 fn of_interest(awaited: &Awaited, event: &Event) -> Option<Value> {

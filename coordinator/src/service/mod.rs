@@ -14,47 +14,71 @@ pub mod locks;
 pub mod memory;
 pub mod messages;
 pub mod operator;
+pub mod presence;
 pub mod read;
 pub mod schedules;
+mod seen;
+mod standing;
 pub mod swarm;
 pub mod tasks;
 pub mod waits;
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::time::Duration;
 
 use serde_json::Value;
 use skein_shared::Refusal;
 use skein_shared::caller::Caller;
-use skein_shared::entity::{Entity, Signal};
-use skein_shared::id::{EntityKey, Kind};
+use skein_shared::entity::Entity;
+use skein_shared::id::EntityKey;
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::auth::{Principal, Role};
 pub use crate::entity::Clock;
-use crate::entity::{Entities, Request, hub::Subscription};
+use crate::entity::{Entities, Request};
 pub use crate::projection::Event;
+use presence::Presence;
+use seen::Seen;
 
-/// How often a waiter looks by itself. Wake-ups cross no node, and one that gets lost costs at most this.
-const ASK_AGAIN: Duration = Duration::from_secs(5);
+/// How often a waiter looks by itself. Whatever changes wakes it, so this only bounds what a fault in that costs;
+/// ten thousand waiters that looked often would keep the node busy while nothing happens.
+const ASK_AGAIN: Duration = Duration::from_secs(600);
 
 /// The use cases. Cheap to clone.
 #[derive(Clone)]
 pub struct Service {
     entities: Entities,
     ask_again: Duration,
+    presence: Presence,
+    seen: Seen,
+    /// Whether the answers to changes are kept for their repeats.
+    keeps: bool,
 }
 
 impl Service {
     pub fn new(entities: Entities) -> Self {
-        Self { entities, ask_again: ASK_AGAIN }
+        Self {
+            entities,
+            ask_again: ASK_AGAIN,
+            presence: Presence::default(),
+            seen: Seen::default(),
+            keeps: true,
+        }
     }
 
     /// Looks by itself only this often while it waits: with a long pause, a test knows what woke it.
     #[must_use]
     pub fn asking_again_every(self, pause: Duration) -> Self {
         Self { ask_again: pause, ..self }
+    }
+
+    /// Whether to keep the answers to changes. Without a key of the caller nobody could ask for them again,
+    /// and they are half of what a small change writes.
+    #[must_use]
+    pub fn keeping_answers(self, keeps: bool) -> Self {
+        Self { keeps, ..self }
     }
 
     pub fn clock(&self) -> &Clock {
@@ -65,12 +89,6 @@ impl Service {
         &self.entities
     }
 
-    /// Notes that the caller is alive: it keeps the leases of tasks that no runner watches.
-    pub fn seen(&self, who: &Principal) {
-        let signal = Signal::AgentAlive { agent: who.agent, instance: who.instance.to_string() };
-        self.entities.observe(&who.entity(Kind::Pool), signal);
-    }
-
     /// Asks for a change that must happen once.
     async fn change<E: Entity>(
         &self,
@@ -78,7 +96,8 @@ impl Service {
         request: Uuid,
         command: E::Command,
     ) -> Result<E::Reply, Refusal> {
-        self.entities.ask::<E>(key, Request::once(request), command).await
+        let request = Request { keep_reply: self.keeps, ..Request::once(request) };
+        self.entities.ask::<E>(key, request, command).await
     }
 
     /// Asks for something that changes nothing.
@@ -100,12 +119,12 @@ impl Service {
         }
     }
 
-    /// Asks again whenever the topic changes, until `ask` has something or the patience ends. The caller
-    /// counts as alive all the while; a caller that goes away drops this future, and with it the wait.
+    /// Asks again whenever one of the topics changes, until `ask` has something or the patience ends. The
+    /// caller counts as alive all the while; a caller that goes away drops this future, and with it the wait.
     async fn until<T, F, R>(
         &self,
         who: &Principal,
-        mut topics: Vec<Subscription>,
+        mut topics: BTreeSet<String>,
         patience: Duration,
         mut ask: F,
     ) -> Result<Option<T>, Refusal>
@@ -114,9 +133,16 @@ impl Service {
         R: Future<Output = Result<Option<T>, Refusal>>,
     {
         let end = Instant::now() + patience;
+        let _present = self.presence.enter(who);
+        if who.managed {
+            // The end of the run ends its waits.
+            topics.insert(who.instance.to_string());
+        }
+        let mut topics: Vec<_> =
+            topics.into_iter().map(|topic| self.entities.hub().subscribe(topic)).collect();
+        self.seen(who);
         loop {
             self.require_live(who).await?;
-            self.seen(who);
             if let Some(found) = ask().await? {
                 return Ok(Some(found));
             }

@@ -1,5 +1,6 @@
 //! Tasks: made, handed out, reported on, ended.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
@@ -11,6 +12,7 @@ use skein_shared::pool::{
 use skein_shared::{Code, Refusal, epics};
 use uuid::Uuid;
 
+use super::standing::Standing;
 use super::{Service, step, unexpected};
 use crate::auth::{Principal, Right, Role, policy};
 
@@ -131,11 +133,15 @@ impl Service {
             managed: who.managed,
             last,
         };
-        let topics = vec![self.entities.hub().subscribe(who.agent.to_string())];
+        let topics = BTreeSet::from([who.agent.to_string()]);
+        let standing = Standing::new(&self.entities, who, request);
         let look = || async {
             let reply = self.change::<Pool>(&key, request, poll(false)).await?;
             Ok(match &reply {
-                Reply::Polled { task: None, offers, .. } if offers.is_empty() => None,
+                Reply::Polled { task: None, offers, .. } if offers.is_empty() => {
+                    standing.stands();
+                    None
+                }
                 _ => Some(reply),
             })
         };
@@ -173,10 +179,9 @@ impl Service {
         policy::require(who, Right::Work)?;
         let started = self.clock().now();
         let key = who.entity(Kind::Pool);
-        let hub = self.entities.hub();
         let topics = match tags.is_empty() {
-            true => vec![hub.subscribe(claimable(&who.swarm, None))],
-            false => tags.iter().map(|tag| hub.subscribe(claimable(&who.swarm, Some(tag)))).collect(),
+            true => BTreeSet::from([claimable(&who.swarm, None)]),
+            false => tags.iter().map(|tag| claimable(&who.swarm, Some(tag))).collect(),
         };
         let claim = || async {
             let (agent, instance, managed) = (who.agent, who.instance.clone(), who.managed);

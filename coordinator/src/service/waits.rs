@@ -3,6 +3,7 @@
 //! The wait itself is durable and belongs to the agent entity. A request only listens to it: one that ends
 //! early loses nothing, for the next one with the same filter goes on with the same wait.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use skein_shared::Refusal;
@@ -57,8 +58,7 @@ impl Service {
         if let Some(outcome) = begun.outcome {
             return Ok(ended(outcome, begun.redelivered));
         }
-        let hub = self.entities.hub();
-        let topics = vec![hub.subscribe(wait.to_string()), hub.subscribe(who.instance.to_string())];
+        let topics = BTreeSet::from([wait.to_string(), who.instance.to_string()]);
         let check = || async {
             let command = Command::CheckWait { instance: who.instance.clone(), wait: Some(wait) };
             let view = wait_view(self.ask::<Agent>(&who.own_agent(), command).await?)?;

@@ -48,7 +48,6 @@ impl Sketch {
     }
 
     /// Its name in a task's head.
-    pub(super) const FIELD: &str = "w";
 
     /// Similarity of the word sets, 0 to 1.
     pub(super) fn similarity(&self, other: &Self) -> f64 {

@@ -13,6 +13,7 @@ mod guard;
 mod heads;
 mod index;
 mod profile;
+mod standing;
 mod state;
 mod tag;
 #[cfg(test)]

@@ -11,6 +11,7 @@ use uuid::Uuid;
 use super::guard::{Recent, Sketch};
 use super::heads::Heads;
 use super::index::{Deadlines, Indexes};
+use super::standing::Standing;
 use super::tag::Tag;
 use crate::id::{InstanceId, Name};
 use crate::limits;
@@ -381,6 +382,8 @@ pub struct Pool {
     pub(super) deadlines: Deadlines,
     /// What the duplicate guard compares with: a cache, which after a restart may hold more, never less.
     pub(super) recent: Recent,
+    /// Who waits for work. Memory, as signs of life are.
+    pub(super) standing: Standing,
 }
 
 /// Equal in everything that is committed. Names, the lead and the indexes follow from members and tasks.
@@ -406,6 +409,7 @@ impl Pool {
             indexes: Indexes::default(),
             deadlines: Deadlines::default(),
             recent: Recent::default(),
+            standing: Standing::default(),
         }
     }
 

@@ -2,8 +2,12 @@
 
 mod cpu_budget;
 mod cycle_embedded;
+mod cycle_http;
+mod dispatch_push;
 mod footprint;
+mod idle_fleet;
 mod lock_embedded;
+mod mcp_tool;
 mod peers;
 mod pool_1m;
 mod power_cut;
@@ -25,8 +29,12 @@ pub(crate) struct Bench {
 /// All of them, in the order of the goals.
 pub(crate) const ALL: &[Bench] = &[
     cycle_embedded::BENCH,
+    cycle_http::BENCH,
     lock_embedded::BENCH,
+    dispatch_push::BENCH,
+    idle_fleet::BENCH,
     pool_1m::BENCH,
+    mcp_tool::BENCH,
     recovery::BENCH,
     footprint::BENCH,
     power_cut::BENCH,

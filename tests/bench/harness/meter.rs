@@ -99,6 +99,12 @@ impl Reading {
     }
 }
 
+/// Bytes that this process has asked for and not given back.
+pub(crate) fn heap() -> f64 {
+    let stats = ALLOCATIONS.stats();
+    stats.bytes_allocated as f64 - stats.bytes_deallocated as f64
+}
+
 /// The processor time of each thread of this process, to the nanosecond: the process's own clock ticks a
 /// hundred times a second.
 pub(crate) struct ThreadTimes(HashMap<i32, u64>);
@@ -126,12 +132,6 @@ impl ThreadTimes {
         let since = |(id, now): (&i32, &u64)| now.saturating_sub(self.0.get(id).copied().unwrap_or(0));
         Ok(Self::take()?.0.iter().map(since).sum::<u64>() as f64 / 1000.0)
     }
-}
-
-/// Bytes that this process has asked for and not given back.
-pub(crate) fn heap() -> f64 {
-    let stats = ALLOCATIONS.stats();
-    stats.bytes_allocated as f64 - stats.bytes_deallocated as f64
 }
 
 fn alive(id: u32) -> Result<Process> {

@@ -73,6 +73,20 @@ impl Case {
         let (row, to) = (self.row(label)?, self.row(to)?);
         Interval::of_ratio(&row.rates(), &to.rates())
     }
+
+    /// The ratio of two contenders' median latencies, paired by round.
+    pub(crate) fn latency_ratio(&self, label: &str, to: &str) -> Option<Interval> {
+        let medians = |row: &Row| -> Vec<f64> {
+            row.rounds.iter().filter_map(|round| Some(round.latency?.p50)).collect()
+        };
+        Interval::of_ratio(&medians(self.row(label)?), &medians(self.row(to)?))
+    }
+
+    /// The ratio of two contenders' processor time for one operation, paired by round.
+    pub(crate) fn cpu_ratio(&self, label: &str, to: &str) -> Option<Interval> {
+        let times = |row: &Row| row.rounds.iter().map(|round| round.cpu_us).collect::<Vec<_>>();
+        Interval::of_ratio(&times(self.row(label)?), &times(self.row(to)?))
+    }
 }
 
 /// One contender's rounds.
@@ -83,7 +97,7 @@ pub(crate) struct Row {
     pub durability: Durability,
     pub version: String,
     pub rounds: Vec<Measured>,
-    /// Of an open load at half of the measured ceiling.
+    /// Of an open load at half of the measured ceiling, or of rounds at a fixed rate.
     pub latency: Option<Latency>,
 }
 
@@ -104,6 +118,14 @@ impl Row {
         self.rounds.iter().map(|round| round.rate).collect()
     }
 
+    /// The medians over the rounds of what each says of its latencies.
+    pub(crate) fn median_latency(&self) -> Option<Latency> {
+        let of = |read: fn(&Latency) -> f64| self.counter(|round| round.latency.as_ref().map(read));
+        let (p50, p90, p99) =
+            (of(|latency| latency.p50)?, of(|latency| latency.p90)?, of(|latency| latency.p99)?);
+        Some(Latency { rate: of(|latency| latency.rate)?, p50, p90, p99, max: of(|latency| latency.max)? })
+    }
+
     /// The median of a counter over the rounds that have it.
     pub(crate) fn counter(&self, read: impl Fn(&Measured) -> Option<f64>) -> Option<f64> {
         median(&self.rounds.iter().filter_map(read).collect::<Vec<_>>())
@@ -120,6 +142,9 @@ pub(crate) struct Measured {
     pub flushes: Option<f64>,
     pub allocations: Option<f64>,
     pub redis_calls: Option<f64>,
+    /// Of a round at a fixed rate.
+    #[serde(default)]
+    pub latency: Option<Latency>,
 }
 
 impl Measured {
@@ -131,6 +156,7 @@ impl Measured {
             flushes: used.flushes,
             allocations: used.allocations,
             redis_calls: used.redis_calls,
+            latency: None,
         }
     }
 }

@@ -24,17 +24,25 @@ pub(crate) struct Load {
     pub in_flight: usize,
     /// Also measure latencies, by an open load at half of each contender's ceiling.
     pub latencies: bool,
+    /// Of the rounds themselves.
+    pub pace: Pace,
 }
 
 impl Load {
     pub(crate) fn new(operation: &str, in_flight: usize) -> Self {
         let name = format!("{in_flight} in flight");
-        Self { name, operation: operation.to_owned(), in_flight, latencies: false }
+        Self { name, operation: operation.to_owned(), in_flight, latencies: false, pace: Pace::Closed }
     }
 
     #[must_use]
     pub(crate) fn with_latencies(self) -> Self {
         Self { latencies: true, ..self }
+    }
+
+    /// Operations begin at this rate a second; each round measures latencies.
+    #[must_use]
+    pub(crate) fn at_rate(self, rate: f64) -> Self {
+        Self { pace: Pace::Open(rate), ..self }
     }
 }
 
@@ -58,7 +66,7 @@ pub(crate) async fn run(
         weather: Vec::new(),
         discarded: 0,
     };
-    let plan = Plan { in_flight: load.in_flight, time: options.slot, pace: Pace::Closed };
+    let plan = Plan { in_flight: load.in_flight, time: options.slot, pace: load.pace };
     for round in 0..options.rounds {
         let measured = calm_round(&plan, contenders, round, options, &mut case).await?;
         for (row, measured) in case.rows.iter_mut().zip(measured) {
@@ -67,6 +75,7 @@ pub(crate) async fn run(
     }
     for (contender, row) in contenders.iter_mut().zip(&mut case.rows) {
         count_flushes(contender.as_mut(), row, &plan).await?;
+        row.latency = row.median_latency();
         if load.latencies {
             row.latency = latencies(contender.as_mut(), row, &plan).await?;
         }
@@ -136,7 +145,11 @@ async fn slot(contender: &mut dyn Contender, plan: &Plan) -> Result<Measured> {
     let before = Reading::take(contender)?;
     let work = contender.work(plan).await.with_context(|| format!("{label} failed"))?;
     let used = Reading::take(contender)?.since(&before).per(work.operations);
-    Ok(Measured::new(work.operations as f64 / work.elapsed.as_secs_f64(), &used))
+    let mut measured = Measured::new(work.operations as f64 / work.elapsed.as_secs_f64(), &used);
+    if let (Pace::Open(rate), Some(latency)) = (plan.pace, &work.latency) {
+        measured.latency = Some(Latency::of(rate, latency));
+    }
+    Ok(measured)
 }
 
 fn mean(one: &Measured, other: &Measured) -> Measured {
@@ -149,6 +162,7 @@ fn mean(one: &Measured, other: &Measured) -> Measured {
         flushes: both(one.flushes, other.flushes),
         allocations: both(one.allocations, other.allocations),
         redis_calls: both(one.redis_calls, other.redis_calls),
+        latency: one.latency,
     }
 }
 

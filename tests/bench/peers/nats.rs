@@ -68,6 +68,10 @@ impl Nats {
         Ok(Self { server, client })
     }
 
+    pub(crate) fn version(&self) -> String {
+        format!("nats-server {}", self.client.server_info().version)
+    }
+
     pub(crate) fn metered(&self) -> Result<Metered> {
         Ok(Metered::Tree(self.server.id()?))
     }
@@ -153,7 +157,7 @@ impl Contender for Cycle {
     }
 
     fn version(&self) -> String {
-        format!("nats-server {}", self.nats.client.server_info().version)
+        self.nats.version()
     }
 
     fn metered(&self) -> Metered {

@@ -2,7 +2,11 @@
 
 pub(crate) mod embedded;
 pub(crate) mod fill;
+pub(crate) mod fleet;
 pub(crate) mod node;
+pub(crate) mod push;
 pub(crate) mod recorder;
+pub(crate) mod server;
+pub(crate) mod sleepers;
 pub(crate) mod verbs;
 pub(crate) mod witness;

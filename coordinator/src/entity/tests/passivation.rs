@@ -72,7 +72,7 @@ async fn signs_of_life_keep_a_lease_and_silence_ends_it_once() {
     change(&node, 3, claim).await;
     for _ in 0..12 {
         tokio::time::sleep(10 * MINUTE).await;
-        let signal = Signal::AgentAlive { agent, instance: "worker-00000001".to_owned() };
+        let signal = Signal::AgentsAlive { agents: vec![(agent, "worker-00000001".to_owned())] };
         node.entities.observe(&pool(), signal);
     }
     assert!(is_leased(&node).await, "two hours of signs that nobody wrote down");

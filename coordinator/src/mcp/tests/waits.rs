@@ -44,6 +44,58 @@ async fn a_wait_ends_with_its_client() {
     }
 }
 
+/// The same call of a client that listens to progress.
+fn listening(agent: &Agent, tool: &str, arguments: Value) -> Request<Body> {
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+        "progressToken": "mine",
+    });
+    let params = json!({ "name": tool, "arguments": arguments, "_meta": meta });
+    let message = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params });
+    calling(agent, None, tool, json!({})).map(|_| Body::from(message.to_string()))
+}
+
+async fn event(body: &mut Body) -> Value {
+    let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
+    let text = std::str::from_utf8(&frame).unwrap();
+    let message = text.strip_prefix("data: ").and_then(|text| text.strip_suffix("\n\n"));
+    serde_json::from_str(message.unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn a_client_that_listens_hears_progress_and_then_the_result() {
+    let (face, lead, worker) = swarm().await;
+    let quick = face.router.clone().oneshot(listening(&worker, "my-agent-info", json!({}))).await.unwrap();
+    assert_eq!(quick.headers()["content-type"], "application/json");
+
+    let poll = face.router.clone().oneshot(listening(&worker, "poll-task", json!({}))).await.unwrap();
+    assert_eq!(poll.headers()["content-type"], "text/event-stream");
+    let mut events = poll.into_body();
+    let progress = event(&mut events).await;
+    assert_eq!(
+        (&progress["method"], &progress["params"]["progressToken"]),
+        (&json!("notifications/progress"), &json!("mine"))
+    );
+    assert_eq!(progress["params"]["message"], "waiting for a task");
+    face.facts(&lead, "send-task", json!({ "task": "given", "agentId": worker.id })).await;
+    let result = event(&mut events).await;
+    assert_eq!(
+        (&result["id"], &result["result"]["structuredContent"]["task"]["task"]),
+        (&json!(7), &json!("given"))
+    );
+    assert!(events.frame().await.is_none());
+}
+
+#[tokio::test]
+async fn a_wait_of_a_client_that_listens_ends_with_its_connection() {
+    let (face, _, worker) = swarm().await;
+    let wait = face.router.clone().oneshot(listening(&worker, "wait", json!({}))).await.unwrap();
+    face.until_awaited(|topics| topics > 0).await;
+    drop(wait);
+    face.until_awaited(|topics| topics == 0).await;
+}
+
 #[tokio::test]
 async fn a_wait_in_a_session_ends_with_its_connection() {
     let (face, _, worker) = swarm().await;

@@ -20,7 +20,13 @@ impl Pool {
                     }
                 }
             }
-            Signal::AgentAlive { agent, instance } => self.note_agent(*agent, instance, now),
+            Signal::AgentsAlive { agents } => {
+                for (agent, instance) in agents {
+                    self.note_agent(*agent, instance, now);
+                }
+            }
+            Signal::AgentPolls(poller) => self.standing.open(poller),
+            Signal::AgentWent { agent, poll } => self.standing.close(*agent, *poll),
         }
     }
 

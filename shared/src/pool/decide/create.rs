@@ -51,8 +51,10 @@ impl Pool {
         }
         let created = self.created(id, create, agent, sketch, ctx);
         let warnings = warnings(&created, create);
-        let task = Task::of(&created).view(id);
-        let events = vec![Event::Created(Box::new(created))];
+        let task = Task::of(&created);
+        let started: Vec<Event> = self.hand_over(id, &task, ctx).into_iter().collect();
+        let task = super::after(task, &started).view(id);
+        let events = std::iter::once(Event::Created(Box::new(created))).chain(started).collect();
         Ok(Decision::new(Reply::Created { task, warnings }, events))
     }
 

@@ -7,7 +7,7 @@ mod finish;
 mod invariants;
 mod members;
 mod offers;
-mod work;
+pub(super) mod work;
 
 use std::collections::BTreeMap;
 

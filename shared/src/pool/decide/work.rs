@@ -35,7 +35,7 @@ impl Pool {
             full,
         };
         if !offers.is_empty() || lost.is_some() {
-            let redelivered = lost.is_some();
+            let redelivered = lost.as_ref().is_some_and(|task| !self.standing.is_for(task.id, ctx.request));
             return Ok(Decision::reply(polled(lost, redelivered, member.empty_polls)));
         }
         let next = self.indexes.next_for(agent).filter(|_| !full);
@@ -220,7 +220,7 @@ fn require_agent(id: Uuid, task: &Task, by: Option<Uuid>, doing: &str) -> Result
     Err(not_yours(id, doing, "the agent that it is assigned to"))
 }
 
-pub(super) fn start(
+pub(in crate::pool) fn start(
     id: Uuid,
     task: &Task,
     agent: Uuid,

@@ -53,7 +53,7 @@ fn an_agent_without_a_runner_lives_by_its_calls() {
     swarm.poll(ANN);
     swarm.0.advance(limits::TASK_LEASE_AGENT / 2);
     let now = swarm.0.now;
-    swarm.0.entity.observe(&Signal::AgentAlive { agent: ANN, instance: "other".into() }, now);
+    swarm.0.entity.observe(&Signal::AgentsAlive { agents: vec![(ANN, "other".into())] }, now);
     swarm.0.advance(limits::TASK_LEASE_AGENT - STEP);
     assert_eq!(swarm.status(task), Status::InProgress);
     swarm.0.advance(STEP);

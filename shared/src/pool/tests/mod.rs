@@ -7,6 +7,7 @@ mod leases;
 mod members;
 mod random;
 mod sending;
+mod standing;
 mod working;
 
 use serde_json::{Map, Value};

@@ -7,6 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
+use crate::entity::Poller;
 
 /// A step, with small numbers that stand for agents and for tasks made so far.
 #[derive(Clone, Debug)]
@@ -120,9 +121,17 @@ impl Run {
             }
             Step::Alive(who) => {
                 let (now, instance) = (self.swarm.0.now, instance(agent(*who)).to_string());
-                let signal = match who % 2 {
-                    0 => Signal::RunnerAlive { runner: "r".to_owned(), instances: vec![instance] },
-                    _ => Signal::AgentAlive { agent: agent(*who), instance },
+                let agent = agent(*who);
+                let signal = match self.swarm.0.events.len() % 4 {
+                    0 => Signal::AgentPolls(Poller {
+                        agent,
+                        instance: InstanceId(instance),
+                        managed: who % 2 == 0,
+                        poll: Uuid::from_u128(u128::from(*who)),
+                    }),
+                    1 => Signal::AgentWent { agent, poll: Uuid::from_u128(u128::from(*who)) },
+                    2 => Signal::RunnerAlive { runner: "r".to_owned(), instances: vec![instance] },
+                    _ => Signal::AgentsAlive { agents: vec![(agent, instance)] },
                 };
                 self.swarm.0.entity.observe(&signal, now);
             }

@@ -146,6 +146,7 @@ async fn send(call: Call, args: Send) -> Outcome {
     let id = short(&sent.task);
     let mut message = match sent.task["status"].as_str() {
         Some("offered") => format!("Task {id} is offered; the agent accepts or rejects it."),
+        Some("in_progress") => format!("Task {id} is with the agent, which waited for it."),
         Some("pending") => format!("Task {id} is assigned; the agent gets it at its next poll-task."),
         _ => format!("Task {id} is in the pool; any free worker may claim it."),
     };

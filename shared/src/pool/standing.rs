@@ -1,0 +1,60 @@
+//! Polls that stand open: a task for an agent that waits is started by the very decision that makes it, and so
+//! costs one commit until it is there. All of this is memory: what is not known here goes the longer way, by
+//! a wake-up and another poll.
+
+use std::collections::BTreeMap;
+
+use uuid::Uuid;
+
+use super::event::Event;
+use super::state::{Pool, Status, Task};
+use crate::entity::{Ctx, Poller};
+
+/// The open polls and what was handed to them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Standing {
+    /// The latest of each agent.
+    polls: BTreeMap<Uuid, Poller>,
+    /// Tasks that were started for an open poll, which has not come for them yet.
+    handed: BTreeMap<Uuid, Uuid>,
+}
+
+impl Standing {
+    pub(super) fn open(&mut self, poll: &Poller) {
+        self.polls.insert(poll.agent, poll.clone());
+    }
+
+    pub(super) fn close(&mut self, agent: Uuid, poll: Uuid) {
+        if self.polls.get(&agent).is_some_and(|open| open.poll == poll) {
+            self.polls.remove(&agent);
+        }
+    }
+
+    /// Whether this poll is the one that the task was started for.
+    pub(super) fn is_for(&self, task: Uuid, poll: Uuid) -> bool {
+        self.handed.get(&task) == Some(&poll)
+    }
+
+    /// Follows an event: one open poll gets one task.
+    pub(super) fn follow(&mut self, event: &Event) {
+        let Some(task) = event.task() else { return };
+        self.handed.remove(&task);
+        if let Event::Started { agent, instance, .. } = event
+            && let Some(open) = self.polls.remove(agent)
+            && open.instance == *instance
+        {
+            self.handed.insert(task, open.poll);
+        }
+    }
+}
+
+impl Pool {
+    /// The start of a new task whose agent waits for just this.
+    pub(super) fn hand_over(&self, id: Uuid, task: &Task, ctx: &Ctx) -> Option<Event> {
+        let agent = task.agent.filter(|_| task.status == Status::Pending && task.is_ready())?;
+        let member = self.members.get(&agent)?;
+        let open = self.standing.polls.get(&agent)?;
+        let free = self.active(agent) < member.max_tasks as usize;
+        free.then(|| super::decide::work::start(id, task, agent, &open.instance, open.managed, ctx))
+    }
+}

@@ -1,0 +1,92 @@
+//! NATS JetStream with consumers that wait: messages are published to each of them at a steady rate.
+
+use anyhow::{Result, bail};
+use async_trait::async_trait;
+use futures::FutureExt;
+use tokio::task::JoinSet;
+use tokio::time::{Duration, Instant, sleep_until};
+
+use super::Peer;
+use super::nats::{Nats, Push, Sync};
+use crate::harness::contender::{Contender, Durability, Metered, Pace, Plan, Role, Work};
+use crate::harness::load::{histogram, nanoseconds};
+use crate::options::Options;
+
+/// Every message is flushed before it is acknowledged.
+pub(crate) const ALWAYS: Peer =
+    Peer { name: "NATS always", start: |options| start(options, Sync::Always).boxed() };
+
+/// As NATS comes: messages are flushed every two minutes.
+pub(crate) const LAZY: Peer = Peer { name: "NATS lazy", start: |options| start(options, Sync::Lazy).boxed() };
+
+struct Pushed {
+    nats: Nats,
+    sync: Sync,
+    push: Option<Push>,
+}
+
+async fn start(options: Options, sync: Sync) -> Result<Box<dyn Contender>> {
+    Ok(Box::new(Pushed { nats: Nats::start(&options, sync).await?, sync, push: None }))
+}
+
+#[async_trait]
+impl Contender for Pushed {
+    fn label(&self) -> &str {
+        match self.sync {
+            Sync::Always => ALWAYS.name,
+            Sync::Lazy => LAZY.name,
+        }
+    }
+
+    fn role(&self) -> Role {
+        Role::Peer
+    }
+
+    fn durability(&self) -> Durability {
+        match self.sync {
+            Sync::Always => Durability::PowerCut,
+            Sync::Lazy => Durability::Lazy,
+        }
+    }
+
+    fn version(&self) -> String {
+        self.nats.version()
+    }
+
+    fn metered(&self) -> Metered {
+        self.nats.metered().unwrap_or(Metered::Myself)
+    }
+
+    async fn prepare(&mut self, in_flight: usize) -> Result<()> {
+        self.push = Some(Push::open(&self.nats, in_flight).await?);
+        Ok(())
+    }
+
+    /// Publishes each message at its time, whatever became of those before.
+    async fn work(&mut self, plan: &Plan) -> Result<Work> {
+        let (Pace::Open(rate), Some(push)) = (plan.pace, &self.push) else {
+            bail!("messages are pushed at a steady rate to consumers that wait")
+        };
+        let start = Instant::now();
+        let count = (rate * plan.time.as_secs_f64()) as u64;
+        let mut dispatched = JoinSet::new();
+        for place in 0..count {
+            let due = start + Duration::from_secs_f64(place as f64 / rate);
+            let (push, worker) = (push.clone(), place as usize % plan.in_flight);
+            sleep_until(due).await;
+            dispatched.spawn(async move {
+                let late = due.elapsed();
+                push.dispatch(worker).await.map(|took| late + took)
+            });
+        }
+        let mut latency = histogram();
+        while let Some(took) = dispatched.join_next().await {
+            latency.saturating_record(nanoseconds(took??));
+        }
+        Ok(Work { operations: count, elapsed: start.elapsed(), latency: Some(latency) })
+    }
+
+    async fn stop(self: Box<Self>) -> Result<()> {
+        self.nats.stop().await
+    }
+}

@@ -123,7 +123,7 @@ impl Pool {
     }
 }
 
-/// A young task's head. The field's name is [`Sketch::FIELD`].
+/// A young task's head; `WithSketch` reads it.
 #[derive(Serialize)]
 struct Sketched<'a> {
     #[serde(flatten)]

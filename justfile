@@ -17,6 +17,12 @@ lint:
 proto:
     SKEIN_REGENERATE=1 cargo test -p skein-proto --test generated
 
+# Measures: `just bench NAME`, `just bench all`, `just bench list`, `just bench compare FILE`;
+# `just bench cpu_budget --update` keeps what it finds as the new budget
+bench what *args:
+    cargo build --release --bins -p skein-coordinator -p skein-runner -p skein-tests
+    cargo run --release -p skein-tests --bin skein-bench -- {{ if what =~ '^(compare|list)$' { what } else { "run " + what } }} {{args}}
+
 # The swarm on this machine
 up *args:
     cargo run --release -- up {{args}}

@@ -8,6 +8,9 @@ use clap::Parser;
 use skein_coordinator::cli::{Cli, CliError};
 use tracing_subscriber::EnvFilter;
 
+/// What is logged unless `SKEIN_LOG` says otherwise. rmcp would say three lines for each request.
+const USUAL: &str = "info,rmcp=warn";
+
 fn main() -> ExitCode {
     let cli = match Cli::parse().exec_agent() {
         // Before any thread is there: what the agent may see is decided for the whole process.
@@ -24,7 +27,7 @@ fn main() -> ExitCode {
 }
 
 fn start(cli: Cli) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_from_env("SKEIN_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = EnvFilter::try_from_env("SKEIN_LOG").unwrap_or_else(|_| EnvFilter::new(USUAL));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

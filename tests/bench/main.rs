@@ -19,6 +19,7 @@ use harness::machine::Machine;
 use harness::report::{Report, Results};
 use harness::{chart, compare, table};
 use options::Options;
+use skein::witness;
 
 #[derive(Parser)]
 #[command(name = "skein-bench", about = "Measures Skein beside limits and peers.")]
@@ -48,6 +49,9 @@ enum Command {
         /// Leave the other products out.
         #[arg(long)]
         without_peers: bool,
+        /// Keep what `cpu_budget` finds as the new budget.
+        #[arg(long)]
+        update: bool,
     },
     /// Show what changed between two files of results.
     Compare {
@@ -57,6 +61,9 @@ enum Command {
     },
     /// List the benches.
     List,
+    /// Works on a store and notes each step, until it is killed.
+    #[command(hide = true)]
+    Witness(witness::Witnessed),
     /// A server of the bench's own, in a process of its own.
     #[command(hide = true)]
     Serve {
@@ -74,11 +81,12 @@ fn main() -> Result<()> {
             Ok(())
         }
         Command::Compare { before, now } => compare::print(&Results::read(&before)?, &Results::read(&now)?),
+        Command::Witness(load) => runtime()?.block_on(witness::work(load)),
         Command::Serve { server } => runtime()?.block_on(probes::serve(server)),
-        Command::Run { names, json, charts, work, quick, without_peers } => {
+        Command::Run { names, json, charts, work, quick, without_peers, update } => {
             std::fs::create_dir_all(&work).with_context(|| format!("{} cannot be made", work.display()))?;
             std::fs::create_dir_all(&charts)?;
-            let options = Options::new(work.canonicalize()?, quick, without_peers);
+            let options = Options { update, ..Options::new(work.canonicalize()?, quick, without_peers) };
             let results = runtime()?.block_on(run(&names, &options));
             let _ = std::fs::remove_dir_all(&options.folder);
             let results = results?;

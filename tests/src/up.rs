@@ -17,11 +17,10 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// Where a program of this workspace was built.
 pub fn binary(name: &str) -> PathBuf {
-    let test = std::env::current_exe().expect("a test knows its own path");
-    let folder = test.parent().and_then(Path::parent).expect("tests are built into target/PROFILE/deps");
-    let path = folder.join(name);
-    assert!(path.exists(), "{} is missing; run `cargo build --workspace --bins` first", path.display());
-    path
+    let me = std::env::current_exe().expect("a program knows its own path");
+    // A test lies in target/PROFILE/deps, a program beside what it looks for.
+    let found = me.ancestors().skip(1).take(2).map(|folder| folder.join(name)).find(|path| path.exists());
+    found.unwrap_or_else(|| panic!("{name} is missing; run `cargo build --workspace --bins` first"))
 }
 
 /// A running node with its data folder. It is killed when dropped.
@@ -39,6 +38,11 @@ pub struct Folder(TempDir);
 impl Folder {
     pub fn new() -> Result<Self> {
         Ok(Self(TempDir::with_prefix("skein-test-")?))
+    }
+
+    /// One on the disk of another folder.
+    pub fn within(folder: &Path) -> Result<Self> {
+        Ok(Self(TempDir::with_prefix_in("skein-test-", folder)?))
     }
 
     pub fn data(&self) -> PathBuf {

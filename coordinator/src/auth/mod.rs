@@ -5,6 +5,7 @@
 pub mod policy;
 pub mod principal;
 pub mod token;
+mod verified;
 
 pub use policy::Right;
 pub use principal::{Principal, Role, Scope, View};

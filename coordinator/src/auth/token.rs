@@ -24,6 +24,7 @@ use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
 use super::principal::{Principal, Role, View};
+use super::verified::Verified;
 
 /// Who issued the token and whom it is for: Skein speaks to itself here.
 pub const AUDIENCE: &str = "skein";
@@ -41,6 +42,16 @@ struct Inner {
     current: String,
     signing: EncodingKey,
     verifying: HashMap<String, DecodingKey>,
+    verified: Verified<Known>,
+}
+
+/// What a token with a good signature says.
+#[derive(Debug)]
+struct Known {
+    who: Principal,
+    /// Seconds.
+    issued: u64,
+    expires: u64,
 }
 
 /// Shows which key signs and never a key.
@@ -159,6 +170,19 @@ impl Keys {
     /// # Errors
     /// `unauthenticated`, with the reason and never with any part of the token.
     pub fn verify(&self, text: &str, now: Timestamp) -> Result<Principal, Refusal> {
+        let known = self.inner.verified.get_or_check(text, || self.check(text))?;
+        let seconds = now.millis() / 1000;
+        if seconds > known.expires.saturating_add(LEEWAY.as_secs()) {
+            return Err(refuse("the token has expired"));
+        }
+        if known.issued > seconds.saturating_add(LEEWAY.as_secs()) {
+            return Err(refuse("the token was issued in the future; check the clocks"));
+        }
+        Ok(known.who.clone())
+    }
+
+    /// Checks the signature, and nothing that changes with time.
+    fn check(&self, text: &str) -> Result<Known, Refusal> {
         let header = jsonwebtoken::decode_header(text).map_err(|_| refuse("the token is not a JWT"))?;
         let key =
             header.kid.as_ref().and_then(|kid| self.inner.verifying.get(kid)).ok_or_else(|| {
@@ -167,15 +191,8 @@ impl Keys {
         let wire =
             jsonwebtoken::decode::<Wire>(text, key, &rules()).map_err(|error| refuse(reason(&error)))?;
         let claims = wire.claims;
-        let seconds = now.millis() / 1000;
-        if seconds > claims.exp.saturating_add(LEEWAY.as_secs()) {
-            return Err(refuse("the token has expired"));
-        }
-        if claims.iat > seconds.saturating_add(LEEWAY.as_secs()) {
-            return Err(refuse("the token was issued in the future; check the clocks"));
-        }
         let managed = claims.instance.is_some();
-        Ok(Principal {
+        let who = Principal {
             swarm: claims.swarm,
             agent: claims.sub,
             agent_name: claims.name,
@@ -183,7 +200,8 @@ impl Keys {
             managed,
             role: claims.role,
             view: claims.view,
-        })
+        };
+        Ok(Known { who, issued: claims.iat, expires: claims.exp })
     }
 
     fn read(path: &Path, mut file: File) -> io::Result<Self> {
@@ -237,7 +255,7 @@ impl Keys {
             current.get_or_insert((id, EncodingKey::from_ed_der(document)));
         }
         let (current, signing) = current.ok_or_else(unusable)?;
-        Ok(Self { inner: Arc::new(Inner { current, signing, verifying }) })
+        Ok(Self { inner: Arc::new(Inner { current, signing, verifying, verified: Verified::default() }) })
     }
 }
 
@@ -330,6 +348,19 @@ mod tests {
             assert!(!refusal.message.contains(&text[..20]) && !refusal.message.contains("shared-secret"));
         }
         assert!(!format!("{issued:?} {keys:?}").contains(text));
+    }
+
+    #[test]
+    fn a_token_that_was_used_ends_all_the_same() {
+        let keys = Keys::ephemeral().unwrap();
+        let issued = keys.issue(claims(), NOW).unwrap();
+        keys.verify(issued.text(), NOW).unwrap();
+        let late = NOW + Duration::from_secs(10_000);
+        assert_eq!(keys.verify(issued.text(), late).unwrap_err().code, Code::Unauthenticated);
+        keys.verify(issued.text(), NOW).unwrap();
+        // Other keys know nothing of it.
+        let other = Keys::ephemeral().unwrap();
+        assert_eq!(other.verify(issued.text(), NOW).unwrap_err().code, Code::Unauthenticated);
     }
 
     #[test]

@@ -419,6 +419,7 @@ impl<E: Entity> Host<E> {
         let effects = !batch.outbox.is_empty();
         metrics::counter!("skein_entity_commits_total").increment(1);
         metrics::counter!("skein_entity_commands_total").increment(answers.len() as u64);
+        self.shared.documents.committed(&batch.key, version, &batch.documents);
         self.shared.projection.committed(Arc::clone(&batch), version);
         if effects {
             self.shared.outbox.send_modify(|commits| *commits += 1);

@@ -94,6 +94,10 @@ impl Door {
         }
     }
 
+    pub(super) fn allowed_hosts(&self) -> &[String] {
+        &self.config.allowed_hosts
+    }
+
     fn base(&self, headers: &HeaderMap) -> String {
         let host = || text_header(headers, header::HOST.as_str()).unwrap_or("localhost");
         self.config.public_url.clone().unwrap_or_else(|| format!("http://{}", host()))
@@ -161,9 +165,8 @@ pub(super) fn refused(refusal: &Refusal) -> Response {
     (status, axum::Json(refusal_json(refusal))).into_response()
 }
 
-/// Reads a body of at most 4 MiB, and refuses JSON that is broken or nested too deeply before any parser
-/// recurses into it.
-pub(super) async fn bounded(body: Body) -> Result<Bytes, Response> {
+/// Reads a body of at most 4 MiB, and refuses one that is nested too deeply before any parser recurses into it.
+pub(super) async fn received(body: Body) -> Result<Bytes, Response> {
     let body = Limited::new(body, limits::BODY).collect().await.map_err(|error| {
         if error.is::<LengthLimitError>() {
             refused(&Refusal::new(Code::TooLarge, "a request may have 4 MiB; put large things into files"))
@@ -172,15 +175,20 @@ pub(super) async fn bounded(body: Body) -> Result<Bytes, Response> {
         }
     })?;
     let body = body.to_bytes();
-    if body.is_empty() {
-        return Ok(body);
-    }
     if depth(&body) > limits::JSON_DEPTH {
         let told = format!("JSON may be nested {} levels deep", limits::JSON_DEPTH);
         return Err(unparsable(-32600, &told));
     }
-    match serde_json::from_slice::<serde::de::IgnoredAny>(&body) {
-        Ok(_) => Ok(body),
+    Ok(body)
+}
+
+/// Refuses a body that is no JSON. Requests without one are judged by their method.
+pub(super) fn parsable(body: &[u8]) -> Result<(), Response> {
+    if body.is_empty() {
+        return Ok(());
+    }
+    match serde_json::from_slice::<serde::de::IgnoredAny>(body) {
+        Ok(_) => Ok(()),
         Err(error) => Err(unparsable(-32700, &format!("the body is not JSON: {error}"))),
     }
 }

@@ -3,8 +3,8 @@
 //! `catalogue` declares what a tool is and finds it; `tools` declares the tools, one file per group;
 //! `dispatch` takes every call, direct or through `tools_call`, down the same path; `view` says what a client
 //! is shown; `finder` searches; `quota` bounds what one caller may ask for; `result` shapes answers; `door`
-//! lets requests in; `sessions` remembers clients of older revisions; `server` is the only file that knows the
-//! protocol.
+//! lets requests in; `sessions` remembers clients of older revisions; `server` is the only part that knows
+//! the protocol.
 
 pub mod catalogue;
 pub mod dispatch;

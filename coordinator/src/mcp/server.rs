@@ -2,12 +2,15 @@
 //! revisions with sessions before it, on the same URLs.
 //!
 //! Every request is authenticated by itself: a session carries what the client said of itself and no rights.
+//! Ordinary calls are answered by `direct`; all else goes through rmcp.
+
+mod direct;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
@@ -25,7 +28,7 @@ use rmcp::transport::streamable_http_server::session::store::{
 };
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use skein_shared::{Code, Refusal, limits};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
@@ -33,7 +36,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::catalogue::Catalogue;
 use super::dispatch::{self, Context, Gate, Progress};
-use super::door::{Config, Door, METADATA, bounded, refused, text_header};
+use super::door::{Config, Door, METADATA, parsable, received, refused, text_header};
 use super::quota::Quota;
 use super::result::Reply;
 use super::sessions::Sessions;
@@ -65,14 +68,14 @@ pub fn router(service: Service, keys: Keys, catalogue: Arc<Catalogue>, config: C
         .with_cancellation_token(after(config.shutdown.clone(), FINISH * 2));
     let sessions = config.sessions.as_deref().map_or_else(Sessions::fleeting, Sessions::kept_in);
     transport.session_store = Some(Arc::new(Sleeping(sessions)));
-    let service = facade.service.clone();
+    let door = Door::new(keys, facade.service.clock().clone(), config);
+    let behind = facade.clone();
     let mcp = StreamableHttpService::new(
-        move || Ok(facade.clone()),
+        move || Ok(behind.clone()),
         Arc::new(LocalSessionManager::default()),
         transport,
     );
-    let door = Door::new(keys, service.clock().clone(), config);
-    let entrance = Entrance { mcp, door, service };
+    let entrance = Arc::new(Entrance { mcp, door, facade });
     Router::new()
         .route("/mcp", any(enter))
         .route("/mcp/", any(enter))
@@ -95,15 +98,15 @@ fn after(stop: CancellationToken, pause: Duration) -> CancellationToken {
     later
 }
 
-#[derive(Clone)]
 struct Entrance {
     mcp: StreamableHttpService<Facade, LocalSessionManager>,
     door: Door,
-    service: Service,
+    facade: Facade,
 }
 
 /// Lets a request in: known, of bounded size and depth, with its view decided.
-async fn enter(State(Entrance { mcp, door, service }): State<Entrance>, request: Request) -> Response {
+async fn enter(State(entrance): State<Arc<Entrance>>, request: Request) -> Response {
+    let Entrance { door, facade, .. } = entrance.as_ref();
     let view = View::parse(request.uri().path().trim_start_matches("/mcp"));
     let view = match view.and_then(|view| view::check(&view).map(|()| view)) {
         Ok(view) => view,
@@ -119,35 +122,52 @@ async fn enter(State(Entrance { mcp, door, service }): State<Entrance>, request:
             "a runner's token opens no tools; use an agent's token",
         ));
     }
-    if let Err(refusal) = service.require_live(&who).await {
+    if let Err(refusal) = facade.service.require_live(&who).await {
         return door.challenge(request.headers(), &refusal);
     }
-    let (mut parts, body) = request.into_parts();
-    let body = match bounded(body).await {
+    let (parts, body) = request.into_parts();
+    let body = match received(body).await {
         Ok(body) => body,
         Err(response) => return response,
     };
-    let here = CancellationToken::new();
-    let listening = here.clone().drop_guard();
-    parts.extensions.insert(Caller {
-        gone: here,
+    let caller = Caller {
         view: view.narrowed_by(who.view.as_ref()),
         who,
         key: text_header(&parts.headers, idempotency::HEADER).map(str::to_owned),
-    });
-    let answer = mcp.handle(http::Request::from_parts(parts, Body::from(body))).await;
-    // The guard goes with the last of the answer, or with the connection.
-    answer
-        .map(|body| {
-            Body::new(body.map_frame(move |frame| {
-                let _ = &listening;
-                frame
-            }))
-        })
-        .into_response()
+    };
+    match direct::read(&parts.method, &parts.headers, &body, door.allowed_hosts()) {
+        Some(call) => {
+            let result = facade.finish(caller, &call.name, call.arguments).await;
+            direct::answer(call.id, result)
+        }
+        None => entrance.pass_on(parts, body, caller).await,
+    }
 }
 
-async fn metadata(State(entrance): State<Entrance>, headers: HeaderMap) -> axum::Json<Value> {
+impl Entrance {
+    /// Leaves a request to rmcp.
+    async fn pass_on(&self, mut parts: http::request::Parts, body: Bytes, caller: Caller) -> Response {
+        if let Err(response) = parsable(&body) {
+            return response;
+        }
+        let here = CancellationToken::new();
+        let listening = here.clone().drop_guard();
+        parts.extensions.insert(caller);
+        parts.extensions.insert(Gone(here));
+        let answer = self.mcp.handle(http::Request::from_parts(parts, Body::from(body))).await;
+        // The guard goes with the last of the answer, or with the connection.
+        answer
+            .map(|body| {
+                Body::new(body.map_frame(move |frame| {
+                    let _ = &listening;
+                    frame
+                }))
+            })
+            .into_response()
+    }
+}
+
+async fn metadata(State(entrance): State<Arc<Entrance>>, headers: HeaderMap) -> axum::Json<Value> {
     axum::Json(entrance.door.metadata(&headers))
 }
 
@@ -157,10 +177,12 @@ struct Caller {
     who: Principal,
     view: View,
     key: Option<String>,
-    /// Cancelled when the client has its answer or has gone. rmcp notices the latter by itself only without
-    /// a session; a wait that goes on for nobody would start tasks for nobody.
-    gone: CancellationToken,
 }
+
+/// Cancelled when the client has its answer or has gone. rmcp notices the latter by itself only without a
+/// session; a wait that goes on for nobody would start tasks for nobody.
+#[derive(Clone, Debug)]
+struct Gone(CancellationToken);
 
 /// The handler: made anew for each request by cloning, so everything in it is shared.
 #[derive(Clone)]
@@ -203,7 +225,21 @@ impl Facade {
             .with_instructions(instructions::for_role(role))
     }
 
-    async fn run(&self, caller: Caller, request: CallToolRequestParams, progress: Progress) -> Reply {
+    /// Runs a tool for a client that hears nothing before the answer. A client that goes away drops this.
+    async fn finish(&self, caller: Caller, name: &str, arguments: Map<String, Value>) -> CallToolResult {
+        tokio::select! {
+            reply = self.run(caller, name, arguments, Progress::silent()) => finished(reply),
+            stopped = self.stopping() => stopped,
+        }
+    }
+
+    async fn run(
+        &self,
+        caller: Caller,
+        name: &str,
+        arguments: Map<String, Value>,
+        progress: Progress,
+    ) -> Reply {
         let context = Context {
             service: self.service.clone(),
             catalogue: Arc::clone(&self.catalogue),
@@ -213,15 +249,16 @@ impl Facade {
             progress,
             gate: self.gate.clone(),
         };
-        dispatch::call(context, &request.name, request.arguments.unwrap_or_default()).await
+        dispatch::call(context, name, arguments).await
     }
 }
 
-fn caller(context: &RequestContext<RoleServer>) -> Result<Caller, ErrorData> {
+/// What the door left with the request.
+fn left<T: Clone + Send + Sync + 'static>(context: &RequestContext<RoleServer>) -> Result<T, ErrorData> {
     context
         .extensions
         .get::<http::request::Parts>()
-        .and_then(|parts| parts.extensions.get::<Caller>())
+        .and_then(|parts| parts.extensions.get::<T>())
         .cloned()
         .ok_or_else(|| ErrorData::internal_error("the request came without its caller", None))
 }
@@ -236,14 +273,14 @@ impl ServerHandler for Facade {
         request: InitializeRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<InitializeResult, ErrorData> {
-        let role = caller(&context)?.who.role;
+        let role = left::<Caller>(&context)?.who.role;
         context.peer.set_peer_info(request.clone());
         let negotiated = self.negotiate_initialize(&request)?;
         Ok(negotiated.with_instructions(instructions::for_role(role)))
     }
 
     async fn discover(&self, context: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
-        let role = caller(&context)?.who.role;
+        let role = left::<Caller>(&context)?.who.role;
         let versions = self.supported_protocol_versions().into_owned();
         Ok(DiscoverResult::from_server_info(versions, self.config(role))
             .with_ttl_ms(LIST_TTL_MS)
@@ -258,7 +295,7 @@ impl ServerHandler for Facade {
         if request.is_some_and(|page| page.cursor.is_some()) {
             return Err(ErrorData::invalid_params("tools come in one page; leave the cursor out", None));
         }
-        let Caller { who, view, .. } = caller(&context)?;
+        let Caller { who, view, .. } = left(&context)?;
         let brief = view::detail(&view) == Detail::Brief;
         let tools = view::list(&self.catalogue, who.role, &view).into_iter().map(|position| {
             let (short, long) = &self.listed[position];
@@ -275,18 +312,19 @@ impl ServerHandler for Facade {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let caller = caller(&context)?;
-        let gone_away = caller.gone.clone();
+        let caller = left::<Caller>(&context)?;
+        let Gone(gone_away) = left(&context)?;
+        let CallToolRequestParams { name, arguments, .. } = request;
+        let arguments = arguments.unwrap_or_default();
         let Some(token) = context.meta.get_progress_token() else {
             tokio::select! {
-                reply = self.run(caller, request, Progress::silent()) => return Ok(finished(reply).into()),
+                result = self.finish(caller, &name, arguments) => return Ok(result.into()),
                 () = context.ct.cancelled() => return Err(gone()),
                 () = gone_away.cancelled() => return Err(gone()),
-                stopped = self.stopping() => return Ok(stopped.into()),
             }
         };
-        let (said, message) = watch::channel(format!("{} is running", request.name));
-        let mut run = Box::pin(self.run(caller, request, Progress::heard(said)));
+        let (said, message) = watch::channel(format!("{name} is running"));
+        let mut run = Box::pin(self.run(caller, &name, arguments, Progress::heard(said)));
         let mut stopping = Box::pin(self.stopping());
         let mut beat = tokio::time::interval_at(tokio::time::Instant::now() + FIRST_PROGRESS, PROGRESS);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);

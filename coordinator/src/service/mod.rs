@@ -14,6 +14,7 @@ pub mod locks;
 pub mod memory;
 pub mod messages;
 pub mod operator;
+mod presence;
 pub mod read;
 pub mod schedules;
 pub mod swarm;
@@ -26,8 +27,8 @@ use std::time::Duration;
 use serde_json::Value;
 use skein_shared::Refusal;
 use skein_shared::caller::Caller;
-use skein_shared::entity::{Entity, Signal};
-use skein_shared::id::{EntityKey, Kind};
+use skein_shared::entity::Entity;
+use skein_shared::id::EntityKey;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -44,17 +45,27 @@ const ASK_AGAIN: Duration = Duration::from_secs(5);
 pub struct Service {
     entities: Entities,
     ask_again: Duration,
+    /// Whether the answers to changes are kept for their repeats.
+    keeps: bool,
+    presence: presence::Presence,
 }
 
 impl Service {
     pub fn new(entities: Entities) -> Self {
-        Self { entities, ask_again: ASK_AGAIN }
+        Self { entities, ask_again: ASK_AGAIN, keeps: true, presence: presence::Presence::default() }
     }
 
     /// Looks by itself only this often while it waits: with a long pause, a test knows what woke it.
     #[must_use]
     pub fn asking_again_every(self, pause: Duration) -> Self {
         Self { ask_again: pause, ..self }
+    }
+
+    /// Whether to keep the answers to changes. Without a key of the caller nobody could ask for them again,
+    /// and they are half of what a small change writes.
+    #[must_use]
+    pub fn keeping_answers(self, keeps: bool) -> Self {
+        Self { keeps, ..self }
     }
 
     pub fn clock(&self) -> &Clock {
@@ -65,12 +76,6 @@ impl Service {
         &self.entities
     }
 
-    /// Notes that the caller is alive: it keeps the leases of tasks that no runner watches.
-    pub fn seen(&self, who: &Principal) {
-        let signal = Signal::AgentAlive { agent: who.agent, instance: who.instance.to_string() };
-        self.entities.observe(&who.entity(Kind::Pool), signal);
-    }
-
     /// Asks for a change that must happen once.
     async fn change<E: Entity>(
         &self,
@@ -78,7 +83,8 @@ impl Service {
         request: Uuid,
         command: E::Command,
     ) -> Result<E::Reply, Refusal> {
-        self.entities.ask::<E>(key, Request::once(request), command).await
+        let request = Request { keep_reply: self.keeps, ..Request::once(request) };
+        self.entities.ask::<E>(key, request, command).await
     }
 
     /// Asks for something that changes nothing.

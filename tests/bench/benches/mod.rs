@@ -1,8 +1,14 @@
 //! The benches, one file each.
 
+mod cpu_budget;
 mod cycle_embedded;
+mod cycle_http;
 mod footprint;
+mod lock_embedded;
+mod mcp_tool;
+mod peers;
 mod pool_1m;
+mod power_cut;
 mod recovery;
 
 use anyhow::Result;
@@ -19,4 +25,15 @@ pub(crate) struct Bench {
 }
 
 /// All of them, in the order of the goals.
-pub(crate) const ALL: &[Bench] = &[cycle_embedded::BENCH, pool_1m::BENCH, recovery::BENCH, footprint::BENCH];
+pub(crate) const ALL: &[Bench] = &[
+    cycle_embedded::BENCH,
+    cycle_http::BENCH,
+    lock_embedded::BENCH,
+    pool_1m::BENCH,
+    mcp_tool::BENCH,
+    recovery::BENCH,
+    footprint::BENCH,
+    power_cut::BENCH,
+    cpu_budget::BENCH,
+    peers::BENCH,
+];

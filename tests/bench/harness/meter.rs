@@ -105,6 +105,35 @@ pub(crate) fn heap() -> f64 {
     stats.bytes_allocated as f64 - stats.bytes_deallocated as f64
 }
 
+/// The processor time of each thread of this process, to the nanosecond: the process's own clock ticks a
+/// hundred times a second.
+pub(crate) struct ThreadTimes(HashMap<i32, u64>);
+
+impl ThreadTimes {
+    /// # Errors
+    /// When the kernel keeps no such times.
+    pub(crate) fn take() -> Result<Self> {
+        let mut times = HashMap::new();
+        for thread in Process::myself()?.tasks()? {
+            let thread = thread?;
+            // A thread may end between the listing and this.
+            let Ok(used) = thread.schedstat() else { continue };
+            times.insert(thread.tid, used.sum_exec_runtime);
+        }
+        anyhow::ensure!(!times.is_empty(), "the kernel keeps no times of threads");
+        Ok(Self(times))
+    }
+
+    /// Microseconds since this was taken. What a thread used that has ended meanwhile is missing.
+    ///
+    /// # Errors
+    /// When the threads cannot be listed.
+    pub(crate) fn used_us(&self) -> Result<f64> {
+        let since = |(id, now): (&i32, &u64)| now.saturating_sub(self.0.get(id).copied().unwrap_or(0));
+        Ok(Self::take()?.0.iter().map(since).sum::<u64>() as f64 / 1000.0)
+    }
+}
+
 fn alive(id: u32) -> Result<Process> {
     Process::new(id.cast_signed()).with_context(|| format!("process {id} has ended"))
 }

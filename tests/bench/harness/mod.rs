@@ -3,8 +3,11 @@
 pub(crate) mod chart;
 pub(crate) mod compare;
 pub(crate) mod contender;
+pub(crate) mod dialog;
+pub(crate) mod image;
 pub(crate) mod load;
 pub(crate) mod machine;
+pub(crate) mod mcp;
 pub(crate) mod meter;
 pub(crate) mod process;
 pub(crate) mod report;

@@ -73,6 +73,12 @@ impl Case {
         let (row, to) = (self.row(label)?, self.row(to)?);
         Interval::of_ratio(&row.rates(), &to.rates())
     }
+
+    /// The ratio of two contenders' processor time for one operation, paired by round.
+    pub(crate) fn cpu_ratio(&self, label: &str, to: &str) -> Option<Interval> {
+        let times = |row: &Row| row.rounds.iter().map(|round| round.cpu_us).collect::<Vec<_>>();
+        Interval::of_ratio(&times(self.row(label)?), &times(self.row(to)?))
+    }
 }
 
 /// One contender's rounds.

@@ -1,5 +1,11 @@
 //! Other products that do the same work, at pinned versions, on loopback.
 
+pub(crate) mod bullmq;
+mod install;
+pub(crate) mod nats;
+pub(crate) mod postgres;
+pub(crate) mod restate;
+
 use anyhow::Result;
 use futures::future::BoxFuture;
 

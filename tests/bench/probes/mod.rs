@@ -1,6 +1,7 @@
 //! The least that a machine has to do: what contenders are held against.
 
 pub(crate) mod health;
+pub(crate) mod http;
 pub(crate) mod sqlite;
 
 use std::net::SocketAddr;
@@ -11,6 +12,10 @@ use clap::Subcommand;
 /// Servers that run in a process of their own, so that what they use can be told from what their clients use.
 #[derive(Clone, Copy, Debug, Subcommand)]
 pub(crate) enum Server {
+    /// rmcp with one tool that does nothing.
+    BareRmcp,
+    /// axum that answers a JSON request in JSON.
+    BareAxum,
     /// Answers `/readyz` and nothing else.
     BareHealth {
         #[arg(long)]
@@ -24,6 +29,8 @@ pub(crate) enum Server {
 /// When it cannot listen.
 pub(crate) async fn serve(server: Server) -> Result<()> {
     match server {
+        Server::BareRmcp => http::serve_rmcp().await,
+        Server::BareAxum => http::serve_axum().await,
         Server::BareHealth { listen } => health::serve(listen).await,
     }
 }

@@ -11,7 +11,7 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use skein_coordinator::entity::{Clock, Entities, Hub, Request};
 use skein_coordinator::projection::Projection;
 use skein_coordinator::store::Store;
-use skein_coordinator::store::sqlite::Sqlite;
+use skein_coordinator::store::sqlite::{self, Sqlite};
 use skein_shared::Refusal;
 use skein_shared::id::{EntityKey, InstanceId, Kind, Name};
 use skein_shared::lockspace::{self, Lockspace};
@@ -41,8 +41,17 @@ impl Kernel {
     /// # Errors
     /// When the folder cannot be written.
     pub(crate) fn open(folder: &Path) -> Result<Self> {
+        Self::open_with(folder, sqlite::Durability::Full)
+    }
+
+    /// The same, with or without flushes.
+    ///
+    /// # Errors
+    /// When the folder cannot be written.
+    pub(crate) fn open_with(folder: &Path, durability: sqlite::Durability) -> Result<Self> {
         std::fs::create_dir_all(folder)?;
-        Self::over(folder, Arc::new(open_store(folder)?))
+        let store = Sqlite::open_with(&folder.join("store.db"), Clock::start().wall(), durability)?;
+        Self::over(folder, Arc::new(store))
     }
 
     fn over(folder: &Path, store: Arc<dyn Store>) -> Result<Self> {
@@ -217,6 +226,14 @@ fn metrics() -> Result<PrometheusHandle> {
         *handle = Some(PrometheusBuilder::new().install_recorder().context("the counters cannot be read")?);
     }
     handle.clone().context("just made")
+}
+
+/// Flushes of all stores of this process so far.
+///
+/// # Errors
+/// When the counters cannot be read.
+pub(crate) fn flushes() -> Result<u64> {
+    Ok(counter(&metrics()?.render(), "skein_store_flushes_total").unwrap_or_default())
 }
 
 /// A counter's value in the text that Prometheus reads.

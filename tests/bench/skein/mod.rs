@@ -4,3 +4,6 @@ pub(crate) mod embedded;
 pub(crate) mod fill;
 pub(crate) mod node;
 pub(crate) mod recorder;
+pub(crate) mod server;
+pub(crate) mod verbs;
+pub(crate) mod witness;

@@ -22,7 +22,7 @@ const READ_CACHE: i32 = -2 * 1024;
 
 /// What a commit has survived when it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Durability {
+pub enum Durability {
     /// Power loss: the log is flushed at every commit.
     Full,
     /// Nothing: for files that can be made again.

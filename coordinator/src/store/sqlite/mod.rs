@@ -28,7 +28,8 @@ use super::{
     TrimPlan, Trimmed, Version,
 };
 use apply::Prepared;
-use connection::{Durability, Readers, sentence};
+pub use connection::Durability;
+use connection::{Readers, sentence};
 use number::{signed, unsigned};
 use writer::{Request, Writer};
 
@@ -48,10 +49,19 @@ impl Sqlite {
     /// # Errors
     /// When the file is damaged, of another program or of a newer schema, or the disk refuses.
     pub fn open(path: &Path, wall: Timestamp) -> Result<Self, StoreError> {
+        Self::open_with(path, wall, Durability::Full)
+    }
+
+    /// The same with another durability: what is not `Full` loses acknowledged commits, as a check of
+    /// durability has to find out.
+    ///
+    /// # Errors
+    /// As `open`.
+    pub fn open_with(path: &Path, wall: Timestamp, durability: Durability) -> Result<Self, StoreError> {
         let explain = |problem: String| StoreError(format!("{}: {problem}", path.display()));
         refuse_foreign(path).map_err(explain)?;
         let mut connection =
-            connection::writable(path, Durability::Full).map_err(|error| explain(sentence(&error)))?;
+            connection::writable(path, durability).map_err(|error| explain(sentence(&error)))?;
         migrate::migrate(&mut connection).map_err(|unusable| explain(problem(unusable)))?;
         flush_directory(path).map_err(|error| explain(error.to_string()))?;
         let fence = take_fence(&mut connection, wall).map_err(explain)?;

@@ -19,7 +19,6 @@ use crate::time::Timestamp;
 
 impl Pool {
     pub(super) fn follow(&mut self, event: &Event, changes: &mut Changes) {
-        self.standing.follow(event);
         match event {
             Event::Created(created) => self.create(created, changes),
             Event::Finished { task, outcome, at, .. } => self.finish(*task, *outcome, *at, event, changes),
@@ -124,7 +123,7 @@ impl Pool {
     }
 }
 
-/// A young task's head.
+/// A young task's head; `WithSketch` reads it.
 #[derive(Serialize)]
 struct Sketched<'a> {
     #[serde(flatten)]

@@ -35,6 +35,10 @@ pub trait Entity: Sized + Send + 'static {
     /// When the document cannot be read; the entity then does not start.
     fn restore(&mut self, document: LiveDocument) -> Result<(), Corrupt>;
 
+    /// Called once after the last of them: orders that follow from all documents are made faster, and smaller in
+    /// memory, from all at once.
+    fn restored(&mut self) {}
+
     /// Answers a command, or refuses it. A refusal commits nothing.
     fn decide(&self, command: &Self::Command, ctx: &mut Ctx) -> Result<Decision<Self>, Refusal>;
 
@@ -273,11 +277,13 @@ impl Changes {
     }
 }
 
-/// A live document as the store gives it back: its head alone.
+/// A live document as the store gives it back: its head alone, as it was written. There may be a million of
+/// them, so they are read into what the entity needs and into nothing else.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LiveDocument {
     pub key: String,
-    pub head: Value,
+    /// JSON.
+    pub head: String,
 }
 
 impl LiveDocument {
@@ -291,7 +297,7 @@ impl LiveDocument {
     /// # Errors
     /// When it does not have the shape of `T`.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, Corrupt> {
-        T::deserialize(&self.head).map_err(|error| self.corrupt(error.to_string()))
+        serde_json::from_str(&self.head).map_err(|error| self.corrupt(error.to_string()))
     }
 
     pub fn corrupt(&self, problem: impl Into<String>) -> Corrupt {

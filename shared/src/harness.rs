@@ -95,10 +95,11 @@ impl<E: Entity> Bench<E> {
         let mut entity = E::empty(&self.key);
         for (key, (live, head)) in &self.documents {
             if *live {
-                let document = LiveDocument { key: key.clone(), head: head.clone() };
+                let document = LiveDocument { key: key.clone(), head: head.to_string() };
                 entity.restore(document).expect("own documents can be read");
             }
         }
+        entity.restored();
         entity
     }
 

@@ -351,6 +351,19 @@ mod tests {
     }
 
     #[test]
+    fn a_token_that_was_used_ends_all_the_same() {
+        let keys = Keys::ephemeral().unwrap();
+        let issued = keys.issue(claims(), NOW).unwrap();
+        keys.verify(issued.text(), NOW).unwrap();
+        let late = NOW + Duration::from_secs(10_000);
+        assert_eq!(keys.verify(issued.text(), late).unwrap_err().code, Code::Unauthenticated);
+        keys.verify(issued.text(), NOW).unwrap();
+        // Other keys know nothing of it.
+        let other = Keys::ephemeral().unwrap();
+        assert_eq!(other.verify(issued.text(), NOW).unwrap_err().code, Code::Unauthenticated);
+    }
+
+    #[test]
     fn keys_are_made_once_and_kept_private() {
         let dir = tempfile::tempdir().unwrap();
         let issued = Keys::load_or_create(dir.path()).unwrap().issue(claims(), NOW).unwrap();

@@ -95,9 +95,9 @@ async fn settle(
     }
     for (place, (batch, outcome)) in answered[known..].iter().enumerate() {
         let outcome = match outcome {
-            // What was answered after the first unknown outcome built on sand; it is asked again in its turn.
-            Err(CommitError::Unknown(_)) => again(store, fence, batch).await,
-            _ if place > 0 => again(store, fence, batch).await,
+            Err(CommitError::Unknown(problem)) => find_out(store, fence, batch, problem).await,
+            // It failed because the one before it was not there yet, or might have.
+            _ if place > 0 => retry(store, fence, batch).await,
             definite => definite.clone(),
         };
         let failed = outcome.is_err();
@@ -109,13 +109,24 @@ async fn settle(
     true
 }
 
-/// Sends a batch until the store gives a definite answer.
-async fn again(store: &dyn Store, fence: Fence, batch: &Arc<Batch>) -> Outcome {
+/// Sends a batch again after one try of which nobody knows what became.
+async fn retry(store: &dyn Store, fence: Fence, batch: &Arc<Batch>) -> Outcome {
+    match store.commit(fence, Arc::clone(batch)).await {
+        Err(CommitError::Unknown(problem)) => find_out(store, fence, batch, &problem).await,
+        definite => definite,
+    }
+}
+
+/// Sends a batch of unknown outcome until the store has it. A refusal of the repeat says nothing about the first
+/// try, so the outcome stays unknown with it.
+async fn find_out(store: &dyn Store, fence: Fence, batch: &Arc<Batch>, problem: &str) -> Outcome {
+    lost(&batch.key, problem);
     let mut pause = Duration::from_millis(10);
     for _ in 0..AGAIN {
         match store.commit(fence, Arc::clone(batch)).await {
-            Err(CommitError::Unknown(problem)) => lost(&batch.key, &problem),
-            definite => return definite,
+            Ok(version) => return Ok(version),
+            Err(CommitError::Unknown(problem) | CommitError::Failed(problem)) => lost(&batch.key, &problem),
+            Err(moved_on) => return Err(CommitError::Unknown(moved_on.to_string())),
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(Duration::from_secs(2));

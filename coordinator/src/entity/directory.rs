@@ -18,12 +18,13 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::admission::Admission;
+use super::documents::{Documents, Found};
 use super::host::{self, EntityActor, Message};
 use super::passivation::Vitals;
 use super::supervision::Wards;
 use super::{Clock, Hub};
 use crate::projection::Projection;
-use crate::store::{Mark, Store, StoredDocument, Version};
+use crate::store::{Mark, Store, Version};
 
 /// Who asks for what once: the id that makes a repeat harmless, and how long the caller waits.
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +65,7 @@ pub struct Shared {
     pub timers: tokio::sync::watch::Sender<Timestamp>,
     /// Tells the outbox pump that an effect was committed.
     pub outbox: tokio::sync::watch::Sender<u64>,
+    pub(super) documents: Documents,
     actors: Mutex<HashMap<EntityKey, Slot>>,
     pub(super) wards: Wards,
 }
@@ -154,6 +156,7 @@ impl Entities {
             hub,
             timers: tokio::sync::watch::channel(Timestamp::NEVER).0,
             outbox: tokio::sync::watch::channel(0).0,
+            documents: Documents::default(),
             actors: Mutex::default(),
             wards: Wards::default(),
         };
@@ -226,15 +229,23 @@ impl Entities {
         });
     }
 
-    /// Reads one document as it was last committed, whoever owns its entity. Decisions never come to this:
-    /// they know the heads of live documents, and this is for bodies and for what has ended.
+    /// Reads the body of one document as it was last committed, whoever owns its entity. Decisions never come
+    /// to this: they know the heads of live documents, and this is for what is shown and for what has ended.
     ///
     /// # Errors
     /// `unavailable` when the store cannot be read.
-    pub async fn document(&self, key: &EntityKey, document: &str) -> Result<Option<StoredDocument>, Refusal> {
-        self.shared.store.document(key, document).await.map_err(|error| {
+    pub async fn body(&self, key: &EntityKey, document: &str) -> Result<Option<Value>, Refusal> {
+        let turn = match self.shared.documents.find(key, document) {
+            Found::Body(body) => return Ok(Some(body)),
+            Found::Nothing(turn) => turn,
+        };
+        let stored = self.shared.store.document(key, document).await.map_err(|error| {
             Refusal::new(Code::Unavailable, format!("{error}; try again in a moment")).retry_after(500)
-        })
+        })?;
+        Ok(stored.map(|stored| {
+            self.shared.documents.keep(turn, &stored);
+            stored.body
+        }))
     }
 
     /// The version that every write acknowledged before this question has, at least: a reader of the read
@@ -331,6 +342,10 @@ impl Entities {
             return Ok(());
         }
         ward.ready(key).await?;
+        if ward.has_died_lately() {
+            // Its last commit may have come to the store after all, and nobody told what it changed.
+            self.shared.documents.forget();
+        }
         let started = EntityActor::<E>::start(key.clone(), Arc::clone(&self.shared), Arc::clone(&ward)).await;
         let (actor, vitals) = started.inspect_err(|_| ward.died())?;
         let dismissed = actor.clone();

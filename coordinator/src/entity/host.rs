@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
-use skein_shared::entity::{Changes, Ctx, Entity, LiveDocument, Signal};
+use skein_shared::entity::{Changes, Ctx, Entity, Signal};
 use skein_shared::id::EntityKey;
 use skein_shared::json::Json;
 use skein_shared::time::Timestamp;
@@ -28,6 +28,7 @@ use super::batch::{self, Draft};
 use super::commits::{Commits, Outcome, UNDER_WAY};
 use super::directory::{Request, Shared};
 use super::hub;
+use super::load::{self, Unloadable};
 use super::passivation::Vitals;
 use super::replies::Replies;
 use super::supervision::Ward;
@@ -180,18 +181,8 @@ impl<E: Entity> Actor for EntityActor<E> {
 
 impl<E: Entity> Host<E> {
     async fn load(key: EntityKey, shared: Arc<Shared>, ward: Arc<Ward>) -> Result<Self, Refusal> {
-        let loaded = shared.store.load(&key).await.map_err(|error| {
-            Refusal::new(Code::Unavailable, format!("{key} cannot be loaded: {error}")).retry_after(1000)
-        })?;
-        // A document that makes the entity panic is as unreadable as any other.
-        let restored = catch_unwind(AssertUnwindSafe(|| restore::<E>(&key, loaded.live)));
-        let entity =
-            restored.unwrap_or_else(|_| Err("it fails at its documents".to_owned())).map_err(|problem| {
-                error!(entity = %key, problem, "an entity cannot be restored");
-                let problem = format!("{key} cannot be restored: {problem}; restore the store from a backup");
-                // The retry time says that the fault is not the command's: an effect waits for the repair.
-                Refusal::new(Code::Internal, problem).retry_after(5_000)
-            })?;
+        let loaded = load::load::<E>(shared.store.as_ref(), &key).await;
+        let (entity, loaded) = loaded.map_err(|problem| unloadable(&key, &problem))?;
         shared.clock.not_before(loaded.at);
         let serving_since = ward.back(shared.clock.now());
         let vitals = Vitals::new(key.kind, serving_since, entity.next_wake().is_some());
@@ -428,6 +419,7 @@ impl<E: Entity> Host<E> {
         let effects = !batch.outbox.is_empty();
         metrics::counter!("skein_entity_commits_total").increment(1);
         metrics::counter!("skein_entity_commands_total").increment(answers.len() as u64);
+        self.shared.documents.committed(&batch.key, version, &batch.documents);
         self.shared.projection.committed(Arc::clone(&batch), version);
         if effects {
             self.shared.outbox.send_modify(|commits| *commits += 1);
@@ -479,12 +471,18 @@ impl<E: Entity> Host<E> {
     }
 }
 
-fn restore<E: Entity>(key: &EntityKey, live: Vec<LiveDocument>) -> Result<E, String> {
-    let mut entity = E::empty(key);
-    for document in live {
-        entity.restore(document).map_err(|corrupt| corrupt.to_string())?;
+fn unloadable(key: &EntityKey, problem: &Unloadable) -> Refusal {
+    match problem {
+        Unloadable::Store(error) => {
+            Refusal::new(Code::Unavailable, format!("{key} cannot be loaded: {error}")).retry_after(1000)
+        }
+        Unloadable::Document(problem) => {
+            error!(entity = %key, problem, "an entity cannot be restored");
+            let problem = format!("{key} cannot be restored: {problem}; restore the store from a backup");
+            // The retry time says that the fault is not the command's: an effect waits for the repair.
+            Refusal::new(Code::Internal, problem).retry_after(5_000)
+        }
     }
-    Ok(entity)
 }
 
 /// What callers are told whose command was certainly not executed.

@@ -1,16 +1,18 @@
 //! Hosts for entities: each entity in memory is one actor that decides, commits and answers.
 //!
 //! `directory` finds or starts the actor of a key; `host` is that actor; `hub` wakes those who wait for a
-//! change; `clock` is the only source of time; `timers` sends ticks when they are due; `supervision` brings
-//! back what died; `passivation` lets go of what is idle.
+//! change; `documents` has recent bodies at hand; `clock` is the only source of time; `timers` sends ticks when
+//! they are due; `supervision` brings back what died; `passivation` lets go of what is idle.
 
 pub mod admission;
 mod batch;
 pub mod clock;
 mod commits;
 pub mod directory;
+mod documents;
 pub mod host;
 pub mod hub;
+mod load;
 pub mod passivation;
 mod replies;
 mod supervision;

@@ -78,6 +78,10 @@ impl Ward {
         Ok(())
     }
 
+    pub(super) fn has_died_lately(&self) -> bool {
+        !self.lock().is_quiet()
+    }
+
     /// The entity has lost nothing that a grace period stands in for, and comes back as if it had never been
     /// away. Otherwise each return would begin its grace periods anew.
     pub(super) fn resumes(&self, serving_since: Timestamp) {

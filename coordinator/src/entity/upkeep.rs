@@ -32,6 +32,9 @@ impl Entities {
             all.documents += step.documents;
             all.dead_letters += step.dead_letters;
         }
+        if all.documents > 0 {
+            self.shared().documents.forget();
+        }
         self.shared().projection.trim(plan.archived_before, plan.events_before);
         Ok(all)
     }

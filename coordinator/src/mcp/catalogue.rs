@@ -41,7 +41,7 @@ impl Toolset {
         match self {
             Toolset::Swarm => "tasks, agents, messages, epics, schedules, inboxes and memory of the swarm",
             Toolset::Scheduler => "locks, calls between agents, waiting for triggers",
-            Toolset::Skein => "waiting for changes, finding and calling tools",
+            Toolset::Skein => "waiting for changes, claiming tasks by tag, finding and calling tools",
         }
     }
 }
@@ -381,8 +381,12 @@ impl Catalogue {
     pub fn problems(&self, name: &str, arguments: &Value) -> Vec<(String, String)> {
         const SHOWN: usize = 8;
         let Some(index) = self.position(name) else { return Vec::new() };
-        self.tools[index]
-            .validator
+        let validator = &self.tools[index].validator;
+        // To find none is the rule, and asking whether there is any costs far less than asking which.
+        if validator.is_valid(arguments) {
+            return Vec::new();
+        }
+        validator
             .iter_errors(arguments)
             .take(SHOWN)
             .map(|error| (error.instance_path().to_string(), error.masked().to_string()))

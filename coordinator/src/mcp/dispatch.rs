@@ -72,6 +72,7 @@ impl Progress {
 pub async fn call(context: Context, name: &str, arguments: Map<String, Value>) -> Reply {
     let started = Instant::now();
     let (agent, role) = (context.who.agent, context.who.role);
+    let reads = context.catalogue.get(name).is_some_and(|tool| tool.effect == Effect::Read);
     let reply = match prepare(context, name, arguments) {
         Ok(Prepared { call: tool_call, catalogue, arguments, seat: _seat }) => match catalogue.get(name) {
             Some(tool) => tool.run(tool_call, arguments).await,
@@ -80,16 +81,26 @@ pub async fn call(context: Context, name: &str, arguments: Map<String, Value>) -
         Err(reply) => *reply,
     };
     // Arguments and results stay out of the log: they may hold secrets.
-    tracing::info!(
-        target: "skein::audit",
-        %agent,
-        %role,
-        tool = name,
-        outcome = reply.code.map_or("ok", Code::as_str),
-        error = reply.is_error,
-        ms = started.elapsed().as_millis() as u64,
-        "tool call"
-    );
+    macro_rules! audit {
+        ($level:ident) => {
+            tracing::$level!(
+                target: "skein::audit",
+                %agent,
+                %role,
+                tool = name,
+                outcome = reply.code.map_or("ok", Code::as_str),
+                error = reply.is_error,
+                ms = started.elapsed().as_millis() as u64,
+                "tool call"
+            )
+        };
+    }
+    // Agents look far more often than they change something, and a look leaves nothing to account for.
+    if reads && reply.code.is_none() {
+        audit!(debug);
+    } else {
+        audit!(info);
+    }
     reply
 }
 

@@ -37,6 +37,7 @@ struct Face {
     _files: tempfile::TempDir,
 }
 
+mod direct;
 mod doors;
 mod repeats;
 mod sessions;

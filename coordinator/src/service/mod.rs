@@ -17,6 +17,7 @@ pub mod operator;
 pub mod presence;
 pub mod read;
 pub mod schedules;
+mod seen;
 mod standing;
 pub mod swarm;
 pub mod tasks;
@@ -29,8 +30,8 @@ use std::time::Duration;
 use serde_json::Value;
 use skein_shared::Refusal;
 use skein_shared::caller::Caller;
-use skein_shared::entity::{Entity, Signal};
-use skein_shared::id::{EntityKey, Kind};
+use skein_shared::entity::Entity;
+use skein_shared::id::EntityKey;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -39,6 +40,7 @@ pub use crate::entity::Clock;
 use crate::entity::{Entities, Request};
 pub use crate::projection::Event;
 use presence::Presence;
+use seen::Seen;
 
 /// How often a waiter looks by itself. Whatever changes wakes it, so this only bounds what a fault in that costs;
 /// ten thousand waiters that looked often would keep the node busy while nothing happens.
@@ -50,13 +52,20 @@ pub struct Service {
     entities: Entities,
     ask_again: Duration,
     presence: Presence,
+    seen: Seen,
     /// Whether the answers to changes are kept for their repeats.
     keeps: bool,
 }
 
 impl Service {
     pub fn new(entities: Entities) -> Self {
-        Self { entities, ask_again: ASK_AGAIN, presence: Presence::default(), keeps: true }
+        Self {
+            entities,
+            ask_again: ASK_AGAIN,
+            presence: Presence::default(),
+            seen: Seen::default(),
+            keeps: true,
+        }
     }
 
     /// Looks by itself only this often while it waits: with a long pause, a test knows what woke it.
@@ -78,12 +87,6 @@ impl Service {
 
     pub fn entities(&self) -> &Entities {
         &self.entities
-    }
-
-    /// Notes that the caller is alive: it keeps the leases of tasks that no runner watches.
-    pub fn seen(&self, who: &Principal) {
-        let signal = Signal::AgentsAlive { agents: vec![(who.agent, who.instance.to_string())] };
-        self.entities.observe(&who.entity(Kind::Pool), signal);
     }
 
     /// Asks for a change that must happen once.

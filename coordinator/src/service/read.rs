@@ -11,7 +11,7 @@ use crate::auth::Principal;
 impl Service {
     /// The body of a document, or `None` if there is no such document.
     pub(super) async fn body(&self, key: &EntityKey, document: &str) -> Result<Option<Value>, Refusal> {
-        Ok(self.entities.document(key, document).await?.map(|document| document.body))
+        self.entities.body(key, document).await
     }
 
     /// A task with all its fields.

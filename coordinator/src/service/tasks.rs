@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use skein_shared::id::Kind;
 use skein_shared::pool::{
     About, Attempted, Command, Cost, Create, Fact, Finish, Outcome, Pool, Progress, Reply, Rules, Target,
-    TaskSpec, TaskView, answer_for_ended,
+    TaskSpec, TaskView, answer_for_ended, claimable,
 };
 use skein_shared::{Code, Refusal, epics};
 use uuid::Uuid;
@@ -45,6 +45,14 @@ pub struct Polled {
     pub empty_polls: u32,
     /// The caller has as many tasks as it may have.
     pub full: bool,
+    pub waited: Duration,
+}
+
+/// A task that the caller claimed without knowing it.
+#[derive(Clone, Debug)]
+pub struct ClaimedNext {
+    /// The task that the caller now works on, and whether it was handed out before.
+    pub task: Option<(Value, bool)>,
     pub waited: Duration,
 }
 
@@ -154,6 +162,40 @@ impl Service {
         }
         let waited = self.clock().now().since(started);
         Ok(Polled { task, offers: shown, pool, empty_polls, full, waited })
+    }
+
+    /// Claims the most urgent task of the pool that can start and has any of the tags, or any task without tags;
+    /// waits up to `patience` for one.
+    ///
+    /// # Errors
+    /// `not_joined`; `no_capacity` when the caller has as many tasks as it may have.
+    pub async fn claim_next(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        tags: Vec<String>,
+        patience: Duration,
+    ) -> Result<ClaimedNext, Refusal> {
+        policy::require(who, Right::Work)?;
+        let started = self.clock().now();
+        let key = who.entity(Kind::Pool);
+        let topics = match tags.is_empty() {
+            true => BTreeSet::from([claimable(&who.swarm, None)]),
+            false => tags.iter().map(|tag| claimable(&who.swarm, Some(tag))).collect(),
+        };
+        let claim = || async {
+            let (agent, instance, managed) = (who.agent, who.instance.clone(), who.managed);
+            let command = Command::ClaimNext { agent, instance, managed, tags: tags.clone() };
+            match self.change::<Pool>(&key, request, command).await? {
+                Reply::Claimed { task, redelivered } => Ok(task.map(|task| (task, redelivered))),
+                _ => Err(unexpected("the pool")),
+            }
+        };
+        let task = match self.until(who, topics, patience, claim).await? {
+            Some((task, redelivered)) => Some((self.shown(who, &task).await?, redelivered)),
+            None => None,
+        };
+        Ok(ClaimedNext { task, waited: self.clock().now().since(started) })
     }
 
     /// Notes progress or the end of a task.

@@ -97,11 +97,17 @@ pub struct Loaded {
     pub at: Timestamp,
     /// The last outbox sequence that was given out.
     pub sequence: u64,
+    /// The first [`LIVE_PAGE`] live documents, in the order of their keys; [`Store::live`] has the others.
     pub live: Vec<LiveDocument>,
     pub marks: Vec<Mark>,
+    /// Those that may still be asked for ([`skein_shared::limits::REPLY_KEEP`]), oldest first.
     pub replies: Vec<StoredReply>,
     pub timer: Option<Timestamp>,
 }
+
+/// Live documents that are read at once. Nearly every entity has fewer; a pool may have a million, of which only
+/// a page at a time is in memory twice.
+pub const LIVE_PAGE: usize = 2048;
 
 /// A document as the read side gets it.
 #[derive(Clone, Debug, PartialEq)]
@@ -219,6 +225,10 @@ pub trait Store: Send + Sync + 'static {
 
     /// Takes an entity into memory; an entity that was never written is empty.
     async fn load(&self, key: &EntityKey) -> Result<Loaded, StoreError>;
+
+    /// Live documents of an entity after the given one, in the byte order of their keys.
+    async fn live(&self, key: &EntityKey, after: &str, limit: usize)
+    -> Result<Vec<LiveDocument>, StoreError>;
 
     /// Reads one document, head and body.
     async fn document(&self, key: &EntityKey, document: &str) -> Result<Option<StoredDocument>, StoreError>;

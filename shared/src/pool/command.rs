@@ -61,6 +61,13 @@ pub enum Command {
         managed: bool,
         task: Uuid,
     },
+    /// Takes the most urgent task of the pool that can start and has any of the tags; any task without tags.
+    ClaimNext {
+        agent: Uuid,
+        instance: InstanceId,
+        managed: bool,
+        tags: Vec<String>,
+    },
     Release {
         agent: Uuid,
         task: Uuid,
@@ -364,6 +371,12 @@ pub enum Reply {
         empty_polls: u32,
         /// The agent has as many tasks as it may have.
         full: bool,
+    },
+    Claimed {
+        /// `None`: no task fits now.
+        task: Option<TaskView>,
+        /// It had been handed out before, and nothing was heard of it.
+        redelivered: bool,
     },
     Peeked {
         task: bool,

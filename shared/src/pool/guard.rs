@@ -47,16 +47,7 @@ impl Sketch {
         Self { words: hashes.into_iter().take(WORDS).collect(), thread: thread(context) }
     }
 
-    /// The sketch that a task's head carries beside the fields of the task.
-    pub(super) fn of_head(head: &Value) -> Result<Option<Self>, String> {
-        match head.get(Self::FIELD) {
-            None => Ok(None),
-            Some(Value::String(text)) => Self::try_from(text.clone()).map(Some),
-            Some(_) => Err("the sketch is no text".to_owned()),
-        }
-    }
-
-    pub(super) const FIELD: &str = "w";
+    /// Its name in a task's head.
 
     /// Similarity of the word sets, 0 to 1.
     pub(super) fn similarity(&self, other: &Self) -> f64 {
@@ -145,6 +136,12 @@ impl Recent {
         if mine.len() > NEWEST {
             mine.pop_first();
         }
+    }
+
+    /// Whether a task of this age would be among the newest.
+    pub(super) fn has_room(&self, creator: Uuid, created: Timestamp) -> bool {
+        let mine = self.of.get(&creator).filter(|mine| mine.len() >= NEWEST);
+        mine.and_then(BTreeMap::first_key_value).is_none_or(|(&(oldest, _), _)| oldest <= created)
     }
 
     pub(super) fn remove(&mut self, creator: Uuid, created: Timestamp, task: Uuid) {

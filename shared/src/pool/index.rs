@@ -1,16 +1,35 @@
 //! Orders and groupings of the live tasks, so that no decision looks at all of them.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use uuid::Uuid;
 
 use super::state::{Status, Task, Term};
+use super::tag::Tag;
 use crate::id::InstanceId;
 use crate::time::Timestamp;
 
-/// Higher priority first, older first, and the id where both are equal.
-pub(super) type Rank = (Reverse<u8>, Timestamp, Uuid);
+/// Higher priority first, older first, and the id where both are equal: the order of the bytes is the order of
+/// the tasks. As a tuple it would be half as large again, and there are several for each waiting task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Rank([u8; 23]);
+
+impl Rank {
+    fn of(id: Uuid, task: &Task) -> Self {
+        let mut bytes = [0; 23];
+        bytes[0] = !task.priority;
+        // Six bytes of milliseconds last for nine thousand years.
+        bytes[1..7].copy_from_slice(&task.created.0.to_be_bytes()[2..]);
+        bytes[7..].copy_from_slice(id.as_bytes());
+        Self(bytes)
+    }
+
+    fn id(&self) -> Uuid {
+        let mut id = [0; 16];
+        id.copy_from_slice(&self.0[7..]);
+        Uuid::from_bytes(id)
+    }
+}
 
 type Groups<K, V> = BTreeMap<K, BTreeSet<V>>;
 
@@ -27,6 +46,10 @@ pub(super) struct Indexes {
     offers: Groups<Uuid, (Timestamp, Uuid)>,
     /// Tasks that anybody may claim.
     pool: BTreeSet<Rank>,
+    /// The same for each tag.
+    tagged: Groups<Tag, Rank>,
+    /// Tasks of the pool that wait for others.
+    blocked: usize,
     /// Tasks in progress, for each instance.
     instances: Groups<InstanceId, Uuid>,
     /// For each task that has not ended, the live tasks that wait for it.
@@ -34,6 +57,28 @@ pub(super) struct Indexes {
 }
 
 impl Indexes {
+    /// The same as adding all tasks one by one. Most of them wait in the pool, and sorted at once they take half
+    /// the time and two thirds of the memory.
+    pub(super) fn of(tasks: impl Iterator<Item = (Uuid, Task)>) -> Self {
+        let mut indexes = Self::default();
+        let mut pool: Vec<Rank> = Vec::new();
+        let mut tagged: BTreeMap<Tag, Vec<Rank>> = BTreeMap::new();
+        for (id, task) in tasks {
+            if task.status != Status::Unassigned || !task.is_ready() {
+                indexes.add(id, &task);
+                continue;
+            }
+            let rank = Rank::of(id, &task);
+            pool.push(rank);
+            for tag in task.tags {
+                tagged.entry(tag).or_default().push(rank);
+            }
+        }
+        indexes.pool = pool.into_iter().collect();
+        indexes.tagged = tagged.into_iter().map(|(tag, ranks)| (tag, ranks.into_iter().collect())).collect();
+        indexes
+    }
+
     pub(super) fn add(&mut self, id: Uuid, task: &Task) {
         self.change(id, task, true);
     }
@@ -49,7 +94,7 @@ impl Indexes {
                 put(&mut self.active, agent, id, add);
             }
             if task.status == Status::Pending && task.is_ready() {
-                put(&mut self.queues, agent, rank(id, task), add);
+                put(&mut self.queues, agent, Rank::of(id, task), add);
             }
         }
         if let Some(agent) = task.offered_to {
@@ -59,14 +104,26 @@ impl Indexes {
             put(&mut self.instances, instance.clone(), id, add);
         }
         if task.status == Status::Unassigned {
-            if add {
-                self.pool.insert(rank(id, task));
-            } else {
-                self.pool.remove(&rank(id, task));
-            }
+            self.change_pool(id, task, add);
         }
         for open in task.dependencies.iter().filter(|d| d.outcome.is_none()) {
             put(&mut self.dependants, open.task, id, add);
+        }
+    }
+
+    fn change_pool(&mut self, id: Uuid, task: &Task, add: bool) {
+        if !task.is_ready() {
+            self.blocked = if add { self.blocked + 1 } else { self.blocked - 1 };
+            return;
+        }
+        let rank = Rank::of(id, task);
+        if add {
+            self.pool.insert(rank);
+        } else {
+            self.pool.remove(&rank);
+        }
+        for tag in &task.tags {
+            put(&mut self.tagged, tag.clone(), rank, add);
         }
     }
 
@@ -83,7 +140,7 @@ impl Indexes {
     }
 
     pub(super) fn next_for(&self, agent: Uuid) -> Option<Uuid> {
-        self.queues.get(&agent)?.first().map(|&(_, _, id)| id)
+        self.queues.get(&agent)?.first().map(Rank::id)
     }
 
     pub(super) fn offers_to(&self, agent: Uuid) -> impl Iterator<Item = Uuid> + '_ {
@@ -98,13 +155,18 @@ impl Indexes {
         self.dependants.get(&task).into_iter().flatten().copied()
     }
 
+    /// Number of tasks in the pool, whether or not they can start.
     pub(super) fn pool(&self) -> usize {
-        self.pool.len()
+        self.pool.len() + self.blocked
     }
-}
 
-fn rank(id: Uuid, task: &Task) -> Rank {
-    (Reverse(task.priority), task.created, id)
+    /// The first task of the pool that can start and has any of the tags; without tags, the first of all.
+    pub(super) fn best(&self, tags: &[String]) -> Option<Uuid> {
+        if tags.is_empty() {
+            return self.pool.first().map(Rank::id);
+        }
+        tags.iter().filter_map(|tag| self.tagged.get(tag.as_str())?.first()).min().map(Rank::id)
+    }
 }
 
 /// Adds to or removes from a group; empty groups vanish, so that equal contents are equal indexes.

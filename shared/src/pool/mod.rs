@@ -10,10 +10,12 @@ mod cost;
 mod decide;
 mod event;
 mod guard;
+mod heads;
 mod index;
 mod profile;
 mod standing;
 mod state;
+mod tag;
 #[cfg(test)]
 mod tests;
 
@@ -27,10 +29,21 @@ use crate::time::Timestamp;
 pub use command::{
     About, Command, Create, Fact, Finish, Join, Profile, Progress, Reply, Rules, Target, TaskSpec,
 };
+use index::Indexes;
+
+pub use concerned::claimable;
 pub use cost::Cost;
 pub use decide::ended::{Attempted, answer_for_ended};
 pub use event::{Event, Return};
 pub use state::{Dependency, Member, MemberView, Outcome, Pool, Source, Status, Task, TaskView};
+pub use tag::Tag;
+
+/// What a young task's head carries beside the fields of the task.
+#[derive(serde::Deserialize)]
+struct WithSketch {
+    #[serde(rename = "w", default)]
+    sketch: Option<guard::Sketch>,
+}
 
 impl Entity for Pool {
     const KIND: Kind = Kind::Pool;
@@ -48,8 +61,9 @@ impl Entity for Pool {
         match kind {
             "task" => {
                 let task: Task = document.read()?;
-                let sketch = guard::Sketch::of_head(&document.head).map_err(|why| document.corrupt(why))?;
-                self.take_task(id, task, sketch);
+                let sketch =
+                    if self.wants_sketch(&task) { document.read::<WithSketch>()?.sketch } else { None };
+                self.restore_task(id, &task, sketch);
             }
             "member" => self.take_member(id, document.read()?),
             // Texts: no decision looks at them.
@@ -57,6 +71,11 @@ impl Entity for Pool {
             other => return Err(document.corrupt(format!("`{other}` is no kind of document of a pool"))),
         }
         Ok(())
+    }
+
+    fn restored(&mut self) {
+        self.tasks.compact();
+        self.indexes = Indexes::of(self.tasks.iter());
     }
 
     fn decide(&self, command: &Command, ctx: &mut Ctx) -> Result<Decision<Self>, Refusal> {
@@ -95,7 +114,8 @@ impl Entity for Pool {
     }
 
     fn topics(&self, event: &Event) -> Vec<String> {
-        self.concerned(event).into_iter().map(|id| id.to_string()).collect()
+        let concerned = self.concerned(event).into_iter().map(|id| id.to_string());
+        concerned.chain(self.opened(event)).collect()
     }
 
     fn check(&self) -> Result<(), String> {

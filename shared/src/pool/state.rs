@@ -9,8 +9,10 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::guard::{Recent, Sketch};
+use super::heads::Heads;
 use super::index::{Deadlines, Indexes};
 use super::standing::Standing;
+use super::tag::Tag;
 use crate::id::{InstanceId, Name};
 use crate::limits;
 use crate::time::Timestamp;
@@ -166,6 +168,9 @@ pub struct Task {
     pub status: Status,
     #[serde(rename = "p")]
     pub priority: u8,
+    /// Agents claim by these. Written out, so that a stored head means the same whoever reads it.
+    #[serde(rename = "t", default, skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<Tag>,
     #[serde(rename = "c", default, skip_serializing_if = "Option::is_none", with = "short_id")]
     pub creator: Option<Uuid>,
     #[serde(rename = "a", default, skip_serializing_if = "Option::is_none", with = "short_id")]
@@ -371,7 +376,7 @@ pub struct Pool {
     pub(super) members: BTreeMap<Uuid, Member>,
     pub(super) names: BTreeMap<String, Uuid>,
     pub(super) lead: Option<Uuid>,
-    pub(super) tasks: BTreeMap<Uuid, Task>,
+    pub(super) tasks: Heads,
     pub(super) indexes: Indexes,
     /// When what ends. Signs of life move it and are not written down, so a copy may be earlier.
     pub(super) deadlines: Deadlines,
@@ -400,7 +405,7 @@ impl Pool {
             members: BTreeMap::new(),
             names: BTreeMap::new(),
             lead: None,
-            tasks: BTreeMap::new(),
+            tasks: Heads::default(),
             indexes: Indexes::default(),
             deadlines: Deadlines::default(),
             recent: Recent::default(),
@@ -409,8 +414,8 @@ impl Pool {
     }
 
     /// A live task's head.
-    pub fn task(&self, id: Uuid) -> Option<&Task> {
-        self.tasks.get(&id)
+    pub fn task(&self, id: Uuid) -> Option<Task> {
+        self.tasks.get(id)
     }
 
     pub fn member(&self, id: Uuid) -> Option<&Member> {
@@ -447,23 +452,35 @@ impl Pool {
         self.members.insert(id, member);
     }
 
-    pub(super) fn take_task(&mut self, id: Uuid, task: Task, sketch: Option<Sketch>) {
+    /// Whether the duplicate guard would keep the task's sketch.
+    pub(super) fn wants_sketch(&self, task: &Task) -> bool {
+        task.creator.is_some_and(|creator| self.recent.has_room(creator, task.created))
+    }
+
+    pub(super) fn take_task(&mut self, id: Uuid, task: &Task, sketch: Option<Sketch>) {
+        self.restore_task(id, task, sketch);
+        self.indexes.add(id, task);
+    }
+
+    /// Takes a task without its places in the indexes, which are made once all tasks are there.
+    pub(super) fn restore_task(&mut self, id: Uuid, task: &Task, sketch: Option<Sketch>) {
         if let (Some(creator), Some(sketch)) = (task.creator, sketch) {
             self.recent.add(creator, task.created, id, sketch);
         }
-        self.enter(id, task);
+        self.deadlines.set(id, task.term(), task.until);
+        self.tasks.insert(id, task);
     }
 
     /// Puts a task in and into every index.
-    pub(super) fn enter(&mut self, id: Uuid, task: Task) {
-        self.indexes.add(id, &task);
+    pub(super) fn enter(&mut self, id: Uuid, task: &Task) {
+        self.indexes.add(id, task);
         self.deadlines.set(id, task.term(), task.until);
         self.tasks.insert(id, task);
     }
 
     /// Takes a task out of memory and of every index.
     pub(super) fn remove(&mut self, id: Uuid) -> Option<Task> {
-        let task = self.tasks.remove(&id)?;
+        let task = self.tasks.remove(id)?;
         self.indexes.remove(id, &task);
         self.deadlines.set(id, None, None);
         Some(task)

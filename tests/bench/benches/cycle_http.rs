@@ -8,7 +8,7 @@ use crate::harness::contender::Contender;
 use crate::harness::report::{Goal, Report};
 use crate::harness::rounds::{self, Load};
 use crate::options::Options;
-use crate::peers;
+use crate::peers::{self, restate};
 use crate::probes::http::{self, Bare};
 use crate::skein::server::{self, Agents, Node};
 
@@ -26,7 +26,7 @@ async fn run(options: Options) -> Result<Report> {
         Box::new(Bare::axum(http::thrice).await?),
         Box::new(Agents::writing(&node, server::cycle)),
     ];
-    peers::add(&mut contenders, &mut report, &options, &[]).await?;
+    peers::add(&mut contenders, &mut report, &options, &[restate::RESTATE]).await?;
     for in_flight in [1, 32, 256] {
         let load = Load::new("three calls", in_flight).with_latencies();
         report.cases.push(rounds::run(&load, &mut contenders, &options).await?);

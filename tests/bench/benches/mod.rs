@@ -4,11 +4,14 @@ mod cpu_budget;
 mod cycle_embedded;
 mod cycle_http;
 mod dispatch_push;
+mod footprint;
 mod idle_fleet;
 mod lock_embedded;
 mod mcp_tool;
 mod peers;
+mod pool_1m;
 mod power_cut;
+mod recovery;
 
 use anyhow::Result;
 use futures::future::BoxFuture;
@@ -30,7 +33,10 @@ pub(crate) const ALL: &[Bench] = &[
     lock_embedded::BENCH,
     dispatch_push::BENCH,
     idle_fleet::BENCH,
+    pool_1m::BENCH,
     mcp_tool::BENCH,
+    recovery::BENCH,
+    footprint::BENCH,
     power_cut::BENCH,
     cpu_budget::BENCH,
     peers::BENCH,

@@ -99,6 +99,12 @@ impl Reading {
     }
 }
 
+/// Bytes that this process has asked for and not given back.
+pub(crate) fn heap() -> f64 {
+    let stats = ALLOCATIONS.stats();
+    stats.bytes_allocated as f64 - stats.bytes_deallocated as f64
+}
+
 /// The processor time of each thread of this process, to the nanosecond: the process's own clock ticks a
 /// hundred times a second.
 pub(crate) struct ThreadTimes(HashMap<i32, u64>);

@@ -1,7 +1,9 @@
 //! Skein as a contender: its kernel within this process, or the binary as a process of its own.
 
 pub(crate) mod embedded;
+pub(crate) mod fill;
 pub(crate) mod fleet;
+pub(crate) mod node;
 pub(crate) mod push;
 pub(crate) mod recorder;
 pub(crate) mod server;

@@ -9,6 +9,7 @@ use skein_coordinator::store::{
     Batch, CommitError, DeadLetter, Fence, Loaded, OutboxEntry, Record, Store, StoreError, StoredDocument,
     TrimPlan, Trimmed, Version,
 };
+use skein_shared::entity::LiveDocument;
 use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
 
@@ -36,6 +37,15 @@ impl Store for Recorder {
 
     async fn load(&self, key: &EntityKey) -> Result<Loaded, StoreError> {
         self.store.load(key).await
+    }
+
+    async fn live(
+        &self,
+        key: &EntityKey,
+        after: &str,
+        limit: usize,
+    ) -> Result<Vec<LiveDocument>, StoreError> {
+        self.store.live(key, after, limit).await
     }
 
     async fn document(&self, key: &EntityKey, document: &str) -> Result<Option<StoredDocument>, StoreError> {

@@ -54,7 +54,7 @@ async fn a_lock_ends_at_its_time_though_its_lockspace_left_memory() {
 async fn is_leased(node: &Node) -> bool {
     let loaded = node.store.load(&pool()).await.unwrap();
     let task = loaded.live.iter().find(|document| document.key.starts_with("task/")).unwrap();
-    task.head.to_string().contains("in_progress")
+    task.head.contains("in_progress")
 }
 
 #[tokio::test(start_paused = true)]

@@ -104,3 +104,28 @@ async fn only_what_was_returned_is_marked_as_read() {
     let bad = face.call(&worker, "read-messages", json!({ "since": "yesterday" })).await;
     assert_eq!(bad["isError"], true);
 }
+
+#[tokio::test]
+async fn the_next_task_is_claimed_by_tag_and_waited_for() {
+    let (face, lead, worker) = swarm().await;
+    let make = async |text: &str, priority: u32, tags: Value| {
+        let task = json!({ "action": "create", "task": text, "priority": priority, "tags": tags });
+        face.facts(&lead, "task-action", task).await["task"]["id"].clone()
+    };
+    make("paint it", 90, json!(["design"])).await;
+    let rust = make("borrow it", 60, json!(["rust", "urgent"])).await;
+    let got = face.facts(&worker, "task_claim_next", json!({ "tags": ["rust", "docs"] })).await;
+    assert_eq!((&got["task"]["id"], &got["redelivered"]), (&rust, &json!(false)));
+    assert_eq!(got["task"]["status"], "in_progress");
+    let end = json!({ "taskId": rust, "status": "completed", "output": "done" });
+    face.facts(&worker, "store-progress", end).await;
+    let none = face.facts(&worker, "task_claim_next", json!({ "tags": ["docs"] })).await;
+    assert_eq!(none.get("task"), None);
+    // Nobody looks by itself here: whoever waits is woken by the task that comes.
+    let wait = json!({ "tags": ["docs"], "wait_seconds": 60 });
+    let (waited, made) =
+        tokio::join!(face.facts(&worker, "task_claim_next", wait), make("write it", 10, json!(["docs"])));
+    assert_eq!(waited["task"]["id"], made);
+    let full = face.call(&worker, "task_claim_next", json!({})).await["structuredContent"].clone();
+    assert_eq!((&full["task"]["id"], &full["redelivered"]), (&made, &json!(true)), "no report, given again");
+}

@@ -165,6 +165,7 @@ fn words_find_what_is_meant() {
         ("remove task from project", "unassign-task-from-epic"),
         ("decline an offer", "task-action"),
         ("watch for changes", "wait"),
+        ("take the most urgent job with a tag", "task_claim_next"),
     ] {
         let found: Vec<_> = finder::search(&catalogue, query, 5, |_| true).iter().map(|t| t.name).collect();
         assert!(found.contains(&wanted), "{query}: {found:?}");

@@ -107,7 +107,10 @@ pub(super) async fn archived_documents_are_kept_and_not_restored(backend: &impl 
     commit(&store, Batch { documents, ..batch(&pool(), 0) }).await;
     let live = store.load(&pool()).await.unwrap().live;
     assert_eq!(live.iter().map(|document| &document.key).collect::<Vec<_>>(), ["task/1", "task/2"]);
-    assert_eq!(live[0].head, json!({"of": "task/1"}));
+    assert_eq!(live[0].head, json!({"of": "task/1"}).to_string());
+    let page = store.live(&pool(), "task/1", 10).await.unwrap();
+    assert_eq!(page, live[1..], "the page after a document");
+    assert_eq!(store.live(&pool(), "", 1).await.unwrap(), live[..1]);
     let documents = vec![put("task/1", false, Some(json!({"output": "done"})))];
     commit(&store, Batch { documents, ..batch(&pool(), 1) }).await;
     let live = store.load(&pool()).await.unwrap().live;

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use skein_shared::entity::LiveDocument;
 use skein_shared::fence::Epoch;
 use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
@@ -139,6 +140,15 @@ impl Store for Memory {
 
     async fn load(&self, key: &EntityKey) -> Result<Loaded, StoreError> {
         Ok(self.contents.lock().load(key))
+    }
+
+    async fn live(
+        &self,
+        key: &EntityKey,
+        after: &str,
+        limit: usize,
+    ) -> Result<Vec<LiveDocument>, StoreError> {
+        Ok(self.contents.lock().live(key, after, limit))
     }
 
     async fn document(&self, key: &EntityKey, document: &str) -> Result<Option<StoredDocument>, StoreError> {

@@ -7,12 +7,13 @@ use serde_json::{Map, Value};
 use skein_shared::entity::{DocumentChange, LiveDocument};
 use skein_shared::harness::merge;
 use skein_shared::id::EntityKey;
+use skein_shared::limits::REPLY_KEEP;
 use skein_shared::time::Timestamp;
 use uuid::Uuid;
 
 use crate::store::{
-    Batch, CommitError, DeadLetter, EventRecord, Fence, Loaded, Mark, OutboxEffect, OutboxEntry, Record,
-    StoredDocument, StoredReply, TimerChange, TrimPlan, Trimmed, Version,
+    Batch, CommitError, DeadLetter, EventRecord, Fence, LIVE_PAGE, Loaded, Mark, OutboxEffect, OutboxEntry,
+    Record, StoredDocument, StoredReply, TimerChange, TrimPlan, Trimmed, Version,
 };
 
 #[derive(Clone, Default)]
@@ -87,19 +88,25 @@ impl State {
 
     pub(super) fn load(&self, key: &EntityKey) -> Loaded {
         let Some(held) = self.entities.get(&key.to_string()) else { return Loaded::default() };
-        let live = held.documents.iter().filter(|(_, document)| document.live);
-        let replies = self.records.values().filter(|record| record.key == *key);
+        let since = held.at - REPLY_KEEP;
+        let replies = self.records.values().filter(|record| record.key == *key && record.at >= since);
         Loaded {
             version: held.version,
             at: held.at,
             sequence: held.sequence,
-            live: live
-                .map(|(key, document)| LiveDocument { key: key.clone(), head: document.head.clone() })
-                .collect(),
+            live: self.live(key, "", LIVE_PAGE),
             marks: held.marks.values().map(|(mark, _)| mark.clone()).collect(),
             replies: replies.flat_map(|record| record.replies.iter().cloned()).collect(),
             timer: held.timer,
         }
+    }
+
+    pub(super) fn live(&self, key: &EntityKey, after: &str, limit: usize) -> Vec<LiveDocument> {
+        let Some(held) = self.entities.get(&key.to_string()) else { return Vec::new() };
+        let later = held.documents.range::<str, _>((Bound::Excluded(after), Bound::Unbounded));
+        let live = later.filter(|(_, document)| document.live).take(limit);
+        live.map(|(key, document)| LiveDocument { key: key.clone(), head: document.head.to_string() })
+            .collect()
     }
 
     pub(super) fn document(&self, key: &EntityKey, document: &str) -> Option<StoredDocument> {

@@ -15,6 +15,11 @@ const BUSY: Duration = Duration::from_secs(5);
 /// Statements kept prepared on a connection: more than any part of the program has.
 const STATEMENTS: usize = 64;
 
+/// Kibibytes of pages that a connection keeps, as SQLite's negative number. The writer's are those that it will
+/// change next; readers find theirs with the system, which keeps them once for all.
+const WRITE_CACHE: i32 = -16 * 1024;
+const READ_CACHE: i32 = -2 * 1024;
+
 /// What a commit has survived when it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
@@ -56,6 +61,7 @@ pub(crate) fn readable(path: &Path) -> rusqlite::Result<Connection> {
         OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
     )?;
     settle(&connection)?;
+    connection.pragma_update(None, "cache_size", READ_CACHE)?;
     Ok(connection)
 }
 
@@ -65,8 +71,7 @@ fn settle(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "trusted_schema", false)?;
     connection.pragma_update(None, "cell_size_check", true)?;
     connection.pragma_update(None, "temp_store", "MEMORY")?;
-    // Negative: kibibytes instead of pages.
-    connection.pragma_update(None, "cache_size", -16 * 1024)
+    connection.pragma_update(None, "cache_size", WRITE_CACHE)
 }
 
 /// Read-only connections, lent to blocking threads one query at a time.

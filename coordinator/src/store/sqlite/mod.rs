@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
+use skein_shared::entity::LiveDocument;
 use skein_shared::fence::Epoch;
 use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
@@ -135,6 +136,16 @@ impl Store for Sqlite {
     async fn load(&self, key: &EntityKey) -> Result<Loaded, StoreError> {
         let key = key.to_string();
         self.read(move |connection| reader::load(connection, &key)).await
+    }
+
+    async fn live(
+        &self,
+        key: &EntityKey,
+        after: &str,
+        limit: usize,
+    ) -> Result<Vec<LiveDocument>, StoreError> {
+        let (key, after) = (key.to_string(), after.to_owned());
+        self.read(move |connection| reader::live(connection, &key, &after, limit)).await
     }
 
     async fn document(&self, key: &EntityKey, document: &str) -> Result<Option<StoredDocument>, StoreError> {

@@ -6,11 +6,14 @@ use serde::de::DeserializeOwned;
 use skein_shared::entity::LiveDocument;
 use skein_shared::fence::Epoch;
 use skein_shared::id::EntityKey;
+use skein_shared::limits::REPLY_KEEP;
 use skein_shared::time::Timestamp;
 
 use super::body;
 use super::number::{signed, unsigned};
-use crate::store::{DeadLetter, Loaded, Mark, OutboxEntry, Record, StoredDocument, StoredReply, Version};
+use crate::store::{
+    DeadLetter, LIVE_PAGE, Loaded, Mark, OutboxEntry, Record, StoredDocument, StoredReply, Version,
+};
 
 pub(super) fn load(connection: &Connection, key: &str) -> rusqlite::Result<Loaded> {
     let mut head = connection.prepare_cached("SELECT version, at, sequence FROM entity WHERE key = ?1")?;
@@ -21,21 +24,27 @@ pub(super) fn load(connection: &Connection, key: &str) -> rusqlite::Result<Loade
         version,
         at,
         sequence,
-        live: live(connection, key)?,
+        live: live(connection, key, "", LIVE_PAGE)?,
         marks: marks(connection, key)?,
-        replies: replies(connection, key)?,
+        replies: replies(connection, key, at - REPLY_KEEP)?,
         timer: timer(connection, key)?,
     })
 }
 
 /// The planner would rather read all of the entity's documents, of which most are archived.
-fn live(connection: &Connection, key: &str) -> rusqlite::Result<Vec<LiveDocument>> {
+pub(super) fn live(
+    connection: &Connection,
+    key: &str,
+    after: &str,
+    limit: usize,
+) -> rusqlite::Result<Vec<LiveDocument>> {
     let mut statement = connection.prepare_cached(
         "SELECT document, head FROM document INDEXED BY document_live
-         WHERE entity = ?1 AND live = 1 ORDER BY document",
+         WHERE entity = ?1 AND live = 1 AND document > ?2 ORDER BY document LIMIT ?3",
     )?;
-    let rows =
-        statement.query_map([key], |row| Ok(LiveDocument { key: row.get(0)?, head: json(row, 1)? }))?;
+    let rows = statement.query_map(params![key, after, count(limit)], |row| {
+        Ok(LiveDocument { key: row.get(0)?, head: row.get(1)? })
+    })?;
     rows.collect()
 }
 
@@ -48,12 +57,13 @@ fn marks(connection: &Connection, key: &str) -> rusqlite::Result<Vec<Mark>> {
     rows.collect()
 }
 
-/// The replies that are still kept, oldest first.
-fn replies(connection: &Connection, key: &str) -> rusqlite::Result<Vec<StoredReply>> {
+/// The replies since a moment, oldest first.
+fn replies(connection: &Connection, key: &str, since: Timestamp) -> rusqlite::Result<Vec<StoredReply>> {
     let mut statement = connection.prepare_cached(
-        "SELECT replies FROM record WHERE entity = ?1 AND replies IS NOT NULL ORDER BY at, position",
+        "SELECT replies FROM record
+         WHERE entity = ?1 AND at >= ?2 AND replies IS NOT NULL ORDER BY at, position",
     )?;
-    let rows = statement.query_map([key], |row| json::<Vec<StoredReply>>(row, 0))?;
+    let rows = statement.query_map(params![key, signed(since.0)], |row| json::<Vec<StoredReply>>(row, 0))?;
     let batches: Vec<Vec<StoredReply>> = rows.collect::<rusqlite::Result<_>>()?;
     Ok(batches.into_iter().flatten().collect())
 }

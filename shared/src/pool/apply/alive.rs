@@ -35,7 +35,7 @@ impl Pool {
     fn note_agent(&mut self, agent: Uuid, instance: &str, now: Timestamp) {
         let tasks: Vec<Uuid> = self.indexes.held_by(agent).collect();
         for id in tasks {
-            let Some(task) = self.tasks.get(&id) else { continue };
+            let Some(task) = self.tasks.get(id) else { continue };
             match task.status {
                 Status::Paused => self.deadlines.renew(id, now + limits::TASK_LEASE_AGENT),
                 Status::InProgress if !task.managed => {

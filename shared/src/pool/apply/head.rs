@@ -3,12 +3,14 @@
 use crate::pool::event::{Created, Event, Return};
 use crate::pool::guard;
 use crate::pool::state::{Status, Task};
+use crate::pool::tag::Tag;
 
 impl Task {
     pub(in crate::pool) fn of(created: &Created) -> Self {
         Task {
             status: created.status,
             priority: created.spec.priority,
+            tags: distinct(&created.spec.tags),
             creator: created.by,
             agent: created.agent,
             offered_to: created.offered_to,
@@ -51,6 +53,7 @@ impl Task {
             }
             Event::Finished { outcome, .. } => {
                 self.status = outcome.status();
+                self.tags = Vec::new();
                 self.offered_to = None;
                 self.instance = None;
                 self.until = None;
@@ -110,4 +113,14 @@ impl Task {
         self.managed = false;
         self.until = None;
     }
+}
+
+fn distinct(tags: &[String]) -> Vec<Tag> {
+    let mut distinct: Vec<Tag> = Vec::with_capacity(tags.len());
+    for tag in tags.iter().map(|tag| Tag::from(tag.as_str())) {
+        if !distinct.contains(&tag) {
+            distinct.push(tag);
+        }
+    }
+    distinct
 }

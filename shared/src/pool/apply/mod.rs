@@ -37,7 +37,7 @@ impl Pool {
     }
 
     fn create(&mut self, created: &Created, changes: &mut Changes) {
-        self.take_task(created.task, Task::of(created), created.sketch.clone());
+        self.take_task(created.task, &Task::of(created), created.sketch.clone());
         self.save(created.task, created.at, Some(body::of(created)), changes);
     }
 
@@ -50,7 +50,7 @@ impl Pool {
         let (at, agent) = (task.updated, before.1.or(task.agent));
         let after = task.status;
         let body = body::after(&task, event);
-        self.enter(id, task);
+        self.enter(id, &task);
         // The same promise goes on: what signs of life have added to it stays.
         if let (true, Some((_, until))) = (before.0 == after, renewed) {
             self.deadlines.renew(id, until);
@@ -94,7 +94,7 @@ impl Pool {
             dependency.outcome = Some(outcome);
         }
         let broken = task.broken();
-        self.enter(dependant, task);
+        self.enter(dependant, &task);
         if let Some((_, until)) = renewed {
             self.deadlines.renew(dependant, until);
         }
@@ -103,27 +103,28 @@ impl Pool {
     }
 
     fn extend(&mut self, id: Uuid, until: Timestamp, at: Timestamp, changes: &mut Changes) {
-        let Some(task) = self.tasks.get_mut(&id) else { return };
+        let Some(mut task) = self.tasks.get(id) else { return };
         task.until = task.until.max(Some(until));
+        self.tasks.insert(id, &task);
         self.deadlines.renew(id, until);
         self.save(id, at, None, changes);
     }
 
     /// Writes a live task's document. The guard's sketch travels in the head while it is of use.
     fn save(&self, id: Uuid, at: Timestamp, body: Option<Value>, changes: &mut Changes) {
-        let Some(task) = self.tasks.get(&id) else { return };
+        let Some(task) = self.tasks.get(id) else { return };
         let sketch = task
             .creator
             .filter(|_| at.since(task.created) <= guard::YOUNG)
             .and_then(|creator| self.recent.get(creator, task.created, id));
         match sketch {
-            None => changes.put(key(id), task, body),
-            Some(sketch) => changes.put(key(id), &Sketched { task, sketch }, body),
+            None => changes.put(key(id), &task, body),
+            Some(sketch) => changes.put(key(id), &Sketched { task: &task, sketch }, body),
         }
     }
 }
 
-/// A young task's head. The field's name is [`Sketch::FIELD`].
+/// A young task's head.
 #[derive(Serialize)]
 struct Sketched<'a> {
     #[serde(flatten)]

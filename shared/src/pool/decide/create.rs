@@ -77,7 +77,7 @@ impl Pool {
         spec.tags.extend(tag.filter(|tag| !create.spec.tags.contains(tag)));
         let mut seen = BTreeSet::new();
         spec.depends_on.retain(|&id| seen.insert(id));
-        let outcome = |id: &Uuid| if self.tasks.contains_key(id) { None } else { fact(create, *id)?.outcome };
+        let outcome = |id: &Uuid| if self.tasks.contains(*id) { None } else { fact(create, *id)?.outcome };
         let dependencies =
             spec.depends_on.iter().map(|id| Dependency { task: *id, outcome: outcome(id) }).collect();
         let until = offered_to.map(|_| ctx.now + limits::OFFER);
@@ -90,7 +90,7 @@ impl Pool {
         let routes = matches!(create.target, Target::Assign { agent: None } | Target::Offer { agent: None });
         let parent = create.spec.parent.filter(|_| routes);
         let needed = create.spec.depends_on.iter().copied().chain(parent).chain(create.spec.id);
-        let known = |id: &Uuid| self.tasks.contains_key(id) || fact(create, *id).is_some();
+        let known = |id: &Uuid| self.tasks.contains(*id) || fact(create, *id).is_some();
         needed.filter(|id| !known(id)).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
@@ -100,7 +100,7 @@ impl Pool {
             Target::Assign { agent: Some(agent) } | Target::Offer { agent: Some(agent) } => Some(agent),
             Target::Assign { agent: None } | Target::Offer { agent: None } => {
                 let parent = create.spec.parent?;
-                match self.tasks.get(&parent) {
+                match self.tasks.get(parent) {
                     Some(task) => task.agent,
                     None => fact(create, parent)?.agent,
                 }
@@ -138,7 +138,7 @@ impl Pool {
 
     fn require_new(&self, id: Uuid, create: &Create) -> Result<(), Refusal> {
         let ended = fact(create, id).is_some_and(|fact| fact.outcome.is_some());
-        if !ended && !self.tasks.contains_key(&id) {
+        if !ended && !self.tasks.contains(id) {
             return Ok(());
         }
         Err(Refusal::new(Code::AlreadyExists, format!("there is a task {id} already; choose another id")))
@@ -158,7 +158,7 @@ impl Pool {
                 ));
             }
             if seen.insert(next)
-                && let Some(task) = self.tasks.get(&next)
+                && let Some(task) = self.tasks.get(next)
             {
                 open.extend(task.dependencies.iter().filter(|d| d.outcome.is_none()).map(|d| d.task));
             }
@@ -174,7 +174,7 @@ impl Pool {
         ctx: &Ctx,
     ) -> Result<(), Refusal> {
         for (id, other) in self.recent.young(by, ctx.now) {
-            let Some(task) = self.tasks.get(&id) else { continue };
+            let Some(task) = self.tasks.get(id) else { continue };
             let same_agent = assigned.is_some() && task.agent == assigned;
             if let Some(why) = other.duplicate(sketch, same_agent) {
                 let short: String = id.to_string().chars().take(8).collect();

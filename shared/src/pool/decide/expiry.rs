@@ -21,8 +21,8 @@ impl Pool {
                 continue;
             }
             for id in self.deadlines.due(term, ctx.now) {
-                if let Some(task) = self.tasks.get(&id) {
-                    events.push(self.expired(id, task, term, ctx));
+                if let Some(task) = self.tasks.get(id) {
+                    events.push(self.expired(id, &task, term, ctx));
                 }
             }
         }
@@ -44,8 +44,8 @@ impl Pool {
 
     pub(super) fn decide_end(&self, instance: &InstanceId, reason: &str, ctx: &Ctx) -> Decision<Pool> {
         let tasks: Vec<Uuid> = self.indexes.of_instance(instance).collect();
-        let live = tasks.iter().filter_map(|id| self.tasks.get_key_value(id));
-        let events = live.map(|(id, task)| self.lose(*id, task, reason, ctx)).collect();
+        let live = tasks.iter().filter_map(|&id| Some((id, self.tasks.get(id)?)));
+        let events = live.map(|(id, task)| self.lose(id, &task, reason, ctx)).collect();
         Decision::new(Reply::Ended { tasks }, events)
     }
 
@@ -73,7 +73,7 @@ impl Pool {
         reply_to: &EntityKey,
         ctx: &Ctx,
     ) -> Decision<Pool> {
-        let started = |id: &Uuid| self.tasks.get(id).is_some_and(|task| task.status == Status::InProgress);
+        let started = |id: &Uuid| self.tasks.get(*id).is_some_and(|task| task.status == Status::InProgress);
         let tasks: Vec<Uuid> = self.indexes.of_instance(instance).filter(started).collect();
         let mut events = Vec::new();
         if !tasks.is_empty() {

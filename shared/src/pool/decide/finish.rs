@@ -33,7 +33,7 @@ impl Pool {
     /// with a result it ends the task: the first result stays.
     pub(super) fn decide_progress(&self, report: &Progress, ctx: &mut Ctx) -> Answer {
         let id = report.task;
-        let task = self.live(id)?;
+        let task = &self.live(id)?;
         if report.by.is_some() && report.by != task.agent {
             return Err(not_yours(id, "reported on", "the agent that it is assigned to"));
         }
@@ -96,7 +96,7 @@ impl Pool {
         if let Some(by) = by {
             self.joined(by)?;
         }
-        let task = self.live(id)?;
+        let task = &self.live(id)?;
         if by.is_some() && by != self.lead && by != task.creator {
             return Err(not_yours(id, "cancelled", "the lead or the agent that created it"));
         }
@@ -217,13 +217,13 @@ impl Pool {
         if blocked.is_empty() {
             return Vec::new();
         }
-        let creators = blocked.iter().filter_map(|dependant| self.tasks.get(dependant)?.creator);
+        let creators = blocked.iter().filter_map(|dependant| self.tasks.get(*dependant)?.creator);
         let told: BTreeSet<Uuid> =
             creators.chain(self.lead).filter(|agent| self.members.contains_key(agent)).collect();
         let status = outcome.status();
         let notice = |agent: Uuid| {
             let theirs = |dependant: &&Uuid| {
-                let creator = self.tasks.get(*dependant).and_then(|task| task.creator);
+                let creator = self.tasks.get(**dependant).and_then(|task| task.creator);
                 Some(agent) == self.lead || creator == Some(agent)
             };
             let blocked: Vec<Uuid> = blocked.iter().filter(theirs).copied().collect();

@@ -10,8 +10,8 @@ impl Pool {
         self.capacity_is_kept()?;
         self.indexes_agree()?;
         self.deadlines_agree()?;
-        for (id, task) in &self.tasks {
-            sound(task).map_err(|broken| format!("{broken}: task {id}"))?;
+        for (id, task) in self.tasks.iter() {
+            sound(&task).map_err(|broken| format!("{broken}: task {id}"))?;
         }
         Ok(())
     }
@@ -45,8 +45,8 @@ impl Pool {
 
     fn indexes_agree(&self) -> Result<(), String> {
         let mut indexes = Indexes::default();
-        for (id, task) in &self.tasks {
-            indexes.add(*id, task);
+        for (id, task) in self.tasks.iter() {
+            indexes.add(id, &task);
         }
         if indexes == self.indexes { Ok(()) } else { Err("indexes_agree".to_owned()) }
     }
@@ -54,10 +54,10 @@ impl Pool {
     /// Each promise about time has its deadline, and none earlier than was promised.
     fn deadlines_agree(&self) -> Result<(), String> {
         let mut promises = 0;
-        for (id, task) in &self.tasks {
+        for (id, task) in self.tasks.iter() {
             let Some((term, until)) = task.term().zip(task.until) else { continue };
             promises += 1;
-            if self.deadlines.get(*id).is_none_or(|(kept, end)| kept != term || end < until) {
+            if self.deadlines.get(id).is_none_or(|(kept, end)| kept != term || end < until) {
                 return Err(format!("deadlines_agree: task {id}"));
             }
         }

@@ -42,6 +42,9 @@ impl Pool {
             Command::Claim { agent, instance, managed, task } => {
                 self.decide_claim(*agent, instance, *managed, *task, ctx)
             }
+            Command::ClaimNext { agent, instance, managed, tags } => {
+                self.decide_claim_next(*agent, instance, *managed, tags, ctx)
+            }
             Command::Release { agent, task } => self.decide_release(*agent, *task, ctx),
             Command::Accept { agent, task } => self.decide_accept(*agent, *task, ctx),
             Command::Reject { agent, task, reason } => self.decide_reject(*agent, *task, reason, ctx),
@@ -83,7 +86,7 @@ impl Pool {
                 _ => continue,
             };
             let Some((epic, from)) =
-                now.get(&id).copied().or_else(|| self.tasks.get(&id).map(|task| (task.epic, task.status)))
+                now.get(&id).copied().or_else(|| self.tasks.get(id).map(|task| (task.epic, task.status)))
             else {
                 continue;
             };
@@ -120,8 +123,8 @@ impl Pool {
 
     /// A task that has not ended. The refusal is not the last word: the caller may find the task among the
     /// ended ones and then asks [`ended::answer_for_ended`].
-    fn live(&self, task: Uuid) -> Result<&Task, Refusal> {
-        self.tasks.get(&task).ok_or_else(|| {
+    fn live(&self, task: Uuid) -> Result<Task, Refusal> {
+        self.tasks.get(task).ok_or_else(|| {
             Refusal::new(
                 Code::NotFound,
                 format!("there is no live task {task}; look for its id with get-tasks"),

@@ -13,8 +13,8 @@ impl Pool {
     /// Offers that the agent could accept now, oldest first. One that waits for other tasks is left out: it
     /// would end every poll at once and could not be acted on.
     pub(super) fn open_offers(&self, agent: Uuid) -> Vec<TaskView> {
-        let offers = self.indexes.offers_to(agent).filter_map(|id| self.tasks.get_key_value(&id));
-        offers.filter(|(_, task)| task.is_ready()).map(|(id, task)| task.view(*id)).collect()
+        let offers = self.indexes.offers_to(agent).filter_map(|id| Some((id, self.tasks.get(id)?)));
+        offers.filter(|(_, task)| task.is_ready()).map(|(id, task)| task.view(id)).collect()
     }
 
     pub(super) fn decide_review(&self, agent: Uuid, ctx: &Ctx) -> Answer {
@@ -29,18 +29,18 @@ impl Pool {
     }
 
     pub(super) fn decide_accept(&self, agent: Uuid, id: Uuid, ctx: &Ctx) -> Answer {
-        let task = self.offer(agent, id, "accepted")?;
+        let task = &self.offer(agent, id, "accepted")?;
         require_ready(id, task)?;
         Ok(self.changed(id, task, vec![Event::Accepted { task: id, agent, at: ctx.now }]))
     }
 
     pub(super) fn decide_reject(&self, agent: Uuid, id: Uuid, reason: &Option<String>, ctx: &Ctx) -> Answer {
-        let task = self.offer(agent, id, "rejected")?;
+        let task = &self.offer(agent, id, "rejected")?;
         let event = Event::Rejected { task: id, reason: reason.clone(), at: ctx.now };
         Ok(self.changed(id, task, vec![event]))
     }
 
-    fn offer(&self, agent: Uuid, id: Uuid, doing: &str) -> Result<&Task, Refusal> {
+    fn offer(&self, agent: Uuid, id: Uuid, doing: &str) -> Result<Task, Refusal> {
         let task = self.live(id)?;
         if !task.status.is_offer() {
             return Err(wrong_state(id, task.status, doing, "offered or reviewing"));

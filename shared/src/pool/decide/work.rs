@@ -39,9 +39,9 @@ impl Pool {
             return Ok(Decision::reply(polled(lost, redelivered, member.empty_polls)));
         }
         let next = self.indexes.next_for(agent).filter(|_| !full);
-        if let Some((id, task)) = next.and_then(|id| self.tasks.get_key_value(&id)) {
-            let event = start(*id, task, agent, instance, managed, ctx);
-            let view = super::after(task.clone(), std::slice::from_ref(&event)).view(*id);
+        if let Some((id, task)) = next.and_then(|id| Some((id, self.tasks.get(id)?))) {
+            let event = start(id, &task, agent, instance, managed, ctx);
+            let view = super::after(task, std::slice::from_ref(&event)).view(id);
             return Ok(Decision::new(polled(Some(view), false, 0), vec![event]));
         }
         if last && !full {
@@ -73,13 +73,13 @@ impl Pool {
         ctx: &Ctx,
     ) -> Answer {
         self.joined(agent)?;
-        if let Some(task) = self.tasks.get(&id)
-            && is_unreported(task, agent, instance)
+        if let Some(task) = self.tasks.get(id)
+            && is_unreported(&task, agent, instance)
         {
-            return Ok(Self::unchanged(id, task));
+            return Ok(Self::unchanged(id, &task));
         }
         self.require_capacity(agent)?;
-        let task = self.live(id)?;
+        let task = &self.live(id)?;
         if task.status != Status::Unassigned {
             return Err(wrong_state(id, task.status, "claimed", "unassigned"));
         }
@@ -87,8 +87,31 @@ impl Pool {
         Ok(self.changed(id, task, vec![start(id, task, agent, instance, managed, ctx)]))
     }
 
+    /// The first task of the pool that can start and has any of the tags: found and taken in one decision, so
+    /// that those who ask at the same moment get different tasks.
+    pub(super) fn decide_claim_next(
+        &self,
+        agent: Uuid,
+        instance: &InstanceId,
+        managed: bool,
+        tags: &[String],
+        ctx: &Ctx,
+    ) -> Answer {
+        self.joined(agent)?;
+        if let Some(task) = self.unreported(agent, instance) {
+            return Ok(Decision::reply(Reply::Claimed { task: Some(task), redelivered: true }));
+        }
+        self.require_capacity(agent)?;
+        let claimed = |task| Reply::Claimed { task, redelivered: false };
+        let best = self.indexes.best(tags).and_then(|id| Some((id, self.tasks.get(id)?)));
+        let Some((id, task)) = best else { return Ok(Decision::reply(claimed(None))) };
+        let event = start(id, &task, agent, instance, managed, ctx);
+        let view = super::after(task, std::slice::from_ref(&event)).view(id);
+        Ok(Decision::new(claimed(Some(view)), vec![event]))
+    }
+
     pub(super) fn decide_release(&self, agent: Uuid, id: Uuid, ctx: &Ctx) -> Answer {
-        let task = self.live(id)?;
+        let task = &self.live(id)?;
         if task.agent != Some(agent) {
             return Err(not_yours(id, "released", "the agent that it is assigned to"));
         }
@@ -99,7 +122,7 @@ impl Pool {
     }
 
     pub(super) fn decide_park(&self, id: Uuid, ctx: &Ctx) -> Answer {
-        let task = self.live(id)?;
+        let task = &self.live(id)?;
         if task.status != Status::Unassigned {
             return Err(wrong_state(id, task.status, "put into the backlog", "unassigned"));
         }
@@ -107,7 +130,7 @@ impl Pool {
     }
 
     pub(super) fn decide_unpark(&self, id: Uuid, ctx: &Ctx) -> Answer {
-        let task = self.live(id)?;
+        let task = &self.live(id)?;
         if task.status != Status::Backlog {
             return Err(wrong_state(id, task.status, "taken from the backlog", "backlog"));
         }
@@ -115,7 +138,7 @@ impl Pool {
     }
 
     pub(super) fn decide_pause(&self, id: Uuid, by: Option<Uuid>, ctx: &Ctx) -> Answer {
-        let task = self.live(id)?;
+        let task = &self.live(id)?;
         require_agent(id, task, by, "paused")?;
         match task.status {
             Status::Paused => Ok(Self::unchanged(id, task)),
@@ -135,7 +158,7 @@ impl Pool {
         managed: bool,
         ctx: &Ctx,
     ) -> Answer {
-        let task = self.live(id)?;
+        let task = &self.live(id)?;
         require_agent(id, task, by, "resumed")?;
         let (Status::Paused, Some(agent)) = (task.status, task.agent) else {
             if task.status == Status::InProgress && task.instance.as_ref() == Some(instance) {
@@ -148,7 +171,7 @@ impl Pool {
     }
 
     pub(super) fn decide_session(&self, id: Uuid, by: Option<Uuid>, session: &str, ctx: &Ctx) -> Answer {
-        let task = self.live(id)?;
+        let task = &self.live(id)?;
         require_agent(id, task, by, "given a session")?;
         if session.is_empty() || session.len() > limits::LOCK_KEY {
             let problem = format!("claudeSessionId: 1 to {} bytes", limits::LOCK_KEY);
@@ -162,7 +185,7 @@ impl Pool {
         if by.is_some() && by != self.lead {
             return Err(not_yours(id, "moved between epics", "the lead"));
         }
-        let task = self.live(id)?;
+        let task = &self.live(id)?;
         if task.epic.is_none() && epic.is_none() {
             return Err(Refusal::new(Code::WrongState, format!("task {id} belongs to no epic")));
         }
@@ -176,9 +199,9 @@ impl Pool {
     fn unreported(&self, agent: Uuid, instance: &InstanceId) -> Option<TaskView> {
         self.indexes
             .active_of(agent)
-            .filter_map(|id| self.tasks.get_key_value(&id))
+            .filter_map(|id| Some((id, self.tasks.get(id)?)))
             .find(|(_, task)| is_unreported(task, agent, instance))
-            .map(|(id, task)| task.view(*id))
+            .map(|(id, task)| task.view(id))
     }
 }
 

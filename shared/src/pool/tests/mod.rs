@@ -1,5 +1,6 @@
 //! Each rule of the pool by example, and all of them under random commands.
 
+mod claiming;
 mod dependencies;
 mod finishing;
 mod leases;

@@ -31,7 +31,7 @@ fn step() -> impl Strategy<Value = Step> {
             by, target, agent, priority, depends, text
         }),
         5 => (0..4u8, any::<bool>(), any::<bool>()).prop_map(|(a, m, l)| Step::Poll(a, m, l)),
-        8 => (any::<u8>(), 0..4u8, 0..12u8).prop_map(|(task, agent, what)| Step::Task(task, agent, what)),
+        8 => (any::<u8>(), 0..4u8, 0..13u8).prop_map(|(task, agent, what)| Step::Task(task, agent, what)),
         4 => (any::<u8>(), 0..4u8, 0..4u8).prop_map(|(task, agent, what)| Step::Report(task, agent, what)),
         1 => (0..4u8, 0..3u8).prop_map(|(agent, what)| Step::Instance(agent, what)),
         2 => (0..4u8).prop_map(Step::Alive),
@@ -68,6 +68,7 @@ impl Run {
                 let spec = TaskSpec {
                     priority: priority * 50,
                     depends_on,
+                    tags: (0..text.len() % 3).map(|tag| format!("t{tag}")).collect(),
                     epic: (*priority == 1).then(|| Uuid::from_u128(7)),
                     ..TaskSpec::new(text)
                 };
@@ -180,6 +181,12 @@ impl Run {
         let command = match what {
             0..=2 => {
                 return self.hand_out(who, claim(who, task));
+            }
+            12 => {
+                let tags =
+                    if task.as_u128() % 2 == 0 { Vec::new() } else { vec!["t0".to_owned(), "t1".to_owned()] };
+                let claim = Command::ClaimNext { agent: who, instance: instance(who), managed: false, tags };
+                return self.hand_out(who, claim);
             }
             3 => Command::Release { agent: who, task },
             4 => Command::Accept { agent: who, task },

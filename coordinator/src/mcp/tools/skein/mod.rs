@@ -1,10 +1,11 @@
-//! Skein's own tools: waiting for changes, finding and calling tools.
+//! Skein's own tools: waiting for changes, claiming tasks by tag, finding and calling tools.
 
+mod claim;
 mod finders;
 mod wait;
 
 use crate::mcp::catalogue::Tool;
 
 pub fn tools() -> Vec<Tool> {
-    [finders::tools(), wait::tools()].into_iter().flatten().collect()
+    [claim::tools(), finders::tools(), wait::tools()].into_iter().flatten().collect()
 }

@@ -1,0 +1,77 @@
+//! Takes an entity from the store into memory.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use skein_shared::entity::{Corrupt, Entity, LiveDocument};
+use skein_shared::id::EntityKey;
+use tokio::task::spawn_blocking;
+
+use crate::store::{LIVE_PAGE, Loaded, Store, StoreError};
+
+/// How often a large entity is read anew when a commit, whose answer was lost, came in between.
+const TRIES: usize = 3;
+
+/// Why an entity could not be taken into memory.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unloadable {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A document cannot be read.
+    #[error("{0}")]
+    Document(String),
+}
+
+/// The entity as its live documents give it, and what else was stored of it.
+pub(super) async fn load<E: Entity>(store: &dyn Store, key: &EntityKey) -> Result<(E, Loaded), Unloadable> {
+    for _ in 0..TRIES {
+        let mut loaded = store.load(key).await?;
+        let first = std::mem::take(&mut loaded.live);
+        if first.len() < LIVE_PAGE {
+            return Ok((restore(E::empty(key), first, true)?, loaded));
+        }
+        let entity = restore_pages(store, key, first).await?;
+        // No transaction holds the pages together. Nobody else writes the entity, but a commit of its last host
+        // may have been under way.
+        if store.versions().await?.contains(&(key.clone(), loaded.version)) {
+            return Ok((entity, loaded));
+        }
+    }
+    Err(StoreError("it was written while it was read".to_owned()).into())
+}
+
+/// Restores a page while the next one is read. A million documents take a second of the processor, so that is
+/// not done on a thread that serves others.
+async fn restore_pages<E: Entity>(
+    store: &dyn Store,
+    key: &EntityKey,
+    mut page: Vec<LiveDocument>,
+) -> Result<E, Unloadable> {
+    let mut entity = E::empty(key);
+    loop {
+        let after = page.last().map(|last| last.key.clone()).unwrap_or_default();
+        let full = page.len() == LIVE_PAGE;
+        let next = async { if full { store.live(key, &after, LIVE_PAGE).await } else { Ok(Vec::new()) } };
+        let (restored, next) = tokio::join!(spawn_blocking(move || restore(entity, page, !full)), next);
+        let ended = |_| StoreError("the process is shutting down".to_owned());
+        (entity, page) = (restored.map_err(ended)??, next?);
+        if !full {
+            return Ok(entity);
+        }
+    }
+}
+
+fn restore<E: Entity>(mut entity: E, page: Vec<LiveDocument>, last: bool) -> Result<E, Unloadable> {
+    let all = || {
+        page.into_iter().try_for_each(|document| entity.restore(document))?;
+        if last {
+            entity.restored();
+        }
+        Ok::<_, Corrupt>(())
+    };
+    match catch_unwind(AssertUnwindSafe(all)) {
+        Ok(Ok(())) => Ok(entity),
+        Ok(Err(corrupt)) => Err(Unloadable::Document(corrupt.to_string())),
+        // A document that makes the entity panic is as unreadable as any other.
+        Err(_) => Err(Unloadable::Document("it fails at its documents".to_owned())),
+    }
+}

@@ -1,0 +1,78 @@
+//! Signs of life. Every call is one; the pool hears of an instance once in a while, for its leases are long.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use skein_shared::entity::Signal;
+use skein_shared::id::{InstanceId, Kind};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::Service;
+use crate::auth::Principal;
+
+/// What the pool may know too late: the shortest lease is 60 times as long.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Above this many callers those who were silent for a pause are forgotten.
+const CALLERS: usize = 10_000;
+
+/// When the pool last heard of each instance.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Seen {
+    told: Arc<Mutex<HashMap<(Uuid, InstanceId), Instant>>>,
+}
+
+impl Seen {
+    /// Whether the pool is to be told now.
+    fn is_news(&self, who: &Principal, now: Instant) -> bool {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = |at: &Instant| now.duration_since(*at) < PAUSE;
+        let caller = (who.agent, who.instance.clone());
+        if told.get(&caller).is_some_and(fresh) {
+            return false;
+        }
+        if told.len() >= CALLERS {
+            told.retain(|_, at| fresh(at));
+        }
+        told.insert(caller, now);
+        true
+    }
+}
+
+impl Service {
+    /// Notes that the caller is alive: it keeps the leases of tasks that no runner watches.
+    pub fn seen(&self, who: &Principal) {
+        if !self.seen.is_news(who, Instant::now()) {
+            return;
+        }
+        let signal = Signal::AgentsAlive { agents: vec![(who.agent, who.instance.to_string())] };
+        self.entities.observe(&who.entity(Kind::Pool), signal);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use skein_shared::id::Name;
+
+    use super::*;
+    use crate::auth::Role;
+
+    #[test]
+    fn the_pool_hears_of_each_instance_once_in_a_pause() {
+        let caller = |number: u128| Principal {
+            swarm: Name::parse("default").unwrap(),
+            agent: Uuid::from_u128(1),
+            agent_name: Name::parse("worker").unwrap(),
+            instance: InstanceId(format!("worker-{number}")),
+            managed: false,
+            role: Role::Worker,
+            view: None,
+        };
+        let (seen, now) = (Seen::default(), Instant::now());
+        assert!(seen.is_news(&caller(1), now));
+        assert!(!seen.is_news(&caller(1), now + PAUSE / 2));
+        assert!(seen.is_news(&caller(2), now + PAUSE / 2));
+        assert!(seen.is_news(&caller(1), now + PAUSE));
+    }
+}

@@ -1,0 +1,166 @@
+//! B10: the next task is claimed by priority and tag, among a million and among a thousand.
+
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+use futures::FutureExt;
+use hdrhistogram::Histogram;
+use skein_coordinator::entity::Clock;
+use skein_shared::entity::{Changes, Ctx, Entity};
+use skein_shared::fence::Epoch;
+use skein_shared::id::InstanceId;
+use skein_shared::pool::{self, Pool};
+use uuid::Uuid;
+
+use super::Bench;
+use crate::harness::load::{histogram, nanoseconds};
+use crate::harness::meter::heap;
+use crate::harness::report::{Figure, Goal, Report};
+use crate::harness::stats::Interval;
+use crate::options::Options;
+use crate::skein::embedded::{Agent, Kernel};
+use crate::skein::fill::{Contents, fill, spec, tag};
+
+pub(super) const BENCH: Bench = Bench {
+    name: "pool_1m",
+    about: "claim by priority and tag among 1,000,000 waiting tasks, beside 1,000",
+    run: |options| run(options).boxed(),
+};
+
+/// Slots of the options that one round lasts: it takes many claims to know a 99th percentile.
+const SLOTS: u32 = 4;
+/// Decisions that are timed without a store.
+const DECISIONS: usize = 20_000;
+
+/// A pool of one size, served from a store.
+struct Side {
+    agent: Agent,
+    random: fastrand::Rng,
+    /// Nanoseconds of a claim, of this round.
+    claims: Histogram<u64>,
+    p50: Vec<f64>,
+    p99: Vec<f64>,
+    /// Nanoseconds of a decision alone.
+    decision: Histogram<u64>,
+    /// Bytes of the pool in memory.
+    memory: f64,
+}
+
+async fn run(options: Options) -> Result<Report> {
+    let large = if options.rounds < 5 { 100_000 } else { 1_000_000 };
+    let mut report = Report::default();
+    let mut many = Side::open(&options, large).await?;
+    let mut few = Side::open(&options, 1000).await?;
+    for _ in 0..options.rounds {
+        let end = Instant::now() + options.slot * SLOTS;
+        // One after the other: what disturbs the machine disturbs both.
+        while Instant::now() < end {
+            many.turn().await?;
+            few.turn().await?;
+        }
+        many.end_round();
+        few.end_round();
+    }
+    let us = |name: &str, value: Option<Interval>| {
+        value.map(|value| Figure { name: name.to_owned(), unit: "us".to_owned(), value })
+    };
+    report.figures.extend(
+        [
+            us(&format!("claim among {large}, median"), Interval::of(&many.p50)),
+            us("claim among 1000, median", Interval::of(&few.p50)),
+            us(&format!("claim among {large}, p99"), Interval::of(&many.p99)),
+            us("claim among 1000, p99", Interval::of(&few.p99)),
+        ]
+        .into_iter()
+        .flatten(),
+    );
+    for (size, side) in [(large, &many), (1000, &few)] {
+        let median = side.decision.value_at_quantile(0.5) as f64 / 1000.0;
+        report.figures.push(Figure::new(format!("decision alone among {size}, median"), "us", median));
+    }
+    let memory = many.memory / f64::from(1 << 20);
+    report.figures.push(Figure::new(format!("memory of a pool of {large}"), "MiB", memory));
+    report.goals.push(Goal::at_most(
+        "B10 median to that among 1000",
+        1.5,
+        Interval::of_ratio(&many.p50, &few.p50),
+    ));
+    report.goals.push(Goal::at_most(
+        "B10 p99 to that among 1000",
+        3.0,
+        Interval::of_ratio(&many.p99, &few.p99),
+    ));
+    if large < 1_000_000 {
+        report.remarks.push(format!("a first look, with {large} tasks"));
+    }
+    Ok(report)
+}
+
+impl Side {
+    async fn open(options: &Options, pending: usize) -> Result<Self> {
+        let folder = options.folder_for(&format!("pool-{pending}"))?;
+        let contents = Contents { agent: Uuid::now_v7(), members: 100, pending, leases: 0 };
+        let before = heap();
+        let pool = fill(&folder.join("store.db"), Clock::start().wall(), &contents).await?;
+        let memory = heap() - before;
+        let decision = decisions(pool, contents.agent)?;
+        let kernel = Kernel::open(&folder)?;
+        let agent = kernel.join(0).await?;
+        kernel.entities.shared().projection.settled(std::time::Duration::from_secs(1800)).await;
+        let random = fastrand::Rng::with_seed(11);
+        Ok(Self { agent, random, claims: histogram(), p50: Vec::new(), p99: Vec::new(), decision, memory })
+    }
+
+    /// Claims the best task with one of two tags, ends it, and puts another one into its place.
+    async fn turn(&mut self) -> Result<()> {
+        let tags = vec![tag(&mut self.random), tag(&mut self.random)];
+        let claim = pool::Command::ClaimNext {
+            agent: self.agent.id,
+            instance: self.agent.instance.clone(),
+            managed: false,
+            tags,
+        };
+        let began = Instant::now();
+        let reply = self.agent.pool(claim).await?;
+        self.claims.saturating_record(nanoseconds(began.elapsed()));
+        let pool::Reply::Claimed { task: Some(task), redelivered: false } = reply else {
+            bail!("no task was claimed: {reply:?}");
+        };
+        self.agent.complete(task.id).await?;
+        self.agent.create(spec(&mut self.random)).await.map(|_| ())
+    }
+
+    fn end_round(&mut self) {
+        self.p50.push(self.claims.value_at_quantile(0.5) as f64 / 1000.0);
+        self.p99.push(self.claims.value_at_quantile(0.99) as f64 / 1000.0);
+        self.claims.reset();
+    }
+}
+
+/// Times the claim's decision and its effect on memory, without a store. Each task claimed is given back.
+fn decisions(mut pool: Pool, agent: Uuid) -> Result<Histogram<u64>> {
+    let mut random = fastrand::Rng::with_seed(13);
+    let mut times = histogram();
+    let clock = Clock::start();
+    for _ in 0..DECISIONS {
+        let tags = vec![tag(&mut random), tag(&mut random)];
+        let instance = InstanceId("bench".to_owned());
+        let claim = pool::Command::ClaimNext { agent, instance, managed: false, tags };
+        let began = Instant::now();
+        let reply = decide(&mut pool, &clock, &claim)?;
+        times.saturating_record(nanoseconds(began.elapsed()));
+        let pool::Reply::Claimed { task: Some(task), .. } = reply else { bail!("no task: {reply:?}") };
+        decide(&mut pool, &clock, &pool::Command::Release { agent, task: task.id })?;
+    }
+    Ok(times)
+}
+
+fn decide(pool: &mut Pool, clock: &Clock, command: &pool::Command) -> Result<pool::Reply> {
+    let now = clock.now();
+    let mut ctx = Ctx::new(now, now, now, Epoch(1), Uuid::from_u128(1));
+    let decision = pool.decide(command, &mut ctx).map_err(crate::skein::embedded::refused)?;
+    for event in &decision.events {
+        pool.apply(event, &mut Changes::default());
+    }
+    Ok(decision.reply)
+}

@@ -1,0 +1,163 @@
+//! A swarm that has been at work for a while: its store is written by the rules of the pool, in large commits, since
+//! a million single ones would take longer than what is measured.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Result;
+use skein_coordinator::store::sqlite::Sqlite;
+use skein_coordinator::store::{Batch, EventRecord, Store, TimerChange, Version};
+use skein_shared::entity::{Changes, Ctx, DocumentChange, Entity};
+use skein_shared::id::{EntityKey, InstanceId, Kind, Name};
+use skein_shared::json::Json;
+use skein_shared::pool::{self, Pool};
+use skein_shared::time::Timestamp;
+use uuid::Uuid;
+
+use super::embedded::refused;
+use crate::probes::sqlite::PAYLOAD;
+
+/// Documents in one commit: about as many as a busy pool commits at once.
+const COMMIT: usize = 256;
+/// Tasks made in one millisecond.
+const AT_ONCE: u64 = 8;
+/// Different tags, of which each task has one or two.
+pub(crate) const TAGS: usize = 50;
+/// Tasks that one agent may have at a time.
+const CAPACITY: u32 = 20;
+
+/// What is in the swarm.
+#[derive(Clone, Debug)]
+pub(crate) struct Contents {
+    /// The member who works in the bench.
+    pub agent: Uuid,
+    pub members: usize,
+    /// Tasks that anybody may claim.
+    pub pending: usize,
+    /// Tasks that members work on.
+    pub leases: usize,
+}
+
+/// A random task: some priority, one or two tags, 256 bytes of text.
+pub(crate) fn spec(random: &mut fastrand::Rng) -> pool::TaskSpec {
+    let tags = (0..random.usize(1..=2)).map(|_| tag(random)).collect();
+    pool::TaskSpec { tags, priority: random.u8(0..=100), ..pool::TaskSpec::new(PAYLOAD) }
+}
+
+pub(crate) fn tag(random: &mut fastrand::Rng) -> String {
+    format!("tag-{}", random.usize(..TAGS))
+}
+
+/// The pool in memory and what it has changed since the last commit.
+struct Filling {
+    store: Sqlite,
+    key: EntityKey,
+    pool: Pool,
+    version: Version,
+    now: Timestamp,
+    commands: u64,
+    documents: Vec<DocumentChange>,
+    events: Vec<EventRecord>,
+}
+
+/// Writes a swarm's store into a new file, and gives the pool as it then is.
+///
+/// # Errors
+/// When the pool or the disk refuses.
+pub(crate) async fn fill(file: &Path, start: Timestamp, contents: &Contents) -> Result<Pool> {
+    let key = EntityKey::of(Kind::Pool, &Name::parse("default").map_err(refused)?);
+    let mut filling = Filling {
+        store: Sqlite::open(file, start)?,
+        pool: Pool::empty(&key),
+        key,
+        version: Version(0),
+        now: start,
+        commands: 0,
+        documents: Vec::new(),
+        events: Vec::new(),
+    };
+    filling.run(join(contents.agent, "bench"), 0).await?;
+    let members = contents.members.max(contents.leases.div_ceil(CAPACITY as usize));
+    let members: Vec<Uuid> = (1..=members as u128).map(Uuid::from_u128).collect();
+    for &member in &members {
+        filling.run(join(member, &format!("member-{}", member.as_u128())), 0).await?;
+    }
+    let mut random = fastrand::Rng::with_seed(7);
+    for number in 0..contents.pending + contents.leases {
+        // One of the members, not the one who works: a creator's young tasks are compared with each other.
+        let by = members.get(number % members.len().max(1)).copied();
+        let reply = filling.run(create(by, spec(&mut random)), COMMIT).await?;
+        let pool::Reply::Created { task, .. } = reply else { continue };
+        if number < contents.leases {
+            let agent = members[number % members.len()];
+            filling.run(claim(agent, task.id), COMMIT).await?;
+        }
+    }
+    filling.commit(0).await?;
+    Ok(filling.pool)
+}
+
+impl Filling {
+    async fn run(&mut self, command: pool::Command, wait_for: usize) -> Result<pool::Reply> {
+        self.commands += 1;
+        if self.commands % AT_ONCE == 0 {
+            self.now = Timestamp(self.now.0 + 1);
+        }
+        let fence = self.store.fence();
+        let request = Uuid::from_u128(u128::from(self.commands));
+        let mut ctx = Ctx::new(self.now, self.now, self.now, fence.epoch, request);
+        let decision = self.pool.decide(&command, &mut ctx).map_err(refused)?;
+        for event in &decision.events {
+            let mut changes = Changes::default();
+            self.pool.apply(event, &mut changes);
+            self.documents.extend(changes.documents);
+            self.events.push(EventRecord { subject: Pool::subject(event), body: Json::of(event) });
+        }
+        self.commit(wait_for).await?;
+        Ok(decision.reply)
+    }
+
+    /// Commits once there is more than this to commit.
+    async fn commit(&mut self, wait_for: usize) -> Result<()> {
+        if self.documents.len() <= wait_for {
+            return Ok(());
+        }
+        let batch = Batch {
+            key: self.key.clone(),
+            expected: self.version,
+            id: Uuid::now_v7(),
+            at: self.now,
+            documents: std::mem::take(&mut self.documents),
+            events: std::mem::take(&mut self.events),
+            seen: Vec::new(),
+            replies: Vec::new(),
+            timer: self.pool.next_wake().map_or(TimerChange::Keep, TimerChange::Set),
+            outbox: Vec::new(),
+        };
+        self.version = self.store.commit(self.store.fence(), Arc::new(batch)).await?;
+        Ok(())
+    }
+}
+
+fn join(agent: Uuid, name: &str) -> pool::Command {
+    pool::Command::Join(pool::Join {
+        agent,
+        name: name.to_owned(),
+        lead: false,
+        role: None,
+        capabilities: Vec::new(),
+        description: None,
+        max_tasks: Some(CAPACITY),
+        managed: false,
+    })
+}
+
+fn create(by: Option<Uuid>, spec: pool::TaskSpec) -> pool::Command {
+    let (target, rules) = (pool::Target::Pool, pool::Rules::Plain);
+    pool::Command::Create(Box::new(pool::Create { by, spec, target, rules, facts: Vec::new() }))
+}
+
+fn claim(agent: Uuid, task: Uuid) -> pool::Command {
+    let instance = InstanceId(format!("instance-{}", agent.as_u128()));
+    pool::Command::Claim { agent, instance, managed: false, task }
+}

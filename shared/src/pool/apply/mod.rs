@@ -19,6 +19,7 @@ use crate::time::Timestamp;
 
 impl Pool {
     pub(super) fn follow(&mut self, event: &Event, changes: &mut Changes) {
+        self.standing.follow(event);
         match event {
             Event::Created(created) => self.create(created, changes),
             Event::Finished { task, outcome, at, .. } => self.finish(*task, *outcome, *at, event, changes),

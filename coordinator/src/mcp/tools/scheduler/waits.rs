@@ -73,7 +73,8 @@ async fn wait(call: Call, args: Wait) -> Outcome {
         source_agent: args.source_agent.filter(|_| !webhook),
     };
     call.progress.say("waiting for a trigger");
-    let patience = call.progress.patience(timeout.unwrap_or(limits::WAIT_MAX));
+    // The service waits no longer than for the end of the wait, which its outcome follows a moment later.
+    let patience = call.progress.patience(limits::WAIT_MAX);
     let waited = call
         .service
         .wait_for_trigger(&call.who, call.request, filter, timeout, args.broadcast, patience)

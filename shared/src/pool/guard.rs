@@ -47,8 +47,6 @@ impl Sketch {
         Self { words: hashes.into_iter().take(WORDS).collect(), thread: thread(context) }
     }
 
-    /// Its name in a task's head.
-
     /// Similarity of the word sets, 0 to 1.
     pub(super) fn similarity(&self, other: &Self) -> f64 {
         let mine: BTreeSet<u32> = self.words.iter().copied().collect();

@@ -3,6 +3,8 @@
 //! A bench is a file in `benches`; what it is measured against is in `probes` and `peers`; how it is measured is
 //! in `harness`.
 
+#![allow(clippy::disallowed_methods, reason = "a bench measures the machine's own time")]
+
 mod benches;
 mod harness;
 mod options;

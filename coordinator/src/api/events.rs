@@ -1,7 +1,5 @@
 //! The feed of events, as they were committed.
 
-use std::time::Duration;
-
 use skein_proto::v1::Event;
 use skein_shared::id::Name;
 use tokio::sync::mpsc;
@@ -12,8 +10,6 @@ use crate::entity::Entities;
 use crate::projection;
 
 const PAGE: usize = 500;
-/// How long the feed waits for what was acknowledged before it was asked for.
-const SETTLE: Duration = Duration::from_secs(2);
 
 pub(super) struct Feed {
     pub(super) entities: Entities,
@@ -28,32 +24,30 @@ impl Feed {
     /// Sends until the end of the events, or with `follow` until the listener goes away.
     pub(super) async fn run(mut self, listener: mpsc::Sender<Result<Event, Status>>) {
         let projection = self.entities.shared().projection.clone();
-        let mut changes = projection.changes();
-        projection.settled(SETTLE).await;
+        let mut commits = projection.commits();
         while !self.stop.is_cancelled() && !listener.is_closed() {
-            // What becomes readable from here on wakes the feed.
-            changes.mark_unchanged();
-            let events = match projection.events(self.swarm.as_ref(), self.after, PAGE).await {
-                Ok(events) => events,
+            // What is committed from here on wakes the feed.
+            commits.mark_unchanged();
+            let page = match projection.events(self.swarm.as_ref(), self.after, PAGE).await {
+                Ok(page) => page,
                 Err(problem) => {
                     let _ = listener.send(Err(Status::unavailable(problem.to_string()))).await;
                     return;
                 }
             };
-            let last = events.len() < PAGE;
-            for event in events {
-                self.after = event.position;
+            for event in page.events {
                 if listener.send(Ok(wire(event))).await.is_err() {
                     return;
                 }
             }
-            match (last, self.follow) {
+            self.after = page.next;
+            match (page.last, self.follow) {
                 (false, _) => {}
                 (true, false) => return,
                 (true, true) => tokio::select! {
                     () = self.stop.cancelled() => {}
                     () = listener.closed() => {}
-                    _ = changes.changed() => {}
+                    _ = commits.changed() => {}
                 },
             }
         }
@@ -74,6 +68,7 @@ fn wire(event: projection::Event) -> Event {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::Duration;
 
     use skein_shared::id::{EntityKey, InstanceId, Kind};
     use skein_shared::lockspace::{self, Lockspace};

@@ -12,6 +12,7 @@ use skein_shared::id::EntityKey;
 use tokio::sync::mpsc;
 use tracing::warn;
 
+use crate::projection::Projection;
 use crate::store::{Batch, CommitError, Fence, Store, Version};
 
 /// Batches of one entity that may be under way at once.
@@ -19,6 +20,9 @@ pub(super) const UNDER_WAY: usize = 2;
 
 /// How often a batch is sent again whose outcome is unknown: for about twelve seconds.
 const AGAIN: u32 = 11;
+
+/// How long a batch waits for a read side that cannot keep up.
+const ROOM: Duration = Duration::from_secs(1);
 
 /// What became of a batch; told once for each, until the first that failed.
 pub(super) type Outcome = Result<Version, CommitError>;
@@ -31,11 +35,12 @@ pub(super) struct Commits {
 impl Commits {
     pub(super) fn start(
         store: Arc<dyn Store>,
+        projection: Projection,
         fence: Fence,
         tell: impl Fn(Outcome) + Send + Sync + 'static,
     ) -> Self {
         let (batches, queue) = mpsc::unbounded_channel();
-        tokio::spawn(run(store, fence, queue, tell));
+        tokio::spawn(run(store, projection, fence, queue, tell));
         Self { batches }
     }
 
@@ -47,6 +52,7 @@ impl Commits {
 
 async fn run(
     store: Arc<dyn Store>,
+    projection: Projection,
     fence: Fence,
     mut queue: mpsc::UnboundedReceiver<Arc<Batch>>,
     tell: impl Fn(Outcome) + Send + Sync,
@@ -58,6 +64,7 @@ async fn run(
             Some(answered) = under_way.next(), if !under_way.is_empty() => answered,
             next = queue.recv() => {
                 let Some(batch) = next else { return };
+                projection.room(ROOM).await;
                 let store = Arc::clone(&store);
                 under_way.push_back(async move {
                     let outcome = store.commit(fence, Arc::clone(&batch)).await;

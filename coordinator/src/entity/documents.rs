@@ -17,7 +17,7 @@ use xxhash_rust::xxh3::Xxh3DefaultBuilder;
 use crate::store::{StoredDocument, Version};
 
 /// Documents kept at most.
-const SLOTS: usize = 4096;
+const SLOTS: usize = 2048;
 /// Greatest body that is kept, in bytes of its texts and names: some long ones must not fill the memory.
 const WEIGHT: usize = 2048;
 

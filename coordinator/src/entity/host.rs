@@ -148,7 +148,8 @@ impl<E: Entity> Actor for EntityActor<E> {
         let tell = move |outcome| {
             let _ = myself.cast(Message::Committed(outcome));
         };
-        host.commits = Some(Commits::start(Arc::clone(&host.shared.store), host.fence, tell));
+        let (store, projection) = (Arc::clone(&host.shared.store), host.shared.projection.clone());
+        host.commits = Some(Commits::start(store, projection, host.fence, tell));
         Ok(host)
     }
 

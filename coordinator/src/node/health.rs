@@ -3,14 +3,13 @@
 use std::sync::OnceLock;
 
 use axum::Router;
-use axum::extract::Request;
 use axum::http::{StatusCode, header};
-use axum::middleware::{self, Next};
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use skein_shared::id::Kind;
 use tokio_util::sync::CancellationToken;
+use tower::util::MapResponseLayer;
 
 use crate::entity::Entities;
 use crate::projection::Query;
@@ -64,8 +63,7 @@ fn describe() {
 
 /// Counts the requests that a listener answers.
 pub(super) fn counted(listener: &'static str, router: Router) -> Router {
-    router.layer(middleware::from_fn(move |request: Request, next: Next| async move {
-        let response = next.run(request).await;
+    router.layer(MapResponseLayer::new(move |response: Response| {
         let status = response.status().as_u16().to_string();
         metrics::counter!("skein_http_requests_total", "listener" => listener, "status" => status)
             .increment(1);

@@ -1,54 +1,37 @@
 //! The thread that writes the read side: it builds the file from the store, then follows the commits.
 //!
-//! While it builds, commits wait in the queue. Pages of documents are read at different moments, so some are
+//! While it builds, commits wait in the inbox. Pages of documents are read at different moments, so some are
 //! newer than the entity's version noted at the beginning. What keeps this right is that each row carries the
 //! version that last wrote it, and that a reported change applies only to a row older than itself:
 //! - a change up to the noted version is in the pages, so it is left out;
 //! - a later change is in the page of its document (left out, by the row's version) or it is not (applied);
 //! - a document deleted before its page was read may come back from an earlier change, until its deletion,
-//!   which is later than the noted version too, is taken from the queue.
+//!   which is later than the noted version too, is taken from the inbox.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
-use super::{Progress, tables};
+use super::Progress;
+use super::changes::Changes;
+use super::history::{self, Mention, Subject};
+use super::inbox::{Inbox, Message};
+use super::tables::{self, Numbers};
 use crate::store::sqlite::connection::sentence;
-use crate::store::{Batch, Store, StoreError, Version};
+use crate::store::{Batch, EventRecord, Record, Store, StoreError, StoredDocument, Version};
 
-/// Messages taken into one transaction.
-const GROUP: usize = 1000;
 /// Documents or records read from the store at once.
 const PAGE: usize = 500;
+/// Mentions that a build gathers before it writes them in the order of their table.
+const MENTIONS: usize = 100_000;
 /// How long to wait before building is tried again after the store or the disk failed.
 const RETRY: Duration = Duration::from_secs(1);
-
-pub(super) enum Message {
-    /// What a host reports.
-    Committed(Arc<Batch>, Version),
-    /// Read an entity anew: a commit of it was not reported.
-    Reload(EntityKey),
-    Trim {
-        archived_before: Timestamp,
-        events_before: Timestamp,
-    },
-    /// Dropped once everything before it can be read.
-    Barrier(oneshot::Sender<()>),
-}
-
-/// What one transaction took in.
-struct Taken {
-    touched: HashSet<EntityKey>,
-    /// Dropping them tells those who wait.
-    _barriers: Vec<oneshot::Sender<()>>,
-}
 
 /// Why a step did not succeed. Every one of them is answered by building anew.
 #[derive(Debug, thiserror::Error)]
@@ -64,10 +47,17 @@ enum Broken {
 pub(super) struct Feed {
     connection: Connection,
     source: Source,
-    queue: mpsc::Receiver<Message>,
+    inbox: Arc<Inbox>,
     progress: Arc<Progress>,
-    /// The last version taken in of each entity.
+    known: Known,
+}
+
+/// What the thread knows of the entities.
+#[derive(Default)]
+struct Known {
+    /// The last version taken in of each.
     versions: HashMap<EntityKey, Version>,
+    numbers: Numbers,
 }
 
 /// The store, read from this thread.
@@ -81,16 +71,16 @@ impl Feed {
         connection: Connection,
         store: Arc<dyn Store>,
         runtime: Handle,
-        queue: mpsc::Receiver<Message>,
+        inbox: Arc<Inbox>,
         progress: Arc<Progress>,
     ) -> Self {
         let source = Source { store, runtime };
-        Self { connection, source, queue, progress, versions: HashMap::new() }
+        Self { connection, source, inbox, progress, known: Known::default() }
     }
 
     /// Runs until the last handle is gone.
     pub(super) fn run(mut self) {
-        while !self.is_closed() {
+        while !self.inbox.is_closed() {
             if let Err(broken) = self.build().and_then(|()| self.follow()) {
                 if !matches!(broken, Broken::Closed) {
                     tracing::warn!(%broken, "the read side is built anew");
@@ -101,20 +91,18 @@ impl Feed {
         }
     }
 
-    fn is_closed(&self) -> bool {
-        self.progress.closed.load(Ordering::Relaxed)
-    }
-
     /// Empties the file and fills it from the store.
     fn build(&mut self) -> Result<(), Broken> {
-        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        tables::clear(&transaction)?;
-        transaction.commit()?;
+        // What was reported before is in the store.
+        self.inbox.clear();
+        self.known = Known::default();
+        self.write(|transaction, _| tables::clear(transaction))?;
         // Before the first document, so that every page has at least these versions.
-        self.versions = self.source.versions()?;
+        self.known.versions = self.source.versions()?;
         self.build_documents()?;
-        self.build_events()?;
-        let versions = self.versions.clone();
+        self.write(|transaction, _| tables::make_indexes(transaction))?;
+        self.build_history()?;
+        let versions = self.known.versions.clone();
         self.progress.change(|known| {
             known.built = true;
             known.versions = versions;
@@ -123,139 +111,229 @@ impl Feed {
     }
 
     fn build_documents(&mut self) -> Result<(), Broken> {
-        let mut after = None;
-        while !self.is_closed() {
-            let store = &self.source.store;
-            let page = self.source.runtime.block_on(store.documents(after, PAGE))?;
+        let mut next = self.source.documents(None);
+        loop {
+            let page = self.source.finish(next)?;
             let Some(last) = page.last() else { return Ok(()) };
-            after = Some((last.key.clone(), last.document.clone()));
-            let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            for document in &page {
-                tables::put(&transaction, document)?;
-            }
-            transaction.commit()?;
+            // The store reads on while this page is written.
+            next = self.source.documents(Some((last.key.clone(), last.document.clone())));
+            self.write(|transaction, numbers| {
+                page.iter().try_for_each(|document| {
+                    let place = numbers.place(transaction, &document.key, &document.document)?;
+                    tables::put(transaction, place, document)
+                })
+            })?;
         }
-        Err(Broken::Closed)
     }
 
-    fn build_events(&mut self) -> Result<(), Broken> {
-        let mut after = 0;
-        while !self.is_closed() {
-            let store = &self.source.store;
-            let page = self.source.runtime.block_on(store.records(after, PAGE))?;
-            let Some(last) = page.last() else { return Ok(()) };
-            after = last.position;
-            let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            for record in &page {
-                tables::record(&transaction, &record.key, record.version, record.at, &record.events)?;
-            }
-            transaction.commit()?;
+    fn build_history(&mut self) -> Result<(), Broken> {
+        let mut mentions = Vec::new();
+        let mut next = self.source.records(0);
+        loop {
+            let page = self.source.finish(next)?;
+            let Some(last) = page.last() else { break };
+            next = self.source.records(last.position);
+            self.write(|transaction, numbers| {
+                for record in &page {
+                    let entity = numbers.entity(transaction, &record.key)?;
+                    let (version, at) = (record.version, record.at);
+                    let subjects = Subject::all(&record.events);
+                    mentions.extend(subjects.into_iter().map(|subject| Mention {
+                        entity,
+                        subject,
+                        version,
+                        at,
+                    }));
+                }
+                match mentions.len() >= MENTIONS {
+                    true => history::write(transaction, std::mem::take(&mut mentions)),
+                    false => Ok(()),
+                }
+            })?;
         }
-        Err(Broken::Closed)
+        self.write(|transaction, _| history::write(transaction, mentions))
     }
 
-    /// Takes in what is reported, as much as has queued up in one transaction.
+    /// One transaction of a build.
+    fn write(
+        &mut self,
+        write: impl FnOnce(&Transaction<'_>, &mut Numbers) -> rusqlite::Result<()>,
+    ) -> Result<(), Broken> {
+        if self.inbox.is_closed() {
+            return Err(Broken::Closed);
+        }
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        write(&transaction, &mut self.known.numbers)?;
+        Ok(transaction.commit()?)
+    }
+
+    /// Takes in what is reported, one group after the other.
     fn follow(&mut self) -> Result<(), Broken> {
-        while let Ok(first) = self.queue.recv() {
-            let mut group = vec![first];
-            while group.len() < GROUP {
-                let Ok(next) = self.queue.try_recv() else { break };
-                group.push(next);
-            }
-            let taken = group.len() as u64;
-            let result = self.take(group);
+        while let Some(messages) = self.inbox.take() {
+            let commits = messages.iter().filter(|message| matches!(message, Message::Committed(..))).count();
+            self.progress.writing(commits);
+            let result = self.take(&messages);
             // Also when it failed: the build that follows reads what they reported. Before readers are told,
             // so that whoever was told finds nothing waiting.
-            self.progress.lag.fetch_sub(taken, Ordering::Relaxed);
+            self.progress.writing(0);
             self.publish(result?);
+            // With the barriers, which tells those who wait.
+            drop(messages);
         }
         Err(Broken::Closed)
     }
 
-    /// Writes what a group reports; gives the entities that changed by it, and whom to tell.
-    fn take(&mut self, group: Vec<Message>) -> Result<Taken, Broken> {
+    /// Writes what a group reports; gives the entities that changed by it.
+    fn take(&mut self, messages: &[Message]) -> Result<HashSet<EntityKey>, Broken> {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let mut touched = HashSet::new();
-        let mut barriers = Vec::new();
-        for message in group {
+        let mut group = Group {
+            transaction: &transaction,
+            source: &self.source,
+            known: &mut self.known,
+            changes: Changes::default(),
+            mentions: Vec::new(),
+            touched: HashSet::new(),
+        };
+        for message in messages {
             match message {
-                Message::Committed(batch, version) => {
-                    take_commit(&transaction, &self.source, &mut self.versions, &batch, version)?;
-                    touched.insert(batch.key.clone());
-                }
-                Message::Reload(key) => {
-                    reload(&transaction, &self.source, &mut self.versions, &key)?;
-                    touched.insert(key);
-                }
-                Message::Barrier(passed) => barriers.push(passed),
+                Message::Committed(batch, version) => group.commit(batch, *version)?,
+                Message::Reload(key) => group.reload(key)?,
+                Message::Barrier { .. } => {}
                 Message::Trim { archived_before, events_before } => {
-                    tables::trim(&transaction, archived_before, events_before)?;
+                    group.flush()?;
+                    tables::trim(&transaction, *archived_before)?;
+                    history::trim(&transaction, *events_before)?;
                 }
             }
         }
+        group.flush()?;
+        let touched = group.touched;
         transaction.commit()?;
-        Ok(Taken { touched, _barriers: barriers })
+        Ok(touched)
     }
 
-    fn publish(&self, taken: Taken) {
+    fn publish(&self, touched: HashSet<EntityKey>) {
         self.progress.change(|known| {
-            for key in taken.touched {
-                let version = self.versions.get(&key).copied().unwrap_or_default();
+            for key in touched {
+                let version = self.known.versions.get(&key).copied().unwrap_or_default();
                 known.versions.insert(key, version);
             }
         });
     }
 }
 
-fn take_commit(
-    transaction: &Transaction<'_>,
-    source: &Source,
-    versions: &mut HashMap<EntityKey, Version>,
-    batch: &Batch,
-    version: Version,
-) -> Result<(), Broken> {
-    let Batch { key, at, documents, events, .. } = batch;
-    tables::record(transaction, key, version, *at, events)?;
-    let last = versions.get(key).copied().unwrap_or_default();
-    if version <= last {
-        return Ok(());
-    }
-    if version.0 > last.0 + 1 {
-        return reload(transaction, source, versions, key);
-    }
-    for change in documents {
-        tables::change(transaction, key, version, *at, change)?;
-    }
-    versions.insert(key.clone(), version);
-    Ok(())
+/// A group while it is taken in.
+struct Group<'a> {
+    transaction: &'a Transaction<'a>,
+    source: &'a Source,
+    known: &'a mut Known,
+    changes: Changes<'a>,
+    mentions: Vec<Mention>,
+    touched: HashSet<EntityKey>,
 }
 
-/// Puts an entity's documents in place of the rows it has. The store is never behind the queue.
-fn reload(
-    transaction: &Transaction<'_>,
-    source: &Source,
-    versions: &mut HashMap<EntityKey, Version>,
-    key: &EntityKey,
-) -> Result<(), Broken> {
-    let version = source.versions()?.get(key).copied().unwrap_or_default();
-    tables::forget(transaction, key)?;
-    let mut after = (key.clone(), String::new());
-    loop {
-        let page = source.runtime.block_on(source.store.documents(Some(after), PAGE))?;
-        for document in page.iter().take_while(|document| document.key == *key) {
-            tables::put(transaction, document)?;
+impl<'a> Group<'a> {
+    fn commit(&mut self, batch: &'a Batch, version: Version) -> Result<(), Broken> {
+        let key = &batch.key;
+        self.mention(key, version, batch.at, &batch.events)?;
+        if !self.touched.contains(key) {
+            self.touched.insert(key.clone());
+            self.known.versions.entry(key.clone()).or_default();
         }
-        match page.last() {
-            Some(last) if last.key == *key => after = (last.key.clone(), last.document.clone()),
-            _ => break,
+        let last = self.known.versions.get(key).copied().unwrap_or_default();
+        if version <= last {
+            return Ok(());
         }
+        if version.0 > last.0 + 1 {
+            return self.reload(key);
+        }
+        self.changes.add(key, version, batch.at, &batch.documents);
+        if let Some(last) = self.known.versions.get_mut(key) {
+            *last = version;
+        }
+        Ok(())
     }
-    versions.insert(key.clone(), version);
-    Ok(())
+
+    fn mention(
+        &mut self,
+        key: &EntityKey,
+        version: Version,
+        at: Timestamp,
+        events: &[EventRecord],
+    ) -> rusqlite::Result<()> {
+        let entity = self.known.numbers.entity(self.transaction, key)?;
+        let mentions =
+            Subject::all(events).into_iter().map(|subject| Mention { entity, subject, version, at });
+        self.mentions.extend(mentions);
+        Ok(())
+    }
+
+    /// Puts an entity's documents in place of the rows it has, and makes up for the mentions of the batches that
+    /// were not reported. The store is never behind the inbox.
+    fn reload(&mut self, key: &EntityKey) -> Result<(), Broken> {
+        let last = self.known.versions.get(key).copied().unwrap_or_default();
+        let version = self.source.versions()?.get(key).copied().unwrap_or_default();
+        self.changes.forget(key);
+        let entity = self.known.numbers.entity(self.transaction, key)?;
+        tables::forget(self.transaction, entity)?;
+        let mut after = (key.clone(), String::new());
+        loop {
+            let page = self.source.finish(self.source.documents(Some(after)))?;
+            for document in page.iter().take_while(|document| document.key == *key) {
+                let place = self.known.numbers.place(self.transaction, key, &document.document)?;
+                tables::put(self.transaction, place, document)?;
+            }
+            match page.last() {
+                Some(last) if last.key == *key => after = (last.key.clone(), last.document.clone()),
+                _ => break,
+            }
+        }
+        for record in self.source.missed(key, last, version)? {
+            self.mention(key, record.version, record.at, &record.events)?;
+        }
+        self.known.versions.insert(key.clone(), version);
+        self.touched.insert(key.clone());
+        Ok(())
+    }
+
+    /// Writes what is gathered.
+    fn flush(&mut self) -> rusqlite::Result<()> {
+        for (key, documents) in std::mem::take(&mut self.changes).into_iter() {
+            for (document, change) in documents {
+                let place = self.known.numbers.place(self.transaction, key, document)?;
+                tables::change(self.transaction, place, change)?;
+            }
+        }
+        history::write(self.transaction, std::mem::take(&mut self.mentions))
+    }
 }
+
+/// A page that is being read.
+type Page<T> = JoinHandle<Result<Vec<T>, StoreError>>;
 
 impl Source {
     fn versions(&self) -> Result<HashMap<EntityKey, Version>, StoreError> {
         Ok(self.runtime.block_on(self.store.versions())?.into_iter().collect())
+    }
+
+    fn documents(&self, after: Option<(EntityKey, String)>) -> Page<StoredDocument> {
+        let store = Arc::clone(&self.store);
+        self.runtime.spawn(async move { store.documents(after, PAGE).await })
+    }
+
+    fn records(&self, after: u64) -> Page<Record> {
+        let store = Arc::clone(&self.store);
+        self.runtime.spawn(async move { store.records(after, PAGE).await })
+    }
+
+    /// The records after one version and up to another.
+    fn missed(&self, key: &EntityKey, after: Version, last: Version) -> Result<Vec<Record>, StoreError> {
+        let versions = (after.0 + 1..=last.0).map(Version).collect();
+        self.runtime.block_on(self.store.records_of(key, versions))
+    }
+
+    fn finish<T>(&self, page: Page<T>) -> Result<Vec<T>, Broken> {
+        // A task is only dropped when the runtime ends.
+        Ok(self.runtime.block_on(page).map_err(|_| Broken::Closed)??)
     }
 }

@@ -1,18 +1,22 @@
 //! The read side: lists, filters, text search and history, from a SQLite file of its own.
 //!
 //! The file is disposable. It is built again from the store at every start ([`feed`]) and follows the commits
-//! that the entities' hosts report. Decisions never read it; a reader that must see a certain write asks
-//! [`Projection::caught_up`] first.
+//! that the entities' hosts report, in groups ([`inbox`]). Decisions never read it; a reader that must see a
+//! certain write asks [`Projection::caught_up`] first. Events are read from the store itself.
 
+mod changes;
 mod feed;
+mod fields;
+mod history;
+mod inbox;
 mod query;
 mod search;
 mod tables;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rusqlite::Connection;
@@ -22,8 +26,10 @@ use skein_shared::time::Timestamp;
 use tokio::sync::{oneshot, watch};
 
 use crate::store::sqlite::connection::{self, Durability, Readers, sentence};
-use crate::store::{Batch, Store, StoredDocument, Version};
-use feed::{Feed, Message};
+use crate::store::{Batch, Store, Version};
+use feed::Feed;
+use history::Subject;
+use inbox::{Inbox, Message};
 pub use query::Path as FieldPath;
 pub use query::{Filter, Order, Query, Search, Test};
 pub use search::Hit;
@@ -48,8 +54,7 @@ pub enum Freshness {
 /// An event as it was recorded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// Rises over all entities: the time in milliseconds times 1024, or one more than the last one. A cursor
-    /// keeps its meaning when the file is built again; at that seam an event may be seen twice.
+    /// Rises over all entities, and stays what it is: a cursor.
     pub position: u64,
     pub key: EntityKey,
     pub version: Version,
@@ -60,6 +65,16 @@ pub struct Event {
     pub body: Value,
 }
 
+/// Events in their order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EventPage {
+    pub events: Vec<Event>,
+    /// Everything up to this position was looked at: the next page is the one after it.
+    pub next: u64,
+    /// Nothing more has happened.
+    pub last: bool,
+}
+
 /// A handle to the read side; clones share it.
 #[derive(Clone)]
 pub struct Projection {
@@ -67,9 +82,12 @@ pub struct Projection {
 }
 
 struct Inner {
-    messages: mpsc::Sender<Message>,
+    inbox: Arc<Inbox>,
     progress: Arc<Progress>,
     readers: Readers,
+    store: Arc<dyn Store>,
+    /// Counts the commits that were reported.
+    commits: watch::Sender<u64>,
 }
 
 /// What the feed's thread tells the readers.
@@ -77,9 +95,8 @@ struct Progress {
     known: Mutex<Known>,
     /// Counts the changes of `known`.
     changes: watch::Sender<u64>,
-    /// Messages that wait.
-    lag: AtomicU64,
-    closed: AtomicBool,
+    /// Commits in the group that is being written.
+    writing: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -99,34 +116,48 @@ impl Projection {
         let runtime = tokio::runtime::Handle::try_current().map_err(|error| explain(error.to_string()))?;
         let connection = create(path).map_err(explain)?;
         let readers = Readers::open(path, READERS).map_err(|error| explain(sentence(&error)))?;
-        let (messages, queue) = mpsc::channel();
+        let inbox = Inbox::new();
         let progress = Arc::new(Progress {
             known: Mutex::default(),
             changes: watch::Sender::new(0),
-            lag: AtomicU64::new(0),
-            closed: AtomicBool::new(false),
+            writing: AtomicUsize::new(0),
         });
-        let feed = Feed::new(connection, store, runtime, queue, Arc::clone(&progress));
+        let feed =
+            Feed::new(connection, Arc::clone(&store), runtime, Arc::clone(&inbox), Arc::clone(&progress));
         let thread = std::thread::Builder::new().name("projection".to_owned());
         thread.spawn(move || feed.run()).map_err(|error| explain(error.to_string()))?;
-        Ok(Self { inner: Arc::new(Inner { messages, progress, readers }) })
+        Ok(Self {
+            inner: Arc::new(Inner { inbox, progress, readers, store, commits: watch::Sender::new(0) }),
+        })
+    }
+
+    /// Waits until there is room for another report, at most for `limit`. Whoever commits asks before, so that
+    /// the read side falls behind by no more than the memory that is meant for it; a read side that stands still
+    /// slows its writers and never stops them.
+    pub async fn room(&self, limit: Duration) {
+        self.inner.inbox.room(limit).await;
     }
 
     /// Takes note of a commit. Called after each commit of an entity, in the order of its versions; it never
     /// waits. A commit that is left out is noticed at the next one, and the entity is read anew.
     pub fn committed(&self, batch: Arc<Batch>, version: Version) {
-        self.send(Message::Committed(batch, version));
+        self.inner.inbox.put(Message::Committed(batch, version));
+        self.inner.commits.send_modify(|count| *count += 1);
     }
 
     /// Forgets what the store's trim has forgotten: old archived documents, and old events.
     pub fn trim(&self, archived_before: Timestamp, events_before: Timestamp) {
-        self.send(Message::Trim { archived_before, events_before });
+        self.inner.inbox.put(Message::Trim { archived_before, events_before });
     }
 
     /// Waits until a version of an entity can be read, at most for `limit`.
     pub async fn caught_up(&self, key: &EntityKey, version: Version, limit: Duration) -> Freshness {
         let progress = &self.inner.progress;
+        if progress.lock().has(key, version) {
+            return Freshness::Fresh;
+        }
         let mut changes = progress.changes.subscribe();
+        let _hurry = self.inner.inbox.hurry();
         let fresh = changes.wait_for(|_| progress.lock().has(key, version));
         if tokio::time::timeout(limit, fresh).await.is_ok() {
             return Freshness::Fresh;
@@ -136,7 +167,7 @@ impl Projection {
         }
         if self.lag() == 0 {
             // Nothing is on its way: the host went before it could report. The store has it.
-            self.send(Message::Reload(key.clone()));
+            self.inner.inbox.put(Message::Reload(key.clone()));
         }
         Freshness::Stale
     }
@@ -144,40 +175,19 @@ impl Projection {
     /// Waits until everything that was reported before can be read, at most for `limit`.
     pub async fn settled(&self, limit: Duration) {
         let (passed, all) = oneshot::channel();
-        self.send(Message::Barrier(passed));
+        self.inner.inbox.put(Message::Barrier { _passed: passed });
         // The feed drops its end when it is there; being late makes the reader's view older, not wrong.
         let _ = tokio::time::timeout(limit, all).await;
     }
 
-    /// Changes whenever something new can be read. Take it before reading, so that nothing is missed.
-    pub fn changes(&self) -> watch::Receiver<u64> {
-        self.inner.progress.changes.subscribe()
-    }
-
-    /// The position of the newest event, of whatever swarm.
-    ///
-    /// # Errors
-    /// When the file cannot be read.
-    pub async fn position(&self) -> Result<u64, ProjectionError> {
-        self.read(tables::position).await
+    /// Changes whenever an entity has committed. Take it before reading events, so that none is missed.
+    pub fn commits(&self) -> watch::Receiver<u64> {
+        self.inner.commits.subscribe()
     }
 
     /// How many commits wait to be taken in.
-    pub fn lag(&self) -> u64 {
-        self.inner.progress.lag.load(Ordering::Relaxed)
-    }
-
-    /// One document.
-    ///
-    /// # Errors
-    /// When the file cannot be read.
-    pub async fn get(
-        &self,
-        key: &EntityKey,
-        document: &str,
-    ) -> Result<Option<StoredDocument>, ProjectionError> {
-        let (key, document) = (key.clone(), document.to_owned());
-        self.read(move |connection| tables::document(connection, &key, &document)).await
+    pub fn lag(&self) -> usize {
+        self.inner.inbox.len() + self.inner.progress.writing.load(Ordering::Relaxed)
     }
 
     /// The bodies of the documents that a query matches, in its order.
@@ -196,52 +206,57 @@ impl Projection {
         self.read(move |connection| query.count(connection)).await
     }
 
-    /// The documents of a type that have any of the text's words, the best first.
+    /// The learnings of a swarm's memory that have any of the text's words, the best first.
     ///
     /// # Errors
-    /// When the file cannot be read. No text is an error.
+    /// When the file cannot be read.
     pub async fn search(
         &self,
         swarm: &Name,
-        document_type: &str,
         text: &str,
         filters: Vec<Filter>,
         limit: usize,
     ) -> Result<Vec<Hit>, ProjectionError> {
         let Some(words) = search::words(text) else { return Ok(Vec::new()) };
-        let (swarm, document_type) = (swarm.clone(), document_type.to_owned());
-        self.read(move |connection| {
-            search::search(connection, &swarm, &document_type, &words, &filters, limit)
-        })
-        .await
+        let swarm = swarm.clone();
+        self.read(move |connection| search::search(connection, &swarm, &words, &filters, limit)).await
     }
 
-    /// The newest events about a subject (a task's, lock's, call's … id) in a swarm, oldest first.
+    /// The newest events of an entity about a subject (a task's, lock's, call's … id), oldest first.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When the file or the store cannot be read.
     pub async fn history(
         &self,
-        swarm: &Name,
+        key: &EntityKey,
         subject: &str,
         limit: usize,
     ) -> Result<Vec<Event>, ProjectionError> {
-        let (swarm, subject) = (swarm.clone(), subject.to_owned());
-        self.read(move |connection| tables::history(connection, &swarm, &subject, limit)).await
+        let (of, about) = (key.clone(), Subject::new(subject));
+        let versions = self.read(move |connection| history::mentions(connection, &of, &about, limit)).await?;
+        history::about(self.inner.store.as_ref(), key, subject, versions, limit).await
     }
 
-    /// Events after a position, of one swarm or of all, oldest first.
+    /// Events after a position, of one swarm or of all, oldest first. Every commit that was answered is there.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When the store cannot be read.
     pub async fn events(
         &self,
         swarm: Option<&Name>,
         after: u64,
         limit: usize,
-    ) -> Result<Vec<Event>, ProjectionError> {
-        let swarm = swarm.cloned();
-        self.read(move |connection| tables::events(connection, swarm.as_ref(), after, limit)).await
+    ) -> Result<EventPage, ProjectionError> {
+        history::after(self.inner.store.as_ref(), swarm, after, limit).await
+    }
+
+    /// A position that everything answered so far is up to, and everything later is after.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn position(&self) -> Result<u64, ProjectionError> {
+        let last = self.inner.store.last_position().await.map_err(history::unreadable)?;
+        Ok(history::end(last))
     }
 
     async fn read<T, Q>(&self, query: Q) -> Result<T, ProjectionError>
@@ -251,24 +266,21 @@ impl Projection {
     {
         self.inner.readers.read(query).await.map_err(ProjectionError)
     }
-
-    fn send(&self, message: Message) {
-        self.inner.progress.lag.fetch_add(1, Ordering::Relaxed);
-        if self.inner.messages.send(message).is_err() {
-            tracing::error!("the thread of the read side has ended; lists are out of date until a restart");
-        }
-    }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.progress.closed.store(true, Ordering::Relaxed);
+        self.inbox.close();
     }
 }
 
 impl Progress {
     fn lock(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn writing(&self, commits: usize) {
+        self.writing.store(commits, Ordering::Relaxed);
     }
 
     /// Changes what is known and wakes the readers that wait for it.
@@ -297,6 +309,7 @@ fn create(path: &Path) -> Result<Connection, String> {
     let connect = || -> rusqlite::Result<Connection> {
         let connection = connection::writable(path, Durability::Disposable)?;
         connection.execute_batch(include_str!("schema.sql"))?;
+        tables::make_indexes(&connection)?;
         Ok(connection)
     };
     connect().map_err(|error| sentence(&error))

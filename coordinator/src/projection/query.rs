@@ -9,7 +9,7 @@ use serde_json::Value;
 use skein_shared::code::{Code, Refusal};
 use skein_shared::id::{EntityKey, Kind, Name};
 
-use super::tables::{count, json};
+use super::tables::{COLUMNS, bound, count, json};
 
 /// Most documents that one list gives.
 const LIMIT: usize = 1000;
@@ -41,9 +41,12 @@ impl Path {
         ))
     }
 
-    /// The same expression as in the indexes, or these would not be used.
+    /// The column, for a field that has one.
     fn sql(&self) -> String {
-        format!("json_extract(body, '$.{}')", self.0)
+        match COLUMNS.iter().find(|(field, _)| *field == self.0) {
+            Some((_, column)) => (*column).to_owned(),
+            None => format!("json_extract(body, '$.{}')", self.0),
+        }
     }
 }
 
@@ -154,7 +157,8 @@ impl Query {
             sql.push(&order.path.sql());
             sql.push(if order.descending { " DESC, " } else { ", " });
         }
-        sql.push("id, entity LIMIT ");
+        // Within one type the order of the keys is that of the ids.
+        sql.push("document, entity LIMIT ");
         sql.bind(Bound::Integer(count(self.limit.min(LIMIT))));
         sql.push(" OFFSET ");
         sql.bind(Bound::Integer(count(self.offset)));
@@ -162,12 +166,11 @@ impl Query {
     }
 
     fn conditions(&self, sql: &mut Statement) {
-        sql.of_type(&self.swarm, &self.document_type);
-        sql.push(" AND kind = ");
-        sql.bind(Bound::Text(self.kind.to_string()));
+        sql.of_type(&self.swarm, &self.document_type, self.kind);
         if let Some(entity) = &self.entity {
-            sql.push(" AND entity = ");
+            sql.push(" AND entity = (SELECT number FROM entity WHERE key = ");
             sql.bind(Bound::Text(entity.to_string()));
+            sql.push(")");
         }
         if let Some(live) = self.live {
             sql.push(" AND live = ");
@@ -221,15 +224,15 @@ impl Statement {
         self.push(")");
     }
 
-    /// The swarm's documents of a type. SQLite takes the indexes of tasks only when it reads `'task'`.
-    pub(super) fn of_type(&mut self, swarm: &Name, document_type: &str) {
-        self.push("swarm = ");
+    /// The swarm's documents of a type, from entities of one kind.
+    pub(super) fn of_type(&mut self, swarm: &Name, document_type: &str, kind: Kind) {
+        self.push("collection = (SELECT number FROM collection WHERE swarm = ");
         self.bind(Bound::Text(swarm.to_string()));
         self.push(" AND type = ");
-        match document_type {
-            "task" => self.push("'task'"),
-            other => self.bind(Bound::Text(other.to_owned())),
-        }
+        self.bind(Bound::Text(document_type.to_owned()));
+        self.push(" AND kind = ");
+        self.bind(Bound::Text(kind.to_string()));
+        self.push(")");
     }
 
     pub(super) fn filters(&mut self, filters: &[Filter]) {
@@ -273,21 +276,6 @@ impl Statement {
         self.push(&format!("instr(lower({}), ", path.sql()));
         self.bind(Bound::Text(part.to_ascii_lowercase()));
         self.push(") > 0");
-    }
-}
-
-/// A value as `json_extract` gives it: arrays and objects are their JSON text.
-fn bound(value: &Value) -> Bound {
-    match value {
-        Value::Null => Bound::Null,
-        Value::Bool(truth) => Bound::Integer(i64::from(*truth)),
-        Value::Number(number) => match (number.as_i64(), number.as_f64()) {
-            (Some(integer), _) => Bound::Integer(integer),
-            (None, Some(real)) => Bound::Real(real),
-            (None, None) => Bound::Null,
-        },
-        Value::String(text) => Bound::Text(text.clone()),
-        Value::Array(_) | Value::Object(_) => Bound::Text(value.to_string()),
     }
 }
 

@@ -3,10 +3,10 @@
 use rusqlite::types::Value as Bound;
 use rusqlite::{Connection, params_from_iter};
 use serde_json::Value;
-use skein_shared::id::Name;
+use skein_shared::id::{Kind, Name};
 
 use super::query::{Filter, Statement};
-use super::tables::{count, json};
+use super::tables::{SEARCHED, count, json};
 
 /// Words of a search text that count.
 const WORDS: usize = 64;
@@ -37,7 +37,6 @@ pub(super) fn words(text: &str) -> Option<String> {
 pub(super) fn search(
     connection: &Connection,
     swarm: &Name,
-    document_type: &str,
     words: &str,
     filters: &[Filter],
     limit: usize,
@@ -49,9 +48,9 @@ pub(super) fn search(
     );
     sql.bind(Bound::Text(words.to_owned()));
     sql.push(" AND ");
-    sql.of_type(swarm, document_type);
+    sql.of_type(swarm, SEARCHED, Kind::Memory);
     sql.filters(filters);
-    sql.push(" ORDER BY score DESC, id, entity LIMIT ");
+    sql.push(" ORDER BY score DESC, document, entity LIMIT ");
     sql.bind(Bound::Integer(count(limit.min(LIMIT))));
     let mut statement = connection.prepare_cached(&sql.text)?;
     let rows = statement

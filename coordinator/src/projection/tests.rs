@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use rusqlite::params_from_iter;
+use rusqlite::{OptionalExtension, Row, params_from_iter};
 use serde_json::json;
 use skein_shared::entity::DocumentChange;
 use skein_shared::id::Kind;
@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::store::memory::Memory;
-use crate::store::{EventRecord, TimerChange};
+use crate::store::{EventRecord, StoredDocument, TimerChange};
 
 const START: Timestamp = Timestamp(1_790_000_000_000);
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -102,19 +102,43 @@ fn tasks() -> Query {
     Query::new(&name("default"), Kind::Pool, "task")
 }
 
+/// A document's row.
+async fn row(projection: &Projection, key: &EntityKey, document: &str) -> Option<(Version, Value)> {
+    let (key, document) = (key.to_string(), document.to_owned());
+    let read = move |connection: &Connection| -> rusqlite::Result<Option<(Version, Value)>> {
+        let mut statement = connection.prepare(
+            "SELECT version, body FROM document
+             WHERE entity = (SELECT number FROM entity WHERE key = ?1) AND document = ?2",
+        )?;
+        let read = |row: &Row<'_>| {
+            Ok((Version(row.get::<_, i64>(0)?.unsigned_abs()), tables::json::<Value>(row, 1)?))
+        };
+        statement.query_row([key, document], read).optional()
+    };
+    projection.read(read).await.unwrap()
+}
+
+async fn body(projection: &Projection, document: &str) -> Option<Value> {
+    row(projection, &pool(), document).await.map(|(_, body)| body)
+}
+
 /// Everything in the tables but the numbers of rows, which the order of writing decides.
 async fn dump(projection: &Projection) -> Vec<String> {
     let read = |connection: &Connection| -> rusqlite::Result<Vec<String>> {
         let mut all = Vec::new();
         for sql in [
-            "SELECT json_array(entity, document, swarm, kind, type, id, live, version, written, head, body)
-             FROM document ORDER BY entity, document",
-            "SELECT json_array(entity, document, tag) FROM tag JOIN document USING (row)
-             ORDER BY entity, document, tag",
-            "SELECT json_array(position, entity, swarm, version, ordinal, at, subject, kind, body)
-             FROM event ORDER BY position",
-            "SELECT json_array(entity, document) FROM text JOIN document ON document.row = text.rowid
-             WHERE text MATCH 'alpha' ORDER BY entity, document",
+            "SELECT json_array(key, document, swarm, kind, type, live, version, written,
+                 status, priority, updated, agent, epic, schedule,
+                 (SELECT json_group_array(json_array(field.key, field.value) ORDER BY field.key)
+                  FROM json_each(body) AS field))
+             FROM document JOIN entity ON entity.number = entity JOIN collection ON collection.number = collection
+             ORDER BY key, document",
+            "SELECT json_array(key, document, tag) FROM tag JOIN document USING (row)
+             JOIN entity ON number = entity ORDER BY key, document, tag",
+            "SELECT json_array(key, hex(subject), version, at) FROM mention JOIN entity ON number = entity
+             ORDER BY key, subject, version",
+            "SELECT json_array(key, document) FROM text JOIN document ON document.row = text.rowid
+             JOIN entity ON number = entity WHERE text MATCH 'alpha' ORDER BY key, document",
             "SELECT json_array(count(*)) FROM text_docsize",
         ] {
             let mut statement = connection.prepare(sql)?;
@@ -143,37 +167,133 @@ async fn a_read_sees_the_writes_before_it() {
         let body = json!({"status": "pending", "n": number});
         world.feed(&pool(), vec![put("task/1", body.clone())], vec![event("1", number)]).await;
         world.settle().await;
-        let document = world.projection.get(&pool(), "task/1").await.unwrap().unwrap();
-        assert_eq!(document.body, body);
-        assert_eq!(Some(document), world.store.document(&pool(), "task/1").await.unwrap());
+        let row = row(&world.projection, &pool(), "task/1").await.unwrap();
+        assert_eq!(row.1, body);
+        let stored = world.store.document(&pool(), "task/1").await.unwrap().unwrap();
+        assert_eq!(row, (stored.version, stored.body));
     }
     assert_eq!(world.projection.lag(), 0);
     assert_eq!(world.projection.list(tasks()).await.unwrap().len(), 1);
-    assert_eq!(world.projection.get(&pool(), "task/2").await.unwrap(), None);
+    assert_eq!(body(&world.projection, "task/2").await, None);
+}
+
+fn numbers(events: Vec<Event>) -> Vec<Value> {
+    events.into_iter().map(|event| event.body["started"]["n"].clone()).collect()
 }
 
 #[tokio::test]
-async fn history_is_of_one_subject_in_one_swarm() {
+async fn history_is_of_one_subject_of_one_entity() {
     let mut world = World::new();
     let other = EntityKey::of(Kind::Lockspace, &name("other"));
+    let id = Uuid::from_u128(7).to_string();
     for number in 0..5 {
-        world.feed(&pool(), vec![], vec![event("deploy", number), event("else", number)]).await;
-        world.feed(&other, vec![], vec![event("deploy", 100 + number)]).await;
+        let events = vec![event(&id, number), event("else", number), event(&id, 10 + number)];
+        world.feed(&pool(), vec![], events).await;
+        world.feed(&other, vec![], vec![event(&id, 100 + number)]).await;
     }
     world.settle().await;
-    let numbers = |events: Vec<Event>| -> Vec<Value> {
-        events.into_iter().map(|event| event.body["started"]["n"].clone()).collect()
-    };
-    let history = world.projection.history(&name("default"), "deploy", 3).await.unwrap();
+    let history = world.projection.history(&pool(), &id, 3).await.unwrap();
     assert_eq!(history[0].kind, "started");
-    assert_eq!(numbers(history), [2, 3, 4], "the newest ones, oldest first");
-    let all = world.projection.events(None, 0, 100).await.unwrap();
-    assert_eq!(all.len(), 15);
-    assert!(all.windows(2).all(|pair| pair[0].position < pair[1].position));
-    let later = world.projection.events(Some(&name("other")), all[7].position, 100).await.unwrap();
-    assert_eq!(numbers(later), [102, 103, 104]);
+    let all = world.projection.events(None, 0, 100).await.unwrap().events;
+    assert!(history.iter().all(|event| all.contains(event)), "an event is the same in both");
+    assert_eq!(numbers(history), [13, 4, 14], "the newest ones, oldest first");
+    assert_eq!(numbers(world.projection.history(&pool(), "else", 2).await.unwrap()), [3, 4]);
+    assert_eq!(world.projection.history(&other, "else", 2).await.unwrap(), []);
     let rebuilt = world.rebuilt().await;
-    assert_eq!(rebuilt.events(None, 0, 100).await.unwrap(), all, "cursors stay valid");
+    assert_eq!(numbers(rebuilt.history(&pool(), &id, 3).await.unwrap()), [13, 4, 14]);
+}
+
+#[tokio::test]
+async fn events_come_in_pages_whose_cursors_stay_valid() {
+    let mut world = World::new();
+    let other = EntityKey::of(Kind::Lockspace, &name("other"));
+    assert_eq!(
+        world.projection.events(None, 0, 10).await.unwrap(),
+        EventPage { events: vec![], next: 0, last: true }
+    );
+    let begin = world.projection.position().await.unwrap();
+    for number in 0..150 {
+        world.feed(&pool(), vec![], vec![event("a", number), event("b", 1000 + number)]).await;
+        world.feed(&other, vec![], vec![event("a", 2000 + number)]).await;
+    }
+    // No barrier: the events of what was answered are there at once.
+    let all = world.projection.events(None, begin, 1000).await.unwrap();
+    assert_eq!((all.events.len(), all.last), (450, true));
+    assert!(all.events.windows(2).all(|pair| pair[0].position < pair[1].position));
+    let end = world.projection.position().await.unwrap();
+    assert_eq!(all.next, end);
+    assert_eq!(world.projection.events(None, end, 10).await.unwrap().events, []);
+    let rebuilt = world.rebuilt().await;
+    for (swarm, size) in [(None, 7), (None, 450), (Some(name("default")), 100), (Some(name("other")), 1)] {
+        let (mut after, mut found) = (0, Vec::new());
+        loop {
+            let page = rebuilt.events(swarm.as_ref(), after, size).await.unwrap();
+            assert!(page.events.len() <= size && page.next >= after);
+            found.extend(page.events);
+            after = page.next;
+            if page.last {
+                break;
+            }
+        }
+        let want =
+            all.events.iter().filter(|event| swarm.as_ref().is_none_or(|swarm| event.key.swarm == *swarm));
+        assert_eq!(found, want.cloned().collect::<Vec<_>>());
+        assert_eq!(after, end, "a quiet swarm's cursor moves on too");
+    }
+}
+
+/// What a reader waits for is written at once, not after the delay that reports gather in.
+#[tokio::test]
+async fn a_waiting_reader_is_served_at_once() {
+    let inbox = Inbox::new();
+    let batch = World::new().commit(&pool(), Vec::new(), Vec::new()).await.0;
+    let report = || Message::Committed(Arc::clone(&batch), Version(1));
+    inbox.put(report());
+    assert!(!inbox.is_due(), "reports gather");
+    let (passed, _reader) = oneshot::channel();
+    inbox.put(Message::Barrier { _passed: passed });
+    inbox.put(report());
+    assert!(inbox.is_due(), "a barrier is in it");
+    assert_eq!(inbox.take().unwrap().len(), 3);
+    let hurry = inbox.hurry();
+    assert!(!inbox.is_due(), "nothing to write");
+    inbox.put(report());
+    assert!(inbox.is_due(), "a reader waits for what is to come");
+    assert_eq!(inbox.take().unwrap().len(), 1);
+    drop(hurry);
+    inbox.put(report());
+    assert!(!inbox.is_due());
+    assert_eq!(inbox.take().unwrap().len(), 1, "without readers it is written after a while");
+    inbox.close();
+    assert!(inbox.take().is_none());
+}
+
+#[tokio::test]
+async fn a_full_inbox_makes_writers_wait() {
+    let inbox = Inbox::new();
+    let documents = vec![put("task/1", json!({"output": "x".repeat(1 << 20)}))];
+    let batch = World::new().commit(&pool(), documents, Vec::new()).await.0;
+    let report = || Message::Committed(Arc::clone(&batch), Version(1));
+    inbox.put(report());
+    inbox.room(PATIENCE).await;
+    let mut reports = 1;
+    while tokio::time::timeout(Duration::ZERO, inbox.room(PATIENCE)).await.is_ok() {
+        inbox.put(report());
+        reports += 1;
+        assert!(reports < 100, "there is always room");
+    }
+    assert!(inbox.is_due(), "it is written without a reader");
+    let waiting = tokio::spawn({
+        let inbox = Arc::clone(&inbox);
+        async move { inbox.room(Duration::MAX).await }
+    });
+    tokio::task::yield_now().await;
+    assert!(!waiting.is_finished());
+    assert_eq!(inbox.take().unwrap().len(), reports);
+    waiting.await.unwrap();
+    inbox.put(report());
+    inbox.clear();
+    assert_eq!(inbox.len(), 0);
 }
 
 #[tokio::test]
@@ -192,7 +312,7 @@ async fn a_commit_that_was_not_reported_is_made_up_for() {
     world.commit(&pool(), vec![put("task/1", json!({"d": 4}))], vec![]).await;
     world.feed(&pool(), vec![put("task/1", json!({"e": 5}))], vec![]).await;
     world.settle().await;
-    let body = world.projection.get(&pool(), "task/1").await.unwrap().unwrap().body;
+    let body = body(&world.projection, "task/1").await.unwrap();
     assert_eq!(body, json!({"a": 1, "b": 2, "d": 4, "e": 5}));
 }
 
@@ -215,9 +335,7 @@ async fn newer_rows_are_not_overwritten_by_older_changes() {
     for (batch, version) in reports {
         late.committed(batch, version);
     }
-    while late.lag() > 0 {
-        tokio::task::yield_now().await;
-    }
+    late.settled(PATIENCE).await;
     assert_eq!(dump(&late).await, before);
 }
 
@@ -226,6 +344,9 @@ async fn newer_rows_are_not_overwritten_by_older_changes() {
 fn a_row_knows_which_changes_it_has() {
     let connection = Connection::open_in_memory().unwrap();
     connection.execute_batch(include_str!("schema.sql")).unwrap();
+    tables::make_indexes(&connection).unwrap();
+    let mut numbers = tables::Numbers::default();
+    let place = numbers.place(&connection, &pool(), "task/1").unwrap();
     let page = StoredDocument {
         key: pool(),
         document: "task/1".to_owned(),
@@ -235,19 +356,27 @@ fn a_row_knows_which_changes_it_has() {
         version: Version(5),
         at: START,
     };
-    tables::put(&connection, &page).unwrap();
-    let delete = DocumentChange::Delete { key: "task/1".to_owned() };
-    for older in [put("task/1", json!({"status": "pending"})), delete.clone()] {
-        tables::change(&connection, &pool(), Version(4), START, &older).unwrap();
-        assert_eq!(tables::document(&connection, &pool(), "task/1").unwrap(), Some(page.clone()));
+    tables::put(&connection, place, &page).unwrap();
+    let follow = |version: u64, change: DocumentChange| {
+        let (key, documents) = (pool(), [change]);
+        let mut changes = changes::Changes::default();
+        changes.add(&key, Version(version), START, &documents);
+        let (_, documents) = changes.into_iter().next().unwrap();
+        documents.into_values().for_each(|change| tables::change(&connection, place, change).unwrap());
+    };
+    let row = || {
+        let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, tables::json::<Value>(row, 1)?));
+        connection.query_row("SELECT version, body FROM document", [], read).optional().unwrap()
+    };
+    let delete = || DocumentChange::Delete { key: "task/1".to_owned() };
+    for older in [put("task/1", json!({"status": "pending"})), delete()] {
+        follow(4, older);
+        assert_eq!(row(), Some((5, page.body.clone())));
     }
-    let newer = put("task/1", json!({"status": null, "output": "beta"}));
-    tables::change(&connection, &pool(), Version(6), START, &newer).unwrap();
-    tables::put(&connection, &page).unwrap();
-    let row = tables::document(&connection, &pool(), "task/1").unwrap().unwrap();
-    assert_eq!((row.version, row.body), (Version(6), json!({"task": "alpha", "output": "beta"})));
-    tables::change(&connection, &pool(), Version(7), START, &delete).unwrap();
-    assert_eq!(tables::document(&connection, &pool(), "task/1").unwrap(), None);
+    follow(6, put("task/1", json!({"status": null, "output": "beta"})));
+    assert_eq!(row(), Some((6, json!({"task": "alpha", "output": "beta"}))));
+    follow(7, delete());
+    assert_eq!(row(), None);
 }
 
 /// The projection is opened in the middle of a stream of commits, over several pages of documents.
@@ -289,9 +418,12 @@ async fn trimming_forgets_old_archives_and_events() {
     world.projection.trim(Timestamp::NEVER, Timestamp(START.0 + 1000));
     world.feed(&pool(), vec![], vec![]).await;
     world.settle().await;
-    assert_eq!(world.projection.get(&pool(), "task/1").await.unwrap(), None);
-    assert!(world.projection.get(&pool(), "task/2").await.unwrap().is_some(), "a live one stays");
-    assert_eq!(world.projection.events(None, 0, 10).await.unwrap(), []);
+    assert_eq!(body(&world.projection, "task/1").await, None);
+    assert!(body(&world.projection, "task/2").await.is_some(), "a live one stays");
+    assert!(
+        dump(&world.projection).await.iter().all(|row| !row.contains("[\"pool/default\",\"31\"")),
+        "no mention"
+    );
 }
 
 #[tokio::test]
@@ -311,7 +443,7 @@ async fn search_finds_words_and_ranks_titles_higher() {
     let swarm = name("default");
     world.settle().await;
     let find = async |text: &str, filters: Vec<Filter>| -> Vec<String> {
-        let hits = world.projection.search(&swarm, "memory", text, filters, 10).await.unwrap();
+        let hits = world.projection.search(&swarm, text, filters, 10).await.unwrap();
         assert!(hits.windows(2).all(|pair| pair[0].score >= pair[1].score));
         hits.iter().map(|hit| hit.body["id"].as_str().unwrap().to_owned()).collect()
     };
@@ -320,7 +452,7 @@ async fn search_finds_words_and_ranks_titles_higher() {
     let agents = Filter::new("scope", Test::Eq(json!("agent"))).unwrap();
     assert_eq!(find("deploy", vec![agents]).await, ["2"]);
     assert_eq!(find("* \" AND (", vec![]).await, Vec::<String>::new());
-    let elsewhere = world.projection.search(&name("other"), "memory", "deploy", vec![], 10).await.unwrap();
+    let elsewhere = world.projection.search(&name("other"), "deploy", vec![], 10).await.unwrap();
     assert_eq!(elsewhere, []);
 }
 
@@ -335,7 +467,7 @@ async fn lists_of_tasks_come_from_an_index_in_their_order() {
     let mut epic = tasks();
     epic.filters = vec![Filter::new("epicId", Test::Eq(json!("e"))).unwrap()];
     for (query, index, sorts) in
-        [(all, "task_all", false), (pending, "task_status", false), (epic, "task_epic", true)]
+        [(all, "document_all", false), (pending, "document_status", false), (epic, "document_epic", true)]
     {
         let plan = move |connection: &Connection| -> rusqlite::Result<Vec<String>> {
             let sql = query.list_statement();
@@ -344,13 +476,15 @@ async fn lists_of_tasks_come_from_an_index_in_their_order() {
         };
         let plan = world.projection.read(plan).await.unwrap().join("\n");
         assert!(plan.contains(&format!("INDEX {index} ")), "{plan}");
+        // Those that are equal in both are few, and sorted among themselves.
+        let plan = plan.replace("TEMP B-TREE FOR LAST 2 TERMS", "");
         assert_eq!(plan.contains("TEMP B-TREE"), sorts, "{plan}");
     }
 }
 
 /// A change of one document, drawn from few keys and fields, so that they meet often.
 fn any_change() -> impl Strategy<Value = DocumentChange> {
-    let field = prop_oneof![Just("task"), Just("output"), Just("status"), Just("tags"), Just("n")];
+    let field = prop_oneof![Just("task"), Just("content"), Just("status"), Just("tags"), Just("n")];
     let value = prop_oneof![
         Just(Value::Null),
         Just(json!("alpha beta")),
@@ -359,7 +493,7 @@ fn any_change() -> impl Strategy<Value = DocumentChange> {
         (0..3_i64).prop_map(|number| json!(number)),
     ];
     let body = prop::option::of(prop::collection::btree_map(field, value, 0..4));
-    let key = (prop_oneof![Just("task"), Just("epic"), Just("member")], 0..4_u8)
+    let key = (prop_oneof![Just("task"), Just("epic"), Just("memory")], 0..4_u8)
         .prop_map(|(document_type, id)| format!("{document_type}/{id}"));
     (key, any::<bool>(), body, 0..5_u8).prop_map(|(key, live, body, dice)| match dice {
         0 => DocumentChange::Delete { key },
@@ -471,12 +605,13 @@ proptest! {
         block_on(async {
             let mut world = World::new();
             let body = |text: &str| json!({"task": text, "name": text});
-            let documents = texts.iter().enumerate().map(|(id, text)| put(&format!("task/{id}"), body(text))).collect();
-            world.feed(&pool(), documents, vec![]).await;
+            let documents = texts.iter().enumerate().map(|(id, text)| put(&format!("memory/{id}"), body(text))).collect();
+            let memory = EntityKey::of(Kind::Memory, &name("default"));
+            world.feed(&memory, documents, vec![]).await;
             world.settle().await;
             for text in &texts {
-                world.projection.search(&name("default"), "task", text, vec![], 10).await.unwrap();
-                let mut query = tasks();
+                world.projection.search(&name("default"), text, vec![], 10).await.unwrap();
+                let mut query = Query::new(&name("default"), Kind::Memory, "memory");
                 query.search = Some(Search { paths: vec![FieldPath::parse("task").unwrap()], text: text.clone() });
                 let found = world.projection.list(query).await.unwrap();
                 assert!(found.contains(&body(text)), "a text contains itself: {text:?}");

@@ -16,9 +16,6 @@ use crate::auth::{Principal, Right, policy};
 use crate::entity::hub::commits_of;
 use crate::projection::Event;
 
-/// How long a look waits for the read side to have what was acknowledged.
-const SETTLE: Duration = Duration::from_secs(2);
-
 /// Something that can be waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Topic {
@@ -123,21 +120,18 @@ impl Service {
         const SHOWN: usize = 50;
         const PAGE: usize = 500;
         let mut changed = Vec::new();
-        // A host reports to the read side before it answers and wakes: what was acknowledged is on its way.
-        self.projection().settled(SETTLE).await;
         loop {
-            let events = self.projection().events(Some(&who.swarm), after, PAGE).await.map_err(unreadable)?;
-            let last = events.len() < PAGE;
-            for event in events {
-                after = event.position;
+            let page = self.projection().events(Some(&who.swarm), after, PAGE).await.map_err(unreadable)?;
+            for event in page.events {
                 if let Some(change) = of_interest(awaited, &event) {
                     changed.push(change);
                 }
                 if changed.len() == SHOWN {
-                    return Ok((changed, after));
+                    return Ok((changed, event.position));
                 }
             }
-            if last || !changed.is_empty() {
+            after = page.next;
+            if page.last || !changed.is_empty() {
                 return Ok((changed, after));
             }
         }
@@ -145,7 +139,6 @@ impl Service {
 
     /// Everything that was acknowledged before is up to this position, everything later after it.
     async fn newest_position(&self) -> Result<u64, Refusal> {
-        self.projection().settled(SETTLE).await;
         self.projection().position().await.map_err(unreadable)
     }
 }

@@ -169,8 +169,9 @@ impl Service {
         limit: usize,
     ) -> Result<List<Event>, Refusal> {
         policy::require(who, Right::Read)?;
-        let freshness = self.freshness(&who.entity(kind)).await?;
-        let rows = self.projection().history(&who.swarm, subject, limit).await.map_err(unreadable)?;
+        let key = who.entity(kind);
+        let freshness = self.freshness(&key).await?;
+        let rows = self.projection().history(&key, subject, limit).await.map_err(unreadable)?;
         Ok(List { rows, freshness })
     }
 

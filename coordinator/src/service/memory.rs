@@ -54,11 +54,7 @@ impl Service {
         }
         // Whose a learning is cannot be said in one conjunction: more are fetched, and the others dropped.
         const FETCHED: usize = 200;
-        let hits = self
-            .projection()
-            .search(&who.swarm, "memory", query, filters, FETCHED)
-            .await
-            .map_err(unreadable)?;
+        let hits = self.projection().search(&who.swarm, query, filters, FETCHED).await.map_err(unreadable)?;
         let best = hits.first().map_or(1.0, |hit| hit.score.max(f64::MIN_POSITIVE));
         let rows = hits
             .into_iter()

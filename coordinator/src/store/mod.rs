@@ -248,6 +248,13 @@ pub trait Store: Send + Sync + 'static {
     /// events were trimmed.
     async fn records(&self, after: u64, limit: usize) -> Result<Vec<Record>, StoreError>;
 
+    /// The records of an entity's batches with these versions, by version. Those without events, or whose events
+    /// were trimmed, are left out.
+    async fn records_of(&self, key: &EntityKey, versions: Vec<Version>) -> Result<Vec<Record>, StoreError>;
+
+    /// The position of the newest record, with or without events; zero before the first.
+    async fn last_position(&self) -> Result<u64, StoreError>;
+
     /// The earliest timers, due or not, with their times.
     async fn timers(&self, limit: usize) -> Result<Vec<(EntityKey, Timestamp)>, StoreError>;
 

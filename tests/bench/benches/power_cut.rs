@@ -3,12 +3,13 @@
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use futures::FutureExt;
 use procfs::process::Process;
 use tokio::process::{Child, Command};
+use tokio::time::Instant;
 
 use super::Bench;
 use crate::harness::image::Image;
@@ -29,7 +30,7 @@ const DISK: u64 = 2 << 30;
 /// How long the load goes on between two cuts, milliseconds.
 const PAUSE_MS: std::ops::Range<u64> = 20..400;
 /// Enough for the run without flushes to lose something.
-const CONTROL_CUTS: u32 = 3;
+const CONTROL_CUTS: u32 = 2;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Differences that are shown in words.
 const SHOWN: usize = 5;

@@ -3,13 +3,9 @@
 //! What the mounted file system still keeps in memory is not in the file, as it would not be on a disk.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use tokio::process::Command;
-
-/// How long a file system may be busy after its last user was killed.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A file with an ext4 of its own, mounted. Unmounted when this is dropped.
 pub(crate) struct Image {
@@ -54,22 +50,14 @@ impl Image {
         Self::mount(file, folder.join("cut"), "loop").await
     }
 
+    /// At once, or, while somebody still has a file open, when that ends.
     fn unmount(&self) {
-        let unmount = |lazily: &[&str]| {
-            let status = std::process::Command::new("umount")
-                .args(lazily)
-                .arg(&self.place)
-                .stderr(std::process::Stdio::null())
-                .status();
-            status.is_ok_and(|status| status.success())
-        };
-        let began = Instant::now();
-        while !unmount(&[]) {
-            if began.elapsed() > PATIENCE {
-                unmount(&["--lazy"]);
+        for how in [None, Some("--lazy")] {
+            let mut command = std::process::Command::new("umount");
+            command.args(how).arg(&self.place).stderr(std::process::Stdio::null());
+            if command.status().is_ok_and(|status| status.success()) {
                 return;
             }
-            std::thread::sleep(Duration::from_millis(50));
         }
     }
 }

@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn numbers_have_the_digits_that_matter() {
-        let shown: Vec<String> = [0.0, 0.0123, 0.7071, 12.34, 12345.6].into_iter().map(number).collect();
-        assert_eq!(shown, ["0", "0.0123", "0.71", "12.3", "12346"]);
+        let shown: Vec<String> = [0.0, 0.0123, 0.7654, 12.34, 12345.6].into_iter().map(number).collect();
+        assert_eq!(shown, ["0", "0.0123", "0.77", "12.3", "12346"]);
     }
 }

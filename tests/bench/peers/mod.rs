@@ -17,8 +17,11 @@ use crate::options::Options;
 /// Starts a product in a folder of its own.
 pub(crate) struct Peer {
     pub name: &'static str,
-    pub start: fn(Options) -> BoxFuture<'static, Result<Box<dyn Contender>>>,
+    pub start: fn(Options) -> Starting,
 }
+
+/// A product on its way up.
+pub(crate) type Starting = BoxFuture<'static, Result<Box<dyn Contender>>>;
 
 /// Adds the peers that can be had; the others leave a remark that nobody overlooks.
 ///

@@ -1,7 +1,7 @@
 //! NATS JetStream: a work queue that is published to, pulled from, and acknowledged with an answer.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use async_nats::jetstream::consumer::pull;
@@ -11,6 +11,7 @@ use async_trait::async_trait;
 use futures::{FutureExt, StreamExt};
 use tokio::process::Command;
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use super::{Peer, install};
 use crate::harness::contender::{Contender, Durability, Metered, Plan, Role, Work};

@@ -20,10 +20,9 @@ use crate::harness::contender::{Contender, Durability, Metered, Plan, Role, Work
 use crate::harness::load::{self, Operation};
 
 /// The text of a task, or the value of a row: 256 bytes.
-pub(crate) const PAYLOAD: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\
-                           0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\
-                           0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\
-                           0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+pub(crate) const PAYLOAD: &str = "Read the log of last night's build, find the first test that failed, and say in two or three \
+     sentences what broke it; then write a fix with a test of its own, run the suite again, and tell \
+     the lead which files changed, why, and what is left for the others.";
 
 fn open(path: &Path) -> Result<Connection> {
     let connection = Connection::open(path)?;

@@ -100,7 +100,7 @@ pub(crate) async fn fill(file: &Path, start: Timestamp, contents: &Contents) -> 
 impl Filling {
     async fn run(&mut self, command: pool::Command, wait_for: usize) -> Result<pool::Reply> {
         self.commands += 1;
-        if self.commands % AT_ONCE == 0 {
+        if self.commands.is_multiple_of(AT_ONCE) {
             self.now = Timestamp(self.now.0 + 1);
         }
         let fence = self.store.fence();

@@ -68,6 +68,14 @@ impl Store for Recorder {
         self.store.records(after, limit).await
     }
 
+    async fn records_of(&self, key: &EntityKey, versions: Vec<Version>) -> Result<Vec<Record>, StoreError> {
+        self.store.records_of(key, versions).await
+    }
+
+    async fn last_position(&self) -> Result<u64, StoreError> {
+        self.store.last_position().await
+    }
+
     async fn timers(&self, limit: usize) -> Result<Vec<(EntityKey, Timestamp)>, StoreError> {
         self.store.timers(limit).await
     }

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::str::FromStr;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -13,6 +15,7 @@ use skein_coordinator::store::{Store, StoredDocument};
 use skein_shared::id::{EntityKey, Kind};
 use skein_shared::inboxes::{self, Inboxes};
 use skein_shared::pool::TaskSpec;
+use tokio::process::Command;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
@@ -24,6 +27,8 @@ const WORKERS: usize = 16;
 const CORRESPONDENTS: usize = 8;
 /// Between the first numbers of two agents.
 const APART: u64 = 1_000_000_000;
+/// After a question that was not answered.
+const PAUSE: Duration = Duration::from_millis(100);
 /// Documents that are read at once.
 const PAGE: usize = 1000;
 
@@ -36,6 +41,9 @@ pub(crate) struct Witnessed {
     /// Leave out the flushes, for a run that has to lose something.
     #[arg(long)]
     without_flushes: bool,
+    /// Do one of each and end.
+    #[arg(long)]
+    once: bool,
 }
 
 /// Runs the load.
@@ -46,22 +54,34 @@ pub(crate) async fn work(load: Witnessed) -> Result<()> {
     let durability =
         if load.without_flushes { sqlite::Durability::Disposable } else { sqlite::Durability::Full };
     let kernel = Kernel::open_with(&load.folder, durability)?;
+    if load.once {
+        let number = WORKERS + CORRESPONDENTS;
+        let agent = kernel.join(number).await?;
+        task(&agent, number as u64 * APART).await?;
+        return message(&agent, number as u64 * APART).await;
+    }
     let mut agents = JoinSet::new();
     for number in 0..WORKERS + CORRESPONDENTS {
         let agent = kernel.join(number).await?;
         let first = number as u64 * APART;
         agents.spawn(async move {
             for number in first.. {
-                if number < WORKERS as u64 * APART {
-                    task(&agent, number).await?;
+                let done = if number < WORKERS as u64 * APART {
+                    task(&agent, number).await
                 } else {
-                    message(&agent, number).await?;
+                    message(&agent, number).await
+                };
+                // Whoever stood still for long finds that its question took too long: it was asked, and not
+                // acknowledged. There are others to do.
+                if let Err(error) = done {
+                    eprintln!("    {error:#}");
+                    tokio::time::sleep(PAUSE).await;
                 }
             }
-            anyhow::Ok(())
         });
     }
-    agents.join_next().await.context("there are agents")??
+    agents.join_next().await;
+    anyhow::bail!("agents work until they are killed")
 }
 
 async fn task(agent: &Agent, number: u64) -> Result<()> {
@@ -189,7 +209,7 @@ impl Notes {
         let mut difference = Difference::default();
         let mut steps: BTreeMap<Thing, u8> = BTreeMap::new();
         for one in found {
-            let Some(thing) = one.thing.filter(|thing| one.text == thing.text()) else {
+            let Some(thing) = one.thing.filter(|thing| one.whole && one.text == thing.text()) else {
                 difference.invented.push(format!("{one:?}"));
                 continue;
             };
@@ -223,6 +243,8 @@ struct Found {
     thing: Option<Thing>,
     text: String,
     step: u8,
+    /// What it ended with is there, or it has not ended.
+    whole: bool,
 }
 
 impl Found {
@@ -239,8 +261,13 @@ impl Found {
             _ => u8::MAX,
         };
         let text = document.body[field].as_str().unwrap_or_default().to_owned();
+        let whole = match (sort, step) {
+            (Sort::Task, 3) => document.body["output"] == "done",
+            (Sort::Message, 2) => document.body["responseText"] == text.as_str(),
+            _ => true,
+        };
         let number = text.split(' ').next().and_then(|number| number.parse().ok());
-        Some(Self { thing: number.map(|number| Thing { sort, number }), text, step })
+        Some(Self { thing: number.map(|number| Thing { sort, number }), text, step, whole })
     }
 }
 
@@ -249,23 +276,23 @@ impl Found {
 /// # Errors
 /// When it does not open or does not work.
 pub(crate) async fn examine(folder: &Path, notes: &Notes) -> Result<Difference> {
-    let mut found = Vec::new();
-    {
-        let store = Sqlite::open(&folder.join("store.db"), Clock::start().wall())?;
-        let mut after = None;
-        loop {
-            let page = store.documents(after, PAGE).await?;
-            let Some(last) = page.last() else { break };
-            after = Some((last.key.clone(), last.document.clone()));
-            found.extend(page.iter().filter_map(Found::read));
-        }
+    let difference = notes.compare(&found_in(folder).await?);
+    // In a process of its own, so that nothing of it stays behind.
+    let mut works = Command::new(std::env::current_exe()?);
+    works.args(["witness", "--once", "--folder"]).arg(folder).stdout(Stdio::null());
+    anyhow::ensure!(works.status().await?.success(), "the store does not work");
+    Ok(difference)
+}
+
+async fn found_in(folder: &Path) -> Result<Vec<Found>> {
+    let store = Sqlite::open(&folder.join("store.db"), Clock::start().wall())?;
+    let (mut found, mut after) = (Vec::new(), None);
+    loop {
+        let page = store.documents(after, PAGE).await?;
+        let Some(last) = page.last() else { return Ok(found) };
+        after = Some((last.key.clone(), last.document.clone()));
+        found.extend(page.iter().filter_map(Found::read));
     }
-    let kernel = Kernel::open(folder)?;
-    let agent = kernel.join(WORKERS + CORRESPONDENTS).await.context("the pool does not work")?;
-    let task = agent.create(TaskSpec::new(PAYLOAD)).await?;
-    agent.claim(task).await?;
-    agent.complete(task).await?;
-    Ok(notes.compare(&found))
 }
 
 #[cfg(test)]
@@ -280,7 +307,7 @@ mod tests {
 
     fn found(number: u64, step: u8) -> Found {
         let thing = Thing { sort: Sort::Task, number };
-        Found { thing: Some(thing), text: thing.text(), step }
+        Found { thing: Some(thing), text: thing.text(), step, whole: true }
     }
 
     const TASK: &str = "task 7 1 asked\ntask 7 1 acknowledged\ntask 7 2 asked\n";
@@ -301,9 +328,11 @@ mod tests {
         assert_eq!(notes.compare(&[found(7, 3)]).invented.len(), 1, "a step too far");
         assert_eq!(notes.compare(&[found(7, 1), found(8, 1)]).invented.len(), 1, "another task");
         assert_eq!(notes.compare(&[found(7, 1), found(7, 1)]).invented.len(), 1, "the same task twice");
-        let damaged = Found { text: "7 something else".to_owned(), ..found(7, 1) };
-        let difference = notes.compare(&[damaged]);
-        assert_eq!((difference.lost.len(), difference.invented.len()), (1, 1), "another text");
+        let other = Found { text: "7 something else".to_owned(), ..found(7, 1) };
+        for damaged in [other, Found { whole: false, ..found(7, 1) }] {
+            let difference = notes.compare(&[damaged]);
+            assert_eq!((difference.lost.len(), difference.invented.len()), (1, 1), "another text");
+        }
     }
 
     #[test]

@@ -269,6 +269,23 @@ pub(super) async fn records_are_a_feed_with_a_cursor(backend: &impl Backend) {
     assert_eq!(store.records(records[2].position, 10).await.unwrap(), []);
 }
 
+pub(super) async fn records_are_found_by_version(backend: &impl Backend) {
+    let store = backend.open(START).await;
+    assert_eq!(store.last_position().await.unwrap(), 0);
+    commit(&store, Batch { events: vec![event(1)], ..batch(&pool(), 0) }).await;
+    commit(&store, Batch { events: vec![event(2)], ..batch(&agent("worker"), 0) }).await;
+    commit(&store, Batch { events: vec![event(3)], ..batch(&pool(), 1) }).await;
+    let all = store.records(0, 10).await.unwrap();
+    assert_eq!(store.last_position().await.unwrap(), all[2].position);
+    commit(&store, Batch { replies: vec![reply(1)], ..batch(&pool(), 2) }).await;
+    assert!(store.last_position().await.unwrap() > all[2].position, "also one without events");
+    let versions = |versions: &[u64]| versions.iter().map(|version| Version(*version)).collect::<Vec<_>>();
+    let found = store.records_of(&pool(), versions(&[3, 2, 1, 9])).await.unwrap();
+    assert_eq!(found, [all[0].clone(), all[2].clone()]);
+    assert_eq!(store.records_of(&agent("worker"), versions(&[1])).await.unwrap(), all[1..2]);
+    assert_eq!(store.records_of(&agent("other"), versions(&[1])).await.unwrap(), []);
+}
+
 pub(super) async fn many_committers_lose_nothing(backend: &impl Backend) {
     const COMMITTERS: u64 = 64;
     const COMMITS: u64 = 8;

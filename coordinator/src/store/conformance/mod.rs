@@ -48,6 +48,7 @@ pub async fn suite<B: Backend>(fresh: impl Fn() -> B) {
     commits::buried_effects_become_dead_letters(&fresh()).await;
     commits::timers_come_earliest_first(&fresh()).await;
     commits::records_are_a_feed_with_a_cursor(&fresh()).await;
+    commits::records_are_found_by_version(&fresh()).await;
     commits::many_committers_lose_nothing(&fresh()).await;
     commits::reopening_gives_all_that_was_acknowledged(&fresh()).await;
     trims::what_loading_needs_outlives_events(&fresh()).await;

@@ -171,6 +171,14 @@ impl Store for Memory {
         Ok(self.contents.lock().records(after, limit))
     }
 
+    async fn records_of(&self, key: &EntityKey, versions: Vec<Version>) -> Result<Vec<Record>, StoreError> {
+        Ok(self.contents.lock().records_of(key, &versions))
+    }
+
+    async fn last_position(&self) -> Result<u64, StoreError> {
+        Ok(self.contents.lock().last_position())
+    }
+
     async fn timers(&self, limit: usize) -> Result<Vec<(EntityKey, Timestamp)>, StoreError> {
         Ok(self.contents.lock().timers(limit))
     }

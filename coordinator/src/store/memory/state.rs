@@ -137,14 +137,21 @@ impl State {
         later
             .filter(|(_, record)| !record.events.is_empty())
             .take(limit)
-            .map(|(&position, record)| Record {
-                position,
-                key: record.key.clone(),
-                version: record.version,
-                at: record.at,
-                events: record.events.clone(),
-            })
+            .map(|(&position, record)| record.stored(position))
             .collect()
+    }
+
+    pub(super) fn records_of(&self, key: &EntityKey, versions: &[Version]) -> Vec<Record> {
+        self.records
+            .iter()
+            .filter(|(_, record)| record.key == *key && versions.contains(&record.version))
+            .filter(|(_, record)| !record.events.is_empty())
+            .map(|(&position, record)| record.stored(position))
+            .collect()
+    }
+
+    pub(super) fn last_position(&self) -> u64 {
+        self.last_record
     }
 
     pub(super) fn timers(&self, limit: usize) -> Vec<(EntityKey, Timestamp)> {
@@ -253,6 +260,18 @@ fn spend(left: &mut usize, due: bool) -> bool {
     }
     *left -= 1;
     true
+}
+
+impl Kept {
+    fn stored(&self, position: u64) -> Record {
+        Record {
+            position,
+            key: self.key.clone(),
+            version: self.version,
+            at: self.at,
+            events: self.events.clone(),
+        }
+    }
 }
 
 impl Held {

@@ -169,6 +169,15 @@ impl Store for Sqlite {
         self.read(move |connection| reader::records(connection, after, limit)).await
     }
 
+    async fn records_of(&self, key: &EntityKey, versions: Vec<Version>) -> Result<Vec<Record>, StoreError> {
+        let key = key.clone();
+        self.read(move |connection| reader::records_of(connection, &key, &versions)).await
+    }
+
+    async fn last_position(&self) -> Result<u64, StoreError> {
+        self.read(reader::last_position).await
+    }
+
     async fn timers(&self, limit: usize) -> Result<Vec<(EntityKey, Timestamp)>, StoreError> {
         self.read(move |connection| reader::timers(connection, limit)).await
     }

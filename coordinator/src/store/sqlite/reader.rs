@@ -135,6 +135,37 @@ pub(super) fn records(connection: &Connection, after: u64, limit: usize) -> rusq
     rows.collect()
 }
 
+pub(super) fn records_of(
+    connection: &Connection,
+    key: &EntityKey,
+    versions: &[Version],
+) -> rusqlite::Result<Vec<Record>> {
+    let entity = key.to_string();
+    let mut statement = connection.prepare_cached(
+        "SELECT position, at, events FROM record WHERE entity = ?1 AND version = ?2 AND events IS NOT NULL",
+    )?;
+    let mut records = Vec::new();
+    for version in versions {
+        let read = |row: &Row<'_>| {
+            Ok(Record {
+                position: number(row, 0)?,
+                key: key.clone(),
+                version: *version,
+                at: Timestamp(number(row, 1)?),
+                events: json(row, 2)?,
+            })
+        };
+        records.extend(statement.query_row(params![entity, signed(version.0)], read).optional()?);
+    }
+    records.sort_by_key(|record| record.version);
+    Ok(records)
+}
+
+pub(super) fn last_position(connection: &Connection) -> rusqlite::Result<u64> {
+    let mut statement = connection.prepare_cached("SELECT coalesce(max(position), 0) FROM record")?;
+    statement.query_row([], |row| number(row, 0))
+}
+
 pub(super) fn timers(connection: &Connection, limit: usize) -> rusqlite::Result<Vec<(EntityKey, Timestamp)>> {
     let mut statement =
         connection.prepare_cached("SELECT entity, due FROM timer ORDER BY due, entity LIMIT ?1")?;

@@ -124,7 +124,7 @@ impl Pool {
     }
 }
 
-/// A young task's head.
+/// A young task's head; `WithSketch` reads it.
 #[derive(Serialize)]
 struct Sketched<'a> {
     #[serde(flatten)]

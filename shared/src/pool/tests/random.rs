@@ -183,8 +183,11 @@ impl Run {
                 return self.hand_out(who, claim(who, task));
             }
             12 => {
-                let tags =
-                    if task.as_u128().is_multiple_of(2) { Vec::new() } else { vec!["t0".to_owned(), "t1".to_owned()] };
+                let tags = if task.as_u128().is_multiple_of(2) {
+                    Vec::new()
+                } else {
+                    vec!["t0".to_owned(), "t1".to_owned()]
+                };
                 let claim = Command::ClaimNext { agent: who, instance: instance(who), managed: false, tags };
                 return self.hand_out(who, claim);
             }

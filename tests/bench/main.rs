@@ -51,6 +51,9 @@ enum Command {
         /// Leave the other products out.
         #[arg(long)]
         without_peers: bool,
+        /// Run this contender alone, for a profile.
+        #[arg(long)]
+        only: Option<String>,
         /// Keep what `cpu_budget` finds as the new budget.
         #[arg(long)]
         update: bool,
@@ -85,10 +88,11 @@ fn main() -> Result<()> {
         Command::Compare { before, now } => compare::print(&Results::read(&before)?, &Results::read(&now)?),
         Command::Witness(load) => runtime()?.block_on(witness::work(load)),
         Command::Serve { server } => runtime()?.block_on(probes::serve(server)),
-        Command::Run { names, json, charts, work, quick, without_peers, update } => {
+        Command::Run { names, json, charts, work, quick, without_peers, only, update } => {
             std::fs::create_dir_all(&work).with_context(|| format!("{} cannot be made", work.display()))?;
             std::fs::create_dir_all(&charts)?;
-            let options = Options { update, ..Options::new(work.canonicalize()?, quick, without_peers) };
+            let options =
+                Options { only, update, ..Options::new(work.canonicalize()?, quick, without_peers) };
             let results = runtime()?.block_on(run(&names, &options));
             let _ = std::fs::remove_dir_all(&options.folder);
             let results = results?;

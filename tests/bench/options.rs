@@ -13,6 +13,8 @@ pub(crate) struct Options {
     pub folder: PathBuf,
     /// Leave the other products out.
     pub without_peers: bool,
+    /// Run this contender alone, for a profile.
+    pub only: Option<String>,
     /// What is found is the new budget.
     pub update: bool,
 }
@@ -21,7 +23,7 @@ impl Options {
     /// Five rounds of three seconds, or a first look of three rounds of one.
     pub(crate) fn new(folder: PathBuf, quick: bool, without_peers: bool) -> Self {
         let (rounds, slot) = if quick { (3, 1) } else { (5, 3) };
-        Self { rounds, slot: Duration::from_secs(slot), folder, without_peers, update: false }
+        Self { rounds, slot: Duration::from_secs(slot), folder, without_peers, only: None, update: false }
     }
 
     /// A new folder for one contender.

@@ -55,6 +55,12 @@ pub(crate) async fn run(
     contenders: &mut [Box<dyn Contender>],
     options: &Options,
 ) -> Result<Case> {
+    let wanted = |label: &str| options.only.as_ref().is_none_or(|only| only == label);
+    let contenders: &mut [_] = &mut contenders
+        .iter_mut()
+        .map(Box::as_mut)
+        .filter(|contender| wanted(contender.label()))
+        .collect::<Vec<&mut (dyn Contender + 'static)>>();
     for contender in contenders.iter_mut() {
         let label = contender.label().to_owned();
         contender.prepare(load.in_flight).await.with_context(|| format!("{label} cannot be made ready"))?;
@@ -62,7 +68,7 @@ pub(crate) async fn run(
     let mut case = Case {
         name: load.name.clone(),
         operation: load.operation.clone(),
-        rows: contenders.iter().map(|contender| Row::of(contender.as_ref())).collect(),
+        rows: contenders.iter().map(|contender| Row::of(&**contender)).collect(),
         weather: Vec::new(),
         discarded: 0,
     };
@@ -74,10 +80,10 @@ pub(crate) async fn run(
         }
     }
     for (contender, row) in contenders.iter_mut().zip(&mut case.rows) {
-        count_flushes(contender.as_mut(), row, &plan).await?;
+        count_flushes(&mut **contender, row, &plan).await?;
         row.latency = row.median_latency();
         if load.latencies {
-            row.latency = latencies(contender.as_mut(), row, &plan).await?;
+            row.latency = latencies(&mut **contender, row, &plan).await?;
         }
     }
     Ok(case)
@@ -85,7 +91,7 @@ pub(crate) async fn run(
 
 async fn calm_round(
     plan: &Plan,
-    contenders: &mut [Box<dyn Contender>],
+    contenders: &mut [&mut (dyn Contender + 'static)],
     round: u32,
     options: &Options,
     case: &mut Case,
@@ -107,13 +113,13 @@ async fn calm_round(
 /// Each contender's slot, and by how much the limit probes' first and last slots differ at most.
 async fn one_round(
     plan: &Plan,
-    contenders: &mut [Box<dyn Contender>],
+    contenders: &mut [&mut (dyn Contender + 'static)],
     round: u32,
 ) -> Result<(Vec<Measured>, f64)> {
     let mut measured: Vec<Option<Measured>> = vec![None; contenders.len()];
     let mut spread: f64 = 0.0;
     for index in order(&roles(contenders), round) {
-        let slot = slot(contenders[index].as_mut(), plan).await?;
+        let slot = slot(&mut *contenders[index], plan).await?;
         measured[index] = Some(match measured[index] {
             None => slot,
             Some(first) => {
@@ -125,7 +131,7 @@ async fn one_round(
     Ok((measured.into_iter().flatten().collect(), spread))
 }
 
-fn roles(contenders: &[Box<dyn Contender>]) -> Vec<Role> {
+fn roles(contenders: &[&mut (dyn Contender + 'static)]) -> Vec<Role> {
     contenders.iter().map(|contender| contender.role()).collect()
 }
 

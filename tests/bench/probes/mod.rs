@@ -12,6 +12,7 @@ use clap::Subcommand;
 
 /// Servers that run in a process of their own, so that what they use can be told from what their clients use.
 #[derive(Clone, Copy, Debug, Subcommand)]
+#[expect(clippy::enum_variant_names, reason = "they are bare of Skein, each by another library")]
 pub(crate) enum Server {
     /// rmcp with one tool that does nothing.
     BareRmcp,

@@ -82,12 +82,19 @@ impl Sketch {
 /// Eight hexadecimal digits for each word, and those of the thread behind an `@`.
 impl From<Sketch> for String {
     fn from(sketch: Sketch) -> String {
-        let mut text: String = sketch.words.iter().map(|word| format!("{word:08x}")).collect();
+        let mut text = String::with_capacity(sketch.words.len() * 8 + 9);
+        sketch.words.iter().for_each(|&word| push_hex(&mut text, word));
         if let Some(thread) = sketch.thread {
-            text.push_str(&format!("@{thread:08x}"));
+            text.push('@');
+            push_hex(&mut text, thread);
         }
         text
     }
+}
+
+/// Heads are written with every change of a young task, so this does without the formatter.
+fn push_hex(text: &mut String, number: u32) {
+    text.extend((0..8).rev().filter_map(|digit| char::from_digit((number >> (4 * digit)) & 15, 16)));
 }
 
 impl TryFrom<String> for Sketch {

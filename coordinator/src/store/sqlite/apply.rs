@@ -12,8 +12,10 @@ use crate::store::{Batch, CommitError, Fence, TimerChange, Version};
 
 /// Effects of one batch that an outbox position has room for.
 const EFFECTS: usize = 1 << 16;
-/// A body of more bytes is joined at each change, so that changes do not pile up in it.
+/// A body of more bytes is joined, so that changes do not pile up in it.
 const LONG: i64 = 8 * 1024;
+/// How seldom the length of a body is looked at, in versions of its entity.
+const LOOK: i64 = 16;
 
 /// A batch with its JSON written out. The caller's task does that, so that the writer only writes.
 pub(super) struct Prepared {
@@ -131,24 +133,29 @@ fn write_documents(connection: &Connection, prepared: &Prepared, version: Versio
                 .execute(params![key, document, live, version, at, head.text()])?;
             continue;
         };
-        let size: i64 = connection
+        connection
             .prepare_cached(
                 "INSERT INTO document (entity, document, live, version, written, head, body)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
                  ON CONFLICT DO UPDATE SET live = ?3, version = ?4, written = ?5, head = ?6,
-                     body = body || char(10) || ?7
-                 RETURNING octet_length(body)",
+                     body = body || char(10) || ?7",
             )?
-            .query_row(params![key, document, live, version, at, head.text(), body], |row| row.get(0))?;
-        if size > LONG {
+            .execute(params![key, document, live, version, at, head.text(), body])?;
+        if version % LOOK == 0 {
             join_changes(connection, key, document)?;
         }
     }
     Ok(())
 }
 
-/// Writes a body anew as one object.
+/// Writes a long body anew as one object.
 fn join_changes(connection: &Connection, key: &str, document: &str) -> rusqlite::Result<()> {
+    let size: i64 = connection
+        .prepare_cached("SELECT octet_length(body) FROM document WHERE entity = ?1 AND document = ?2")?
+        .query_row([key, document], |row| row.get(0))?;
+    if size <= LONG {
+        return Ok(());
+    }
     let body: Value = connection
         .prepare_cached("SELECT body FROM document WHERE entity = ?1 AND document = ?2")?
         .query_row([key, document], |row| super::body::read(row, 0))?;

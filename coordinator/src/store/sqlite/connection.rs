@@ -49,16 +49,16 @@ pub(crate) fn writable(path: &Path, durability: Durability) -> rusqlite::Result<
             connection.pragma_update(None, "journal_mode", "WAL")?;
             connection.pragma_update(None, "synchronous", "FULL")?;
         }
-        // Written in large groups: fewer, larger pages, and a page that several groups change is copied into
-        // the file once.
+        // Written in large groups: fewer, larger pages.
         Durability::Disposable => {
             connection.pragma_update(None, "page_size", 8192)?;
             connection.pragma_update(None, "journal_mode", "WAL")?;
             connection.pragma_update(None, "synchronous", "OFF")?;
-            connection.pragma_update(None, "wal_autocheckpoint", 4000)?;
         }
     }
     connection.pragma_update(None, "journal_size_limit", 64 * 1024 * 1024)?;
+    // A page that is written again and again is copied into the file once in so many.
+    connection.pragma_update(None, "wal_autocheckpoint", 4000)?;
     Ok(connection)
 }
 

@@ -31,7 +31,7 @@ use apply::Prepared;
 pub use connection::Durability;
 use connection::{Readers, sentence};
 use number::{signed, unsigned};
-use writer::{Request, Writer};
+use writer::{Work, Writer};
 
 const READERS: usize = 2;
 
@@ -130,7 +130,7 @@ impl Store for Sqlite {
 
     async fn commit(&self, fence: Fence, batch: Arc<Batch>) -> Result<Version, CommitError> {
         let batch = Prepared::new(batch)?;
-        self.writer.ask(|answer| Request::Commit { fence, batch: Box::new(batch), answer }).await
+        self.writer.commit(fence, batch).await
     }
 
     async fn load(&self, key: &EntityKey) -> Result<Loaded, StoreError> {
@@ -187,7 +187,7 @@ impl Store for Sqlite {
     }
 
     async fn delivered(&self, fence: Fence, positions: Vec<u64>) -> Result<(), CommitError> {
-        self.writer.ask(|answer| Request::Delivered { fence, positions, answer }).await
+        self.writer.remove(fence, Work::Delivered(positions)).await
     }
 
     async fn bury(
@@ -197,7 +197,7 @@ impl Store for Sqlite {
         reason: String,
         at: Timestamp,
     ) -> Result<(), CommitError> {
-        self.writer.ask(|answer| Request::Bury { fence, position, reason, at, answer }).await
+        self.writer.remove(fence, Work::Bury { position, reason, at }).await
     }
 
     async fn dead_letters(&self, after: u64, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {
@@ -205,7 +205,7 @@ impl Store for Sqlite {
     }
 
     async fn trim(&self, fence: Fence, plan: TrimPlan) -> Result<Trimmed, CommitError> {
-        self.writer.ask(|answer| Request::Trim { fence, plan, answer }).await
+        self.writer.trim(fence, plan).await
     }
 
     async fn backup(&self, path: &Path) -> Result<(), StoreError> {

@@ -134,10 +134,7 @@ async fn a_full_disk_refuses_and_recovers() {
     connection.pragma_update(None, "max_page_count", pages + 8).unwrap();
     let fence = apply::stored_fence(&connection).unwrap();
     let writer = Writer::start(connection).unwrap();
-    let ask = |batch: Batch| {
-        let batch = Box::new(Prepared::new(batch.into()).unwrap());
-        writer.ask(|answer| Request::Commit { fence, batch, answer })
-    };
+    let ask = |batch: Batch| writer.commit(fence, Prepared::new(batch.into()).unwrap());
     let answer = ask(batch(1, &"x".repeat(1_000_000))).await;
     assert!(matches!(&answer, Err(CommitError::Failed(why)) if why.contains("disk is full")), "{answer:?}");
     assert_eq!(ask(batch(1, "small")).await, Ok(Version(2)));
@@ -152,10 +149,7 @@ async fn a_failed_batch_is_rolled_back_alone() {
     let trigger = "CREATE TEMP TRIGGER broken BEFORE INSERT ON timer BEGIN SELECT RAISE(FAIL, 'broken'); END";
     connection.execute_batch(trigger).unwrap();
     let writer = Writer::start(connection).unwrap();
-    let ask = |batch: Batch| {
-        let batch = Box::new(Prepared::new(batch.into()).unwrap());
-        writer.ask(|answer| Request::Commit { fence: store.fence(), batch, answer })
-    };
+    let ask = |batch: Batch| writer.commit(store.fence(), Prepared::new(batch.into()).unwrap());
     let other = EntityKey::of(Kind::Channels, &Name::parse("default").unwrap());
     let broken = Batch { timer: TimerChange::Set(START), ..batch(0, "broken") };
     let (failed, neighbour) =

@@ -20,14 +20,27 @@ const QUEUE: usize = 1024;
 const GROUP: usize = 256;
 const GROUP_BYTES: usize = 2 * 1024 * 1024;
 
-type Answer<T> = oneshot::Sender<Result<T, CommitError>>;
+/// Something to write.
+pub(super) enum Work {
+    Commit(Box<Prepared>),
+    Delivered(Vec<u64>),
+    Bury { position: u64, reason: String, at: Timestamp },
+    Trim(TrimPlan),
+}
 
-/// Something to write, and where the answer goes.
-pub(super) enum Request {
-    Commit { fence: Fence, batch: Box<Prepared>, answer: Answer<Version> },
-    Delivered { fence: Fence, positions: Vec<u64>, answer: Answer<()> },
-    Bury { fence: Fence, position: u64, reason: String, at: Timestamp, answer: Answer<()> },
-    Trim { fence: Fence, plan: TrimPlan, answer: Answer<Trimmed> },
+/// What was written.
+enum Done {
+    Committed(Version),
+    Trimmed(Trimmed),
+    Removed,
+}
+
+type Outcome = Result<Done, CommitError>;
+
+struct Request {
+    fence: Fence,
+    work: Work,
+    answer: oneshot::Sender<Outcome>,
 }
 
 /// A handle to the thread. Dropping it waits until everything queued is written and the file is closed.
@@ -44,15 +57,37 @@ impl Writer {
         Ok(Self { requests: Some(requests), thread: Some(thread) })
     }
 
-    pub(super) async fn ask<T>(&self, request: impl FnOnce(Answer<T>) -> Request) -> Result<T, CommitError> {
+    pub(super) async fn commit(&self, fence: Fence, batch: Prepared) -> Result<Version, CommitError> {
+        match self.ask(fence, Work::Commit(Box::new(batch))).await? {
+            Done::Committed(version) => Ok(version),
+            _ => Err(mixed_up()),
+        }
+    }
+
+    pub(super) async fn trim(&self, fence: Fence, plan: TrimPlan) -> Result<Trimmed, CommitError> {
+        match self.ask(fence, Work::Trim(plan)).await? {
+            Done::Trimmed(trimmed) => Ok(trimmed),
+            _ => Err(mixed_up()),
+        }
+    }
+
+    pub(super) async fn remove(&self, fence: Fence, work: Work) -> Result<(), CommitError> {
+        self.ask(fence, work).await.map(|_| ())
+    }
+
+    async fn ask(&self, fence: Fence, work: Work) -> Outcome {
         let (answer, answered) = oneshot::channel();
         let stopped = || "the store's writer has stopped; restart the process".to_owned();
         let Some(requests) = &self.requests else { return Err(CommitError::Failed(stopped())) };
-        if requests.send(request(answer)).await.is_err() {
+        if requests.send(Request { fence, work, answer }).await.is_err() {
             return Err(CommitError::Failed(stopped()));
         }
         answered.await.unwrap_or_else(|_| Err(CommitError::Unknown(stopped())))
     }
+}
+
+fn mixed_up() -> CommitError {
+    CommitError::Unknown("the store's writer gave an answer of another kind; report this".to_owned())
 }
 
 impl Drop for Writer {
@@ -78,116 +113,73 @@ fn run(connection: &Connection, mut queue: mpsc::Receiver<Request>) {
     }
 }
 
+/// Writes a group and answers each of its requests. Should one of them fail, each is written by itself: a
+/// savepoint around each would cost every group a copy of the pages that it touches.
+fn write(connection: &Connection, group: Vec<Request>) {
+    let outcomes = match together(connection, &group) {
+        Ok(outcomes) => outcomes,
+        Err(problem) if group.len() == 1 => vec![Err(problem)],
+        Err(_) => group.iter().map(|request| alone(connection, request)).collect(),
+    };
+    for (request, outcome) in group.into_iter().zip(outcomes) {
+        // The caller may have gone; what was committed stays.
+        let _ = request.answer.send(outcome);
+    }
+}
+
+fn alone(connection: &Connection, request: &Request) -> Outcome {
+    together(connection, std::slice::from_ref(request))?.pop().unwrap_or_else(|| Err(mixed_up()))
+}
+
+/// Writes requests in one transaction.
+///
+/// # Errors
+/// When the file or the disk refuses any of them: then nothing was written.
+fn together(connection: &Connection, requests: &[Request]) -> Result<Vec<Outcome>, CommitError> {
+    let failed = |error: rusqlite::Error| CommitError::Failed(sentence(&error));
+    let stored = begin(connection).map_err(failed)?;
+    let mut outcomes = Vec::with_capacity(requests.len());
+    for request in requests {
+        outcomes.push(match request.run(connection, stored) {
+            Ok(done) => Ok(done),
+            Err(Stop::Answer(answer)) => Err(answer),
+            Err(Stop::Sqlite(error)) => {
+                roll_back(connection);
+                return Err(failed(error));
+            }
+        });
+    }
+    if let Err(unknown) = commit(connection) {
+        for outcome in outcomes.iter_mut().filter(|outcome| outcome.is_ok()) {
+            *outcome = Err(unknown.clone());
+        }
+    }
+    metrics::counter!("skein_store_flushes_total").increment(1);
+    Ok(outcomes)
+}
+
 impl Request {
     fn bytes(&self) -> usize {
-        match self {
-            Request::Commit { batch, .. } => batch.bytes,
+        match &self.work {
+            Work::Commit(batch) => batch.bytes,
             _ => 0,
         }
     }
-}
 
-/// Answers one request, given why the transaction failed, if it did.
-type Told = Box<dyn FnOnce(Option<&CommitError>)>;
-
-/// Writes a group in one transaction and answers each of its requests.
-fn write(connection: &Connection, group: Vec<Request>) {
-    let (stored, mut outcome) = match begin(connection) {
-        Ok(stored) => (stored, None),
-        Err(error) => (Fence::default(), Some(CommitError::Failed(sentence(&error)))),
-    };
-    let mut answers: Vec<Told> = Vec::with_capacity(group.len());
-    for request in group {
-        answers.push(request.run(connection, stored, outcome.as_ref()));
-        if outcome.is_none() && connection.is_autocommit() {
-            outcome = Some(neighbour_failed());
+    /// Writes within the open transaction. An answer that is no success has written nothing.
+    fn run(&self, connection: &Connection, stored: Fence) -> Result<Done, Stop> {
+        if stored != self.fence {
+            return Err(Stop::Answer(CommitError::Fenced(stored.epoch)));
+        }
+        match &self.work {
+            Work::Commit(batch) => apply::apply(connection, stored.epoch, batch).map(Done::Committed),
+            Work::Delivered(positions) => Ok(delivered(connection, positions).map(|()| Done::Removed)?),
+            Work::Bury { position, reason, at } => {
+                Ok(bury(connection, *position, reason, *at).map(|()| Done::Removed)?)
+            }
+            Work::Trim(plan) => Ok(trim::trim(connection, plan).map(Done::Trimmed)?),
         }
     }
-    if outcome.is_none() {
-        outcome = commit(connection).err();
-        metrics::counter!("skein_store_flushes_total").increment(1);
-    }
-    for answer in answers {
-        answer(outcome.as_ref());
-    }
-}
-
-/// A full or failing disk ends the whole transaction, not only the savepoint that met it.
-fn neighbour_failed() -> CommitError {
-    CommitError::Failed(
-        "the disk failed a write of the same group; nothing was written, try again".to_owned(),
-    )
-}
-
-impl Request {
-    /// Writes within the open transaction, unless that is lost already, and gives the way to answer.
-    fn run(self, connection: &Connection, stored: Fence, lost: Option<&CommitError>) -> Told {
-        match self {
-            Request::Commit { fence, batch, answer } => {
-                step(connection, (stored, fence), lost, answer, || {
-                    apply::apply(connection, fence.epoch, &batch)
-                })
-            }
-            Request::Delivered { fence, positions, answer } => {
-                step(connection, (stored, fence), lost, answer, || Ok(delivered(connection, &positions)?))
-            }
-            Request::Bury { fence, position, reason, at, answer } => {
-                step(connection, (stored, fence), lost, answer, || {
-                    Ok(bury(connection, position, &reason, at)?)
-                })
-            }
-            Request::Trim { fence, plan, answer } => {
-                step(connection, (stored, fence), lost, answer, || Ok(trim::trim(connection, &plan)?))
-            }
-        }
-    }
-}
-
-/// Runs one request in a savepoint, so that its failure does not touch its neighbours.
-fn step<T: 'static>(
-    connection: &Connection,
-    (stored, fence): (Fence, Fence),
-    lost: Option<&CommitError>,
-    answer: Answer<T>,
-    work: impl FnOnce() -> Result<T, Stop>,
-) -> Told {
-    let result = match lost {
-        Some(lost) => Err(lost.clone()),
-        None if stored != fence => Err(CommitError::Fenced(stored.epoch)),
-        None => within_savepoint(connection, work),
-    };
-    Box::new(move |outcome| {
-        let result = match (result, outcome) {
-            (Ok(_), Some(error)) => Err(error.clone()),
-            (result, _) => result,
-        };
-        // The caller may have gone; what was committed stays.
-        let _ = answer.send(result);
-    })
-}
-
-fn within_savepoint<T>(
-    connection: &Connection,
-    work: impl FnOnce() -> Result<T, Stop>,
-) -> Result<T, CommitError> {
-    let run = || -> Result<T, Stop> {
-        connection.prepare_cached("SAVEPOINT request")?.execute([])?;
-        let done = work()?;
-        connection.prepare_cached("RELEASE request")?.execute([])?;
-        Ok(done)
-    };
-    run().map_err(|stop| {
-        if !connection.is_autocommit()
-            && let Err(error) = connection.execute_batch("ROLLBACK TO request; RELEASE request")
-        {
-            tracing::error!(%error, "a request's part could not be rolled back, so its group is");
-            roll_back(connection);
-        }
-        match stop {
-            Stop::Answer(answer) => answer,
-            Stop::Sqlite(error) => CommitError::Failed(sentence(&error)),
-        }
-    })
 }
 
 fn delivered(connection: &Connection, positions: &[u64]) -> rusqlite::Result<()> {

@@ -6,10 +6,8 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Parser;
 use skein_coordinator::cli::{Cli, CliError};
+use skein_coordinator::mcp::server::QUIET;
 use tracing_subscriber::EnvFilter;
-
-/// What is logged unless `SKEIN_LOG` says otherwise. rmcp would say three lines for each request.
-const USUAL: &str = "info,rmcp=warn";
 
 fn main() -> ExitCode {
     let cli = match Cli::parse().exec_agent() {
@@ -27,7 +25,9 @@ fn main() -> ExitCode {
 }
 
 fn start(cli: Cli) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_from_env("SKEIN_LOG").unwrap_or_else(|_| EnvFilter::new(USUAL));
+    // `SKEIN_LOG` says otherwise.
+    let filter =
+        EnvFilter::try_from_env("SKEIN_LOG").unwrap_or_else(|_| EnvFilter::new(format!("info,{QUIET}")));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

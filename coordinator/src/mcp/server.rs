@@ -37,6 +37,9 @@ use tokio_util::sync::CancellationToken;
 
 use direct::Call;
 
+/// A part of the log's filter: the library would say three lines for each request.
+pub const QUIET: &str = "rmcp=warn";
+
 use super::catalogue::Catalogue;
 use super::dispatch::{self, Context, Gate, Progress};
 use super::door::{Config, Door, METADATA, received, refused, text_header, unreadable};

@@ -69,7 +69,7 @@ fn the_rules_of_the_swarm_are_pure() {
 fn each_outside_library_has_one_home() {
     let homes: [(&str, &[&str]); 5] = [
         ("rusqlite", &["store/sqlite", "projection"]),
-        ("rmcp", &["mcp/server.rs", "demo"]),
+        ("rmcp", &["mcp/server", "demo"]),
         ("tonic", &["api", "cluster", "runners"]),
         ("ractor", &["entity"]),
         ("skein_runner", &["node", "cli", "main.rs"]),

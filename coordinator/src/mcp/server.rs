@@ -37,7 +37,7 @@ use tokio_util::sync::CancellationToken;
 
 use direct::Call;
 
-/// A part of the log's filter: the library would say three lines for each request.
+/// A part of the log's filter: this library would say three lines for each request.
 pub const QUIET: &str = "rmcp=warn";
 
 use super::catalogue::Catalogue;

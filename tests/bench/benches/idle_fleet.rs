@@ -49,7 +49,11 @@ async fn run(options: Options) -> Result<Report> {
             tell(&mut report, &format!("{name}, {count}"), held);
         }
         goals(&mut report, count, &sse, &rmcp, &skein);
-        streamed(&options, count, idle, &mut report).await?;
+        if let Err(error) = streamed(&options, count, idle, &mut report).await {
+            report.remarks.push(format!("agents of a runner's stream, {count}, ARE NOT MEASURED: {error:#}"));
+            let text = format!("B7 KB for an agent of a runner's stream, {count}");
+            report.goals.push(Goal::at_most(text, STREAMED_KB, None));
+        }
     }
     Ok(report)
 }

@@ -32,7 +32,7 @@ const DAY_MS: u64 = 86_400_000;
 const HEARTBEAT: Duration = Duration::from_secs(10);
 /// Runs that are asked for at a time.
 const ASKING: usize = 64;
-const PATIENCE: Duration = Duration::from_secs(300);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A connected runner. Its stream ends when this is dropped.
 pub(crate) struct Sleepers {
@@ -79,7 +79,8 @@ impl Sleepers {
                 admin.run_agent(request).await
             }
         });
-        stream::iter(runs).buffer_unordered(ASKING).try_for_each(|_| async { Ok(()) }).await?;
+        let asked = stream::iter(runs).buffer_unordered(ASKING).try_for_each(|_| async { Ok(()) });
+        tokio::time::timeout(PATIENCE, asked).await.context("not all runs were taken in")??;
         let all = (agents * instances) as usize;
         let begun = async {
             while self.running.load(Ordering::Relaxed) < all {

@@ -4,6 +4,7 @@
 //! rows that Skein's commits write, taken down from a run of Skein under the same load, on one thread: nothing is
 //! decided, no message is sent, and the JSON is made already.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -199,11 +200,16 @@ struct Rows {
     batch: [u8; 16],
     documents: Vec<(String, bool, String, Option<String>)>,
     deleted: Vec<String>,
+    /// The journal's text of documents and of marks.
+    journal: (String, String),
     timer: TimerChange,
     events: String,
     replies: Option<String>,
     effects: Vec<String>,
 }
+
+/// Documents that wait before they are written to their table, as in the store.
+const FOLD: usize = 256;
 
 pub(crate) struct Shaped {
     record: Record,
@@ -220,6 +226,18 @@ struct ShapedState {
     place: usize,
     pass: u64,
     version: i64,
+    flushes: u64,
+    /// By entity and key: the last row, with the lines of its body.
+    waiting: BTreeMap<(String, String), Option<Row>>,
+    /// The last version and batch of each entity.
+    heads: BTreeMap<String, (i64, [u8; 16])>,
+}
+
+struct Row {
+    live: bool,
+    version: i64,
+    head: String,
+    body: Option<String>,
 }
 
 impl Shaped {
@@ -232,8 +250,19 @@ impl ShapedState {
     fn new(path: &Path, recording: Recording) -> Result<Self> {
         let connection = open(path)?;
         connection.execute_batch(include_str!("../../../coordinator/src/store/sqlite/schema.sql"))?;
+        connection.execute_batch(include_str!("../../../coordinator/src/store/sqlite/journal.sql"))?;
         let rows = recording.batches.into_iter().map(rows).collect::<Result<_>>()?;
-        Ok(Self { connection, rows, operations: recording.operations, place: 0, pass: 0, version: 0 })
+        Ok(Self {
+            connection,
+            rows,
+            operations: recording.operations,
+            place: 0,
+            pass: 0,
+            version: 0,
+            flushes: 0,
+            waiting: BTreeMap::new(),
+            heads: BTreeMap::new(),
+        })
     }
 
     /// Writes the next commit. A share of an operation is counted for each, so that a slot may end anywhere.
@@ -246,13 +275,49 @@ impl ShapedState {
         let rows = &self.rows[self.place];
         self.place += 1;
         self.connection.execute_batch("BEGIN IMMEDIATE")?;
-        rows.write(&self.connection, self.version, self.pass)?;
+        rows.write(&self.connection, self.version)?;
         self.connection.execute_batch("COMMIT")?;
+        self.flushes += 1;
+        rows.wait(&mut self.waiting, self.version, self.pass);
+        self.heads.insert(rows.entity.clone(), (self.version, rows.batch));
+        if self.waiting.len() >= FOLD { self.fold() } else { Ok(()) }
+    }
+
+    fn fold(&mut self) -> Result<()> {
+        self.connection.execute_batch("BEGIN IMMEDIATE")?;
+        for (entity, (version, batch)) in std::mem::take(&mut self.heads) {
+            self.connection
+                .prepare_cached(
+                    "INSERT INTO entity (key, version, batch, at, sequence) VALUES (?1, ?2, ?3, ?2, 0)
+                     ON CONFLICT DO UPDATE SET version = ?2, batch = ?3, at = ?2",
+                )?
+                .execute(params![entity, version, batch])?;
+        }
+        for ((entity, key), row) in std::mem::take(&mut self.waiting) {
+            let Some(row) = row else {
+                self.connection
+                    .prepare_cached("DELETE FROM document WHERE entity = ?1 AND document = ?2")?
+                    .execute(params![entity, key])?;
+                continue;
+            };
+            self.connection
+                .prepare_cached(
+                    "INSERT INTO document (entity, document, live, version, written, head, body)
+                     VALUES (?1, ?2, ?3, ?4, ?4, ?5, coalesce(?6, '{}'))
+                     ON CONFLICT DO UPDATE SET live = ?3, version = ?4, written = ?4, head = ?5,
+                         body = coalesce(body || char(10) || ?6, body)",
+                )?
+                .execute(params![entity, key, row.live, row.version, row.head, row.body])?;
+        }
+        self.connection.execute("DELETE FROM journal", [])?;
+        self.connection.execute_batch("COMMIT")?;
+        self.flushes += 1;
         Ok(())
     }
 }
 
 fn rows(batch: Batch) -> Result<Rows> {
+    let journal = (serde_json::to_string(&batch.documents)?, serde_json::to_string(&batch.seen)?);
     let (mut documents, mut deleted) = (Vec::new(), Vec::new());
     for change in batch.documents {
         match change {
@@ -267,6 +332,7 @@ fn rows(batch: Batch) -> Result<Rows> {
         batch: *batch.id.as_bytes(),
         documents,
         deleted,
+        journal,
         timer: batch.timer,
         events: serde_json::to_string(&batch.events)?,
         replies: (!batch.replies.is_empty()).then(|| serde_json::to_string(&batch.replies)).transpose()?,
@@ -275,28 +341,14 @@ fn rows(batch: Batch) -> Result<Rows> {
 }
 
 impl Rows {
-    fn write(&self, connection: &Connection, version: i64, pass: u64) -> Result<()> {
-        for (key, live, head, body) in &self.documents {
-            let key = fresh(key, pass);
-            connection
-                .prepare_cached(
-                    "INSERT INTO document (entity, document, live, version, written, head, body)
-                     VALUES (?1, ?2, ?3, ?4, ?4, ?5, coalesce(?6, '{}'))
-                     ON CONFLICT DO UPDATE SET live = ?3, version = ?4, written = ?4, head = ?5, body = coalesce(?6, body)",
-                )?
-                .execute(params![self.entity, key, live, version, head, body])?;
-        }
-        for key in &self.deleted {
-            connection
-                .prepare_cached("DELETE FROM document WHERE entity = ?1 AND document = ?2")?
-                .execute(params![self.entity, fresh(key, pass)])?;
-        }
+    fn write(&self, connection: &Connection, version: i64) -> Result<()> {
+        let (documents, seen) = &self.journal;
         connection
             .prepare_cached(
-                "INSERT INTO entity (key, version, batch, at, sequence) VALUES (?1, ?2, ?3, ?2, 0)
-                 ON CONFLICT DO UPDATE SET version = ?2, batch = ?3, at = ?2",
+                "INSERT INTO journal (entity, version, batch, at, sequence, documents, seen)
+                 VALUES (?1, ?2, ?3, ?2, 0, ?4, ?5)",
             )?
-            .execute(params![self.entity, version, self.batch])?;
+            .execute(params![self.entity, version, self.batch, documents, seen])?;
         if let TimerChange::Set(due) = self.timer {
             connection
                 .prepare_cached("INSERT OR REPLACE INTO timer (entity, due) VALUES (?1, ?2)")?
@@ -313,6 +365,23 @@ impl Rows {
                 .execute(params![place, self.entity, effect])?;
         }
         Ok(())
+    }
+
+    /// Adds what the commit does to documents to what waits.
+    fn wait(&self, waiting: &mut BTreeMap<(String, String), Option<Row>>, version: i64, pass: u64) {
+        for (key, live, head, body) in &self.documents {
+            let (live, head) = (*live, head.clone());
+            let slot = waiting.entry((self.entity.clone(), fresh(key, pass))).or_default();
+            let before = slot.take().and_then(|row| row.body);
+            let body = match (before, body) {
+                (Some(before), Some(body)) => Some(before + "\n" + body),
+                (before, body) => before.or(body.clone()),
+            };
+            *slot = Some(Row { live, version, head, body });
+        }
+        for key in &self.deleted {
+            waiting.insert((self.entity.clone(), fresh(key, pass)), None);
+        }
     }
 }
 
@@ -356,10 +425,10 @@ impl Contender for Shaped {
 
     async fn work(&mut self, plan: &Plan) -> Result<Work> {
         let state = self.state.take().context("the probe was not made ready")?;
-        let before = state.version;
+        let (before, flushed) = (state.version, state.flushes);
         let (mut work, state) = repeat(plan, state, |state| state.commit().map(|()| 0)).await?;
         let commits = (state.version - before).cast_unsigned();
-        *self.flushes.lock().unwrap_or_else(PoisonError::into_inner) += commits;
+        *self.flushes.lock().unwrap_or_else(PoisonError::into_inner) += state.flushes - flushed;
         work.operations = commits * state.operations / state.rows.len() as u64;
         self.state = Some(state);
         Ok(work)

@@ -1,28 +1,26 @@
-//! What one batch does to the tables.
+//! What one batch writes at once. Its documents and marks follow ([`super::fold`]).
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError};
 
 use rusqlite::{Connection, OptionalExtension, params};
-use serde_json::Value;
-use skein_shared::entity::DocumentChange;
 use skein_shared::fence::Epoch;
+use skein_shared::id::EntityKey;
+use uuid::Uuid;
 
+use super::journal::{Entry, Journal};
 use super::number::{signed, unsigned};
+use super::writer::Waiting;
 use crate::store::{Batch, CommitError, Fence, TimerChange, Version};
 
 /// Effects of one batch that an outbox position has room for.
 const EFFECTS: usize = 1 << 16;
-/// A body of more bytes is joined, so that changes do not pile up in it.
-const LONG: i64 = 8 * 1024;
-/// How seldom the length of a body is looked at, in versions of its entity.
-const LOOK: i64 = 16;
 
 /// A batch with its JSON written out. The caller's task does that, so that the writer only writes.
 pub(super) struct Prepared {
     key: String,
     batch: Arc<Batch>,
-    /// What each document's body gets, in the order of the documents.
-    bodies: Vec<Option<String>>,
+    entry: Entry,
     events: Option<String>,
     replies: Option<String>,
     effects: Vec<String>,
@@ -36,32 +34,27 @@ impl Prepared {
             let count = batch.outbox.len();
             return Err(CommitError::Failed(format!("a batch may have {EFFECTS} effects, not {count}")));
         }
-        let bodies = batch.documents.iter().map(body).collect::<Result<_, _>>()?;
-        let effects = batch.outbox.iter().map(|entry| json(&entry.effect)).collect::<Result<_, _>>()?;
-        let events = (!batch.events.is_empty()).then(|| json(&batch.events)).transpose()?;
-        let replies = (!batch.replies.is_empty()).then(|| json(&batch.replies)).transpose()?;
+        Self::written_out(batch)
+            .map_err(|error| CommitError::Failed(format!("not writable as JSON: {error}")))
+    }
+
+    fn written_out(batch: Arc<Batch>) -> serde_json::Result<Self> {
+        let entry = Entry::new(&batch)?;
+        let effects = batch.outbox.iter().map(|entry| serde_json::to_string(&entry.effect));
+        let effects = effects.collect::<serde_json::Result<_>>()?;
+        let events = (!batch.events.is_empty()).then(|| serde_json::to_string(&batch.events)).transpose()?;
+        let replies =
+            (!batch.replies.is_empty()).then(|| serde_json::to_string(&batch.replies)).transpose()?;
         let mut prepared =
-            Self { key: batch.key.to_string(), batch, bodies, events, replies, effects, bytes: 0 };
+            Self { key: batch.key.to_string(), batch, entry, events, replies, effects, bytes: 0 };
         prepared.bytes = prepared.weigh();
         Ok(prepared)
     }
 
     fn weigh(&self) -> usize {
-        let texts = self.bodies.iter().chain([&self.events, &self.replies]).flatten().chain(&self.effects);
-        texts.map(String::len).sum()
+        let texts = [&self.events, &self.replies].into_iter().flatten().chain(&self.effects);
+        texts.map(String::len).sum::<usize>() + self.entry.documents.len() + self.entry.seen.len()
     }
-}
-
-fn body(change: &DocumentChange) -> Result<Option<String>, CommitError> {
-    match change {
-        DocumentChange::Put { body: Some(body), .. } => json(body).map(Some),
-        DocumentChange::Put { body: None, .. } | DocumentChange::Delete { .. } => Ok(None),
-    }
-}
-
-fn json(value: &impl serde::Serialize) -> Result<String, CommitError> {
-    serde_json::to_string(value)
-        .map_err(|error| CommitError::Failed(format!("not writable as JSON: {error}")))
 }
 
 /// Why a request changed nothing.
@@ -86,122 +79,68 @@ pub(super) fn stored_fence(connection: &Connection) -> rusqlite::Result<Fence> {
     })
 }
 
-/// Writes one batch within the open transaction.
-pub(super) fn apply(connection: &Connection, epoch: Epoch, prepared: &Prepared) -> Result<Version, Stop> {
-    let Prepared { key, batch, .. } = prepared;
-    let version = Version(batch.expected.0 + 1);
-    match head(connection, key)? {
-        Some((actual, last)) if actual == version && last == *batch.id.as_bytes() => return Ok(version),
-        found => {
-            let actual = found.map_or(Version(0), |(actual, _)| actual);
-            if actual != batch.expected {
-                return Err(Stop::Answer(CommitError::Conflict { actual }));
-            }
+/// What commits of one group have written that is not in the journal before the group is committed.
+#[derive(Default)]
+pub(super) struct Group<'a> {
+    heads: HashMap<&'a EntityKey, (Version, Uuid)>,
+    /// In their order; a repeat of what was committed already is not among them.
+    written: Vec<&'a Prepared>,
+}
+
+impl Group<'_> {
+    /// Tells the journal what was committed.
+    pub(super) fn take_in(self, journal: &mut Journal) {
+        for prepared in self.written {
+            journal.take_in(&prepared.batch, prepared.entry.sequence, prepared.bytes);
         }
     }
-    write_documents(connection, prepared, version)?;
-    write_head(connection, prepared, version)?;
-    write_marks(connection, prepared)?;
+}
+
+/// Writes one batch within the open transaction.
+pub(super) fn apply<'a>(
+    connection: &Connection,
+    journal: &Waiting,
+    group: &mut Group<'a>,
+    epoch: Epoch,
+    prepared: &'a Prepared,
+) -> Result<Version, Stop> {
+    let Prepared { key, batch, .. } = prepared;
+    let version = Version(batch.expected.0 + 1);
+    let (actual, last) = match group.heads.get(&batch.key) {
+        Some(head) => *head,
+        None => head(connection, journal, &batch.key, key)?,
+    };
+    if actual == version && last == batch.id {
+        return Ok(version);
+    }
+    if actual != batch.expected {
+        return Err(Stop::Answer(CommitError::Conflict { actual }));
+    }
+    prepared.entry.append(connection, key, batch)?;
     write_timer(connection, prepared)?;
     let position = write_record(connection, prepared, version)?;
     write_outbox(connection, prepared, epoch, position)?;
+    group.heads.insert(&batch.key, (version, batch.id));
+    group.written.push(prepared);
     Ok(version)
 }
 
-fn head(connection: &Connection, key: &str) -> rusqlite::Result<Option<(Version, [u8; 16])>> {
+/// Where an entity stands, by the commits that wait or by the table.
+fn head(
+    connection: &Connection,
+    journal: &Waiting,
+    entity: &EntityKey,
+    key: &str,
+) -> rusqlite::Result<(Version, Uuid)> {
+    let waiting = journal.lock().unwrap_or_else(PoisonError::into_inner).head(entity);
+    if let Some(head) = waiting {
+        return Ok((head.version, head.batch));
+    }
     let mut statement = connection.prepare_cached("SELECT version, batch FROM entity WHERE key = ?1")?;
-    statement.query_row([key], |row| Ok((Version(unsigned(row.get(0)?)), row.get(1)?))).optional()
-}
-
-fn write_documents(connection: &Connection, prepared: &Prepared, version: Version) -> rusqlite::Result<()> {
-    let (key, at) = (&prepared.key, signed(prepared.batch.at.0));
-    let version = signed(version.0);
-    for (change, body) in prepared.batch.documents.iter().zip(&prepared.bodies) {
-        let DocumentChange::Put { key: document, live, head, .. } = change else {
-            connection
-                .prepare_cached("DELETE FROM document WHERE entity = ?1 AND document = ?2")?
-                .execute([key, change.key()])?;
-            continue;
-        };
-        let Some(body) = body else {
-            connection
-                .prepare_cached(
-                    "INSERT INTO document (entity, document, live, version, written, head, body)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, '{}')
-                     ON CONFLICT DO UPDATE SET live = ?3, version = ?4, written = ?5, head = ?6",
-                )?
-                .execute(params![key, document, live, version, at, head.text()])?;
-            continue;
-        };
-        connection
-            .prepare_cached(
-                "INSERT INTO document (entity, document, live, version, written, head, body)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
-                 ON CONFLICT DO UPDATE SET live = ?3, version = ?4, written = ?5, head = ?6,
-                     body = body || char(10) || ?7",
-            )?
-            .execute(params![key, document, live, version, at, head.text(), body])?;
-        if version % LOOK == 0 {
-            join_changes(connection, key, document)?;
-        }
-    }
-    Ok(())
-}
-
-/// Writes a long body anew as one object.
-fn join_changes(connection: &Connection, key: &str, document: &str) -> rusqlite::Result<()> {
-    let size: i64 = connection
-        .prepare_cached("SELECT octet_length(body) FROM document WHERE entity = ?1 AND document = ?2")?
-        .query_row([key, document], |row| row.get(0))?;
-    if size <= LONG {
-        return Ok(());
-    }
-    let body: Value = connection
-        .prepare_cached("SELECT body FROM document WHERE entity = ?1 AND document = ?2")?
-        .query_row([key, document], |row| super::body::read(row, 0))?;
-    connection
-        .prepare_cached("UPDATE document SET body = ?3 WHERE entity = ?1 AND document = ?2")?
-        .execute(params![key, document, body.to_string()])?;
-    Ok(())
-}
-
-fn write_head(connection: &Connection, prepared: &Prepared, version: Version) -> rusqlite::Result<()> {
-    let batch = &prepared.batch;
-    let sequence = batch.outbox.iter().map(|entry| entry.sequence).max().unwrap_or(0);
-    connection
-        .prepare_cached(
-            "INSERT INTO entity (key, version, batch, at, sequence) VALUES (?1, ?2, ?3, ?4, ?5)
-             ON CONFLICT DO UPDATE
-             SET version = ?2, batch = ?3, at = ?4, sequence = max(sequence, ?5)",
-        )?
-        .execute(params![
-            prepared.key,
-            signed(version.0),
-            batch.id.as_bytes(),
-            signed(batch.at.0),
-            signed(sequence)
-        ])?;
-    Ok(())
-}
-
-/// Moves marks on; one that lies behind the stored one is left out.
-fn write_marks(connection: &Connection, prepared: &Prepared) -> rusqlite::Result<()> {
-    for mark in &prepared.batch.seen {
-        connection
-            .prepare_cached(
-                "INSERT INTO mark (entity, source, epoch, sequence, at) VALUES (?1, ?2, ?3, ?4, ?5)
-                 ON CONFLICT DO UPDATE SET epoch = ?3, sequence = ?4, at = ?5
-                 WHERE (?3, ?4) > (epoch, sequence)",
-            )?
-            .execute(params![
-                prepared.key,
-                mark.source.to_string(),
-                signed(mark.epoch.0),
-                signed(mark.sequence),
-                signed(prepared.batch.at.0)
-            ])?;
-    }
-    Ok(())
+    let stored = statement
+        .query_row([key], |row| Ok((Version(unsigned(row.get(0)?)), Uuid::from_bytes(row.get(1)?))))
+        .optional()?;
+    Ok(stored.unwrap_or((Version(0), Uuid::nil())))
 }
 
 fn write_timer(connection: &Connection, prepared: &Prepared) -> rusqlite::Result<()> {

@@ -6,7 +6,10 @@
 use rusqlite::Row;
 use rusqlite::types::Type;
 use serde_json::{Map, Value};
+use skein_shared::entity::DocumentChange;
 use skein_shared::harness::merge;
+
+use super::journal::Change;
 
 /// The body as one object.
 ///
@@ -20,4 +23,20 @@ pub(super) fn read(row: &Row<'_>, column: usize) -> rusqlite::Result<Value> {
         merge(&mut body, change);
     }
     Ok(Value::Object(body))
+}
+
+/// What a document's changes add to its body; nothing if they leave it alone.
+pub(super) fn lines(changes: &[Change]) -> Option<String> {
+    let mut lines: Option<String> = None;
+    for change in changes {
+        let DocumentChange::Put { body: Some(body), .. } = change.get() else { continue };
+        match &mut lines {
+            Some(lines) => {
+                lines.push('\n');
+                lines.push_str(&body.to_string());
+            }
+            None => lines = Some(body.to_string()),
+        }
+    }
+    lines
 }

@@ -1,11 +1,15 @@
 //! The embedded store: one SQLite file in WAL mode, flushed at every commit.
 //!
-//! One thread owns the writing connection and commits what has queued up as a group ([`writer`]); reads go to
-//! two connections of their own ([`connection::Readers`]) and never wait for a write.
+//! One thread owns the writing connection and commits what has queued up as a group ([`writer`]): each commit
+//! appends its record and its row of the [`journal`], and the tables of documents follow many commits at once
+//! ([`fold`]). Reads go to two connections of their own ([`connection::Readers`]); one document is put together
+//! from its row and what waits, whoever reads many has them folded first.
 
 mod apply;
 mod body;
 pub(crate) mod connection;
+mod fold;
+mod journal;
 mod migrate;
 pub(crate) mod number;
 mod reader;
@@ -30,6 +34,7 @@ use super::{
 use apply::Prepared;
 pub use connection::Durability;
 use connection::{Readers, sentence};
+use journal::Journal;
 use number::{signed, unsigned};
 use writer::{Work, Writer};
 
@@ -66,8 +71,21 @@ impl Sqlite {
         flush_directory(path).map_err(|error| explain(error.to_string()))?;
         let fence = take_fence(&mut connection, wall).map_err(explain)?;
         let readers = Readers::open(path, READERS).map_err(|error| explain(sentence(&error)))?;
-        let writer = Writer::start(connection).map_err(|error| explain(error.to_string()))?;
+        let writer = Writer::start(connection, fence).map_err(|error| explain(error.to_string()))?;
         Ok(Self { path: path.to_owned(), fence, readers, writer })
+    }
+
+    /// Has what waits folded, of one entity or of all.
+    async fn fold(&self, key: Option<&EntityKey>) -> Result<(), StoreError> {
+        let folded = self.writer.look(|journal| key.map_or(journal.is_empty(), |key| !journal.has(key)));
+        if folded {
+            return Ok(());
+        }
+        match self.writer.write(self.fence, Work::Fold).await {
+            // The new owner has folded it.
+            Ok(()) | Err(CommitError::Fenced(_)) => Ok(()),
+            Err(error) => Err(StoreError(error.to_string())),
+        }
     }
 
     async fn read<T, Q>(&self, query: Q) -> Result<T, StoreError>
@@ -102,7 +120,8 @@ fn flush_directory(path: &Path) -> std::io::Result<()> {
 }
 
 /// A hybrid clock: above every epoch that this file has seen, and above those of a reign that a restored
-/// backup does not know.
+/// backup does not know. What the last owner left in its journal is folded with the same transaction: it can write
+/// nothing more.
 fn take_fence(connection: &mut Connection, wall: Timestamp) -> Result<Fence, String> {
     let mut nonce = [0; 8];
     getrandom::fill(&mut nonce).map_err(|error| format!("the system gives no randomness: {error}"))?;
@@ -116,6 +135,7 @@ fn take_fence(connection: &mut Connection, wall: Timestamp) -> Result<Fence, Str
             "INSERT OR REPLACE INTO fence (only_row, epoch, nonce) VALUES (1, ?1, ?2)",
             params![signed(epoch), nonce.cast_signed()],
         )?;
+        fold::fold(&transaction, &Journal::read(&transaction)?)?;
         transaction.commit()?;
         Ok(Fence { epoch: Epoch(epoch), nonce })
     };
@@ -134,6 +154,7 @@ impl Store for Sqlite {
     }
 
     async fn load(&self, key: &EntityKey) -> Result<Loaded, StoreError> {
+        self.fold(Some(key)).await?;
         let key = key.to_string();
         self.read(move |connection| reader::load(connection, &key)).await
     }
@@ -144,13 +165,17 @@ impl Store for Sqlite {
         after: &str,
         limit: usize,
     ) -> Result<Vec<LiveDocument>, StoreError> {
+        self.fold(Some(key)).await?;
         let (key, after) = (key.to_string(), after.to_owned());
         self.read(move |connection| reader::live(connection, &key, &after, limit)).await
     }
 
     async fn document(&self, key: &EntityKey, document: &str) -> Result<Option<StoredDocument>, StoreError> {
-        let (key, document) = (key.to_string(), document.to_owned());
-        self.read(move |connection| reader::document(connection, &key, &document)).await
+        // First what waits: it may be folded meanwhile, but not the other way round.
+        let changes = self.writer.look(|journal| journal.changes(key, document));
+        let (entity, name) = (key.to_string(), document.to_owned());
+        let stored = self.read(move |connection| reader::document(connection, &entity, &name)).await?;
+        Ok(journal::with_changes(key, document, stored, &changes))
     }
 
     async fn documents(
@@ -158,10 +183,12 @@ impl Store for Sqlite {
         after: Option<(EntityKey, String)>,
         limit: usize,
     ) -> Result<Vec<StoredDocument>, StoreError> {
+        self.fold(None).await?;
         self.read(move |connection| reader::documents(connection, after, limit)).await
     }
 
     async fn versions(&self) -> Result<Vec<(EntityKey, Version)>, StoreError> {
+        self.fold(None).await?;
         self.read(reader::versions).await
     }
 
@@ -187,7 +214,7 @@ impl Store for Sqlite {
     }
 
     async fn delivered(&self, fence: Fence, positions: Vec<u64>) -> Result<(), CommitError> {
-        self.writer.remove(fence, Work::Delivered(positions)).await
+        self.writer.write(fence, Work::Delivered(positions)).await
     }
 
     async fn bury(
@@ -197,7 +224,7 @@ impl Store for Sqlite {
         reason: String,
         at: Timestamp,
     ) -> Result<(), CommitError> {
-        self.writer.remove(fence, Work::Bury { position, reason, at }).await
+        self.writer.write(fence, Work::Bury { position, reason, at }).await
     }
 
     async fn dead_letters(&self, after: u64, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {

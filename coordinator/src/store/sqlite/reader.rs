@@ -225,12 +225,12 @@ fn count(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
-fn entity(row: &Row<'_>, column: usize) -> rusqlite::Result<EntityKey> {
+pub(super) fn entity(row: &Row<'_>, column: usize) -> rusqlite::Result<EntityKey> {
     let text = row.get_ref(column)?.as_str()?;
     text.parse().map_err(|refusal| unreadable(column, refusal))
 }
 
-fn json<T: DeserializeOwned>(row: &Row<'_>, column: usize) -> rusqlite::Result<T> {
+pub(super) fn json<T: DeserializeOwned>(row: &Row<'_>, column: usize) -> rusqlite::Result<T> {
     let text = row.get_ref(column)?.as_str()?;
     serde_json::from_str(text).map_err(|error| unreadable(column, error))
 }

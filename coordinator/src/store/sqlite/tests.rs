@@ -2,13 +2,17 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use proptest::prelude::{ProptestConfig, proptest};
+use serde_json::{Value, json};
+use skein_shared::entity::DocumentChange;
 use skein_shared::id::{Kind, Name};
 use tempfile::TempDir;
 use uuid::Uuid;
 
 use super::*;
 use crate::store::conformance::{self, Backend, contents};
-use crate::store::{EventRecord, TimerChange};
+use crate::store::memory::Memory;
+use crate::store::{EventRecord, Mark, TimerChange};
 
 const START: Timestamp = Timestamp(1_790_000_000_000);
 
@@ -133,7 +137,7 @@ async fn a_full_disk_refuses_and_recovers() {
     let pages: i64 = connection.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
     connection.pragma_update(None, "max_page_count", pages + 8).unwrap();
     let fence = apply::stored_fence(&connection).unwrap();
-    let writer = Writer::start(connection).unwrap();
+    let writer = Writer::start(connection, fence).unwrap();
     let ask = |batch: Batch| writer.commit(fence, Prepared::new(batch.into()).unwrap());
     let answer = ask(batch(1, &"x".repeat(1_000_000))).await;
     assert!(matches!(&answer, Err(CommitError::Failed(why)) if why.contains("disk is full")), "{answer:?}");
@@ -148,7 +152,7 @@ async fn a_failed_batch_is_rolled_back_alone() {
     let connection = connection::writable(&file.path(), Durability::Full).unwrap();
     let trigger = "CREATE TEMP TRIGGER broken BEFORE INSERT ON timer BEGIN SELECT RAISE(FAIL, 'broken'); END";
     connection.execute_batch(trigger).unwrap();
-    let writer = Writer::start(connection).unwrap();
+    let writer = Writer::start(connection, store.fence()).unwrap();
     let ask = |batch: Batch| writer.commit(store.fence(), Prepared::new(batch.into()).unwrap());
     let other = EntityKey::of(Kind::Channels, &Name::parse("default").unwrap());
     let broken = Batch { timer: TimerChange::Set(START), ..batch(0, "broken") };
@@ -156,8 +160,75 @@ async fn a_failed_batch_is_rolled_back_alone() {
         tokio::join!(ask(broken), ask(Batch { key: other.clone(), ..batch(0, "whole") }));
     assert!(matches!(&failed, Err(CommitError::Failed(why)) if why.contains("broken")), "{failed:?}");
     assert_eq!(neighbour, Ok(Version(1)));
-    assert_eq!(store.versions().await.unwrap(), [(other, Version(1))]);
     assert_eq!(ask(batch(0, "whole")).await, Ok(Version(1)));
+    drop(writer);
+    assert_eq!(store.versions().await.unwrap(), [(other, Version(1)), (batch(0, "").key, Version(1))]);
+}
+
+fn change(expected: u64, changes: Vec<DocumentChange>) -> Batch {
+    Batch { documents: changes, ..batch(expected, "changed") }
+}
+
+fn put(document: &str, body: Value) -> DocumentChange {
+    let head = skein_shared::json::Json::of(&body);
+    DocumentChange::Put { key: document.to_owned(), live: true, head, body: Some(body) }
+}
+
+/// A process that ends without a word leaves its journal, and the next one takes it up.
+#[tokio::test]
+async fn what_waits_outlives_the_process() {
+    let file = File::new();
+    let dead = Sqlite::open(&file.path(), START).unwrap();
+    let mark = Mark { source: batch(0, "").key, epoch: Epoch(3), sequence: 9 };
+    let first = Batch { seen: vec![mark.clone()], ..change(0, vec![put("task/1", json!({"a": 1, "b": 1}))]) };
+    dead.commit(dead.fence(), first.into()).await.unwrap();
+    let second = change(1, vec![put("task/1", json!({"b": null, "c": 2})), put("task/2", json!({}))]);
+    dead.commit(dead.fence(), second.clone().into()).await.unwrap();
+
+    let store = Sqlite::open(&file.path(), START).unwrap();
+    let key = batch(0, "").key;
+    let found = store.document(&key, "task/1").await.unwrap().unwrap();
+    assert_eq!((found.body, found.version), (json!({"a": 1, "c": 2}), Version(2)));
+    let loaded = store.load(&key).await.unwrap();
+    assert_eq!((loaded.version, loaded.live.len(), loaded.marks), (Version(2), 2, vec![mark]));
+    assert_eq!(store.commit(store.fence(), second.into()).await, Ok(Version(2)), "a repeat");
+
+    let late = dead.commit(dead.fence(), change(2, Vec::new()).into()).await;
+    assert_eq!(late, Err(CommitError::Fenced(store.fence().epoch)));
+    assert_eq!(contents(&dead).await, contents(&store).await, "the dead one would read what is there");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// Whatever is put and deleted, and whenever it is folded: a document reads the same before, between and after.
+    #[test]
+    fn folding_changes_nothing_that_is_read(steps in proptest::collection::vec((0..3_u8, 0..6_u8), 1..40)) {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        runtime.block_on(async {
+            let file = File::new();
+            let store = Sqlite::open(&file.path(), START).unwrap();
+            let memory = Memory::new(START);
+            let key = batch(0, "").key;
+            for (expected, (document, what)) in (0_u64..).zip(steps) {
+                let name = format!("task/{document}");
+                let change = change(expected, match what {
+                    0 => vec![DocumentChange::Delete { key: name.clone() }],
+                    1 => vec![put(&name, json!({"a": null, "b": expected}))],
+                    2 => vec![DocumentChange::Delete { key: name.clone() }, put(&name, json!({"d": expected}))],
+                    _ => vec![put(&name, json!({"a": expected, "c": what}))],
+                });
+                store.commit(store.fence(), change.clone().into()).await.unwrap();
+                memory.commit(memory.fence(), change.into()).await.unwrap();
+                if what == 5 {
+                    store.fold(None).await.unwrap();
+                }
+                let (ours, theirs) = (store.document(&key, &name).await, memory.document(&key, &name).await);
+                assert_eq!(ours.unwrap(), theirs.unwrap());
+            }
+            assert_eq!(contents(&store).await, contents(&memory).await);
+        });
+    }
 }
 
 /// Pages, loads and trims must not read a table from end to end: it may have millions of rows.

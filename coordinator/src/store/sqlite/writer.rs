@@ -1,15 +1,19 @@
 //! The one thread that writes. It takes what has queued up, writes it in one transaction with one flush, and
-//! answers: while one group is flushed the next one forms, so no timer is needed.
+//! answers: while one group is flushed the next one forms, so no timer is needed. Between groups it folds what
+//! waits in the journal.
 
 use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use rusqlite::{Connection, params};
 use skein_shared::time::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 
-use super::apply::{self, Prepared, Stop};
+use super::apply::{self, Group, Prepared, Stop};
 use super::connection::sentence;
+use super::fold::fold;
+use super::journal::Journal;
 use super::number::signed;
 use super::trim;
 use crate::store::{CommitError, Fence, TrimPlan, Trimmed, Version};
@@ -24,7 +28,13 @@ const GROUP_BYTES: usize = 2 * 1024 * 1024;
 pub(super) enum Work {
     Commit(Box<Prepared>),
     Delivered(Vec<u64>),
-    Bury { position: u64, reason: String, at: Timestamp },
+    Bury {
+        position: u64,
+        reason: String,
+        at: Timestamp,
+    },
+    /// Brings what waits in the journal to the tables.
+    Fold,
     Trim(TrimPlan),
 }
 
@@ -32,7 +42,7 @@ pub(super) enum Work {
 enum Done {
     Committed(Version),
     Trimmed(Trimmed),
-    Removed,
+    Written,
 }
 
 type Outcome = Result<Done, CommitError>;
@@ -47,14 +57,26 @@ struct Request {
 pub(super) struct Writer {
     requests: Option<mpsc::Sender<Request>>,
     thread: Option<JoinHandle<()>>,
+    journal: Arc<Waiting>,
 }
 
+/// The commits that wait. Only the thread changes them; it shares them with itself while it folds, so that nobody
+/// waits for that.
+pub(super) type Waiting = Mutex<Arc<Journal>>;
+
 impl Writer {
-    pub(super) fn start(connection: Connection) -> io::Result<Self> {
+    /// Starts the thread for the owner with this fence, over an empty journal.
+    pub(super) fn start(connection: Connection, fence: Fence) -> io::Result<Self> {
         let (requests, queue) = mpsc::channel(QUEUE);
-        let thread =
-            thread::Builder::new().name("store-writer".to_owned()).spawn(move || run(&connection, queue))?;
-        Ok(Self { requests: Some(requests), thread: Some(thread) })
+        let journal = Arc::<Waiting>::default();
+        let pen = Pen { connection, fence, journal: Arc::clone(&journal) };
+        let thread = thread::Builder::new().name("store-writer".to_owned()).spawn(move || pen.run(queue))?;
+        Ok(Self { requests: Some(requests), thread: Some(thread), journal })
+    }
+
+    /// Looks into what is committed and waits to be folded.
+    pub(super) fn look<T>(&self, look: impl FnOnce(&Journal) -> T) -> T {
+        look(&self.journal.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(super) async fn commit(&self, fence: Fence, batch: Prepared) -> Result<Version, CommitError> {
@@ -71,7 +93,7 @@ impl Writer {
         }
     }
 
-    pub(super) async fn remove(&self, fence: Fence, work: Work) -> Result<(), CommitError> {
+    pub(super) async fn write(&self, fence: Fence, work: Work) -> Result<(), CommitError> {
         self.ask(fence, work).await.map(|_| ())
     }
 
@@ -100,86 +122,173 @@ impl Drop for Writer {
     }
 }
 
-fn run(connection: &Connection, mut queue: mpsc::Receiver<Request>) {
-    while let Some(first) = queue.blocking_recv() {
-        let mut bytes = first.bytes();
-        let mut group = vec![first];
-        while group.len() < GROUP && bytes < GROUP_BYTES {
-            let Ok(next) = queue.try_recv() else { break };
-            bytes += next.bytes();
-            group.push(next);
-        }
-        write(connection, group);
-    }
+/// What the thread writes with.
+struct Pen {
+    connection: Connection,
+    fence: Fence,
+    journal: Arc<Waiting>,
 }
 
-/// Writes a group and answers each of its requests. Should one of them fail, each is written by itself: a
-/// savepoint around each would cost every group a copy of the pages that it touches.
-fn write(connection: &Connection, group: Vec<Request>) {
-    let outcomes = match together(connection, &group) {
-        Ok(outcomes) => outcomes,
-        Err(problem) if group.len() == 1 => vec![Err(problem)],
-        Err(_) => group.iter().map(|request| alone(connection, request)).collect(),
-    };
-    for (request, outcome) in group.into_iter().zip(outcomes) {
-        // The caller may have gone; what was committed stays.
-        let _ = request.answer.send(outcome);
-    }
-}
-
-fn alone(connection: &Connection, request: &Request) -> Outcome {
-    together(connection, std::slice::from_ref(request))?.pop().unwrap_or_else(|| Err(mixed_up()))
-}
-
-/// Writes requests in one transaction.
-///
-/// # Errors
-/// When the file or the disk refuses any of them: then nothing was written.
-fn together(connection: &Connection, requests: &[Request]) -> Result<Vec<Outcome>, CommitError> {
-    let failed = |error: rusqlite::Error| CommitError::Failed(sentence(&error));
-    let stored = begin(connection).map_err(failed)?;
-    let mut outcomes = Vec::with_capacity(requests.len());
-    for request in requests {
-        outcomes.push(match request.run(connection, stored) {
-            Ok(done) => Ok(done),
-            Err(Stop::Answer(answer)) => Err(answer),
-            Err(Stop::Sqlite(error)) => {
-                roll_back(connection);
-                return Err(failed(error));
+impl Pen {
+    fn run(self, mut queue: mpsc::Receiver<Request>) {
+        while let Some(first) = queue.blocking_recv() {
+            let (mut group, mut bytes, mut next) = (Vec::new(), 0, Some(first));
+            let upkeep = loop {
+                match next.take() {
+                    Some(request) if request.is_upkeep() => break Some(request),
+                    Some(request) => {
+                        bytes += request.bytes();
+                        group.push(request);
+                    }
+                    None => break None,
+                }
+                if group.len() < GROUP && bytes < GROUP_BYTES {
+                    next = queue.try_recv().ok();
+                }
+            };
+            self.write(group);
+            if let Some(request) = upkeep {
+                let outcome = self.look_after(&request);
+                // The caller may have gone.
+                let _ = request.answer.send(outcome);
+            } else if self.journal().is_full() {
+                self.fold_or_warn();
             }
-        });
+        }
+        self.fold_or_warn();
     }
-    if let Err(unknown) = commit(connection) {
-        for outcome in outcomes.iter_mut().filter(|outcome| outcome.is_ok()) {
-            *outcome = Err(unknown.clone());
+
+    fn journal(&self) -> MutexGuard<'_, Arc<Journal>> {
+        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What needs the tables to be whole.
+    fn look_after(&self, request: &Request) -> Outcome {
+        self.fold()?;
+        let Work::Trim(plan) = &request.work else { return Ok(Done::Written) };
+        let stored = begin(&self.connection).map_err(failed)?;
+        let trimmed = match stored == request.fence {
+            true => trim::trim(&self.connection, plan).map_err(failed),
+            false => Err(CommitError::Fenced(stored.epoch)),
+        };
+        let trimmed = trimmed.inspect_err(|_| roll_back(&self.connection))?;
+        commit(&self.connection).map(|()| Done::Trimmed(trimmed))
+    }
+
+    /// Brings what waits to the tables. Readers find it in the journal until the tables have it.
+    ///
+    /// # Errors
+    /// When the disk refuses: everything waits on, and nothing is lost. Another owner has taken up what waits.
+    fn fold(&self) -> Result<(), CommitError> {
+        let waiting = Arc::clone(&self.journal());
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        let stored = begin(&self.connection).map_err(failed)?;
+        if stored != self.fence {
+            roll_back(&self.connection);
+            *self.journal() = Arc::default();
+            return Err(CommitError::Fenced(stored.epoch));
+        }
+        fold(&self.connection, &waiting).inspect_err(|_| roll_back(&self.connection)).map_err(failed)?;
+        commit(&self.connection)?;
+        *self.journal() = Arc::default();
+        Ok(())
+    }
+
+    /// Commits do not depend on it: a disk that refuses this will tell their callers too.
+    fn fold_or_warn(&self) {
+        match self.fold() {
+            Ok(()) | Err(CommitError::Fenced(_)) => {}
+            Err(error) => tracing::warn!(%error, "commits wait in the store's journal; tried again later"),
         }
     }
-    metrics::counter!("skein_store_flushes_total").increment(1);
-    Ok(outcomes)
+
+    /// Writes a group and answers each of its requests. Should one of them fail, each is written by itself: a
+    /// savepoint around each would cost every group a copy of the pages that it touches.
+    fn write(&self, group: Vec<Request>) {
+        if group.is_empty() {
+            return;
+        }
+        let outcomes = match self.together(&group) {
+            Ok(outcomes) => outcomes,
+            Err(problem) if group.len() == 1 => vec![Err(problem)],
+            Err(_) => group.iter().map(|request| self.alone(request)).collect(),
+        };
+        for (request, outcome) in group.into_iter().zip(outcomes) {
+            // The caller may have gone; what was committed stays.
+            let _ = request.answer.send(outcome);
+        }
+    }
+
+    fn alone(&self, request: &Request) -> Outcome {
+        self.together(std::slice::from_ref(request))?.pop().unwrap_or_else(|| Err(mixed_up()))
+    }
+
+    /// Writes requests in one transaction.
+    ///
+    /// # Errors
+    /// When the file or the disk refuses any of them: then nothing was written.
+    fn together(&self, requests: &[Request]) -> Result<Vec<Outcome>, CommitError> {
+        let stored = begin(&self.connection).map_err(failed)?;
+        let mut group = Group::default();
+        let mut outcomes = Vec::with_capacity(requests.len());
+        for request in requests {
+            outcomes.push(match self.run_one(&mut group, request, stored) {
+                Ok(done) => Ok(done),
+                Err(Stop::Answer(answer)) => Err(answer),
+                Err(Stop::Sqlite(error)) => {
+                    roll_back(&self.connection);
+                    return Err(failed(error));
+                }
+            });
+        }
+        match commit(&self.connection) {
+            Ok(()) => group.take_in(Arc::make_mut(&mut self.journal())),
+            Err(unknown) => {
+                for outcome in outcomes.iter_mut().filter(|outcome| outcome.is_ok()) {
+                    *outcome = Err(unknown.clone());
+                }
+            }
+        }
+        Ok(outcomes)
+    }
+
+    /// Writes within the open transaction. An answer that is no success has written nothing.
+    fn run_one<'a>(&self, group: &mut Group<'a>, request: &'a Request, stored: Fence) -> Result<Done, Stop> {
+        if stored != self.fence || stored != request.fence {
+            return Err(Stop::Answer(CommitError::Fenced(stored.epoch)));
+        }
+        let connection = &self.connection;
+        match &request.work {
+            Work::Commit(batch) => {
+                apply::apply(connection, &self.journal, group, stored.epoch, batch).map(Done::Committed)
+            }
+            Work::Delivered(positions) => Ok(delivered(connection, positions).map(|()| Done::Written)?),
+            Work::Bury { position, reason, at } => {
+                Ok(bury(connection, *position, reason, *at).map(|()| Done::Written)?)
+            }
+            Work::Fold | Work::Trim(_) => Err(Stop::Answer(mixed_up())),
+        }
+    }
 }
 
 impl Request {
+    /// Whether it stands alone, after what waits was folded.
+    fn is_upkeep(&self) -> bool {
+        matches!(self.work, Work::Fold | Work::Trim(_))
+    }
+
     fn bytes(&self) -> usize {
         match &self.work {
             Work::Commit(batch) => batch.bytes,
             _ => 0,
         }
     }
+}
 
-    /// Writes within the open transaction. An answer that is no success has written nothing.
-    fn run(&self, connection: &Connection, stored: Fence) -> Result<Done, Stop> {
-        if stored != self.fence {
-            return Err(Stop::Answer(CommitError::Fenced(stored.epoch)));
-        }
-        match &self.work {
-            Work::Commit(batch) => apply::apply(connection, stored.epoch, batch).map(Done::Committed),
-            Work::Delivered(positions) => Ok(delivered(connection, positions).map(|()| Done::Removed)?),
-            Work::Bury { position, reason, at } => {
-                Ok(bury(connection, *position, reason, *at).map(|()| Done::Removed)?)
-            }
-            Work::Trim(plan) => Ok(trim::trim(connection, plan).map(Done::Trimmed)?),
-        }
-    }
+fn failed(error: rusqlite::Error) -> CommitError {
+    CommitError::Failed(sentence(&error))
 }
 
 fn delivered(connection: &Connection, positions: &[u64]) -> rusqlite::Result<()> {
@@ -207,6 +316,7 @@ fn begin(connection: &Connection) -> rusqlite::Result<Fence> {
 
 /// A failed commit may all the same have reached the disk: only a restart would tell.
 fn commit(connection: &Connection) -> Result<(), CommitError> {
+    metrics::counter!("skein_store_flushes_total").increment(1);
     connection.execute_batch("COMMIT").map_err(|error| {
         roll_back(connection);
         CommitError::Unknown(sentence(&error))

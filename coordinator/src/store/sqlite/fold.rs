@@ -1,0 +1,123 @@
+//! Brings what waits in the journal to its tables, in one transaction that also empties the journal.
+
+use rusqlite::{Connection, params};
+use serde_json::Value;
+use skein_shared::entity::DocumentChange;
+
+use super::body;
+use super::journal::{Change, Journal, Unfolded};
+use super::number::signed;
+
+/// A body of more bytes is joined, so that changes do not pile up in it.
+const LONG: i64 = 8 * 1024;
+/// How seldom the length of a body is looked at, in versions of its entity.
+const LOOK: u64 = 16;
+
+/// Writes what waits, within the open transaction.
+pub(super) fn fold(connection: &Connection, journal: &Journal) -> rusqlite::Result<()> {
+    for (key, unfolded) in journal.entities() {
+        let key = key.to_string();
+        write_head(connection, &key, unfolded)?;
+        for (document, changes) in &unfolded.documents {
+            write_document(connection, &key, document, changes)?;
+        }
+        write_marks(connection, &key, unfolded)?;
+    }
+    // Without a condition: SQLite then frees the pages without a look at the rows.
+    connection.prepare_cached("DELETE FROM journal")?.execute([])?;
+    Ok(())
+}
+
+fn write_head(connection: &Connection, key: &str, unfolded: &Unfolded) -> rusqlite::Result<()> {
+    let head = unfolded.head;
+    connection
+        .prepare_cached(
+            "INSERT INTO entity (key, version, batch, at, sequence) VALUES (?1, ?2, ?3, ?4, ?5)
+             ON CONFLICT DO UPDATE
+             SET version = ?2, batch = ?3, at = ?4, sequence = max(sequence, ?5)",
+        )?
+        .execute(params![
+            key,
+            signed(head.version.0),
+            head.batch.as_bytes(),
+            signed(head.at.0),
+            signed(head.sequence)
+        ])?;
+    Ok(())
+}
+
+/// Writes a document once for all its changes.
+fn write_document(
+    connection: &Connection,
+    key: &str,
+    document: &str,
+    changes: &[Change],
+) -> rusqlite::Result<()> {
+    let (Some(first), Some(last)) = (changes.first(), changes.last()) else { return Ok(()) };
+    if matches!(first.get(), DocumentChange::Delete { .. }) {
+        connection
+            .prepare_cached("DELETE FROM document WHERE entity = ?1 AND document = ?2")?
+            .execute([key, document])?;
+    }
+    let DocumentChange::Put { live, head, .. } = last.get() else { return Ok(()) };
+    let (version, at) = (signed(last.version().0), signed(last.at().0));
+    let Some(body) = body::lines(changes) else {
+        connection
+            .prepare_cached(
+                "INSERT INTO document (entity, document, live, version, written, head, body)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, '{}')
+                 ON CONFLICT DO UPDATE SET live = ?3, version = ?4, written = ?5, head = ?6",
+            )?
+            .execute(params![key, document, live, version, at, head.text()])?;
+        return Ok(());
+    };
+    connection
+        .prepare_cached(
+            "INSERT INTO document (entity, document, live, version, written, head, body)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+             ON CONFLICT DO UPDATE SET live = ?3, version = ?4, written = ?5, head = ?6,
+                 body = body || char(10) || ?7",
+        )?
+        .execute(params![key, document, live, version, at, head.text(), body])?;
+    if last.version().0.is_multiple_of(LOOK) {
+        join_changes(connection, key, document)?;
+    }
+    Ok(())
+}
+
+/// Writes a long body anew as one object.
+fn join_changes(connection: &Connection, key: &str, document: &str) -> rusqlite::Result<()> {
+    let size: i64 = connection
+        .prepare_cached("SELECT octet_length(body) FROM document WHERE entity = ?1 AND document = ?2")?
+        .query_row([key, document], |row| row.get(0))?;
+    if size <= LONG {
+        return Ok(());
+    }
+    let body: Value = connection
+        .prepare_cached("SELECT body FROM document WHERE entity = ?1 AND document = ?2")?
+        .query_row([key, document], |row| body::read(row, 0))?;
+    connection
+        .prepare_cached("UPDATE document SET body = ?3 WHERE entity = ?1 AND document = ?2")?
+        .execute(params![key, document, body.to_string()])?;
+    Ok(())
+}
+
+/// Moves marks on; one that lies behind the stored one is left out.
+fn write_marks(connection: &Connection, key: &str, unfolded: &Unfolded) -> rusqlite::Result<()> {
+    for (mark, at) in unfolded.marks.values() {
+        connection
+            .prepare_cached(
+                "INSERT INTO mark (entity, source, epoch, sequence, at) VALUES (?1, ?2, ?3, ?4, ?5)
+                 ON CONFLICT DO UPDATE SET epoch = ?3, sequence = ?4, at = ?5
+                 WHERE (?3, ?4) > (epoch, sequence)",
+            )?
+            .execute(params![
+                key,
+                mark.source.to_string(),
+                signed(mark.epoch.0),
+                signed(mark.sequence),
+                signed(at.0)
+            ])?;
+    }
+    Ok(())
+}

@@ -209,7 +209,7 @@ struct Rows {
 }
 
 /// Documents that wait before they are written to their table, as in the store.
-const FOLD: usize = 256;
+const FOLD: usize = 1024;
 
 pub(crate) struct Shaped {
     record: Record,

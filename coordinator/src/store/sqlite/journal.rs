@@ -22,7 +22,7 @@ use crate::store::{Batch, Mark, StoredDocument, TimerChange, Version};
 
 /// Documents that wait at most before they are folded: enough for the steps of a short task to meet, few enough
 /// that nobody waits long behind them.
-const DOCUMENTS: usize = 256;
+const DOCUMENTS: usize = 1024;
 /// Bytes of JSON that wait at most.
 const BYTES: usize = 4 * 1024 * 1024;
 /// What a batch weighs beside its JSON.

@@ -1,12 +1,7 @@
-//! What SQLite can do with a disk when steps that come together share a flush.
-//!
-//! `bare` writes one small row a step: clients wait for one writing thread, as they must. `shaped` writes the very
-//! rows that Skein's commits write, taken down from a run of Skein under the same load, on one thread: nothing is
-//! decided, no message is sent, and the JSON is made already.
+//! The rows of Skein's own commits, without Skein.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -15,172 +10,9 @@ use async_trait::async_trait;
 use rusqlite::{Connection, params};
 use skein_coordinator::store::{Batch, TimerChange};
 use skein_shared::entity::DocumentChange;
-use tokio::sync::{mpsc, oneshot};
 
+use super::open;
 use crate::harness::contender::{Contender, Durability, Metered, Plan, Role, Work};
-use crate::harness::load::{self, Operation};
-
-/// The text of a task, or the value of a row: 256 bytes.
-pub(crate) const PAYLOAD: &str = "Read the log of last night's build, find the first test that failed, and say in two or three \
-     sentences what broke it; then write a fix with a test of its own, run the suite again, and tell \
-     the lead which files changed, why, and what is left for the others.";
-
-fn open(path: &Path) -> Result<Connection> {
-    let connection = Connection::open(path)?;
-    connection.pragma_update(None, "journal_mode", "WAL")?;
-    connection.pragma_update(None, "synchronous", "FULL")?;
-    connection.pragma_update(None, "cache_size", -16 * 1024)?;
-    connection.set_prepared_statement_cache_capacity(32);
-    Ok(connection)
-}
-
-/// Runs `turn` again and again on a thread of its own until the plan's time is over. It writes one group and gives
-/// the operations that it finished.
-async fn repeat<T>(
-    plan: &Plan,
-    state: T,
-    mut turn: impl FnMut(&mut T) -> Result<u64> + Send + 'static,
-) -> Result<(Work, T)>
-where
-    T: Send + 'static,
-{
-    let time = plan.time;
-    let run = move || {
-        let mut state = state;
-        let (start, mut operations) = (Instant::now(), 0);
-        while start.elapsed() < time {
-            operations += turn(&mut state)?;
-        }
-        anyhow::Ok((Work { operations, elapsed: start.elapsed(), latency: None }, state))
-    };
-    tokio::task::spawn_blocking(run).await?
-}
-
-/// One row a step: clients hand their steps to one thread, which writes what has queued up in one commit.
-pub(crate) struct Bare {
-    steps: &'static [Step],
-    queue: mpsc::Sender<Write>,
-    next: Arc<AtomicI64>,
-    flushes: Arc<AtomicU64>,
-}
-
-/// What a step of an operation does to its row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    Insert,
-    Update,
-}
-
-/// A step on its way to the thread, and where its acknowledgement goes.
-struct Write {
-    step: Step,
-    id: i64,
-    state: i64,
-    done: oneshot::Sender<()>,
-}
-
-/// Steps in one commit at most.
-const GROUP: usize = 1024;
-
-impl Bare {
-    /// # Errors
-    /// When the file cannot be made.
-    pub(crate) fn new(folder: &Path, steps: &'static [Step]) -> Result<Self> {
-        let connection = open(&folder.join("bare.db"))?;
-        connection.execute_batch(
-            "CREATE TABLE task (id INTEGER PRIMARY KEY, state INTEGER NOT NULL, body TEXT NOT NULL);
-             CREATE INDEX task_pending ON task (id) WHERE state = 0;",
-        )?;
-        let (queue, steps_to_write) = mpsc::channel(4 * GROUP);
-        let flushes = Arc::new(AtomicU64::new(0));
-        let count = Arc::clone(&flushes);
-        std::thread::Builder::new()
-            .name("bare-writer".to_owned())
-            .spawn(move || write_groups(&connection, steps_to_write, &count))?;
-        Ok(Self { steps, queue, next: Arc::default(), flushes })
-    }
-}
-
-/// Ends with the last client, or at a fault of the disk, which the clients notice.
-fn write_groups(connection: &Connection, mut queue: mpsc::Receiver<Write>, flushes: &AtomicU64) {
-    while let Some(first) = queue.blocking_recv() {
-        let mut group = vec![first];
-        while group.len() < GROUP {
-            let Ok(next) = queue.try_recv() else { break };
-            group.push(next);
-        }
-        if let Err(error) = write_group(connection, &group) {
-            eprintln!("the probe cannot write: {error}");
-            return;
-        }
-        flushes.fetch_add(1, Ordering::Relaxed);
-        for write in group {
-            let _ = write.done.send(());
-        }
-    }
-}
-
-fn write_group(connection: &Connection, group: &[Write]) -> rusqlite::Result<()> {
-    connection.execute_batch("BEGIN IMMEDIATE")?;
-    for write in group {
-        match write.step {
-            Step::Insert => connection
-                .prepare_cached("INSERT INTO task (id, state, body) VALUES (?1, 0, ?2)")?
-                .execute(params![write.id, PAYLOAD])?,
-            Step::Update => connection
-                .prepare_cached("UPDATE task SET state = ?2 WHERE id = ?1")?
-                .execute(params![write.id, write.state])?,
-        };
-    }
-    connection.execute_batch("COMMIT")
-}
-
-#[async_trait]
-impl Contender for Bare {
-    fn label(&self) -> &str {
-        "bare"
-    }
-
-    fn role(&self) -> Role {
-        Role::Limit
-    }
-
-    fn durability(&self) -> Durability {
-        Durability::PowerCut
-    }
-
-    fn version(&self) -> String {
-        format!("SQLite {}", rusqlite::version())
-    }
-
-    fn metered(&self) -> Metered {
-        Metered::Myself
-    }
-
-    async fn work(&mut self, plan: &Plan) -> Result<Work> {
-        let (steps, queue, next) = (self.steps, self.queue.clone(), Arc::clone(&self.next));
-        let operation: Operation = Arc::new(move |_| {
-            let (queue, id) = (queue.clone(), next.fetch_add(1, Ordering::Relaxed));
-            Box::pin(async move {
-                for (state, &step) in (0_i64..).zip(steps) {
-                    let (done, written) = oneshot::channel();
-                    queue
-                        .send(Write { step, id, state, done })
-                        .await
-                        .ok()
-                        .context("the probe's thread has ended")?;
-                    written.await?;
-                }
-                Ok(())
-            })
-        });
-        load::run(plan, operation).await
-    }
-
-    fn flushes(&self) -> Option<u64> {
-        Some(self.flushes.load(Ordering::Relaxed))
-    }
-}
 
 /// A run of Skein, taken down.
 #[derive(Clone, Debug, Default)]
@@ -193,7 +25,6 @@ pub(crate) struct Recording {
 /// Takes down the commits of a Skein that works under the given number in flight.
 pub(crate) type Record =
     Arc<dyn Fn(PathBuf, usize) -> futures::future::BoxFuture<'static, Result<Recording>> + Send + Sync>;
-
 /// The rows of one commit, with their JSON made.
 struct Rows {
     entity: String,
@@ -249,8 +80,8 @@ impl Shaped {
 impl ShapedState {
     fn new(path: &Path, recording: Recording) -> Result<Self> {
         let connection = open(path)?;
-        connection.execute_batch(include_str!("../../../coordinator/src/store/sqlite/schema.sql"))?;
-        connection.execute_batch(include_str!("../../../coordinator/src/store/sqlite/journal.sql"))?;
+        connection.execute_batch(include_str!("../../../../coordinator/src/store/sqlite/schema.sql"))?;
+        connection.execute_batch(include_str!("../../../../coordinator/src/store/sqlite/journal.sql"))?;
         let rows = recording.batches.into_iter().map(rows).collect::<Result<_>>()?;
         Ok(Self {
             connection,
@@ -385,6 +216,27 @@ impl Rows {
     }
 }
 
+/// Runs `turn` again and again on a thread of its own until the plan's time is over. It writes one group and gives
+/// the operations that it finished.
+async fn repeat<T>(
+    plan: &Plan,
+    state: T,
+    mut turn: impl FnMut(&mut T) -> Result<u64> + Send + 'static,
+) -> Result<(Work, T)>
+where
+    T: Send + 'static,
+{
+    let time = plan.time;
+    let run = move || {
+        let mut state = state;
+        let (start, mut operations) = (Instant::now(), 0);
+        while start.elapsed() < time {
+            operations += turn(&mut state)?;
+        }
+        anyhow::Ok((Work { operations, elapsed: start.elapsed(), latency: None }, state))
+    };
+    tokio::task::spawn_blocking(run).await?
+}
 /// Things of a later pass are other things: the first digits of an id are overwritten by the pass.
 fn fresh(key: &str, pass: u64) -> String {
     match key.split_once('/') {

@@ -9,11 +9,6 @@ use skein_coordinator::cli::{Cli, CliError};
 use skein_coordinator::mcp::server::QUIET;
 use tracing_subscriber::EnvFilter;
 
-/// Many short values are made by one thread and dropped by another; the system's allocator is slow at that. SQLite
-/// gets its memory there too.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
     let cli = match Cli::parse().exec_agent() {
         // Before any thread is there: what the agent may see is decided for the whole process.

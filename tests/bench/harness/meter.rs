@@ -4,8 +4,6 @@ use std::alloc::System;
 use std::collections::HashMap;
 
 use anyhow::{Context, Result};
-// Linked for its `malloc`, which `skein` has too.
-use mimalloc as _;
 use procfs::process::Process;
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 

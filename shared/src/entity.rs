@@ -5,7 +5,7 @@
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use crate::code::Refusal;
@@ -38,6 +38,15 @@ pub trait Entity: Sized + Send + 'static {
     /// Called once after the last of them: orders that follow from all documents are made faster, and smaller in
     /// memory, from all at once.
     fn restored(&mut self) {}
+
+    /// Documents into whose bodies it looks once more before it serves: a cache is made of them again that no head
+    /// has room for. Asked after [`Entity::restored`].
+    fn recalls(&self, _now: Timestamp) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// The body of one of them.
+    fn recall(&mut self, _document: &str, _body: &Map<String, Value>) {}
 
     /// Answers a command, or refuses it. A refusal commits nothing.
     fn decide(&self, command: &Self::Command, ctx: &mut Ctx) -> Result<Decision<Self>, Refusal>;

@@ -100,6 +100,9 @@ impl<E: Entity> Bench<E> {
             }
         }
         entity.restored();
+        for document in entity.recalls(self.now) {
+            entity.recall(&document, &self.bodies[&document]);
+        }
         entity
     }
 

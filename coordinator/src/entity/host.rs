@@ -182,7 +182,7 @@ impl<E: Entity> Actor for EntityActor<E> {
 
 impl<E: Entity> Host<E> {
     async fn load(key: EntityKey, shared: Arc<Shared>, ward: Arc<Ward>) -> Result<Self, Refusal> {
-        let loaded = load::load::<E>(shared.store.as_ref(), &key).await;
+        let loaded = load::load::<E>(&shared, &key).await;
         let (entity, loaded) = loaded.map_err(|problem| unloadable(&key, &problem))?;
         shared.clock.not_before(loaded.at);
         let serving_since = ward.back(shared.clock.now());

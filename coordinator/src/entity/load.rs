@@ -2,14 +2,20 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use futures::{StreamExt, TryStreamExt, stream};
+use serde_json::Value;
 use skein_shared::entity::{Corrupt, Entity, LiveDocument};
 use skein_shared::id::EntityKey;
+use skein_shared::time::Timestamp;
 use tokio::task::spawn_blocking;
 
-use crate::store::{LIVE_PAGE, Loaded, Store, StoreError};
+use super::directory::Shared;
+use crate::store::{LIVE_PAGE, Loaded, Store, StoreError, StoredDocument};
 
 /// How often a large entity is read anew when a commit, whose answer was lost, came in between.
 const TRIES: usize = 3;
+/// Bodies that are read at the same time.
+const BODIES: usize = 4;
 
 /// Why an entity could not be taken into memory.
 #[derive(Debug, thiserror::Error)]
@@ -22,14 +28,20 @@ pub(super) enum Unloadable {
 }
 
 /// The entity as its live documents give it, and what else was stored of it.
-pub(super) async fn load<E: Entity>(store: &dyn Store, key: &EntityKey) -> Result<(E, Loaded), Unloadable> {
+pub(super) async fn load<E: Entity>(shared: &Shared, key: &EntityKey) -> Result<(E, Loaded), Unloadable> {
+    let store = shared.store.as_ref();
     for _ in 0..TRIES {
         let mut loaded = store.load(key).await?;
+        let now = shared.clock.now().max(loaded.at);
         let first = std::mem::take(&mut loaded.live);
         if first.len() < LIVE_PAGE {
-            return Ok((restore(E::empty(key), first, true)?, loaded));
+            let entity = restore(E::empty(key), first, true)?;
+            return Ok((recall(store, key, entity, now).await?, loaded));
         }
+        // Somebody waits for it, and for the lists nobody yet.
+        let _hold = shared.projection.hold();
         let entity = restore_pages(store, key, first).await?;
+        let entity = recall(store, key, entity, now).await?;
         // No transaction holds the pages together. Nobody else writes the entity, but a commit of its last host
         // may have been under way.
         if store.versions().await?.contains(&(key.clone(), loaded.version)) {
@@ -74,4 +86,22 @@ fn restore<E: Entity>(mut entity: E, page: Vec<LiveDocument>, last: bool) -> Res
         // A document that makes the entity panic is as unreadable as any other.
         Err(_) => Err(Unloadable::Document("it fails at its documents".to_owned())),
     }
+}
+
+/// Shows the entity the bodies that it asks for.
+async fn recall<E: Entity>(
+    store: &dyn Store,
+    key: &EntityKey,
+    mut entity: E,
+    now: Timestamp,
+) -> Result<E, StoreError> {
+    let read = |document: String| async move { store.document(key, &document).await };
+    let mut found = stream::iter(entity.recalls(now)).map(read).buffer_unordered(BODIES);
+    while let Some(stored) = found.try_next().await? {
+        if let Some(StoredDocument { document, body: Value::Object(body), .. }) = stored {
+            entity.recall(&document, &body);
+        }
+    }
+    drop(found);
+    Ok(entity)
 }

@@ -1,4 +1,5 @@
-//! The thread that writes the read side: it builds the file from the store, then follows the commits.
+//! The thread that writes the read side: it builds the file from the store, or catches up with it, then follows
+//! the commits.
 //!
 //! While it builds, commits wait in the inbox. Pages of documents are read at different moments, so some are
 //! newer than the entity's version noted at the beginning. What keeps this right is that each row carries the
@@ -20,14 +21,18 @@ use tokio::task::JoinHandle;
 
 use super::Progress;
 use super::changes::Changes;
+use super::gate::Gate;
 use super::history::{self, Mention, Subject};
 use super::inbox::{Inbox, Message};
+use super::origin::{self, Left, Tip};
 use super::tables::{self, Numbers};
 use crate::store::sqlite::connection::sentence;
 use crate::store::{Batch, EventRecord, Record, Store, StoreError, StoredDocument, Version};
 
-/// Documents or records read from the store at once.
+/// Documents read from the store at once.
 const PAGE: usize = 500;
+/// Records read at once: each may have the events of a few hundred commands.
+const RECORDS: usize = 32;
 /// Mentions that a build gathers before it writes them in the order of their table.
 const MENTIONS: usize = 100_000;
 /// How long to wait before building is tried again after the store or the disk failed.
@@ -61,27 +66,29 @@ struct Known {
 }
 
 /// The store, read from this thread.
-struct Source {
-    store: Arc<dyn Store>,
-    runtime: Handle,
+pub(super) struct Source {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) runtime: Handle,
+    /// Those who hold it read first.
+    pub(super) gate: Arc<Gate>,
 }
 
 impl Feed {
     pub(super) fn new(
         connection: Connection,
-        store: Arc<dyn Store>,
-        runtime: Handle,
+        source: Source,
         inbox: Arc<Inbox>,
         progress: Arc<Progress>,
     ) -> Self {
-        let source = Source { store, runtime };
         Self { connection, source, inbox, progress, known: Known::default() }
     }
 
     /// Runs until the last handle is gone.
     pub(super) fn run(mut self) {
+        let mut resumed = self.resume().unwrap_or_default();
         while !self.inbox.is_closed() {
-            if let Err(broken) = self.build().and_then(|()| self.follow()) {
+            let whole = if std::mem::take(&mut resumed) { Ok(()) } else { self.build() };
+            if let Err(broken) = whole.and_then(|()| self.follow()) {
                 if !matches!(broken, Broken::Closed) {
                     tracing::warn!(%broken, "the read side is built anew");
                     std::thread::park_timeout(RETRY);
@@ -89,6 +96,28 @@ impl Feed {
                 self.progress.change(|known| known.built = false);
             }
         }
+    }
+
+    /// Goes on with what an earlier process left, if it is of this store. Entities that have changed since are
+    /// read anew, of which only what differs is written.
+    fn resume(&mut self) -> Result<bool, Broken> {
+        let Some(Left { versions, numbers, tip }) = self.left()? else { return Ok(false) };
+        let stored = self.source.versions()?;
+        tracing::debug!(entity = %tip.key, version = tip.version.0, "the read side goes on");
+        for (key, version) in stored {
+            if versions.get(&key) != Some(&version) {
+                self.inbox.put(Message::Reload(key));
+            }
+        }
+        self.known = Known { versions, numbers };
+        self.whole();
+        Ok(true)
+    }
+
+    fn left(&self) -> Result<Option<Left>, Broken> {
+        let Some(left) = origin::left(&self.connection)? else { return Ok(None) };
+        let within = left.is_within(&self.source.versions()?);
+        Ok((within && self.source.has(&left.tip)?).then_some(left))
     }
 
     /// Empties the file and fills it from the store.
@@ -101,13 +130,25 @@ impl Feed {
         self.known.versions = self.source.versions()?;
         self.build_documents()?;
         self.write(|transaction, _| tables::make_indexes(transaction))?;
-        self.build_history()?;
+        let last = self.build_history()?;
+        let versions = self.known.versions.clone();
+        self.write(|transaction, numbers| {
+            versions.iter().try_for_each(|(key, version)| numbers.reached(transaction, key, *version))?;
+            last.map_or(Ok(()), |tip| origin::built(transaction, &tip))
+        })?;
+        // Pages that only the build has used.
+        self.connection.execute_batch("PRAGMA shrink_memory")?;
+        self.whole();
+        Ok(())
+    }
+
+    /// Tells the readers that lists have no gaps.
+    fn whole(&self) {
         let versions = self.known.versions.clone();
         self.progress.change(|known| {
             known.built = true;
             known.versions = versions;
         });
-        Ok(())
     }
 
     fn build_documents(&mut self) -> Result<(), Broken> {
@@ -126,13 +167,16 @@ impl Feed {
         }
     }
 
-    fn build_history(&mut self) -> Result<(), Broken> {
+    /// Gives the last commit.
+    fn build_history(&mut self) -> Result<Option<Tip>, Broken> {
         let mut mentions = Vec::new();
+        let mut tip = None;
         let mut next = self.source.records(0);
         loop {
             let page = self.source.finish(next)?;
             let Some(last) = page.last() else { break };
             next = self.source.records(last.position);
+            tip = Some(Tip { key: last.key.clone(), version: last.version, at: last.at });
             self.write(|transaction, numbers| {
                 for record in &page {
                     let entity = numbers.entity(transaction, &record.key)?;
@@ -151,7 +195,8 @@ impl Feed {
                 }
             })?;
         }
-        self.write(|transaction, _| history::write(transaction, mentions))
+        self.write(|transaction, _| history::write(transaction, mentions))?;
+        Ok(tip)
     }
 
     /// One transaction of a build.
@@ -193,6 +238,7 @@ impl Feed {
             changes: Changes::default(),
             mentions: Vec::new(),
             touched: HashSet::new(),
+            tip: None,
         };
         for message in messages {
             match message {
@@ -207,6 +253,7 @@ impl Feed {
             }
         }
         group.flush()?;
+        group.note_progress()?;
         let touched = group.touched;
         transaction.commit()?;
         Ok(touched)
@@ -230,11 +277,16 @@ struct Group<'a> {
     changes: Changes<'a>,
     mentions: Vec<Mention>,
     touched: HashSet<EntityKey>,
+    /// The last commit that has events: by them the store can be asked for it.
+    tip: Option<Tip>,
 }
 
 impl<'a> Group<'a> {
     fn commit(&mut self, batch: &'a Batch, version: Version) -> Result<(), Broken> {
         let key = &batch.key;
+        if !batch.events.is_empty() {
+            self.tip = Some(Tip { key: key.clone(), version, at: batch.at });
+        }
         self.mention(key, version, batch.at, &batch.events)?;
         if !self.touched.contains(key) {
             self.touched.insert(key.clone());
@@ -268,32 +320,75 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    /// Puts an entity's documents in place of the rows it has, and makes up for the mentions of the batches that
-    /// were not reported. The store is never behind the inbox.
+    /// Makes an entity's rows what its documents are, and makes up for the mentions of the batches that were not
+    /// reported. The store is never behind the inbox.
     fn reload(&mut self, key: &EntityKey) -> Result<(), Broken> {
         let last = self.known.versions.get(key).copied().unwrap_or_default();
         let version = self.source.versions()?.get(key).copied().unwrap_or_default();
+        if version == last {
+            return Ok(());
+        }
         self.changes.forget(key);
-        let entity = self.known.numbers.entity(self.transaction, key)?;
-        tables::forget(self.transaction, entity)?;
-        let mut after = (key.clone(), String::new());
-        loop {
-            let page = self.source.finish(self.source.documents(Some(after)))?;
-            for document in page.iter().take_while(|document| document.key == *key) {
-                let place = self.known.numbers.place(self.transaction, key, &document.document)?;
-                tables::put(self.transaction, place, document)?;
-            }
-            match page.last() {
-                Some(last) if last.key == *key => after = (last.key.clone(), last.document.clone()),
-                _ => break,
-            }
+        let mut after = String::new();
+        let mut next = Some(self.source.documents(Some((key.clone(), String::new()))));
+        while let Some(page) = next.take() {
+            let mut page = self.source.finish(page)?;
+            page.retain(|document| document.key == *key);
+            let last = page.last().filter(|_| page.len() == PAGE).map(|last| last.document.clone());
+            // The store reads on while this page is compared.
+            next = last.clone().map(|last| self.source.documents(Some((key.clone(), last))));
+            self.replace(key, &after, last.as_deref(), &page)?;
+            after = last.unwrap_or_default();
         }
-        for record in self.source.missed(key, last, version)? {
-            self.mention(key, record.version, record.at, &record.events)?;
-        }
+        self.make_up(key, last, version)?;
         self.known.versions.insert(key.clone(), version);
         self.touched.insert(key.clone());
         Ok(())
+    }
+
+    /// Writes what differs between a page of documents, which begins after one document and goes up to another,
+    /// and the rows that there are of it.
+    fn replace(
+        &mut self,
+        key: &EntityKey,
+        after: &str,
+        last: Option<&str>,
+        page: &[StoredDocument],
+    ) -> rusqlite::Result<()> {
+        let entity = self.known.numbers.entity(self.transaction, key)?;
+        let mut rows = tables::rows(self.transaction, entity, after, last)?;
+        for document in page {
+            let row = rows.remove(&document.document);
+            if row.is_some_and(|(_, version)| version == document.version) {
+                continue;
+            }
+            if let Some((row, _)) = row {
+                tables::remove(self.transaction, row)?;
+            }
+            let place = self.known.numbers.place(self.transaction, key, &document.document)?;
+            tables::put(self.transaction, place, document)?;
+        }
+        rows.into_values().try_for_each(|(row, _)| tables::remove(self.transaction, row))
+    }
+
+    /// Takes in the mentions of the batches after one version and up to another.
+    fn make_up(&mut self, key: &EntityKey, after: Version, last: Version) -> Result<(), Broken> {
+        let versions: Vec<Version> = (after.0 + 1..=last.0).map(Version).collect();
+        for versions in versions.chunks(RECORDS) {
+            for record in self.source.records_of(key, versions)? {
+                self.mention(key, record.version, record.at, &record.events)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes down how far the tables have come, for whoever goes on with them.
+    fn note_progress(&mut self) -> rusqlite::Result<()> {
+        for key in &self.touched {
+            let version = self.known.versions.get(key).copied().unwrap_or_default();
+            self.known.numbers.reached(self.transaction, key, version)?;
+        }
+        self.tip.as_ref().map_or(Ok(()), |tip| origin::follow(self.transaction, tip))
     }
 
     /// Writes what is gathered.
@@ -323,17 +418,23 @@ impl Source {
 
     fn records(&self, after: u64) -> Page<Record> {
         let store = Arc::clone(&self.store);
-        self.runtime.spawn(async move { store.records(after, PAGE).await })
+        self.runtime.spawn(async move { store.records(after, RECORDS).await })
     }
 
-    /// The records after one version and up to another.
-    fn missed(&self, key: &EntityKey, after: Version, last: Version) -> Result<Vec<Record>, StoreError> {
-        let versions = (after.0 + 1..=last.0).map(Version).collect();
-        self.runtime.block_on(self.store.records_of(key, versions))
+    fn records_of(&self, key: &EntityKey, versions: &[Version]) -> Result<Vec<Record>, StoreError> {
+        self.runtime.block_on(self.store.records_of(key, versions.to_vec()))
     }
 
+    /// Whether the store has this very commit.
+    fn has(&self, tip: &Tip) -> Result<bool, StoreError> {
+        Ok(self.records_of(&tip.key, &[tip.version])?.iter().any(|record| record.at == tip.at))
+    }
+
+    /// The page, once nobody goes first any more.
     fn finish<T>(&self, page: Page<T>) -> Result<Vec<T>, Broken> {
         // A task is only dropped when the runtime ends.
-        Ok(self.runtime.block_on(page).map_err(|_| Broken::Closed)??)
+        let page = self.runtime.block_on(page).map_err(|_| Broken::Closed)??;
+        self.gate.pass();
+        Ok(page)
     }
 }

@@ -1,14 +1,16 @@
 //! The read side: lists, filters, text search and history, from a SQLite file of its own.
 //!
-//! The file is disposable. It is built again from the store at every start ([`feed`]) and follows the commits
-//! that the entities' hosts report, in groups ([`inbox`]). Decisions never read it; a reader that must see a
+//! The file is disposable. It is built from the store, or gone on with if an earlier process left it whole
+//! ([`origin`]), and follows the commits that the entities' hosts report ([`feed`]), in groups ([`inbox`]). Decisions never read it; a reader that must see a
 //! certain write asks [`Projection::caught_up`] first. Events are read from the store itself.
 
 mod changes;
 mod feed;
 mod fields;
+mod gate;
 mod history;
 mod inbox;
+mod origin;
 mod query;
 mod search;
 mod tables;
@@ -27,7 +29,9 @@ use tokio::sync::{oneshot, watch};
 
 use crate::store::sqlite::connection::{self, Durability, Readers, sentence};
 use crate::store::{Batch, Store, Version};
-use feed::Feed;
+use feed::{Feed, Source};
+use gate::Gate;
+pub use gate::Hold;
 use history::Subject;
 use inbox::{Inbox, Message};
 pub use query::Path as FieldPath;
@@ -84,6 +88,7 @@ pub struct Projection {
 struct Inner {
     inbox: Arc<Inbox>,
     progress: Arc<Progress>,
+    gate: Arc<Gate>,
     readers: Readers,
     store: Arc<dyn Store>,
     /// Counts the commits that were reported.
@@ -106,15 +111,18 @@ struct Known {
 }
 
 impl Projection {
-    /// Deletes what is there, makes the file anew and begins to build it in the background. It must be called
-    /// within a tokio runtime, on which the store is then read.
+    /// Goes on with the file that is there or makes it anew, and begins to bring it up to the store in the
+    /// background. It must be called within a tokio runtime, on which the store is then read.
     ///
     /// # Errors
     /// When the file cannot be made.
     pub fn open(path: &Path, store: Arc<dyn Store>) -> Result<Self, ProjectionError> {
         let explain = |problem: String| ProjectionError(format!("{}: {problem}", path.display()));
         let runtime = tokio::runtime::Handle::try_current().map_err(|error| explain(error.to_string()))?;
-        let connection = create(path).map_err(explain)?;
+        let connection = match left(path) {
+            Some(connection) => connection,
+            None => create(path).map_err(explain)?,
+        };
         let readers = Readers::open(path, READERS).map_err(|error| explain(sentence(&error)))?;
         let inbox = Inbox::new();
         let progress = Arc::new(Progress {
@@ -122,12 +130,13 @@ impl Projection {
             changes: watch::Sender::new(0),
             writing: AtomicUsize::new(0),
         });
-        let feed =
-            Feed::new(connection, Arc::clone(&store), runtime, Arc::clone(&inbox), Arc::clone(&progress));
+        let gate = Arc::new(Gate::default());
+        let source = Source { store: Arc::clone(&store), runtime, gate: Arc::clone(&gate) };
+        let feed = Feed::new(connection, source, Arc::clone(&inbox), Arc::clone(&progress));
         let thread = std::thread::Builder::new().name("projection".to_owned());
         thread.spawn(move || feed.run()).map_err(|error| explain(error.to_string()))?;
         Ok(Self {
-            inner: Arc::new(Inner { inbox, progress, readers, store, commits: watch::Sender::new(0) }),
+            inner: Arc::new(Inner { inbox, progress, gate, readers, store, commits: watch::Sender::new(0) }),
         })
     }
 
@@ -136,6 +145,11 @@ impl Projection {
     /// slows its writers and never stops them.
     pub async fn room(&self, limit: Duration) {
         self.inner.inbox.room(limit).await;
+    }
+
+    /// Until the guard is dropped no build reads the store.
+    pub fn hold(&self) -> Hold {
+        Arc::clone(&self.inner.gate).hold()
     }
 
     /// Takes note of a commit. Called after each commit of an entity, in the order of its versions; it never
@@ -294,6 +308,14 @@ impl Known {
     fn has(&self, key: &EntityKey, version: Version) -> bool {
         self.built && self.versions.get(key).copied().unwrap_or_default() >= version
     }
+}
+
+/// The file of an earlier process, if it can be gone on with.
+fn left(path: &Path) -> Option<Connection> {
+    if !path.exists() {
+        return None;
+    }
+    connection::writable(path, Durability::Disposable).ok().filter(origin::is_ours)
 }
 
 /// Makes the file anew.

@@ -1,9 +1,19 @@
--- The read side. Disposable: it is deleted at start and built again from the store.
+-- The read side. Disposable: it can be built again from the store at any time.
 
--- Entities, by the number that stands for them in the other tables.
+-- Written once the tables are whole: by whom, and the newest commit that they have.
+CREATE TABLE built (
+    only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
+    writer   TEXT NOT NULL,
+    key      TEXT NOT NULL,
+    version  INTEGER NOT NULL,
+    at       INTEGER NOT NULL
+);
+
+-- Entities, by the number that stands for them in the other tables, and the version that these have reached.
 CREATE TABLE entity (
-    number INTEGER PRIMARY KEY,
-    key    TEXT NOT NULL UNIQUE
+    number  INTEGER PRIMARY KEY,
+    key     TEXT NOT NULL UNIQUE,
+    reached INTEGER NOT NULL
 );
 
 -- What one list is of: a swarm's documents of a type, from entities of a kind.

@@ -43,7 +43,7 @@ pub(super) fn clear(connection: &Connection) -> rusqlite::Result<()> {
         connection.execute_batch(&format!("DROP INDEX IF EXISTS {index}"))?;
     }
     connection.execute_batch(
-        "DELETE FROM document; DELETE FROM tag; DELETE FROM mention; DELETE FROM entity; DELETE FROM collection;
+        "DELETE FROM built; DELETE FROM document; DELETE FROM tag; DELETE FROM mention; DELETE FROM entity; DELETE FROM collection;
          INSERT INTO text (text) VALUES ('delete-all');",
     )
 }
@@ -74,6 +74,36 @@ pub(super) struct Place<'a> {
 }
 
 impl Numbers {
+    /// Those that were given out before, and the versions of their entities.
+    pub(super) fn read(connection: &Connection) -> rusqlite::Result<(Self, HashMap<EntityKey, Version>)> {
+        let mut versions = HashMap::new();
+        let mut entities = HashMap::new();
+        let mut statement = connection.prepare("SELECT key, number, reached FROM entity")?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let key = key(row, 0)?;
+            versions.insert(key.clone(), Version(unsigned(row.get(2)?)));
+            entities.insert(key, Entity { number: row.get(1)?, collections: Vec::new() });
+        }
+        let last = "SELECT coalesce(max(number), 0) FROM collection";
+        let last_collection = connection.query_row(last, [], |row| row.get(0))?;
+        Ok((Self { entities, last_collection }, versions))
+    }
+
+    /// Writes down which version of an entity the tables have.
+    pub(super) fn reached(
+        &mut self,
+        connection: &Connection,
+        key: &EntityKey,
+        version: Version,
+    ) -> rusqlite::Result<()> {
+        let number = self.entity(connection, key)?;
+        connection
+            .prepare_cached("UPDATE entity SET reached = ?2 WHERE number = ?1")?
+            .execute(params![number, signed(version.0)])?;
+        Ok(())
+    }
+
     pub(super) fn entity(&mut self, connection: &Connection, key: &EntityKey) -> rusqlite::Result<i64> {
         self.known(connection, key).map(|entity| entity.number)
     }
@@ -82,7 +112,7 @@ impl Numbers {
         if !self.entities.contains_key(key) {
             let number = count(self.entities.len() + 1);
             connection
-                .prepare_cached("INSERT INTO entity (number, key) VALUES (?1, ?2)")?
+                .prepare_cached("INSERT INTO entity (number, key, reached) VALUES (?1, ?2, 0)")?
                 .execute(params![number, key.to_string()])?;
             self.entities.insert(key.clone(), Entity { number, collections: Vec::new() });
         }
@@ -122,12 +152,24 @@ fn type_of(document: &str) -> &str {
     document.split_once('/').map_or(document, |(document_type, _)| document_type)
 }
 
-/// Removes the documents of an entity.
-pub(super) fn forget(connection: &Connection, entity: i64) -> rusqlite::Result<()> {
-    let mut statement = connection.prepare_cached("SELECT row FROM document WHERE entity = ?1")?;
-    let rows = statement.query_map([entity], |row| row.get(0))?;
-    let rows = rows.collect::<rusqlite::Result<Vec<i64>>>()?;
-    rows.into_iter().try_for_each(|row| remove(connection, row))
+/// Rows by their documents' keys, with the versions that last wrote them.
+pub(super) type Rows = HashMap<String, (i64, Version)>;
+
+/// The rows of an entity after one document and up to another; without that one, to the last.
+pub(super) fn rows(
+    connection: &Connection,
+    entity: i64,
+    after: &str,
+    last: Option<&str>,
+) -> rusqlite::Result<Rows> {
+    let mut statement = connection.prepare_cached(
+        "SELECT document, row, version FROM document WHERE entity = ?1 AND document > ?2 AND document <= ?3",
+    )?;
+    let last = last.unwrap_or("\u{10ffff}");
+    let rows = statement.query_map(params![entity, after, last], |row| {
+        Ok((row.get(0)?, (row.get(1)?, Version(unsigned(row.get(2)?)))))
+    })?;
+    rows.collect()
 }
 
 /// Removes old documents that are not live.
@@ -355,7 +397,7 @@ fn gather(body: &Fields<'_>, fields: &[&str]) -> String {
     texts.join("\n")
 }
 
-fn remove(connection: &Connection, row: i64) -> rusqlite::Result<()> {
+pub(super) fn remove(connection: &Connection, row: i64) -> rusqlite::Result<()> {
     for statement in [
         "DELETE FROM text WHERE rowid = ?1",
         "DELETE FROM tag WHERE row = ?1",
@@ -368,6 +410,13 @@ fn remove(connection: &Connection, row: i64) -> rusqlite::Result<()> {
 
 pub(super) fn count(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+pub(super) fn key(row: &Row<'_>, column: usize) -> rusqlite::Result<EntityKey> {
+    let text = row.get_ref(column)?.as_str()?;
+    text.parse().map_err(|refusal: skein_shared::Refusal| {
+        rusqlite::Error::FromSqlConversionFailure(column, Type::Text, Box::new(refusal))
+    })
 }
 
 pub(super) fn json<T: serde::de::DeserializeOwned>(row: &Row<'_>, column: usize) -> rusqlite::Result<T> {

@@ -1,3 +1,5 @@
+mod resume;
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
@@ -72,7 +74,7 @@ impl World {
 
     /// Another projection of the same store, all of it built at once.
     async fn rebuilt(&self) -> Projection {
-        let path = self.directory.path().join("again.db");
+        let path = self.directory.path().join(format!("again-{}.db", self.clock));
         let projection = Projection::open(&path, Arc::clone(&self.store)).unwrap();
         for (key, version) in &self.versions {
             let freshness = projection.caught_up(key, Version(*version), PATIENCE).await;

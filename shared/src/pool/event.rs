@@ -169,7 +169,7 @@ pub struct Created {
     pub dependencies: Vec<Dependency>,
     /// End of the offer.
     pub until: Option<Timestamp>,
-    /// For the guard. It is in the task's head as well, so the record of the event does without it.
+    /// For the guard. It follows from the text, so the record of the event does without it.
     #[serde(skip)]
     pub sketch: Option<Sketch>,
     pub at: Timestamp,

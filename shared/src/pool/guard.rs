@@ -7,16 +7,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use crate::time::Timestamp;
 
-/// Hashes in a sketch: 48 keep the estimate's standard error below 0.08 and a head below half a kilobyte.
+/// Hashes in a sketch: 48 keep the estimate's standard error below 0.08.
 const WORDS: usize = 48;
 /// Only tasks of the last ten minutes count (spec: Agent Swarm 3.7).
-pub(super) const YOUNG: Duration = Duration::from_secs(600);
+const YOUNG: Duration = Duration::from_secs(600);
 /// And of those the newest fifty of a creator.
 const NEWEST: usize = 50;
 /// Above this two texts are the same task.
@@ -25,10 +24,9 @@ const SAME: f64 = 0.80;
 const SAME_FOR_AGENT: f64 = 0.60;
 
 /// What the guard remembers of a task.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sketch {
-    /// Ascending.
+    /// Ascending. None of a text that was not read yet: it is like no other.
     words: Vec<u32>,
     /// The Slack thread that it came from.
     thread: Option<u32>,
@@ -79,38 +77,6 @@ impl Sketch {
     }
 }
 
-/// Eight hexadecimal digits for each word, and those of the thread behind an `@`.
-impl From<Sketch> for String {
-    fn from(sketch: Sketch) -> String {
-        let mut text = String::with_capacity(sketch.words.len() * 8 + 9);
-        sketch.words.iter().for_each(|&word| push_hex(&mut text, word));
-        if let Some(thread) = sketch.thread {
-            text.push('@');
-            push_hex(&mut text, thread);
-        }
-        text
-    }
-}
-
-/// Heads are written with every change of a young task, so this does without the formatter.
-fn push_hex(text: &mut String, number: u32) {
-    text.extend((0..8).rev().filter_map(|digit| char::from_digit((number >> (4 * digit)) & 15, 16)));
-}
-
-impl TryFrom<String> for Sketch {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        let number = |digits: &str| u32::from_str_radix(digits, 16).map_err(|error| error.to_string());
-        let (words, thread) = match text.split_once('@') {
-            Some((words, thread)) => (words, Some(number(thread)?)),
-            None => (text.as_str(), None),
-        };
-        let word = |bytes: &[u8]| std::str::from_utf8(bytes).map_err(|e| e.to_string()).and_then(number);
-        Ok(Self { words: words.as_bytes().chunks(8).map(word).collect::<Result<_, _>>()?, thread })
-    }
-}
-
 fn thread(context: &Map<String, Value>) -> Option<u32> {
     let channel = context.get("slackChannelId")?.as_str()?;
     let thread = context.get("slackThreadTs")?.as_str()?;
@@ -143,10 +109,18 @@ impl Recent {
         }
     }
 
-    /// Whether a task of this age would be among the newest.
-    pub(super) fn has_room(&self, creator: Uuid, created: Timestamp) -> bool {
-        let mine = self.of.get(&creator).filter(|mine| mine.len() >= NEWEST);
-        mine.and_then(BTreeMap::first_key_value).is_none_or(|(&(oldest, _), _)| oldest <= created)
+    /// Young tasks whose texts were not read yet.
+    pub(super) fn unread(&self, now: Timestamp) -> impl Iterator<Item = Uuid> + '_ {
+        let since = (now - YOUNG, Uuid::nil());
+        let young = self.of.values().flat_map(move |mine| mine.range(since..));
+        young.filter(|(_, sketch)| sketch.words.is_empty()).map(|(&(_, task), _)| task)
+    }
+
+    /// Notes a text that was read, if its task is still among the newest.
+    pub(super) fn read(&mut self, creator: Uuid, created: Timestamp, task: Uuid, sketch: Sketch) {
+        if let Some(kept) = self.of.get_mut(&creator).and_then(|mine| mine.get_mut(&(created, task))) {
+            *kept = sketch;
+        }
     }
 
     pub(super) fn remove(&mut self, creator: Uuid, created: Timestamp, task: Uuid) {
@@ -156,10 +130,6 @@ impl Recent {
                 self.of.remove(&creator);
             }
         }
-    }
-
-    pub(super) fn get(&self, creator: Uuid, created: Timestamp, task: Uuid) -> Option<&Sketch> {
-        self.of.get(&creator)?.get(&(created, task))
     }
 
     /// Young tasks of a creator, newest first.
@@ -199,15 +169,5 @@ mod tests {
         assert!((alike(&text(0), &text(0)) - 1.0).abs() < 1e-9);
         let third = alike(&text(0), &text(200));
         assert!((third - 1.0 / 3.0).abs() < 0.2, "{third}");
-    }
-
-    #[test]
-    fn sketches_survive_their_text_form() {
-        let context = serde_json::json!({"slackChannelId": "C1", "slackThreadTs": "1.2"});
-        for context in [&Map::new(), context.as_object().unwrap()] {
-            let sketch = Sketch::of("fix the login bug", context);
-            assert_eq!(Sketch::try_from(String::from(sketch.clone())).unwrap(), sketch);
-        }
-        assert!(Sketch::try_from("zz".to_owned()).is_err());
     }
 }

@@ -19,6 +19,7 @@ mod tag;
 #[cfg(test)]
 mod tests;
 
+use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use crate::code::Refusal;
@@ -29,6 +30,7 @@ use crate::time::Timestamp;
 pub use command::{
     About, Command, Create, Fact, Finish, Join, Profile, Progress, Reply, Rules, Target, TaskSpec,
 };
+use guard::Sketch;
 use index::Indexes;
 
 pub use concerned::claimable;
@@ -37,13 +39,6 @@ pub use decide::ended::{Attempted, answer_for_ended};
 pub use event::{Event, Return};
 pub use state::{Dependency, Member, MemberView, Outcome, Pool, Source, Status, Task, TaskView};
 pub use tag::Tag;
-
-/// What a young task's head carries beside the fields of the task.
-#[derive(serde::Deserialize)]
-struct WithSketch {
-    #[serde(rename = "w", default)]
-    sketch: Option<guard::Sketch>,
-}
 
 impl Entity for Pool {
     const KIND: Kind = Kind::Pool;
@@ -59,12 +54,7 @@ impl Entity for Pool {
         let (kind, id) = document.split();
         let id = Uuid::try_parse(id).map_err(|error| document.corrupt(error.to_string()))?;
         match kind {
-            "task" => {
-                let task: Task = document.read()?;
-                let sketch =
-                    if self.wants_sketch(&task) { document.read::<WithSketch>()?.sketch } else { None };
-                self.restore_task(id, &task, sketch);
-            }
+            "task" => self.restore_task(id, &document.read()?),
             "member" => self.take_member(id, document.read()?),
             // Texts: no decision looks at them.
             "profile" => {}
@@ -76,6 +66,20 @@ impl Entity for Pool {
     fn restored(&mut self) {
         self.tasks.compact();
         self.indexes = Indexes::of(self.tasks.iter());
+    }
+
+    /// Young tasks, whose texts the duplicate guard compares with.
+    fn recalls(&self, now: Timestamp) -> Vec<String> {
+        self.recent.unread(now).map(apply::key).collect()
+    }
+
+    fn recall(&mut self, document: &str, body: &Map<String, Value>) {
+        let id = document.split_once('/').and_then(|(_, id)| Uuid::try_parse(id).ok());
+        let Some((id, task)) = id.and_then(|id| Some((id, self.tasks.get(id)?))) else { return };
+        let text = body.get("task").and_then(Value::as_str).unwrap_or_default();
+        if let Some(creator) = task.creator {
+            self.recent.read(creator, task.created, id, Sketch::of(text, body));
+        }
     }
 
     fn decide(&self, command: &Command, ctx: &mut Ctx) -> Result<Decision<Self>, Refusal> {

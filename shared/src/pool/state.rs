@@ -452,20 +452,11 @@ impl Pool {
         self.members.insert(id, member);
     }
 
-    /// Whether the duplicate guard would keep the task's sketch.
-    pub(super) fn wants_sketch(&self, task: &Task) -> bool {
-        task.creator.is_some_and(|creator| self.recent.has_room(creator, task.created))
-    }
-
-    pub(super) fn take_task(&mut self, id: Uuid, task: &Task, sketch: Option<Sketch>) {
-        self.restore_task(id, task, sketch);
-        self.indexes.add(id, task);
-    }
-
-    /// Takes a task without its places in the indexes, which are made once all tasks are there.
-    pub(super) fn restore_task(&mut self, id: Uuid, task: &Task, sketch: Option<Sketch>) {
-        if let (Some(creator), Some(sketch)) = (task.creator, sketch) {
-            self.recent.add(creator, task.created, id, sketch);
+    /// Takes a task without its places in the indexes, which are made once all tasks are there, and without its
+    /// sketch, which is made of its text.
+    pub(super) fn restore_task(&mut self, id: Uuid, task: &Task) {
+        if let Some(creator) = task.creator {
+            self.recent.add(creator, task.created, id, Sketch::default());
         }
         self.deadlines.set(id, task.term(), task.until);
         self.tasks.insert(id, task);

@@ -4,17 +4,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use futures::FutureExt;
-use skein_coordinator::entity::Clock;
 use tokio::process::Command;
-use uuid::Uuid;
 
 use super::Bench;
 use crate::harness::process::{Server, free_port};
 use crate::harness::report::{Figure, Goal, Report};
 use crate::harness::stats::Interval;
 use crate::options::Options;
-use crate::skein::fill::{Contents, fill};
-use crate::skein::node::{self, Node, token};
+use crate::skein::fill::Contents;
+use crate::skein::node::{self, Node};
+use crate::skein::place::Place;
 
 pub(super) const BENCH: Bench = Bench {
     name: "footprint",
@@ -26,7 +25,6 @@ pub(super) const BENCH: Bench = Bench {
 const STARTS: u32 = 10;
 /// How long a node rests before its memory is read.
 const REST: Duration = Duration::from_secs(5);
-const REBUILD: Duration = Duration::from_secs(600);
 
 /// What was measured of one program.
 #[derive(Default)]
@@ -93,16 +91,10 @@ impl Starts {
 
 /// Resident memory of a node with a thousand agents and a hundred thousand tasks, once its lists are built.
 async fn full(options: &Options) -> Result<f64> {
-    let data = options.folder_for("full")?.join("data");
-    let agent = Uuid::now_v7();
-    let token = token(&data, agent).await?;
-    let contents = Contents { agent, members: 1000, pending: 100_000, leases: 1000 };
-    fill(&data.join("store.db"), Clock::start().wall(), &contents).await?;
-    let node = Node::start(&data)?;
-    node.first(&token, "task_claim_next", serde_json::json!({})).await?;
-    node.caught_up(&token, REBUILD).await?;
-    tokio::time::sleep(REST).await;
-    let memory = node.memory()?;
+    let place =
+        Place::new(options, "full", Contents { members: 1000, pending: 100_000, leases: 1000 }).await?;
+    let (node, _) = place.first_claim().await?;
+    let memory = place.rested(&node, REST).await?;
     node.kill().await?;
     Ok(memory.resident)
 }

@@ -99,11 +99,12 @@ async fn run(options: Options) -> Result<Report> {
 impl Side {
     async fn open(options: &Options, pending: usize) -> Result<Self> {
         let folder = options.folder_for(&format!("pool-{pending}"))?;
-        let contents = Contents { agent: Uuid::now_v7(), members: 100, pending, leases: 0 };
+        let agent = Uuid::now_v7();
+        let contents = Contents { members: 100, pending, leases: 0 };
         let before = heap();
-        let pool = fill(&folder.join("store.db"), Clock::start().wall(), &contents).await?;
+        let pool = fill(&folder.join("store.db"), Clock::start().wall(), agent, &contents).await?;
         let memory = heap() - before;
-        let decision = decisions(pool, contents.agent)?;
+        let decision = decisions(pool, agent)?;
         let kernel = Kernel::open(&folder)?;
         let agent = kernel.join(0).await?;
         kernel.entities.shared().projection.settled(std::time::Duration::from_secs(1800)).await;

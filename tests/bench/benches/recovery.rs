@@ -1,16 +1,13 @@
 //! B18: a node with a million tasks is killed at work; how long until somebody can claim again, and in how much
 //! memory.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use serde_json::{Value, json};
-use skein_coordinator::entity::Clock;
-use uuid::Uuid;
+use serde_json::json;
 
 use super::Bench;
 use crate::harness::contender::{Pace, Plan};
@@ -18,8 +15,9 @@ use crate::harness::load::{self, Operation};
 use crate::harness::report::{Figure, Goal, Report};
 use crate::harness::stats::Interval;
 use crate::options::Options;
-use crate::skein::fill::{Contents, fill};
-use crate::skein::node::{Memory, Node, token};
+use crate::skein::fill::Contents;
+use crate::skein::node::{Memory, Node};
+use crate::skein::place::Place;
 
 pub(super) const BENCH: Bench = Bench {
     name: "recovery",
@@ -29,50 +27,26 @@ pub(super) const BENCH: Bench = Bench {
 
 /// Clients at work when the node is killed.
 const CLIENTS: usize = 16;
-/// How long the lists of a node may take to be built again.
-const REBUILD: Duration = Duration::from_secs(1800);
 /// How long a node rests before its memory counts as steady.
 const REST: Duration = Duration::from_secs(10);
-
-/// A data directory and who works there.
-struct Place {
-    data: PathBuf,
-    token: String,
-}
-
-impl Place {
-    async fn new(options: &Options, name: &str, pending: usize, leases: usize) -> Result<Self> {
-        let data = options.folder_for(name)?.join("data");
-        let agent = Uuid::now_v7();
-        let token = token(&data, agent).await?;
-        let contents = Contents { agent, members: 0, pending, leases };
-        fill(&store(&data), Clock::start().wall(), &contents).await?;
-        Ok(Self { data, token })
-    }
-}
-
-fn store(data: &Path) -> PathBuf {
-    data.join("store.db")
-}
 
 async fn run(options: Options) -> Result<Report> {
     let (pending, leases) = if options.rounds < 5 { (100_000, 1000) } else { (1_000_000, 10_000) };
     let mut report = Report::default();
-    let full = Place::new(&options, "full", pending, leases).await?;
-    let empty = Place::new(&options, "empty", 0, 0).await?;
+    let full = Place::new(&options, "full", Contents { members: 0, pending, leases }).await?;
+    let empty = Place::new(&options, "empty", Contents { members: 0, pending: 0, leases: 0 }).await?;
     let (mut recovered, mut started) = (Vec::new(), Vec::new());
     for _ in 0..options.rounds {
-        started.push(first_claim(&empty).await?.1);
-        let (node, milliseconds) = first_claim(&full).await?;
+        started.push(empty.first_claim().await?.1);
+        let (node, milliseconds) = full.first_claim().await?;
         recovered.push(milliseconds);
         work_and_die(node, &full, options.slot).await?;
     }
-    let (node, _) = first_claim(&full).await?;
+    let (node, _) = full.first_claim().await?;
     let claimed = node.memory()?;
-    node.caught_up(&full.token, REBUILD).await?;
-    let rebuilt = node.memory()?;
-    tokio::time::sleep(REST).await;
-    let steady = node.memory()?;
+    full.caught_up(&node).await?;
+    let whole = node.memory()?;
+    let steady = full.rested(&node, REST).await?;
     node.kill().await?;
     let figure = |name: &str, values: &[f64]| {
         let value = Interval::of(values).context("at least one round")?;
@@ -82,41 +56,27 @@ async fn run(options: Options) -> Result<Report> {
         .figures
         .push(figure(&format!("first claim after kill -9, {pending} tasks, {leases} leases"), &recovered)?);
     report.figures.push(figure("first claim of an empty node", &started)?);
-    memory(&mut report, &claimed, &rebuilt, &steady);
+    memory(&mut report, &claimed, &whole, &steady);
     report.goals.push(Goal::at_most("B18 first claim, ms (aim 1000)", 3000.0, Interval::of(&recovered)));
     let ratio = Interval::exactly(steady.peak / steady.resident);
     report.goals.push(Goal::at_most("B18 peak memory to steady", 1.3, Some(ratio)));
     Ok(report)
 }
 
-fn memory(report: &mut Report, claimed: &Memory, rebuilt: &Memory, steady: &Memory) {
+fn memory(report: &mut Report, claimed: &Memory, whole: &Memory, steady: &Memory) {
     for (name, value) in [
         ("resident at the first claim", claimed.resident),
         ("peak until the first claim", claimed.peak),
-        ("peak until the lists are built", rebuilt.peak),
+        ("peak until the lists are whole", whole.peak),
         ("resident at rest", steady.resident),
     ] {
         report.figures.push(Figure::new(name, "MiB", value));
     }
 }
 
-/// Starts a node and claims; an empty pool has nothing to give and says so.
-async fn first_claim(place: &Place) -> Result<(Node, f64)> {
-    let node = Node::start(&place.data)?;
-    let (answer, milliseconds) = node.first(&place.token, "task_claim_next", json!({})).await?;
-    finish(&node.client(&place.token), &answer).await?;
-    Ok((node, milliseconds))
-}
-
-async fn finish(client: &skein_tests::mcp::Client, claimed: &Value) -> Result<()> {
-    let Some(task) = claimed["task"]["id"].as_str() else { return Ok(()) };
-    let report = json!({ "taskId": task, "status": "completed", "output": "done" });
-    client.call("store-progress", report).await.map(|_| ())
-}
-
 /// Kills the node while clients create tasks.
 async fn work_and_die(node: Node, place: &Place, time: Duration) -> Result<()> {
-    let client = node.client(&place.token);
+    let client = place.client(&node);
     let operation: Operation = Arc::new(move |_| -> BoxFuture<'static, Result<()>> {
         let client = client.clone();
         async move {

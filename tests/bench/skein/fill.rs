@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Result;
 use skein_coordinator::store::sqlite::Sqlite;
@@ -19,8 +20,8 @@ use crate::probes::sqlite::PAYLOAD;
 
 /// Documents in one commit: about as many as a busy pool commits at once.
 const COMMIT: usize = 256;
-/// Tasks made in one millisecond.
-const AT_ONCE: u64 = 8;
+/// How long it has been at work.
+const SPAN: Duration = Duration::from_secs(3600);
 /// Different tags, of which each task has one or two.
 pub(crate) const TAGS: usize = 50;
 /// Tasks that one agent may have at a time.
@@ -29,8 +30,7 @@ const CAPACITY: u32 = 20;
 /// What is in the swarm.
 #[derive(Clone, Debug)]
 pub(crate) struct Contents {
-    /// The member who works in the bench.
-    pub agent: Uuid,
+    /// Members besides the one who works in the bench.
     pub members: usize,
     /// Tasks that anybody may claim.
     pub pending: usize,
@@ -54,30 +54,36 @@ struct Filling {
     key: EntityKey,
     pool: Pool,
     version: Version,
+    /// When the first of `all` commands came; the last comes a [`SPAN`] later.
+    start: Timestamp,
     now: Timestamp,
-    commands: u64,
+    all: usize,
+    commands: u32,
     documents: Vec<DocumentChange>,
     events: Vec<EventRecord>,
 }
 
-/// Writes a swarm's store into a new file, and gives the pool as it then is.
+/// Writes the store of an agent's swarm into a new file, as it is at a moment, and gives the pool.
 ///
 /// # Errors
 /// When the pool or the disk refuses.
-pub(crate) async fn fill(file: &Path, start: Timestamp, contents: &Contents) -> Result<Pool> {
+pub(crate) async fn fill(file: &Path, at: Timestamp, agent: Uuid, contents: &Contents) -> Result<Pool> {
+    let start = at - SPAN;
+    let members = contents.members.max(contents.leases.div_ceil(CAPACITY as usize));
     let key = EntityKey::of(Kind::Pool, &Name::parse("default").map_err(refused)?);
     let mut filling = Filling {
         store: Sqlite::open(file, start)?,
         pool: Pool::empty(&key),
         key,
         version: Version(0),
+        start,
         now: start,
+        all: 1 + members + contents.pending + 2 * contents.leases,
         commands: 0,
         documents: Vec::new(),
         events: Vec::new(),
     };
-    filling.run(join(contents.agent, "bench"), 0).await?;
-    let members = contents.members.max(contents.leases.div_ceil(CAPACITY as usize));
+    filling.run(join(agent, "bench"), 0).await?;
     let members: Vec<Uuid> = (1..=members as u128).map(Uuid::from_u128).collect();
     for &member in &members {
         filling.run(join(member, &format!("member-{}", member.as_u128())), 0).await?;
@@ -88,7 +94,8 @@ pub(crate) async fn fill(file: &Path, start: Timestamp, contents: &Contents) -> 
         let by = members.get(number % members.len().max(1)).copied();
         let reply = filling.run(create(by, spec(&mut random)), COMMIT).await?;
         let pool::Reply::Created { task, .. } = reply else { continue };
-        if number < contents.leases {
+        // The newest, for a lease of an hour ago has ended.
+        if number >= contents.pending {
             let agent = members[number % members.len()];
             filling.run(claim(agent, task.id), COMMIT).await?;
         }
@@ -100,11 +107,9 @@ pub(crate) async fn fill(file: &Path, start: Timestamp, contents: &Contents) -> 
 impl Filling {
     async fn run(&mut self, command: pool::Command, wait_for: usize) -> Result<pool::Reply> {
         self.commands += 1;
-        if self.commands.is_multiple_of(AT_ONCE) {
-            self.now = Timestamp(self.now.0 + 1);
-        }
+        self.now = self.start + SPAN.mul_f64(f64::from(self.commands) / self.all as f64);
         let fence = self.store.fence();
-        let request = Uuid::from_u128(u128::from(self.commands));
+        let request = Uuid::from_u128(self.commands.into());
         let mut ctx = Ctx::new(self.now, self.now, self.now, fence.epoch, request);
         let decision = self.pool.decide(&command, &mut ctx).map_err(refused)?;
         for event in &decision.events {

@@ -8,16 +8,14 @@ use anyhow::{Context, Result};
 use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 use skein_coordinator::auth::Role;
-use skein_coordinator::auth::token::{Claims, Keys};
-use skein_coordinator::entity::Clock;
+use skein_coordinator::auth::token::Keys;
 use skein_coordinator::node::Endpoint;
 use skein_coordinator::node::datadir::Layout;
-use skein_shared::id::Name;
-use tokio::process::Command;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::embedded::{counter, refused};
+use super::embedded::counter;
+use super::node;
 use crate::harness::process::Server;
 use crate::harness::wire::Connection;
 
@@ -34,7 +32,6 @@ pub(crate) struct Node {
     data: PathBuf,
     pub endpoint: Endpoint,
     keys: Keys,
-    clock: Clock,
 }
 
 impl Node {
@@ -47,12 +44,7 @@ impl Node {
         let layout = Layout::new(&data);
         std::fs::create_dir_all(&data)?;
         std::fs::write(layout.config(), "[limits]\nwaits = 20000\n")?;
-        let program = std::env::current_exe()?.with_file_name("skein");
-        let mut command = Command::new(program);
-        command.args(["up", "--no-runner", "--data"]).arg(&data);
-        for flag in ["--listen", "--grpc", "--ingress"] {
-            command.args([flag, "127.0.0.1:0"]);
-        }
+        let mut command = node::up(&data, "127.0.0.1:0")?;
         command.env("RUST_LOG", "warn").current_dir(folder);
         let server = Server::start("skein", command, &folder.join("log"))?;
         let endpoint = tokio::time::timeout(START, async {
@@ -68,7 +60,7 @@ impl Node {
             format!("the node did not get ready: {log}")
         })?;
         let keys = Keys::load_or_create(&data)?;
-        Ok(Self { server, data, endpoint, keys, clock: Clock::start() })
+        Ok(Self { server, data, endpoint, keys })
     }
 
     pub(crate) fn id(&self) -> Result<u32> {
@@ -79,23 +71,13 @@ impl Node {
         &self.data
     }
 
-    /// A token, signed with the node's own keys: one process for each would take minutes.
+    /// A token for somebody new.
     ///
     /// # Errors
     /// When signing fails.
     pub(crate) fn token(&self, role: Role, name: &str) -> Result<(Uuid, String)> {
         let agent = Uuid::now_v7();
-        let claims = Claims {
-            swarm: Name::parse("default").map_err(refused)?,
-            agent,
-            agent_name: Name::parse(name).map_err(refused)?,
-            role,
-            view: None,
-            instance: None,
-            lifetime: Duration::from_secs(86_400),
-        };
-        let issued = self.keys.issue(claims, self.clock.wall()).map_err(refused)?;
-        Ok((agent, issued.text().to_owned()))
+        Ok((agent, node::token(&self.keys, role, agent, name)?))
     }
 
     /// An agent that has joined the swarm, on a connection of its own.

@@ -6,14 +6,21 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use procfs::process::Process;
 use serde_json::Value;
+use skein_coordinator::auth::Role;
+use skein_coordinator::auth::token::{Claims, Keys};
+use skein_coordinator::entity::Clock;
+use skein_shared::id::Name;
 use skein_tests::mcp::Client;
 use tokio::process::Command;
 use uuid::Uuid;
 
+use super::embedded::refused;
 use crate::harness::process::{Server, free_port, signal};
 
 /// How long a node may take until it answers.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// How long a token is good for: longer than any run.
+const LIFETIME: Duration = Duration::from_secs(86_400);
 const LOOK: Duration = Duration::from_millis(2);
 
 /// Where `skein` was built: beside this program.
@@ -26,17 +33,34 @@ pub(crate) fn binary() -> Result<PathBuf> {
     Ok(path)
 }
 
-/// A token for a worker of the node's swarm. The directory is made if need be.
+/// `skein up` without a runner, over a data directory.
 ///
 /// # Errors
-/// When it cannot be issued.
-pub(crate) async fn token(data: &Path, agent: Uuid) -> Result<String> {
-    std::fs::create_dir_all(data)?;
+/// When the program is missing.
+pub(crate) fn up(data: &Path, http: &str) -> Result<Command> {
     let mut command = Command::new(binary()?);
-    command.args(["token", "issue", "--role", "worker", "--name", "bench", "--agent", &agent.to_string()]);
-    let output = command.arg("--data").arg(data).output().await?;
-    ensure!(output.status.success(), "no token: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+    command.args(["up", "--no-runner", "--listen", http, "--grpc", "127.0.0.1:0"]);
+    command.args(["--ingress", "127.0.0.1:0", "--data"]).arg(data);
+    Ok(command)
+}
+
+/// A token for somebody of the node's swarm, signed with the node's own keys: a process for each would take
+/// minutes.
+///
+/// # Errors
+/// When signing fails.
+pub(crate) fn token(keys: &Keys, role: Role, agent: Uuid, name: &str) -> Result<String> {
+    let claims = Claims {
+        swarm: Name::parse("default").map_err(refused)?,
+        agent,
+        agent_name: Name::parse(name).map_err(refused)?,
+        role,
+        view: None,
+        instance: None,
+        lifetime: LIFETIME,
+    };
+    let issued = keys.issue(claims, Clock::start().wall()).map_err(refused)?;
+    Ok(issued.text().to_owned())
 }
 
 /// A node that was just started. It is killed when dropped.
@@ -51,9 +75,7 @@ impl Node {
     /// When it cannot be started.
     pub(crate) fn start(data: &Path) -> Result<Self> {
         let http = format!("127.0.0.1:{}", free_port()?);
-        let mut command = Command::new(binary()?);
-        command.args(["up", "--no-runner", "--listen", &http, "--grpc", "127.0.0.1:0"]);
-        command.args(["--ingress", "127.0.0.1:0", "--data"]).arg(data);
+        let command = up(data, &http)?;
         let started = Instant::now();
         let server = Server::start("skein", command, &data.with_extension("log"))?;
         Ok(Self { server, http, started })
@@ -87,24 +109,6 @@ impl Node {
 
     pub(crate) fn client(&self, token: &str) -> Client {
         Client::new(&format!("http://{}/mcp", self.http), token)
-    }
-
-    /// Waits until lists are whole again.
-    ///
-    /// # Errors
-    /// When they do not become so.
-    pub(crate) async fn caught_up(&self, token: &str, limit: Duration) -> Result<()> {
-        let client = self.client(token);
-        let whole = async {
-            loop {
-                let list = client.call("get-tasks", serde_json::json!({ "limit": 1 })).await;
-                if list.is_ok_and(|list| !list.to_string().contains("rebuilding")) {
-                    return;
-                }
-                tokio::time::sleep(Duration::from_millis(250)).await;
-            }
-        };
-        tokio::time::timeout(limit, whole).await.context("its lists stay incomplete")
     }
 
     /// What is resident, and what was at most, MiB.

@@ -4,25 +4,20 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use serde::Deserialize;
 use skein_coordinator::auth::Role as AgentRole;
-use skein_coordinator::auth::token::{Claims, Keys};
-use skein_coordinator::entity::Clock;
-use skein_shared::id::Name;
+use skein_coordinator::auth::token::Keys;
 use skein_tests::up::{Folder, Up};
 use uuid::Uuid;
 
-use super::embedded::{counter, refused};
+use super::embedded::counter;
+use super::node;
 use crate::harness::contender::{Contender, Durability, Metered, Plan, Role, Work};
 use crate::harness::mcp::{Client, Clients, Script, Target};
-
-/// Longer than any run.
-const LIFETIME: Duration = Duration::from_secs(86_400);
 
 /// A node without a runner, and the keys with which it knows its agents.
 pub(crate) struct Node {
@@ -46,19 +41,9 @@ impl Node {
     /// # Errors
     /// When it is not let in.
     pub(crate) async fn agent(&self, name: &str) -> Result<Client> {
-        let name = Name::parse(name).map_err(refused)?;
-        let claims = Claims {
-            swarm: Name::parse("default").map_err(refused)?,
-            agent: Uuid::now_v7(),
-            agent_name: name.clone(),
-            role: AgentRole::Worker,
-            view: None,
-            instance: None,
-            lifetime: LIFETIME,
-        };
-        let token = self.keys.issue(claims, Clock::start().wall()).map_err(refused)?;
+        let token = node::token(&self.keys, AgentRole::Worker, Uuid::now_v7(), name)?;
         let target = Target { address: self.address, path: "/mcp" };
-        let mut client = Client::connect(&target, Some(token.text())).await?;
+        let mut client = Client::connect(&target, Some(&token)).await?;
         client.succeed("join-swarm", &format!(r#"{{"name":"{name}"}}"#)).await?;
         Ok(client)
     }

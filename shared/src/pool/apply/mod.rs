@@ -7,12 +7,10 @@ mod body;
 mod head;
 mod members;
 
-use serde::Serialize;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use super::event::{Created, Event};
-use super::guard::{self, Sketch};
 use super::state::{Outcome, Pool, Status, Task};
 use crate::entity::Changes;
 use crate::time::Timestamp;
@@ -23,9 +21,9 @@ impl Pool {
         match event {
             Event::Created(created) => self.create(created, changes),
             Event::Finished { task, outcome, at, .. } => self.finish(*task, *outcome, *at, event, changes),
-            Event::LeasesExtended { tasks, until, at, .. } => {
+            Event::LeasesExtended { tasks, until, .. } => {
                 for &task in tasks {
-                    self.extend(task, *until, *at, changes);
+                    self.extend(task, *until, changes);
                 }
             }
             Event::Served { since } => self.deadlines.serve(*since),
@@ -37,8 +35,11 @@ impl Pool {
     }
 
     fn create(&mut self, created: &Created, changes: &mut Changes) {
-        self.take_task(created.task, &Task::of(created), created.sketch.clone());
-        self.save(created.task, created.at, Some(body::of(created)), changes);
+        if let (Some(creator), Some(sketch)) = (created.by, &created.sketch) {
+            self.recent.add(creator, created.at, created.task, sketch.clone());
+        }
+        self.enter(created.task, &Task::of(created));
+        self.save(created.task, Some(body::of(created)), changes);
     }
 
     /// Changes a live task, its indexes, its document, and what its agent shows.
@@ -55,7 +56,7 @@ impl Pool {
         if let (true, Some((_, until))) = (before.0 == after, renewed) {
             self.deadlines.renew(id, until);
         }
-        self.save(id, at, Some(body), changes);
+        self.save(id, Some(body), changes);
         let (was, is) = (before.0 == Status::InProgress, after == Status::InProgress);
         if let (true, Some(agent)) = (was != is, agent) {
             self.settle_member(agent, is, at, changes);
@@ -76,18 +77,11 @@ impl Pool {
         }
         let dependants: Vec<Uuid> = self.indexes.waiting_for(id).collect();
         for dependant in dependants {
-            self.note_outcome(dependant, id, outcome, at, changes);
+            self.note_outcome(dependant, id, outcome, changes);
         }
     }
 
-    fn note_outcome(
-        &mut self,
-        dependant: Uuid,
-        ended: Uuid,
-        outcome: Outcome,
-        at: Timestamp,
-        changes: &mut Changes,
-    ) {
+    fn note_outcome(&mut self, dependant: Uuid, ended: Uuid, outcome: Outcome, changes: &mut Changes) {
         let renewed = self.deadlines.get(dependant);
         let Some(mut task) = self.remove(dependant) else { return };
         for dependency in task.dependencies.iter_mut().filter(|d| d.task == ended) {
@@ -99,38 +93,22 @@ impl Pool {
             self.deadlines.renew(dependant, until);
         }
         let body = (outcome != Outcome::Completed).then(|| json!({ "blockedBy": broken }));
-        self.save(dependant, at, body, changes);
+        self.save(dependant, body, changes);
     }
 
-    fn extend(&mut self, id: Uuid, until: Timestamp, at: Timestamp, changes: &mut Changes) {
+    fn extend(&mut self, id: Uuid, until: Timestamp, changes: &mut Changes) {
         let Some(mut task) = self.tasks.get(id) else { return };
         task.until = task.until.max(Some(until));
         self.tasks.insert(id, &task);
         self.deadlines.renew(id, until);
-        self.save(id, at, None, changes);
+        self.save(id, None, changes);
     }
 
-    /// Writes a live task's document. The guard's sketch travels in the head while it is of use.
-    fn save(&self, id: Uuid, at: Timestamp, body: Option<Value>, changes: &mut Changes) {
+    /// Writes a live task's document.
+    fn save(&self, id: Uuid, body: Option<Value>, changes: &mut Changes) {
         let Some(task) = self.tasks.get(id) else { return };
-        let sketch = task
-            .creator
-            .filter(|_| at.since(task.created) <= guard::YOUNG)
-            .and_then(|creator| self.recent.get(creator, task.created, id));
-        match sketch {
-            None => changes.put(key(id), &task, body),
-            Some(sketch) => changes.put(key(id), &Sketched { task: &task, sketch }, body),
-        }
+        changes.put(key(id), &task, body);
     }
-}
-
-/// A young task's head; `WithSketch` reads it.
-#[derive(Serialize)]
-struct Sketched<'a> {
-    #[serde(flatten)]
-    task: &'a Task,
-    #[serde(rename = "w")]
-    sketch: &'a Sketch,
 }
 
 fn merge(body: &mut Map<String, Value>, fields: Value) {
@@ -139,6 +117,6 @@ fn merge(body: &mut Map<String, Value>, fields: Value) {
     }
 }
 
-fn key(task: Uuid) -> String {
+pub(super) fn key(task: Uuid) -> String {
     format!("task/{task}")
 }

@@ -1,0 +1,106 @@
+//! A process that goes on with the file of an earlier one.
+
+use super::*;
+
+impl World {
+    /// Another projection over the same file, as after the end of the process.
+    async fn reopened(&mut self) {
+        // What nobody could have written tells a file that was gone on with from one that was built.
+        let connection = Connection::open(self.file()).unwrap();
+        connection.execute("INSERT INTO tag (tag, row) VALUES ('kept', 0)", []).unwrap();
+        self.projection = Projection::open(&self.file(), Arc::clone(&self.store)).unwrap();
+        self.settle().await;
+    }
+
+    fn file(&self) -> PathBuf {
+        self.directory.path().join("view.db")
+    }
+
+    fn was_kept(&self) -> bool {
+        let connection = Connection::open(self.file()).unwrap();
+        connection.query_row("SELECT count(*) > 0 FROM tag WHERE tag = 'kept'", [], |row| row.get(0)).unwrap()
+    }
+
+    async fn is_as_rebuilt(&self) -> bool {
+        let connection = Connection::open(self.file()).unwrap();
+        connection.execute("DELETE FROM tag WHERE tag = 'kept'", []).unwrap();
+        dump(&self.projection).await == dump(&self.rebuilt().await).await
+    }
+}
+
+fn lockspace() -> EntityKey {
+    EntityKey::of(Kind::Lockspace, &name("default"))
+}
+
+/// More documents than are read at once, so that each page has its neighbours.
+async fn busy() -> World {
+    let mut world = World::new();
+    let many = (0..1200).map(|number| put(&format!("task/{number:04}"), json!({"n": number}))).collect();
+    world.feed(&pool(), many, vec![event("0001", 1)]).await;
+    world.feed(&lockspace(), vec![put("lock/1", json!({"a": 1}))], vec![event("1", 1)]).await;
+    world.settle().await;
+    world
+}
+
+#[tokio::test]
+async fn only_what_has_changed_since_is_read() {
+    let mut world = busy().await;
+    let delete = |key: &str| DocumentChange::Delete { key: key.to_owned() };
+    let first = vec![put("task/0000", json!({"b": 2})), delete("task/0499"), delete("task/1199")];
+    world.commit(&pool(), first, vec![event("0000", 2)]).await;
+    let then =
+        vec![put("task/0500", json!({"n": null})), put("task/9999", json!({})), put("other/1", json!({}))];
+    world.commit(&pool(), then, vec![event("9999", 3)]).await;
+    let channels = EntityKey::of(Kind::Channels, &name("default"));
+    world.commit(&channels, vec![put("message/1", json!({"c": 3}))], vec![event("1", 1)]).await;
+    world.reopened().await;
+    assert!(world.was_kept());
+    assert!(world.is_as_rebuilt().await);
+    world.feed(&pool(), vec![put("task/0001", json!({"d": 4}))], vec![event("0001", 4)]).await;
+    world.reopened().await;
+    assert!(world.was_kept());
+    assert!(world.is_as_rebuilt().await);
+}
+
+/// Somebody has put back a backup: what has been written since is another history.
+#[tokio::test]
+async fn the_file_of_another_history_is_built_anew() {
+    let mut world = busy().await;
+    world.store = Arc::new(Memory::new(START));
+    let versions = std::mem::take(&mut world.versions);
+    world.clock += 1000;
+    for (key, version) in versions {
+        for number in 0..version {
+            world.commit(&key, vec![put("task/1", json!({"n": number}))], vec![event("1", number)]).await;
+        }
+    }
+    world.reopened().await;
+    assert!(!world.was_kept());
+    assert!(world.is_as_rebuilt().await);
+}
+
+#[tokio::test]
+async fn the_file_of_another_program_is_built_anew() {
+    let mut world = busy().await;
+    Connection::open(world.file()).unwrap().execute("UPDATE built SET writer = 'another'", []).unwrap();
+    world.reopened().await;
+    assert!(!world.was_kept());
+    assert!(world.is_as_rebuilt().await);
+}
+
+/// While somebody goes first no page is written.
+#[tokio::test]
+async fn a_build_lets_others_go_first() {
+    let mut world = World::new();
+    world.commit(&pool(), vec![put("task/1", json!({}))], vec![event("1", 1)]).await;
+    let path = world.directory.path().join("held.db");
+    let gate = Arc::new(Gate::default());
+    let hold = Arc::clone(&gate).hold();
+    let passed = std::thread::spawn(move || gate.pass());
+    assert!(!passed.is_finished());
+    drop(hold);
+    passed.join().unwrap();
+    let projection = Projection::open(&path, Arc::clone(&world.store)).unwrap();
+    drop(projection.hold());
+    assert_eq!(projection.caught_up(&pool(), Version(1), PATIENCE).await, Freshness::Fresh);
+}

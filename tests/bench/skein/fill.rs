@@ -103,7 +103,7 @@ impl Filling {
         if self.commands.is_multiple_of(AT_ONCE) {
             self.now = Timestamp(self.now.0 + 1);
         }
-        let fence = self.store.fence();
+        let fence = self.store.fence(&self.key);
         let request = Uuid::from_u128(u128::from(self.commands));
         let mut ctx = Ctx::new(self.now, self.now, self.now, fence.epoch, request);
         let decision = self.pool.decide(&command, &mut ctx).map_err(refused)?;
@@ -134,7 +134,7 @@ impl Filling {
             timer: self.pool.next_wake().map_or(TimerChange::Keep, TimerChange::Set),
             outbox: Vec::new(),
         };
-        self.version = self.store.commit(self.store.fence(), Arc::new(batch)).await?;
+        self.version = self.store.commit(self.store.fence(&self.key), Arc::new(batch)).await?;
         Ok(())
     }
 }

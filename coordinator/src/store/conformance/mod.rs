@@ -27,6 +27,11 @@ const START: Timestamp = Timestamp(1_790_000_000_000);
 #[async_trait]
 pub trait Backend: Send + Sync {
     async fn open(&self, wall: Timestamp) -> Arc<dyn Store>;
+
+    /// Whether epochs come from the clock of a server instead of from `wall`.
+    fn has_a_clock_of_its_own(&self) -> bool {
+        false
+    }
 }
 
 /// Runs every case, each on new contents.
@@ -114,5 +119,5 @@ fn reply(number: u64) -> StoredReply {
 
 /// Commits under the store's own fence.
 async fn commit(store: &Arc<dyn Store>, batch: Batch) -> Version {
-    store.commit(store.fence(), batch.into()).await.unwrap()
+    store.commit(store.fence(&batch.key), batch.into()).await.unwrap()
 }

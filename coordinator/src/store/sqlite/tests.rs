@@ -69,7 +69,7 @@ async fn a_backup_opens_and_equals_the_store() {
     let file = File::new();
     let store = Sqlite::open(&file.path(), START).unwrap();
     for expected in 0..50 {
-        store.commit(store.fence(), batch(expected, "event").into()).await.unwrap();
+        store.commit(store.fence, batch(expected, "event").into()).await.unwrap();
     }
     let copy = file.0.path().join("copy.db");
     store.backup(&copy).await.unwrap();
@@ -81,8 +81,8 @@ async fn a_backup_opens_and_equals_the_store() {
     assert!(again.to_string().contains("exists already"), "{again}");
     let restored = Sqlite::open(&copy, START).unwrap();
     assert_eq!(contents(&restored).await, contents(&store).await);
-    assert!(restored.fence().epoch > store.fence().epoch);
-    store.commit(store.fence(), batch(50, "the original goes on").into()).await.unwrap();
+    assert!(restored.fence.epoch > store.fence.epoch);
+    store.commit(store.fence, batch(50, "the original goes on").into()).await.unwrap();
 }
 
 #[test]
@@ -107,7 +107,7 @@ async fn damage_is_reported_not_guessed_over() {
     let file = File::new();
     let store = Sqlite::open(&file.path(), START).unwrap();
     for expected in 0..200 {
-        store.commit(store.fence(), batch(expected, &"x".repeat(1000)).into()).await.unwrap();
+        store.commit(store.fence, batch(expected, &"x".repeat(1000)).into()).await.unwrap();
     }
     drop(store);
     let mut bytes = std::fs::read(file.path()).unwrap();
@@ -127,7 +127,7 @@ async fn damage_is_reported_not_guessed_over() {
 async fn a_full_disk_refuses_and_recovers() {
     let file = File::new();
     let store = Sqlite::open(&file.path(), START).unwrap();
-    store.commit(store.fence(), batch(0, "small").into()).await.unwrap();
+    store.commit(store.fence, batch(0, "small").into()).await.unwrap();
     drop(store);
     let connection = connection::writable(&file.path(), Durability::Full).unwrap();
     let pages: i64 = connection.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
@@ -149,7 +149,7 @@ async fn a_failed_batch_is_rolled_back_alone() {
     let trigger = "CREATE TEMP TRIGGER broken BEFORE INSERT ON timer BEGIN SELECT RAISE(FAIL, 'broken'); END";
     connection.execute_batch(trigger).unwrap();
     let writer = Writer::start(connection).unwrap();
-    let ask = |batch: Batch| writer.commit(store.fence(), Prepared::new(batch.into()).unwrap());
+    let ask = |batch: Batch| writer.commit(store.fence, Prepared::new(batch.into()).unwrap());
     let other = EntityKey::of(Kind::Channels, &Name::parse("default").unwrap());
     let broken = Batch { timer: TimerChange::Set(START), ..batch(0, "broken") };
     let (failed, neighbour) =

@@ -4,6 +4,7 @@
 
 pub mod conformance;
 pub mod memory;
+pub mod redis;
 pub mod sqlite;
 
 use std::path::Path;

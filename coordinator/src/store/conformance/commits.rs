@@ -50,6 +50,50 @@ pub(super) async fn the_same_batch_again_commits_once(backend: &impl Backend) {
     assert_eq!(store.load(&pool()).await.unwrap().version, Version(1));
 }
 
+/// The answer was lost, and so was its owner: whoever comes next sends the same batch.
+pub(super) async fn the_same_batch_is_known_to_a_later_owner(backend: &impl Backend) {
+    let once = Batch { events: vec![event(1)], outbox: vec![effect(1)], ..batch(&pool(), 0) };
+    let store = backend.open(START).await;
+    commit(&store, once.clone()).await;
+    drop(store);
+    let store = backend.open(START).await;
+    assert_eq!(commit(&store, once.clone()).await, Version(1));
+    assert_eq!((store.records(0, 10).await.unwrap().len(), store.outbox(0, 10).await.unwrap().len()), (1, 1));
+    commit(&store, batch(&pool(), 1)).await;
+    let late = store.commit(store.fence(&pool()), once.into()).await;
+    assert_eq!(late, Err(CommitError::Conflict { actual: Version(2) }), "it is not the last one any more");
+}
+
+/// The first owner commits as fast as it can while a second one takes over.
+pub(super) async fn a_takeover_in_mid_flight_loses_and_doubles_nothing(backend: &impl Backend) {
+    const BEFORE: u64 = 20;
+    let first = backend.open(START).await;
+    let (told, mut progress) = tokio::sync::watch::channel(0);
+    let committing = tokio::spawn(async move {
+        let fence = first.fence(&pool());
+        for expected in 0.. {
+            let next = Batch { events: vec![event(expected)], ..batch(&pool(), expected) };
+            match first.commit(fence, next.into()).await {
+                Ok(version) => told.send_replace(version.0),
+                Err(refused) => return (expected, refused),
+            };
+        }
+        unreachable!("the range has no end")
+    });
+    progress.wait_for(|committed| *committed >= BEFORE).await.unwrap();
+    let second = backend.open(START).await;
+    let stood = second.load(&pool()).await.unwrap().version;
+    assert!(stood >= Version(BEFORE));
+    assert_eq!(
+        commit(&second, Batch { events: vec![event(0)], ..batch(&pool(), stood.0) }).await.0,
+        stood.0 + 1
+    );
+    let (acknowledged, refused) = committing.await.unwrap();
+    assert_eq!(refused, CommitError::Fenced(second.fence(&pool()).epoch));
+    assert_eq!(Version(acknowledged), stood, "what was acknowledged is what the later owner found");
+    assert_eq!(second.records(0, 100_000).await.unwrap().len() as u64, stood.0 + 1);
+}
+
 pub(super) async fn a_second_owner_fences_the_first(backend: &impl Backend) {
     let first = backend.open(START).await;
     commit(&first, Batch { outbox: vec![effect(1)], ..batch(&pool(), 0) }).await;

@@ -41,7 +41,9 @@ pub trait Backend: Send + Sync {
 pub async fn suite<B: Backend>(fresh: impl Fn() -> B) {
     commits::versions_rise_and_conflicts_change_nothing(&fresh()).await;
     commits::the_same_batch_again_commits_once(&fresh()).await;
+    commits::the_same_batch_is_known_to_a_later_owner(&fresh()).await;
     commits::a_second_owner_fences_the_first(&fresh()).await;
+    commits::a_takeover_in_mid_flight_loses_and_doubles_nothing(&fresh()).await;
     commits::epochs_rise_even_when_the_wall_clock_goes_back(&fresh()).await;
     commits::bodies_merge_at_the_top_level_alone(&fresh()).await;
     commits::archived_documents_are_kept_and_not_restored(&fresh()).await;

@@ -38,7 +38,7 @@ use super::{
 use batch::Prepared;
 use connection::{Connection, Door};
 use lease::{Acquired, Kept, Leases};
-pub use options::{Durability, NoDurability, Options};
+pub use options::{Durability, Options};
 use reader::Reader;
 use scan::Scan;
 use server::{Generation, Info};
@@ -183,7 +183,13 @@ async fn take(leases: &Leases, ttl: Duration) -> Result<Vec<Fence>, StoreError> 
     loop {
         let mut fences = Vec::with_capacity(all.len());
         let mut holder = None;
-        for answer in leases.acquire(&all).await? {
+        // The first decides: two that begin at one time must not get half of the shards each.
+        let (first, others) = all.split_at(1);
+        let mut answers = leases.acquire(first).await?;
+        if matches!(answers[..], [Acquired::Taken(_)]) {
+            answers.extend(leases.acquire(others).await?);
+        }
+        for answer in answers {
             match answer {
                 Acquired::Taken(fence) => fences.push(fence),
                 Acquired::Held { owner, address, ends_in } => holder = Some((owner, address, ends_in)),

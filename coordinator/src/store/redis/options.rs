@@ -1,13 +1,14 @@
 //! What a store in Redis is opened with.
 
 use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
 use secrecy::SecretString;
+use serde::Deserialize;
 
 /// How much a crash may lose.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Durability {
     /// Nothing, as long as the disk of Redis returns: the server flushes its log before it answers.
     #[default]
@@ -31,20 +32,6 @@ impl Durability {
 impl fmt::Display for Durability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
-    }
-}
-
-/// The text names no class of durability.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the durability is one of always, everysec, replicated")]
-pub struct NoDurability;
-
-impl FromStr for Durability {
-    type Err = NoDurability;
-
-    fn from_str(text: &str) -> Result<Self, NoDurability> {
-        let all = [Durability::Always, Durability::Everysec, Durability::Replicated];
-        all.into_iter().find(|class| class.as_str() == text).ok_or(NoDurability)
     }
 }
 

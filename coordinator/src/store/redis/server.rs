@@ -79,8 +79,8 @@ pub(super) async fn check(
         if durability == Durability::Always && flush != "always" {
             return Err(StoreError(format!(
                 "Redis flushes its log `{flush}`, and the durability `always` needs each write on the disk before its \
-                 answer; set `appendfsync always` in redis.conf, or choose the durability `everysec` and accept that a \
-                 crash of Redis loses about a second"
+                 answer; set `appendfsync always` in redis.conf, or set `durability = \"everysec\"` in [store] and accept \
+                 that a crash of Redis loses about a second"
             )));
         }
     }
@@ -132,7 +132,7 @@ fn check_info(info: &Info, durability: Durability) -> Result<(), String> {
     }
     if durability == Durability::Replicated && info.replicas() == 0 {
         return Err("the durability `replicated` needs a replica, and Redis has none connected; start one \
-                    (`replicaof HOST PORT` in its redis.conf), or choose the durability `always`"
+                    (`replicaof HOST PORT` in its redis.conf), or set `durability = \"always\"` in [store]"
             .to_owned());
     }
     Ok(())

@@ -28,12 +28,13 @@ async fn work(client: &Client, name: &str) -> Result<String> {
     Ok(task)
 }
 
-async fn is_all_there(client: &Client, task: &str) -> Result<()> {
-    let details = ask(client, "get-task-details", json!({"taskId": task})).await?;
+async fn is_all_there(up: &Up, token: &str, task: &str) -> Result<()> {
+    let client = Client::new(&up.mcp, token);
+    let details = ask(&client, "get-task-details", json!({"taskId": task})).await?;
     ensure!(details["task"]["status"] == json!("in_progress"), "{details}");
     ensure!(details["task"]["task"] == json!("count the geese"), "{details}");
-    let messages = ask(client, "read-messages", json!({})).await?;
-    ensure!(messages.to_string().contains("seven of them"), "{messages}");
+    let events = up.skein(&["events", "--json"]).await?;
+    ensure!(events.contains("seven of them"), "{events}");
     Ok(())
 }
 
@@ -46,11 +47,11 @@ async fn the_state_is_in_redis_and_not_in_the_data_folder() -> Result<()> {
     let task = work(&Client::new(&up.mcp, &token), "lena").await?;
 
     let up = serve(&server, up.terminate().await?).await?;
-    is_all_there(&Client::new(&up.mcp, &token), &task).await?;
+    is_all_there(&up, &token, &task).await?;
 
     // The crash leaves its leases behind; who has its folder has its name, and need not wait for their end.
     let up = serve(&server, up.kill().await?).await?;
-    is_all_there(&Client::new(&up.mcp, &token), &task).await?;
+    is_all_there(&up, &token, &task).await?;
 
     // Another machine, which has nothing but Redis and the keys.
     let old = up.terminate().await?;
@@ -65,7 +66,7 @@ async fn the_state_is_in_redis_and_not_in_the_data_folder() -> Result<()> {
     }
     let up = serve(&server, folder).await?;
     let client = Client::new(&up.mcp, &token);
-    is_all_there(&client, &task).await?;
+    is_all_there(&up, &token, &task).await?;
     ask(&client, "store-progress", json!({"taskId": task, "status": "completed", "output": "7"})).await?;
     up.terminate().await?;
     Ok(())
@@ -83,7 +84,7 @@ async fn a_node_whose_redis_was_restarted_ends_and_starts_anew() -> Result<()> {
     let log = up.log()?;
     ensure!(log.contains("Redis was restarted or replaced"), "{log}");
     let up = serve(&server, up.folder).await?;
-    is_all_there(&Client::new(&up.mcp, &token), &task).await
+    is_all_there(&up, &token, &task).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

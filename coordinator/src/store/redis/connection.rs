@@ -5,7 +5,9 @@
 use std::fmt::Display;
 
 use redis::aio::{ConnectionManager, ConnectionManagerConfig, MultiplexedConnection};
-use redis::{AsyncConnectionConfig, Client, Cmd, FromRedisValue, Pipeline, RedisError, Script, Value};
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, Script, Value,
+};
 use secrecy::ExposeSecret;
 
 use super::options::Options;
@@ -73,11 +75,10 @@ impl Door {
 pub(super) struct Connection(ConnectionManager);
 
 impl Connection {
-    /// Asks for one key.
+    /// Asks for one key, or for something of the server that `key` names.
     pub(super) async fn ask<T: FromRedisValue>(&self, key: &str, command: &Cmd) -> Result<T, StoreError> {
-        let answer =
-            self.0.clone().send_packed_command(command).await.map_err(|error| at(key, &sentence(&error)))?;
-        read(key, answer)
+        let answer = self.0.clone().send_packed_command(command).await;
+        read(key, answer.map_err(|error| problem(key, &error))?)
     }
 
     /// Asks for many keys at once; the answers come in the order of the questions.
@@ -92,7 +93,7 @@ impl Connection {
                 pipeline.add_command(command.clone());
             }
             let values = self.0.clone().send_packed_commands(&pipeline, 0, part.len()).await;
-            let values = values.map_err(|error| StoreError(sentence(&error)))?;
+            let values = values.map_err(|error| problem("a pipeline", &error))?;
             for ((key, _), value) in part.iter().zip(values) {
                 answers.push(read(key, value)?);
             }
@@ -124,15 +125,24 @@ impl Connection {
     }
 }
 
+/// What went wrong with a question. Only what the server said has to do with the key.
+pub(super) fn problem(key: &str, error: &RedisError) -> StoreError {
+    match error.kind() {
+        ErrorKind::Server(_) | ErrorKind::Extension => at(key, &sentence(error)),
+        _ => StoreError(format!("Redis does not answer: {}", sentence(error))),
+    }
+}
+
 /// Reads an answer.
 pub(super) fn read<T: FromRedisValue>(key: &str, answer: Value) -> Result<T, StoreError> {
-    let answer = answer.extract_error().map_err(|error| at(key, &sentence(&error)))?;
+    let answer = answer.extract_error().map_err(|error| problem(key, &error))?;
     redis::from_redis_value(answer).map_err(|error| at(key, &error))
 }
 
 /// A problem with what one key holds.
 pub(super) fn at(key: &str, problem: &impl Display) -> StoreError {
-    StoreError(format!("the key {key} in Redis: {problem}"))
+    let what = if key.starts_with("skein:") { "the key " } else { "" };
+    StoreError(format!("{what}{key} in Redis: {problem}"))
 }
 
 /// What an error says, and for those that an operator can do something about, what that is.

@@ -36,9 +36,10 @@ struct Limits {
     letters: usize,
 }
 
+/// What makes room runs also when there is none.
 macro_rules! checked {
-    ($script:literal) => {
-        Script::new(concat!(include_str!("scripts/check.lua"), include_str!($script)))
+    ($flags:literal, $script:literal) => {
+        Script::new(concat!("#!lua", $flags, "\n", include_str!("scripts/check.lua"), include_str!($script)))
     };
 }
 
@@ -46,9 +47,9 @@ impl Upkeep {
     pub(super) fn new(connection: Connection) -> Self {
         Self {
             connection,
-            delivered: checked!("scripts/delivered.lua"),
-            bury: checked!("scripts/bury.lua"),
-            trim: checked!("scripts/trim.lua"),
+            delivered: checked!(" flags=allow-oom", "scripts/delivered.lua"),
+            bury: checked!("", "scripts/bury.lua"),
+            trim: checked!(" flags=allow-oom", "scripts/trim.lua"),
         }
     }
 

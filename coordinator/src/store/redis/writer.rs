@@ -75,8 +75,14 @@ impl Writer {
     pub(super) fn start(start: Start) -> Self {
         let (requests, queue) = mpsc::channel(QUEUE);
         let newest = Arc::new(AtomicU64::new(start.position));
-        let commit =
-            Script::new(concat!(include_str!("scripts/check.lua"), include_str!("scripts/commit.lua")));
+        // With this first line the server refuses the script as a whole where it would refuse a write: when it is full,
+        // cannot flush, or has too few replicas, which scripts without it would not be asked about.
+        let commit = Script::new(concat!(
+            "#!lua
+",
+            include_str!("scripts/check.lua"),
+            include_str!("scripts/commit.lua")
+        ));
         let position = start.position;
         let task = Task { start, commit, position, newest: Arc::clone(&newest), link: None, last_link: None };
         tokio::spawn(task.run(queue));

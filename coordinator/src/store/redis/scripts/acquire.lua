@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Takes a shard that is free, whose lease has ended, or that this owner had before.
 -- KEYS: 1 the lease. ARGV: 1 owner; 2 its address; 3 nonce; 4 how long the lease lasts, in milliseconds.
 -- The epoch is a hybrid clock: it rises also when a failover has brought an old lease back.

@@ -1,3 +1,4 @@
+#!lua flags=no-writes
 -- A page of an entity's live documents, with their heads.
 -- KEYS: 1 the live documents. ARGV: 1 what keys of documents begin with; 2 where to begin; 3 the page's size.
 local live = redis.call('ZRANGEBYLEX', KEYS[1], ARGV[2], '+', 'LIMIT', 0, ARGV[3])

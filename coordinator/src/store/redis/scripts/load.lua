@@ -1,3 +1,4 @@
+#!lua flags=no-writes
 -- An entity as of one moment: its record, the first page of its live documents, its marks.
 -- KEYS: 1 the entity; 2 its live documents; 3 its marks. ARGV: 1 what keys of documents begin with; 2 the page's size.
 local live = redis.call('ZRANGEBYLEX', KEYS[2], '-', '+', 'LIMIT', 0, ARGV[2])

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Gives a shard up. The record stays, for its epoch must never be handed out again.
 -- KEYS: 1 the lease. ARGV: 1 epoch; 2 nonce.
 local lease = redis.call('HMGET', KEYS[1], 'epoch', 'nonce')

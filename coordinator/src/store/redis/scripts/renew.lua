@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Keeps a shard. KEYS: 1 the lease. ARGV: 1 epoch; 2 nonce; 3 how long the lease lasts, in milliseconds.
 local lease = redis.call('HMGET', KEYS[1], 'epoch', 'nonce')
 if lease[1] ~= ARGV[1] or lease[2] ~= ARGV[2] then

@@ -2,6 +2,7 @@
 
 pub mod history;
 pub mod mcp;
+pub mod redis;
 pub mod stage;
 pub mod up;
 pub mod webhook;

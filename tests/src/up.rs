@@ -1,7 +1,7 @@
 //! `skein up` as a process of its own.
 
 use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
+use std::process::{ExitStatus, Output, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -125,6 +125,11 @@ impl Up {
             tokio::time::timeout(START, self.child.wait()).await.context("the node did not drain")??;
         ensure!(status.success(), "the node ended with {status}");
         Ok(self.folder)
+    }
+
+    /// Waits until the process has ended by itself.
+    pub async fn ended(&mut self) -> Result<ExitStatus> {
+        Ok(tokio::time::timeout(START, self.child.wait()).await.context("the node goes on")??)
     }
 
     /// What the node has written to its log.

@@ -1,5 +1,5 @@
 //! `kill -9` in the middle of 32 concurrent clients: after a restart everything that was acknowledged is there,
-//! and nothing was claimed twice.
+//! and nothing was claimed twice. In the embedded store, and in Redis.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
 
@@ -11,7 +11,8 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use skein_tests::history::{Acknowledged, check};
 use skein_tests::mcp::Client;
-use skein_tests::up::Up;
+use skein_tests::redis::Server;
+use skein_tests::up::{Folder, Up};
 use tokio::sync::Notify;
 
 const CLIENTS: usize = 32;
@@ -70,7 +71,18 @@ async fn read_back(client: &Client, history: &[Acknowledged]) -> Result<BTreeMap
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acknowledged_work_survives_kill_9() -> Result<()> {
-    let mut up = Up::start().await?;
+    survives(async |folder| Up::start_in(folder, &["--no-runner"]).await).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acknowledged_work_in_redis_survives_kill_9() -> Result<()> {
+    let server = Server::start().await?;
+    let url = server.url();
+    survives(async |folder| Up::serve_in(folder, &["--redis", &url]).await).await
+}
+
+async fn survives(start: impl AsyncFn(Folder) -> Result<Up>) -> Result<()> {
+    let mut up = start(Folder::new()?).await?;
     let mut tokens = Vec::new();
     for number in 0..CLIENTS {
         tokens.push(up.token("worker", &format!("worker-{number}")).await?);
@@ -92,7 +104,7 @@ async fn acknowledged_work_survives_kill_9() -> Result<()> {
             let _ = client.await?;
         }
         history.extend(record.entries.lock().unwrap().drain(..));
-        up = Up::start_in(folder, &["--no-runner"]).await?;
+        up = start(folder).await?;
 
         let reader = Client::new(&up.mcp, &tokens[0]);
         let broken = check(&history, &read_back(&reader, &history).await?);

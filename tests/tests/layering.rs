@@ -67,7 +67,8 @@ fn the_rules_of_the_swarm_are_pure() {
 
 #[test]
 fn each_outside_library_has_one_home() {
-    let homes: [(&str, &[&str]); 5] = [
+    let homes: [(&str, &[&str]); 6] = [
+        ("use redis", &["store/redis"]),
         ("rusqlite", &["store/sqlite", "projection"]),
         ("rmcp", &["mcp/server", "demo"]),
         ("tonic", &["api", "cluster", "runners"]),

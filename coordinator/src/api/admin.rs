@@ -61,11 +61,11 @@ impl Admin {
     }
 
     async fn status(&self, request: Request<v1::StatusRequest>) -> Result<Value, Refusal> {
-        self.operator(&request, "")?;
+        let who = self.operator(&request, "")?;
         let entities = self.service.entities();
         Ok(json!({
             "version": env!("CARGO_PKG_VERSION"),
-            "epoch": entities.shared().store.fence().epoch,
+            "epoch": entities.shared().store.fence(&who.entity(Kind::Pool)).epoch,
             "now": self.service.clock().now().iso(),
             "http": self.endpoint.http,
             "grpc": self.endpoint.grpc,

@@ -195,6 +195,7 @@ mod tests {
         for line in [
             "skein up --data d --listen 127.0.0.1:0 --grpc 127.0.0.1:0 --ingress 127.0.0.1:0 --no-runner",
             "skein serve --roles coordinator,ingress",
+            "skein serve --redis redis://127.0.0.1/1 --listen 127.0.0.1:0",
             "skein token issue --role worker --name w1 --swarm build",
             "skein mcp-config --client codex --role lead",
             "skein swarm create build",

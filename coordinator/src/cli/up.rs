@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use secrecy::SecretString;
 
 use super::CliError;
 use crate::config::{self, Config, Overrides};
@@ -41,8 +42,12 @@ pub(super) struct Serve {
     #[command(flatten)]
     place: Place,
     /// What this process does, separated by commas.
-    #[arg(long, value_enum, value_delimiter = ',', required = true)]
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "coordinator,ingress")]
     roles: Vec<Role>,
+    /// Keep everything in this Redis instead of the data directory. A URL with a password is better written into
+    /// config.toml (`[store] redis`), where no list of processes shows it.
+    #[arg(long, value_name = "URL", env = "SKEIN_REDIS", hide_env_values = true)]
+    redis: Option<SecretString>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -53,7 +58,7 @@ enum Role {
 
 impl Up {
     pub(super) async fn run(self) -> Result<(), CliError> {
-        let (data, config) = self.place.open(self.no_runner.then_some(false))?;
+        let (data, config) = self.place.open(self.no_runner.then_some(false), None)?;
         let roles = Roles { ingress: true, runner: config.runner.enabled };
         serve(data, config, roles).await
     }
@@ -67,14 +72,15 @@ impl Serve {
             return Err(CliError::Usage(problem.to_owned()));
         }
         let roles = Roles { ingress: self.roles.contains(&Role::Ingress), runner: false };
-        let (data, config) = self.place.open(Some(false))?;
+        let (data, config) = self.place.open(Some(false), self.redis)?;
         serve(data, config, roles).await
     }
 }
 
 impl Place {
-    fn open(self, runner: Option<bool>) -> Result<(DataDir, Config), CliError> {
-        let overrides = Overrides { http: self.listen, grpc: self.grpc, ingress: self.ingress, runner };
+    fn open(self, runner: Option<bool>, redis: Option<SecretString>) -> Result<(DataDir, Config), CliError> {
+        let overrides =
+            Overrides { http: self.listen, grpc: self.grpc, ingress: self.ingress, runner, redis };
         let config = config::load(&Layout::new(&self.data).config(), &overrides)
             .map_err(|error| CliError::Usage(error.to_string()))?;
         let data = DataDir::open(&self.data).map_err(StartError::from)?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use figment::Figment;
 use figment::error::Kind;
 use figment::providers::{Env, Format, Toml};
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 use skein_shared::limits::REPLY_KEEP;
 
 use super::schema::{Config, Source};
@@ -20,6 +20,7 @@ pub struct Overrides {
     pub grpc: Option<SocketAddr>,
     pub ingress: Option<SocketAddr>,
     pub runner: Option<bool>,
+    pub redis: Option<SecretString>,
 }
 
 /// A setting is wrong. The sentence names it and says what to write.
@@ -48,6 +49,9 @@ pub fn load(file: &Path, overrides: &Overrides) -> Result<Config, ConfigError> {
     }
     if let Some(enabled) = overrides.runner {
         figment = figment.merge(("runner.enabled", enabled));
+    }
+    if let Some(url) = &overrides.redis {
+        figment = figment.merge(("store.redis", url.expose_secret()));
     }
     let mut config: Config = figment.extract().map_err(|error| explain(&error))?;
     check(&mut config, file.parent().unwrap_or(Path::new(".")))?;
@@ -78,7 +82,7 @@ fn explain(error: &figment::Error) -> ConfigError {
             }
         }
         // The value may be the secret itself.
-        _ if path.contains("secret") => format!("`{path}` must be a text in quotes"),
+        _ if path.contains("secret") || path == "store.redis" => format!("`{path}` must be a text in quotes"),
         kind => format!("`{path}`: {kind}"),
     };
     ConfigError(format!("{place}{problem}"))
@@ -163,10 +167,9 @@ fn take_secret(source: &mut Source, folder: &Path) -> Result<(), ConfigError> {
 
 #[cfg(test)]
 mod tests {
-    use secrecy::ExposeSecret;
-
     use super::*;
     use crate::config::Provider;
+    use crate::store::redis::Durability;
 
     fn read(text: &str) -> Result<Config, ConfigError> {
         let folder = tempfile::tempdir().unwrap();
@@ -227,6 +230,19 @@ mod tests {
         assert!(!number.to_string().contains("4242"), "{number}");
         let twice = "[[ingress.source]]\nname = \"hub\"\nprovider = \"github\"\nsecret = \"a\"\n";
         assert!(read(&twice.repeat(2)).unwrap_err().to_string().contains("twice"));
+    }
+
+    #[test]
+    fn the_url_of_redis_is_a_secret() {
+        let config =
+            read("[store]\nredis = \"redis://me:hush-hush@box\"\ndurability = \"everysec\"").unwrap();
+        assert_eq!(config.store.redis.as_ref().unwrap().expose_secret(), "redis://me:hush-hush@box");
+        assert_eq!(config.store.durability, Durability::Everysec);
+        assert!(!format!("{config:?}").contains("hush-hush"));
+        let number = read("[store]\nredis = 4242").unwrap_err().to_string();
+        assert!(number.contains("store.redis") && !number.contains("4242"), "{number}");
+        let unknown = read("[store]\ndurability = \"sometimes\"").unwrap_err().to_string();
+        assert!(unknown.contains("everysec"), "{unknown}");
     }
 
     #[test]

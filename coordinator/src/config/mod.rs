@@ -5,4 +5,4 @@ mod load;
 mod schema;
 
 pub use load::{ConfigError, Overrides, load};
-pub use schema::{Config, Ingress, Limits, Listen, Provider, Retention, Runner, Source};
+pub use schema::{Config, Ingress, Limits, Listen, Provider, Retention, Runner, Source, Store};

@@ -9,10 +9,13 @@ use serde::{Deserialize, Deserializer};
 use skein_shared::id::Name;
 use skein_shared::limits;
 
+use crate::store::redis::Durability;
+
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     pub listen: Listen,
+    pub store: Store,
     pub ingress: Ingress,
     pub retention: Retention,
     pub runner: Runner,
@@ -38,6 +41,17 @@ impl Default for Listen {
         let local = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         Self { http: local(7700), grpc: local(7701), ingress: local(7702), public_url: None }
     }
+}
+
+/// Where the truth is kept: a file in the data directory, unless a Redis is named.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Store {
+    /// `redis://[user:password@]host[:port][/database]` or `unix:///path`. `SecretString` shows nothing when printed.
+    #[serde(deserialize_with = "secret")]
+    pub redis: Option<SecretString>,
+    /// What a crash of Redis may lose: `always` nothing, `everysec` a second; `replicated` waits for a replica.
+    pub durability: Durability,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

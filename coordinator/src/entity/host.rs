@@ -182,13 +182,15 @@ impl<E: Entity> Actor for EntityActor<E> {
 
 impl<E: Entity> Host<E> {
     async fn load(key: EntityKey, shared: Arc<Shared>, ward: Arc<Ward>) -> Result<Self, Refusal> {
+        // Before loading, so that what a later owner wrote in between is not committed over.
+        let fence = shared.store.fence(&key);
         let loaded = load::load::<E>(&shared, &key).await;
         let (entity, loaded) = loaded.map_err(|problem| unloadable(&key, &problem))?;
         shared.clock.not_before(loaded.at);
         let serving_since = ward.back(shared.clock.now());
         let vitals = Vitals::new(key.kind, serving_since, entity.next_wake().is_some());
         Ok(Self {
-            fence: shared.store.fence(),
+            fence,
             entity,
             version: loaded.version,
             sequence: loaded.sequence,

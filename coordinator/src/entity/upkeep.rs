@@ -20,7 +20,7 @@ impl Entities {
         let store = &self.shared().store;
         let mut all = Trimmed::default();
         loop {
-            let step = store.trim(store.fence(), plan.clone()).await.map_err(|error| {
+            let step = store.trim(plan.clone()).await.map_err(|error| {
                 Refusal::new(Code::Unavailable, format!("nothing more can be forgotten now: {error}"))
             })?;
             if step.is_nothing() {

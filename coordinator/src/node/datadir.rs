@@ -6,6 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use tracing::warn;
+use uuid::Uuid;
 
 /// Where the files of a data directory are. Opening nothing, it serves the command line as well.
 #[derive(Clone, Debug)]
@@ -46,6 +47,11 @@ impl Layout {
 
     pub fn store(&self) -> PathBuf {
         self.root.join("store.db")
+    }
+
+    /// Who this node is, to those who share a store with it.
+    pub fn identity(&self) -> PathBuf {
+        self.root.join("node.id")
     }
 
     pub fn projection(&self) -> PathBuf {
@@ -112,6 +118,29 @@ impl DataDir {
 
     pub fn layout(&self) -> &Layout {
         &self.layout
+    }
+
+    /// The node's name for ever. Since the directory is this process' alone, so is the name.
+    ///
+    /// # Errors
+    /// When the directory cannot be written to, or the file holds something else.
+    pub fn identity(&self) -> Result<Uuid, DataDirError> {
+        let path = self.layout.identity();
+        let failed = |error| DataDirError::Io { path: path.clone(), error };
+        match std::fs::read_to_string(&path) {
+            Ok(text) => text.trim().parse().map_err(|error| {
+                failed(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    format!("it holds no id ({error}); remove it"),
+                ))
+            }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let id = Uuid::now_v7();
+                self.layout.write_private(&path, format!("{id}\n").as_bytes()).map_err(failed)?;
+                Ok(id)
+            }
+            Err(error) => Err(failed(error)),
+        }
     }
 }
 
@@ -208,6 +237,16 @@ mod tests {
         assert!(refusal.contains("--data"), "{refusal}");
         drop(first);
         DataDir::open(&path).unwrap();
+    }
+
+    #[test]
+    fn a_node_keeps_its_name() {
+        let parent = tempfile::tempdir().unwrap();
+        let data = DataDir::open(&parent.path().join("data")).unwrap();
+        let name = data.identity().unwrap();
+        assert_eq!(data.identity().unwrap(), name);
+        std::fs::write(data.layout().identity(), "scribble").unwrap();
+        assert!(data.identity().unwrap_err().to_string().contains("remove it"));
     }
 
     #[test]

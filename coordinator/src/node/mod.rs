@@ -1,7 +1,7 @@
 //! A node: the parts of one process, from start to drain.
 //!
 //! `datadir` keeps other processes out; `start` brings the parts up in order and `shutdown` takes them down;
-//! `tasks` ties them together; `endpoint` tells the command line where they are.
+//! `tasks` ties them together; `truth` opens the store; `endpoint` tells the command line where they are.
 
 pub mod datadir;
 pub mod endpoint;
@@ -11,6 +11,7 @@ mod runner;
 mod shutdown;
 mod start;
 pub mod tasks;
+mod truth;
 
 pub use endpoint::Endpoint;
 pub use start::{Node, Roles, StartError, operator_token, start};

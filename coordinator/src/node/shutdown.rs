@@ -23,6 +23,7 @@ impl Node {
             _ = interrupt.recv() => info!("interrupted; draining"),
             () = self.runner.stop().cancelled() => {}
             () = self.tasks.stop().cancelled() => {}
+            () = self.leases.stop().cancelled() => {}
         }
         self.stop().await
     }
@@ -45,6 +46,9 @@ impl Node {
         let failed = failed.or(self.tasks.finish(self.drain).await);
         self.pumps.stop().cancel();
         let failed = failed.or(self.pumps.finish(self.drain).await);
+        self.leases.stop().cancel();
+        // First, for a lost store makes the rest fail.
+        let failed = self.leases.finish(self.drain).await.or(failed);
         drop(self.entities);
         drop(self.data);
         match failed {

@@ -19,7 +19,7 @@ use super::datadir::{DataDir, DataDirError, Layout};
 use super::endpoint::Endpoint;
 use super::runner::Place;
 use super::tasks::Tasks;
-use super::{health, retention, runner};
+use super::{health, retention, runner, truth};
 use crate::api::{Admin, server};
 use crate::auth::Role;
 use crate::auth::token::{Claims, Keys};
@@ -31,8 +31,7 @@ use crate::outbox::{Runners, pump};
 use crate::projection::{Projection, ProjectionError};
 use crate::runners::{Control, Sessions};
 use crate::service::{Service, presence};
-use crate::store::sqlite::Sqlite;
-use crate::store::{Store, StoreError};
+use crate::store::StoreError;
 
 /// Tokens that a node makes for itself: the operator's file and the runner in the same process. Both end
 /// with the data directory, whose reader could issue others anyway.
@@ -57,6 +56,8 @@ pub struct Node {
     pub(super) tasks: Tasks,
     /// What entities need to finish requests.
     pub(super) pumps: Tasks,
+    /// What keeps the store this process' own, so it ends after everything else.
+    pub(super) leases: Tasks,
     pub(super) drain: Duration,
     endpoint: Endpoint,
 }
@@ -104,7 +105,8 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
     let keys = Keys::load_or_create(&root).map_err(|error| StartError::Keys(root, error))?;
     let clock = Clock::start();
     write_operator_token(data.layout(), &keys, &clock)?;
-    let store: Arc<dyn Store> = Arc::new(Sqlite::open(&data.layout().store(), clock.wall())?);
+    let leases = Tasks::default();
+    let store = truth::open(&data, &config, &clock, &leases).await?;
     let projection = Projection::open(&data.layout().projection(), Arc::clone(&store))?;
     let entities = Entities::new(store, projection, clock, Hub::default());
     let listeners = Listeners::bind(&config, roles).await?;
@@ -131,7 +133,7 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
     endpoint.write(data.layout()).map_err(|error| StartError::Write(path, error))?;
     info!(http = %endpoint.http, grpc = %endpoint.grpc, ingress = ?endpoint.ingress, "ready");
     let place = roles.runner.then(|| Place::of(&config));
-    Ok(Node { data, entities, runner, place, tasks, pumps, drain: config.limits.drain, endpoint })
+    Ok(Node { data, entities, runner, place, tasks, pumps, leases, drain: config.limits.drain, endpoint })
 }
 
 /// Issues the token with which the command line administers this node.

@@ -13,7 +13,7 @@ use tracing::error;
 use super::{Delivery, Runners};
 use crate::entity::host::delivery_id;
 use crate::entity::{Entities, Request};
-use crate::store::{Mark, OutboxEntry};
+use crate::store::{Mark, OutboxEntry, OutboxPlace};
 
 /// How soon an undelivered effect is tried again; the pause doubles with each try.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
@@ -46,9 +46,9 @@ pub(super) struct Report {
     pub(super) lane: Name,
     /// Knows since when the lane has been looking out for runners.
     pub(super) world: World,
-    pub(super) delivered: Vec<u64>,
-    /// Positions, with the reason.
-    pub(super) dead: Vec<(u64, String)>,
+    pub(super) delivered: Vec<OutboxPlace>,
+    /// With the reason.
+    pub(super) dead: Vec<(OutboxPlace, String)>,
     /// What is still to be delivered.
     pub(super) rest: VecDeque<OutboxEntry>,
     /// Tries of the first of the rest that came to nothing.
@@ -82,10 +82,10 @@ pub(super) async fn work(
     {
         world.connected.mark_unchanged();
         match deliver(&world, entry).await {
-            Fate::Delivered => delivered.push(entry.position),
+            Fate::Delivered => delivered.push(entry.place()),
             Fate::Dead(reason) => {
                 error!(source = %entry.source, sequence = entry.sequence, reason, "an effect became a dead letter");
-                dead.push((entry.position, reason));
+                dead.push((entry.place(), reason));
             }
             Fate::Later => {
                 vain = if delivered.is_empty() { tries.saturating_add(1) } else { 1 };

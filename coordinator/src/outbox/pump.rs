@@ -17,7 +17,7 @@ use tracing::warn;
 use super::Runners;
 use super::lane::{self, Report, World};
 use crate::entity::Entities;
-use crate::store::{CommitError, OutboxEntry, Store, StoreError};
+use crate::store::{CommitError, OutboxEntry, OutboxPlace, Store, StoreError};
 
 /// Effects read in one step.
 const PAGE: usize = 512;
@@ -37,8 +37,8 @@ enum Done {
 /// Effects that are over and still in the store.
 #[derive(Default)]
 struct Ended {
-    delivered: Vec<u64>,
-    dead: Vec<(u64, String)>,
+    delivered: Vec<OutboxPlace>,
+    dead: Vec<(OutboxPlace, String)>,
 }
 
 impl Ended {
@@ -46,7 +46,7 @@ impl Ended {
         self.delivered.is_empty() && self.dead.is_empty()
     }
 
-    fn add(&mut self, delivered: Vec<u64>, dead: Vec<(u64, String)>) {
+    fn add(&mut self, delivered: Vec<OutboxPlace>, dead: Vec<(OutboxPlace, String)>) {
         self.delivered.extend(delivered);
         self.dead.extend(dead);
     }
@@ -206,15 +206,15 @@ async fn settle(store: &dyn Store, entities: &Entities, ended: Ended) -> Ended {
     let complain = |problem: CommitError| {
         warn!(%problem, "effects that are over could not be taken out of the outbox; they are tried again");
     };
-    for (position, reason) in ended.dead {
+    for (effect, reason) in ended.dead {
         let now = entities.clock().now();
-        if let Err(problem) = store.bury(store.fence(), position, reason.clone(), now).await {
+        if let Err(problem) = store.bury(effect.clone(), reason.clone(), now).await {
             complain(problem);
-            left.dead.push((position, reason));
+            left.dead.push((effect, reason));
         }
     }
     if !ended.delivered.is_empty()
-        && let Err(problem) = store.delivered(store.fence(), ended.delivered.clone()).await
+        && let Err(problem) = store.delivered(ended.delivered.clone()).await
     {
         complain(problem);
         left.delivered = ended.delivered;

@@ -99,7 +99,7 @@ async fn burst(node: &Node, source: &str, effects: &[(&str, u64)]) {
 }
 
 async fn commit(node: &Node, batch: Batch) {
-    node.store.commit(node.store.fence(), batch.into()).await.unwrap();
+    node.store.commit(node.store.fence(&batch.key), batch.into()).await.unwrap();
     node.entities.shared().outbox.send_modify(|commits| *commits += 1);
 }
 

@@ -57,7 +57,7 @@ impl World {
         };
         *version += 1;
         let batch = Arc::new(batch);
-        (Arc::clone(&batch), self.store.commit(self.store.fence(), batch).await.unwrap())
+        (Arc::clone(&batch), self.store.commit(self.store.fence(&batch.key), batch).await.unwrap())
     }
 
     async fn feed(&mut self, key: &EntityKey, documents: Vec<DocumentChange>, events: Vec<EventRecord>) {

@@ -4,6 +4,7 @@
 
 pub mod conformance;
 pub mod memory;
+pub mod redis;
 pub mod sqlite;
 
 use std::path::Path;
@@ -24,7 +25,8 @@ use uuid::Uuid;
 #[serde(transparent)]
 pub struct Version(pub u64);
 
-/// Who writes. The embedded store has one permanent owner and takes a new epoch at every start.
+/// Who writes an entity. A distributed store has a fence for each of its shards; the embedded one has a single
+/// permanent owner and takes a new epoch at every start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fence {
     pub epoch: Epoch,
@@ -147,6 +149,20 @@ pub struct OutboxEntry {
     pub effect: Effect,
 }
 
+impl OutboxEntry {
+    /// Where the store finds it again.
+    pub fn place(&self) -> OutboxPlace {
+        OutboxPlace { source: self.source.clone(), position: self.position }
+    }
+}
+
+/// Names an effect in the outbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutboxPlace {
+    pub source: EntityKey,
+    pub position: u64,
+}
+
 /// An effect that could not be delivered.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeadLetter {
@@ -196,7 +212,7 @@ impl Trimmed {
 /// Why a commit did not happen, or may have happened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CommitError {
-    #[error("another owner with epoch {0} holds this store; this process must load it anew")]
+    #[error("another owner with epoch {0} holds this entity; this process must load it anew")]
     Fenced(Epoch),
     #[error("the entity stands at version {}, not where the decision was made", .actual.0)]
     Conflict { actual: Version },
@@ -215,8 +231,9 @@ pub struct StoreError(pub String);
 /// The store of record.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// The fence under which this process writes.
-    fn fence(&self) -> Fence;
+    /// The fence under which this process writes an entity. Whoever decides for the entity takes it before loading
+    /// and commits under it: if the store has taken a new one since, what was loaded is out of date.
+    fn fence(&self, key: &EntityKey) -> Fence;
 
     /// Applies one batch and answers when it is durable. The same batch again gives its version and changes
     /// nothing, for as long as it is the entity's last one. Batches of one entity that are under way together
@@ -262,21 +279,16 @@ pub trait Store: Send + Sync + 'static {
     async fn outbox(&self, after: u64, limit: usize) -> Result<Vec<OutboxEntry>, StoreError>;
 
     /// Removes delivered effects. Losing this leads to a repeat, which the receiver's marks make harmless.
-    async fn delivered(&self, fence: Fence, positions: Vec<u64>) -> Result<(), CommitError>;
+    /// Like the other upkeep below, it is done under the fence that the store holds now.
+    async fn delivered(&self, effects: Vec<OutboxPlace>) -> Result<(), CommitError>;
 
     /// Moves an effect to the dead letters. One that is not in the outbox (any more) is left alone.
-    async fn bury(
-        &self,
-        fence: Fence,
-        position: u64,
-        reason: String,
-        at: Timestamp,
-    ) -> Result<(), CommitError>;
+    async fn bury(&self, effect: OutboxPlace, reason: String, at: Timestamp) -> Result<(), CommitError>;
 
     async fn dead_letters(&self, after: u64, limit: usize) -> Result<Vec<DeadLetter>, StoreError>;
 
     /// Forgets what the plan names, in one small step. Call again while something was trimmed.
-    async fn trim(&self, fence: Fence, plan: TrimPlan) -> Result<Trimmed, CommitError>;
+    async fn trim(&self, plan: TrimPlan) -> Result<Trimmed, CommitError>;
 
     /// Writes a consistent copy while the store is in use. The file must not exist yet.
     async fn backup(&self, path: &Path) -> Result<(), StoreError>;

@@ -108,7 +108,7 @@ impl Filling {
     async fn run(&mut self, command: pool::Command, wait_for: usize) -> Result<pool::Reply> {
         self.commands += 1;
         self.now = self.start + SPAN.mul_f64(f64::from(self.commands) / self.all as f64);
-        let fence = self.store.fence();
+        let fence = self.store.fence(&self.key);
         let request = Uuid::from_u128(self.commands.into());
         let mut ctx = Ctx::new(self.now, self.now, self.now, fence.epoch, request);
         let decision = self.pool.decide(&command, &mut ctx).map_err(refused)?;
@@ -139,7 +139,7 @@ impl Filling {
             timer: self.pool.next_wake().map_or(TimerChange::Keep, TimerChange::Set),
             outbox: Vec::new(),
         };
-        self.version = self.store.commit(self.store.fence(), Arc::new(batch)).await?;
+        self.version = self.store.commit(self.store.fence(&self.key), Arc::new(batch)).await?;
         Ok(())
     }
 }

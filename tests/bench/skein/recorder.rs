@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use skein_coordinator::store::sqlite::Sqlite;
 use skein_coordinator::store::{
-    Batch, CommitError, DeadLetter, Fence, Loaded, OutboxEntry, Record, Store, StoreError, StoredDocument,
-    TrimPlan, Trimmed, Version,
+    Batch, CommitError, DeadLetter, Fence, Loaded, OutboxEntry, OutboxPlace, Record, Store, StoreError,
+    StoredDocument, TrimPlan, Trimmed, Version,
 };
 use skein_shared::entity::LiveDocument;
 use skein_shared::id::EntityKey;
@@ -26,8 +26,8 @@ impl Recorder {
 
 #[async_trait]
 impl Store for Recorder {
-    fn fence(&self) -> Fence {
-        self.store.fence()
+    fn fence(&self, key: &EntityKey) -> Fence {
+        self.store.fence(key)
     }
 
     async fn commit(&self, fence: Fence, batch: Arc<Batch>) -> Result<Version, CommitError> {
@@ -84,26 +84,20 @@ impl Store for Recorder {
         self.store.outbox(after, limit).await
     }
 
-    async fn delivered(&self, fence: Fence, positions: Vec<u64>) -> Result<(), CommitError> {
-        self.store.delivered(fence, positions).await
+    async fn delivered(&self, effects: Vec<OutboxPlace>) -> Result<(), CommitError> {
+        self.store.delivered(effects).await
     }
 
-    async fn bury(
-        &self,
-        fence: Fence,
-        position: u64,
-        reason: String,
-        at: Timestamp,
-    ) -> Result<(), CommitError> {
-        self.store.bury(fence, position, reason, at).await
+    async fn bury(&self, effect: OutboxPlace, reason: String, at: Timestamp) -> Result<(), CommitError> {
+        self.store.bury(effect, reason, at).await
     }
 
     async fn dead_letters(&self, after: u64, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {
         self.store.dead_letters(after, limit).await
     }
 
-    async fn trim(&self, fence: Fence, plan: TrimPlan) -> Result<Trimmed, CommitError> {
-        self.store.trim(fence, plan).await
+    async fn trim(&self, plan: TrimPlan) -> Result<Trimmed, CommitError> {
+        self.store.trim(plan).await
     }
 
     async fn backup(&self, path: &Path) -> Result<(), StoreError> {

@@ -17,7 +17,7 @@ async fn a_pool_of_many_pages_comes_back_whole() {
         let key = EntityKey::of(Kind::Pool, &Name::parse(&format!("swarm-{count}")).unwrap());
         let documents = (0..count).map(waiting).collect();
         let batch = Batch { documents, ..first_batch(&node, key.clone()) };
-        node.store.commit(node.store.fence(), Arc::new(batch)).await.unwrap();
+        node.store.commit(node.store.fence(&batch.key), Arc::new(batch)).await.unwrap();
         let (pool, loaded) = load::load::<Pool>(node.entities.shared(), &key).await.unwrap();
         assert_eq!(loaded.version, Version(1));
         let found = (0..=count).filter(|&number| pool.task(Uuid::from_u128(number as u128)).is_some());

@@ -82,7 +82,7 @@ pub(crate) async fn poison(node: &Node, key: EntityKey) {
     let (document, head) = ("learning/poison".to_owned(), json!(["not", "a", "head"]));
     let mut batch = first_batch(node, key);
     batch.documents = vec![DocumentChange::Put { key: document, live: true, head: head.into(), body: None }];
-    node.store.commit(node.store.fence(), batch.into()).await.unwrap();
+    node.store.commit(node.store.fence(&batch.key), batch.into()).await.unwrap();
 }
 
 fn pool() -> EntityKey {

@@ -27,6 +27,11 @@ const START: Timestamp = Timestamp(1_790_000_000_000);
 #[async_trait]
 pub trait Backend: Send + Sync {
     async fn open(&self, wall: Timestamp) -> Arc<dyn Store>;
+
+    /// Whether epochs come from the clock of a server instead of from `wall`.
+    fn has_a_clock_of_its_own(&self) -> bool {
+        false
+    }
 }
 
 /// Runs every case, each on new contents.
@@ -36,7 +41,9 @@ pub trait Backend: Send + Sync {
 pub async fn suite<B: Backend>(fresh: impl Fn() -> B) {
     commits::versions_rise_and_conflicts_change_nothing(&fresh()).await;
     commits::the_same_batch_again_commits_once(&fresh()).await;
+    commits::the_same_batch_is_known_to_a_later_owner(&fresh()).await;
     commits::a_second_owner_fences_the_first(&fresh()).await;
+    commits::a_takeover_in_mid_flight_loses_and_doubles_nothing(&fresh()).await;
     commits::epochs_rise_even_when_the_wall_clock_goes_back(&fresh()).await;
     commits::bodies_merge_at_the_top_level_alone(&fresh()).await;
     commits::archived_documents_are_kept_and_not_restored(&fresh()).await;
@@ -114,5 +121,5 @@ fn reply(number: u64) -> StoredReply {
 
 /// Commits under the store's own fence.
 async fn commit(store: &Arc<dyn Store>, batch: Batch) -> Version {
-    store.commit(store.fence(), batch.into()).await.unwrap()
+    store.commit(store.fence(&batch.key), batch.into()).await.unwrap()
 }

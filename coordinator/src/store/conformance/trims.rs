@@ -5,10 +5,10 @@ use std::sync::Arc;
 use skein_shared::time::Timestamp;
 
 use super::{Backend, START, agent, batch, commit, effect, event, mark, pool, put, reply, swarm};
-use crate::store::{Batch, Store, TrimPlan, Trimmed, Version};
+use crate::store::{Batch, OutboxEntry, Store, TrimPlan, Trimmed, Version};
 
-/// Forgets nothing.
-fn plan() -> TrimPlan {
+/// A plan that forgets nothing.
+pub(super) fn nothing() -> TrimPlan {
     TrimPlan {
         events_before: Timestamp::ZERO,
         events_per_entity: u64::MAX >> 1,
@@ -42,14 +42,14 @@ async fn filled(backend: &impl Backend) -> Arc<dyn Store> {
 }
 
 async fn step(store: &Arc<dyn Store>, plan: &TrimPlan) -> Trimmed {
-    store.trim(store.fence(), plan.clone()).await.unwrap()
+    store.trim(plan.clone()).await.unwrap()
 }
 
 pub(super) async fn what_loading_needs_outlives_events(backend: &impl Backend) {
     let store = filled(backend).await;
-    assert!(step(&store, &plan()).await.is_nothing());
+    assert!(step(&store, &nothing()).await.is_nothing());
     let before = store.load(&pool()).await.unwrap();
-    let all = TrimPlan { events_before: at(100), ..plan() };
+    let all = TrimPlan { events_before: at(100), ..nothing() };
     assert_eq!(step(&store, &all).await, Trimmed { records: 10, ..Trimmed::default() });
     assert!(step(&store, &all).await.is_nothing());
     assert_eq!(store.records(0, 100).await.unwrap(), []);
@@ -70,7 +70,7 @@ pub(super) async fn each_entity_keeps_its_newest_events(backend: &impl Backend) 
         let next = Batch { events: vec![event(expected)], ..batch(&swarm("quiet"), expected) };
         commit(&store, next).await;
     }
-    let newest = TrimPlan { events_per_entity: 3, ..plan() };
+    let newest = TrimPlan { events_per_entity: 3, ..nothing() };
     assert_eq!(step(&store, &newest).await, Trimmed { records: 7, ..Trimmed::default() });
     let left = store.records(0, 100).await.unwrap();
     let versions: Vec<u64> = left.iter().filter(|r| r.key == pool()).map(|r| r.version.0).collect();
@@ -80,7 +80,7 @@ pub(super) async fn each_entity_keeps_its_newest_events(backend: &impl Backend) 
 
 pub(super) async fn a_step_keeps_to_its_limit(backend: &impl Backend) {
     let store = filled(backend).await;
-    let small = TrimPlan { events_before: at(6), replies_before: at(6), limit: 4, ..plan() };
+    let small = TrimPlan { events_before: at(6), replies_before: at(6), limit: 4, ..nothing() };
     assert_eq!(step(&store, &small).await, Trimmed { records: 4, replies: 4, ..Trimmed::default() });
     assert_eq!(step(&store, &small).await, Trimmed { records: 2, replies: 2, ..Trimmed::default() });
     assert!(step(&store, &small).await.is_nothing());
@@ -92,16 +92,17 @@ pub(super) async fn archives_marks_and_dead_letters_go_by_age(backend: &impl Bac
     let store = filled(backend).await;
     for entry in store.outbox(0, 2).await.unwrap() {
         let buried_at = at(entry.sequence);
-        store.bury(store.fence(), entry.position, "late".to_owned(), buried_at).await.unwrap();
+        store.bury(entry.place(), "late".to_owned(), buried_at).await.unwrap();
     }
-    let old = TrimPlan { marks_before: at(3), archived_before: at(4), dead_letters_before: at(2), ..plan() };
+    let old =
+        TrimPlan { marks_before: at(3), archived_before: at(4), dead_letters_before: at(2), ..nothing() };
     let want = Trimmed { marks: 3, documents: 4, dead_letters: 1, ..Trimmed::default() };
     assert_eq!(step(&store, &old).await, want);
     assert!(step(&store, &old).await.is_nothing());
     assert_eq!(store.load(&pool()).await.unwrap().marks.len(), 7);
     assert_eq!(store.documents(None, 100).await.unwrap().len(), 6);
     assert_eq!(store.dead_letters(0, 10).await.unwrap().len(), 1);
-    let everything = TrimPlan { archived_before: at(100), ..plan() };
+    let everything = TrimPlan { archived_before: at(100), ..nothing() };
     assert_eq!(step(&store, &everything).await.documents, 1, "live documents stay");
     assert_eq!(store.load(&pool()).await.unwrap().live.len(), 5);
 }
@@ -111,9 +112,8 @@ pub(super) async fn positions_are_not_given_out_twice(backend: &impl Backend) {
     let record = store.records(0, 100).await.unwrap().last().unwrap().position;
     let entries = store.outbox(0, 100).await.unwrap();
     let last = entries.last().unwrap().position;
-    let positions = entries.iter().map(|entry| entry.position).collect();
-    store.delivered(store.fence(), positions).await.unwrap();
-    let all = TrimPlan { events_before: at(100), replies_before: at(100), ..plan() };
+    store.delivered(entries.iter().map(OutboxEntry::place).collect()).await.unwrap();
+    let all = TrimPlan { events_before: at(100), replies_before: at(100), ..nothing() };
     while !step(&store, &all).await.is_nothing() {}
     drop(store);
     let store = backend.open(START).await;

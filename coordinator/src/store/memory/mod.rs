@@ -16,8 +16,8 @@ use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
 
 use super::{
-    Batch, CommitError, DeadLetter, Fence, Loaded, OutboxEntry, Record, Store, StoreError, StoredDocument,
-    TrimPlan, Trimmed, Version,
+    Batch, CommitError, DeadLetter, Fence, Loaded, OutboxEntry, OutboxPlace, Record, Store, StoreError,
+    StoredDocument, TrimPlan, Trimmed, Version,
 };
 pub use faults::{Fault, Faults, Gate};
 use state::State;
@@ -117,7 +117,7 @@ impl Memory {
 
 #[async_trait]
 impl Store for Memory {
-    fn fence(&self) -> Fence {
+    fn fence(&self, _key: &EntityKey) -> Fence {
         self.fence
     }
 
@@ -189,22 +189,16 @@ impl Store for Memory {
         Ok(page)
     }
 
-    async fn delivered(&self, fence: Fence, positions: Vec<u64>) -> Result<(), CommitError> {
-        self.write(fence, |state| {
-            state.delivered(&positions);
+    async fn delivered(&self, effects: Vec<OutboxPlace>) -> Result<(), CommitError> {
+        self.write(self.fence, |state| {
+            state.delivered(effects.iter().map(|effect| effect.position));
             Ok(())
         })
     }
 
-    async fn bury(
-        &self,
-        fence: Fence,
-        position: u64,
-        reason: String,
-        at: Timestamp,
-    ) -> Result<(), CommitError> {
-        self.write(fence, |state| {
-            state.bury(position, reason, at);
+    async fn bury(&self, effect: OutboxPlace, reason: String, at: Timestamp) -> Result<(), CommitError> {
+        self.write(self.fence, |state| {
+            state.bury(effect.position, reason, at);
             Ok(())
         })
     }
@@ -213,8 +207,8 @@ impl Store for Memory {
         Ok(self.contents.lock().dead_letters(after, limit))
     }
 
-    async fn trim(&self, fence: Fence, plan: TrimPlan) -> Result<Trimmed, CommitError> {
-        self.write(fence, |state| Ok(state.trim(&plan)))
+    async fn trim(&self, plan: TrimPlan) -> Result<Trimmed, CommitError> {
+        self.write(self.fence, |state| Ok(state.trim(&plan)))
     }
 
     async fn backup(&self, _path: &Path) -> Result<(), StoreError> {

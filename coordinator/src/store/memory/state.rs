@@ -170,9 +170,9 @@ impl State {
         later.take(limit).map(|(_, entry)| entry.clone()).collect()
     }
 
-    pub(super) fn delivered(&mut self, positions: &[u64]) {
+    pub(super) fn delivered(&mut self, positions: impl Iterator<Item = u64>) {
         for position in positions {
-            self.outbox.remove(position);
+            self.outbox.remove(&position);
         }
     }
 

@@ -42,7 +42,7 @@ async fn scripted_faults_meet_one_commit_each() {
     for fault in [Fault::Refused, Fault::RequestLost, Fault::AnswerLost] {
         faults.push(fault);
     }
-    let fence = store.fence();
+    let fence = store.fence(&batch(0).key);
     assert!(matches!(store.commit(fence, batch(0).into()).await, Err(CommitError::Failed(_))));
     assert!(matches!(store.commit(fence, batch(0).into()).await, Err(CommitError::Unknown(_))));
     assert_eq!(store.versions().await.unwrap(), [], "neither was applied");
@@ -58,7 +58,7 @@ async fn a_slow_commit_waits_for_its_gate() {
     store.contents().faults().push(Fault::Slow(gate.clone()));
     let slow = tokio::spawn({
         let store = Arc::clone(&store);
-        async move { store.commit(store.fence(), batch(0).into()).await }
+        async move { store.commit(store.fence(&batch(0).key), batch(0).into()).await }
     });
     for _ in 0..100 {
         tokio::task::yield_now().await;
@@ -71,10 +71,11 @@ async fn a_slow_commit_waits_for_its_gate() {
 #[tokio::test]
 async fn rolling_back_loses_what_was_acknowledged() {
     let store = Memory::new(Timestamp(1));
-    store.commit(store.fence(), batch(0).into()).await.unwrap();
+    let fence = store.fence(&batch(0).key);
+    store.commit(fence, batch(0).into()).await.unwrap();
     let snapshot = store.contents().snapshot();
-    store.commit(store.fence(), batch(1).into()).await.unwrap();
+    store.commit(fence, batch(1).into()).await.unwrap();
     store.contents().roll_back(snapshot);
-    let answer = store.commit(store.fence(), batch(2).into()).await;
+    let answer = store.commit(fence, batch(2).into()).await;
     assert_eq!(answer, Err(CommitError::Conflict { actual: Version(1) }));
 }

@@ -28,8 +28,8 @@ use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
 
 use super::{
-    Batch, CommitError, DeadLetter, Fence, Loaded, OutboxEntry, Record, Store, StoreError, StoredDocument,
-    TrimPlan, Trimmed, Version,
+    Batch, CommitError, DeadLetter, Fence, Loaded, OutboxEntry, OutboxPlace, Record, Store, StoreError,
+    StoredDocument, TrimPlan, Trimmed, Version,
 };
 use apply::Prepared;
 pub use connection::Durability;
@@ -144,7 +144,7 @@ fn take_fence(connection: &mut Connection, wall: Timestamp) -> Result<Fence, Str
 
 #[async_trait]
 impl Store for Sqlite {
-    fn fence(&self) -> Fence {
+    fn fence(&self, _key: &EntityKey) -> Fence {
         self.fence
     }
 
@@ -213,26 +213,21 @@ impl Store for Sqlite {
         self.read(move |connection| reader::outbox(connection, after, limit)).await
     }
 
-    async fn delivered(&self, fence: Fence, positions: Vec<u64>) -> Result<(), CommitError> {
-        self.writer.write(fence, Work::Delivered(positions)).await
+    async fn delivered(&self, effects: Vec<OutboxPlace>) -> Result<(), CommitError> {
+        let positions = effects.into_iter().map(|effect| effect.position).collect();
+        self.writer.write(self.fence, Work::Delivered(positions)).await
     }
 
-    async fn bury(
-        &self,
-        fence: Fence,
-        position: u64,
-        reason: String,
-        at: Timestamp,
-    ) -> Result<(), CommitError> {
-        self.writer.write(fence, Work::Bury { position, reason, at }).await
+    async fn bury(&self, effect: OutboxPlace, reason: String, at: Timestamp) -> Result<(), CommitError> {
+        self.writer.write(self.fence, Work::Bury { position: effect.position, reason, at }).await
     }
 
     async fn dead_letters(&self, after: u64, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {
         self.read(move |connection| reader::dead_letters(connection, after, limit)).await
     }
 
-    async fn trim(&self, fence: Fence, plan: TrimPlan) -> Result<Trimmed, CommitError> {
-        self.writer.trim(fence, plan).await
+    async fn trim(&self, plan: TrimPlan) -> Result<Trimmed, CommitError> {
+        self.writer.trim(self.fence, plan).await
     }
 
     async fn backup(&self, path: &Path) -> Result<(), StoreError> {

@@ -73,7 +73,7 @@ async fn a_backup_opens_and_equals_the_store() {
     let file = File::new();
     let store = Sqlite::open(&file.path(), START).unwrap();
     for expected in 0..50 {
-        store.commit(store.fence(), batch(expected, "event").into()).await.unwrap();
+        store.commit(store.fence, batch(expected, "event").into()).await.unwrap();
     }
     let copy = file.0.path().join("copy.db");
     store.backup(&copy).await.unwrap();
@@ -85,8 +85,8 @@ async fn a_backup_opens_and_equals_the_store() {
     assert!(again.to_string().contains("exists already"), "{again}");
     let restored = Sqlite::open(&copy, START).unwrap();
     assert_eq!(contents(&restored).await, contents(&store).await);
-    assert!(restored.fence().epoch > store.fence().epoch);
-    store.commit(store.fence(), batch(50, "the original goes on").into()).await.unwrap();
+    assert!(restored.fence.epoch > store.fence.epoch);
+    store.commit(store.fence, batch(50, "the original goes on").into()).await.unwrap();
 }
 
 #[test]
@@ -111,7 +111,7 @@ async fn damage_is_reported_not_guessed_over() {
     let file = File::new();
     let store = Sqlite::open(&file.path(), START).unwrap();
     for expected in 0..200 {
-        store.commit(store.fence(), batch(expected, &"x".repeat(1000)).into()).await.unwrap();
+        store.commit(store.fence, batch(expected, &"x".repeat(1000)).into()).await.unwrap();
     }
     drop(store);
     let mut bytes = std::fs::read(file.path()).unwrap();
@@ -131,7 +131,7 @@ async fn damage_is_reported_not_guessed_over() {
 async fn a_full_disk_refuses_and_recovers() {
     let file = File::new();
     let store = Sqlite::open(&file.path(), START).unwrap();
-    store.commit(store.fence(), batch(0, "small").into()).await.unwrap();
+    store.commit(store.fence, batch(0, "small").into()).await.unwrap();
     drop(store);
     let connection = connection::writable(&file.path(), Durability::Full).unwrap();
     let pages: i64 = connection.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
@@ -152,8 +152,8 @@ async fn a_failed_batch_is_rolled_back_alone() {
     let connection = connection::writable(&file.path(), Durability::Full).unwrap();
     let trigger = "CREATE TEMP TRIGGER broken BEFORE INSERT ON timer BEGIN SELECT RAISE(FAIL, 'broken'); END";
     connection.execute_batch(trigger).unwrap();
-    let writer = Writer::start(connection, store.fence()).unwrap();
-    let ask = |batch: Batch| writer.commit(store.fence(), Prepared::new(batch.into()).unwrap());
+    let writer = Writer::start(connection, store.fence).unwrap();
+    let ask = |batch: Batch| writer.commit(store.fence, Prepared::new(batch.into()).unwrap());
     let other = EntityKey::of(Kind::Channels, &Name::parse("default").unwrap());
     let broken = Batch { timer: TimerChange::Set(START), ..batch(0, "broken") };
     let (failed, neighbour) =
@@ -181,9 +181,9 @@ async fn what_waits_outlives_the_process() {
     let dead = Sqlite::open(&file.path(), START).unwrap();
     let mark = Mark { source: batch(0, "").key, epoch: Epoch(3), sequence: 9 };
     let first = Batch { seen: vec![mark.clone()], ..change(0, vec![put("task/1", json!({"a": 1, "b": 1}))]) };
-    dead.commit(dead.fence(), first.into()).await.unwrap();
+    dead.commit(dead.fence, first.into()).await.unwrap();
     let second = change(1, vec![put("task/1", json!({"b": null, "c": 2})), put("task/2", json!({}))]);
-    dead.commit(dead.fence(), second.clone().into()).await.unwrap();
+    dead.commit(dead.fence, second.clone().into()).await.unwrap();
 
     let store = Sqlite::open(&file.path(), START).unwrap();
     let key = batch(0, "").key;
@@ -191,10 +191,10 @@ async fn what_waits_outlives_the_process() {
     assert_eq!((found.body, found.version), (json!({"a": 1, "c": 2}), Version(2)));
     let loaded = store.load(&key).await.unwrap();
     assert_eq!((loaded.version, loaded.live.len(), loaded.marks), (Version(2), 2, vec![mark]));
-    assert_eq!(store.commit(store.fence(), second.into()).await, Ok(Version(2)), "a repeat");
+    assert_eq!(store.commit(store.fence, second.into()).await, Ok(Version(2)), "a repeat");
 
-    let late = dead.commit(dead.fence(), change(2, Vec::new()).into()).await;
-    assert_eq!(late, Err(CommitError::Fenced(store.fence().epoch)));
+    let late = dead.commit(dead.fence, change(2, Vec::new()).into()).await;
+    assert_eq!(late, Err(CommitError::Fenced(store.fence.epoch)));
     assert_eq!(contents(&dead).await, contents(&store).await, "the dead one would read what is there");
 }
 
@@ -218,8 +218,8 @@ proptest! {
                     2 => vec![DocumentChange::Delete { key: name.clone() }, put(&name, json!({"d": expected}))],
                     _ => vec![put(&name, json!({"a": expected, "c": what}))],
                 });
-                store.commit(store.fence(), change.clone().into()).await.unwrap();
-                memory.commit(memory.fence(), change.into()).await.unwrap();
+                store.commit(store.fence, change.clone().into()).await.unwrap();
+                memory.commit(memory.fence(&key), change.into()).await.unwrap();
                 if what == 5 {
                     store.fold(None).await.unwrap();
                 }

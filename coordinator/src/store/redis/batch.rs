@@ -1,0 +1,259 @@
+//! A batch as the arguments of the commit script: keys, their types, and what to do with them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use redis::Cmd;
+use serde_json::Value;
+use skein_shared::entity::DocumentChange;
+use skein_shared::fence::Epoch;
+use skein_shared::time::Timestamp;
+
+use super::shard::{Keys, Shard};
+use crate::store::{Batch, CommitError, Fence, TimerChange, Version};
+
+/// Effects of one batch that an outbox position has room for.
+pub(super) const EFFECTS: u64 = 1 << 16;
+/// The largest batch. While it is written Redis serves nobody else.
+const BYTES: usize = 64 * 1024 * 1024;
+/// Fields that one command sets: Lua can pass on some thousands of arguments.
+const FIELDS: usize = 1000;
+/// What the names of a body's fields begin with, beside the fields that every document has.
+pub(super) const BODY: &str = "b:";
+
+/// The types of keys, as `check.lua` names them.
+#[derive(Clone, Copy)]
+enum Type {
+    Hash,
+    SortedSet,
+    Stream,
+    Text,
+}
+
+impl Type {
+    fn letter(self) -> char {
+        match self {
+            Type::Hash => 'h',
+            Type::SortedSet => 'z',
+            Type::Stream => 'x',
+            Type::Text => 's',
+        }
+    }
+}
+
+/// A batch that is ready to be sent. The caller's task makes it, so that the writer only sends.
+pub(super) struct Prepared {
+    pub(super) shard: Shard,
+    pub(super) version: Version,
+    keys: Vec<String>,
+    numbers: HashMap<String, usize>,
+    types: String,
+    /// What comes before the operations, without the fence and the position.
+    head: [Vec<u8>; 4],
+    operations: Vec<Vec<u8>>,
+    /// Roughly how much is sent.
+    pub(super) bytes: usize,
+}
+
+impl Prepared {
+    pub(super) fn new(batch: &Arc<Batch>) -> Result<Self, CommitError> {
+        if batch.outbox.len() as u64 >= EFFECTS {
+            let count = batch.outbox.len();
+            return Err(CommitError::Failed(format!("a batch may have {EFFECTS} effects, not {count}")));
+        }
+        let keys = Keys::new(&batch.key);
+        let sequence = batch.outbox.iter().map(|entry| entry.sequence).max();
+        let mut prepared = Self {
+            shard: keys.shard,
+            version: Version(batch.expected.0 + 1),
+            keys: Vec::new(),
+            numbers: HashMap::new(),
+            types: String::new(),
+            head: [
+                batch.expected.0.to_string().into(),
+                batch.id.to_string().into(),
+                batch.at.0.to_string().into(),
+                sequence.map_or_else(String::new, |last| last.to_string()).into(),
+            ],
+            operations: Vec::new(),
+            bytes: 0,
+        };
+        prepared.write(batch, &keys)?;
+        prepared.bytes = prepared.operations.iter().map(Vec::len).sum();
+        if prepared.bytes > BYTES {
+            return Err(CommitError::Failed(format!(
+                "a batch of {} MiB is too large for Redis, which would serve nobody else meanwhile; send fewer or \
+                 smaller things at once ({} MiB)",
+                prepared.bytes >> 20,
+                BYTES >> 20
+            )));
+        }
+        Ok(prepared)
+    }
+
+    /// The call of the script, under the fence and at the position that it gets.
+    pub(super) fn call(&self, script: &str, fence: Fence, position: u64) -> Cmd {
+        let mut call = redis::cmd("EVALSHA");
+        call.arg(script).arg(self.keys.len());
+        for key in &self.keys {
+            call.arg(key);
+        }
+        call.arg(&self.types).arg(fence.epoch.0).arg(nonce(fence)).arg(position);
+        for part in self.head.iter().chain(&self.operations) {
+            call.arg(part.as_slice());
+        }
+        call
+    }
+
+    fn write(&mut self, batch: &Batch, keys: &Keys) -> Result<(), CommitError> {
+        let shard = keys.shard;
+        // The script finds these three by their numbers.
+        self.key(shard.lease(), Type::Hash);
+        self.key(shard.position(), Type::Text);
+        self.key(keys.entity(), Type::Hash);
+        // The streams first: they are what could refuse.
+        if !batch.events.is_empty() {
+            let history = self.key(keys.history(), Type::SortedSet);
+            let events = json(&batch.events)?;
+            self.put("EVENTS", shard.events(), Type::Stream, [history, keys.name.clone(), events]);
+        }
+        for (place, entry) in batch.outbox.iter().enumerate() {
+            let effect =
+                [place.to_string(), keys.name.clone(), entry.sequence.to_string(), json(&entry.effect)?];
+            self.put("EFFECT", shard.outbox(), Type::Stream, effect);
+        }
+        if batch.expected == Version(0) {
+            self.put("ZADD", shard.entities(), Type::SortedSet, ["0", &keys.name]);
+        }
+        for change in &batch.documents {
+            self.write_document(change, batch.at, keys)?;
+        }
+        self.write_marks(batch, keys);
+        if !batch.replies.is_empty() {
+            let (version, at) = (self.version.0.to_string(), batch.at.0.to_string());
+            // The version makes it unlike any other, for equal members are one.
+            let replies = format!("{version} {at} {}", json(&batch.replies)?);
+            self.put("ZADD", keys.replies(), Type::SortedSet, [version.clone(), replies]);
+            let member = format!("{} {version}", keys.name);
+            self.put("ZADD", shard.reply_ages(), Type::SortedSet, [at, member]);
+        }
+        self.write_timer(batch.timer, keys);
+        Ok(())
+    }
+
+    fn write_document(
+        &mut self,
+        change: &DocumentChange,
+        at: Timestamp,
+        keys: &Keys,
+    ) -> Result<(), CommitError> {
+        let name = change.key();
+        let (document, archived) = (keys.document(name), keys.shard.archived());
+        let aged = format!("{} {name}", keys.name);
+        let DocumentChange::Put { live, head, body, .. } = change else {
+            self.put("UNLINK", document, Type::Hash, [""; 0]);
+            for list in [keys.documents(), keys.live()] {
+                self.put("ZREM", list, Type::SortedSet, [name]);
+            }
+            self.put("ZREM", archived, Type::SortedSet, [aged]);
+            return Ok(());
+        };
+        let version = self.version.0.to_string();
+        let state = if *live { "1" } else { "0" };
+        let own = [("head", head.text()), ("live", state), ("version", &version), ("at", &at.0.to_string())];
+        let own = own.iter().flat_map(|(field, value)| [*field, *value]);
+        self.put("HSET", document.clone(), Type::Hash, own);
+        self.write_body(&document, body.as_ref())?;
+        self.put("ZADD", keys.documents(), Type::SortedSet, ["0", name]);
+        if *live {
+            self.put("ZADD", keys.live(), Type::SortedSet, ["0", name]);
+            self.put("ZREM", archived, Type::SortedSet, [aged]);
+        } else {
+            self.put("ZREM", keys.live(), Type::SortedSet, [name]);
+            self.put("ZADD", archived, Type::SortedSet, [at.0.to_string(), aged]);
+        }
+        Ok(())
+    }
+
+    /// Each field of the body is a field of the document; a null takes it away.
+    fn write_body(&mut self, document: &str, body: Option<&Value>) -> Result<(), CommitError> {
+        let Some(Value::Object(fields)) = body else { return Ok(()) };
+        let (gone, set): (Vec<_>, Vec<_>) = fields.iter().partition(|(_, value)| value.is_null());
+        for part in set.chunks(FIELDS) {
+            let mut pairs = Vec::with_capacity(part.len() * 2);
+            for (name, value) in part {
+                pairs.extend([format!("{BODY}{name}"), json(value)?]);
+            }
+            self.put("HSET", document.to_owned(), Type::Hash, pairs);
+        }
+        for part in gone.chunks(FIELDS) {
+            let names = part.iter().map(|(name, _)| format!("{BODY}{name}"));
+            self.put("HDEL", document.to_owned(), Type::Hash, names);
+        }
+        Ok(())
+    }
+
+    fn write_marks(&mut self, batch: &Batch, keys: &Keys) {
+        for mark in &batch.seen {
+            let ages = self.key(keys.shard.mark_ages(), Type::SortedSet);
+            let source = mark.source.to_string();
+            let member = format!("{} {source}", keys.name);
+            let Epoch(epoch) = mark.epoch;
+            let moved = [ages, member, source, epoch.to_string(), mark.sequence.to_string()];
+            self.put("MARK", keys.marks(), Type::Hash, moved);
+        }
+    }
+
+    /// The order needs no more than a score; what the timer says exactly stands in the entity.
+    fn write_timer(&mut self, timer: TimerChange, keys: &Keys) {
+        match timer {
+            TimerChange::Keep => {}
+            TimerChange::Set(due) => {
+                self.put("HSET", keys.entity(), Type::Hash, ["timer", &due.0.to_string()]);
+                let score = if due == Timestamp::NEVER { "+inf".to_owned() } else { due.0.to_string() };
+                self.put("ZADD", keys.shard.timers(), Type::SortedSet, [&score, &keys.name]);
+            }
+            TimerChange::Clear => {
+                self.put("HDEL", keys.entity(), Type::Hash, ["timer"]);
+                self.put("ZREM", keys.shard.timers(), Type::SortedSet, [&keys.name]);
+            }
+        }
+    }
+
+    fn put<A: Into<String>>(
+        &mut self,
+        command: &str,
+        key: String,
+        of: Type,
+        arguments: impl IntoIterator<Item = A>,
+    ) {
+        let key = self.key(key, of);
+        let arguments: Vec<Vec<u8>> =
+            arguments.into_iter().map(|argument| argument.into().into_bytes()).collect();
+        self.operations.push(arguments.len().to_string().into());
+        self.operations.push(command.into());
+        self.operations.push(key.into());
+        self.operations.extend(arguments);
+    }
+
+    /// The number of a key, as text.
+    fn key(&mut self, key: String, of: Type) -> String {
+        let next = self.keys.len() + 1;
+        let number = *self.numbers.entry(key.clone()).or_insert(next);
+        if number == next {
+            self.keys.push(key);
+            self.types.push(of.letter());
+        }
+        number.to_string()
+    }
+}
+
+/// The nonce as the lease has it.
+pub(super) fn nonce(fence: Fence) -> String {
+    format!("{:016x}", fence.nonce)
+}
+
+fn json(value: &impl serde::Serialize) -> Result<String, CommitError> {
+    serde_json::to_string(value)
+        .map_err(|error| CommitError::Failed(format!("not writable as JSON: {error}")))
+}

@@ -1,0 +1,164 @@
+//! Leases: which process owns a shard, and under which fence it writes.
+//!
+//! The lease decides who tries; the fence in each write decides who may. An owner whose lease has ended may still
+//! write until another one takes the shard, which harms nobody.
+
+use redis::{Cmd, Script, cmd};
+use skein_shared::fence::Epoch;
+
+use super::batch::nonce;
+use super::connection::{Connection, at};
+use super::options::Options;
+use super::shard::Shard;
+use crate::store::{Fence, StoreError};
+
+/// What became of the wish for a shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Acquired {
+    Taken(Fence),
+    /// Somebody else has it.
+    Held {
+        owner: String,
+        address: String,
+        /// How long its lease lasts if it is not renewed.
+        ends_in: std::time::Duration,
+    },
+}
+
+/// What became of a lease that was to be kept or given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    Done,
+    /// Another owner has taken the shard, under this epoch.
+    Fenced(Epoch),
+}
+
+/// Takes, keeps and gives up shards for one owner.
+#[derive(Clone)]
+pub struct Leases {
+    connection: Connection,
+    owner: String,
+    address: String,
+    ttl_ms: u128,
+    acquire: Script,
+    renew: Script,
+    release: Script,
+}
+
+impl Leases {
+    pub(super) fn new(connection: Connection, options: &Options) -> Self {
+        Self {
+            connection,
+            owner: options.owner.clone(),
+            address: options.address.clone(),
+            ttl_ms: options.lease.as_millis(),
+            acquire: Script::new(include_str!("scripts/acquire.lua")),
+            renew: Script::new(include_str!("scripts/renew.lua")),
+            release: Script::new(include_str!("scripts/release.lua")),
+        }
+    }
+
+    /// Takes the shards that are free, whose lease has ended, or that this owner has had before. The answers come in
+    /// the order of the shards.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked, or a lease holds something else.
+    pub async fn acquire(&self, shards: &[Shard]) -> Result<Vec<Acquired>, StoreError> {
+        let mut nonces = vec![0_u8; shards.len() * 8];
+        getrandom::fill(&mut nonces)
+            .map_err(|error| StoreError(format!("the system gives no randomness: {error}")))?;
+        let nonces: Vec<u64> = nonces
+            .chunks_exact(8)
+            .filter_map(|bytes| bytes.try_into().ok())
+            .map(u64::from_ne_bytes)
+            .collect();
+        let calls = shards.iter().zip(&nonces).map(|(shard, number)| {
+            let fence = Fence { epoch: Epoch(0), nonce: *number };
+            let mut call = script(&self.acquire, *shard);
+            call.arg(&self.owner).arg(&self.address).arg(nonce(fence)).arg(self.ttl_ms.to_string());
+            call
+        });
+        let answers = self.ask(&self.acquire, shards, calls.collect()).await?;
+        let outcomes = shards.iter().zip(answers).zip(nonces);
+        outcomes.map(|((shard, answer), number)| acquired(*shard, &answer, number)).collect()
+    }
+
+    /// Keeps shards for another period.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked: then it is not known which were kept.
+    pub async fn renew(&self, held: &[(Shard, Fence)]) -> Result<Vec<Kept>, StoreError> {
+        self.keep(&self.renew, held, Some(self.ttl_ms)).await
+    }
+
+    /// Gives shards up, so that another owner need not wait for the end of the lease.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked: the leases end by themselves then.
+    pub async fn release(&self, held: &[(Shard, Fence)]) -> Result<Vec<Kept>, StoreError> {
+        self.keep(&self.release, held, None).await
+    }
+
+    async fn keep(
+        &self,
+        with: &Script,
+        held: &[(Shard, Fence)],
+        ttl_ms: Option<u128>,
+    ) -> Result<Vec<Kept>, StoreError> {
+        let calls = held.iter().map(|(shard, fence)| {
+            let mut call = script(with, *shard);
+            call.arg(fence.epoch.0).arg(nonce(*fence)).arg(ttl_ms.map(|ttl| ttl.to_string()));
+            call
+        });
+        let shards: Vec<Shard> = held.iter().map(|(shard, _)| *shard).collect();
+        let answers = self.ask(with, &shards, calls.collect()).await?;
+        let outcomes = shards.iter().zip(&answers);
+        outcomes
+            .map(|(shard, answer)| match answer.first().map(String::as_str) {
+                Some("OK") => Ok(Kept::Done),
+                Some("FENCED") => Ok(Kept::Fenced(Epoch(number(*shard, answer, 1)?))),
+                _ => Err(unreadable(*shard)),
+            })
+            .collect()
+    }
+
+    /// Loads the script each time: it is short, and a restarted server has forgotten it.
+    async fn ask(
+        &self,
+        script: &Script,
+        shards: &[Shard],
+        calls: Vec<Cmd>,
+    ) -> Result<Vec<Vec<String>>, StoreError> {
+        self.connection.load(script).await?;
+        let keys = shards.iter().map(|shard| shard.lease());
+        self.connection.ask_all(&keys.zip(calls).collect::<Vec<_>>()).await
+    }
+}
+
+fn script(script: &Script, shard: Shard) -> Cmd {
+    let mut call = cmd("EVALSHA");
+    call.arg(script.get_hash()).arg(1).arg(shard.lease());
+    call
+}
+
+fn acquired(shard: Shard, answer: &[String], nonce: u64) -> Result<Acquired, StoreError> {
+    let text = |place: usize| answer.get(place).cloned().unwrap_or_default();
+    match answer.first().map(String::as_str) {
+        Some("TAKEN") => Ok(Acquired::Taken(Fence { epoch: Epoch(number(shard, answer, 1)?), nonce })),
+        Some("HELD") => Ok(Acquired::Held {
+            owner: text(2),
+            address: text(3),
+            ends_in: std::time::Duration::from_millis(number(shard, answer, 4)?),
+        }),
+        Some("GARBAGE") => Err(at(&text(1), &text(2))),
+        _ => Err(unreadable(shard)),
+    }
+}
+
+fn number(shard: Shard, answer: &[String], place: usize) -> Result<u64, StoreError> {
+    answer.get(place).and_then(|text| text.parse().ok()).ok_or_else(|| unreadable(shard))
+}
+
+fn unreadable(shard: Shard) -> StoreError {
+    at(&shard.lease(), &"it holds no lease that this program understands")
+}

@@ -1,0 +1,69 @@
+//! What a store in Redis is opened with.
+
+use std::fmt;
+use std::time::Duration;
+
+use secrecy::SecretString;
+use serde::Deserialize;
+
+/// How much a crash may lose.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Durability {
+    /// Nothing, as long as the disk of Redis returns: the server flushes its log before it answers.
+    #[default]
+    Always,
+    /// About a second of acknowledged writes, when Redis crashes.
+    Everysec,
+    /// Acknowledged writes are on a replica too. A failover can still lose some, but seldom.
+    Replicated,
+}
+
+impl Durability {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Durability::Always => "always",
+            Durability::Everysec => "everysec",
+            Durability::Replicated => "replicated",
+        }
+    }
+}
+
+impl fmt::Display for Durability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// How to reach the store, and as whom.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// `redis://[user:password@]host[:port][/database]` or `unix:///path`. It may hold a password.
+    pub url: SecretString,
+    pub durability: Durability,
+    /// Who holds the leases. Whoever comes with the same name takes them over at once, so it has to be certain that no
+    /// two processes have one name at a time.
+    pub owner: String,
+    /// Where the owner can be reached, for people who look into the store.
+    pub address: String,
+    /// How long a shard stays with an owner that does not renew.
+    pub lease: Duration,
+    /// How long to wait for a connection.
+    pub connect: Duration,
+    /// How long to wait for an answer; after that the outcome is unknown.
+    pub answer: Duration,
+}
+
+impl Options {
+    pub fn new(url: impl Into<SecretString>, owner: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            durability: Durability::default(),
+            owner: owner.into(),
+            address: String::new(),
+            lease: Duration::from_secs(10),
+            connect: Duration::from_secs(2),
+            answer: Duration::from_secs(5),
+        }
+    }
+}

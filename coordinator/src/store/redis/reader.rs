@@ -1,0 +1,252 @@
+//! What reading one entity gives.
+
+use std::collections::HashMap;
+
+use redis::{Script, cmd};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use skein_shared::entity::LiveDocument;
+use skein_shared::fence::Epoch;
+use skein_shared::id::EntityKey;
+use skein_shared::limits::REPLY_KEEP;
+use skein_shared::time::Timestamp;
+
+use super::batch::BODY;
+use super::connection::{Connection, at, problem};
+use super::shard::{Keys, Shard};
+use crate::store::{
+    EventRecord, LIVE_PAGE, Loaded, Mark, Record, StoreError, StoredDocument, StoredReply, Version,
+};
+
+/// Batches whose replies are read at once.
+const REPLIES: usize = 512;
+
+/// Reads entities.
+#[derive(Clone)]
+pub(super) struct Reader {
+    pub(super) connection: Connection,
+    load: Script,
+    live: Script,
+}
+
+/// What `load.lua` answers: the entity, the keys and heads of live documents, the marks.
+type Snapshot = (HashMap<String, String>, Vec<String>, Vec<Option<String>>, HashMap<String, String>);
+
+impl Reader {
+    pub(super) fn new(connection: Connection) -> Self {
+        Self {
+            connection,
+            load: Script::new(include_str!("scripts/load.lua")),
+            live: Script::new(include_str!("scripts/live.lua")),
+        }
+    }
+
+    pub(super) async fn load(&self, key: &EntityKey) -> Result<Loaded, StoreError> {
+        let keys = Keys::new(key);
+        let names = [keys.entity(), keys.live(), keys.marks()];
+        let arguments = [keys.document_prefix().into(), LIVE_PAGE.to_string().into()];
+        let answer = self.connection.run::<Snapshot>(&self.load, &names, &arguments).await;
+        let (entity, live, heads, marks) = answer.map_err(|error| problem(&keys.entity(), &error))?;
+        if entity.is_empty() {
+            return Ok(Loaded::default());
+        }
+        let number = |field: &str| optional(&keys.entity(), &entity, field);
+        let (version, written) = (Version(number("version")?.unwrap_or(0)), number("at")?.unwrap_or(0));
+        let written = Timestamp(written);
+        Ok(Loaded {
+            version,
+            at: written,
+            sequence: number("sequence")?.unwrap_or(0),
+            live: documents_of(&keys, live, heads)?,
+            marks: marks_of(&keys, marks)?,
+            replies: self.replies(&keys, version, written - REPLY_KEEP).await?,
+            timer: number("timer")?.map(Timestamp),
+        })
+    }
+
+    /// The replies of the entity's batches up to a version that were committed since then, oldest first.
+    async fn replies(
+        &self,
+        keys: &Keys,
+        last: Version,
+        since: Timestamp,
+    ) -> Result<Vec<StoredReply>, StoreError> {
+        let key = keys.replies();
+        let mut replies = Vec::new();
+        let mut after = 0;
+        loop {
+            let mut ask = cmd("ZRANGEBYSCORE");
+            ask.arg(&key).arg(format!("({after}")).arg(last.0).arg("LIMIT").arg(0).arg(REPLIES);
+            let page: Vec<String> = self.connection.ask(&key, &ask).await?;
+            for member in &page {
+                let parts: Vec<&str> = member.splitn(3, ' ').collect();
+                let [version, written, kept] = parts[..] else { return Err(garbled(&key)) };
+                after = parsed(&key, version)?;
+                if Timestamp(parsed(&key, written)?) >= since {
+                    replies.extend(json::<Vec<StoredReply>>(&key, kept)?);
+                }
+            }
+            if page.len() < REPLIES {
+                return Ok(replies);
+            }
+        }
+    }
+
+    pub(super) async fn live(
+        &self,
+        key: &EntityKey,
+        after: &str,
+        limit: usize,
+    ) -> Result<Vec<LiveDocument>, StoreError> {
+        let keys = Keys::new(key);
+        let arguments = [keys.document_prefix().into(), behind(after).into(), limit.to_string().into()];
+        let answer = self.connection.run(&self.live, &[keys.live()], &arguments).await;
+        let (live, heads) = answer.map_err(|error| problem(&keys.live(), &error))?;
+        documents_of(&keys, live, heads)
+    }
+
+    /// Documents of which the keys are known, in the same order. Those that were deleted meanwhile are left out.
+    pub(super) async fn documents(
+        &self,
+        wanted: &[(EntityKey, String)],
+    ) -> Result<Vec<StoredDocument>, StoreError> {
+        let names: Vec<String> = wanted.iter().map(|(key, name)| Keys::new(key).document(name)).collect();
+        let questions: Vec<_> =
+            names.iter().map(|name| (name.clone(), cmd("HGETALL").arg(name).to_owned())).collect();
+        let found: Vec<HashMap<String, String>> = self.connection.ask_all(&questions).await?;
+        let there = wanted.iter().zip(names.iter().zip(found)).filter(|(_, (_, fields))| !fields.is_empty());
+        there.map(|((key, document), (name, fields))| stored_document(key, document, name, &fields)).collect()
+    }
+
+    pub(super) async fn records_of(
+        &self,
+        key: &EntityKey,
+        mut versions: Vec<Version>,
+    ) -> Result<Vec<Record>, StoreError> {
+        let keys = Keys::new(key);
+        let (history, events) = (keys.history(), keys.shard.events());
+        versions.sort_unstable();
+        versions.dedup();
+        let positions: Vec<_> = versions
+            .iter()
+            .map(|Version(version)| {
+                (history.clone(), cmd("ZRANGEBYSCORE").arg(&history).arg(*version).arg(*version).to_owned())
+            })
+            .collect();
+        let positions: Vec<Vec<String>> = self.connection.ask_all(&positions).await?;
+        let records: Vec<_> = positions
+            .concat()
+            .iter()
+            .map(|position| {
+                let id = format!("{position}-0");
+                (events.clone(), cmd("XRANGE").arg(&events).arg(&id).arg(&id).to_owned())
+            })
+            .collect();
+        let found: Vec<Vec<Entry>> = self.connection.ask_all(&records).await?;
+        found.concat().iter().map(|entry| record(keys.shard, entry)).collect()
+    }
+}
+
+/// An entry of a stream: its id and its fields.
+pub(super) type Entry = (String, HashMap<String, String>);
+
+/// Where the members behind one begin.
+pub(super) fn behind(member: &str) -> String {
+    match member {
+        "" => "-".to_owned(),
+        member => format!("({member}"),
+    }
+}
+
+fn documents_of(
+    keys: &Keys,
+    live: Vec<String>,
+    heads: Vec<Option<String>>,
+) -> Result<Vec<LiveDocument>, StoreError> {
+    let documents = live.into_iter().zip(heads);
+    documents
+        .map(|(key, head)| match head {
+            Some(head) => Ok(LiveDocument { key, head }),
+            None => Err(at(&keys.document(&key), &"a live document is missing; restore it from a copy")),
+        })
+        .collect()
+}
+
+fn marks_of(keys: &Keys, marks: HashMap<String, String>) -> Result<Vec<Mark>, StoreError> {
+    let key = keys.marks();
+    let mut marks: Vec<(String, String)> = marks.into_iter().collect();
+    marks.sort_unstable();
+    let read = |(source, reached): (String, String)| {
+        let (epoch, sequence) = reached.split_once(' ').ok_or_else(|| garbled(&key))?;
+        let (epoch, sequence) = (Epoch(parsed(&key, epoch)?), parsed(&key, sequence)?);
+        Ok(Mark { source: entity(&key, &source)?, epoch, sequence })
+    };
+    marks.into_iter().map(read).collect()
+}
+
+fn stored_document(
+    key: &EntityKey,
+    document: &str,
+    name: &str,
+    fields: &HashMap<String, String>,
+) -> Result<StoredDocument, StoreError> {
+    let mut body: Vec<(&str, &String)> =
+        fields.iter().filter_map(|(field, value)| Some((field.strip_prefix(BODY)?, value))).collect();
+    body.sort_unstable();
+    let body = body.into_iter().map(|(field, value)| Ok((field.to_owned(), json(name, value)?)));
+    Ok(StoredDocument {
+        key: key.clone(),
+        document: document.to_owned(),
+        live: required(name, fields, "live")? == "1",
+        head: json(name, required(name, fields, "head")?)?,
+        body: Value::Object(body.collect::<Result<Map<_, _>, StoreError>>()?),
+        version: Version(number(name, fields, "version")?),
+        at: Timestamp(number(name, fields, "at")?),
+    })
+}
+
+/// A record out of the stream of events.
+pub(super) fn record(shard: Shard, (id, fields): &Entry) -> Result<Record, StoreError> {
+    let key = shard.events();
+    let events: Vec<EventRecord> = json(&key, required(&key, fields, "events")?)?;
+    Ok(Record {
+        position: parsed(&key, id.split('-').next().unwrap_or_default())?,
+        key: entity(&key, required(&key, fields, "entity")?)?,
+        version: Version(number(&key, fields, "version")?),
+        at: Timestamp(number(&key, fields, "at")?),
+        events,
+    })
+}
+
+pub(super) fn entity(key: &str, text: &str) -> Result<EntityKey, StoreError> {
+    text.parse().map_err(|refusal: skein_shared::Refusal| at(key, &refusal.message))
+}
+
+pub(super) fn json<T: DeserializeOwned>(key: &str, text: &str) -> Result<T, StoreError> {
+    serde_json::from_str(text).map_err(|error| at(key, &format!("no JSON of the right shape: {error}")))
+}
+
+pub(super) fn required<'a>(
+    key: &str,
+    fields: &'a HashMap<String, String>,
+    field: &str,
+) -> Result<&'a str, StoreError> {
+    let found = fields.get(field).map(String::as_str);
+    found.ok_or_else(|| at(key, &format!("the field `{field}` is missing; restore it from a copy")))
+}
+
+pub(super) fn number(key: &str, fields: &HashMap<String, String>, field: &str) -> Result<u64, StoreError> {
+    parsed(key, required(key, fields, field)?)
+}
+
+fn optional(key: &str, fields: &HashMap<String, String>, field: &str) -> Result<Option<u64>, StoreError> {
+    fields.get(field).map(|text| parsed(key, text)).transpose()
+}
+
+pub(super) fn parsed(key: &str, text: &str) -> Result<u64, StoreError> {
+    text.parse().map_err(|_| garbled(key))
+}
+
+fn garbled(key: &str) -> StoreError {
+    at(key, &"it holds something else than a number where one belongs; restore it from a copy")
+}

@@ -1,0 +1,22 @@
+#!lua flags=allow-oom
+-- Takes a shard that is free, whose lease has ended, or that this owner had before.
+-- KEYS: 1 the lease. ARGV: 1 owner; 2 its address; 3 nonce; 4 how long the lease lasts, in milliseconds.
+-- The epoch is a hybrid clock: it rises also when a failover has brought an old lease back.
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local found = redis.call('TYPE', KEYS[1]).ok
+if found ~= 'none' and found ~= 'hash' then
+  return { 'GARBAGE', KEYS[1], 'it holds a ' .. found .. ' where a hash belongs' }
+end
+local lease = redis.call('HMGET', KEYS[1], 'epoch', 'owner', 'address', 'until', 'state')
+local epoch, ends = tonumber(lease[1] or '0'), tonumber(lease[4] or '0')
+if not epoch or not ends then
+  return { 'GARBAGE', KEYS[1], 'its epoch or its end is no number' }
+end
+if lease[5] == 'held' and ends > now and lease[2] ~= ARGV[1] then
+  return { 'HELD', tostring(epoch), lease[2] or '', lease[3] or '', tostring(ends - now) }
+end
+local new = string.format('%.0f', math.max(epoch + 1, now))
+redis.call('HSET', KEYS[1], 'epoch', new, 'nonce', ARGV[3], 'owner', ARGV[1], 'address', ARGV[2],
+  'until', string.format('%.0f', now + ARGV[4]), 'state', 'held')
+return { 'TAKEN', new }

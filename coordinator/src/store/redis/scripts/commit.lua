@@ -1,0 +1,69 @@
+-- One batch of one entity. Follows check.lua.
+-- KEYS: 2 the shard's last position; 3 the entity; the others as the operations name them.
+-- ARGV: 4 the batch's position; 5 the version it builds on; 6 its id; 7 its time; 8 the last sequence of its effects,
+-- or nothing; then the operations: how many arguments, command, number of the key, arguments.
+local position, expected = tonumber(ARGV[4]), tonumber(ARGV[5])
+local entity = redis.call('HMGET', KEYS[3], 'version', 'batch', 'sequence', 'position')
+local version, sequence = tonumber(entity[1] or '0'), tonumber(entity[3] or '0')
+local last = tonumber(redis.call('GET', KEYS[2]) or '0')
+if not version or not sequence then
+  return { 'GARBAGE', KEYS[3], 'its version or sequence is no number' }
+end
+if not last then
+  return { 'GARBAGE', KEYS[2], 'it is no number' }
+end
+if version == expected + 1 and entity[2] == ARGV[6] then
+  -- Written again, so that what waits for replicas after this waits for the first writing too.
+  redis.call('HSET', KEYS[3], 'batch', ARGV[6])
+  return { 'OK', entity[4] or '0' }
+end
+if version ~= expected then
+  return { 'CONFLICT', tostring(version) }
+end
+if position <= last then
+  return { 'BEHIND', tostring(last) }
+end
+
+local perform = {
+  -- The batch's events: the key of the stream; key of the entity's history, name of the entity, events.
+  EVENTS = function(stream, history, name, events)
+    redis.call('XADD', stream, ARGV[4] .. '-0', 'entity', name, 'version', expected + 1, 'at', ARGV[7], 'events', events)
+    redis.call('ZADD', KEYS[tonumber(history)], expected + 1, ARGV[4])
+  end,
+  -- One effect: the key of the outbox; its place in the batch, source, sequence, effect.
+  EFFECT = function(outbox, place, source, number, effect)
+    redis.call('XADD', outbox, ARGV[4] .. '-' .. place,
+      'source', source, 'epoch', ARGV[2], 'sequence', number, 'at', ARGV[7], 'effect', effect)
+  end,
+  -- A mark, unless it lies behind the stored one: the key of the entity's marks; key of their ages, member there,
+  -- source, epoch, sequence.
+  MARK = function(marks, ages, member, source, epoch, number)
+    local stored = redis.call('HGET', marks, source)
+    if stored then
+      local reign, reached = string.match(stored, '^(%d+) (%d+)$')
+      reign, reached = tonumber(reign), tonumber(reached)
+      if reign and (reign > tonumber(epoch) or (reign == tonumber(epoch) and reached >= tonumber(number))) then
+        return
+      end
+    end
+    redis.call('HSET', marks, source, epoch .. ' ' .. number)
+    redis.call('ZADD', KEYS[tonumber(ages)], ARGV[7], member)
+  end,
+}
+
+local at = 9
+while at <= #ARGV do
+  local count, command, key = tonumber(ARGV[at]), ARGV[at + 1], KEYS[tonumber(ARGV[at + 2])]
+  if perform[command] then
+    perform[command](key, unpack(ARGV, at + 3, at + 2 + count))
+  else
+    redis.call(command, key, unpack(ARGV, at + 3, at + 2 + count))
+  end
+  at = at + 3 + count
+end
+redis.call('SET', KEYS[2], ARGV[4])
+redis.call('HSET', KEYS[3], 'version', expected + 1, 'batch', ARGV[6], 'at', ARGV[7], 'position', ARGV[4])
+if ARGV[8] ~= '' and tonumber(ARGV[8]) > sequence then
+  redis.call('HSET', KEYS[3], 'sequence', ARGV[8])
+end
+return { 'OK', ARGV[4] }

@@ -1,0 +1,215 @@
+//! What the Redis server has to be like, looked at before anything is written, and which server it is.
+
+use std::collections::HashMap;
+
+use redis::cmd;
+use skein_shared::time::Timestamp;
+use tracing::warn;
+
+use super::connection::{Connection, at};
+use super::options::Durability;
+use super::shard::{CLUSTER, SHARDS};
+use crate::store::StoreError;
+
+/// How the keys are laid out; a later program may understand several.
+const FORMAT: u32 = 1;
+/// The epochs come from the clock of Redis, and a failover moves to another one, so it must not be far off.
+const SKEW_MS: u64 = 60_000;
+
+/// One life of one server. When it changes, writes that were acknowledged may be gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Generation {
+    /// New at each start of the server.
+    pub(super) run: String,
+    /// New when a replica becomes the primary.
+    pub(super) replication: String,
+}
+
+/// What `INFO` says.
+pub(super) struct Info(HashMap<String, String>);
+
+impl Info {
+    pub(super) async fn ask(connection: &Connection) -> Result<Self, StoreError> {
+        let text: String = connection.ask("INFO", &cmd("INFO")).await?;
+        Ok(Self::parse(&text))
+    }
+
+    pub(super) fn parse(text: &str) -> Self {
+        let pairs = text.lines().filter_map(|line| line.split_once(':'));
+        Self(pairs.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect())
+    }
+
+    pub(super) fn generation(&self) -> Generation {
+        Generation { run: self.text("run_id").to_owned(), replication: self.text("master_replid").to_owned() }
+    }
+
+    /// Whether replicas can be asked to have flushed, too.
+    pub(super) fn has_waitaof(&self) -> bool {
+        self.version() >= (7, 2)
+    }
+
+    pub(super) fn has_log(&self) -> bool {
+        self.text("aof_enabled") == "1"
+    }
+
+    fn text(&self, name: &str) -> &str {
+        self.0.get(name).map_or("", String::as_str)
+    }
+
+    fn version(&self) -> (u32, u32) {
+        let mut parts = self.text("redis_version").split('.').map(|part| part.parse().unwrap_or(0));
+        (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
+    }
+
+    fn replicas(&self) -> u32 {
+        self.text("connected_slaves").parse().unwrap_or(0)
+    }
+}
+
+/// Refuses a server that would lose what it acknowledges, or forget what nobody told it to.
+pub(super) async fn check(
+    connection: &Connection,
+    durability: Durability,
+    wall: Timestamp,
+) -> Result<Info, StoreError> {
+    let info = Info::ask(connection).await?;
+    check_info(&info, durability).map_err(StoreError)?;
+    if durability != Durability::Everysec {
+        let flush = setting(connection, "appendfsync").await?;
+        if durability == Durability::Always && flush != "always" {
+            return Err(StoreError(format!(
+                "Redis flushes its log `{flush}`, and the durability `always` needs each write on the disk before its \
+                 answer; set `appendfsync always` in redis.conf, or set `durability = \"everysec\"` in [store] and accept \
+                 that a crash of Redis loses about a second"
+            )));
+        }
+    }
+    if info.replicas() > 0 || durability == Durability::Replicated {
+        let wanted = setting(connection, "min-replicas-to-write").await?;
+        if wanted.parse::<u32>().unwrap_or(0) == 0 {
+            return Err(StoreError(
+                "Redis has replicas and `min-replicas-to-write 0`: cut off from them it would go on acknowledging what \
+                 a failover throws away; set `min-replicas-to-write 1` and `min-replicas-max-lag 10` in redis.conf"
+                    .to_owned(),
+            ));
+        }
+    } else {
+        warn!(
+            "the store is one Redis without a replica: while it is away nothing works, and its disk is the only copy"
+        );
+    }
+    check_clock(connection, wall).await?;
+    Ok(info)
+}
+
+fn check_info(info: &Info, durability: Durability) -> Result<(), String> {
+    if info.version() < (7, 0) {
+        let version = info.text("redis_version");
+        return Err(format!("Redis {version} is too old: 7.0 or a later one is needed"));
+    }
+    if info.text("cluster_enabled") == "1" {
+        return Err(
+            "this Redis is a node of a Redis Cluster, which is not supported; name a single Redis, or the \
+                    primary of a replicated one"
+                .to_owned(),
+        );
+    }
+    if info.text("role") != "master" {
+        return Err("this Redis is a replica, which takes no writes; name the primary".to_owned());
+    }
+    let policy = info.text("maxmemory_policy");
+    if policy != "noeviction" {
+        return Err(format!(
+            "Redis has `maxmemory-policy {policy}` and would throw tasks and locks away when it is full; set \
+             `maxmemory-policy noeviction` in redis.conf"
+        ));
+    }
+    if !info.has_log() && durability != Durability::Replicated {
+        return Err(format!(
+            "Redis writes no log, so a crash would lose everything since its last dump; set `appendonly yes` and \
+             `appendfsync {durability}` in redis.conf"
+        ));
+    }
+    if durability == Durability::Replicated && info.replicas() == 0 {
+        return Err("the durability `replicated` needs a replica, and Redis has none connected; start one \
+                    (`replicaof HOST PORT` in its redis.conf), or set `durability = \"always\"` in [store]"
+            .to_owned());
+    }
+    Ok(())
+}
+
+async fn setting(connection: &Connection, name: &str) -> Result<String, StoreError> {
+    let asked =
+        connection.ask::<HashMap<String, String>>("CONFIG GET", cmd("CONFIG").arg("GET").arg(name)).await;
+    let found = asked.map_err(|StoreError(problem)| {
+        StoreError(format!("whether Redis is set up as it has to be (`{name}`) cannot be seen: {problem}"))
+    })?;
+    Ok(found.get(name).cloned().unwrap_or_default())
+}
+
+async fn check_clock(connection: &Connection, wall: Timestamp) -> Result<(), StoreError> {
+    let (seconds, micros): (u64, u64) = connection.ask("TIME", &cmd("TIME")).await?;
+    let theirs = seconds * 1000 + micros / 1000;
+    if theirs.abs_diff(wall.0) > SKEW_MS {
+        return Err(StoreError(format!(
+            "the clock of Redis says {} and this machine's says {wall}; set both by the same time server",
+            Timestamp(theirs)
+        )));
+    }
+    Ok(())
+}
+
+/// Marks an empty database as a store, and refuses one that another program, or another number of shards, made.
+pub(super) async fn claim(connection: &Connection) -> Result<(), StoreError> {
+    for (field, ours) in [("format", FORMAT), ("shards", u32::from(SHARDS))] {
+        let _: i64 = connection.ask(CLUSTER, cmd("HSETNX").arg(CLUSTER).arg(field).arg(ours)).await?;
+        let found: String = connection.ask(CLUSTER, cmd("HGET").arg(CLUSTER).arg(field)).await?;
+        if found != ours.to_string() {
+            return Err(at(
+                CLUSTER,
+                &format!(
+                    "this store has {field} {found} and this program {ours}; use the program that made it, or another \
+                     database of Redis"
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "redis_version:7.0.15\r\nrole:master\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\n\
+                        connected_slaves:0\r\ncluster_enabled:0\r\nrun_id:abc\r\nmaster_replid:def\r\n";
+
+    fn refusal(from: &str, to: &str, durability: Durability) -> String {
+        check_info(&Info::parse(&GOOD.replace(from, to)), durability).unwrap_err()
+    }
+
+    #[test]
+    fn a_server_that_would_lose_or_forget_is_refused_with_what_to_do() {
+        check_info(&Info::parse(GOOD), Durability::Always).unwrap();
+        check_info(&Info::parse(&GOOD.replace("slaves:0", "slaves:1")), Durability::Replicated).unwrap();
+        for (from, to, durability, advice) in [
+            ("noeviction", "allkeys-lru", Durability::Always, "maxmemory-policy noeviction"),
+            ("aof_enabled:1", "aof_enabled:0", Durability::Everysec, "appendfsync everysec"),
+            ("role:master", "role:slave", Durability::Always, "name the primary"),
+            ("7.0.15", "6.2.1", Durability::Always, "7.0"),
+            ("cluster_enabled:0", "cluster_enabled:1", Durability::Always, "single Redis"),
+            ("x", "x", Durability::Replicated, "replicaof"),
+        ] {
+            let said = refusal(from, to, durability);
+            assert!(said.contains(advice), "{said}");
+        }
+    }
+
+    #[test]
+    fn another_life_of_the_server_is_another_generation() {
+        let first = Info::parse(GOOD).generation();
+        assert_eq!(first, Info::parse(GOOD).generation());
+        assert_ne!(first, Info::parse(&GOOD.replace("abc", "abd")).generation());
+        assert_ne!(first, Info::parse(&GOOD.replace("def", "deg")).generation());
+    }
+}

@@ -1,0 +1,234 @@
+//! Taking out of the store what is over: delivered effects, dead letters, what is old.
+
+use std::collections::BTreeMap;
+
+use redis::{RedisError, Script, cmd};
+use skein_shared::fence::Epoch;
+use skein_shared::time::Timestamp;
+
+use super::batch::nonce;
+use super::connection::{Connection, sentence};
+use super::reader::entity;
+use super::scan::{digits, outbox_id};
+use super::shard::{Keys, Shard};
+use crate::store::{CommitError, Fence, OutboxPlace, StoreError, TrimPlan, Trimmed, Version};
+
+/// Effects that one script takes out.
+const EFFECTS: usize = 500;
+/// Entities that are looked at together.
+const ENTITIES: usize = 250;
+
+/// Runs the scripts of upkeep.
+pub(super) struct Upkeep {
+    connection: Connection,
+    delivered: Script,
+    bury: Script,
+    trim: Script,
+}
+
+/// What is left of a plan's limits.
+struct Limits {
+    old: usize,
+    surplus: usize,
+    replies: usize,
+    marks: usize,
+    documents: usize,
+    letters: usize,
+}
+
+/// What makes room runs also when there is none.
+macro_rules! checked {
+    ($flags:literal, $script:literal) => {
+        Script::new(concat!("#!lua", $flags, "\n", include_str!("scripts/check.lua"), include_str!($script)))
+    };
+}
+
+impl Upkeep {
+    pub(super) fn new(connection: Connection) -> Self {
+        Self {
+            connection,
+            delivered: checked!(" flags=allow-oom", "scripts/delivered.lua"),
+            bury: checked!("", "scripts/bury.lua"),
+            trim: checked!(" flags=allow-oom", "scripts/trim.lua"),
+        }
+    }
+
+    pub(super) async fn delivered(
+        &self,
+        fence: impl Fn(Shard) -> Fence,
+        effects: &[OutboxPlace],
+    ) -> Result<(), CommitError> {
+        let mut shards: BTreeMap<Shard, Vec<Vec<u8>>> = BTreeMap::new();
+        for effect in effects {
+            shards.entry(Shard::of(&effect.source)).or_default().push(outbox_id(effect.position).into());
+        }
+        for (shard, ids) in shards {
+            for part in ids.chunks(EFFECTS) {
+                let keys = [shard.lease(), shard.outbox()];
+                self.run(&self.delivered, fence(shard), "hx", &keys, part.to_vec()).await?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) async fn bury(
+        &self,
+        fence: Fence,
+        effect: &OutboxPlace,
+        reason: String,
+        at: Timestamp,
+    ) -> Result<(), CommitError> {
+        let shard = Shard::of(&effect.source);
+        let keys = [shard.lease(), shard.outbox(), shard.dead(), shard.dead_order(), shard.dead_ages()];
+        let what = [outbox_id(effect.position), digits(effect.position), reason, at.0.to_string()];
+        let what = what.into_iter().map(String::into_bytes).collect();
+        self.run(&self.bury, fence, "hxhzz", &keys, what).await.map(|_| ())
+    }
+
+    pub(super) async fn trim(
+        &self,
+        fence: impl Fn(Shard) -> Fence,
+        shards: &[Shard],
+        plan: &TrimPlan,
+    ) -> Result<Trimmed, CommitError> {
+        let limit = plan.limit;
+        let mut left = Limits {
+            old: limit,
+            surplus: limit,
+            replies: limit,
+            marks: limit,
+            documents: limit,
+            letters: limit,
+        };
+        let mut all = Trimmed::default();
+        for shard in shards {
+            let step = self.trim_shard(fence(*shard), *shard, plan, &mut left).await?;
+            all.records += step.records;
+            all.replies += step.replies;
+            all.marks += step.marks;
+            all.documents += step.documents;
+            all.dead_letters += step.dead_letters;
+        }
+        Ok(all)
+    }
+
+    async fn trim_shard(
+        &self,
+        fence: Fence,
+        shard: Shard,
+        plan: &TrimPlan,
+        left: &mut Limits,
+    ) -> Result<Trimmed, CommitError> {
+        let keys = [
+            shard.lease(),
+            shard.events(),
+            shard.reply_ages(),
+            shard.mark_ages(),
+            shard.archived(),
+            shard.dead_order(),
+            shard.dead_ages(),
+            shard.dead(),
+        ];
+        let mut arguments = vec![shard.prefix()];
+        for (before, limit) in [
+            (plan.events_before, left.old),
+            (plan.replies_before, left.replies),
+            (plan.marks_before, left.marks),
+            (plan.archived_before, left.documents),
+            (plan.dead_letters_before, left.letters),
+        ] {
+            arguments.extend([before.0.to_string(), limit.to_string()]);
+        }
+        arguments.push(left.surplus.to_string());
+        let surplus = self.surplus(shard, plan.events_per_entity, left.surplus).await;
+        let surplus = surplus.map_err(|StoreError(problem)| CommitError::Failed(problem))?;
+        for (name, Version(last)) in surplus {
+            arguments.extend([name, last.to_string()]);
+        }
+        let arguments = arguments.into_iter().map(String::into_bytes).collect();
+        let answer = self.run(&self.trim, fence, "hxzzzzzh", &keys, arguments).await?;
+        let count = |place: usize| answer.get(place).and_then(|text| text.parse().ok()).unwrap_or(0_u64);
+        let [old, surplus, replies, marks, documents, dead_letters] = [1, 2, 3, 4, 5, 6].map(count);
+        for (left, spent) in [
+            (&mut left.old, old),
+            (&mut left.surplus, surplus),
+            (&mut left.replies, replies),
+            (&mut left.marks, marks),
+            (&mut left.documents, documents),
+            (&mut left.letters, dead_letters),
+        ] {
+            *left = left.saturating_sub(usize::try_from(spent).unwrap_or(usize::MAX));
+        }
+        Ok(Trimmed { records: old + surplus, replies, marks, documents, dead_letters })
+    }
+
+    /// Entities with more events than they may keep, and the last version whose events are too many. It only rises, so
+    /// that it may be looked up before it is used.
+    async fn surplus(
+        &self,
+        shard: Shard,
+        keep: u64,
+        limit: usize,
+    ) -> Result<Vec<(String, Version)>, StoreError> {
+        let (list, mut begin) = (shard.entities(), "-".to_owned());
+        let mut found = Vec::new();
+        while found.len() < limit {
+            let mut ask = cmd("ZRANGEBYLEX");
+            ask.arg(&list).arg(&begin).arg("+").arg("LIMIT").arg(0).arg(ENTITIES);
+            let names: Vec<String> = self.connection.ask(&list, &ask).await?;
+            let (mut versions, mut firsts) = (Vec::new(), Vec::new());
+            for name in &names {
+                let keys = Keys::new(&entity(&list, name)?);
+                let (version, history) = (keys.entity(), keys.history());
+                versions.push((version.clone(), cmd("HGET").arg(version).arg("version").to_owned()));
+                let first = cmd("ZRANGE").arg(&history).arg(0).arg(0).arg("WITHSCORES").to_owned();
+                firsts.push((history, first));
+            }
+            let versions: Vec<Option<u64>> = self.connection.ask_all(&versions).await?;
+            let firsts: Vec<Vec<(String, u64)>> = self.connection.ask_all(&firsts).await?;
+            for ((name, version), first) in names.iter().zip(versions).zip(firsts) {
+                let last = version.unwrap_or(0).saturating_sub(keep);
+                if first.first().is_some_and(|(_, first)| *first <= last) {
+                    found.push((name.clone(), Version(last)));
+                }
+            }
+            match names.last() {
+                Some(last) if names.len() == ENTITIES => begin = format!("({last}"),
+                _ => break,
+            }
+        }
+        found.truncate(limit);
+        Ok(found)
+    }
+
+    async fn run(
+        &self,
+        script: &Script,
+        fence: Fence,
+        types: &str,
+        keys: &[String],
+        what: Vec<Vec<u8>>,
+    ) -> Result<Vec<String>, CommitError> {
+        let mut arguments = vec![types.into(), fence.epoch.0.to_string().into(), nonce(fence).into()];
+        arguments.extend(what);
+        let answer: Vec<String> = self.connection.run(script, keys, &arguments).await.map_err(failed)?;
+        let text = |place: usize| answer.get(place).map_or("", String::as_str);
+        match text(0) {
+            "OK" => Ok(answer),
+            "FENCED" => Err(CommitError::Fenced(Epoch(text(1).parse().unwrap_or_default()))),
+            _ => Err(CommitError::Failed(format!(
+                "the key {} in Redis: {}; restore it from a copy",
+                text(1),
+                text(2)
+            ))),
+        }
+    }
+}
+
+/// A server that answers has refused; everything else leaves the outcome open.
+fn failed(error: RedisError) -> CommitError {
+    match error.kind() {
+        redis::ErrorKind::Server(_) | redis::ErrorKind::Extension => CommitError::Failed(sentence(&error)),
+        _ => CommitError::Unknown(sentence(&error)),
+    }
+}

@@ -1,0 +1,266 @@
+//! The one task that commits. It takes what has queued up, sends it as one pipeline on a connection of its own, and
+//! answers: while Redis writes and flushes one group the next one forms.
+//!
+//! It gives each batch its position, which rises over all shards of this process. So that no batch can show up behind
+//! a position that was read already, nothing may be under way that nobody waits for any more: a connection that broke
+//! or was too slow is killed on the server before anything else is sent.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{Pipeline, RedisError, Script, Value, cmd};
+use skein_shared::fence::Epoch;
+use tokio::sync::{mpsc, oneshot};
+
+use super::batch::Prepared;
+use super::connection::{Connection, Door, read, sentence};
+use super::options::Durability;
+use super::server::{Generation, Info};
+use crate::store::{CommitError, Fence, StoreError, Version};
+
+/// Requests that may wait; beyond them callers wait for a place.
+const QUEUE: usize = 1024;
+/// Greatest group: batches, and bytes that they write.
+const GROUP: usize = 256;
+const GROUP_BYTES: usize = 2 * 1024 * 1024;
+
+type Outcome = Result<Version, CommitError>;
+
+struct Request {
+    fence: Fence,
+    batch: Prepared,
+    answer: oneshot::Sender<Outcome>,
+}
+
+/// A handle to the task, which ends with the last handle.
+pub(super) struct Writer {
+    requests: mpsc::Sender<Request>,
+    newest: Arc<AtomicU64>,
+}
+
+/// What the task begins with.
+pub(super) struct Start {
+    pub(super) door: Door,
+    /// For looking at the server after the writer's own connection broke.
+    pub(super) aside: Connection,
+    pub(super) generation: Generation,
+    pub(super) acknowledgement: Acknowledgement,
+    /// The highest position of any shard.
+    pub(super) position: u64,
+}
+
+/// What a group waits for after it was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Acknowledgement {
+    /// The answer itself: the server has flushed before it, as far as it is set up to.
+    Answer,
+    /// A replica has it, in its log too where the server can ask for that. With the time that it may take.
+    Replica { flushed: bool, locally: bool, within: Duration },
+}
+
+impl Acknowledgement {
+    pub(super) fn of(durability: Durability, info: &Info, within: Duration) -> Self {
+        match durability {
+            Durability::Always | Durability::Everysec => Self::Answer,
+            Durability::Replicated => {
+                Self::Replica { flushed: info.has_waitaof(), locally: info.has_log(), within }
+            }
+        }
+    }
+}
+
+impl Writer {
+    pub(super) fn start(start: Start) -> Self {
+        let (requests, queue) = mpsc::channel(QUEUE);
+        let newest = Arc::new(AtomicU64::new(start.position));
+        // With this first line the server refuses the script as a whole where it would refuse a write: when it is full,
+        // cannot flush, or has too few replicas, which scripts without it would not be asked about.
+        let commit = Script::new(concat!(
+            "#!lua
+",
+            include_str!("scripts/check.lua"),
+            include_str!("scripts/commit.lua")
+        ));
+        let position = start.position;
+        let task = Task { start, commit, position, newest: Arc::clone(&newest), link: None, last_link: None };
+        tokio::spawn(task.run(queue));
+        Self { requests, newest }
+    }
+
+    pub(super) async fn commit(&self, fence: Fence, batch: Prepared) -> Outcome {
+        let (answer, answered) = oneshot::channel();
+        let stopped = || "the store's writer has stopped; restart the process".to_owned();
+        if self.requests.send(Request { fence, batch, answer }).await.is_err() {
+            return Err(CommitError::Failed(stopped()));
+        }
+        answered.await.unwrap_or_else(|_| Err(CommitError::Unknown(stopped())))
+    }
+
+    /// The highest position that was acknowledged.
+    pub(super) fn newest(&self) -> u64 {
+        self.newest.load(Ordering::Acquire)
+    }
+}
+
+struct Task {
+    start: Start,
+    commit: Script,
+    /// The last position that was given out.
+    position: u64,
+    newest: Arc<AtomicU64>,
+    link: Option<MultiplexedConnection>,
+    /// What the server calls the connection that was used last.
+    last_link: Option<i64>,
+}
+
+/// Why a group got no answers.
+enum Silence {
+    /// It was not sent.
+    NotSent(String),
+    /// Nobody knows what became of it.
+    Unknown(String),
+}
+
+impl Task {
+    async fn run(mut self, mut queue: mpsc::Receiver<Request>) {
+        while let Some(first) = queue.recv().await {
+            let mut bytes = first.batch.bytes;
+            let mut group = vec![first];
+            while group.len() < GROUP && bytes < GROUP_BYTES {
+                let Ok(next) = queue.try_recv() else { break };
+                bytes += next.batch.bytes;
+                group.push(next);
+            }
+            self.write(group).await;
+        }
+    }
+
+    async fn write(&mut self, group: Vec<Request>) {
+        let outcomes = match self.send(&group).await {
+            Ok(answers) => {
+                group.iter().zip(answers).map(|(request, answer)| self.outcome(request, answer)).collect()
+            }
+            Err(Silence::NotSent(problem)) => vec![Err(CommitError::Failed(problem)); group.len()],
+            Err(Silence::Unknown(problem)) => {
+                // Not used again: what it may still bring is nobody's answer any more.
+                self.link = None;
+                vec![Err(CommitError::Unknown(problem)); group.len()]
+            }
+        };
+        for (request, outcome) in group.into_iter().zip(outcomes) {
+            // The caller may have gone; what was committed stays.
+            let _ = request.answer.send(outcome);
+        }
+    }
+
+    /// Sends a group, and once more if the server has forgotten the script: then it has written nothing of it.
+    async fn send(&mut self, group: &[Request]) -> Result<Vec<Value>, Silence> {
+        let answers = self.send_once(group).await?;
+        let forgotten = |answer: &Value| matches!(answer, Value::ServerError(error) if error.kind() == Some(redis::ServerErrorKind::NoScript));
+        if !answers.iter().any(forgotten) {
+            return Ok(answers);
+        }
+        self.link = None;
+        self.send_once(group).await
+    }
+
+    async fn send_once(&mut self, group: &[Request]) -> Result<Vec<Value>, Silence> {
+        let mut link = match self.link.take() {
+            Some(link) => link,
+            None => self.connect().await.map_err(|StoreError(problem)| Silence::NotSent(problem))?,
+        };
+        let mut pipeline = Pipeline::with_capacity(group.len());
+        for request in group {
+            self.position += 1;
+            pipeline.add_command(request.batch.call(self.commit.get_hash(), request.fence, self.position));
+        }
+        let lost = |error: RedisError| Silence::Unknown(sentence(&error));
+        let answers = link.send_packed_commands(&pipeline, 0, group.len()).await.map_err(lost)?;
+        self.confirm(&mut link).await?;
+        metrics::counter!("skein_store_flushes_total").increment(1);
+        self.link = Some(link);
+        Ok(answers)
+    }
+
+    /// Waits until a replica has what was written on this connection, if it is to.
+    async fn confirm(&self, link: &mut MultiplexedConnection) -> Result<(), Silence> {
+        let Acknowledgement::Replica { flushed, locally, within } = self.start.acknowledgement else {
+            return Ok(());
+        };
+        let limit = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
+        let lost = |error: RedisError| Silence::Unknown(sentence(&error));
+        let replicas: i64 = if flushed {
+            let ask = cmd("WAITAOF").arg(i32::from(locally)).arg(1).arg(limit).to_owned();
+            let (_, replicas): (i64, i64) = ask.query_async(link).await.map_err(lost)?;
+            replicas
+        } else {
+            cmd("WAIT").arg(1).arg(limit).query_async(link).await.map_err(lost)?
+        };
+        if replicas > 0 {
+            return Ok(());
+        }
+        Err(Silence::Unknown(
+            "no replica of Redis has confirmed the write in time; look after the replicas".to_owned(),
+        ))
+    }
+
+    /// Makes a new connection once the last one can do nothing any more.
+    async fn connect(&mut self) -> Result<MultiplexedConnection, StoreError> {
+        let info = Info::ask(&self.start.aside).await?;
+        if info.generation() != self.start.generation {
+            return Err(replaced());
+        }
+        if let Some(last) = self.last_link {
+            let kill = cmd("CLIENT").arg("KILL").arg("ID").arg(last).to_owned();
+            let _: i64 = self.start.aside.ask("CLIENT KILL", &kill).await?;
+        }
+        let mut link = self.start.door.single().await?;
+        let failed = |error: RedisError| StoreError(sentence(&error));
+        self.last_link = Some(cmd("CLIENT").arg("ID").query_async(&mut link).await.map_err(failed)?);
+        self.commit.load_async(&mut link).await.map_err(failed)?;
+        Ok(link)
+    }
+
+    fn outcome(&mut self, request: &Request, answer: Value) -> Outcome {
+        if let Value::ServerError(error) = &answer {
+            return Err(CommitError::Failed(sentence(&error.clone().into())));
+        }
+        let answer: Vec<String> =
+            read("(commit)", answer).map_err(|StoreError(problem)| CommitError::Unknown(problem))?;
+        let text = |place: usize| answer.get(place).map_or("", String::as_str);
+        let number = || text(1).parse().unwrap_or_default();
+        match text(0) {
+            "OK" => {
+                self.newest.fetch_max(number(), Ordering::AcqRel);
+                Ok(request.batch.version)
+            }
+            "FENCED" => Err(CommitError::Fenced(Epoch(number()))),
+            "CONFLICT" => Err(CommitError::Conflict { actual: Version(number()) }),
+            "BEHIND" => {
+                self.position = self.position.max(number());
+                Err(CommitError::Failed(format!(
+                    "shard {} has moved on to position {} without this process; the next try goes on from there",
+                    request.batch.shard.number(),
+                    number()
+                )))
+            }
+            "GARBAGE" => Err(CommitError::Failed(format!(
+                "the key {} in Redis: {}; restore it from a copy",
+                text(1),
+                text(2)
+            ))),
+            other => Err(CommitError::Unknown(format!("the commit script answered `{other}`; report this"))),
+        }
+    }
+}
+
+/// What is said of a server that is not the one whose leases this process has.
+pub(super) fn replaced() -> StoreError {
+    StoreError(
+        "Redis was restarted or replaced by a replica, so writes that it had acknowledged may be gone; this process \
+         must load everything anew"
+            .to_owned(),
+    )
+}

@@ -1,0 +1,97 @@
+//! `skein serve --redis`: one coordinator whose whole state is in Redis.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+use skein_tests::mcp::Client;
+use skein_tests::redis::Server;
+use skein_tests::up::{Folder, Up};
+
+async fn serve(server: &Server, folder: Folder) -> Result<Up> {
+    Up::serve_in(folder, &["--redis", &server.url()]).await
+}
+
+async fn ask(client: &Client, tool: &str, arguments: Value) -> Result<Value> {
+    let answer = client.call(tool, arguments).await?;
+    ensure!(answer["success"] == json!(true), "{tool}: {answer}");
+    Ok(answer)
+}
+
+/// Joins, makes a task and claims it, says something, and takes a lock. Gives the task.
+async fn work(client: &Client, name: &str) -> Result<String> {
+    ask(client, "join-swarm", json!({"name": name})).await?;
+    let made = ask(client, "task-action", json!({"action": "create", "task": "count the geese"})).await?;
+    let task = made["task"]["id"].as_str().unwrap_or_default().to_owned();
+    ask(client, "task-action", json!({"action": "claim", "taskId": task})).await?;
+    ask(client, "post-message", json!({"content": "seven of them"})).await?;
+    Ok(task)
+}
+
+async fn is_all_there(up: &Up, token: &str, task: &str) -> Result<()> {
+    let client = Client::new(&up.mcp, token);
+    let details = ask(&client, "get-task-details", json!({"taskId": task})).await?;
+    ensure!(details["task"]["status"] == json!("in_progress"), "{details}");
+    ensure!(details["task"]["task"] == json!("count the geese"), "{details}");
+    let events = up.skein(&["events", "--json"]).await?;
+    ensure!(events.contains("seven of them"), "{events}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_state_is_in_redis_and_not_in_the_data_folder() -> Result<()> {
+    let server = Server::start().await?;
+    let up = serve(&server, Folder::new()?).await?;
+    ensure!(!up.data().join("store.db").exists(), "there is a store in the data folder");
+    let token = up.token("worker", "lena").await?;
+    let task = work(&Client::new(&up.mcp, &token), "lena").await?;
+
+    let up = serve(&server, up.terminate().await?).await?;
+    is_all_there(&up, &token, &task).await?;
+
+    // The crash leaves its leases behind; who has its folder has its name, and need not wait for their end.
+    let up = serve(&server, up.kill().await?).await?;
+    is_all_there(&up, &token, &task).await?;
+
+    // Another machine, which has nothing but Redis and the keys.
+    let old = up.terminate().await?;
+    let folder = Folder::new()?;
+    std::fs::create_dir(folder.data())?;
+    for entry in std::fs::read_dir(old.data())? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name.to_string_lossy().contains("key") {
+            std::fs::copy(entry.path(), folder.data().join(name))?;
+        }
+    }
+    let up = serve(&server, folder).await?;
+    let client = Client::new(&up.mcp, &token);
+    is_all_there(&up, &token, &task).await?;
+    ask(&client, "store-progress", json!({"taskId": task, "status": "completed", "output": "7"})).await?;
+    up.terminate().await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_whose_redis_was_restarted_ends_and_starts_anew() -> Result<()> {
+    let mut server = Server::start().await?;
+    let mut up = serve(&server, Folder::new()?).await?;
+    let token = up.token("worker", "lena").await?;
+    let task = work(&Client::new(&up.mcp, &token), "lena").await?;
+    server.crash_and_restart().await?;
+    let status = up.ended().await?;
+    ensure!(status.code() == Some(1), "it ended with {status}");
+    let log = up.log()?;
+    ensure!(log.contains("Redis was restarted or replaced"), "{log}");
+    let up = serve(&server, up.folder).await?;
+    is_all_there(&up, &token, &task).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_redis_is_refused_without_its_password() -> Result<()> {
+    let refused = Up::serve_in(Folder::new()?, &["--redis", "redis://:hush-hush@127.0.0.1:1/"]).await;
+    let said = format!("{:#}", refused.err().unwrap());
+    ensure!(said.contains("127.0.0.1:1") && said.contains("correct the URL"), "{said}");
+    ensure!(!said.contains("hush-hush"), "{said}");
+    Ok(())
+}

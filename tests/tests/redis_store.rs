@@ -1,0 +1,344 @@
+//! The store in Redis, on a real and private `redis-server`.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncCommands, cmd};
+use serde_json::json;
+use skein_coordinator::store::conformance::{self, Backend, contents};
+use skein_coordinator::store::redis::shard::Shard;
+use skein_coordinator::store::redis::{Durability, Options, Redis};
+use skein_coordinator::store::{Batch, CommitError, EventRecord, Store, StoreError, TimerChange, Version};
+use skein_shared::entity::DocumentChange;
+use skein_shared::id::{EntityKey, Kind, Name};
+use skein_shared::time::Timestamp;
+use skein_tests::redis::{Link, Server};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+fn options(url: &str) -> Options {
+    Options::new(url.to_owned(), "owner")
+}
+
+#[allow(clippy::disallowed_methods)] // a test stands in for the node's clock
+fn wall() -> Timestamp {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    Timestamp(since.as_millis().try_into().unwrap())
+}
+
+async fn open(url: &str) -> Redis {
+    Redis::open(&options(url), wall()).await.unwrap()
+}
+
+async fn refusal(server: &Server, durability: Durability) -> String {
+    let options = Options { durability, ..options(&server.url()) };
+    Redis::open(&options, wall()).await.err().expect("it is refused").to_string()
+}
+
+fn pool() -> EntityKey {
+    EntityKey::of(Kind::Pool, &Name::parse("default").unwrap())
+}
+
+fn batch(expected: u64) -> Batch {
+    let document = DocumentChange::Put {
+        key: format!("task/{expected}"),
+        live: true,
+        head: json!({"n": expected}).into(),
+        body: Some(json!({"text": "do it"})),
+    };
+    Batch {
+        key: pool(),
+        expected: Version(expected),
+        id: Uuid::from_u128(u128::from(expected) + 1),
+        at: Timestamp(1_790_000_000_000 + expected),
+        documents: vec![document],
+        events: vec![EventRecord { subject: None, body: json!("made").into() }],
+        seen: Vec::new(),
+        replies: Vec::new(),
+        timer: TimerChange::Set(Timestamp(5)),
+        outbox: Vec::new(),
+    }
+}
+
+async fn commit(store: &Redis, expected: u64) -> Result<Version, CommitError> {
+    store.commit(store.fence(&pool()), batch(expected).into()).await
+}
+
+fn key(name: &str) -> String {
+    format!("skein:{{s{}}}:{name}", Shard::of(&pool()).number())
+}
+
+/// A database of one server for each case: they are numbered from zero.
+struct Database<'a> {
+    server: &'a Server,
+    number: u32,
+}
+
+#[async_trait]
+impl Backend for Database<'_> {
+    async fn open(&self, _wall: Timestamp) -> Arc<dyn Store> {
+        Arc::new(open(&format!("{}?db={}", self.server.url(), self.number)).await)
+    }
+
+    fn has_a_clock_of_its_own(&self) -> bool {
+        true
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_conforms() {
+    let settings = ["--databases", "100", "--appendonly", "yes", "--appendfsync", "always"];
+    let server = Server::start_with(&settings).await.unwrap();
+    let next = std::sync::atomic::AtomicU32::new(0);
+    let fresh = || {
+        let number = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Database { server: &server, number }
+    };
+    conformance::suite(fresh).await;
+}
+
+/// Sends until there is a definite answer, as the host of an entity does.
+async fn settle(store: &Redis, expected: u64) -> Result<Version, CommitError> {
+    loop {
+        match commit(store, expected).await {
+            Err(CommitError::Unknown(_) | CommitError::Failed(_)) => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            definite => return definite,
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_lost_answer_is_unknown_and_the_same_batch_tells() {
+    let server = Server::start().await.unwrap();
+    let link = Link::to(&server).unwrap();
+    let store = open(&link.url()).await;
+    for expected in 0..6 {
+        if expected % 2 == 1 {
+            link.lose_answers();
+            let answer = commit(&store, expected).await;
+            assert!(matches!(answer, Err(CommitError::Unknown(_))), "{answer:?}");
+            link.heal();
+        }
+        assert_eq!(settle(&store, expected).await, Ok(Version(expected + 1)));
+    }
+    let records = store.records(0, 100).await.unwrap();
+    assert_eq!(records.iter().map(|record| record.version.0).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6]);
+    assert!(records.windows(2).all(|pair| pair[0].position < pair[1].position));
+}
+
+#[tokio::test]
+async fn a_server_that_forgot_its_scripts_is_told_them_again() {
+    let server = Server::start().await.unwrap();
+    let store = open(&server.url()).await;
+    commit(&store, 0).await.unwrap();
+    let () = cmd("SCRIPT").arg("FLUSH").query_async(&mut server.connection().await.unwrap()).await.unwrap();
+    assert_eq!(commit(&store, 1).await, Ok(Version(2)));
+    assert_eq!(store.load(&pool()).await.unwrap().live.len(), 2);
+}
+
+/// Puts something else in the place of a key.
+async fn spoil(connection: &mut MultiplexedConnection, key: &str) {
+    let _: i64 = connection.del(key).await.unwrap();
+    let () = connection.set(key, "scribble").await.unwrap();
+}
+
+#[tokio::test]
+async fn garbage_in_a_key_is_named_and_nothing_is_written_beside_it() {
+    let server = Server::start().await.unwrap();
+    let mut connection = server.connection().await.unwrap();
+    for name in
+        ["entity:pool/default", "documents:pool/default", "live:pool/default", "events", "timers", "position"]
+    {
+        let () = cmd("FLUSHDB").query_async(&mut connection).await.unwrap();
+        let store = open(&server.url()).await;
+        commit(&store, 0).await.unwrap();
+        spoil(&mut connection, &key(name)).await;
+        let before: Vec<String> = connection.keys("*").await.unwrap();
+        let Err(CommitError::Failed(said)) = commit(&store, 1).await else {
+            panic!("{name} was written over")
+        };
+        assert!(said.contains(&key(name)), "{said}");
+        assert_eq!(connection.keys::<_, Vec<String>>("*").await.unwrap().len(), before.len(), "{name}");
+    }
+
+    let () = cmd("FLUSHDB").query_async(&mut connection).await.unwrap();
+    let store = open(&server.url()).await;
+    commit(&store, 0).await.unwrap();
+    let names = |problem: StoreError, name: &str| assert!(problem.0.contains(&key(name)), "{problem}");
+    let document = "document:pool/default:task/0";
+    let () = connection.hset(key(document), "b:text", "{no json").await.unwrap();
+    names(store.document(&pool(), "task/0").await.unwrap_err(), document);
+    names(store.documents(None, 10).await.unwrap_err(), document);
+    let () = connection.hset(key("entity:pool/default"), "version", "many").await.unwrap();
+    names(store.load(&pool()).await.unwrap_err(), "entity:pool/default");
+    names(store.versions().await.unwrap_err(), "entity:pool/default");
+    spoil(&mut connection, &key("events")).await;
+    names(store.records(0, 10).await.unwrap_err(), "events");
+    spoil(&mut connection, &key("lease")).await;
+    names(Redis::open(&options(&server.url()), wall()).await.err().unwrap(), "lease");
+}
+
+#[tokio::test]
+async fn a_server_that_would_lose_or_forget_is_refused() {
+    let server = Server::start().await.unwrap();
+    let mut connection = server.connection().await.unwrap();
+    let mut set = async |name: &str, value: &str| {
+        let () = cmd("CONFIG").arg("SET").arg(name).arg(value).query_async(&mut connection).await.unwrap();
+    };
+    set("maxmemory-policy", "allkeys-lru").await;
+    assert!(refusal(&server, Durability::Always).await.contains("set `maxmemory-policy noeviction`"));
+    set("maxmemory-policy", "noeviction").await;
+    set("appendfsync", "everysec").await;
+    assert!(refusal(&server, Durability::Always).await.contains("set `appendfsync always`"));
+    Redis::open(&Options { durability: Durability::Everysec, ..options(&server.url()) }, wall())
+        .await
+        .unwrap();
+    assert!(refusal(&server, Durability::Replicated).await.contains("needs a replica"));
+    let late = Redis::open(&options(&server.url()), Timestamp(wall().0 + 3_600_000)).await;
+    assert!(late.err().is_some());
+    set("appendfsync", "always").await;
+    let late = Redis::open(&options(&server.url()), Timestamp(wall().0 + 3_600_000)).await;
+    assert!(late.err().unwrap().0.contains("clock"));
+    let mut connection = server.connection().await.unwrap();
+    let () = connection.hset("skein:cluster", "shards", 128).await.unwrap();
+    let said = refusal(&server, Durability::Always).await;
+    assert!(said.contains("shards 128") && said.contains("another database"), "{said}");
+}
+
+#[tokio::test]
+async fn a_password_is_never_shown() {
+    let settings = ["--requirepass", "hush-hush", "--appendonly", "yes", "--appendfsync", "always"];
+    let server = Server::start_with(&settings).await.unwrap();
+    let url = |password: &str| format!("{}?pass={password}", server.url());
+    open(&url("hush-hush")).await;
+    for wrong in [
+        url("not-this-one"),
+        "redis://:not-this-one@127.0.0.1:1/".to_owned(),
+        "redis:/not-this-one".to_owned(),
+    ] {
+        let options = options(&wrong);
+        let said = Redis::open(&options, wall()).await.err().unwrap().to_string();
+        assert!(!format!("{said} {options:?}").contains("not-this-one"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_restarted_server_has_everything_and_ends_the_old_owner() {
+    let mut server = Server::start().await.unwrap();
+    let options = Options { lease: Duration::from_secs(3), ..options(&server.url()) };
+    let store = Arc::new(Redis::open(&options, wall()).await.unwrap());
+    let (keeper, kept) = (Arc::clone(&store), CancellationToken::new());
+    let keeping = tokio::spawn(async move { keeper.keep(kept).await });
+    for expected in 0..10 {
+        commit(&store, expected).await.unwrap();
+    }
+    let before = contents(&*store).await;
+    server.crash_and_restart().await.unwrap();
+    let ended = keeping.await.unwrap().unwrap_err().to_string();
+    assert!(ended.contains("restarted or replaced"), "{ended}");
+    let Err(CommitError::Unknown(_) | CommitError::Failed(_)) = commit(&store, 10).await else {
+        panic!("an owner that may be ahead of the store goes on")
+    };
+    let again = Redis::open(&options, wall()).await.unwrap();
+    assert_eq!(contents(&again).await, before);
+    assert!(again.fence(&pool()).epoch > store.fence(&pool()).epoch);
+    assert_eq!(settle(&again, 10).await, Ok(Version(11)));
+}
+
+/// Everybody wants the store at one moment; one gets it, and the others are told who has it.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_many_owners_one_gets_the_store() {
+    let server = Server::start().await.unwrap();
+    let mut racing = tokio::task::JoinSet::new();
+    for number in 0..4 {
+        let mut options = Options::new(server.url(), format!("owner-{number}"));
+        options.lease = Duration::from_millis(1500);
+        racing.spawn(async move {
+            let store = Redis::open(&options, wall()).await?;
+            let stop = CancellationToken::new();
+            tokio::spawn({
+                let stop = stop.clone();
+                async move { store.keep(stop).await }
+            });
+            Ok::<_, StoreError>(stop)
+        });
+    }
+    let outcomes = racing.join_all().await;
+    let (taken, refused): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(Result::is_ok);
+    assert_eq!(taken.len(), 1);
+    for refusal in refused {
+        let said = refusal.err().unwrap().to_string();
+        assert!(said.contains("another coordinator (owner-"), "{said}");
+    }
+    // Who gives the store up leaves it to the next one at once.
+    taken.into_iter().next().unwrap().unwrap().cancel();
+    Redis::open(&Options::new(server.url(), "next"), wall()).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_owner_that_died_is_succeeded_when_its_lease_ends() {
+    let server = Server::start().await.unwrap();
+    let owner =
+        |name: &str| Options { lease: Duration::from_millis(400), ..Options::new(server.url(), name) };
+    let first = Redis::open(&owner("first"), wall()).await.unwrap();
+    commit(&first, 0).await.unwrap();
+    let second = Redis::open(&owner("second"), wall()).await.unwrap();
+    let epoch = second.fence(&pool()).epoch;
+    assert_eq!(commit(&first, 1).await, Err(CommitError::Fenced(epoch)), "it comes back too late");
+    assert!(
+        first.keep(CancellationToken::new()).await.unwrap_err().0.contains("another coordinator has taken")
+    );
+    assert_eq!(commit(&second, 1).await, Ok(Version(2)));
+}
+
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+#[tokio::test]
+async fn what_is_replicated_waits_for_the_replica() {
+    let port = free_port().to_string();
+    let settings = ["--port", &port, "--repl-diskless-sync-delay", "0", "--appendonly", "yes"];
+    let primary = Server::start_with(&settings).await.unwrap();
+    let follow = ["--replicaof", &format!("127.0.0.1 {port}")];
+    let replica = Server::start_with(&follow).await.unwrap();
+    let mut connection = primary.connection().await.unwrap();
+    let synchronised = async |connection: &mut MultiplexedConnection| {
+        let info: String = cmd("INFO").arg("replication").query_async(connection).await.unwrap();
+        info.contains("state=online")
+    };
+    while !synchronised(&mut connection).await {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(refusal(&primary, Durability::Replicated).await.contains("min-replicas-to-write 1"));
+    let () = cmd("CONFIG")
+        .arg("SET")
+        .arg("min-replicas-to-write")
+        .arg(1)
+        .query_async(&mut connection)
+        .await
+        .unwrap();
+    assert!(refusal(&replica, Durability::Everysec).await.contains("name the primary"));
+
+    let options = Options { durability: Durability::Replicated, ..options(&primary.url()) };
+    let store = Redis::open(&options, wall()).await.unwrap();
+    assert_eq!(commit(&store, 0).await, Ok(Version(1)));
+    let copy: Option<String> =
+        replica.connection().await.unwrap().hget(key("entity:pool/default"), "version").await.unwrap();
+    assert_eq!(copy.as_deref(), Some("1"), "the replica has it before the answer");
+    drop(replica);
+    while synchronised(&mut connection).await {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let answer = commit(&store, 1).await;
+    assert!(
+        matches!(&answer, Err(CommitError::Failed(said)) if said.contains("too few replicas")),
+        "{answer:?}"
+    );
+}

@@ -297,6 +297,10 @@ async fn an_owner_that_died_is_succeeded_when_its_lease_ends() {
     assert_eq!(commit(&second, 1).await, Ok(Version(2)));
 }
 
+async fn replication(connection: &mut MultiplexedConnection) -> String {
+    cmd("INFO").arg("replication").query_async(connection).await.unwrap()
+}
+
 fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -309,11 +313,7 @@ async fn what_is_replicated_waits_for_the_replica() {
     let follow = ["--replicaof", &format!("127.0.0.1 {port}")];
     let replica = Server::start_with(&follow).await.unwrap();
     let mut connection = primary.connection().await.unwrap();
-    let synchronised = async |connection: &mut MultiplexedConnection| {
-        let info: String = cmd("INFO").arg("replication").query_async(connection).await.unwrap();
-        info.contains("state=online")
-    };
-    while !synchronised(&mut connection).await {
+    while !replication(&mut connection).await.contains("state=online") {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert!(refusal(&primary, Durability::Replicated).await.contains("min-replicas-to-write 1"));
@@ -333,7 +333,8 @@ async fn what_is_replicated_waits_for_the_replica() {
         replica.connection().await.unwrap().hget(key("entity:pool/default"), "version").await.unwrap();
     assert_eq!(copy.as_deref(), Some("1"), "the replica has it before the answer");
     drop(replica);
-    while synchronised(&mut connection).await {
+    // The server counts its replicas once a second.
+    while !replication(&mut connection).await.contains("min_slaves_good_slaves:0") {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let answer = commit(&store, 1).await;

@@ -75,8 +75,8 @@ impl Writer {
     pub(super) fn start(start: Start) -> Self {
         let (requests, queue) = mpsc::channel(QUEUE);
         let newest = Arc::new(AtomicU64::new(start.position));
-        // With this first line the server refuses the script as a whole where it would refuse a write: when it is full,
-        // cannot flush, or has too few replicas, which scripts without it would not be asked about.
+        // With this first line the server refuses a script before it begins, where it would refuse a write: when it
+        // is full, cannot flush, or has too few replicas.
         let commit = Script::new(concat!(
             "#!lua
 ",

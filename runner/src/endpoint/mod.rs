@@ -3,6 +3,7 @@
 
 mod answer;
 mod gate;
+mod port;
 mod proxy;
 mod upstreams;
 
@@ -34,12 +35,15 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Listens on the row's port, or on any if it has none yet.
+    /// Listens on the row's port, or on a new one if it has none yet.
     ///
     /// # Errors
     /// When the port is taken.
     pub async fn open(row: &Row, upstreams: Upstreams) -> std::io::Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, row.port)).await?;
+        let listener = match row.port {
+            0 => port::listen().await?,
+            port => TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?,
+        };
         let port = listener.local_addr()?.port();
         let gate = Arc::new(Gate::default());
         let proxy = Proxy::new(&row.secret, &row.access_token, upstreams, Arc::clone(&gate));

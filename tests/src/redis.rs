@@ -1,6 +1,6 @@
 //! A private Redis: a process of its own in a folder of its own, on a socket that nobody else knows.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -47,10 +47,6 @@ impl Server {
 
     pub fn socket(&self) -> PathBuf {
         self.folder.path().join("redis.sock")
-    }
-
-    pub fn folder(&self) -> &Path {
-        self.folder.path()
     }
 
     /// A connection for looking and meddling.

@@ -115,6 +115,13 @@ struct Task {
     last_link: Option<i64>,
 }
 
+/// What the server said to a group.
+struct Answers {
+    values: Vec<Value>,
+    /// Why what was written may still be lost.
+    unconfirmed: Option<String>,
+}
+
 /// Why a group got no answers.
 enum Silence {
     /// It was not sent.
@@ -139,8 +146,13 @@ impl Task {
 
     async fn write(&mut self, group: Vec<Request>) {
         let outcomes = match self.send(&group).await {
-            Ok(answers) => {
-                group.iter().zip(answers).map(|(request, answer)| self.outcome(request, answer)).collect()
+            Ok(Answers { values, unconfirmed }) => {
+                let answers = group.iter().zip(values);
+                let outcomes = answers.map(|(request, answer)| self.outcome(request, answer));
+                // A refusal needs nobody's confirmation.
+                let confirmed =
+                    |version| unconfirmed.clone().map_or(Ok(version), |why| Err(CommitError::Unknown(why)));
+                outcomes.map(|outcome| outcome.and_then(confirmed)).collect()
             }
             Err(Silence::NotSent(problem)) => vec![Err(CommitError::Failed(problem)); group.len()],
             Err(Silence::Unknown(problem)) => {
@@ -156,17 +168,17 @@ impl Task {
     }
 
     /// Sends a group, and once more if the server has forgotten the script: then it has written nothing of it.
-    async fn send(&mut self, group: &[Request]) -> Result<Vec<Value>, Silence> {
+    async fn send(&mut self, group: &[Request]) -> Result<Answers, Silence> {
         let answers = self.send_once(group).await?;
         let forgotten = |answer: &Value| matches!(answer, Value::ServerError(error) if error.kind() == Some(redis::ServerErrorKind::NoScript));
-        if !answers.iter().any(forgotten) {
+        if !answers.values.iter().any(forgotten) {
             return Ok(answers);
         }
         self.link = None;
         self.send_once(group).await
     }
 
-    async fn send_once(&mut self, group: &[Request]) -> Result<Vec<Value>, Silence> {
+    async fn send_once(&mut self, group: &[Request]) -> Result<Answers, Silence> {
         let mut link = match self.link.take() {
             Some(link) => link,
             None => self.connect().await.map_err(|StoreError(problem)| Silence::NotSent(problem))?,
@@ -177,17 +189,17 @@ impl Task {
             pipeline.add_command(request.batch.call(self.commit.get_hash(), request.fence, self.position));
         }
         let lost = |error: RedisError| Silence::Unknown(sentence(&error));
-        let answers = link.send_packed_commands(&pipeline, 0, group.len()).await.map_err(lost)?;
-        self.confirm(&mut link).await?;
+        let values = link.send_packed_commands(&pipeline, 0, group.len()).await.map_err(lost)?;
+        let unconfirmed = self.confirm(&mut link).await?;
         metrics::counter!("skein_store_flushes_total").increment(1);
         self.link = Some(link);
-        Ok(answers)
+        Ok(Answers { values, unconfirmed })
     }
 
-    /// Waits until a replica has what was written on this connection, if it is to.
-    async fn confirm(&self, link: &mut MultiplexedConnection) -> Result<(), Silence> {
+    /// Waits until a replica has what was written on this connection, if it is to. Says why it is not certain.
+    async fn confirm(&self, link: &mut MultiplexedConnection) -> Result<Option<String>, Silence> {
         let Acknowledgement::Replica { flushed, locally, within } = self.start.acknowledgement else {
-            return Ok(());
+            return Ok(None);
         };
         let limit = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
         let lost = |error: RedisError| Silence::Unknown(sentence(&error));
@@ -198,12 +210,8 @@ impl Task {
         } else {
             cmd("WAIT").arg(1).arg(limit).query_async(link).await.map_err(lost)?
         };
-        if replicas > 0 {
-            return Ok(());
-        }
-        Err(Silence::Unknown(
-            "no replica of Redis has confirmed the write in time; look after the replicas".to_owned(),
-        ))
+        let problem = "no replica of Redis has confirmed the write in time; look after the replicas";
+        Ok((replicas < 1).then(|| problem.to_owned()))
     }
 
     /// Makes a new connection once the last one can do nothing any more.

@@ -32,9 +32,12 @@ use crate::store::{Batch, EventRecord, Record, Store, StoreError, StoredDocument
 /// Documents read from the store at once.
 const PAGE: usize = 500;
 /// Records read at once: each may have the events of a few hundred commands.
-const RECORDS: usize = 32;
+const RECORDS: usize = 16;
 /// Mentions that a build gathers before it writes them in the order of their table.
-const MENTIONS: usize = 100_000;
+const MENTIONS: usize = 20_000;
+/// Kibibytes of pages at hand, as SQLite's negative number: a build writes nearly all in order and needs few.
+const BUILD_CACHE: i32 = -4 * 1024;
+const FOLLOW_CACHE: i32 = -16 * 1024;
 /// How long to wait before building is tried again after the store or the disk failed.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -125,6 +128,7 @@ impl Feed {
         // What was reported before is in the store.
         self.inbox.clear();
         self.known = Known::default();
+        self.connection.pragma_update(None, "cache_size", BUILD_CACHE)?;
         self.write(|transaction, _| tables::clear(transaction))?;
         // Before the first document, so that every page has at least these versions.
         self.known.versions = self.source.versions()?;
@@ -136,8 +140,8 @@ impl Feed {
             versions.iter().try_for_each(|(key, version)| numbers.reached(transaction, key, *version))?;
             last.map_or(Ok(()), |tip| origin::built(transaction, &tip))
         })?;
-        // Pages that only the build has used.
         self.connection.execute_batch("PRAGMA shrink_memory")?;
+        self.connection.pragma_update(None, "cache_size", FOLLOW_CACHE)?;
         self.whole();
         Ok(())
     }

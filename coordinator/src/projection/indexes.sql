@@ -1,5 +1,4 @@
--- The indexes of the documents. A build fills the table first, and sorts each index in one go.
-CREATE UNIQUE INDEX document_key ON document (entity, document);
+-- Those indexes of the documents that a build makes last: it fills the table first, and sorts each in one go.
 CREATE INDEX document_archived ON document (written) WHERE live = 0;
 
 -- A list of tasks is sorted by priority, then by the last change; these give the order without sorting.

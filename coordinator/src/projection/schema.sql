@@ -43,6 +43,9 @@ CREATE TABLE document (
     body       TEXT NOT NULL
 );
 
+-- Documents come in this order when the table is filled, so this one is there from the beginning.
+CREATE UNIQUE INDEX document_key ON document (entity, document);
+
 CREATE TABLE tag (
     tag TEXT NOT NULL,
     row INTEGER NOT NULL,

@@ -27,8 +27,7 @@ pub(super) const COLUMNS: [(&str, &str); 6] = [
 /// together, so there is none of what nobody searches.
 pub(super) const SEARCHED: &str = "memory";
 
-const INDEXES: [&str; 7] = [
-    "document_key",
+const INDEXES: [&str; 6] = [
     "document_archived",
     "document_all",
     "document_status",
@@ -37,7 +36,7 @@ const INDEXES: [&str; 7] = [
     "document_schedule",
 ];
 
-/// Empties the tables, for a build. Documents are put in before their indexes are there.
+/// Empties the tables, for a build. Documents are put in before most of their indexes are there.
 pub(super) fn clear(connection: &Connection) -> rusqlite::Result<()> {
     for index in INDEXES {
         connection.execute_batch(&format!("DROP INDEX IF EXISTS {index}"))?;

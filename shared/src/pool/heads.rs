@@ -14,6 +14,9 @@ use crate::time::Timestamp;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Heads {
     packed: BTreeMap<Uuid, Box<[u8]>>,
+    /// What is being restored. A tree that is filled in order is half empty, and another one made of it leaves
+    /// holes in the memory.
+    restoring: Vec<(Uuid, Box<[u8]>)>,
     tags: Numbers,
 }
 
@@ -44,9 +47,14 @@ impl Heads {
         }
     }
 
-    /// Closes the gaps that a tree has which was filled in order.
-    pub(super) fn compact(&mut self) {
-        self.packed = std::mem::take(&mut self.packed).into_iter().collect();
+    /// Takes a head that is found once all of them are [`Heads::restored`].
+    pub(super) fn restore(&mut self, id: Uuid, task: &Task) {
+        let bytes = pack(task, &mut self.tags);
+        self.restoring.push((id, bytes));
+    }
+
+    pub(super) fn restored(&mut self) {
+        self.packed = std::mem::take(&mut self.restoring).into_iter().collect();
     }
 
     pub(super) fn remove(&mut self, id: Uuid) -> Option<Task> {

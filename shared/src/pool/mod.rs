@@ -64,7 +64,7 @@ impl Entity for Pool {
     }
 
     fn restored(&mut self) {
-        self.tasks.compact();
+        self.tasks.restored();
         self.indexes = Indexes::of(self.tasks.iter());
     }
 

@@ -452,14 +452,14 @@ impl Pool {
         self.members.insert(id, member);
     }
 
-    /// Takes a task without its places in the indexes, which are made once all tasks are there, and without its
-    /// sketch, which is made of its text.
+    /// Takes a task without its places in the tree and the indexes, which are made once all tasks are there, and
+    /// without its sketch, which is made of its text.
     pub(super) fn restore_task(&mut self, id: Uuid, task: &Task) {
         if let Some(creator) = task.creator {
             self.recent.add(creator, task.created, id, Sketch::default());
         }
         self.deadlines.set(id, task.term(), task.until);
-        self.tasks.insert(id, task);
+        self.tasks.restore(id, task);
     }
 
     /// Puts a task in and into every index.

@@ -291,10 +291,21 @@ async fn an_owner_that_died_is_succeeded_when_its_lease_ends() {
     let second = Redis::open(&owner("second"), wall()).await.unwrap();
     let epoch = second.fence(&pool()).epoch;
     assert_eq!(commit(&first, 1).await, Err(CommitError::Fenced(epoch)), "it comes back too late");
-    assert!(
-        first.keep(CancellationToken::new()).await.unwrap_err().0.contains("another coordinator has taken")
-    );
+    let lost = first.keep(CancellationToken::new()).await.unwrap_err().to_string();
+    assert!(lost.contains("another coordinator has taken"), "{lost}");
     assert_eq!(commit(&second, 1).await, Ok(Version(2)));
+}
+
+/// Cut off from Redis an owner ends before another one may have the store.
+#[tokio::test]
+async fn an_owner_without_redis_ends_before_its_lease() {
+    let mut server = Server::start().await.unwrap();
+    let options = Options { lease: Duration::from_secs(2), ..options(&server.url()) };
+    let store = Redis::open(&options, wall()).await.unwrap();
+    server.kill().await.unwrap();
+    let kept = tokio::time::timeout(options.lease, store.keep(CancellationToken::new())).await;
+    let lost = kept.expect("it ends within the lease").unwrap_err().to_string();
+    assert!(lost.contains("could not be renewed for 1.6s"), "{lost}");
 }
 
 async fn replication(connection: &mut MultiplexedConnection) -> String {

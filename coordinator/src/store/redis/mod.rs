@@ -65,6 +65,24 @@ pub struct Redis {
     inhabited: Vec<AtomicBool>,
 }
 
+/// The shards are no longer this process' own, or may be no longer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Lost(String);
+
+/// Why leases were not renewed.
+enum Unkept {
+    Lost(Lost),
+    /// It may be better at the next try.
+    NotNow(StoreError),
+}
+
+impl From<StoreError> for Unkept {
+    fn from(problem: StoreError) -> Self {
+        Unkept::NotNow(problem)
+    }
+}
+
 impl Redis {
     /// Connects, looks whether the server keeps what it acknowledges, and takes all shards. A shard that another owner
     /// has is waited for, as long as its lease may last.
@@ -109,29 +127,36 @@ impl Redis {
     /// # Errors
     /// When another owner has taken one, the leases could not be renewed in time, or the server is not the one on which
     /// they were taken: what this process has in memory may be out of date, so it must not go on.
-    pub async fn keep(&self, stop: CancellationToken) -> Result<(), StoreError> {
+    pub async fn keep(&self, stop: CancellationToken) -> Result<(), Lost> {
         let held: Vec<(Shard, Fence)> = Shard::all().zip(self.fences.iter().copied()).collect();
-        let mut renewed = Instant::now();
+        // A lease counts from before it was asked for, and ends here before it ends there.
+        let good_for = self.lease * 4 / 5;
+        let mut ends = Instant::now() + good_for;
+        let mut pause = self.lease / 3;
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
-                () = tokio::time::sleep(self.lease / 3) => {}
+                () = tokio::time::sleep(pause) => {}
             }
-            // The lease counts from before it was asked for, and ends here before it ends there.
             let asked = Instant::now();
-            match self.renew(&held).await? {
-                Ok(()) => renewed = asked,
-                Err(problem) if renewed.elapsed() < self.lease * 4 / 5 => {
-                    warn!(%problem, "the leases of this process could not be renewed; it tries again");
+            let renewed = tokio::time::timeout_at(ends, self.renew(&held)).await;
+            let problem = match renewed {
+                Ok(Ok(())) => {
+                    (ends, pause) = (asked + good_for, self.lease / 3);
+                    continue;
                 }
-                Err(problem) => {
-                    return Err(StoreError(format!(
-                        "the leases of this process could not be renewed for {:?}, and another one may have taken them: \
-                         {problem}",
-                        renewed.elapsed()
-                    )));
-                }
+                Ok(Err(Unkept::Lost(lost))) => return Err(lost),
+                Ok(Err(Unkept::NotNow(StoreError(problem)))) => problem,
+                Err(_) => "Redis does not answer".to_owned(),
+            };
+            if Instant::now() >= ends {
+                return Err(Lost(format!(
+                    "the leases of this process could not be renewed for {good_for:?}, and another one may take them: \
+                     {problem}"
+                )));
             }
+            warn!(problem, "the leases of this process could not be renewed; it tries again");
+            pause = (self.lease / 20).min(ends - Instant::now());
         }
         if let Err(problem) = self.leases.release(&held).await {
             warn!(%problem, "the leases could not be given up; they end by themselves");
@@ -139,29 +164,21 @@ impl Redis {
         Ok(())
     }
 
-    /// The inner error may pass; the outer one does not.
-    async fn renew(&self, held: &[(Shard, Fence)]) -> Result<Result<(), StoreError>, StoreError> {
-        match Info::ask(&self.aside).await {
-            Ok(info) if info.generation() != self.generation => return Err(writer::replaced()),
-            Ok(_) => {}
-            Err(problem) => return Ok(Err(problem)),
+    async fn renew(&self, held: &[(Shard, Fence)]) -> Result<(), Unkept> {
+        if Info::ask(&self.aside).await?.generation() != self.generation {
+            return Err(Unkept::Lost(Lost(server::REPLACED.to_owned())));
         }
-        let kept = match self.leases.renew(held).await {
-            Ok(kept) => kept,
-            Err(problem) => return Ok(Err(problem)),
-        };
+        let kept = self.leases.renew(held).await?;
         let lost = kept.iter().zip(held).find_map(|(kept, (shard, _))| match kept {
             Kept::Done => None,
             Kept::Fenced(epoch) => Some((shard, epoch)),
         });
-        match lost {
-            None => Ok(Ok(())),
-            Some((shard, epoch)) => Err(StoreError(format!(
-                "another coordinator has taken shard {} with epoch {epoch}; two of them share this store: give each \
-                 its own database of Redis, or run one",
-                shard.number()
-            ))),
-        }
+        let Some((shard, epoch)) = lost else { return Ok(()) };
+        Err(Unkept::Lost(Lost(format!(
+            "another coordinator has taken shard {} with epoch {epoch}; two of them share this store: give each its own \
+             database of Redis, or run one",
+            shard.number()
+        ))))
     }
 
     fn scan(&self) -> Scan<'_> {

@@ -16,6 +16,10 @@ const FORMAT: u32 = 1;
 /// The epochs come from the clock of Redis, and a failover moves to another one, so it must not be far off.
 const SKEW_MS: u64 = 60_000;
 
+/// What is said of a server that is not the one whose leases this process has.
+pub(super) const REPLACED: &str = "Redis was restarted or replaced by a replica, so writes that it had acknowledged may \
+                                   be gone; this process must load everything anew";
+
 /// One life of one server. When it changes, writes that were acknowledged may be gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Generation {

@@ -180,6 +180,6 @@ mod tests {
     fn places_are_for_ever() {
         let pool = Keys::new(&EntityKey::of(Kind::Pool, &Name::parse("default").unwrap()));
         assert_eq!(pool.entity(), format!("skein:{{s{}}}:entity:pool/default", pool.shard.number()));
-        assert_eq!(pool.shard.number(), 0);
+        assert_eq!(pool.shard.number(), 26);
     }
 }

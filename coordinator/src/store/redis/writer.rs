@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::batch::Prepared;
 use super::connection::{Connection, Door, read, sentence};
 use super::options::Durability;
-use super::server::{Generation, Info};
+use super::server::{Generation, Info, REPLACED};
 use crate::store::{CommitError, Fence, StoreError, Version};
 
 /// Requests that may wait; beyond them callers wait for a place.
@@ -218,7 +218,7 @@ impl Task {
     async fn connect(&mut self) -> Result<MultiplexedConnection, StoreError> {
         let info = Info::ask(&self.start.aside).await?;
         if info.generation() != self.start.generation {
-            return Err(replaced());
+            return Err(StoreError(REPLACED.to_owned()));
         }
         if let Some(last) = self.last_link {
             let kill = cmd("CLIENT").arg("KILL").arg("ID").arg(last).to_owned();
@@ -262,13 +262,4 @@ impl Task {
             other => Err(CommitError::Unknown(format!("the commit script answered `{other}`; report this"))),
         }
     }
-}
-
-/// What is said of a server that is not the one whose leases this process has.
-pub(super) fn replaced() -> StoreError {
-    StoreError(
-        "Redis was restarted or replaced by a replica, so writes that it had acknowledged may be gone; this process \
-         must load everything anew"
-            .to_owned(),
-    )
 }

@@ -256,7 +256,7 @@ fn rows(batch: Batch) -> Result<Rows> {
     let (mut documents, mut deleted) = (Vec::new(), Vec::new());
     for change in batch.documents {
         match change {
-            DocumentChange::Put { key, live, head, body } => {
+            DocumentChange::Put { key, live, head, body, .. } => {
                 documents.push((key, live, head.text().to_owned(), body.map(|body| body.to_string())));
             }
             DocumentChange::Delete { key } => deleted.push(key),

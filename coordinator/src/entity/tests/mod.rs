@@ -81,7 +81,8 @@ pub(crate) fn first_batch(node: &Node, key: EntityKey) -> Batch {
 pub(crate) async fn poison(node: &Node, key: EntityKey) {
     let (document, head) = ("learning/poison".to_owned(), json!(["not", "a", "head"]));
     let mut batch = first_batch(node, key);
-    batch.documents = vec![DocumentChange::Put { key: document, live: true, head: head.into(), body: None }];
+    batch.documents =
+        vec![DocumentChange::Put { key: document, live: true, head: head.into(), body: None, new: false }];
     node.store.commit(node.store.fence(), batch.into()).await.unwrap();
 }
 

@@ -38,7 +38,9 @@ impl Pool {
 
     fn create(&mut self, created: &Created, changes: &mut Changes) {
         self.take_task(created.task, &Task::of(created), created.sketch.clone());
-        self.save(created.task, created.at, Some(body::of(created)), changes);
+        if let Some(head) = self.head(created.task, created.at) {
+            changes.create(key(created.task), &head, body::of(created));
+        }
     }
 
     /// Changes a live task, its indexes, its document, and what its agent shows.
@@ -110,27 +112,38 @@ impl Pool {
         self.save(id, at, None, changes);
     }
 
-    /// Writes a live task's document. The guard's sketch travels in the head while it is of use.
+    /// Writes a live task's document.
     fn save(&self, id: Uuid, at: Timestamp, body: Option<Value>, changes: &mut Changes) {
-        let Some(task) = self.tasks.get(id) else { return };
+        if let Some(head) = self.head(id, at) {
+            changes.put(key(id), &head, body);
+        }
+    }
+
+    /// A live task's head as it is stored. The guard's sketch travels in it while it is of use.
+    fn head(&self, id: Uuid, at: Timestamp) -> Option<Head<'_>> {
+        let task = self.tasks.get(id)?;
         let sketch = task
             .creator
             .filter(|_| at.since(task.created) <= guard::YOUNG)
             .and_then(|creator| self.recent.get(creator, task.created, id));
-        match sketch {
-            None => changes.put(key(id), &task, body),
-            Some(sketch) => changes.put(key(id), &Sketched { task: &task, sketch }, body),
-        }
+        Some(match sketch {
+            None => Head::Plain(task),
+            Some(sketch) => Head::Young { task, sketch },
+        })
     }
 }
 
-/// A young task's head; `WithSketch` reads it.
+/// `WithSketch` reads it.
 #[derive(Serialize)]
-struct Sketched<'a> {
-    #[serde(flatten)]
-    task: &'a Task,
-    #[serde(rename = "w")]
-    sketch: &'a Sketch,
+#[serde(untagged)]
+enum Head<'a> {
+    Plain(Task),
+    Young {
+        #[serde(flatten)]
+        task: Task,
+        #[serde(rename = "w")]
+        sketch: &'a Sketch,
+    },
 }
 
 fn merge(body: &mut Map<String, Value>, fields: Value) {

@@ -16,7 +16,7 @@ use skein_coordinator::store::{Batch, TimerChange};
 use skein_shared::entity::DocumentChange;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::harness::contender::{Contender, Durability, Metered, Plan, Role, Work};
+use crate::harness::contender::{Card, Contender, Durability, Metered, Plan, Work};
 use crate::harness::load::{self, Operation};
 
 /// The text of a task, or the value of a row: 256 bytes.
@@ -136,24 +136,8 @@ fn write_group(connection: &Connection, group: &[Write]) -> rusqlite::Result<()>
 
 #[async_trait]
 impl Contender for Bare {
-    fn label(&self) -> &str {
-        "bare"
-    }
-
-    fn role(&self) -> Role {
-        Role::Limit
-    }
-
-    fn durability(&self) -> Durability {
-        Durability::PowerCut
-    }
-
-    fn version(&self) -> String {
-        format!("SQLite {}", rusqlite::version())
-    }
-
-    fn metered(&self) -> Metered {
-        Metered::Myself
+    fn card(&self) -> Card {
+        Card::limit("bare", Durability::PowerCut, format!("SQLite {}", rusqlite::version()), Metered::Myself)
     }
 
     async fn work(&mut self, plan: &Plan) -> Result<Work> {
@@ -326,24 +310,13 @@ fn fresh(key: &str, pass: u64) -> String {
 
 #[async_trait]
 impl Contender for Shaped {
-    fn label(&self) -> &str {
-        "shaped"
-    }
-
-    fn role(&self) -> Role {
-        Role::Limit
-    }
-
-    fn durability(&self) -> Durability {
-        Durability::PowerCut
-    }
-
-    fn version(&self) -> String {
-        format!("SQLite {}", rusqlite::version())
-    }
-
-    fn metered(&self) -> Metered {
-        Metered::Myself
+    fn card(&self) -> Card {
+        Card::limit(
+            "shaped",
+            Durability::PowerCut,
+            format!("SQLite {}", rusqlite::version()),
+            Metered::Myself,
+        )
     }
 
     async fn prepare(&mut self, in_flight: usize) -> Result<()> {

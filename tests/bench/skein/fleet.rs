@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::embedded::{counter, refused};
+use crate::harness::contender::Metered;
 use crate::harness::process::Server;
 use crate::harness::wire::Connection;
 
@@ -73,6 +74,10 @@ impl Node {
 
     pub(crate) fn id(&self) -> Result<u32> {
         self.server.id()
+    }
+
+    pub(crate) fn metered(&self) -> Metered {
+        self.server.metered()
     }
 
     pub(crate) fn data(&self) -> &Path {

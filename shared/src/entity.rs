@@ -252,6 +252,10 @@ pub enum DocumentChange {
         head: Json,
         /// Top-level fields to merge into the body; a null removes a field. `None` leaves it alone.
         body: Option<Value>,
+        /// There was no such document before, so the fields are all of the body: nobody needs to read it. For
+        /// those who see the commit; it is not written.
+        #[serde(skip)]
+        new: bool,
     },
     Delete {
         key: String,
@@ -269,20 +273,25 @@ impl DocumentChange {
 impl Changes {
     /// Puts a live document: it is restored when the entity starts again.
     pub fn put(&mut self, key: impl Into<String>, head: &impl Serialize, body: Option<Value>) {
-        self.push(key.into(), true, head, body);
+        self.push(key.into(), true, head, body, false);
+    }
+
+    /// Puts a live document under a key that was never used.
+    pub fn create(&mut self, key: impl Into<String>, head: &impl Serialize, body: Value) {
+        self.push(key.into(), true, head, Some(body), true);
     }
 
     /// Puts a document that the entity no longer needs for its decisions.
     pub fn archive(&mut self, key: impl Into<String>, head: &impl Serialize, body: Option<Value>) {
-        self.push(key.into(), false, head, body);
+        self.push(key.into(), false, head, body, false);
     }
 
     pub fn delete(&mut self, key: impl Into<String>) {
         self.documents.push(DocumentChange::Delete { key: key.into() });
     }
 
-    fn push(&mut self, key: String, live: bool, head: &impl Serialize, body: Option<Value>) {
-        self.documents.push(DocumentChange::Put { key, live, head: Json::of(head), body });
+    fn push(&mut self, key: String, live: bool, head: &impl Serialize, body: Option<Value>, new: bool) {
+        self.documents.push(DocumentChange::Put { key, live, head: Json::of(head), body, new });
     }
 }
 

@@ -126,7 +126,8 @@ impl<E: Entity> Bench<E> {
     fn store(&mut self, changes: Changes) {
         for change in changes.documents {
             match change {
-                DocumentChange::Put { key, live, head, body } => {
+                DocumentChange::Put { key, live, head, body, new } => {
+                    assert!(!new || !self.documents.contains_key(&key), "{key} is not new");
                     if let Some(body) = body {
                         merge(self.bodies.entry(key.clone()).or_default(), body);
                     }

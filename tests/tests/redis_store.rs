@@ -49,6 +49,7 @@ fn batch(expected: u64) -> Batch {
         live: true,
         head: json!({"n": expected}).into(),
         body: Some(json!({"text": "do it"})),
+        new: true,
     };
     Batch {
         key: pool(),

@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ring::digest::{SHA256, digest};
 
-/// Tokens kept. A full table is emptied: to check them all anew costs less than to know which are in use.
-const KEPT: usize = 4096;
+/// Tokens kept: more than a node has agents, for those that come back all at once after a break. A full table is
+/// emptied: to check them all anew costs less than to know which are in use.
+const KEPT: usize = 16_384;
 
 pub(super) type Digest = [u8; 32];
 

@@ -94,14 +94,14 @@ fn fold(changes: Vec<DocumentChange>) -> Vec<DocumentChange> {
 fn join(earlier: DocumentChange, later: DocumentChange) -> DocumentChange {
     match (earlier, later) {
         (
-            DocumentChange::Put { body: Some(mut merged), .. },
-            DocumentChange::Put { key, live, head, body },
+            DocumentChange::Put { body: Some(mut merged), new, .. },
+            DocumentChange::Put { key, live, head, body, .. },
         ) => {
             if let (Some(fields), Some(serde_json::Value::Object(changes))) = (merged.as_object_mut(), body) {
                 // A null stays in the change, so that the store removes the field too.
                 fields.extend(changes);
             }
-            DocumentChange::Put { key, live, head, body: Some(merged) }
+            DocumentChange::Put { key, live, head, body: Some(merged), new }
         }
         (_, later) => later,
     }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ractor::{ActorId, ActorRef, MessagingErr};
+use serde::Deserialize;
 use serde_json::Value;
 use skein_shared::entity::{Effect, Entity, Signal};
 use skein_shared::id::{EntityKey, Kind};
@@ -186,7 +187,7 @@ impl Entities {
         request: Request,
         command: E::Command,
     ) -> Result<E::Reply, Refusal> {
-        self.send::<E>(key, request, None, command).await.map(|(reply, _)| reply)
+        self.send::<E>(key, request, command).await.map(|(reply, _)| reply)
     }
 
     /// Like [`Entities::ask`], and tells at which version the answer holds.
@@ -196,27 +197,46 @@ impl Entities {
         request: Request,
         command: E::Command,
     ) -> Result<(E::Reply, Version), Refusal> {
-        self.send::<E>(key, request, None, command).await
+        self.send::<E>(key, request, command).await
     }
 
-    /// Takes in a command as data: from another node, or from the outbox with its source's mark.
+    /// Takes in what one source's outbox holds for an entity, each command with its mark, in their order. They
+    /// are decided one after the other and share commits. One that was not taken in leaves none after it taken
+    /// in, save that a command at which the entity fails is refused by itself.
     ///
-    /// # Errors
-    /// As [`Entities::ask`]; `invalid_argument` when the command is none of this kind's.
-    pub async fn forward(
+    /// The outcomes are those of [`Entities::ask`]; `invalid_argument` when a command is none of this kind's.
+    pub async fn deliver(&self, key: &EntityKey, commands: Vec<(Mark, &Value)>) -> Vec<Result<(), Refusal>> {
+        by_kind!(key.kind, E => self.deliver_to::<E>(key, commands).await)
+    }
+
+    async fn deliver_to<E: Entity>(
         &self,
         key: &EntityKey,
-        request: Request,
-        mark: Option<Mark>,
-        command: Value,
-    ) -> Result<Value, Refusal> {
-        by_kind!(key.kind, E => {
-            let command = serde_json::from_value::<<E as Entity>::Command>(command).map_err(|error| {
-                Refusal::new(Code::InvalidArgument, format!("{key} does not know this command: {error}"))
-            })?;
-            let (reply, _) = self.send::<E>(key, request, mark, command).await?;
-            serde_json::to_value(reply).map_err(|error| Refusal::new(Code::Internal, error.to_string()))
-        })
+        commands: Vec<(Mark, &Value)>,
+    ) -> Vec<Result<(), Refusal>> {
+        let mut deliveries = Vec::with_capacity(commands.len());
+        let mut outcomes = Vec::with_capacity(commands.len());
+        for (mark, command) in commands {
+            outcomes.push(E::Command::deserialize(command).map_err(unknown_to(key)).map(|command| {
+                let request = Request { id: host::delivery_id(&mark), ..Request::read() };
+                let (answer, answered) = oneshot::channel();
+                let mark = Some(mark);
+                deliveries.push(host::Pending { request, mark, command, permit: None, answer });
+                answered
+            }));
+        }
+        if let Err(refusal) = self.post_or_start::<E>(key, Message::Deliveries(deliveries)).await {
+            return outcomes.into_iter().map(|known| known.and(Err(refusal.clone()))).collect();
+        }
+        let end = Instant::now() + Request::TIMEOUT;
+        let mut told = Vec::with_capacity(outcomes.len());
+        for outcome in outcomes {
+            told.push(match outcome {
+                Ok(answered) => answer_of::<E>(key, answered, end).await.map(|_| ()),
+                Err(refusal) => Err(refusal),
+            });
+        }
+        told
     }
 
     /// Passes on a sign of life to an entity that is in memory; others learn by their grace period.
@@ -263,7 +283,7 @@ impl Entities {
 
     /// Sends the tick of a due timer and waits for it.
     pub async fn tick(&self, key: &EntityKey) -> Result<(), Refusal> {
-        by_kind!(key.kind, E => self.send::<E>(key, Request::read(), None, E::tick()).await.map(|_| ()))
+        by_kind!(key.kind, E => self.send::<E>(key, Request::read(), E::tick()).await.map(|_| ()))
     }
 
     /// The entities in memory, with the commands that each has waiting.
@@ -276,26 +296,13 @@ impl Entities {
         &self,
         key: &EntityKey,
         request: Request,
-        mark: Option<Mark>,
         command: E::Command,
     ) -> Result<(E::Reply, Version), Refusal> {
         debug_assert_eq!(key.kind, E::KIND);
         let (answer, answered) = oneshot::channel();
-        let pending = host::Pending { request, mark, command, permit: None, answer };
+        let pending = host::Pending { request, mark: None, command, permit: None, answer };
         self.post_or_start::<E>(key, Message::Command(pending)).await?;
-        match tokio::time::timeout(request.timeout, answered).await {
-            Ok(Ok(outcome)) => outcome,
-            Ok(Err(_)) => Err(Refusal::new(
-                Code::Unknown,
-                format!(
-                    "{key} restarted before it could answer; repeat the request with the same idempotency key"
-                ),
-            )),
-            Err(_) => Err(Refusal::new(
-                Code::Unknown,
-                format!("{key} did not answer in time; repeat the request with the same idempotency key"),
-            )),
-        }
+        answer_of::<E>(key, answered, Instant::now() + request.timeout).await
     }
 
     /// Puts a message into the mailbox of an entity, which it loads if need be. A message that met an entity
@@ -319,8 +326,15 @@ impl Entities {
     ) -> Result<Option<Message<E>>, Refusal> {
         let mut actors = self.shared.lock();
         let Some(slot) = actors.get_mut(key) else { return Ok(Some(message)) };
-        if let Message::Command(pending) = &mut message {
-            pending.permit = Some(slot.admission.enter()?);
+        match &mut message {
+            Message::Command(pending) => pending.permit = Some(slot.admission.enter()?),
+            // One for all, held until the last is answered: they go together or not at all.
+            Message::Deliveries(all) => {
+                if let Some(last) = all.last_mut() {
+                    last.permit = Some(slot.admission.enter()?);
+                }
+            }
+            _ => {}
         }
         slot.used = Instant::now();
         let Some(actor) = slot.actor::<E>() else { return Err(unavailable(key)) };
@@ -389,6 +403,25 @@ impl Slot {
     fn actor<E: Entity>(&self) -> Option<&ActorRef<Message<E>>> {
         self.actor.downcast_ref()
     }
+}
+
+/// The answer to a command that was taken in.
+async fn answer_of<E: Entity>(
+    key: &EntityKey,
+    answered: oneshot::Receiver<host::Answer<E>>,
+    end: Instant,
+) -> host::Answer<E> {
+    let why = match tokio::time::timeout_at(end, answered).await {
+        Ok(Ok(outcome)) => return outcome,
+        Ok(Err(_)) => "restarted before it could answer",
+        Err(_) => "did not answer in time",
+    };
+    let problem = format!("{key} {why}; repeat the request with the same idempotency key");
+    Err(Refusal::new(Code::Unknown, problem))
+}
+
+fn unknown_to(key: &EntityKey) -> impl Fn(serde_json::Error) -> Refusal {
+    move |error| Refusal::new(Code::InvalidArgument, format!("{key} does not know this command: {error}"))
 }
 
 fn unavailable(key: &EntityKey) -> Refusal {

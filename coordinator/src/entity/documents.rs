@@ -90,9 +90,18 @@ impl Documents {
             let document = change.key();
             let mut slot = self.slot(key, document);
             slot.turn += 1;
-            let Some(held) = slot.held.as_mut().filter(|held| held.is(key, document)) else { continue };
-            if held.version < version && !held.follow(version, change) {
-                slot.held = None;
+            match slot.held.as_mut().filter(|held| held.is(key, document)) {
+                Some(held) if held.version >= version => {}
+                Some(held) => {
+                    if !held.follow(version, change) {
+                        slot.held = None;
+                    }
+                }
+                None => {
+                    if let Some(made) = Held::made(key, version, change) {
+                        slot.held = Some(made);
+                    }
+                }
             }
         }
     }
@@ -115,6 +124,17 @@ impl Documents {
 }
 
 impl Held {
+    /// A new document, of which the change says everything. Whoever made it is about to be shown it.
+    fn made(key: &EntityKey, version: Version, change: &DocumentChange) -> Option<Self> {
+        let DocumentChange::Put { key: document, body: Some(fields), new: true, .. } = change else {
+            return None;
+        };
+        let mut body = Map::new();
+        merge(&mut body, fields.clone());
+        let (key, document) = (key.clone(), document.clone());
+        (weight(&body) <= WEIGHT).then_some(Self { key, document, version, body })
+    }
+
     /// Merges a change as the store does. False if nothing is left that could be kept.
     fn follow(&mut self, version: Version, change: &DocumentChange) -> bool {
         let DocumentChange::Put { body, .. } = change else { return false };
@@ -155,7 +175,7 @@ mod tests {
 
     fn put(body: Value) -> [DocumentChange; 1] {
         let head = Value::Null.into();
-        [DocumentChange::Put { key: TASK.to_owned(), live: true, head, body: Some(body) }]
+        [DocumentChange::Put { key: TASK.to_owned(), live: true, head, body: Some(body), new: false }]
     }
 
     fn stored(version: u64, body: Value) -> StoredDocument {
@@ -217,6 +237,19 @@ mod tests {
         documents.forget();
         documents.keep(before, &stored(2, json!({ "a": 2 })));
         assert_eq!(body(&documents), None);
+    }
+
+    #[test]
+    fn a_new_document_is_at_hand_without_a_read() {
+        let documents = Documents::default();
+        let [DocumentChange::Put { key, live, head, body: made, .. }] = put(json!({ "a": 1, "b": null }))
+        else {
+            panic!("a put")
+        };
+        let create = DocumentChange::Put { key, live, head, body: made, new: true };
+        documents.committed(&pool(), Version(1), &[create]);
+        documents.committed(&pool(), Version(2), &put(json!({ "c": 3 })));
+        assert_eq!(body(&documents), Some(json!({ "a": 1, "c": 3 })));
     }
 
     #[test]

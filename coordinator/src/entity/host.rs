@@ -39,7 +39,7 @@ const BATCH: usize = 256;
 /// A tick that leaves its timer due is a fault of the entity; it must not become a busy loop.
 const MIN_REARM: Duration = Duration::from_secs(1);
 
-type Answer<E> = Result<(<E as Entity>::Reply, Version), Refusal>;
+pub(super) type Answer<E> = Result<(<E as Entity>::Reply, Version), Refusal>;
 
 /// A command with everything that belongs to it.
 pub struct Pending<E: Entity> {
@@ -54,6 +54,9 @@ pub struct Pending<E: Entity> {
 
 pub enum Message<E: Entity> {
     Command(Pending<E>),
+    /// What another entity's outbox sent, in its order: all of it reaches one host or none does, so that no
+    /// mark overtakes an earlier one.
+    Deliveries(Vec<Pending<E>>),
     /// A command waits: let others come along, then decide.
     Gather,
     /// Decide what waits. It goes to the end of the mailbox, so that what is there already comes along.
@@ -212,17 +215,8 @@ impl<E: Entity> Host<E> {
 
     fn take(&mut self, myself: &ActorRef<Message<E>>, message: Message<E>) -> Step {
         match message {
-            Message::Command(pending) if self.doomed => {
-                let _ = pending.answer.send(Err(restarting(&self.key)));
-            }
-            Message::Command(pending) => {
-                self.waiting.push_back(pending);
-                if !self.gathering {
-                    self.gathering = true;
-                    let _ = myself.cast(Message::Gather);
-                }
-                return Step::GoOn;
-            }
+            Message::Command(pending) => return self.take_in(myself, [pending]),
+            Message::Deliveries(all) => return self.take_in(myself, all),
             Message::Gather => {
                 let _ = myself.cast(Message::Begin);
                 return Step::GoOn;
@@ -243,6 +237,25 @@ impl<E: Entity> Host<E> {
             self.die(myself);
         } else if !self.doomed && self.should_begin() {
             self.begin(myself);
+        }
+        Step::GoOn
+    }
+
+    /// Lets commands wait for the next batch.
+    fn take_in(
+        &mut self,
+        myself: &ActorRef<Message<E>>,
+        commands: impl IntoIterator<Item = Pending<E>>,
+    ) -> Step {
+        self.waiting.extend(commands);
+        if self.doomed {
+            self.turn_away();
+            if self.in_flight.is_empty() {
+                self.die(myself);
+            }
+        } else if !self.gathering {
+            self.gathering = true;
+            let _ = myself.cast(Message::Gather);
         }
         Step::GoOn
     }
@@ -451,11 +464,15 @@ impl<E: Entity> Host<E> {
         for settled in answers {
             let _ = settled.answer.send(Err(refusal.clone()));
         }
-        for pending in self.waiting.drain(..) {
-            let _ = pending.answer.send(Err(restarting(&self.key)));
-        }
+        self.turn_away();
         if self.in_flight.is_empty() {
             self.die(myself);
+        }
+    }
+
+    fn turn_away(&mut self) {
+        for pending in self.waiting.drain(..) {
+            let _ = pending.answer.send(Err(restarting(&self.key)));
         }
     }
 

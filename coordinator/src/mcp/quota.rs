@@ -46,7 +46,7 @@ impl Default for Limits {
 
 /// A bucket holds what its rate gives in this many seconds: a burst after a pause is no fault.
 const BURST: f64 = 2.0;
-/// Above this many buckets the full ones are thrown away: they say nothing.
+/// From this many buckets on the full ones are thrown away: they say nothing.
 const BUCKETS: usize = 10_000;
 /// What a caller without a free wait is told to sleep before it tries again.
 const WAIT_AGAIN_MS: u64 = 1000;
@@ -83,9 +83,12 @@ pub struct Quota {
     counts: Arc<Mutex<Counts>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Counts {
     buckets: HashMap<(Name, Uuid, Kind), Bucket>,
+    /// Buckets from which on they are looked through again: twice as many as were left, so that a crowd of
+    /// callers does not pay for all the others with each call.
+    room: usize,
     waits: HashMap<(Name, InstanceId), usize>,
     open: usize,
 }
@@ -105,7 +108,8 @@ pub struct Seat {
 
 impl Quota {
     pub fn new(limits: Limits) -> Self {
-        Self { limits, counts: Arc::default() }
+        let counts = Counts { buckets: HashMap::new(), room: BUCKETS, waits: HashMap::new(), open: 0 };
+        Self { limits, counts: Arc::new(Mutex::new(counts)) }
     }
 
     /// Lets a call pass. What it gives back is held for as long as the call runs.
@@ -135,8 +139,9 @@ impl Quota {
             Kind::Search => self.limits.searches_per_second,
         });
         let full = rate * BURST;
-        if counts.buckets.len() > BUCKETS {
+        if counts.buckets.len() >= counts.room {
             counts.buckets.retain(|_, bucket| now.duration_since(bucket.at).as_secs_f64() < BURST);
+            counts.room = BUCKETS.max(counts.buckets.len() * 2);
         }
         let key = (who.swarm.clone(), who.agent, kind);
         let bucket = counts.buckets.entry(key).or_insert(Bucket { tokens: full, at: now });

@@ -4,15 +4,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use skein_shared::Code;
 use skein_shared::entity::Effect;
+use skein_shared::id::EntityKey;
 use skein_shared::limits::EFFECT_EXPIRY;
+use skein_shared::{Code, Refusal};
 use tokio::sync::watch;
 use tracing::error;
 
 use super::{Delivery, Runners};
-use crate::entity::host::delivery_id;
-use crate::entity::{Entities, Request};
+use crate::entity::Entities;
 use crate::store::{Mark, OutboxEntry, OutboxPlace};
 
 /// How soon an undelivered effect is tried again; the pause doubles with each try.
@@ -76,53 +76,82 @@ pub(super) async fn work(
         // The pump outlives its lanes, so an error cannot happen; were it to, trying again is harmless.
         let _ = tokio::time::timeout(pause, connected).await;
     }
-    let (mut delivered, mut dead, mut vain) = (Vec::new(), Vec::new(), 0);
-    while delivered.len() + dead.len() < REPORT
-        && let Some(entry) = queue.front()
-    {
-        world.connected.mark_unchanged();
-        match deliver(&world, entry).await {
+    world.connected.mark_unchanged();
+    let some = queue.len().min(REPORT);
+    let fates = deliver(&world, &queue.make_contiguous()[..some]).await;
+    let (mut delivered, mut dead, mut rest) = (Vec::new(), Vec::new(), VecDeque::new());
+    for (entry, fate) in queue.drain(..fates.len()).zip(fates) {
+        match fate {
             Fate::Delivered => delivered.push(entry.place()),
             Fate::Dead(reason) => {
                 error!(source = %entry.source, sequence = entry.sequence, reason, "an effect became a dead letter");
                 dead.push((entry.place(), reason));
             }
-            Fate::Later => {
-                vain = if delivered.is_empty() { tries.saturating_add(1) } else { 1 };
+            Fate::Later => rest.push_back(entry),
+        }
+    }
+    let tries = match (rest.is_empty(), delivered.is_empty()) {
+        (true, _) => 0,
+        (false, true) => tries.saturating_add(1),
+        (false, false) => 1,
+    };
+    rest.append(&mut queue);
+    Report { lane, world, delivered, dead, rest, tries }
+}
+
+/// Tries effects of one lane, in their order. Those that it says nothing of were not tried.
+async fn deliver(world: &World, entries: &[OutboxEntry]) -> Vec<Fate> {
+    match entries.first().map(|first| &first.effect) {
+        Some(Effect::Entity { key, .. }) => hand_over(world, key, entries).await,
+        Some(Effect::Runner { runner, .. }) => command(world, runner, entries).await,
+        None => Vec::new(),
+    }
+}
+
+/// All at once: an entity that gets many decides and commits them together.
+async fn hand_over(world: &World, target: &EntityKey, entries: &[OutboxEntry]) -> Vec<Fate> {
+    let commands = entries.iter().filter_map(|entry| {
+        let Effect::Entity { command, .. } = &entry.effect else { return None };
+        let mark = Mark { source: entry.source.clone(), epoch: entry.epoch, sequence: entry.sequence };
+        Some((mark, command))
+    });
+    let outcomes = world.entities.deliver(target, commands.collect()).await;
+    entries.iter().zip(outcomes).map(|(entry, outcome)| world.fate(entry, outcome)).collect()
+}
+
+/// One after the other, until one is not taken.
+async fn command(world: &World, runner: &str, entries: &[OutboxEntry]) -> Vec<Fate> {
+    let mut fates = Vec::with_capacity(entries.len());
+    for entry in entries {
+        let Effect::Runner { command, .. } = &entry.effect else { break };
+        match world.runners.deliver(runner, command).await {
+            Delivery::Sent => fates.push(Fate::Delivered),
+            Delivery::NotConnected => {
+                fates.push(world.later(entry));
                 break;
             }
         }
-        queue.pop_front();
     }
-    Report { lane, world, delivered, dead, rest: queue, tries: vain }
+    fates
 }
 
-async fn deliver(world: &World, entry: &OutboxEntry) -> Fate {
-    let fate = match &entry.effect {
-        Effect::Runner { runner, command } => match world.runners.deliver(runner, command).await {
-            Delivery::Sent => Fate::Delivered,
-            Delivery::NotConnected => Fate::Later,
-        },
-        Effect::Entity { key, command } => {
-            let mark = Mark { source: entry.source.clone(), epoch: entry.epoch, sequence: entry.sequence };
-            let request = Request { id: delivery_id(&mark), timeout: Request::TIMEOUT, keep_reply: false };
-            match world.entities.forward(key, request, Some(mark), command.clone()).await {
-                Ok(_) => Fate::Delivered,
-                Err(refusal) => match refusal.code {
-                    Code::Overloaded | Code::Unavailable | Code::Unknown => Fate::Later,
-                    // The target cannot be loaded: its effects wait until it is repaired.
-                    Code::Internal if refusal.retry_after_ms.is_some() => Fate::Later,
-                    Code::Internal => Fate::Dead(refusal.message),
-                    // The receiver has committed the mark; its refusal goes back as an effect of its own.
-                    _ => Fate::Delivered,
-                },
-            }
+impl World {
+    fn fate(&self, entry: &OutboxEntry, outcome: Result<(), Refusal>) -> Fate {
+        let Err(refusal) = outcome else { return Fate::Delivered };
+        match refusal.code {
+            Code::Overloaded | Code::Unavailable | Code::Unknown => self.later(entry),
+            // The target cannot be loaded: its effects wait until it is repaired.
+            Code::Internal if refusal.retry_after_ms.is_some() => self.later(entry),
+            Code::Internal => Fate::Dead(refusal.message),
+            // The receiver has committed the mark; its refusal goes back as an effect of its own.
+            _ => Fate::Delivered,
         }
-    };
-    match fate {
-        Fate::Later if entry.at + EFFECT_EXPIRY < world.entities.clock().now() => {
-            Fate::Dead("nobody took it in for 7 days".to_owned())
+    }
+
+    fn later(&self, entry: &OutboxEntry) -> Fate {
+        match entry.at + EFFECT_EXPIRY < self.entities.clock().now() {
+            true => Fate::Dead("nobody took it in for 7 days".to_owned()),
+            false => Fate::Later,
         }
-        fate => fate,
     }
 }

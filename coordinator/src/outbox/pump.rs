@@ -11,6 +11,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -23,6 +24,9 @@ use crate::store::{CommitError, OutboxEntry, OutboxPlace, Store, StoreError};
 const PAGE: usize = 512;
 /// How soon the store is asked again after it refused.
 const AFTER_ERROR: Duration = Duration::from_secs(1);
+/// How long what is over stays in the store, so that one write takes out much. If the node dies before, it is
+/// delivered again, as after any crash.
+const GATHER: Duration = Duration::from_millis(50);
 /// Looks at the store at least this often.
 const LONGEST: Duration = Duration::from_secs(30);
 
@@ -64,6 +68,8 @@ struct Pump {
     /// More was committed since the read under way began.
     more: bool,
     ended: Ended,
+    /// When what is over is taken out, once something is.
+    settle_at: Option<Instant>,
     settling: bool,
 }
 
@@ -82,11 +88,13 @@ pub async fn run(entities: Entities, runners: Arc<dyn Runners>, stop: Cancellati
         reading: false,
         more: false,
         ended: Ended::default(),
+        settle_at: None,
         settling: false,
     };
     pump.begin_read();
     let mut connected = runners.connected();
     loop {
+        let settle = until(pump.settle_at.filter(|_| !pump.settling));
         tokio::select! {
             () = stop.cancelled() => break,
             () = &mut connected => {
@@ -96,8 +104,8 @@ pub async fn run(entities: Entities, runners: Arc<dyn Runners>, stop: Cancellati
             _ = committed.changed() => pump.begin_read(),
             Some(done) = pump.work.next() => pump.take(done),
             () = tokio::time::sleep(LONGEST) => pump.begin_read(),
+            () = settle => pump.begin_settle(),
         }
-        pump.begin_settle();
     }
     pump.finish().await;
 }
@@ -139,7 +147,7 @@ impl Pump {
             Done::Worked(report) => self.go_on(report),
             Done::Settled(left) => {
                 self.settling = false;
-                self.ended.add(left.delivered, left.dead);
+                self.note_ended(left.delivered, left.dead);
             }
         }
     }
@@ -157,7 +165,7 @@ impl Pump {
     /// Lets a lane go on with what it has left and what has come meanwhile.
     fn go_on(&mut self, report: Report) {
         let Report { lane, world, delivered, dead, mut rest, tries } = report;
-        self.ended.add(delivered, dead);
+        self.note_ended(delivered, dead);
         let Some(waiting) = self.lanes.get_mut(&lane) else { return };
         if rest.is_empty() {
             rest = std::mem::take(waiting);
@@ -169,17 +177,22 @@ impl Pump {
         self.begin_work(world, lane, rest, tries);
     }
 
+    fn note_ended(&mut self, delivered: Vec<OutboxPlace>, dead: Vec<(OutboxPlace, String)>) {
+        self.ended.add(delivered, dead);
+        if !self.ended.is_empty() {
+            self.settle_at.get_or_insert_with(|| Instant::now() + GATHER);
+        }
+    }
+
     fn begin_work(&mut self, world: World, lane: lane::Name, queue: VecDeque<OutboxEntry>, tries: u32) {
         let work = lane::work(world, lane, queue, tries);
         self.work.push(Box::pin(async move { Done::Worked(work.await) }));
     }
 
-    /// Takes out of the store what is over, together with whatever ends until the store answers.
+    /// Takes out of the store what is over.
     fn begin_settle(&mut self) {
-        if self.settling || self.ended.is_empty() {
-            return;
-        }
         self.settling = true;
+        self.settle_at = None;
         let (ended, world) = (std::mem::take(&mut self.ended), self.world.clone());
         let store = Arc::clone(&self.store);
         self.work.push(Box::pin(async move {
@@ -197,6 +210,13 @@ impl Pump {
         if !ended.is_empty() {
             settle(self.store.as_ref(), &self.world.entities, ended).await;
         }
+    }
+}
+
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
     }
 }
 

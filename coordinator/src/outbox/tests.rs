@@ -10,6 +10,7 @@ use skein_shared::fence::{Epoch, Token};
 use skein_shared::id::{EntityKey, Kind, Name};
 use skein_shared::limits::EFFECT_EXPIRY;
 use skein_shared::pool;
+use skein_shared::schedules::Schedules;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -133,14 +134,40 @@ async fn an_effect_reaches_its_target_once_though_answers_are_lost() {
     assert_eq!(messages, 1, "{:?}", told.live);
 }
 
+/// What one entity sends to another goes together. A lost answer sends all of it again, and the marks tell.
+#[tokio::test]
+async fn many_effects_for_one_entity_share_its_commits() {
+    let node = node();
+    let memory = EntityKey::of(Kind::Memory, &swarm());
+    let learn = |number: u64| match number {
+        7 => json!({"no such command": number}),
+        _ => json!({"remember": {
+            "scope": "swarm", "name": number.to_string(), "content": "x", "source": "manual",
+        }}),
+    };
+    let effect = |number| Effect::Entity { key: memory.clone(), command: learn(number) };
+    let outbox = (1..=50).map(|sequence| OutboxEffect { sequence, effect: effect(sequence) }).collect();
+    commit(&node, Batch { outbox, ..first_batch(&node, locks()) }).await;
+    node.store.contents().faults().push(Fault::AnswerLost);
+    let pumping = Pumping::start(&node, &Arc::default());
+    left(&node, 0).await;
+    pumping.end().await;
+    let learned = node.store.documents(None, 100).await.unwrap();
+    assert_eq!(learned.iter().filter(|document| document.key == memory).count(), 49);
+    let commits = node.store.load(&memory).await.unwrap().version.0;
+    assert!(commits <= 2, "50 deliveries took {commits} commits");
+}
+
 /// The pool refuses a task for an agent that is no member; its schedule is told.
 #[tokio::test]
 async fn a_refused_delivery_is_told_to_its_source() {
     let node = node();
     let schedules = EntityKey::of(Kind::Schedules, &swarm());
     let ask = async |id: u128, command: serde_json::Value| {
-        let request = Request::once(Uuid::from_u128(id));
-        node.entities.forward(&schedules, request, None, command).await.unwrap()
+        let (request, command) =
+            (Request::once(Uuid::from_u128(id)), serde_json::from_value(command).unwrap());
+        let reply = node.entities.ask::<Schedules>(&schedules, request, command).await.unwrap();
+        serde_json::to_value(reply).unwrap()
     };
     let target = Uuid::from_u128(404);
     let create = json!({"name": "nightly", "task": "clean up", "interval_ms": 3_600_000, "target": target});

@@ -125,7 +125,13 @@ mod tests {
             0 => DocumentChange::Delete { key: "task/1".to_owned() },
             _ => {
                 let body = body.map(|body| json!(body));
-                DocumentChange::Put { key: "task/1".to_owned(), live, head: json!({}).into(), body }
+                DocumentChange::Put {
+                    key: "task/1".to_owned(),
+                    live,
+                    head: json!({}).into(),
+                    body,
+                    new: false,
+                }
             }
         })
     }

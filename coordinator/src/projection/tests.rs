@@ -93,7 +93,13 @@ fn pool() -> EntityKey {
 }
 
 fn put(key: &str, body: Value) -> DocumentChange {
-    DocumentChange::Put { key: key.to_owned(), live: true, head: json!({"v": 1}).into(), body: Some(body) }
+    DocumentChange::Put {
+        key: key.to_owned(),
+        live: true,
+        head: json!({"v": 1}).into(),
+        body: Some(body),
+        new: false,
+    }
 }
 
 fn event(subject: &str, number: u64) -> EventRecord {
@@ -413,8 +419,13 @@ async fn building_while_commits_go_on_loses_nothing() {
 #[tokio::test]
 async fn trimming_forgets_old_archives_and_events() {
     let mut world = World::new();
-    let archive =
-        DocumentChange::Put { key: "task/1".to_owned(), live: false, head: json!({}).into(), body: None };
+    let archive = DocumentChange::Put {
+        key: "task/1".to_owned(),
+        live: false,
+        head: json!({}).into(),
+        body: None,
+        new: false,
+    };
     world.feed(&pool(), vec![archive, put("task/2", json!({"task": "alpha"}))], vec![event("1", 1)]).await;
     world.settle().await;
     world.projection.trim(Timestamp::NEVER, Timestamp(START.0 + 1000));
@@ -504,6 +515,7 @@ fn any_change() -> impl Strategy<Value = DocumentChange> {
             live,
             head: json!({"dice": dice}).into(),
             body: body.map(|body| json!(body)),
+            new: false,
         },
     })
 }

@@ -1,10 +1,12 @@
 //! The coordinator's side of its runners: one control stream each, from registration to the last report.
 //!
 //! `sessions` knows which runner has a stream here and puts commands on it; `control` is the service that
-//! takes streams in; `register` tells the kernel what a runner is; `session` serves one stream.
+//! takes streams in; `register` tells the kernel what a runner is; `session` serves one stream, and `reports` hands
+//! on what it reports.
 
 mod control;
 mod register;
+mod reports;
 mod session;
 mod sessions;
 

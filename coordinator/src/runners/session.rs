@@ -1,16 +1,12 @@
 //! One runner's stream, from its registration to its end.
 
-use skein_proto::convert::command;
 use skein_proto::v1::coordinator_message::Message as Answer;
-use skein_proto::v1::report::What;
 use skein_proto::v1::runner_message::Message;
 use skein_proto::v1::{
-    Acknowledge, CoordinatorMessage, Exited, Heartbeat, Refused, Register, Renewed, Report, RunnerMessage,
-    StartFailed, Started, Welcome,
+    Acknowledge, CoordinatorMessage, Heartbeat, Refused, Register, Renewed, RunnerMessage, Welcome,
 };
-use skein_shared::agent::{self, Agent};
 use skein_shared::entity::Signal;
-use skein_shared::id::{EntityKey, InstanceId, Name};
+use skein_shared::id::Name;
 use skein_shared::{Code, Refusal, limits};
 use tokio::time::Instant;
 use tonic::Streaming;
@@ -19,8 +15,9 @@ use uuid::Uuid;
 
 use super::Sessions;
 use super::register::{self, Registered};
+use super::reports::Reports;
 use super::sessions::Outgoing;
-use crate::entity::{Entities, Request};
+use crate::entity::Entities;
 
 pub(super) struct Session {
     pub(super) entities: Entities,
@@ -89,7 +86,17 @@ impl Session {
         messages: &mut Streaming<RunnerMessage>,
     ) -> Result<(), Gone> {
         let mut renewed = Instant::now();
-        while let Ok(Some(message)) = messages.message().await {
+        let mut reports = Reports::new(self.entities.clone(), runner);
+        loop {
+            let message = tokio::select! {
+                biased;
+                sequence = reports.acknowledged() => {
+                    self.send(Answer::Acknowledge(Acknowledge { sequence })).await?;
+                    continue;
+                }
+                message = messages.message(), if reports.have_room() => message,
+            };
+            let Ok(Some(message)) = message else { return Ok(()) };
             if !self.sessions.is_current(runner, id) {
                 self.refuse(&Refusal::new(Code::Duplicate, "this runner has connected anew")).await;
                 return Err(Gone);
@@ -105,7 +112,7 @@ impl Session {
                     renewed = Instant::now();
                     self.alive(runner, registered, heartbeat).await?;
                 }
-                Some(Message::Report(report)) => self.report(runner, report).await?,
+                Some(Message::Report(report)) => reports.take_in(report),
                 Some(Message::Register(_)) => {
                     self.refuse(&Refusal::new(Code::WrongState, "registered already; open a new stream"))
                         .await;
@@ -115,7 +122,6 @@ impl Session {
                 None => {}
             }
         }
-        Ok(())
     }
 
     async fn alive(&self, runner: &str, registered: &Registered, heartbeat: Heartbeat) -> Result<(), Gone> {
@@ -128,30 +134,6 @@ impl Session {
         self.send(Answer::Renewed(Renewed { heartbeat: number })).await
     }
 
-    /// Hands a report to its agent. Acknowledged is what was committed, or can never be.
-    async fn report(&self, runner: &str, report: Report) -> Result<(), Gone> {
-        let (sequence, instance) = (report.sequence, report.instance.clone());
-        if let Err(refusal) = self.hand_over(runner, report).await {
-            let again = matches!(refusal.code, Code::Overloaded | Code::Unavailable | Code::Unknown);
-            warn!(runner, instance, again, problem = %refusal.message, "a runner's report was refused");
-            if again {
-                return Ok(());
-            }
-        }
-        self.send(Answer::Acknowledge(Acknowledge { sequence })).await
-    }
-
-    async fn hand_over(&self, runner: &str, report: Report) -> Result<(), Refusal> {
-        let key = EntityKey::agent(&Name::parse(&report.swarm)?, &Name::parse(&report.agent)?);
-        let command = agent::Command::Report {
-            instance: InstanceId(report.instance),
-            token: command::token(&report.token)?,
-            runner: runner.to_owned(),
-            what: what(report.what)?,
-        };
-        self.entities.ask::<Agent>(&key, Request::read(), command).await.map(|_| ())
-    }
-
     async fn send(&self, answer: Answer) -> Result<(), Gone> {
         self.outgoing.send(Ok(CoordinatorMessage { message: Some(answer) })).await.map_err(|_| Gone)
     }
@@ -160,19 +142,4 @@ impl Session {
         let refused = Refused { code: refusal.code.as_str().to_owned(), message: refusal.message.clone() };
         let _ = self.send(Answer::Refused(refused)).await;
     }
-}
-
-fn what(what: Option<What>) -> Result<agent::Report, Refusal> {
-    Ok(match what {
-        Some(What::Started(Started { pid })) => agent::Report::Started { pid: (pid != 0).then_some(pid) },
-        Some(What::Frozen(_)) => agent::Report::Frozen,
-        Some(What::Thawed(_)) => agent::Report::Thawed,
-        Some(What::Exited(Exited { code, signal, reason })) => {
-            agent::Report::Exited { code, signal, reason: (!reason.is_empty()).then_some(reason) }
-        }
-        Some(What::StartFailed(StartFailed { reason })) => agent::Report::StartFailed { reason },
-        None => {
-            return Err(Refusal::new(Code::InvalidArgument, "the report says nothing; update the runner"));
-        }
-    })
 }

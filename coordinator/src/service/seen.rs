@@ -14,13 +14,27 @@ use crate::auth::Principal;
 
 /// What the pool may know too late: the shortest lease is 60 times as long.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Above this many callers those who were silent for a pause are forgotten.
+/// From this many callers on those who were silent for a pause are forgotten.
 const CALLERS: usize = 10_000;
 
 /// When the pool last heard of each instance.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
-    told: Arc<Mutex<HashMap<(Uuid, InstanceId), Instant>>>,
+    told: Arc<Mutex<Told>>,
+}
+
+#[derive(Debug)]
+struct Told {
+    at: HashMap<(Uuid, InstanceId), Instant>,
+    /// Callers from which on they are looked through again: twice as many as were left, so that in a storm of
+    /// them each call does not go through all the others.
+    room: usize,
+}
+
+impl Default for Told {
+    fn default() -> Self {
+        Self { at: HashMap::new(), room: CALLERS }
+    }
 }
 
 impl Seen {
@@ -29,13 +43,14 @@ impl Seen {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = |at: &Instant| now.duration_since(*at) < PAUSE;
         let caller = (who.agent, who.instance.clone());
-        if told.get(&caller).is_some_and(fresh) {
+        if told.at.get(&caller).is_some_and(fresh) {
             return false;
         }
-        if told.len() >= CALLERS {
-            told.retain(|_, at| fresh(at));
+        if told.at.len() >= told.room {
+            told.at.retain(|_, at| fresh(at));
+            told.room = CALLERS.max(told.at.len() * 2);
         }
-        told.insert(caller, now);
+        told.at.insert(caller, now);
         true
     }
 }

@@ -99,11 +99,21 @@ impl Fleet {
             "slot": place.slot,
         });
         changes.put(format!("place/{}", place.instance), &place, Some(body));
+        self.set_place(place);
+    }
+
+    /// Notes a place, in the stead of the one that the instance had.
+    pub(super) fn set_place(&mut self, place: Place) {
+        self.slots.take(&place);
+        if let Some(before) = self.places.get(&place.instance) {
+            self.slots.free(before);
+        }
         self.places.insert(place.instance.clone(), place);
     }
 
     fn remove_place(&mut self, instance: &InstanceId, changes: &mut Changes) {
-        if self.places.remove(instance).is_some() {
+        if let Some(place) = self.places.remove(instance) {
+            self.slots.free(&place);
             changes.delete(format!("place/{instance}"));
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::slots::Slots;
 use super::state::Fleet;
 
 pub(super) fn check(fleet: &Fleet) -> Result<(), String> {
@@ -19,6 +20,8 @@ pub(super) fn check(fleet: &Fleet) -> Result<(), String> {
         rule(taken <= runner.slots + runner.overhang, "slots are never exceeded", &runner.name)?;
         rule(fleet.alive_until.contains_key(&runner.name), "every runner has a lease", &runner.name)?;
     }
+    let counted = fleet.slots == Slots::of(fleet.places.values());
+    rule(counted, "slots are counted as places take them", fleet.runners.len())?;
     let mut bidding = BTreeSet::new();
     for bid in fleet.bids.values() {
         rule(bidding.insert(&bid.instance), "an instance has one bid", &bid.instance)?;

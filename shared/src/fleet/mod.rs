@@ -5,9 +5,11 @@
 
 mod apply;
 mod command;
+mod cow_map;
 mod decide;
 mod event;
 mod invariants;
+mod slots;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -40,8 +42,7 @@ impl Entity for Fleet {
                 self.runners.insert(runner.name.clone(), runner);
             }
             "place" => {
-                let place: Place = document.read()?;
-                self.places.insert(place.instance.clone(), place);
+                self.set_place(document.read()?);
             }
             "bid" => {
                 let bid: Bid = document.read()?;

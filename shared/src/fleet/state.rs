@@ -6,6 +6,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::cow_map::CowMap;
+use super::slots::Slots;
 use crate::agent::Class;
 use crate::id::{InstanceId, Name};
 use crate::time::Timestamp;
@@ -17,8 +19,10 @@ pub const AGEING: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug, Default)]
 pub struct Fleet {
     pub(crate) runners: BTreeMap<String, Runner>,
-    pub(crate) places: BTreeMap<InstanceId, Place>,
-    pub(crate) bids: BTreeMap<Uuid, Bid>,
+    pub(crate) places: CowMap<InstanceId, Place>,
+    /// What the places take.
+    pub(super) slots: Slots,
+    pub(crate) bids: CowMap<Uuid, Bid>,
     /// Until when each runner counts as alive: memory, moved on by heartbeats.
     pub(crate) alive_until: BTreeMap<String, Timestamp>,
 }
@@ -102,8 +106,12 @@ impl Runner {
 
 impl Fleet {
     pub(crate) fn busy(&self, runner: &str) -> u32 {
-        let taken = self.places.values().filter(|place| place.slot && place.runner == runner).count();
-        u32::try_from(taken).unwrap_or(u32::MAX)
+        self.slots.on(runner)
+    }
+
+    /// Slots that a runner has left; none if it is not here.
+    pub(crate) fn free(&self, runner: &str) -> u32 {
+        self.runners.get(runner).map_or(0, |known| known.slots.saturating_sub(self.busy(runner)))
     }
 
     pub(crate) fn places_on(&self, runner: &str) -> Vec<Place> {

@@ -206,7 +206,7 @@ fn withdrawing_takes_back_a_grant_and_leaves_a_frozen_instance_where_it_is() {
     freed(&mut bench, "i1", true);
     bench.run(resume(2, "i1")).unwrap();
     bench.run(Command::Withdraw { bid: Uuid::from_u128(2), instance: instance.clone() }).unwrap();
-    assert!(!bench.entity.places[&instance].slot);
+    assert!(!bench.entity.places.get(&instance).unwrap().slot);
     bench.run(bid(3, "i3", Class::Manual)).unwrap();
     bench.run(Command::Withdraw { bid: Uuid::from_u128(3), instance: InstanceId("i3".to_owned()) }).unwrap();
     assert_eq!(bench.entity.places.len(), 1, "a first start leaves nothing behind");

@@ -80,15 +80,46 @@ pub(crate) struct Work {
     pub latency: Option<Histogram<u64>>,
 }
 
+/// Who a contender is.
+#[derive(Clone, Debug)]
+pub(crate) struct Card {
+    pub label: &'static str,
+    pub role: Role,
+    pub durability: Durability,
+    /// The product and its version.
+    pub version: String,
+    pub metered: Metered,
+}
+
+impl Card {
+    pub(crate) fn limit(
+        label: &'static str,
+        durability: Durability,
+        version: String,
+        metered: Metered,
+    ) -> Self {
+        Self { label, role: Role::Limit, durability, version, metered }
+    }
+
+    pub(crate) fn peer(
+        label: &'static str,
+        durability: Durability,
+        version: String,
+        metered: Metered,
+    ) -> Self {
+        Self { label, role: Role::Peer, durability, version, metered }
+    }
+
+    pub(crate) fn skein(durability: Durability, metered: Metered) -> Self {
+        let version = concat!("skein ", env!("CARGO_PKG_VERSION")).to_owned();
+        Self { label: "skein", role: Role::Skein, durability, version, metered }
+    }
+}
+
 /// Something that is measured. It is started once and works in many rounds.
 #[async_trait]
 pub(crate) trait Contender: Send {
-    fn label(&self) -> &str;
-    fn role(&self) -> Role;
-    fn durability(&self) -> Durability;
-    /// The product and its version.
-    fn version(&self) -> String;
-    fn metered(&self) -> Metered;
+    fn card(&self) -> Card;
 
     /// Makes ready for rounds with this many operations in flight. Not measured.
     async fn prepare(&mut self, _in_flight: usize) -> Result<()> {

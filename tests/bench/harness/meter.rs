@@ -32,7 +32,7 @@ impl Reading {
     /// # Errors
     /// When its process is gone.
     pub(crate) fn take(contender: &dyn Contender) -> Result<Self> {
-        let mut reading = Self::of(contender.metered())?;
+        let mut reading = Self::of(contender.card().metered)?;
         reading.flushes = contender.flushes().map(|count| count as f64);
         reading.redis_calls = contender.redis_calls().map(|count| count as f64);
         Ok(reading)

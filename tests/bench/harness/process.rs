@@ -10,6 +10,8 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
+use super::contender::Metered;
+
 /// How long a server may take to start or to end.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(20);
@@ -44,6 +46,11 @@ impl Server {
         let first = tokio::time::timeout(PATIENCE, lines.next_line()).await.context("it says nothing")??;
         let address = first.with_context(|| format!("{name} ended before it listened"))?;
         Ok((Self { child, name: name.to_owned() }, address))
+    }
+
+    /// Its processor time and writes, with those of its children.
+    pub(crate) fn metered(&self) -> Metered {
+        self.id().map_or(Metered::Myself, Metered::Tree)
     }
 
     pub(crate) fn id(&self) -> Result<u32> {

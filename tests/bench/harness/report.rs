@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use super::contender::{Contender, Durability, Role};
+use super::contender::{Card, Contender, Durability, Role};
 use super::machine::{Machine, Weather};
 use super::meter::Reading;
 use super::stats::{Interval, median};
@@ -103,14 +103,8 @@ pub(crate) struct Row {
 
 impl Row {
     pub(crate) fn of(contender: &dyn Contender) -> Self {
-        Self {
-            label: contender.label().to_owned(),
-            role: contender.role(),
-            durability: contender.durability(),
-            version: contender.version(),
-            rounds: Vec::new(),
-            latency: None,
-        }
+        let Card { label, role, durability, version, .. } = contender.card();
+        Self { label: label.to_owned(), role, durability, version, rounds: Vec::new(), latency: None }
     }
 
     /// Operations a second, by round.

@@ -59,10 +59,10 @@ pub(crate) async fn run(
     let contenders: &mut [_] = &mut contenders
         .iter_mut()
         .map(Box::as_mut)
-        .filter(|contender| wanted(contender.label()))
+        .filter(|contender| wanted(contender.card().label))
         .collect::<Vec<&mut (dyn Contender + 'static)>>();
     for contender in contenders.iter_mut() {
-        let label = contender.label().to_owned();
+        let label = contender.card().label;
         contender.prepare(load.in_flight).await.with_context(|| format!("{label} cannot be made ready"))?;
     }
     let mut case = Case {
@@ -132,7 +132,7 @@ async fn one_round(
 }
 
 fn roles(contenders: &[&mut (dyn Contender + 'static)]) -> Vec<Role> {
-    contenders.iter().map(|contender| contender.role()).collect()
+    contenders.iter().map(|contender| contender.card().role).collect()
 }
 
 /// Limits, the others beginning with another one each round, limits again.
@@ -147,7 +147,7 @@ fn order(roles: &[Role], round: u32) -> Vec<usize> {
 }
 
 async fn slot(contender: &mut dyn Contender, plan: &Plan) -> Result<Measured> {
-    let label = contender.label().to_owned();
+    let label = contender.card().label;
     let before = Reading::take(contender)?;
     let work = contender.work(plan).await.with_context(|| format!("{label} failed"))?;
     let used = Reading::take(contender)?.since(&before).per(work.operations);
@@ -175,7 +175,7 @@ fn mean(one: &Measured, other: &Measured) -> Measured {
 /// Servers that do not count their flushes are watched by `strace`, in a slot of its own whose rate means
 /// nothing.
 async fn count_flushes(contender: &mut dyn Contender, row: &mut Row, plan: &Plan) -> Result<()> {
-    let Metered::Tree(root) = contender.metered() else { return Ok(()) };
+    let Metered::Tree(root) = contender.card().metered else { return Ok(()) };
     if contender.flushes().is_some() {
         return Ok(());
     }

@@ -12,7 +12,7 @@ use serde_json::json;
 use tokio::process::Command;
 
 use super::{Peer, install};
-use crate::harness::contender::{Contender, Durability, Metered, Pace, Plan, Role, Work};
+use crate::harness::contender::{Card, Contender, Durability, Metered, Pace, Plan, Work};
 use crate::harness::dialog::Dialog;
 use crate::harness::load;
 use crate::harness::machine::said;
@@ -86,31 +86,18 @@ fn version() -> Result<String> {
 
 #[async_trait]
 impl Contender for BullMq {
-    fn label(&self) -> &str {
-        match self.fsync {
-            Fsync::Always => ALWAYS.name,
-            Fsync::EverySecond => EVERYSEC.name,
-        }
-    }
-
-    fn role(&self) -> Role {
-        Role::Peer
-    }
-
-    fn durability(&self) -> Durability {
-        match self.fsync {
-            Fsync::Always => Durability::PowerCut,
-            Fsync::EverySecond => Durability::Lazy,
-        }
-    }
-
-    fn version(&self) -> String {
-        self.version.clone()
-    }
-
-    /// The library with Redis, its child.
-    fn metered(&self) -> Metered {
-        self.driver.id().map_or(Metered::Myself, Metered::Tree)
+    /// What it takes is that of the library with Redis, its child.
+    fn card(&self) -> Card {
+        let (peer, durability) = match self.fsync {
+            Fsync::Always => (ALWAYS, Durability::PowerCut),
+            Fsync::EverySecond => (EVERYSEC, Durability::Lazy),
+        };
+        Card::peer(
+            peer.name,
+            durability,
+            self.version.clone(),
+            self.driver.id().map_or(Metered::Myself, Metered::Tree),
+        )
     }
 
     async fn work(&mut self, plan: &Plan) -> Result<Work> {

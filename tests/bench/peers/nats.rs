@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::{Peer, install};
-use crate::harness::contender::{Contender, Durability, Metered, Plan, Role, Work};
+use crate::harness::contender::{Card, Contender, Durability, Plan, Work};
 use crate::harness::load::{self, Operation};
 use crate::harness::process::{Server, free_port};
 use crate::options::Options;
@@ -68,12 +68,14 @@ impl Nats {
         Ok(Self { server, client })
     }
 
-    pub(crate) fn version(&self) -> String {
-        format!("nats-server {}", self.client.server_info().version)
-    }
-
-    pub(crate) fn metered(&self) -> Result<Metered> {
-        Ok(Metered::Tree(self.server.id()?))
+    /// Both contenders go by the same names: no bench has both.
+    pub(crate) fn card(&self, sync: Sync) -> Card {
+        let (peer, durability) = match sync {
+            Sync::Always => (ALWAYS, Durability::PowerCut),
+            Sync::Lazy => (LAZY, Durability::Lazy),
+        };
+        let version = format!("nats-server {}", self.client.server_info().version);
+        Card::peer(peer.name, durability, version, self.server.metered())
     }
 
     /// A stream from which what is acknowledged is gone.
@@ -138,30 +140,8 @@ async fn cycle(options: Options, sync: Sync) -> Result<Box<dyn Contender>> {
 
 #[async_trait]
 impl Contender for Cycle {
-    fn label(&self) -> &str {
-        match self.sync {
-            Sync::Always => ALWAYS.name,
-            Sync::Lazy => LAZY.name,
-        }
-    }
-
-    fn role(&self) -> Role {
-        Role::Peer
-    }
-
-    fn durability(&self) -> Durability {
-        match self.sync {
-            Sync::Always => Durability::PowerCut,
-            Sync::Lazy => Durability::Lazy,
-        }
-    }
-
-    fn version(&self) -> String {
-        self.nats.version()
-    }
-
-    fn metered(&self) -> Metered {
-        self.nats.metered().unwrap_or(Metered::Myself)
+    fn card(&self) -> Card {
+        self.nats.card(self.sync)
     }
 
     async fn work(&mut self, plan: &Plan) -> Result<Work> {

@@ -8,7 +8,7 @@ use tokio::time::{Duration, Instant, sleep_until};
 
 use super::Peer;
 use super::nats::{Nats, Push, Sync};
-use crate::harness::contender::{Contender, Durability, Metered, Pace, Plan, Role, Work};
+use crate::harness::contender::{Card, Contender, Pace, Plan, Work};
 use crate::harness::load::{histogram, nanoseconds};
 use crate::options::Options;
 
@@ -31,30 +31,8 @@ async fn start(options: Options, sync: Sync) -> Result<Box<dyn Contender>> {
 
 #[async_trait]
 impl Contender for Pushed {
-    fn label(&self) -> &str {
-        match self.sync {
-            Sync::Always => ALWAYS.name,
-            Sync::Lazy => LAZY.name,
-        }
-    }
-
-    fn role(&self) -> Role {
-        Role::Peer
-    }
-
-    fn durability(&self) -> Durability {
-        match self.sync {
-            Sync::Always => Durability::PowerCut,
-            Sync::Lazy => Durability::Lazy,
-        }
-    }
-
-    fn version(&self) -> String {
-        self.nats.version()
-    }
-
-    fn metered(&self) -> Metered {
-        self.nats.metered().unwrap_or(Metered::Myself)
+    fn card(&self) -> Card {
+        self.nats.card(self.sync)
     }
 
     async fn prepare(&mut self, in_flight: usize) -> Result<()> {

@@ -12,7 +12,7 @@ use tokio::process::Command;
 use tokio_postgres::{Client, NoTls, Statement};
 
 use super::{Peer, install};
-use crate::harness::contender::{Contender, Durability, Metered, Plan, Role, Work};
+use crate::harness::contender::{Card, Contender, Durability, Plan, Work};
 use crate::harness::load::{self, Operation};
 use crate::harness::machine::said;
 use crate::harness::process::{Server, free_port};
@@ -173,24 +173,8 @@ impl Session {
 
 #[async_trait]
 impl Contender for Postgres {
-    fn label(&self) -> &str {
-        POSTGRES.name
-    }
-
-    fn role(&self) -> Role {
-        Role::Peer
-    }
-
-    fn durability(&self) -> Durability {
-        Durability::PowerCut
-    }
-
-    fn version(&self) -> String {
-        self.version.clone()
-    }
-
-    fn metered(&self) -> Metered {
-        self.server.id().map_or(Metered::Myself, Metered::Tree)
+    fn card(&self) -> Card {
+        Card::peer(POSTGRES.name, Durability::PowerCut, self.version.clone(), self.server.metered())
     }
 
     async fn prepare(&mut self, in_flight: usize) -> Result<()> {

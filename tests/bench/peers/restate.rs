@@ -11,7 +11,7 @@ use serde_json::json;
 use tokio::process::Command;
 
 use super::{Peer, install};
-use crate::harness::contender::{Contender, Durability, Metered, Plan, Role, Work};
+use crate::harness::contender::{Card, Contender, Durability, Plan, Work};
 use crate::harness::load::{self, Operation};
 use crate::harness::machine::said;
 use crate::harness::process::{Server, free_port};
@@ -136,25 +136,9 @@ async fn invoke(http: &reqwest::Client, url: &str) -> Result<()> {
 
 #[async_trait]
 impl Contender for Restate {
-    fn label(&self) -> &str {
-        RESTATE.name
-    }
-
-    fn role(&self) -> Role {
-        Role::Peer
-    }
-
-    fn durability(&self) -> Durability {
-        Durability::PowerCut
-    }
-
-    fn version(&self) -> String {
-        self.version.clone()
-    }
-
-    /// The server alone; the handler belongs to the user.
-    fn metered(&self) -> Metered {
-        self.server.id().map_or(Metered::Myself, Metered::Tree)
+    /// What it takes is that of the server alone; the handler belongs to the user.
+    fn card(&self) -> Card {
+        Card::peer(RESTATE.name, Durability::PowerCut, self.version.clone(), self.server.metered())
     }
 
     async fn work(&mut self, plan: &Plan) -> Result<Work> {

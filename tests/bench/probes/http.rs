@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::process::Command;
 
-use crate::harness::contender::{Contender, Durability, Metered, Plan, Role, Work};
+use crate::harness::contender::{Card, Contender, Durability, Plan, Work};
 use crate::harness::mcp::{Client, Clients, Script, Target};
 use crate::harness::process;
 
@@ -141,24 +141,8 @@ impl Bare {
 
 #[async_trait]
 impl Contender for Bare {
-    fn label(&self) -> &str {
-        self.label
-    }
-
-    fn role(&self) -> Role {
-        Role::Limit
-    }
-
-    fn durability(&self) -> Durability {
-        Durability::NotStored
-    }
-
-    fn version(&self) -> String {
-        self.version.to_owned()
-    }
-
-    fn metered(&self) -> Metered {
-        self.server.id().map_or(Metered::Myself, Metered::Tree)
+    fn card(&self) -> Card {
+        Card::limit(self.label, Durability::NotStored, self.version.to_owned(), self.server.metered())
     }
 
     async fn prepare(&mut self, in_flight: usize) -> Result<()> {

@@ -19,7 +19,7 @@ use skein_shared::pool::{self, Pool};
 use uuid::Uuid;
 
 use super::recorder::Recorder;
-use crate::harness::contender::{Contender, Durability, Metered, Pace, Plan, Role, Work};
+use crate::harness::contender::{Card, Contender, Durability, Metered, Pace, Plan, Work};
 use crate::harness::load::{self, Operation};
 use crate::probes::sqlite::{PAYLOAD, Record, Recording};
 
@@ -244,24 +244,8 @@ pub(crate) fn counter(text: &str, name: &str) -> Option<u64> {
 
 #[async_trait]
 impl Contender for Embedded {
-    fn label(&self) -> &str {
-        "skein"
-    }
-
-    fn role(&self) -> Role {
-        Role::Skein
-    }
-
-    fn durability(&self) -> Durability {
-        Durability::PowerCut
-    }
-
-    fn version(&self) -> String {
-        concat!("skein ", env!("CARGO_PKG_VERSION")).to_owned()
-    }
-
-    fn metered(&self) -> Metered {
-        Metered::Myself
+    fn card(&self) -> Card {
+        Card::skein(Durability::PowerCut, Metered::Myself)
     }
 
     async fn prepare(&mut self, in_flight: usize) -> Result<()> {

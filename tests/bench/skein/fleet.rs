@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 use super::embedded::counter;
 use super::node;
+use crate::harness::contender::Metered;
 use crate::harness::process::Server;
 use crate::harness::wire::Connection;
 
@@ -65,6 +66,10 @@ impl Node {
 
     pub(crate) fn id(&self) -> Result<u32> {
         self.server.id()
+    }
+
+    pub(crate) fn metered(&self) -> Metered {
+        self.server.metered()
     }
 
     pub(crate) fn data(&self) -> &Path {

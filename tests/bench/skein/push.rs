@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::fleet::{Agent, Node};
-use crate::harness::contender::{Contender, Durability, Metered, Pace, Plan, Role, Work};
+use crate::harness::contender::{Card, Contender, Durability, Pace, Plan, Work};
 use crate::harness::load::{histogram, nanoseconds};
 
 /// Leads that create tasks, each on its own connection: one slow answer delays no other.
@@ -71,24 +71,8 @@ impl Push {
 
 #[async_trait]
 impl Contender for Push {
-    fn label(&self) -> &str {
-        "skein"
-    }
-
-    fn role(&self) -> Role {
-        Role::Skein
-    }
-
-    fn durability(&self) -> Durability {
-        Durability::PowerCut
-    }
-
-    fn version(&self) -> String {
-        concat!("skein ", env!("CARGO_PKG_VERSION")).to_owned()
-    }
-
-    fn metered(&self) -> Metered {
-        Metered::Tree(self.node.id().unwrap_or_default())
+    fn card(&self) -> Card {
+        Card::skein(Durability::PowerCut, self.node.metered())
     }
 
     async fn prepare(&mut self, in_flight: usize) -> Result<()> {

@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::embedded::counter;
 use super::node;
-use crate::harness::contender::{Contender, Durability, Metered, Plan, Role, Work};
+use crate::harness::contender::{Card, Contender, Durability, Metered, Plan, Work};
 use crate::harness::mcp::{Client, Clients, Script, Target};
 
 /// A node without a runner, and the keys with which it knows its agents.
@@ -84,24 +84,8 @@ impl Agents {
 
 #[async_trait]
 impl Contender for Agents {
-    fn label(&self) -> &str {
-        "skein"
-    }
-
-    fn role(&self) -> Role {
-        Role::Skein
-    }
-
-    fn durability(&self) -> Durability {
-        self.durability
-    }
-
-    fn version(&self) -> String {
-        concat!("skein ", env!("CARGO_PKG_VERSION")).to_owned()
-    }
-
-    fn metered(&self) -> Metered {
-        self.node.up.id().map_or(Metered::Myself, Metered::Tree)
+    fn card(&self) -> Card {
+        Card::skein(self.durability, self.node.up.id().map_or(Metered::Myself, Metered::Tree))
     }
 
     async fn prepare(&mut self, in_flight: usize) -> Result<()> {

@@ -36,6 +36,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A connected runner. Its stream ends when this is dropped.
 pub(crate) struct Sleepers {
+    agents: u32,
+    asked: AtomicUsize,
     running: Arc<AtomicUsize>,
     _stream: JoinSet<Result<()>>,
 }
@@ -47,8 +49,10 @@ impl Sleepers {
     /// When it is not let in.
     pub(crate) async fn connect(node: &Node, agents: u32, instances: u32) -> Result<Self> {
         let (_, token) = node.token(Role::Runner, RUNNER)?;
-        let (say, said) = mpsc::channel(256);
-        say.send(register(agents, instances)).await?;
+        // As a runner's ledger, it takes in every report: one that waited for the coordinator to read would not
+        // hear what the coordinator has to say first.
+        let (say, said) = mpsc::unbounded_channel();
+        say.send(register(agents, instances))?;
         let said = stream::unfold(said, |mut said| async { said.recv().await.map(|next| (next, said)) });
         let mut request = Request::new(said);
         request.metadata_mut().insert("authorization", format!("Bearer {token}").parse()?);
@@ -59,15 +63,16 @@ impl Sleepers {
         let running = Arc::new(AtomicUsize::new(0));
         let mut stream = JoinSet::new();
         stream.spawn(serve(commands, say, Arc::clone(&running)));
-        Ok(Self { running, _stream: stream })
+        Ok(Self { agents, asked: AtomicUsize::new(0), running, _stream: stream })
     }
 
-    /// Runs each agent so often and returns when all runs have begun.
+    /// Runs each agent so often, beside the runs before, and returns when all have begun.
     ///
     /// # Errors
     /// When the node refuses, or not all begin.
-    pub(crate) async fn run(&self, node: &Node, agents: u32, instances: u32) -> Result<()> {
+    pub(crate) async fn run(&self, node: &Node, instances: u32) -> Result<()> {
         let admin = client::connect(&Layout::new(node.data())).await.map_err(refused)?;
+        let agents = self.agents;
         let runs = (0..agents * instances).map(|run| {
             let mut admin = admin.clone();
             async move {
@@ -81,7 +86,8 @@ impl Sleepers {
         });
         let asked = stream::iter(runs).buffer_unordered(ASKING).try_for_each(|_| async { Ok(()) });
         tokio::time::timeout(PATIENCE, asked).await.context("not all runs were taken in")??;
-        let all = (agents * instances) as usize;
+        let more = (agents * instances) as usize;
+        let all = self.asked.fetch_add(more, Ordering::Relaxed) + more;
         let begun = async {
             while self.running.load(Ordering::Relaxed) < all {
                 tokio::time::sleep(Duration::from_millis(50)).await;
@@ -94,7 +100,7 @@ impl Sleepers {
 /// Answers starts, and gives signs of life for all that were started.
 async fn serve(
     mut commands: Streaming<skein_proto::v1::CoordinatorMessage>,
-    say: mpsc::Sender<RunnerMessage>,
+    say: mpsc::UnboundedSender<RunnerMessage>,
     running: Arc<AtomicUsize>,
 ) -> Result<()> {
     let (mut instances, mut sequence, mut number) = (Vec::new(), 0, 0);
@@ -106,7 +112,7 @@ async fn serve(
                     instances.push(start.instance.clone());
                     running.store(instances.len(), Ordering::Relaxed);
                     sequence += 1;
-                    say.send(started(start, sequence)).await?;
+                    say.send(started(start, sequence))?;
                 }
                 Some(_) => {}
                 None => bail!("the node has ended the stream"),
@@ -114,7 +120,7 @@ async fn serve(
             _ = beat.tick() => {
                 number += 1;
                 let heartbeat = Heartbeat { instances: instances.clone(), number };
-                say.send(message(Message::Heartbeat(heartbeat))).await?;
+                say.send(message(Message::Heartbeat(heartbeat)))?;
             }
         }
     }

@@ -12,6 +12,7 @@ async fn a_pool_of_many_pages_comes_back_whole() {
         live: true,
         head: json!({"s": "unassigned", "p": 50, "b": number, "u": number}).into(),
         body: None,
+        new: false,
     };
     for count in [LIVE_PAGE - 1, LIVE_PAGE, 2 * LIVE_PAGE, 2 * LIVE_PAGE + 1] {
         let key = EntityKey::of(Kind::Pool, &Name::parse(&format!("swarm-{count}")).unwrap());

@@ -81,7 +81,8 @@ pub(crate) fn first_batch(node: &Node, key: EntityKey) -> Batch {
 pub(crate) async fn poison(node: &Node, key: EntityKey) {
     let (document, head) = ("learning/poison".to_owned(), json!(["not", "a", "head"]));
     let mut batch = first_batch(node, key);
-    batch.documents = vec![DocumentChange::Put { key: document, live: true, head: head.into(), body: None }];
+    batch.documents =
+        vec![DocumentChange::Put { key: document, live: true, head: head.into(), body: None, new: false }];
     node.store.commit(node.store.fence(&batch.key), batch.into()).await.unwrap();
 }
 
@@ -187,16 +188,20 @@ async fn commands_that_arrive_during_a_commit_share_the_next_one() {
 async fn a_delivery_with_a_known_mark_does_nothing() {
     let node = node();
     let key = EntityKey::of(Kind::Pool, &swarm());
-    let mark = |sequence| Some(Mark { source: locks(), epoch: skein_shared::fence::Epoch(5), sequence });
+    let mark = |sequence| Mark { source: locks(), epoch: skein_shared::fence::Epoch(5), sequence };
     let create = json!({"create": {
         "by": null, "spec": {"task": "once"}, "target": "pool", "rules": "plain",
     }});
-    node.entities.forward(&key, Request::read(), mark(2), create.clone()).await.unwrap();
-    for repeat in [2, 1] {
-        let refusal = node.entities.forward(&key, Request::read(), mark(repeat), create.clone()).await;
-        assert_eq!(refusal.unwrap_err().code, Code::Duplicate);
-    }
-    node.entities.forward(&key, Request::read(), mark(3), create).await.unwrap();
+    let deliver = async |sequences: &[u64]| {
+        let commands = sequences.iter().map(|sequence| (mark(*sequence), &create)).collect();
+        let outcomes = node.entities.deliver(&key, commands).await;
+        outcomes.into_iter().map(|outcome| outcome.err().map(|refusal| refusal.code)).collect::<Vec<_>>()
+    };
+    assert_eq!(deliver(&[2]).await, [None]);
+    assert_eq!(
+        deliver(&[1, 2, 3, 3]).await,
+        [Some(Code::Duplicate), Some(Code::Duplicate), None, Some(Code::Duplicate)]
+    );
     let loaded = node.store.load(&key).await.unwrap();
     assert_eq!(loaded.live.iter().filter(|document| document.key.starts_with("task/")).count(), 2);
 }

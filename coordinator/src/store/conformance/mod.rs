@@ -94,7 +94,7 @@ fn batch(key: &EntityKey, expected: u64) -> Batch {
 }
 
 fn put(key: &str, live: bool, body: Option<Value>) -> DocumentChange {
-    DocumentChange::Put { key: key.to_owned(), live, head: json!({"of": key}).into(), body }
+    DocumentChange::Put { key: key.to_owned(), live, head: json!({"of": key}).into(), body, new: false }
 }
 
 fn event(number: u64) -> EventRecord {

@@ -325,7 +325,7 @@ impl Held {
 
     fn change(&mut self, change: &DocumentChange, version: Version, at: Timestamp) {
         match change {
-            DocumentChange::Put { key, live, head, body } => {
+            DocumentChange::Put { key, live, head, body, .. } => {
                 let mut merged = self.documents.remove(key).map(|document| document.body).unwrap_or_default();
                 if let Some(change) = body {
                     merge(&mut merged, change.clone());

@@ -1,6 +1,6 @@
 //! Who gets a slot, and where.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
 
 use uuid::Uuid;
 
@@ -8,8 +8,8 @@ use super::draft::Draft;
 use crate::agent;
 use crate::fleet::Reply;
 use crate::fleet::event::Event;
-use crate::fleet::state::{Bid, Fleet};
-use crate::id::{InstanceId, Name};
+use crate::fleet::state::Bid;
+use crate::id::InstanceId;
 
 impl Draft<'_> {
     pub(super) fn place(&mut self, bid: Bid) -> Reply {
@@ -55,15 +55,35 @@ impl Draft<'_> {
 
     /// Grants every bid that fits, the most urgent first. One that does not fit holds up no other.
     pub(super) fn grant(&mut self) {
-        let mut room = Room::of(&self.fleet);
-        let ordered: Vec<Bid> =
-            self.fleet.ordered_bids(self.now()).into_iter().map(|(_, bid)| bid.clone()).collect();
-        for bid in ordered {
-            let Some(runner) = room.take(&self.fleet, &bid) else { continue };
-            self.push(Event::Granted { bid: bid.id, runner: runner.clone() });
-            let command = agent::Command::Granted { bid: bid.id, runner };
-            self.tell(&bid.swarm, &bid.agent, &command);
+        let full = self.fleet.runners.keys().all(|runner| self.fleet.free(runner) == 0);
+        if full || self.fleet.bids.is_empty() {
+            return;
         }
+        let ordered: Vec<Uuid> =
+            self.fleet.ordered_bids(self.now()).into_iter().map(|(_, bid)| bid.id).collect();
+        for id in ordered {
+            let Some(bid) = self.fleet.bids.get(&id) else { continue };
+            let Some(runner) = self.room_for(bid) else { continue };
+            let (swarm, agent) = (bid.swarm.clone(), bid.agent.clone());
+            self.push(Event::Granted { bid: id, runner: runner.clone() });
+            self.tell(&swarm, &agent, &agent::Command::Granted { bid: id, runner });
+        }
+    }
+
+    /// The runner that has a slot for the bid, if its agent's scale and a runner allow.
+    fn room_for(&self, bid: &Bid) -> Option<String> {
+        let fleet = &self.fleet;
+        let placed = fleet.places.get(&bid.instance).is_some_and(|place| place.slot);
+        if placed || fleet.slots.of_agent(&bid.swarm, &bid.agent) >= bid.scale {
+            return None;
+        }
+        if let Some(runner) = &bid.affinity {
+            return (fleet.free(runner) > 0).then(|| runner.clone());
+        }
+        let suiting = fleet.runners.values().filter(|runner| runner.suits(bid));
+        let free = suiting.map(|runner| (Reverse(fleet.free(&runner.name)), &runner.name));
+        // The emptiest runner; of equals the first by name, so that a replay chooses the same.
+        free.filter(|(Reverse(free), _)| *free > 0).min().map(|(_, name)| name.clone())
     }
 
     /// The runner that the instance is frozen on is not here any more.
@@ -76,50 +96,5 @@ impl Draft<'_> {
     fn vacate(&mut self, instance: &InstanceId, held: bool) {
         let instance = instance.clone();
         self.push(if held { Event::Held { instance } } else { Event::Left { instance } });
-    }
-}
-
-/// What is free while bids are gone through.
-struct Room {
-    free: BTreeMap<String, u32>,
-    used: BTreeMap<(Name, Name), u32>,
-}
-
-impl Room {
-    fn of(fleet: &Fleet) -> Self {
-        let mut free: BTreeMap<String, u32> =
-            fleet.runners.values().map(|runner| (runner.name.clone(), runner.slots)).collect();
-        let mut used: BTreeMap<(Name, Name), u32> = BTreeMap::new();
-        for place in fleet.places.values().filter(|place| place.slot) {
-            if let Some(free) = free.get_mut(&place.runner) {
-                *free = free.saturating_sub(1);
-            }
-            *used.entry((place.swarm.clone(), place.agent.clone())).or_default() += 1;
-        }
-        Self { free, used }
-    }
-
-    /// Takes a slot for the bid, if its agent's scale and a runner allow.
-    fn take(&mut self, fleet: &Fleet, bid: &Bid) -> Option<String> {
-        let placed = fleet.places.get(&bid.instance);
-        let used = self.used.entry((bid.swarm.clone(), bid.agent.clone())).or_default();
-        if placed.is_some_and(|place| place.slot) || *used >= bid.scale {
-            return None;
-        }
-        let free = &self.free;
-        let has_room = |name: &String| free.get(name).is_some_and(|free| *free > 0);
-        let runner = match &bid.affinity {
-            Some(runner) => Some(runner.clone()).filter(has_room)?,
-            None => {
-                let suiting = fleet.runners.values().filter(|r| r.suits(bid) && has_room(&r.name));
-                // The emptiest runner; of equals the first by name, so that a replay chooses the same.
-                suiting.map(|r| (std::cmp::Reverse(free.get(&r.name)), &r.name)).min()?.1.clone()
-            }
-        };
-        *used += 1;
-        if let Some(free) = self.free.get_mut(&runner) {
-            *free -= 1;
-        }
-        Some(runner)
     }
 }

@@ -39,7 +39,9 @@ impl Pool {
             self.recent.add(creator, created.at, created.task, sketch.clone());
         }
         self.enter(created.task, &Task::of(created));
-        self.save(created.task, Some(body::of(created)), changes);
+        if let Some(task) = self.tasks.get(created.task) {
+            changes.create(key(created.task), &task, body::of(created));
+        }
     }
 
     /// Changes a live task, its indexes, its document, and what its agent shows.

@@ -10,7 +10,7 @@ use rusqlite::{Connection, params};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{PAYLOAD, open};
-use crate::harness::contender::{Contender, Durability, Metered, Plan, Role, Work};
+use crate::harness::contender::{Card, Contender, Durability, Metered, Plan, Work};
 use crate::harness::load::{self, Operation};
 
 /// One row a step: clients hand their steps to one thread, which writes what has queued up in one commit.
@@ -94,24 +94,8 @@ fn write_group(connection: &Connection, group: &[Write]) -> rusqlite::Result<()>
 
 #[async_trait]
 impl Contender for Bare {
-    fn label(&self) -> &str {
-        "bare"
-    }
-
-    fn role(&self) -> Role {
-        Role::Limit
-    }
-
-    fn durability(&self) -> Durability {
-        Durability::PowerCut
-    }
-
-    fn version(&self) -> String {
-        format!("SQLite {}", rusqlite::version())
-    }
-
-    fn metered(&self) -> Metered {
-        Metered::Myself
+    fn card(&self) -> Card {
+        Card::limit("bare", Durability::PowerCut, format!("SQLite {}", rusqlite::version()), Metered::Myself)
     }
 
     async fn work(&mut self, plan: &Plan) -> Result<Work> {

@@ -12,7 +12,7 @@ use skein_coordinator::store::{Batch, TimerChange};
 use skein_shared::entity::DocumentChange;
 
 use super::open;
-use crate::harness::contender::{Contender, Durability, Metered, Plan, Role, Work};
+use crate::harness::contender::{Card, Contender, Durability, Metered, Plan, Work};
 
 /// A run of Skein, taken down.
 #[derive(Clone, Debug, Default)]
@@ -152,7 +152,7 @@ fn rows(batch: Batch) -> Result<Rows> {
     let (mut documents, mut deleted) = (Vec::new(), Vec::new());
     for change in batch.documents {
         match change {
-            DocumentChange::Put { key, live, head, body } => {
+            DocumentChange::Put { key, live, head, body, .. } => {
                 documents.push((key, live, head.text().to_owned(), body.map(|body| body.to_string())));
             }
             DocumentChange::Delete { key } => deleted.push(key),
@@ -247,24 +247,13 @@ fn fresh(key: &str, pass: u64) -> String {
 
 #[async_trait]
 impl Contender for Shaped {
-    fn label(&self) -> &str {
-        "shaped"
-    }
-
-    fn role(&self) -> Role {
-        Role::Limit
-    }
-
-    fn durability(&self) -> Durability {
-        Durability::PowerCut
-    }
-
-    fn version(&self) -> String {
-        format!("SQLite {}", rusqlite::version())
-    }
-
-    fn metered(&self) -> Metered {
-        Metered::Myself
+    fn card(&self) -> Card {
+        Card::limit(
+            "shaped",
+            Durability::PowerCut,
+            format!("SQLite {}", rusqlite::version()),
+            Metered::Myself,
+        )
     }
 
     async fn prepare(&mut self, in_flight: usize) -> Result<()> {

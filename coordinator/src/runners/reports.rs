@@ -1,0 +1,120 @@
+//! A runner's reports on their way to its agents: those of one agent one after another, in their order; those of
+//! different agents beside one another. So a runner that starts a thousand instances does not wait for a thousand
+//! commits in a row, and its heartbeats do not wait behind them.
+
+use std::collections::{HashMap, VecDeque};
+
+use futures::future::BoxFuture;
+use futures::stream::{FuturesUnordered, StreamExt};
+use skein_proto::convert::command;
+use skein_proto::v1::report::What;
+use skein_proto::v1::{Exited, Report, StartFailed, Started};
+use skein_shared::agent::{self, Agent};
+use skein_shared::id::{EntityKey, InstanceId, Name};
+use skein_shared::{Code, Refusal};
+use tracing::warn;
+
+use crate::entity::{Entities, Request};
+
+/// Reports under way at a time. Past them the runner is not read any further.
+const MOST: usize = 1024;
+
+/// The agent that a report is about.
+type Lane = (String, String);
+
+/// The reports of one stream.
+pub(super) struct Reports {
+    entities: Entities,
+    runner: String,
+    under_way: FuturesUnordered<BoxFuture<'static, (Lane, Option<u64>)>>,
+    /// What waits behind the one of its agent that is under way.
+    waiting: HashMap<Lane, VecDeque<Report>>,
+    count: usize,
+}
+
+impl Reports {
+    pub(super) fn new(entities: Entities, runner: &str) -> Self {
+        Self {
+            entities,
+            runner: runner.to_owned(),
+            under_way: FuturesUnordered::new(),
+            waiting: HashMap::new(),
+            count: 0,
+        }
+    }
+
+    /// Whether more may be taken in.
+    pub(super) fn have_room(&self) -> bool {
+        self.count < MOST
+    }
+
+    pub(super) fn take_in(&mut self, report: Report) {
+        self.count += 1;
+        let lane = (report.swarm.clone(), report.agent.clone());
+        match self.waiting.get_mut(&lane) {
+            Some(waiting) => waiting.push_back(report),
+            None => {
+                self.waiting.insert(lane.clone(), VecDeque::new());
+                self.send(lane, report);
+            }
+        }
+    }
+
+    /// The sequence of the next report that is to be acknowledged: it was committed, or can never be. Waits for
+    /// as long as none is under way. A call that is dropped loses nothing.
+    pub(super) async fn acknowledged(&mut self) -> u64 {
+        loop {
+            let Some((lane, sequence)) = self.under_way.next().await else { std::future::pending().await };
+            self.count -= 1;
+            match self.waiting.get_mut(&lane).and_then(VecDeque::pop_front) {
+                Some(next) => self.send(lane, next),
+                None => {
+                    self.waiting.remove(&lane);
+                }
+            }
+            if let Some(sequence) = sequence {
+                return sequence;
+            }
+        }
+    }
+
+    fn send(&mut self, lane: Lane, report: Report) {
+        let (entities, runner) = (self.entities.clone(), self.runner.clone());
+        self.under_way.push(Box::pin(async move { (lane, hand_over(&entities, runner, report).await) }));
+    }
+}
+
+/// Gives the report's sequence if the runner need not send it again.
+async fn hand_over(entities: &Entities, runner: String, report: Report) -> Option<u64> {
+    let (sequence, instance) = (report.sequence, report.instance.clone());
+    let Err(refusal) = tell(entities, runner.clone(), report).await else { return Some(sequence) };
+    let again = matches!(refusal.code, Code::Overloaded | Code::Unavailable | Code::Unknown);
+    warn!(runner, instance, again, problem = %refusal.message, "a runner's report was refused");
+    (!again).then_some(sequence)
+}
+
+async fn tell(entities: &Entities, runner: String, report: Report) -> Result<(), Refusal> {
+    let key = EntityKey::agent(&Name::parse(&report.swarm)?, &Name::parse(&report.agent)?);
+    let command = agent::Command::Report {
+        instance: InstanceId(report.instance),
+        token: command::token(&report.token)?,
+        runner,
+        what: what(report.what)?,
+    };
+    entities.ask::<Agent>(&key, Request::read(), command).await.map(|_| ())
+}
+
+fn what(what: Option<What>) -> Result<agent::Report, Refusal> {
+    Ok(match what {
+        Some(What::Started(Started { pid })) => agent::Report::Started { pid: (pid != 0).then_some(pid) },
+        Some(What::Frozen(_)) => agent::Report::Frozen,
+        Some(What::Thawed(_)) => agent::Report::Thawed,
+        Some(What::Exited(Exited { code, signal, reason })) => {
+            agent::Report::Exited { code, signal, reason: (!reason.is_empty()).then_some(reason) }
+        }
+        Some(What::StartFailed(StartFailed { reason })) => agent::Report::StartFailed { reason },
+        None => {
+            return Err(Refusal::new(Code::InvalidArgument, "the report says nothing; update the runner"));
+        }
+    })
+}

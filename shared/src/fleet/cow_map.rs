@@ -1,0 +1,142 @@
+//! An ordered map whose copy costs next to nothing: a decision follows its events on a copy of the fleet, and a
+//! fleet may have ten thousand places.
+
+use std::borrow::Borrow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// While copies live, each keeps what it changed beside what they share; the last one left owns all.
+#[derive(Clone, Debug)]
+pub(crate) struct CowMap<K, V> {
+    shared: Arc<BTreeMap<K, V>>,
+    /// `None` for what was removed.
+    changes: BTreeMap<K, Option<V>>,
+}
+
+impl<K, V> Default for CowMap<K, V> {
+    fn default() -> Self {
+        Self { shared: Arc::default(), changes: BTreeMap::new() }
+    }
+}
+
+impl<K: Ord, V: Clone> CowMap<K, V> {
+    pub(crate) fn get<Q: Ord + ?Sized>(&self, key: &Q) -> Option<&V>
+    where
+        K: Borrow<Q>,
+    {
+        match self.changes.get(key) {
+            Some(change) => change.as_ref(),
+            None => self.shared.get(key),
+        }
+    }
+
+    pub(crate) fn contains_key<Q: Ord + ?Sized>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+    {
+        self.get(key).is_some()
+    }
+
+    /// In the order of the keys, those last that were changed since the map was copied.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        let same = self.shared.iter().filter(|(key, _)| !self.changes.contains_key(key));
+        let changed = self.changes.iter().filter_map(|(key, change)| Some((key, change.as_ref()?)));
+        same.chain(changed)
+    }
+
+    pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
+        self.iter().map(|(_, value)| value)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.iter().next().is_none()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.iter().count()
+    }
+
+    pub(crate) fn insert(&mut self, key: K, value: V) {
+        if let Some(own) = self.own() {
+            own.insert(key, value);
+            return;
+        }
+        self.changes.insert(key, Some(value));
+    }
+
+    pub(crate) fn remove(&mut self, key: &K) -> Option<V>
+    where
+        K: Clone,
+    {
+        if let Some(own) = self.own() {
+            return own.remove(key);
+        }
+        let removed = self.get(key).cloned()?;
+        self.changes.insert(key.clone(), None);
+        Some(removed)
+    }
+
+    /// All of it, unless a copy shares it.
+    fn own(&mut self) -> Option<&mut BTreeMap<K, V>> {
+        let own = Arc::get_mut(&mut self.shared)?;
+        for (key, change) in std::mem::take(&mut self.changes) {
+            match change {
+                Some(value) => own.insert(key, value),
+                None => own.remove(&key),
+            };
+        }
+        Some(own)
+    }
+}
+
+impl<K: Ord, V: Clone + PartialEq> PartialEq for CowMap<K, V> {
+    fn eq(&self, other: &Self) -> bool {
+        self.len() == other.len() && self.iter().all(|(key, value)| other.get(key) == Some(value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn model(map: &CowMap<u8, u8>) -> BTreeMap<u8, u8> {
+        map.iter().map(|(key, value)| (*key, *value)).collect()
+    }
+
+    fn change(map: &mut CowMap<u8, u8>, model: &mut BTreeMap<u8, u8>, (key, value): (u8, Option<u8>)) {
+        match value {
+            Some(value) => {
+                map.insert(key, value);
+                model.insert(key, value);
+            }
+            None => assert_eq!(map.remove(&key), model.remove(&key)),
+        }
+    }
+
+    proptest! {
+        /// Whatever happens to a map, its copy and the map again, each is as if it had been copied whole.
+        #[test]
+        fn a_copy_goes_its_own_way(
+            before in prop::collection::vec((0..8_u8, any::<Option<u8>>()), 0..20),
+            copied in prop::collection::vec((0..8_u8, any::<Option<u8>>()), 0..20),
+            after in prop::collection::vec((0..8_u8, any::<Option<u8>>()), 0..20),
+            copy_lives in any::<bool>(),
+        ) {
+            let (mut map, mut expected) = (CowMap::default(), BTreeMap::new());
+            before.into_iter().for_each(|step| change(&mut map, &mut expected, step));
+            let (mut copy, mut expected_copy) = (map.clone(), expected.clone());
+            copied.into_iter().for_each(|step| change(&mut copy, &mut expected_copy, step));
+            prop_assert_eq!(&model(&copy), &expected_copy);
+            let copy = copy_lives.then_some(copy);
+            after.into_iter().for_each(|step| change(&mut map, &mut expected, step));
+            prop_assert_eq!(&model(&map), &expected);
+            prop_assert!((0..8).all(|key| map.get(&key) == expected.get(&key)));
+            if let Some(copy) = copy {
+                prop_assert_eq!(&model(&copy), &expected_copy);
+                prop_assert_eq!(copy == map, expected_copy == expected);
+            }
+        }
+    }
+}

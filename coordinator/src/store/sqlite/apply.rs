@@ -1,16 +1,15 @@
 //! What one batch writes at once. Its documents and marks follow ([`super::fold`]).
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rusqlite::{Connection, OptionalExtension, params};
 use skein_shared::fence::Epoch;
 use skein_shared::id::EntityKey;
 use uuid::Uuid;
 
-use super::journal::{Entry, Journal};
+use super::journal::{Entry, Journal, Waiting};
 use super::number::{signed, unsigned};
-use super::writer::Waiting;
 use crate::store::{Batch, CommitError, Fence, TimerChange, Version};
 
 /// Effects of one batch that an outbox position has room for.
@@ -88,6 +87,11 @@ pub(super) struct Group<'a> {
 }
 
 impl Group<'_> {
+    /// Changes of documents that it holds.
+    pub(super) fn changes(&self) -> usize {
+        self.written.iter().map(|prepared| prepared.batch.documents.len()).sum()
+    }
+
     /// Tells the journal what was committed.
     pub(super) fn take_in(self, journal: &mut Journal) {
         for prepared in self.written {
@@ -99,7 +103,7 @@ impl Group<'_> {
 /// Writes one batch within the open transaction.
 pub(super) fn apply<'a>(
     connection: &Connection,
-    journal: &Waiting,
+    waiting: &Mutex<Waiting>,
     group: &mut Group<'a>,
     epoch: Epoch,
     prepared: &'a Prepared,
@@ -108,7 +112,7 @@ pub(super) fn apply<'a>(
     let version = Version(batch.expected.0 + 1);
     let (actual, last) = match group.heads.get(&batch.key) {
         Some(head) => *head,
-        None => head(connection, journal, &batch.key, key)?,
+        None => head(connection, waiting, &batch.key, key)?,
     };
     if actual == version && last == batch.id {
         return Ok(version);
@@ -128,11 +132,11 @@ pub(super) fn apply<'a>(
 /// Where an entity stands, by the commits that wait or by the table.
 fn head(
     connection: &Connection,
-    journal: &Waiting,
+    waiting: &Mutex<Waiting>,
     entity: &EntityKey,
     key: &str,
 ) -> rusqlite::Result<(Version, Uuid)> {
-    let waiting = journal.lock().unwrap_or_else(PoisonError::into_inner).head(entity);
+    let waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner).head(entity);
     if let Some(head) = waiting {
         return Ok((head.version, head.batch));
     }

@@ -1,11 +1,13 @@
-//! Brings what waits in the journal to its tables, in one transaction that also empties the journal.
+//! Brings what waits in the journal to its tables. The journal's rows go with the transaction that writes the last of
+//! what they hold.
 
 use rusqlite::{Connection, params};
 use serde_json::Value;
 use skein_shared::entity::DocumentChange;
+use skein_shared::id::EntityKey;
 
 use super::body;
-use super::journal::{Change, Journal, Unfolded};
+use super::journal::{Journal, Unfolded, Waiting};
 use super::number::signed;
 
 /// A body of more bytes is joined, so that changes do not pile up in it.
@@ -13,18 +15,38 @@ const LONG: i64 = 8 * 1024;
 /// How seldom the length of a body is looked at, in versions of its entity.
 const LOOK: u64 = 16;
 
-/// Writes what waits, within the open transaction.
-pub(super) fn fold(connection: &Connection, journal: &Journal) -> rusqlite::Result<()> {
-    for (key, unfolded) in journal.entities() {
-        let key = key.to_string();
-        write_head(connection, &key, unfolded)?;
-        for (document, changes) in &unfolded.documents {
-            write_document(connection, &key, document, changes)?;
+/// Writes all that waits, within the open transaction.
+pub(super) fn whole(connection: &Connection, waiting: &Waiting) -> rusqlite::Result<()> {
+    for journal in [&waiting.old, &waiting.young] {
+        for (key, name) in journal.names() {
+            document(connection, journal, key, name)?;
         }
-        write_marks(connection, &key, unfolded)?;
+        heads(connection, journal)?;
     }
     // Without a condition: SQLite then frees the pages without a look at the rows.
     connection.prepare_cached("DELETE FROM journal")?.execute([])?;
+    Ok(())
+}
+
+/// The last row of the journal.
+pub(super) fn last_row(connection: &Connection) -> rusqlite::Result<i64> {
+    let mut statement = connection.prepare_cached("SELECT coalesce(max(position), 0) FROM journal")?;
+    statement.query_row([], |row| row.get(0))
+}
+
+/// Writes what is left once all documents are in their tables, and removes the rows up to one.
+pub(super) fn finish(connection: &Connection, journal: &Journal, last_row: i64) -> rusqlite::Result<()> {
+    heads(connection, journal)?;
+    connection.prepare_cached("DELETE FROM journal WHERE position <= ?1")?.execute([last_row])?;
+    Ok(())
+}
+
+fn heads(connection: &Connection, journal: &Journal) -> rusqlite::Result<()> {
+    for (key, unfolded) in journal.entities() {
+        let key = key.to_string();
+        write_head(connection, &key, unfolded)?;
+        write_marks(connection, &key, unfolded)?;
+    }
     Ok(())
 }
 
@@ -47,12 +69,13 @@ fn write_head(connection: &Connection, key: &str, unfolded: &Unfolded) -> rusqli
 }
 
 /// Writes a document once for all its changes.
-fn write_document(
+pub(super) fn document(
     connection: &Connection,
-    key: &str,
+    journal: &Journal,
+    key: &EntityKey,
     document: &str,
-    changes: &[Change],
 ) -> rusqlite::Result<()> {
+    let (changes, key) = (journal.changes(key, document), &key.to_string());
     let (Some(first), Some(last)) = (changes.first(), changes.last()) else { return Ok(()) };
     if matches!(first.get(), DocumentChange::Delete { .. }) {
         connection

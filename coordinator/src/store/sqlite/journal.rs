@@ -20,13 +20,41 @@ use super::number::{signed, unsigned};
 use super::reader;
 use crate::store::{Batch, Mark, StoredDocument, TimerChange, Version};
 
-/// Documents that wait at most before they are folded: enough for the steps of a short task to meet, few enough
-/// that nobody waits long behind them.
+/// Documents that grow together before they are folded: enough for the steps of a short task to meet.
 const DOCUMENTS: usize = 1024;
-/// Bytes of JSON that wait at most.
+/// Bytes of JSON that do.
 const BYTES: usize = 4 * 1024 * 1024;
 /// What a batch weighs beside its JSON.
 const BATCH: usize = 256;
+
+/// All that waits. One part grows while the other is folded, a few documents with each commit, so that nobody waits
+/// for all of them.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    pub young: Arc<Journal>,
+    /// Its documents may be in their tables already.
+    pub old: Arc<Journal>,
+}
+
+impl Waiting {
+    pub(super) fn is_empty(&self) -> bool {
+        self.young.is_empty() && self.old.is_empty()
+    }
+
+    pub(super) fn has(&self, key: &EntityKey) -> bool {
+        self.young.entities.contains_key(key) || self.old.entities.contains_key(key)
+    }
+
+    pub(super) fn head(&self, key: &EntityKey) -> Option<Head> {
+        let unfolded = self.young.entities.get(key).or_else(|| self.old.entities.get(key));
+        unfolded.map(|unfolded| unfolded.head)
+    }
+
+    /// The changes of a document, oldest first.
+    pub(super) fn changes(&self, key: &EntityKey, document: &str) -> Vec<Change> {
+        [self.old.changes(key, document), self.young.changes(key, document)].concat()
+    }
+}
 
 /// Commits that wait to be folded.
 #[derive(Clone, Debug, Default)]
@@ -87,14 +115,6 @@ impl Journal {
         self.documents >= DOCUMENTS || self.bytes >= BYTES
     }
 
-    pub(super) fn has(&self, key: &EntityKey) -> bool {
-        self.entities.contains_key(key)
-    }
-
-    pub(super) fn head(&self, key: &EntityKey) -> Option<Head> {
-        self.entities.get(key).map(|unfolded| unfolded.head)
-    }
-
     pub(super) fn entities(&self) -> impl Iterator<Item = (&EntityKey, &Unfolded)> {
         self.entities.iter()
     }
@@ -136,10 +156,17 @@ impl Journal {
         self.bytes += bytes + BATCH;
     }
 
-    /// The changes of a document that wait, oldest first.
-    pub(super) fn changes(&self, key: &EntityKey, document: &str) -> Vec<Change> {
+    /// The documents that wait.
+    pub(super) fn names(&self) -> impl Iterator<Item = (&EntityKey, &String)> {
+        self.entities
+            .iter()
+            .flat_map(|(key, unfolded)| unfolded.documents.keys().map(move |name| (key, name)))
+    }
+
+    /// The changes of a document, oldest first.
+    pub(super) fn changes(&self, key: &EntityKey, document: &str) -> &[Change] {
         let changes = self.entities.get(key).and_then(|unfolded| unfolded.documents.get(document));
-        changes.cloned().unwrap_or_default()
+        changes.map_or(&[], Vec::as_slice)
     }
 
     /// Takes up the rows that the last process left.

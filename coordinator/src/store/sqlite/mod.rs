@@ -34,7 +34,7 @@ use super::{
 use apply::Prepared;
 pub use connection::Durability;
 use connection::{Readers, sentence};
-use journal::Journal;
+use journal::{Journal, Waiting};
 use number::{signed, unsigned};
 use writer::{Work, Writer};
 
@@ -77,7 +77,7 @@ impl Sqlite {
 
     /// Has what waits folded, of one entity or of all.
     async fn fold(&self, key: Option<&EntityKey>) -> Result<(), StoreError> {
-        let folded = self.writer.look(|journal| key.map_or(journal.is_empty(), |key| !journal.has(key)));
+        let folded = self.writer.look(|waiting| key.map_or(waiting.is_empty(), |key| !waiting.has(key)));
         if folded {
             return Ok(());
         }
@@ -135,7 +135,8 @@ fn take_fence(connection: &mut Connection, wall: Timestamp) -> Result<Fence, Str
             "INSERT OR REPLACE INTO fence (only_row, epoch, nonce) VALUES (1, ?1, ?2)",
             params![signed(epoch), nonce.cast_signed()],
         )?;
-        fold::fold(&transaction, &Journal::read(&transaction)?)?;
+        let left = Waiting { young: Arc::new(Journal::read(&transaction)?), ..Waiting::default() };
+        fold::whole(&transaction, &left)?;
         transaction.commit()?;
         Ok(Fence { epoch: Epoch(epoch), nonce })
     };
@@ -172,7 +173,7 @@ impl Store for Sqlite {
 
     async fn document(&self, key: &EntityKey, document: &str) -> Result<Option<StoredDocument>, StoreError> {
         // First what waits: it may be folded meanwhile, but not the other way round.
-        let changes = self.writer.look(|journal| journal.changes(key, document));
+        let changes = self.writer.look(|waiting| waiting.changes(key, document));
         let (entity, name) = (key.to_string(), document.to_owned());
         let stored = self.read(move |connection| reader::document(connection, &entity, &name)).await?;
         Ok(journal::with_changes(key, document, stored, &changes))

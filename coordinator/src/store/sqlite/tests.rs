@@ -198,6 +198,35 @@ async fn what_waits_outlives_the_process() {
     assert_eq!(contents(&dead).await, contents(&store).await, "the dead one would read what is there");
 }
 
+/// So many documents that they are folded with the commits that follow; and the process ends in the middle of that.
+#[tokio::test]
+async fn what_is_folded_bit_by_bit_reads_the_same() {
+    let file = File::new();
+    let store = Sqlite::open(&file.path(), START).unwrap();
+    let (memory, key) = (Memory::new(START), batch(0, "").key);
+    let document = |number: u64| format!("task/{:04}", number % 1200);
+    let (mut parts, mut both) = (0, false);
+    for expected in 0..150 {
+        let changes = (0..24).map(|n| put(&document(expected * 24 + n), json!({"a": expected, "b": n})));
+        let gone = document(expected * 31);
+        let mut changes: Vec<_> = changes.collect();
+        changes.push(DocumentChange::Delete { key: gone.clone() });
+        changes.extend((expected % 3 == 0).then(|| put(&gone, json!({"c": expected}))));
+        let change = change(expected, changes);
+        store.commit(store.fence, change.clone().into()).await.unwrap();
+        memory.commit(memory.fence(&key), change.into()).await.unwrap();
+        for name in [document(expected * 24), document(expected * 7), gone] {
+            let (ours, theirs) = (store.document(&key, &name).await, memory.document(&key, &name).await);
+            assert_eq!(ours.unwrap(), theirs.unwrap(), "{name} after {expected}");
+        }
+        both = store.writer.look(|waiting| !waiting.old.is_empty() && !waiting.young.is_empty());
+        parts += u32::from(both);
+    }
+    assert!(parts > 20 && both, "it never folded bit by bit");
+    let next = Sqlite::open(&file.path(), START).unwrap();
+    assert_eq!(contents(&next).await, contents(&memory).await);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 

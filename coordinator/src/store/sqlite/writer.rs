@@ -1,19 +1,20 @@
 //! The one thread that writes. It takes what has queued up, writes it in one transaction with one flush, and
-//! answers: while one group is flushed the next one forms, so no timer is needed. Between groups it folds what
-//! waits in the journal.
+//! answers: while one group is flushed the next one forms, so no timer is needed. With a group it folds some of
+//! what waits in the journal.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use rusqlite::{Connection, params};
+use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 
 use super::apply::{self, Group, Prepared, Stop};
 use super::connection::sentence;
-use super::fold::fold;
-use super::journal::Journal;
+use super::fold;
+use super::journal::{Journal, Waiting};
 use super::number::signed;
 use super::trim;
 use crate::store::{CommitError, Fence, TrimPlan, Trimmed, Version};
@@ -23,6 +24,9 @@ const QUEUE: usize = 1024;
 /// Greatest group: requests, and bytes that they write.
 const GROUP: usize = 256;
 const GROUP_BYTES: usize = 2 * 1024 * 1024;
+
+/// Documents that are folded with a group at least.
+const SLICE: usize = 32;
 
 /// Something to write.
 pub(super) enum Work {
@@ -57,26 +61,22 @@ struct Request {
 pub(super) struct Writer {
     requests: Option<mpsc::Sender<Request>>,
     thread: Option<JoinHandle<()>>,
-    journal: Arc<Waiting>,
+    waiting: Arc<Mutex<Waiting>>,
 }
-
-/// The commits that wait. Only the thread changes them; it shares them with itself while it folds, so that nobody
-/// waits for that.
-pub(super) type Waiting = Mutex<Arc<Journal>>;
 
 impl Writer {
     /// Starts the thread for the owner with this fence, over an empty journal.
     pub(super) fn start(connection: Connection, fence: Fence) -> io::Result<Self> {
         let (requests, queue) = mpsc::channel(QUEUE);
-        let journal = Arc::<Waiting>::default();
-        let pen = Pen { connection, fence, journal: Arc::clone(&journal) };
+        let waiting = Arc::<Mutex<Waiting>>::default();
+        let pen = Pen { connection, fence, waiting: Arc::clone(&waiting), unfolded: Vec::new(), last_row: 0 };
         let thread = thread::Builder::new().name("store-writer".to_owned()).spawn(move || pen.run(queue))?;
-        Ok(Self { requests: Some(requests), thread: Some(thread), journal })
+        Ok(Self { requests: Some(requests), thread: Some(thread), waiting })
     }
 
     /// Looks into what is committed and waits to be folded.
-    pub(super) fn look<T>(&self, look: impl FnOnce(&Journal) -> T) -> T {
-        look(&self.journal.lock().unwrap_or_else(PoisonError::into_inner))
+    pub(super) fn look<T>(&self, look: impl FnOnce(&Waiting) -> T) -> T {
+        look(&self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(super) async fn commit(&self, fence: Fence, batch: Prepared) -> Result<Version, CommitError> {
@@ -126,11 +126,16 @@ impl Drop for Writer {
 struct Pen {
     connection: Connection,
     fence: Fence,
-    journal: Arc<Waiting>,
+    /// Only the thread changes it.
+    waiting: Arc<Mutex<Waiting>>,
+    /// Documents of the old part that are not in their tables yet, the next one last.
+    unfolded: Vec<(EntityKey, String)>,
+    /// The old part's last row in the table.
+    last_row: i64,
 }
 
 impl Pen {
-    fn run(self, mut queue: mpsc::Receiver<Request>) {
+    fn run(mut self, mut queue: mpsc::Receiver<Request>) {
         while let Some(first) = queue.blocking_recv() {
             let (mut group, mut bytes, mut next) = (Vec::new(), 0, Some(first));
             let upkeep = loop {
@@ -151,19 +156,51 @@ impl Pen {
                 let outcome = self.look_after(&request);
                 // The caller may have gone.
                 let _ = request.answer.send(outcome);
-            } else if self.journal().is_full() {
-                self.fold_or_warn();
+            } else {
+                self.begin_to_fold();
             }
         }
         self.fold_or_warn();
     }
 
-    fn journal(&self) -> MutexGuard<'_, Arc<Journal>> {
-        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Once enough waits, has it folded with the groups to come.
+    fn begin_to_fold(&mut self) {
+        if !self.waiting().young.is_full() {
+            return;
+        }
+        let names = |young: &Journal| young.names().map(|(key, name)| (key.clone(), name.clone())).collect();
+        let unfolded: Vec<_> = names(&self.waiting().young);
+        let last_row = fold::last_row(&self.connection);
+        let (true, false, Ok(last_row)) = (self.unfolded.is_empty(), unfolded.is_empty(), last_row) else {
+            // Few documents with long texts.
+            return self.fold_or_warn();
+        };
+        let mut waiting = self.waiting();
+        waiting.old = std::mem::take(&mut waiting.young);
+        drop(waiting);
+        (self.unfolded, self.last_row) = (unfolded, last_row);
+    }
+
+    /// Folds some documents within the open transaction, at least as many as the group has changed. Gives how many are
+    /// left.
+    fn fold_some(&self, changed: usize) -> rusqlite::Result<usize> {
+        let left = self.unfolded.len().saturating_sub(changed.max(SLICE));
+        let old = Arc::clone(&self.waiting().old);
+        for (key, name) in &self.unfolded[left..] {
+            fold::document(&self.connection, &old, key, name)?;
+        }
+        if left == 0 && !self.unfolded.is_empty() {
+            fold::finish(&self.connection, &old, self.last_row)?;
+        }
+        Ok(left)
     }
 
     /// What needs the tables to be whole.
-    fn look_after(&self, request: &Request) -> Outcome {
+    fn look_after(&mut self, request: &Request) -> Outcome {
         self.fold()?;
         let Work::Trim(plan) = &request.work else { return Ok(Done::Written) };
         let stored = begin(&self.connection).map_err(failed)?;
@@ -175,29 +212,36 @@ impl Pen {
         commit(&self.connection).map(|()| Done::Trimmed(trimmed))
     }
 
-    /// Brings what waits to the tables. Readers find it in the journal until the tables have it.
+    /// Brings all that waits to the tables. Readers find it in memory until the tables have it.
     ///
     /// # Errors
     /// When the disk refuses: everything waits on, and nothing is lost. Another owner has taken up what waits.
-    fn fold(&self) -> Result<(), CommitError> {
-        let waiting = Arc::clone(&self.journal());
-        if waiting.is_empty() {
+    fn fold(&mut self) -> Result<(), CommitError> {
+        let waiting = self.waiting();
+        let all = Waiting { young: Arc::clone(&waiting.young), old: Arc::clone(&waiting.old) };
+        drop(waiting);
+        if all.is_empty() {
             return Ok(());
         }
         let stored = begin(&self.connection).map_err(failed)?;
         if stored != self.fence {
             roll_back(&self.connection);
-            *self.journal() = Arc::default();
+            self.nothing_waits();
             return Err(CommitError::Fenced(stored.epoch));
         }
-        fold(&self.connection, &waiting).inspect_err(|_| roll_back(&self.connection)).map_err(failed)?;
+        fold::whole(&self.connection, &all).inspect_err(|_| roll_back(&self.connection)).map_err(failed)?;
         commit(&self.connection)?;
-        *self.journal() = Arc::default();
+        self.nothing_waits();
         Ok(())
     }
 
+    fn nothing_waits(&mut self) {
+        self.unfolded.clear();
+        *self.waiting() = Waiting::default();
+    }
+
     /// Commits do not depend on it: a disk that refuses this will tell their callers too.
-    fn fold_or_warn(&self) {
+    fn fold_or_warn(&mut self) {
         match self.fold() {
             Ok(()) | Err(CommitError::Fenced(_)) => {}
             Err(error) => tracing::warn!(%error, "commits wait in the store's journal; tried again later"),
@@ -206,11 +250,11 @@ impl Pen {
 
     /// Writes a group and answers each of its requests. Should one of them fail, each is written by itself: a
     /// savepoint around each would cost every group a copy of the pages that it touches.
-    fn write(&self, group: Vec<Request>) {
+    fn write(&mut self, group: Vec<Request>) {
         if group.is_empty() {
             return;
         }
-        let outcomes = match self.together(&group) {
+        let outcomes = match self.together(&group, true) {
             Ok(outcomes) => outcomes,
             Err(problem) if group.len() == 1 => vec![Err(problem)],
             Err(_) => group.iter().map(|request| self.alone(request)).collect(),
@@ -221,15 +265,15 @@ impl Pen {
         }
     }
 
-    fn alone(&self, request: &Request) -> Outcome {
-        self.together(std::slice::from_ref(request))?.pop().unwrap_or_else(|| Err(mixed_up()))
+    fn alone(&mut self, request: &Request) -> Outcome {
+        self.together(std::slice::from_ref(request), false)?.pop().unwrap_or_else(|| Err(mixed_up()))
     }
 
-    /// Writes requests in one transaction.
+    /// Writes requests in one transaction, and perhaps folds some of what waits with it.
     ///
     /// # Errors
     /// When the file or the disk refuses any of them: then nothing was written.
-    fn together(&self, requests: &[Request]) -> Result<Vec<Outcome>, CommitError> {
+    fn together(&mut self, requests: &[Request], fold: bool) -> Result<Vec<Outcome>, CommitError> {
         let stored = begin(&self.connection).map_err(failed)?;
         let mut group = Group::default();
         let mut outcomes = Vec::with_capacity(requests.len());
@@ -243,8 +287,23 @@ impl Pen {
                 }
             });
         }
+        let mut left = self.unfolded.len();
+        if fold && left > 0 && stored == self.fence {
+            left = self
+                .fold_some(group.changes())
+                .inspect_err(|_| roll_back(&self.connection))
+                .map_err(failed)?;
+        }
         match commit(&self.connection) {
-            Ok(()) => group.take_in(Arc::make_mut(&mut self.journal())),
+            Ok(()) => {
+                let mut waiting = self.waiting();
+                group.take_in(Arc::make_mut(&mut waiting.young));
+                if left == 0 {
+                    waiting.old = Arc::default();
+                }
+                drop(waiting);
+                self.unfolded.truncate(left);
+            }
             Err(unknown) => {
                 for outcome in outcomes.iter_mut().filter(|outcome| outcome.is_ok()) {
                     *outcome = Err(unknown.clone());
@@ -262,7 +321,7 @@ impl Pen {
         let connection = &self.connection;
         match &request.work {
             Work::Commit(batch) => {
-                apply::apply(connection, &self.journal, group, stored.epoch, batch).map(Done::Committed)
+                apply::apply(connection, &self.waiting, group, stored.epoch, batch).map(Done::Committed)
             }
             Work::Delivered(positions) => Ok(delivered(connection, positions).map(|()| Done::Written)?),
             Work::Bury { position, reason, at } => {

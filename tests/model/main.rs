@@ -8,4 +8,6 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
 
 mod check;
+mod entity;
 mod lease;
+mod pool;

@@ -7,6 +7,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
 
+mod calls;
 mod check;
 mod entity;
 mod lease;

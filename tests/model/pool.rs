@@ -430,7 +430,7 @@ fn properties() -> Vec<Property<Work>> {
     ]
 }
 
-const SOUND: Work = Work { variant: Variant::Sound, steps: 4, takeovers: 1, attempts: 3 };
+const SOUND: Work = Work { variant: Variant::Sound, steps: 3, takeovers: 1, attempts: 3 };
 
 fn fails(variant: Variant, harm: &'static str) {
     check::fails(Work { variant, ..SOUND }, harm);

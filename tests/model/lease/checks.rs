@@ -97,6 +97,7 @@ const LASTING: Scope = Scope {
     requests: 2,
     batches: 2,
     grants: 2,
+    under_way: 1,
     faults: 2,
     crashes: 0,
     failovers: 0,
@@ -107,6 +108,9 @@ const LASTING: Scope = Scope {
 };
 
 const CRASHES: Scope = Scope { batches: 3, grants: 3, faults: 1, crashes: 1, releases: false, ..LASTING };
+
+/// Two batches of an owner on their way together.
+const PIPELINE: Scope = Scope { batches: 3, faults: 1, under_way: 2, releases: false, ..LASTING };
 
 const THREE: Scope = Scope { nodes: 3, grants: 3, faults: 1, releases: false, ..LASTING };
 
@@ -134,6 +138,11 @@ fn fails(variant: Variant, scope: Scope, harm: &'static str) {
 #[test]
 fn the_protocol_holds_with_lost_answers_pauses_and_takeovers() {
     holds(LASTING);
+}
+
+#[test]
+fn the_protocol_holds_with_two_batches_under_way() {
+    holds(PIPELINE);
 }
 
 #[test]
@@ -169,12 +178,13 @@ fn a_batch_sent_again_overwrites_nothing_when_a_failover_is_seen_late() {
 
 #[test]
 fn without_the_fence_a_superseded_owner_commits() {
-    fails(Variant::NoFence, LASTING, NO_RESIGNED);
+    fails(Variant::NoFence, Scope { releases: false, ..LASTING }, NO_RESIGNED);
 }
 
 #[test]
 fn with_the_epoch_alone_two_owners_have_one_fence() {
     fails(Variant::EpochAlone, BEHIND, ONE_OWNER);
+    fails(Variant::EpochAlone, Scope { hidden: true, ..BEHIND }, NO_RESIGNED);
 }
 
 #[test]
@@ -185,6 +195,11 @@ fn without_the_version_a_late_copy_takes_effect_again() {
 #[test]
 fn with_the_version_alone_a_late_copy_overwrites_after_a_failover() {
     fails(Variant::VersionAlone, HIDDEN_ALONE, NOT_OVERWRITTEN);
+}
+
+#[test]
+fn with_the_version_alone_the_second_of_two_batches_overwrites_another() {
+    fails(Variant::VersionAlone, PIPELINE, NOT_OVERWRITTEN);
 }
 
 #[test]

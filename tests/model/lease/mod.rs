@@ -12,6 +12,9 @@
 //!   conflict, loads anew and commits something else under the same number; then a late copy of a batch that was
 //!   decided on the dropped commit arrives, with a valid fence and a fitting version. So a commit names the batch
 //!   that it follows, and the store compares it ([`Variant::VersionAlone`]).
+//! - With two batches under way this needs no failover: the owner gives up a batch, loads anew, and sends two; the
+//!   late copy of the first takes the place of the one, the other fits behind it by its number, and its being there
+//!   is taken for the word that both are.
 //! - **A release takes the nonce out of the record.** Else a late copy of a batch of which the owner had given up
 //!   is committed after it resigned ([`Variant::ReleaseKeepsNonce`]).
 //! - **An owner must see a failover before it sends.** If something between hides it, an old lease that the failover
@@ -69,6 +72,8 @@ struct Scope {
     requests: u8,
     batches: u8,
     grants: u8,
+    /// Batches of one owner that may be on their way together.
+    under_way: usize,
     /// How many answers may be lost and batches be sent again, taken together.
     faults: u8,
     crashes: u8,
@@ -120,6 +125,18 @@ struct Seen {
     crashes: u8,
 }
 
+impl Seen {
+    fn take(&mut self, told: Vec<(Batch, Told)>) {
+        for (batch, told) in told {
+            match told {
+                Told::Done => drop(self.acknowledged.insert(batch.request)),
+                Told::Refused => drop(self.refused.insert(batch.id)),
+                Told::Unknown => {}
+            }
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Action {
     Tick,
@@ -129,7 +146,7 @@ enum Action {
     LoseLeaseAnswer(usize),
     Load(usize),
     Begin(usize, u8),
-    SendAgain(usize),
+    SendAgain(usize, usize),
     GiveUp(usize),
     Commit(Batch, u8, Process),
     /// Commits, and the answer is lost.
@@ -185,23 +202,33 @@ impl Protocol {
         if owner.lease.is_some() && owner.memory.is_none() {
             actions.push(Action::Load(node));
         }
-        match &owner.pending {
-            Some(pending) if pending.sends == SENDS => actions.push(Action::GiveUp(node)),
-            Some(_) if state.seen.faults == self.scope.faults => {}
-            Some(_) => actions.push(Action::SendAgain(node)),
-            None => {
-                if owner.serves(state.now, self.variant) && state.seen.batches < self.scope.batches {
-                    // The second request comes after the first: they differ in nothing else.
-                    let open = |request: &u8| {
-                        *request <= state.seen.requests && !state.seen.acknowledged.contains(request)
-                    };
-                    let requests = (0..self.scope.requests).filter(open);
-                    actions.extend(requests.map(|request| Action::Begin(node, request)));
-                }
-                if self.scope.releases && owner.lease.is_some() && owner.answer.is_none() {
-                    actions.push(Action::Release(node));
-                }
+        for (place, pending) in owner.pending.iter().enumerate() {
+            if pending.sends < SENDS && state.seen.faults < self.scope.faults {
+                actions.push(Action::SendAgain(node, place));
             }
+        }
+        if owner.pending.iter().any(|pending| pending.sends == SENDS) {
+            actions.push(Action::GiveUp(node));
+        }
+        self.work_of(state, node, actions);
+    }
+
+    fn work_of(&self, state: &State, node: usize, actions: &mut Vec<Action>) {
+        let owner = &state.owners[node];
+        let room = owner.pending.len() < self.scope.under_way && state.seen.batches < self.scope.batches;
+        if room && owner.serves(state.now, self.variant) {
+            // The second request comes after the first: they differ in nothing else.
+            let open = |request: &u8| {
+                *request <= state.seen.requests
+                    && !state.seen.acknowledged.contains(request)
+                    && !owner.pending.iter().any(|pending| pending.batch.request == *request)
+            };
+            let requests = (0..self.scope.requests).filter(open);
+            actions.extend(requests.map(|request| Action::Begin(node, request)));
+        }
+        let idle = owner.pending.is_empty() && owner.answer.is_none();
+        if self.scope.releases && owner.lease.is_some() && idle {
+            actions.push(Action::Release(node));
         }
     }
 
@@ -242,20 +269,12 @@ impl Protocol {
             state.seen.writers.insert((batch.fence, from));
         }
         let owner = &mut state.owners[usize::from(from.node)];
-        let waits = owner.pending.as_ref().is_some_and(|pending| pending.batch.id == batch.id);
         if !heard {
             state.seen.lost += 1;
             state.seen.faults += 1;
-        } else if owner.process == from && waits {
-            match owner.hear(answer, self.variant) {
-                Some(Told::Done) => {
-                    state.seen.acknowledged.insert(batch.request);
-                }
-                Some(Told::Refused) => {
-                    state.seen.refused.insert(batch.id);
-                }
-                Some(Told::Unknown) | None => {}
-            }
+        } else if owner.process == from {
+            let told = owner.hear(batch.id, answer, self.variant);
+            state.seen.take(told);
         }
     }
 
@@ -291,14 +310,13 @@ impl Protocol {
         }
     }
 
-    fn send_again(state: &mut State, node: usize) {
+    fn send_again(state: &mut State, node: usize, place: usize) {
         let owner = &mut state.owners[node];
         let process = owner.process;
-        if let Some(pending) = &mut owner.pending {
-            state.network.insert((pending.batch.clone(), pending.sends, process));
-            pending.sends += 1;
-            state.seen.faults += 1;
-        }
+        let pending = &mut owner.pending[place];
+        state.network.insert((pending.batch.clone(), pending.sends, process));
+        pending.sends += 1;
+        state.seen.faults += 1;
     }
 
     fn fail_over(&self, state: &mut State, offset: i8) {
@@ -328,8 +346,8 @@ impl Protocol {
             }
             Action::Load(node) => state.owners[node].memory = Some(state.store.primary.log.clone()),
             Action::Begin(node, request) => self.begin(state, node, request),
-            Action::SendAgain(node) => Self::send_again(state, node),
-            Action::GiveUp(node) => (state.owners[node].pending, state.owners[node].memory) = (None, None),
+            Action::SendAgain(node, place) => Self::send_again(state, node, place),
+            Action::GiveUp(node) => state.owners[node].give_up(),
             Action::Commit(batch, copy, from) => self.commit(state, &batch, copy, from, true),
             Action::CommitUnheard(batch, copy, from) => self.commit(state, &batch, copy, from, false),
             Action::Release(node) => {

@@ -52,7 +52,8 @@ pub(super) struct Owner {
     pub(super) lease: Option<Held>,
     /// The entity in memory, as the batches that it is made of; nothing before it is loaded.
     pub(super) memory: Option<Vec<Entry>>,
-    pub(super) pending: Option<Pending>,
+    /// Batches under way, each built on the one before it.
+    pub(super) pending: Vec<Pending>,
 }
 
 impl Owner {
@@ -64,7 +65,7 @@ impl Owner {
             answer: None,
             lease: None,
             memory: None,
-            pending: None,
+            pending: Vec::new(),
         }
     }
 
@@ -82,34 +83,65 @@ impl Owner {
         self.memory.iter().flatten().any(|entry| entry.request == request)
     }
 
-    /// Decides a request on what is in memory. The next batch waits until the outcome of this one is known.
+    /// Decides a request on what is in memory and on what is under way.
     pub(super) fn decide(&mut self, id: u8, request: u8) -> Option<Batch> {
         let (held, memory) = self.lease.as_ref().zip(self.memory.as_ref())?;
-        let base = memory.iter().map(|entry| entry.batch).collect();
+        let under_way = self.pending.iter().map(|pending| pending.batch.id);
+        let base = memory.iter().map(|entry| entry.batch).chain(under_way).collect();
         let batch = Batch { id, request, fence: held.fence, grant: held.grant, base };
-        self.pending = Some(Pending { batch: batch.clone(), sends: 1 });
+        self.pending.push(Pending { batch: batch.clone(), sends: 1 });
         Some(batch)
     }
 
-    /// Takes the answer about its pending batch.
-    pub(super) fn hear(&mut self, answer: Answer, variant: Variant) -> Option<Told> {
-        let pending = self.pending.take()?;
-        // The only copy was looked at and turned away. Of a repeat that is turned away nobody knows whether
-        // the first copy was there before, or will be.
-        let sure = pending.sends == 1;
+    /// Takes the answer about a batch that is under way, and says what is told about which.
+    pub(super) fn hear(&mut self, id: u8, answer: Answer, variant: Variant) -> Vec<(Batch, Told)> {
+        let Some(place) = self.pending.iter().position(|pending| pending.batch.id == id) else {
+            return Vec::new();
+        };
         match answer {
-            Answer::Committed | Answer::Duplicate => {
-                let memory = self.memory.as_mut()?;
-                let version = u8::try_from(memory.len() + 1).unwrap();
-                memory.push(Entry { batch: pending.batch.id, request: pending.batch.request, version });
-                return Some(Told::Done);
-            }
-            Answer::Fenced => self.resign(),
-            Answer::Conflict => self.memory = None,
+            Answer::Committed | Answer::Duplicate => self.done(place),
+            // It was turned away because the one before it is not there yet; that one's answer decides.
+            Answer::Fenced | Answer::Conflict if place > 0 => Vec::new(),
+            Answer::Fenced | Answer::Conflict => self.turned_away(answer, variant),
         }
+    }
+
+    /// A batch builds on those before it: if it is there, so are they.
+    fn done(&mut self, place: usize) -> Vec<(Batch, Told)> {
+        let done: Vec<Batch> = self.pending.drain(..=place).map(|pending| pending.batch).collect();
+        for batch in &done {
+            if let Some(memory) = &mut self.memory {
+                let version = u8::try_from(memory.len() + 1).unwrap();
+                memory.push(Entry { batch: batch.id, request: batch.request, version });
+            }
+        }
+        done.into_iter().map(|batch| (batch, Told::Done)).collect()
+    }
+
+    /// The first of those under way was turned away, and those behind it go with it.
+    fn turned_away(&mut self, answer: Answer, variant: Variant) -> Vec<(Batch, Told)> {
+        let mut gone = std::mem::take(&mut self.pending).into_iter();
+        if answer == Answer::Fenced {
+            self.resign();
+        } else {
+            self.memory = None;
+        }
+        // If it was sent once, this was its only copy. Of a repeat that is turned away nobody knows whether the
+        // first copy was there before, or will be.
+        let sure = |pending: &Pending| pending.sends == 1;
         // Without the batch's id a conflict is all that a repeat can be told, and it is taken at its word.
         let believed = answer == Answer::Conflict && variant == Variant::NoBatchId;
-        Some(if sure || believed { Told::Refused } else { Told::Unknown })
+        let first = gone.next().map(|first| {
+            let told = if sure(&first) || believed { Told::Refused } else { Told::Unknown };
+            (first.batch, told)
+        });
+        first.into_iter().chain(gone.map(|pending| (pending.batch, Told::Unknown))).collect()
+    }
+
+    /// Has sent often enough: what is under way stays unknown, and the entity is loaded anew.
+    pub(super) fn give_up(&mut self) {
+        self.pending.clear();
+        self.memory = None;
     }
 
     /// Whether a crash would make a difference.
@@ -132,7 +164,7 @@ impl Owner {
     pub(super) fn resign(&mut self) {
         self.lease = None;
         self.memory = None;
-        self.pending = None;
+        self.pending.clear();
         self.answer = None;
     }
 

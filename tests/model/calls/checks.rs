@@ -4,7 +4,7 @@ use skein_shared::agent::{Instance, State as Life};
 use skein_shared::id::InstanceId;
 use stateright::Property;
 
-use super::{Answer, Call, Calls, DEPTH, Harm, QUEUE, Refused, State, Variant, overview};
+use super::{Answer, Call, Calls, DEPTH, Harm, Process, QUEUE, Refused, State, Variant, overview};
 use crate::check;
 
 const ONCE: &str = "a call is served by one run and answered once";

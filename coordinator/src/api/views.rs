@@ -97,8 +97,11 @@ fn query(view: &str, swarm: &Name, limit: u32) -> Result<Query, Refusal> {
 }
 
 /// Waits until the read side shows what was acknowledged before. An entity that several documents of a list
-/// come from is asked for each of its owners in memory; others have not changed since they were built.
+/// come from is asked for each of its owners in memory; others have not changed since this process began.
 async fn caught_up(entities: &Entities, query: &Query) -> bool {
+    if !entities.shared().projection.whole(CATCH_UP).await {
+        return false;
+    }
     let concerned = entities
         .in_memory()
         .into_iter()

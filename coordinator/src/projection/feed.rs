@@ -58,6 +58,8 @@ pub(super) struct Feed {
     inbox: Arc<Inbox>,
     progress: Arc<Progress>,
     known: Known,
+    /// As whom it signs the file.
+    writer: Option<String>,
 }
 
 /// What the thread knows of the entities.
@@ -83,7 +85,8 @@ impl Feed {
         inbox: Arc<Inbox>,
         progress: Arc<Progress>,
     ) -> Self {
-        Self { connection, source, inbox, progress, known: Known::default() }
+        let writer = origin::writer();
+        Self { connection, source, inbox, progress, known: Known::default(), writer }
     }
 
     /// Runs until the last handle is gone.
@@ -107,12 +110,11 @@ impl Feed {
         let Some(Left { versions, numbers, tip }) = self.left()? else { return Ok(false) };
         let stored = self.source.versions()?;
         tracing::debug!(entity = %tip.key, version = tip.version.0, "the read side goes on");
-        for (key, version) in stored {
-            if versions.get(&key) != Some(&version) {
-                self.inbox.put(Message::Reload(key));
-            }
-        }
+        let changed = stored.into_iter().filter(|(key, version)| versions.get(key) != Some(version));
+        let reloads: Vec<_> = changed.map(|(key, _)| Message::Reload(key)).collect();
         self.known = Known { versions, numbers };
+        // Before readers are told, who would take what is there for the newest.
+        self.take(&reloads)?;
         self.whole();
         Ok(true)
     }
@@ -135,10 +137,10 @@ impl Feed {
         self.build_documents()?;
         self.write(|transaction, _| tables::make_indexes(transaction))?;
         let last = self.build_history()?;
-        let versions = self.known.versions.clone();
+        let (versions, writer) = (self.known.versions.clone(), self.writer.clone());
         self.write(|transaction, numbers| {
             versions.iter().try_for_each(|(key, version)| numbers.reached(transaction, key, *version))?;
-            last.map_or(Ok(()), |tip| origin::built(transaction, &tip))
+            reached(transaction, writer.as_deref(), last.as_ref())
         })?;
         self.connection.execute_batch("PRAGMA shrink_memory")?;
         self.connection.pragma_update(None, "cache_size", FOLLOW_CACHE)?;
@@ -242,6 +244,7 @@ impl Feed {
             changes: Changes::default(),
             mentions: Vec::new(),
             touched: HashSet::new(),
+            writer: self.writer.as_deref(),
             tip: None,
         };
         for message in messages {
@@ -281,6 +284,7 @@ struct Group<'a> {
     changes: Changes<'a>,
     mentions: Vec<Mention>,
     touched: HashSet<EntityKey>,
+    writer: Option<&'a str>,
     /// The last commit that has events: by them the store can be asked for it.
     tip: Option<Tip>,
 }
@@ -392,7 +396,7 @@ impl<'a> Group<'a> {
             let version = self.known.versions.get(key).copied().unwrap_or_default();
             self.known.numbers.reached(self.transaction, key, version)?;
         }
-        self.tip.as_ref().map_or(Ok(()), |tip| origin::follow(self.transaction, tip))
+        reached(self.transaction, self.writer, self.tip.as_ref())
     }
 
     /// Writes what is gathered.
@@ -405,6 +409,12 @@ impl<'a> Group<'a> {
         }
         history::write(self.transaction, std::mem::take(&mut self.mentions))
     }
+}
+
+/// Signs the file, if there is a commit to be known by and a name to sign with.
+fn reached(connection: &Connection, writer: Option<&str>, tip: Option<&Tip>) -> rusqlite::Result<()> {
+    let (Some(writer), Some(tip)) = (writer, tip) else { return Ok(()) };
+    origin::reached(connection, writer, tip)
 }
 
 /// A page that is being read.

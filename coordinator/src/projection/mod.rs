@@ -1,8 +1,9 @@
 //! The read side: lists, filters, text search and history, from a SQLite file of its own.
 //!
 //! The file is disposable. It is built from the store, or gone on with if an earlier process left it whole
-//! ([`origin`]), and follows the commits that the entities' hosts report ([`feed`]), in groups ([`inbox`]). Decisions never read it; a reader that must see a
-//! certain write asks [`Projection::caught_up`] first. Events are read from the store itself.
+//! ([`origin`]), and follows the commits that the entities' hosts report ([`feed`]), in groups ([`inbox`]).
+//! Decisions never read it; a reader that must see a certain write asks [`Projection::caught_up`] first. Events are
+//! read from the store itself.
 
 mod changes;
 mod feed;
@@ -162,6 +163,16 @@ impl Projection {
     /// Forgets what the store's trim has forgotten: old archived documents, and old events.
     pub fn trim(&self, archived_before: Timestamp, events_before: Timestamp) {
         self.inner.inbox.put(Message::Trim { archived_before, events_before });
+    }
+
+    /// Waits until lists have no gaps and show what was in the store when this process began, at most for `limit`;
+    /// says whether they do.
+    pub async fn whole(&self, limit: Duration) -> bool {
+        let progress = &self.inner.progress;
+        let mut changes = progress.changes.subscribe();
+        tokio::time::timeout(limit, changes.wait_for(|_| progress.lock().built))
+            .await
+            .is_ok_and(|seen| seen.is_ok())
     }
 
     /// Waits until a version of an entity can be read, at most for `limit`.

@@ -41,7 +41,7 @@ impl Left {
 }
 
 /// Who writes: this program since this start of the system. `None` where that cannot be told.
-fn writer() -> Option<String> {
+pub(super) fn writer() -> Option<String> {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let program = std::fs::metadata(std::env::current_exe().ok()?).ok()?;
     let changed = program.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
@@ -72,23 +72,12 @@ pub(super) fn left(connection: &Connection) -> rusqlite::Result<Option<Left>> {
     Ok(Some(Left { versions, numbers, tip }))
 }
 
-/// Says that the tables are whole, up to a commit.
-pub(super) fn built(connection: &Connection, tip: &Tip) -> rusqlite::Result<()> {
-    let Some(writer) = writer() else { return Ok(()) };
+/// Says that the tables are whole and how far they have come.
+pub(super) fn reached(connection: &Connection, writer: &str, tip: &Tip) -> rusqlite::Result<()> {
     connection
         .prepare_cached(
             "INSERT OR REPLACE INTO built (only_row, writer, key, version, at) VALUES (1, ?1, ?2, ?3, ?4)",
         )?
         .execute(params![writer, tip.key.to_string(), signed(tip.version.0), signed(tip.at.0)])?;
-    Ok(())
-}
-
-/// Says that the tables have a later commit.
-pub(super) fn follow(connection: &Connection, tip: &Tip) -> rusqlite::Result<()> {
-    connection.prepare_cached("UPDATE built SET key = ?1, version = ?2, at = ?3")?.execute(params![
-        tip.key.to_string(),
-        signed(tip.version.0),
-        signed(tip.at.0)
-    ])?;
     Ok(())
 }

@@ -118,3 +118,40 @@ fn what(what: Option<What>) -> Result<agent::Report, Refusal> {
         }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use skein_shared::fence::{Epoch, Token};
+
+    use super::*;
+    use crate::entity::tests::node;
+    use crate::store::memory::{Fault, Gate};
+
+    fn report(sequence: u64, agent: &str) -> Report {
+        Report {
+            sequence,
+            instance: format!("{agent}-00000001"),
+            swarm: "default".to_owned(),
+            agent: agent.to_owned(),
+            token: Token { epoch: Epoch(1), number: sequence }.to_string(),
+            what: Some(What::Started(Started { pid: 1 })),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_slow_commit_delays_its_agents_reports_alone() {
+        let (node, gate) = (node(), Gate::default());
+        node.store.contents().faults().push(Fault::Slow(gate.clone()));
+        let mut reports = Reports::new(node.entities.clone(), "r1");
+        for (sequence, agent) in [(1, "one"), (2, "one"), (3, "two"), (4, "two")] {
+            reports.take_in(report(sequence, agent));
+        }
+        let quick = [reports.acknowledged().await, reports.acknowledged().await];
+        gate.open();
+        let slow = [reports.acknowledged().await, reports.acknowledged().await];
+        let mut both = [quick, slow];
+        both.sort_unstable();
+        assert_eq!(both, [[1, 2], [3, 4]]);
+        assert!(reports.waiting.is_empty() && reports.count == 0);
+    }
+}

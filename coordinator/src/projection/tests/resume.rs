@@ -35,6 +35,7 @@ fn lockspace() -> EntityKey {
 /// More documents than are read at once, so that each page has its neighbours.
 async fn busy() -> World {
     let mut world = World::new();
+    world.projection.settled(PATIENCE).await;
     let many = (0..1200).map(|number| put(&format!("task/{number:04}"), json!({"n": number}))).collect();
     world.feed(&pool(), many, vec![event("0001", 1)]).await;
     world.feed(&lockspace(), vec![put("lock/1", json!({"a": 1}))], vec![event("1", 1)]).await;
@@ -60,6 +61,18 @@ async fn only_what_has_changed_since_is_read() {
     world.reopened().await;
     assert!(world.was_kept());
     assert!(world.is_as_rebuilt().await);
+}
+
+/// Whoever asks for no version of his own sees what the store had.
+#[tokio::test]
+async fn nobody_reads_what_is_older_than_the_process() {
+    let mut world = busy().await;
+    world.commit(&pool(), vec![put("task/0000", json!({"n": -1}))], vec![event("0000", 2)]).await;
+    world.projection = Projection::open(&world.file(), Arc::clone(&world.store)).unwrap();
+    assert!(world.projection.whole(PATIENCE).await);
+    let mut query = Query::new(&name("default"), Kind::Pool, "task");
+    query.filters.push(Filter::new("n", Test::Eq(json!(-1))).unwrap());
+    assert_eq!(world.projection.list(query).await.unwrap().len(), 1);
 }
 
 /// Somebody has put back a backup: what has been written since is another history.

@@ -2,11 +2,12 @@
 //!
 //! One thread owns the writing connection and commits what has queued up as a group ([`writer`]): each commit
 //! appends its record and its row of the [`journal`], and the tables of documents follow many commits at once
-//! ([`fold`]). Reads go to two connections of their own ([`connection::Readers`]); one document is put together
+//! ([`fold`]). The log is copied into the file beside it ([`checkpoint`]). Reads go to two connections of their own ([`connection::Readers`]); one document is put together
 //! from its row and what waits, whoever reads many has them folded first.
 
 mod apply;
 mod body;
+mod checkpoint;
 pub(crate) mod connection;
 mod fold;
 mod journal;
@@ -32,6 +33,7 @@ use super::{
     StoredDocument, TrimPlan, Trimmed, Version,
 };
 use apply::Prepared;
+use checkpoint::Checkpoints;
 pub use connection::Durability;
 use connection::{Readers, sentence};
 use journal::{Journal, Waiting};
@@ -71,7 +73,9 @@ impl Sqlite {
         flush_directory(path).map_err(|error| explain(error.to_string()))?;
         let fence = take_fence(&mut connection, wall).map_err(explain)?;
         let readers = Readers::open(path, READERS).map_err(|error| explain(sentence(&error)))?;
-        let writer = Writer::start(connection, fence).map_err(|error| explain(error.to_string()))?;
+        let checkpoints = Checkpoints::start(&mut connection, path, durability).map_err(explain)?;
+        let writer =
+            Writer::start(connection, checkpoints, fence).map_err(|error| explain(error.to_string()))?;
         Ok(Self { path: path.to_owned(), fence, readers, writer })
     }
 

@@ -126,6 +126,24 @@ async fn damage_is_reported_not_guessed_over() {
     assert!(error.to_string().contains("damaged"), "{error}");
 }
 
+fn writer(mut connection: Connection, file: &File, fence: Fence) -> Writer {
+    let checkpoints = Checkpoints::start(&mut connection, &file.path(), Durability::Full).unwrap();
+    Writer::start(connection, checkpoints, fence).unwrap()
+}
+
+/// Copied while commits go on, and begun anew in between: the log is never as long as all that was written.
+#[tokio::test]
+async fn the_log_stays_short_under_load() {
+    let file = File::new();
+    let store = Sqlite::open_with(&file.path(), START, Durability::Disposable).unwrap();
+    let text = "x".repeat(100_000);
+    for version in 0..1500 {
+        store.commit(store.fence, batch(version, &text).into()).await.unwrap();
+    }
+    let log = std::fs::metadata(file.path().with_extension("db-wal")).unwrap().len();
+    assert!(log < 75_000_000, "{log} bytes");
+}
+
 /// A full disk, by way of the page limit: the write fails for certain, and the store goes on once there is room.
 #[tokio::test]
 async fn a_full_disk_refuses_and_recovers() {
@@ -137,7 +155,7 @@ async fn a_full_disk_refuses_and_recovers() {
     let pages: i64 = connection.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
     connection.pragma_update(None, "max_page_count", pages + 8).unwrap();
     let fence = apply::stored_fence(&connection).unwrap();
-    let writer = Writer::start(connection, fence).unwrap();
+    let writer = writer(connection, &file, fence);
     let ask = |batch: Batch| writer.commit(fence, Prepared::new(batch.into()).unwrap());
     let answer = ask(batch(1, &"x".repeat(1_000_000))).await;
     assert!(matches!(&answer, Err(CommitError::Failed(why)) if why.contains("disk is full")), "{answer:?}");
@@ -152,7 +170,7 @@ async fn a_failed_batch_is_rolled_back_alone() {
     let connection = connection::writable(&file.path(), Durability::Full).unwrap();
     let trigger = "CREATE TEMP TRIGGER broken BEFORE INSERT ON timer BEGIN SELECT RAISE(FAIL, 'broken'); END";
     connection.execute_batch(trigger).unwrap();
-    let writer = Writer::start(connection, store.fence).unwrap();
+    let writer = writer(connection, &file, store.fence);
     let ask = |batch: Batch| writer.commit(store.fence, Prepared::new(batch.into()).unwrap());
     let other = EntityKey::of(Kind::Channels, &Name::parse("default").unwrap());
     let broken = Batch { timer: TimerChange::Set(START), ..batch(0, "broken") };

@@ -12,6 +12,7 @@ use skein_shared::time::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 
 use super::apply::{self, Group, Prepared, Stop};
+use super::checkpoint::Checkpoints;
 use super::connection::sentence;
 use super::fold;
 use super::journal::{Journal, Waiting};
@@ -66,10 +67,17 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Starts the thread for the owner with this fence, over an empty journal.
-    pub(super) fn start(connection: Connection, fence: Fence) -> io::Result<Self> {
+    pub(super) fn start(connection: Connection, checkpoints: Checkpoints, fence: Fence) -> io::Result<Self> {
         let (requests, queue) = mpsc::channel(QUEUE);
         let waiting = Arc::<Mutex<Waiting>>::default();
-        let pen = Pen { connection, fence, waiting: Arc::clone(&waiting), unfolded: Vec::new(), last_row: 0 };
+        let pen = Pen {
+            connection,
+            checkpoints,
+            fence,
+            waiting: Arc::clone(&waiting),
+            unfolded: Vec::new(),
+            last_row: 0,
+        };
         let thread = thread::Builder::new().name("store-writer".to_owned()).spawn(move || pen.run(queue))?;
         Ok(Self { requests: Some(requests), thread: Some(thread), waiting })
     }
@@ -125,6 +133,7 @@ impl Drop for Writer {
 /// What the thread writes with.
 struct Pen {
     connection: Connection,
+    checkpoints: Checkpoints,
     fence: Fence,
     /// Only the thread changes it.
     waiting: Arc<Mutex<Waiting>>,
@@ -159,6 +168,7 @@ impl Pen {
             } else {
                 self.begin_to_fold();
             }
+            self.checkpoints.look_after(&self.connection);
         }
         self.fold_or_warn();
     }

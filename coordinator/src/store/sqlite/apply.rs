@@ -8,7 +8,7 @@ use skein_shared::fence::Epoch;
 use skein_shared::id::EntityKey;
 use uuid::Uuid;
 
-use super::journal::{Entry, Journal, Waiting};
+use super::journal::{Entry, Journal, Table, Waiting};
 use super::number::{signed, unsigned};
 use crate::store::{Batch, CommitError, Fence, TimerChange, Version};
 
@@ -103,7 +103,7 @@ impl Group<'_> {
 /// Writes one batch within the open transaction.
 pub(super) fn apply<'a>(
     connection: &Connection,
-    waiting: &Mutex<Waiting>,
+    (waiting, table): (&Mutex<Waiting>, Table),
     group: &mut Group<'a>,
     epoch: Epoch,
     prepared: &'a Prepared,
@@ -120,9 +120,9 @@ pub(super) fn apply<'a>(
     if actual != batch.expected {
         return Err(Stop::Answer(CommitError::Conflict { actual }));
     }
-    prepared.entry.append(connection, key, batch)?;
-    write_timer(connection, prepared)?;
     let position = write_record(connection, prepared, version)?;
+    prepared.entry.append(connection, table, position, key, batch)?;
+    write_timer(connection, prepared)?;
     write_outbox(connection, prepared, epoch, position)?;
     group.heads.insert(&batch.key, (version, batch.id));
     group.written.push(prepared);

@@ -17,9 +17,9 @@ use super::connection::{self, Durability, sentence};
 /// Pages of the log that are copied together: a page that is written again and again is copied once for all of them.
 const LOG: i32 = 4000;
 /// Pages that the writer may copy by itself, which takes about as long as a flush.
-const REST: i32 = 400;
+const REST: i32 = 100;
 /// The copier goes over the log so many times to leave no more than that.
-const TURNS: u32 = 4;
+const TURNS: u32 = 6;
 
 /// The writer's side.
 pub(super) struct Checkpoints {

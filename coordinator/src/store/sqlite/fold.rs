@@ -7,7 +7,7 @@ use skein_shared::entity::DocumentChange;
 use skein_shared::id::EntityKey;
 
 use super::body;
-use super::journal::{Journal, Unfolded, Waiting};
+use super::journal::{Journal, Table, Unfolded, Waiting};
 use super::number::signed;
 
 /// A body of more bytes is joined, so that changes do not pile up in it.
@@ -23,22 +23,14 @@ pub(super) fn whole(connection: &Connection, waiting: &Waiting) -> rusqlite::Res
         }
         heads(connection, journal)?;
     }
-    // Without a condition: SQLite then frees the pages without a look at the rows.
-    connection.prepare_cached("DELETE FROM journal")?.execute([])?;
-    Ok(())
+    Table::Even.empty(connection)?;
+    Table::Odd.empty(connection)
 }
 
-/// The last row of the journal.
-pub(super) fn last_row(connection: &Connection) -> rusqlite::Result<i64> {
-    let mut statement = connection.prepare_cached("SELECT coalesce(max(position), 0) FROM journal")?;
-    statement.query_row([], |row| row.get(0))
-}
-
-/// Writes what is left once all documents are in their tables, and removes the rows up to one.
-pub(super) fn finish(connection: &Connection, journal: &Journal, last_row: i64) -> rusqlite::Result<()> {
+/// Writes what is left once all documents are in their tables, and empties the journal's table.
+pub(super) fn finish(connection: &Connection, journal: &Journal, table: Table) -> rusqlite::Result<()> {
     heads(connection, journal)?;
-    connection.prepare_cached("DELETE FROM journal WHERE position <= ?1")?.execute([last_row])?;
-    Ok(())
+    table.empty(connection)
 }
 
 fn heads(connection: &Connection, journal: &Journal) -> rusqlite::Result<()> {

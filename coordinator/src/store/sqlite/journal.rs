@@ -1,6 +1,6 @@
 //! What was committed and is not in its tables yet.
 //!
-//! A commit appends one row to the table `journal`, whatever it changes. Documents, heads of entities and marks get
+//! A commit appends one row to a table of the journal, whatever it changes. Documents, heads of entities and marks get
 //! to their own tables many commits at once ([`super::fold`]), so that a document which was written three times
 //! meanwhile is written there once. Until then this is where readers find them, and a restart takes the rows up
 //! again ([`Journal::read`]).
@@ -53,6 +53,46 @@ impl Waiting {
     /// The changes of a document, oldest first.
     pub(super) fn changes(&self, key: &EntityKey, document: &str) -> Vec<Change> {
         [self.old.changes(key, document), self.young.changes(key, document)].concat()
+    }
+}
+
+/// The journal's tables take turns: one takes what is committed while the other is folded and emptied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Table {
+    #[default]
+    Even,
+    Odd,
+}
+
+impl Table {
+    pub(super) fn other(self) -> Self {
+        match self {
+            Self::Even => Self::Odd,
+            Self::Odd => Self::Even,
+        }
+    }
+
+    /// Without a condition: SQLite then frees the pages without a look at the rows.
+    pub(super) fn empty(self, connection: &Connection) -> rusqlite::Result<()> {
+        let delete = match self {
+            Self::Even => "DELETE FROM journal_even",
+            Self::Odd => "DELETE FROM journal_odd",
+        };
+        connection.prepare_cached(delete)?.execute([])?;
+        Ok(())
+    }
+
+    fn insert(self) -> &'static str {
+        match self {
+            Self::Even => {
+                "INSERT INTO journal_even (position, entity, version, batch, at, sequence, documents, seen)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"
+            }
+            Self::Odd => {
+                "INSERT INTO journal_odd (position, entity, version, batch, at, sequence, documents, seen)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"
+            }
+        }
     }
 }
 
@@ -176,7 +216,8 @@ impl Journal {
     pub(super) fn read(connection: &Connection) -> rusqlite::Result<Self> {
         let mut journal = Self::default();
         let mut statement = connection.prepare(
-            "SELECT entity, version, batch, at, sequence, documents, seen FROM journal ORDER BY position",
+            "SELECT entity, version, batch, at, sequence, documents, seen
+             FROM (SELECT * FROM journal_even UNION ALL SELECT * FROM journal_odd) ORDER BY position",
         )?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
@@ -218,22 +259,25 @@ impl Entry {
         })
     }
 
-    /// Appends the commit's row within the open transaction.
-    pub(super) fn append(&self, connection: &Connection, key: &str, batch: &Batch) -> rusqlite::Result<()> {
-        connection
-            .prepare_cached(
-                "INSERT INTO journal (entity, version, batch, at, sequence, documents, seen)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-            )?
-            .execute(params![
-                key,
-                signed(batch.expected.0 + 1),
-                batch.id.as_bytes(),
-                signed(batch.at.0),
-                signed(self.sequence),
-                self.documents,
-                self.seen
-            ])?;
+    /// Appends the commit's row within the open transaction; its record has a position already.
+    pub(super) fn append(
+        &self,
+        connection: &Connection,
+        table: Table,
+        position: i64,
+        key: &str,
+        batch: &Batch,
+    ) -> rusqlite::Result<()> {
+        connection.prepare_cached(table.insert())?.execute(params![
+            position,
+            key,
+            signed(batch.expected.0 + 1),
+            batch.id.as_bytes(),
+            signed(batch.at.0),
+            signed(self.sequence),
+            self.documents,
+            self.seen
+        ])?;
         Ok(())
     }
 }

@@ -15,7 +15,7 @@ use super::apply::{self, Group, Prepared, Stop};
 use super::checkpoint::Checkpoints;
 use super::connection::sentence;
 use super::fold;
-use super::journal::{Journal, Waiting};
+use super::journal::{Journal, Table, Waiting};
 use super::number::signed;
 use super::trim;
 use crate::store::{CommitError, Fence, TrimPlan, Trimmed, Version};
@@ -76,7 +76,7 @@ impl Writer {
             fence,
             waiting: Arc::clone(&waiting),
             unfolded: Vec::new(),
-            last_row: 0,
+            table: Table::default(),
         };
         let thread = thread::Builder::new().name("store-writer".to_owned()).spawn(move || pen.run(queue))?;
         Ok(Self { requests: Some(requests), thread: Some(thread), waiting })
@@ -139,8 +139,8 @@ struct Pen {
     waiting: Arc<Mutex<Waiting>>,
     /// Documents of the old part that are not in their tables yet, the next one last.
     unfolded: Vec<(EntityKey, String)>,
-    /// The old part's last row in the table.
-    last_row: i64,
+    /// Where the young part's rows are; the old part's are in the other table.
+    table: Table,
 }
 
 impl Pen {
@@ -184,15 +184,14 @@ impl Pen {
         }
         let names = |young: &Journal| young.names().map(|(key, name)| (key.clone(), name.clone())).collect();
         let unfolded: Vec<_> = names(&self.waiting().young);
-        let last_row = fold::last_row(&self.connection);
-        let (true, false, Ok(last_row)) = (self.unfolded.is_empty(), unfolded.is_empty(), last_row) else {
+        if !self.unfolded.is_empty() || unfolded.is_empty() {
             // Few documents with long texts.
             return self.fold_or_warn();
-        };
+        }
         let mut waiting = self.waiting();
         waiting.old = std::mem::take(&mut waiting.young);
         drop(waiting);
-        (self.unfolded, self.last_row) = (unfolded, last_row);
+        (self.unfolded, self.table) = (unfolded, self.table.other());
     }
 
     /// Folds some documents within the open transaction, at least as many as the group has changed. Gives how many are
@@ -204,7 +203,7 @@ impl Pen {
             fold::document(&self.connection, &old, key, name)?;
         }
         if left == 0 && !self.unfolded.is_empty() {
-            fold::finish(&self.connection, &old, self.last_row)?;
+            fold::finish(&self.connection, &old, self.table.other())?;
         }
         Ok(left)
     }
@@ -331,7 +330,8 @@ impl Pen {
         let connection = &self.connection;
         match &request.work {
             Work::Commit(batch) => {
-                apply::apply(connection, &self.waiting, group, stored.epoch, batch).map(Done::Committed)
+                let journal = (&*self.waiting, self.table);
+                apply::apply(connection, journal, group, stored.epoch, batch).map(Done::Committed)
             }
             Work::Delivered(positions) => Ok(delivered(connection, positions).map(|()| Done::Written)?),
             Work::Bury { position, reason, at } => {

@@ -140,7 +140,7 @@ impl ShapedState {
                 )?
                 .execute(params![entity, key, row.live, row.version, row.head, row.body])?;
         }
-        self.connection.execute("DELETE FROM journal", [])?;
+        self.connection.execute("DELETE FROM journal_even", [])?;
         self.connection.execute_batch("COMMIT")?;
         self.flushes += 1;
         Ok(())
@@ -176,7 +176,7 @@ impl Rows {
         let (documents, seen) = &self.journal;
         connection
             .prepare_cached(
-                "INSERT INTO journal (entity, version, batch, at, sequence, documents, seen)
+                "INSERT INTO journal_even (entity, version, batch, at, sequence, documents, seen)
                  VALUES (?1, ?2, ?3, ?2, 0, ?4, ?5)",
             )?
             .execute(params![self.entity, version, self.batch, documents, seen])?;

@@ -7,6 +7,8 @@ use anyhow::Context;
 use clap::Parser;
 use skein_coordinator::cli::{Cli, CliError};
 use skein_coordinator::mcp::server::QUIET;
+// Takes the place of malloc: what one thread has made another one frees, which the system's does slowly.
+use tikv_jemallocator as _;
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {

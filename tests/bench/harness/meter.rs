@@ -6,6 +6,8 @@ use std::collections::HashMap;
 use anyhow::{Context, Result};
 use procfs::process::Process;
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+// The allocator that the product has.
+use tikv_jemallocator as _;
 
 use super::contender::{Contender, Metered};
 

@@ -12,6 +12,7 @@ mod swarm;
 mod table;
 mod task;
 mod token;
+mod transfer;
 mod up;
 
 use std::path::PathBuf;
@@ -92,6 +93,10 @@ enum Command {
     Events(events::Events),
     /// Copy the store of a running node.
     Backup(backup::Backup),
+    /// Write all state of a store into a file, while no node runs.
+    Export(transfer::Export),
+    /// Fill an empty store with what was exported from another, of whatever kind.
+    Import(transfer::Import),
     /// Watch a swarm do real work on a git repository: four agents, one node, a report.
     Demo(demo::Options),
     /// One of the demo's agents. Its runner starts it.
@@ -172,6 +177,8 @@ impl Cli {
             Command::Agent(agent) => agent.run().await,
             Command::Events(events) => events.run().await,
             Command::Backup(backup) => backup.run().await,
+            Command::Export(export) => export.run().await,
+            Command::Import(import) => import.run().await,
             Command::Demo(options) => Ok(Box::pin(demo::run(options)).await?),
             Command::DemoAgent { role } => demo::run_agent(role).await.map_err(CliError::Agent),
             Command::ExecAgent(_) => Err(CliError::Usage("exec-agent is for runners".to_owned())),
@@ -208,6 +215,8 @@ mod tests {
             "skein agent kill lead-00000001 --reason late",
             "skein events --follow",
             "skein backup copy.db",
+            "skein export state.jsonl --data d",
+            "skein import state.jsonl --redis redis://127.0.0.1/1",
             "skein status --json",
             "skein demo --repo . --keep",
         ] {

@@ -1,8 +1,9 @@
 //! A node: the parts of one process, from start to drain.
 //!
 //! `datadir` keeps other processes out; `start` brings the parts up in order and `shutdown` takes them down;
-//! `tasks` ties them together; `truth` opens the store; `endpoint` tells the command line where they are.
+//! `tasks` ties them together; `truth` opens the store, `alone` that of a node which does not run; `endpoint` tells the command line where they are.
 
+mod alone;
 pub mod datadir;
 pub mod endpoint;
 mod health;
@@ -13,5 +14,6 @@ mod start;
 pub mod tasks;
 mod truth;
 
+pub use alone::Alone;
 pub use endpoint::Endpoint;
 pub use start::{Node, Roles, StartError, operator_token, start};

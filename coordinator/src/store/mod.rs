@@ -6,6 +6,7 @@ pub mod conformance;
 pub mod memory;
 pub mod redis;
 pub mod sqlite;
+pub mod transfer;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -35,7 +35,7 @@ const STREAMED_KB: f64 = 6.0;
 /// Definitions of the runner whose instances come over its stream.
 const AGENTS: u32 = 100;
 /// Runs of each before it is looked how much memory more of them take: by then caches have their size.
-const WARM: u32 = 10;
+const WARM: u32 = 2;
 /// In a shorter time nobody gives a sign of life.
 const SIGN: Duration = Duration::from_secs(30);
 
@@ -240,12 +240,13 @@ struct Streamed {
 impl Streamed {
     async fn begin(options: &Options, count: usize) -> Result<Self> {
         let node = Node::start(&options.folder_for("skein-streamed")?).await?;
-        let runs = u32::try_from(count)? / AGENTS;
-        let sleepers = Sleepers::connect(&node, AGENTS, WARM + runs).await?;
+        let all = u32::try_from(count)? / AGENTS;
+        let measured = all - WARM;
+        let sleepers = Sleepers::connect(&node, AGENTS, all).await?;
         sleepers.run(&node, WARM).await?;
         let before = held::settled(node.id()?).await?;
-        sleepers.run(&node, runs).await?;
-        let bytes = (held::settled(node.id()?).await? - before) / count as f64;
+        sleepers.run(&node, measured).await?;
+        let bytes = (held::settled(node.id()?).await? - before) / f64::from(AGENTS * measured);
         Ok(Self { node, _sleepers: sleepers, bytes })
     }
 

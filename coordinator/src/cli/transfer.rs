@@ -1,0 +1,108 @@
+//! `skein export` and `skein import`: from the embedded store to Redis and back, while no node runs.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufReader, BufWriter};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+
+use clap::Args;
+use secrecy::SecretString;
+use serde_json::json;
+use skein_shared::{Code, Refusal};
+
+use super::{CliError, table};
+use crate::config::{self, Overrides};
+use crate::node::datadir::{DataDir, Layout};
+use crate::node::{Alone, StartError};
+use crate::store::transfer::{self, Summary, TransferError};
+
+#[derive(Debug, Args)]
+pub(super) struct Export {
+    /// The new file. It must not be there yet.
+    file: PathBuf,
+    #[command(flatten)]
+    place: Place,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Import {
+    /// What `skein export` has written.
+    file: PathBuf,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Which store. No node may have it.
+#[derive(Debug, Args)]
+struct Place {
+    /// The data directory.
+    #[arg(long, value_name = "DIR", env = "SKEIN_DATA", default_value = ".skein")]
+    data: PathBuf,
+    /// The store is in this Redis and not in the data directory. A URL with a password is better written into
+    /// config.toml (`[store] redis`), where no list of processes shows it.
+    #[arg(long, value_name = "URL", env = "SKEIN_REDIS", hide_env_values = true)]
+    redis: Option<SecretString>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Export {
+    pub(super) async fn run(self) -> Result<(), CliError> {
+        // Its state is as secret as the store's.
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&self.file);
+        let file = file.map_err(|error| unusable(&self.file, &error))?;
+        let alone = self.place.open().await?;
+        let mut out = BufWriter::new(&file);
+        let exported = transfer::export(&*alone.store, &mut out).await;
+        drop(out);
+        alone.close().await?;
+        let exported = exported.and_then(|summary| Ok(file.sync_all().map(|()| summary)?));
+        if exported.is_err() {
+            // Nobody shall take it for a whole one.
+            let _ = std::fs::remove_file(&self.file);
+        }
+        self.place.report(&exported?)
+    }
+}
+
+impl Import {
+    pub(super) async fn run(self) -> Result<(), CliError> {
+        let file = File::open(&self.file).map_err(|error| unusable(&self.file, &error))?;
+        let alone = self.place.open().await?;
+        let imported = transfer::import(alone.store.clone(), &mut BufReader::new(file)).await;
+        alone.close().await?;
+        self.place.report(&imported?)
+    }
+}
+
+impl Place {
+    async fn open(&self) -> Result<Alone, CliError> {
+        let overrides = Overrides { redis: self.redis.clone(), ..Overrides::default() };
+        let config = config::load(&Layout::new(&self.data).config(), &overrides)
+            .map_err(|error| CliError::Usage(error.to_string()))?;
+        let data = DataDir::open(&self.data).map_err(StartError::from)?;
+        Ok(Alone::open(data, &config).await?)
+    }
+
+    fn report(&self, summary: &Summary) -> Result<(), CliError> {
+        let document = json!({"lines": summary.lines, "state": summary.state, "file": summary.file});
+        Ok(table::print_document(&document, self.json)?)
+    }
+}
+
+fn unusable(path: &std::path::Path, error: &std::io::Error) -> CliError {
+    let problem = format!("{} cannot be used: {error}; name another file", path.display());
+    CliError::Refused(Refusal::new(Code::InvalidArgument, problem))
+}
+
+impl From<TransferError> for CliError {
+    fn from(error: TransferError) -> Self {
+        let code = match &error {
+            TransferError::Format { .. } | TransferError::Checksum => Code::InvalidArgument,
+            TransferError::NotEmpty | TransferError::Clock(_) => Code::WrongState,
+            _ => Code::Internal,
+        };
+        CliError::Refused(Refusal::new(code, error.to_string()))
+    }
+}

@@ -1,0 +1,149 @@
+use std::io::Cursor;
+use std::sync::Arc;
+
+use serde_json::json;
+use skein_shared::entity::DocumentChange;
+use skein_shared::id::{Kind, Name};
+use uuid::Uuid;
+
+use super::*;
+use crate::store::memory::{Contents, Memory};
+use crate::store::sqlite::Sqlite;
+use crate::store::{Batch, OutboxEffect, Store, TimerChange, Version};
+
+const START: Timestamp = Timestamp(1_790_000_000_000);
+const LATER: Timestamp = Timestamp(START.0 + 60_000);
+
+fn pool() -> EntityKey {
+    EntityKey::of(Kind::Pool, &Name::parse("default").unwrap())
+}
+
+fn agent() -> EntityKey {
+    EntityKey::agent(&Name::parse("default").unwrap(), &Name::parse("worker").unwrap())
+}
+
+fn batch(key: EntityKey, expected: u64) -> Batch {
+    Batch {
+        key,
+        expected: Version(expected),
+        id: Uuid::now_v7(),
+        at: Timestamp(START.0 + expected * 1000),
+        documents: Vec::new(),
+        events: Vec::new(),
+        seen: Vec::new(),
+        replies: Vec::new(),
+        timer: TimerChange::Keep,
+        outbox: Vec::new(),
+    }
+}
+
+fn put(key: &str, live: bool, body: Value) -> DocumentChange {
+    DocumentChange::Put {
+        key: key.to_owned(),
+        live,
+        head: json!({"h": key}).into(),
+        body: Some(body),
+        new: false,
+    }
+}
+
+fn effect(sequence: u64) -> OutboxEffect {
+    OutboxEffect { sequence, effect: Effect::Entity { key: agent(), command: json!({"n": sequence}) } }
+}
+
+/// Something of every sort: of three effects one is buried, one was taken in, one is to be delivered.
+async fn filled() -> Arc<dyn Store> {
+    let store = Memory::new(START);
+    let fence = store.fence(&pool());
+    let events = vec![EventRecord { subject: Some("1".to_owned()), body: json!({"made": 1}).into() }];
+    let first = Batch {
+        documents: vec![put("task/1", true, json!({"b": 2, "a": {"y": 1, "x": [1.5, null]}}))],
+        events: events.clone(),
+        outbox: vec![effect(1), effect(2)],
+        timer: TimerChange::Set(LATER),
+        ..batch(pool(), 0)
+    };
+    let second = Batch {
+        documents: vec![put("task/0", false, json!({"late": true})), put("task/1", true, json!({"b": 3}))],
+        events,
+        outbox: vec![effect(3)],
+        replies: vec![StoredReply {
+            request: Uuid::nil(),
+            digest: u64::MAX,
+            at: START,
+            reply: json!({"b": 1, "a": 2}).into(),
+        }],
+        ..batch(pool(), 1)
+    };
+    let seen = vec![Mark { source: pool(), epoch: fence.epoch, sequence: 2 }];
+    for batch in [first, second, Batch { seen, ..batch(agent(), 0) }] {
+        store.commit(fence, batch.into()).await.unwrap();
+    }
+    let entries = store.outbox(0, 10).await.unwrap();
+    store.bury(entries[0].place(), "no such agent".to_owned(), LATER).await.unwrap();
+    Arc::new(store)
+}
+
+async fn exported(store: &dyn Store) -> (Summary, Vec<u8>) {
+    let mut file = Vec::new();
+    (export(store, &mut file).await.unwrap(), file)
+}
+
+async fn imported(store: Arc<dyn Store>, file: &[u8]) -> Result<Summary, TransferError> {
+    import(store, &mut Cursor::new(file)).await
+}
+
+#[tokio::test]
+async fn a_store_of_another_kind_has_the_same_state() {
+    let (old, file) = exported(&*filled().await).await;
+    let folder = tempfile::tempdir().unwrap();
+    let sqlite: Arc<dyn Store> = Arc::new(Sqlite::open(&folder.path().join("store.db"), LATER).unwrap());
+    assert_eq!(imported(Arc::clone(&sqlite), &file).await.unwrap(), old);
+    let left = sqlite.outbox(0, 10).await.unwrap();
+    assert_eq!(left.iter().map(|entry| entry.sequence).collect::<Vec<_>>(), [3], "2 was taken in");
+    let loaded = sqlite.load(&pool()).await.unwrap();
+    assert_eq!((loaded.timer, loaded.sequence, loaded.replies.len()), (Some(LATER), 3, 1));
+    let body = sqlite.document(&pool(), "task/1").await.unwrap().unwrap().body;
+    assert_eq!(body, json!({"a": {"x": [1.5, null], "y": 1}, "b": 3}));
+    let (back, file) = exported(&*sqlite).await;
+    assert_eq!(back.state, old.state);
+    let memory = Arc::new(Contents::default().open(Timestamp(LATER.0 + 1)));
+    assert_eq!(imported(memory, &file).await.unwrap(), back);
+}
+
+/// Cut anywhere, or with any byte changed, a file is refused before anything is written.
+#[tokio::test]
+async fn a_damaged_file_changes_nothing() {
+    let (_, file) = exported(&*filled().await).await;
+    for end in 0..file.len() - 1 {
+        refused_untouched(&file[..end]).await;
+    }
+    for place in (0..file.len() - 1).step_by(7) {
+        let mut changed = file.clone();
+        changed[place] ^= 1;
+        refused_untouched(&changed).await;
+    }
+}
+
+async fn refused_untouched(file: &[u8]) {
+    let store: Arc<dyn Store> = Arc::new(Memory::new(LATER));
+    let problem = imported(Arc::clone(&store), file).await.unwrap_err();
+    assert!(matches!(problem, TransferError::Checksum | TransferError::Format { .. }), "{problem}");
+    assert_eq!(store.versions().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn what_is_there_is_not_mixed_with_what_comes() {
+    let (_, file) = exported(&*filled().await).await;
+    let problem = imported(filled().await, &file).await.unwrap_err();
+    assert!(matches!(problem, TransferError::NotEmpty), "{problem}");
+}
+
+/// Receivers would take new effects for repeats, and resources would refuse new tokens.
+#[tokio::test]
+async fn a_clock_that_is_behind_is_refused() {
+    let (_, file) = exported(&*filled().await).await;
+    let behind: Arc<dyn Store> = Arc::new(Memory::new(Timestamp(START.0 - 5)));
+    let problem = imported(behind, &file).await.unwrap_err();
+    assert!(matches!(problem, TransferError::Clock(6)), "{problem}");
+}

@@ -1,6 +1,8 @@
 //! Several coordinators over one private Redis.
 
 use std::collections::BTreeSet;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -38,7 +40,9 @@ impl Cluster {
         std::fs::create_dir(folder.data())?;
         std::fs::write(folder.data().join("config.toml"), format!("[cluster]\n{}\n", self.settings))?;
         if !self.keys.is_empty() {
-            std::fs::write(folder.data().join("keys.json"), &self.keys)?;
+            let keys = folder.data().join("keys.json");
+            std::fs::write(&keys, &self.keys)?;
+            std::fs::set_permissions(&keys, Permissions::from_mode(0o600))?;
         }
         self.serve(folder).await
     }

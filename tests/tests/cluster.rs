@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
@@ -12,6 +12,7 @@ use skein_shared::id::{EntityKey, Kind, Name};
 use skein_tests::cluster::{Cluster, Status, signal};
 use skein_tests::mcp::Client;
 use skein_tests::up::Up;
+use tokio::time::Instant;
 
 /// Short, so that the tests are: everything below is counted in leases.
 const SETTINGS: &str = "lease = \"4s\"\nsettle = \"1s\"";
@@ -103,11 +104,11 @@ async fn what_is_made_through_one_node_is_listed_waited_for_and_claimed_through_
     ensure!(details["task"]["status"] == json!("in_progress"), "{details}");
 
     // Of three who wait, each on a node of its own, one at least is on a node that does not have the pool.
-    let cursor = ask_wait(&lena, json!({"topics": ["tasks"], "timeout_s": 0})).await?["cursor"].clone();
+    let cursor = ask_wait(&lena, json!({"for": ["tasks"], "timeout_s": 0})).await?["cursor"].clone();
     let waits = nodes.each_ref().map(|node| {
         let (client, cursor) = (Client::new(&node.mcp, &token), cursor.clone());
         tokio::spawn(async move {
-            ask_wait(&client, json!({"topics": ["tasks"], "cursor": cursor, "timeout_s": 45})).await
+            ask_wait(&client, json!({"for": ["tasks"], "cursor": cursor, "timeout_s": 45})).await
         })
     });
     let second = create(&otto, "count the ducks").await?;
@@ -237,5 +238,53 @@ async fn a_node_that_joins_takes_its_share_and_one_that_crashed_is_back_at_once(
     let numbers = reqwest::get(second.mcp.replace("/mcp", "/metrics")).await?.text().await?;
     ensure!(numbers.contains("skein_cluster_nodes 2"), "{numbers}");
     ensure!(back.elapsed() < LEASE + TAKEOVER * 3, "it was back after {:?}", back.elapsed());
+    Ok(())
+}
+
+/// One request of the older revision; gives the session and the body.
+async fn in_session(
+    node: &Up,
+    token: &str,
+    session: Option<&str>,
+    body: &Value,
+) -> Result<(Option<String>, String)> {
+    let mut request = reqwest::Client::new()
+        .post(&node.mcp)
+        .bearer_auth(token)
+        .header("accept", "application/json, text/event-stream")
+        .header("mcp-protocol-version", "2025-11-25");
+    if let Some(session) = session {
+        request = request.header("mcp-session-id", session);
+    }
+    let response = request.json(body).send().await?;
+    let session = response.headers().get("mcp-session-id").and_then(|id| id.to_str().ok()).map(str::to_owned);
+    let status = response.status();
+    let text = response.text().await?;
+    ensure!(status.is_success(), "{status}: {text}");
+    Ok((session, text))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_goes_on_at_another_node_when_its_own_has_died() -> Result<()> {
+    let (cluster, first) = Cluster::start(SETTINGS).await?;
+    let second = cluster.join().await?;
+    let token = first.token("worker", "lena").await?;
+    let begin = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "old", "version": "1"},
+    }});
+    let (session, _) = in_session(&first, &token, None, &begin).await?;
+    let session = session.context("no session was begun")?;
+    let ready = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+    in_session(&first, &token, Some(&session), &ready).await?;
+    let join = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {
+        "name": "join-swarm", "arguments": {"name": "lena"},
+    }});
+    in_session(&first, &token, Some(&session), &join).await?;
+    first.kill().await?;
+    let me = json!({"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {
+        "name": "my-agent-info", "arguments": {},
+    }});
+    let (_, answer) = in_session(&second, &token, Some(&session), &me).await?;
+    ensure!(answer.contains("lena"), "{answer}");
     Ok(())
 }

@@ -10,7 +10,8 @@ const FILE: &str = "skein.v1.rs";
 /// Makes the code of all services into `folder`.
 fn generate(folder: &Path) -> Result<(), Box<dyn std::error::Error>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("proto");
-    let files = protox::compile(["skein/v1/runner.proto", "skein/v1/admin.proto"], [&root])?;
+    let files =
+        protox::compile(["skein/v1/runner.proto", "skein/v1/admin.proto", "skein/v1/peer.proto"], [&root])?;
     // Ordered maps, so that the same registration is the same bytes and prints the same.
     tonic_prost_build::configure().btree_map(".").out_dir(folder).compile_fds(files)?;
     Ok(())

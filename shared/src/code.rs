@@ -53,6 +53,7 @@ codes! {
     RateLimited = "rate_limited", 429, 8, 6;
     Overloaded = "overloaded", 503, 14, 6;
     Unavailable = "unavailable", 503, 14, 6;
+    NotOwner = "not_owner", 503, 14, 6;
     Unknown = "outcome_unknown", 504, 4, 6;
     Internal = "internal", 500, 13, 1;
 }

@@ -1,5 +1,6 @@
 //! What the tests share: real programs on free ports and in folders of their own.
 
+pub mod cluster;
 pub mod history;
 pub mod mcp;
 pub mod redis;

@@ -86,10 +86,11 @@ fn each_outside_library_has_one_home() {
 
 #[test]
 fn the_coordinators_layers_point_down() {
-    let above: [(&str, &[&str]); 9] = [
+    let above: [(&str, &[&str]); 10] = [
         (
             "store",
             &[
+                "cluster",
                 "entity",
                 "projection",
                 "outbox",
@@ -108,6 +109,23 @@ fn the_coordinators_layers_point_down() {
             &["entity", "outbox", "service", "mcp", "api", "ingress", "node", "cli", "runners", "auth"],
         ),
         ("entity", &["outbox", "service", "mcp", "api", "ingress", "node", "cli", "runners", "auth"]),
+        // It knows shards and nodes, and of what lives there only that it can leave and answer.
+        (
+            "cluster",
+            &[
+                "entity",
+                "projection",
+                "outbox",
+                "service",
+                "mcp",
+                "api",
+                "ingress",
+                "node",
+                "cli",
+                "runners",
+                "auth",
+            ],
+        ),
         ("outbox", &["service", "mcp", "api", "ingress", "node", "cli", "runners", "auth"]),
         ("auth", &["entity", "store", "service", "mcp", "api", "ingress", "node", "cli", "runners"]),
         ("service", &["store", "mcp", "api", "ingress", "node", "cli", "runners"]),

@@ -65,7 +65,7 @@ impl Admin {
         let entities = self.service.entities();
         Ok(json!({
             "version": env!("CARGO_PKG_VERSION"),
-            "epoch": entities.shared().store.fence(&who.entity(Kind::Pool)).epoch,
+            "epoch": entities.epoch(&who.entity(Kind::Pool)),
             "now": self.service.clock().now().iso(),
             "http": self.endpoint.http,
             "grpc": self.endpoint.grpc,
@@ -200,6 +200,37 @@ impl Admin {
         })
     }
 
+    /// The nodes with their shards, each with its epoch.
+    async fn cluster(&self, request: Request<v1::ClusterRequest>) -> Result<Value, Refusal> {
+        self.operator(&request, "")?;
+        let Some(cluster) = self.service.entities().cluster() else {
+            let problem = "this node has its store for itself; `skein serve --redis` makes a cluster";
+            return Err(Refusal::new(Code::WrongState, problem));
+        };
+        let (survey, me) = (cluster.survey(), cluster.me().id);
+        let owned: usize = survey.iter().map(|(_, shards)| shards.len()).sum();
+        let nodes = survey.into_iter().map(|(member, shards)| {
+            let shards: serde_json::Map<String, Value> =
+                shards.into_iter().map(|(shard, epoch)| (shard.to_string(), json!(epoch))).collect();
+            json!({
+                "id": member.id,
+                "address": member.address,
+                "incarnation": member.incarnation,
+                "draining": member.draining,
+                "asked": member.id == me,
+                "shards": shards,
+            })
+        });
+        Ok(json!({"nodes": nodes.collect::<Vec<_>>(), "unowned": cluster.shards().saturating_sub(owned)}))
+    }
+
+    async fn drain(&self, request: Request<v1::DrainRequest>) -> Result<Value, Refusal> {
+        self.operator(&request, "")?;
+        let node = &request.get_ref().node;
+        self.service.entities().drain(node).await?;
+        Ok(json!({"draining": node}))
+    }
+
     async fn backup(&self, request: Request<v1::BackupRequest>) -> Result<Value, Refusal> {
         self.operator(&request, "")?;
         let path = Path::new(&request.get_ref().path);
@@ -270,6 +301,14 @@ impl admin_server::Admin for Admin {
         // It ends when its listener goes away or the node stops.
         tokio::spawn(feed.run(listener));
         Ok(Response::new(Box::pin(ReceiverStream::new(events))))
+    }
+
+    async fn cluster(&self, request: Request<v1::ClusterRequest>) -> Answer<v1::Document> {
+        document(Admin::cluster(self, request).await)
+    }
+
+    async fn drain(&self, request: Request<v1::DrainRequest>) -> Answer<v1::Document> {
+        document(Admin::drain(self, request).await)
     }
 
     async fn backup(&self, request: Request<v1::BackupRequest>) -> Answer<v1::Document> {

@@ -5,14 +5,11 @@ use skein_shared::id::{EntityKey, Kind, Name};
 use skein_shared::{Code, Refusal};
 
 use crate::entity::Entities;
-use crate::projection::{FieldPath, Filter, Freshness, Order, ProjectionError, Query, Test};
+use crate::projection::{FieldPath, Filter, Freshness, Order, Query, Test};
 
 /// Rows of a list that names no limit, and the most that one may ask for.
 const USUAL: usize = 100;
 const MOST: usize = 5000;
-
-/// The read side may be this far behind before a list says so.
-const CATCH_UP: std::time::Duration = std::time::Duration::from_secs(2);
 
 pub(super) const VIEWS: &str = "agents, tasks, locks, calls, waits, instances, runners, swarms";
 
@@ -29,9 +26,8 @@ pub(super) async fn list(entities: &Entities, view: &str, swarm: &Name, limit: u
         return Ok(Rows { rows, rebuilding: false });
     }
     let query = query(view, swarm, limit)?;
-    let rebuilding = !caught_up(entities, &query).await;
-    let rows = entities.shared().projection.list(query).await.map_err(unreadable)?;
-    Ok(Rows { rows, rebuilding })
+    let (rows, freshness) = entities.list_everywhere(query).await?;
+    Ok(Rows { rows, rebuilding: freshness != Freshness::Fresh })
 }
 
 /// The agent that an instance is a run of.
@@ -41,8 +37,7 @@ pub(super) async fn list(entities: &Entities, view: &str, swarm: &Name, limit: u
 pub(super) async fn agent_of(entities: &Entities, swarm: &Name, instance: &str) -> Result<Name, Refusal> {
     let mut query = Query::new(swarm, Kind::Agent, "instance");
     query.filters.push(Filter::new("instance", Test::Eq(instance.into()))?);
-    caught_up(entities, &query).await;
-    let rows = entities.shared().projection.list(query).await.map_err(unreadable)?;
+    let (rows, _) = entities.list_everywhere(query).await?;
     let agent = rows.first().and_then(|row| row["agent"].as_str());
     let unknown = || {
         let problem = format!(
@@ -51,10 +46,6 @@ pub(super) async fn agent_of(entities: &Entities, swarm: &Name, instance: &str) 
         Refusal::new(Code::NotFound, problem)
     };
     Name::parse(agent.ok_or_else(unknown)?)
-}
-
-fn unreadable(error: ProjectionError) -> Refusal {
-    Refusal::new(Code::Unavailable, format!("{error}; try again in a moment")).retry_after(500)
 }
 
 fn query(view: &str, swarm: &Name, limit: u32) -> Result<Query, Refusal> {
@@ -94,25 +85,4 @@ fn query(view: &str, swarm: &Name, limit: u32) -> Result<Query, Refusal> {
         limit => limit.min(MOST),
     };
     Ok(query)
-}
-
-/// Waits until the read side shows what was acknowledged before. An entity that several documents of a list
-/// come from is asked for each of its owners in memory; others have not changed since this process began.
-async fn caught_up(entities: &Entities, query: &Query) -> bool {
-    if !entities.shared().projection.whole(CATCH_UP).await {
-        return false;
-    }
-    let concerned = entities
-        .in_memory()
-        .into_iter()
-        .map(|(key, _)| key)
-        .filter(|key| key.kind == query.kind && key.swarm == query.swarm);
-    for key in concerned {
-        let Ok(version) = entities.version(&key).await else { return false };
-        let projection = &entities.shared().projection;
-        if projection.caught_up(&key, version, CATCH_UP).await != Freshness::Fresh {
-            return false;
-        }
-    }
-    true
 }

@@ -4,6 +4,7 @@
 
 mod agent;
 mod backup;
+mod cluster;
 mod events;
 mod list;
 mod mcp_config;
@@ -67,6 +68,9 @@ enum Command {
     /// Make and list swarms.
     #[command(subcommand)]
     Swarm(swarm::Swarm),
+    /// Show the coordinators of the cluster, and drain them.
+    #[command(subcommand)]
+    Cluster(cluster::Cluster),
     /// Show how the node fares.
     Status(status::Status),
     /// List the members of a swarm.
@@ -165,6 +169,7 @@ impl Cli {
             Command::Token(token::Token::Issue(issue)) => issue.run(),
             Command::McpConfig(config) => config.run(),
             Command::Swarm(swarm) => swarm.run().await,
+            Command::Cluster(cluster) => cluster.run().await,
             Command::Status(status) => status.run().await,
             Command::Agents(list) => list.run().await,
             Command::Tasks(list) => list.run().await,
@@ -202,7 +207,9 @@ mod tests {
         for line in [
             "skein up --data d --listen 127.0.0.1:0 --grpc 127.0.0.1:0 --ingress 127.0.0.1:0 --no-runner",
             "skein serve --roles coordinator,ingress",
-            "skein serve --redis redis://127.0.0.1/1 --listen 127.0.0.1:0",
+            "skein serve --redis redis://127.0.0.1/1 --listen 127.0.0.1:0 --node-addr 127.0.0.1:7703",
+            "skein cluster status --json",
+            "skein cluster drain 127.0.0.1:7703",
             "skein token issue --role worker --name w1 --swarm build",
             "skein mcp-config --client codex --role lead",
             "skein swarm create build",

@@ -48,6 +48,9 @@ pub(super) struct Serve {
     /// config.toml (`[store] redis`), where no list of processes shows it.
     #[arg(long, value_name = "URL", env = "SKEIN_REDIS", hide_env_values = true)]
     redis: Option<SecretString>,
+    /// Where the other coordinators that share the Redis reach this one [default: a free port of this machine alone].
+    #[arg(long, value_name = "HOST:PORT")]
+    node_addr: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -58,7 +61,7 @@ enum Role {
 
 impl Up {
     pub(super) async fn run(self) -> Result<(), CliError> {
-        let (data, config) = self.place.open(self.no_runner.then_some(false), None)?;
+        let (data, config) = self.place.open(self.no_runner.then_some(false), None, None)?;
         let roles = Roles { ingress: true, runner: config.runner.enabled };
         serve(data, config, roles).await
     }
@@ -67,20 +70,24 @@ impl Up {
 impl Serve {
     pub(super) async fn run(self) -> Result<(), CliError> {
         if !self.roles.contains(&Role::Coordinator) {
-            // Events are written down before they are answered, and the store has one owner.
-            let problem = "--roles: the ingress writes to the coordinator's store; use coordinator,ingress";
+            let problem = "--roles: the ingress needs a coordinator in its process; use coordinator,ingress";
             return Err(CliError::Usage(problem.to_owned()));
         }
         let roles = Roles { ingress: self.roles.contains(&Role::Ingress), runner: false };
-        let (data, config) = self.place.open(Some(false), self.redis)?;
+        let (data, config) = self.place.open(Some(false), self.redis, self.node_addr)?;
         serve(data, config, roles).await
     }
 }
 
 impl Place {
-    fn open(self, runner: Option<bool>, redis: Option<SecretString>) -> Result<(DataDir, Config), CliError> {
+    fn open(
+        self,
+        runner: Option<bool>,
+        redis: Option<SecretString>,
+        node: Option<String>,
+    ) -> Result<(DataDir, Config), CliError> {
         let overrides =
-            Overrides { http: self.listen, grpc: self.grpc, ingress: self.ingress, runner, redis };
+            Overrides { http: self.listen, grpc: self.grpc, ingress: self.ingress, runner, redis, node };
         let config = config::load(&Layout::new(&self.data).config(), &overrides)
             .map_err(|error| CliError::Usage(error.to_string()))?;
         let data = DataDir::open(&self.data).map_err(StartError::from)?;

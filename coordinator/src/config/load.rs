@@ -21,6 +21,7 @@ pub struct Overrides {
     pub ingress: Option<SocketAddr>,
     pub runner: Option<bool>,
     pub redis: Option<SecretString>,
+    pub node: Option<String>,
 }
 
 /// A setting is wrong. The sentence names it and says what to write.
@@ -52,6 +53,9 @@ pub fn load(file: &Path, overrides: &Overrides) -> Result<Config, ConfigError> {
     }
     if let Some(url) = &overrides.redis {
         figment = figment.merge(("store.redis", url.expose_secret()));
+    }
+    if let Some(address) = &overrides.node {
+        figment = figment.merge(("cluster.node", address));
     }
     let mut config: Config = figment.extract().map_err(|error| explain(&error))?;
     check(&mut config, file.parent().unwrap_or(Path::new(".")))?;

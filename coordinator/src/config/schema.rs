@@ -16,6 +16,7 @@ use crate::store::redis::Durability;
 pub struct Config {
     pub listen: Listen,
     pub store: Store,
+    pub cluster: Cluster,
     pub ingress: Ingress,
     pub retention: Retention,
     pub runner: Runner,
@@ -52,6 +53,33 @@ pub struct Store {
     pub redis: Option<SecretString>,
     /// What a crash of Redis may lose: `always` nothing, `everysec` a second; `replicated` waits for a replica.
     pub durability: Durability,
+}
+
+/// How this coordinator and the others that share its Redis reach one another.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Cluster {
+    /// Where the others reach this one, and where it listens for them: `HOST:PORT`.
+    pub node: String,
+    /// Listen beyond this machine, though what nodes say to one another is not encrypted.
+    pub plaintext: bool,
+    /// How long a shard stays with a coordinator that is not heard of.
+    #[serde(with = "humantime_serde")]
+    pub lease: Duration,
+    /// How long nobody may come or go before shards are handed to newcomers.
+    #[serde(with = "humantime_serde")]
+    pub settle: Duration,
+}
+
+impl Default for Cluster {
+    fn default() -> Self {
+        Self {
+            node: "127.0.0.1:0".to_owned(),
+            plaintext: false,
+            lease: Duration::from_secs(10),
+            settle: Duration::from_secs(20),
+        }
+    }
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -3,29 +3,32 @@
 
 use std::any::Any;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use ractor::{ActorId, ActorRef, MessagingErr};
 use serde::Deserialize;
 use serde_json::Value;
 use skein_shared::entity::{Effect, Entity, Signal};
-use skein_shared::id::{EntityKey, Kind};
+use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
-use skein_shared::{Code, Refusal, agent, channels, epics, fleet, inboxes, lockspace, memory, pool};
-use skein_shared::{schedules, triggers};
+use skein_shared::{Code, Refusal};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::admission::Admission;
 use super::documents::{Documents, Found};
-use super::host::{self, EntityActor, Message};
+use super::host::{self, EntityActor, Message, Started};
+use super::ownership::Streams;
 use super::passivation::Vitals;
+use super::routing::Router;
 use super::supervision::Wards;
 use super::{Clock, Hub};
+use crate::cluster::Cluster;
 use crate::projection::Projection;
-use crate::store::{Mark, Store, Version};
+use crate::store::{Fence, Mark, Store, StoredDocument, Version};
 
 /// Who asks for what once: the id that makes a repeat harmless, and how long the caller waits.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +37,8 @@ pub struct Request {
     pub timeout: Duration,
     /// Whether the answer is kept, so that a repeat gets it again. Reads and internal ticks need none.
     pub keep_reply: bool,
+    /// Whether a repeat could do something a second time if no answer is kept.
+    pub changes: bool,
 }
 
 impl Request {
@@ -41,12 +46,12 @@ impl Request {
 
     /// A request whose repeat has to return the same answer.
     pub fn once(id: Uuid) -> Self {
-        Self { id, timeout: Self::TIMEOUT, keep_reply: true }
+        Self { id, timeout: Self::TIMEOUT, keep_reply: true, changes: true }
     }
 
     /// A request that changes nothing that a repeat could double.
     pub fn read() -> Self {
-        Self { id: Uuid::now_v7(), timeout: Self::TIMEOUT, keep_reply: false }
+        Self { id: Uuid::now_v7(), timeout: Self::TIMEOUT, keep_reply: false, changes: false }
     }
 }
 
@@ -67,6 +72,12 @@ pub struct Shared {
     /// Tells the outbox pump that an effect was committed.
     pub outbox: tokio::sync::watch::Sender<u64>,
     pub(super) documents: Documents,
+    /// Where entities live that are not this node's; none when all are.
+    pub(super) router: Option<Router>,
+    /// The runners that are connected here.
+    pub(super) streams: OnceLock<Arc<dyn Streams>>,
+    /// Counts how often shards came or went.
+    pub shards: tokio::sync::watch::Sender<u64>,
     actors: Mutex<HashMap<EntityKey, Slot>>,
     pub(super) wards: Wards,
 }
@@ -78,10 +89,22 @@ struct Slot {
     actor: Box<dyn Any + Send>,
     admission: Admission,
     vitals: Arc<Vitals>,
+    /// Under which it writes. When the store has another one, it is out of date.
+    fence: Fence,
+    /// Cancelled once it is gone.
+    gone: CancellationToken,
     /// When the last command came.
     used: Instant,
     /// Sends the host away.
-    dismiss: Box<dyn Fn() + Send>,
+    dismiss: Box<dyn Fn(Farewell) + Send>,
+}
+
+/// Why a host is sent away.
+enum Farewell {
+    /// It is idle and has nothing in work.
+    Idle,
+    /// Its entity is another node's now.
+    Moved,
 }
 
 impl Shared {
@@ -104,52 +127,76 @@ impl Shared {
 macro_rules! by_kind {
     ($kind:expr, $entity:ident => $body:expr) => {
         match $kind {
-            Kind::Pool => {
-                type $entity = pool::Pool;
+            skein_shared::id::Kind::Pool => {
+                type $entity = skein_shared::pool::Pool;
                 $body
             }
-            Kind::Lockspace => {
-                type $entity = lockspace::Lockspace;
+            skein_shared::id::Kind::Lockspace => {
+                type $entity = skein_shared::lockspace::Lockspace;
                 $body
             }
-            Kind::Triggers => {
-                type $entity = triggers::Triggers;
+            skein_shared::id::Kind::Triggers => {
+                type $entity = skein_shared::triggers::Triggers;
                 $body
             }
-            Kind::Agent => {
-                type $entity = agent::Agent;
+            skein_shared::id::Kind::Agent => {
+                type $entity = skein_shared::agent::Agent;
                 $body
             }
-            Kind::Fleet => {
-                type $entity = fleet::Fleet;
+            skein_shared::id::Kind::Fleet => {
+                type $entity = skein_shared::fleet::Fleet;
                 $body
             }
-            Kind::Schedules => {
-                type $entity = schedules::Schedules;
+            skein_shared::id::Kind::Schedules => {
+                type $entity = skein_shared::schedules::Schedules;
                 $body
             }
-            Kind::Epics => {
-                type $entity = epics::Epics;
+            skein_shared::id::Kind::Epics => {
+                type $entity = skein_shared::epics::Epics;
                 $body
             }
-            Kind::Inboxes => {
-                type $entity = inboxes::Inboxes;
+            skein_shared::id::Kind::Inboxes => {
+                type $entity = skein_shared::inboxes::Inboxes;
                 $body
             }
-            Kind::Channels => {
-                type $entity = channels::Channels;
+            skein_shared::id::Kind::Channels => {
+                type $entity = skein_shared::channels::Channels;
                 $body
             }
-            Kind::Memory => {
-                type $entity = memory::Memory;
+            skein_shared::id::Kind::Memory => {
+                type $entity = skein_shared::memory::Memory;
                 $body
             }
         }
     };
 }
 
+pub(super) use by_kind;
+
 impl Entities {
+    /// All entities of the store.
     pub fn new(store: Arc<dyn Store>, projection: Projection, clock: Clock, hub: Hub) -> Self {
+        Self::build(store, projection, clock, hub, None)
+    }
+
+    /// Those whose shards this node has; whatever is for others goes to their nodes.
+    pub fn clustered(
+        store: Arc<dyn Store>,
+        projection: Projection,
+        clock: Clock,
+        hub: Hub,
+        cluster: Arc<Cluster>,
+    ) -> Self {
+        Self::build(store, projection, clock, hub, Some(Router::new(cluster)))
+    }
+
+    fn build(
+        store: Arc<dyn Store>,
+        projection: Projection,
+        clock: Clock,
+        hub: Hub,
+        router: Option<Router>,
+    ) -> Self {
         let shared = Shared {
             store,
             projection,
@@ -158,6 +205,9 @@ impl Entities {
             timers: tokio::sync::watch::channel(Timestamp::NEVER).0,
             outbox: tokio::sync::watch::channel(0).0,
             documents: Documents::default(),
+            router,
+            streams: OnceLock::new(),
+            shards: tokio::sync::watch::Sender::new(0),
             actors: Mutex::default(),
             wards: Wards::default(),
         };
@@ -200,12 +250,16 @@ impl Entities {
         self.send::<E>(key, request, command).await
     }
 
-    /// Takes in what one source's outbox holds for an entity, each command with its mark, in their order. They
+    /// Takes in what one source's outbox holds for an entity of this node, each command with its mark, in their order. They
     /// are decided one after the other and share commits. One that was not taken in leaves none after it taken
     /// in, save that a command at which the entity fails is refused by itself.
     ///
     /// The outcomes are those of [`Entities::ask`]; `invalid_argument` when a command is none of this kind's.
-    pub async fn deliver(&self, key: &EntityKey, commands: Vec<(Mark, &Value)>) -> Vec<Result<(), Refusal>> {
+    pub(super) async fn deliver_here(
+        &self,
+        key: &EntityKey,
+        commands: Vec<(Mark, &Value)>,
+    ) -> Vec<Result<(), Refusal>> {
         by_kind!(key.kind, E => self.deliver_to::<E>(key, commands).await)
     }
 
@@ -239,8 +293,8 @@ impl Entities {
         told
     }
 
-    /// Passes on a sign of life to an entity that is in memory; others learn by their grace period.
-    pub fn observe(&self, key: &EntityKey, signal: Signal) {
+    /// Passes on a sign of life to an entity that is in memory here; others learn by their grace period.
+    pub(super) fn observe_here(&self, key: &EntityKey, signal: Signal) {
         by_kind!(key.kind, E => {
             let actors = self.shared.lock();
             if let Some(actor) = actors.get(key).and_then(Slot::actor::<E>) {
@@ -255,25 +309,32 @@ impl Entities {
     /// # Errors
     /// `unavailable` when the store cannot be read.
     pub async fn body(&self, key: &EntityKey, document: &str) -> Result<Option<Value>, Refusal> {
+        if self.shared.store.fence(key) == Fence::NONE {
+            // Another node's commits do not pass by here, so nothing is kept of it.
+            return Ok(self.stored(key, document).await?.map(|stored| stored.body));
+        }
         let turn = match self.shared.documents.find(key, document) {
             Found::Body(body) => return Ok(Some(body)),
             Found::Nothing(turn) => turn,
         };
-        let stored = self.shared.store.document(key, document).await.map_err(|error| {
-            Refusal::new(Code::Unavailable, format!("{error}; try again in a moment")).retry_after(500)
-        })?;
-        Ok(stored.map(|stored| {
+        Ok(self.stored(key, document).await?.map(|stored| {
             self.shared.documents.keep(turn, &stored);
             stored.body
         }))
     }
 
+    async fn stored(&self, key: &EntityKey, document: &str) -> Result<Option<StoredDocument>, Refusal> {
+        self.shared.store.document(key, document).await.map_err(|error| {
+            Refusal::new(Code::Unavailable, format!("{error}; try again in a moment")).retry_after(500)
+        })
+    }
+
     /// The version that every write acknowledged before this question has, at least: a reader of the read
-    /// side waits for it.
+    /// side waits for it. For entities of this node.
     ///
     /// # Errors
     /// `unavailable` when the entity cannot be loaded.
-    pub async fn version(&self, key: &EntityKey) -> Result<Version, Refusal> {
+    pub(super) async fn version(&self, key: &EntityKey) -> Result<Version, Refusal> {
         by_kind!(key.kind, E => {
             let (answer, answered) = oneshot::channel();
             self.post_or_start::<E>(key, Message::Version(answer)).await?;
@@ -283,7 +344,7 @@ impl Entities {
 
     /// Sends the tick of a due timer and waits for it.
     pub async fn tick(&self, key: &EntityKey) -> Result<(), Refusal> {
-        by_kind!(key.kind, E => self.send::<E>(key, Request::read(), E::tick()).await.map(|_| ()))
+        by_kind!(key.kind, E => self.send_here::<E>(key, Request::read(), E::tick()).await.map(|_| ()))
     }
 
     /// The entities in memory, with the commands that each has waiting.
@@ -292,7 +353,7 @@ impl Entities {
         actors.iter().map(|(key, slot)| (key.clone(), slot.admission.in_flight())).collect()
     }
 
-    async fn send<E: Entity>(
+    pub(super) async fn send_here<E: Entity>(
         &self,
         key: &EntityKey,
         request: Request,
@@ -326,6 +387,12 @@ impl Entities {
     ) -> Result<Option<Message<E>>, Refusal> {
         let mut actors = self.shared.lock();
         let Some(slot) = actors.get_mut(key) else { return Ok(Some(message)) };
+        if slot.fence != self.shared.store.fence(key) {
+            // Nobody is told anything from a memory that may be out of date.
+            (slot.dismiss)(Farewell::Moved);
+            actors.remove(key);
+            return Ok(Some(message));
+        }
         match &mut message {
             Message::Command(pending) => pending.permit = Some(slot.admission.enter()?),
             // One for all, held until the last is answered: they go together or not at all.
@@ -355,22 +422,35 @@ impl Entities {
         if self.shared.lock().contains_key(key) {
             return Ok(());
         }
+        if self.shared.store.fence(key) == Fence::NONE {
+            return Err(host::moving(key));
+        }
         ward.ready(key).await?;
         if ward.has_died_lately() {
             // Its last commit may have come to the store after all, and nobody told what it changed.
             self.shared.documents.forget();
         }
         let started = EntityActor::<E>::start(key.clone(), Arc::clone(&self.shared), Arc::clone(&ward)).await;
-        let (actor, vitals) = started.inspect_err(|_| ward.died())?;
+        let failed = |refusal: &Refusal| {
+            if refusal.code != Code::NotOwner {
+                ward.died();
+            }
+        };
+        let Started { actor, vitals, fence, gone } = started.inspect_err(failed)?;
         let dismissed = actor.clone();
         let slot = Slot {
             id: actor.get_id(),
             actor: Box::new(actor),
             admission: Admission::default(),
             vitals,
+            fence,
+            gone,
             used: Instant::now(),
-            dismiss: Box::new(move || {
-                let _ = dismissed.cast(Message::Passivate);
+            dismiss: Box::new(move |why| {
+                let _ = dismissed.cast(match why {
+                    Farewell::Idle => Message::Passivate,
+                    Farewell::Moved => Message::Leave,
+                });
             }),
         };
         self.shared.lock().insert(key.clone(), slot);
@@ -388,7 +468,7 @@ impl Entities {
                 if slot.vitals.has_deadline() {
                     self.shared.wards.of(key).resumes(slot.vitals.serving_since);
                 }
-                (slot.dismiss)();
+                (slot.dismiss)(Farewell::Idle);
             }
             stays
         });
@@ -396,6 +476,23 @@ impl Entities {
         drop(actors);
         self.shared.wards.forget_idle();
         left
+    }
+}
+
+impl Shared {
+    /// Sends away the entities that are another node's now, and those of `leaving`. Gives what tells that they are
+    /// gone.
+    pub(super) fn send_away(&self, leaving: impl Fn(&EntityKey) -> bool) -> Vec<CancellationToken> {
+        let mut gone = Vec::new();
+        self.lock().retain(|key, slot| {
+            let stays = slot.fence == self.store.fence(key) && !leaving(key);
+            if !stays {
+                (slot.dismiss)(Farewell::Moved);
+                gone.push(slot.gone.clone());
+            }
+            stays
+        });
+        gone
     }
 }
 

@@ -20,6 +20,7 @@ use skein_shared::json::Json;
 use skein_shared::time::Timestamp;
 use skein_shared::{Code, Refusal};
 use tokio::sync::oneshot;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{error, warn};
 use uuid::Uuid;
 
@@ -67,6 +68,8 @@ pub enum Message<E: Entity> {
     Version(oneshot::Sender<Version>),
     /// Leave memory. Sent when nothing is in work and nothing more can come.
     Passivate,
+    /// The shard is no longer this node's: finish what is in flight and leave memory.
+    Leave,
     /// The last message of a host that has to die: what came before it has been answered.
     Die,
 }
@@ -94,8 +97,12 @@ pub struct Host<E: Entity> {
     gathering: bool,
     /// Its memory is not to be trusted any more. What is under way was decided before and is still answered.
     doomed: bool,
+    /// It is another node's to decide now.
+    leaving: bool,
     /// It has left the directory.
     dying: bool,
+    /// Tells that it is gone, with everything that was in flight.
+    _gone: DropGuard,
 }
 
 /// A batch under way and those who wait for it.
@@ -119,6 +126,16 @@ enum Step {
     Die,
 }
 
+/// A host that has begun to serve.
+pub(super) struct Started<E: Entity> {
+    pub(super) actor: ActorRef<Message<E>>,
+    pub(super) vitals: Arc<Vitals>,
+    /// Under which it writes.
+    pub(super) fence: Fence,
+    /// Cancelled once it is gone.
+    pub(super) gone: CancellationToken,
+}
+
 impl<E: Entity> EntityActor<E> {
     /// Loads the entity and starts its actor.
     ///
@@ -128,13 +145,14 @@ impl<E: Entity> EntityActor<E> {
         key: EntityKey,
         shared: Arc<Shared>,
         ward: Arc<Ward>,
-    ) -> Result<(ActorRef<Message<E>>, Arc<Vitals>), Refusal> {
-        let host = Host::load(key.clone(), shared, ward).await?;
-        let vitals = Arc::clone(&host.vitals);
+    ) -> Result<Started<E>, Refusal> {
+        let gone = CancellationToken::new();
+        let host = Host::load(key.clone(), shared, ward, gone.clone().drop_guard()).await?;
+        let (vitals, fence) = (Arc::clone(&host.vitals), host.fence);
         let (actor, _) = Actor::spawn(None, EntityActor::<E>(PhantomData), host)
             .await
             .map_err(|error| Refusal::new(Code::Internal, format!("{key} could not be started: {error}")))?;
-        Ok((actor, vitals))
+        Ok(Started { actor, vitals, fence, gone })
     }
 }
 
@@ -184,9 +202,17 @@ impl<E: Entity> Actor for EntityActor<E> {
 }
 
 impl<E: Entity> Host<E> {
-    async fn load(key: EntityKey, shared: Arc<Shared>, ward: Arc<Ward>) -> Result<Self, Refusal> {
+    async fn load(
+        key: EntityKey,
+        shared: Arc<Shared>,
+        ward: Arc<Ward>,
+        gone: DropGuard,
+    ) -> Result<Self, Refusal> {
         // Before loading, so that what a later owner wrote in between is not committed over.
         let fence = shared.store.fence(&key);
+        if fence == Fence::NONE {
+            return Err(moving(&key));
+        }
         let loaded = load::load::<E>(&shared, &key).await;
         let (entity, loaded) = loaded.map_err(|problem| unloadable(&key, &problem))?;
         shared.clock.not_before(loaded.at);
@@ -207,7 +233,9 @@ impl<E: Entity> Host<E> {
             commits: None,
             gathering: false,
             doomed: false,
+            leaving: false,
             dying: false,
+            _gone: gone,
             key,
             shared,
         })
@@ -231,6 +259,10 @@ impl<E: Entity> Host<E> {
                 let _ = answer.send(self.version);
             }
             Message::Passivate => return Step::Leave,
+            Message::Leave => {
+                (self.doomed, self.leaving) = (true, true);
+                self.turn_away();
+            }
             Message::Die => return Step::Die,
         }
         if self.doomed && self.in_flight.is_empty() {
@@ -472,7 +504,8 @@ impl<E: Entity> Host<E> {
 
     fn turn_away(&mut self) {
         for pending in self.waiting.drain(..) {
-            let _ = pending.answer.send(Err(restarting(&self.key)));
+            let why = if self.leaving { moving(&self.key) } else { restarting(&self.key) };
+            let _ = pending.answer.send(Err(why));
         }
     }
 
@@ -482,9 +515,12 @@ impl<E: Entity> Host<E> {
             return;
         }
         self.dying = true;
-        self.ward.died();
-        if !self.vitals.watches_life() {
-            self.ward.resumes(self.vitals.serving_since);
+        // What another node decides for meanwhile is served anew when it comes back.
+        if !self.leaving {
+            self.ward.died();
+            if !self.vitals.watches_life() {
+                self.ward.resumes(self.vitals.serving_since);
+            }
         }
         self.shared.retire(&self.key, myself.get_id());
         let _ = myself.cast(Message::Die);
@@ -511,6 +547,13 @@ fn restarting(key: &EntityKey) -> Refusal {
     Refusal::new(Code::Unavailable, problem).retry_after(200)
 }
 
+/// What callers are told while the entity goes to another node. Nothing was written.
+pub(super) fn moving(key: &EntityKey) -> Refusal {
+    let problem =
+        format!("{key} is moving to another coordinator and nothing was written; try again in a moment");
+    Refusal::new(Code::NotOwner, problem).retry_after(500)
+}
+
 fn panicked(key: &EntityKey) -> Refusal {
     let problem = format!("{key} failed at this request, of which nothing was written; report this");
     Refusal::new(Code::Internal, problem)
@@ -523,6 +566,7 @@ fn failed(key: &EntityKey, problem: &CommitError) -> Refusal {
             Code::Unknown,
             "the store's answer was lost; repeat the request with the same idempotency key",
         ),
+        CommitError::Fenced(_) => moving(key),
         _ => Refusal::new(Code::Unavailable, format!("nothing was written: {problem}; try again"))
             .retry_after(500),
     }

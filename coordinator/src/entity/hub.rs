@@ -7,7 +7,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use skein_shared::id::{Kind, Name};
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
+
+use crate::cluster::Wake;
 
 /// The topic that changes with every commit of any entity of a kind in a swarm.
 pub fn commits_of(kind: Kind, swarm: &Name) -> String {
@@ -16,9 +18,20 @@ pub fn commits_of(kind: Kind, swarm: &Name) -> String {
 
 /// Topics are what [`skein_shared::entity::Entity::topics`] names (ids of tasks, calls, waits, agents …), the
 /// keys of entities, which change with every commit, and those of [`commits_of`].
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Hub {
     topics: Arc<Mutex<HashMap<String, watch::Sender<u64>>>>,
+    /// What the entities of this node publish, for those who wait on other nodes.
+    outgoing: broadcast::Sender<Wake>,
+}
+
+/// Wake-ups that a slow listener may fall behind; one that is further behind is told that all have to look.
+const OUTGOING: usize = 8192;
+
+impl Default for Hub {
+    fn default() -> Self {
+        Self { topics: Arc::default(), outgoing: broadcast::Sender::new(OUTGOING) }
+    }
 }
 
 /// Waits for the next change of its topic after it was made. Make it *before* asking the owner.
@@ -37,8 +50,16 @@ impl Hub {
         Subscription { hub: self.clone(), topic, receiver }
     }
 
-    /// Wakes all who wait for this topic.
+    /// Wakes all who wait for this topic, on whichever node.
     pub fn publish(&self, topic: &str) {
+        if self.outgoing.receiver_count() > 0 {
+            let _ = self.outgoing.send(Wake::Topic(topic.into()));
+        }
+        self.wake(topic);
+    }
+
+    /// Wakes those who wait for this topic on this node.
+    pub(super) fn wake(&self, topic: &str) {
         let topics = self.topics.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(sender) = topics.get(topic) {
             sender.send_modify(|count| *count += 1);
@@ -47,6 +68,17 @@ impl Hub {
 
     /// Wakes all who wait for anything: what happened to an entity that died may have been told to nobody.
     pub fn publish_all(&self) {
+        let _ = self.outgoing.send(Wake::All);
+        self.wake_all();
+    }
+
+    /// What is published from here on.
+    pub(super) fn outgoing(&self) -> broadcast::Receiver<Wake> {
+        self.outgoing.subscribe()
+    }
+
+    /// Wakes all who wait for anything on this node.
+    pub(super) fn wake_all(&self) {
         for sender in self.topics.lock().unwrap_or_else(PoisonError::into_inner).values() {
             sender.send_modify(|count| *count += 1);
         }

@@ -13,8 +13,12 @@ mod documents;
 pub mod host;
 pub mod hub;
 mod load;
+pub mod ownership;
 pub mod passivation;
+mod reads;
+mod remote;
 mod replies;
+mod routing;
 mod supervision;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -113,6 +113,11 @@ impl Wards {
         Arc::clone(wards.entry(key.clone()).or_default())
     }
 
+    /// Forgets all, of entities that other nodes may have served meanwhile.
+    pub(super) fn forget(&self, of: impl Fn(&EntityKey) -> bool) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|key, _| !of(key));
+    }
+
     /// Forgets the wards that nobody holds and that remember nothing.
     pub(super) fn forget_idle(&self) {
         let mut wards = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -63,13 +63,13 @@ impl Entities {
     /// # Errors
     /// `unavailable` when the store cannot be read.
     pub async fn swarms(&self) -> Result<Vec<Name>, Refusal> {
-        let versions = self.shared().store.versions().await.map_err(|error| {
+        let entities = self.shared().store.entities().await.map_err(|error| {
             Refusal::new(Code::Unavailable, format!("{error}; try again in a moment")).retry_after(500)
         })?;
-        let swarms: BTreeSet<Name> = versions
+        let swarms: BTreeSet<Name> = entities
             .into_iter()
-            .filter(|(key, _)| key.kind != Kind::Fleet)
-            .map(|(key, _)| key.swarm)
+            .filter(|key| key.kind != Kind::Fleet)
+            .map(|key| key.swarm)
             .chain([Name::parse("default")?])
             .collect();
         Ok(swarms.into_iter().collect())

@@ -39,6 +39,8 @@ pub struct Config {
     pub limits: Limits,
     /// Where sessions of older clients are kept over a restart; without it they end with the process.
     pub sessions: Option<PathBuf>,
+    /// Whether sessions may have begun on other nodes, which may be gone: then one that is unknown is taken up.
+    pub adopts_sessions: bool,
     /// Ends the sessions when the node stops.
     pub shutdown: CancellationToken,
 }
@@ -58,6 +60,7 @@ impl Default for Config {
             shared_key: None,
             limits: Limits::default(),
             sessions: None,
+            adopts_sessions: false,
             shutdown: CancellationToken::new(),
         }
     }

@@ -29,11 +29,12 @@ use rmcp::transport::streamable_http_server::session::store::{
 };
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use skein_shared::{Code, Refusal, limits};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use direct::Call;
 
@@ -73,7 +74,7 @@ pub fn router(service: Service, keys: Keys, catalogue: Arc<Catalogue>, config: C
         .with_max_request_body_bytes(limits::BODY)
         .with_cancellation_token(after(config.shutdown.clone(), FINISH * 2));
     let sessions = config.sessions.as_deref().map_or_else(Sessions::fleeting, Sessions::kept_in);
-    transport.session_store = Some(Arc::new(Sleeping(sessions)));
+    transport.session_store = Some(Arc::new(Sleeping { sessions, adopts: config.adopts_sessions }));
     let door = Door::new(keys, facade.service.clock().clone(), config);
     let behind = facade.clone();
     let mcp = StreamableHttpService::new(
@@ -376,21 +377,37 @@ fn finished(reply: Reply) -> CallToolResult {
 }
 
 /// Wakes a session that rmcp closed when it was idle, or that began before the node was started anew.
-struct Sleeping(Sessions);
+struct Sleeping {
+    sessions: Sessions,
+    adopts: bool,
+}
 
 #[async_trait::async_trait]
 impl SessionStore for Sleeping {
     async fn load(&self, id: &str) -> Result<Option<SessionState>, SessionStoreError> {
-        self.0.load(id).map(serde_json::from_value).transpose().map_err(Into::into)
+        // All that a session holds is how its client described itself; without that it is served as any other.
+        let unknown = || (self.adopts && Uuid::try_parse(id).is_ok()).then(undescribed);
+        self.sessions.load(id).or_else(unknown).map(serde_json::from_value).transpose().map_err(Into::into)
     }
 
     async fn store(&self, id: &str, state: &SessionState) -> Result<(), SessionStoreError> {
-        self.0.store(id, serde_json::to_value(state)?);
+        self.sessions.store(id, serde_json::to_value(state)?);
         Ok(())
     }
 
     async fn delete(&self, id: &str) -> Result<(), SessionStoreError> {
-        self.0.delete(id);
+        self.sessions.delete(id);
         Ok(())
     }
+}
+
+/// A client of the older revision that began its session on another node.
+fn undescribed() -> Value {
+    json!({
+        "initialize_params": {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {},
+            "clientInfo": { "name": "unknown", "version": "0" },
+        },
+    })
 }

@@ -53,6 +53,9 @@ fn describe() {
         ("skein_projection_lag", "Commits that the lists do not show yet."),
         ("skein_outbox_effects", "Effects that wait for their delivery; no more than 1000 are counted."),
         ("skein_outbox_lag_seconds", "Age of the oldest effect that waits for its delivery."),
+        ("skein_cluster_nodes", "Coordinators that share the store, as this one sees them."),
+        ("skein_cluster_shards", "Shards that this coordinator holds."),
+        ("skein_cluster_shards_unowned", "Shards that nobody holds, as this coordinator sees it."),
         ("skein_waits_open", "Waits of instances that no event has ended yet."),
     ] {
         metrics::describe_gauge!(name, meaning);
@@ -86,6 +89,7 @@ pub(super) fn router(entities: Entities, stop: CancellationToken) -> Router {
         metrics::gauge!("skein_entities_in_memory").set(count(in_memory.len()));
         metrics::gauge!("skein_commands_in_flight").set(count(waiting));
         metrics::gauge!("skein_projection_lag").set(entities.shared().projection.lag() as f64);
+        measure_cluster(&entities);
         measure_outbox(&entities).await;
         measure_waits(&entities).await;
         handle.run_upkeep();
@@ -95,6 +99,15 @@ pub(super) fn router(entities: Entities, stop: CancellationToken) -> Router {
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(numbers))
+}
+
+fn measure_cluster(entities: &Entities) {
+    let Some(cluster) = entities.cluster() else { return };
+    let survey = cluster.survey();
+    let owned: usize = survey.iter().map(|(_, shards)| shards.len()).sum();
+    metrics::gauge!("skein_cluster_nodes").set(count(survey.len()));
+    metrics::gauge!("skein_cluster_shards").set(count(cluster.shards_held()));
+    metrics::gauge!("skein_cluster_shards_unowned").set(count(cluster.shards().saturating_sub(owned)));
 }
 
 /// A store that cannot be read leaves the last numbers: other endpoints say what is wrong with it.

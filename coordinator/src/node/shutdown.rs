@@ -37,6 +37,11 @@ impl Node {
     /// When a part had failed.
     pub async fn stop(self) -> Result<(), StartError> {
         let _ = std::fs::remove_file(self.data.layout().endpoint());
+        if let Some(cluster) = self.cluster.as_ref().filter(|cluster| cluster.has_successors()) {
+            // First, so that nobody waits for this node to end: it goes on answering through the next owners.
+            cluster.drain();
+            cluster.drained(self.drain).await;
+        }
         if let Some(place) = &self.place {
             place.drain(&self.entities).await;
         }

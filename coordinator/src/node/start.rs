@@ -19,10 +19,12 @@ use super::datadir::{DataDir, DataDirError, Layout};
 use super::endpoint::Endpoint;
 use super::runner::Place;
 use super::tasks::Tasks;
-use super::{health, retention, runner, truth};
+use super::truth::{self, Truth};
+use super::{health, retention, runner};
 use crate::api::{Admin, server};
 use crate::auth::Role;
 use crate::auth::token::{Claims, Keys};
+use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::entity::{Clock, Entities, Hub, passivation, timers};
 use crate::ingress::{self, Gate};
@@ -58,6 +60,8 @@ pub struct Node {
     pub(super) pumps: Tasks,
     /// What keeps the store this process' own, so it ends after everything else.
     pub(super) leases: Tasks,
+    /// The others that share the store, if any may.
+    pub(super) cluster: Option<Arc<Cluster>>,
     pub(super) drain: Duration,
     endpoint: Endpoint,
 }
@@ -74,6 +78,8 @@ pub enum StartError {
     Keys(PathBuf, io::Error),
     #[error("cannot listen on {0}: {1}; choose another address, or stop what listens there")]
     Listen(SocketAddr, io::Error),
+    #[error("--node-addr {0} cannot be used: {1}")]
+    Node(String, String),
     #[error("{0} cannot be written: {1}")]
     Write(PathBuf, io::Error),
     #[error("the tools contradict each other: {0}")]
@@ -106,14 +112,24 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
     let clock = Clock::start();
     write_operator_token(data.layout(), &keys, &clock)?;
     let leases = Tasks::default();
-    let store = truth::open(&data, &config, &clock, &leases).await?;
+    let Truth { store, shared } = truth::open(&data, &config, &keys, &clock, &leases).await?;
     let projection = Projection::open(&data.layout().projection(), Arc::clone(&store))?;
-    let entities = Entities::new(store, projection, clock, Hub::default());
+    let cluster = shared.as_ref().map(|sharing| Arc::clone(&sharing.cluster));
+    let entities = match &cluster {
+        None => Entities::new(store, projection, clock.clone(), Hub::default()),
+        Some(cluster) => {
+            Entities::clustered(store, projection, clock.clone(), Hub::default(), Arc::clone(cluster))
+        }
+    };
+    if let Some(sharing) = shared {
+        sharing.serve(&leases, &entities, &keys, &clock);
+    }
     let listeners = Listeners::bind(&config, roles).await?;
     let endpoint = listeners.endpoint(&config)?;
 
     let (runner, tasks, pumps) = (Tasks::default(), Tasks::default(), Tasks::default());
     let sessions = Sessions::new(keys.clone(), entities.clock().clone());
+    entities.reaches(Arc::new(sessions.clone()));
     start_pumps(&pumps, &entities, &sessions, &config);
     let health = health::router(entities.clone(), runner.stop().clone());
     let service = Service::new(entities.clone());
@@ -133,7 +149,18 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
     endpoint.write(data.layout()).map_err(|error| StartError::Write(path, error))?;
     info!(http = %endpoint.http, grpc = %endpoint.grpc, ingress = ?endpoint.ingress, "ready");
     let place = roles.runner.then(|| Place::of(&config));
-    Ok(Node { data, entities, runner, place, tasks, pumps, leases, drain: config.limits.drain, endpoint })
+    Ok(Node {
+        data,
+        entities,
+        runner,
+        place,
+        tasks,
+        pumps,
+        leases,
+        cluster,
+        drain: config.limits.drain,
+        endpoint,
+    })
 }
 
 /// Issues the token with which the command line administers this node.
@@ -234,6 +261,7 @@ fn agents_face(
     let mut face = mcp::Config {
         limits: (&config.limits).into(),
         sessions: Some(layout.sessions()),
+        adopts_sessions: service.entities().cluster().is_some(),
         shutdown: stop.clone(),
         ..mcp::Config::default()
     };

@@ -126,6 +126,9 @@ async fn command(world: &World, runner: &str, entries: &[OutboxEntry]) -> Vec<Fa
         let Effect::Runner { command, .. } = &entry.effect else { break };
         match world.runners.deliver(runner, command).await {
             Delivery::Sent => fates.push(Fate::Delivered),
+            Delivery::NotConnected if world.entities.command_elsewhere(runner, command).await => {
+                fates.push(Fate::Delivered);
+            }
             Delivery::NotConnected => {
                 fates.push(world.later(entry));
                 break;
@@ -139,7 +142,7 @@ impl World {
     fn fate(&self, entry: &OutboxEntry, outcome: Result<(), Refusal>) -> Fate {
         let Err(refusal) = outcome else { return Fate::Delivered };
         match refusal.code {
-            Code::Overloaded | Code::Unavailable | Code::Unknown => self.later(entry),
+            Code::Overloaded | Code::Unavailable | Code::NotOwner | Code::Unknown => self.later(entry),
             // The target cannot be loaded: its effects wait until it is repaired.
             Code::Internal if refusal.retry_after_ms.is_some() => self.later(entry),
             Code::Internal => Fate::Dead(refusal.message),

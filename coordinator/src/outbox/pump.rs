@@ -73,8 +73,25 @@ struct Pump {
     settling: bool,
 }
 
-/// Runs until `stop`.
+/// Runs until `stop`. When shards come or go it begins anew: what was read may be another node's to deliver now, and of
+/// what came some stands behind the place up to which was read.
 pub async fn run(entities: Entities, runners: Arc<dyn Runners>, stop: CancellationToken) {
+    let mut shards = entities.shared().shards.subscribe();
+    while !stop.is_cancelled() {
+        let end = stop.child_token();
+        let pumping = pump(entities.clone(), Arc::clone(&runners), end.clone());
+        tokio::pin!(pumping);
+        tokio::select! {
+            () = &mut pumping => return,
+            _ = shards.changed() => {
+                end.cancel();
+                pumping.await;
+            }
+        }
+    }
+}
+
+async fn pump(entities: Entities, runners: Arc<dyn Runners>, stop: CancellationToken) {
     let mut committed = entities.shared().outbox.subscribe();
     let connections = watch::Sender::new(0_u64);
     let store = Arc::clone(&entities.shared().store);

@@ -251,6 +251,8 @@ impl Feed {
             match message {
                 Message::Committed(batch, version) => group.commit(batch, *version)?,
                 Message::Reload(key) => group.reload(key)?,
+                Message::Adopt => group.adopt()?,
+                Message::Disown(of) => group.disown(of)?,
                 Message::Barrier { .. } => {}
                 Message::Trim { archived_before, events_before } => {
                     group.flush()?;
@@ -269,8 +271,10 @@ impl Feed {
     fn publish(&self, touched: HashSet<EntityKey>) {
         self.progress.change(|known| {
             for key in touched {
-                let version = self.known.versions.get(&key).copied().unwrap_or_default();
-                known.versions.insert(key, version);
+                match self.known.versions.get(&key) {
+                    Some(version) => known.versions.insert(key, *version),
+                    None => known.versions.remove(&key),
+                };
             }
         });
     }
@@ -331,8 +335,28 @@ impl<'a> Group<'a> {
     /// Makes an entity's rows what its documents are, and makes up for the mentions of the batches that were not
     /// reported. The store is never behind the inbox.
     fn reload(&mut self, key: &EntityKey) -> Result<(), Broken> {
-        let last = self.known.versions.get(key).copied().unwrap_or_default();
         let version = self.source.versions()?.get(key).copied().unwrap_or_default();
+        self.reload_to(key, version)
+    }
+
+    /// Reads whatever is ours and stands at another version.
+    fn adopt(&mut self) -> Result<(), Broken> {
+        self.source.versions()?.into_iter().try_for_each(|(key, version)| self.reload_to(&key, version))
+    }
+
+    fn disown(&mut self, of: &(dyn Fn(&EntityKey) -> bool + Send)) -> Result<(), Broken> {
+        let gone: Vec<EntityKey> = self.known.versions.keys().filter(|key| of(key)).cloned().collect();
+        for key in gone {
+            self.changes.forget(&key);
+            self.replace(&key, "", None, &[])?;
+            self.known.versions.remove(&key);
+            self.touched.insert(key);
+        }
+        Ok(())
+    }
+
+    fn reload_to(&mut self, key: &EntityKey, version: Version) -> Result<(), Broken> {
+        let last = self.known.versions.get(key).copied().unwrap_or_default();
         if version == last {
             return Ok(());
         }

@@ -26,6 +26,10 @@ pub(super) enum Message {
     Committed(Arc<Batch>, Version),
     /// Read an entity anew: a commit of it was not reported.
     Reload(EntityKey),
+    /// Read anew whatever is ours and stands at another version.
+    Adopt,
+    /// Remove entities that are another process'.
+    Disown(Box<dyn Fn(&EntityKey) -> bool + Send>),
     Trim {
         archived_before: Timestamp,
         events_before: Timestamp,
@@ -63,7 +67,11 @@ impl Inbox {
     pub(super) fn put(&self, message: Message) {
         let weight = match &message {
             Message::Committed(batch, _) => weight(batch),
-            Message::Reload(_) | Message::Trim { .. } | Message::Barrier { .. } => 0,
+            Message::Reload(_)
+            | Message::Adopt
+            | Message::Disown(_)
+            | Message::Trim { .. }
+            | Message::Barrier { .. } => 0,
         };
         let mut waiting = self.lock();
         waiting.asked |= matches!(message, Message::Barrier { .. });

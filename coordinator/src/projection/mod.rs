@@ -23,6 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rusqlite::Connection;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use skein_shared::id::{EntityKey, Name};
 use skein_shared::time::Timestamp;
@@ -36,7 +37,7 @@ pub use gate::Hold;
 use history::Subject;
 use inbox::{Inbox, Message};
 pub use query::Path as FieldPath;
-pub use query::{Filter, Order, Query, Search, Test};
+pub use query::{Filter, Order, Query, Search, Test, merge};
 pub use search::Hit;
 
 const READERS: usize = 2;
@@ -47,7 +48,7 @@ const READERS: usize = 2;
 pub struct ProjectionError(pub String);
 
 /// Whether a read sees the write that it was to wait for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Freshness {
     Fresh,
     /// The write is not there yet: what is read may be old.
@@ -57,7 +58,7 @@ pub enum Freshness {
 }
 
 /// An event as it was recorded.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Event {
     /// Rises over all entities, and stays what it is: a cursor.
     pub position: u64,
@@ -158,6 +159,21 @@ impl Projection {
     pub fn committed(&self, batch: Arc<Batch>, version: Version) {
         self.inner.inbox.put(Message::Committed(batch, version));
         self.inner.commits.send_modify(|count| *count += 1);
+    }
+
+    /// Something was committed by another process.
+    pub fn happened(&self) {
+        self.inner.commits.send_modify(|count| *count += 1);
+    }
+
+    /// Brings in what has come to be this process' own, and what has changed of it while it was another's.
+    pub fn adopt(&self) {
+        self.inner.inbox.put(Message::Adopt);
+    }
+
+    /// Lets go of entities that are another process' own now.
+    pub fn disown(&self, of: impl Fn(&EntityKey) -> bool + Send + 'static) {
+        self.inner.inbox.put(Message::Disown(Box::new(of)));
     }
 
     /// Forgets what the store's trim has forgotten: old archived documents, and old events.

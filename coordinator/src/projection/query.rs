@@ -3,8 +3,11 @@
 //! Every value is bound as a parameter. Of a caller's text only field paths stand in the statement, and
 //! [`Path`] admits nothing but names and dots.
 
+use std::cmp::Ordering;
+
 use rusqlite::types::Value as Bound;
 use rusqlite::{Connection, params_from_iter};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use skein_shared::code::{Code, Refusal};
 use skein_shared::id::{EntityKey, Kind, Name};
@@ -15,8 +18,23 @@ use super::tables::{COLUMNS, bound, count, json};
 const LIMIT: usize = 1000;
 
 /// Where a value stands in a body: names with dots between them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Path(String);
+
+impl TryFrom<String> for Path {
+    type Error = Refusal;
+
+    fn try_from(text: String) -> Result<Self, Refusal> {
+        Self::parse(&text)
+    }
+}
+
+impl From<Path> for String {
+    fn from(path: Path) -> String {
+        path.0
+    }
+}
 
 impl Path {
     /// Reads a path such as `status` or `filter.source`.
@@ -41,6 +59,11 @@ impl Path {
         ))
     }
 
+    /// The value there, or null.
+    fn of<'a>(&self, body: &'a Value) -> &'a Value {
+        self.0.split('.').fold(body, |value, name| &value[name])
+    }
+
     /// The column, for a field that has one.
     fn sql(&self) -> String {
         match COLUMNS.iter().find(|(field, _)| *field == self.0) {
@@ -51,14 +74,14 @@ impl Path {
 }
 
 /// A condition on one field.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Filter {
     pub path: Path,
     pub test: Test,
 }
 
 /// `true` and `false` count as 1 and 0. A field that is missing or null meets `Eq` null and `Missing` alone.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Test {
     Eq(Value),
     /// Anything else, a missing field too.
@@ -85,21 +108,21 @@ impl Filter {
 }
 
 /// A sort key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
     pub path: Path,
     pub descending: bool,
 }
 
 /// A text that stands in any of the fields; ASCII letters match in either case, and no character is special.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Search {
     pub paths: Vec<Path>,
     pub text: String,
 }
 
 /// Which documents, in which order. Equal ones come by id.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Query {
     pub swarm: Name,
     pub kind: Kind,
@@ -193,6 +216,40 @@ impl Query {
     }
 }
 
+/// Puts lists of the same query together that come from different files, each in the query's order.
+pub fn merge(query: &Query, parts: Vec<Vec<Value>>) -> Vec<Value> {
+    let mut rows: Vec<Value> = parts.into_iter().flatten().collect();
+    // Stable, so that equal ones stay as their files had them.
+    rows.sort_by(|a, b| {
+        let orders = query.order.iter().map(|order| {
+            let compared = compare(order.path.of(a), order.path.of(b));
+            if order.descending { compared.reverse() } else { compared }
+        });
+        orders.fold(Ordering::Equal, Ordering::then)
+    });
+    rows.truncate(query.limit.min(LIMIT));
+    rows
+}
+
+/// As SQLite orders them: nothing, then numbers, then texts.
+fn compare(a: &Value, b: &Value) -> Ordering {
+    match (a, b) {
+        (Value::String(a), Value::String(b)) => a.cmp(b),
+        _ => match (a.as_f64(), b.as_f64()) {
+            (Some(a), Some(b)) => a.total_cmp(&b),
+            _ => class(a).cmp(&class(b)),
+        },
+    }
+}
+
+fn class(value: &Value) -> u8 {
+    match value {
+        Value::Null => 0,
+        Value::Bool(_) | Value::Number(_) => 1,
+        _ => 2,
+    }
+}
+
 /// A statement being written, with its parameters.
 pub(super) struct Statement {
     pub(super) text: String,
@@ -281,7 +338,25 @@ impl Statement {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn parts_of_a_list_become_one_in_its_order() {
+        let mut query = Query::new(&Name::parse("default").unwrap(), Kind::Agent, "instance");
+        query.order = vec![Order { path: Path::parse("at.started").unwrap(), descending: true }];
+        query.limit = 4;
+        let row = |id: u32, at: Option<&str>| json!({"id": id, "at": {"started": at}});
+        let parts = vec![
+            vec![row(1, Some("2026-03")), row(2, Some("2026-01")), row(3, None)],
+            vec![row(4, Some("2026-02")), row(5, Some("2025-12"))],
+        ];
+        let ids: Vec<Value> = merge(&query, parts).into_iter().map(|row| row["id"].clone()).collect();
+        assert_eq!(ids, [1, 4, 2, 5]);
+        let sent = serde_json::to_vec(&query).unwrap();
+        assert_eq!(serde_json::from_slice::<Query>(&sent).unwrap(), query);
+    }
 
     #[test]
     fn only_names_are_paths() {

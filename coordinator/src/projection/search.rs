@@ -14,7 +14,7 @@ const WORDS: usize = 64;
 const LIMIT: usize = 200;
 
 /// A document that was found.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Hit {
     pub body: Value,
     /// Comparable within one search; higher is better.

@@ -66,7 +66,7 @@ impl Session {
         }
         let registered = register::register(&self.entities, register).await?;
         let welcome = Answer::Welcome(Welcome {
-            epoch: self.entities.shared().store.fence(&registered.fleet).epoch.0,
+            epoch: self.entities.epoch(&registered.fleet).0,
             lease_ms: u64::try_from(limits::RUNNER_LEASE.as_millis()).unwrap_or(u64::MAX),
             mcp_url: self.mcp_url.clone(),
             lost: registered.lost.clone(),

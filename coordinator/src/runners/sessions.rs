@@ -18,6 +18,7 @@ use uuid::Uuid;
 use crate::auth::Role;
 use crate::auth::token::{Claims, Keys};
 use crate::entity::Clock;
+use crate::entity::ownership::Streams;
 use crate::outbox::{Delivery, Runners};
 
 /// What goes to a runner.
@@ -114,6 +115,13 @@ impl Sessions {
         };
         let issued = self.inner.keys.issue(claims, self.inner.clock.now())?;
         Ok(issued.text().to_owned())
+    }
+}
+
+#[async_trait]
+impl Streams for Sessions {
+    async fn send(&self, runner: &str, command: &RunnerCommand) -> bool {
+        Runners::deliver(self, runner, command).await == Delivery::Sent
     }
 }
 

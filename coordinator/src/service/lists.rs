@@ -1,8 +1,6 @@
 //! Lists, from the read side. A list shows every write that was acknowledged before it was asked for, or says
 //! that it may not.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 use skein_shared::id::{EntityKey, Kind};
 use skein_shared::{Code, Refusal, wire};
@@ -14,9 +12,6 @@ use crate::auth::{Principal, Right, policy};
 use crate::projection::{
     Event, FieldPath, Filter, Freshness, Order, Projection, ProjectionError, Query, Search, Test,
 };
-
-/// How long a list waits for the read side.
-const CATCH_UP: Duration = Duration::from_secs(2);
 
 /// Rows, and whether something may be missing among them.
 #[derive(Clone, Debug)]
@@ -84,12 +79,13 @@ impl Service {
             task["taskType"] == "heartbeat"
                 || task["tags"].as_array().is_some_and(|tags| tags.iter().any(|tag| tag == "heartbeat"))
         };
-        let freshness = self.freshness(&who.entity(Kind::Pool)).await?;
+        let mut freshness = Freshness::Fresh;
         let mut rows = Vec::new();
         query.limit = if wanted.ready { PAGE } else { wanted.limit + SPARE };
         // Readiness and routine are judged here, before the limit, so a page is never short for them.
         for _ in 0..PAGES {
-            let found = self.projection().list(query.clone()).await.map_err(unreadable)?;
+            let (found, how) = self.entities.list(&who.entity(Kind::Pool), query.clone()).await?;
+            freshness = if freshness == Freshness::Fresh { how } else { freshness };
             let last = found.len() < query.limit;
             query.offset += found.len();
             for task in found {
@@ -170,8 +166,7 @@ impl Service {
     ) -> Result<List<Event>, Refusal> {
         policy::require(who, Right::Read)?;
         let key = who.entity(kind);
-        let freshness = self.freshness(&key).await?;
-        let rows = self.projection().history(&key, subject, limit).await.map_err(unreadable)?;
+        let (rows, freshness) = self.entities.history(&key, subject, limit).await?;
         Ok(List { rows, freshness })
     }
 
@@ -179,15 +174,8 @@ impl Service {
         &self.entities.shared().projection
     }
 
-    /// Waits until the read side has what the owner has.
-    pub(super) async fn freshness(&self, key: &EntityKey) -> Result<Freshness, Refusal> {
-        let version = self.entities.version(key).await?;
-        Ok(self.projection().caught_up(key, version, CATCH_UP).await)
-    }
-
     pub(super) async fn list(&self, key: &EntityKey, query: Query) -> Result<List, Refusal> {
-        let freshness = self.freshness(key).await?;
-        let rows = self.projection().list(query).await.map_err(unreadable)?;
+        let (rows, freshness) = self.entities.list(key, query).await?;
         Ok(List { rows: rows.into_iter().map(|row| wire::shown(row, &[])).collect(), freshness })
     }
 

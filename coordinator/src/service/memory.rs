@@ -6,7 +6,7 @@ use skein_shared::memory::{Command, Memory, Remember, Reply, Scope};
 use skein_shared::{Code, Refusal, wire};
 use uuid::Uuid;
 
-use super::lists::{List, unreadable};
+use super::lists::List;
 use super::{Service, step, unexpected};
 use crate::auth::{Principal, Right, policy};
 use crate::projection::{Filter, Query, Test};
@@ -41,7 +41,6 @@ impl Service {
         limit: usize,
     ) -> Result<List<Recalled>, Refusal> {
         policy::require(who, Right::Read)?;
-        let freshness = self.freshness(&who.entity(Kind::Memory)).await?;
         let sees_all = self.caller(who).await?.lead;
         let mut filters = Vec::new();
         if let Some(source) = source {
@@ -54,7 +53,8 @@ impl Service {
         }
         // Whose a learning is cannot be said in one conjunction: more are fetched, and the others dropped.
         const FETCHED: usize = 200;
-        let hits = self.projection().search(&who.swarm, query, filters, FETCHED).await.map_err(unreadable)?;
+        let (hits, freshness) =
+            self.entities.search(&who.entity(Kind::Memory), query, filters, FETCHED).await?;
         let best = hits.first().map_or(1.0, |hit| hit.score.max(f64::MIN_POSITIVE));
         let rows = hits
             .into_iter()

@@ -1,6 +1,5 @@
 //! What people who run the swarm ask for.
 
-use serde_json::Value;
 use skein_shared::agent::{Agent, Command, Definition, Overview, Reply};
 use skein_shared::id::{EntityKey, InstanceId, Kind, Name};
 use skein_shared::triggers::{self, Triggers, WaitView};
@@ -96,8 +95,8 @@ impl Service {
         if kind.is_singleton() {
             return self.list(&who.entity(kind), query).await;
         }
-        let rows: Vec<Value> = self.projection().list(query).await.map_err(super::lists::unreadable)?;
-        Ok(List { rows, freshness: crate::projection::Freshness::Fresh })
+        let (rows, freshness) = self.entities.list_everywhere(query).await?;
+        Ok(List { rows, freshness })
     }
 
     /// The runners of a group.

@@ -34,6 +34,11 @@ pub struct Fence {
     pub nonce: u64,
 }
 
+impl Fence {
+    /// The fence of nobody: no store has given it out, so every write under it is refused.
+    pub const NONE: Fence = Fence { epoch: Epoch(0), nonce: 0 };
+}
+
 /// Everything that one commit writes: all of it, or nothing.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Batch {
@@ -233,7 +238,8 @@ pub struct StoreError(pub String);
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
     /// The fence under which this process writes an entity. Whoever decides for the entity takes it before loading
-    /// and commits under it: if the store has taken a new one since, what was loaded is out of date.
+    /// and commits under it: if the store has taken a new one since, what was loaded is out of date. [`Fence::NONE`]
+    /// when the entity is another process' to decide for.
     fn fence(&self, key: &EntityKey) -> Fence;
 
     /// Applies one batch and answers when it is durable. The same batch again gives its version and changes
@@ -251,7 +257,7 @@ pub trait Store: Send + Sync + 'static {
     /// Reads one document, head and body.
     async fn document(&self, key: &EntityKey, document: &str) -> Result<Option<StoredDocument>, StoreError>;
 
-    /// Documents after the given one, for rebuilding the read side: in the byte order of the entity key's
+    /// Documents after the given one, for rebuilding the read side, of the entities that are this process' own: in the byte order of the entity key's
     /// text, then of the document's key.
     async fn documents(
         &self,
@@ -259,8 +265,13 @@ pub trait Store: Send + Sync + 'static {
         limit: usize,
     ) -> Result<Vec<StoredDocument>, StoreError>;
 
-    /// Every entity with its version.
+    /// Every entity that is this process' own, with its version.
     async fn versions(&self) -> Result<Vec<(EntityKey, Version)>, StoreError>;
+
+    /// Every entity, whosever it is.
+    async fn entities(&self) -> Result<Vec<EntityKey>, StoreError> {
+        Ok(self.versions().await?.into_iter().map(|(key, _)| key).collect())
+    }
 
     /// Records after a position, oldest first. A batch without events is not among them, nor one whose
     /// events were trimmed.
@@ -273,10 +284,10 @@ pub trait Store: Send + Sync + 'static {
     /// The position of the newest record, with or without events; zero before the first.
     async fn last_position(&self) -> Result<u64, StoreError>;
 
-    /// The earliest timers, due or not, with their times.
+    /// The earliest timers of this process' own entities, due or not, with their times.
     async fn timers(&self, limit: usize) -> Result<Vec<(EntityKey, Timestamp)>, StoreError>;
 
-    /// Undelivered effects after a position, oldest first.
+    /// Undelivered effects of this process' own entities after a position, oldest first.
     async fn outbox(&self, after: u64, limit: usize) -> Result<Vec<OutboxEntry>, StoreError>;
 
     /// Removes delivered effects. Losing this leads to a repeat, which the receiver's marks make harmless.

@@ -9,7 +9,7 @@ use skein_shared::entity::DocumentChange;
 use skein_shared::fence::Epoch;
 use skein_shared::time::Timestamp;
 
-use super::shard::{Keys, Shard};
+use super::shard::{INHABITED, Keys, POSITION};
 use crate::store::{Batch, CommitError, Fence, TimerChange, Version};
 
 /// Effects of one batch that an outbox position has room for.
@@ -43,12 +43,11 @@ impl Type {
 
 /// A batch that is ready to be sent. The caller's task makes it, so that the writer only sends.
 pub(super) struct Prepared {
-    pub(super) shard: Shard,
     pub(super) version: Version,
     keys: Vec<String>,
     numbers: HashMap<String, usize>,
     types: String,
-    /// What comes before the operations, without the fence and the position.
+    /// What comes before the operations, without the fence.
     head: [Vec<u8>; 4],
     operations: Vec<Vec<u8>>,
     /// Roughly how much is sent.
@@ -64,7 +63,6 @@ impl Prepared {
         let keys = Keys::new(&batch.key);
         let sequence = batch.outbox.iter().map(|entry| entry.sequence).max();
         let mut prepared = Self {
-            shard: keys.shard,
             version: Version(batch.expected.0 + 1),
             keys: Vec::new(),
             numbers: HashMap::new(),
@@ -91,14 +89,14 @@ impl Prepared {
         Ok(prepared)
     }
 
-    /// The call of the script, under the fence and at the position that it gets.
-    pub(super) fn call(&self, script: &str, fence: Fence, position: u64) -> Cmd {
+    /// The call of the script, under the fence that it gets.
+    pub(super) fn call(&self, script: &str, fence: Fence) -> Cmd {
         let mut call = redis::cmd("EVALSHA");
         call.arg(script).arg(self.keys.len());
         for key in &self.keys {
             call.arg(key);
         }
-        call.arg(&self.types).arg(fence.epoch.0).arg(nonce(fence)).arg(position);
+        call.arg(&self.types).arg(fence.epoch.0).arg(nonce(fence));
         for part in self.head.iter().chain(&self.operations) {
             call.arg(part.as_slice());
         }
@@ -107,10 +105,11 @@ impl Prepared {
 
     fn write(&mut self, batch: &Batch, keys: &Keys) -> Result<(), CommitError> {
         let shard = keys.shard;
-        // The script finds these three by their numbers.
+        // The script finds these four by their numbers.
         self.key(shard.lease(), Type::Hash);
         self.key(shard.position(), Type::Text);
         self.key(keys.entity(), Type::Hash);
+        self.key(POSITION.to_owned(), Type::Text);
         // The streams first: they are what could refuse.
         if !batch.events.is_empty() {
             let history = self.key(keys.history(), Type::SortedSet);
@@ -124,6 +123,7 @@ impl Prepared {
         }
         if batch.expected == Version(0) {
             self.put("ZADD", shard.entities(), Type::SortedSet, ["0", &keys.name]);
+            self.put("SETBIT", INHABITED.to_owned(), Type::Text, [shard.number().to_string().as_str(), "1"]);
         }
         for change in &batch.documents {
             self.write_document(change, batch.at, keys)?;

@@ -33,6 +33,16 @@ pub enum Kept {
     Fenced(Epoch),
 }
 
+/// A lease as it stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lease {
+    pub epoch: Epoch,
+    /// Nobody's if empty.
+    pub owner: String,
+    /// Whether its owner has neither given it up nor let it end.
+    pub held: bool,
+}
+
 /// Takes, keeps and gives up shards for one owner.
 #[derive(Clone)]
 pub struct Leases {
@@ -99,6 +109,23 @@ impl Leases {
         self.keep(&self.release, held, None).await
     }
 
+    /// How all leases stand, by the number of the shard.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked, or a lease holds something else.
+    pub async fn all(&self) -> Result<Vec<Lease>, StoreError> {
+        let time: (u64, u64) = self.connection.ask("TIME", &cmd("TIME")).await?;
+        let now = time.0 * 1000 + time.1 / 1000;
+        let shards: Vec<Shard> = Shard::all().collect();
+        let ask = |shard: &Shard| {
+            let fields = ["epoch", "owner", "until", "state"];
+            (shard.lease(), cmd("HMGET").arg(shard.lease()).arg(&fields).to_owned())
+        };
+        let questions: Vec<_> = shards.iter().map(ask).collect();
+        let found: Vec<Vec<Option<String>>> = self.connection.ask_all(&questions).await?;
+        shards.iter().zip(found).map(|(shard, fields)| lease(*shard, &fields, now)).collect()
+    }
+
     async fn keep(
         &self,
         with: &Script,
@@ -153,6 +180,18 @@ fn acquired(shard: Shard, answer: &[String], nonce: u64) -> Result<Acquired, Sto
         Some("GARBAGE") => Err(at(&text(1), &text(2))),
         _ => Err(unreadable(shard)),
     }
+}
+
+/// A lease of which nothing was ever written is nobody's.
+fn lease(shard: Shard, fields: &[Option<String>], now: u64) -> Result<Lease, StoreError> {
+    let text = |place: usize| fields.get(place).and_then(Option::as_deref);
+    let number = |place: usize| match text(place) {
+        None => Ok(0),
+        Some(text) => text.parse::<u64>().map_err(|_| unreadable(shard)),
+    };
+    let (epoch, ends) = (Epoch(number(0)?), number(2)?);
+    let held = text(3) == Some("held") && ends > now;
+    Ok(Lease { epoch, owner: text(1).unwrap_or_default().to_owned(), held })
 }
 
 fn number(shard: Shard, answer: &[String], place: usize) -> Result<u64, StoreError> {

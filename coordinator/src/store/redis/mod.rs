@@ -2,12 +2,15 @@
 //!
 //! Entities are spread over 256 shards ([`shard`]). A shard has one owner ([`lease`]), and each write compares the
 //! owner's fence in the same script that writes ([`writer`], `scripts/`): whoever lost the shard changes nothing, however
-//! late its write arrives. Reads are pages of sorted sets and streams ([`reader`] for one entity, [`scan`] over the
+//! late its write arrives. What this process holds is in [`held`].
+//! Reads are pages of sorted sets and streams ([`reader`] for one entity, [`scan`] over the
 //! shards).
 
 mod batch;
 mod connection;
+pub mod held;
 pub mod lease;
+pub mod members;
 mod merge;
 mod options;
 mod reader;
@@ -19,7 +22,6 @@ mod writer;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -37,19 +39,21 @@ use super::{
 };
 use batch::Prepared;
 use connection::{Connection, Door};
+use held::Held;
 use lease::{Acquired, Kept, Leases};
+use members::Members;
 pub use options::{Durability, Options};
 use reader::Reader;
 use scan::Scan;
 use server::{Generation, Info};
-use shard::{SHARDS, Shard};
+use shard::{INHABITED, POSITION, Shard};
 use upkeep::Upkeep;
 use writer::{Acknowledgement, Start, Writer};
 
 /// How often to look whether a shard that somebody else has is free.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// The store of a cluster, with all its shards in this process' hands.
+/// The store of a cluster, of whose shards this process holds some.
 pub struct Redis {
     writer: Writer,
     reader: Reader,
@@ -59,10 +63,15 @@ pub struct Redis {
     aside: Connection,
     generation: Generation,
     lease: Duration,
-    /// By the number of the shard.
-    fences: Vec<Fence>,
-    /// Shards with an entity: most have none, and need not be asked.
-    inhabited: Vec<AtomicBool>,
+    held: Arc<Held>,
+}
+
+/// Of which shards something is read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Of {
+    /// Those that this process holds.
+    Ours,
+    All,
 }
 
 /// The shards are no longer this process' own, or may be no longer.
@@ -84,22 +93,30 @@ impl From<StoreError> for Unkept {
 }
 
 impl Redis {
-    /// Connects, looks whether the server keeps what it acknowledges, and takes all shards. A shard that another owner
-    /// has is waited for, as long as its lease may last.
+    /// Like [`Redis::join`], and takes all shards, for a process that needs the store for itself alone. A shard that
+    /// another owner has is waited for, as long as its lease may last.
     ///
     /// # Errors
-    /// When Redis cannot be reached or is set up to lose writes, another program or another number of shards has the
-    /// database, or another owner keeps its shards.
+    /// Also when another owner keeps its shards.
     pub async fn open(options: &Options, wall: Timestamp) -> Result<Self, StoreError> {
+        let store = Self::join(options, wall).await?;
+        for (shard, fence) in Shard::all().zip(take(&store.leases, options.lease).await?) {
+            store.held.take(shard, fence, None);
+        }
+        Ok(store)
+    }
+
+    /// Connects and looks whether the server keeps what it acknowledges. It holds no shard yet.
+    ///
+    /// # Errors
+    /// When Redis cannot be reached or is set up to lose writes, or another program or another number of shards has
+    /// the database.
+    pub async fn join(options: &Options, wall: Timestamp) -> Result<Self, StoreError> {
         let door = Door::new(options)?;
         let (connection, aside) = (door.connection().await?, door.connection().await?);
         let info = server::check(&connection, options.durability, wall).await?;
         server::claim(&connection).await?;
         let leases = Leases::new(aside.clone(), options);
-        let fences = take(&leases, options.lease).await?;
-        // From here on nobody else writes, so these stay as they are.
-        let position = newest_position(&connection).await?;
-        let inhabited = inhabited(&connection).await?;
         let acknowledgement = Acknowledgement::of(options.durability, &info, options.answer / 2);
         let generation = info.generation();
         let writer = Writer::start(Start {
@@ -107,7 +124,6 @@ impl Redis {
             aside: aside.clone(),
             generation: generation.clone(),
             acknowledgement,
-            position,
         });
         Ok(Self {
             writer,
@@ -117,8 +133,7 @@ impl Redis {
             aside,
             generation,
             lease: options.lease,
-            fences,
-            inhabited,
+            held: Arc::default(),
         })
     }
 
@@ -128,7 +143,7 @@ impl Redis {
     /// When another owner has taken one, the leases could not be renewed in time, or the server is not the one on which
     /// they were taken: what this process has in memory may be out of date, so it must not go on.
     pub async fn keep(&self, stop: CancellationToken) -> Result<(), Lost> {
-        let held: Vec<(Shard, Fence)> = Shard::all().zip(self.fences.iter().copied()).collect();
+        let held = self.held.all();
         // A lease counts from before it was asked for, and ends here before it ends there.
         let good_for = self.lease * 4 / 5;
         let mut ends = Instant::now() + good_for;
@@ -165,9 +180,7 @@ impl Redis {
     }
 
     async fn renew(&self, held: &[(Shard, Fence)]) -> Result<(), Unkept> {
-        if Info::ask(&self.aside).await?.generation() != self.generation {
-            return Err(Unkept::Lost(Lost(server::REPLACED.to_owned())));
-        }
+        self.is_the_same().await?.map_err(Unkept::Lost)?;
         let kept = self.leases.renew(held).await?;
         let lost = kept.iter().zip(held).find_map(|(kept, (shard, _))| match kept {
             Kept::Done => None,
@@ -181,14 +194,41 @@ impl Redis {
         ))))
     }
 
-    fn scan(&self) -> Scan<'_> {
-        let shards = Shard::all().zip(&self.inhabited);
-        let shards = shards.filter(|(_, inhabited)| inhabited.load(Ordering::Acquire));
-        Scan { reader: &self.reader, shards: shards.map(|(shard, _)| shard).collect() }
+    /// The shards that this process holds.
+    pub fn held(&self) -> &Arc<Held> {
+        &self.held
     }
 
-    fn fence_of(&self, shard: Shard) -> Fence {
-        self.fences.get(usize::from(shard.number())).copied().unwrap_or_default()
+    /// What takes, keeps and gives up shards.
+    pub fn leases(&self) -> &Leases {
+        &self.leases
+    }
+
+    /// The list of those who take part.
+    pub fn members(&self) -> Members {
+        Members::new(self.aside.clone())
+    }
+
+    /// Whether this is still the server on which the leases were taken.
+    ///
+    /// # Errors
+    /// `Ok(Err(…))` when it is another one; [`StoreError`] when it cannot be asked.
+    pub async fn is_the_same(&self) -> Result<Result<(), Lost>, StoreError> {
+        let same = Info::ask(&self.aside).await?.generation() == self.generation;
+        Ok(if same { Ok(()) } else { Err(Lost(server::REPLACED.to_owned())) })
+    }
+
+    async fn scan(&self, of: Of) -> Result<Scan<'_>, StoreError> {
+        let ask = cmd("MGET").arg(POSITION).arg(INHABITED).to_owned();
+        let (newest, inhabited): (Option<u64>, Option<Vec<u8>>) =
+            self.reader.connection.ask(POSITION, &ask).await?;
+        let inhabited = inhabited.unwrap_or_default();
+        let has = |shard: &Shard| shard.bit_of(&inhabited);
+        let shards = match of {
+            Of::All => Shard::all().filter(has).collect(),
+            Of::Ours => self.held.all().into_iter().map(|(shard, _)| shard).filter(has).collect(),
+        };
+        Ok(Scan { reader: &self.reader, shards, newest: newest.unwrap_or(0) })
     }
 }
 
@@ -233,31 +273,14 @@ async fn take(leases: &Leases, ttl: Duration) -> Result<Vec<Fence>, StoreError> 
     }
 }
 
-async fn newest_position(connection: &Connection) -> Result<u64, StoreError> {
-    let ask = |shard: Shard| (shard.position(), cmd("GET").arg(shard.position()).to_owned());
-    let positions: Vec<Option<u64>> = connection.ask_all(&Shard::all().map(ask).collect::<Vec<_>>()).await?;
-    Ok(positions.into_iter().flatten().max().unwrap_or(0))
-}
-
-async fn inhabited(connection: &Connection) -> Result<Vec<AtomicBool>, StoreError> {
-    let ask = |shard: Shard| (shard.entities(), cmd("ZCARD").arg(shard.entities()).to_owned());
-    let entities: Vec<u64> = connection.ask_all(&Shard::all().map(ask).collect::<Vec<_>>()).await?;
-    debug_assert_eq!(entities.len(), usize::from(SHARDS));
-    Ok(entities.into_iter().map(|count| AtomicBool::new(count > 0)).collect())
-}
-
 #[async_trait]
 impl Store for Redis {
     fn fence(&self, key: &EntityKey) -> Fence {
-        self.fence_of(Shard::of(key))
+        self.held.fence(Shard::of(key))
     }
 
     async fn commit(&self, fence: Fence, batch: Arc<Batch>) -> Result<Version, CommitError> {
         let batch = Prepared::new(&batch)?;
-        // Before it is sent, so that whoever knows of the commit finds it.
-        if let Some(inhabited) = self.inhabited.get(usize::from(batch.shard.number())) {
-            inhabited.store(true, Ordering::Release);
-        }
         self.writer.commit(fence, batch).await
     }
 
@@ -283,15 +306,19 @@ impl Store for Redis {
         after: Option<(EntityKey, String)>,
         limit: usize,
     ) -> Result<Vec<StoredDocument>, StoreError> {
-        self.scan().documents(after, limit).await
+        self.scan(Of::Ours).await?.documents(after, limit).await
     }
 
     async fn versions(&self) -> Result<Vec<(EntityKey, Version)>, StoreError> {
-        self.scan().versions().await
+        self.scan(Of::Ours).await?.versions().await
+    }
+
+    async fn entities(&self) -> Result<Vec<EntityKey>, StoreError> {
+        self.scan(Of::All).await?.all_entities().await
     }
 
     async fn records(&self, after: u64, limit: usize) -> Result<Vec<Record>, StoreError> {
-        self.scan().records(after, limit).await
+        self.scan(Of::All).await?.records(after, limit).await
     }
 
     async fn records_of(&self, key: &EntityKey, versions: Vec<Version>) -> Result<Vec<Record>, StoreError> {
@@ -299,19 +326,19 @@ impl Store for Redis {
     }
 
     async fn last_position(&self) -> Result<u64, StoreError> {
-        Ok(self.writer.newest())
+        Ok(self.scan(Of::All).await?.newest)
     }
 
     async fn timers(&self, limit: usize) -> Result<Vec<(EntityKey, Timestamp)>, StoreError> {
-        self.scan().timers(limit).await
+        self.scan(Of::Ours).await?.timers(limit).await
     }
 
     async fn outbox(&self, after: u64, limit: usize) -> Result<Vec<OutboxEntry>, StoreError> {
-        self.scan().outbox(after, limit).await
+        self.scan(Of::Ours).await?.outbox(after, limit).await
     }
 
     async fn delivered(&self, effects: Vec<OutboxPlace>) -> Result<(), CommitError> {
-        self.upkeep.delivered(|shard| self.fence_of(shard), &effects).await
+        self.upkeep.delivered(|shard| self.held.fence(shard), &effects).await
     }
 
     async fn bury(&self, effect: OutboxPlace, reason: String, at: Timestamp) -> Result<(), CommitError> {
@@ -319,11 +346,12 @@ impl Store for Redis {
     }
 
     async fn dead_letters(&self, after: u64, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {
-        self.scan().dead_letters(after, limit).await
+        self.scan(Of::All).await?.dead_letters(after, limit).await
     }
 
     async fn trim(&self, plan: TrimPlan) -> Result<Trimmed, CommitError> {
-        self.upkeep.trim(|shard| self.fence_of(shard), &self.scan().shards, &plan).await
+        let ours = self.scan(Of::Ours).await.map_err(|StoreError(problem)| CommitError::Failed(problem))?;
+        self.upkeep.trim(|shard| self.held.fence(shard), &ours.shards, &plan).await
     }
 
     async fn backup(&self, _path: &Path) -> Result<(), StoreError> {

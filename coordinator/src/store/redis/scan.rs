@@ -23,6 +23,9 @@ const PAGE: usize = 1000;
 pub(super) struct Scan<'a> {
     pub(super) reader: &'a Reader,
     pub(super) shards: Vec<Shard>,
+    /// The newest position when the reading began. Shards are read at different moments: what is newer is left out, for
+    /// something before it may be missing.
+    pub(super) newest: u64,
 }
 
 impl Scan<'_> {
@@ -97,6 +100,22 @@ impl Scan<'_> {
         Ok(keys.take(limit).collect())
     }
 
+    /// Every entity.
+    pub(super) async fn all_entities(&self) -> Result<Vec<EntityKey>, StoreError> {
+        let mut all = Vec::new();
+        let mut from = String::new();
+        loop {
+            let names = self.entities(&from, PAGE).await?;
+            for name in &names {
+                all.push(entity("entities", name)?);
+            }
+            match names.last().filter(|_| names.len() == PAGE) {
+                Some(last) => from = least_behind(last),
+                None => return Ok(all),
+            }
+        }
+    }
+
     pub(super) async fn versions(&self) -> Result<Vec<(EntityKey, Version)>, StoreError> {
         let mut versions = Vec::new();
         let mut from = String::new();
@@ -130,7 +149,7 @@ impl Scan<'_> {
             let found = self.reader.connection.ask_all(&questions).await?;
             merge.take(self.entries(found, record)?);
         }
-        Ok(merge.page())
+        Ok(merge.page().into_iter().take_while(|record| record.position <= self.newest).collect())
     }
 
     pub(super) async fn outbox(&self, after: u64, limit: usize) -> Result<Vec<OutboxEntry>, StoreError> {
@@ -140,7 +159,8 @@ impl Scan<'_> {
             let found = self.reader.connection.ask_all(&questions).await?;
             merge.take(self.entries(found, outbox_entry)?);
         }
-        Ok(merge.page())
+        let settled = |entry: &OutboxEntry| entry.position / EFFECTS <= self.newest;
+        Ok(merge.page().into_iter().take_while(settled).collect())
     }
 
     /// Asks for what each shard's stream has from an id on.

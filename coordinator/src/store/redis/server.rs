@@ -12,7 +12,7 @@ use super::shard::{CLUSTER, SHARDS};
 use crate::store::StoreError;
 
 /// How the keys are laid out; a later program may understand several.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// The epochs come from the clock of Redis, and a failover moves to another one, so it must not be far off.
 const SKEW_MS: u64 = 60_000;
 

@@ -12,6 +12,16 @@ pub const SHARDS: u16 = 256;
 /// What says that this database holds a store of Skein, and which.
 pub(super) const CLUSTER: &str = "skein:cluster";
 
+/// The position of the last batch of all shards. Every commit touches it: that gives all coordinators one order, and
+/// feeds one cursor.
+pub(super) const POSITION: &str = "skein:position";
+
+/// A bit for each shard with an entity: most have none, and need not be asked.
+pub(super) const INHABITED: &str = "skein:inhabited";
+
+/// The coordinators by their ids: who lives, and where.
+pub(super) const MEMBERS: &str = "skein:members";
+
 /// A part of the store that has one owner at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Shard(u16);
@@ -29,6 +39,11 @@ impl Shard {
 
     pub fn number(self) -> u16 {
         self.0
+    }
+
+    /// Its bit in a string of bits, the first of which is the highest of the first byte.
+    pub(super) fn bit_of(self, bits: &[u8]) -> bool {
+        bits.get(usize::from(self.0 / 8)).is_some_and(|byte| byte & (0x80 >> (self.0 % 8)) != 0)
     }
 
     /// Who may write: a hash. It is never deleted and never expires, or its epochs would begin anew.

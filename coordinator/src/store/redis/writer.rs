@@ -1,12 +1,9 @@
 //! The one task that commits. It takes what has queued up, sends it as one pipeline on a connection of its own, and
 //! answers: while Redis writes and flushes one group the next one forms.
 //!
-//! It gives each batch its position, which rises over all shards of this process. So that no batch can show up behind
-//! a position that was read already, nothing may be under way that nobody waits for any more: a connection that broke
-//! or was too slow is killed on the server before anything else is sent.
+//! So that a batch which was given up cannot take effect behind its repeat, nothing may be under way that nobody waits
+//! for any more: a connection that broke or was too slow is killed on the server before anything else is sent.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -37,7 +34,6 @@ struct Request {
 /// A handle to the task, which ends with the last handle.
 pub(super) struct Writer {
     requests: mpsc::Sender<Request>,
-    newest: Arc<AtomicU64>,
 }
 
 /// What the task begins with.
@@ -47,8 +43,6 @@ pub(super) struct Start {
     pub(super) aside: Connection,
     pub(super) generation: Generation,
     pub(super) acknowledgement: Acknowledgement,
-    /// The highest position of any shard.
-    pub(super) position: u64,
 }
 
 /// What a group waits for after it was written.
@@ -74,7 +68,6 @@ impl Acknowledgement {
 impl Writer {
     pub(super) fn start(start: Start) -> Self {
         let (requests, queue) = mpsc::channel(QUEUE);
-        let newest = Arc::new(AtomicU64::new(start.position));
         // With this first line the server refuses a script before it begins, where it would refuse a write: when it
         // is full, cannot flush, or has too few replicas.
         let commit = Script::new(concat!(
@@ -83,10 +76,9 @@ impl Writer {
             include_str!("scripts/check.lua"),
             include_str!("scripts/commit.lua")
         ));
-        let position = start.position;
-        let task = Task { start, commit, position, newest: Arc::clone(&newest), link: None, last_link: None };
+        let task = Task { start, commit, link: None, last_link: None };
         tokio::spawn(task.run(queue));
-        Self { requests, newest }
+        Self { requests }
     }
 
     pub(super) async fn commit(&self, fence: Fence, batch: Prepared) -> Outcome {
@@ -97,19 +89,11 @@ impl Writer {
         }
         answered.await.unwrap_or_else(|_| Err(CommitError::Unknown(stopped())))
     }
-
-    /// The highest position that was acknowledged.
-    pub(super) fn newest(&self) -> u64 {
-        self.newest.load(Ordering::Acquire)
-    }
 }
 
 struct Task {
     start: Start,
     commit: Script,
-    /// The last position that was given out.
-    position: u64,
-    newest: Arc<AtomicU64>,
     link: Option<MultiplexedConnection>,
     /// What the server calls the connection that was used last.
     last_link: Option<i64>,
@@ -148,7 +132,7 @@ impl Task {
         let outcomes = match self.send(&group).await {
             Ok(Answers { values, unconfirmed }) => {
                 let answers = group.iter().zip(values);
-                let outcomes = answers.map(|(request, answer)| self.outcome(request, answer));
+                let outcomes = answers.map(|(request, answer)| outcome(request, answer));
                 // A refusal needs nobody's confirmation.
                 let confirmed =
                     |version| unconfirmed.clone().map_or(Ok(version), |why| Err(CommitError::Unknown(why)));
@@ -185,8 +169,7 @@ impl Task {
         };
         let mut pipeline = Pipeline::with_capacity(group.len());
         for request in group {
-            self.position += 1;
-            pipeline.add_command(request.batch.call(self.commit.get_hash(), request.fence, self.position));
+            pipeline.add_command(request.batch.call(self.commit.get_hash(), request.fence));
         }
         let lost = |error: RedisError| Silence::Unknown(sentence(&error));
         let values = link.send_packed_commands(&pipeline, 0, group.len()).await.map_err(lost)?;
@@ -230,36 +213,25 @@ impl Task {
         self.commit.load_async(&mut link).await.map_err(failed)?;
         Ok(link)
     }
+}
 
-    fn outcome(&mut self, request: &Request, answer: Value) -> Outcome {
-        if let Value::ServerError(error) = &answer {
-            return Err(CommitError::Failed(sentence(&error.clone().into())));
-        }
-        let answer: Vec<String> =
-            read("(commit)", answer).map_err(|StoreError(problem)| CommitError::Unknown(problem))?;
-        let text = |place: usize| answer.get(place).map_or("", String::as_str);
-        let number = || text(1).parse().unwrap_or_default();
-        match text(0) {
-            "OK" => {
-                self.newest.fetch_max(number(), Ordering::AcqRel);
-                Ok(request.batch.version)
-            }
-            "FENCED" => Err(CommitError::Fenced(Epoch(number()))),
-            "CONFLICT" => Err(CommitError::Conflict { actual: Version(number()) }),
-            "BEHIND" => {
-                self.position = self.position.max(number());
-                Err(CommitError::Failed(format!(
-                    "shard {} has moved on to position {} without this process; the next try goes on from there",
-                    request.batch.shard.number(),
-                    number()
-                )))
-            }
-            "GARBAGE" => Err(CommitError::Failed(format!(
-                "the key {} in Redis: {}; restore it from a copy",
-                text(1),
-                text(2)
-            ))),
-            other => Err(CommitError::Unknown(format!("the commit script answered `{other}`; report this"))),
-        }
+fn outcome(request: &Request, answer: Value) -> Outcome {
+    if let Value::ServerError(error) = &answer {
+        return Err(CommitError::Failed(sentence(&error.clone().into())));
+    }
+    let answer: Vec<String> =
+        read("(commit)", answer).map_err(|StoreError(problem)| CommitError::Unknown(problem))?;
+    let text = |place: usize| answer.get(place).map_or("", String::as_str);
+    let number = || text(1).parse().unwrap_or_default();
+    match text(0) {
+        "OK" => Ok(request.batch.version),
+        "FENCED" => Err(CommitError::Fenced(Epoch(number()))),
+        "CONFLICT" => Err(CommitError::Conflict { actual: Version(number()) }),
+        "GARBAGE" => Err(CommitError::Failed(format!(
+            "the key {} in Redis: {}; restore it from a copy",
+            text(1),
+            text(2)
+        ))),
+        other => Err(CommitError::Unknown(format!("the commit script answered `{other}`; report this"))),
     }
 }

@@ -1,0 +1,160 @@
+//! Where the other nodes come in: the gRPC service `Peer`.
+
+use std::collections::BTreeSet;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::Stream;
+use skein_proto::v1::forward_reply::Outcome;
+use skein_proto::v1::peer_server::{self, PeerServer};
+use skein_proto::v1::{self, ForwardReply, ForwardRequest, NotOwner, WakesRequest};
+use skein_shared::id::EntityKey;
+use tokio::net::TcpListener;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
+use tokio::sync::{broadcast, mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::metadata::MetadataMap;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+use tonic::{Request, Response, Status};
+
+use super::peers::MESSAGE;
+use super::{Cluster, Tenants, Wake};
+use crate::store::redis::shard::Shard;
+
+/// Topics that go out together.
+const TOPICS: usize = 512;
+
+/// Whether a token is one that the shared keys have signed for a node.
+pub type Verify = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+
+/// Lets other nodes in.
+pub struct Door {
+    pub cluster: Arc<Cluster>,
+    pub tenants: Arc<dyn Tenants>,
+    pub verify: Verify,
+    pub stop: CancellationToken,
+}
+
+/// The listener failed.
+#[derive(Debug, thiserror::Error)]
+#[error("the listener for the other nodes failed: {0}")]
+pub struct DoorError(#[from] tonic::transport::Error);
+
+/// Serves until `stop`.
+///
+/// # Errors
+/// When the listener fails.
+pub async fn serve(listener: TcpListener, door: Door) -> Result<(), DoorError> {
+    let stop = door.stop.clone();
+    let peer = PeerServer::new(door).max_decoding_message_size(MESSAGE).max_encoding_message_size(MESSAGE);
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    let serving = Server::builder().add_service(peer).serve_with_incoming(incoming);
+    tokio::select! {
+        served = serving => Ok(served?),
+        // What the others still ask goes to the next owners; waiting for them would only hold up the end.
+        () = stop.cancelled() => Ok(()),
+    }
+}
+
+impl Door {
+    fn let_in(&self, metadata: &MetadataMap) -> Result<(), Status> {
+        let header = metadata.get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default();
+        match header.strip_prefix("Bearer ").is_some_and(|token| (self.verify)(token)) {
+            true => Ok(()),
+            false => Err(Status::unauthenticated(
+                "this node does not know your token; all coordinators of a cluster need the same signing keys: copy \
+                 them from the data folder of the first",
+            )),
+        }
+    }
+
+    async fn answer(&self, request: ForwardRequest) -> Result<Outcome, Status> {
+        if !self.cluster.me().reads(request.format) {
+            return Err(Status::unimplemented(format!(
+                "this node does not read format {}; run the same version on all nodes",
+                request.format
+            )));
+        }
+        let key = match request.entity.as_str() {
+            "" => None,
+            text => {
+                Some(text.parse::<EntityKey>().map_err(|refusal| Status::invalid_argument(refusal.message))?)
+            }
+        };
+        let timeout = Duration::from_millis(request.timeout_ms.into());
+        let answer = self.tenants.answer(key.clone(), timeout, &request.call).await;
+        Ok(answer.map_or_else(|| Outcome::NotOwner(self.owner(key.as_ref())), Outcome::Answer))
+    }
+
+    fn owner(&self, key: Option<&EntityKey>) -> NotOwner {
+        let lease = key.map(|key| self.cluster.table.lease(Shard::of(key))).unwrap_or_default();
+        let known = lease.held && lease.owner != self.cluster.settings.id;
+        NotOwner { owner: if known { lease.owner } else { String::new() }, epoch: lease.epoch.0 }
+    }
+}
+
+#[tonic::async_trait]
+impl peer_server::Peer for Door {
+    async fn forward(&self, request: Request<ForwardRequest>) -> Result<Response<ForwardReply>, Status> {
+        self.let_in(request.metadata())?;
+        let outcome = self.answer(request.into_inner()).await?;
+        Ok(Response::new(ForwardReply { outcome: Some(outcome) }))
+    }
+
+    type WakesStream = Pin<Box<dyn Stream<Item = Result<v1::Wake, Status>> + Send>>;
+
+    async fn wakes(&self, request: Request<WakesRequest>) -> Result<Response<Self::WakesStream>, Status> {
+        self.let_in(request.metadata())?;
+        let (listener, stream) = mpsc::channel(16);
+        // Both before the first message, which says that nothing is left out from here on.
+        let (wakes, released) = (self.tenants.wakes(), self.cluster.released.subscribe());
+        tokio::spawn(tell(wakes, released, listener, self.stop.clone()));
+        Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
+    }
+}
+
+/// Tells one listener until it goes away.
+async fn tell(
+    mut wakes: broadcast::Receiver<Wake>,
+    mut released: watch::Receiver<u64>,
+    listener: mpsc::Sender<Result<v1::Wake, Status>>,
+    stop: CancellationToken,
+) {
+    let mut next = v1::Wake { topics: Vec::new(), all: true, leases: false };
+    while listener.send(Ok(next)).await.is_ok() {
+        next = tokio::select! {
+            () = stop.cancelled() => return,
+            () = listener.closed() => return,
+            changed = released.changed() => match changed {
+                Ok(()) => v1::Wake { topics: Vec::new(), all: false, leases: true },
+                Err(_) => return,
+            },
+            first = wakes.recv() => match gather(first, &mut wakes) {
+                Some(wake) => wake,
+                None => return,
+            },
+        };
+    }
+}
+
+/// Puts what has come meanwhile into one message, each topic once.
+fn gather(first: Result<Wake, RecvError>, wakes: &mut broadcast::Receiver<Wake>) -> Option<v1::Wake> {
+    let (mut topics, mut all) = (BTreeSet::new(), false);
+    match first {
+        Ok(Wake::Topic(topic)) => drop(topics.insert(topic)),
+        // Some were left out.
+        Ok(Wake::All) | Err(RecvError::Lagged(_)) => all = true,
+        Err(RecvError::Closed) => return None,
+    }
+    while topics.len() < TOPICS {
+        match wakes.try_recv() {
+            Ok(Wake::Topic(topic)) => drop(topics.insert(topic)),
+            Ok(Wake::All) | Err(TryRecvError::Lagged(_)) => all = true,
+            Err(TryRecvError::Empty | TryRecvError::Closed) => break,
+        }
+    }
+    Some(v1::Wake { topics: topics.iter().map(ToString::to_string).collect(), all, leases: false })
+}

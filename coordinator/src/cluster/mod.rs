@@ -1,0 +1,251 @@
+//! Many coordinators over one store: who lives, who owns which shard, and how one reaches the other.
+//!
+//! There is no leader. Each node says that it lives ([`member`]), all come to the same order by themselves ([`rank`]),
+//! each decides what to take and what to hand over ([`plan`]), and does so ([`keeper`]). Where something is to be sent
+//! shows in the [`table`]; it goes over [`peers`] and comes in at [`door`]. All of that may be wrong for a moment: what
+//! may be written is decided by the fence in the write, in the store.
+
+pub mod door;
+mod keeper;
+pub mod member;
+mod peers;
+pub mod plan;
+pub mod rank;
+mod table;
+mod wakes;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use skein_shared::fence::Epoch;
+use skein_shared::id::EntityKey;
+use tokio::sync::{Notify, broadcast, watch};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::store::Fence;
+use crate::store::redis::shard::Shard;
+use crate::store::redis::{Lost, Redis};
+use keeper::Keeper;
+use member::{FORMAT, Member};
+use peers::Peers;
+pub use peers::{Outcome, Secret, Silence};
+use table::Table;
+
+/// How a node takes part.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The same over restarts.
+    pub id: String,
+    /// Where the others reach it.
+    pub address: String,
+    /// How long a shard stays with a node that does not renew.
+    pub lease: Duration,
+    /// How long the members have to be the same before shards are handed over.
+    pub settle: Duration,
+    /// Without it nobody gets in.
+    pub secret: Secret,
+}
+
+/// Whom to wake, on this node and on the others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wake {
+    Topic(Arc<str>),
+    /// What happened may have been told to nobody: all look again.
+    All,
+}
+
+/// What lives on the shards, and answers for them.
+#[async_trait]
+pub trait Tenants: Send + Sync + 'static {
+    /// Lets everything of these shards leave memory; what is in flight is finished. Returns once it is gone.
+    async fn leave(&self, shards: &[Shard]);
+
+    /// Answers what another node passed on, for an entity or for this node itself. `None` when the entity turned out
+    /// to be somebody else's, and nothing was done.
+    async fn answer(&self, entity: Option<EntityKey>, timeout: Duration, call: &[u8]) -> Option<Vec<u8>>;
+
+    /// Whom the entities of this node wake.
+    fn wakes(&self) -> broadcast::Receiver<Wake>;
+
+    /// Wakes those on this node, for an entity of another one.
+    fn wake(&self, wake: &Wake);
+}
+
+/// Where something for an entity goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Route {
+    Here,
+    There(Member),
+    /// Nobody owns it at the moment, or nobody knows who: wait for [`Cluster::changes`].
+    Nowhere,
+}
+
+/// This node's part in the cluster.
+pub struct Cluster {
+    settings: Settings,
+    incarnation: Uuid,
+    store: Arc<Redis>,
+    table: Table,
+    peers: Peers,
+    tenants: OnceLock<Arc<dyn Tenants>>,
+    draining: AtomicBool,
+    /// Wakes the keeper.
+    nudge: Notify,
+    /// Counts the leases that this node gave up, so that the others look at once.
+    released: watch::Sender<u64>,
+}
+
+impl Cluster {
+    /// Takes part from [`Cluster::keep`] on.
+    pub fn new(store: Arc<Redis>, settings: Settings) -> Arc<Self> {
+        Arc::new(Self {
+            peers: Peers::new(settings.secret.clone()),
+            settings,
+            incarnation: Uuid::now_v7(),
+            store,
+            table: Table::default(),
+            tenants: OnceLock::new(),
+            draining: AtomicBool::new(false),
+            nudge: Notify::new(),
+            released: watch::Sender::new(0),
+        })
+    }
+
+    /// Says what lives on the shards of this node, and begins to wake it for the others' entities.
+    pub fn serve_for(self: &Arc<Self>, tenants: Arc<dyn Tenants>, stop: CancellationToken) {
+        if self.tenants.set(Arc::clone(&tenants)).is_ok() {
+            tokio::spawn(wakes::follow(Arc::clone(self), tenants, stop));
+        }
+    }
+
+    /// Takes part until `stop`, and then gives everything up.
+    ///
+    /// # Errors
+    /// When the store is not the one on which the leases were taken: what this process has in memory may be out of
+    /// date, so it must not go on.
+    pub async fn keep(self: Arc<Self>, stop: CancellationToken) -> Result<(), Lost> {
+        Keeper::new(self).run(stop).await
+    }
+
+    /// Waits until every shard has an owner, at most for `limit`. Says whether it came to that.
+    pub async fn settled(&self, limit: Duration) -> bool {
+        let mut changes = self.changes();
+        tokio::time::timeout(limit, changes.wait_for(|_| self.table.is_whole()))
+            .await
+            .is_ok_and(|seen| seen.is_ok())
+    }
+
+    /// What this node says of itself.
+    pub fn me(&self) -> Member {
+        Member {
+            id: self.settings.id.clone(),
+            incarnation: self.incarnation,
+            address: self.settings.address.clone(),
+            formats: (FORMAT, FORMAT),
+            draining: self.draining.load(Ordering::Acquire),
+        }
+    }
+
+    /// Where something for an entity goes.
+    pub fn route(&self, key: &EntityKey) -> Route {
+        let shard = Shard::of(key);
+        if self.store.held().fence(shard) != Fence::NONE {
+            return Route::Here;
+        }
+        match self.table.owner(shard) {
+            Some(owner) if owner != self.settings.id => {
+                self.table.member(&owner).map_or(Route::Nowhere, Route::There)
+            }
+            _ => Route::Nowhere,
+        }
+    }
+
+    /// Changes when the owners of shards or the members do.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.table.changes()
+    }
+
+    /// Changes when this node took, closed or lost a shard.
+    pub fn held_changes(&self) -> watch::Receiver<u64> {
+        self.store.held().changes()
+    }
+
+    /// The others that live.
+    pub fn others(&self) -> Vec<Member> {
+        let mut all = self.table.members();
+        all.retain(|member| member.id != self.settings.id);
+        all
+    }
+
+    /// All who live, with the shards that each owns and their epochs.
+    pub fn survey(&self) -> Vec<(Member, Vec<(u16, u64)>)> {
+        self.table.survey()
+    }
+
+    /// The shards that this node holds, with their fences.
+    pub fn held(&self) -> Vec<(Shard, Fence)> {
+        self.store.held().all()
+    }
+
+    /// How many shards there are.
+    pub fn shards(&self) -> usize {
+        Shard::all().count()
+    }
+
+    /// The epoch under which an entity was last known to be owned.
+    pub fn epoch(&self, key: &EntityKey) -> Epoch {
+        self.table.lease(Shard::of(key)).epoch
+    }
+
+    /// How many shards this node holds.
+    pub fn shards_held(&self) -> usize {
+        self.held().len()
+    }
+
+    /// Passes something on to another node and waits for what it says. Given up when the shard gets another owner.
+    ///
+    /// # Errors
+    /// When no answer came: nobody knows whether it was done.
+    pub async fn forward(
+        &self,
+        to: &Member,
+        key: Option<&EntityKey>,
+        timeout: Duration,
+        call: Vec<u8>,
+    ) -> Result<Outcome, Silence> {
+        let answered = self.peers.forward(to, key, timeout, call);
+        let Some(key) = key else { return answered.await };
+        let mut changes = self.changes();
+        let elsewhere = changes.wait_for(|_| self.route(key) != Route::There(to.clone()));
+        let outcome = tokio::select! {
+            outcome = answered => outcome,
+            _ = elsewhere => Err(Silence::moved()),
+        };
+        if let Ok(Outcome::NotOwner { owner, epoch }) = &outcome {
+            self.table.hint(Shard::of(key), owner, *epoch);
+            self.nudge.notify_one();
+        }
+        outcome
+    }
+
+    /// Takes no more shards and gives those that it has to the others. Without others it keeps them.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
+        self.nudge.notify_one();
+    }
+
+    /// Waits until a drained node has given everything away, at most for `limit`.
+    pub async fn drained(&self, limit: Duration) -> bool {
+        let mut held = self.held_changes();
+        let empty = held.wait_for(|_| self.shards_held() == 0);
+        tokio::time::timeout(limit, empty).await.is_ok_and(|seen| seen.is_ok())
+    }
+
+    /// Whether there is somebody to whom shards could go.
+    pub fn has_successors(&self) -> bool {
+        self.others().iter().any(Member::takes_shards)
+    }
+}

@@ -1,0 +1,207 @@
+//! What happens here when shards come to this node and go from it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use skein_shared::entity::RunnerCommand;
+use skein_shared::fence::Epoch;
+use skein_shared::id::EntityKey;
+use skein_shared::time::Timestamp;
+use skein_shared::{Code, Refusal};
+use tokio::sync::broadcast;
+use tokio_util::sync::CancellationToken;
+
+use super::Entities;
+use super::remote::{NodeCall, read, write};
+use crate::cluster::{Cluster, Outcome, Route, Tenants, Wake};
+use crate::store::Fence;
+use crate::store::redis::shard::Shard;
+
+/// The streams of the runners that are connected to this node.
+#[async_trait]
+pub trait Streams: Send + Sync + 'static {
+    /// Puts a command on a runner's stream. Says whether it has one here.
+    async fn send(&self, runner: &str, command: &RunnerCommand) -> bool;
+}
+
+/// How long another node may take to be told that it is to give its shards away.
+const TELL: Duration = Duration::from_secs(5);
+
+#[async_trait]
+impl Tenants for Entities {
+    async fn leave(&self, shards: &[Shard]) {
+        for gone in self.shared().send_away(|key| shards.contains(&Shard::of(key))) {
+            gone.cancelled().await;
+        }
+    }
+
+    async fn answer(&self, entity: Option<EntityKey>, timeout: Duration, call: &[u8]) -> Option<Vec<u8>> {
+        let router = self.shared().router.as_ref()?;
+        match entity {
+            // No further: the asker knows more of the owners after this, and one that is forwarded again and again
+            // finds nobody.
+            Some(key) if router.cluster.route(&key) == Route::Here => {
+                self.answer_for(&key, timeout, call).await
+            }
+            Some(_) => None,
+            None => write(&self.answer_as_node(&router.cluster, call).await).ok(),
+        }
+    }
+
+    fn wakes(&self) -> broadcast::Receiver<Wake> {
+        self.hub().outgoing()
+    }
+
+    fn wake(&self, wake: &Wake) {
+        match wake {
+            Wake::Topic(topic) => self.hub().wake(topic),
+            Wake::All => self.hub().wake_all(),
+        }
+        self.shared().projection.happened();
+    }
+}
+
+impl Entities {
+    async fn answer_as_node(&self, cluster: &Cluster, call: &[u8]) -> Result<serde_json::Value, Refusal> {
+        let json = |error: serde_json::Error| {
+            Refusal::new(Code::InvalidArgument, format!("another node asks what this one cannot: {error}"))
+        };
+        match serde_json::from_slice(call).map_err(json)? {
+            NodeCall::List(query) => serde_json::to_value(self.list_own(*query).await?).map_err(json),
+            NodeCall::Runner { runner, command } => {
+                let sent = match self.shared().streams.get() {
+                    Some(streams) => streams.send(&runner, &command).await,
+                    None => false,
+                };
+                Ok(sent.into())
+            }
+            NodeCall::Drain => {
+                cluster.drain();
+                Ok(serde_json::Value::Null)
+            }
+        }
+    }
+
+    /// Says which runners other nodes reach through this one.
+    pub fn reaches(&self, streams: Arc<dyn Streams>) {
+        let _ = self.shared().streams.set(streams);
+    }
+
+    /// Sends a command to a runner that is connected to another node. Says whether it is to any.
+    pub async fn command_elsewhere(&self, runner: &str, command: &RunnerCommand) -> bool {
+        let Some(cluster) = self.cluster() else { return false };
+        let Ok(call) = write(&NodeCall::Runner { runner: runner.to_owned(), command: command.clone() })
+        else {
+            return false;
+        };
+        for member in cluster.others() {
+            let asked = cluster.forward(&member, None, TELL, call.clone()).await;
+            if let Ok(Outcome::Answer(answer)) = asked
+                && read(&answer) == Ok(true)
+            {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The cluster that this node is part of; none when it has its store for itself.
+    pub fn cluster(&self) -> Option<&Cluster> {
+        self.shared().router.as_ref().map(|router| router.cluster.as_ref())
+    }
+
+    /// The epoch under which an entity is owned, as far as this node knows.
+    pub fn epoch(&self, key: &EntityKey) -> Epoch {
+        match self.shared().store.fence(key) {
+            Fence::NONE => self.cluster().map_or(Epoch(0), |cluster| cluster.epoch(key)),
+            fence => fence.epoch,
+        }
+    }
+
+    /// Lets a node, named by its id or its address, give all its shards to the others.
+    ///
+    /// # Errors
+    /// `not_found` for a name that nobody has; `wrong_state` when nobody else could take them; `unavailable` when the
+    /// node does not answer.
+    pub async fn drain(&self, node: &str) -> Result<(), Refusal> {
+        let Some(cluster) = self.cluster() else {
+            return Err(Refusal::new(
+                Code::WrongState,
+                "this node has its store for itself; there is nobody to drain to",
+            ));
+        };
+        let members = cluster.survey();
+        let known = members.into_iter().map(|(member, _)| member);
+        let mut known: Vec<_> = known.filter(|member| member.takes_shards()).collect();
+        let Some(place) = known.iter().position(|member| member.id == node || member.address == node) else {
+            let problem =
+                format!("no node `{node}` has shards or takes any; `skein cluster status` lists the nodes");
+            return Err(Refusal::new(Code::NotFound, problem));
+        };
+        let member = known.swap_remove(place);
+        if known.is_empty() {
+            return Err(Refusal::new(
+                Code::WrongState,
+                "there is no other node that could take its shards; start one",
+            ));
+        }
+        if member.id == cluster.me().id {
+            cluster.drain();
+            return Ok(());
+        }
+        let asked = cluster.forward(&member, None, TELL, write(&NodeCall::Drain)?).await;
+        match asked {
+            Ok(Outcome::Answer(answer)) => read(&answer),
+            Ok(Outcome::NotOwner { .. }) => {
+                Err(Refusal::new(Code::Internal, "it did not understand; report this"))
+            }
+            Err(silence) => Err(Refusal::new(Code::Unavailable, silence.to_string()).retry_after(1000)),
+        }
+    }
+}
+
+/// Follows which shards this node has, until `stop`: what lived on those that went leaves memory at once, and what is due
+/// on those that came is looked at.
+pub async fn follow(entities: Entities, stop: CancellationToken) {
+    let Some(router) = &entities.shared().router else { return stop.cancelled().await };
+    let mut changes = router.cluster.held_changes();
+    let mut had: BTreeMap<Shard, Fence> = BTreeMap::new();
+    loop {
+        changes.mark_unchanged();
+        let has: BTreeMap<Shard, Fence> = router.cluster.held().into_iter().collect();
+        let went: Vec<Shard> = had
+            .iter()
+            .filter(|(shard, fence)| has.get(shard) != Some(fence))
+            .map(|(shard, _)| *shard)
+            .collect();
+        let came = has.iter().any(|(shard, fence)| had.get(shard) != Some(fence));
+        if !went.is_empty() {
+            lose(&entities, &went);
+        }
+        if came {
+            entities.shared().projection.adopt();
+        }
+        if came || !went.is_empty() {
+            entities.shared().shards.send_modify(|count| *count += 1);
+            entities.shared().timers.send_modify(|earliest| *earliest = Timestamp(0));
+        }
+        had = has;
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = changes.changed() => {}
+        }
+    }
+}
+
+fn lose(entities: &Entities, went: &[Shard]) {
+    let shared = entities.shared();
+    shared.send_away(|key| went.contains(&Shard::of(key)));
+    shared.documents.forget();
+    shared.wards.forget(|key| went.contains(&Shard::of(key)));
+    let went = went.to_vec();
+    shared.projection.disown(move |key| went.contains(&Shard::of(key)));
+    // Whoever waits for one of them asks its next owner.
+    shared.hub.publish_all();
+}

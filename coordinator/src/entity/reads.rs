@@ -1,0 +1,167 @@
+//! Lists, searches and histories, from the read side of the node that has the entity.
+//!
+//! Each node projects the entities of its own shards, so a list goes to the owner, as a command does: only there can be
+//! known that it shows every write acknowledged before. What comes from many entities (the agents of a swarm) is asked
+//! of all nodes and put together.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use skein_shared::id::{EntityKey, Name};
+use skein_shared::{Code, Refusal};
+
+use super::Entities;
+use super::remote::{Call, NodeCall, read, write};
+use crate::cluster::Outcome;
+use crate::projection::{Event, Filter, Freshness, Hit, ProjectionError, Query, merge};
+
+/// How long a list waits for the read side.
+const CATCH_UP: Duration = Duration::from_secs(2);
+/// How long another node may take for its part of a list.
+const PART: Duration = Duration::from_secs(5);
+
+/// What is wanted of the read side.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) enum Read {
+    List(Query),
+    Search { swarm: Name, text: String, filters: Vec<Filter>, limit: usize },
+    History { subject: String, limit: usize },
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) enum Found {
+    Rows(Vec<Value>),
+    Hits(Vec<Hit>),
+    Events(Vec<Event>),
+}
+
+impl Entities {
+    /// The documents of an entity that a query matches, and whether they show all that was acknowledged before.
+    ///
+    /// # Errors
+    /// `unavailable` when the read side or the owner cannot answer.
+    pub async fn list(&self, key: &EntityKey, query: Query) -> Result<(Vec<Value>, Freshness), Refusal> {
+        match self.find(key, Read::List(query)).await? {
+            (Found::Rows(rows), freshness) => Ok((rows, freshness)),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// The learnings of a swarm's memory that have any of the text's words, the best first.
+    ///
+    /// # Errors
+    /// Those of [`Entities::list`].
+    pub async fn search(
+        &self,
+        key: &EntityKey,
+        text: &str,
+        filters: Vec<Filter>,
+        limit: usize,
+    ) -> Result<(Vec<Hit>, Freshness), Refusal> {
+        let wanted = Read::Search { swarm: key.swarm.clone(), text: text.to_owned(), filters, limit };
+        match self.find(key, wanted).await? {
+            (Found::Hits(hits), freshness) => Ok((hits, freshness)),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// The newest events of an entity about a subject, oldest first.
+    ///
+    /// # Errors
+    /// Those of [`Entities::list`].
+    pub async fn history(
+        &self,
+        key: &EntityKey,
+        subject: &str,
+        limit: usize,
+    ) -> Result<(Vec<Event>, Freshness), Refusal> {
+        match self.find(key, Read::History { subject: subject.to_owned(), limit }).await? {
+            (Found::Events(events), freshness) => Ok((events, freshness)),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// The documents that a query matches, from whichever entities and nodes. A node that does not answer leaves gaps,
+    /// and the list says so.
+    ///
+    /// # Errors
+    /// `unavailable` when the read side of this node cannot answer.
+    pub async fn list_everywhere(&self, query: Query) -> Result<(Vec<Value>, Freshness), Refusal> {
+        let own = self.list_own(query.clone());
+        let Some(router) = &self.shared().router else { return own.await };
+        let call = write(&NodeCall::List(Box::new(query.clone())))?;
+        let others = router.cluster.others();
+        let asked = others.iter().map(|member| router.cluster.forward(member, None, PART, call.clone()));
+        let (own, others) = tokio::join!(own, join_all(asked));
+        let (rows, mut freshness) = own?;
+        let mut parts = vec![rows];
+        for other in others {
+            match other.ok().and_then(|outcome| match outcome {
+                Outcome::Answer(answer) => read::<(Vec<Value>, Freshness)>(&answer).ok(),
+                Outcome::NotOwner { .. } => None,
+            }) {
+                Some((rows, theirs)) => {
+                    parts.push(rows);
+                    freshness = if freshness == Freshness::Fresh { theirs } else { freshness };
+                }
+                None => freshness = Freshness::Rebuilding,
+            }
+        }
+        Ok((merge(&query, parts), freshness))
+    }
+
+    /// The same of this node's entities alone. Those in memory are asked how far they are; others have not changed
+    /// since this node has them.
+    pub(super) async fn list_own(&self, query: Query) -> Result<(Vec<Value>, Freshness), Refusal> {
+        let projection = &self.shared().projection;
+        let mut freshness = Freshness::Fresh;
+        if !projection.whole(CATCH_UP).await {
+            freshness = Freshness::Rebuilding;
+        }
+        let concerned = self.in_memory().into_iter().map(|(key, _)| key);
+        for key in concerned.filter(|key| key.kind == query.kind && key.swarm == query.swarm) {
+            // One that has just moved away is another node's to show.
+            let Ok(version) = self.version(&key).await else { continue };
+            match projection.caught_up(&key, version, CATCH_UP).await {
+                Freshness::Fresh => {}
+                late => freshness = late,
+            }
+        }
+        Ok((projection.list(query).await.map_err(unreadable)?, freshness))
+    }
+
+    async fn find(&self, key: &EntityKey, wanted: Read) -> Result<(Found, Freshness), Refusal> {
+        let call = Call::Read(Box::new(wanted.clone()));
+        self.read_routed(key, &call, || self.read_here(key, wanted.clone())).await
+    }
+
+    pub(super) async fn read_here(
+        &self,
+        key: &EntityKey,
+        wanted: Read,
+    ) -> Result<(Found, Freshness), Refusal> {
+        let version = self.version(key).await?;
+        let projection = &self.shared().projection;
+        let freshness = projection.caught_up(key, version, CATCH_UP).await;
+        let found = match wanted {
+            Read::List(query) => projection.list(query).await.map(Found::Rows),
+            Read::Search { swarm, text, filters, limit } => {
+                projection.search(&swarm, &text, filters, limit).await.map(Found::Hits)
+            }
+            Read::History { subject, limit } => {
+                projection.history(key, &subject, limit).await.map(Found::Events)
+            }
+        };
+        Ok((found.map_err(unreadable)?, freshness))
+    }
+}
+
+fn unreadable(error: ProjectionError) -> Refusal {
+    Refusal::new(Code::Unavailable, format!("{error}; try again in a moment")).retry_after(500)
+}
+
+fn unexpected() -> Refusal {
+    Refusal::new(Code::Internal, "the read side gave an answer of another kind; report this")
+}

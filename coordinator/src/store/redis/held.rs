@@ -1,0 +1,167 @@
+//! The shards that this process holds, each with the fence of its lease and the moment from which on it must no longer
+//! rely on it.
+
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::shard::{SHARDS, Shard};
+use crate::store::Fence;
+
+/// What is held. The keeper of the leases changes it; whoever decides for an entity asks it.
+pub struct Held {
+    slots: RwLock<Vec<Option<Slot>>>,
+    /// Counts what was taken, closed and lost.
+    changes: watch::Sender<u64>,
+}
+
+#[derive(Clone, Copy)]
+struct Slot {
+    fence: Fence,
+    /// By the monotonic clock; none for a holder that ends with its leases.
+    until: Option<Instant>,
+    /// Work in flight may finish under the fence, and nothing new begins.
+    closed: bool,
+}
+
+impl Slot {
+    fn is_open(&self, now: Instant) -> bool {
+        !self.closed && self.until.is_none_or(|until| now < until)
+    }
+}
+
+impl Default for Held {
+    fn default() -> Self {
+        Self { slots: RwLock::new(vec![None; usize::from(SHARDS)]), changes: watch::Sender::new(0) }
+    }
+}
+
+impl Held {
+    /// The fence under which this process may write now; [`Fence::NONE`] for a shard that it may not decide for. This
+    /// looks at the clock itself, so a process that was frozen past its lease knows before anybody told it.
+    pub fn fence(&self, shard: Shard) -> Fence {
+        let slot = self.read().get(usize::from(shard.number())).copied().flatten();
+        slot.filter(|slot| slot.is_open(Instant::now())).map_or(Fence::NONE, |slot| slot.fence)
+    }
+
+    /// Takes note of a lease.
+    pub fn take(&self, shard: Shard, fence: Fence, until: Option<Instant>) {
+        self.put(shard, Some(Slot { fence, until, closed: false }));
+        self.tell();
+    }
+
+    /// Takes note that a lease was renewed.
+    pub fn extend(&self, shard: Shard, fence: Fence, until: Instant) {
+        let mut slots = self.write();
+        if let Some(Some(slot)) = slots.get_mut(usize::from(shard.number()))
+            && slot.fence == fence
+        {
+            slot.until = Some(until);
+        }
+    }
+
+    /// Lets nothing new begin in these shards.
+    pub fn close(&self, shards: &[Shard]) {
+        for shard in shards {
+            if let Some(Some(slot)) = self.write().get_mut(usize::from(shard.number())) {
+                slot.closed = true;
+            }
+        }
+        self.tell();
+    }
+
+    /// Forgets these shards, which are somebody else's or nobody's.
+    pub fn lose(&self, shards: &[Shard]) {
+        for shard in shards {
+            self.put(*shard, None);
+        }
+        self.tell();
+    }
+
+    /// Forgets those whose time is over, and says which.
+    pub fn lapse(&self) -> Vec<Shard> {
+        let now = Instant::now();
+        let is_over =
+            |slot: &Option<Slot>| slot.and_then(|slot| slot.until).is_some_and(|until| until <= now);
+        let slots = self.read().clone();
+        let lapsed: Vec<Shard> =
+            Shard::all().zip(&slots).filter(|(_, slot)| is_over(slot)).map(|(shard, _)| shard).collect();
+        if !lapsed.is_empty() {
+            self.lose(&lapsed);
+        }
+        lapsed
+    }
+
+    /// Everything held, closed or not, with its fence.
+    pub fn all(&self) -> Vec<(Shard, Fence)> {
+        let slots = self.read();
+        Shard::all()
+            .zip(slots.iter())
+            .filter_map(|(shard, slot)| Some((shard, slot.as_ref()?.fence)))
+            .collect()
+    }
+
+    /// Changes whenever a shard was taken, closed or lost.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    fn put(&self, shard: Shard, slot: Option<Slot>) {
+        if let Some(place) = self.write().get_mut(usize::from(shard.number())) {
+            *place = slot;
+        }
+    }
+
+    fn tell(&self) {
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Vec<Option<Slot>>> {
+        self.slots.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Vec<Option<Slot>>> {
+        self.slots.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use skein_shared::fence::Epoch;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_is_relied_on_until_its_end_by_the_monotonic_clock() {
+        let (held, shard) = (Held::default(), Shard::all().next().unwrap());
+        let fence = Fence { epoch: Epoch(5), nonce: 7 };
+        assert_eq!(held.fence(shard), Fence::NONE);
+        held.take(shard, fence, Some(Instant::now() + Duration::from_secs(8)));
+        assert_eq!(held.fence(shard), fence);
+        tokio::time::advance(Duration::from_secs(7)).await;
+        held.extend(shard, fence, Instant::now() + Duration::from_secs(8));
+        tokio::time::advance(Duration::from_secs(7)).await;
+        assert_eq!((held.fence(shard), held.lapse().len()), (fence, 0));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(held.fence(shard), Fence::NONE);
+        assert_eq!(held.lapse(), [shard]);
+        // A renewal that comes late brings back nothing that was given up.
+        held.extend(shard, fence, Instant::now() + Duration::from_secs(8));
+        assert_eq!((held.fence(shard), held.all().len()), (Fence::NONE, 0));
+    }
+
+    #[test]
+    fn in_a_closed_shard_nothing_begins_and_what_is_in_flight_has_its_fence() {
+        let (held, shard) = (Held::default(), Shard::all().last().unwrap());
+        let fence = Fence { epoch: Epoch(5), nonce: 7 };
+        let changes = held.changes();
+        held.take(shard, fence, None);
+        held.close(&[shard]);
+        assert_eq!((held.fence(shard), held.all()), (Fence::NONE, vec![(shard, fence)]));
+        held.lose(&[shard]);
+        assert!(held.all().is_empty() && changes.has_changed().unwrap());
+    }
+}

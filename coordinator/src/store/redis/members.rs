@@ -1,0 +1,42 @@
+//! Who takes part in the cluster. This is a hint: who may write is decided by the leases alone.
+
+use std::time::Duration;
+
+use redis::{RedisError, Script, cmd};
+
+use super::connection::{Connection, problem};
+use super::shard::MEMBERS;
+use crate::store::StoreError;
+
+/// The list of the coordinators, as JSON texts of whatever each says of itself.
+#[derive(Clone)]
+pub struct Members {
+    connection: Connection,
+    beat: Script,
+}
+
+impl Members {
+    pub(super) fn new(connection: Connection) -> Self {
+        Self { connection, beat: Script::new(include_str!("scripts/beat.lua")) }
+    }
+
+    /// Says that a member lives, for `ttl` from now, and gives what all who live say of themselves.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked.
+    pub async fn beat(&self, id: &str, record: &str, ttl: Duration) -> Result<Vec<String>, StoreError> {
+        let arguments = [id.into(), record.into(), ttl.as_millis().to_string().into()];
+        let said: Result<Vec<String>, RedisError> =
+            self.connection.run(&self.beat, &[MEMBERS.to_owned()], &arguments).await;
+        said.map_err(|error| problem(MEMBERS, &error))
+    }
+
+    /// Takes a member off the list.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked: it leaves the list by itself then.
+    pub async fn leave(&self, id: &str) -> Result<(), StoreError> {
+        let _: i64 = self.connection.ask(MEMBERS, cmd("HDEL").arg(MEMBERS).arg(id)).await?;
+        Ok(())
+    }
+}

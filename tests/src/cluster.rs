@@ -1,0 +1,115 @@
+//! Several coordinators over one private Redis.
+
+use std::collections::BTreeSet;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use tokio::process::Command;
+
+use crate::redis::Server;
+use crate::up::{Folder, Up};
+
+/// Coordinators that share a Redis and the keys that sign tokens.
+pub struct Cluster {
+    pub server: Server,
+    keys: Vec<u8>,
+    settings: String,
+}
+
+impl Cluster {
+    /// A Redis, and the keys of a first node. The settings are those of `[cluster]`.
+    ///
+    /// # Errors
+    /// When Redis or the first node does not start.
+    pub async fn start(settings: &str) -> Result<(Self, Up)> {
+        let server = Server::start().await?;
+        let mut cluster = Self { server, keys: Vec::new(), settings: settings.to_owned() };
+        let first = cluster.join().await?;
+        cluster.keys = std::fs::read(first.data().join("keys.json"))?;
+        Ok((cluster, first))
+    }
+
+    /// Another node, with a data folder of its own.
+    ///
+    /// # Errors
+    /// When it does not get ready.
+    pub async fn join(&self) -> Result<Up> {
+        let folder = Folder::new()?;
+        std::fs::create_dir(folder.data())?;
+        std::fs::write(folder.data().join("config.toml"), format!("[cluster]\n{}\n", self.settings))?;
+        if !self.keys.is_empty() {
+            let keys = folder.data().join("keys.json");
+            std::fs::write(&keys, &self.keys)?;
+            std::fs::set_permissions(&keys, Permissions::from_mode(0o600))?;
+        }
+        self.serve(folder).await
+    }
+
+    /// A node in the folder of an earlier one.
+    ///
+    /// # Errors
+    /// When it does not get ready.
+    pub async fn serve(&self, folder: Folder) -> Result<Up> {
+        Up::serve_in(folder, &["--redis", &self.server.url(), "--node-addr", "127.0.0.1:0"]).await
+    }
+}
+
+/// What one node sees of the cluster.
+pub struct Status(Value);
+
+impl Status {
+    /// Asks a node.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn of(node: &Up) -> Result<Self> {
+        Ok(Self(serde_json::from_str(&node.skein(&["cluster", "status", "--json"]).await?)?))
+    }
+
+    /// How many shards each node has, by its address.
+    pub fn shards(&self) -> Vec<(String, usize)> {
+        let nodes = self.0["nodes"].as_array().into_iter().flatten();
+        let shards = |node: &Value| node["shards"].as_object().map_or(0, serde_json::Map::len);
+        nodes.map(|node| (node["address"].as_str().unwrap_or_default().to_owned(), shards(node))).collect()
+    }
+
+    /// The address of the node that was asked.
+    ///
+    /// # Errors
+    /// When it is not among those that live.
+    pub fn address(&self) -> Result<String> {
+        let nodes = self.0["nodes"].as_array().into_iter().flatten();
+        let mut asked = nodes.filter(|node| node["asked"] == Value::Bool(true));
+        Ok(asked.next().context("it does not see itself")?["address"].as_str().unwrap_or_default().to_owned())
+    }
+
+    /// The address of the node that has a shard.
+    pub fn owner(&self, shard: u16) -> Option<String> {
+        let nodes = self.0["nodes"].as_array().into_iter().flatten();
+        let mut owner = nodes.filter(|node| node["shards"].get(shard.to_string()).is_some());
+        Some(owner.next()?["address"].as_str()?.to_owned())
+    }
+
+    pub fn unowned(&self) -> u64 {
+        self.0["unowned"].as_u64().unwrap_or(u64::MAX)
+    }
+
+    /// Whether all shards are with these nodes, and each of them has some.
+    pub fn is_shared_by(&self, addresses: &[&str]) -> bool {
+        let having: BTreeSet<String> =
+            self.shards().into_iter().filter(|(_, shards)| *shards > 0).map(|(address, _)| address).collect();
+        self.unowned() == 0 && having == addresses.iter().map(|address| (*address).to_owned()).collect()
+    }
+}
+
+/// Sends a signal to a node that this test has started.
+///
+/// # Errors
+/// When it has ended.
+pub async fn signal(node: &Up, name: &str) -> Result<()> {
+    let id = node.id().context("the node has ended")?;
+    ensure!(Command::new("kill").arg(format!("-{name}")).arg(id.to_string()).status().await?.success());
+    Ok(())
+}

@@ -1,0 +1,290 @@
+//! Several coordinators that share one Redis: each is a process of its own, and any may die.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+use skein_coordinator::store::redis::shard::Shard;
+use skein_shared::id::{EntityKey, Kind, Name};
+use skein_tests::cluster::{Cluster, Status, signal};
+use skein_tests::mcp::Client;
+use skein_tests::up::Up;
+use tokio::time::Instant;
+
+/// Short, so that the tests are: everything below is counted in leases.
+const SETTINGS: &str = "lease = \"4s\"\nsettle = \"1s\"";
+const LEASE: Duration = Duration::from_secs(4);
+/// What a takeover may take beyond the lease.
+const TAKEOVER: Duration = Duration::from_secs(2);
+
+/// Three nodes that have shared the shards.
+async fn three() -> Result<(Cluster, [Up; 3])> {
+    let (cluster, first) = Cluster::start(SETTINGS).await?;
+    let nodes = [first, cluster.join().await?, cluster.join().await?];
+    shared(&nodes[0], &[&nodes[0], &nodes[1], &nodes[2]]).await?;
+    Ok((cluster, nodes))
+}
+
+/// Waits until one node sees that all shards are with these, and each has some.
+async fn shared(seen_by: &Up, nodes: &[&Up]) -> Result<()> {
+    let mut addresses = Vec::new();
+    for node in nodes {
+        addresses.push(Status::of(node).await?.address()?);
+    }
+    let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
+    let all = async || {
+        let status = Status::of(seen_by).await?;
+        Ok(status.is_shared_by(&addresses).then_some(()))
+    };
+    seen_by.until("the shards are shared", all).await
+}
+
+/// The place of the node that has the pool of the default swarm.
+async fn owner_of_the_pool(nodes: &[Up]) -> Result<usize> {
+    let shard = Shard::of(&EntityKey::of(Kind::Pool, &Name::parse("default").unwrap())).number();
+    let owner = Status::of(&nodes[0]).await?.owner(shard).context("the pool's shard has no owner")?;
+    for (place, node) in nodes.iter().enumerate() {
+        if Status::of(node).await?.address()? == owner {
+            return Ok(place);
+        }
+    }
+    bail!("nobody is {owner}")
+}
+
+async fn ask(client: &Client, tool: &str, arguments: Value) -> Result<Value> {
+    let answer = client.call(tool, arguments).await?;
+    ensure!(answer["success"] == json!(true), "{tool}: {answer}");
+    Ok(answer)
+}
+
+async fn agent(node: &Up, token: &str, name: &str) -> Result<Client> {
+    let client = Client::new(&node.mcp, token);
+    ask(&client, "join-swarm", json!({"name": name, "maxTasks": 20})).await?;
+    Ok(client)
+}
+
+async fn create(client: &Client, text: &str) -> Result<String> {
+    let made = ask(client, "task-action", json!({"action": "create", "task": text})).await?;
+    Ok(made["task"]["id"].as_str().context("no id")?.to_owned())
+}
+
+async fn claim(client: &Client, task: &str) -> Result<Value> {
+    client.call("task-action", json!({"action": "claim", "taskId": task})).await
+}
+
+/// The ids of all tasks, as a node lists them.
+async fn listed(node: &Up) -> Result<BTreeSet<String>> {
+    let rows = node.skein(&["tasks", "list", "--json", "--limit", "1000"]).await?;
+    rows.lines()
+        .map(|row| Ok(serde_json::from_str::<Value>(row)?["id"].as_str().unwrap_or_default().to_owned()))
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_made_through_one_node_is_listed_waited_for_and_claimed_through_another() -> Result<()> {
+    let (_cluster, nodes) = three().await?;
+    let token = nodes[0].token("worker", "lena").await?;
+    let other = nodes[0].token("worker", "otto").await?;
+    let lena = agent(&nodes[0], &token, "lena").await?;
+    let otto = agent(&nodes[1], &other, "otto").await?;
+    let task = create(&lena, "count the geese").await?;
+    // A read sees every write acknowledged before it, on whichever node it is asked.
+    for node in &nodes {
+        ensure!(
+            listed(node).await?.contains(&task),
+            "a node does not list what another one has acknowledged"
+        );
+    }
+    ask(&otto, "task-action", json!({"action": "claim", "taskId": task})).await?;
+    let details =
+        ask(&Client::new(&nodes[2].mcp, &token), "get-task-details", json!({"taskId": task})).await?;
+    ensure!(details["task"]["status"] == json!("in_progress"), "{details}");
+
+    // Of three who wait, each on a node of its own, one at least is on a node that does not have the pool.
+    let cursor = ask_wait(&lena, json!({"for": ["tasks"], "timeout_s": 0})).await?["cursor"].clone();
+    let waits = nodes.each_ref().map(|node| {
+        let (client, cursor) = (Client::new(&node.mcp, &token), cursor.clone());
+        tokio::spawn(async move {
+            ask_wait(&client, json!({"for": ["tasks"], "cursor": cursor, "timeout_s": 45})).await
+        })
+    });
+    let second = create(&otto, "count the ducks").await?;
+    for wait in waits {
+        let seen = tokio::time::timeout(Duration::from_secs(30), wait)
+            .await
+            .context("nothing woke the wait")???;
+        ensure!(seen.to_string().contains(&second), "{seen}");
+    }
+    Ok(())
+}
+
+async fn ask_wait(client: &Client, arguments: Value) -> Result<Value> {
+    client.call("wait", arguments).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_shards_of_a_killed_node_move_and_nothing_acknowledged_is_lost_or_doubled() -> Result<()> {
+    let (_cluster, nodes) = three().await?;
+    let token = nodes[0].token("worker", "lena").await?;
+    let doomed = owner_of_the_pool(&nodes).await?;
+    let mut nodes: Vec<Up> = nodes.into();
+    let victim = nodes.remove(doomed);
+    let lena = agent(&nodes[0], &token, "lena").await?;
+    let mut made = BTreeSet::new();
+    for number in 0..20 {
+        made.insert(create(&lena, &format!("before {number}")).await?);
+    }
+    let claimed = made.first().cloned().context("no task")?;
+    ask(&lena, "task-action", json!({"action": "claim", "taskId": claimed})).await?;
+
+    victim.kill().await?;
+    let died = Instant::now();
+    // Answered late, and answered.
+    made.insert(create(&lena, "after").await?);
+    let silence = died.elapsed();
+    ensure!(silence < LEASE + TAKEOVER, "the first write on a moved shard came after {silence:?}");
+    shared(&nodes[0], &[&nodes[0], &nodes[1]]).await?;
+    for node in &nodes {
+        ensure!(listed(node).await? == made, "something acknowledged is missing, or there is too much");
+    }
+    // Many want each task, through both nodes, and one gets it.
+    let rivals = [&nodes[0], &nodes[1], &nodes[0], &nodes[1]];
+    let mut clients = Vec::new();
+    for (number, node) in rivals.into_iter().enumerate() {
+        let name = format!("rival-{number}");
+        clients.push(agent(node, &nodes[0].token("worker", &name).await?, &name).await?);
+    }
+    for task in &made {
+        let claims = futures::future::try_join_all(clients.iter().map(|client| claim(client, task))).await?;
+        let won = claims.iter().filter(|claim| claim["success"] == json!(true)).count();
+        ensure!(won == usize::from(*task != claimed), "task {task} was given out {won} times");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_wakes_up_after_its_lease_writes_nothing_and_serves_again() -> Result<()> {
+    let (_cluster, nodes) = three().await?;
+    let token = nodes[0].token("worker", "lena").await?;
+    let frozen = owner_of_the_pool(&nodes).await?;
+    let awake = &nodes[(frozen + 1) % 3];
+    let lena = agent(awake, &token, "lena").await?;
+    let task = create(&lena, "contested").await?;
+    let rival = agent(awake, &awake.token("worker", "otto").await?, "otto").await?;
+
+    signal(&nodes[frozen], "STOP").await?;
+    // It comes to the frozen node, to be read and answered from its memory when that wakes.
+    let late = tokio::spawn({
+        let client = Client::new(&nodes[frozen].mcp, &token);
+        let task = task.clone();
+        async move { claim(&client, &task).await }
+    });
+    ask(&rival, "task-action", json!({"action": "claim", "taskId": task})).await?;
+    signal(&nodes[frozen], "CONT").await?;
+    let late = late.await??;
+    ensure!(late["success"] == json!(false), "a task was given to two: {late}");
+    shared(awake, &[&nodes[0], &nodes[1], &nodes[2]]).await?;
+    let again = create(&Client::new(&nodes[frozen].mcp, &token), "it serves again").await?;
+    ensure!(listed(awake).await?.contains(&again));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drained_node_gives_its_shards_away_while_work_goes_on_and_goes_quickly() -> Result<()> {
+    let (cluster, nodes) = three().await?;
+    let token = nodes[0].token("worker", "lena").await?;
+    let lena = agent(&nodes[0], &token, "lena").await?;
+    let [first, second, third] = nodes;
+    let address = Status::of(&third).await?.address()?;
+    first.skein(&["cluster", "drain", &address]).await?;
+    shared(&first, &[&first, &second]).await?;
+    // It has no shard and answers all the same.
+    let made = create(&Client::new(&third.mcp, &token), "through the drained").await?;
+    ensure!(listed(&third).await?.contains(&made));
+    third.terminate().await?;
+
+    // SIGTERM does the same. Whoever writes meanwhile through another node does not wait for a lease to end.
+    let began = Instant::now();
+    let leaving = tokio::spawn(second.terminate());
+    let mut slowest = Duration::ZERO;
+    while !leaving.is_finished() {
+        let asked = Instant::now();
+        create(&lena, "meanwhile").await?;
+        slowest = slowest.max(asked.elapsed());
+    }
+    leaving.await??;
+    ensure!(slowest < LEASE / 2, "a write waited for {slowest:?}");
+    ensure!(began.elapsed() < LEASE * 4, "the drain took {:?}", began.elapsed());
+    shared(&first, &[&first]).await?;
+    drop(cluster);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_joins_takes_its_share_and_one_that_crashed_is_back_at_once() -> Result<()> {
+    let (cluster, first) = Cluster::start(SETTINGS).await?;
+    shared(&first, &[&first]).await?;
+    let second = cluster.join().await?;
+    shared(&first, &[&first, &second]).await?;
+    let shares: Vec<usize> =
+        Status::of(&first).await?.shards().into_iter().map(|(_, shards)| shards).collect();
+    ensure!(shares.iter().all(|share| (64..192).contains(share)), "{shares:?}");
+    let back = Instant::now();
+    let second = cluster.serve(second.kill().await?).await?;
+    shared(&second, &[&first, &second]).await?;
+    let numbers = reqwest::get(second.mcp.replace("/mcp", "/metrics")).await?.text().await?;
+    ensure!(numbers.contains("skein_cluster_nodes 2"), "{numbers}");
+    ensure!(back.elapsed() < LEASE + TAKEOVER * 3, "it was back after {:?}", back.elapsed());
+    Ok(())
+}
+
+/// One request of the older revision; gives the session and the body.
+async fn in_session(
+    node: &Up,
+    token: &str,
+    session: Option<&str>,
+    body: &Value,
+) -> Result<(Option<String>, String)> {
+    let mut request = reqwest::Client::new()
+        .post(&node.mcp)
+        .bearer_auth(token)
+        .header("accept", "application/json, text/event-stream")
+        .header("mcp-protocol-version", "2025-11-25");
+    if let Some(session) = session {
+        request = request.header("mcp-session-id", session);
+    }
+    let response = request.json(body).send().await?;
+    let session = response.headers().get("mcp-session-id").and_then(|id| id.to_str().ok()).map(str::to_owned);
+    let status = response.status();
+    let text = response.text().await?;
+    ensure!(status.is_success(), "{status}: {text}");
+    Ok((session, text))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_goes_on_at_another_node_when_its_own_has_died() -> Result<()> {
+    let (cluster, first) = Cluster::start(SETTINGS).await?;
+    let second = cluster.join().await?;
+    let token = first.token("worker", "lena").await?;
+    let begin = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "old", "version": "1"},
+    }});
+    let (session, _) = in_session(&first, &token, None, &begin).await?;
+    let session = session.context("no session was begun")?;
+    let ready = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+    in_session(&first, &token, Some(&session), &ready).await?;
+    let join = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {
+        "name": "join-swarm", "arguments": {"name": "lena"},
+    }});
+    in_session(&first, &token, Some(&session), &join).await?;
+    first.kill().await?;
+    let me = json!({"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {
+        "name": "my-agent-info", "arguments": {},
+    }});
+    let (_, answer) = in_session(&second, &token, Some(&session), &me).await?;
+    ensure!(answer.contains("lena"), "{answer}");
+    Ok(())
+}

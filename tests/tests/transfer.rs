@@ -56,10 +56,10 @@ async fn a_swarm_moves_to_redis_and_back() -> Result<()> {
     ask(&client, "task-action", json!({"action": "claim", "taskId": task})).await?;
     ask(&client, "post-message", json!({"content": "seven of them"})).await?;
 
-    let busy = up.run(&["export", "busy.jsonl"]).await?;
+    let file = up.folder.path().join("state.jsonl").to_string_lossy().into_owned();
+    let busy = up.run(&["export", &file]).await?;
     ensure!(busy.status.code() == Some(5), "a node has the store: {busy:?}");
     let home = up.terminate().await?;
-    let file = home.path().join("state.jsonl").to_string_lossy().into_owned();
     let exported = state(&skein(&home, &["export", &file]).await?)?;
 
     let server = Server::start().await?;

@@ -49,10 +49,10 @@ struct Place {
 
 impl Export {
     pub(super) async fn run(self) -> Result<(), CliError> {
-        // Its state is as secret as the store's.
+        let alone = self.place.open().await?;
+        // As secret as the store that it is from.
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&self.file);
         let file = file.map_err(|error| unusable(&self.file, &error))?;
-        let alone = self.place.open().await?;
         let mut out = BufWriter::new(&file);
         let exported = transfer::export(&*alone.store, &mut out).await;
         drop(out);

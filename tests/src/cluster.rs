@@ -1,11 +1,12 @@
 //! Several coordinators over one private Redis.
 
-use std::collections::BTreeSet;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use skein_coordinator::cluster::rank;
+use skein_coordinator::store::redis::shard::Shard;
 use tokio::process::Command;
 
 use crate::redis::Server;
@@ -92,15 +93,17 @@ impl Status {
         Some(owner.next()?["address"].as_str()?.to_owned())
     }
 
-    pub fn unowned(&self) -> u64 {
-        self.0["unowned"].as_u64().unwrap_or(u64::MAX)
-    }
-
-    /// Whether all shards are with these nodes, and each of them has some.
+    /// Whether each shard is with that of these nodes to which it falls by rank.
     pub fn is_shared_by(&self, addresses: &[&str]) -> bool {
-        let having: BTreeSet<String> =
-            self.shards().into_iter().filter(|(_, shards)| *shards > 0).map(|(address, _)| address).collect();
-        self.unowned() == 0 && having == addresses.iter().map(|address| (*address).to_owned()).collect()
+        let nodes = || self.0["nodes"].as_array().into_iter().flatten();
+        let ours = nodes().filter(|node| addresses.contains(&node["address"].as_str().unwrap_or_default()));
+        let ids: Vec<&str> = ours.filter_map(|node| node["id"].as_str()).collect();
+        ids.len() == addresses.len()
+            && Shard::all().all(|shard| {
+                let first = rank::order(shard, ids.iter().copied()).first().copied().unwrap_or_default();
+                nodes()
+                    .any(|node| node["id"] == first && !node["shards"][shard.number().to_string()].is_null())
+            })
     }
 }
 

@@ -26,7 +26,11 @@ pub(super) async fn list(entities: &Entities, view: &str, swarm: &Name, limit: u
         return Ok(Rows { rows, rebuilding: false });
     }
     let query = query(view, swarm, limit)?;
-    let (rows, freshness) = entities.list_everywhere(query).await?;
+    // What one entity has is its owner's to show; what many have lies on all nodes.
+    let (rows, freshness) = match query.kind.is_singleton() {
+        true => entities.list(&EntityKey::of(query.kind, swarm), query).await?,
+        false => entities.list_everywhere(query).await?,
+    };
     Ok(Rows { rows, rebuilding: freshness != Freshness::Fresh })
 }
 

@@ -138,6 +138,11 @@ impl Cluster {
             .is_ok_and(|seen| seen.is_ok())
     }
 
+    /// Whether every shard has an owner, as far as this node knows.
+    pub fn is_whole(&self) -> bool {
+        self.table.is_whole()
+    }
+
     /// What this node says of itself.
     pub fn me(&self) -> Member {
         Member {

@@ -96,6 +96,9 @@ impl Entities {
         let asked = others.iter().map(|member| router.cluster.forward(member, None, PART, call.clone()));
         let (own, others) = tokio::join!(own, join_all(asked));
         let (rows, mut freshness) = own?;
+        if !router.cluster.is_whole() {
+            freshness = Freshness::Rebuilding;
+        }
         let mut parts = vec![rows];
         for other in others {
             match other.ok().and_then(|outcome| match outcome {
@@ -120,6 +123,8 @@ impl Entities {
         if !projection.whole(CATCH_UP).await {
             freshness = Freshness::Rebuilding;
         }
+        // What has come to this node a moment ago is being brought in.
+        projection.settled(CATCH_UP).await;
         let concerned = self.in_memory().into_iter().map(|(key, _)| key);
         for key in concerned.filter(|key| key.kind == query.kind && key.swarm == query.swarm) {
             // One that has just moved away is another node's to show.

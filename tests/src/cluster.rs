@@ -37,15 +37,16 @@ impl Cluster {
     /// # Errors
     /// When it does not get ready.
     pub async fn join(&self) -> Result<Up> {
-        let folder = Folder::new()?;
-        std::fs::create_dir(folder.data())?;
-        std::fs::write(folder.data().join("config.toml"), format!("[cluster]\n{}\n", self.settings))?;
-        if !self.keys.is_empty() {
-            let keys = folder.data().join("keys.json");
-            std::fs::write(&keys, &self.keys)?;
-            std::fs::set_permissions(&keys, Permissions::from_mode(0o600))?;
-        }
-        self.serve(folder).await
+        self.serve(self.folder("")?).await
+    }
+
+    /// A node that takes webhooks alone, with more settings.
+    ///
+    /// # Errors
+    /// When it does not get ready.
+    pub async fn ingress(&self, settings: &str) -> Result<Up> {
+        let folder = self.folder(settings)?;
+        self.serve_with(folder, &["--roles", "ingress"]).await
     }
 
     /// A node in the folder of an earlier one.
@@ -53,7 +54,27 @@ impl Cluster {
     /// # Errors
     /// When it does not get ready.
     pub async fn serve(&self, folder: Folder) -> Result<Up> {
-        Up::serve_in(folder, &["--redis", &self.server.url(), "--node-addr", "127.0.0.1:0"]).await
+        self.serve_with(folder, &[]).await
+    }
+
+    async fn serve_with(&self, folder: Folder, more: &[&str]) -> Result<Up> {
+        let url = self.server.url();
+        let arguments = [&["--redis", &url, "--node-addr", "127.0.0.1:0"], more].concat();
+        Up::serve_in(folder, &arguments).await
+    }
+
+    /// A data folder with the keys, once there are some.
+    fn folder(&self, settings: &str) -> Result<Folder> {
+        let folder = Folder::new()?;
+        std::fs::create_dir(folder.data())?;
+        let config = format!("[cluster]\n{}\n{settings}", self.settings);
+        std::fs::write(folder.data().join("config.toml"), config)?;
+        if !self.keys.is_empty() {
+            let keys = folder.data().join("keys.json");
+            std::fs::write(&keys, &self.keys)?;
+            std::fs::set_permissions(&keys, Permissions::from_mode(0o600))?;
+        }
+        Ok(folder)
     }
 }
 

@@ -1,0 +1,132 @@
+{{/* What the pods of coordinators and ingress have in common. Give `root`, `part` (the values) and `component`. */}}
+{{- define "skein.podStart" -}}
+serviceAccountName: {{ include "skein.serviceAccount" .root }}
+automountServiceAccountToken: false
+{{- with .root.Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+terminationGracePeriodSeconds: {{ .grace }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: {{ .user }}
+  runAsGroup: {{ .user }}
+  fsGroup: {{ .user }}
+  fsGroupChangePolicy: OnRootMismatch
+  seccompProfile:
+    type: RuntimeDefault
+{{- with .part.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .part.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .part.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* Two of a kind on one machine would end together. */}}
+{{- define "skein.spread" -}}
+topologySpreadConstraints:
+  - maxSkew: 1
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels:
+        {{- include "skein.selector" .root | nindent 8 }}
+        app.kubernetes.io/component: {{ .component }}
+{{- end }}
+
+{{- define "skein.confined" -}}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities:
+    drop: [ALL]
+{{- end }}
+
+{{/* Puts keys and settings into the data folder: keys have to be readable by their owner alone, and a mounted Secret is
+     readable by its group. */}}
+{{- define "skein.prepare" -}}
+initContainers:
+  - name: prepare
+    image: {{ include "skein.image" (dict "root" .root "image" .root.Values.image.coordinator) }}
+    imagePullPolicy: {{ .root.Values.image.coordinator.pullPolicy }}
+    command:
+      - sh
+      - -ec
+      - |
+        install -d -m 0700 /var/lib/skein/data
+        install -m 0600 -t /var/lib/skein/data /run/skein/keys/keys.json /etc/skein/config.toml
+    {{- include "skein.confined" . | nindent 4 }}
+    volumeMounts:
+      - name: data
+        mountPath: /var/lib/skein
+      - name: keys
+        mountPath: /run/skein/keys
+        readOnly: true
+      - name: config
+        mountPath: /etc/skein
+        readOnly: true
+{{- end }}
+
+{{- define "skein.nodeEnv" -}}
+- name: SKEIN_DATA
+  value: /var/lib/skein/data
+- name: SKEIN_REDIS
+  valueFrom:
+    secretKeyRef:
+      name: {{ include "skein.redisSecret" . }}
+      key: {{ ternary "url" .Values.redis.key (ne .Values.redis.url "") }}
+# Its name is known before the others can look it up, its address at once.
+- name: POD_IP
+  valueFrom:
+    fieldRef:
+      fieldPath: status.podIP
+{{- end }}
+
+{{- define "skein.nodeProbes" -}}
+# A start may wait for the leases of coordinators that were killed.
+startupProbe:
+  httpGet:
+    path: /healthz
+    port: http
+  periodSeconds: 2
+  timeoutSeconds: 2
+  failureThreshold: 90
+readinessProbe:
+  httpGet:
+    path: /readyz
+    port: http
+  periodSeconds: 5
+  timeoutSeconds: 2
+  failureThreshold: 2
+livenessProbe:
+  httpGet:
+    path: /healthz
+    port: http
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 6
+{{- end }}
+
+{{- define "skein.nodeVolumes" -}}
+- name: keys
+  secret:
+    secretName: {{ .root.Values.keys.existingSecret }}
+    defaultMode: 0440
+    items:
+      - key: {{ .root.Values.keys.key }}
+        path: keys.json
+- name: config
+  configMap:
+    name: {{ include "skein.fullname" .root }}-{{ .component }}
+- name: tmp
+  emptyDir: {}
+{{- end }}

@@ -51,8 +51,8 @@ securityContext:
     drop: [ALL]
 {{- end }}
 
-{{/* Puts keys and settings into the data folder: keys have to be readable by their owner alone, and a mounted Secret is
-     readable by its group. */}}
+{{/* Puts settings and keys into the data folder, where their owner alone may read them (a mounted Secret is readable by its
+     group), and issues the certificate for the address that the pod has got. What signs it is seen by this container alone. */}}
 {{- define "skein.prepare" -}}
 initContainers:
   - name: prepare
@@ -62,18 +62,36 @@ initContainers:
       - sh
       - -ec
       - |
-        install -d -m 0700 /var/lib/skein/data
-        install -m 0600 -t /var/lib/skein/data /run/skein/keys/keys.json /etc/skein/config.toml
+        install -d -m 0700 /var/lib/skein/data /run/skein/cluster/node /run/skein/work/authority
+        install -m 0600 -t /var/lib/skein/data /run/skein/authority/keys.json /etc/skein/config.toml
+        install -m 0600 -t /run/skein/work/authority /run/skein/authority/ca.pem /run/skein/authority/ca.key /run/skein/authority/keys.json
+        skein cluster init --out /run/skein/work/authority --days {{ .root.Values.authority.days }} "$POD_IP"
+        install -m 0600 -t /run/skein/cluster/node "/run/skein/work/authority/$POD_IP"/*
+        rm -r /run/skein/work/authority
+    env:
+      {{- include "skein.podIp" . | nindent 6 }}
     {{- include "skein.confined" . | nindent 4 }}
     volumeMounts:
       - name: data
         mountPath: /var/lib/skein
-      - name: keys
-        mountPath: /run/skein/keys
+      - name: authority
+        mountPath: /run/skein/authority
         readOnly: true
       - name: config
         mountPath: /etc/skein
         readOnly: true
+      - name: cluster
+        mountPath: /run/skein/cluster
+      - name: work
+        mountPath: /run/skein/work
+{{- end }}
+
+{{/* Its name is known before the others can look it up, its address at once. */}}
+{{- define "skein.podIp" -}}
+- name: POD_IP
+  valueFrom:
+    fieldRef:
+      fieldPath: status.podIP
 {{- end }}
 
 {{- define "skein.nodeEnv" -}}
@@ -84,11 +102,7 @@ initContainers:
     secretKeyRef:
       name: {{ include "skein.redisSecret" . }}
       key: {{ ternary "url" .Values.redis.key (ne .Values.redis.url "") }}
-# Its name is known before the others can look it up, its address at once.
-- name: POD_IP
-  valueFrom:
-    fieldRef:
-      fieldPath: status.podIP
+{{ include "skein.podIp" . }}
 {{- end }}
 
 {{- define "skein.nodeProbes" -}}
@@ -117,13 +131,19 @@ livenessProbe:
 {{- end }}
 
 {{- define "skein.nodeVolumes" -}}
-- name: keys
+- name: authority
   secret:
-    secretName: {{ .root.Values.keys.existingSecret }}
+    secretName: {{ .root.Values.authority.existingSecret }}
     defaultMode: 0440
-    items:
-      - key: {{ .root.Values.keys.key }}
-        path: keys.json
+# In memory, for these are private keys.
+- name: cluster
+  emptyDir:
+    medium: Memory
+    sizeLimit: 1Mi
+- name: work
+  emptyDir:
+    medium: Memory
+    sizeLimit: 1Mi
 - name: config
   configMap:
     name: {{ include "skein.fullname" .root }}-{{ .component }}

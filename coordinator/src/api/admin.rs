@@ -200,7 +200,7 @@ impl Admin {
         })
     }
 
-    /// The nodes with their shards, each with its epoch.
+    /// The nodes with their shards, each with its epoch, and what is wrong between them, as the node that is asked sees it.
     async fn cluster(&self, request: Request<v1::ClusterRequest>) -> Result<Value, Refusal> {
         self.operator(&request, "")?;
         let Some(cluster) = self.service.entities().cluster() else {
@@ -222,7 +222,23 @@ impl Admin {
                 "shards": shards,
             })
         });
-        Ok(json!({"nodes": nodes.collect::<Vec<_>>(), "unowned": cluster.shards().saturating_sub(owned)}))
+        let peers = cluster.alarms().into_iter().map(|alarm| {
+            json!({
+                "node": alarm.node,
+                "address": alarm.address,
+                "problem": alarm.problem,
+                "for_s": alarm.since.as_secs(),
+            })
+        });
+        let own = cluster.me();
+        let ending = cluster.identity().and_then(|it| it.warning(self.service.entities().clock().wall()));
+        let ending =
+            ending.map(|problem| json!({"node": own.id, "address": own.address, "problem": problem}));
+        Ok(json!({
+            "nodes": nodes.collect::<Vec<_>>(),
+            "unowned": cluster.shards().saturating_sub(owned),
+            "alarms": peers.chain(ending).collect::<Vec<_>>(),
+        }))
     }
 
     async fn drain(&self, request: Request<v1::DrainRequest>) -> Result<Value, Refusal> {

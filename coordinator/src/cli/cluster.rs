@@ -1,14 +1,17 @@
-//! `skein cluster status|drain`
+//! `skein cluster status|drain`; `init` has a file of its own.
 
 use clap::Subcommand;
 use serde_json::{Value, json};
 use skein_proto::v1::{ClusterRequest, DrainRequest};
 
+use super::cluster_init::Init;
 use super::{CliError, Common, table};
 use crate::api::client;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Cluster {
+    /// Make the certificates by which coordinators know one another.
+    Init(Init),
     /// Show the coordinators, their shards and epochs.
     Status {
         #[command(flatten)]
@@ -26,6 +29,7 @@ pub(super) enum Cluster {
 impl Cluster {
     pub(super) async fn run(self) -> Result<(), CliError> {
         match self {
+            Cluster::Init(init) => init.run(),
             Cluster::Status { common } => {
                 let mut admin = client::connect(&common.layout()).await?;
                 let reply = admin.cluster(ClusterRequest {}).await.map_err(client::refused)?.into_inner();
@@ -44,6 +48,9 @@ impl Cluster {
                 table::print(&nodes, &columns, false)?;
                 if status["unowned"] != json!(0) {
                     eprintln!("{} shards have no owner at the moment", status["unowned"]);
+                }
+                for alarm in status["alarms"].as_array().into_iter().flatten() {
+                    eprintln!("alarm: {}", alarm["problem"].as_str().unwrap_or_default());
                 }
                 Ok(())
             }

@@ -22,6 +22,9 @@ pub struct Member {
     /// It owns nothing and passes everything on, as an ingress of its own does.
     #[serde(default)]
     pub passes_on: bool,
+    /// It speaks mutual TLS, and no plain text.
+    #[serde(default)]
+    pub tls: bool,
 }
 
 impl Member {

@@ -4,8 +4,17 @@
 //! each decides what to take and what to hand over ([`plan`]), and does so ([`keeper`]). Where something is to be sent
 //! shows in the [`table`]; it goes over [`peers`] and comes in at [`door`]. All of that may be wrong for a moment: what
 //! may be written is decided by the fence in the write, in the store.
+//!
+//! Beyond one machine nodes speak mutual TLS: an [`authority`] issues what a node's [`identity`] is made of, the
+//! [`handshake`] lets nobody else in, [`distrust`] says why, and [`alarms`] keeps it for those who look.
 
+mod alarms;
+pub mod authority;
+mod certificate;
+mod distrust;
 pub mod door;
+mod handshake;
+pub mod identity;
 mod keeper;
 pub mod member;
 mod peers;
@@ -25,17 +34,24 @@ use tokio::sync::{Notify, broadcast, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::store::Fence;
+pub use alarms::Alarm;
+use alarms::Alarms;
+
 use crate::store::redis::shard::Shard;
 use crate::store::redis::{Lost, Redis};
+use crate::store::{Fence, StoreError};
+use identity::Identity;
 use keeper::Keeper;
 use member::{FORMAT, Member};
 use peers::Peers;
 pub use peers::{Outcome, Secret, Silence};
 use table::Table;
 
+/// How long a node may take to answer one that is about to join.
+const INTRODUCTION: Duration = Duration::from_secs(5);
+
 /// How a node takes part.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Settings {
     /// The same over restarts.
     pub id: String,
@@ -49,6 +65,8 @@ pub struct Settings {
     pub secret: Secret,
     /// It owns nothing and passes everything on.
     pub passes_on: bool,
+    /// Without one, nodes speak plain text.
+    pub identity: Option<Arc<Identity>>,
 }
 
 /// Whom to wake, on this node and on the others.
@@ -92,6 +110,7 @@ pub struct Cluster {
     store: Arc<Redis>,
     table: Table,
     peers: Peers,
+    alarms: Alarms,
     tenants: OnceLock<Arc<dyn Tenants>>,
     draining: AtomicBool,
     /// Wakes the keeper.
@@ -104,7 +123,8 @@ impl Cluster {
     /// Takes part from [`Cluster::keep`] on.
     pub fn new(store: Arc<Redis>, settings: Settings) -> Arc<Self> {
         Arc::new(Self {
-            peers: Peers::new(settings.secret.clone()),
+            peers: Peers::new(settings.secret.clone(), settings.identity.clone()),
+            alarms: Alarms::default(),
             settings,
             incarnation: Uuid::now_v7(),
             store,
@@ -154,6 +174,7 @@ impl Cluster {
             formats: (FORMAT, FORMAT),
             draining: self.draining.load(Ordering::Acquire),
             passes_on: self.settings.passes_on,
+            tls: self.settings.identity.is_some(),
         }
     }
 
@@ -191,6 +212,45 @@ impl Cluster {
     /// All who live, with the shards that each owns and their epochs.
     pub fn survey(&self) -> Vec<(Member, Vec<(u16, u64)>)> {
         self.table.survey()
+    }
+
+    /// Whom this node does not reach, and why.
+    pub fn alarms(&self) -> Vec<Alarm> {
+        self.alarms.all()
+    }
+
+    /// Who this node is to the others; nobody in particular when they speak plain text.
+    pub fn identity(&self) -> Option<&Identity> {
+        self.settings.identity.as_deref()
+    }
+
+    /// Looks whether those who live would trust this node, before it takes shards that they could not ask for.
+    ///
+    /// # Errors
+    /// When none of those who are there does. The store's own error when it does not say who lives.
+    pub async fn introduce(&self) -> Result<Result<(), Silence>, StoreError> {
+        let records = self.store.members().all().await?;
+        let members = records.iter().filter_map(|record| serde_json::from_str::<Member>(record).ok());
+        let others: Vec<Member> = members.filter(|member| member.id != self.settings.id).collect();
+        let standings = futures::future::join_all(others.iter().map(|other| self.standing(other))).await;
+        let there: Vec<&Result<(), Silence>> = standings
+            .iter()
+            .filter(|standing| !matches!(standing, Err(silence) if !silence.distrusts()))
+            .collect();
+        if there.iter().any(|standing| standing.is_ok()) {
+            return Ok(Ok(()));
+        }
+        Ok(there.first().map_or(Ok(()), |standing| (*standing).clone()))
+    }
+
+    /// Whether a node answers this one.
+    async fn standing(&self, other: &Member) -> Result<(), Silence> {
+        let asked = tokio::time::timeout(INTRODUCTION, self.peers.wakes(other)).await;
+        match asked {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(silence)) => Err(self.peers.look_into(other, silence).await),
+            Err(_) => Err(self.peers.look_into(other, Silence::late()).await),
+        }
     }
 
     /// The shards that this node holds, with their fences.

@@ -88,6 +88,7 @@ mod tests {
             formats: (FORMAT, FORMAT),
             draining: false,
             passes_on: false,
+            tls: false,
         }
     }
 

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::member::Member;
-use super::{Cluster, Tenants, Wake};
+use super::{Cluster, Tenants, Wake, peers};
 
 const AGAIN: Duration = Duration::from_millis(200);
 
@@ -24,6 +24,7 @@ pub(super) async fn follow(cluster: Arc<Cluster>, tenants: Arc<dyn Tenants>, sto
         changes.mark_unchanged();
         let others = cluster.others();
         cluster.peers.keep_only(&others);
+        cluster.alarms.keep_only(&others);
         listeners.retain(|incarnation, listener| {
             let lives = others.iter().any(|member| member.incarnation == *incarnation);
             if !lives {
@@ -63,8 +64,23 @@ async fn listen(cluster: Arc<Cluster>, tenants: Arc<dyn Tenants>, member: Member
 }
 
 async fn hear(cluster: &Cluster, tenants: &dyn Tenants, member: &Member) {
-    let Ok(mut stream) = cluster.peers.wakes(member).await else { return };
-    while let Ok(Some(wake)) = stream.message().await {
+    let mut stream = match cluster.peers.wakes(member).await {
+        Ok(stream) => stream,
+        Err(silence) => {
+            let silence = cluster.peers.look_into(member, silence).await;
+            return cluster.alarms.raise(member, silence);
+        }
+    };
+    cluster.alarms.clear(member);
+    loop {
+        let wake = match stream.message().await {
+            Ok(Some(wake)) => wake,
+            Ok(None) => break,
+            Err(status) => {
+                cluster.alarms.raise(member, peers::refused(member, &status));
+                break;
+            }
+        };
         if wake.leases {
             cluster.nudge.notify_one();
         }

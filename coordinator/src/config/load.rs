@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use figment::Figment;
@@ -22,6 +22,7 @@ pub struct Overrides {
     pub runner: Option<bool>,
     pub redis: Option<SecretString>,
     pub node: Option<String>,
+    pub tls: Option<PathBuf>,
 }
 
 /// A setting is wrong. The sentence names it and says what to write.
@@ -56,6 +57,12 @@ pub fn load(file: &Path, overrides: &Overrides) -> Result<Config, ConfigError> {
     }
     if let Some(address) = &overrides.node {
         figment = figment.merge(("cluster.node", address));
+    }
+    if let Some(folder) = &overrides.tls {
+        // What the command line names is relative to where it was written.
+        let folder = std::path::absolute(folder)
+            .map_err(|error| ConfigError(format!("--cluster-tls {}: {error}", folder.display())))?;
+        figment = figment.merge(("cluster.tls", folder));
     }
     let mut config: Config = figment.extract().map_err(|error| explain(&error))?;
     check(&mut config, file.parent().unwrap_or(Path::new(".")))?;
@@ -124,6 +131,7 @@ fn check(config: &mut Config, folder: &Path) -> Result<(), ConfigError> {
         }
         take_secret(source, folder)?;
     }
+    config.cluster.tls = config.cluster.tls.take().map(|tls| folder.join(tls));
     if config.retention.replies < REPLY_KEEP {
         return Err(ConfigError(
             "`retention.replies` is too short: a repeated request must find its answer for 15m at least"
@@ -247,6 +255,18 @@ mod tests {
         assert!(number.contains("store.redis") && !number.contains("4242"), "{number}");
         let unknown = read("[store]\ndurability = \"sometimes\"").unwrap_err().to_string();
         assert!(unknown.contains("everysec"), "{unknown}");
+    }
+
+    #[test]
+    fn the_folder_with_the_certificate_lies_beside_the_file_that_names_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config.toml");
+        std::fs::write(&file, "[cluster]\ntls = \"certificates\"").unwrap();
+        let config = load(&file, &Overrides::default()).unwrap();
+        assert_eq!(config.cluster.tls.unwrap(), folder.path().join("certificates"));
+        let here = Overrides { tls: Some("here".into()), ..Overrides::default() };
+        let config = load(&file, &here).unwrap();
+        assert_eq!(config.cluster.tls.unwrap(), std::env::current_dir().unwrap().join("here"));
     }
 
     #[test]

@@ -61,8 +61,9 @@ pub struct Store {
 pub struct Cluster {
     /// Where the others reach this one, and where it listens for them: `HOST:PORT`.
     pub node: String,
-    /// Listen beyond this machine, though what nodes say to one another is not encrypted.
-    pub plaintext: bool,
+    /// The folder with this node's certificate, from `skein cluster init`. Without it nodes speak plain text, and are
+    /// reached from this machine alone.
+    pub tls: Option<PathBuf>,
     /// How long a shard stays with a coordinator that is not heard of.
     #[serde(with = "humantime_serde")]
     pub lease: Duration,
@@ -75,7 +76,7 @@ impl Default for Cluster {
     fn default() -> Self {
         Self {
             node: "127.0.0.1:0".to_owned(),
-            plaintext: false,
+            tls: None,
             lease: Duration::from_secs(10),
             settle: Duration::from_secs(20),
         }

@@ -56,6 +56,11 @@ fn describe() {
         ("skein_cluster_nodes", "Coordinators that share the store, as this one sees them."),
         ("skein_cluster_shards", "Shards that this coordinator holds."),
         ("skein_cluster_shards_unowned", "Shards that nobody holds, as this coordinator sees it."),
+        ("skein_cluster_peers_unreachable", "Coordinators that live and that this one does not reach."),
+        (
+            "skein_cluster_certificate_expires_seconds",
+            "Seconds until the certificate of this coordinator ends; below zero, the others refuse it.",
+        ),
         ("skein_waits_open", "Waits of instances that no event has ended yet."),
     ] {
         metrics::describe_gauge!(name, meaning);
@@ -108,6 +113,12 @@ fn measure_cluster(entities: &Entities) {
     metrics::gauge!("skein_cluster_nodes").set(count(survey.len()));
     metrics::gauge!("skein_cluster_shards").set(count(cluster.shards_held()));
     metrics::gauge!("skein_cluster_shards_unowned").set(count(cluster.shards().saturating_sub(owned)));
+    metrics::gauge!("skein_cluster_peers_unreachable").set(count(cluster.alarms().len()));
+    if let Some(identity) = cluster.identity() {
+        let (ends, now) = (identity.expires(), entities.clock().wall());
+        let left = ends.since(now).as_secs_f64() - now.since(ends).as_secs_f64();
+        metrics::gauge!("skein_cluster_certificate_expires_seconds").set(left);
+    }
 }
 
 /// A store that cannot be read leaves the last numbers: other endpoints say what is wrong with it.

@@ -24,7 +24,8 @@ use super::{health, retention, runner};
 use crate::api::{Admin, server};
 use crate::auth::Role;
 use crate::auth::token::{Claims, Keys};
-use crate::cluster::Cluster;
+use crate::cluster::identity::IdentityError;
+use crate::cluster::{Cluster, Silence};
 use crate::config::Config;
 use crate::entity::{Clock, Entities, Hub, passivation, timers};
 use crate::ingress::{self, Gate};
@@ -82,6 +83,10 @@ pub enum StartError {
     Listen(SocketAddr, io::Error),
     #[error("--node-addr {0} cannot be used: {1}")]
     Node(String, String),
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    #[error("this node cannot join its cluster: {0}")]
+    Distrusted(Silence),
     #[error("{0} cannot be written: {1}")]
     Write(PathBuf, io::Error),
     #[error("the tools contradict each other: {0}")]
@@ -110,6 +115,9 @@ impl Node {
 /// When the data directory is in use, an address is taken, or the store cannot be opened.
 pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, StartError> {
     let root = data.layout().root().to_owned();
+    if let Some(folder) = &config.cluster.tls {
+        Keys::adopt(&root, folder).map_err(|error| StartError::Keys(folder.clone(), error))?;
+    }
     let keys = Keys::load_or_create(&root).map_err(|error| StartError::Keys(root, error))?;
     let clock = Clock::start();
     write_operator_token(data.layout(), &keys, &clock)?;

@@ -2,10 +2,11 @@
 
 use std::net::ToSocketAddrs;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::datadir::DataDir;
 use super::start::{Roles, StartError, operator_token};
@@ -13,12 +14,16 @@ use super::tasks::Tasks;
 use crate::auth::Role;
 use crate::auth::token::Keys;
 use crate::cluster::door::{self, Door};
+use crate::cluster::identity::{Identity, host};
 use crate::cluster::{Cluster, Secret, Settings};
 use crate::config::Config;
 use crate::entity::{Clock, Entities, ownership};
 use crate::store::redis::{Options, Redis};
 use crate::store::sqlite::Sqlite;
 use crate::store::{Store, StoreError};
+
+/// How often the end of the certificate is looked at.
+const DAY: Duration = Duration::from_secs(86_400);
 
 /// The store, and how it is shared.
 pub(super) struct Truth {
@@ -48,6 +53,7 @@ pub(super) async fn open(
         let store = Arc::new(Sqlite::open(&data.layout().store(), clock.wall())?);
         return Ok(Truth { store, shared: None });
     };
+    let identity = identity(config, clock)?;
     let listener = listen(config).await?;
     let address = advertised(config, &listener)?;
     let id = data.identity()?.to_string();
@@ -65,8 +71,11 @@ pub(super) async fn open(
         settle: config.cluster.settle,
         secret,
         passes_on: !roles.coordinator,
+        identity,
     };
     let cluster = Cluster::new(Arc::clone(&store), settings);
+    // Before it takes shards for which the others could not ask it.
+    cluster.introduce().await?.map_err(StartError::Distrusted)?;
     leases.spawn("store", Arc::clone(&cluster).keep(leases.stop().clone()));
     // Whoever died without giving its shards up has them for as long as its lease.
     if !cluster.settled(config.cluster.lease * 3).await {
@@ -85,6 +94,7 @@ impl Sharing {
         let stop = tasks.stop().clone();
         let tenants = Arc::new(entities.clone());
         self.cluster.serve_for(Arc::<Entities>::clone(&tenants), stop.clone());
+        tasks.spawn("certificate", warned(Arc::clone(&self.cluster), clock.clone(), stop.clone()));
         let (keys, clock) = (keys.clone(), clock.clone());
         let verify =
             move |token: &str| keys.verify(token, clock.now()).is_ok_and(|who| who.role == Role::Operator);
@@ -94,20 +104,44 @@ impl Sharing {
     }
 }
 
+/// Reads by what the others know this node, and says so if it ends soon.
+fn identity(config: &Config, clock: &Clock) -> Result<Option<Arc<Identity>>, StartError> {
+    let Some(folder) = &config.cluster.tls else { return Ok(None) };
+    let identity = Identity::load(folder, host(&config.cluster.node), clock.wall())?;
+    Ok(Some(Arc::new(identity)))
+}
+
+/// Warns of the end of this node's certificate, from the start on and every day.
+async fn warned(cluster: Arc<Cluster>, clock: Clock, stop: CancellationToken) -> Result<(), std::io::Error> {
+    let Some(identity) = cluster.identity() else {
+        stop.cancelled().await;
+        return Ok(());
+    };
+    loop {
+        if let Some(problem) = identity.warning(clock.wall()) {
+            warn!(problem, "the certificate of this node ends soon");
+        }
+        tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            () = tokio::time::sleep(DAY) => {}
+        }
+    }
+}
+
 async fn followed(entities: Entities, stop: CancellationToken) -> Result<(), std::io::Error> {
     ownership::follow(entities, stop).await;
     Ok(())
 }
 
-/// What nodes say to one another is not encrypted.
+/// Without a certificate what nodes say to one another is not encrypted, so it stays on this machine.
 async fn listen(config: &Config) -> Result<TcpListener, StartError> {
     let wanted = &config.cluster.node;
     let unusable = |problem: String| StartError::Node(wanted.clone(), problem);
     let addresses: Vec<_> = wanted.to_socket_addrs().map_err(|error| unusable(error.to_string()))?.collect();
-    if !config.cluster.plaintext && !addresses.iter().all(|address| address.ip().is_loopback()) {
+    if config.cluster.tls.is_none() && !addresses.iter().all(|address| address.ip().is_loopback()) {
         return Err(unusable(
-            "what coordinators say to one another is not encrypted; set `plaintext = true` in [cluster] if only they \
-             can reach this network, or use a tunnel"
+            "beyond this machine coordinators speak mutual TLS; make certificates with `skein cluster init`, and name \
+             the folder of this node with --cluster-tls or as `tls` in [cluster]"
                 .to_owned(),
         ));
     }

@@ -31,6 +31,15 @@ impl Members {
         said.map_err(|error| problem(MEMBERS, &error))
     }
 
+    /// What all have said of themselves; some may be gone, for nobody has looked at the time.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked.
+    pub async fn all(&self) -> Result<Vec<String>, StoreError> {
+        let said: Vec<String> = self.connection.ask(MEMBERS, cmd("HVALS").arg(MEMBERS)).await?;
+        Ok(said.iter().filter_map(|entry| Some(entry.split_once(' ')?.1.to_owned())).collect())
+    }
+
     /// Takes a member off the list.
     ///
     /// # Errors

@@ -200,7 +200,7 @@ impl Admin {
         })
     }
 
-    /// The nodes with their shards, each with its epoch, and what is wrong between them, as the node that is asked sees it.
+    /// The nodes with their shards, each with its epoch, and what is wrong, as the node that is asked sees it.
     async fn cluster(&self, request: Request<v1::ClusterRequest>) -> Result<Value, Refusal> {
         self.operator(&request, "")?;
         let Some(cluster) = self.service.entities().cluster() else {
@@ -222,22 +222,18 @@ impl Admin {
                 "shards": shards,
             })
         });
-        let peers = cluster.alarms().into_iter().map(|alarm| {
+        let alarms = cluster.alarms().all().into_iter().map(|alarm| {
             json!({
-                "node": alarm.node,
-                "address": alarm.address,
+                "kind": alarm.kind.as_str(),
+                "subject": alarm.subject,
                 "problem": alarm.problem,
                 "for_s": alarm.since.as_secs(),
             })
         });
-        let own = cluster.me();
-        let ending = cluster.identity().and_then(|it| it.warning(self.service.entities().clock().wall()));
-        let ending =
-            ending.map(|problem| json!({"node": own.id, "address": own.address, "problem": problem}));
         Ok(json!({
             "nodes": nodes.collect::<Vec<_>>(),
             "unowned": cluster.shards().saturating_sub(owned),
-            "alarms": peers.chain(ending).collect::<Vec<_>>(),
+            "alarms": alarms.collect::<Vec<_>>(),
         }))
     }
 

@@ -38,9 +38,12 @@ fn explain(error: &Tls) -> &'static str {
             "it finds the certificate of this node expired; compare the clocks, and issue a new one with \
              `skein cluster init`"
         }
+        Tls::AlertReceived(AlertDescription::BadCertificate) => {
+            "it finds the certificate of this node not good yet, or no certificate at all; compare the clocks, and issue a \
+             new one with `skein cluster init`"
+        }
         Tls::AlertReceived(
             AlertDescription::UnknownCA
-            | AlertDescription::BadCertificate
             | AlertDescription::CertificateUnknown
             | AlertDescription::DecryptError
             | AlertDescription::AccessDenied,

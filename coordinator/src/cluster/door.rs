@@ -50,7 +50,7 @@ pub struct DoorError(#[from] tonic::transport::Error);
 /// When the listener fails.
 pub async fn serve(listener: TcpListener, door: Door) -> Result<(), DoorError> {
     let stop = door.stop.clone();
-    let identity = door.cluster.settings.identity.clone();
+    let (identity, alarms) = (door.cluster.settings.identity.clone(), door.cluster.alarms().clone());
     let peer = PeerServer::new(door).max_decoding_message_size(MESSAGE).max_encoding_message_size(MESSAGE);
     let server = Server::builder()
         .http2_keepalive_interval(Some(PROBE))
@@ -59,7 +59,8 @@ pub async fn serve(listener: TcpListener, door: Door) -> Result<(), DoorError> {
     let serving = async {
         match identity {
             Some(identity) => {
-                server.serve_with_incoming(handshake::incoming(listener, &identity, stop.clone())).await
+                let incoming = handshake::incoming(listener, &identity, alarms, stop.clone());
+                server.serve_with_incoming(incoming).await
             }
             None => {
                 let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));

@@ -1,9 +1,7 @@
 //! Mutual TLS with another node, from both sides, so that either can say why it did not come about.
 
-use std::collections::HashMap;
 use std::io;
-use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::Stream;
@@ -11,7 +9,7 @@ use rustls::pki_types::ServerName;
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tokio_stream::wrappers::ReceiverStream;
@@ -20,15 +18,12 @@ use tracing::warn;
 
 use super::distrust;
 use super::identity::{Identity, host};
+use crate::alarms::{Alarms, Kind};
 
 /// How long the other may take for its part.
 pub(super) const LIMIT: Duration = Duration::from_secs(3);
 /// Handshakes at a time: a stranger may begin as many as it likes.
 const AT_ONCE: usize = 64;
-/// The same refusal of the same host is told once in this time.
-const TOLD: Duration = Duration::from_secs(60);
-/// Hosts whose refusals are remembered.
-const HOSTS: usize = 256;
 /// A listener that cannot accept, for want of file descriptors say, is tried again after this.
 const AGAIN: Duration = Duration::from_millis(100);
 
@@ -36,6 +31,7 @@ const AGAIN: Duration = Duration::from_millis(100);
 pub(super) fn incoming(
     listener: TcpListener,
     identity: &Identity,
+    alarms: Alarms,
     stop: CancellationToken,
 ) -> impl Stream<Item = io::Result<TlsStream<TcpStream>>> + use<> {
     let (trusted, stream) = mpsc::channel(16);
@@ -43,7 +39,7 @@ pub(super) fn incoming(
     tokio::spawn(async move {
         tokio::select! {
             () = stop.cancelled() => {}
-            () = accept(listener, acceptor, trusted.clone()) => {}
+            () = accept(listener, acceptor, trusted.clone(), alarms) => {}
         }
     });
     ReceiverStream::new(stream)
@@ -53,8 +49,9 @@ async fn accept(
     listener: TcpListener,
     acceptor: TlsAcceptor,
     trusted: mpsc::Sender<io::Result<TlsStream<TcpStream>>>,
+    alarms: Alarms,
 ) {
-    let (slots, refusals) = (Arc::new(Semaphore::new(AT_ONCE)), Arc::new(Refusals::default()));
+    let slots = Arc::new(Semaphore::new(AT_ONCE));
     loop {
         let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
         let (stream, from) = match listener.accept().await {
@@ -65,39 +62,24 @@ async fn accept(
                 continue;
             }
         };
-        let (acceptor, trusted, refusals) = (acceptor.clone(), trusted.clone(), Arc::clone(&refusals));
+        let (acceptor, trusted, alarms) = (acceptor.clone(), trusted.clone(), alarms.clone());
         tokio::spawn(async move {
             let _ = stream.set_nodelay(true);
             let shaken = timeout(LIMIT, acceptor.accept(stream)).await;
             drop(slot);
             match shaken {
                 Ok(Ok(stream)) => drop(trusted.send(Ok(stream)).await),
-                Ok(Err(error)) => refusals.tell(from.ip(), &error),
+                Ok(Err(error)) => {
+                    // Without a reason of TLS it only went away.
+                    if let Some(reason) = distrust::reason(&error) {
+                        let problem = format!("somebody at {} would be a coordinator: {reason}", from.ip());
+                        alarms.raise(Kind::TurnedAway, &from.ip().to_string(), &problem);
+                    }
+                }
                 // Whoever says nothing at all probes the port.
                 Err(_) => {}
             }
         });
-    }
-}
-
-/// What was said of whom, so that a node that tries again and again does not fill the log.
-#[derive(Default)]
-struct Refusals(Mutex<HashMap<IpAddr, (Instant, String)>>);
-
-impl Refusals {
-    fn tell(&self, host: IpAddr, error: &io::Error) {
-        // Without a reason of TLS it only went away.
-        let Some(reason) = distrust::reason(error) else { return };
-        let now = Instant::now();
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.get(&host).is_some_and(|(at, last)| now < *at + TOLD && *last == reason) {
-            return;
-        }
-        if told.len() >= HOSTS {
-            told.clear();
-        }
-        warn!(%host, reason, "somebody who would be a coordinator was refused");
-        told.insert(host, (now, reason));
     }
 }
 
@@ -160,7 +142,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let stop = CancellationToken::new();
-        let mut trusted = Box::pin(incoming(listener, identity, stop.clone()));
+        let mut trusted = Box::pin(incoming(listener, identity, Alarms::default(), stop.clone()));
         tokio::spawn(async move {
             while let Some(Ok(mut stream)) = trusted.next().await {
                 let _ = stream.write_all(b"hello").await;

@@ -82,14 +82,23 @@ impl Identity {
 
     /// What is to be said of the certificate's end, if it is near.
     pub fn warning(&self, now: Timestamp) -> Option<String> {
+        let end = self.expires.iso();
+        let said = match self.expires.since(now) {
+            left if left >= WARN => return None,
+            Duration::ZERO => {
+                format!("the certificate of this node ended on {end}, and the others refuse it")
+            }
+            _ => format!("the certificate of this node ends on {end}, and the others will refuse it then"),
+        };
+        Some(format!(
+            "{said}; issue a new one with `skein cluster init`, put it in place of this one, and start the node again"
+        ))
+    }
+
+    /// How long what [`Identity::warning`] says stays true.
+    pub fn next_warning(&self, now: Timestamp) -> Duration {
         let left = self.expires.since(now);
-        (left < WARN).then(|| {
-            format!(
-                "the certificate of this node ends on {}, and the others will refuse it then; issue a new one with \
-                 `skein cluster init`, put it in place of this one, and start the node again",
-                self.expires.iso()
-            )
-        })
+        left.checked_sub(WARN).unwrap_or(left)
     }
 }
 
@@ -295,7 +304,13 @@ mod tests {
         assert_eq!(identity.expires(), NOW + 365 * DAY);
         assert_eq!(identity.warning(NOW + 334 * DAY), None);
         let warning = identity.warning(NOW + 336 * DAY).unwrap();
-        assert!(warning.contains("skein cluster init"), "{warning}");
+        assert!(
+            warning.contains("will refuse it then") && warning.contains("skein cluster init"),
+            "{warning}"
+        );
+        assert_eq!(identity.next_warning(NOW + 336 * DAY), 29 * DAY);
+        let over = identity.warning(NOW + 336 * DAY + identity.next_warning(NOW + 336 * DAY)).unwrap();
+        assert!(over.contains("ended on"), "{over}");
 
         let late = refusal(folder.path(), "127.0.0.1", NOW + 366 * DAY);
         assert!(late.contains("ended on 2027-") && late.contains("skein cluster init"), "{late}");

@@ -78,7 +78,9 @@ impl Keeper {
         let leases = self.cluster.store.leases().all().await?;
         let steps = self.decide(&leases);
         self.cluster.table.leases_are(leases);
-        self.acquire(&steps.acquire).await?;
+        if let Err(lost) = self.acquire(&steps.acquire).await? {
+            return Ok(Err(lost));
+        }
         if !steps.hand_over.is_empty() {
             self.give_up(&steps.hand_over).await?;
             // The next ones at once.
@@ -102,12 +104,15 @@ impl Keeper {
         for ((shard, fence), kept) in held.into_iter().zip(kept) {
             match kept {
                 // A lease counts from before it was asked for, and ends here before it ends there.
-                Kept::Done => self.cluster.store.held().extend(shard, fence, self.until(asked)),
-                Kept::Fenced(_) => lost.push(shard),
+                Ok(Kept::Done) => self.cluster.store.held().extend(shard, fence, self.until(asked)),
+                Ok(Kept::Fenced(_)) | Err(_) => lost.push(shard),
             }
         }
         if !lost.is_empty() {
-            warn!(shards = lost.len(), "other nodes have taken shards of this one");
+            warn!(
+                shards = lost.len(),
+                "shards of this node were taken by others, or their leases cannot be read"
+            );
             self.cluster.store.held().lose(&lost);
         }
         Ok(Ok(()))
@@ -169,24 +174,29 @@ impl Keeper {
         })
     }
 
-    async fn acquire(&mut self, shards: &[Shard]) -> Result<(), StoreError> {
+    async fn acquire(&mut self, shards: &[Shard]) -> Result<Result<(), Lost>, StoreError> {
         if shards.is_empty() {
-            return Ok(());
+            return Ok(Ok(()));
         }
         let asked = Instant::now();
         let mut taken = 0;
         for (shard, answer) in shards.iter().zip(self.cluster.store.leases().acquire(shards).await?) {
-            if let Acquired::Taken(fence) = answer {
-                self.cluster.store.held().take(*shard, fence, Some(self.until(asked)));
-                let Fence { epoch, .. } = fence;
-                self.cluster.table.hint(*shard, &self.cluster.settings.id, epoch.0);
-                taken += 1;
+            match answer {
+                Ok(Acquired::Taken(fence)) => {
+                    self.cluster.store.held().take(*shard, fence, Some(self.until(asked)));
+                    let Fence { epoch, .. } = fence;
+                    self.cluster.table.hint(*shard, &self.cluster.settings.id, epoch.0);
+                    taken += 1;
+                }
+                Ok(Acquired::Foreign) => return Ok(Err(Lost::emptied())),
+                // Somebody was quicker, or nobody can have it: the store tells of that.
+                Ok(Acquired::Held { .. }) | Err(_) => {}
             }
         }
         if taken > 0 {
             info!(shards = taken, "took shards");
         }
-        Ok(())
+        Ok(Ok(()))
     }
 
     /// Lets nothing new begin in shards, waits until what is in flight is done, and gives them up.

@@ -6,9 +6,8 @@
 //! may be written is decided by the fence in the write, in the store.
 //!
 //! Beyond one machine nodes speak mutual TLS: an [`authority`] issues what a node's [`identity`] is made of, the
-//! [`handshake`] lets nobody else in, [`distrust`] says why, and [`alarms`] keeps it for those who look.
+//! [`handshake`] lets nobody else in, and [`distrust`] says why.
 
-mod alarms;
 pub mod authority;
 mod certificate;
 mod distrust;
@@ -34,10 +33,8 @@ use tokio::sync::{Notify, broadcast, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-pub use alarms::Alarm;
-use alarms::Alarms;
-
-use crate::store::redis::shard::Shard;
+use crate::alarms::{Alarms, Kind};
+use crate::store::redis::shard::{SHARDS, Shard};
 use crate::store::redis::{Lost, Redis};
 use crate::store::{Fence, StoreError};
 use identity::Identity;
@@ -67,6 +64,8 @@ pub struct Settings {
     pub passes_on: bool,
     /// Without one, nodes speak plain text.
     pub identity: Option<Arc<Identity>>,
+    /// Takes what is wrong between this node and the others.
+    pub alarms: Alarms,
 }
 
 /// Whom to wake, on this node and on the others.
@@ -110,7 +109,6 @@ pub struct Cluster {
     store: Arc<Redis>,
     table: Table,
     peers: Peers,
-    alarms: Alarms,
     tenants: OnceLock<Arc<dyn Tenants>>,
     draining: AtomicBool,
     /// Wakes the keeper.
@@ -124,7 +122,6 @@ impl Cluster {
     pub fn new(store: Arc<Redis>, settings: Settings) -> Arc<Self> {
         Arc::new(Self {
             peers: Peers::new(settings.secret.clone(), settings.identity.clone()),
-            alarms: Alarms::default(),
             settings,
             incarnation: Uuid::now_v7(),
             store,
@@ -175,6 +172,7 @@ impl Cluster {
             draining: self.draining.load(Ordering::Acquire),
             passes_on: self.settings.passes_on,
             tls: self.settings.identity.is_some(),
+            shards: SHARDS,
         }
     }
 
@@ -214,9 +212,25 @@ impl Cluster {
         self.table.survey()
     }
 
-    /// Whom this node does not reach, and why.
-    pub fn alarms(&self) -> Vec<Alarm> {
-        self.alarms.all()
+    /// What is wrong, as this node sees it.
+    pub fn alarms(&self) -> &Alarms {
+        &self.settings.alarms
+    }
+
+    /// Another node was not reached. One that is not trusted stays so until somebody does something.
+    fn is_silent(&self, node: &Member, silence: &Silence) {
+        let (raised, cleared) = match silence.distrusts() {
+            true => (Kind::Distrusted, Kind::Unreachable),
+            false => (Kind::Unreachable, Kind::Distrusted),
+        };
+        self.alarms().clear(cleared, &node.address);
+        self.alarms().raise(raised, &node.address, &silence.to_string());
+    }
+
+    /// Another node was reached.
+    fn is_reached(&self, node: &Member) {
+        self.alarms().clear(Kind::Unreachable, &node.address);
+        self.alarms().clear(Kind::Distrusted, &node.address);
     }
 
     /// Who this node is to the others; nobody in particular when they speak plain text.
@@ -224,14 +238,20 @@ impl Cluster {
         self.settings.identity.as_deref()
     }
 
-    /// Looks whether those who live would trust this node, before it takes shards that they could not ask for.
+    /// Looks whether those who live would understand and trust this node, before it takes shards for which they could
+    /// not ask it.
     ///
     /// # Errors
-    /// When none of those who are there does. The store's own error when it does not say who lives.
+    /// When one of them does not understand it, or none of those who are there trusts it. The store's own error when it
+    /// does not say who lives.
     pub async fn introduce(&self) -> Result<Result<(), Silence>, StoreError> {
         let records = self.store.members().all().await?;
         let members = records.iter().filter_map(|record| serde_json::from_str::<Member>(record).ok());
         let others: Vec<Member> = members.filter(|member| member.id != self.settings.id).collect();
+        let me = self.me();
+        if let Some(stranger) = others.iter().find_map(|other| Silence::of_a_stranger(&me, other)) {
+            return Ok(Err(stranger));
+        }
         let standings = futures::future::join_all(others.iter().map(|other| self.standing(other))).await;
         let there: Vec<&Result<(), Silence>> = standings
             .iter()

@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use skein_proto::v1::forward_reply::Outcome as Said;
 use skein_proto::v1::peer_client::PeerClient;
 use skein_proto::v1::{ForwardRequest, Wake, WakesRequest};
 use skein_shared::id::EntityKey;
+use tokio::net::lookup_host;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{self, Channel, Endpoint};
 use tonic::{Code, Request, Status, Streaming};
@@ -19,8 +20,9 @@ use super::identity::{Identity, host};
 use super::member::{FORMAT, Member};
 
 const CONNECT: Duration = Duration::from_secs(1);
-/// A connection that is silent is probed, and given up without an answer.
-pub(super) const PROBE: Duration = Duration::from_secs(3);
+/// A connection that is silent is probed, and given up without an answer: well before the other has left the list of
+/// those who live.
+pub(super) const PROBE: Duration = Duration::from_secs(2);
 pub(super) const PROBE_ANSWER: Duration = Duration::from_secs(3);
 /// What the largest entity may answer; a list has up to a thousand whole documents.
 pub(super) const MESSAGE: usize = 64 << 20;
@@ -60,13 +62,18 @@ pub enum Outcome {
 #[error("{problem}")]
 pub struct Silence {
     problem: String,
-    /// The two nodes are there and do not trust one another.
+    /// The two nodes are there, and do not trust or do not understand one another.
     distrusts: bool,
 }
 
 impl Silence {
     pub(super) fn moved() -> Self {
         Self { problem: "the shard got another owner meanwhile".to_owned(), distrusts: false }
+    }
+
+    /// What is to be said of a node whose program does not fit this one's.
+    pub(super) fn of_a_stranger(me: &Member, other: &Member) -> Option<Self> {
+        me.quarrel(other).map(|reason| distrusted(other, &reason))
     }
 
     pub(super) fn late() -> Self {
@@ -105,7 +112,7 @@ impl Peers {
             timeout_ms: u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX),
             call,
         };
-        let mut client = self.client(to)?;
+        let mut client = self.client(to).await?;
         let answered = tokio::time::timeout(timeout, client.forward(self.signed(request))).await;
         let reply = answered.map_err(|_| silent(to, "no answer in time"))?;
         let said = reply.map_err(|status| refused(to, &status))?.into_inner().outcome;
@@ -117,7 +124,7 @@ impl Peers {
     }
 
     pub(super) async fn wakes(&self, of: &Member) -> Result<Streaming<Wake>, Silence> {
-        let mut client = self.client(of)?;
+        let mut client = self.client(of).await?;
         let stream = client.wakes(self.signed(WakesRequest {})).await;
         Ok(stream.map_err(|status| refused(of, &status))?.into_inner())
     }
@@ -127,17 +134,7 @@ impl Peers {
         if silence.distrusts {
             return silence;
         }
-        let Some(identity) = &self.identity else {
-            return if node.tls {
-                distrusted(
-                    node,
-                    "it speaks mutual TLS, and this node plain text; name the folder with \
-                 this node's certificate as `tls` in [cluster], or with --cluster-tls",
-                )
-            } else {
-                silence
-            };
-        };
+        let Some(identity) = &self.identity else { return silence };
         match handshake::greet(identity, &node.address).await {
             Ok(Some(reason)) => distrusted(node, &reason),
             Ok(None) => silence,
@@ -147,8 +144,8 @@ impl Peers {
 
     /// Forgets the connections to those who are gone.
     pub(super) fn keep_only(&self, members: &[Member]) {
-        let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
-        channels.retain(|incarnation, _| members.iter().any(|member| member.incarnation == *incarnation));
+        self.channels()
+            .retain(|incarnation, _| members.iter().any(|member| member.incarnation == *incarnation));
     }
 
     fn signed<T>(&self, message: T) -> Request<T> {
@@ -157,18 +154,44 @@ impl Peers {
         request
     }
 
-    fn client(&self, of: &Member) -> Result<PeerClient<Channel>, Silence> {
-        let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
-        let channel = match channels.get(&of.incarnation) {
-            Some(channel) => channel.clone(),
+    async fn client(&self, of: &Member) -> Result<PeerClient<Channel>, Silence> {
+        let known = self.channels().get(&of.incarnation).cloned();
+        let channel = match known {
+            Some(channel) => channel,
             None => {
-                let channel =
-                    self.endpoint(of).map_err(|error| silent(of, &error.to_string()))?.connect_lazy();
-                channels.insert(of.incarnation, channel.clone());
-                channel
+                self.may_be_spoken_to(of).await?;
+                let endpoint = self.endpoint(of).map_err(|error| silent(of, &error.to_string()))?;
+                self.channels().entry(of.incarnation).or_insert_with(|| endpoint.connect_lazy()).clone()
             }
         };
         Ok(PeerClient::new(channel).max_decoding_message_size(MESSAGE).max_encoding_message_size(MESSAGE))
+    }
+
+    /// Without TLS this node's token would go over the network as it is, before the other could refuse it.
+    async fn may_be_spoken_to(&self, node: &Member) -> Result<(), Silence> {
+        if self.identity.is_some() {
+            return Ok(());
+        }
+        if node.tls {
+            return Err(distrusted(
+                node,
+                "it speaks mutual TLS, and this node plain text; name the folder with this node's certificate as `tls` \
+                 in [cluster], or with --cluster-tls",
+            ));
+        }
+        let mut found = lookup_host(&node.address).await.map_err(|error| silent(node, &error.to_string()))?;
+        match found.all(|address| address.ip().is_loopback()) {
+            true => Ok(()),
+            false => Err(distrusted(
+                node,
+                "it is on another machine, where nothing is sent in plain text; give both nodes certificates of one \
+                 `skein cluster init`",
+            )),
+        }
+    }
+
+    fn channels(&self) -> MutexGuard<'_, HashMap<Uuid, Channel>> {
+        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn endpoint(&self, of: &Member) -> Result<Endpoint, transport::Error> {
@@ -194,11 +217,41 @@ pub(super) fn refused(node: &Member, status: &Status) -> Silence {
 }
 
 fn distrusted(node: &Member, reason: &str) -> Silence {
-    let problem = format!("the node at {} and this one do not trust one another: {reason}", node.address);
+    let problem = format!("the node at {} and this one do not work together: {reason}", node.address);
     Silence { problem, distrusts: true }
 }
 
 fn silent(node: &Member, problem: &str) -> Silence {
     let problem = format!("the node at {} gave no answer: {problem}", node.address);
     Silence { problem, distrusts: false }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::redis::shard::SHARDS;
+
+    #[tokio::test]
+    async fn nothing_is_said_in_plain_text_to_another_machine() {
+        let peers = Peers::new(Secret::new("token").unwrap(), None);
+        let at = |address: &str, tls| Member {
+            id: "a".to_owned(),
+            incarnation: Uuid::now_v7(),
+            address: address.to_owned(),
+            formats: (FORMAT, FORMAT),
+            draining: false,
+            passes_on: false,
+            tls,
+            shards: SHARDS,
+        };
+        peers.client(&at("127.0.0.1:7703", false)).await.unwrap();
+        peers.client(&at("[::1]:7703", false)).await.unwrap();
+        for (node, problem) in [
+            (at("192.0.2.1:7703", false), "on another machine"),
+            (at("127.0.0.1:7703", true), "--cluster-tls"),
+        ] {
+            let refused = peers.client(&node).await.unwrap_err();
+            assert!(refused.distrusts() && refused.to_string().contains(problem), "{refused}");
+        }
+    }
 }

@@ -79,6 +79,7 @@ mod tests {
 
     use super::*;
     use crate::cluster::member::FORMAT;
+    use crate::store::redis::shard::SHARDS;
 
     fn member(id: &str) -> Member {
         Member {
@@ -89,6 +90,7 @@ mod tests {
             draining: false,
             passes_on: false,
             tls: false,
+            shards: SHARDS,
         }
     }
 

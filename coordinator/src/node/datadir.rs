@@ -54,6 +54,11 @@ impl Layout {
         self.root.join("node.id")
     }
 
+    /// Which store in Redis this node works with, and how far it had come.
+    pub fn remembered(&self) -> PathBuf {
+        self.root.join("redis.json")
+    }
+
     pub fn projection(&self) -> PathBuf {
         self.root.join("projection.db")
     }

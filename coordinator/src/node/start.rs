@@ -87,6 +87,8 @@ pub enum StartError {
     Identity(#[from] IdentityError),
     #[error("this node cannot join its cluster: {0}")]
     Distrusted(Silence),
+    #[error("{0} cannot be read: {1}")]
+    Read(PathBuf, io::Error),
     #[error("{0} cannot be written: {1}")]
     Write(PathBuf, io::Error),
     #[error("the tools contradict each other: {0}")]

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::info;
 
 use super::datadir::DataDir;
 use super::start::{Roles, StartError, operator_token};
 use super::tasks::Tasks;
+use crate::alarms::{Alarms, Kind};
 use crate::auth::Role;
 use crate::auth::token::Keys;
 use crate::cluster::door::{self, Door};
@@ -18,12 +19,13 @@ use crate::cluster::identity::{Identity, host};
 use crate::cluster::{Cluster, Secret, Settings};
 use crate::config::Config;
 use crate::entity::{Clock, Entities, ownership};
+use crate::store::redis::remembered::Remembered;
 use crate::store::redis::{Options, Redis};
 use crate::store::sqlite::Sqlite;
 use crate::store::{Store, StoreError};
 
-/// How often the end of the certificate is looked at.
-const DAY: Duration = Duration::from_secs(86_400);
+/// The certificate is looked at so often at least: its end comes by the wall clock, which is set at times.
+const HOUR: Duration = Duration::from_secs(3600);
 
 /// The store, and how it is shared.
 pub(super) struct Truth {
@@ -54,12 +56,15 @@ pub(super) async fn open(
         return Ok(Truth { store, shared: None });
     };
     let identity = identity(config, clock)?;
-    let listener = listen(config).await?;
+    let (listener, alarms) = (listen(config).await?, Alarms::default());
     let address = advertised(config, &listener)?;
     let id = data.identity()?.to_string();
     let mut options = Options::new(url.clone(), id.clone());
     (options.durability, options.lease) = (config.store.durability, config.cluster.lease);
     options.address = address.clone();
+    let file = data.layout().remembered();
+    options.remembered = Some(Remembered::read(file.clone()).map_err(|error| StartError::Read(file, error))?);
+    options.alarms = alarms.clone();
     let store = Arc::new(Redis::join(&options, clock.wall()).await?);
     let token = operator_token(keys, clock).map_err(StartError::Refused)?;
     let secret =
@@ -72,6 +77,7 @@ pub(super) async fn open(
         secret,
         passes_on: !roles.coordinator,
         identity,
+        alarms,
     };
     let cluster = Cluster::new(Arc::clone(&store), settings);
     // Before it takes shards for which the others could not ask it.
@@ -111,19 +117,22 @@ fn identity(config: &Config, clock: &Clock) -> Result<Option<Arc<Identity>>, Sta
     Ok(Some(Arc::new(identity)))
 }
 
-/// Warns of the end of this node's certificate, from the start on and every day.
+/// Warns of the end of this node's certificate.
 async fn warned(cluster: Arc<Cluster>, clock: Clock, stop: CancellationToken) -> Result<(), std::io::Error> {
     let Some(identity) = cluster.identity() else {
         stop.cancelled().await;
         return Ok(());
     };
     loop {
-        if let Some(problem) = identity.warning(clock.wall()) {
-            warn!(problem, "the certificate of this node ends soon");
+        let now = clock.wall();
+        if let Some(problem) = identity.warning(now) {
+            cluster.alarms().raise(Kind::Certificate, &cluster.me().address, &problem);
         }
+        // Once it has ended nothing more comes.
+        let next = Some(identity.next_warning(now)).filter(|next| !next.is_zero()).unwrap_or(HOUR);
         tokio::select! {
             () = stop.cancelled() => return Ok(()),
-            () = tokio::time::sleep(DAY) => {}
+            () = tokio::time::sleep(next.min(HOUR)) => {}
         }
     }
 }

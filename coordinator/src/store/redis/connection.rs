@@ -9,12 +9,20 @@ use redis::{
     AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, Script, Value,
 };
 use secrecy::ExposeSecret;
+use tokio::time::Instant;
 
 use super::options::Options;
+use super::watch::Watch;
+use crate::alarms::Alarms;
 use crate::store::StoreError;
 
 /// Commands that one pipeline carries: more would make Redis hold all their answers.
 const PIPELINE: usize = 256;
+/// How a problem with a key is told.
+const THE_KEY: &str = "the key ";
+const IN_REDIS: &str = " in Redis: ";
+/// What our keys begin with.
+const OURS: &str = "skein:";
 
 /// Knows where Redis is.
 #[derive(Clone)]
@@ -22,6 +30,7 @@ pub(super) struct Door {
     client: Client,
     manager: ConnectionManagerConfig,
     single: AsyncConnectionConfig,
+    alarms: Alarms,
 }
 
 impl Door {
@@ -46,13 +55,19 @@ impl Door {
         let single = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(options.connect))
             .set_response_timeout(Some(options.answer));
-        Ok(Self { client, manager, single })
+        Ok(Self { client, manager, single, alarms: options.alarms.clone() })
     }
 
-    /// A connection that reconnects by itself.
-    pub(super) async fn connection(&self) -> Result<Connection, StoreError> {
+    /// What one part of the store sees of the server.
+    pub(super) fn watch(&self, part: &'static str) -> Watch {
+        Watch::new(self.alarms.clone(), part)
+    }
+
+    /// A connection that reconnects by itself, for a part of the store.
+    pub(super) async fn connection(&self, part: &'static str) -> Result<Connection, StoreError> {
         let manager = ConnectionManager::new_with_config(self.client.clone(), self.manager.clone()).await;
-        manager.map(Connection).map_err(|error| self.unreachable(&error))
+        let manager = manager.map_err(|error| self.unreachable(&error))?;
+        Ok(Connection { manager, watch: self.watch(part) })
     }
 
     /// A connection that ends when it breaks.
@@ -72,12 +87,17 @@ impl Door {
 
 /// A shared connection that reconnects by itself.
 #[derive(Clone)]
-pub(super) struct Connection(ConnectionManager);
+pub(super) struct Connection {
+    manager: ConnectionManager,
+    pub(super) watch: Watch,
+}
 
 impl Connection {
     /// Asks for one key, or for something of the server that `key` names.
     pub(super) async fn ask<T: FromRedisValue>(&self, key: &str, command: &Cmd) -> Result<T, StoreError> {
-        let answer = self.0.clone().send_packed_command(command).await;
+        let asked = Instant::now();
+        let answer = self.manager.clone().send_packed_command(command).await;
+        self.watch.heard(asked, &answer);
         read(key, answer.map_err(|error| problem(key, &error))?)
     }
 
@@ -86,16 +106,26 @@ impl Connection {
         &self,
         questions: &[(String, Cmd)],
     ) -> Result<Vec<T>, StoreError> {
+        self.ask_each(questions).await?.into_iter().collect()
+    }
+
+    /// Like [`Connection::ask_all`], and what is wrong with one key is no matter of the others.
+    pub(super) async fn ask_each<T: FromRedisValue>(
+        &self,
+        questions: &[(String, Cmd)],
+    ) -> Result<Vec<Result<T, StoreError>>, StoreError> {
         let mut answers = Vec::with_capacity(questions.len());
         for part in questions.chunks(PIPELINE) {
             let mut pipeline = Pipeline::with_capacity(part.len());
             for (_, command) in part {
                 pipeline.add_command(command.clone());
             }
-            let values = self.0.clone().send_packed_commands(&pipeline, 0, part.len()).await;
+            let asked = Instant::now();
+            let values = self.manager.clone().send_packed_commands(&pipeline, 0, part.len()).await;
+            self.watch.heard(asked, &values);
             let values = values.map_err(|error| problem("a pipeline", &error))?;
             for ((key, _), value) in part.iter().zip(values) {
-                answers.push(read(key, value)?);
+                answers.push(read(key, value));
             }
         }
         Ok(answers)
@@ -103,7 +133,7 @@ impl Connection {
 
     /// Makes a script known to the server.
     pub(super) async fn load(&self, script: &Script) -> Result<(), StoreError> {
-        let loaded = script.load_async(&mut self.0.clone()).await;
+        let loaded = script.load_async(&mut self.manager.clone()).await;
         loaded.map(|_| ()).map_err(|error| StoreError(sentence(&error)))
     }
 
@@ -121,16 +151,24 @@ impl Connection {
         for argument in arguments {
             call.arg(argument.as_slice());
         }
-        call.invoke_async(&mut self.0.clone()).await
+        let asked = Instant::now();
+        let answer = call.invoke_async(&mut self.manager.clone()).await;
+        self.watch.heard(asked, &answer);
+        answer
     }
 }
 
 /// What went wrong with a question. Only what the server said has to do with the key.
 pub(super) fn problem(key: &str, error: &RedisError) -> StoreError {
-    match error.kind() {
-        ErrorKind::Server(_) | ErrorKind::Extension => at(key, &sentence(error)),
-        _ => StoreError(format!("Redis does not answer: {}", sentence(error))),
+    match is_an_answer(error) {
+        true => at(key, &sentence(error)),
+        false => StoreError(format!("Redis does not answer: {}", sentence(error))),
     }
+}
+
+/// Whether the server itself said so.
+pub(super) fn is_an_answer(error: &RedisError) -> bool {
+    matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension)
 }
 
 /// Reads an answer.
@@ -141,8 +179,13 @@ pub(super) fn read<T: FromRedisValue>(key: &str, answer: Value) -> Result<T, Sto
 
 /// A problem with what one key holds.
 pub(super) fn at(key: &str, problem: &impl Display) -> StoreError {
-    let what = if key.starts_with("skein:") { "the key " } else { "" };
-    StoreError(format!("{what}{key} in Redis: {problem}"))
+    let what = if key.starts_with(OURS) { THE_KEY } else { "" };
+    StoreError(format!("{what}{key}{IN_REDIS}{problem}"))
+}
+
+/// Which key a problem lies in, if it is one that [`at`] has told.
+pub(super) fn key_of(problem: &str) -> Option<&str> {
+    problem.strip_prefix(THE_KEY)?.split_once(IN_REDIS).map(|(key, _)| key)
 }
 
 /// What an error says, and for those that an operator can do something about, what that is.
@@ -162,4 +205,17 @@ pub(super) fn sentence(error: &RedisError) -> String {
         _ => "",
     };
     format!("{error}{advice}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_of_a_problem_is_found_again() {
+        let StoreError(told) = at("skein:{s1}:entity:pool/default", &"a word: no number");
+        assert_eq!(key_of(&told), Some("skein:{s1}:entity:pool/default"));
+        let StoreError(told) = at("INFO", &"not allowed");
+        assert_eq!(key_of(&told), None);
+    }
 }

@@ -31,13 +31,19 @@ impl Members {
         said.map_err(|error| problem(MEMBERS, &error))
     }
 
-    /// What all have said of themselves; some may be gone, for nobody has looked at the time.
+    /// What all who live say of themselves.
     ///
     /// # Errors
     /// When Redis cannot be asked.
     pub async fn all(&self) -> Result<Vec<String>, StoreError> {
+        let (seconds, micros): (u64, u64) = self.connection.ask("TIME", &cmd("TIME")).await?;
+        let now = seconds * 1000 + micros / 1000;
         let said: Vec<String> = self.connection.ask(MEMBERS, cmd("HVALS").arg(MEMBERS)).await?;
-        Ok(said.iter().filter_map(|entry| Some(entry.split_once(' ')?.1.to_owned())).collect())
+        let lives = |entry: &String| {
+            let (ends, record) = entry.split_once(' ')?;
+            (ends.parse::<u64>().ok()? > now).then(|| record.to_owned())
+        };
+        Ok(said.iter().filter_map(lives).collect())
     }
 
     /// Takes a member off the list.

@@ -14,14 +14,17 @@ pub mod members;
 mod merge;
 mod options;
 mod reader;
+pub mod remembered;
 mod scan;
 mod server;
 pub mod shard;
 mod upkeep;
+mod watch;
 mod writer;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -32,6 +35,8 @@ use skein_shared::time::Timestamp;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
+
+use crate::alarms::Kind;
 
 use super::{
     Batch, CommitError, DeadLetter, Fence, Loaded, OutboxEntry, OutboxPlace, Record, Store, StoreError,
@@ -44,6 +49,7 @@ use lease::{Acquired, Kept, Leases};
 use members::Members;
 pub use options::{Durability, Options};
 use reader::Reader;
+use remembered::Diary;
 use scan::Scan;
 use server::{Generation, Info};
 use shard::{INHABITED, POSITION, Shard};
@@ -62,6 +68,11 @@ pub struct Redis {
     /// For the leases alone, so that no long answer delays them.
     aside: Connection,
     generation: Generation,
+    /// Which store the server holds.
+    id: String,
+    /// The last position whose commit was acknowledged to this process.
+    reached: Arc<AtomicU64>,
+    diary: Diary,
     lease: Duration,
     held: Arc<Held>,
 }
@@ -78,6 +89,13 @@ enum Of {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Lost(String);
+
+impl Lost {
+    /// The store is not the one in which the shards were taken.
+    pub fn emptied() -> Self {
+        Self(server::EMPTIED.to_owned())
+    }
+}
 
 /// Why leases were not renewed.
 enum Unkept {
@@ -109,14 +127,21 @@ impl Redis {
     /// Connects and looks whether the server keeps what it acknowledges. It holds no shard yet.
     ///
     /// # Errors
-    /// When Redis cannot be reached or is set up to lose writes, or another program or another number of shards has
-    /// the database.
+    /// When Redis cannot be reached or is set up to lose writes, another program or another number of shards has the
+    /// database, or it is not the store that this owner has worked with before.
     pub async fn join(options: &Options, wall: Timestamp) -> Result<Self, StoreError> {
         let door = Door::new(options)?;
-        let (connection, aside) = (door.connection().await?, door.connection().await?);
+        let (connection, aside) = (door.connection("reads").await?, door.connection("leases").await?);
         let info = server::check(&connection, options.durability, wall).await?;
-        server::claim(&connection).await?;
-        let leases = Leases::new(aside.clone(), options);
+        let id = server::claim(&connection, options.remembered.as_ref()).await?;
+        let position = server::position(&connection).await?;
+        if let Some(missing) = options.remembered.as_ref().and_then(|known| known.missing(position)) {
+            options.alarms.raise(Kind::StoreLost, "commits", &lost(missing));
+        }
+        let diary = Diary::new(options.remembered.clone());
+        diary.note(&id, position).await;
+        let leases = Leases::new(aside.clone(), id.clone(), options);
+        let reached = Arc::new(AtomicU64::new(position));
         let acknowledgement = Acknowledgement::of(options.durability, &info, options.answer / 2);
         let generation = info.generation();
         let writer = Writer::start(Start {
@@ -124,6 +149,7 @@ impl Redis {
             aside: aside.clone(),
             generation: generation.clone(),
             acknowledgement,
+            reached: Arc::clone(&reached),
         });
         Ok(Self {
             writer,
@@ -132,6 +158,9 @@ impl Redis {
             leases,
             aside,
             generation,
+            id,
+            reached,
+            diary,
             lease: options.lease,
             held: Arc::default(),
         })
@@ -181,7 +210,7 @@ impl Redis {
 
     async fn renew(&self, held: &[(Shard, Fence)]) -> Result<(), Unkept> {
         self.is_the_same().await?.map_err(Unkept::Lost)?;
-        let kept = self.leases.renew(held).await?;
+        let kept: Vec<Kept> = self.leases.renew(held).await?.into_iter().collect::<Result<_, _>>()?;
         let lost = kept.iter().zip(held).find_map(|(kept, (shard, _))| match kept {
             Kept::Done => None,
             Kept::Fenced(epoch) => Some((shard, epoch)),
@@ -215,7 +244,19 @@ impl Redis {
     /// `Ok(Err(…))` when it is another one; [`StoreError`] when it cannot be asked.
     pub async fn is_the_same(&self) -> Result<Result<(), Lost>, StoreError> {
         let same = Info::ask(&self.aside).await?.generation() == self.generation;
-        Ok(if same { Ok(()) } else { Err(Lost(server::REPLACED.to_owned())) })
+        let there = server::id(&self.aside).await?.as_ref() == Some(&self.id);
+        // Also when it is another one: its successor compares.
+        self.diary.note(&self.id, self.reached.load(Ordering::Relaxed)).await;
+        Ok(match (there, same) {
+            (false, _) => Err(Lost::emptied()),
+            (true, false) => Err(Lost(server::REPLACED.to_owned())),
+            (true, true) => Ok(()),
+        })
+    }
+
+    /// What cannot be read is an alarm.
+    fn seen<T>(&self, read: Result<T, StoreError>) -> Result<T, StoreError> {
+        read.inspect_err(|StoreError(problem)| self.reader.connection.watch.failed(problem))
     }
 
     async fn scan(&self, of: Of) -> Result<Scan<'_>, StoreError> {
@@ -232,6 +273,14 @@ impl Redis {
     }
 }
 
+/// What is said of a server that came back with less than it had acknowledged.
+fn lost(missing: u64) -> String {
+    format!(
+        "Redis has lost commits that it had acknowledged (the last {missing}): what was done in them is undone, and agents may \
+         do it again; look at its log, at `appendfsync`, and at the replica that took over"
+    )
+}
+
 /// Takes all shards, and waits for those that somebody else has until its lease must have ended.
 async fn take(leases: &Leases, ttl: Duration) -> Result<Vec<Fence>, StoreError> {
     let all: Vec<Shard> = Shard::all().collect();
@@ -243,13 +292,14 @@ async fn take(leases: &Leases, ttl: Duration) -> Result<Vec<Fence>, StoreError> 
         // The first decides: two that begin at one time must not get half of the shards each.
         let (first, others) = all.split_at(1);
         let mut answers = leases.acquire(first).await?;
-        if matches!(answers[..], [Acquired::Taken(_)]) {
+        if matches!(answers[..], [Ok(Acquired::Taken(_))]) {
             answers.extend(leases.acquire(others).await?);
         }
         for answer in answers {
-            match answer {
+            match answer? {
                 Acquired::Taken(fence) => fences.push(fence),
                 Acquired::Held { owner, address, ends_in } => holder = Some((owner, address, ends_in)),
+                Acquired::Foreign => return Err(StoreError(server::EMPTIED.to_owned())),
             }
         }
         let Some((owner, address, ends_in)) = holder else { return Ok(fences) };
@@ -285,7 +335,7 @@ impl Store for Redis {
     }
 
     async fn load(&self, key: &EntityKey) -> Result<Loaded, StoreError> {
-        self.reader.load(key).await
+        self.seen(self.reader.load(key).await)
     }
 
     async fn live(
@@ -294,11 +344,11 @@ impl Store for Redis {
         after: &str,
         limit: usize,
     ) -> Result<Vec<LiveDocument>, StoreError> {
-        self.reader.live(key, after, limit).await
+        self.seen(self.reader.live(key, after, limit).await)
     }
 
     async fn document(&self, key: &EntityKey, document: &str) -> Result<Option<StoredDocument>, StoreError> {
-        Ok(self.reader.documents(&[(key.clone(), document.to_owned())]).await?.pop())
+        Ok(self.seen(self.reader.documents(&[(key.clone(), document.to_owned())]).await)?.pop())
     }
 
     async fn documents(
@@ -306,23 +356,23 @@ impl Store for Redis {
         after: Option<(EntityKey, String)>,
         limit: usize,
     ) -> Result<Vec<StoredDocument>, StoreError> {
-        self.scan(Of::Ours).await?.documents(after, limit).await
+        self.seen(self.scan(Of::Ours).await?.documents(after, limit).await)
     }
 
     async fn versions(&self) -> Result<Vec<(EntityKey, Version)>, StoreError> {
-        self.scan(Of::Ours).await?.versions().await
+        self.seen(self.scan(Of::Ours).await?.versions().await)
     }
 
     async fn entities(&self) -> Result<Vec<EntityKey>, StoreError> {
-        self.scan(Of::All).await?.all_entities().await
+        self.seen(self.scan(Of::All).await?.all_entities().await)
     }
 
     async fn records(&self, after: u64, limit: usize) -> Result<Vec<Record>, StoreError> {
-        self.scan(Of::All).await?.records(after, limit).await
+        self.seen(self.scan(Of::All).await?.records(after, limit).await)
     }
 
     async fn records_of(&self, key: &EntityKey, versions: Vec<Version>) -> Result<Vec<Record>, StoreError> {
-        self.reader.records_of(key, versions).await
+        self.seen(self.reader.records_of(key, versions).await)
     }
 
     async fn last_position(&self) -> Result<u64, StoreError> {
@@ -330,11 +380,11 @@ impl Store for Redis {
     }
 
     async fn timers(&self, limit: usize) -> Result<Vec<(EntityKey, Timestamp)>, StoreError> {
-        self.scan(Of::Ours).await?.timers(limit).await
+        self.seen(self.scan(Of::Ours).await?.timers(limit).await)
     }
 
     async fn outbox(&self, after: u64, limit: usize) -> Result<Vec<OutboxEntry>, StoreError> {
-        self.scan(Of::Ours).await?.outbox(after, limit).await
+        self.seen(self.scan(Of::Ours).await?.outbox(after, limit).await)
     }
 
     async fn delivered(&self, effects: Vec<OutboxPlace>) -> Result<(), CommitError> {
@@ -346,7 +396,7 @@ impl Store for Redis {
     }
 
     async fn dead_letters(&self, after: u64, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {
-        self.scan(Of::All).await?.dead_letters(after, limit).await
+        self.seen(self.scan(Of::All).await?.dead_letters(after, limit).await)
     }
 
     async fn trim(&self, plan: TrimPlan) -> Result<Trimmed, CommitError> {

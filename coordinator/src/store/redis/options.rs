@@ -6,6 +6,9 @@ use std::time::Duration;
 use secrecy::SecretString;
 use serde::Deserialize;
 
+use super::remembered::Remembered;
+use crate::alarms::Alarms;
+
 /// How much a crash may lose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -52,6 +55,10 @@ pub struct Options {
     pub connect: Duration,
     /// How long to wait for an answer; after that the outcome is unknown.
     pub answer: Duration,
+    /// What an earlier process of this owner knew of the store, and where to keep what this one knows.
+    pub remembered: Option<Remembered>,
+    /// Takes what is wrong with the server.
+    pub alarms: Alarms,
 }
 
 impl Options {
@@ -64,6 +71,8 @@ impl Options {
             lease: Duration::from_secs(10),
             connect: Duration::from_secs(2),
             answer: Duration::from_secs(5),
+            remembered: None,
+            alarms: Alarms::default(),
         }
     }
 }

@@ -5,16 +5,22 @@ use std::collections::HashMap;
 use redis::cmd;
 use skein_shared::time::Timestamp;
 use tracing::warn;
+use uuid::Uuid;
 
 use super::connection::{Connection, at};
 use super::options::Durability;
-use super::shard::{CLUSTER, SHARDS};
+use super::remembered::Remembered;
+use super::shard::{CLUSTER, POSITION, SHARDS};
 use crate::store::StoreError;
 
 /// How the keys are laid out; a later program may understand several.
 const FORMAT: u32 = 2;
 /// The epochs come from the clock of Redis, and a failover moves to another one, so it must not be far off.
 const SKEW_MS: u64 = 60_000;
+
+/// What is said of a server that has another store, or none.
+pub(super) const EMPTIED: &str = "Redis has lost all that it held, or holds another store now; this process must not go \
+                                  on with what it has in memory";
 
 /// What is said of a server that is not the one whose leases this process has.
 pub(super) const REPLACED: &str = "Redis was restarted or replaced by a replica, so writes that it had acknowledged may \
@@ -163,8 +169,15 @@ async fn check_clock(connection: &Connection, wall: Timestamp) -> Result<(), Sto
     Ok(())
 }
 
-/// Marks an empty database as a store, and refuses one that another program, or another number of shards, made.
-pub(super) async fn claim(connection: &Connection) -> Result<(), StoreError> {
+/// Marks an empty database as a store, and refuses one that another program, or another number of shards, made, or that
+/// is not the one that is remembered. Gives its id.
+pub(super) async fn claim(
+    connection: &Connection,
+    remembered: Option<&Remembered>,
+) -> Result<String, StoreError> {
+    if let Some(remembered) = remembered {
+        remembered.recognize(id(connection).await?.as_deref())?;
+    }
     for (field, ours) in [("format", FORMAT), ("shards", u32::from(SHARDS))] {
         let _: i64 = connection.ask(CLUSTER, cmd("HSETNX").arg(CLUSTER).arg(field).arg(ours)).await?;
         let found: String = connection.ask(CLUSTER, cmd("HGET").arg(CLUSTER).arg(field)).await?;
@@ -178,7 +191,21 @@ pub(super) async fn claim(connection: &Connection) -> Result<(), StoreError> {
             ));
         }
     }
-    Ok(())
+    let fresh = Uuid::new_v4().to_string();
+    let _: i64 = connection.ask(CLUSTER, cmd("HSETNX").arg(CLUSTER).arg("id").arg(fresh)).await?;
+    let found = id(connection).await?;
+    found.ok_or_else(|| at(CLUSTER, &"its id is gone; somebody empties this Redis"))
+}
+
+/// Which store this database holds, if it holds one.
+pub(super) async fn id(connection: &Connection) -> Result<Option<String>, StoreError> {
+    connection.ask(CLUSTER, cmd("HGET").arg(CLUSTER).arg("id")).await
+}
+
+/// The position of its last commit.
+pub(super) async fn position(connection: &Connection) -> Result<u64, StoreError> {
+    let found: Option<u64> = connection.ask(POSITION, cmd("GET").arg(POSITION)).await?;
+    Ok(found.unwrap_or(0))
 }
 
 #[cfg(test)]

@@ -4,17 +4,21 @@
 //! So that a batch which was given up cannot take effect behind its repeat, nothing may be under way that nobody waits
 //! for any more: a connection that broke or was too slow is killed on the server before anything else is sent.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, RedisError, Script, Value, cmd};
 use skein_shared::fence::Epoch;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 use super::batch::Prepared;
-use super::connection::{Connection, Door, read, sentence};
+use super::connection::{Connection, Door, at, read, sentence};
 use super::options::Durability;
 use super::server::{Generation, Info, REPLACED};
+use super::watch::Watch;
 use crate::store::{CommitError, Fence, StoreError, Version};
 
 /// Requests that may wait; beyond them callers wait for a place.
@@ -43,6 +47,8 @@ pub(super) struct Start {
     pub(super) aside: Connection,
     pub(super) generation: Generation,
     pub(super) acknowledgement: Acknowledgement,
+    /// Gets the last position whose commit was acknowledged.
+    pub(super) reached: Arc<AtomicU64>,
 }
 
 /// What a group waits for after it was written.
@@ -76,7 +82,8 @@ impl Writer {
             include_str!("scripts/check.lua"),
             include_str!("scripts/commit.lua")
         ));
-        let task = Task { start, commit, link: None, last_link: None };
+        let watch = start.door.watch("commits");
+        let task = Task { start, watch, commit, link: None, last_link: None };
         tokio::spawn(task.run(queue));
         Self { requests }
     }
@@ -93,6 +100,7 @@ impl Writer {
 
 struct Task {
     start: Start,
+    watch: Watch,
     commit: Script,
     link: Option<MultiplexedConnection>,
     /// What the server calls the connection that was used last.
@@ -132,7 +140,7 @@ impl Task {
         let outcomes = match self.send(&group).await {
             Ok(Answers { values, unconfirmed }) => {
                 let answers = group.iter().zip(values);
-                let outcomes = answers.map(|(request, answer)| outcome(request, answer));
+                let outcomes = answers.map(|(request, answer)| self.outcome(request, answer));
                 // A refusal needs nobody's confirmation.
                 let confirmed =
                     |version| unconfirmed.clone().map_or(Ok(version), |why| Err(CommitError::Unknown(why)));
@@ -172,7 +180,10 @@ impl Task {
             pipeline.add_command(request.batch.call(self.commit.get_hash(), request.fence));
         }
         let lost = |error: RedisError| Silence::Unknown(sentence(&error));
-        let values = link.send_packed_commands(&pipeline, 0, group.len()).await.map_err(lost)?;
+        let asked = Instant::now();
+        let values = link.send_packed_commands(&pipeline, 0, group.len()).await;
+        self.watch.heard(asked, &values);
+        let values = values.map_err(lost)?;
         let unconfirmed = self.confirm(&mut link).await?;
         metrics::counter!("skein_store_flushes_total").increment(1);
         self.link = Some(link);
@@ -213,25 +224,31 @@ impl Task {
         self.commit.load_async(&mut link).await.map_err(failed)?;
         Ok(link)
     }
-}
 
-fn outcome(request: &Request, answer: Value) -> Outcome {
-    if let Value::ServerError(error) = &answer {
-        return Err(CommitError::Failed(sentence(&error.clone().into())));
-    }
-    let answer: Vec<String> =
-        read("(commit)", answer).map_err(|StoreError(problem)| CommitError::Unknown(problem))?;
-    let text = |place: usize| answer.get(place).map_or("", String::as_str);
-    let number = || text(1).parse().unwrap_or_default();
-    match text(0) {
-        "OK" => Ok(request.batch.version),
-        "FENCED" => Err(CommitError::Fenced(Epoch(number()))),
-        "CONFLICT" => Err(CommitError::Conflict { actual: Version(number()) }),
-        "GARBAGE" => Err(CommitError::Failed(format!(
-            "the key {} in Redis: {}; restore it from a copy",
-            text(1),
-            text(2)
-        ))),
-        other => Err(CommitError::Unknown(format!("the commit script answered `{other}`; report this"))),
+    fn outcome(&self, request: &Request, answer: Value) -> Outcome {
+        if let Value::ServerError(error) = &answer {
+            let error = error.clone().into();
+            self.watch.refused(&error);
+            return Err(CommitError::Failed(sentence(&error)));
+        }
+        let answer: Vec<String> =
+            read("(commit)", answer).map_err(|StoreError(problem)| CommitError::Unknown(problem))?;
+        let text = |place: usize| answer.get(place).map_or("", String::as_str);
+        let number = || text(1).parse().unwrap_or_default();
+        match text(0) {
+            "OK" => {
+                self.watch.taken();
+                self.start.reached.fetch_max(number(), Ordering::Relaxed);
+                Ok(request.batch.version)
+            }
+            "FENCED" => Err(CommitError::Fenced(Epoch(number()))),
+            "CONFLICT" => Err(CommitError::Conflict { actual: Version(number()) }),
+            "GARBAGE" => {
+                let StoreError(problem) = at(text(1), &format!("{}; restore it from a copy", text(2)));
+                self.watch.failed(&problem);
+                Err(CommitError::Failed(problem))
+            }
+            other => Err(CommitError::Unknown(format!("the commit script answered `{other}`; report this"))),
+        }
     }
 }

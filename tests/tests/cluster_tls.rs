@@ -21,6 +21,7 @@ use skein_tests::up::{Folder, Up};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use uuid::Uuid;
 
 const SETTINGS: &str = "lease = \"4s\"\nsettle = \"1s\"";
 const DAY: Duration = Duration::from_secs(86_400);
@@ -186,7 +187,7 @@ async fn a_node_of_another_program_is_shown_and_kept_apart() -> Result<()> {
     let member: Member = serde_json::from_value(member)?;
     for (other, problem) in [
         (Member { formats: (7, 9), ..member.clone() }, "reads the formats 7 to 9"),
-        (Member { shards: 64, ..member.clone() }, "into 64 shards"),
+        (Member { shards: 64, incarnation: Uuid::from_u128(1), ..member.clone() }, "into 64 shards"),
     ] {
         let record = format!("{} {}", u64::MAX / 2, serde_json::to_string(&other)?);
         redis::cmd("HSET").arg("skein:members").arg(&other.id).arg(record).exec_async(&mut redis).await?;

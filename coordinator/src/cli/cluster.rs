@@ -50,7 +50,8 @@ impl Cluster {
                     eprintln!("{} shards have no owner at the moment", status["unowned"]);
                 }
                 for alarm in status["alarms"].as_array().into_iter().flatten() {
-                    eprintln!("alarm: {}", alarm["problem"].as_str().unwrap_or_default());
+                    let text = |field: &str| alarm[field].as_str().unwrap_or_default();
+                    eprintln!("alarm ({}): {}", text("kind"), text("problem"));
                 }
                 Ok(())
             }

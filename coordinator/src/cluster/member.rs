@@ -27,6 +27,9 @@ pub struct Member {
     /// It speaks mutual TLS, and no plain text.
     #[serde(default)]
     pub tls: bool,
+    /// Where runners reach it, as a URL; empty for one that they do not.
+    #[serde(default)]
+    pub runners: String,
     /// Into how many shards it divides the store.
     #[serde(default = "shards")]
     pub shards: u16,
@@ -80,6 +83,7 @@ mod tests {
             draining: false,
             passes_on: false,
             tls: false,
+            runners: String::new(),
             shards: SHARDS,
         };
         let newer = Member { formats: (FORMAT, FORMAT + 1), ..me.clone() };

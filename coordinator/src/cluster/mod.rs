@@ -111,6 +111,8 @@ pub struct Cluster {
     peers: Peers,
     tenants: OnceLock<Arc<dyn Tenants>>,
     draining: AtomicBool,
+    /// Where runners reach this node, once they do.
+    runners: OnceLock<String>,
     /// Wakes the keeper.
     nudge: Notify,
     /// Counts the leases that this node gave up, so that the others look at once.
@@ -128,6 +130,7 @@ impl Cluster {
             table: Table::default(),
             tenants: OnceLock::new(),
             draining: AtomicBool::new(false),
+            runners: OnceLock::new(),
             nudge: Notify::new(),
             released: watch::Sender::new(0),
         })
@@ -147,6 +150,12 @@ impl Cluster {
     /// date, so it must not go on.
     pub async fn keep(self: Arc<Self>, stop: CancellationToken) -> Result<(), Lost> {
         Keeper::new(self).run(stop).await
+    }
+
+    /// Lets runners know where to reach this node.
+    pub fn is_open_to_runners(&self, url: String) {
+        let _ = self.runners.set(url);
+        self.nudge.notify_one();
     }
 
     /// Waits until every shard has an owner, at most for `limit`. Says whether it came to that.
@@ -172,6 +181,7 @@ impl Cluster {
             draining: self.draining.load(Ordering::Acquire),
             passes_on: self.settings.passes_on,
             tls: self.settings.identity.is_some(),
+            runners: self.runners.get().cloned().unwrap_or_default(),
             shards: SHARDS,
         }
     }
@@ -200,9 +210,14 @@ impl Cluster {
         self.store.held().changes()
     }
 
+    /// All who live.
+    pub fn members(&self) -> Vec<Member> {
+        self.table.members()
+    }
+
     /// The others that live.
     pub fn others(&self) -> Vec<Member> {
-        let mut all = self.table.members();
+        let mut all = self.members();
         all.retain(|member| member.id != self.settings.id);
         all
     }

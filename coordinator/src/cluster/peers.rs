@@ -242,6 +242,7 @@ mod tests {
             draining: false,
             passes_on: false,
             tls,
+            runners: String::new(),
             shards: SHARDS,
         };
         peers.client(&at("127.0.0.1:7703", false)).await.unwrap();

@@ -90,6 +90,7 @@ mod tests {
             draining: false,
             passes_on: false,
             tls: false,
+            runners: String::new(),
             shards: SHARDS,
         }
     }

@@ -35,12 +35,20 @@ pub struct Listen {
     pub ingress: SocketAddr,
     /// The base URL under which agents reach `http`, when that is not its own address.
     pub public_url: Option<String>,
+    /// The URL under which runners reach `grpc`, when that is not its own address.
+    pub runner_url: Option<String>,
 }
 
 impl Default for Listen {
     fn default() -> Self {
         let local = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        Self { http: local(7700), grpc: local(7701), ingress: local(7702), public_url: None }
+        Self {
+            http: local(7700),
+            grpc: local(7701),
+            ingress: local(7702),
+            public_url: None,
+            runner_url: None,
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Brings a node up: data directory, store, entities, pumps, listeners, runner, in this order.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use super::{health, retention, runner};
 use crate::api::{Admin, server};
 use crate::auth::Role;
 use crate::auth::token::{Claims, Keys};
-use crate::cluster::identity::IdentityError;
+use crate::cluster::identity::{self, IdentityError};
 use crate::cluster::{Cluster, Silence};
 use crate::config::Config;
 use crate::entity::{Clock, Entities, Hub, passivation, timers};
@@ -138,6 +138,11 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
     }
     let listeners = Listeners::bind(&config, roles).await?;
     let endpoint = listeners.endpoint(&config)?;
+    if let Some(cluster) = cluster.as_ref().filter(|_| roles.coordinator)
+        && let Some(url) = for_runners(&config, endpoint.grpc)
+    {
+        cluster.is_open_to_runners(url);
+    }
 
     let (runner, tasks, pumps) = (Tasks::default(), Tasks::default(), Tasks::default());
     let sessions = Sessions::new(keys.clone(), entities.clock().clone());
@@ -241,6 +246,22 @@ impl Listeners {
             url: url.map_or_else(|| format!("http://{http}"), |url| url.trim_end_matches('/').to_owned()),
         })
     }
+}
+
+/// Where runners reach this node, as they are told when they are connected to another one; none when they may not be on
+/// the same machine and it listens on loopback.
+fn for_runners(config: &Config, grpc: SocketAddr) -> Option<String> {
+    if let Some(url) = &config.listen.runner_url {
+        return Some(url.trim_end_matches('/').to_owned());
+    }
+    let (host, port) = (&config.cluster.node, grpc.port());
+    let host = host.rsplit_once(':').map_or(host.as_str(), |(host, _)| host);
+    if grpc.ip().is_unspecified() {
+        return Some(format!("http://{host}:{port}"));
+    }
+    let others_are_here =
+        host == "localhost" || identity::host(host).parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+    (others_are_here || !grpc.ip().is_loopback()).then(|| format!("http://{grpc}"))
 }
 
 async fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {

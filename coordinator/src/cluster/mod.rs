@@ -26,8 +26,8 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::store::Fence;
+use crate::store::redis::Redis;
 use crate::store::redis::shard::Shard;
-use crate::store::redis::{Lost, Redis};
 use keeper::Keeper;
 use member::{FORMAT, Member};
 use peers::Peers;
@@ -124,12 +124,8 @@ impl Cluster {
     }
 
     /// Takes part until `stop`, and then gives everything up.
-    ///
-    /// # Errors
-    /// When the store is not the one on which the leases were taken: what this process has in memory may be out of
-    /// date, so it must not go on.
-    pub async fn keep(self: Arc<Self>, stop: CancellationToken) -> Result<(), Lost> {
-        Keeper::new(self).run(stop).await
+    pub async fn keep(self: Arc<Self>, stop: CancellationToken) {
+        Keeper::new(self).run(stop).await;
     }
 
     /// Waits until every shard has an owner, at most for `limit`. Says whether it came to that.

@@ -248,7 +248,8 @@ fn start_pumps(pumps: &Tasks, entities: &Entities, sessions: &Sessions, config: 
     pumps.spawn("retention", quiet(retention::run(entities.clone(), config.retention.clone(), stop.clone())));
 }
 
-async fn quiet(role: impl Future<Output = ()>) -> Result<(), io::Error> {
+/// A task that cannot fail.
+pub(super) async fn quiet(role: impl Future<Output = ()>) -> Result<(), io::Error> {
     role.await;
     Ok(())
 }

@@ -4,11 +4,10 @@ use std::net::ToSocketAddrs;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::datadir::DataDir;
-use super::start::{Roles, StartError, operator_token};
+use super::start::{Roles, StartError, operator_token, quiet};
 use super::tasks::Tasks;
 use crate::auth::Role;
 use crate::auth::token::Keys;
@@ -54,7 +53,9 @@ pub(super) async fn open(
     let mut options = Options::new(url.clone(), id.clone());
     (options.durability, options.lease) = (config.store.durability, config.cluster.lease);
     options.address = address.clone();
+    options.store = data.store()?;
     let store = Arc::new(Redis::join(&options, clock.wall()).await?);
+    data.belongs_to(store.id())?;
     let token = operator_token(keys, clock).map_err(StartError::Refused)?;
     let secret =
         Secret::new(&token).ok_or_else(|| StoreError("the signing keys make no token".to_owned()))?;
@@ -67,7 +68,7 @@ pub(super) async fn open(
         passes_on: !roles.coordinator,
     };
     let cluster = Cluster::new(Arc::clone(&store), settings);
-    leases.spawn("store", Arc::clone(&cluster).keep(leases.stop().clone()));
+    leases.spawn("store", quiet(Arc::clone(&cluster).keep(leases.stop().clone())));
     // Whoever died without giving its shards up has them for as long as its lease.
     if !cluster.settled(config.cluster.lease * 3).await {
         return Err(StartError::Store(StoreError(
@@ -90,13 +91,8 @@ impl Sharing {
             move |token: &str| keys.verify(token, clock.now()).is_ok_and(|who| who.role == Role::Operator);
         let door = Door { cluster: self.cluster, tenants, verify: Arc::new(verify), stop: stop.clone() };
         tasks.spawn("peers", door::serve(self.listener, door));
-        tasks.spawn("shards", followed(entities.clone(), stop));
+        tasks.spawn("shards", quiet(ownership::follow(entities.clone(), stop)));
     }
-}
-
-async fn followed(entities: Entities, stop: CancellationToken) -> Result<(), std::io::Error> {
-    ownership::follow(entities, stop).await;
-    Ok(())
 }
 
 /// What nodes say to one another is not encrypted.

@@ -8,6 +8,8 @@
 
 mod batch;
 mod connection;
+mod door;
+mod generation;
 pub mod held;
 pub mod lease;
 pub mod members;
@@ -22,10 +24,11 @@ mod writer;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use redis::cmd;
+use redis::{Script, cmd};
 use skein_shared::entity::LiveDocument;
 use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
@@ -38,14 +41,17 @@ use super::{
     StoredDocument, TrimPlan, Trimmed, Version,
 };
 use batch::Prepared;
-use connection::{Connection, Door};
+use connection::{Connection, Unrun};
+use door::Door;
+pub use generation::Generation;
+use generation::{REPLACED, Reliance};
 use held::Held;
 use lease::{Acquired, Kept, Leases};
 use members::Members;
 pub use options::{Durability, Options};
 use reader::Reader;
 use scan::Scan;
-use server::{Generation, Info};
+use server::Info;
 use shard::{INHABITED, POSITION, Shard};
 use upkeep::Upkeep;
 use writer::{Acknowledgement, Start, Writer};
@@ -61,9 +67,14 @@ pub struct Redis {
     leases: Leases,
     /// For the leases alone, so that no long answer delays them.
     aside: Connection,
-    generation: Generation,
+    door: Door,
+    durability: Durability,
     lease: Duration,
     held: Arc<Held>,
+    reliance: Arc<Reliance>,
+    /// The highest position that this process has seen.
+    seen: AtomicU64,
+    raise: Script,
 }
 
 /// Of which shards something is read.
@@ -113,27 +124,30 @@ impl Redis {
     /// the database.
     pub async fn join(options: &Options, wall: Timestamp) -> Result<Self, StoreError> {
         let door = Door::new(options)?;
-        let (connection, aside) = (door.connection().await?, door.connection().await?);
-        let info = server::check(&connection, options.durability, wall).await?;
-        server::claim(&connection).await?;
+        let (connection, aside) = (Connection::open(&door).await?, Connection::open(&door).await?);
+        let info = server::check(&connection, door.fails_over(), options.durability, wall).await?;
+        if let Some(known) = &options.store {
+            server::recognize(&connection, known).await?;
+        }
+        let store = server::claim(&connection).await?;
+        let reliance = Arc::new(Reliance::new(info.generation(), store, wall));
         let leases = Leases::new(aside.clone(), options);
         let acknowledgement = Acknowledgement::of(options.durability, &info, options.answer / 2);
-        let generation = info.generation();
-        let writer = Writer::start(Start {
-            door,
-            aside: aside.clone(),
-            generation: generation.clone(),
-            acknowledgement,
-        });
+        let writer =
+            Writer::start(Start { door: door.clone(), reliance: Arc::clone(&reliance), acknowledgement });
         Ok(Self {
             writer,
             reader: Reader::new(connection.clone()),
             upkeep: Upkeep::new(connection),
             leases,
             aside,
-            generation,
+            door,
+            durability: options.durability,
             lease: options.lease,
             held: Arc::default(),
+            reliance,
+            seen: AtomicU64::new(0),
+            raise: Script::new(include_str!("scripts/raise.lua")),
         })
     }
 
@@ -180,7 +194,10 @@ impl Redis {
     }
 
     async fn renew(&self, held: &[(Shard, Fence)]) -> Result<(), Unkept> {
-        self.is_the_same().await?.map_err(Unkept::Lost)?;
+        if !self.is_the_same().await? {
+            let problem = format!("{REPLACED}; this process must load everything anew");
+            return Err(Unkept::Lost(Lost(problem)));
+        }
         let kept = self.leases.renew(held).await?;
         let lost = kept.iter().zip(held).find_map(|(kept, (shard, _))| match kept {
             Kept::Done => None,
@@ -209,26 +226,68 @@ impl Redis {
         Members::new(self.aside.clone())
     }
 
-    /// Whether this is still the server on which the leases were taken.
+    /// The store's id, for ever.
+    pub fn id(&self) -> &str {
+        &self.reliance.store
+    }
+
+    /// The life of the server on which this process relies.
+    pub fn generation(&self) -> Generation {
+        self.reliance.generation()
+    }
+
+    /// Whether the server is in the life on which this process relies.
     ///
     /// # Errors
-    /// `Ok(Err(…))` when it is another one; [`StoreError`] when it cannot be asked.
-    pub async fn is_the_same(&self) -> Result<Result<(), Lost>, StoreError> {
-        let same = Info::ask(&self.aside).await?.generation() == self.generation;
-        Ok(if same { Ok(()) } else { Err(Lost(server::REPLACED.to_owned())) })
+    /// When it cannot be asked, or does not have this store any more.
+    pub async fn is_the_same(&self) -> Result<bool, StoreError> {
+        if Info::ask(&self.aside).await?.generation() != self.reliance.generation() {
+            return Ok(false);
+        }
+        server::recognize(&self.aside, &self.reliance.store).await?;
+        Ok(true)
+    }
+
+    /// Returns when the server seems to be another one.
+    pub async fn doubted(&self) {
+        self.reliance.doubted().await;
+    }
+
+    /// Forgets what this process holds, and relies on the server as it is now, if it is fit. What it acknowledged in its
+    /// former life may be gone, so everything has to be taken and loaded anew.
+    ///
+    /// # Errors
+    /// When it cannot be asked, is set up to lose writes, or does not have this store.
+    pub async fn begin_anew(&self) -> Result<(), StoreError> {
+        let held: Vec<Shard> = self.held.all().into_iter().map(|(shard, _)| shard).collect();
+        self.held.lose(&held);
+        // They may lead to what was the primary.
+        self.aside.renew().await;
+        self.reader.connection.renew().await;
+        let wall = self.reliance.wall();
+        let info = server::check(&self.aside, self.door.fails_over(), self.durability, wall).await?;
+        server::recognize(&self.aside, &self.reliance.store).await?;
+        // Whoever has read up to a position that was lost shall miss nothing that comes after.
+        let seen = self.seen.load(Ordering::Relaxed).to_string().into_bytes();
+        let raised: Result<u64, Unrun> = self.aside.run(&self.raise, &[POSITION.to_owned()], &[seen]).await;
+        raised.map_err(|unrun| unrun.problem(POSITION))?;
+        self.reliance.begin(info.generation());
+        metrics::counter!("skein_store_generations_total").increment(1);
+        Ok(())
     }
 
     async fn scan(&self, of: Of) -> Result<Scan<'_>, StoreError> {
         let ask = cmd("MGET").arg(POSITION).arg(INHABITED).to_owned();
         let (newest, inhabited): (Option<u64>, Option<Vec<u8>>) =
             self.reader.connection.ask(POSITION, &ask).await?;
-        let inhabited = inhabited.unwrap_or_default();
+        let (newest, inhabited) = (newest.unwrap_or(0), inhabited.unwrap_or_default());
+        self.seen.fetch_max(newest, Ordering::Relaxed);
         let has = |shard: &Shard| shard.bit_of(&inhabited);
         let shards = match of {
             Of::All => Shard::all().filter(has).collect(),
             Of::Ours => self.held.all().into_iter().map(|(shard, _)| shard).filter(has).collect(),
         };
-        Ok(Scan { reader: &self.reader, shards, newest: newest.unwrap_or(0) })
+        Ok(Scan { reader: &self.reader, shards, newest })
     }
 }
 

@@ -38,9 +38,12 @@ impl fmt::Display for Durability {
 /// How to reach the store, and as whom.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// `redis://[user:password@]host[:port][/database]` or `unix:///path`. It may hold a password.
+    /// `redis://[user:password@]host[:port][/database]`, `unix:///path`, or
+    /// `redis-sentinel://[user:password@]host[:port],host[:port][/database]?primary=NAME`. It may hold a password.
     pub url: SecretString,
     pub durability: Durability,
+    /// The id of the store that has to be there; none for whichever is, or a new one.
+    pub store: Option<String>,
     /// Who holds the leases. Whoever comes with the same name takes them over at once, so it has to be certain that no
     /// two processes have one name at a time.
     pub owner: String,
@@ -59,6 +62,7 @@ impl Options {
         Self {
             url: url.into(),
             durability: Durability::default(),
+            store: None,
             owner: owner.into(),
             address: String::new(),
             lease: Duration::from_secs(10),

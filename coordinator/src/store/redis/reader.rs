@@ -12,7 +12,7 @@ use skein_shared::limits::REPLY_KEEP;
 use skein_shared::time::Timestamp;
 
 use super::batch::BODY;
-use super::connection::{Connection, at, problem};
+use super::connection::{Connection, at};
 use super::shard::{Keys, Shard};
 use crate::store::{
     EventRecord, LIVE_PAGE, Loaded, Mark, Record, StoreError, StoredDocument, StoredReply, Version,
@@ -46,7 +46,7 @@ impl Reader {
         let names = [keys.entity(), keys.live(), keys.marks()];
         let arguments = [keys.document_prefix().into(), LIVE_PAGE.to_string().into()];
         let answer = self.connection.run::<Snapshot>(&self.load, &names, &arguments).await;
-        let (entity, live, heads, marks) = answer.map_err(|error| problem(&keys.entity(), &error))?;
+        let (entity, live, heads, marks) = answer.map_err(|unrun| unrun.problem(&keys.entity()))?;
         if entity.is_empty() {
             return Ok(Loaded::default());
         }
@@ -101,7 +101,7 @@ impl Reader {
         let keys = Keys::new(key);
         let arguments = [keys.document_prefix().into(), behind(after).into(), limit.to_string().into()];
         let answer = self.connection.run(&self.live, &[keys.live()], &arguments).await;
-        let (live, heads) = answer.map_err(|error| problem(&keys.live(), &error))?;
+        let (live, heads) = answer.map_err(|unrun| unrun.problem(&keys.live()))?;
         documents_of(&keys, live, heads)
     }
 

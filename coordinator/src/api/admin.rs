@@ -222,7 +222,15 @@ impl Admin {
                 "shards": shards,
             })
         });
-        Ok(json!({"nodes": nodes.collect::<Vec<_>>(), "unowned": cluster.shards().saturating_sub(owned)}))
+        let incidents = cluster.incidents().await;
+        let incidents = incidents.map_err(|problem| Refusal::new(Code::Unavailable, problem.to_string()))?;
+        let generation = cluster.generation();
+        Ok(json!({
+            "nodes": nodes.collect::<Vec<_>>(),
+            "unowned": cluster.shards().saturating_sub(owned),
+            "generation": {"run": generation.run, "replication": generation.replication},
+            "incidents": incidents,
+        }))
     }
 
     async fn drain(&self, request: Request<v1::DrainRequest>) -> Result<Value, Refusal> {

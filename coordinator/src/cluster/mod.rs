@@ -26,8 +26,10 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::store::Fence;
-use crate::store::redis::Redis;
+use crate::store::StoreError;
+use crate::store::redis::incident::Incident;
 use crate::store::redis::shard::Shard;
+use crate::store::redis::{Generation, Redis};
 use keeper::Keeper;
 use member::{FORMAT, Member};
 use peers::Peers;
@@ -187,6 +189,19 @@ impl Cluster {
     /// All who live, with the shards that each owns and their epochs.
     pub fn survey(&self) -> Vec<(Member, Vec<(u16, u64)>)> {
         self.table.survey()
+    }
+
+    /// The life of the server on which this node relies.
+    pub fn generation(&self) -> Generation {
+        self.store.generation()
+    }
+
+    /// What failovers of the store threw away, the last one first.
+    ///
+    /// # Errors
+    /// When the store cannot be asked.
+    pub async fn incidents(&self) -> Result<Vec<Incident>, StoreError> {
+        self.store.incidents().await
     }
 
     /// The shards that this node holds, with their fences.

@@ -8,6 +8,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use skein_shared::id::Kind;
+use tikv_jemalloc_ctl::{epoch, stats};
 use tokio_util::sync::CancellationToken;
 use tower::util::MapResponseLayer;
 
@@ -56,6 +57,8 @@ fn describe() {
         ("skein_cluster_nodes", "Coordinators that share the store, as this one sees them."),
         ("skein_cluster_shards", "Shards that this coordinator holds."),
         ("skein_cluster_shards_unowned", "Shards that nobody holds, as this coordinator sees it."),
+        ("skein_memory_allocated_bytes", "Memory that this process uses."),
+        ("skein_memory_resident_bytes", "Memory that its allocator has from the system."),
         ("skein_waits_open", "Waits of instances that no event has ended yet."),
     ] {
         metrics::describe_gauge!(name, meaning);
@@ -89,6 +92,7 @@ pub(super) fn router(entities: Entities, stop: CancellationToken) -> Router {
         metrics::gauge!("skein_entities_in_memory").set(count(in_memory.len()));
         metrics::gauge!("skein_commands_in_flight").set(count(waiting));
         metrics::gauge!("skein_projection_lag").set(entities.shared().projection.lag() as f64);
+        measure_memory();
         measure_cluster(&entities);
         measure_outbox(&entities).await;
         measure_waits(&entities).await;
@@ -99,6 +103,17 @@ pub(super) fn router(entities: Entities, stop: CancellationToken) -> Router {
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(numbers))
+}
+
+/// The allocator is asked, so that what is used can be told from what is kept for later.
+fn measure_memory() {
+    if epoch::advance().is_err() {
+        return;
+    }
+    if let (Ok(allocated), Ok(resident)) = (stats::allocated::read(), stats::resident::read()) {
+        metrics::gauge!("skein_memory_allocated_bytes").set(count(allocated));
+        metrics::gauge!("skein_memory_resident_bytes").set(count(resident));
+    }
 }
 
 fn measure_cluster(entities: &Entities) {

@@ -11,11 +11,13 @@ mod connection;
 mod door;
 mod generation;
 pub mod held;
+pub mod incident;
 pub mod lease;
 pub mod members;
 mod merge;
 mod options;
 mod reader;
+mod recent;
 mod scan;
 mod server;
 pub mod shard;
@@ -46,10 +48,12 @@ use door::Door;
 pub use generation::Generation;
 use generation::{REPLACED, Reliance};
 use held::Held;
+use incident::{Incident, Incidents};
 use lease::{Acquired, Kept, Leases};
 use members::Members;
 pub use options::{Durability, Options};
 use reader::Reader;
+use recent::Recent;
 use scan::Scan;
 use server::Info;
 use shard::{INHABITED, POSITION, Shard};
@@ -72,6 +76,9 @@ pub struct Redis {
     lease: Duration,
     held: Arc<Held>,
     reliance: Arc<Reliance>,
+    recent: Recent,
+    incidents: Incidents,
+    owner: String,
     /// The highest position that this process has seen.
     seen: AtomicU64,
     raise: Script,
@@ -140,12 +147,15 @@ impl Redis {
             reader: Reader::new(connection.clone()),
             upkeep: Upkeep::new(connection),
             leases,
-            aside,
             door,
             durability: options.durability,
             lease: options.lease,
             held: Arc::default(),
             reliance,
+            recent: Recent::default(),
+            incidents: Incidents::new(aside.clone()),
+            owner: options.owner.clone(),
+            aside,
             seen: AtomicU64::new(0),
             raise: Script::new(include_str!("scripts/raise.lua")),
         })
@@ -271,9 +281,36 @@ impl Redis {
         let seen = self.seen.load(Ordering::Relaxed).to_string().into_bytes();
         let raised: Result<u64, Unrun> = self.aside.run(&self.raise, &[POSITION.to_owned()], &[seen]).await;
         raised.map_err(|unrun| unrun.problem(POSITION))?;
+        self.tell_losses(wall).await?;
         self.reliance.begin(info.generation());
         metrics::counter!("skein_store_generations_total").increment(1);
         Ok(())
+    }
+
+    /// Writes down, for people to read, what this process acknowledged and the server does not have any more.
+    async fn tell_losses(&self, at: Timestamp) -> Result<(), StoreError> {
+        let standing = self.reader.standing(&self.recent.entities()).await?;
+        let lost = self.recent.lost(&standing);
+        if lost.is_empty() {
+            return Ok(());
+        }
+        for writes in &lost {
+            warn!(
+                entity = %writes.entity, commits = writes.commits, since = %writes.since, documents = ?writes.documents,
+                "Redis has lost acknowledged writes"
+            );
+        }
+        metrics::counter!("skein_store_lost_writes_total")
+            .increment(lost.iter().map(|writes| writes.commits as u64).sum());
+        self.incidents.tell(&Incident { at, node: self.owner.clone(), lost }).await
+    }
+
+    /// What failovers threw away, the last one first.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked.
+    pub async fn incidents(&self) -> Result<Vec<Incident>, StoreError> {
+        self.incidents.all().await
     }
 
     async fn scan(&self, of: Of) -> Result<Scan<'_>, StoreError> {
@@ -339,8 +376,9 @@ impl Store for Redis {
     }
 
     async fn commit(&self, fence: Fence, batch: Arc<Batch>) -> Result<Version, CommitError> {
-        let batch = Prepared::new(&batch)?;
-        self.writer.commit(fence, batch).await
+        let version = self.writer.commit(fence, Prepared::new(&batch)?).await?;
+        self.recent.note(&batch);
+        Ok(version)
     }
 
     async fn load(&self, key: &EntityKey) -> Result<Loaded, StoreError> {

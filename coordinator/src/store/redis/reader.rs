@@ -1,6 +1,6 @@
 //! What reading one entity gives.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use redis::{Script, cmd};
 use serde::de::DeserializeOwned;
@@ -13,6 +13,7 @@ use skein_shared::time::Timestamp;
 
 use super::batch::BODY;
 use super::connection::{Connection, at};
+use super::recent::Standing;
 use super::shard::{Keys, Shard};
 use crate::store::{
     EventRecord, LIVE_PAGE, Loaded, Mark, Record, StoreError, StoredDocument, StoredReply, Version,
@@ -90,6 +91,27 @@ impl Reader {
                 return Ok(replies);
             }
         }
+    }
+
+    /// How entities stand; those of which there is nothing are left out.
+    pub(super) async fn standing(
+        &self,
+        entities: &[EntityKey],
+    ) -> Result<BTreeMap<EntityKey, Standing>, StoreError> {
+        let questions: Vec<_> = entities
+            .iter()
+            .map(|key| {
+                let name = Keys::new(key).entity();
+                (name.clone(), cmd("HMGET").arg(name).arg("version").arg("batch").to_owned())
+            })
+            .collect();
+        let found: Vec<(Option<u64>, Option<String>)> = self.connection.ask_all(&questions).await?;
+        let there = entities.iter().zip(found);
+        let stands = |(key, (version, batch)): (&EntityKey, (Option<u64>, Option<String>))| {
+            let batch = batch.and_then(|batch| batch.parse().ok());
+            Some((key.clone(), Standing { version: Version(version?), batch }))
+        };
+        Ok(there.filter_map(stands).collect())
     }
 
     pub(super) async fn live(

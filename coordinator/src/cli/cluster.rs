@@ -3,6 +3,7 @@
 use clap::Subcommand;
 use serde_json::{Value, json};
 use skein_proto::v1::{ClusterRequest, DrainRequest};
+use skein_shared::time::Timestamp;
 
 use super::cluster_init::Init;
 use super::{CliError, Common, table};
@@ -53,6 +54,9 @@ impl Cluster {
                     let text = |field: &str| alarm[field].as_str().unwrap_or_default();
                     eprintln!("alarm ({}): {}", text("kind"), text("problem"));
                 }
+                for incident in status["incidents"].as_array().into_iter().flatten() {
+                    eprintln!("{}", told(incident));
+                }
                 Ok(())
             }
             Cluster::Drain { node, common } => {
@@ -79,4 +83,37 @@ fn row(node: &Value) -> Value {
     json!({
         "id": node["id"], "address": node["address"], "state": state, "shards": epochs.len(), "epochs": between,
     })
+}
+
+/// What was lost, in a line; `--json` has all of it.
+fn told(incident: &Value) -> String {
+    let lost: Vec<&Value> = incident["lost"].as_array().into_iter().flatten().collect();
+    let commits: u64 = lost.iter().filter_map(|writes| writes["commits"].as_u64()).sum();
+    let documents = lost.iter().filter_map(|writes| writes["documents"].as_array()).flatten();
+    let documents: Vec<&str> = documents.filter_map(Value::as_str).collect();
+    format!(
+        "{}: Redis had lost {commits} writes that {} had acknowledged: {}",
+        incident["at"].as_u64().map_or_else(String::new, |at| Timestamp(at).to_string()),
+        incident["node"].as_str().unwrap_or_default(),
+        documents.join(", ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_incident_names_who_had_acknowledged_what() {
+        let lost = json!([
+            {"entity": "pool/default", "commits": 2, "since": 5, "documents": ["task/1", "task/2"]},
+            {"entity": "lockspace/default", "commits": 1, "since": 5, "documents": ["lock/x"]},
+        ]);
+        let line = told(&json!({"at": 1_790_000_000_000_u64, "node": "n1", "lost": lost}));
+        assert!(
+            line.ends_with("Redis had lost 3 writes that n1 had acknowledged: task/1, task/2, lock/x"),
+            "{line}"
+        );
+        assert!(line.starts_with("2026-"), "{line}");
+    }
 }

@@ -11,7 +11,6 @@ use tracing::{info, warn};
 use super::Cluster;
 use super::member::Member;
 use super::plan::{self, Situation};
-use crate::store::redis::Lost;
 use crate::store::redis::lease::{Acquired, Kept, Lease};
 use crate::store::redis::shard::{SHARDS, Shard};
 use crate::store::{Fence, StoreError};
@@ -44,15 +43,14 @@ impl Keeper {
         Self { cluster, beat: now, renew: now, stable: now, free, said: None }
     }
 
-    pub(super) async fn run(mut self, stop: CancellationToken) -> Result<(), Lost> {
+    pub(super) async fn run(mut self, stop: CancellationToken) {
         let mut told = false;
         while !stop.is_cancelled() {
             // Never broken off: a lease that was taken has to be known.
             let stepped = self.step().await;
             self.lapse();
             match stepped {
-                Ok(Err(lost)) => return Err(lost),
-                Ok(Ok(())) => told = false,
+                Ok(()) => told = false,
                 Err(problem) if !told => {
                     warn!(%problem, "the cluster's state cannot be read or written; it is tried again");
                     told = true;
@@ -62,42 +60,40 @@ impl Keeper {
             tokio::select! {
                 () = stop.cancelled() => {}
                 () = self.cluster.nudge.notified() => {}
+                () = self.cluster.store.doubted() => self.renew = Instant::now(),
                 () = tokio::time::sleep(LOOK) => {}
             }
         }
         self.end().await;
-        Ok(())
     }
 
     /// One round. The leases come first: what they are worth runs out.
-    async fn step(&mut self) -> Result<Result<(), Lost>, StoreError> {
-        if let Err(lost) = self.renew().await? {
-            return Ok(Err(lost));
-        }
+    async fn step(&mut self) -> Result<(), StoreError> {
+        self.renew().await?;
         self.beat().await?;
         let leases = self.cluster.store.leases().all().await?;
         let steps = self.decide(&leases);
         self.cluster.table.leases_are(leases);
-        if let Err(lost) = self.acquire(&steps.acquire).await? {
-            return Ok(Err(lost));
-        }
+        self.acquire(&steps.acquire).await?;
         if !steps.hand_over.is_empty() {
             self.give_up(&steps.hand_over).await?;
             // The next ones at once.
             self.cluster.nudge.notify_one();
         }
-        Ok(Ok(()))
+        Ok(())
     }
 
-    async fn renew(&mut self) -> Result<Result<(), Lost>, StoreError> {
+    async fn renew(&mut self) -> Result<(), StoreError> {
         let asked = Instant::now();
+        if asked < self.renew {
+            return Ok(());
+        }
+        if !self.cluster.store.is_the_same().await? {
+            warn!("Redis was restarted or replaced by a replica; everything is loaded anew");
+            self.cluster.store.begin_anew().await?;
+            info!("relies on Redis as it is now");
+        }
         let held = self.cluster.store.held().all();
-        if held.is_empty() || asked < self.renew {
-            return Ok(Ok(()));
-        }
-        if let Err(lost) = self.cluster.store.is_the_same().await? {
-            return Ok(Err(lost));
-        }
         let kept = self.cluster.store.leases().renew(&held).await?;
         self.renew = asked + self.cluster.settings.lease / 3;
         let mut lost = Vec::new();
@@ -115,7 +111,7 @@ impl Keeper {
             );
             self.cluster.store.held().lose(&lost);
         }
-        Ok(Ok(()))
+        Ok(())
     }
 
     fn until(&self, asked: Instant) -> Instant {
@@ -174,9 +170,9 @@ impl Keeper {
         })
     }
 
-    async fn acquire(&mut self, shards: &[Shard]) -> Result<Result<(), Lost>, StoreError> {
+    async fn acquire(&mut self, shards: &[Shard]) -> Result<(), StoreError> {
         if shards.is_empty() {
-            return Ok(Ok(()));
+            return Ok(());
         }
         let asked = Instant::now();
         let mut taken = 0;
@@ -188,7 +184,8 @@ impl Keeper {
                     self.cluster.table.hint(*shard, &self.cluster.settings.id, epoch.0);
                     taken += 1;
                 }
-                Ok(Acquired::Foreign) => return Ok(Err(Lost::emptied())),
+                // Redis was emptied since it was last looked at: that look is due.
+                Ok(Acquired::Foreign) => self.renew = Instant::now(),
                 // Somebody was quicker, or nobody can have it: the store tells of that.
                 Ok(Acquired::Held { .. }) | Err(_) => {}
             }
@@ -196,7 +193,7 @@ impl Keeper {
         if taken > 0 {
             info!(shards = taken, "took shards");
         }
-        Ok(Ok(()))
+        Ok(())
     }
 
     /// Lets nothing new begin in shards, waits until what is in flight is done, and gives them up.

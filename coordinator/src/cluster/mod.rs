@@ -34,8 +34,9 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::alarms::{Alarms, Kind};
+use crate::store::redis::incident::Incident;
 use crate::store::redis::shard::{SHARDS, Shard};
-use crate::store::redis::{Lost, Redis};
+use crate::store::redis::{Generation, Redis};
 use crate::store::{Fence, StoreError};
 use identity::Identity;
 use keeper::Keeper;
@@ -144,12 +145,8 @@ impl Cluster {
     }
 
     /// Takes part until `stop`, and then gives everything up.
-    ///
-    /// # Errors
-    /// When the store is not the one on which the leases were taken: what this process has in memory may be out of
-    /// date, so it must not go on.
-    pub async fn keep(self: Arc<Self>, stop: CancellationToken) -> Result<(), Lost> {
-        Keeper::new(self).run(stop).await
+    pub async fn keep(self: Arc<Self>, stop: CancellationToken) {
+        Keeper::new(self).run(stop).await;
     }
 
     /// Lets runners know where to reach this node.
@@ -286,6 +283,19 @@ impl Cluster {
             Ok(Err(silence)) => Err(self.peers.look_into(other, silence).await),
             Err(_) => Err(self.peers.look_into(other, Silence::late()).await),
         }
+    }
+
+    /// The life of the server on which this node relies.
+    pub fn generation(&self) -> Generation {
+        self.store.generation()
+    }
+
+    /// What failovers of the store threw away, the last one first.
+    ///
+    /// # Errors
+    /// When the store cannot be asked.
+    pub async fn incidents(&self) -> Result<Vec<Incident>, StoreError> {
+        self.store.incidents().await
     }
 
     /// The shards that this node holds, with their fences.

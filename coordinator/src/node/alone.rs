@@ -9,7 +9,6 @@ use super::tasks::Tasks;
 use crate::config::Config;
 use crate::entity::Clock;
 use crate::store::Store;
-use crate::store::redis::remembered::Remembered;
 use crate::store::redis::{Options, Redis};
 use crate::store::sqlite::Sqlite;
 
@@ -35,8 +34,6 @@ impl Alone {
             Some(url) => {
                 let mut options = Options::new(url.clone(), data.identity()?.to_string());
                 options.durability = config.store.durability;
-                // Whoever moves a store knows which one it is to be.
-                options.remembered = Some(Remembered::anew(data.layout().remembered()));
                 let store = Arc::new(Redis::open(&options, clock.wall()).await?);
                 let (keeper, stop) = (Arc::clone(&store), leases.stop().clone());
                 leases.spawn("store", async move { keeper.keep(stop).await });

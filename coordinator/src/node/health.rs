@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use skein_shared::id::Kind as Entity;
+use tikv_jemalloc_ctl::{epoch, stats};
 use tokio_util::sync::CancellationToken;
 use tower::util::MapResponseLayer;
 
@@ -69,6 +70,8 @@ fn describe() {
             "skein_cluster_certificate_expires_seconds",
             "Seconds until the certificate of this coordinator ends; below zero, the others refuse it.",
         ),
+        ("skein_memory_allocated_bytes", "Memory that this process uses."),
+        ("skein_memory_resident_bytes", "Memory that its allocator has from the system."),
         ("skein_waits_open", "Waits of instances that no event has ended yet."),
     ] {
         metrics::describe_gauge!(name, meaning);
@@ -102,6 +105,7 @@ pub(super) fn router(entities: Entities, stop: CancellationToken) -> Router {
         metrics::gauge!("skein_entities_in_memory").set(count(in_memory.len()));
         metrics::gauge!("skein_commands_in_flight").set(count(waiting));
         metrics::gauge!("skein_projection_lag").set(entities.shared().projection.lag() as f64);
+        measure_memory();
         measure_cluster(&entities);
         let from_the_store = async {
             measure_outbox(&entities).await;
@@ -116,6 +120,17 @@ pub(super) fn router(entities: Entities, stop: CancellationToken) -> Router {
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(numbers))
+}
+
+/// The allocator is asked, so that what is used can be told from what is kept for later.
+fn measure_memory() {
+    if epoch::advance().is_err() {
+        return;
+    }
+    if let (Ok(allocated), Ok(resident)) = (stats::allocated::read(), stats::resident::read()) {
+        metrics::gauge!("skein_memory_allocated_bytes").set(count(allocated));
+        metrics::gauge!("skein_memory_resident_bytes").set(count(resident));
+    }
 }
 
 fn measure_cluster(entities: &Entities) {

@@ -87,8 +87,6 @@ pub enum StartError {
     Identity(#[from] IdentityError),
     #[error("this node cannot join its cluster: {0}")]
     Distrusted(Silence),
-    #[error("{0} cannot be read: {1}")]
-    Read(PathBuf, io::Error),
     #[error("{0} cannot be written: {1}")]
     Write(PathBuf, io::Error),
     #[error("the tools contradict each other: {0}")]
@@ -279,7 +277,8 @@ fn start_pumps(pumps: &Tasks, entities: &Entities, sessions: &Sessions, config: 
     pumps.spawn("retention", quiet(retention::run(entities.clone(), config.retention.clone(), stop.clone())));
 }
 
-async fn quiet(role: impl Future<Output = ()>) -> Result<(), io::Error> {
+/// A task that cannot fail.
+pub(super) async fn quiet(role: impl Future<Output = ()>) -> Result<(), io::Error> {
     role.await;
     Ok(())
 }

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::datadir::DataDir;
-use super::start::{Roles, StartError, operator_token};
+use super::start::{Roles, StartError, operator_token, quiet};
 use super::tasks::Tasks;
 use crate::alarms::{Alarms, Kind};
 use crate::auth::Role;
@@ -19,7 +19,6 @@ use crate::cluster::identity::{Identity, host};
 use crate::cluster::{Cluster, Secret, Settings};
 use crate::config::Config;
 use crate::entity::{Clock, Entities, ownership};
-use crate::store::redis::remembered::Remembered;
 use crate::store::redis::{Options, Redis};
 use crate::store::sqlite::Sqlite;
 use crate::store::{Store, StoreError};
@@ -62,10 +61,10 @@ pub(super) async fn open(
     let mut options = Options::new(url.clone(), id.clone());
     (options.durability, options.lease) = (config.store.durability, config.cluster.lease);
     options.address = address.clone();
-    let file = data.layout().remembered();
-    options.remembered = Some(Remembered::read(file.clone()).map_err(|error| StartError::Read(file, error))?);
+    options.store = data.store()?;
     options.alarms = alarms.clone();
     let store = Arc::new(Redis::join(&options, clock.wall()).await?);
+    data.belongs_to(store.id())?;
     let token = operator_token(keys, clock).map_err(StartError::Refused)?;
     let secret =
         Secret::new(&token).ok_or_else(|| StoreError("the signing keys make no token".to_owned()))?;
@@ -82,7 +81,7 @@ pub(super) async fn open(
     let cluster = Cluster::new(Arc::clone(&store), settings);
     // Before it takes shards for which the others could not ask it.
     cluster.introduce().await?.map_err(StartError::Distrusted)?;
-    leases.spawn("store", Arc::clone(&cluster).keep(leases.stop().clone()));
+    leases.spawn("store", quiet(Arc::clone(&cluster).keep(leases.stop().clone())));
     // Whoever died without giving its shards up has them for as long as its lease.
     if !cluster.settled(config.cluster.lease * 3).await {
         return Err(StartError::Store(StoreError(
@@ -100,13 +99,13 @@ impl Sharing {
         let stop = tasks.stop().clone();
         let tenants = Arc::new(entities.clone());
         self.cluster.serve_for(Arc::<Entities>::clone(&tenants), stop.clone());
-        tasks.spawn("certificate", warned(Arc::clone(&self.cluster), clock.clone(), stop.clone()));
+        tasks.spawn("certificate", quiet(warned(Arc::clone(&self.cluster), clock.clone(), stop.clone())));
         let (keys, clock) = (keys.clone(), clock.clone());
         let verify =
             move |token: &str| keys.verify(token, clock.now()).is_ok_and(|who| who.role == Role::Operator);
         let door = Door { cluster: self.cluster, tenants, verify: Arc::new(verify), stop: stop.clone() };
         tasks.spawn("peers", door::serve(self.listener, door));
-        tasks.spawn("shards", followed(entities.clone(), stop));
+        tasks.spawn("shards", quiet(ownership::follow(entities.clone(), stop)));
     }
 }
 
@@ -118,11 +117,8 @@ fn identity(config: &Config, clock: &Clock) -> Result<Option<Arc<Identity>>, Sta
 }
 
 /// Warns of the end of this node's certificate.
-async fn warned(cluster: Arc<Cluster>, clock: Clock, stop: CancellationToken) -> Result<(), std::io::Error> {
-    let Some(identity) = cluster.identity() else {
-        stop.cancelled().await;
-        return Ok(());
-    };
+async fn warned(cluster: Arc<Cluster>, clock: Clock, stop: CancellationToken) {
+    let Some(identity) = cluster.identity() else { return stop.cancelled().await };
     loop {
         let now = clock.wall();
         if let Some(problem) = identity.warning(now) {
@@ -131,15 +127,10 @@ async fn warned(cluster: Arc<Cluster>, clock: Clock, stop: CancellationToken) ->
         // Once it has ended nothing more comes.
         let next = Some(identity.next_warning(now)).filter(|next| !next.is_zero()).unwrap_or(HOUR);
         tokio::select! {
-            () = stop.cancelled() => return Ok(()),
+            () = stop.cancelled() => return,
             () = tokio::time::sleep(next.min(HOUR)) => {}
         }
     }
-}
-
-async fn followed(entities: Entities, stop: CancellationToken) -> Result<(), std::io::Error> {
-    ownership::follow(entities, stop).await;
-    Ok(())
 }
 
 /// Without a certificate what nodes say to one another is not encrypted, so it stays on this machine.

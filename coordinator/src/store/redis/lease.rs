@@ -23,7 +23,7 @@ pub enum Acquired {
         /// How long its lease lasts if it is not renewed.
         ends_in: std::time::Duration,
     },
-    /// The store is not the one that this process works with: it was emptied meanwhile.
+    /// The store is not the one that this process belongs to: it was emptied meanwhile.
     Foreign,
 }
 

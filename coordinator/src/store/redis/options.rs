@@ -6,7 +6,6 @@ use std::time::Duration;
 use secrecy::SecretString;
 use serde::Deserialize;
 
-use super::remembered::Remembered;
 use crate::alarms::Alarms;
 
 /// How much a crash may lose.
@@ -41,9 +40,12 @@ impl fmt::Display for Durability {
 /// How to reach the store, and as whom.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// `redis://[user:password@]host[:port][/database]` or `unix:///path`. It may hold a password.
+    /// `redis://[user:password@]host[:port][/database]`, `unix:///path`, or
+    /// `redis-sentinel://[user:password@]host[:port],host[:port][/database]?primary=NAME`. It may hold a password.
     pub url: SecretString,
     pub durability: Durability,
+    /// The id of the store that has to be there; none for whichever is, or a new one.
+    pub store: Option<String>,
     /// Who holds the leases. Whoever comes with the same name takes them over at once, so it has to be certain that no
     /// two processes have one name at a time.
     pub owner: String,
@@ -55,8 +57,6 @@ pub struct Options {
     pub connect: Duration,
     /// How long to wait for an answer; after that the outcome is unknown.
     pub answer: Duration,
-    /// What an earlier process of this owner knew of the store, and where to keep what this one knows.
-    pub remembered: Option<Remembered>,
     /// Takes what is wrong with the server.
     pub alarms: Alarms,
 }
@@ -66,12 +66,12 @@ impl Options {
         Self {
             url: url.into(),
             durability: Durability::default(),
+            store: None,
             owner: owner.into(),
             address: String::new(),
             lease: Duration::from_secs(10),
             connect: Duration::from_secs(2),
             answer: Duration::from_secs(5),
-            remembered: None,
             alarms: Alarms::default(),
         }
     }

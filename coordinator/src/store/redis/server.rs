@@ -1,4 +1,4 @@
-//! What the Redis server has to be like, looked at before anything is written, and which server it is.
+//! What the Redis server has to be like, looked at before anything is written, and whose store it holds.
 
 use std::collections::HashMap;
 
@@ -8,32 +8,17 @@ use tracing::warn;
 use uuid::Uuid;
 
 use super::connection::{Connection, at};
+use super::generation::Generation;
 use super::options::Durability;
-use super::remembered::Remembered;
-use super::shard::{CLUSTER, POSITION, SHARDS};
+use super::shard::{CLUSTER, SHARDS};
 use crate::store::StoreError;
 
 /// How the keys are laid out; a later program may understand several.
 const FORMAT: u32 = 2;
+/// The field with the store's id.
+const ID: &str = "id";
 /// The epochs come from the clock of Redis, and a failover moves to another one, so it must not be far off.
 const SKEW_MS: u64 = 60_000;
-
-/// What is said of a server that has another store, or none.
-pub(super) const EMPTIED: &str = "Redis has lost all that it held, or holds another store now; this process must not go \
-                                  on with what it has in memory";
-
-/// What is said of a server that is not the one whose leases this process has.
-pub(super) const REPLACED: &str = "Redis was restarted or replaced by a replica, so writes that it had acknowledged may \
-                                   be gone; this process must load everything anew";
-
-/// One life of one server. When it changes, writes that were acknowledged may be gone.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Generation {
-    /// New at each start of the server.
-    pub(super) run: String,
-    /// New when a replica becomes the primary.
-    pub(super) replication: String,
-}
 
 /// What `INFO` says.
 pub(super) struct Info(HashMap<String, String>);
@@ -79,6 +64,7 @@ impl Info {
 /// Refuses a server that would lose what it acknowledges, or forget what nobody told it to.
 pub(super) async fn check(
     connection: &Connection,
+    fails_over: bool,
     durability: Durability,
     wall: Timestamp,
 ) -> Result<Info, StoreError> {
@@ -94,11 +80,11 @@ pub(super) async fn check(
             )));
         }
     }
-    if info.replicas() > 0 || durability == Durability::Replicated {
+    if info.replicas() > 0 || durability == Durability::Replicated || fails_over {
         let wanted = setting(connection, "min-replicas-to-write").await?;
         if wanted.parse::<u32>().unwrap_or(0) == 0 {
             return Err(StoreError(
-                "Redis has replicas and `min-replicas-to-write 0`: cut off from them it would go on acknowledging what \
+                "Redis has replicas, or sentinels watch it, and `min-replicas-to-write 0`: cut off from them it would go on acknowledging what \
                  a failover throws away; set `min-replicas-to-write 1` and `min-replicas-max-lag 10` in redis.conf"
                     .to_owned(),
             ));
@@ -169,18 +155,11 @@ async fn check_clock(connection: &Connection, wall: Timestamp) -> Result<(), Sto
     Ok(())
 }
 
-/// Marks an empty database as a store, and refuses one that another program, or another number of shards, made, or that
-/// is not the one that is remembered. Gives its id.
-pub(super) async fn claim(
-    connection: &Connection,
-    remembered: Option<&Remembered>,
-) -> Result<String, StoreError> {
-    if let Some(remembered) = remembered {
-        remembered.recognize(id(connection).await?.as_deref())?;
-    }
+/// Marks an empty database as a store, and refuses one that another program, or another number of shards, made. Gives
+/// the store's id.
+pub(super) async fn claim(connection: &Connection) -> Result<String, StoreError> {
     for (field, ours) in [("format", FORMAT), ("shards", u32::from(SHARDS))] {
-        let _: i64 = connection.ask(CLUSTER, cmd("HSETNX").arg(CLUSTER).arg(field).arg(ours)).await?;
-        let found: String = connection.ask(CLUSTER, cmd("HGET").arg(CLUSTER).arg(field)).await?;
+        let found = put_once(connection, field, &ours.to_string()).await?;
         if found != ours.to_string() {
             return Err(at(
                 CLUSTER,
@@ -191,21 +170,29 @@ pub(super) async fn claim(
             ));
         }
     }
-    let fresh = Uuid::new_v4().to_string();
-    let _: i64 = connection.ask(CLUSTER, cmd("HSETNX").arg(CLUSTER).arg("id").arg(fresh)).await?;
-    let found = id(connection).await?;
-    found.ok_or_else(|| at(CLUSTER, &"its id is gone; somebody empties this Redis"))
+    put_once(connection, ID, &Uuid::now_v7().to_string()).await
 }
 
-/// Which store this database holds, if it holds one.
-pub(super) async fn id(connection: &Connection) -> Result<Option<String>, StoreError> {
-    connection.ask(CLUSTER, cmd("HGET").arg(CLUSTER).arg("id")).await
+/// Refuses a database without the store that this process has to do with.
+pub(super) async fn recognize(connection: &Connection, store: &str) -> Result<(), StoreError> {
+    let found: Option<String> = connection.ask(CLUSTER, cmd("HGET").arg(CLUSTER).arg(ID)).await?;
+    match found.as_deref() {
+        Some(found) if found == store => Ok(()),
+        Some(found) => Err(StoreError(format!(
+            "this database of Redis holds the store {found}, and this node belongs to the store {store}; correct the \
+             URL, restore Redis from a copy of that store, or remove store.id from the data directory to join the other one"
+        ))),
+        None => Err(StoreError(format!(
+            "Redis has lost the store {store}: nothing of it is there; stop the coordinators and restore Redis from a copy, \
+             or remove store.id from their data directories to begin with nothing"
+        ))),
+    }
 }
 
-/// The position of its last commit.
-pub(super) async fn position(connection: &Connection) -> Result<u64, StoreError> {
-    let found: Option<u64> = connection.ask(POSITION, cmd("GET").arg(POSITION)).await?;
-    Ok(found.unwrap_or(0))
+/// Writes a field of what says whose database this is, unless there is one. Gives what is there then.
+async fn put_once(connection: &Connection, field: &str, value: &str) -> Result<String, StoreError> {
+    let _: i64 = connection.ask(CLUSTER, cmd("HSETNX").arg(CLUSTER).arg(field).arg(value)).await?;
+    connection.ask(CLUSTER, cmd("HGET").arg(CLUSTER).arg(field)).await
 }
 
 #[cfg(test)]

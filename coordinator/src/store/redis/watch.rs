@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::RedisError;
 use tokio::time::Instant;
 
-use super::connection::{is_an_answer, key_of, sentence};
+use super::connection::{is_said, key_of, sentence};
 use crate::alarms::{Alarms, Kind};
 
 /// An answer takes a millisecond, and a flush on a bad disk a hundred.
@@ -32,16 +32,20 @@ impl Watch {
     pub(super) fn heard<T>(&self, asked: Instant, answer: &Result<T, RedisError>) {
         let took = asked.elapsed();
         match answer {
-            Err(error) if !is_an_answer(error) => self.is_slow(&format!(
-                "Redis does not answer: {}; see that it runs and can be reached, and look at its log",
-                sentence(error)
-            )),
+            Err(error) if !is_said(error) => self.is_away(&sentence(error)),
             _ if took >= SLOW => self.is_slow(&format!(
                 "Redis takes more than {SLOW:?} to answer; look at its disk and processor, and at its SLOWLOG"
             )),
             _ if self.slow.swap(false, Ordering::Relaxed) => self.alarms.clear(Kind::StoreSlow, self.part),
             _ => {}
         }
+    }
+
+    /// It cannot be reached, or says nothing.
+    pub(super) fn is_away(&self, problem: &str) {
+        self.is_slow(&format!(
+            "Redis does not answer: {problem}; see that it runs and can be reached, and look at its log"
+        ));
     }
 
     /// A write was refused for the state that the server is in.
@@ -64,6 +68,16 @@ impl Watch {
         if let Some(key) = key_of(problem) {
             self.alarms.raise(Kind::StoreGarbage, key, problem);
         }
+    }
+
+    /// The server lost what it had acknowledged, or all that there was.
+    pub(super) fn lost(&self, what: &str, problem: &str) {
+        self.alarms.raise(Kind::StoreLost, what, problem);
+    }
+
+    /// What was lost is there again.
+    pub(super) fn found(&self, what: &str) {
+        self.alarms.clear(Kind::StoreLost, what);
     }
 
     fn is_slow(&self, problem: &str) {

@@ -5,19 +5,20 @@
 //! for any more: a connection that broke or was too slow is killed on the server before anything else is sent.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
+use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Pipeline, RedisError, Script, Value, cmd};
 use skein_shared::fence::Epoch;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::batch::Prepared;
-use super::connection::{Connection, Door, at, read, sentence};
+use super::connection::{at, read, sentence};
+use super::door::Door;
+use super::generation::{Generation, REPLACED, Reliance};
 use super::options::Durability;
-use super::server::{Generation, Info, REPLACED};
+use super::server::Info;
 use super::watch::Watch;
 use crate::store::{CommitError, Fence, StoreError, Version};
 
@@ -43,12 +44,8 @@ pub(super) struct Writer {
 /// What the task begins with.
 pub(super) struct Start {
     pub(super) door: Door,
-    /// For looking at the server after the writer's own connection broke.
-    pub(super) aside: Connection,
-    pub(super) generation: Generation,
+    pub(super) reliance: Arc<Reliance>,
     pub(super) acknowledgement: Acknowledgement,
-    /// Gets the last position whose commit was acknowledged.
-    pub(super) reached: Arc<AtomicU64>,
 }
 
 /// What a group waits for after it was written.
@@ -83,7 +80,7 @@ impl Writer {
             include_str!("scripts/commit.lua")
         ));
         let watch = start.door.watch("commits");
-        let task = Task { start, watch, commit, link: None, last_link: None };
+        let task = Task { start, watch, commit, link: None, last: None };
         tokio::spawn(task.run(queue));
         Self { requests }
     }
@@ -102,9 +99,23 @@ struct Task {
     start: Start,
     watch: Watch,
     commit: Script,
-    link: Option<MultiplexedConnection>,
-    /// What the server calls the connection that was used last.
-    last_link: Option<i64>,
+    link: Option<Link>,
+    /// The connection that was used last.
+    last: Option<Used>,
+}
+
+/// A connection for this task alone.
+struct Link {
+    connection: MultiplexedConnection,
+    /// To which life of the server.
+    generation: Generation,
+}
+
+/// What is known of a connection after it broke.
+struct Used {
+    /// What the server calls it.
+    id: i64,
+    generation: Generation,
 }
 
 /// What the server said to a group.
@@ -171,9 +182,10 @@ impl Task {
     }
 
     async fn send_once(&mut self, group: &[Request]) -> Result<Answers, Silence> {
+        let generation = self.start.reliance.generation();
         let mut link = match self.link.take() {
-            Some(link) => link,
-            None => self.connect().await.map_err(|StoreError(problem)| Silence::NotSent(problem))?,
+            Some(link) if link.generation == generation => link,
+            _ => self.connect(generation).await.map_err(|StoreError(problem)| Silence::NotSent(problem))?,
         };
         let mut pipeline = Pipeline::with_capacity(group.len());
         for request in group {
@@ -181,10 +193,10 @@ impl Task {
         }
         let lost = |error: RedisError| Silence::Unknown(sentence(&error));
         let asked = Instant::now();
-        let values = link.send_packed_commands(&pipeline, 0, group.len()).await;
+        let values = link.connection.req_packed_commands(&pipeline, 0, group.len()).await;
         self.watch.heard(asked, &values);
         let values = values.map_err(lost)?;
-        let unconfirmed = self.confirm(&mut link).await?;
+        let unconfirmed = self.confirm(&mut link.connection).await?;
         metrics::counter!("skein_store_flushes_total").increment(1);
         self.link = Some(link);
         Ok(Answers { values, unconfirmed })
@@ -209,20 +221,29 @@ impl Task {
     }
 
     /// Makes a new connection once the last one can do nothing any more.
-    async fn connect(&mut self) -> Result<MultiplexedConnection, StoreError> {
-        let info = Info::ask(&self.start.aside).await?;
-        if info.generation() != self.start.generation {
-            return Err(StoreError(REPLACED.to_owned()));
-        }
-        if let Some(last) = self.last_link {
-            let kill = cmd("CLIENT").arg("KILL").arg("ID").arg(last).to_owned();
-            let _: i64 = self.start.aside.ask("CLIENT KILL", &kill).await?;
-        }
-        let mut link = self.start.door.single().await?;
+    async fn connect(&mut self, generation: Generation) -> Result<Link, StoreError> {
+        let mut link = self.start.door.connect().await?;
         let failed = |error: RedisError| StoreError(sentence(&error));
-        self.last_link = Some(cmd("CLIENT").arg("ID").query_async(&mut link).await.map_err(failed)?);
+        let info: String = cmd("INFO").query_async(&mut link).await.map_err(failed)?;
+        if Info::parse(&info).generation() != generation {
+            self.start.reliance.doubt();
+            return Err(StoreError(format!(
+                "{REPLACED}; everything is loaded anew, so try again in some seconds"
+            )));
+        }
+        // A connection to another life of the server ended with it, and its id may be somebody else's.
+        if let Some(last) = self.last.take_if(|last| last.generation == generation) {
+            let kill = cmd("CLIENT").arg("KILL").arg("ID").arg(last.id).to_owned();
+            let killed = kill.query_async::<i64>(&mut link).await;
+            if let Err(error) = killed {
+                self.last = Some(last);
+                return Err(failed(error));
+            }
+        }
+        let id = cmd("CLIENT").arg("ID").query_async(&mut link).await.map_err(failed)?;
+        self.last = Some(Used { id, generation: generation.clone() });
         self.commit.load_async(&mut link).await.map_err(failed)?;
-        Ok(link)
+        Ok(Link { connection: link, generation })
     }
 
     fn outcome(&self, request: &Request, answer: Value) -> Outcome {
@@ -238,7 +259,6 @@ impl Task {
         match text(0) {
             "OK" => {
                 self.watch.taken();
-                self.start.reached.fetch_max(number(), Ordering::Relaxed);
                 Ok(request.batch.version)
             }
             "FENCED" => Err(CommitError::Fenced(Epoch(number()))),

@@ -67,4 +67,4 @@ redis.call('HSET', KEYS[3], 'version', expected + 1, 'batch', ARGV[5], 'at', ARG
 if ARGV[7] ~= '' and tonumber(ARGV[7]) > sequence then
   redis.call('HSET', KEYS[3], 'sequence', ARGV[7])
 end
-return { 'OK', position }
+return { 'OK' }

@@ -17,6 +17,7 @@ pub mod identity;
 mod keeper;
 pub mod member;
 mod peers;
+mod pipe;
 pub mod plan;
 pub mod rank;
 mod table;

@@ -165,7 +165,7 @@ pub struct StartFailed {
     #[prost(string, tag = "1")]
     pub reason: ::prost::alloc::string::String,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct CoordinatorMessage {
     /// Of a command: the entity that gives it, and the epoch under which the sender owns that entity. A runner refuses
     /// lower epochs than it has seen, for the sender has a successor.
@@ -173,12 +173,15 @@ pub struct CoordinatorMessage {
     pub source: ::prost::alloc::string::String,
     #[prost(uint64, tag = "15")]
     pub epoch: u64,
-    #[prost(oneof = "coordinator_message::Message", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
+    #[prost(
+        oneof = "coordinator_message::Message",
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10"
+    )]
     pub message: ::core::option::Option<coordinator_message::Message>,
 }
 /// Nested message and enum types in `CoordinatorMessage`.
 pub mod coordinator_message {
-    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Message {
         #[prost(message, tag = "1")]
         Welcome(super::Welcome),
@@ -218,7 +221,7 @@ pub struct Welcome {
     pub lost: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// All coordinators to which a runner shall hold a stream, whenever that changes.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Coordinators {
     #[prost(message, repeated, tag = "1")]
     pub coordinators: ::prost::alloc::vec::Vec<Coordinator>,
@@ -310,7 +313,7 @@ pub mod runners_client {
     )]
     use tonic::codegen::*;
     use tonic::codegen::http::Uri;
-    /// The coordinator's side of a runner. One control stream a runner and coordinator.
+    /// The coordinator's side of a runner. A runner holds one control stream to each coordinator.
     #[derive(Debug, Clone)]
     pub struct RunnersClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -391,7 +394,8 @@ pub mod runners_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Opens the control stream: the runner registers first, then reports; the coordinator commands.
+        /// Opens the control stream: the runner registers first, then reports; the coordinator commands. The answer's metadata
+        /// say by `skein-node` which coordinator this is, before the runner has said anything.
         pub async fn control(
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = super::RunnerMessage>,
@@ -434,13 +438,14 @@ pub mod runners_server {
             >
             + std::marker::Send
             + 'static;
-        /// Opens the control stream: the runner registers first, then reports; the coordinator commands.
+        /// Opens the control stream: the runner registers first, then reports; the coordinator commands. The answer's metadata
+        /// say by `skein-node` which coordinator this is, before the runner has said anything.
         async fn control(
             &self,
             request: tonic::Request<tonic::Streaming<super::RunnerMessage>>,
         ) -> std::result::Result<tonic::Response<Self::ControlStream>, tonic::Status>;
     }
-    /// The coordinator's side of a runner. One control stream a runner and coordinator.
+    /// The coordinator's side of a runner. A runner holds one control stream to each coordinator.
     #[derive(Debug)]
     pub struct RunnersServer<T> {
         inner: Arc<T>,

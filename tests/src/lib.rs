@@ -3,6 +3,7 @@
 pub mod cluster;
 pub mod history;
 pub mod mcp;
+pub mod ports;
 pub mod redis;
 pub mod sentinel;
 pub mod stage;

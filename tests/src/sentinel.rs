@@ -1,6 +1,5 @@
 //! Redis with replicas and a sentinel that makes one of them the primary when that dies.
 
-use std::net::TcpListener;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -9,6 +8,7 @@ use redis::cmd;
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
+use crate::ports;
 use crate::redis::Server;
 
 /// How long the servers may take to find one another, and to choose a primary.
@@ -34,7 +34,7 @@ impl Watched {
     pub async fn start() -> Result<Self> {
         let (mut servers, mut ports): (Vec<Option<Server>>, Vec<u16>) = (Vec::new(), Vec::new());
         for _ in 0..3 {
-            let port = free_port()?;
+            let port = ports::free()?;
             let (own, primary) = (port.to_string(), ports.first().unwrap_or(&port).to_string());
             let mut settings = vec!["--appendonly", "yes", "--appendfsync", "always", "--bind", "127.0.0.1"];
             settings.extend(["--port", &own, "--repl-diskless-sync-delay", "0"]);
@@ -45,7 +45,7 @@ impl Watched {
             servers.push(Some(Server::start_with(&settings).await?));
             ports.push(port);
         }
-        let (folder, sentinel) = (TempDir::with_prefix("skein-sentinel-")?, free_port()?);
+        let (folder, sentinel) = (TempDir::with_prefix("skein-sentinel-")?, ports::free()?);
         let process = watch(&folder, sentinel, ports[0])?;
         let watched = Self { servers, ports, sentinel, _process: process, _folder: folder };
         watched.until("the sentinel knows both replicas", async || watched.replicas().await).await?;
@@ -125,10 +125,4 @@ fn watch(folder: &TempDir, port: u16, primary: u16) -> Result<Child> {
         .spawn()?;
     ensure!(process.id().is_some(), "the sentinel ended at once");
     Ok(process)
-}
-
-/// Servers that replicate speak TCP alone. Another program could take the port before it is used, and then the start
-/// fails.
-fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

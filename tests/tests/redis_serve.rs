@@ -2,9 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
 
+use std::path::Path;
+
 use anyhow::{Context, Result, bail, ensure};
+use secrecy::ExposeSecret;
 use serde_json::{Value, json};
+use skein_coordinator::cluster::authority::{Authority, Host};
+use skein_coordinator::entity::Clock;
 use skein_tests::mcp::Client;
+use skein_tests::ports;
 use skein_tests::redis::Server;
 use skein_tests::sentinel::Watched;
 use skein_tests::up::{Folder, Up};
@@ -131,6 +137,48 @@ async fn a_node_whose_redis_lost_everything_writes_nothing_into_what_is_left() -
     let Err(refused) = serve(&server, up.kill().await?).await else { bail!("it began with nothing") };
     ensure!(format!("{refused:#}").contains("restore Redis from a copy"), "{refused:#}");
     Ok(())
+}
+
+/// An authority, and what it has signed for Redis and for us.
+fn certificates(folder: &Path) -> Result<()> {
+    let now = Clock::start().wall();
+    let (authority, _) = Authority::create(now)?;
+    std::fs::write(folder.join("ca.pem"), authority.certificate())?;
+    for name in ["redis", "skein"] {
+        let issued = authority.issue(&[Host::parse("127.0.0.1")?], now, 1)?;
+        std::fs::write(folder.join(format!("{name}.pem")), &issued.certificate)?;
+        std::fs::write(folder.join(format!("{name}.key")), issued.key.expose_secret())?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_is_spoken_to_by_tls_and_both_sides_know_one_another() -> Result<()> {
+    let files = Folder::new()?;
+    let file = |name: &str| files.path().join(name).display().to_string();
+    certificates(files.path())?;
+    let port = ports::free()?.to_string();
+    let (ca, certificate, key) = (file("ca.pem"), file("redis.pem"), file("redis.key"));
+    let mut settings = vec!["--appendonly", "yes", "--appendfsync", "always", "--tls-port", &port];
+    settings.extend(["--tls-ca-cert-file", &ca, "--tls-cert-file", &certificate, "--tls-key-file", &key]);
+    let _server = Server::start_with(&settings).await?;
+    let url = format!("rediss://127.0.0.1:{port}/");
+    let folder = Folder::new()?;
+    std::fs::create_dir(folder.data())?;
+    let trusts = format!("[store]\nredis_ca = \"{ca}\"\n");
+    std::fs::write(folder.data().join("config.toml"), &trusts)?;
+    let Err(refused) = Up::serve_in(folder, &["--redis", &url]).await else { bail!("it came in unknown") };
+    ensure!(format!("{refused:#}").contains("does not take the connection"), "{refused:#}");
+
+    let folder = Folder::new()?;
+    std::fs::create_dir(folder.data())?;
+    let (certificate, key) = (file("skein.pem"), file("skein.key"));
+    let known = format!("{trusts}redis_certificate = \"{certificate}\"\nredis_key = \"{key}\"\n");
+    std::fs::write(folder.data().join("config.toml"), known)?;
+    let up = Up::serve_in(folder, &["--redis", &url]).await?;
+    let token = up.token("worker", "lena").await?;
+    let task = work(&Client::new(&up.mcp, &token), "lena").await?;
+    is_all_there(&up, &token, &task).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -131,7 +131,18 @@ fn check(config: &mut Config, folder: &Path) -> Result<(), ConfigError> {
         }
         take_secret(source, folder)?;
     }
-    config.cluster.tls = config.cluster.tls.take().map(|tls| folder.join(tls));
+    let store = &mut config.store;
+    for path in
+        [&mut config.cluster.tls, &mut store.redis_ca, &mut store.redis_certificate, &mut store.redis_key]
+    {
+        *path = path.take().map(|path| folder.join(path));
+    }
+    if store.redis_certificate.is_some() != store.redis_key.is_some() {
+        return Err(ConfigError(
+            "`store.redis_certificate` and `store.redis_key` belong together: name both, or neither"
+                .to_owned(),
+        ));
+    }
     if config.retention.replies < REPLY_KEEP {
         return Err(ConfigError(
             "`retention.replies` is too short: a repeated request must find its answer for 15m at least"
@@ -267,6 +278,22 @@ mod tests {
         let here = Overrides { tls: Some("here".into()), ..Overrides::default() };
         let config = load(&file, &here).unwrap();
         assert_eq!(config.cluster.tls.unwrap(), std::env::current_dir().unwrap().join("here"));
+    }
+
+    #[test]
+    fn a_certificate_for_redis_comes_with_its_key_and_lies_beside_the_file_that_names_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config.toml");
+        let names = "[store]\nredis_ca = \"ca.pem\"\nredis_certificate = \"us.pem\"\nredis_key = \"us.key\"";
+        std::fs::write(&file, names).unwrap();
+        let tls = load(&file, &Overrides::default()).unwrap().store.tls();
+        let beside = |name| folder.path().join(name);
+        assert_eq!(
+            (tls.ca, tls.certificate),
+            (Some(beside("ca.pem")), Some((beside("us.pem"), beside("us.key"))))
+        );
+        let alone = read("[store]\nredis_certificate = \"us.pem\"").unwrap_err().to_string();
+        assert!(alone.contains("store.redis_key"), "{alone}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer};
 use skein_shared::id::Name;
 use skein_shared::limits;
 
-use crate::store::redis::Durability;
+use crate::store::redis::{Durability, Tls};
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -56,11 +56,25 @@ impl Default for Listen {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Store {
-    /// `redis://[user:password@]host[:port][/database]` or `unix:///path`. `SecretString` shows nothing when printed.
+    /// `redis[s]://[user:password@]host[:port][/database]`, `unix:///path` or `redis[s]-sentinel://…`. `SecretString` shows
+    /// nothing when printed.
     #[serde(deserialize_with = "secret")]
     pub redis: Option<SecretString>,
     /// What a crash of Redis may lose: `always` nothing, `everysec` a second; `replicated` waits for a replica.
     pub durability: Durability,
+    /// Who signs the certificates of a Redis that speaks TLS, in PEM; without it those whom the system trusts.
+    pub redis_ca: Option<PathBuf>,
+    /// The certificate by which such a Redis knows this coordinator, and its key, in PEM.
+    pub redis_certificate: Option<PathBuf>,
+    pub redis_key: Option<PathBuf>,
+}
+
+impl Store {
+    /// What is needed to trust Redis, and to be trusted by it.
+    pub fn tls(&self) -> Tls {
+        let certificate = self.redis_certificate.clone().zip(self.redis_key.clone());
+        Tls { ca: self.redis_ca.clone(), certificate }
+    }
 }
 
 /// How this coordinator and the others that share its Redis reach one another.

@@ -61,6 +61,7 @@ pub(super) async fn open(
     let mut options = Options::new(url.clone(), id.clone());
     (options.durability, options.lease) = (config.store.durability, config.cluster.lease);
     options.address = address.clone();
+    options.tls = config.store.tls();
     options.store = data.store()?;
     options.alarms = alarms.clone();
     let store = Arc::new(Redis::join(&options, clock.wall()).await?);

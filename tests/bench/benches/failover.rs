@@ -92,8 +92,9 @@ async fn kill_the_owner(cluster: &Cluster, nodes: &mut Vec<Up>, token: &str) -> 
     let survivor = Client::new(&nodes[0].mcp, token);
     let died = Instant::now();
     let folder = victim.kill().await?;
-    let write = async { first(&survivor, died, "post-message", json!({"content": "anybody there?"})).await };
-    let claim = async { first(&survivor, died, "task_claim_next", json!({})).await };
+    let (said, none) = (json!({ "content": "anybody there?" }), json!({}));
+    let write = first(&survivor, died, "post-message", said, |answer| answer["success"] == json!(true));
+    let claim = first(&survivor, died, "task_claim_next", none, |answer| answer["task"].is_object());
     let (claim, write) = tokio::try_join!(claim, write)?;
     nodes.push(cluster.serve(folder).await?);
     let both = async {
@@ -117,11 +118,16 @@ async fn owner(nodes: &[Up], shard: u16) -> Result<usize> {
     anyhow::bail!("nobody is {owner}")
 }
 
-/// Asks until it succeeds; gives the milliseconds since a moment.
-async fn first(client: &Client, since: Instant, tool: &str, arguments: Value) -> Result<f64> {
+/// Asks until it is done; gives the milliseconds since a moment.
+async fn first(
+    client: &Client,
+    since: Instant,
+    tool: &str,
+    arguments: Value,
+    is_done: fn(&Value) -> bool,
+) -> Result<f64> {
     let asked = async {
-        while !client.call(tool, arguments.clone()).await.is_ok_and(|answer| answer["success"] == json!(true))
-        {
+        while !client.call(tool, arguments.clone()).await.is_ok_and(|answer| is_done(&answer)) {
             tokio::time::sleep(AGAIN).await;
         }
     };

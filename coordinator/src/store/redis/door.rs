@@ -6,8 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::sentinel::{SentinelClient, SentinelNodeConnectionInfo, SentinelServerType};
-use redis::{AsyncConnectionConfig, Client, ConnectionInfo, IntoConnectionInfo};
+use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisResult,
+    TlsCertificates, TlsMode,
+};
 use secrecy::ExposeSecret;
 use tokio::sync::Mutex;
 
@@ -18,6 +21,7 @@ use crate::alarms::Alarms;
 use crate::store::StoreError;
 
 const SENTINELS: &str = "redis-sentinel://";
+const SENTINELS_TLS: &str = "rediss-sentinel://";
 /// Where a sentinel listens when nothing else is said.
 const SENTINEL_PORT: u16 = 26379;
 
@@ -47,12 +51,7 @@ impl Door {
         let settings = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(options.connect))
             .set_response_timeout(Some(options.answer));
-        Ok(Self {
-            way: way(options.url.expose_secret())?,
-            settings,
-            limit: options.connect,
-            alarms: options.alarms.clone(),
-        })
+        Ok(Self { way: way(options)?, settings, limit: options.connect, alarms: options.alarms.clone() })
     }
 
     /// Whether sentinels may make another server the primary.
@@ -100,27 +99,29 @@ impl Door {
     }
 }
 
-fn way(url: &str) -> Result<Way, StoreError> {
-    if url.starts_with("rediss:") {
-        return Err(StoreError(
-            "rediss: TLS to Redis is not built in; use redis:// or unix:// within a network you trust, or a tunnel"
-                .to_owned(),
-        ));
-    }
-    if let Some(rest) = url.strip_prefix(SENTINELS) {
-        let watch = Watch::parse(rest).ok_or_else(|| {
+fn way(options: &Options) -> Result<Way, StoreError> {
+    let url = options.url.expose_secret();
+    for (scheme, tls) in [(SENTINELS, false), (SENTINELS_TLS, true)] {
+        let Some(rest) = url.strip_prefix(scheme) else { continue };
+        let sentinels = Sentinels::parse(rest, tls).ok_or_else(|| {
             StoreError(
                 "the URL of the sentinels cannot be read; write redis-sentinel://[user:password@]host[:port],host[:port]\
                  [/database]?primary=NAME, with the name under which they watch it"
                     .to_owned(),
             )
         })?;
-        return watch.way();
+        let certificates = if tls { Some(options.tls.read()?) } else { None };
+        return sentinels.way(certificates);
     }
-    let client = Client::open(url).map_err(|_| {
+    let client = match url.starts_with("rediss:") {
+        true => Client::build_with_tls(url, options.tls.read()?),
+        false => Client::open(url),
+    };
+    let client = client.map_err(|_| {
         StoreError(
-            "the URL of Redis cannot be read; write redis://[user:password@]host[:port][/database], unix:///path, or \
-             redis-sentinel://host[:port],host[:port]?primary=NAME"
+            "the URL of Redis, or a certificate for it, cannot be read; write \
+             redis[s]://[user:password@]host[:port][/database], unix:///path, or \
+             redis[s]-sentinel://host[:port],host[:port]?primary=NAME"
                 .to_owned(),
         )
     })?;
@@ -128,46 +129,73 @@ fn way(url: &str) -> Result<Way, StoreError> {
 }
 
 /// What a URL of sentinels says.
-struct Watch {
-    sentinels: Vec<ConnectionInfo>,
+struct Sentinels {
+    addresses: Vec<ConnectionAddr>,
     primary: String,
-    /// With whom to speak at the primary; the address in it means nothing.
+    /// With whom to speak at a sentinel, and at the primary; the addresses in them mean nothing.
+    sentinel: ConnectionInfo,
     server: ConnectionInfo,
 }
 
-impl Watch {
-    fn parse(rest: &str) -> Option<Self> {
+impl Sentinels {
+    fn parse(rest: &str, tls: bool) -> Option<Self> {
         let (place, query) = rest.split_once('?')?;
         let (authority, database) = place.split_once('/').unwrap_or((place, ""));
         let (user, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
-        let (mut primary, mut sentinel_user) = (None, String::new());
+        let (mut primary, mut sentinel_user) = (None, "");
         for setting in query.split('&') {
             match setting.split_once('=')? {
                 ("primary", name) if !name.is_empty() => primary = Some(name.to_owned()),
-                ("sentinel_auth", user) => user.clone_into(&mut sentinel_user),
+                ("sentinel_auth", user) => sentinel_user = user,
                 _ => return None,
             }
         }
+        let scheme = if tls { "rediss" } else { "redis" };
         let info = |user: &str, host: &str, database: &str| {
             let at = if user.is_empty() { "" } else { "@" };
-            format!("redis://{user}{at}{host}/{database}").into_connection_info().ok()
+            format!("{scheme}://{user}{at}{host}/{database}").into_connection_info().ok()
         };
-        let sentinels = hosts.split(',').map(|host| info(&sentinel_user, &with_port(host), ""));
+        let addresses = hosts.split(',').map(|host| Some(info("", &with_port(host), "")?.addr().clone()));
         Some(Self {
-            sentinels: sentinels.collect::<Option<_>>()?,
+            addresses: addresses.collect::<Option<_>>()?,
             primary: primary?,
+            sentinel: info(sentinel_user, "localhost", "")?,
             server: info(user, "localhost", database)?,
         })
     }
 
-    fn way(self) -> Result<Way, StoreError> {
-        let server = SentinelNodeConnectionInfo::default()
-            .set_redis_connection_info(self.server.redis_settings().clone());
-        let primary = self.primary;
-        let client =
-            SentinelClient::build(self.sentinels, primary.clone(), Some(server), SentinelServerType::Master);
+    fn way(self, certificates: Option<TlsCertificates>) -> Result<Way, StoreError> {
+        let primary = self.primary.clone();
+        let client = self.client(certificates);
         let client = client.map_err(|error| StoreError(format!("the URL of the sentinels: {error}")))?;
         Ok(Way::Sentinels { client: Arc::new(Mutex::new(client)), primary })
+    }
+
+    fn client(self, certificates: Option<TlsCertificates>) -> RedisResult<SentinelClient> {
+        let (server, sentinel) = (self.server.redis_settings(), self.sentinel.redis_settings());
+        let mut builder =
+            SentinelClientBuilder::new(self.addresses, self.primary, SentinelServerType::Master)?
+                .set_client_to_redis_db(server.db());
+        if let Some(user) = server.username() {
+            builder = builder.set_client_to_redis_username(user);
+        }
+        if let Some(password) = server.password() {
+            builder = builder.set_client_to_redis_password(password);
+        }
+        if let Some(user) = sentinel.username() {
+            builder = builder.set_client_to_sentinel_username(user);
+        }
+        if let Some(password) = sentinel.password() {
+            builder = builder.set_client_to_sentinel_password(password);
+        }
+        if let Some(certificates) = certificates {
+            builder = builder
+                .set_client_to_redis_tls_mode(TlsMode::Secure)
+                .set_client_to_redis_certificates(certificates.clone())
+                .set_client_to_sentinel_tls_mode(TlsMode::Secure)
+                .set_client_to_sentinel_certificates(certificates);
+        }
+        builder.build()
     }
 }
 
@@ -186,15 +214,19 @@ mod tests {
 
     #[test]
     fn a_url_of_sentinels_names_them_all_and_whom_they_watch() {
-        let watch =
-            Watch::parse("me:p%40ss@box,other:7000,[::1]/3?primary=main&sentinel_auth=:hush").unwrap();
-        let addresses: Vec<String> = watch.sentinels.iter().map(|info| info.addr().to_string()).collect();
-        assert_eq!(addresses, ["box:26379", "other:7000", "::1:26379"]);
-        assert_eq!(watch.primary, "main");
-        let server = watch.server.redis_settings();
-        assert_eq!((server.username(), server.password(), server.db()), (Some("me"), Some("p@ss"), 3));
-        let sentinel = watch.sentinels[0].redis_settings();
-        assert_eq!((sentinel.username(), sentinel.password()), (None, Some("hush")));
+        let text = "me:p%40ss@box,other:7000,[::1]/3?primary=main&sentinel_auth=:hush";
+        for tls in [false, true] {
+            let sentinels = Sentinels::parse(text, tls).unwrap();
+            let addresses: Vec<String> = sentinels.addresses.iter().map(ToString::to_string).collect();
+            assert_eq!(addresses, ["box:26379", "other:7000", "::1:26379"]);
+            let encrypted = |address: &ConnectionAddr| matches!(address, ConnectionAddr::TcpTls { .. });
+            assert!(sentinels.addresses.iter().all(|address| encrypted(address) == tls));
+            assert_eq!(sentinels.primary, "main");
+            let server = sentinels.server.redis_settings();
+            assert_eq!((server.username(), server.password(), server.db()), (Some("me"), Some("p@ss"), 3));
+            let sentinel = sentinels.sentinel.redis_settings();
+            assert_eq!((sentinel.username(), sentinel.password()), (None, Some("hush")));
+        }
     }
 
     #[test]
@@ -206,8 +238,8 @@ mod tests {
             "redis-sentinel://:hush@box:x?primary=main",
             "http://:hush@box",
         ] {
-            let StoreError(said) = way(url).err().unwrap();
-            assert!(said.contains("redis-sentinel://") && !said.contains("hush"), "{url}: {said}");
+            let StoreError(said) = way(&Options::new(url, "owner")).err().unwrap();
+            assert!(said.contains("-sentinel://") && !said.contains("hush"), "{url}: {said}");
         }
     }
 }

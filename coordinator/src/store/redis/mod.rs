@@ -52,7 +52,7 @@ use held::Held;
 use incident::{Incident, Incidents};
 use lease::{Acquired, Kept, Leases};
 use members::Members;
-pub use options::{Durability, Options};
+pub use options::{Durability, Options, Tls};
 use reader::Reader;
 use recent::Recent;
 use scan::Scan;

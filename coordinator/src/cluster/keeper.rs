@@ -92,6 +92,7 @@ impl Keeper {
         }
         if !self.cluster.store.is_the_same().await? {
             warn!("Redis was restarted or replaced by a replica; everything is loaded anew");
+            self.forget();
             self.cluster.store.begin_anew().await?;
             info!("relies on Redis as it is now");
         }
@@ -114,6 +115,15 @@ impl Keeper {
             self.cluster.store.held().lose(&lost);
         }
         Ok(())
+    }
+
+    /// Before a shard is taken again: a version that was lost and one that is written after that have the same number.
+    fn forget(&self) {
+        let held: Vec<Shard> = self.cluster.store.held().all().into_iter().map(|(shard, _)| shard).collect();
+        self.cluster.store.held().lose(&held);
+        if let Some(tenants) = self.cluster.tenants.get() {
+            tenants.forget(&held);
+        }
     }
 
     fn until(&self, asked: Instant) -> Instant {

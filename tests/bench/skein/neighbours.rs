@@ -49,6 +49,8 @@ struct Echo {
 impl Tenants for Echo {
     async fn leave(&self, _shards: &[Shard]) {}
 
+    fn forget(&self, _shards: &[Shard]) {}
+
     async fn answer(&self, _entity: Option<EntityKey>, _timeout: Duration, call: &[u8]) -> Option<Vec<u8>> {
         Some(call.to_vec())
     }

@@ -11,7 +11,8 @@ pub mod member;
 mod peers;
 pub mod plan;
 pub mod rank;
-mod table;
+pub mod steward;
+pub mod table;
 mod wakes;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -160,15 +161,8 @@ impl Cluster {
     /// Where something for an entity goes.
     pub fn route(&self, key: &EntityKey) -> Route {
         let shard = Shard::of(key);
-        if self.store.held().fence(shard) != Fence::NONE {
-            return Route::Here;
-        }
-        match self.table.owner(shard) {
-            Some(owner) if owner != self.settings.id => {
-                self.table.member(&owner).map_or(Route::Nowhere, Route::There)
-            }
-            _ => Route::Nowhere,
-        }
+        let held = self.store.held().fence(shard) != Fence::NONE;
+        self.table.route(shard, &self.settings.id, held)
     }
 
     /// Changes when the owners of shards or the members do.

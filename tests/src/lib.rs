@@ -4,6 +4,7 @@ pub mod cluster;
 pub mod history;
 pub mod mcp;
 pub mod redis;
+pub mod sim;
 pub mod stage;
 pub mod up;
 pub mod webhook;

@@ -39,7 +39,7 @@ pub(super) struct Writer {
 /// What the task begins with.
 pub(super) struct Start {
     pub(super) door: Door,
-    /// For looking at the server after the writer's own connection broke.
+    /// For killing the writer's own connection after it broke.
     pub(super) aside: Connection,
     pub(super) generation: Generation,
     pub(super) acknowledgement: Acknowledgement,
@@ -197,18 +197,19 @@ impl Task {
         Ok((replicas < 1).then(|| problem.to_owned()))
     }
 
-    /// Makes a new connection once the last one can do nothing any more.
+    /// Makes a new connection once the last one can do nothing any more. The connection itself is asked which server it
+    /// leads to: a server may be replaced between two questions on two connections.
     async fn connect(&mut self) -> Result<MultiplexedConnection, StoreError> {
-        let info = Info::ask(&self.start.aside).await?;
-        if info.generation() != self.start.generation {
+        let failed = |error: RedisError| StoreError(sentence(&error));
+        let mut link = self.start.door.single().await?;
+        let info: String = cmd("INFO").query_async(&mut link).await.map_err(failed)?;
+        if Info::parse(&info).generation() != self.start.generation {
             return Err(StoreError(REPLACED.to_owned()));
         }
         if let Some(last) = self.last_link {
             let kill = cmd("CLIENT").arg("KILL").arg("ID").arg(last).to_owned();
             let _: i64 = self.start.aside.ask("CLIENT KILL", &kill).await?;
         }
-        let mut link = self.start.door.single().await?;
-        let failed = |error: RedisError| StoreError(sentence(&error));
         self.last_link = Some(cmd("CLIENT").arg("ID").query_async(&mut link).await.map_err(failed)?);
         self.commit.load_async(&mut link).await.map_err(failed)?;
         Ok(link)

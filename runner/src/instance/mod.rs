@@ -128,11 +128,14 @@ impl Instances {
             return Ok(());
         }
         match (command, row) {
-            (RunnerCommand::Start { instance, agent, swarm, token, input }, None) => {
+            // One that was lost on the way to its first start may come back to the runner that has ended it since.
+            (RunnerCommand::Start { instance, agent, swarm, token, input }, row)
+                if row.as_ref().is_none_or(|row| !row.state.is_live() && token > row.token) =>
+            {
                 self.start(Row::new(instance, swarm, agent, token, access_token), &input).await
             }
             // A repeat: what became of the first is reported already, or about to be.
-            (RunnerCommand::Start { .. }, Some(_)) => Ok(()),
+            (RunnerCommand::Start { .. }, _) => Ok(()),
             (RunnerCommand::Freeze { instance, token }, _) => self.order(&instance, Order::Freeze(token)),
             (RunnerCommand::Thaw { instance, token }, _) => self.order(&instance, Order::Thaw(token)),
             (RunnerCommand::Stop { instance, token, reason, grace_ms }, _) => {

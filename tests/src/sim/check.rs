@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::de::DeserializeOwned;
 use skein_shared::fence::Token;
 use skein_shared::id::EntityKey;
-use skein_shared::{inboxes, pool, schedules};
+use skein_shared::{agent as agents, inboxes, pool, schedules};
 use uuid::Uuid;
 
-use super::clients::{INTERVAL_MS, inbox, plans, tasks};
+use super::clients::{INTERVAL_MS, agent, inbox, plans, tasks};
 use super::history::{Call, Operation};
-use super::world::{BEGIN, World};
+use super::world::{AGENTS, BEGIN, World};
 
 /// Everything that is wrong.
 pub fn check(world: &World) -> Vec<String> {
@@ -18,6 +18,7 @@ pub fn check(world: &World) -> Vec<String> {
     broken.extend(claims(world));
     broken.extend(firings(world));
     broken.extend(messages(world));
+    broken.extend((0..AGENTS).flat_map(|number| runs(world, number)));
     broken
 }
 
@@ -32,6 +33,7 @@ struct Grant<'a> {
     key: &'a str,
     token: Token,
     ttl: u64,
+    refreshed: bool,
     operation: &'a Operation,
 }
 
@@ -43,7 +45,9 @@ fn grants(world: &World) -> Vec<Grant<'_>> {
             continue;
         };
         let token = token.parse().expect("a token");
-        grants.push(Grant { client: operation.client, key, token, ttl: ttl_ms * 1_000, operation });
+        let refreshed = operation.answer().is_some_and(|answer| answer["acquired"]["refreshed"] == true);
+        let ttl = ttl_ms * 1_000;
+        grants.push(Grant { client: operation.client, key, token, ttl, refreshed, operation });
     }
     grants
 }
@@ -65,7 +69,9 @@ fn locks(world: &World) -> Vec<String> {
     }
     for a in &grants {
         for b in grants.iter().filter(|b| b.key == a.key && a.operation.returned < b.operation.invoked) {
-            if b.token < a.token || (b.token == a.token && b.client != a.client) {
+            // A failover may bring back a lock that its holder then refreshes, under its old token.
+            let brought_back = world.failovers > 0 && b.refreshed;
+            if (b.token < a.token && !brought_back) || (b.token == a.token && b.client != a.client) {
                 broken.push(format!("L1: {} was granted with {} after {}", a.key, b.token, a.token));
             }
         }
@@ -86,12 +92,13 @@ fn locks(world: &World) -> Vec<String> {
     broken
 }
 
-/// A holder has a lock from when it was told until it begins to release it, or its time is over by the fastest clock.
+/// A holder has a lock from when it was told until it begins to release it or to take it anew (for a shorter time
+/// perhaps), or its time is over by the fastest clock.
 fn exclusion(world: &World, grants: &[Grant]) -> Vec<String> {
     let until = |grant: &Grant| {
         let release = |operation: &&Operation| {
             operation.client == grant.client
-                && matches!(&operation.call, Call::Release { key } if key == grant.key)
+                && matches!(&operation.call, Call::Release { key } | Call::Acquire { key, .. } if key == grant.key)
                 && operation.invoked >= grant.operation.returned
         };
         let released = world.history.iter().filter(release).map(|operation| operation.invoked).min();
@@ -276,6 +283,49 @@ fn messages(world: &World) -> Vec<String> {
             && world.failovers == 0
         {
             broken.push(format!("inboxes: {text} was taken in and is gone"));
+        }
+    }
+    broken
+}
+
+/// Each run that was asked for begins under one id, has one end, and is where it was granted.
+fn runs(world: &World, number: usize) -> Vec<String> {
+    let mut broken = Vec::new();
+    let mut queued = BTreeSet::new();
+    let mut ended = BTreeSet::new();
+    let mut started: BTreeSet<String> = BTreeSet::new();
+    for event in events::<agents::Event>(world, &agent(number)) {
+        match event {
+            agents::Event::Queued { instance, .. } => {
+                if !queued.insert(instance.id.0.clone()) {
+                    broken.push(format!("runs: {} was queued twice", instance.id));
+                }
+            }
+            agents::Event::Started { instance, .. } => {
+                if ended.contains(&instance.0) || !started.insert(instance.0.clone()) {
+                    broken.push(format!("runs: {instance} was started again"));
+                }
+            }
+            agents::Event::Requeued { instance, .. } => drop(started.remove(&instance.0)),
+            agents::Event::Ended { instance, .. } => {
+                if !ended.insert(instance.0.clone()) {
+                    broken.push(format!("runs: {instance} ended twice"));
+                }
+            }
+            _ => {}
+        }
+    }
+    if queued != ended {
+        broken.push(format!("runs: {} were asked for and {} ended", queued.len(), ended.len()));
+    }
+    for operation in &world.history {
+        if let (Call::Run, Some(answer)) = (&operation.call, operation.answer())
+            && let Some(instance) = answer["queued"]["instance"].as_str()
+            && instance.starts_with(&format!("agent-{number}-"))
+            && !queued.contains(instance)
+            && world.failovers == 0
+        {
+            broken.push(format!("runs: {instance} was asked for and is gone"));
         }
     }
     broken

@@ -5,15 +5,18 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use skein_shared::id::{EntityKey, InstanceId, Kind, Name};
 use skein_shared::inboxes::{self, Deliver, Slack};
-use skein_shared::{lockspace, pool, schedules};
+use skein_shared::{agent, lockspace, pool, schedules};
 use uuid::Uuid;
 
 use super::history::{Call, Outcome};
+use super::runner::Runner;
 
 /// Locks that are asked for.
 pub const LOCKS: usize = 3;
 /// Messages of one sender.
 const MESSAGES: u32 = 12;
+/// Runs of one agent.
+const RUNS: u32 = 6;
 /// The schedules' interval.
 pub const INTERVAL_MS: u64 = 5_000;
 
@@ -37,6 +40,10 @@ pub fn inbox() -> EntityKey {
     EntityKey::of(Kind::Inboxes, &swarm("gamma"))
 }
 
+pub fn agent(number: usize) -> EntityKey {
+    EntityKey::agent(&swarm("beta"), &swarm(&format!("agent-{number}")))
+}
+
 /// Whose inbox is written to.
 pub const READER: Uuid = Uuid::from_u128(7);
 
@@ -50,16 +57,47 @@ pub enum Phase {
 
 /// What a client does next.
 pub enum Next {
-    Ask { key: EntityKey, command: Value, changes: bool, call: Call },
+    Ask {
+        key: EntityKey,
+        command: Value,
+        changes: bool,
+        call: Call,
+    },
+    /// Nothing, for a moment.
+    Rest,
     Done,
 }
 
 pub enum Role {
-    Locker { holder: InstanceId, has: Option<String>, left: Vec<String> },
-    Worker { agent: Uuid, instance: InstanceId, joined: bool, holds: Vec<Uuid>, idle: u32 },
-    Sender { name: String, next: u32 },
-    Reader { idle: u32 },
-    Planner { left: usize },
+    Locker {
+        holder: InstanceId,
+        has: Option<String>,
+        left: Vec<String>,
+    },
+    Worker {
+        agent: Uuid,
+        instance: InstanceId,
+        joined: bool,
+        holds: Vec<Uuid>,
+        idle: u32,
+    },
+    Sender {
+        name: String,
+        next: u32,
+    },
+    Reader {
+        idle: u32,
+    },
+    Planner {
+        left: usize,
+    },
+    /// Has an agent run, again and again.
+    Starter {
+        agent: EntityKey,
+        defined: bool,
+        left: u32,
+    },
+    Runner(Runner),
 }
 
 pub struct Client {
@@ -70,6 +108,12 @@ pub struct Client {
 fn ask(key: EntityKey, command: &impl Serialize, call: Call) -> Next {
     let command = serde_json::to_value(command).expect("a command is plain data");
     Next::Ask { key, command, changes: true, call }
+}
+
+/// A question that is asked anew each time.
+pub fn ask_again(key: EntityKey, command: &impl Serialize, call: Call) -> Next {
+    let command = serde_json::to_value(command).expect("a command is plain data");
+    Next::Ask { key, command, changes: false, call }
 }
 
 fn lock(number: usize) -> String {
@@ -99,6 +143,14 @@ impl Client {
 
     pub fn planner(schedules: usize, rng: Rng) -> Self {
         Self { role: Role::Planner { left: schedules }, rng }
+    }
+
+    pub fn starter(number: usize, rng: Rng) -> Self {
+        Self { role: Role::Starter { agent: agent(number), defined: false, left: RUNS }, rng }
+    }
+
+    pub fn runner(number: usize, rng: Rng) -> Self {
+        Self { role: Role::Runner(Runner::new(number)), rng }
     }
 
     pub fn next(&mut self, phase: Phase) -> Next {
@@ -136,7 +188,9 @@ impl Client {
             Role::Reader { .. } => {
                 ask(inbox(), &inboxes::Command::Take { agent: READER, limit: rng.u32(1..6) }, Call::Take)
             }
-            Role::Planner { left: 0 } => Next::Done,
+            Role::Planner { left: 0 } | Role::Starter { left: 0, .. } => Next::Done,
+            Role::Starter { agent, defined, .. } => run(agent.clone(), *defined),
+            Role::Runner(runner) => runner.next(),
             Role::Planner { left } => {
                 let name = format!("plan-{left}");
                 let create = schedules::Create {
@@ -153,7 +207,7 @@ impl Client {
         match &mut self.role {
             Role::Locker { left, .. } => *left = (0..LOCKS).map(lock).collect(),
             Role::Worker { idle, .. } | Role::Reader { idle } => *idle = 0,
-            Role::Sender { .. } | Role::Planner { .. } => {}
+            Role::Sender { .. } | Role::Planner { .. } | Role::Starter { .. } | Role::Runner(_) => {}
         }
     }
 
@@ -199,6 +253,9 @@ impl Client {
                 *idle = if empty { *idle + 1 } else { 0 };
             }
             (Role::Planner { left }, _) if is_ok => *left -= 1,
+            (Role::Starter { defined, .. }, Call::Define) => *defined |= is_ok,
+            (Role::Starter { left, .. }, Call::Run) if is_ok => *left -= 1,
+            (Role::Runner(runner), call) => runner.heard(call, outcome),
             _ => {}
         }
     }
@@ -224,6 +281,20 @@ fn next_lock(holder: &InstanceId, has: Option<&str>, left: &[String], phase: Pha
         ttl_ms: Some(ttl_ms),
     };
     ask(locks(), &acquire, Call::Acquire { key, ttl_ms })
+}
+
+fn run(key: EntityKey, defined: bool) -> Next {
+    if !defined {
+        let definition = agent::Definition { scale: 2, ..agent::Definition::default() };
+        return ask(key, &agent::Command::Define { definition, group: swarm("default") }, Call::Define);
+    }
+    let enqueue = agent::Command::Enqueue {
+        class: agent::Class::Manual,
+        source: "client".to_owned(),
+        receipt: None,
+        input: Value::Null,
+    };
+    ask(key, &enqueue, Call::Run)
 }
 
 fn join(agent: Uuid) -> Next {

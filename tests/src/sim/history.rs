@@ -18,7 +18,9 @@ pub enum Call {
     Take,
     Schedule { name: String },
     Define,
-    Run { id: Uuid },
+    Run,
+    Register,
+    Report,
 }
 
 #[derive(Clone, Debug, PartialEq)]

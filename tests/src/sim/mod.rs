@@ -14,6 +14,7 @@ pub mod history;
 pub mod hosted;
 pub mod network;
 pub mod node;
+pub mod runner;
 pub mod store;
 pub mod trace;
 pub mod witness;

@@ -8,13 +8,14 @@ use fastrand::Rng;
 use skein_coordinator::entity::timers::PAGE;
 use skein_coordinator::store::CommitError;
 use skein_coordinator::store::redis::lease::Acquired;
+use skein_shared::entity::RunnerCommand;
 use skein_shared::fence::Token;
 use skein_shared::time::Timestamp;
 use skein_shared::{Code, Refusal};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::clients::{Client, Next, Phase};
+use super::clients::{Client, Next, Phase, Role, agent};
 use super::config::{Config, stream};
 use super::history::{Call, Operation, Outcome, Write};
 use super::hosted;
@@ -37,6 +38,10 @@ const REPEATS: u32 = 6;
 const RESTART: u64 = 700_000;
 /// How long all goes on at least after everything was healed.
 const CALM: u64 = 20_000_000;
+/// Agents that are run.
+pub const AGENTS: usize = 2;
+/// How often runners give signs of life.
+const BEAT: u64 = 2_000_000;
 /// How often the replica catches up at most.
 const LAG: u64 = 3_000_000;
 
@@ -83,6 +88,17 @@ pub(super) enum Event {
     FailOver,
     Replicate,
     Look,
+    /// Runners give signs of life.
+    Beat,
+    ContainerDeath,
+    Command {
+        client: usize,
+        command: RunnerCommand,
+    },
+    Ended {
+        client: usize,
+        instance: String,
+    },
     Heal,
     End,
 }
@@ -126,6 +142,8 @@ pub struct World {
     seats: Vec<Seat>,
     pub store: Store,
     clients: Vec<Waiting>,
+    /// The clients that are runners, by name.
+    runners: BTreeMap<String, usize>,
     phase: Phase,
     pub witness: Witness,
     pub history: Vec<Operation>,
@@ -149,7 +167,7 @@ pub struct World {
 impl World {
     pub fn new(config: Config, aloud: bool) -> Self {
         let seed = config.seed;
-        let kinds = ["crash", "pause", "cut", "drain", "fail over", "clock"];
+        let kinds = ["crash", "pause", "cut", "drain", "fail over", "clock", "container death"];
         let mut world = Self {
             now: 0,
             start: Instant::now(),
@@ -162,6 +180,7 @@ impl World {
             seats: Vec::new(),
             store: Store::new(config.broken),
             clients: Vec::new(),
+            runners: BTreeMap::new(),
             phase: Phase::Storm,
             witness: Witness::default(),
             history: Vec::new(),
@@ -182,7 +201,8 @@ impl World {
     }
 
     fn set_up(&mut self) {
-        let Config { nodes, lockers, workers, senders, schedules, faults, storm, drain, .. } = self.config;
+        let Config { nodes, lockers, workers, senders, schedules, runners, faults, storm, drain, .. } =
+            self.config;
         for index in 0..nodes {
             let seat = Seat { node: None, life: 0, began: 0, offset: 0, rate: 0, paused_until: 0 };
             self.seats.push(seat);
@@ -199,6 +219,13 @@ impl World {
         if schedules > 0 {
             clients.push(Client::planner(schedules, rng("planner", 0)));
         }
+        if runners > 0 {
+            clients.extend((0..AGENTS).map(|n| Client::starter(n, rng("starter", n))));
+        }
+        for number in 0..runners {
+            self.runners.insert(format!("runner-{number}"), clients.len());
+            clients.push(Client::runner(number, rng("runner", number)));
+        }
         for (number, client) in clients.into_iter().enumerate() {
             self.clients.push(Waiting { client, open: None, number: 0, done: false });
             self.after(1_000 * number as u64, Event::Client { client: number });
@@ -208,6 +235,8 @@ impl World {
         self.soon("cut", faults.cut, Event::Cut);
         self.soon("drain", faults.drain, Event::Drain);
         self.soon("fail over", faults.fail_over, Event::FailOver);
+        self.soon("container death", faults.container_death, Event::ContainerDeath);
+        self.after(BEAT, Event::Beat);
         if faults.fail_over > 0 {
             self.after(0, Event::Replicate);
         }
@@ -296,6 +325,10 @@ impl World {
                 }
             }
             Event::Look => self.look_whether_over(),
+            Event::Beat => self.beat(),
+            Event::ContainerDeath => self.container_death(),
+            Event::Command { client, command } => self.command(client, command),
+            Event::Ended { client, instance } => self.container_ends(client, &instance, 0),
             Event::Heal => self.heal(),
             Event::End => {
                 self.witness.broken.push(format!(
@@ -376,6 +409,13 @@ impl World {
         seat.node = None;
         seat.life += 1;
         seat.paused_until = 0;
+        for waiting in &mut self.clients {
+            if let Role::Runner(runner) = &mut waiting.client.role
+                && runner.connected == Some(index)
+            {
+                runner.connected = None;
+            }
+        }
     }
 
     fn node_in(&mut self, index: usize, life: u64, input: In) {
@@ -387,7 +427,9 @@ impl World {
             return self.at(seat.paused_until, Event::Node { index, life, input });
         }
         let local = self.local(index);
+        let connected = self.connected();
         let Some(node) = self.seats[index].node.as_mut() else { return };
+        node.connected = connected;
         let outs = node.on(input, local);
         self.carry_out(index, outs);
     }
@@ -408,7 +450,7 @@ impl World {
                 Out::Client { client, number, id, outcome, version } => {
                     self.answer_client(index, client, number, id, outcome, version);
                 }
-                Out::Runner { .. } => {}
+                Out::Runner { runner, command } => self.command_runner(index, &runner, command),
                 Out::After { delay, input } => {
                     let rate = 1_000_u64.saturating_add_signed(self.seats[index].rate);
                     let delay =
@@ -579,17 +621,20 @@ impl World {
     fn client_next(&mut self, number: usize) {
         let phase = self.phase;
         let waiting = &mut self.clients[number];
-        if waiting.done || waiting.open.is_some() {
+        if waiting.open.is_some() {
             return;
         }
         match waiting.client.next(phase) {
+            Next::Rest => {
+                waiting.done = phase == Phase::Calm;
+                self.after(300_000, Event::Client { client: number });
+            }
             Next::Done => {
                 waiting.done = phase == Phase::Calm;
-                if !waiting.done {
-                    self.after(1_000_000, Event::Client { client: number });
-                }
+                self.after(1_000_000, Event::Client { client: number });
             }
             Next::Ask { key, command, changes, call } => {
+                waiting.done = false;
                 let id = Uuid::from_u128(self.ids.u128(..));
                 waiting.number += 1;
                 let timeout = Duration::from_micros(CLIENT_LIMIT);
@@ -614,7 +659,7 @@ impl World {
     }
 
     fn send(&mut self, client: usize, wish: Wish) {
-        let node = self.clients[client].client.rng.usize(0..self.seats.len());
+        let node = self.any_node(client);
         let (delays, clean) = self.network.carry(Place::Clients, Place::Node(node), self.now);
         if !clean {
             self.muddy.insert(wish.id);
@@ -625,6 +670,16 @@ impl World {
             self.after(delay, Event::Knock { client, number, node, wish });
         }
         self.after(CLIENT_LIMIT, Event::GiveUp { client, number });
+    }
+
+    fn any_node(&mut self, client: usize) -> usize {
+        let count = self.seats.len();
+        let client = &mut self.clients[client].client;
+        let node = client.rng.usize(0..count);
+        if let Role::Runner(runner) = &mut client.role {
+            runner.asked = node;
+        }
+        node
     }
 
     fn knock(&mut self, client: usize, number: u64, node: usize, wish: Box<Wish>) {
@@ -695,7 +750,8 @@ impl World {
         let Some(open) = &mut waiting.open else { return };
         open.repeats += 1;
         // In a storm some give up, and never know.
-        if !calm && open.repeats > REPEATS {
+        let insists = matches!(waiting.client.role, Role::Sender { .. });
+        if !calm && !insists && open.repeats > REPEATS {
             return self.close(client, Outcome::Unknown);
         }
         waiting.number += 1;
@@ -703,7 +759,7 @@ impl World {
         let wish = open.wish.clone();
         let number = wish.number;
         let delay = self.clients[client].client.rng.u64(10_000..500_000);
-        let node = self.clients[client].client.rng.usize(0..self.seats.len());
+        let node = self.any_node(client);
         self.after(delay, Event::Knock { client, number, node, wish: Box::new(wish) });
         self.after(CLIENT_LIMIT, Event::GiveUp { client, number });
     }
@@ -750,6 +806,7 @@ impl World {
     /// Looks whether everything has drained, some time after all was healed.
     fn look_whether_over(&mut self) {
         let done = self.clients.iter().all(|waiting| waiting.done);
+        let done = done && self.runs_left() == 0;
         if done && !self.last_round && self.store.primary.state.outbox(0, 1).is_empty() {
             self.last_round = true;
             self.wake_clients();
@@ -762,11 +819,100 @@ impl World {
     }
 
     fn wake_clients(&mut self) {
-        for number in 0..self.clients.len() {
-            self.clients[number].client.calm();
-            self.clients[number].done = false;
-            self.after(0, Event::Client { client: number });
+        for waiting in &mut self.clients {
+            waiting.client.calm();
+            waiting.done = false;
         }
+    }
+
+    // Runners.
+
+    fn runner(&mut self, client: usize) -> Option<(&mut super::runner::Runner, &mut Rng)> {
+        match &mut self.clients[client].client {
+            Client { role: Role::Runner(runner), rng } => Some((runner, rng)),
+            _ => None,
+        }
+    }
+
+    fn connected(&self) -> BTreeSet<String> {
+        let runners = self.runners.iter().filter(|(_, client)| {
+            matches!(&self.clients[**client].client.role, Role::Runner(runner) if runner.connected.is_some())
+        });
+        runners.map(|(name, _)| name.clone()).collect()
+    }
+
+    fn command_runner(&mut self, node: usize, runner: &str, command: RunnerCommand) {
+        let Some(&client) = self.runners.get(runner) else { return };
+        let (delays, _) = self.network.carry(Place::Node(node), Place::Clients, self.now);
+        if delays.is_empty()
+            && let Some((runner, _)) = self.runner(client)
+        {
+            // The stream broke; the runner makes a new one, and says what it holds.
+            runner.connected = None;
+        }
+        for delay in delays {
+            self.after(delay, Event::Command { client, command: command.clone() });
+        }
+    }
+
+    fn command(&mut self, client: usize, command: RunnerCommand) {
+        self.trace.note(self.now, format_args!("client {client} is commanded: {command:?}"));
+        let Some((runner, rng)) = self.runner(client) else { return };
+        if let Some((instance, lasts)) = runner.command(command, rng) {
+            self.after(lasts, Event::Ended { client, instance });
+        }
+    }
+
+    fn container_ends(&mut self, client: usize, instance: &str, code: i32) {
+        if let Some((runner, _)) = self.runner(client) {
+            runner.ended(instance, code);
+        }
+    }
+
+    fn container_death(&mut self) {
+        let clients: Vec<usize> = self.runners.values().copied().collect();
+        for client in clients {
+            let victim = self.runner(client).and_then(|(runner, rng)| runner.victim(rng));
+            if let Some(instance) = victim {
+                self.trace.note(self.now, format_args!("the container of {instance} dies"));
+                self.container_ends(client, &instance, 137);
+            }
+        }
+        self.soon("container death", self.config.faults.container_death, Event::ContainerDeath);
+    }
+
+    fn beat(&mut self) {
+        let clients: Vec<usize> = self.runners.values().copied().collect();
+        for client in clients {
+            let Some((runner, _)) = self.runner(client) else { continue };
+            if runner.connected.is_none() {
+                continue;
+            }
+            let signal = runner.signal();
+            for index in 0..self.seats.len() {
+                let life = self.seats[index].life;
+                let (delays, _) = self.network.carry(Place::Clients, Place::Node(index), self.now);
+                for delay in delays {
+                    let input = In::Observe(super::runner::group(), signal.clone());
+                    self.after(delay, Event::Node { index, life, input });
+                }
+            }
+        }
+        if !self.runners.is_empty() {
+            self.after(BEAT, Event::Beat);
+        }
+    }
+
+    /// Runs that were asked for and have not ended.
+    fn runs_left(&self) -> usize {
+        let mut left = 0;
+        for number in 0..AGENTS {
+            for event in self.witness.events(&agent(number)) {
+                left += usize::from(event.get("queued").is_some());
+                left -= usize::from(event.get("ended").is_some()).min(left);
+            }
+        }
+        left
     }
 
     fn what_is_left(&self) -> String {
@@ -776,7 +922,8 @@ impl World {
                 format!("client {number} waits for {:?}", waiting.open.as_ref().map(|open| open.wish.id))
             })
             .collect();
-        format!("{open:?}, {} effects", self.store.primary.state.outbox(0, 100).len())
+        let effects = self.store.primary.state.outbox(0, 100).len();
+        format!("{open:?}, {effects} effects, {} runs", self.runs_left())
     }
 }
 

@@ -69,8 +69,12 @@ impl Runner {
         let starts = matches!(command, RunnerCommand::Start { .. });
         let is_old = |seen: &Token| token < *seen || (starts && token == *seen);
         let runs = self.ledger.get(&instance).is_some_and(|held| held.running);
-        if self.tokens.get(&instance).is_some_and(is_old) || (starts && runs) {
+        if self.tokens.get(&instance).is_some_and(is_old) {
             return None;
+        }
+        // An earlier start is ended first.
+        if starts && runs {
+            self.ended(&instance, 143);
         }
         self.tokens.insert(instance.clone(), token);
         match command {

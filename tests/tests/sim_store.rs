@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -259,7 +258,7 @@ impl Both {
     }
 
     /// The shards that an owner holds.
-    fn ours(&self, owner: usize) -> BTreeSet<Shard> {
+    fn ours(&self, owner: usize) -> Vec<Shard> {
         self.real[owner].held().all().into_iter().map(|(shard, _)| shard).collect()
     }
 

@@ -148,18 +148,18 @@ impl Server {
         }
     }
 
-    /// Effects of these shards behind a position.
-    pub fn outbox(&self, after: u64, limit: usize, shards: &BTreeSet<Shard>) -> Vec<OutboxEntry> {
+    /// Effects of these shards (in order) behind a position.
+    pub fn outbox(&self, after: u64, limit: usize, shards: &[Shard]) -> Vec<OutboxEntry> {
         let mut page = self.state.outbox(after, usize::MAX);
-        page.retain(|entry| shards.contains(&Shard::of(&entry.source)));
+        page.retain(|entry| shards.binary_search(&Shard::of(&entry.source)).is_ok());
         page.truncate(limit);
         page
     }
 
-    /// The earliest timers of these shards.
-    pub fn timers(&self, limit: usize, shards: &BTreeSet<Shard>) -> Vec<(EntityKey, Timestamp)> {
+    /// The earliest timers of these shards (in order).
+    pub fn timers(&self, limit: usize, shards: &[Shard]) -> Vec<(EntityKey, Timestamp)> {
         let mut timers = self.state.timers(usize::MAX);
-        timers.retain(|(key, _)| shards.contains(&Shard::of(key)));
+        timers.retain(|(key, _)| shards.binary_search(&Shard::of(key)).is_ok());
         timers.truncate(limit);
         timers
     }

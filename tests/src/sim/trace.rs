@@ -37,6 +37,13 @@ impl Trace {
         self.last.push_back(line);
     }
 
+    /// More for those who read along.
+    pub fn detail(&self, what: fmt::Arguments<'_>) {
+        if self.aloud {
+            println!("            {what}");
+        }
+    }
+
     /// Equal for equal runs.
     pub fn hash(&self) -> u64 {
         self.hash

@@ -103,6 +103,16 @@ pub(super) enum Event {
     End,
 }
 
+impl Event {
+    /// Whether it is something that no longer happens once all is healed.
+    fn is_a_fault(&self) -> bool {
+        matches!(
+            self,
+            Event::Crash | Event::Pause | Event::Cut | Event::Drain | Event::FailOver | Event::ContainerDeath
+        )
+    }
+}
+
 /// A place for a process.
 struct Seat {
     node: Option<Node>,
@@ -278,6 +288,9 @@ impl World {
     }
 
     fn take(&mut self, event: Event) {
+        if self.phase == Phase::Calm && event.is_a_fault() {
+            return;
+        }
         match event {
             Event::Node { index, life, input } => self.node_in(index, life, input),
             Event::Store { index, life, id, run, ask } => self.store_in((index, life, id), run, ask),
@@ -458,7 +471,11 @@ impl World {
                     self.after(delay, Event::Node { index, life, input });
                 }
                 Out::Decided { batch, on } => self.witness.decided(batch, on),
-                Out::Applied { target, mark } => self.witness.applied(&target, &mark),
+                // Of what a failover has dropped nobody says anything any more.
+                Out::Applied { target, mark } if self.is_up_to_date(index) => {
+                    self.witness.applied(&target, &mark)
+                }
+                Out::Applied { .. } => {}
                 Out::Unsound { key, invariant } => {
                     self.witness.broken.push(format!("invariants: {invariant} of {key} does not hold"));
                 }
@@ -475,6 +492,11 @@ impl World {
                 Out::Note(what) => self.trace.note(self.now, format_args!("node {index}: {what}")),
             }
         }
+    }
+
+    /// Whether a node knows of the last failover.
+    fn is_up_to_date(&self, index: usize) -> bool {
+        self.seats[index].node.as_ref().is_some_and(|node| node.run == self.store.run)
     }
 
     fn ask_peer(&mut self, (index, life, rpc): (usize, u64, u64), to: Option<usize>, input: In) {
@@ -588,10 +610,10 @@ impl World {
                 Answer::Page(self.store.primary.outbox(after, page, &shards))
             }
             Ask::TakeOut(effects) => {
-                for (fence, effect) in &effects {
-                    let _ = self.store.primary.delivered(*fence, effect);
-                }
-                Answer::TakenOut
+                let server = &mut self.store.primary;
+                let refused =
+                    effects.iter().filter(|(fence, effect)| server.delivered(*fence, effect).is_err());
+                Answer::TakenOut { all: refused.count() == 0 }
             }
         })
     }
@@ -703,7 +725,7 @@ impl World {
         if let (Some(open), Some(floor)) = (&self.clients[client].open, self.floors.get(&id))
             && open.wish.id == id
             && was_decided(&outcome)
-            && self.seats[node].node.as_ref().is_some_and(|node| node.run == self.store.run)
+            && self.is_up_to_date(node)
         {
             self.witness.told(&open.wish.key, version, *floor);
         }
@@ -772,7 +794,13 @@ impl World {
             operation.returned = self.now;
         }
         let call = operation.call.clone();
-        self.trace.note(self.now, format_args!("client {client} hears of {}: {outcome:?}", open.wish.id));
+        let told = match &outcome {
+            Outcome::Ok(_) => "done",
+            Outcome::Fail(code) => code.as_str(),
+            Outcome::Unknown => "unknown",
+        };
+        self.trace.note(self.now, format_args!("client {client} hears of {}: {told}", open.wish.id));
+        self.trace.detail(format_args!("{outcome:?}"));
         self.clients[client].client.heard(&call, &outcome);
         if let (Call::Acquire { key, .. }, Outcome::Ok(answer)) = (&call, &outcome)
             && let Some(token) = answer["acquired"]["token"].as_str()
@@ -806,7 +834,7 @@ impl World {
     /// Looks whether everything has drained, some time after all was healed.
     fn look_whether_over(&mut self) {
         let done = self.clients.iter().all(|waiting| waiting.done);
-        let done = done && self.runs_left() == 0;
+        let done = done && self.runs_left().is_empty();
         if done && !self.last_round && self.store.primary.state.outbox(0, 1).is_empty() {
             self.last_round = true;
             self.wake_clients();
@@ -904,12 +932,16 @@ impl World {
     }
 
     /// Runs that were asked for and have not ended.
-    fn runs_left(&self) -> usize {
-        let mut left = 0;
+    fn runs_left(&self) -> BTreeSet<String> {
+        let mut left = BTreeSet::new();
         for number in 0..AGENTS {
             for event in self.witness.events(&agent(number)) {
-                left += usize::from(event.get("queued").is_some());
-                left -= usize::from(event.get("ended").is_some()).min(left);
+                if let Some(instance) = event["queued"]["instance"]["id"].as_str() {
+                    left.insert(instance.to_owned());
+                }
+                if let Some(instance) = event["ended"]["instance"].as_str() {
+                    left.remove(instance);
+                }
             }
         }
         left
@@ -922,8 +954,9 @@ impl World {
                 format!("client {number} waits for {:?}", waiting.open.as_ref().map(|open| open.wish.id))
             })
             .collect();
-        let effects = self.store.primary.state.outbox(0, 100).len();
-        format!("{open:?}, {effects} effects, {} runs", self.runs_left())
+        let effects = self.store.primary.state.outbox(0, 5);
+        let effects: Vec<_> = effects.iter().map(|entry| (entry.source.to_string(), &entry.effect)).collect();
+        format!("{open:?}, effects {effects:?}, runs {:?}", self.runs_left())
     }
 }
 

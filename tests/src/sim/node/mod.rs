@@ -135,10 +135,10 @@ pub enum Ask {
         batches: Vec<(Fence, Arc<Batch>)>,
     },
     Load(EntityKey),
-    Timers(BTreeSet<Shard>),
+    Timers(Vec<Shard>),
     Outbox {
         after: u64,
-        shards: BTreeSet<Shard>,
+        shards: Vec<Shard>,
     },
     TakeOut(Vec<(Fence, OutboxPlace)>),
 }
@@ -158,7 +158,9 @@ pub enum Answer {
     Loaded(Box<dyn Found>, Timestamp, Uuid),
     Timers(Vec<(EntityKey, Timestamp)>),
     Page(Vec<OutboxEntry>),
-    TakenOut,
+    TakenOut {
+        all: bool,
+    },
 }
 
 /// What a node does.
@@ -414,7 +416,8 @@ impl Node {
             (Then::Timers, _) => self.timers_unknown(),
             (Then::Read { turn }, answer) if turn == self.lanes_turn => self.page_is(answer),
             (Then::TakeOut { turn, ended }, answer) if turn == self.lanes_turn => {
-                self.taken_out(if answer.is_some() { Ended::default() } else { ended });
+                let all = matches!(answer, Some(Answer::TakenOut { all: true }));
+                self.taken_out(if all { Ended::default() } else { ended });
             }
             (Then::Read { .. } | Then::TakeOut { .. } | Then::Nothing, _) => {}
         }

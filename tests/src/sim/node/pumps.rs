@@ -1,6 +1,5 @@
 //! The shell of `outbox/pump.rs` and of `entity/timers.rs`.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,9 +8,10 @@ use skein_coordinator::entity::Request;
 use skein_coordinator::entity::timers::due;
 use skein_coordinator::outbox::lanes::{Ended, Fate, Input, Name, Output};
 use skein_coordinator::store::redis::shard::Shard;
-use skein_coordinator::store::{Mark, OutboxEntry, StoreError};
+use skein_coordinator::store::{Fence, Mark, OutboxEntry, OutboxPlace, StoreError};
 use skein_shared::Refusal;
 use skein_shared::entity::{Effect, Entity};
+use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
 
 use super::{Answer, Ask, In, LaneIn, Node, Out, Then};
@@ -43,14 +43,11 @@ impl Node {
         self.after(LONGEST, In::Lane { turn, what: LaneIn::Look });
     }
 
-    fn ours(&self) -> BTreeSet<Shard> {
+    fn ours(&self) -> Vec<Shard> {
         self.slots.all().into_iter().map(|(shard, _)| shard).collect()
     }
 
-    fn fenced(
-        &self,
-        ended: &Ended,
-    ) -> Vec<(skein_coordinator::store::Fence, skein_coordinator::store::OutboxPlace)> {
+    fn fenced(&self, ended: &Ended) -> Vec<(Fence, OutboxPlace)> {
         let dead = ended.dead.iter().map(|(place, _)| place);
         ended.delivered.iter().chain(dead).map(|place| (self.fence(&place.source), place.clone())).collect()
     }
@@ -193,7 +190,7 @@ impl Node {
         self.rest(AFTER_ERROR);
     }
 
-    pub(super) fn timers_are(&mut self, timers: Vec<(skein_shared::id::EntityKey, Timestamp)>) {
+    pub(super) fn timers_are(&mut self, timers: Vec<(EntityKey, Timestamp)>) {
         self.wakes.reading = false;
         let (due, later) = due(timers, self.clock.now(self.now));
         (self.wakes.ticking, self.wakes.failed, self.wakes.later) = (due.len(), false, later);

@@ -3,7 +3,9 @@
 pub mod cluster;
 pub mod history;
 pub mod mcp;
+pub mod ports;
 pub mod redis;
+pub mod sentinel;
 pub mod sim;
 pub mod stage;
 pub mod up;

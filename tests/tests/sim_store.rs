@@ -99,7 +99,7 @@ impl Both {
     async fn acquire(&mut self) {
         let owner = self.rng.usize(0..OWNERS.len());
         let shard = Shard::of(&self.any_key());
-        let real = self.real[owner].leases().acquire(&[shard]).await.unwrap().remove(0);
+        let real = self.real[owner].leases().acquire(&[shard]).await.unwrap().remove(0).unwrap();
         let nonce = self.rng.u64(..);
         let simulated = self.simulated.acquire((shard, nonce), OWNERS[owner], LEASE, BEGIN, None);
         match (real, simulated) {
@@ -127,7 +127,7 @@ impl Both {
             let real = leases.release(&[(shard, real)]).await.unwrap();
             (real, self.simulated.release(shard, simulated))
         };
-        assert_eq!(real[0] == Kept::Done, simulated == Kept::Done);
+        assert_eq!(real[0] == Ok(Kept::Done), simulated == Kept::Done);
     }
 
     /// As time does.

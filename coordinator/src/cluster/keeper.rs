@@ -12,7 +12,6 @@ use super::Cluster;
 use super::member::Member;
 use super::steward::{Input, LIVES, Output, Question, Steward};
 use crate::store::StoreError;
-use crate::store::redis::Lost;
 use crate::store::redis::shard::Shard;
 
 /// How often the leases are looked at when nobody says that one is free.
@@ -25,52 +24,38 @@ pub(super) struct Keeper {
     steward: Steward,
 }
 
-/// Why a round was broken off.
-enum Broken {
-    Lost(Lost),
-    /// It may be better in the next one.
-    NotNow(StoreError),
-}
-
-impl From<StoreError> for Broken {
-    fn from(problem: StoreError) -> Self {
-        Broken::NotNow(problem)
-    }
-}
-
 impl Keeper {
     pub(super) fn new(cluster: Arc<Cluster>) -> Self {
         let steward = Steward::new(cluster.settings.lease, cluster.settings.settle, Instant::now());
         Self { cluster, steward }
     }
 
-    pub(super) async fn run(mut self, stop: CancellationToken) -> Result<(), Lost> {
+    pub(super) async fn run(mut self, stop: CancellationToken) {
         let mut told = false;
         while !stop.is_cancelled() {
             // Never broken off: a lease that was taken has to be known.
             let round = self.carry_out(Input::Round).await;
             self.lapse();
             match round {
-                Err(Broken::Lost(lost)) => return Err(lost),
                 Ok(()) => told = false,
-                Err(Broken::NotNow(problem)) if !told => {
+                Err(problem) if !told => {
                     warn!(%problem, "the cluster's state cannot be read or written; it is tried again");
                     told = true;
                 }
-                Err(Broken::NotNow(_)) => {}
+                Err(_) => {}
             }
             tokio::select! {
                 () = stop.cancelled() => {}
                 () = self.cluster.nudge.notified() => {}
+                () = self.cluster.store.doubted() => self.steward.doubt(Instant::now()),
                 () = tokio::time::sleep(LOOK) => {}
             }
         }
         self.end().await;
-        Ok(())
     }
 
     /// Does what follows, and asks until there is nothing more to ask.
-    async fn carry_out(&mut self, first: Input) -> Result<(), Broken> {
+    async fn carry_out(&mut self, first: Input) -> Result<(), StoreError> {
         let mut input = first;
         loop {
             let held = self.cluster.store.held().all();
@@ -98,7 +83,10 @@ impl Keeper {
             Output::Extend(shard, fence, until) => held.extend(shard, fence, until),
             Output::Close(shards) => held.close(&shards),
             Output::Taken(shards) => {
-                warn!(shards = shards.len(), "other nodes have taken shards of this one");
+                warn!(
+                    shards = shards.len(),
+                    "shards of this node were taken by others, or their leases cannot be read"
+                );
                 held.lose(&shards);
             }
             Output::Lose(shards) => {
@@ -114,12 +102,15 @@ impl Keeper {
         }
     }
 
-    async fn ask(&self, question: Question) -> Result<Input, Broken> {
+    async fn ask(&self, question: Question) -> Result<Input, StoreError> {
         let store = &self.cluster.store;
         Ok(match question {
-            Question::IsTheSame => {
-                store.is_the_same().await?.map_err(Broken::Lost)?;
-                Input::Same
+            Question::IsTheSame => Input::Same(store.is_the_same().await?),
+            Question::BeginAnew => {
+                warn!("Redis was restarted or replaced by a replica; everything is loaded anew");
+                store.begin_anew().await?;
+                info!("relies on Redis as it is now");
+                Input::Anew
             }
             Question::Renew(held) => Input::Renewed(store.leases().renew(&held).await?),
             Question::Beat(me) => Input::Members(self.beat(&me).await?),
@@ -171,10 +162,7 @@ impl Keeper {
     }
 
     async fn end(&mut self) {
-        let given_up = match self.carry_out(Input::Resign).await {
-            Err(Broken::NotNow(problem)) => Err(problem),
-            _ => Ok(()),
-        };
+        let given_up = self.carry_out(Input::Resign).await;
         let left = self.cluster.store.members().leave(&self.cluster.settings.id).await;
         if let Err(problem) = given_up.and(left) {
             warn!(%problem, "the leases could not be given up; they end by themselves");

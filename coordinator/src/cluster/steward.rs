@@ -7,9 +7,9 @@ use tokio::time::Instant;
 
 use super::member::Member;
 use super::plan::{self, Situation};
-use crate::store::Fence;
 use crate::store::redis::lease::{Acquired, Kept, Lease};
 use crate::store::redis::shard::{SHARDS, Shard};
+use crate::store::{Fence, StoreError};
 
 /// How often a node says that it lives.
 const BEAT: Duration = Duration::from_secs(2);
@@ -19,8 +19,10 @@ pub const LIVES: Duration = Duration::from_secs(10);
 /// What is asked, one thing at a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// Whether the store is the one on which the leases were taken. If not, the process must end.
+    /// Whether the store is in the life in which the leases were taken.
     IsTheSame,
+    /// It is not, and may have lost what it acknowledged: forget everything that is held, and rely on it as it is now.
+    BeginAnew,
     Renew(Vec<(Shard, Fence)>),
     /// To note that this node lives, and to say who does.
     Beat(Member),
@@ -38,11 +40,12 @@ pub enum Input {
     Round,
     /// The node ends: everything is given up.
     Resign,
-    Same,
-    Renewed(Vec<Kept>),
+    Same(bool),
+    Anew,
+    Renewed(Vec<Result<Kept, StoreError>>),
     Members(Vec<Member>),
     Leases(Vec<Lease>),
-    Acquired(Vec<Acquired>),
+    Acquired(Vec<Result<Acquired, StoreError>>),
     /// They are gone, or took too long.
     Left,
     Released,
@@ -57,7 +60,7 @@ pub enum Output {
     Extend(Shard, Fence, Instant),
     /// Nothing new begins in these shards.
     Close(Vec<Shard>),
-    /// Another node has taken these.
+    /// Another node has taken these, or nobody can tell.
     Taken(Vec<Shard>),
     /// These are given up.
     Lose(Vec<Shard>),
@@ -116,7 +119,7 @@ impl Steward {
         let mut outputs = Vec::new();
         match input {
             // The leases come first: what they are worth runs out.
-            Input::Round if !held.is_empty() && now >= self.renew => {
+            Input::Round if now >= self.renew => {
                 self.asked = now;
                 outputs.push(Output::Ask(Question::IsTheSame));
             }
@@ -125,7 +128,8 @@ impl Steward {
                 let all: Vec<Shard> = held.iter().map(|(shard, _)| *shard).collect();
                 self.give_up(all, held, &mut outputs);
             }
-            Input::Same => {
+            Input::Same(false) => outputs.push(Output::Ask(Question::BeginAnew)),
+            Input::Same(true) | Input::Anew => {
                 self.shards = held.to_vec();
                 outputs.push(Output::Ask(Question::Renew(held.to_vec())));
             }
@@ -139,12 +143,7 @@ impl Steward {
             }
             Input::Leases(leases) => self.decide(leases, me, held, now, &mut outputs),
             Input::Acquired(answers) => {
-                let shards = std::mem::take(&mut self.acquire);
-                let until = self.until();
-                outputs.extend(shards.into_iter().zip(answers).filter_map(|(shard, answer)| match answer {
-                    Acquired::Taken(fence) => Some(Output::Take(shard, fence, until)),
-                    Acquired::Held { .. } => None,
-                }));
+                self.acquired(answers, now, &mut outputs);
                 let hand_over = std::mem::take(&mut self.hand_over);
                 self.give_up(hand_over, held, &mut outputs);
             }
@@ -158,18 +157,23 @@ impl Steward {
         outputs
     }
 
+    /// The store seems to be another one: the next round looks.
+    pub fn doubt(&mut self, now: Instant) {
+        self.renew = now;
+    }
+
     fn until(&self) -> Instant {
         self.asked + self.lease * 4 / 5
     }
 
-    fn renewed(&mut self, kept: &[Kept], outputs: &mut Vec<Output>) {
+    fn renewed(&mut self, kept: &[Result<Kept, StoreError>], outputs: &mut Vec<Output>) {
         let until = self.until();
         self.renew = self.asked + self.lease / 3;
         let mut taken = Vec::new();
         for ((shard, fence), kept) in std::mem::take(&mut self.shards).into_iter().zip(kept) {
             match kept {
-                Kept::Done => outputs.push(Output::Extend(shard, fence, until)),
-                Kept::Fenced(_) => taken.push(shard),
+                Ok(Kept::Done) => outputs.push(Output::Extend(shard, fence, until)),
+                Ok(Kept::Fenced(_)) | Err(_) => taken.push(shard),
             }
         }
         if !taken.is_empty() {
@@ -229,6 +233,24 @@ impl Steward {
         outputs.push(Output::Ask(Question::Acquire(self.acquire.clone())));
     }
 
+    fn acquired(
+        &mut self,
+        answers: Vec<Result<Acquired, StoreError>>,
+        now: Instant,
+        outputs: &mut Vec<Output>,
+    ) {
+        let until = self.until();
+        for (shard, answer) in std::mem::take(&mut self.acquire).into_iter().zip(answers) {
+            match answer {
+                Ok(Acquired::Taken(fence)) => outputs.push(Output::Take(shard, fence, until)),
+                // It was emptied since it was last looked at: that look is due.
+                Ok(Acquired::Foreign) => self.doubt(now),
+                // Somebody was quicker, or nobody can have it: the store tells of that.
+                Ok(Acquired::Held { .. }) | Err(_) => {}
+            }
+        }
+    }
+
     /// Lets nothing new begin in shards; once what is in flight is done they are released.
     fn give_up(&mut self, shards: Vec<Shard>, held: &[(Shard, Fence)], outputs: &mut Vec<Output>) {
         if shards.is_empty() {
@@ -259,6 +281,9 @@ mod tests {
             formats: (FORMAT, FORMAT),
             draining: false,
             passes_on: false,
+            tls: false,
+            runners: String::new(),
+            shards: SHARDS,
         }
     }
 
@@ -275,19 +300,22 @@ mod tests {
         let mut steward = Steward::new(LEASE, SETTLE, begun);
         let shard = Shard::all().next().unwrap();
         let free = vec![Lease::default(); usize::from(SHARDS)];
-        assert_eq!(asked(&steward.on(Input::Round, &me(), &[], begun)), Some(&Question::Beat(me())));
+        assert_eq!(asked(&steward.on(Input::Round, &me(), &[], begun)), Some(&Question::IsTheSame));
+        steward.on(Input::Same(true), &me(), &[], begun);
+        let renewed = steward.on(Input::Renewed(Vec::new()), &me(), &[], begun);
+        assert_eq!(asked(&renewed), Some(&Question::Beat(me())));
         let all = steward.on(Input::Members(vec![me()]), &me(), &[], begun);
         assert_eq!(asked(&all), Some(&Question::Leases));
         steward.on(Input::Leases(free), &me(), &[], begun);
         let late = begun + Duration::from_secs(5);
         let fence = Fence { epoch: Epoch(7), nonce: 1 };
-        let taken = steward.on(Input::Acquired(vec![Acquired::Taken(fence)]), &me(), &[], late);
+        let taken = steward.on(Input::Acquired(vec![Ok(Acquired::Taken(fence))]), &me(), &[], late);
         assert_eq!(taken, [Output::Take(shard, fence, begun + Duration::from_secs(8))]);
 
         let held = [(shard, fence)];
         assert_eq!(asked(&steward.on(Input::Round, &me(), &held, late)), Some(&Question::IsTheSame));
-        steward.on(Input::Same, &me(), &held, late);
-        let renewed = steward.on(Input::Renewed(vec![Kept::Done]), &me(), &held, late + LEASE);
+        steward.on(Input::Same(true), &me(), &held, late);
+        let renewed = steward.on(Input::Renewed(vec![Ok(Kept::Done)]), &me(), &held, late + LEASE);
         assert_eq!(renewed[0], Output::Extend(shard, fence, late + Duration::from_secs(8)));
     }
 
@@ -298,13 +326,23 @@ mod tests {
         let fence = Fence { epoch: Epoch(7), nonce: 1 };
         let held: Vec<_> = Shard::all().take(2).map(|shard| (shard, fence)).collect();
         steward.on(Input::Round, &me(), &held, begun);
-        steward.on(Input::Same, &me(), &held, begun);
+        steward.on(Input::Same(true), &me(), &held, begun);
         let renewed =
-            steward.on(Input::Renewed(vec![Kept::Fenced(Epoch(8)), Kept::Done]), &me(), &held, begun);
+            steward.on(Input::Renewed(vec![Ok(Kept::Fenced(Epoch(8))), Ok(Kept::Done)]), &me(), &held, begun);
         assert!(renewed.contains(&Output::Taken(vec![held[0].0])));
         assert!(
             renewed.iter().any(|output| matches!(output, Output::Extend(shard, ..) if *shard == held[1].0))
         );
+    }
+
+    #[test]
+    fn a_store_in_another_life_is_begun_with_anew_before_anything_else() {
+        let begun = Instant::now();
+        let mut steward = Steward::new(LEASE, SETTLE, begun);
+        steward.on(Input::Round, &me(), &[], begun);
+        let anew = steward.on(Input::Same(false), &me(), &[], begun);
+        assert_eq!(anew, [Output::Ask(Question::BeginAnew)]);
+        assert_eq!(asked(&steward.on(Input::Anew, &me(), &[], begun)), Some(&Question::Renew(Vec::new())));
     }
 
     #[test]

@@ -152,7 +152,8 @@ impl Lane {
                 Fate::Later => rest.push_back(entry),
             }
         }
-        self.tries = match (rest.is_empty(), ended.delivered.len() == before) {
+        // Where nothing was tried, the source is about to be another node's.
+        self.tries = match (rest.is_empty() && tried > 0, ended.delivered.len() == before) {
             (true, _) => 0,
             (false, true) => self.tries.saturating_add(1),
             (false, false) => 1,

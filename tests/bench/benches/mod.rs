@@ -1,15 +1,19 @@
 //! The benches, one file each.
 
+mod cluster_spread;
 mod cpu_budget;
 mod cycle_embedded;
 mod cycle_http;
 mod cycle_redis;
 mod dispatch_push;
+mod failover;
+mod fairness;
 mod footprint;
 mod idle_fleet;
 mod lock_embedded;
 mod lock_redis;
 mod mcp_tool;
+mod node_grpc;
 mod peers;
 mod pool_1m;
 mod power_cut;
@@ -35,11 +39,15 @@ pub(crate) const ALL: &[Bench] = &[
     cycle_redis::BENCH,
     lock_embedded::BENCH,
     lock_redis::BENCH,
+    node_grpc::BENCH,
+    cluster_spread::BENCH,
     dispatch_push::BENCH,
+    fairness::BENCH,
     idle_fleet::BENCH,
     pool_1m::BENCH,
     mcp_tool::BENCH,
     recovery::BENCH,
+    failover::BENCH,
     footprint::BENCH,
     power_cut::BENCH,
     cpu_budget::BENCH,

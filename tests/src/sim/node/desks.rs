@@ -270,6 +270,8 @@ impl Node {
     pub(super) fn connected_to(&mut self, run: u64, link: u64) {
         self.writer.last_link = Some(link);
         if run != self.run && self.broken != Some(Broken::MemoryOutlivesTheStore) {
+            self.steward.doubt(self.now);
+            self.nudge();
             return self.group_failed("Redis was replaced");
         }
         self.writer.link = Some(link);

@@ -77,6 +77,12 @@ impl Node {
     fn ask_for(&mut self, question: Question) {
         let ask = match &question {
             Question::IsTheSame => Ask::IsTheSame(self.run),
+            Question::BeginAnew => {
+                let held: Vec<Shard> = self.slots.all().into_iter().map(|(shard, _)| shard).collect();
+                self.lose(&held);
+                self.outs.push(Out::Anew);
+                Ask::BeginAnew
+            }
             Question::Renew(held) => Ask::Renew(held.clone()),
             Question::Beat(me) => Ask::Beat(me.clone()),
             Question::Leases => Ask::Leases,
@@ -91,17 +97,21 @@ impl Node {
 
     pub(super) fn steward_answered(&mut self, question: Question, answer: Option<Answer>) {
         let input = match (question, answer) {
-            (Question::IsTheSame, Some(Answer::Same(true))) => Input::Same,
-            (Question::IsTheSame, Some(Answer::Same(false))) => {
-                if self.broken != Some(Broken::MemoryOutlivesTheStore) {
-                    return self.outs.push(Out::Exit { resigned: false });
-                }
-                Input::Same
+            (Question::IsTheSame, Some(Answer::Same(same))) => {
+                Input::Same(same || self.broken == Some(Broken::MemoryOutlivesTheStore))
             }
-            (Question::Renew(_), Some(Answer::Kept(kept))) => Input::Renewed(kept),
+            (Question::BeginAnew, Some(Answer::Anew(run))) => {
+                self.run = run;
+                Input::Anew
+            }
+            (Question::Renew(_), Some(Answer::Kept(kept))) => {
+                Input::Renewed(kept.into_iter().map(Ok).collect())
+            }
             (Question::Beat(_), Some(Answer::Members(members))) => Input::Members(members),
             (Question::Leases, Some(Answer::Leases(leases))) => Input::Leases(leases),
-            (Question::Acquire(_), Some(Answer::Acquired(answers))) => Input::Acquired(answers),
+            (Question::Acquire(_), Some(Answer::Acquired(answers))) => {
+                Input::Acquired(answers.into_iter().map(Ok).collect())
+            }
             (Question::Release(_), Some(Answer::Kept(_))) => Input::Released,
             _ => return self.round_over(),
         };
@@ -118,7 +128,7 @@ impl Node {
         if self.leaving.is_some() || !self.resigning {
             self.look_again();
         } else if self.slots.all().is_empty() {
-            self.outs.push(Out::Exit { resigned: true });
+            self.outs.push(Out::Exit);
         } else {
             self.end();
         }

@@ -23,7 +23,7 @@ use skein_coordinator::entity::line::Outcome;
 use skein_coordinator::outbox::lanes::{Ended, Lanes, Name};
 use skein_coordinator::store::redis::held::Slots;
 use skein_coordinator::store::redis::lease::{Acquired, Kept, Lease};
-use skein_coordinator::store::redis::shard::Shard;
+use skein_coordinator::store::redis::shard::{SHARDS, Shard};
 use skein_coordinator::store::{Batch, Fence, Mark, OutboxEntry, OutboxPlace, Version};
 use skein_shared::Refusal;
 use skein_shared::entity::{RunnerCommand, Signal};
@@ -121,6 +121,7 @@ pub enum Reply {
 /// What a node asks of the store.
 pub enum Ask {
     IsTheSame(u64),
+    BeginAnew,
     Renew(Vec<(Shard, Fence)>),
     Beat(Member),
     Leases,
@@ -145,6 +146,8 @@ pub enum Ask {
 
 pub enum Answer {
     Same(bool),
+    /// In which life the server is now.
+    Anew(u64),
     Kept(Vec<Kept>),
     Members(Vec<Member>),
     Leases(Vec<Lease>),
@@ -210,10 +213,10 @@ pub enum Out {
         key: EntityKey,
         invariant: String,
     },
-    /// The process ends; gracefully, or because the store has lost writes.
-    Exit {
-        resigned: bool,
-    },
+    /// What was in memory is given up, for the store has lost writes.
+    Anew,
+    /// The process ends, after everything was given up.
+    Exit,
     Note(String),
 }
 
@@ -272,7 +275,7 @@ impl Clock {
 pub struct Node {
     pub index: usize,
     pub me: Member,
-    /// The life of the store on which it has begun.
+    /// The life of the store that it relies on.
     pub run: u64,
     broken: Option<Broken>,
     look: Duration,
@@ -322,6 +325,9 @@ impl Node {
             formats: (FORMAT, FORMAT),
             draining: false,
             passes_on: false,
+            tls: false,
+            runners: String::new(),
+            shards: SHARDS,
         };
         Self {
             index,

@@ -30,6 +30,14 @@ up *args:
 demo *args:
     cargo run --release -- demo {{args}}
 
+# Replays one seed of the simulation and prints all that happens: `just sim 0x1f3a`
+sim seed:
+    SKEIN_SEED={{seed}} cargo test -p skein-tests --test sim replay -- --ignored --nocapture
+
+# The simulation with ten times as many seeds
+ci-long:
+    SKEIN_SIM_SEEDS=10000 cargo test -p skein-tests --test sim
+
 # What the continuous integration runs
 ci:
     .ci/run

@@ -6,6 +6,7 @@ pub mod mcp;
 pub mod ports;
 pub mod redis;
 pub mod sentinel;
+pub mod sim;
 pub mod stage;
 pub mod up;
 pub mod webhook;

@@ -12,6 +12,7 @@ use skein_proto::v1::{
     self, ForwardBatch, ForwardReplies, ForwardReply, ForwardRequest, Forwarded, NotOwner, Replied,
     WakesRequest,
 };
+use skein_runner::telemetry::{self, TRACES};
 use skein_shared::id::EntityKey;
 use tokio::net::TcpListener;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
@@ -22,6 +23,7 @@ use tonic::metadata::MetadataMap;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status, Streaming};
+use tracing::{Instrument, debug_span};
 
 use super::handshake;
 use super::member::READS;
@@ -110,7 +112,9 @@ impl Door {
             }
         };
         let timeout = Duration::from_millis(request.timeout_ms.into());
-        let answer = self.tenants.answer(key.clone(), timeout, &request.call).await;
+        let span = debug_span!(target: TRACES, "forwarded", otel.kind = "server", entity = request.entity);
+        telemetry::follow(&span, &request.traceparent);
+        let answer = self.tenants.answer(key.clone(), timeout, &request.call).instrument(span).await;
         Ok(answer.map_or_else(|| Outcome::NotOwner(self.owner(key.as_ref())), Outcome::Answer))
     }
 

@@ -1,5 +1,5 @@
-//! Carries out what [`plan`](super::plan) decides: says that this node lives, keeps its leases, takes shards that are
-//! free, and hands over those that are to be another's.
+//! Carries out what [`steward`](super::steward) decides: says that this node lives, keeps its leases, takes shards that
+//! are free, and hands over those that are to be another's.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,16 +10,10 @@ use tracing::{info, warn};
 
 use super::Cluster;
 use super::member::Member;
-use super::plan::{self, Situation};
-use crate::store::redis::lease::{Acquired, Kept, Lease};
-use crate::store::redis::shard::{SHARDS, Shard};
-use crate::store::{Fence, StoreError};
+use super::steward::{self, Input, Output, Question, Steward};
+use crate::store::StoreError;
+use crate::store::redis::shard::Shard;
 
-/// For how long it holds that a node says that it lives, as a part of a lease. It has to be off everybody's list before
-/// its leases have ended: or else those who take its shards would give them back to it.
-const LIVES: u32 = 2;
-/// How often it says so.
-const BEAT: u32 = 6;
 /// How often the leases are looked at when nobody says that one is free.
 const LOOK: Duration = Duration::from_millis(250);
 /// How long entities may take to leave a shard that is handed over. After that their writes are refused.
@@ -27,31 +21,22 @@ const LEAVE: Duration = Duration::from_secs(5);
 
 pub(super) struct Keeper {
     cluster: Arc<Cluster>,
-    /// When the next sign of life is due, and the next renewal.
-    beat: Instant,
-    renew: Instant,
-    /// Since when the members are the same.
-    stable: Instant,
-    /// Since when each shard has been seen without an owner.
-    free: Vec<Option<Instant>>,
-    /// What was last said of itself.
-    said: Option<Member>,
+    steward: Steward,
 }
 
 impl Keeper {
     pub(super) fn new(cluster: Arc<Cluster>) -> Self {
-        let now = Instant::now();
-        let free = vec![None; usize::from(SHARDS)];
-        Self { cluster, beat: now, renew: now, stable: now, free, said: None }
+        let steward = Steward::new(cluster.settings.lease, cluster.settings.settle, Instant::now());
+        Self { cluster, steward }
     }
 
     pub(super) async fn run(mut self, stop: CancellationToken) {
         let mut told = false;
         while !stop.is_cancelled() {
             // Never broken off: a lease that was taken has to be known.
-            let stepped = self.step().await;
+            let round = self.carry_out(Input::Round).await;
             self.lapse();
-            match stepped {
+            match round {
                 Ok(()) => told = false,
                 Err(problem) if !told => {
                     warn!(%problem, "the cluster's state cannot be read or written; it is tried again");
@@ -62,59 +47,89 @@ impl Keeper {
             tokio::select! {
                 () = stop.cancelled() => {}
                 () = self.cluster.nudge.notified() => {}
-                () = self.cluster.store.doubted() => self.renew = Instant::now(),
+                () = self.cluster.store.doubted() => self.steward.doubt(Instant::now()),
                 () = tokio::time::sleep(LOOK) => {}
             }
         }
         self.end().await;
     }
 
-    /// One round. The leases come first: what they are worth runs out.
-    async fn step(&mut self) -> Result<(), StoreError> {
-        self.renew().await?;
-        self.beat().await?;
-        let leases = self.cluster.store.leases().all().await?;
-        let steps = self.decide(&leases);
-        self.cluster.table.leases_are(leases);
-        self.acquire(&steps.acquire).await?;
-        if !steps.hand_over.is_empty() {
-            self.give_up(&steps.hand_over).await?;
-            // The next ones at once.
-            self.cluster.nudge.notify_one();
+    /// Does what follows, and asks until there is nothing more to ask.
+    async fn carry_out(&mut self, first: Input) -> Result<(), StoreError> {
+        let mut input = first;
+        loop {
+            let held = self.cluster.store.held().all();
+            let outputs = self.steward.on(input, &self.cluster.me(), &held, Instant::now());
+            let mut question = None;
+            for output in outputs {
+                match output {
+                    Output::Ask(next) => question = Some(next),
+                    done => self.note(done),
+                }
+            }
+            let Some(question) = question else { return Ok(()) };
+            input = self.ask(question).await?;
         }
-        Ok(())
     }
 
-    async fn renew(&mut self) -> Result<(), StoreError> {
-        let asked = Instant::now();
-        if asked < self.renew {
-            return Ok(());
-        }
-        if !self.cluster.store.is_the_same().await? {
-            warn!("Redis was restarted or replaced by a replica; everything is loaded anew");
-            self.forget();
-            self.cluster.store.begin_anew().await?;
-            info!("relies on Redis as it is now");
-        }
-        let held = self.cluster.store.held().all();
-        let kept = self.cluster.store.leases().renew(&held).await?;
-        self.renew = asked + self.cluster.settings.lease / 3;
-        let mut lost = Vec::new();
-        for ((shard, fence), kept) in held.into_iter().zip(kept) {
-            match kept {
-                // A lease counts from before it was asked for, and ends here before it ends there.
-                Ok(Kept::Done) => self.cluster.store.held().extend(shard, fence, self.until(asked)),
-                Ok(Kept::Fenced(_)) | Err(_) => lost.push(shard),
+    fn note(&self, output: Output) {
+        let (held, table) = (self.cluster.store.held(), &self.cluster.table);
+        match output {
+            Output::Ask(_) => {}
+            Output::Take(shard, fence, until) => {
+                held.take(shard, fence, Some(until));
+                table.hint(shard, &self.cluster.settings.id, fence.epoch.0);
+            }
+            Output::Extend(shard, fence, until) => held.extend(shard, fence, until),
+            Output::Close(shards) => held.close(&shards),
+            Output::Taken(shards) => {
+                warn!(
+                    shards = shards.len(),
+                    "shards of this node were taken by others, or their leases cannot be read"
+                );
+                held.lose(&shards);
+            }
+            Output::Lose(shards) => {
+                held.lose(&shards);
+                info!(shards = shards.len(), "gave up shards");
+            }
+            Output::Members(members) => drop(table.members_are(members)),
+            Output::Leases(leases) => drop(table.leases_are(leases)),
+            Output::Nudge => {
+                self.cluster.released.send_modify(|count| *count += 1);
+                self.cluster.nudge.notify_one();
             }
         }
-        if !lost.is_empty() {
-            warn!(
-                shards = lost.len(),
-                "shards of this node were taken by others, or their leases cannot be read"
-            );
-            self.cluster.store.held().lose(&lost);
-        }
-        Ok(())
+    }
+
+    async fn ask(&self, question: Question) -> Result<Input, StoreError> {
+        let store = &self.cluster.store;
+        Ok(match question {
+            Question::IsTheSame => Input::Same(store.is_the_same().await?),
+            Question::BeginAnew => {
+                warn!("Redis was restarted or replaced by a replica; everything is loaded anew");
+                self.forget();
+                store.begin_anew().await?;
+                info!("relies on Redis as it is now");
+                Input::Anew
+            }
+            Question::Renew(held) => Input::Renewed(store.leases().renew(&held).await?),
+            Question::Beat(me) => Input::Members(self.beat(&me).await?),
+            Question::Leases => Input::Leases(store.leases().all().await?),
+            Question::Acquire(shards) => {
+                let answers = store.leases().acquire(&shards).await?;
+                info!(shards = shards.len(), "asked for shards that are free");
+                Input::Acquired(answers)
+            }
+            Question::Leave(shards) => {
+                self.leave(&shards).await;
+                Input::Left
+            }
+            Question::Release(held) => {
+                store.leases().release(&held).await?;
+                Input::Released
+            }
+        })
     }
 
     /// Before a shard is taken again: a version that was lost and one that is written after that have the same number.
@@ -126,8 +141,24 @@ impl Keeper {
         }
     }
 
-    fn until(&self, asked: Instant) -> Instant {
-        asked + self.cluster.settings.lease * 4 / 5
+    async fn beat(&self, me: &Member) -> Result<Vec<Member>, StoreError> {
+        let record = serde_json::to_string(me).map_err(|error| StoreError(error.to_string()))?;
+        let lives = steward::lives(self.cluster.settings.lease);
+        let said = self.cluster.store.members().beat(&me.id, &record, lives).await?;
+        // Whoever writes a record that this program cannot read gets no shards from it, and none are taken from it.
+        Ok(said.iter().filter_map(|record| serde_json::from_str(record).ok()).collect())
+    }
+
+    /// Waits until what is in flight is done.
+    async fn leave(&self, shards: &[Shard]) {
+        if let Some(tenants) = self.cluster.tenants.get()
+            && tokio::time::timeout(LEAVE, tenants.leave(shards)).await.is_err()
+        {
+            warn!(
+                shards = shards.len(),
+                "entities did not leave their shards in time; their writes are refused now"
+            );
+        }
     }
 
     /// Drops what could not be renewed in time, before another node may take it.
@@ -141,99 +172,8 @@ impl Keeper {
         }
     }
 
-    async fn beat(&mut self) -> Result<(), StoreError> {
-        let (now, me) = (Instant::now(), self.cluster.me());
-        if now < self.beat && self.said.as_ref() == Some(&me) {
-            return Ok(());
-        }
-        let record = serde_json::to_string(&me).map_err(|error| StoreError(error.to_string()))?;
-        let said =
-            self.cluster.store.members().beat(&me.id, &record, self.cluster.settings.lease / LIVES).await?;
-        self.beat = now + self.cluster.settings.lease / BEAT;
-        self.said = Some(me);
-        // Whoever writes a record that this program cannot read gets no shards from it, and none are taken from it.
-        let members = said.iter().filter_map(|record| serde_json::from_str(record).ok()).collect();
-        if self.cluster.table.members_are(members) {
-            self.stable = now;
-        }
-        Ok(())
-    }
-
-    fn decide(&mut self, leases: &[Lease]) -> plan::Steps {
-        let now = Instant::now();
-        let mut held = vec![false; usize::from(SHARDS)];
-        for (shard, _) in self.cluster.store.held().all() {
-            held[usize::from(shard.number())] = true;
-        }
-        for (free, lease) in self.free.iter_mut().zip(leases) {
-            *free = if lease.held { None } else { free.or(Some(now)) };
-        }
-        let free_for: Vec<Duration> =
-            self.free.iter().map(|since| since.map_or(Duration::ZERO, |since| now - since)).collect();
-        let me = self.cluster.me();
-        plan::plan(&Situation {
-            // Whoever gives everything away does not wait.
-            settle: if me.draining { Duration::ZERO } else { self.cluster.settings.settle },
-            me: &me,
-            members: &self.cluster.table.members(),
-            leases,
-            held: &held,
-            free_for: &free_for,
-            stable_for: now - self.stable,
-        })
-    }
-
-    async fn acquire(&mut self, shards: &[Shard]) -> Result<(), StoreError> {
-        if shards.is_empty() {
-            return Ok(());
-        }
-        let asked = Instant::now();
-        let mut taken = 0;
-        for (shard, answer) in shards.iter().zip(self.cluster.store.leases().acquire(shards).await?) {
-            match answer {
-                Ok(Acquired::Taken(fence)) => {
-                    self.cluster.store.held().take(*shard, fence, Some(self.until(asked)));
-                    let Fence { epoch, .. } = fence;
-                    self.cluster.table.hint(*shard, &self.cluster.settings.id, epoch.0);
-                    taken += 1;
-                }
-                // Redis was emptied since it was last looked at: that look is due.
-                Ok(Acquired::Foreign) => self.renew = Instant::now(),
-                // Somebody was quicker, or nobody can have it: the store tells of that.
-                Ok(Acquired::Held { .. }) | Err(_) => {}
-            }
-        }
-        if taken > 0 {
-            info!(shards = taken, "took shards");
-        }
-        Ok(())
-    }
-
-    /// Lets nothing new begin in shards, waits until what is in flight is done, and gives them up.
-    async fn give_up(&self, shards: &[Shard]) -> Result<(), StoreError> {
-        let store = &self.cluster.store;
-        let held: Vec<(Shard, Fence)> =
-            store.held().all().into_iter().filter(|(shard, _)| shards.contains(shard)).collect();
-        store.held().close(shards);
-        if let Some(tenants) = self.cluster.tenants.get()
-            && tokio::time::timeout(LEAVE, tenants.leave(shards)).await.is_err()
-        {
-            warn!(
-                shards = shards.len(),
-                "entities did not leave their shards in time; their writes are refused now"
-            );
-        }
-        let released = store.leases().release(&held).await;
-        store.held().lose(shards);
-        released?;
-        self.cluster.released.send_modify(|count| *count += 1);
-        info!(shards = shards.len(), "gave up shards");
-        Ok(())
-    }
-
-    async fn end(&self) {
-        let held: Vec<Shard> = self.cluster.store.held().all().into_iter().map(|(shard, _)| shard).collect();
-        let given_up = if held.is_empty() { Ok(()) } else { self.give_up(&held).await };
+    async fn end(&mut self) {
+        let given_up = self.carry_out(Input::Resign).await;
         let left = self.cluster.store.members().leave(&self.cluster.settings.id).await;
         if let Err(problem) = given_up.and(left) {
             warn!(%problem, "the leases could not be given up; they end by themselves");

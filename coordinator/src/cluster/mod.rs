@@ -20,7 +20,8 @@ mod peers;
 mod pipe;
 pub mod plan;
 pub mod rank;
-mod table;
+pub mod steward;
+pub mod table;
 mod wakes;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -191,20 +192,18 @@ impl Cluster {
     /// Where something for an entity goes.
     pub fn route(&self, key: &EntityKey) -> Route {
         let shard = Shard::of(key);
-        if self.store.held().fence(shard) != Fence::NONE {
-            return Route::Here;
-        }
-        match self.table.owner(shard) {
-            Some(owner) if owner != self.settings.id => {
-                self.table.member(&owner).map_or(Route::Nowhere, Route::There)
-            }
-            _ => Route::Nowhere,
-        }
+        let held = self.store.held().fence(shard) != Fence::NONE;
+        self.table.route(shard, &self.settings.id, held)
     }
 
     /// Changes when the owners of shards or the members do.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.table.changes()
+    }
+
+    /// Changes when the store may have lost what it acknowledged, and this node has begun anew with it.
+    pub fn lives(&self) -> watch::Receiver<u64> {
+        self.store.lives()
     }
 
     /// Changes when this node took, closed or lost a shard.

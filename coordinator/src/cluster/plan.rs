@@ -48,11 +48,17 @@ pub fn plan(now: &Situation<'_>) -> Steps {
     }
     let facts = now.leases.iter().zip(now.held).zip(now.free_for);
     for (shard, ((lease, held), free_for)) in Shard::all().zip(facts) {
+        // The order costs, and most shards stay where they are.
+        let is_settled =
+            if *held { now.stable_for < now.settle } else { lease.held && lease.owner != now.me.id };
+        if is_settled {
+            continue;
+        }
         let order = rank::order(shard, nodes.iter().copied());
         let mine = order.iter().position(|id| *id == now.me.id);
         match (held, mine) {
             (false, Some(place)) if may_take(now, lease, *free_for, place) => steps.acquire.push(shard),
-            (true, place) if place != Some(0) && !order.is_empty() && now.stable_for >= now.settle => {
+            (true, place) if place != Some(0) && !order.is_empty() => {
                 steps.hand_over.push(shard);
             }
             _ => {}

@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use skein_shared::fence::Epoch;
 use tokio::sync::watch;
 
+use super::Route;
 use super::member::Member;
 use crate::store::redis::lease::Lease;
 use crate::store::redis::shard::{SHARDS, Shard};
@@ -15,11 +16,72 @@ pub(super) struct Table {
     changes: watch::Sender<u64>,
 }
 
-#[derive(Default)]
-struct Known {
+/// What a node has heard.
+#[derive(Clone, Debug, Default)]
+pub struct Known {
     members: Vec<Member>,
     /// By the number of the shard.
     leases: Vec<Lease>,
+}
+
+impl Known {
+    /// Takes in how the leases stand. Says whether that is new.
+    pub fn leases_are(&mut self, leases: Vec<Lease>) -> bool {
+        let news = self.leases != leases;
+        self.leases = leases;
+        news
+    }
+
+    /// Takes in who lives, in any order. Says whether that is new.
+    pub fn members_are(&mut self, mut members: Vec<Member>) -> bool {
+        members.sort_by(|a, b| a.id.cmp(&b.id));
+        let news = self.members != members;
+        self.members = members;
+        news
+    }
+
+    /// What another node said of a shard, which counts if it is newer than what is known. Says whether it did.
+    pub fn hint(&mut self, shard: Shard, owner: &str, epoch: u64) -> bool {
+        let newer = self.leases.get_mut(usize::from(shard.number())).filter(|lease| lease.epoch.0 < epoch);
+        let Some(lease) = newer else { return false };
+        *lease = Lease { epoch: Epoch(epoch), owner: owner.to_owned(), held: !owner.is_empty() };
+        true
+    }
+
+    /// Where something for a shard goes from the node `me`, which holds it or does not.
+    pub fn route(&self, shard: Shard, me: &str, held: bool) -> Route {
+        if held {
+            return Route::Here;
+        }
+        match self.owner(shard) {
+            Some(owner) if owner != me => self.member(owner).map_or(Route::Nowhere, Route::There),
+            _ => Route::Nowhere,
+        }
+    }
+
+    /// Who has a shard.
+    pub fn owner(&self, shard: Shard) -> Option<&str> {
+        let lease = self.leases.get(usize::from(shard.number()))?;
+        lease.held.then_some(lease.owner.as_str())
+    }
+
+    /// The last lease that is known of a shard.
+    pub fn lease(&self, shard: Shard) -> Lease {
+        self.leases.get(usize::from(shard.number())).cloned().unwrap_or_default()
+    }
+
+    pub fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// Whether every shard has an owner.
+    pub fn is_whole(&self) -> bool {
+        self.leases.len() == usize::from(SHARDS) && self.leases.iter().all(|lease| lease.held)
+    }
+
+    fn member(&self, id: &str) -> Option<Member> {
+        self.members.iter().find(|member| member.id == id).cloned()
+    }
 }
 
 impl Default for Table {
@@ -29,63 +91,35 @@ impl Default for Table {
 }
 
 impl Table {
-    /// Takes in how the leases stand. Says whether that is new.
     pub(super) fn leases_are(&self, leases: Vec<Lease>) -> bool {
-        let mut known = self.lock();
-        let news = known.leases != leases;
-        known.leases = leases;
-        drop(known);
+        let news = self.lock().leases_are(leases);
         self.tell(news)
     }
 
-    /// Takes in who lives. Says whether that is new.
-    pub(super) fn members_are(&self, mut members: Vec<Member>) -> bool {
-        members.sort_by(|a, b| a.id.cmp(&b.id));
-        let mut known = self.lock();
-        let news = known.members != members;
-        known.members = members;
-        drop(known);
+    pub(super) fn members_are(&self, members: Vec<Member>) -> bool {
+        let news = self.lock().members_are(members);
         self.tell(news)
     }
 
-    /// What another node said of a shard, which counts if it is newer than what is known.
     pub(super) fn hint(&self, shard: Shard, owner: &str, epoch: u64) {
-        let mut known = self.lock();
-        let newer = known.leases.get_mut(usize::from(shard.number())).filter(|lease| lease.epoch.0 < epoch);
-        let news = newer.is_some();
-        if let Some(lease) = newer {
-            *lease = Lease { epoch: Epoch(epoch), owner: owner.to_owned(), held: !owner.is_empty() };
-        }
-        drop(known);
+        let news = self.lock().hint(shard, owner, epoch);
         self.tell(news);
     }
 
-    pub(super) fn owner(&self, shard: Shard) -> Option<String> {
-        let known = self.lock();
-        known
-            .leases
-            .get(usize::from(shard.number()))
-            .filter(|lease| lease.held)
-            .map(|lease| lease.owner.clone())
+    pub(super) fn route(&self, shard: Shard, me: &str, held: bool) -> Route {
+        self.lock().route(shard, me, held)
     }
 
-    /// The last lease that is known of a shard.
     pub(super) fn lease(&self, shard: Shard) -> Lease {
-        self.lock().leases.get(usize::from(shard.number())).cloned().unwrap_or_default()
-    }
-
-    pub(super) fn member(&self, id: &str) -> Option<Member> {
-        self.lock().members.iter().find(|member| member.id == id).cloned()
+        self.lock().lease(shard)
     }
 
     pub(super) fn members(&self) -> Vec<Member> {
-        self.lock().members.clone()
+        self.lock().members().to_vec()
     }
 
-    /// Whether every shard has an owner.
     pub(super) fn is_whole(&self) -> bool {
-        let known = self.lock();
-        known.leases.len() == usize::from(SHARDS) && known.leases.iter().all(|lease| lease.held)
+        self.lock().is_whole()
     }
 
     /// Each member with its shards and their epochs.
@@ -121,16 +155,16 @@ mod tests {
 
     #[test]
     fn a_hint_counts_only_when_it_is_newer() {
-        let (table, shard) = (Table::default(), Shard::all().next().unwrap());
+        let (mut known, shard) = (Known::default(), Shard::all().next().unwrap());
         let mut leases = vec![Lease::default(); usize::from(SHARDS)];
         leases[0] = Lease { epoch: Epoch(5), owner: "a".to_owned(), held: true };
-        table.leases_are(leases);
-        table.hint(shard, "old", 4);
-        assert_eq!(table.owner(shard).as_deref(), Some("a"));
-        table.hint(shard, "b", 6);
-        assert_eq!(table.owner(shard).as_deref(), Some("b"));
-        table.hint(shard, "", 7);
-        assert_eq!(table.owner(shard), None);
-        assert!(!table.is_whole());
+        known.leases_are(leases);
+        known.hint(shard, "old", 4);
+        assert_eq!(known.owner(shard), Some("a"));
+        known.hint(shard, "b", 6);
+        assert_eq!(known.owner(shard), Some("b"));
+        known.hint(shard, "", 7);
+        assert_eq!(known.owner(shard), None);
+        assert!(!known.is_whole());
     }
 }

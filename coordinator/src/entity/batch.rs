@@ -56,11 +56,11 @@ impl Draft {
             && self.timer == TimerChange::Keep
     }
 
-    pub(super) fn finish(self, key: &EntityKey, expected: Version, at: Timestamp) -> Batch {
+    pub(super) fn finish(self, key: &EntityKey, expected: Version, at: Timestamp, id: Uuid) -> Batch {
         Batch {
             key: key.clone(),
             expected,
-            id: Uuid::now_v7(),
+            id,
             at,
             documents: fold(self.documents),
             events: self.events,

@@ -19,12 +19,15 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::admission::Admission;
+use super::desk::delivery_id;
 use super::documents::{Documents, Found};
-use super::host::{self, EntityActor, Message, Started};
+use super::host::{self, EntityActor, Message, Started, Ticket};
 use super::ownership::Streams;
 use super::passivation::Vitals;
+use super::refusals::moving;
 use super::routing::Router;
 use super::supervision::Wards;
+use super::traces::Traces;
 use super::{Clock, Hub};
 use crate::cluster::Cluster;
 use crate::projection::Projection;
@@ -72,6 +75,8 @@ pub struct Shared {
     /// Tells the outbox pump that an effect was committed.
     pub outbox: tokio::sync::watch::Sender<u64>,
     pub(super) documents: Documents,
+    /// To which traces effects belong.
+    pub traces: Traces,
     /// Where entities live that are not this node's; none when all are.
     pub(super) router: Option<Router>,
     /// The runners that are connected here.
@@ -124,6 +129,7 @@ impl Shared {
 }
 
 /// Runs `$body` with `$entity` standing for the entity type of `$kind`.
+#[macro_export]
 macro_rules! by_kind {
     ($kind:expr, $entity:ident => $body:expr) => {
         match $kind {
@@ -171,8 +177,6 @@ macro_rules! by_kind {
     };
 }
 
-pub(super) use by_kind;
-
 impl Entities {
     /// All entities of the store.
     pub fn new(store: Arc<dyn Store>, projection: Projection, clock: Clock, hub: Hub) -> Self {
@@ -205,6 +209,7 @@ impl Entities {
             timers: tokio::sync::watch::channel(Timestamp::NEVER).0,
             outbox: tokio::sync::watch::channel(0).0,
             documents: Documents::default(),
+            traces: Traces::default(),
             router,
             streams: OnceLock::new(),
             shards: tokio::sync::watch::Sender::new(0),
@@ -272,10 +277,11 @@ impl Entities {
         let mut outcomes = Vec::with_capacity(commands.len());
         for (mark, command) in commands {
             outcomes.push(E::Command::deserialize(command).map_err(unknown_to(key)).map(|command| {
-                let request = Request { id: host::delivery_id(&mark), ..Request::read() };
-                let (answer, answered) = oneshot::channel();
+                let request = Request { id: delivery_id(&mark), ..Request::read() };
+                let trace = self.shared.traces.of(&mark.source, mark.sequence);
+                let (ticket, answered) = Ticket::following(key, &trace);
                 let mark = Some(mark);
-                deliveries.push(host::Pending { request, mark, command, permit: None, answer });
+                deliveries.push(host::Pending { request, mark, command, ticket });
                 answered
             }));
         }
@@ -360,8 +366,8 @@ impl Entities {
         command: E::Command,
     ) -> Result<(E::Reply, Version), Refusal> {
         debug_assert_eq!(key.kind, E::KIND);
-        let (answer, answered) = oneshot::channel();
-        let pending = host::Pending { request, mark: None, command, permit: None, answer };
+        let (ticket, answered) = Ticket::new(key);
+        let pending = host::Pending { request, mark: None, command, ticket };
         self.post_or_start::<E>(key, Message::Command(pending)).await?;
         answer_of::<E>(key, answered, Instant::now() + request.timeout).await
     }
@@ -394,11 +400,11 @@ impl Entities {
             return Ok(Some(message));
         }
         match &mut message {
-            Message::Command(pending) => pending.permit = Some(slot.admission.enter()?),
+            Message::Command(pending) => pending.ticket.permit = Some(slot.admission.enter()?),
             // One for all, held until the last is answered: they go together or not at all.
             Message::Deliveries(all) => {
                 if let Some(last) = all.last_mut() {
-                    last.permit = Some(slot.admission.enter()?);
+                    last.ticket.permit = Some(slot.admission.enter()?);
                 }
             }
             _ => {}
@@ -423,7 +429,7 @@ impl Entities {
             return Ok(());
         }
         if self.shared.store.fence(key) == Fence::NONE {
-            return Err(host::moving(key));
+            return Err(moving(key));
         }
         ward.ready(key).await?;
         if ward.has_died_lately() {

@@ -8,15 +8,19 @@ pub mod admission;
 mod batch;
 pub mod clock;
 mod commits;
+pub mod desk;
 pub mod directory;
 mod documents;
+pub mod errand;
 pub mod host;
 pub mod hub;
 mod lag;
+pub mod line;
 mod load;
 pub mod ownership;
 pub mod passivation;
 mod reads;
+mod refusals;
 mod remote;
 mod replies;
 mod routing;
@@ -24,6 +28,7 @@ mod supervision;
 #[cfg(test)]
 pub(crate) mod tests;
 pub mod timers;
+pub mod traces;
 mod upkeep;
 
 pub use clock::Clock;

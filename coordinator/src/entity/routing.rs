@@ -16,15 +16,14 @@ use skein_shared::{Code, Refusal};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::directory::{Entities, Request, by_kind};
-use super::host;
+use super::directory::{Entities, Request};
+use super::errand::{Errand, Next};
+use super::refusals::{moving, unanswered};
 use super::remote::{Call, read, write};
+use crate::by_kind;
 use crate::cluster::{Cluster, Outcome, Route};
 use crate::store::{Mark, Version};
 
-/// How long to wait before a shard without an owner is looked at again when nobody tells of one; longer each time.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// How long another node may take for a sign of life: the next one is on its way.
 const SIGNAL: Duration = Duration::from_secs(2);
 
@@ -91,11 +90,11 @@ impl Entities {
         let member = match router.cluster.route(key) {
             Route::Here => return self.deliver_here(key, commands).await,
             Route::There(member) => member,
-            Route::Nowhere => return vec![Err(host::moving(key)); count],
+            Route::Nowhere => return vec![Err(moving(key)); count],
         };
         let commands = commands.into_iter().map(|(mark, command)| (mark, command.clone())).collect();
         let Ok(call) = write(&Call::<Value>::Deliver(commands)) else {
-            return vec![Err(host::moving(key)); count];
+            return vec![Err(moving(key)); count];
         };
         let answered = router.cluster.forward(&member, Some(key), Request::TIMEOUT, call).await;
         if let Ok(Outcome::Answer(answer)) = answered
@@ -105,7 +104,7 @@ impl Entities {
             return outcomes;
         }
         // Whatever came of it, only an outcome of its own may end an effect.
-        vec![Err(host::moving(key)); count]
+        vec![Err(moving(key)); count]
     }
 
     /// Passes on a sign of life to an entity that is in memory; others learn by their grace period.
@@ -181,15 +180,12 @@ impl Router {
         F: Fn() -> R,
         R: Future<Output = Result<T, Refusal>>,
     {
-        let end = Instant::now() + timeout;
+        let mut errand = Errand::new(Instant::now() + timeout);
         let (mut owners, mut held) = (self.cluster.changes(), self.cluster.held_changes());
-        let mut pause = FIRST_PAUSE;
         let mut written = None;
         loop {
             owners.mark_unchanged();
             held.mark_unchanged();
-            let left = end.saturating_duration_since(Instant::now());
-            let mut silent = None;
             let outcome = match self.cluster.route(key) {
                 Route::Here => here().await,
                 Route::There(member) => {
@@ -197,28 +193,26 @@ impl Router {
                         Some(call) => Vec::clone(call),
                         None => written.insert(write(call)?).clone(),
                     };
+                    let left = errand.left(Instant::now());
                     match self.cluster.forward(&member, Some(key), left, call).await {
                         Ok(Outcome::Answer(answer)) => read(&answer),
-                        Ok(Outcome::NotOwner { .. }) => Err(host::moving(key)),
+                        Ok(Outcome::NotOwner { .. }) => Err(moving(key)),
                         Err(silence) => {
-                            silent = Some(unanswered(key, &silence.to_string()));
-                            Err(host::moving(key))
+                            errand.unanswered(unanswered(key, &silence.to_string()));
+                            Err(moving(key))
                         }
                     }
                 }
-                Route::Nowhere => Err(host::moving(key)),
+                Route::Nowhere => Err(moving(key)),
             };
-            let refusal = match outcome {
-                Err(refusal) if refusal.code == Code::NotOwner => refusal,
-                done => return done,
+            let pause = match errand.heard(outcome, Instant::now()) {
+                Next::Done(outcome) => return outcome,
+                Next::Again(pause) => pause,
             };
-            if Instant::now() + pause >= end {
-                return Err(silent.unwrap_or(refusal));
-            }
             tokio::select! {
                 _ = owners.changed() => {}
                 _ = held.changed() => {}
-                () = tokio::time::sleep(jittered(pause)) => pause = (pause * 2).min(LONGEST_PAUSE),
+                () = tokio::time::sleep(jittered(pause)) => errand.slower(),
             }
         }
     }
@@ -229,12 +223,6 @@ fn jittered(pause: Duration) -> Duration {
     let mut byte = [128];
     let _ = getrandom::fill(&mut byte);
     pause / 2 + pause * u32::from(byte[0]) / 512
-}
-
-/// The other node may have done it: the same request finds out, as the router does while there is time.
-fn unanswered(key: &EntityKey, problem: &str) -> Refusal {
-    let problem = format!("{key}: {problem}; repeat the request with the same idempotency key");
-    Refusal::new(Code::Unknown, problem).retry_after(500)
 }
 
 /// Passes signs of life on to the nodes that have their entities. What cannot be delivered now is dropped.

@@ -11,7 +11,7 @@ use tracing::warn;
 use super::Entities;
 
 /// Timers read in one step.
-const PAGE: usize = 256;
+pub const PAGE: usize = 256;
 /// Looks at the store at least this often, for timers whose tick failed.
 const LONGEST: Duration = Duration::from_secs(30);
 const AFTER_ERROR: Duration = Duration::from_secs(1);
@@ -48,14 +48,18 @@ async fn fire(entities: &Entities) -> Result<Option<Timestamp>, Duration> {
         warn!(%problem, "timers cannot be read");
         AFTER_ERROR
     })?;
-    let now = entities.clock().now();
+    let (due, later) = due(timers, entities.clock().now());
+    // All at once: an entity that is slow to come back must not make the others late.
+    let ticks = join_all(due.into_iter().map(|key| async move { tick(entities, &key).await })).await;
+    if ticks.contains(&false) { Err(AFTER_ERROR) } else { Ok(later) }
+}
+
+/// Of the earliest timers, at most [`PAGE`], those that are due, and when the next one is.
+pub fn due(timers: Vec<(EntityKey, Timestamp)>, now: Timestamp) -> (Vec<EntityKey>, Option<Timestamp>) {
     // Behind a full page of due timers there may be more of them.
     let full = (timers.len() == PAGE).then_some(now);
     let later = timers.iter().map(|(_, due)| *due).find(|due| *due > now).or(full);
-    // All at once: an entity that is slow to come back must not make the others late.
-    let due = timers.into_iter().filter(|(_, due)| *due <= now).map(|(key, _)| key);
-    let ticks = join_all(due.map(|key| async move { tick(entities, &key).await })).await;
-    if ticks.contains(&false) { Err(AFTER_ERROR) } else { Ok(later) }
+    (timers.into_iter().filter(|(_, due)| *due <= now).map(|(key, _)| key).collect(), later)
 }
 
 /// Says whether the entity took it.

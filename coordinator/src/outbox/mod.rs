@@ -2,9 +2,10 @@
 //!
 //! An effect stays in the outbox until it is known to be delivered. The pump delivers in order for each pair
 //! of source and target, so that the receiver can tell repeats by one high-water mark for each source: such a
-//! pair is a `lane`.
+//! pair is a lane ([`lanes`]).
 
 mod lane;
+pub mod lanes;
 pub mod pump;
 #[cfg(test)]
 mod tests;

@@ -1,32 +1,25 @@
 //! The pump: reads each undelivered effect once, gives it to its lane, and takes what was delivered out of
-//! the store.
+//! the store, as [`lanes`](super::lanes) decide.
 //!
-//! Lanes know nothing of one another: one whose target is slow or away holds up nobody else. What was read
-//! stays in memory until it is delivered, so a lane that waits for a runner costs no reads.
+//! A lane whose target is slow or away holds up nobody else. What was read stays in memory until it is delivered, so a
+//! lane that waits for a runner costs no reads.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::watch;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::Runners;
 use super::lane::{self, Report, World};
+use super::lanes::{Ended, Input, Lanes, Name, Output, PAGE};
 use crate::entity::Entities;
-use crate::store::{CommitError, OutboxEntry, OutboxPlace, Store, StoreError};
+use crate::store::{CommitError, OutboxEntry, Store, StoreError};
 
-/// Effects read in one step.
-const PAGE: usize = 512;
-/// How soon the store is asked again after it refused.
-const AFTER_ERROR: Duration = Duration::from_secs(1);
-/// How long what is over stays in the store, so that one write takes out much. If the node dies before, it is
-/// delivered again, as after any crash.
-const GATHER: Duration = Duration::from_millis(50);
 /// Looks at the store at least this often.
 const LONGEST: Duration = Duration::from_secs(30);
 
@@ -34,43 +27,18 @@ const LONGEST: Duration = Duration::from_secs(30);
 enum Done {
     Read(Result<Vec<OutboxEntry>, StoreError>),
     Worked(Report),
+    Gathered,
     /// What could not be taken out comes back.
-    Settled(Ended),
-}
-
-/// Effects that are over and still in the store.
-#[derive(Default)]
-struct Ended {
-    delivered: Vec<OutboxPlace>,
-    dead: Vec<(OutboxPlace, String)>,
-}
-
-impl Ended {
-    fn is_empty(&self) -> bool {
-        self.delivered.is_empty() && self.dead.is_empty()
-    }
-
-    fn add(&mut self, delivered: Vec<OutboxPlace>, dead: Vec<(OutboxPlace, String)>) {
-        self.delivered.extend(delivered);
-        self.dead.extend(dead);
-    }
+    TakenOut(Ended),
 }
 
 struct Pump {
     world: World,
     store: Arc<dyn Store>,
     work: FuturesUnordered<BoxFuture<'static, Done>>,
-    /// What waits behind the work of its lane. A lane has an entry while it works.
-    lanes: HashMap<lane::Name, VecDeque<OutboxEntry>>,
-    /// The last position that was read.
-    read: u64,
-    reading: bool,
-    /// More was committed since the read under way began.
-    more: bool,
-    ended: Ended,
-    /// When what is over is taken out, once something is.
-    settle_at: Option<Instant>,
-    settling: bool,
+    lanes: Lanes,
+    /// Since when the lanes that have tried something look out for runners.
+    worlds: HashMap<Name, World>,
 }
 
 /// Runs until `stop`. When shards come or go it begins anew: what was read may be another node's to deliver now, and of
@@ -96,149 +64,87 @@ async fn pump(entities: Entities, runners: Arc<dyn Runners>, stop: CancellationT
     let connections = watch::Sender::new(0_u64);
     let store = Arc::clone(&entities.shared().store);
     let world = World { entities, runners: Arc::clone(&runners), connected: connections.subscribe() };
-    let mut pump = Pump {
-        world,
-        store,
-        work: FuturesUnordered::new(),
-        lanes: HashMap::new(),
-        read: 0,
-        reading: false,
-        more: false,
-        ended: Ended::default(),
-        settle_at: None,
-        settling: false,
-    };
-    pump.begin_read();
+    let mut pump =
+        Pump { world, store, work: FuturesUnordered::new(), lanes: Lanes::default(), worlds: HashMap::new() };
+    pump.on(Input::Look);
     let mut connected = runners.connected();
     loop {
-        let settle = until(pump.settle_at.filter(|_| !pump.settling));
         tokio::select! {
             () = stop.cancelled() => break,
             () = &mut connected => {
                 connected = runners.connected();
                 connections.send_modify(|count| *count += 1);
             }
-            _ = committed.changed() => pump.begin_read(),
+            _ = committed.changed() => pump.on(Input::Look),
             Some(done) = pump.work.next() => pump.take(done),
-            () = tokio::time::sleep(LONGEST) => pump.begin_read(),
-            () = settle => pump.begin_settle(),
+            () = tokio::time::sleep(LONGEST) => pump.on(Input::Look),
         }
     }
     pump.finish().await;
 }
 
 impl Pump {
-    /// Reads on from where the last read ended, unless that is under way.
-    fn begin_read(&mut self) {
-        if self.reading {
-            self.more = true;
-            return;
-        }
-        self.reading = true;
-        self.more = false;
-        let (store, after) = (Arc::clone(&self.store), self.read);
-        self.work.push(Box::pin(async move { Done::Read(store.outbox(after, PAGE).await) }));
-    }
-
     fn take(&mut self, done: Done) {
         match done {
-            Done::Read(Ok(page)) => {
-                self.reading = false;
-                let full = page.len() == PAGE;
-                for entry in page {
-                    self.read = entry.position;
-                    self.hand_out(entry);
+            Done::Read(page) => {
+                if let Err(problem) = &page {
+                    warn!(%problem, "the outbox cannot be read");
                 }
-                if full || self.more {
-                    self.begin_read();
-                }
+                self.on(Input::Read(page));
             }
-            Done::Read(Err(problem)) => {
-                warn!(%problem, "the outbox cannot be read");
-                let (store, after) = (Arc::clone(&self.store), self.read);
-                self.work.push(Box::pin(async move {
-                    tokio::time::sleep(AFTER_ERROR).await;
-                    Done::Read(store.outbox(after, PAGE).await)
-                }));
+            Done::Worked(Report { lane, world, fates }) => {
+                self.worlds.insert(lane.clone(), world);
+                self.on(Input::Tried(lane.clone(), fates));
+                // If the lane has gone on, the work has it.
+                self.worlds.remove(&lane);
             }
-            Done::Worked(report) => self.go_on(report),
-            Done::Settled(left) => {
-                self.settling = false;
-                self.note_ended(left.delivered, left.dead);
-            }
+            Done::Gathered => self.on(Input::Gathered),
+            Done::TakenOut(left) => self.on(Input::TakenOut(left)),
         }
     }
 
-    fn hand_out(&mut self, entry: OutboxEntry) {
-        let lane = lane::name(&entry);
-        if let Some(waiting) = self.lanes.get_mut(&lane) {
-            waiting.push_back(entry);
-            return;
-        }
-        self.lanes.insert(lane.clone(), VecDeque::new());
-        self.begin_work(self.world.clone(), lane, VecDeque::from([entry]), 0);
-    }
-
-    /// Lets a lane go on with what it has left and what has come meanwhile.
-    fn go_on(&mut self, report: Report) {
-        let Report { lane, world, delivered, dead, mut rest, tries } = report;
-        self.note_ended(delivered, dead);
-        let Some(waiting) = self.lanes.get_mut(&lane) else { return };
-        if rest.is_empty() {
-            rest = std::mem::take(waiting);
-        }
-        if rest.is_empty() {
-            self.lanes.remove(&lane);
-            return;
-        }
-        self.begin_work(world, lane, rest, tries);
-    }
-
-    fn note_ended(&mut self, delivered: Vec<OutboxPlace>, dead: Vec<(OutboxPlace, String)>) {
-        self.ended.add(delivered, dead);
-        if !self.ended.is_empty() {
-            self.settle_at.get_or_insert_with(|| Instant::now() + GATHER);
+    fn on(&mut self, input: Input) {
+        for output in self.lanes.on(input) {
+            let work = self.carry_out(output);
+            self.work.push(work);
         }
     }
 
-    fn begin_work(&mut self, world: World, lane: lane::Name, queue: VecDeque<OutboxEntry>, tries: u32) {
-        let work = lane::work(world, lane, queue, tries);
-        self.work.push(Box::pin(async move { Done::Worked(work.await) }));
-    }
-
-    /// Takes out of the store what is over.
-    fn begin_settle(&mut self) {
-        self.settling = true;
-        self.settle_at = None;
-        let (ended, world) = (std::mem::take(&mut self.ended), self.world.clone());
+    fn carry_out(&mut self, output: Output) -> BoxFuture<'static, Done> {
         let store = Arc::clone(&self.store);
-        self.work.push(Box::pin(async move {
-            let left = settle(store.as_ref(), &world.entities, ended).await;
-            if !left.is_empty() {
-                tokio::time::sleep(AFTER_ERROR).await;
+        match output {
+            Output::Read { after, pause } => Box::pin(async move {
+                if !pause.is_zero() {
+                    tokio::time::sleep(pause).await;
+                }
+                Done::Read(store.outbox(after, PAGE).await)
+            }),
+            Output::Try { lane, entries, pause } => {
+                let world = self.worlds.remove(&lane).unwrap_or_else(|| self.world.clone());
+                Box::pin(async move { Done::Worked(lane::work(world, lane, entries, pause).await) })
             }
-            Done::Settled(left)
-        }));
+            Output::Gather(pause) => Box::pin(async move {
+                tokio::time::sleep(pause).await;
+                Done::Gathered
+            }),
+            Output::TakeOut(ended) => {
+                let entities = self.world.entities.clone();
+                Box::pin(async move { Done::TakenOut(take_out(store.as_ref(), &entities, ended).await) })
+            }
+        }
     }
 
     /// Takes out what was delivered last. What is lost here goes again and is told apart by its mark.
-    async fn finish(mut self) {
-        let ended = std::mem::take(&mut self.ended);
+    async fn finish(self) {
+        let ended = self.lanes.end();
         if !ended.is_empty() {
-            settle(self.store.as_ref(), &self.world.entities, ended).await;
+            take_out(self.store.as_ref(), &self.world.entities, ended).await;
         }
     }
 }
 
-async fn until(at: Option<Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Gives back what the store did not take.
-async fn settle(store: &dyn Store, entities: &Entities, ended: Ended) -> Ended {
+/// Takes out of the store what is over. Gives back what the store did not take.
+async fn take_out(store: &dyn Store, entities: &Entities, ended: Ended) -> Ended {
     let mut left = Ended::default();
     let complain = |problem: CommitError| {
         warn!(%problem, "effects that are over could not be taken out of the outbox; they are tried again");

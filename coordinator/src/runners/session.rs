@@ -8,6 +8,7 @@ use skein_proto::v1::{Acknowledge, Heartbeat, Refused, Register, Renewed, Runner
 use skein_shared::entity::Signal;
 use skein_shared::id::Name;
 use skein_shared::{Code, Refusal, limits};
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic::Streaming;
 use tracing::{info, warn};
@@ -18,6 +19,7 @@ use super::coordinators::Coordinators;
 use super::register::{self, Registered};
 use super::reports::Reports;
 use super::sessions::Outgoing;
+use crate::cluster::Cluster;
 use crate::entity::Entities;
 
 pub(super) struct Session {
@@ -96,12 +98,19 @@ impl Session {
         let mut reports = Reports::new(self.entities.clone(), runner);
         let mut coordinators = Coordinators::new(&self.entities);
         let mut beats = FuturesUnordered::new();
+        let mut lives = self.entities.cluster().map(Cluster::lives);
         loop {
             let message = tokio::select! {
                 biased;
                 Some((number, known)) = beats.next() => {
                     self.renew(number, known).await?;
                     continue;
+                }
+                () = next_life(&mut lives) => {
+                    // What it was told may be forgotten, and what it reported too: the ledgers have to be compared.
+                    let problem = "Redis was replaced, and may have lost what was written last; register again";
+                    self.refuse(&Refusal::new(Code::StaleToken, problem)).await;
+                    return Err(Gone);
                 }
                 all = coordinators.changed() => {
                     self.send(Answer::Coordinators(all)).await?;
@@ -178,5 +187,16 @@ impl Session {
     async fn refuse(&self, refusal: &Refusal) {
         let refused = Refused { code: refusal.code.as_str().to_owned(), message: refusal.message.clone() };
         let _ = self.send(Answer::Refused(refused)).await;
+    }
+}
+
+/// Returns when the store has begun another life. Without a cluster it has one.
+async fn next_life(lives: &mut Option<watch::Receiver<u64>>) {
+    let begun = match lives {
+        Some(lives) => lives.changed().await.is_ok(),
+        None => false,
+    };
+    if !begun {
+        std::future::pending().await
     }
 }

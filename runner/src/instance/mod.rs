@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use skein_shared::entity::{Reign, RunnerCommand};
 use skein_shared::fence::Token;
 use tokio::sync::{mpsc, watch};
@@ -52,6 +53,8 @@ enum Order {
 pub struct Instances {
     shared: Arc<Shared>,
     running: Mutex<HashMap<String, mpsc::Sender<Order>>>,
+    /// Starts that wait for the end of an earlier one of the same instance, with their access tokens.
+    next: Mutex<HashMap<String, (RunnerCommand, String)>>,
     tasks: TaskTracker,
 }
 
@@ -93,7 +96,12 @@ impl Shared {
 
 impl Instances {
     pub fn new(shared: Shared) -> Arc<Self> {
-        Arc::new(Self { shared: Arc::new(shared), running: Mutex::default(), tasks: TaskTracker::new() })
+        Arc::new(Self {
+            shared: Arc::new(shared),
+            running: Mutex::default(),
+            next: Mutex::default(),
+            tasks: TaskTracker::new(),
+        })
     }
 
     pub fn ledger(&self) -> &Ledger {
@@ -142,8 +150,12 @@ impl Instances {
             (RunnerCommand::Start { instance, agent, swarm, token, input }, None) => {
                 self.start(Row::new(instance, swarm, agent, token, access_token), &input).await
             }
+            // One that was lost on the way to its first start may come back to the runner that got that start after all.
+            (command @ RunnerCommand::Start { .. }, Some(row)) if token_of(&command) > row.token => {
+                self.start_anew(command, row, access_token).await
+            }
             // A repeat: what became of the first is reported already, or about to be.
-            (RunnerCommand::Start { .. }, Some(_)) => Ok(()),
+            (RunnerCommand::Start { .. }, _) => Ok(()),
             (RunnerCommand::Freeze { instance, token }, _) => self.order(&instance, Order::Freeze(token)),
             (RunnerCommand::Thaw { instance, token }, _) => self.order(&instance, Order::Thaw(token)),
             (RunnerCommand::Stop { instance, token, reason, grace_ms }, _) => {
@@ -181,6 +193,33 @@ impl Instances {
         self.tasks.close();
         self.all(|| Order::Leave);
         self.tasks.wait().await;
+    }
+
+    /// Starts an instance once its earlier start has ended here.
+    async fn start_anew(
+        self: &Arc<Self>,
+        command: RunnerCommand,
+        earlier: Row,
+        access_token: &str,
+    ) -> Result<(), Error> {
+        let instance = earlier.instance.clone();
+        self.next().insert(instance.clone(), (command, access_token.to_owned()));
+        if self.running().contains_key(&instance) {
+            let key = (earlier.swarm, earlier.agent);
+            let grace = self.shared.definitions.get(&key).map_or(Duration::ZERO, |known| known.grace);
+            let reason = "it is started anew".to_owned();
+            return self.order(&instance, Order::Stop { token: earlier.token, reason, grace });
+        }
+        self.go_on(&instance).await
+    }
+
+    /// Starts what waited for the end of an instance.
+    async fn go_on(self: &Arc<Self>, instance: &str) -> Result<(), Error> {
+        let waited = self.next().remove(instance);
+        let Some((RunnerCommand::Start { instance, agent, swarm, token, input }, access)) = waited else {
+            return Ok(());
+        };
+        self.start(Row::new(instance, swarm, agent, token, &access), &input).await
     }
 
     async fn start(self: &Arc<Self>, mut row: Row, input: &serde_json::Value) -> Result<(), Error> {
@@ -224,7 +263,15 @@ impl Instances {
         self.tasks.spawn(async move {
             work.await;
             instances.running().remove(&instance);
+            if let Err(error) = instances.go_on_later(&instance).await {
+                tracing::error!(instance, %error, "an instance was not started anew");
+            }
         });
+    }
+
+    /// The same behind a box: a start ends in this again.
+    fn go_on_later<'a>(self: &'a Arc<Self>, instance: &'a str) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(self.go_on(instance))
     }
 
     /// A user that no held instance has.
@@ -249,6 +296,10 @@ impl Instances {
         }
     }
 
+    fn next(&self) -> std::sync::MutexGuard<'_, HashMap<String, (RunnerCommand, String)>> {
+        self.next.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn running(&self) -> std::sync::MutexGuard<'_, HashMap<String, mpsc::Sender<Order>>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -259,6 +310,10 @@ fn deliver(instance: &str, orders: &mpsc::Sender<Order>, order: Order) {
         // Ended just now, or overrun by repeats; the coordinator sends what it still wants again.
         tracing::warn!(instance, "an order was not taken");
     }
+}
+
+fn token_of(command: &RunnerCommand) -> Token {
+    subject(command).1
 }
 
 fn subject(command: &RunnerCommand) -> (&str, Token) {

@@ -20,7 +20,7 @@ use super::{
     StoredDocument, TrimPlan, Trimmed, Version,
 };
 pub use faults::{Fault, Faults, Gate};
-use state::State;
+pub use state::State;
 
 /// One owner's access to contents that outlive it.
 pub struct Memory {

@@ -1,4 +1,4 @@
-//! The contents of the store in memory.
+//! The contents of the store in memory: what a commit changes, and what is read of it. Who may write is not its business.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -16,8 +16,9 @@ use crate::store::{
     Record, StoredDocument, StoredReply, TimerChange, TrimPlan, Trimmed, Version,
 };
 
+/// Entities, records and effects.
 #[derive(Clone, Default)]
-pub(super) struct State {
+pub struct State {
     pub(super) fence: Option<Fence>,
     /// By the text of the key, whose order the contract names.
     entities: BTreeMap<String, Held>,
@@ -61,7 +62,11 @@ struct Kept {
 }
 
 impl State {
-    pub(super) fn commit(&mut self, fence: Fence, batch: &Batch) -> Result<Version, CommitError> {
+    /// Applies one batch under a fence that was found to be right.
+    ///
+    /// # Errors
+    /// `Conflict` when the entity stands elsewhere.
+    pub fn commit(&mut self, fence: Fence, batch: &Batch) -> Result<Version, CommitError> {
         let name = batch.key.to_string();
         let version = Version(batch.expected.0 + 1);
         let actual = match self.entities.get(&name) {
@@ -86,7 +91,7 @@ impl State {
         Ok(version)
     }
 
-    pub(super) fn load(&self, key: &EntityKey) -> Loaded {
+    pub fn load(&self, key: &EntityKey) -> Loaded {
         let Some(held) = self.entities.get(&key.to_string()) else { return Loaded::default() };
         let since = held.at - REPLY_KEEP;
         let replies = self.records.values().filter(|record| record.key == *key && record.at >= since);
@@ -101,7 +106,7 @@ impl State {
         }
     }
 
-    pub(super) fn live(&self, key: &EntityKey, after: &str, limit: usize) -> Vec<LiveDocument> {
+    pub fn live(&self, key: &EntityKey, after: &str, limit: usize) -> Vec<LiveDocument> {
         let Some(held) = self.entities.get(&key.to_string()) else { return Vec::new() };
         let later = held.documents.range::<str, _>((Bound::Excluded(after), Bound::Unbounded));
         let live = later.filter(|(_, document)| document.live).take(limit);
@@ -109,12 +114,12 @@ impl State {
             .collect()
     }
 
-    pub(super) fn document(&self, key: &EntityKey, document: &str) -> Option<StoredDocument> {
+    pub fn document(&self, key: &EntityKey, document: &str) -> Option<StoredDocument> {
         let held = self.entities.get(&key.to_string())?;
         held.documents.get_key_value(document).map(|(name, found)| held.stored(name, found))
     }
 
-    pub(super) fn documents(&self, after: Option<(EntityKey, String)>, limit: usize) -> Vec<StoredDocument> {
+    pub fn documents(&self, after: Option<(EntityKey, String)>, limit: usize) -> Vec<StoredDocument> {
         let (entity, last) = after.map_or_else(Default::default, |(key, last)| (key.to_string(), last));
         let later = self.entities.range((Bound::Included(entity.clone()), Bound::Unbounded));
         later
@@ -128,7 +133,7 @@ impl State {
             .collect()
     }
 
-    pub(super) fn versions(&self) -> Vec<(EntityKey, Version)> {
+    pub fn versions(&self) -> Vec<(EntityKey, Version)> {
         self.entities.values().map(|held| (held.key.clone(), held.version)).collect()
     }
 
@@ -154,7 +159,7 @@ impl State {
         self.last_record
     }
 
-    pub(super) fn timers(&self, limit: usize) -> Vec<(EntityKey, Timestamp)> {
+    pub fn timers(&self, limit: usize) -> Vec<(EntityKey, Timestamp)> {
         let mut timers: Vec<(Timestamp, &String, &Held)> =
             self.entities.iter().filter_map(|(name, held)| Some((held.timer?, name, held))).collect();
         timers.sort_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));
@@ -165,24 +170,24 @@ impl State {
         self.outbox.len()
     }
 
-    pub(super) fn outbox(&self, after: u64, limit: usize) -> Vec<OutboxEntry> {
+    pub fn outbox(&self, after: u64, limit: usize) -> Vec<OutboxEntry> {
         let later = self.outbox.range((Bound::Excluded(after), Bound::Unbounded));
         later.take(limit).map(|(_, entry)| entry.clone()).collect()
     }
 
-    pub(super) fn delivered(&mut self, positions: impl Iterator<Item = u64>) {
+    pub fn delivered(&mut self, positions: impl Iterator<Item = u64>) {
         for position in positions {
             self.outbox.remove(&position);
         }
     }
 
-    pub(super) fn bury(&mut self, position: u64, reason: String, at: Timestamp) {
+    pub fn bury(&mut self, position: u64, reason: String, at: Timestamp) {
         if let Some(entry) = self.outbox.remove(&position) {
             self.dead.insert(position, DeadLetter { entry, reason, buried_at: at });
         }
     }
 
-    pub(super) fn dead_letters(&self, after: u64, limit: usize) -> Vec<DeadLetter> {
+    pub fn dead_letters(&self, after: u64, limit: usize) -> Vec<DeadLetter> {
         let later = self.dead.range((Bound::Excluded(after), Bound::Unbounded));
         later.take(limit).map(|(_, letter)| letter.clone()).collect()
     }

@@ -2,7 +2,7 @@
 
 use std::sync::{PoisonError, RwLock};
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use skein_shared::time::Timestamp;
@@ -26,6 +26,8 @@ pub(super) struct Reliance {
     /// Of the store, for ever.
     pub(super) store: String,
     doubts: Notify,
+    /// Counts the lives after the first.
+    lives: watch::Sender<u64>,
     /// When this process came, by its own clock and by that on the wall.
     began: (Instant, Timestamp),
 }
@@ -36,6 +38,7 @@ impl Reliance {
             generation: RwLock::new(generation),
             store,
             doubts: Notify::new(),
+            lives: watch::Sender::new(0),
             began: (Instant::now(), wall),
         }
     }
@@ -47,6 +50,12 @@ impl Reliance {
     /// Relies on another life from now on.
     pub(super) fn begin(&self, generation: Generation) {
         *self.generation.write().unwrap_or_else(PoisonError::into_inner) = generation;
+        self.lives.send_modify(|count| *count += 1);
+    }
+
+    /// Changes when it relies on another life.
+    pub(super) fn lives(&self) -> watch::Receiver<u64> {
+        self.lives.subscribe()
     }
 
     /// Says that the server is another one, before the next look at it is due.

@@ -11,12 +11,16 @@ use crate::store::Fence;
 
 /// What is held. The keeper of the leases changes it; whoever decides for an entity asks it.
 pub struct Held {
-    slots: RwLock<Vec<Option<Slot>>>,
+    slots: RwLock<Slots>,
     /// Counts what was taken, closed and lost.
     changes: watch::Sender<u64>,
 }
 
-#[derive(Clone, Copy)]
+/// The same, by a clock that is told.
+#[derive(Clone, Debug)]
+pub struct Slots(Vec<Option<Slot>>);
+
+#[derive(Clone, Copy, Debug)]
 struct Slot {
     fence: Fence,
     /// By the monotonic clock; none for a holder that ends with its leases.
@@ -31,30 +35,27 @@ impl Slot {
     }
 }
 
-impl Default for Held {
+impl Default for Slots {
     fn default() -> Self {
-        Self { slots: RwLock::new(vec![None; usize::from(SHARDS)]), changes: watch::Sender::new(0) }
+        Self(vec![None; usize::from(SHARDS)])
     }
 }
 
-impl Held {
-    /// The fence under which this process may write now; [`Fence::NONE`] for a shard that it may not decide for. This
-    /// looks at the clock itself, so a process that was frozen past its lease knows before anybody told it.
-    pub fn fence(&self, shard: Shard) -> Fence {
-        let slot = self.read().get(usize::from(shard.number())).copied().flatten();
-        slot.filter(|slot| slot.is_open(Instant::now())).map_or(Fence::NONE, |slot| slot.fence)
+impl Slots {
+    /// The fence under which this process may write now; [`Fence::NONE`] for a shard that it may not decide for.
+    pub fn fence(&self, shard: Shard, now: Instant) -> Fence {
+        let slot = self.0.get(usize::from(shard.number())).copied().flatten();
+        slot.filter(|slot| slot.is_open(now)).map_or(Fence::NONE, |slot| slot.fence)
     }
 
     /// Takes note of a lease.
-    pub fn take(&self, shard: Shard, fence: Fence, until: Option<Instant>) {
+    pub fn take(&mut self, shard: Shard, fence: Fence, until: Option<Instant>) {
         self.put(shard, Some(Slot { fence, until, closed: false }));
-        self.tell();
     }
 
     /// Takes note that a lease was renewed.
-    pub fn extend(&self, shard: Shard, fence: Fence, until: Instant) {
-        let mut slots = self.write();
-        if let Some(Some(slot)) = slots.get_mut(usize::from(shard.number()))
+    pub fn extend(&mut self, shard: Shard, fence: Fence, until: Instant) {
+        if let Some(Some(slot)) = self.0.get_mut(usize::from(shard.number()))
             && slot.fence == fence
         {
             slot.until = Some(until);
@@ -62,44 +63,92 @@ impl Held {
     }
 
     /// Lets nothing new begin in these shards.
-    pub fn close(&self, shards: &[Shard]) {
+    pub fn close(&mut self, shards: &[Shard]) {
         for shard in shards {
-            if let Some(Some(slot)) = self.write().get_mut(usize::from(shard.number())) {
+            if let Some(Some(slot)) = self.0.get_mut(usize::from(shard.number())) {
                 slot.closed = true;
             }
         }
-        self.tell();
     }
 
     /// Forgets these shards, which are somebody else's or nobody's.
-    pub fn lose(&self, shards: &[Shard]) {
+    pub fn lose(&mut self, shards: &[Shard]) {
         for shard in shards {
             self.put(*shard, None);
         }
-        self.tell();
     }
 
     /// Forgets those whose time is over, and says which.
-    pub fn lapse(&self) -> Vec<Shard> {
-        let now = Instant::now();
+    pub fn lapse(&mut self, now: Instant) -> Vec<Shard> {
         let is_over =
             |slot: &Option<Slot>| slot.and_then(|slot| slot.until).is_some_and(|until| until <= now);
-        let slots = self.read().clone();
         let lapsed: Vec<Shard> =
-            Shard::all().zip(&slots).filter(|(_, slot)| is_over(slot)).map(|(shard, _)| shard).collect();
-        if !lapsed.is_empty() {
-            self.lose(&lapsed);
-        }
+            Shard::all().zip(&self.0).filter(|(_, slot)| is_over(slot)).map(|(shard, _)| shard).collect();
+        self.lose(&lapsed);
         lapsed
     }
 
     /// Everything held, closed or not, with its fence.
     pub fn all(&self) -> Vec<(Shard, Fence)> {
-        let slots = self.read();
-        Shard::all()
-            .zip(slots.iter())
-            .filter_map(|(shard, slot)| Some((shard, slot.as_ref()?.fence)))
-            .collect()
+        let slots = Shard::all().zip(&self.0);
+        slots.filter_map(|(shard, slot)| Some((shard, slot.as_ref()?.fence))).collect()
+    }
+
+    fn put(&mut self, shard: Shard, slot: Option<Slot>) {
+        if let Some(place) = self.0.get_mut(usize::from(shard.number())) {
+            *place = slot;
+        }
+    }
+}
+
+impl Default for Held {
+    fn default() -> Self {
+        Self { slots: RwLock::default(), changes: watch::Sender::new(0) }
+    }
+}
+
+impl Held {
+    /// Like [`Slots::fence`]. This looks at the clock itself, so a process that was frozen past its lease knows before
+    /// anybody told it.
+    pub fn fence(&self, shard: Shard) -> Fence {
+        self.read().fence(shard, Instant::now())
+    }
+
+    /// Like [`Slots::take`].
+    pub fn take(&self, shard: Shard, fence: Fence, until: Option<Instant>) {
+        self.write().take(shard, fence, until);
+        self.tell();
+    }
+
+    /// Like [`Slots::extend`].
+    pub fn extend(&self, shard: Shard, fence: Fence, until: Instant) {
+        self.write().extend(shard, fence, until);
+    }
+
+    /// Like [`Slots::close`].
+    pub fn close(&self, shards: &[Shard]) {
+        self.write().close(shards);
+        self.tell();
+    }
+
+    /// Like [`Slots::lose`].
+    pub fn lose(&self, shards: &[Shard]) {
+        self.write().lose(shards);
+        self.tell();
+    }
+
+    /// Like [`Slots::lapse`].
+    pub fn lapse(&self) -> Vec<Shard> {
+        let lapsed = self.write().lapse(Instant::now());
+        if !lapsed.is_empty() {
+            self.tell();
+        }
+        lapsed
+    }
+
+    /// Like [`Slots::all`].
+    pub fn all(&self) -> Vec<(Shard, Fence)> {
+        self.read().all()
     }
 
     /// Changes whenever a shard was taken, closed or lost.
@@ -107,21 +156,15 @@ impl Held {
         self.changes.subscribe()
     }
 
-    fn put(&self, shard: Shard, slot: Option<Slot>) {
-        if let Some(place) = self.write().get_mut(usize::from(shard.number())) {
-            *place = slot;
-        }
-    }
-
     fn tell(&self) {
         self.changes.send_modify(|count| *count += 1);
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Vec<Option<Slot>>> {
+    fn read(&self) -> RwLockReadGuard<'_, Slots> {
         self.slots.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Vec<Option<Slot>>> {
+    fn write(&self) -> RwLockWriteGuard<'_, Slots> {
         self.slots.write().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -267,6 +267,11 @@ impl Redis {
         found.inspect(|()| watch.found(store)).inspect_err(|StoreError(problem)| watch.lost(store, problem))
     }
 
+    /// Changes when this process begins anew, with whatever the server has left.
+    pub fn lives(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.reliance.lives()
+    }
+
     /// Returns when the server seems to be another one.
     pub async fn doubted(&self) {
         self.reliance.doubted().await;

@@ -54,9 +54,9 @@ impl Draft<'_> {
         self.bid_next();
     }
 
-    /// An instance that this agent does not have on that runner: it ended here, or runs elsewhere.
+    /// An instance that this agent does not have on that runner: it ended here, or runs elsewhere. The token is that of
+    /// the report: a higher one may be that of its next start there.
     fn dismiss(&mut self, id: &InstanceId, token: Token, runner: &str, what: &Report) {
-        let token = self.ctx.token(token.number + 1);
         let instance = id.to_string();
         let command = match what {
             Report::Exited { .. } | Report::StartFailed { .. } => RunnerCommand::Forget { instance, token },

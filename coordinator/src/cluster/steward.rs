@@ -1,0 +1,365 @@
+//! What a node does about its leases, round after round, without I/O: what it asks of the store, what it takes the
+//! answers for, and until when it relies on them. [`keeper`](super::keeper) carries it out.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::member::Member;
+use super::plan::{self, Situation};
+use crate::store::redis::lease::{Acquired, Kept, Lease};
+use crate::store::redis::shard::{SHARDS, Shard};
+use crate::store::{Fence, StoreError};
+
+/// For how long it holds that a node says that it lives. It has to be off everybody's list before its leases have ended:
+/// or else those who take its shards would give them back to it.
+pub fn lives(lease: Duration) -> Duration {
+    lease / 2
+}
+
+/// How often it says so.
+fn beat(lease: Duration) -> Duration {
+    lease / 6
+}
+
+/// What is asked, one thing at a time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// Whether the store is in the life in which the leases were taken.
+    IsTheSame,
+    /// It is not, and may have lost what it acknowledged: forget everything that is held, and rely on it as it is now.
+    BeginAnew,
+    Renew(Vec<(Shard, Fence)>),
+    /// To note that this node lives, and to say who does.
+    Beat(Member),
+    Leases,
+    Acquire(Vec<Shard>),
+    /// Of the entities in these shards, to leave memory once what is in flight is done.
+    Leave(Vec<Shard>),
+    Release(Vec<(Shard, Fence)>),
+}
+
+/// What happens.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// A round begins. Whatever the last one had not got an answer to is given up.
+    Round,
+    /// The node ends: everything is given up.
+    Resign,
+    Same(bool),
+    Anew,
+    Renewed(Vec<Result<Kept, StoreError>>),
+    Members(Vec<Member>),
+    Leases(Vec<Lease>),
+    Acquired(Vec<Result<Acquired, StoreError>>),
+    /// They are gone, or took too long.
+    Left,
+    Released,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    Ask(Question),
+    /// A lease was taken, and may be relied on until then.
+    Take(Shard, Fence, Instant),
+    Extend(Shard, Fence, Instant),
+    /// Nothing new begins in these shards.
+    Close(Vec<Shard>),
+    /// Another node has taken these, or nobody can tell.
+    Taken(Vec<Shard>),
+    /// These are given up.
+    Lose(Vec<Shard>),
+    Members(Vec<Member>),
+    Leases(Vec<Lease>),
+    /// Shards are free for others, who should look, and this node too.
+    Nudge,
+}
+
+/// One node's part.
+#[derive(Debug)]
+pub struct Steward {
+    lease: Duration,
+    settle: Duration,
+    /// When the next sign of life is due, and the next renewal.
+    beat: Instant,
+    renew: Instant,
+    /// Since when the members are the same.
+    stable: Instant,
+    members: Vec<Member>,
+    /// Since when each shard has been seen without an owner.
+    free: Vec<Option<Instant>>,
+    /// What was last said of itself.
+    said: Option<Member>,
+    /// When the question under way was asked: a lease counts from before, and ends here before it ends there.
+    asked: Instant,
+    /// What was asked about.
+    shards: Vec<(Shard, Fence)>,
+    /// What this round still has to do.
+    acquire: Vec<Shard>,
+    hand_over: Vec<Shard>,
+}
+
+impl Steward {
+    /// With leases that last so long, and for members who have to be the same for `settle` before shards are handed
+    /// over.
+    pub fn new(lease: Duration, settle: Duration, now: Instant) -> Self {
+        Self {
+            lease,
+            settle,
+            beat: now,
+            renew: now,
+            stable: now,
+            members: Vec::new(),
+            free: vec![None; usize::from(SHARDS)],
+            said: None,
+            asked: now,
+            shards: Vec::new(),
+            acquire: Vec::new(),
+            hand_over: Vec::new(),
+        }
+    }
+
+    /// Takes a step as `me`, who has these shards. A round is over when nothing is asked.
+    pub fn on(&mut self, input: Input, me: &Member, held: &[(Shard, Fence)], now: Instant) -> Vec<Output> {
+        let mut outputs = Vec::new();
+        match input {
+            // The leases come first: what they are worth runs out.
+            Input::Round if now >= self.renew => {
+                self.asked = now;
+                outputs.push(Output::Ask(Question::IsTheSame));
+            }
+            Input::Round => self.live(me, now, &mut outputs),
+            Input::Resign => {
+                let all: Vec<Shard> = held.iter().map(|(shard, _)| *shard).collect();
+                self.give_up(all, held, &mut outputs);
+            }
+            Input::Same(false) => outputs.push(Output::Ask(Question::BeginAnew)),
+            Input::Same(true) | Input::Anew => {
+                self.shards = held.to_vec();
+                outputs.push(Output::Ask(Question::Renew(held.to_vec())));
+            }
+            Input::Renewed(kept) => {
+                self.renewed(&kept, &mut outputs);
+                self.live(me, now, &mut outputs);
+            }
+            Input::Members(members) => {
+                self.said(me, members, now, &mut outputs);
+                outputs.push(Output::Ask(Question::Leases));
+            }
+            Input::Leases(leases) => self.decide(leases, me, held, now, &mut outputs),
+            Input::Acquired(answers) => {
+                self.acquired(answers, now, &mut outputs);
+                let hand_over = std::mem::take(&mut self.hand_over);
+                self.give_up(hand_over, held, &mut outputs);
+            }
+            Input::Left => {
+                let shards = std::mem::take(&mut self.shards);
+                outputs.push(Output::Lose(shards.iter().map(|(shard, _)| *shard).collect()));
+                outputs.push(Output::Ask(Question::Release(shards)));
+            }
+            Input::Released => outputs.push(Output::Nudge),
+        }
+        outputs
+    }
+
+    /// The store seems to be another one: the next round looks.
+    pub fn doubt(&mut self, now: Instant) {
+        self.renew = now;
+    }
+
+    fn until(&self) -> Instant {
+        self.asked + self.lease * 4 / 5
+    }
+
+    fn renewed(&mut self, kept: &[Result<Kept, StoreError>], outputs: &mut Vec<Output>) {
+        let until = self.until();
+        self.renew = self.asked + self.lease / 3;
+        let mut taken = Vec::new();
+        for ((shard, fence), kept) in std::mem::take(&mut self.shards).into_iter().zip(kept) {
+            match kept {
+                Ok(Kept::Done) => outputs.push(Output::Extend(shard, fence, until)),
+                Ok(Kept::Fenced(_)) | Err(_) => taken.push(shard),
+            }
+        }
+        if !taken.is_empty() {
+            outputs.push(Output::Taken(taken));
+        }
+    }
+
+    fn live(&mut self, me: &Member, now: Instant, outputs: &mut Vec<Output>) {
+        let due = now >= self.beat || self.said.as_ref() != Some(me);
+        outputs.push(Output::Ask(if due { Question::Beat(me.clone()) } else { Question::Leases }));
+    }
+
+    fn said(&mut self, me: &Member, mut members: Vec<Member>, now: Instant, outputs: &mut Vec<Output>) {
+        self.beat = now + beat(self.lease);
+        self.said = Some(me.clone());
+        members.sort_by(|a, b| a.id.cmp(&b.id));
+        if self.members != members {
+            self.stable = now;
+            self.members.clone_from(&members);
+        }
+        outputs.push(Output::Members(members));
+    }
+
+    fn decide(
+        &mut self,
+        leases: Vec<Lease>,
+        me: &Member,
+        held: &[(Shard, Fence)],
+        now: Instant,
+        outputs: &mut Vec<Output>,
+    ) {
+        let mut has = vec![false; usize::from(SHARDS)];
+        for (shard, _) in held {
+            has[usize::from(shard.number())] = true;
+        }
+        for (free, lease) in self.free.iter_mut().zip(&leases) {
+            *free = if lease.held { None } else { free.or(Some(now)) };
+        }
+        let free_for: Vec<Duration> =
+            self.free.iter().map(|since| since.map_or(Duration::ZERO, |since| now - since)).collect();
+        let steps = plan::plan(&Situation {
+            // Whoever gives everything away does not wait.
+            settle: if me.draining { Duration::ZERO } else { self.settle },
+            me,
+            members: &self.members,
+            leases: &leases,
+            held: &has,
+            free_for: &free_for,
+            stable_for: now - self.stable,
+        });
+        outputs.push(Output::Leases(leases));
+        if steps.acquire.is_empty() {
+            return self.give_up(steps.hand_over, held, outputs);
+        }
+        (self.acquire, self.hand_over) = (steps.acquire, steps.hand_over);
+        self.asked = now;
+        outputs.push(Output::Ask(Question::Acquire(self.acquire.clone())));
+    }
+
+    fn acquired(
+        &mut self,
+        answers: Vec<Result<Acquired, StoreError>>,
+        now: Instant,
+        outputs: &mut Vec<Output>,
+    ) {
+        let until = self.until();
+        for (shard, answer) in std::mem::take(&mut self.acquire).into_iter().zip(answers) {
+            match answer {
+                Ok(Acquired::Taken(fence)) => outputs.push(Output::Take(shard, fence, until)),
+                // It was emptied since it was last looked at: that look is due.
+                Ok(Acquired::Foreign) => self.doubt(now),
+                // Somebody was quicker, or nobody can have it: the store tells of that.
+                Ok(Acquired::Held { .. }) | Err(_) => {}
+            }
+        }
+    }
+
+    /// Lets nothing new begin in shards; once what is in flight is done they are released.
+    fn give_up(&mut self, shards: Vec<Shard>, held: &[(Shard, Fence)], outputs: &mut Vec<Output>) {
+        if shards.is_empty() {
+            return;
+        }
+        self.shards = held.iter().filter(|(shard, _)| shards.contains(shard)).copied().collect();
+        outputs.push(Output::Close(shards.clone()));
+        outputs.push(Output::Ask(Question::Leave(shards)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use skein_shared::fence::Epoch;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::cluster::member::FORMAT;
+
+    const LEASE: Duration = Duration::from_secs(10);
+    const SETTLE: Duration = Duration::from_secs(20);
+
+    fn me() -> Member {
+        Member {
+            id: "a".to_owned(),
+            incarnation: Uuid::nil(),
+            address: String::new(),
+            formats: (FORMAT, FORMAT),
+            draining: false,
+            passes_on: false,
+            tls: false,
+            runners: String::new(),
+            shards: SHARDS,
+        }
+    }
+
+    fn asked(outputs: &[Output]) -> Option<&Question> {
+        outputs.iter().find_map(|output| match output {
+            Output::Ask(question) => Some(question),
+            _ => None,
+        })
+    }
+
+    #[test]
+    fn a_lease_counts_from_before_it_was_asked_for() {
+        let begun = Instant::now();
+        let mut steward = Steward::new(LEASE, SETTLE, begun);
+        let shard = Shard::all().next().unwrap();
+        let free = vec![Lease::default(); usize::from(SHARDS)];
+        assert_eq!(asked(&steward.on(Input::Round, &me(), &[], begun)), Some(&Question::IsTheSame));
+        steward.on(Input::Same(true), &me(), &[], begun);
+        let renewed = steward.on(Input::Renewed(Vec::new()), &me(), &[], begun);
+        assert_eq!(asked(&renewed), Some(&Question::Beat(me())));
+        let all = steward.on(Input::Members(vec![me()]), &me(), &[], begun);
+        assert_eq!(asked(&all), Some(&Question::Leases));
+        steward.on(Input::Leases(free), &me(), &[], begun);
+        let late = begun + Duration::from_secs(5);
+        let fence = Fence { epoch: Epoch(7), nonce: 1 };
+        let taken = steward.on(Input::Acquired(vec![Ok(Acquired::Taken(fence))]), &me(), &[], late);
+        assert_eq!(taken, [Output::Take(shard, fence, begun + Duration::from_secs(8))]);
+
+        let held = [(shard, fence)];
+        assert_eq!(asked(&steward.on(Input::Round, &me(), &held, late)), Some(&Question::IsTheSame));
+        steward.on(Input::Same(true), &me(), &held, late);
+        let renewed = steward.on(Input::Renewed(vec![Ok(Kept::Done)]), &me(), &held, late + LEASE);
+        assert_eq!(renewed[0], Output::Extend(shard, fence, late + Duration::from_secs(8)));
+    }
+
+    #[test]
+    fn what_another_node_has_taken_is_lost_and_the_rest_is_kept() {
+        let begun = Instant::now();
+        let mut steward = Steward::new(LEASE, SETTLE, begun);
+        let fence = Fence { epoch: Epoch(7), nonce: 1 };
+        let held: Vec<_> = Shard::all().take(2).map(|shard| (shard, fence)).collect();
+        steward.on(Input::Round, &me(), &held, begun);
+        steward.on(Input::Same(true), &me(), &held, begun);
+        let renewed =
+            steward.on(Input::Renewed(vec![Ok(Kept::Fenced(Epoch(8))), Ok(Kept::Done)]), &me(), &held, begun);
+        assert!(renewed.contains(&Output::Taken(vec![held[0].0])));
+        assert!(
+            renewed.iter().any(|output| matches!(output, Output::Extend(shard, ..) if *shard == held[1].0))
+        );
+    }
+
+    #[test]
+    fn a_store_in_another_life_is_begun_with_anew_before_anything_else() {
+        let begun = Instant::now();
+        let mut steward = Steward::new(LEASE, SETTLE, begun);
+        steward.on(Input::Round, &me(), &[], begun);
+        let anew = steward.on(Input::Same(false), &me(), &[], begun);
+        assert_eq!(anew, [Output::Ask(Question::BeginAnew)]);
+        assert_eq!(asked(&steward.on(Input::Anew, &me(), &[], begun)), Some(&Question::Renew(Vec::new())));
+    }
+
+    #[test]
+    fn a_shard_is_released_after_everything_has_left_it() {
+        let begun = Instant::now();
+        let mut steward = Steward::new(LEASE, SETTLE, begun);
+        let held = [(Shard::all().next().unwrap(), Fence { epoch: Epoch(7), nonce: 1 })];
+        let closed = steward.on(Input::Resign, &me(), &held, begun);
+        assert_eq!(closed[0], Output::Close(vec![held[0].0]));
+        assert_eq!(asked(&closed), Some(&Question::Leave(vec![held[0].0])));
+        let left = steward.on(Input::Left, &me(), &held, begun);
+        assert_eq!(left, [Output::Lose(vec![held[0].0]), Output::Ask(Question::Release(held.to_vec()))]);
+    }
+}

@@ -1,0 +1,370 @@
+//! What the host of an entity decides, without I/O: which commands make a batch, what they are answered and when, and
+//! what becomes of it all when a commit fails or the entity goes elsewhere.
+//!
+//! A `T` is the way back to whoever asked. It is given back with the answer, exactly once, or with what was lost.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use skein_shared::entity::{Changes, Ctx, Entity, Signal};
+use skein_shared::id::EntityKey;
+use skein_shared::json::Json;
+use skein_shared::time::Timestamp;
+use skein_shared::{Code, Refusal};
+use tracing::warn;
+use uuid::Uuid;
+
+use super::batch::{self, Draft, Marks};
+use super::directory::{Request, refused};
+use super::line::{Outcome, UNDER_WAY};
+use super::refusals::{failed, moving, panicked, restarting};
+use super::replies::Replies;
+use crate::store::{Batch, CommitError, Fence, Loaded, Mark, TimerChange, Version};
+
+/// Commands that one commit may carry. More would make the first of them wait for the last.
+const BATCH: usize = 256;
+/// A tick that leaves its timer due is a fault of the entity; it must not become a busy loop.
+const MIN_REARM: Duration = Duration::from_secs(1);
+
+/// A command that waits to be decided.
+pub struct Pending<E: Entity, T> {
+    pub request: Request,
+    /// Set when the command is a delivery from another entity's outbox.
+    pub mark: Option<Mark>,
+    pub command: E::Command,
+    pub ticket: T,
+}
+
+/// A decided command: its answer may be given now.
+pub struct Settled<E: Entity, T> {
+    pub outcome: Result<E::Reply, Refusal>,
+    /// The sequences of the effects that it caused.
+    pub effects: Range<u64>,
+    pub ticket: T,
+}
+
+/// A batch under way and those who wait for it.
+struct InFlight<E: Entity, T> {
+    batch: Arc<Batch>,
+    topics: Vec<String>,
+    answers: Vec<Settled<E, T>>,
+}
+
+/// What became of the commands that waited.
+pub enum Begun<E: Entity, T> {
+    /// To be committed. The answers follow.
+    Batch(Arc<Batch>),
+    /// Nothing is to be committed: these may be answered, with the version that the entity stands at.
+    Answers(Vec<Settled<E, T>>),
+    /// The entity failed at a command. Nothing of this was written.
+    Broken(Vec<Settled<E, T>>),
+}
+
+/// What a commit leads to.
+pub struct Committed<E: Entity, T> {
+    pub batch: Arc<Batch>,
+    pub version: Version,
+    /// Whom to wake.
+    pub topics: Vec<String>,
+    pub answers: Vec<Settled<E, T>>,
+}
+
+/// A commit that failed: the entity's memory is ahead of the store, and must not be used again.
+pub struct Undone<E: Entity, T> {
+    pub problem: CommitError,
+    pub answers: Vec<Settled<E, T>>,
+    /// What was decided after it has failed with it, and its callers are told nothing.
+    pub lost: Vec<T>,
+}
+
+/// One entity in memory, with what waits for it and what is under way.
+pub struct Desk<E: Entity, T> {
+    key: EntityKey,
+    fence: Fence,
+    serving_since: Timestamp,
+    entity: E,
+    version: Version,
+    sequence: u64,
+    replies: Replies,
+    marks: Marks,
+    timer: Option<Timestamp>,
+    waiting: VecDeque<Pending<E, T>>,
+    /// Oldest first.
+    in_flight: VecDeque<InFlight<E, T>>,
+    /// Its memory is not to be trusted any more. What is under way was decided before and is still answered.
+    doomed: bool,
+    /// It is another node's to decide now.
+    leaving: bool,
+}
+
+impl<E: Entity, T> Desk<E, T> {
+    /// An entity as it was loaded, to be written under a fence that was taken before.
+    pub fn new(
+        key: EntityKey,
+        fence: Fence,
+        serving_since: Timestamp,
+        (entity, loaded): (E, Loaded),
+    ) -> Self {
+        Self {
+            key,
+            fence,
+            serving_since,
+            entity,
+            version: loaded.version,
+            sequence: loaded.sequence,
+            replies: Replies::restore(loaded.replies),
+            marks: Marks::restore(loaded.marks),
+            timer: loaded.timer,
+            waiting: VecDeque::new(),
+            in_flight: VecDeque::new(),
+            doomed: false,
+            leaving: false,
+        }
+    }
+
+    /// The version of the last commit.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    pub fn entity(&self) -> &E {
+        &self.entity
+    }
+
+    pub fn is_doomed(&self) -> bool {
+        self.doomed
+    }
+
+    pub fn is_leaving(&self) -> bool {
+        self.leaving
+    }
+
+    /// Whether it takes nothing more and nobody waits for anything.
+    pub fn is_over(&self) -> bool {
+        self.doomed && self.in_flight.is_empty()
+    }
+
+    /// Notes a sign of life.
+    pub fn observe(&mut self, signal: &Signal, now: Timestamp) {
+        self.entity.observe(signal, now);
+    }
+
+    /// Lets commands wait for the next batch. Whoever comes too late is turned away.
+    pub fn take_in(&mut self, commands: impl IntoIterator<Item = Pending<E, T>>) -> Vec<Settled<E, T>> {
+        self.waiting.extend(commands);
+        if self.doomed { self.turn_away() } else { Vec::new() }
+    }
+
+    /// Whether what waits makes a batch now. A second one beside the batch under way must be at least half
+    /// as large: small ones would take longer than one (measured: half is faster than as large).
+    pub fn should_begin(&self) -> bool {
+        match self.in_flight.back() {
+            _ if self.doomed => false,
+            None => !self.waiting.is_empty(),
+            Some(last) => self.in_flight.len() < UNDER_WAY && self.waiting.len() * 2 >= last.answers.len(),
+        }
+    }
+
+    /// Decides what waits, up to one batch, which gets this id.
+    pub fn begin(&mut self, now: Timestamp, wall: Timestamp, id: Uuid) -> Begun<E, T> {
+        self.replies.forget_before(now);
+        let mut draft = Draft::default();
+        let mut answers = Vec::new();
+        while answers.len() < BATCH
+            && let Some(pending) = self.waiting.pop_front()
+        {
+            match self.settle(pending, (now, wall), &mut draft) {
+                Ok(settled) => answers.push(settled),
+                // What the others were to be told was never written.
+                Err(fault) => {
+                    let mut told = self.refuse(answers, &restarting(&self.key));
+                    told.push(*fault);
+                    told.extend(self.doom());
+                    return Begun::Broken(told);
+                }
+            }
+        }
+        draft.timer = self.timer_change(now);
+        if draft.is_empty() {
+            return Begun::Answers(self.answer_behind(answers));
+        }
+        let mut topics = std::mem::take(&mut draft.topics);
+        topics.sort_unstable();
+        topics.dedup();
+        let expected = Version(self.version.0 + self.in_flight.len() as u64);
+        let batch = Arc::new(draft.finish(&self.key, expected, now, id));
+        self.in_flight.push_back(InFlight { batch: Arc::clone(&batch), topics, answers });
+        Begun::Batch(batch)
+    }
+
+    /// What needs no commit of its own is answered as soon as what it was read from is committed.
+    fn answer_behind(&mut self, answers: Vec<Settled<E, T>>) -> Vec<Settled<E, T>> {
+        let Some(last) = self.in_flight.back_mut() else { return answers };
+        last.answers.extend(answers);
+        Vec::new()
+    }
+
+    /// Decides one command against the committed state plus the earlier decisions of its batch. An error if
+    /// the entity panicked at it.
+    fn settle(
+        &mut self,
+        pending: Pending<E, T>,
+        times: (Timestamp, Timestamp),
+        draft: &mut Draft,
+    ) -> Result<Settled<E, T>, Box<Settled<E, T>>> {
+        let Pending { request, mark, command, ticket } = pending;
+        let first = self.sequence + 1;
+        let outcome = match &mark {
+            Some(mark) if self.marks.has(mark) => {
+                Err(Refusal::new(Code::Duplicate, "this delivery was taken in before"))
+            }
+            _ => {
+                let decided =
+                    AssertUnwindSafe(|| self.decide(request, mark.as_ref(), &command, times, draft));
+                match catch_unwind(decided) {
+                    Ok(outcome) => outcome,
+                    Err(_) => {
+                        let outcome = Err(panicked(&self.key));
+                        return Err(Box::new(Settled { outcome, effects: 0..0, ticket }));
+                    }
+                }
+            }
+        };
+        if let Some(mark) = mark
+            && self.marks.note(&mark)
+        {
+            if let Err(refusal) = &outcome {
+                self.hand_back(&mark, &command, refusal, draft);
+            }
+            draft.seen.push(mark);
+        }
+        Ok(Settled { outcome, effects: first..self.sequence + 1, ticket })
+    }
+
+    fn decide(
+        &mut self,
+        request: Request,
+        mark: Option<&Mark>,
+        command: &E::Command,
+        (now, wall): (Timestamp, Timestamp),
+        draft: &mut Draft,
+    ) -> Result<E::Reply, Refusal> {
+        let digest = match request.keep_reply {
+            true => E::asked(command).map_or_else(|| batch::digest(command), |asked| batch::digest(&asked)),
+            false => 0,
+        };
+        if request.keep_reply
+            && let Some(stored) = self.replies.find(request.id, digest)?
+        {
+            return stored.read().map_err(|error| {
+                Refusal::new(Code::Internal, format!("the stored answer cannot be read: {error}"))
+            });
+        }
+        let mut ctx = Ctx::new(now, wall, self.serving_since, self.fence.epoch, request.id);
+        let decision = self.entity.decide(command, &mut ctx)?;
+        for event in &decision.events {
+            draft.topics.extend(self.entity.topics(event));
+            let mut changes = Changes::default();
+            self.entity.apply(event, &mut changes);
+            draft.event::<E>(event, changes);
+        }
+        for effect in decision.effects {
+            self.sequence += 1;
+            draft.effect(self.sequence, effect);
+        }
+        // An answer without events is found again by asking again; keeping it would cost a commit.
+        if request.keep_reply && mark.is_none() && !decision.events.is_empty() {
+            let reply = Json::of(&decision.reply);
+            draft.replies.push(self.replies.keep(request.id, digest, now, reply));
+        }
+        Ok(decision.reply)
+    }
+
+    /// A refused delivery is delivered all the same; its source learns of the refusal by an effect.
+    fn hand_back(&mut self, mark: &Mark, command: &E::Command, refusal: &Refusal, draft: &mut Draft) {
+        if refusal.code == Code::Duplicate {
+            return;
+        }
+        warn!(entity = %self.key, source = %mark.source, code = refusal.code.as_str(), refusal = %refusal.message, "a delivery was refused");
+        if let Some(effect) = refused(&mark.source, &self.key, command, refusal) {
+            self.sequence += 1;
+            draft.effect(self.sequence, effect);
+        }
+    }
+
+    /// The stored timer may be earlier than needed, never later; so most commits leave it alone.
+    fn timer_change(&mut self, now: Timestamp) -> TimerChange {
+        let fired = self.timer.is_some_and(|due| due <= now);
+        let change = match (self.entity.next_wake(), self.timer) {
+            (Some(wake), _) if fired => TimerChange::Set(wake.max(now + MIN_REARM)),
+            (None, _) if fired => TimerChange::Clear,
+            (Some(wake), Some(stored)) if wake < stored => TimerChange::Set(wake),
+            (Some(wake), None) => TimerChange::Set(wake),
+            _ => TimerChange::Keep,
+        };
+        match change {
+            TimerChange::Set(due) => self.timer = Some(due),
+            TimerChange::Clear => self.timer = None,
+            TimerChange::Keep => {}
+        }
+        change
+    }
+
+    /// Takes note of what became of the oldest batch under way. `None` if there is none.
+    ///
+    /// # Errors
+    /// When the batch failed, or may have: the entity takes in nothing more.
+    pub fn committed(&mut self, outcome: Outcome) -> Option<Result<Committed<E, T>, Undone<E, T>>> {
+        let InFlight { batch, topics, answers } = self.in_flight.pop_front()?;
+        Some(match outcome {
+            Ok(version) => {
+                self.version = version;
+                Ok(Committed { batch, version, topics, answers })
+            }
+            Err(problem) => {
+                let later = self.in_flight.drain(..).flat_map(|batch| batch.answers);
+                let lost = later.map(|settled| settled.ticket).collect();
+                let mut answers = self.refuse(answers, &failed(&self.key, &problem));
+                answers.extend(self.doom());
+                Err(Undone { problem, answers, lost })
+            }
+        })
+    }
+
+    /// Takes in nothing more, and is over once what is under way is answered. Gives those who are turned away.
+    pub fn doom(&mut self) -> Vec<Settled<E, T>> {
+        self.doomed = true;
+        self.turn_away()
+    }
+
+    /// The same, because another node is to decide.
+    pub fn leave(&mut self) -> Vec<Settled<E, T>> {
+        self.leaving = true;
+        self.doom()
+    }
+
+    fn turn_away(&mut self) -> Vec<Settled<E, T>> {
+        let why = if self.leaving { moving(&self.key) } else { restarting(&self.key) };
+        let waiting = self.waiting.drain(..);
+        let refuse = |pending: Pending<E, T>| Settled {
+            outcome: Err(why.clone()),
+            effects: 0..0,
+            ticket: pending.ticket,
+        };
+        waiting.map(refuse).collect()
+    }
+
+    fn refuse(&self, answers: Vec<Settled<E, T>>, refusal: &Refusal) -> Vec<Settled<E, T>> {
+        let refuse = |settled: Settled<E, T>| Settled { outcome: Err(refusal.clone()), ..settled };
+        answers.into_iter().map(refuse).collect()
+    }
+}
+
+/// A request id for a delivery, the same at each try.
+pub fn delivery_id(mark: &Mark) -> Uuid {
+    let name = format!("{} {} {}", mark.source, mark.epoch, mark.sequence);
+    Uuid::new_v5(&Uuid::NAMESPACE_OID, name.as_bytes())
+}

@@ -1,0 +1,165 @@
+//! The nodes' places: starts, ends, clocks, and what nodes do.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{BEGIN, Event, PEER_LIMIT, RESTART, World};
+use crate::sim::clients::Role;
+use crate::sim::config::{Config, stream};
+use crate::sim::network::Place;
+use crate::sim::node::{Call, In, Node, Out, Reply};
+
+impl World {
+    pub(super) fn start_node(&mut self, index: usize) {
+        let Config { faults, .. } = self.config;
+        let clock = self.dice("clock");
+        let offset = clock.i64(-faults.offset..=faults.offset);
+        let rate = clock.i64(-faults.rate..=faults.rate);
+        let rng = stream(self.ids.u64(..), "node");
+        let run = self.store.run;
+        let seat = &mut self.seats[index];
+        if seat.node.is_some() {
+            return;
+        }
+        seat.life += 1;
+        (seat.began, seat.offset, seat.rate) = (self.now, offset, rate);
+        let wall = (BEGIN + self.now / 1_000).saturating_add_signed(offset);
+        let local = self.local(index);
+        self.trace
+            .note(self.now, format_args!("node {index} starts, {offset} ms off, {rate} in a thousand wrong"));
+        let mut node = Node::new(&self.config, index, rng, (local, wall), run);
+        let outs = node.start();
+        self.seats[index].node = Some(node);
+        self.carry_out(index, outs);
+    }
+
+    /// The node's own monotonic clock.
+    pub(super) fn local(&self, index: usize) -> Instant {
+        let seat = &self.seats[index];
+        let span = self.now - seat.began;
+        let rate = 1_000_u64.saturating_add_signed(seat.rate);
+        self.start + Duration::from_micros(seat.began) + Duration::from_micros(span * rate / 1_000)
+    }
+
+    pub(super) fn stop_node(&mut self, index: usize) {
+        let seat = &mut self.seats[index];
+        seat.node = None;
+        seat.life += 1;
+        seat.paused_until = 0;
+        self.end_streams(index);
+    }
+
+    /// Runners whose stream ended here connect anew, and say what they hold.
+    pub(super) fn end_streams(&mut self, index: usize) {
+        for waiting in &mut self.clients {
+            if let Role::Runner(runner) = &mut waiting.client.role
+                && runner.connected == Some(index)
+            {
+                runner.connected = None;
+            }
+        }
+    }
+
+    pub(super) fn node_in(&mut self, index: usize, life: u64, input: In) {
+        let seat = &self.seats[index];
+        if seat.life != life {
+            return;
+        }
+        if seat.paused_until > self.now {
+            return self.at(seat.paused_until, Event::Node { index, life, input });
+        }
+        let local = self.local(index);
+        let connected = self.connected();
+        let Some(node) = self.seats[index].node.as_mut() else { return };
+        node.connected = connected;
+        let outs = node.on(input, local);
+        self.carry_out(index, outs);
+    }
+
+    pub(super) fn carry_out(&mut self, index: usize, outs: Vec<Out>) {
+        let life = self.seats[index].life;
+        for out in outs {
+            match out {
+                Out::Store { id, ask } => self.ask_store((index, life, id), ask),
+                Out::Peer { to, rpc, key, call } => {
+                    let to = self
+                        .seats
+                        .iter()
+                        .position(|seat| seat.node.as_ref().is_some_and(|node| node.me.id == to));
+                    self.ask_peer((index, life, rpc), to, In::Peer { from: index, rpc, key, call });
+                }
+                Out::Reply { to, rpc, reply } => self.reply(index, to, rpc, reply),
+                Out::Client { client, number, id, outcome, version } => {
+                    self.answer_client(index, client, number, id, outcome, version);
+                }
+                Out::Runner { runner, command } => self.command_runner(index, &runner, command),
+                Out::After { delay, input } => {
+                    let rate = 1_000_u64.saturating_add_signed(self.seats[index].rate);
+                    let delay =
+                        u64::try_from(delay.as_micros()).unwrap_or(u64::MAX).saturating_mul(1_000) / rate;
+                    self.after(delay, Event::Node { index, life, input });
+                }
+                Out::Decided { batch, on } => self.witness.decided(batch, on),
+                // Of what a failover has dropped nobody says anything any more.
+                Out::Applied { target, mark } if self.is_up_to_date(index) => {
+                    self.witness.applied(&target, &mark)
+                }
+                Out::Applied { .. } => {}
+                Out::Unsound { key, invariant } => {
+                    self.witness.broken.push(format!("invariants: {invariant} of {key} does not hold"));
+                }
+                Out::Anew => {
+                    self.trace.note(self.now, format_args!("node {index} begins anew"));
+                    self.end_streams(index);
+                }
+                Out::Exit => {
+                    self.trace.note(self.now, format_args!("node {index} ends"));
+                    if let Some(node) = &self.seats[index].node {
+                        let id = node.me.id.clone();
+                        self.store.primary.leave(&id);
+                    }
+                    self.stop_node(index);
+                    self.after(RESTART, Event::Start { index });
+                    return;
+                }
+                Out::Note(what) => self.trace.note(self.now, format_args!("node {index}: {what}")),
+            }
+        }
+    }
+
+    /// Whether a node knows of the last failover.
+    pub(super) fn is_up_to_date(&self, index: usize) -> bool {
+        self.seats[index].node.as_ref().is_some_and(|node| node.run == self.store.run)
+    }
+
+    pub(super) fn ask_peer(&mut self, (index, life, rpc): (usize, u64, u64), to: Option<usize>, input: In) {
+        let silence = Event::Node { index, life, input: In::PeerAnswer { rpc, answer: None } };
+        let Some(to) = to else { return self.after(5_000, silence) };
+        let request = match &input {
+            In::Peer { call: Call::Ask { id, .. }, .. } => Some(*id),
+            _ => None,
+        };
+        let (delays, clean) = self.network.carry(Place::Node(index), Place::Node(to), self.now);
+        if let (Some(request), false) = (request, clean) {
+            self.muddy.insert(request);
+        }
+        let target = self.seats[to].life;
+        if let In::Peer { from, rpc, key, call } = input {
+            for delay in delays {
+                let input = In::Peer { from, rpc, key: key.clone(), call: call.clone() };
+                self.after(delay, Event::Node { index: to, life: target, input });
+            }
+        }
+        self.after(PEER_LIMIT, silence);
+    }
+
+    pub(super) fn reply(&mut self, from: usize, to: usize, rpc: u64, reply: Reply) {
+        let life = self.seats[to].life;
+        let (delays, _) = self.network.carry(Place::Node(from), Place::Node(to), self.now);
+        for delay in delays {
+            let input = In::PeerAnswer { rpc, answer: Some(reply.clone()) };
+            self.after(delay, Event::Node { index: to, life, input });
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Runners, and the containers that end or die on them.
+
+use std::collections::BTreeSet;
+
+use fastrand::Rng;
+use skein_shared::entity::RunnerCommand;
+
+use super::{BEAT, Event, World};
+use crate::sim::clients::{Client, Role};
+use crate::sim::network::Place;
+use crate::sim::node::In;
+use crate::sim::runner::{Runner, group};
+
+impl World {
+    pub(super) fn runner(&mut self, client: usize) -> Option<(&mut Runner, &mut Rng)> {
+        match &mut self.clients[client].client {
+            Client { role: Role::Runner(runner), rng } => Some((runner, rng)),
+            _ => None,
+        }
+    }
+
+    pub(super) fn connected(&self) -> BTreeSet<String> {
+        let runners = self.runners.iter().filter(|(_, client)| {
+            matches!(&self.clients[**client].client.role, Role::Runner(runner) if runner.connected.is_some())
+        });
+        runners.map(|(name, _)| name.clone()).collect()
+    }
+
+    pub(super) fn command_runner(&mut self, node: usize, runner: &str, command: RunnerCommand) {
+        let Some(&client) = self.runners.get(runner) else { return };
+        let (delays, _) = self.network.carry(Place::Node(node), Place::Clients, self.now);
+        if delays.is_empty()
+            && let Some((runner, _)) = self.runner(client)
+        {
+            // The stream broke; the runner makes a new one, and says what it holds.
+            runner.connected = None;
+        }
+        for delay in delays {
+            self.after(delay, Event::Command { client, command: command.clone() });
+        }
+    }
+
+    pub(super) fn command(&mut self, client: usize, command: RunnerCommand) {
+        self.trace.note(self.now, format_args!("client {client} is commanded: {command:?}"));
+        let Some((runner, rng)) = self.runner(client) else { return };
+        if let Some((instance, lasts)) = runner.command(command, rng) {
+            self.after(lasts, Event::Ended { client, instance });
+        }
+    }
+
+    pub(super) fn container_ends(&mut self, client: usize, instance: &str, code: i32) {
+        if let Some((runner, _)) = self.runner(client) {
+            runner.ended(instance, code);
+        }
+    }
+
+    pub(super) fn container_death(&mut self) {
+        let clients: Vec<usize> = self.runners.values().copied().collect();
+        for client in clients {
+            let victim = self.runner(client).and_then(|(runner, rng)| runner.victim(rng));
+            if let Some(instance) = victim {
+                self.trace.note(self.now, format_args!("the container of {instance} dies"));
+                self.container_ends(client, &instance, 137);
+            }
+        }
+        self.soon("container death", self.config.faults.container_death, Event::ContainerDeath);
+    }
+
+    pub(super) fn beat(&mut self) {
+        let clients: Vec<usize> = self.runners.values().copied().collect();
+        for client in clients {
+            let Some((runner, _)) = self.runner(client) else { continue };
+            if runner.connected.is_none() {
+                continue;
+            }
+            let signal = runner.signal();
+            for index in 0..self.seats.len() {
+                let life = self.seats[index].life;
+                let (delays, _) = self.network.carry(Place::Clients, Place::Node(index), self.now);
+                for delay in delays {
+                    let input = In::Observe(group(), signal.clone());
+                    self.after(delay, Event::Node { index, life, input });
+                }
+            }
+        }
+        if !self.runners.is_empty() {
+            self.after(BEAT, Event::Beat);
+        }
+    }
+}

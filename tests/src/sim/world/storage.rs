@@ -1,0 +1,122 @@
+//! What is asked of the store, on its way there and back.
+
+use std::sync::Arc;
+
+use skein_coordinator::cluster::steward::lives;
+use skein_coordinator::entity::timers;
+use skein_coordinator::outbox::lanes;
+use skein_coordinator::store::redis::lease::{Acquired, Kept};
+use skein_coordinator::store::{Batch, CommitError, Fence, Version};
+use skein_shared::time::Timestamp;
+
+use super::{BEGIN, Event, STORE_LIMIT, World};
+use crate::sim::hosted;
+use crate::sim::network::Place;
+use crate::sim::node::{Answer, Ask, In};
+
+impl World {
+    pub(super) fn ask_store(&mut self, (index, life, id): (usize, u64, u64), ask: Ask) {
+        let run = self.store.run;
+        if let Some(delay) = self.network.to_store(Place::Node(index), self.now) {
+            self.after(delay, Event::Store { index, life, id, run, ask });
+        }
+        self.after(STORE_LIMIT, Event::Node { index, life, input: In::Store { id, answer: None } });
+    }
+
+    pub(super) fn store_in(&mut self, (index, life, id): (usize, u64, u64), run: u64, ask: Ask) {
+        let owner = format!("node-{index}");
+        // A connection ends with the server that it was made to.
+        let connected = run == self.store.run && self.now >= self.store_back;
+        let answer = if connected { self.execute(&owner, ask) } else { None };
+        if let Some(delay) = self.network.to_store(Place::Store(index), self.now) {
+            self.after(delay, Event::Node { index, life, input: In::Store { id, answer } });
+        }
+    }
+
+    pub(super) fn execute(&mut self, owner: &str, ask: Ask) -> Option<Answer> {
+        let now = (BEGIN + self.now / 1_000).saturating_add_signed(self.store.offset);
+        let lease = self.config.lease;
+        Some(match ask {
+            Ask::IsTheSame(run) => Answer::Same(run == self.store.run),
+            Ask::BeginAnew => Answer::Anew(self.store.run),
+            Ask::Renew(held) => {
+                let kept =
+                    held.iter().map(|(shard, fence)| self.store.primary.renew(*shard, *fence, lease, now));
+                Answer::Kept(kept.collect())
+            }
+            Ask::Release(held) => {
+                let server = &mut self.store.primary;
+                let kept: Vec<_> = held.iter().map(|(shard, fence)| server.release(*shard, *fence)).collect();
+                for ((shard, _), kept) in held.iter().zip(&kept) {
+                    if *kept == Kept::Done {
+                        self.witness.released(*shard);
+                    }
+                }
+                Answer::Kept(kept)
+            }
+            Ask::Beat(me) => Answer::Members(self.store.primary.beat(me, lives(self.config.lease), now)),
+            Ask::Leases => Answer::Leases(self.store.primary.leases(now)),
+            Ask::Acquire(shards) => {
+                let mut answers = Vec::new();
+                for wanted in shards {
+                    let broken = self.config.broken;
+                    let answer = self.store.primary.acquire(wanted, owner, lease, now, broken);
+                    if let Acquired::Taken(fence) = &answer {
+                        self.witness.granted(wanted.0, *fence);
+                    }
+                    answers.push(answer);
+                }
+                self.trace.note(self.now, format_args!("{owner} asks for {} shards", answers.len()));
+                Answer::Acquired(answers)
+            }
+            Ask::Connect { kill } => {
+                let (run, link) = self.store.connect(kill);
+                Answer::Link { run, link }
+            }
+            Ask::Commit { link, batches } => {
+                if !self.store.is_connected(link) {
+                    return None;
+                }
+                Answer::Commits(
+                    batches.iter().map(|(fence, batch)| self.commit(owner, *fence, batch)).collect(),
+                )
+            }
+            Ask::Load(key) => {
+                let state = &self.store.primary.state;
+                let (at, base) = (state.load(&key).at, self.witness.base(&key));
+                Answer::Loaded(hosted::find(&key, state, Timestamp(now)), at, base)
+            }
+            Ask::Timers(shards) => Answer::Timers(self.store.primary.timers(timers::PAGE, &shards)),
+            Ask::Outbox { after, shards } => {
+                let page = lanes::PAGE;
+                Answer::Page(self.store.primary.outbox(after, page, &shards))
+            }
+            Ask::TakeOut(effects) => {
+                let server = &mut self.store.primary;
+                let refused =
+                    effects.iter().filter(|(fence, effect)| server.delivered(*fence, effect).is_err());
+                Answer::TakenOut { all: refused.count() == 0 }
+            }
+        })
+    }
+
+    pub(super) fn commit(
+        &mut self,
+        owner: &str,
+        fence: Fence,
+        batch: &Arc<Batch>,
+    ) -> Result<Version, CommitError> {
+        if self.network.refuses() {
+            return Err(CommitError::Failed("the store refuses this write".to_owned()));
+        }
+        let outcome = self.store.commit(fence, batch);
+        self.trace.note(
+            self.now,
+            format_args!("{owner} commits {} v{} {:?}", batch.key, batch.expected.0 + 1, outcome),
+        );
+        if outcome.is_ok() {
+            self.witness.committed(fence, batch);
+        }
+        outcome
+    }
+}

@@ -71,12 +71,12 @@ const HARM: [(Broken, &[&str]); 11] = [
     (Broken::AcquireResetsEpoch, &["epochs"]),
     (Broken::NodeIgnoresItsLease, &["reads"]),
     (Broken::MarksAreNotWritten, &["effects"]),
-    (Broken::RepliesAreNotKept, &["C", "inboxes", "runs"]),
+    (Broken::RepliesAreNotKept, &["C", "inboxes", "runs", "liveness"]),
     (Broken::AnswerBeforeCommit, &["durability"]),
     (Broken::TimersAreNotWritten, &["schedules"]),
     (Broken::EffectsAreNotAwaited, &["schedules", "liveness", "C"]),
-    (Broken::MemoryOutlivesTheStore, &["L1"]),
-    (Broken::RepeatsAreNewRequests, &["C", "inboxes"]),
+    (Broken::MemoryOutlivesTheStore, &["L1", "liveness"]),
+    (Broken::RepeatsAreNewRequests, &["C", "inboxes", "runs", "liveness"]),
 ];
 
 /// A simulation that finds nothing proves nothing unless it finds what is there.

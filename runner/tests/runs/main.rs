@@ -202,6 +202,26 @@ async fn an_instance_starts_freezes_thaws_and_is_reported_once_over_a_broken_str
     assert!(matches!(last.what, Some(What::Exited(exited)) if exited.reason == "the runner was stopped"));
 }
 
+/// Its first start came late, and its agent has given it to the same runner again meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_is_started_anew_once_its_earlier_start_has_ended() {
+    let coordinator = Coordinator::open("http://127.0.0.1:1/mcp", 3000).await;
+    let mut bed = Bed::new("sleep 1000");
+    bed.run(&coordinator, TOKEN);
+    coordinator.until("registration", |state| state.registrations.len() == 1).await;
+    coordinator.say(start("worker-00000001", 1)).await;
+    coordinator.reported("worker-00000001", |what| matches!(what, What::Started(_))).await;
+    coordinator.say(start("worker-00000001", 3)).await;
+    let started = |report: &&v1::Report| matches!(report.what, Some(What::Started(_)));
+    let state =
+        coordinator.until("another start", |state| state.reports.iter().filter(started).count() == 2).await;
+    let told: Vec<_> = state.reports.iter().map(|report| (started(&report), report.token.clone())).collect();
+    assert_eq!(told, [(true, token(1)), (false, token(1)), (true, token(3))]);
+    coordinator.say(start("worker-00000001", 3)).await;
+    bed.leave().await.unwrap();
+    assert!(tree::marked("worker-00000001").is_empty(), "the runner left an instance behind");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_endpoint_demands_the_secret_and_shows_the_access_token() {
     let face = Face::open().await;

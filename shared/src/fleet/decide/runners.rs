@@ -108,7 +108,8 @@ impl Draft<'_> {
         for stray in &strays {
             let command = RunnerCommand::Stop {
                 instance: stray.instance.to_string(),
-                token: self.ctx.token(stray.token.number + 1),
+                // Its own: one of this fleet's epoch could be higher than that of its agent's next start there.
+                token: stray.token,
                 reason: "the instance was given up while its runner was away".to_owned(),
                 grace_ms: GRACE_MS,
             };

@@ -430,6 +430,10 @@ impl World {
             .collect();
         let effects = self.store.primary.state.outbox(0, 5);
         let effects: Vec<_> = effects.iter().map(|entry| (entry.source.to_string(), &entry.effect)).collect();
-        format!("{open:?}, effects {effects:?}, runs {:?}", self.runs_left())
+        let agents =
+            (0..AGENTS).flat_map(|number| self.store.primary.state.live(&agent(number), "", usize::MAX));
+        let agents: Vec<String> =
+            agents.map(|document| format!("{}: {}", document.key, document.head)).collect();
+        format!("{open:?}, effects {effects:?}, runs {:?} of {agents:#?}", self.runs_left())
     }
 }

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::Stream;
+use skein_proto::trace::{self, TRACES};
 use skein_proto::v1::forward_reply::Outcome;
 use skein_proto::v1::peer_server::{self, PeerServer};
 use skein_proto::v1::{
     self, ForwardBatch, ForwardReplies, ForwardReply, ForwardRequest, Forwarded, NotOwner, Replied,
     WakesRequest,
 };
-use skein_runner::telemetry::{self, TRACES};
 use skein_shared::id::EntityKey;
 use tokio::net::TcpListener;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
@@ -113,7 +113,7 @@ impl Door {
         };
         let timeout = Duration::from_millis(request.timeout_ms.into());
         let span = debug_span!(target: TRACES, "forwarded", otel.kind = "server", entity = request.entity);
-        telemetry::follow(&span, &request.traceparent);
+        trace::follow(&span, &request.traceparent);
         let answer = self.tenants.answer(key.clone(), timeout, &request.call).instrument(span).await;
         Ok(answer.map_or_else(|| Outcome::NotOwner(self.owner(key.as_ref())), Outcome::Answer))
     }

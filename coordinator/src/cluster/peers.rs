@@ -5,10 +5,10 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use skein_proto::trace;
 use skein_proto::v1::forward_reply::Outcome as Said;
 use skein_proto::v1::peer_client::PeerClient;
 use skein_proto::v1::{ForwardRequest, Wake, WakesRequest};
-use skein_runner::telemetry;
 use skein_shared::id::EntityKey;
 use tokio::net::lookup_host;
 use tonic::metadata::{Ascii, MetadataValue};
@@ -125,7 +125,7 @@ impl Peers {
             entity: key.map(ToString::to_string).unwrap_or_default(),
             timeout_ms: u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX),
             call,
-            traceparent: telemetry::traceparent(&Span::current()),
+            traceparent: trace::traceparent(&Span::current()),
         };
         let answered = async {
             match key {

@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
-use skein_runner::telemetry::{self, TRACES};
+use skein_proto::trace::{self, TRACES};
 use skein_shared::entity::{Entity, Signal};
 use skein_shared::id::EntityKey;
 use skein_shared::{Code, Refusal};
@@ -53,7 +53,7 @@ impl<E: Entity> Ticket<E> {
     /// For an effect of another entity: the answer belongs to its trace.
     pub(super) fn following(key: &EntityKey, traceparent: &str) -> (Self, oneshot::Receiver<Answer<E>>) {
         let span = span(key);
-        telemetry::follow(&span, traceparent);
+        trace::follow(&span, traceparent);
         Self::within(span)
     }
 

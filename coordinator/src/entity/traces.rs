@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use skein_runner::telemetry;
+use skein_proto::trace;
 use skein_shared::id::EntityKey;
 use tracing::Span;
 
@@ -29,7 +29,7 @@ impl Traces {
         if effects.is_empty() || by.is_disabled() {
             return;
         }
-        let traceparent = telemetry::traceparent(by);
+        let traceparent = trace::traceparent(by);
         if traceparent.is_empty() {
             return;
         }

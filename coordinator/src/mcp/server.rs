@@ -30,7 +30,7 @@ use rmcp::transport::streamable_http_server::session::store::{
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::{Map, Value, json};
-use skein_runner::telemetry::{self, TRACES};
+use skein_proto::trace::{self, TRACES};
 use skein_shared::{Code, Refusal, limits};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
@@ -255,7 +255,7 @@ impl Facade {
         progress: Progress,
     ) -> CallToolResult {
         let span = debug_span!(target: TRACES, "tools/call", otel.kind = "server", tool = name);
-        telemetry::follow(&span, caller.traceparent.as_deref().unwrap_or_default());
+        trace::follow(&span, caller.traceparent.as_deref().unwrap_or_default());
         tokio::select! {
             reply = self.run(caller, name, arguments, progress).instrument(span) => finished(reply),
             stopped = self.stopping() => stopped,

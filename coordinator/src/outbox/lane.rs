@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use skein_runner::telemetry::{self, TRACES};
+use skein_proto::trace::{self, TRACES};
 use skein_shared::entity::{Effect, Reign};
 use skein_shared::id::EntityKey;
 use tokio::sync::watch;
@@ -84,7 +84,7 @@ async fn command(world: &World, runner: &str, entries: &[Arc<OutboxEntry>]) -> V
         let Some(epoch) = world.entities.reigns(&entry.source) else { break };
         let reign = Reign { source: entry.source.clone(), epoch };
         let span = debug_span!(target: TRACES, "deliver", otel.kind = "producer", runner);
-        telemetry::follow(&span, &world.entities.shared().traces.of(&entry.source, entry.sequence));
+        trace::follow(&span, &world.entities.shared().traces.of(&entry.source, entry.sequence));
         match world.runners.deliver(runner, command, &reign).instrument(span).await {
             Delivery::Sent => fates.push(Fate::Delivered),
             Delivery::NotConnected if world.entities.command_elsewhere(runner, command, &reign).await => {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use skein_proto::convert::command;
+use skein_proto::trace;
 use skein_proto::v1::CoordinatorMessage;
-use skein_runner::telemetry;
 use skein_shared::entity::{Reign, RunnerCommand};
 use skein_shared::id::{InstanceId, Name};
 use skein_shared::{Code, Refusal, limits};
@@ -139,7 +139,7 @@ impl Runners for Sessions {
             }
         };
         let mut message = command::to_message(command.clone(), &token, reign);
-        message.traceparent = telemetry::traceparent(&Span::current());
+        message.traceparent = trace::traceparent(&Span::current());
         match session.outgoing.try_send(Ok(message)) {
             Ok(()) => Delivery::Sent,
             // Full or broken: the pump comes back.

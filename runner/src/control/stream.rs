@@ -22,7 +22,7 @@ use tracing::{Instrument, debug_span};
 use super::roster::Node;
 use super::{Runner, reports};
 use crate::error::Error;
-use crate::telemetry::{self, TRACES};
+use skein_proto::trace::{self, TRACES};
 
 const CONNECT: Duration = Duration::from_secs(5);
 /// How long a registration may take: the fleet may be about to get another owner.
@@ -292,7 +292,7 @@ impl Session<'_> {
                     }
                 };
                 let span = debug_span!(target: TRACES, "runner command", otel.kind = "consumer");
-                telemetry::follow(&span, &traceparent);
+                trace::follow(&span, &traceparent);
                 let taken = self.control.runner.instances.command(command, &access_token, &reign);
                 if let Err(error) = taken.instrument(span).await {
                     tracing::error!(%error, "a command was not taken");

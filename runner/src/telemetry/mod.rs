@@ -1,20 +1,15 @@
 //! Logs to stderr, and traces to an OpenTelemetry collector where the program is built with the feature `otlp`.
 //!
-//! Spans for traces have the target [`TRACES`], which no log shows. They are carried from one process to the next as a W3C
-//! `traceparent`. Without the feature, or without a collector, nothing is recorded and the texts are empty.
+//! Spans for traces have the target [`TRACES`](skein_proto::trace::TRACES).
 
 #[cfg(feature = "otlp")]
 mod otlp;
 
 use std::io::IsTerminal;
 
-use tracing::Span;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
-
-/// What spans for traces are told by.
-pub const TRACES: &str = "skein::traces";
 
 /// Sends what is still to be sent when it is dropped.
 #[must_use = "traces end with it"]
@@ -51,23 +46,4 @@ impl Telemetry {
             Ok(Self {})
         }
     }
-}
-
-/// The `traceparent` for what follows from a span; empty when it is not traced.
-pub fn traceparent(of: &Span) -> String {
-    #[cfg(feature = "otlp")]
-    return otlp::traceparent(of);
-    #[cfg(not(feature = "otlp"))]
-    {
-        let _ = of;
-        String::new()
-    }
-}
-
-/// Makes a span follow from what another process has begun. It must not have been entered.
-pub fn follow(span: &Span, traceparent: &str) {
-    #[cfg(feature = "otlp")]
-    otlp::follow(span, traceparent);
-    #[cfg(not(feature = "otlp"))]
-    let _ = (span, traceparent);
 }

@@ -1,23 +1,15 @@
 //! Traces over OTLP.
 
-use std::collections::HashMap;
-
 use anyhow::Context;
-use opentelemetry::propagation::TextMapPropagator;
 use opentelemetry::trace::TracerProvider;
 use opentelemetry_otlp::SpanExporter;
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::SdkTracerProvider;
-use tracing::{Level, Span, Subscriber};
-use tracing_opentelemetry::OpenTelemetrySpanExt;
+use skein_proto::trace::TRACES;
+use tracing::{Level, Subscriber};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::Layer;
 use tracing_subscriber::registry::LookupSpan;
-
-use super::TRACES;
-
-const PARENT: &str = "traceparent";
 
 /// Sends the last spans when it is dropped.
 pub(super) struct Exporter(SdkTracerProvider);
@@ -48,19 +40,4 @@ where
     let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer(service));
     let traces = layer.with_filter(Targets::new().with_target(TRACES, Level::DEBUG));
     Ok(Some((traces, Exporter(provider))))
-}
-
-pub(super) fn traceparent(of: &Span) -> String {
-    let mut carrier = HashMap::new();
-    TraceContextPropagator::new().inject_context(&of.context(), &mut carrier);
-    carrier.remove(PARENT).unwrap_or_default()
-}
-
-pub(super) fn follow(span: &Span, traceparent: &str) {
-    if traceparent.is_empty() {
-        return;
-    }
-    let carrier = HashMap::from([(PARENT.to_owned(), traceparent.to_owned())]);
-    // A span that nobody records has no place for a parent.
-    let _ = span.set_parent(TraceContextPropagator::new().extract(&carrier));
 }

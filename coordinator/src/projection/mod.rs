@@ -173,6 +173,8 @@ impl Projection {
 
     /// Lets go of entities that are another process' own now.
     pub fn disown(&self, of: impl Fn(&EntityKey) -> bool + Send + 'static) {
+        // At once: whoever asks for a version from here on shall not be shown one of before.
+        self.inner.progress.change(|known| known.versions.retain(|key, _| !of(key)));
         self.inner.inbox.put(Message::Disown(Box::new(of)));
     }
 

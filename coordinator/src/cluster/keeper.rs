@@ -10,7 +10,7 @@ use tracing::{info, warn};
 
 use super::Cluster;
 use super::member::Member;
-use super::steward::{Input, LIVES, Output, Question, Steward};
+use super::steward::{Input, Output, Question, Steward};
 use crate::store::StoreError;
 use crate::store::redis::shard::Shard;
 
@@ -113,7 +113,7 @@ impl Keeper {
                 Input::Anew
             }
             Question::Renew(held) => Input::Renewed(store.leases().renew(&held).await?),
-            Question::Beat(me) => Input::Members(self.beat(&me).await?),
+            Question::Beat(me, lives) => Input::Members(self.beat(&me, lives).await?),
             Question::Leases => Input::Leases(store.leases().all().await?),
             Question::Acquire(shards) => {
                 let answers = store.leases().acquire(&shards).await?;
@@ -131,9 +131,9 @@ impl Keeper {
         })
     }
 
-    async fn beat(&self, me: &Member) -> Result<Vec<Member>, StoreError> {
+    async fn beat(&self, me: &Member, lives: Duration) -> Result<Vec<Member>, StoreError> {
         let record = serde_json::to_string(me).map_err(|error| StoreError(error.to_string()))?;
-        let said = self.cluster.store.members().beat(&me.id, &record, LIVES).await?;
+        let said = self.cluster.store.members().beat(&me.id, &record, lives).await?;
         // Whoever writes a record that this program cannot read gets no shards from it, and none are taken from it.
         Ok(said.iter().filter_map(|record| serde_json::from_str(record).ok()).collect())
     }

@@ -42,7 +42,7 @@ use crate::store::redis::{Generation, Redis};
 use crate::store::{Fence, StoreError};
 use identity::Identity;
 use keeper::Keeper;
-use member::{FORMAT, Member};
+use member::{Member, READS};
 use peers::Peers;
 pub use peers::{Outcome, Secret, Silence};
 use table::Table;
@@ -176,7 +176,7 @@ impl Cluster {
             id: self.settings.id.clone(),
             incarnation: self.incarnation,
             address: self.settings.address.clone(),
-            formats: (FORMAT, FORMAT),
+            formats: (*READS.start(), *READS.end()),
             draining: self.draining.load(Ordering::Acquire),
             passes_on: self.settings.passes_on,
             tls: self.settings.identity.is_some(),

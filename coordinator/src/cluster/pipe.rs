@@ -2,10 +2,10 @@
 //! message, so that many requests cost little more than one.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use skein_proto::v1::peer_client::PeerClient;
-use skein_proto::v1::{ForwardBatch, ForwardReplies, ForwardReply, ForwardRequest, Forwarded};
+use skein_proto::v1::{ForwardBatch, ForwardReplies, ForwardReply, ForwardRequest, Forwarded, Replied};
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
@@ -69,23 +69,36 @@ fn ended(node: &Member) -> Silence {
 struct Waiting(Arc<Mutex<HashMap<u64, oneshot::Sender<Answer>>>>);
 
 impl Waiting {
-    fn note(&self, number: u64, answer: oneshot::Sender<Answer>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(number, answer);
+    /// Numbers requests that go together, and keeps those who wait for their answers.
+    fn note(&self, together: &mut Vec<Asked>, last: &mut u64) -> Vec<Forwarded> {
+        let mut waiting = self.lock();
+        let number = |Asked { request, answer }| {
+            *last += 1;
+            waiting.insert(*last, answer);
+            Forwarded { number: *last, request: Some(request) }
+        };
+        together.drain(..).map(number).collect()
     }
 
-    fn answer(&self, number: u64, answer: Answer) {
-        let waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
-        if let Some(waiting) = waiting {
-            // Whoever waited may have given up.
-            let _ = waiting.send(answer);
+    /// Gives each answer to whoever waits for it.
+    fn answer(&self, node: &Member, replies: Vec<Replied>) {
+        let mut waiting = self.lock();
+        for Replied { number, reply, problem } in replies {
+            if let Some(one) = waiting.remove(&number) {
+                // Whoever waited may have given up.
+                let _ = one.send(reply.ok_or_else(|| silent(node, &problem)));
+            }
         }
     }
 
     fn answer_all(&self, silence: &Silence) {
-        let all = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        for waiting in all.into_values() {
+        for (_, waiting) in self.lock().drain() {
             let _ = waiting.send(Err(silence.clone()));
         }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<Answer>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -117,12 +130,7 @@ async fn run(
 async fn send(queue: &mut mpsc::Receiver<Asked>, messages: &mpsc::Sender<ForwardBatch>, waiting: &Waiting) {
     let (mut together, mut number) = (Vec::with_capacity(BATCH), 0);
     while queue.recv_many(&mut together, BATCH).await > 0 {
-        let number_one = |Asked { request, answer }| {
-            number += 1;
-            waiting.note(number, answer);
-            Forwarded { number, request: Some(request) }
-        };
-        let forwarded = together.drain(..).map(number_one).collect();
+        let forwarded = waiting.note(&mut together, &mut number);
         if messages.send(ForwardBatch { forwarded }).await.is_err() {
             return;
         }
@@ -132,14 +140,10 @@ async fn send(queue: &mut mpsc::Receiver<Asked>, messages: &mpsc::Sender<Forward
 /// Gives each answer to whoever waits for it, until the stream ends. Says how it ended.
 async fn hear(node: &Member, mut replies: Streaming<ForwardReplies>, waiting: &Waiting) -> Silence {
     loop {
-        let replies = match replies.message().await {
-            Ok(Some(ForwardReplies { replies })) => replies,
+        match replies.message().await {
+            Ok(Some(ForwardReplies { replies })) => waiting.answer(node, replies),
             Ok(None) => return ended(node),
             Err(status) => return refused(node, &status),
-        };
-        for replied in replies {
-            let answer = replied.reply.ok_or_else(|| silent(node, &replied.problem));
-            waiting.answer(replied.number, answer);
         }
     }
 }

@@ -11,10 +11,11 @@ use crate::store::redis::lease::{Acquired, Kept, Lease};
 use crate::store::redis::shard::{SHARDS, Shard};
 use crate::store::{Fence, StoreError};
 
-/// How often a node says that it lives.
-const BEAT: Duration = Duration::from_secs(2);
-/// For how long that holds.
-pub const LIVES: Duration = Duration::from_secs(10);
+/// For how long it holds that a node says that it lives, as a part of a lease. It has to be off everybody's list before
+/// its leases have ended: or else those who take its shards would give them back to it.
+const LIVES: u32 = 2;
+/// How often it says so.
+const BEAT: u32 = 6;
 
 /// What is asked, one thing at a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,8 +25,8 @@ pub enum Question {
     /// It is not, and may have lost what it acknowledged: forget everything that is held, and rely on it as it is now.
     BeginAnew,
     Renew(Vec<(Shard, Fence)>),
-    /// To note that this node lives, and to say who does.
-    Beat(Member),
+    /// To note that this node lives, for so long, and to say who does.
+    Beat(Member, Duration),
     Leases,
     Acquire(Vec<Shard>),
     /// Of the entities in these shards, to leave memory once what is in flight is done.
@@ -183,11 +184,12 @@ impl Steward {
 
     fn live(&mut self, me: &Member, now: Instant, outputs: &mut Vec<Output>) {
         let due = now >= self.beat || self.said.as_ref() != Some(me);
-        outputs.push(Output::Ask(if due { Question::Beat(me.clone()) } else { Question::Leases }));
+        let question = if due { Question::Beat(me.clone(), self.lease / LIVES) } else { Question::Leases };
+        outputs.push(Output::Ask(question));
     }
 
     fn said(&mut self, me: &Member, mut members: Vec<Member>, now: Instant, outputs: &mut Vec<Output>) {
-        self.beat = now + BEAT;
+        self.beat = now + self.lease / BEAT;
         self.said = Some(me.clone());
         members.sort_by(|a, b| a.id.cmp(&b.id));
         if self.members != members {
@@ -303,7 +305,7 @@ mod tests {
         assert_eq!(asked(&steward.on(Input::Round, &me(), &[], begun)), Some(&Question::IsTheSame));
         steward.on(Input::Same(true), &me(), &[], begun);
         let renewed = steward.on(Input::Renewed(Vec::new()), &me(), &[], begun);
-        assert_eq!(asked(&renewed), Some(&Question::Beat(me())));
+        assert_eq!(asked(&renewed), Some(&Question::Beat(me(), LEASE / 2)));
         let all = steward.on(Input::Members(vec![me()]), &me(), &[], begun);
         assert_eq!(asked(&all), Some(&Question::Leases));
         steward.on(Input::Leases(free), &me(), &[], begun);

@@ -14,6 +14,7 @@ mod documents;
 pub mod errand;
 pub mod host;
 pub mod hub;
+mod lag;
 pub mod line;
 mod load;
 pub mod ownership;

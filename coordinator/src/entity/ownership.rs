@@ -77,6 +77,11 @@ impl Entities {
                 };
                 Ok(sent.into())
             }
+            NodeCall::Lag => {
+                let lag = self.lag().await;
+                let lag = lag.map_err(|problem| Refusal::new(Code::Unavailable, problem.to_string()))?;
+                serde_json::to_value(lag).map_err(json)
+            }
             NodeCall::Drain => {
                 cluster.drain();
                 Ok(serde_json::Value::Null)

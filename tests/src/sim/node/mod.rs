@@ -123,7 +123,7 @@ pub enum Ask {
     IsTheSame(u64),
     BeginAnew,
     Renew(Vec<(Shard, Fence)>),
-    Beat(Member),
+    Beat(Member, Duration),
     Leases,
     Acquire(Vec<(Shard, u64)>),
     Release(Vec<(Shard, Fence)>),
@@ -203,10 +203,11 @@ pub enum Out {
         batch: Uuid,
         on: Uuid,
     },
-    /// A delivery took effect.
+    /// A delivery took effect, by a commit.
     Applied {
         target: EntityKey,
         mark: Mark,
+        batch: Uuid,
     },
     /// Something of the entity does not hold.
     Unsound {

@@ -101,11 +101,7 @@ impl World {
                     self.after(delay, Event::Node { index, life, input });
                 }
                 Out::Decided { batch, on } => self.witness.decided(batch, on),
-                // Of what a failover has dropped nobody says anything any more.
-                Out::Applied { target, mark } if self.is_up_to_date(index) => {
-                    self.witness.applied(&target, &mark)
-                }
-                Out::Applied { .. } => {}
+                Out::Applied { target, mark, batch } => self.witness.applied(&target, &mark, batch),
                 Out::Unsound { key, invariant } => {
                     self.witness.broken.push(format!("invariants: {invariant} of {key} does not hold"));
                 }

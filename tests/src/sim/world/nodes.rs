@@ -53,10 +53,9 @@ impl World {
     /// Runners whose stream ended here connect anew, and say what they hold.
     pub(super) fn end_streams(&mut self, index: usize) {
         for waiting in &mut self.clients {
-            if let Role::Runner(runner) = &mut waiting.client.role
-                && runner.connected == Some(index)
-            {
-                runner.connected = None;
+            if let Role::Runner(runner) = &mut waiting.client.role {
+                runner.connected = runner.connected.filter(|node| *node != index);
+                runner.asked = runner.asked.filter(|node| *node != index);
             }
         }
     }

@@ -10,8 +10,10 @@ use tracing::{info, warn};
 
 /// How long a node or a store may be silent before that is an alarm: one that begins or ends is, for a moment.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long an alarm stays that nothing can take back: that it does not happen again is all that can be seen.
+/// How long an alarm stays that nothing may take back: that it does not happen again is all that can be seen.
 const STAYS: Duration = Duration::from_secs(600);
+/// The same for a store that was slow: somebody asks it all the time, though not every part of it.
+const PASSES: Duration = Duration::from_secs(30);
 const DAY: Duration = Duration::from_secs(86_400);
 /// Alarms of one kind that are kept: whoever tries may have many addresses.
 const MOST: usize = 64;
@@ -70,7 +72,8 @@ impl Kind {
     /// How long it stays after it was last seen; the others stay until they are cleared.
     fn stays(self) -> Option<Duration> {
         match self {
-            Kind::TurnedAway | Kind::StoreGarbage => Some(STAYS),
+            Kind::TurnedAway | Kind::StoreGarbage | Kind::StoreFull => Some(STAYS),
+            Kind::StoreSlow => Some(PASSES),
             Kind::StoreLost => Some(DAY),
             _ => None,
         }
@@ -207,6 +210,10 @@ mod tests {
         tokio::time::advance(STAYS / 2).await;
         alarms.raise(Kind::TurnedAway, "10.0.0.1", "no certificate");
         tokio::time::advance(STAYS / 2).await;
+        assert_eq!(shown(&alarms), [(Kind::TurnedAway, "10.0.0.1".to_owned())]);
+        // Nobody may ask again for what was slow once.
+        alarms.raise(Kind::StoreSlow, "commits", "no answer");
+        tokio::time::advance(PASSES).await;
         assert_eq!(shown(&alarms), [(Kind::TurnedAway, "10.0.0.1".to_owned())]);
     }
 }

@@ -1,12 +1,12 @@
 //! `skein`: coordinator, ingress and runner in one program, and the command line that administers them.
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Parser;
 use skein_coordinator::cli::{Cli, CliError};
 use skein_coordinator::mcp::server::QUIET;
+use skein_runner::telemetry::Telemetry;
 // Takes the place of malloc: what one thread has made another one frees, which the system's does slowly.
 use tikv_jemallocator as _;
 use tracing_subscriber::EnvFilter;
@@ -30,11 +30,9 @@ fn start(cli: Cli) -> anyhow::Result<()> {
     // `SKEIN_LOG` says otherwise.
     let filter =
         EnvFilter::try_from_env("SKEIN_LOG").unwrap_or_else(|_| EnvFilter::new(format!("info,{QUIET}")));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
     let runtime = tokio::runtime::Runtime::new().context("no runtime could be started")?;
-    Ok(runtime.block_on(cli.run())?)
+    runtime.block_on(async {
+        let _telemetry = Telemetry::start("skein", filter)?;
+        Ok(cli.run().await?)
+    })
 }

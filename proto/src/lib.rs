@@ -4,6 +4,7 @@
 //! no generator; `tests/generated.rs` makes it anew and fails when the two differ.
 
 pub mod convert;
+pub mod trace;
 
 /// The messages, clients and servers of package `skein.v1`.
 #[allow(clippy::all, unreachable_pub, unused_qualifications)]

@@ -13,6 +13,7 @@ pub mod definition;
 pub mod endpoint;
 mod error;
 pub mod instance;
+pub mod telemetry;
 
 pub use config::{Args, RunnerConfig};
 pub use container::isolation;

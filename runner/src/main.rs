@@ -1,9 +1,9 @@
 //! The binary `skein-runner`.
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use skein_runner::telemetry::Telemetry;
 use skein_runner::{Args, Error, ExecAgent, RunnerConfig, exec_agent};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -35,13 +35,6 @@ fn main() -> ExitCode {
         eprintln!("skein-runner: no coordinator given; pass --coordinator URL, or see --help");
         return ExitCode::from(2);
     };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        // Colours in a file or a journal hide the words from every search.
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
     match serve(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -54,6 +47,8 @@ fn main() -> ExitCode {
 
 #[tokio::main]
 async fn serve(args: Args) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let _telemetry = Telemetry::start("skein-runner", filter)?;
     let config = RunnerConfig::from_args(args)?;
     let shutdown = CancellationToken::new();
     let mut terminate = signal(SignalKind::terminate())?;

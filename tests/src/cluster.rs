@@ -203,7 +203,12 @@ pub async fn alarm(node: &Up, kind: &str, about: &str) -> Result<String> {
 /// # Errors
 /// When it goes on showing one.
 pub async fn all_is_well(node: &Up) -> Result<()> {
-    node.until("no alarm", async || Ok(Status::of(node).await?.alarms().is_empty().then_some(()))).await
+    let waited =
+        node.until("no alarm", async || Ok(Status::of(node).await?.alarms().is_empty().then_some(()))).await;
+    match waited {
+        Ok(()) => Ok(()),
+        Err(error) => Err(error.context(format!("{:?}", Status::of(node).await?.alarms()))),
+    }
 }
 
 /// What `/metrics` says of one number.

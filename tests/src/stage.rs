@@ -72,9 +72,17 @@ impl Stage {
     ///
     /// # Errors
     /// When it does not get ready.
-    pub async fn start(mut self) -> Result<Self> {
+    pub async fn start(self) -> Result<Self> {
+        self.start_with(&[]).await
+    }
+
+    /// Starts the node with more in its environment.
+    ///
+    /// # Errors
+    /// When it does not get ready.
+    pub async fn start_with(mut self, environment: &[(&str, &str)]) -> Result<Self> {
         let folder = self.folder.take().context("it runs already")?;
-        self.up = Some(Up::start_in(folder, &[]).await?);
+        self.up = Some(Up::start_with(folder, &[], environment).await?);
         Ok(self)
     }
 

@@ -61,15 +61,29 @@ impl Up {
 
     /// Starts in a folder, which may hold the data of an earlier node.
     pub async fn start_in(folder: Folder, arguments: &[&str]) -> Result<Self> {
-        Self::launch("up", folder, arguments).await
+        Self::start_with(folder, arguments, &[]).await
+    }
+
+    /// Starts in a folder, with more in its environment.
+    pub async fn start_with(
+        folder: Folder,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Result<Self> {
+        Self::launch("up", folder, arguments, environment).await
     }
 
     /// Starts `skein serve` in a folder.
     pub async fn serve_in(folder: Folder, arguments: &[&str]) -> Result<Self> {
-        Self::launch("serve", folder, arguments).await
+        Self::launch("serve", folder, arguments, &[]).await
     }
 
-    async fn launch(command: &str, folder: Folder, arguments: &[&str]) -> Result<Self> {
+    async fn launch(
+        command: &str,
+        folder: Folder,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Result<Self> {
         let data = folder.data();
         let log = std::fs::File::options().create(true).append(true).open(folder.path().join("log"))?;
         let endpoint = data.join("endpoint.json");
@@ -80,6 +94,7 @@ impl Up {
             .arg(&data)
             .args(addresses(arguments))
             .args(arguments)
+            .envs(environment.iter().copied())
             .current_dir(folder.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::Stream;
+use skein_proto::trace::{self, TRACES};
 use skein_proto::v1::forward_reply::Outcome;
 use skein_proto::v1::peer_server::{self, PeerServer};
 use skein_proto::v1::{
@@ -22,6 +23,7 @@ use tonic::metadata::MetadataMap;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status, Streaming};
+use tracing::{Instrument, debug_span};
 
 use super::handshake;
 use super::member::READS;
@@ -110,7 +112,9 @@ impl Door {
             }
         };
         let timeout = Duration::from_millis(request.timeout_ms.into());
-        let answer = self.tenants.answer(key.clone(), timeout, &request.call).await;
+        let span = debug_span!(target: TRACES, "forwarded", otel.kind = "server", entity = request.entity);
+        trace::follow(&span, &request.traceparent);
+        let answer = self.tenants.answer(key.clone(), timeout, &request.call).instrument(span).await;
         Ok(answer.map_or_else(|| Outcome::NotOwner(self.owner(key.as_ref())), Outcome::Answer))
     }
 

@@ -10,7 +10,7 @@ use tracing::{info, warn};
 
 use super::Cluster;
 use super::member::Member;
-use super::steward::{Input, Output, Question, Steward};
+use super::steward::{self, Input, Output, Question, Steward};
 use crate::store::StoreError;
 use crate::store::redis::shard::Shard;
 
@@ -108,12 +108,13 @@ impl Keeper {
             Question::IsTheSame => Input::Same(store.is_the_same().await?),
             Question::BeginAnew => {
                 warn!("Redis was restarted or replaced by a replica; everything is loaded anew");
+                self.forget();
                 store.begin_anew().await?;
                 info!("relies on Redis as it is now");
                 Input::Anew
             }
             Question::Renew(held) => Input::Renewed(store.leases().renew(&held).await?),
-            Question::Beat(me, lives) => Input::Members(self.beat(&me, lives).await?),
+            Question::Beat(me) => Input::Members(self.beat(&me).await?),
             Question::Leases => Input::Leases(store.leases().all().await?),
             Question::Acquire(shards) => {
                 let answers = store.leases().acquire(&shards).await?;
@@ -131,8 +132,18 @@ impl Keeper {
         })
     }
 
-    async fn beat(&self, me: &Member, lives: Duration) -> Result<Vec<Member>, StoreError> {
+    /// Before a shard is taken again: a version that was lost and one that is written after that have the same number.
+    fn forget(&self) {
+        let held: Vec<Shard> = self.cluster.store.held().all().into_iter().map(|(shard, _)| shard).collect();
+        self.cluster.store.held().lose(&held);
+        if let Some(tenants) = self.cluster.tenants.get() {
+            tenants.forget(&held);
+        }
+    }
+
+    async fn beat(&self, me: &Member) -> Result<Vec<Member>, StoreError> {
         let record = serde_json::to_string(me).map_err(|error| StoreError(error.to_string()))?;
+        let lives = steward::lives(self.cluster.settings.lease);
         let said = self.cluster.store.members().beat(&me.id, &record, lives).await?;
         // Whoever writes a record that this program cannot read gets no shards from it, and none are taken from it.
         Ok(said.iter().filter_map(|record| serde_json::from_str(record).ok()).collect())

@@ -85,6 +85,10 @@ pub trait Tenants: Send + Sync + 'static {
     /// Lets everything of these shards leave memory; what is in flight is finished. Returns once it is gone.
     async fn leave(&self, shards: &[Shard]);
 
+    /// Forgets everything of these shards at once: the store may have gone back behind what is known of them, and they
+    /// may come again the next moment.
+    fn forget(&self, shards: &[Shard]);
+
     /// Answers what another node passed on, for an entity or for this node itself. `None` when the entity turned out
     /// to be somebody else's, and nothing was done.
     async fn answer(&self, entity: Option<EntityKey>, timeout: Duration, call: &[u8]) -> Option<Vec<u8>>;

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use skein_proto::trace;
 use skein_proto::v1::forward_reply::Outcome as Said;
 use skein_proto::v1::peer_client::PeerClient;
 use skein_proto::v1::{ForwardRequest, Wake, WakesRequest};
@@ -13,6 +14,7 @@ use tokio::net::lookup_host;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{self, Channel, Endpoint};
 use tonic::{Code, Request, Status, Streaming};
+use tracing::Span;
 use uuid::Uuid;
 
 use super::handshake;
@@ -123,6 +125,7 @@ impl Peers {
             entity: key.map(ToString::to_string).unwrap_or_default(),
             timeout_ms: u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX),
             call,
+            traceparent: trace::traceparent(&Span::current()),
         };
         let answered = async {
             match key {

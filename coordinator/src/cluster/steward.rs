@@ -11,11 +11,16 @@ use crate::store::redis::lease::{Acquired, Kept, Lease};
 use crate::store::redis::shard::{SHARDS, Shard};
 use crate::store::{Fence, StoreError};
 
-/// For how long it holds that a node says that it lives, as a part of a lease. It has to be off everybody's list before
-/// its leases have ended: or else those who take its shards would give them back to it.
-const LIVES: u32 = 2;
+/// For how long it holds that a node says that it lives. It has to be off everybody's list before its leases have ended:
+/// or else those who take its shards would give them back to it.
+pub fn lives(lease: Duration) -> Duration {
+    lease / 2
+}
+
 /// How often it says so.
-const BEAT: u32 = 6;
+fn beat(lease: Duration) -> Duration {
+    lease / 6
+}
 
 /// What is asked, one thing at a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,8 +30,8 @@ pub enum Question {
     /// It is not, and may have lost what it acknowledged: forget everything that is held, and rely on it as it is now.
     BeginAnew,
     Renew(Vec<(Shard, Fence)>),
-    /// To note that this node lives, for so long, and to say who does.
-    Beat(Member, Duration),
+    /// To note that this node lives, and to say who does.
+    Beat(Member),
     Leases,
     Acquire(Vec<Shard>),
     /// Of the entities in these shards, to leave memory once what is in flight is done.
@@ -184,12 +189,11 @@ impl Steward {
 
     fn live(&mut self, me: &Member, now: Instant, outputs: &mut Vec<Output>) {
         let due = now >= self.beat || self.said.as_ref() != Some(me);
-        let question = if due { Question::Beat(me.clone(), self.lease / LIVES) } else { Question::Leases };
-        outputs.push(Output::Ask(question));
+        outputs.push(Output::Ask(if due { Question::Beat(me.clone()) } else { Question::Leases }));
     }
 
     fn said(&mut self, me: &Member, mut members: Vec<Member>, now: Instant, outputs: &mut Vec<Output>) {
-        self.beat = now + self.lease / BEAT;
+        self.beat = now + beat(self.lease);
         self.said = Some(me.clone());
         members.sort_by(|a, b| a.id.cmp(&b.id));
         if self.members != members {
@@ -305,7 +309,7 @@ mod tests {
         assert_eq!(asked(&steward.on(Input::Round, &me(), &[], begun)), Some(&Question::IsTheSame));
         steward.on(Input::Same(true), &me(), &[], begun);
         let renewed = steward.on(Input::Renewed(Vec::new()), &me(), &[], begun);
-        assert_eq!(asked(&renewed), Some(&Question::Beat(me(), LEASE / 2)));
+        assert_eq!(asked(&renewed), Some(&Question::Beat(me())));
         let all = steward.on(Input::Members(vec![me()]), &me(), &[], begun);
         assert_eq!(asked(&all), Some(&Question::Leases));
         steward.on(Input::Leases(free), &me(), &[], begun);

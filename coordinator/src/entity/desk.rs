@@ -4,6 +4,7 @@
 //! A `T` is the way back to whoever asked. It is given back with the answer, exactly once, or with what was lost.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,6 +41,8 @@ pub struct Pending<E: Entity, T> {
 /// A decided command: its answer may be given now.
 pub struct Settled<E: Entity, T> {
     pub outcome: Result<E::Reply, Refusal>,
+    /// The sequences of the effects that it caused.
+    pub effects: Range<u64>,
     pub ticket: T,
 }
 
@@ -178,7 +181,7 @@ impl<E: Entity, T> Desk<E, T> {
                 // What the others were to be told was never written.
                 Err(fault) => {
                     let mut told = self.refuse(answers, &restarting(&self.key));
-                    told.push(fault);
+                    told.push(*fault);
                     told.extend(self.doom());
                     return Begun::Broken(told);
                 }
@@ -211,8 +214,9 @@ impl<E: Entity, T> Desk<E, T> {
         pending: Pending<E, T>,
         times: (Timestamp, Timestamp),
         draft: &mut Draft,
-    ) -> Result<Settled<E, T>, Settled<E, T>> {
+    ) -> Result<Settled<E, T>, Box<Settled<E, T>>> {
         let Pending { request, mark, command, ticket } = pending;
+        let first = self.sequence + 1;
         let outcome = match &mark {
             Some(mark) if self.marks.has(mark) => {
                 Err(Refusal::new(Code::Duplicate, "this delivery was taken in before"))
@@ -222,7 +226,10 @@ impl<E: Entity, T> Desk<E, T> {
                     AssertUnwindSafe(|| self.decide(request, mark.as_ref(), &command, times, draft));
                 match catch_unwind(decided) {
                     Ok(outcome) => outcome,
-                    Err(_) => return Err(Settled { outcome: Err(panicked(&self.key)), ticket }),
+                    Err(_) => {
+                        let outcome = Err(panicked(&self.key));
+                        return Err(Box::new(Settled { outcome, effects: 0..0, ticket }));
+                    }
                 }
             }
         };
@@ -234,7 +241,7 @@ impl<E: Entity, T> Desk<E, T> {
             }
             draft.seen.push(mark);
         }
-        Ok(Settled { outcome, ticket })
+        Ok(Settled { outcome, effects: first..self.sequence + 1, ticket })
     }
 
     fn decide(
@@ -342,7 +349,12 @@ impl<E: Entity, T> Desk<E, T> {
     fn turn_away(&mut self) -> Vec<Settled<E, T>> {
         let why = if self.leaving { moving(&self.key) } else { restarting(&self.key) };
         let waiting = self.waiting.drain(..);
-        waiting.map(|pending| Settled { outcome: Err(why.clone()), ticket: pending.ticket }).collect()
+        let refuse = |pending: Pending<E, T>| Settled {
+            outcome: Err(why.clone()),
+            effects: 0..0,
+            ticket: pending.ticket,
+        };
+        waiting.map(refuse).collect()
     }
 
     fn refuse(&self, answers: Vec<Settled<E, T>>, refusal: &Refusal) -> Vec<Settled<E, T>> {

@@ -27,6 +27,7 @@ use super::passivation::Vitals;
 use super::refusals::moving;
 use super::routing::Router;
 use super::supervision::Wards;
+use super::traces::Traces;
 use super::{Clock, Hub};
 use crate::cluster::Cluster;
 use crate::projection::Projection;
@@ -74,6 +75,8 @@ pub struct Shared {
     /// Tells the outbox pump that an effect was committed.
     pub outbox: tokio::sync::watch::Sender<u64>,
     pub(super) documents: Documents,
+    /// To which traces effects belong.
+    pub traces: Traces,
     /// Where entities live that are not this node's; none when all are.
     pub(super) router: Option<Router>,
     /// The runners that are connected here.
@@ -206,6 +209,7 @@ impl Entities {
             timers: tokio::sync::watch::channel(Timestamp::NEVER).0,
             outbox: tokio::sync::watch::channel(0).0,
             documents: Documents::default(),
+            traces: Traces::default(),
             router,
             streams: OnceLock::new(),
             shards: tokio::sync::watch::Sender::new(0),
@@ -274,7 +278,8 @@ impl Entities {
         for (mark, command) in commands {
             outcomes.push(E::Command::deserialize(command).map_err(unknown_to(key)).map(|command| {
                 let request = Request { id: delivery_id(&mark), ..Request::read() };
-                let (ticket, answered) = Ticket::new();
+                let trace = self.shared.traces.of(&mark.source, mark.sequence);
+                let (ticket, answered) = Ticket::following(key, &trace);
                 let mark = Some(mark);
                 deliveries.push(host::Pending { request, mark, command, ticket });
                 answered
@@ -361,7 +366,7 @@ impl Entities {
         command: E::Command,
     ) -> Result<(E::Reply, Version), Refusal> {
         debug_assert_eq!(key.kind, E::KIND);
-        let (ticket, answered) = Ticket::new();
+        let (ticket, answered) = Ticket::new(key);
         let pending = host::Pending { request, mark: None, command, ticket };
         self.post_or_start::<E>(key, Message::Command(pending)).await?;
         answer_of::<E>(key, answered, Instant::now() + request.timeout).await

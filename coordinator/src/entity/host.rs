@@ -12,12 +12,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
+use skein_proto::trace::{self, TRACES};
 use skein_shared::entity::{Entity, Signal};
 use skein_shared::id::EntityKey;
 use skein_shared::{Code, Refusal};
 use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tracing::{error, warn};
+use tracing::{Span, debug_span, error, warn};
 use uuid::Uuid;
 
 use super::admission::Permit;
@@ -39,13 +40,31 @@ pub struct Ticket<E: Entity> {
     /// Taken on the way into the mailbox, and held until the answer.
     pub permit: Option<Permit>,
     pub answer: oneshot::Sender<Answer<E>>,
+    /// From the mailbox until the answer, for a trace.
+    span: Span,
 }
 
 impl<E: Entity> Ticket<E> {
-    pub(super) fn new() -> (Self, oneshot::Receiver<Answer<E>>) {
-        let (answer, answered) = oneshot::channel();
-        (Self { permit: None, answer }, answered)
+    /// The answer belongs to the trace of whoever asks.
+    pub(super) fn new(key: &EntityKey) -> (Self, oneshot::Receiver<Answer<E>>) {
+        Self::within(span(key))
     }
+
+    /// For an effect of another entity: the answer belongs to its trace.
+    pub(super) fn following(key: &EntityKey, traceparent: &str) -> (Self, oneshot::Receiver<Answer<E>>) {
+        let span = span(key);
+        trace::follow(&span, traceparent);
+        Self::within(span)
+    }
+
+    fn within(span: Span) -> (Self, oneshot::Receiver<Answer<E>>) {
+        let (answer, answered) = oneshot::channel();
+        (Self { permit: None, answer, span }, answered)
+    }
+}
+
+fn span(key: &EntityKey) -> Span {
+    debug_span!(target: TRACES, "commit", entity = %key)
 }
 
 /// A command with everything that belongs to it.
@@ -298,6 +317,9 @@ impl<E: Entity> Host<E> {
             });
         }
         let effects = !batch.outbox.is_empty();
+        for settled in &answers {
+            self.shared.traces.note(&self.key, settled.effects.clone(), &settled.ticket.span);
+        }
         metrics::counter!("skein_entity_commits_total").increment(1);
         metrics::counter!("skein_entity_commands_total").increment(answers.len() as u64);
         self.shared.documents.committed(&batch.key, version, &batch.documents);
@@ -316,7 +338,7 @@ impl<E: Entity> Host<E> {
     }
 
     fn answer(&self, answers: Vec<Settled<E, Ticket<E>>>) {
-        for Settled { outcome, ticket } in answers {
+        for Settled { outcome, ticket, .. } in answers {
             // A caller that went away does not need its answer.
             let _ = ticket.answer.send(outcome.map(|reply| (reply, self.desk.version())));
         }

@@ -28,6 +28,7 @@ mod supervision;
 #[cfg(test)]
 pub(crate) mod tests;
 pub mod timers;
+pub mod traces;
 mod upkeep;
 
 pub use clock::Clock;

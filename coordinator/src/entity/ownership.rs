@@ -37,6 +37,10 @@ impl Tenants for Entities {
         }
     }
 
+    fn forget(&self, shards: &[Shard]) {
+        lose(self, shards);
+    }
+
     async fn answer(&self, entity: Option<EntityKey>, timeout: Duration, call: &[u8]) -> Option<Vec<u8>> {
         let router = self.shared().router.as_ref()?;
         match entity {

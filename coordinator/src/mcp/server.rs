@@ -30,16 +30,20 @@ use rmcp::transport::streamable_http_server::session::store::{
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::{Map, Value, json};
+use skein_proto::trace::{self, TRACES};
 use skein_shared::{Code, Refusal, limits};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, debug_span};
 use uuid::Uuid;
 
 use direct::Call;
 
 /// A part of the log's filter: this library would say three lines for each request.
 pub const QUIET: &str = "rmcp=warn";
+/// The header by which a client names its trace.
+const TRACEPARENT: &str = "traceparent";
 
 use super::catalogue::Catalogue;
 use super::dispatch::{self, Context, Gate, Progress};
@@ -141,6 +145,7 @@ async fn enter(State(entrance): State<Arc<Entrance>>, request: Request) -> Respo
         view: view.narrowed_by(who.view.as_ref()),
         who,
         key: text_header(&parts.headers, idempotency::HEADER).map(str::to_owned),
+        traceparent: text_header(&parts.headers, TRACEPARENT).map(str::to_owned),
     };
     let Some(call) = direct::read(&parts.method, &parts.headers, &body, door.allowed_hosts()) else {
         return Box::pin(entrance.pass_on(parts, body, caller)).await;
@@ -183,6 +188,8 @@ struct Caller {
     who: Principal,
     view: View,
     key: Option<String>,
+    /// The trace that the call belongs to (W3C), if any.
+    traceparent: Option<String>,
 }
 
 /// Cancelled when the client has its answer or has gone. rmcp notices the latter by itself only without a
@@ -247,8 +254,10 @@ impl Facade {
         arguments: Map<String, Value>,
         progress: Progress,
     ) -> CallToolResult {
+        let span = debug_span!(target: TRACES, "tools/call", otel.kind = "server", tool = name);
+        trace::follow(&span, caller.traceparent.as_deref().unwrap_or_default());
         tokio::select! {
-            reply = self.run(caller, name, arguments, progress) => finished(reply),
+            reply = self.run(caller, name, arguments, progress).instrument(span) => finished(reply),
             stopped = self.stopping() => stopped,
         }
     }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use skein_proto::trace::{self, TRACES};
 use skein_shared::entity::{Effect, Reign};
 use skein_shared::id::EntityKey;
 use tokio::sync::watch;
-use tracing::error;
+use tracing::{Instrument, debug_span, error};
 
 use super::lanes::{Fate, Name};
 use super::{Delivery, Runners};
@@ -82,7 +83,9 @@ async fn command(world: &World, runner: &str, entries: &[Arc<OutboxEntry>]) -> V
         // next owner refuses what is on its way.
         let Some(epoch) = world.entities.reigns(&entry.source) else { break };
         let reign = Reign { source: entry.source.clone(), epoch };
-        match world.runners.deliver(runner, command, &reign).await {
+        let span = debug_span!(target: TRACES, "deliver", otel.kind = "producer", runner);
+        trace::follow(&span, &world.entities.shared().traces.of(&entry.source, entry.sequence));
+        match world.runners.deliver(runner, command, &reign).instrument(span).await {
             Delivery::Sent => fates.push(Fate::Delivered),
             Delivery::NotConnected if world.entities.command_elsewhere(runner, command, &reign).await => {
                 fates.push(Fate::Delivered);

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use skein_proto::convert::command;
+use skein_proto::trace;
 use skein_proto::v1::CoordinatorMessage;
 use skein_shared::entity::{Reign, RunnerCommand};
 use skein_shared::id::{InstanceId, Name};
 use skein_shared::{Code, Refusal, limits};
 use tokio::sync::{Notify, mpsc};
 use tonic::Status;
-use tracing::{error, info};
+use tracing::{Span, error, info};
 use uuid::Uuid;
 
 use crate::auth::Role;
@@ -137,7 +138,8 @@ impl Runners for Sessions {
                 return Delivery::NotConnected;
             }
         };
-        let message = command::to_message(command.clone(), &token, reign);
+        let mut message = command::to_message(command.clone(), &token, reign);
+        message.traceparent = trace::traceparent(&Span::current());
         match session.outgoing.try_send(Ok(message)) {
             Ok(()) => Delivery::Sent,
             // Full or broken: the pump comes back.

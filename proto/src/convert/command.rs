@@ -34,7 +34,8 @@ pub fn to_message(command: RunnerCommand, access_token: &str, reign: &Reign) -> 
             Message::Forget(Forget { instance, token: token.to_string() })
         }
     };
-    CoordinatorMessage { message: Some(message), source: reign.source.to_string(), epoch: reign.epoch.0 }
+    let (source, epoch) = (reign.source.to_string(), reign.epoch.0);
+    CoordinatorMessage { message: Some(message), source, epoch, ..CoordinatorMessage::default() }
 }
 
 /// Puts something that is no command on the wire.

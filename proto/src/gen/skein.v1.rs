@@ -173,6 +173,9 @@ pub struct CoordinatorMessage {
     pub source: ::prost::alloc::string::String,
     #[prost(uint64, tag = "15")]
     pub epoch: u64,
+    /// The trace that a command belongs to (W3C), if any.
+    #[prost(string, tag = "16")]
+    pub traceparent: ::prost::alloc::string::String,
     #[prost(
         oneof = "coordinator_message::Message",
         tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10"
@@ -1787,6 +1790,9 @@ pub struct ForwardRequest {
     pub timeout_ms: u32,
     #[prost(bytes = "vec", tag = "4")]
     pub call: ::prost::alloc::vec::Vec<u8>,
+    /// The trace that it belongs to (W3C), if any.
+    #[prost(string, tag = "5")]
+    pub traceparent: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ForwardReply {

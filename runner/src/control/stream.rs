@@ -17,10 +17,12 @@ use tokio_util::sync::CancellationToken;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status, Streaming};
+use tracing::{Instrument, debug_span};
 
 use super::roster::Node;
 use super::{Runner, reports};
 use crate::error::Error;
+use skein_proto::trace::{self, TRACES};
 
 const CONNECT: Duration = Duration::from_secs(5);
 /// How long a registration may take: the fleet may be about to get another owner.
@@ -274,6 +276,7 @@ impl Session<'_> {
 
     async fn hear(&mut self, heard: CoordinatorMessage) -> Result<(), Ended> {
         let reign = command::reign(&heard);
+        let traceparent = heard.traceparent;
         let Some(message) = heard.message else { return Ok(()) };
         let access_token = match &message {
             Message::Start(start) => start.access_token.clone(),
@@ -288,8 +291,10 @@ impl Session<'_> {
                         return Ok(());
                     }
                 };
-                let taken = self.control.runner.instances.command(command, &access_token, &reign).await;
-                if let Err(error) = taken {
+                let span = debug_span!(target: TRACES, "runner command", otel.kind = "consumer");
+                trace::follow(&span, &traceparent);
+                let taken = self.control.runner.instances.command(command, &access_token, &reign);
+                if let Err(error) = taken.instrument(span).await {
                     tracing::error!(%error, "a command was not taken");
                 }
                 Ok(())

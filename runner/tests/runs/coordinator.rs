@@ -89,7 +89,10 @@ impl Coordinator {
     pub(crate) async fn say_under(&self, epoch: u64, message: Message) {
         let stream = self.inner.stream.lock().unwrap().clone().unwrap();
         let source = "agent/default/worker".to_owned();
-        stream.send(Ok(CoordinatorMessage { message: Some(message), source, epoch })).await.unwrap();
+        stream
+            .send(Ok(CoordinatorMessage { message: Some(message), source, epoch, ..Default::default() }))
+            .await
+            .unwrap();
     }
 
     /// Breaks the stream.

@@ -49,6 +49,8 @@ struct Echo {
 impl Tenants for Echo {
     async fn leave(&self, _shards: &[Shard]) {}
 
+    fn forget(&self, _shards: &[Shard]) {}
+
     async fn answer(&self, _entity: Option<EntityKey>, _timeout: Duration, call: &[u8]) -> Option<Vec<u8>> {
         Some(call.to_vec())
     }
@@ -187,7 +189,13 @@ impl Contender for Bare {
             let mut client = client.clone();
             Box::pin(async move {
                 let call = vec![7; CALL];
-                let request = ForwardRequest { format: 1, entity: String::new(), timeout_ms: 1, call };
+                let request = ForwardRequest {
+                    format: 1,
+                    entity: String::new(),
+                    timeout_ms: 1,
+                    call,
+                    ..Default::default()
+                };
                 let reply = client.forward(request).await?.into_inner();
                 let answered = matches!(reply.outcome, Some(Said::Answer(answer)) if answer.len() == CALL);
                 ensure!(answered, "another answer");

@@ -126,7 +126,7 @@ struct Host<E: Entity> {
 impl<E: Entity> Host<E> {
     fn told(&self, settled: Vec<Settled<E, Way>>) -> Vec<Told> {
         let version = self.desk.version();
-        let told = settled.into_iter().map(|Settled { outcome, ticket }| {
+        let told = settled.into_iter().map(|Settled { outcome, ticket, .. }| {
             let outcome = outcome.map(|reply| serde_json::to_value(reply).expect("a reply is plain data"));
             Told { way: ticket, outcome, version }
         });
@@ -142,7 +142,7 @@ impl<E: Entity> Hosted for Host<E> {
                 Ok(command) => commands.push(Pending { request, mark, command, ticket: way }),
                 Err(error) => {
                     let refusal = Refusal::new(Code::InvalidArgument, error.to_string());
-                    refused.push(Settled { outcome: Err(refusal), ticket: way });
+                    refused.push(Settled { outcome: Err(refusal), effects: 0..0, ticket: way });
                 }
             }
         }

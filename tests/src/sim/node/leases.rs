@@ -84,7 +84,7 @@ impl Node {
                 Ask::BeginAnew
             }
             Question::Renew(held) => Ask::Renew(held.clone()),
-            Question::Beat(me, lives) => Ask::Beat(me.clone(), *lives),
+            Question::Beat(me) => Ask::Beat(me.clone()),
             Question::Leases => Ask::Leases,
             Question::Acquire(shards) => {
                 Ask::Acquire(shards.iter().map(|shard| (*shard, self.rng.u64(..))).collect())
@@ -107,7 +107,7 @@ impl Node {
             (Question::Renew(_), Some(Answer::Kept(kept))) => {
                 Input::Renewed(kept.into_iter().map(Ok).collect())
             }
-            (Question::Beat(..), Some(Answer::Members(members))) => Input::Members(members),
+            (Question::Beat(_), Some(Answer::Members(members))) => Input::Members(members),
             (Question::Leases, Some(Answer::Leases(leases))) => Input::Leases(leases),
             (Question::Acquire(_), Some(Answer::Acquired(answers))) => {
                 Input::Acquired(answers.into_iter().map(Ok).collect())

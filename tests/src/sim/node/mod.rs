@@ -123,7 +123,7 @@ pub enum Ask {
     IsTheSame(u64),
     BeginAnew,
     Renew(Vec<(Shard, Fence)>),
-    Beat(Member, Duration),
+    Beat(Member),
     Leases,
     Acquire(Vec<(Shard, u64)>),
     Release(Vec<(Shard, Fence)>),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use skein_coordinator::cluster::steward::lives;
 use skein_coordinator::entity::timers;
 use skein_coordinator::outbox::lanes;
 use skein_coordinator::store::redis::lease::{Acquired, Kept};
@@ -53,7 +54,7 @@ impl World {
                 }
                 Answer::Kept(kept)
             }
-            Ask::Beat(me, lives) => Answer::Members(self.store.primary.beat(me, lives, now)),
+            Ask::Beat(me) => Answer::Members(self.store.primary.beat(me, lives(self.config.lease), now)),
             Ask::Leases => Answer::Leases(self.store.primary.leases(now)),
             Ask::Acquire(shards) => {
                 let mut answers = Vec::new();

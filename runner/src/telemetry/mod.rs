@@ -1,0 +1,49 @@
+//! Logs to stderr, and traces to an OpenTelemetry collector where the program is built with the feature `otlp`.
+//!
+//! Spans for traces have the target [`TRACES`](skein_proto::trace::TRACES).
+
+#[cfg(feature = "otlp")]
+mod otlp;
+
+use std::io::IsTerminal;
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+
+/// Sends what is still to be sent when it is dropped.
+#[must_use = "traces end with it"]
+pub struct Telemetry {
+    #[cfg(feature = "otlp")]
+    _exporter: Option<otlp::Exporter>,
+}
+
+impl Telemetry {
+    /// Begins to log, and to trace if `OTEL_EXPORTER_OTLP_ENDPOINT` names a collector. Within a tokio runtime.
+    ///
+    /// # Errors
+    /// When the collector's address cannot be read.
+    pub fn start(service: &'static str, filter: EnvFilter) -> anyhow::Result<Self> {
+        let log = tracing_subscriber::fmt::layer()
+            .with_writer(std::io::stderr)
+            // Colours in a file or a journal hide the words from every search.
+            .with_ansi(std::io::stderr().is_terminal())
+            .with_filter(filter);
+        #[cfg(feature = "otlp")]
+        {
+            let (traces, exporter) = otlp::start(service)?.unzip();
+            tracing_subscriber::registry().with(log).with(traces).init();
+            Ok(Self { _exporter: exporter })
+        }
+        #[cfg(not(feature = "otlp"))]
+        {
+            if std::env::var_os("OTEL_EXPORTER_OTLP_ENDPOINT").is_some() {
+                eprintln!(
+                    "{service}: OTEL_EXPORTER_OTLP_ENDPOINT is set, and this program was built without `otlp`"
+                );
+            }
+            tracing_subscriber::registry().with(log).init();
+            Ok(Self {})
+        }
+    }
+}

@@ -42,6 +42,8 @@ impl Session {
             return self.refuse(&problem).await;
         };
         let id = Uuid::now_v7();
+        // From before the registration on: what a former life of the store has taken in is worth nothing.
+        let lives = self.entities.cluster().map(Cluster::lives);
         let registered = match self.begin(id, &register).await {
             Ok(registered) => registered,
             Err(refusal) => {
@@ -57,7 +59,7 @@ impl Session {
             attaches = register.attaches,
             "a runner registered"
         );
-        let _ = self.listen(id, &register.name, &registered, &mut messages).await;
+        let _ = self.listen(id, &register.name, (&registered, lives), &mut messages).await;
         self.sessions.close(&register.name, id);
         info!(runner = register.name, "a runner's stream ended");
     }
@@ -91,14 +93,13 @@ impl Session {
         &self,
         id: Uuid,
         runner: &str,
-        registered: &Registered,
+        (registered, mut lives): (&Registered, Option<watch::Receiver<u64>>),
         messages: &mut Streaming<RunnerMessage>,
     ) -> Result<(), Gone> {
         let mut renewed = Instant::now();
         let mut reports = Reports::new(self.entities.clone(), runner);
         let mut coordinators = Coordinators::new(&self.entities);
         let mut beats = FuturesUnordered::new();
-        let mut lives = self.entities.cluster().map(Cluster::lives);
         loop {
             let message = tokio::select! {
                 biased;

@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use skein_shared::id::{EntityKey, InstanceId, Kind, Name};
 use skein_shared::inboxes::{self, Deliver, Slack};
-use skein_shared::{agent, lockspace, pool, schedules};
+use skein_shared::{Code, agent, lockspace, pool, schedules};
 use uuid::Uuid;
 
 use super::history::{Call, Outcome};
@@ -215,6 +215,11 @@ impl Client {
     pub fn heard(&mut self, call: &Call, outcome: &Outcome) {
         let is_ok = matches!(outcome, Outcome::Ok(_));
         match (&mut self.role, call) {
+            // A failover has dropped what made it known.
+            (Role::Worker { joined, .. }, _) if *outcome == Outcome::Fail(Code::NotJoined) => *joined = false,
+            (Role::Starter { defined, .. }, _) if *outcome == Outcome::Fail(Code::NotFound) => {
+                *defined = false
+            }
             (Role::Locker { has, left, .. }, Call::Acquire { key, .. }) => {
                 let granted = matches!(outcome, Outcome::Ok(answer) if answer.get("acquired").is_some());
                 if granted {

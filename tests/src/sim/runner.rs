@@ -25,8 +25,8 @@ pub struct Runner {
     pub name: String,
     /// The node that it has a stream to.
     pub connected: Option<usize>,
-    /// The node that was asked for one.
-    pub asked: usize,
+    /// The node that was asked for one, unless it has begun anew or ended since.
+    pub asked: Option<usize>,
     ledger: BTreeMap<String, Held>,
     /// The highest token seen of each instance, whether it is still held or not.
     tokens: BTreeMap<String, Token>,
@@ -44,7 +44,7 @@ impl Runner {
         Self {
             name: format!("runner-{number}"),
             connected: None,
-            asked: 0,
+            asked: None,
             ledger: BTreeMap::new(),
             tokens: BTreeMap::new(),
             reports: VecDeque::new(),
@@ -162,7 +162,7 @@ impl Runner {
     pub fn heard(&mut self, call: &Call, outcome: &Outcome) {
         match (call, outcome) {
             (Call::Register, Outcome::Ok(answer)) => {
-                self.connected = Some(self.asked);
+                self.connected = self.asked;
                 let stopped = answer["registered"]["stopped"].as_array().into_iter().flatten();
                 for instance in stopped.filter_map(Value::as_str) {
                     self.ledger.remove(instance);

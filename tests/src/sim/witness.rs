@@ -98,8 +98,11 @@ impl Witness {
         self.now.log.entry(key.clone()).or_default().push(entry);
     }
 
-    /// A delivery took effect.
-    pub fn applied(&mut self, target: &EntityKey, mark: &Mark) {
+    /// A delivery took effect by a commit, unless a failover has dropped it since.
+    pub fn applied(&mut self, target: &EntityKey, mark: &Mark, batch: Uuid) {
+        if !self.log(target).iter().rev().any(|entry| entry.batch.id == batch) {
+            return;
+        }
         let id = (target.clone(), mark.source.clone(), mark.epoch.0, mark.sequence);
         if !self.applied.insert(id) {
             self.broken.push(format!("effects: {target} took in {mark:?} twice"));

@@ -237,7 +237,8 @@ impl Node {
         for told in told {
             let was_new = !matches!(&told.outcome, Err(refusal) if refusal.code == Code::Duplicate);
             if let (Way::Delivery { mark, .. }, true) = (&told.way, was_new) {
-                self.outs.push(Out::Applied { target: key.clone(), mark: mark.clone() });
+                let (target, mark) = (key.clone(), mark.clone());
+                self.outs.push(Out::Applied { target, mark, batch: batch.id });
             }
         }
         if let TimerChange::Set(due) = batch.timer {

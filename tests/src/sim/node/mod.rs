@@ -203,10 +203,11 @@ pub enum Out {
         batch: Uuid,
         on: Uuid,
     },
-    /// A delivery took effect.
+    /// A delivery took effect, by a commit.
     Applied {
         target: EntityKey,
         mark: Mark,
+        batch: Uuid,
     },
     /// Something of the entity does not hold.
     Unsound {

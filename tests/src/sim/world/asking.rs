@@ -74,7 +74,7 @@ impl World {
         let client = &mut self.clients[client].client;
         let node = client.rng.usize(0..count);
         if let Role::Runner(runner) = &mut client.role {
-            runner.asked = node;
+            runner.asked = Some(node);
         }
         node
     }

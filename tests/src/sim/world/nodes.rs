@@ -53,10 +53,9 @@ impl World {
     /// Runners whose stream ended here connect anew, and say what they hold.
     pub(super) fn end_streams(&mut self, index: usize) {
         for waiting in &mut self.clients {
-            if let Role::Runner(runner) = &mut waiting.client.role
-                && runner.connected == Some(index)
-            {
-                runner.connected = None;
+            if let Role::Runner(runner) = &mut waiting.client.role {
+                runner.connected = runner.connected.filter(|node| *node != index);
+                runner.asked = runner.asked.filter(|node| *node != index);
             }
         }
     }
@@ -101,11 +100,7 @@ impl World {
                     self.after(delay, Event::Node { index, life, input });
                 }
                 Out::Decided { batch, on } => self.witness.decided(batch, on),
-                // Of what a failover has dropped nobody says anything any more.
-                Out::Applied { target, mark } if self.is_up_to_date(index) => {
-                    self.witness.applied(&target, &mark)
-                }
-                Out::Applied { .. } => {}
+                Out::Applied { target, mark, batch } => self.witness.applied(&target, &mark, batch),
                 Out::Unsound { key, invariant } => {
                     self.witness.broken.push(format!("invariants: {invariant} of {key} does not hold"));
                 }

@@ -9,7 +9,7 @@ use skein_coordinator::cluster::rank;
 use skein_coordinator::store::redis::shard::Shard;
 use tokio::process::Command;
 
-use crate::redis::Server;
+use crate::redis::{Link, Server};
 use crate::up::{Folder, Up};
 
 /// Coordinators that share a Redis and the keys that sign tokens.
@@ -53,7 +53,19 @@ impl Cluster {
     /// # Errors
     /// When it does not get ready.
     pub async fn serve(&self, folder: Folder) -> Result<Up> {
-        Up::serve_in(folder, &["--redis", &self.server.url(), "--node-addr", "127.0.0.1:0"]).await
+        Self::serve_at(folder, &self.server.url()).await
+    }
+
+    /// A node in the folder of an earlier one, which reaches Redis through a link that can be cut.
+    ///
+    /// # Errors
+    /// When it does not get ready.
+    pub async fn serve_through(folder: Folder, link: &Link) -> Result<Up> {
+        Self::serve_at(folder, &link.url()).await
+    }
+
+    async fn serve_at(folder: Folder, redis: &str) -> Result<Up> {
+        Up::serve_in(folder, &["--redis", redis, "--node-addr", "127.0.0.1:0"]).await
     }
 }
 

@@ -3,7 +3,9 @@
 pub mod cluster;
 pub mod history;
 pub mod mcp;
+pub mod nemesis;
 pub mod redis;
 pub mod stage;
 pub mod up;
 pub mod webhook;
+pub mod workload;

@@ -114,10 +114,20 @@ impl Server {
     }
 }
 
-/// Stands between a client and the server, and can keep answers back.
+/// What a link does with what goes through it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Passage {
+    Open,
+    /// Requests arrive, and whoever is answered loses the connection instead.
+    NoAnswers,
+    /// Nothing passes: connections end, and new ones do too.
+    Cut,
+}
+
+/// Stands between a client and the server, and can keep answers back or be cut.
 pub struct Link {
     folder: TempDir,
-    mute: watch::Sender<bool>,
+    passage: watch::Sender<Passage>,
 }
 
 impl Link {
@@ -126,19 +136,22 @@ impl Link {
     pub fn to(server: &Server) -> Result<Self> {
         let folder = TempDir::with_prefix("skein-link-")?;
         let listener = UnixListener::bind(folder.path().join("link.sock"))?;
-        let mute = watch::Sender::new(false);
-        let (muted, target) = (mute.subscribe(), server.socket());
+        let passage = watch::Sender::new(Passage::Open);
+        let (passing, target) = (passage.subscribe(), server.socket());
         tokio::spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
-                let (muted, target) = (muted.clone(), target.clone());
+                let (mut passing, target) = (passing.clone(), target.clone());
                 tokio::spawn(async move {
+                    if *passing.borrow_and_update() == Passage::Cut {
+                        return;
+                    }
                     if let Ok(far) = UnixStream::connect(&target).await {
-                        carry(near, far, muted).await;
+                        carry(near, far, passing).await;
                     }
                 });
             }
         });
-        Ok(Self { folder, mute })
+        Ok(Self { folder, passage })
     }
 
     pub fn url(&self) -> String {
@@ -147,24 +160,30 @@ impl Link {
 
     /// From now on requests arrive, and whoever is answered loses the connection instead.
     pub fn lose_answers(&self) {
-        self.mute.send_replace(true);
+        self.passage.send_replace(Passage::NoAnswers);
+    }
+
+    /// From now on nothing passes.
+    pub fn cut(&self) {
+        self.passage.send_replace(Passage::Cut);
     }
 
     pub fn heal(&self) {
-        self.mute.send_replace(false);
+        self.passage.send_replace(Passage::Open);
     }
 }
 
-/// Carries bytes both ways until one side ends, or an answer is to be lost.
-async fn carry(near: UnixStream, far: UnixStream, muted: watch::Receiver<bool>) {
+/// Carries bytes both ways until one side ends, an answer is to be lost, or the link is cut.
+async fn carry(near: UnixStream, far: UnixStream, mut passing: watch::Receiver<Passage>) {
     let (mut from_client, mut to_client) = near.into_split();
     let (mut from_server, mut to_server) = far.into_split();
     let out = tokio::io::copy(&mut from_client, &mut to_server);
+    let answering = passing.clone();
     let back = async {
         let mut bytes = vec![0; 64 * 1024];
         loop {
             match from_server.read(&mut bytes).await {
-                Ok(count) if count > 0 && !*muted.borrow() => {
+                Ok(count) if count > 0 && *answering.borrow() == Passage::Open => {
                     if to_client.write_all(&bytes[..count]).await.is_err() {
                         return;
                     }
@@ -176,5 +195,6 @@ async fn carry(near: UnixStream, far: UnixStream, muted: watch::Receiver<bool>) 
     tokio::select! {
         _ = out => {}
         () = back => {}
+        _ = passing.wait_for(|passage| *passage == Passage::Cut) => {}
     }
 }

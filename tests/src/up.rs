@@ -132,6 +132,14 @@ impl Up {
         Ok(tokio::time::timeout(START, self.child.wait()).await.context("the node goes on")??)
     }
 
+    /// Whether the process has ended, by itself or by a signal.
+    ///
+    /// # Errors
+    /// When the system does not say.
+    pub fn has_ended(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_some())
+    }
+
     /// What the node has written to its log.
     pub fn log(&self) -> Result<String> {
         Ok(std::fs::read_to_string(self.folder.path().join("log"))?)

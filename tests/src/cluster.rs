@@ -37,15 +37,16 @@ impl Cluster {
     /// # Errors
     /// When it does not get ready.
     pub async fn join(&self) -> Result<Up> {
-        let folder = Folder::new()?;
-        std::fs::create_dir(folder.data())?;
-        std::fs::write(folder.data().join("config.toml"), format!("[cluster]\n{}\n", self.settings))?;
-        if !self.keys.is_empty() {
-            let keys = folder.data().join("keys.json");
-            std::fs::write(&keys, &self.keys)?;
-            std::fs::set_permissions(&keys, Permissions::from_mode(0o600))?;
-        }
-        self.serve(folder).await
+        self.serve(self.folder("")?).await
+    }
+
+    /// A node that takes webhooks alone, with more settings.
+    ///
+    /// # Errors
+    /// When it does not get ready.
+    pub async fn ingress(&self, settings: &str) -> Result<Up> {
+        let folder = self.folder(settings)?;
+        self.serve_with(folder, &["--roles", "ingress"]).await
     }
 
     /// A node in the folder of an earlier one.
@@ -53,7 +54,7 @@ impl Cluster {
     /// # Errors
     /// When it does not get ready.
     pub async fn serve(&self, folder: Folder) -> Result<Up> {
-        Self::serve_at(folder, &self.server.url()).await
+        self.serve_with(folder, &[]).await
     }
 
     /// A node in the folder of an earlier one, which reaches Redis through a link that can be cut.
@@ -61,11 +62,30 @@ impl Cluster {
     /// # Errors
     /// When it does not get ready.
     pub async fn serve_through(folder: Folder, link: &Link) -> Result<Up> {
-        Self::serve_at(folder, &link.url()).await
+        Self::serve_at(folder, &link.url(), &[]).await
     }
 
-    async fn serve_at(folder: Folder, redis: &str) -> Result<Up> {
-        Up::serve_in(folder, &["--redis", redis, "--node-addr", "127.0.0.1:0"]).await
+    async fn serve_with(&self, folder: Folder, more: &[&str]) -> Result<Up> {
+        Self::serve_at(folder, &self.server.url(), more).await
+    }
+
+    async fn serve_at(folder: Folder, redis: &str, more: &[&str]) -> Result<Up> {
+        let arguments = [&["--redis", redis, "--node-addr", "127.0.0.1:0"], more].concat();
+        Up::serve_in(folder, &arguments).await
+    }
+
+    /// A data folder with the keys, once there are some.
+    fn folder(&self, settings: &str) -> Result<Folder> {
+        let folder = Folder::new()?;
+        std::fs::create_dir(folder.data())?;
+        let config = format!("[cluster]\n{}\n{settings}", self.settings);
+        std::fs::write(folder.data().join("config.toml"), config)?;
+        if !self.keys.is_empty() {
+            let keys = folder.data().join("keys.json");
+            std::fs::write(&keys, &self.keys)?;
+            std::fs::set_permissions(&keys, Permissions::from_mode(0o600))?;
+        }
+        Ok(folder)
     }
 }
 

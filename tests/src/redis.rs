@@ -49,6 +49,11 @@ impl Server {
         self.folder.path().join("redis.sock")
     }
 
+    /// The process, while it runs.
+    pub fn id(&self) -> Option<u32> {
+        self.child.as_ref()?.id()
+    }
+
     /// A connection for looking and meddling.
     ///
     /// # Errors

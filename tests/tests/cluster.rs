@@ -12,6 +12,7 @@ use skein_shared::id::{EntityKey, Kind, Name};
 use skein_tests::cluster::{Cluster, Status, signal};
 use skein_tests::mcp::Client;
 use skein_tests::up::Up;
+use skein_tests::webhook;
 use tokio::time::Instant;
 
 /// Short, so that the tests are: everything below is counted in leases.
@@ -286,5 +287,44 @@ async fn a_session_goes_on_at_another_node_when_its_own_has_died() -> Result<()>
     }});
     let (_, answer) = in_session(&second, &token, Some(&session), &me).await?;
     ensure!(answer.contains("lena"), "{answer}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ingress_of_its_own_has_no_shards_and_writes_through_the_owners() -> Result<()> {
+    let (cluster, first) = Cluster::start(SETTINGS).await?;
+    let second = cluster.join().await?;
+    let [near, far] = [
+        cluster.ingress(&webhook::configuration()).await?,
+        cluster.ingress(&webhook::configuration()).await?,
+    ];
+    shared(&first, &[&first, &second]).await?;
+    let status = Status::of(&near).await?;
+    let own = status.address()?;
+    ensure!(
+        status.shards().into_iter().all(|(address, shards)| (address == own) <= (shards == 0)),
+        "it has shards"
+    );
+
+    let body = r#"{"ref":"refs/heads/main","repository":{"full_name":"acme/app"}}"#;
+    let push = async |up: &Up, delivery: &str| {
+        webhook::push(&up.ingress, delivery, body, &webhook::signature(body)).await
+    };
+    let (status, taken) = push(&near, "d-1").await?;
+    ensure!(status == 202 && taken["duplicate"] != json!(true), "{status} {taken}");
+    let (status, again) = push(&far, "d-1").await?;
+    ensure!(
+        status == 200 && again["duplicate"] == json!(true),
+        "another ingress took it for a new one: {again}"
+    );
+
+    // Agents are none of its business.
+    let answer = reqwest::Client::new().post(&near.mcp).send().await?.status();
+    ensure!(answer.as_u16() == 404, "MCP at the ingress: {answer}");
+
+    // Whoever owned the sources dies: the delivery is answered by the next owner.
+    second.kill().await?;
+    let (status, late) = push(&near, "d-1").await?;
+    ensure!(status == 200 && late["duplicate"] == json!(true), "{status} {late}");
     Ok(())
 }

@@ -217,6 +217,7 @@ impl Admin {
                 "address": member.address,
                 "incarnation": member.incarnation,
                 "draining": member.draining,
+                "passesOn": member.passes_on,
                 "asked": member.id == me,
                 "shards": shards,
             })

@@ -63,7 +63,11 @@ fn row(node: &Value) -> Value {
         (Some(least), Some(most)) => format!("{least} to {most}"),
         _ => String::new(),
     };
-    let state = if node["draining"] == json!(true) { "draining" } else { "serving" };
+    let state = match (&node["passesOn"], &node["draining"]) {
+        (Value::Bool(true), _) => "passing on",
+        (_, Value::Bool(true)) => "draining",
+        _ => "serving",
+    };
     json!({
         "id": node["id"], "address": node["address"], "state": state, "shards": epochs.len(), "epochs": between,
     })

@@ -207,6 +207,7 @@ mod tests {
         for line in [
             "skein up --data d --listen 127.0.0.1:0 --grpc 127.0.0.1:0 --ingress 127.0.0.1:0 --no-runner",
             "skein serve --roles coordinator,ingress",
+            "skein serve --roles ingress --redis redis://127.0.0.1/1",
             "skein serve --redis redis://127.0.0.1/1 --listen 127.0.0.1:0 --node-addr 127.0.0.1:7703",
             "skein cluster status --json",
             "skein cluster drain 127.0.0.1:7703",

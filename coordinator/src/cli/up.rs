@@ -62,19 +62,24 @@ enum Role {
 impl Up {
     pub(super) async fn run(self) -> Result<(), CliError> {
         let (data, config) = self.place.open(self.no_runner.then_some(false), None, None)?;
-        let roles = Roles { ingress: true, runner: config.runner.enabled };
+        let roles = Roles { coordinator: true, ingress: true, runner: config.runner.enabled };
         serve(data, config, roles).await
     }
 }
 
 impl Serve {
     pub(super) async fn run(self) -> Result<(), CliError> {
-        if !self.roles.contains(&Role::Coordinator) {
-            let problem = "--roles: the ingress needs a coordinator in its process; use coordinator,ingress";
+        let roles = Roles {
+            coordinator: self.roles.contains(&Role::Coordinator),
+            ingress: self.roles.contains(&Role::Ingress),
+            runner: false,
+        };
+        let (data, config) = self.place.open(Some(false), self.redis, self.node_addr)?;
+        if !roles.coordinator && config.store.redis.is_none() {
+            let problem = "--roles ingress: it passes on to the coordinators that share a Redis; name that with --redis, or \
+                           use coordinator,ingress";
             return Err(CliError::Usage(problem.to_owned()));
         }
-        let roles = Roles { ingress: self.roles.contains(&Role::Ingress), runner: false };
-        let (data, config) = self.place.open(Some(false), self.redis, self.node_addr)?;
         serve(data, config, roles).await
     }
 }
@@ -98,7 +103,9 @@ impl Place {
 async fn serve(data: DataDir, config: Config, roles: Roles) -> Result<(), CliError> {
     let node = Box::pin(node::start(data, config, roles)).await?;
     let endpoint = node.endpoint();
-    eprintln!("skein is ready: MCP at {}/mcp, administration at {}", endpoint.url, endpoint.grpc);
+    if roles.coordinator {
+        eprintln!("skein is ready: MCP at {}/mcp, administration at {}", endpoint.url, endpoint.grpc);
+    }
     if let Some(ingress) = endpoint.ingress {
         eprintln!("webhooks at http://{ingress}/webhooks/<source>");
     }

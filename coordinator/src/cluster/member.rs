@@ -19,12 +19,15 @@ pub struct Member {
     pub formats: (u32, u32),
     /// It gives its shards away and takes no more.
     pub draining: bool,
+    /// It owns nothing and passes everything on, as an ingress of its own does.
+    #[serde(default)]
+    pub passes_on: bool,
 }
 
 impl Member {
     /// Whether shards may come to it.
     pub fn takes_shards(&self) -> bool {
-        !self.draining && self.reads(FORMAT)
+        !self.draining && !self.passes_on && self.reads(FORMAT)
     }
 
     /// Whether it reads a format.

@@ -47,6 +47,8 @@ pub struct Settings {
     pub settle: Duration,
     /// Without it nobody gets in.
     pub secret: Secret,
+    /// It owns nothing and passes everything on.
+    pub passes_on: bool,
 }
 
 /// Whom to wake, on this node and on the others.
@@ -151,6 +153,7 @@ impl Cluster {
             address: self.settings.address.clone(),
             formats: (FORMAT, FORMAT),
             draining: self.draining.load(Ordering::Acquire),
+            passes_on: self.settings.passes_on,
         }
     }
 

@@ -87,6 +87,7 @@ mod tests {
             address: String::new(),
             formats: (FORMAT, FORMAT),
             draining: false,
+            passes_on: false,
         }
     }
 
@@ -180,9 +181,12 @@ mod tests {
     }
 
     #[test]
-    fn whoever_drains_or_cannot_read_what_others_write_gets_nothing() {
+    fn whoever_drains_passes_on_or_cannot_read_what_others_write_gets_nothing() {
         let mut world = World::new(&["a", "b"]);
         world.members[1].draining = true;
+        assert_eq!(world.plan(&member("a")).acquire.len(), 256);
+        assert!(world.plan(&world.members[1]).acquire.is_empty());
+        world.members[1] = Member { passes_on: true, ..member("b") };
         assert_eq!(world.plan(&member("a")).acquire.len(), 256);
         assert!(world.plan(&world.members[1]).acquire.is_empty());
         world.members[1] = Member { formats: (FORMAT + 1, FORMAT + 2), ..member("b") };

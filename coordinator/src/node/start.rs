@@ -42,6 +42,8 @@ const OWN_TOKENS: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// What this process does besides hosting entities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Roles {
+    /// Hosts entities and takes agents. Without it the node passes events on to the coordinators of its cluster.
+    pub coordinator: bool,
     pub ingress: bool,
     pub runner: bool,
 }
@@ -112,7 +114,7 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
     let clock = Clock::start();
     write_operator_token(data.layout(), &keys, &clock)?;
     let leases = Tasks::default();
-    let Truth { store, shared } = truth::open(&data, &config, &keys, &clock, &leases).await?;
+    let Truth { store, shared } = truth::open(&data, &config, roles, &keys, &clock, &leases).await?;
     let projection = Projection::open(&data.layout().projection(), Arc::clone(&store))?;
     let cluster = shared.as_ref().map(|sharing| Arc::clone(&sharing.cluster));
     let entities = match &cluster {
@@ -134,8 +136,11 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
     let health = health::router(entities.clone(), runner.stop().clone());
     let service = Service::new(entities.clone());
     pumps.spawn("presence", quiet(presence::watch(service.clone(), pumps.stop().clone())));
-    let agents = agents_face(tasks.stop(), service, &keys, &config, data.layout(), &endpoint)?;
-    serve(&tasks, "http", listeners.http, agents.merge(health));
+    let http = match roles.coordinator {
+        true => agents_face(tasks.stop(), service, &keys, &config, data.layout(), &endpoint)?.merge(health),
+        false => health,
+    };
+    serve(&tasks, "http", listeners.http, http);
     serve_grpc(&tasks, listeners.grpc, &entities, &sessions, &keys, &endpoint);
     if let Some(listener) = listeners.ingress {
         let gate = Gate::new(&config.ingress.source, &config.limits, Arc::new(entities.clone()));

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::datadir::DataDir;
-use super::start::{StartError, operator_token};
+use super::start::{Roles, StartError, operator_token};
 use super::tasks::Tasks;
 use crate::auth::Role;
 use crate::auth::token::Keys;
@@ -39,6 +39,7 @@ pub(super) struct Sharing {
 pub(super) async fn open(
     data: &DataDir,
     config: &Config,
+    roles: Roles,
     keys: &Keys,
     clock: &Clock,
     leases: &Tasks,
@@ -57,8 +58,14 @@ pub(super) async fn open(
     let token = operator_token(keys, clock).map_err(StartError::Refused)?;
     let secret =
         Secret::new(&token).ok_or_else(|| StoreError("the signing keys make no token".to_owned()))?;
-    let settings =
-        Settings { id, address, lease: config.cluster.lease, settle: config.cluster.settle, secret };
+    let settings = Settings {
+        id,
+        address,
+        lease: config.cluster.lease,
+        settle: config.cluster.settle,
+        secret,
+        passes_on: !roles.coordinator,
+    };
     let cluster = Cluster::new(Arc::clone(&store), settings);
     leases.spawn("store", Arc::clone(&cluster).keep(leases.stop().clone()));
     // Whoever died without giving its shards up has them for as long as its lease.

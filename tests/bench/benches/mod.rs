@@ -3,10 +3,12 @@
 mod cpu_budget;
 mod cycle_embedded;
 mod cycle_http;
+mod cycle_redis;
 mod dispatch_push;
 mod footprint;
 mod idle_fleet;
 mod lock_embedded;
+mod lock_redis;
 mod mcp_tool;
 mod peers;
 mod pool_1m;
@@ -30,7 +32,9 @@ pub(crate) struct Bench {
 pub(crate) const ALL: &[Bench] = &[
     cycle_embedded::BENCH,
     cycle_http::BENCH,
+    cycle_redis::BENCH,
     lock_embedded::BENCH,
+    lock_redis::BENCH,
     dispatch_push::BENCH,
     idle_fleet::BENCH,
     pool_1m::BENCH,

@@ -50,6 +50,8 @@ pub(crate) enum Metered {
     Myself,
     /// A process with all of its descendants.
     Tree(u32),
+    /// The bench's own process with a server that it has started.
+    MyselfAnd(u32),
 }
 
 /// How operations follow each other.

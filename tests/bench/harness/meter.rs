@@ -51,6 +51,13 @@ impl Reading {
                 reading.allocations = Some(ALLOCATIONS.stats().allocations as f64);
                 Ok(reading)
             }
+            Metered::MyselfAnd(server) => {
+                let (mut sum, server) = (Self::of(Metered::Myself)?, Self::of(Metered::Tree(server))?);
+                sum.cpu_us += server.cpu_us;
+                sum.bytes += server.bytes;
+                sum.resident += server.resident;
+                Ok(sum)
+            }
             Metered::Tree(root) => {
                 let mut sum = Self::of_process(&alive(root)?)?;
                 for process in descendants(root)? {

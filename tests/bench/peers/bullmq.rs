@@ -22,11 +22,25 @@ use crate::probes::sqlite::PAYLOAD;
 
 /// Redis flushes its log before it answers.
 pub(crate) const ALWAYS: Peer =
-    Peer { name: "BullMQ always", start: |options| start(options, Fsync::Always).boxed() };
+    Peer { name: "BullMQ always", start: |options| start(options, Fsync::Always, ALWAYS.name).boxed() };
+
+/// The same, filled with jobs that are worked on afterwards.
+pub(crate) const ALWAYS_FILLED: Peer = Peer {
+    name: "BullMQ always, filled",
+    start: |options| start(options, Fsync::Always, ALWAYS_FILLED.name).boxed(),
+};
 
 /// Redis flushes its log once a second.
-pub(crate) const EVERYSEC: Peer =
-    Peer { name: "BullMQ everysec", start: |options| start(options, Fsync::EverySecond).boxed() };
+pub(crate) const EVERYSEC: Peer = Peer {
+    name: "BullMQ everysec",
+    start: |options| start(options, Fsync::EverySecond, EVERYSEC.name).boxed(),
+};
+
+/// The same, filled with jobs that are worked on afterwards.
+pub(crate) const EVERYSEC_FILLED: Peer = Peer {
+    name: "BullMQ everysec, filled",
+    start: |options| start(options, Fsync::EverySecond, EVERYSEC_FILLED.name).boxed(),
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fsync {
@@ -35,6 +49,7 @@ enum Fsync {
 }
 
 struct BullMq {
+    name: &'static str,
     driver: Dialog,
     fsync: Fsync,
     version: String,
@@ -45,11 +60,13 @@ struct BullMq {
 #[derive(Deserialize)]
 struct Answer {
     seconds: f64,
+    operations: u64,
+    /// None of jobs that were only added at first.
     latencies_us: Vec<u64>,
     redis_calls: u64,
 }
 
-async fn start(options: Options, fsync: Fsync) -> Result<Box<dyn Contender>> {
+async fn start(options: Options, fsync: Fsync, name: &'static str) -> Result<Box<dyn Contender>> {
     let packages = install::node(
         "bullmq",
         &[
@@ -71,7 +88,7 @@ async fn start(options: Options, fsync: Fsync) -> Result<Box<dyn Contender>> {
     command.arg(PAYLOAD).env("LD_LIBRARY_PATH", libraries(&redis)?);
     let driver = Dialog::start("BullMQ", command).await?;
     let version = format!("BullMQ {} on Redis 7.0.15, Node.js {}", version()?, said("node", &["--version"]));
-    Ok(Box::new(BullMq { driver, fsync, version, redis_calls: 0 }))
+    Ok(Box::new(BullMq { name, driver, fsync, version, redis_calls: 0 }))
 }
 
 /// Debian keeps libraries in a folder that is named after the machine.
@@ -88,12 +105,12 @@ fn version() -> Result<String> {
 impl Contender for BullMq {
     /// What it takes is that of the library with Redis, its child.
     fn card(&self) -> Card {
-        let (peer, durability) = match self.fsync {
-            Fsync::Always => (ALWAYS, Durability::PowerCut),
-            Fsync::EverySecond => (EVERYSEC, Durability::Lazy),
+        let durability = match self.fsync {
+            Fsync::Always => Durability::PowerCut,
+            Fsync::EverySecond => Durability::Lazy,
         };
         Card::peer(
-            peer.name,
+            self.name,
             durability,
             self.version.clone(),
             self.driver.id().map_or(Metered::Myself, Metered::Tree),
@@ -105,7 +122,9 @@ impl Contender for BullMq {
             Pace::Closed => None,
             Pace::Open(rate) => Some(rate),
         };
-        let slot = json!({ "in_flight": plan.in_flight, "seconds": plan.time.as_secs_f64(), "rate": rate });
+        let filled = [ALWAYS_FILLED.name, EVERYSEC_FILLED.name].contains(&self.name);
+        let (in_flight, seconds) = (plan.in_flight, plan.time.as_secs_f64());
+        let slot = json!({ "in_flight": in_flight, "seconds": seconds, "rate": rate, "filled": filled });
         let answer: Answer = serde_json::from_str(&self.driver.ask(&slot.to_string()).await?)?;
         self.redis_calls = answer.redis_calls;
         let mut latency = load::histogram();
@@ -113,7 +132,7 @@ impl Contender for BullMq {
             latency.saturating_record(microseconds * 1000);
         }
         let elapsed = Duration::from_secs_f64(answer.seconds);
-        Ok(Work { operations: latency.len(), elapsed, latency: Some(latency) })
+        Ok(Work { operations: answer.operations, elapsed, latency: (!filled).then_some(latency) })
     }
 
     fn redis_calls(&self) -> Option<u64> {

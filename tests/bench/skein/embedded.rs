@@ -54,7 +54,7 @@ impl Kernel {
         Self::over(folder, Arc::new(store))
     }
 
-    fn over(folder: &Path, store: Arc<dyn Store>) -> Result<Self> {
+    pub(super) fn over(folder: &Path, store: Arc<dyn Store>) -> Result<Self> {
         let projection = Projection::open(&folder.join("projection.db"), Arc::clone(&store))?;
         let entities = Entities::new(store, projection, Clock::start(), Hub::default());
         Ok(Self { entities, swarm: name("default")? })
@@ -214,7 +214,11 @@ impl Embedded {
     /// # Errors
     /// When the store cannot be opened.
     pub(crate) fn open(folder: &Path, task: Task) -> Result<Self> {
-        Ok(Self { kernel: Kernel::open(folder)?, task, agents: Vec::new(), metrics: metrics()? })
+        Self::over(Kernel::open(folder)?, task)
+    }
+
+    pub(super) fn over(kernel: Kernel, task: Task) -> Result<Self> {
+        Ok(Self { kernel, task, agents: Vec::new(), metrics: metrics()? })
     }
 }
 
@@ -276,19 +280,28 @@ pub(crate) fn recording(task: Task) -> Record {
     Arc::new(move |folder, in_flight| {
         Box::pin(async move {
             std::fs::create_dir_all(&folder)?;
-            let batches = Arc::new(Mutex::new(Vec::new()));
-            let store = Recorder::new(open_store(&folder)?, Arc::clone(&batches));
-            let kernel = Kernel::over(&folder, Arc::new(store))?;
-            let mut agents = Vec::new();
-            for number in 0..in_flight {
-                agents.push(kernel.join(number).await?);
-            }
-            batches.lock().unwrap_or_else(PoisonError::into_inner).clear();
-            let plan = Plan { in_flight, time: RECORDED, pace: Pace::Closed };
-            let operation: Operation = Arc::new(move |client| task(agents[client].clone()));
-            let work = load::run(&plan, operation).await?;
-            let batches = std::mem::take(&mut *batches.lock().unwrap_or_else(PoisonError::into_inner));
-            Ok(Recording { batches, operations: work.operations })
+            take_down(&folder, Arc::new(open_store(&folder)?), task, in_flight).await
         })
     })
+}
+
+/// Works for a moment over a store, and gives what was committed to it.
+pub(super) async fn take_down(
+    folder: &Path,
+    store: Arc<dyn Store>,
+    task: Task,
+    in_flight: usize,
+) -> Result<Recording> {
+    let batches = Arc::new(Mutex::new(Vec::new()));
+    let kernel = Kernel::over(folder, Arc::new(Recorder::new(store, Arc::clone(&batches))))?;
+    let mut agents = Vec::new();
+    for number in 0..in_flight {
+        agents.push(kernel.join(number).await?);
+    }
+    batches.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    let plan = Plan { in_flight, time: RECORDED, pace: Pace::Closed };
+    let operation: Operation = Arc::new(move |client| task(agents[client].clone()));
+    let work = load::run(&plan, operation).await?;
+    let batches = std::mem::take(&mut *batches.lock().unwrap_or_else(PoisonError::into_inner));
+    Ok(Recording { batches, operations: work.operations })
 }

@@ -4,6 +4,7 @@ pub(crate) mod embedded;
 pub(crate) mod fill;
 pub(crate) mod fleet;
 pub(crate) mod node;
+pub(crate) mod over_redis;
 pub(crate) mod place;
 pub(crate) mod push;
 pub(crate) mod recorder;

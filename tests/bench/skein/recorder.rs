@@ -4,7 +4,6 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use skein_coordinator::store::sqlite::Sqlite;
 use skein_coordinator::store::{
     Batch, CommitError, DeadLetter, Fence, Loaded, OutboxEntry, OutboxPlace, Record, Store, StoreError,
     StoredDocument, TrimPlan, Trimmed, Version,
@@ -14,12 +13,12 @@ use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
 
 pub(crate) struct Recorder {
-    store: Sqlite,
+    store: Arc<dyn Store>,
     batches: Arc<Mutex<Vec<Batch>>>,
 }
 
 impl Recorder {
-    pub(crate) fn new(store: Sqlite, batches: Arc<Mutex<Vec<Batch>>>) -> Self {
+    pub(crate) fn new(store: Arc<dyn Store>, batches: Arc<Mutex<Vec<Batch>>>) -> Self {
         Self { store, batches }
     }
 }

@@ -50,7 +50,7 @@ impl Worker {
         while !stop.is_cancelled() {
             match self.random.u32(..100) {
                 0..20 => self.create().await,
-                20..45 => self.claim_next().await,
+                20..45 => drop(self.claim_next().await),
                 45..55 => self.claim_known().await,
                 55..73 => self.complete().await,
                 73..76 => self.release().await,

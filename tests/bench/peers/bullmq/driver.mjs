@@ -38,17 +38,41 @@ async function cycle() {
   await completed;
 }
 
-async function work({ in_flight, seconds, rate }) {
+async function prepare(in_flight) {
   if (worker?.concurrency !== in_flight) {
     await worker?.close();
     worker = new Worker('tasks', async () => 'done', { connection, concurrency: in_flight, removeOnComplete: { count: 0 } });
     worker.on('completed', (job) => {
-      waiting.get(job.data.number)();
+      waiting.get(job.data.number)?.();
       waiting.delete(job.data.number);
     });
     worker.on('error', (error) => { throw error; });
     await worker.waitUntilReady();
   }
+}
+
+// Half of the time jobs are added; then they are all worked on.
+async function fill({ in_flight, seconds }) {
+  await prepare(in_flight);
+  await worker.pause();
+  const start = performance.now();
+  const first = next;
+  const added = [];
+  await Promise.all(Array.from({ length: in_flight }, async () => {
+    while (performance.now() < start + seconds * 500) {
+      const number = next++;
+      added.push(new Promise((resolve) => waiting.set(number, resolve)));
+      await queue.add('task', { number, text });
+    }
+  }));
+  worker.resume();
+  await Promise.all(added);
+  const elapsed = (performance.now() - start) / 1000;
+  return { seconds: elapsed, operations: next - first, latencies_us: [], redis_calls: await calls() };
+}
+
+async function work({ in_flight, seconds, rate }) {
+  await prepare(in_flight);
   const start = performance.now();
   const latencies_us = [];
   const client = rate
@@ -70,7 +94,8 @@ async function work({ in_flight, seconds, rate }) {
         }
       };
   await Promise.all(Array.from({ length: in_flight }, (_, index) => client(index)));
-  return { seconds: (performance.now() - start) / 1000, latencies_us, redis_calls: await calls() };
+  const elapsed = (performance.now() - start) / 1000;
+  return { seconds: elapsed, operations: latencies_us.length, latencies_us, redis_calls: await calls() };
 }
 
 // All commands that Redis has run, those within scripts too.
@@ -81,7 +106,8 @@ async function calls() {
 
 console.log('ready');
 for await (const line of createInterface({ input: process.stdin })) {
-  console.log(JSON.stringify(await work(JSON.parse(line))));
+  const plan = JSON.parse(line);
+  console.log(JSON.stringify(await (plan.filled ? fill(plan) : work(plan))));
 }
 await worker?.close();
 await queue.close();

@@ -13,7 +13,7 @@ use anyhow::Result;
 use rusqlite::Connection;
 
 pub(crate) use bare::{Bare, Step};
-pub(crate) use shaped::{Record, Recording, Shaped};
+pub(crate) use shaped::{Record, Recording, Shaped, fresh};
 
 /// The text of a task, or the value of a row: 256 bytes.
 pub(crate) const PAYLOAD: &str = "Read the log of last night's build, find the first test that failed, and say in two or three \

@@ -238,7 +238,7 @@ where
     tokio::task::spawn_blocking(run).await?
 }
 /// Things of a later pass are other things: the first digits of an id are overwritten by the pass.
-fn fresh(key: &str, pass: u64) -> String {
+pub(crate) fn fresh(key: &str, pass: u64) -> String {
     match key.split_once('/') {
         Some((kind, id)) if pass > 0 && id.len() > 24 => format!("{kind}/{pass:08x}{}", &id[8..]),
         _ => key.to_owned(),

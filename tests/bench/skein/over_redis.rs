@@ -1,0 +1,196 @@
+//! Skein's kernel in this process, over a Redis of its own; and the same commits without the kernel.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use async_trait::async_trait;
+use futures::StreamExt;
+use futures::stream::FuturesOrdered;
+use skein_coordinator::entity::Clock;
+use skein_coordinator::store::redis::{self, Options as Access, Redis};
+use skein_coordinator::store::{Batch, Store, Version};
+use skein_shared::entity::DocumentChange;
+use skein_shared::id::EntityKey;
+use skein_tests::redis::Server;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use uuid::Uuid;
+
+use super::embedded::{Embedded, Kernel, Task, take_down};
+use crate::harness::contender::{Card, Contender, Durability, Metered, Plan, Work};
+use crate::probes::sqlite::{Recording, fresh};
+
+/// Batches of one entity that a host has under way.
+const UNDER_WAY: usize = 2;
+
+/// When Redis flushes its log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fsync {
+    /// Before it answers.
+    Always,
+    EverySecond,
+}
+
+impl Fsync {
+    fn class(self) -> Durability {
+        match self {
+            Fsync::Always => Durability::PowerCut,
+            Fsync::EverySecond => Durability::Lazy,
+        }
+    }
+}
+
+/// A Redis with the store in it, kept as a node keeps it.
+struct Place {
+    server: Server,
+    store: Arc<Redis>,
+    _stop: DropGuard,
+}
+
+impl Place {
+    async fn open(fsync: Fsync) -> Result<Self> {
+        let (name, durability) = match fsync {
+            Fsync::Always => ("always", redis::Durability::Always),
+            Fsync::EverySecond => ("everysec", redis::Durability::Everysec),
+        };
+        let server = Server::start_with(&["--appendonly", "yes", "--appendfsync", name]).await?;
+        let access = Access { durability, ..Access::new(server.url(), "bench") };
+        let store = Arc::new(Redis::open(&access, Clock::start().wall()).await?);
+        let (keeper, stop) = (Arc::clone(&store), CancellationToken::new());
+        let ends = stop.clone();
+        tokio::spawn(async move { keeper.keep(ends).await });
+        Ok(Self { server, store, _stop: stop.drop_guard() })
+    }
+
+    fn metered(&self) -> Metered {
+        self.server.id().map_or(Metered::Myself, Metered::MyselfAnd)
+    }
+}
+
+/// The kernel over Redis.
+pub(crate) struct OverRedis {
+    label: &'static str,
+    fsync: Fsync,
+    place: Place,
+    kernel: Embedded,
+}
+
+impl OverRedis {
+    /// # Errors
+    /// When Redis does not start.
+    pub(crate) async fn open(label: &'static str, folder: &Path, task: Task, fsync: Fsync) -> Result<Self> {
+        std::fs::create_dir_all(folder)?;
+        let place = Place::open(fsync).await?;
+        let kernel = Embedded::over(Kernel::over(folder, Arc::<Redis>::clone(&place.store))?, task)?;
+        Ok(Self { label, fsync, place, kernel })
+    }
+}
+
+#[async_trait]
+impl Contender for OverRedis {
+    fn card(&self) -> Card {
+        Card { label: self.label, ..Card::skein(self.fsync.class(), self.place.metered()) }
+    }
+
+    async fn prepare(&mut self, in_flight: usize) -> Result<()> {
+        self.kernel.prepare(in_flight).await
+    }
+
+    async fn work(&mut self, plan: &Plan) -> Result<Work> {
+        self.kernel.work(plan).await
+    }
+}
+
+/// The very scripts that Skein's commits run, over the very keys, taken down from a run of Skein under the same load:
+/// nothing is decided and no message is sent.
+pub(crate) struct Scripts {
+    label: &'static str,
+    fsync: Fsync,
+    task: Task,
+    folder: PathBuf,
+    place: Place,
+    recording: Recording,
+    next: usize,
+    pass: u64,
+    versions: HashMap<EntityKey, u64>,
+}
+
+impl Scripts {
+    /// # Errors
+    /// When Redis does not start.
+    pub(crate) async fn open(label: &'static str, folder: &Path, task: Task, fsync: Fsync) -> Result<Self> {
+        std::fs::create_dir_all(folder)?;
+        Ok(Self {
+            label,
+            fsync,
+            task,
+            folder: folder.to_owned(),
+            place: Place::open(fsync).await?,
+            recording: Recording::default(),
+            next: 0,
+            pass: 0,
+            versions: HashMap::new(),
+        })
+    }
+
+    fn next_batch(&mut self) -> Result<Batch> {
+        if self.next == self.recording.batches.len() {
+            (self.next, self.pass) = (0, self.pass + 1);
+        }
+        let mut batch = self.recording.batches.get(self.next).context("nothing was taken down")?.clone();
+        self.next += 1;
+        let version = self.versions.entry(batch.key.clone()).or_default();
+        batch.expected = Version(*version);
+        *version += 1;
+        batch.id = Uuid::now_v7();
+        for change in &mut batch.documents {
+            let (DocumentChange::Put { key, .. } | DocumentChange::Delete { key }) = change;
+            *key = fresh(key, self.pass);
+        }
+        Ok(batch)
+    }
+}
+
+#[async_trait]
+impl Contender for Scripts {
+    fn card(&self) -> Card {
+        Card::limit(self.label, self.fsync.class(), "Redis 7.0.15".to_owned(), self.place.metered())
+    }
+
+    async fn prepare(&mut self, in_flight: usize) -> Result<()> {
+        let place = Place::open(self.fsync).await?;
+        let store = Arc::<Redis>::clone(&place.store);
+        let folder = self.folder.join(in_flight.to_string());
+        std::fs::create_dir_all(&folder)?;
+        self.recording = take_down(&folder, store, self.task, in_flight).await?;
+        (self.next, self.pass) = (0, 0);
+        self.versions.clear();
+        self.place = Place::open(self.fsync).await?;
+        Ok(())
+    }
+
+    async fn work(&mut self, plan: &Plan) -> Result<Work> {
+        let (start, mut commits) = (Instant::now(), 0_u64);
+        let mut under_way = FuturesOrdered::new();
+        while start.elapsed() < plan.time {
+            let batch = self.next_batch()?;
+            let store = Arc::clone(&self.place.store);
+            under_way.push_back(async move { store.commit(store.fence(&batch.key), Arc::new(batch)).await });
+            if under_way.len() == UNDER_WAY
+                && let Some(answer) = under_way.next().await
+            {
+                answer?;
+                commits += 1;
+            }
+        }
+        while let Some(answer) = under_way.next().await {
+            answer?;
+            commits += 1;
+        }
+        let elapsed = start.elapsed();
+        let share = self.recording.operations as f64 / self.recording.batches.len() as f64;
+        Ok(Work { operations: (commits as f64 * share) as u64, elapsed, latency: None })
+    }
+}

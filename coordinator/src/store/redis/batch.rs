@@ -1,6 +1,6 @@
 //! A batch as the arguments of the commit script: keys, their types, and what to do with them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use redis::Cmd;
@@ -38,6 +38,28 @@ impl Type {
             Type::Stream => 'x',
             Type::Text => 's',
         }
+    }
+}
+
+/// How a batch leaves a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    Live,
+    Archived,
+    Deleted,
+}
+
+/// How a batch leaves each of its documents: the last word on each counts.
+#[derive(Default)]
+struct Lists<'a>(BTreeMap<&'a str, Standing>);
+
+impl<'a> Lists<'a> {
+    fn is(&mut self, name: &'a str, standing: Standing) {
+        self.0.insert(name, standing);
+    }
+
+    fn names(&self, which: impl Fn(Standing) -> bool) -> Vec<&'a str> {
+        self.0.iter().filter(|(_, standing)| which(**standing)).map(|(name, _)| *name).collect()
     }
 }
 
@@ -125,9 +147,7 @@ impl Prepared {
             self.put("ZADD", shard.entities(), Type::SortedSet, ["0", &keys.name]);
             self.put("SETBIT", INHABITED.to_owned(), Type::Text, [shard.number().to_string().as_str(), "1"]);
         }
-        for change in &batch.documents {
-            self.write_document(change, batch.at, keys)?;
-        }
+        self.write_documents(batch, keys)?;
         self.write_marks(batch, keys);
         if !batch.replies.is_empty() {
             let (version, at) = (self.version.0.to_string(), batch.at.0.to_string());
@@ -141,56 +161,74 @@ impl Prepared {
         Ok(())
     }
 
-    fn write_document(
-        &mut self,
-        change: &DocumentChange,
-        at: Timestamp,
-        keys: &Keys,
-    ) -> Result<(), CommitError> {
-        let name = change.key();
-        let (document, archived) = (keys.document(name), keys.shard.archived());
-        let aged = format!("{} {name}", keys.name);
-        let DocumentChange::Put { live, head, body, .. } = change else {
-            self.put("UNLINK", document, Type::Hash, [""; 0]);
-            for list in [keys.documents(), keys.live()] {
-                self.put("ZREM", list, Type::SortedSet, [name]);
-            }
-            self.put("ZREM", archived, Type::SortedSet, [aged]);
-            return Ok(());
-        };
-        let version = self.version.0.to_string();
-        let state = if *live { "1" } else { "0" };
-        let own = [("head", head.text()), ("live", state), ("version", &version), ("at", &at.0.to_string())];
-        let own = own.iter().flat_map(|(field, value)| [*field, *value]);
-        self.put("HSET", document.clone(), Type::Hash, own);
-        self.write_body(&document, body.as_ref())?;
-        self.put("ZADD", keys.documents(), Type::SortedSet, ["0", name]);
-        if *live {
-            self.put("ZADD", keys.live(), Type::SortedSet, ["0", name]);
-            self.put("ZREM", archived, Type::SortedSet, [aged]);
-        } else {
-            self.put("ZREM", keys.live(), Type::SortedSet, [name]);
-            self.put("ZADD", archived, Type::SortedSet, [at.0.to_string(), aged]);
+    /// Writes the documents one by one, and then the lists that they are on at once.
+    fn write_documents(&mut self, batch: &Batch, keys: &Keys) -> Result<(), CommitError> {
+        let mut lists = Lists::default();
+        for change in &batch.documents {
+            let (name, document) = (change.key(), keys.document(change.key()));
+            let DocumentChange::Put { live, head, body, .. } = change else {
+                self.put("UNLINK", document, Type::Hash, [""; 0]);
+                lists.is(name, Standing::Deleted);
+                continue;
+            };
+            lists.is(name, if *live { Standing::Live } else { Standing::Archived });
+            let state = if *live { "1" } else { "0" };
+            let (version, at) = (self.version.0.to_string(), batch.at.0.to_string());
+            let own = [("head", head.text()), ("live", state), ("version", &version), ("at", &at)];
+            let own = own.iter().flat_map(|(field, value)| [(*field).to_owned(), (*value).to_owned()]);
+            self.write_fields(&document, own.collect(), body.as_ref())?;
         }
+        self.write_lists(&lists, batch.at, keys);
         Ok(())
     }
 
     /// Each field of the body is a field of the document; a null takes it away.
-    fn write_body(&mut self, document: &str, body: Option<&Value>) -> Result<(), CommitError> {
-        let Some(Value::Object(fields)) = body else { return Ok(()) };
-        let (gone, set): (Vec<_>, Vec<_>) = fields.iter().partition(|(_, value)| value.is_null());
-        for part in set.chunks(FIELDS) {
-            let mut pairs = Vec::with_capacity(part.len() * 2);
-            for (name, value) in part {
-                pairs.extend([format!("{BODY}{name}"), json(value)?]);
+    fn write_fields(
+        &mut self,
+        document: &str,
+        mut pairs: Vec<String>,
+        body: Option<&Value>,
+    ) -> Result<(), CommitError> {
+        let mut gone = Vec::new();
+        for (name, value) in body.and_then(Value::as_object).into_iter().flatten() {
+            let name = format!("{BODY}{name}");
+            match value {
+                Value::Null => gone.push(name),
+                value => pairs.extend([name, json(value)?]),
             }
-            self.put("HSET", document.to_owned(), Type::Hash, pairs);
+        }
+        for part in pairs.chunks(FIELDS * 2) {
+            self.put("HSET", document.to_owned(), Type::Hash, part.iter().cloned());
         }
         for part in gone.chunks(FIELDS) {
-            let names = part.iter().map(|(name, _)| format!("{BODY}{name}"));
-            self.put("HDEL", document.to_owned(), Type::Hash, names);
+            self.put("HDEL", document.to_owned(), Type::Hash, part.iter().cloned());
         }
         Ok(())
+    }
+
+    fn write_lists(&mut self, lists: &Lists<'_>, at: Timestamp, keys: &Keys) {
+        let (documents, live, archived) = (keys.documents(), keys.live(), keys.shard.archived());
+        let aged = |name: &str| format!("{} {name}", keys.name);
+        for part in lists.names(|standing| standing != Standing::Deleted).chunks(FIELDS) {
+            let scored = part.iter().flat_map(|name| ["0", *name]);
+            self.put("ZADD", documents.clone(), Type::SortedSet, scored);
+        }
+        for part in lists.names(|standing| standing == Standing::Live).chunks(FIELDS) {
+            self.put("ZADD", live.clone(), Type::SortedSet, part.iter().flat_map(|name| ["0", *name]));
+        }
+        for part in lists.names(|standing| standing == Standing::Archived).chunks(FIELDS) {
+            let scored = part.iter().flat_map(|name| [at.0.to_string(), aged(name)]);
+            self.put("ZADD", archived.clone(), Type::SortedSet, scored);
+        }
+        for part in lists.names(|standing| standing == Standing::Deleted).chunks(FIELDS) {
+            self.put("ZREM", documents.clone(), Type::SortedSet, part.iter().copied());
+        }
+        for part in lists.names(|standing| standing != Standing::Live).chunks(FIELDS) {
+            self.put("ZREM", live.clone(), Type::SortedSet, part.iter().copied());
+        }
+        for part in lists.names(|standing| standing != Standing::Archived).chunks(FIELDS) {
+            self.put("ZREM", archived.clone(), Type::SortedSet, part.iter().map(|name| aged(name)));
+        }
     }
 
     fn write_marks(&mut self, batch: &Batch, keys: &Keys) {

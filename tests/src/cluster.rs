@@ -7,9 +7,11 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use skein_coordinator::cluster::rank;
 use skein_coordinator::store::redis::shard::Shard;
+use skein_shared::mutation::Mutation;
 use tokio::process::Command;
 
-use crate::redis::{Link, Server};
+use crate::link::Link;
+use crate::redis::Server;
 use crate::up::{Folder, Up};
 
 /// Coordinators that share a Redis and the keys that sign tokens.
@@ -17,6 +19,8 @@ pub struct Cluster {
     pub server: Server,
     keys: Vec<u8>,
     settings: String,
+    /// Ways in which its nodes are broken on purpose.
+    mutations: String,
 }
 
 impl Cluster {
@@ -25,8 +29,25 @@ impl Cluster {
     /// # Errors
     /// When Redis or the first node does not start.
     pub async fn start(settings: &str) -> Result<(Self, Up)> {
-        let server = Server::start().await?;
-        let mut cluster = Self { server, keys: Vec::new(), settings: settings.to_owned() };
+        Self::start_broken(settings, &[]).await
+    }
+
+    /// The same with nodes that are broken on purpose, which they are only if they were built for it.
+    ///
+    /// # Errors
+    /// When Redis or the first node does not start.
+    pub async fn start_broken(settings: &str, mutations: &[Mutation]) -> Result<(Self, Up)> {
+        Self::over(Server::in_memory().await?, settings, mutations).await
+    }
+
+    /// The same over a server that runs already.
+    ///
+    /// # Errors
+    /// When the first node does not start.
+    pub async fn over(server: Server, settings: &str, mutations: &[Mutation]) -> Result<(Self, Up)> {
+        let mutations: Vec<String> = mutations.iter().map(|mutation| mutation.name()).collect();
+        let (settings, mutations) = (settings.to_owned(), mutations.join(","));
+        let mut cluster = Self { server, keys: Vec::new(), settings, mutations };
         let first = cluster.join().await?;
         cluster.keys = std::fs::read(first.data().join("keys.json"))?;
         Ok((cluster, first))
@@ -45,7 +66,14 @@ impl Cluster {
     /// # Errors
     /// When it does not get ready.
     pub async fn ingress(&self, settings: &str) -> Result<Up> {
-        let folder = self.folder(settings)?;
+        self.serve_ingress(self.folder(settings)?).await
+    }
+
+    /// The same in the folder of an earlier one.
+    ///
+    /// # Errors
+    /// When it does not get ready.
+    pub async fn serve_ingress(&self, folder: Folder) -> Result<Up> {
         self.serve_with(folder, &["--roles", "ingress"]).await
     }
 
@@ -62,7 +90,7 @@ impl Cluster {
     /// # Errors
     /// When it does not get ready.
     pub async fn serve_through(folder: Folder, link: &Link) -> Result<Up> {
-        Self::serve_at(folder, &link.url(), &[]).await
+        Self::serve_at(folder, &link.redis(), &[]).await
     }
 
     async fn serve_with(&self, folder: Folder, more: &[&str]) -> Result<Up> {
@@ -75,8 +103,11 @@ impl Cluster {
     }
 
     /// A data folder with the keys, once there are some.
-    fn folder(&self, settings: &str) -> Result<Folder> {
-        let folder = Folder::new()?;
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn folder(&self, settings: &str) -> Result<Folder> {
+        let folder = Folder::new()?.with_variable("SKEIN_MUTATIONS", &self.mutations);
         std::fs::create_dir(folder.data())?;
         let config = format!("[cluster]\n{}\n{settings}", self.settings);
         std::fs::write(folder.data().join("config.toml"), config)?;

@@ -1,10 +1,13 @@
 //! What the tests share: real programs on free ports and in folders of their own.
 
+pub mod agents;
 pub mod cluster;
 pub mod history;
+pub mod link;
 pub mod mcp;
 pub mod nemesis;
 pub mod redis;
+pub mod runner;
 pub mod stage;
 pub mod up;
 pub mod webhook;

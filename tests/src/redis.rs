@@ -6,13 +6,16 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{UnixListener, UnixStream};
+use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
-use tokio::sync::watch;
+
+use crate::link::Link;
 
 /// How long a start may take on a busy machine. It ends as soon as the server is ready.
 const START: Duration = Duration::from_secs(60);
+
+/// How often to look for what no event tells.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// A running server. It is killed when dropped, and its folder removed.
 pub struct Server {
@@ -30,13 +33,35 @@ impl Server {
         Self::start_with(&["--appendonly", "yes", "--appendfsync", "always"]).await
     }
 
+    /// The same, in memory where the system has such a folder: what it wrote outlives its process, which is all that
+    /// most tests ask for, and no other work on the machine's disk delays its answers past a lease.
+    ///
+    /// # Errors
+    /// When `redis-server` is missing or does not start.
+    pub async fn in_memory() -> Result<Self> {
+        Self::in_memory_with(&["--appendonly", "yes", "--appendfsync", "always"]).await
+    }
+
+    /// One in memory with settings of its own.
+    ///
+    /// # Errors
+    /// When `redis-server` is missing or does not start.
+    pub async fn in_memory_with(settings: &[&str]) -> Result<Self> {
+        let folder = TempDir::with_prefix_in("skein-redis-", "/dev/shm");
+        Self::start_in(folder.or_else(|_| TempDir::with_prefix("skein-redis-"))?, settings).await
+    }
+
     /// One with settings of its own.
     ///
     /// # Errors
     /// When `redis-server` is missing or does not start.
     pub async fn start_with(settings: &[&str]) -> Result<Self> {
+        Self::start_in(TempDir::with_prefix("skein-redis-")?, settings).await
+    }
+
+    async fn start_in(folder: TempDir, settings: &[&str]) -> Result<Self> {
         let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
-        let mut server = Self { folder: TempDir::with_prefix("skein-redis-")?, settings, child: None };
+        let mut server = Self { folder, settings, child: None };
         server.launch().await?;
         Ok(server)
     }
@@ -47,6 +72,14 @@ impl Server {
 
     pub fn socket(&self) -> PathBuf {
         self.folder.path().join("redis.sock")
+    }
+
+    /// A link to it that can be cut.
+    ///
+    /// # Errors
+    /// When the socket cannot be made.
+    pub fn link(&self) -> Result<Link> {
+        Link::to_socket(self.socket())
     }
 
     /// The process, while it runs.
@@ -60,6 +93,39 @@ impl Server {
     /// When the server does not take it.
     pub async fn connection(&self) -> Result<redis::aio::MultiplexedConnection> {
         Ok(redis::Client::open(self.url())?.get_multiplexed_async_connection().await?)
+    }
+
+    /// Another server, in memory too, that follows this one over a link. Returns once it has everything.
+    ///
+    /// # Errors
+    /// When it does not come to that.
+    pub async fn replica(&self) -> Result<(Self, Link)> {
+        let link = Link::port().await?;
+        link.leads_to_socket(self.socket());
+        let address = link.address().replace(':', " ");
+        let settings = ["--appendonly", "yes", "--appendfsync", "always", "--replicaof", &address];
+        let replica = Self::in_memory_with(&settings).await?;
+        let mut connection = self.connection().await?;
+        let online = async {
+            loop {
+                let said: String = redis::cmd("INFO").arg("replication").query_async(&mut connection).await?;
+                if said.contains("state=online") {
+                    return Ok::<_, anyhow::Error>(());
+                }
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        tokio::time::timeout(START, online).await.context("the replica does not follow")??;
+        Ok((replica, link))
+    }
+
+    /// Makes a replica the primary, with what it has.
+    ///
+    /// # Errors
+    /// When it refuses.
+    pub async fn promote(&self) -> Result<()> {
+        let promote = redis::cmd("REPLICAOF").arg("NO").arg("ONE").to_owned();
+        Ok(promote.query_async(&mut self.connection().await?).await?)
     }
 
     /// Ends it as a crash does, and starts it again on what its disk has.
@@ -116,90 +182,5 @@ impl Server {
         // It would stop at a pipe that nobody empties.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         Ok(())
-    }
-}
-
-/// What a link does with what goes through it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Passage {
-    Open,
-    /// Requests arrive, and whoever is answered loses the connection instead.
-    NoAnswers,
-    /// Nothing passes: connections end, and new ones do too.
-    Cut,
-}
-
-/// Stands between a client and the server, and can keep answers back or be cut.
-pub struct Link {
-    folder: TempDir,
-    passage: watch::Sender<Passage>,
-}
-
-impl Link {
-    /// # Errors
-    /// When the socket cannot be made.
-    pub fn to(server: &Server) -> Result<Self> {
-        let folder = TempDir::with_prefix("skein-link-")?;
-        let listener = UnixListener::bind(folder.path().join("link.sock"))?;
-        let passage = watch::Sender::new(Passage::Open);
-        let (passing, target) = (passage.subscribe(), server.socket());
-        tokio::spawn(async move {
-            while let Ok((near, _)) = listener.accept().await {
-                let (mut passing, target) = (passing.clone(), target.clone());
-                tokio::spawn(async move {
-                    if *passing.borrow_and_update() == Passage::Cut {
-                        return;
-                    }
-                    if let Ok(far) = UnixStream::connect(&target).await {
-                        carry(near, far, passing).await;
-                    }
-                });
-            }
-        });
-        Ok(Self { folder, passage })
-    }
-
-    pub fn url(&self) -> String {
-        format!("unix://{}", self.folder.path().join("link.sock").display())
-    }
-
-    /// From now on requests arrive, and whoever is answered loses the connection instead.
-    pub fn lose_answers(&self) {
-        self.passage.send_replace(Passage::NoAnswers);
-    }
-
-    /// From now on nothing passes.
-    pub fn cut(&self) {
-        self.passage.send_replace(Passage::Cut);
-    }
-
-    pub fn heal(&self) {
-        self.passage.send_replace(Passage::Open);
-    }
-}
-
-/// Carries bytes both ways until one side ends, an answer is to be lost, or the link is cut.
-async fn carry(near: UnixStream, far: UnixStream, mut passing: watch::Receiver<Passage>) {
-    let (mut from_client, mut to_client) = near.into_split();
-    let (mut from_server, mut to_server) = far.into_split();
-    let out = tokio::io::copy(&mut from_client, &mut to_server);
-    let answering = passing.clone();
-    let back = async {
-        let mut bytes = vec![0; 64 * 1024];
-        loop {
-            match from_server.read(&mut bytes).await {
-                Ok(count) if count > 0 && *answering.borrow() == Passage::Open => {
-                    if to_client.write_all(&bytes[..count]).await.is_err() {
-                        return;
-                    }
-                }
-                _ => return,
-            }
-        }
-    };
-    tokio::select! {
-        _ = out => {}
-        () = back => {}
-        _ = passing.wait_for(|passage| *passage == Passage::Cut) => {}
     }
 }

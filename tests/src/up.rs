@@ -30,27 +30,39 @@ pub struct Up {
     pub mcp: String,
     pub ingress: String,
     pub grpc: String,
+    /// Where the other coordinators come in, if there can be any.
+    pub node: Option<String>,
 }
 
-/// The folder that outlives a node's process.
-pub struct Folder(TempDir);
+/// The folder that outlives a node's process, and what its processes find in their environment.
+pub struct Folder {
+    root: TempDir,
+    variables: Vec<(String, String)>,
+}
 
 impl Folder {
     pub fn new() -> Result<Self> {
-        Ok(Self(TempDir::with_prefix("skein-test-")?))
+        Ok(Self { root: TempDir::with_prefix("skein-test-")?, variables: Vec::new() })
     }
 
     /// One on the disk of another folder.
     pub fn within(folder: &Path) -> Result<Self> {
-        Ok(Self(TempDir::with_prefix_in("skein-test-", folder)?))
+        Ok(Self { root: TempDir::with_prefix_in("skein-test-", folder)?, variables: Vec::new() })
+    }
+
+    /// The same with a variable for each process that is started in it.
+    #[must_use]
+    pub fn with_variable(mut self, name: &str, value: &str) -> Self {
+        self.variables.push((name.to_owned(), value.to_owned()));
+        self
     }
 
     pub fn data(&self) -> PathBuf {
-        self.0.path().join("data")
+        self.root.path().join("data")
     }
 
     pub fn path(&self) -> &Path {
-        self.0.path()
+        self.root.path()
     }
 }
 
@@ -80,6 +92,7 @@ impl Up {
             .arg(&data)
             .args(addresses(arguments))
             .args(arguments)
+            .envs(folder.variables.iter().map(|(name, value)| (name, value)))
             .current_dir(folder.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -97,6 +110,7 @@ impl Up {
             mcp: format!("http://{}/mcp", address("http")?),
             ingress: format!("http://{}", address("ingress")?),
             grpc: address("grpc")?,
+            node: endpoint["node"].as_str().map(str::to_owned),
             child,
             folder,
         })

@@ -16,7 +16,7 @@ use skein_coordinator::store::{Batch, CommitError, EventRecord, Store, StoreErro
 use skein_shared::entity::DocumentChange;
 use skein_shared::id::{EntityKey, Kind, Name};
 use skein_shared::time::Timestamp;
-use skein_tests::redis::{Link, Server};
+use skein_tests::redis::Server;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -117,8 +117,8 @@ async fn settle(store: &Redis, expected: u64) -> Result<Version, CommitError> {
 #[tokio::test]
 async fn a_lost_answer_is_unknown_and_the_same_batch_tells() {
     let server = Server::start().await.unwrap();
-    let link = Link::to(&server).unwrap();
-    let store = open(&link.url()).await;
+    let link = server.link().unwrap();
+    let store = open(&link.redis()).await;
     for expected in 0..6 {
         if expected % 2 == 1 {
             link.lose_answers();

@@ -61,6 +61,8 @@ pub struct Store {
 pub struct Cluster {
     /// Where the others reach this one, and where it listens for them: `HOST:PORT`.
     pub node: String,
+    /// Where the others reach this one when something stands between, such as a forwarded port: `HOST:PORT`.
+    pub advertise: Option<String>,
     /// Listen beyond this machine, though what nodes say to one another is not encrypted.
     pub plaintext: bool,
     /// How long a shard stays with a coordinator that is not heard of.
@@ -75,6 +77,7 @@ impl Default for Cluster {
     fn default() -> Self {
         Self {
             node: "127.0.0.1:0".to_owned(),
+            advertise: None,
             plaintext: false,
             lease: Duration::from_secs(10),
             settle: Duration::from_secs(20),

@@ -17,6 +17,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use skein_shared::entity::{Changes, Ctx, Entity, Signal};
 use skein_shared::id::EntityKey;
 use skein_shared::json::Json;
+use skein_shared::mutation::{self, Mutation};
 use skein_shared::time::Timestamp;
 use skein_shared::{Code, Refusal};
 use tokio::sync::oneshot;
@@ -334,6 +335,9 @@ impl<E: Entity> Host<E> {
         if let Some(commits) = &self.commits {
             commits.send(Arc::clone(&batch));
         }
+        if mutation::is_on(Mutation::AnswerEarly) {
+            self.answer(std::mem::take(&mut answers));
+        }
         self.in_flight.push_back(InFlight { batch, topics, answers });
     }
 
@@ -350,7 +354,7 @@ impl<E: Entity> Host<E> {
     fn settle(&mut self, pending: Pending<E>, now: Timestamp, draft: &mut Draft) -> Option<Settled<E>> {
         let Pending { request, mark, command, permit, answer } = pending;
         let outcome = match &mark {
-            Some(mark) if self.marks.has(mark) => {
+            Some(mark) if self.marks.has(mark) && !mutation::is_on(Mutation::IgnoreMarks) => {
                 Err(Refusal::new(Code::Duplicate, "this delivery was taken in before"))
             }
             _ => {
@@ -368,7 +372,9 @@ impl<E: Entity> Host<E> {
             if let Err(refusal) = &outcome {
                 self.hand_back(&mark, &command, refusal, draft);
             }
-            draft.seen.push(mark);
+            if !mutation::is_on(Mutation::DropMarks) {
+                draft.seen.push(mark);
+            }
         }
         Some(Settled { outcome, answer, _permit: permit })
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use skein_shared::entity::Effect;
 use skein_shared::id::EntityKey;
 use skein_shared::limits::EFFECT_EXPIRY;
+use skein_shared::mutation::{self, Mutation};
 use skein_shared::{Code, Refusal};
 use tokio::sync::watch;
 use tracing::error;
@@ -115,7 +116,11 @@ async fn hand_over(world: &World, target: &EntityKey, entries: &[OutboxEntry]) -
         let mark = Mark { source: entry.source.clone(), epoch: entry.epoch, sequence: entry.sequence };
         Some((mark, command))
     });
-    let outcomes = world.entities.deliver(target, commands.collect()).await;
+    let commands: Vec<_> = commands.collect();
+    if mutation::is_on(Mutation::DeliverTwice) {
+        world.entities.deliver(target, commands.clone()).await;
+    }
+    let outcomes = world.entities.deliver(target, commands).await;
     entries.iter().zip(outcomes).map(|(entry, outcome)| world.fate(entry, outcome)).collect()
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
+use skein_shared::mutation::{self, Mutation};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -251,6 +252,7 @@ async fn settle(store: &dyn Store, entities: &Entities, ended: Ended) -> Ended {
         }
     }
     if !ended.delivered.is_empty()
+        && !mutation::is_on(Mutation::KeepOutbox)
         && let Err(problem) = store.delivered(ended.delivered.clone()).await
     {
         complain(problem);

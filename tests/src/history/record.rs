@@ -111,6 +111,20 @@ fn outcome_is_known<A>(outcome: &Outcome<A>) -> bool {
     !matches!(outcome, Outcome::Unknown)
 }
 
+/// What was told between two moments counts for nothing: it may be so, or have been undone.
+pub fn forget_between<C: Clone, A: Clone>(
+    history: &[Operation<C, A>],
+    from: Moment,
+    to: Moment,
+) -> Vec<Operation<C, A>> {
+    let told_then = |operation: &Operation<C, A>| (from..=to).contains(&operation.returned);
+    let forget = |operation: &Operation<C, A>| match told_then(operation) {
+        true => Operation { returned: Moment::MAX, outcome: Outcome::Unknown, ..operation.clone() },
+        false => operation.clone(),
+    };
+    history.iter().map(forget).collect()
+}
+
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
@@ -136,6 +150,15 @@ pub(super) mod tests {
     pub(crate) fn breaks(found: &[String], rule: &str) {
         assert!(!found.is_empty(), "{rule} is broken and nothing was found");
         assert!(found.iter().all(|problem| problem.starts_with(rule)), "{rule} is broken, not {found:#?}");
+    }
+
+    #[test]
+    fn what_is_forgotten_may_have_been() {
+        let second = Duration::from_secs;
+        let told = [ok(1, "early", 0, 10, ()), fail(2, "refused", 0, 2000), ok(3, "late", 500, 4000, ())];
+        let kept = forget_between(&told, second(1), second(3));
+        assert_eq!((&kept[0], &kept[2]), (&told[0], &told[2]));
+        assert_eq!((&kept[1].outcome, kept[1].returned), (&Outcome::Unknown, Moment::MAX));
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,17 +1,21 @@
 //! Clients that work on one swarm through many nodes, and take down what they ask and are told.
 
+pub mod agents;
 pub mod client;
 pub mod evidence;
 mod patient;
 mod resource;
+pub mod swarm;
+pub mod worker;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::history::{Operation, Recorder, claims, inbox, locks};
+use crate::history::{Recorder, claims, inbox, locks};
 use resource::Resource;
 
 /// Tasks that one client may have at a time.
@@ -21,10 +25,20 @@ pub const ROOMS: usize = 8;
 /// Recent tasks that clients know of each other, to want the same.
 const KNOWN: usize = 40;
 
+/// Where those who are asked are at the moment.
+#[derive(Clone, Debug, Default)]
+pub struct Map {
+    /// The coordinators, for MCP.
+    pub nodes: Vec<String>,
+    /// Where events from outside come in.
+    pub ingress: String,
+}
+
 /// What all clients share.
 pub struct Field {
-    /// Where the nodes are now.
-    pub nodes: watch::Receiver<Vec<String>>,
+    pub map: watch::Receiver<Map>,
+    /// How long one node may take to answer before the next is asked.
+    patience: Duration,
     pub claims: Recorder<claims::Call, claims::Answer>,
     pub locks: Recorder<locks::Call, locks::Answer>,
     pub inbox: Recorder<inbox::Call, inbox::Answer>,
@@ -33,10 +47,11 @@ pub struct Field {
 }
 
 impl Field {
-    pub fn new(nodes: watch::Receiver<Vec<String>>) -> Arc<Self> {
+    pub fn new(map: watch::Receiver<Map>, patience: Duration) -> Arc<Self> {
         let began = Instant::now();
         Arc::new(Self {
-            nodes,
+            map,
+            patience,
             claims: Recorder::new(began),
             locks: Recorder::new(began),
             inbox: Recorder::new(began),
@@ -48,11 +63,6 @@ impl Field {
     /// What the guarded resource has taken in.
     pub fn writes(&self) -> Vec<locks::Write> {
         self.resource.lock().unwrap_or_else(PoisonError::into_inner).log().to_vec()
-    }
-
-    /// How many operations were certainly carried out.
-    pub fn answered(&self) -> usize {
-        count(&self.claims.history()) + count(&self.locks.history()) + count(&self.inbox.history())
     }
 
     fn publish(&self, task: &str) {
@@ -69,6 +79,7 @@ impl Field {
     }
 }
 
-fn count<C, A>(history: &[Operation<C, A>]) -> usize {
-    history.iter().filter(|operation| operation.answer().is_some()).count()
+/// The name of a room.
+pub fn room(number: usize) -> String {
+    format!("room-{number}")
 }

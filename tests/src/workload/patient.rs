@@ -8,25 +8,27 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::{Field, Map};
 use crate::history::Outcome;
 use crate::mcp::Client;
 
-/// How long one node may take to answer, and all of them together.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// How long all nodes together may take to answer.
 const LONGEST: Duration = Duration::from_secs(20);
 /// Before the next node is asked: nothing tells when one is there again.
 const PAUSE: Duration = Duration::from_millis(100);
 
 pub(super) struct Patient {
     client: Client,
-    nodes: watch::Receiver<Vec<String>>,
+    map: watch::Receiver<Map>,
     /// The node that is asked first.
     home: usize,
+    /// How long one node may take.
+    patience: Duration,
 }
 
 impl Patient {
-    pub(super) fn new(token: &str, nodes: watch::Receiver<Vec<String>>, home: usize) -> Self {
-        Self { client: Client::new("", token), nodes, home }
+    pub(super) fn new(token: &str, field: &Field, home: usize) -> Self {
+        Self { client: Client::new("", token), map: field.map.clone(), home, patience: field.patience }
     }
 
     /// A refusal is an answer too; a failure of the service is none.
@@ -38,11 +40,11 @@ impl Patient {
         let mut node = self.home;
         while began.elapsed() < LONGEST {
             let url = {
-                let nodes = self.nodes.borrow();
+                let nodes = &self.map.borrow().nodes;
                 nodes[node % nodes.len()].clone()
             };
             let client = self.client.at(&url);
-            let asked = tokio::time::timeout(PATIENCE, client.call(tool, arguments.clone())).await;
+            let asked = tokio::time::timeout(self.patience, client.call(tool, arguments.clone())).await;
             if let Ok(Ok(answer)) = asked {
                 return told(answer);
             }

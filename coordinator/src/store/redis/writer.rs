@@ -9,6 +9,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, RedisError, Script, Value, cmd};
 use skein_shared::fence::Epoch;
+use skein_shared::mutation::{self, Mutation};
 use tokio::sync::{mpsc, oneshot};
 
 use super::batch::Prepared;
@@ -68,15 +69,7 @@ impl Acknowledgement {
 impl Writer {
     pub(super) fn start(start: Start) -> Self {
         let (requests, queue) = mpsc::channel(QUEUE);
-        // With this first line the server refuses a script before it begins, where it would refuse a write: when it
-        // is full, cannot flush, or has too few replicas.
-        let commit = Script::new(concat!(
-            "#!lua
-",
-            include_str!("scripts/check.lua"),
-            include_str!("scripts/commit.lua")
-        ));
-        let task = Task { start, commit, link: None, last_link: None };
+        let task = Task { start, commit: script(), link: None, last_link: None };
         tokio::spawn(task.run(queue));
         Self { requests }
     }
@@ -213,6 +206,16 @@ impl Task {
         self.commit.load_async(&mut link).await.map_err(failed)?;
         Ok(link)
     }
+}
+
+/// With this first line the server refuses a script before it begins, where it would refuse a write: when it is full,
+/// cannot flush, or has too few replicas.
+fn script() -> Script {
+    let (check, commit) = (include_str!("scripts/check.lua"), include_str!("scripts/commit.lua"));
+    if mutation::is_on(Mutation::UncheckedCommit) {
+        return Script::new(&format!("#!lua\n{}", commit.replace("version ~= expected", "false")));
+    }
+    Script::new(&format!("#!lua\n{check}{commit}"))
 }
 
 fn outcome(request: &Request, answer: Value) -> Outcome {

@@ -1,5 +1,5 @@
 //! Tasks: C1 one claim at a time, C2 attempts and completions, C3 none lost, C4 none invented, C5 order, C6 capacity,
-//! C7 effects once.
+//! C7 effects once; and a read shows what was acknowledged before it.
 //!
 //! Three witnesses are compared: what clients were told, what the store shows after everything has healed, and the log of
 //! the pool's events in the order of their commits.
@@ -37,6 +37,10 @@ pub enum Call {
         task: String,
         output: String,
     },
+    /// Looks at a task and changes nothing.
+    Read {
+        task: String,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +52,8 @@ pub enum Answer {
     /// There was nothing to claim.
     Nothing,
     Done,
+    /// The state that was read.
+    Seen(String),
 }
 
 pub type History = [Operation<Call, Answer>];

@@ -117,6 +117,15 @@ fn c2_the_first_result_stays() {
     let made = || [create(0, "a", 50, &[]), claim(1, 10, "a"), complete(1, 20, "a")];
     let again: Vec<Told> = made().into_iter().chain([complete(1, 40, "a")]).collect();
     breaks(&judge(&again, &[done("a", 1)], None), "C2");
+    let foreign = [create(0, "a", 50, &[]), claim(1, 10, "a"), complete(2, 20, "a")];
+    breaks(
+        &judge(
+            &foreign,
+            &[done("a", 1)].map(|(id, task)| (id, Task { output: Some("by 2".to_owned()), ..task })),
+            None,
+        ),
+        "C2",
+    );
     let late: Vec<Told> = made().into_iter().chain([claim(1, 40, "a")]).collect();
     breaks(&judge(&late, &[done("a", 1)], None), "C2");
 
@@ -155,6 +164,21 @@ fn c3_what_was_acknowledged_is_there() {
     breaks(&judge(&done_by_one, &[done("a", 1)], Some(&unfinished)), "C3");
     let forked = [logged(3, "a", Fact::Created), started(2, "a", 1, 1)];
     breaks(&judge(&made, &[held("a", 1)], Some(&forked)), "C3");
+}
+
+#[test]
+fn c3_a_read_shows_what_was_acknowledged_before_it() {
+    let read = |from, status: &str| {
+        ok(3, Call::Read { task: "a".to_owned() }, from, from + 5, Answer::Seen(status.to_owned()))
+    };
+    let judge = |read| {
+        let history = [create(0, "a", 50, &[]), claim(1, 10, "a"), complete(1, 20, "a"), read];
+        judge(&history, &[done("a", 1)], None)
+    };
+    // While the completion was under way either was true.
+    assert_eq!(judge(read(22, "in_progress")), [""; 0]);
+    assert_eq!(judge(read(30, "completed")), [""; 0]);
+    breaks(&judge(read(30, "in_progress")), "C3");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Answer, Call, Evidence, Fact, History, claimed, given_up};
+use super::{Answer, Call, Evidence, Fact, History, claimed, given_up, may_have_claimed};
 use crate::history::{Moment, Operation};
 
 type Told = Operation<Call, Answer>;
@@ -10,9 +10,11 @@ type Told = Operation<Call, Answer>;
 pub(super) fn check(evidence: &Evidence) -> Vec<String> {
     let mut broken = one_claim_at_a_time(evidence);
     broken.extend(first_result_stays(evidence.history));
+    broken.extend(results_of_holders(evidence.history));
     broken.extend(dependencies(evidence));
     broken.extend(priorities(evidence));
     broken.extend(capacity(evidence));
+    broken.extend(reads_are_fresh(evidence.history));
     broken
 }
 
@@ -71,6 +73,23 @@ fn first_result_stays(history: &History) -> Vec<String> {
         let Some(done) = first.get(about).filter(|done| !std::ptr::eq(**done, operation)) else { continue };
         if matches!(operation.call, Call::Complete { .. }) || operation.invoked > done.returned {
             broken.push(format!("C2: {operation:?} was accepted beside {done:?}"));
+        }
+    }
+    broken
+}
+
+/// C2: a completion is accepted only from whoever may have the task.
+fn results_of_holders(history: &History) -> Vec<String> {
+    let mut broken = Vec::new();
+    let mut clients: BTreeMap<usize, Vec<&Told>> = BTreeMap::new();
+    for operation in history {
+        clients.entry(operation.client).or_default().push(operation);
+    }
+    for operation in history {
+        let (Call::Complete { task, .. }, Some(_)) = (&operation.call, operation.answer()) else { continue };
+        let mut own = clients[&operation.client].iter();
+        if !own.any(|other| other.invoked <= operation.returned && may_have_claimed(other, task)) {
+            broken.push(format!("C2: {operation:?} was accepted from one who never claimed it"));
         }
     }
     broken
@@ -170,6 +189,28 @@ fn first_taken<'a>(evidence: &Evidence<'a>) -> BTreeMap<&'a str, Moment> {
         }
     }
     taken
+}
+
+/// C3: whoever looks at a task after its completion was acknowledged sees that.
+fn reads_are_fresh(history: &History) -> Vec<String> {
+    let mut completed: BTreeMap<&str, Moment> = BTreeMap::new();
+    for operation in history {
+        if let (Call::Complete { task, .. }, Some(_)) = (&operation.call, operation.answer()) {
+            let first = completed.entry(task).or_insert(Moment::MAX);
+            *first = operation.returned.min(*first);
+        }
+    }
+    let mut broken = Vec::new();
+    for operation in history {
+        let (Call::Read { task }, Some(Answer::Seen(status))) = (&operation.call, operation.answer()) else {
+            continue;
+        };
+        let over = completed.get(task.as_str()).is_some_and(|done| *done < operation.invoked);
+        if over && status != "completed" {
+            broken.push(format!("C3: {operation:?} shows less than was acknowledged before it"));
+        }
+    }
+    broken
 }
 
 /// C6: nobody has more tasks than may be. A task counts from when the claim was told until its end is asked for.

@@ -8,10 +8,14 @@ build:
 test *args:
     ./tests/run {{args}}
 
+# The tests that draw faults from a seed, for much longer: `just ci-long`, or with seconds and a seed of your own
+ci-long seconds="600" *args:
+    SKEIN_NEMESIS_SECONDS={{seconds}} ./tests/run --profile long -E 'test(/whatever_breaks/)' --no-capture {{args}}
+
 # What a change must pass before it is handed in
 lint:
     cargo fmt --all --check
-    cargo clippy --workspace --all-targets -- -D warnings
+    cargo clippy --workspace --all-targets --features skein-tests/mutations -- -D warnings
 
 # Write the wire code anew after a change to proto/
 proto:

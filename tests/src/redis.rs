@@ -92,7 +92,10 @@ impl Server {
     /// # Errors
     /// When the server does not take it.
     pub async fn connection(&self) -> Result<redis::aio::MultiplexedConnection> {
-        Ok(redis::Client::open(self.url())?.get_multiplexed_async_connection().await?)
+        let patient = redis::AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(START))
+            .set_response_timeout(Some(START));
+        Ok(redis::Client::open(self.url())?.get_multiplexed_async_connection_with_config(&patient).await?)
     }
 
     /// Another server, in memory too, that follows this one over a link. Returns once it has everything.

@@ -193,7 +193,7 @@ async fn a_result_of_who_does_not_have_the_task_is_noticed() -> Result<()> {
 /// Two want a lock, one after the other gets it.
 async fn both_lock_it(stand: &mut Stand) -> Result<()> {
     let key = "file:///shelf/0";
-    for client in [0, 1, 0, 1].map(|number| &stand.clients[number]) {
+    for client in [0, 1, 1].map(|number| &stand.clients[number]) {
         if let Some(token) = client.acquire(key).await {
             client.write(key, token);
         }
@@ -257,7 +257,7 @@ async fn a_repeat_that_is_taken_for_a_new_request_is_noticed() -> Result<()> {
         let heal = async {
             stand.witness().until("the task is made", made).await?;
             front.heal();
-            Ok(())
+            Ok::<_, anyhow::Error>(())
         };
         tokio::try_join!(heal, async { Ok(stand.clients[0].create("once", 50, &[]).await) })?;
         stand.draw();
@@ -283,13 +283,13 @@ async fn a_lease_that_never_ends_is_noticed() -> Result<()> {
     let scenario = async |stand: &mut Stand| {
         let task = stand.task("moved").await?;
         stand.clients[1].claim(&task).await;
-        stand.links[0].cut();
+        signal(&stand.nodes[0], "STOP").await?;
         // Answered by the next owner, once the lease is over.
         let done = stand.clients[1].complete(&task, "by the second").await;
+        signal(&stand.nodes[0], "CONT").await?;
         ensure!(matches!(done, Outcome::Ok(_)), "the second node did not take over: {done:?}");
-        // Asks the first node first.
+        // Asks the first node first, which has the task in memory as it was.
         stand.clients[0].look_at(&task).await;
-        stand.links[0].heal();
         Ok(())
     };
     is_noticed(2, &[], &[Mutation::EternalLease], "C3", scenario).await

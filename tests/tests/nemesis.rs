@@ -104,7 +104,7 @@ async fn a_failover_to_a_replica_that_lags_loses_what_came_last_and_nothing_else
     let swarm = working.stop().await?;
     let healed = field.claims.now();
     let swarm = swarm.drain().await?;
-    let broken = swarm.judge_without(&sites[0].up, &replica, healed, lost_from..lost_to).await?;
+    let broken = swarm.judge_without(&sites[0].up, Some(&replica), healed, lost_from..lost_to).await?;
     ensure!(broken.is_empty(), "{broken:#?}");
     // The window is real: something in it was acknowledged and is gone.
     let all = swarm.judge(&sites[0].up, &replica, healed).await?;

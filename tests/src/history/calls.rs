@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Made {
     pub call: String,
-    /// What came of it; none if the caller never heard.
-    pub value: Option<String>,
+    /// What the caller heard in the end, if it did: the value, or that there is none.
+    pub told: Option<Option<String>>,
 }
 
 /// What the log of the agent that was called says, in the order of its commits.
@@ -51,12 +51,12 @@ pub fn check(made: &[Made], log: &[Logged], runs: &[String]) -> Vec<String> {
             broken.push(format!("lost: {made:?} was acknowledged and never committed"));
             continue;
         };
-        match (&made.value, &state.ended) {
+        match (&made.told, &state.ended) {
             (None, None) => broken.push(format!("stuck: {made:?} has never ended")),
             (None, Some(end)) => {
-                broken.push(format!("lost: {made:?} ended with {end:?}, and its caller was not told"))
+                broken.push(format!("lost: {made:?} ended with {end:?}, and its caller was not told"));
             }
-            (Some(_), end) if end.as_ref() != Some(&made.value) => {
+            (told, end) if told != end => {
                 broken.push(format!("wrong: {made:?} was told, and it ended with {end:?}"));
             }
             _ => {}
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     fn made(value: Option<&str>) -> Made {
-        Made { call: "c".to_owned(), value: value.map(str::to_owned) }
+        Made { call: "c".to_owned(), told: value.map(|value| Some(value.to_owned())) }
     }
 
     fn logged(fact: Fact) -> Logged {
@@ -124,6 +124,9 @@ mod tests {
     #[test]
     fn a_good_history_passes() {
         assert_eq!(judge(&[made(Some("v"))], &good(), &["i"]), [""; 0]);
+        let failed = Made { call: "c".to_owned(), told: Some(None) };
+        let log = [logged(Fact::Called), served("i"), logged(Fact::Ended { value: None })];
+        assert_eq!(judge(&[failed], &log, &["i"]), [""; 0]);
     }
 
     #[test]

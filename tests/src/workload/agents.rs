@@ -107,7 +107,7 @@ pub fn made(journal: &[Value]) -> Vec<Made> {
         .filter_map(|line| {
             let call = text(&line["answer"]["call_id"])?;
             let heard = of("result").find(|heard| heard["instance"] == line["instance"]);
-            Some(Made { call, value: heard.and_then(|heard| text(&heard["answer"]["return_value"])) })
+            Some(Made { call, told: heard.map(|heard| text(&heard["answer"]["return_value"])) })
         })
         .collect()
 }

@@ -38,30 +38,37 @@ fn unique(text: &str) -> String {
     text.split_whitespace().next_back().unwrap_or_default().to_owned()
 }
 
-/// The events of an entity, oldest first, each with the version of its commit.
+/// A commit of an entity that is in the log.
+struct Commit {
+    version: u64,
+    events: Vec<Value>,
+}
+
+/// The commits of an entity with their events, oldest first.
 ///
 /// # Errors
-/// When Redis does not give them, or versions do not rise.
-async fn events(server: &Server, key: &EntityKey) -> Result<Vec<(u64, Value)>> {
+/// When Redis does not give them.
+async fn commits(server: &Server, key: &EntityKey) -> Result<Vec<Commit>> {
     let stream = format!("skein:{{s{}}}:events", Shard::of(key).number());
     let range = redis::cmd("XRANGE").arg(stream).arg("-").arg("+").to_owned();
     let entries: Vec<(String, BTreeMap<String, String>)> =
         range.query_async(&mut server.connection().await?).await?;
-    let (mut log, mut last) = (Vec::new(), None);
-    for (position, fields) in entries {
+    let mut commits = Vec::new();
+    for (_, fields) in entries {
         if fields.get("entity") != Some(&key.to_string()) {
             continue;
         }
         let version: u64 = fields.get("version").context("an event has no version")?.parse()?;
-        ensure!(
-            last.is_none_or(|last| version > last),
-            "C3: version {version} at {position} follows {last:?}"
-        );
-        last = Some(version);
         let events: Vec<Value> = serde_json::from_str(fields.get("events").context("no events")?)?;
-        log.extend(events.into_iter().map(|mut event| (version, event["body"].take())));
+        let events = events.into_iter().map(|mut event| event["body"].take()).collect();
+        commits.push(Commit { version, events });
     }
-    Ok(log)
+    Ok(commits)
+}
+
+/// What happened to an entity, oldest first.
+async fn events(server: &Server, key: &EntityKey) -> Result<Vec<Value>> {
+    Ok(commits(server, key).await?.into_iter().flat_map(|commit| commit.events).collect())
 }
 
 /// The kind of an event and what it says.
@@ -80,7 +87,7 @@ fn text(facts: &Value, field: &str) -> Option<String> {
 /// When Redis does not give it.
 pub async fn claims(server: &Server, clients: &Clients) -> Result<Vec<Logged>> {
     let key = EntityKey::of(Kind::Pool, &swarm("default")?);
-    let logged = |(version, body): &(u64, Value)| {
+    let logged = |commit: usize, version: u64, body: &Value| {
         let (kind, facts) = fact(body)?;
         let fact = match kind {
             "created" => Fact::Created,
@@ -93,9 +100,14 @@ pub async fn claims(server: &Server, clients: &Clients) -> Result<Vec<Logged>> {
             "finished" => Fact::Completed { output: text(facts, "output") },
             _ => return None,
         };
-        Some(Logged { version: *version, task: text(facts, "task")?, fact })
+        Some(Logged { commit, version, task: text(facts, "task")?, fact })
     };
-    Ok(events(server, &key).await?.iter().filter_map(logged).collect())
+    let commits = commits(server, &key).await?;
+    let events = commits
+        .iter()
+        .enumerate()
+        .flat_map(|(number, commit)| commit.events.iter().map(move |body| (number, commit.version, body)));
+    Ok(events.filter_map(|(number, version, body)| logged(number, version, body)).collect())
 }
 
 /// What the schedules of a swarm did, and the tasks that its pool made.
@@ -103,7 +115,7 @@ pub async fn claims(server: &Server, clients: &Clients) -> Result<Vec<Logged>> {
 /// # Errors
 /// When Redis does not give it.
 pub async fn schedules(server: &Server, of: &str) -> Result<(Vec<schedules::Logged>, Vec<String>)> {
-    let logged = |(_, body): &(u64, Value)| {
+    let logged = |body: &Value| {
         let (kind, facts) = fact(body)?;
         match kind {
             "created" | "updated" => {
@@ -127,7 +139,7 @@ pub async fn schedules(server: &Server, of: &str) -> Result<(Vec<schedules::Logg
     let swarm = swarm(of)?;
     let log = events(server, &EntityKey::of(Kind::Schedules, &swarm)).await?;
     let made = events(server, &EntityKey::of(Kind::Pool, &swarm)).await?;
-    let made = made.iter().filter_map(|(_, body)| fact(body).filter(|(kind, _)| *kind == "created"));
+    let made = made.iter().filter_map(|body| fact(body).filter(|(kind, _)| *kind == "created"));
     Ok((log.iter().filter_map(logged).collect(), made.filter_map(|(_, facts)| text(facts, "task")).collect()))
 }
 
@@ -137,7 +149,7 @@ pub async fn schedules(server: &Server, of: &str) -> Result<(Vec<schedules::Logg
 /// When Redis does not give them.
 pub async fn waits(server: &Server, agent: &str) -> Result<Vec<events::Ended>> {
     let log = events(server, &EntityKey::agent(&swarm("default")?, &swarm(agent)?)).await?;
-    let ended = log.iter().filter_map(|(_, body)| fact(body).filter(|(kind, _)| *kind == "wait_ended"));
+    let ended = log.iter().filter_map(|body| fact(body).filter(|(kind, _)| *kind == "wait_ended"));
     Ok(ended.filter_map(|(_, facts)| Some(events::Ended { wait: text(facts, "wait")? })).collect())
 }
 
@@ -146,7 +158,7 @@ pub async fn waits(server: &Server, agent: &str) -> Result<Vec<events::Ended>> {
 /// # Errors
 /// When Redis does not give them.
 pub async fn calls(server: &Server, agent: &str) -> Result<Vec<calls::Logged>> {
-    let logged = |(_, body): &(u64, Value)| {
+    let logged = |body: &Value| {
         let (kind, facts) = fact(body)?;
         let (call, fact) = match kind {
             "called" => (text(&facts["call"], "id")?, calls::Fact::Called),

@@ -130,29 +130,32 @@ impl Swarm {
     /// When the store cannot be read.
     pub async fn judge(&self, node: &Up, server: &Server, healed: Moment) -> Result<Vec<String>> {
         let never = Moment::MAX..Moment::MAX;
-        let mut broken = self.judge_without(node, server, healed, never).await?;
+        let mut broken = self.judge_without(node, Some(server), healed, never).await?;
         broken.extend(self.judge_schedules(node, server).await?);
         Ok(broken)
     }
 
     /// The same without the schedules, where what was told in a certain time may have been lost since. Tokens rise all
-    /// the same.
+    /// the same. Without a server the log is not asked.
     ///
     /// # Errors
     /// When the store cannot be read.
     pub async fn judge_without(
         &self,
         node: &Up,
-        server: &Server,
+        server: Option<&Server>,
         healed: Moment,
         lost: Range<Moment>,
     ) -> Result<Vec<String>> {
         let history = forget_between(&self.field.claims.history(), lost.start, lost.end);
         let drained = self.arrives(node, &history).await;
         let tasks = evidence::tasks(node, &self.clients).await?;
-        let log = evidence::claims(server, &self.clients).await?;
-        let evidence =
-            claims::Evidence { history: &history, tasks: &tasks, log: Some(&log), capacity: CAPACITY };
+        let log = match server {
+            Some(server) => Some(evidence::claims(server, &self.clients).await?),
+            None => None,
+        };
+        let log = log.as_deref();
+        let evidence = claims::Evidence { history: &history, tasks: &tasks, log, capacity: CAPACITY };
         // It computes for a while, and the links are to go on.
         let mut broken = tokio::task::block_in_place(|| claims::check(&evidence));
         broken.extend(drained.err().map(|problem| format!("liveness: {problem:#}")));
@@ -215,9 +218,9 @@ impl Swarm {
             let log = evidence::calls(server, CALLEE).await?;
             let runs = agents::through(&nemesis.journal(CALLEE)?, "start");
             broken.extend(calls::check(&made, &log, &runs));
-            let begun = agents::through(&callers, "start").len();
-            if made.len() < begun {
-                broken.push(format!("stuck: {begun} callers began and {} have called", made.len()));
+            let over = agents::through(&callers, "end");
+            for begun in agents::through(&callers, "start").iter().filter(|run| !over.contains(run)) {
+                broken.push(format!("stuck: {begun} has begun and not ended"));
             }
             Ok(broken)
         };

@@ -23,7 +23,9 @@ pub enum Fact {
 /// An event as it was committed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Logged {
-    /// The pool's version: rises by one with each commit.
+    /// Which commit it came with, in the order of the store's log.
+    pub commit: usize,
+    /// The pool's version: rises with each commit.
     pub version: u64,
     pub task: String,
     pub fact: Fact,
@@ -111,9 +113,13 @@ fn count<'a>(
     None
 }
 
-/// C3: commits follow one another without a gap and without a fork.
+/// C3: commits follow one another, and none takes the place of another.
 fn versions(log: &[Logged]) -> Vec<String> {
-    let back = log.windows(2).filter(|pair| pair[1].version < pair[0].version);
+    let follows = |a: &Logged, b: &Logged| match a.commit == b.commit {
+        true => a.version == b.version,
+        false => a.version < b.version,
+    };
+    let back = log.windows(2).filter(|pair| !follows(&pair[0], &pair[1]));
     back.map(|pair| format!("C3: version {} follows {}", pair[1].version, pair[0].version)).collect()
 }
 

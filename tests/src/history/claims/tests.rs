@@ -49,7 +49,7 @@ fn free(text: &str) -> (String, Task) {
 }
 
 fn logged(version: u64, task: &str, fact: Fact) -> Logged {
-    Logged { version, task: task.to_owned(), fact }
+    Logged { commit: version as usize, version, task: task.to_owned(), fact }
 }
 
 fn started(version: u64, task: &str, client: usize, attempt: u32) -> Logged {
@@ -164,6 +164,8 @@ fn c3_what_was_acknowledged_is_there() {
     breaks(&judge(&done_by_one, &[done("a", 1)], Some(&unfinished)), "C3");
     let forked = [logged(3, "a", Fact::Created), started(2, "a", 1, 1)];
     breaks(&judge(&made, &[held("a", 1)], Some(&forked)), "C3");
+    let beside = [logged(3, "a", Fact::Created), Logged { commit: 4, ..started(3, "a", 1, 1) }];
+    breaks(&judge(&made, &[held("a", 1)], Some(&beside)), "C3");
 }
 
 #[test]

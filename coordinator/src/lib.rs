@@ -1,5 +1,6 @@
 //! The coordinator: entities on their hosts, the store, and every face of Skein.
 
+pub mod alarms;
 pub mod api;
 pub mod auth;
 pub mod cli;

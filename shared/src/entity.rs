@@ -216,6 +216,14 @@ impl Effect {
     }
 }
 
+/// Who commands a runner: the entity that gives the command, and the epoch under which its owner does. A runner refuses
+/// lower epochs than it has seen, for that owner has a successor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reign {
+    pub source: EntityKey,
+    pub epoch: Epoch,
+}
+
 /// What a coordinator asks of a runner. `token` rises with each command for an instance; a runner refuses
 /// lower ones.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

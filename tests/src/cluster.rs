@@ -2,17 +2,19 @@
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use skein_coordinator::cluster::rank;
 use skein_coordinator::store::redis::shard::Shard;
 use skein_shared::mutation::Mutation;
+use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::link::Link;
 use crate::redis::Server;
-use crate::up::{Folder, Up};
+use crate::up::{Folder, Up, binary};
 
 /// Coordinators that share a Redis and the keys that sign tokens.
 pub struct Cluster {
@@ -29,26 +31,43 @@ impl Cluster {
     /// # Errors
     /// When Redis or the first node does not start.
     pub async fn start(settings: &str) -> Result<(Self, Up)> {
-        Self::start_broken(settings, &[]).await
+        Self::start_with(settings, &[]).await
     }
 
-    /// The same with nodes that are broken on purpose, which they are only if they were built for it.
+    /// Like [`Cluster::start`], with more arguments for the first node.
+    ///
+    /// # Errors
+    /// When Redis or the first node does not start.
+    pub async fn start_with(settings: &str, more: &[&str]) -> Result<(Self, Up)> {
+        Self::begin(Server::in_memory().await?, settings, &[], more).await
+    }
+
+    /// Like [`Cluster::start`], with nodes that are broken on purpose, which they are only if they were built for it.
     ///
     /// # Errors
     /// When Redis or the first node does not start.
     pub async fn start_broken(settings: &str, mutations: &[Mutation]) -> Result<(Self, Up)> {
-        Self::over(Server::in_memory().await?, settings, mutations).await
+        Self::begin(Server::in_memory().await?, settings, mutations, &[]).await
     }
 
-    /// The same over a server that runs already.
+    /// Like [`Cluster::start`], over a server that runs already.
     ///
     /// # Errors
     /// When the first node does not start.
-    pub async fn over(server: Server, settings: &str, mutations: &[Mutation]) -> Result<(Self, Up)> {
+    pub async fn over(server: Server, settings: &str) -> Result<(Self, Up)> {
+        Self::begin(server, settings, &[], &[]).await
+    }
+
+    async fn begin(
+        server: Server,
+        settings: &str,
+        mutations: &[Mutation],
+        more: &[&str],
+    ) -> Result<(Self, Up)> {
         let mutations: Vec<String> = mutations.iter().map(|mutation| mutation.name()).collect();
         let (settings, mutations) = (settings.to_owned(), mutations.join(","));
         let mut cluster = Self { server, keys: Vec::new(), settings, mutations };
-        let first = cluster.join().await?;
+        let first = cluster.serve_with(cluster.folder("")?, more).await?;
         cluster.keys = std::fs::read(first.data().join("keys.json"))?;
         Ok((cluster, first))
     }
@@ -93,7 +112,11 @@ impl Cluster {
         Self::serve_at(folder, &link.redis(), &[]).await
     }
 
-    async fn serve_with(&self, folder: Folder, more: &[&str]) -> Result<Up> {
+    /// A node with more arguments.
+    ///
+    /// # Errors
+    /// When it does not get ready.
+    pub async fn serve_with(&self, folder: Folder, more: &[&str]) -> Result<Up> {
         Self::serve_at(folder, &self.server.url(), more).await
     }
 
@@ -102,10 +125,10 @@ impl Cluster {
         Up::serve_in(folder, &arguments).await
     }
 
-    /// A data folder with the keys, once there are some.
+    /// A data folder with the keys, once there are some, and with more settings.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When it cannot be written.
     pub fn folder(&self, settings: &str) -> Result<Folder> {
         let folder = Folder::new()?.with_variable("SKEIN_MUTATIONS", &self.mutations);
         std::fs::create_dir(folder.data())?;
@@ -120,6 +143,34 @@ impl Cluster {
     }
 }
 
+/// What `skein cluster init` makes.
+pub struct Certificates(TempDir);
+
+impl Certificates {
+    /// For nodes at these hosts.
+    ///
+    /// # Errors
+    /// When the command refuses.
+    pub async fn init(hosts: &[&str]) -> Result<Self> {
+        let folder = TempDir::with_prefix("skein-authority-")?;
+        let mut command = Command::new(binary("skein"));
+        command.args(["cluster", "init", "--out"]).arg(folder.path()).args(hosts);
+        let made = command.output().await?;
+        ensure!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        Ok(Self(folder))
+    }
+
+    /// Where the authority is.
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// The folder of one node.
+    pub fn of(&self, host: &str) -> PathBuf {
+        self.0.path().join(host)
+    }
+}
+
 /// What one node sees of the cluster.
 pub struct Status(Value);
 
@@ -130,6 +181,18 @@ impl Status {
     /// When it does not answer.
     pub async fn of(node: &Up) -> Result<Self> {
         Ok(Self(serde_json::from_str(&node.skein(&["cluster", "status", "--json"]).await?)?))
+    }
+
+    /// The alarms: what kind, and what is said of it.
+    pub fn alarms(&self) -> Vec<(String, String)> {
+        let alarms = self.0["alarms"].as_array().into_iter().flatten();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        alarms.map(|alarm| (text(&alarm["kind"]), text(&alarm["problem"]))).collect()
+    }
+
+    /// The nodes with their shards and epochs, as they were told.
+    pub fn nodes(&self) -> &Value {
+        &self.0["nodes"]
     }
 
     /// How many shards each node has, by its address.
@@ -168,6 +231,37 @@ impl Status {
                     .any(|node| node["id"] == first && !node["shards"][shard.number().to_string()].is_null())
             })
     }
+}
+
+/// Waits until a node shows an alarm of a kind, and gives what it says.
+///
+/// # Errors
+/// When it shows none.
+pub async fn alarm(node: &Up, kind: &str, about: &str) -> Result<String> {
+    node.until(&format!("an alarm `{kind}` about `{about}`"), async || {
+        let mut alarms = Status::of(node).await?.alarms().into_iter();
+        Ok(alarms.find(|(shown, problem)| shown == kind && problem.contains(about)))
+    })
+    .await
+    .map(|(_, problem)| problem)
+}
+
+/// Waits until a node shows no alarm.
+///
+/// # Errors
+/// When it goes on showing one.
+pub async fn all_is_well(node: &Up) -> Result<()> {
+    node.until("no alarm", async || Ok(Status::of(node).await?.alarms().is_empty().then_some(()))).await
+}
+
+/// What `/metrics` says of one number.
+///
+/// # Errors
+/// When it does not say it.
+pub async fn number(node: &Up, name: &str) -> Result<f64> {
+    let all = reqwest::get(node.mcp.replace("/mcp", "/metrics")).await?.text().await?;
+    let line = all.lines().find_map(|line| line.strip_prefix(name)).with_context(|| all.clone())?;
+    Ok(line.trim().parse()?)
 }
 
 /// Sends a signal to a node that this test has started.

@@ -16,6 +16,8 @@ enum Passage {
     Open,
     /// Requests arrive, and whoever is answered loses the connection instead.
     NoAnswers,
+    /// Requests arrive, and what is answered waits.
+    Held,
     /// Nothing passes: connections end, and new ones do too.
     Cut,
 }
@@ -110,6 +112,11 @@ impl Link {
         self.passage.send_replace(Passage::NoAnswers);
     }
 
+    /// From now on requests arrive, and what is answered waits until the link is healed.
+    pub fn hold_back(&self) {
+        self.passage.send_replace(Passage::Held);
+    }
+
     /// From now on nothing passes.
     pub fn cut(&self) {
         self.passage.send_replace(Passage::Cut);
@@ -169,17 +176,16 @@ async fn carry(near: Box<dyn Wire>, far: Box<dyn Wire>, mut passing: watch::Rece
     let (mut from_client, mut to_client) = tokio::io::split(near);
     let (mut from_server, mut to_server) = tokio::io::split(far);
     let out = tokio::io::copy(&mut from_client, &mut to_server);
-    let answering = passing.clone();
+    let mut answering = passing.clone();
     let back = async {
         let mut bytes = vec![0; 64 * 1024];
-        loop {
-            match from_server.read(&mut bytes).await {
-                Ok(count) if count > 0 && *answering.borrow() == Passage::Open => {
-                    if to_client.write_all(&bytes[..count]).await.is_err() {
-                        return;
-                    }
-                }
-                _ => return,
+        while let Ok(count @ 1..) = from_server.read(&mut bytes).await {
+            let open = answering.wait_for(|passage| *passage != Passage::Held).await;
+            if !open.is_ok_and(|passage| *passage == Passage::Open) {
+                return;
+            }
+            if to_client.write_all(&bytes[..count]).await.is_err() {
+                return;
             }
         }
     };

@@ -1,6 +1,6 @@
 //! A private Redis: a process of its own in a folder of its own, on a socket that nobody else knows.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -186,4 +186,45 @@ impl Server {
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         Ok(())
     }
+}
+
+/// What the disk of a server had at one moment.
+pub struct Snapshot(TempDir);
+
+impl Server {
+    /// Copies what its log has now.
+    ///
+    /// # Errors
+    /// When it writes none.
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        let copy = TempDir::with_prefix("skein-snapshot-")?;
+        replace(&self.log(), copy.path())?;
+        Ok(Snapshot(copy))
+    }
+
+    /// Ends it as a crash does, and starts it again on what its disk had before.
+    ///
+    /// # Errors
+    /// When it does not come back.
+    pub async fn fall_back(&mut self, to: &Snapshot) -> Result<()> {
+        self.kill().await?;
+        replace(to.0.path(), &self.log())?;
+        self.launch().await
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.path().join("appendonlydir")
+    }
+}
+
+/// Puts the files of one folder in the place of those of another.
+fn replace(from: &Path, to: &Path) -> Result<()> {
+    for entry in std::fs::read_dir(to)? {
+        std::fs::remove_file(entry?.path())?;
+    }
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        std::fs::copy(entry.path(), to.join(entry.file_name()))?;
+    }
+    Ok(())
 }

@@ -1,6 +1,6 @@
 //! `skein-runner` as a process of its own.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use anyhow::{Result, ensure};
@@ -53,6 +53,10 @@ impl Place {
     /// When a line is no JSON.
     pub fn journal(&self, agent: &str) -> Result<Vec<Value>> {
         agents::journal(&self.folder.path().join("work/default").join(agent))
+    }
+
+    pub fn path(&self) -> &Path {
+        self.folder.path()
     }
 
     pub fn log(&self) -> String {

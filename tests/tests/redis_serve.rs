@@ -2,10 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
 
-use anyhow::{Result, ensure};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use secrecy::ExposeSecret;
 use serde_json::{Value, json};
+use skein_coordinator::cluster::authority::{Authority, Host};
+use skein_coordinator::entity::Clock;
 use skein_tests::mcp::Client;
+use skein_tests::ports;
 use skein_tests::redis::Server;
+use skein_tests::sentinel::Watched;
 use skein_tests::up::{Folder, Up};
 
 async fn serve(server: &Server, folder: Folder) -> Result<Up> {
@@ -72,18 +79,105 @@ async fn the_state_is_in_redis_and_not_in_the_data_folder() -> Result<()> {
     Ok(())
 }
 
+/// Asks until the node has found its feet again.
+async fn patiently(up: &Up, client: &Client, tool: &str, arguments: Value) -> Result<Value> {
+    let again = async || Ok(ask(client, tool, arguments.clone()).await.ok());
+    up.until("the node works again", again).await
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_whose_redis_was_restarted_ends_and_starts_anew() -> Result<()> {
+async fn a_node_whose_redis_was_restarted_loads_everything_anew() -> Result<()> {
     let mut server = Server::start().await?;
-    let mut up = serve(&server, Folder::new()?).await?;
+    let up = serve(&server, Folder::new()?).await?;
     let token = up.token("worker", "lena").await?;
-    let task = work(&Client::new(&up.mcp, &token), "lena").await?;
+    let client = Client::new(&up.mcp, &token);
+    let task = work(&client, "lena").await?;
     server.crash_and_restart().await?;
-    let status = up.ended().await?;
-    ensure!(status.code() == Some(1), "it ended with {status}");
+    let done = json!({"taskId": task, "status": "completed", "output": "7"});
+    patiently(&up, &client, "store-progress", done).await?;
+    let details = ask(&client, "get-task-details", json!({"taskId": task})).await?;
+    ensure!(details["task"]["status"] == json!("completed"), "{details}");
     let log = up.log()?;
     ensure!(log.contains("Redis was restarted or replaced"), "{log}");
-    let up = serve(&server, up.folder).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sentinels_lead_a_node_to_the_next_primary() -> Result<()> {
+    let mut redis = Watched::start().await?;
+    let folder = Folder::new()?;
+    std::fs::create_dir(folder.data())?;
+    // What was acknowledged is on a replica, and the sentinel takes the one that has most.
+    std::fs::write(folder.data().join("config.toml"), "[store]\ndurability = \"replicated\"\n")?;
+    let up = Up::serve_in(folder, &["--redis", &redis.url()]).await?;
+    let token = up.token("worker", "lena").await?;
+    let client = Client::new(&up.mcp, &token);
+    let task = work(&client, "lena").await?;
+    redis.kill_the_primary().await?;
+    patiently(&up, &client, "post-message", json!({"content": "eight, now"})).await?;
+    is_all_there(&up, &token, &task).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_whose_redis_lost_everything_writes_nothing_into_what_is_left() -> Result<()> {
+    let server = Server::start().await?;
+    let up = serve(&server, Folder::new()?).await?;
+    let client = Client::new(&up.mcp, &up.token("worker", "lena").await?);
+    work(&client, "lena").await?;
+    let mut connection = server.connection().await?;
+    let () = redis::cmd("FLUSHALL").query_async(&mut connection).await?;
+    up.until("it has noticed", async || Ok(up.log()?.contains("Redis has lost the store").then_some(())))
+        .await?;
+    let create = json!({"action": "create", "task": "count the ducks"});
+    let refused = ask(&client, "task-action", create).await.err().context("it was taken")?;
+    ensure!(format!("{refused:#}").contains("unavailable"), "{refused:#}");
+    let keys: Vec<String> = redis::cmd("KEYS").arg("*").query_async(&mut connection).await?;
+    ensure!(keys.iter().all(|key| key == "skein:members"), "{keys:?}");
+
+    let Err(refused) = serve(&server, up.kill().await?).await else { bail!("it began with nothing") };
+    ensure!(format!("{refused:#}").contains("restore Redis from a copy"), "{refused:#}");
+    Ok(())
+}
+
+/// An authority, and what it has signed for Redis and for us.
+fn certificates(folder: &Path) -> Result<()> {
+    let now = Clock::start().wall();
+    let (authority, _) = Authority::create(now)?;
+    std::fs::write(folder.join("ca.pem"), authority.certificate())?;
+    for name in ["redis", "skein"] {
+        let issued = authority.issue(&[Host::parse("127.0.0.1")?], now, 1)?;
+        std::fs::write(folder.join(format!("{name}.pem")), &issued.certificate)?;
+        std::fs::write(folder.join(format!("{name}.key")), issued.key.expose_secret())?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_is_spoken_to_by_tls_and_both_sides_know_one_another() -> Result<()> {
+    let files = Folder::new()?;
+    let file = |name: &str| files.path().join(name).display().to_string();
+    certificates(files.path())?;
+    let port = ports::free()?.to_string();
+    let (ca, certificate, key) = (file("ca.pem"), file("redis.pem"), file("redis.key"));
+    let mut settings = vec!["--appendonly", "yes", "--appendfsync", "always", "--tls-port", &port];
+    settings.extend(["--tls-ca-cert-file", &ca, "--tls-cert-file", &certificate, "--tls-key-file", &key]);
+    let _server = Server::start_with(&settings).await?;
+    let url = format!("rediss://127.0.0.1:{port}/");
+    let folder = Folder::new()?;
+    std::fs::create_dir(folder.data())?;
+    let trusts = format!("[store]\nredis_ca = \"{ca}\"\n");
+    std::fs::write(folder.data().join("config.toml"), &trusts)?;
+    let Err(refused) = Up::serve_in(folder, &["--redis", &url]).await else { bail!("it came in unknown") };
+    ensure!(format!("{refused:#}").contains("does not take the connection"), "{refused:#}");
+
+    let folder = Folder::new()?;
+    std::fs::create_dir(folder.data())?;
+    let (certificate, key) = (file("skein.pem"), file("skein.key"));
+    let known = format!("{trusts}redis_certificate = \"{certificate}\"\nredis_key = \"{key}\"\n");
+    std::fs::write(folder.data().join("config.toml"), known)?;
+    let up = Up::serve_in(folder, &["--redis", &url]).await?;
+    let token = up.token("worker", "lena").await?;
+    let task = work(&Client::new(&up.mcp, &token), "lena").await?;
     is_all_there(&up, &token, &task).await
 }
 

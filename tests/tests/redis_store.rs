@@ -12,7 +12,9 @@ use serde_json::json;
 use skein_coordinator::store::conformance::{self, Backend, contents};
 use skein_coordinator::store::redis::shard::Shard;
 use skein_coordinator::store::redis::{Durability, Options, Redis};
-use skein_coordinator::store::{Batch, CommitError, EventRecord, Store, StoreError, TimerChange, Version};
+use skein_coordinator::store::{
+    Batch, CommitError, EventRecord, Fence, Store, StoreError, TimerChange, Version,
+};
 use skein_shared::entity::DocumentChange;
 use skein_shared::id::{EntityKey, Kind, Name};
 use skein_shared::time::Timestamp;
@@ -250,6 +252,62 @@ async fn a_restarted_server_has_everything_and_ends_the_old_owner() {
     assert_eq!(contents(&again).await, before);
     assert!(again.fence(&pool()).epoch > store.fence(&pool()).epoch);
     assert_eq!(settle(&again, 10).await, Ok(Version(11)));
+}
+
+/// All keys with what they hold, for going back to this moment.
+async fn remember(connection: &mut MultiplexedConnection) -> Vec<(String, Vec<u8>)> {
+    let mut all = Vec::new();
+    for key in connection.keys::<_, Vec<String>>("*").await.unwrap() {
+        let held: Vec<u8> = cmd("DUMP").arg(&key).query_async(connection).await.unwrap();
+        all.push((key, held));
+    }
+    all
+}
+
+/// As a replica is that lagged behind when it became the primary.
+async fn throw_back(server: &mut Server, to: &[(String, Vec<u8>)]) {
+    server.crash_and_restart().await.unwrap();
+    let mut connection = server.connection().await.unwrap();
+    let () = cmd("FLUSHALL").query_async(&mut connection).await.unwrap();
+    for (key, held) in to {
+        let () = cmd("RESTORE").arg(key).arg(0).arg(&held[..]).query_async(&mut connection).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_a_failover_threw_away_is_listed_and_no_reader_misses_what_comes_after() {
+    let mut server = Server::start().await.unwrap();
+    let store = open(&server.url()).await;
+    for expected in 0..3 {
+        commit(&store, expected).await.unwrap();
+    }
+    let behind = remember(&mut server.connection().await.unwrap()).await;
+    for expected in 3..6 {
+        commit(&store, expected).await.unwrap();
+    }
+    let read_up_to = store.last_position().await.unwrap();
+    throw_back(&mut server, &behind).await;
+    let Err(CommitError::Failed(_) | CommitError::Unknown(_)) = commit(&store, 6).await else {
+        panic!("it was written on what is gone")
+    };
+    // The first asking finds the connection broken.
+    while store.is_the_same().await.is_err() {}
+    assert_eq!(store.is_the_same().await, Ok(false));
+    store.begin_anew().await.unwrap();
+    assert_eq!(store.is_the_same().await, Ok(true));
+    assert_eq!(store.fence(&pool()), Fence::NONE, "what it held it has to take anew");
+
+    let incidents = store.incidents().await.unwrap();
+    let [incident] = &incidents[..] else { panic!("{incidents:?}") };
+    let [lost] = &incident.lost[..] else { panic!("{incident:?}") };
+    assert_eq!((&lost.entity, lost.commits), (&pool(), 3));
+    assert_eq!(lost.documents, ["task/3", "task/4", "task/5"]);
+
+    let again = open(&server.url()).await;
+    assert_eq!(again.load(&pool()).await.unwrap().version, Version(3));
+    commit(&again, 3).await.unwrap();
+    let after = again.records(read_up_to, 10).await.unwrap();
+    assert_eq!(after.iter().map(|record| record.version).collect::<Vec<_>>(), [Version(4)]);
 }
 
 /// Everybody wants the store at one moment; one gets it, and the others are told who has it.

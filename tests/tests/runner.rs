@@ -2,8 +2,9 @@
 
 use std::net::TcpListener;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+use skein_tests::cluster::Cluster;
 use skein_tests::runner::{Place, terminate};
 use skein_tests::up::{Folder, Up};
 
@@ -76,5 +77,58 @@ async fn a_node_that_stops_knows_the_end_of_its_agents() -> Result<()> {
     // No runner is there to tell it afterwards: it was reported and written down before the node was gone.
     let ended = up.row("instances", |instance| instance["instance"] == row["instance"]).await?;
     ensure!(ended["state"] != "running", "{ended}");
+    Ok(())
+}
+
+/// Waits until the runner has a stream to a node.
+async fn has_a_stream(up: &Up) -> Result<()> {
+    up.until("the runner has a stream to it", async || {
+        let status: Value = serde_json::from_str(&up.skein(&["status", "--json"]).await?)?;
+        Ok((status["runners"] == json!(["far"])).then_some(()))
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runner_keeps_its_instances_through_the_death_of_any_coordinator() -> Result<()> {
+    let (cluster, first) = Cluster::start("lease = \"4s\"\nsettle = \"1s\"").await?;
+    let (second, third) = (cluster.join().await?, cluster.join().await?);
+    let place = Place::new("far")?;
+    place.define("idle", "command = [\"sleep\", \"600\"]\n")?;
+    let go = place.path().join("go");
+    let wait = format!("while [ ! -e {} ]; do sleep 0.05; done", go.display());
+    place.define("brief", &format!("command = [\"sh\", \"-c\", \"{wait}\"]\n"))?;
+    // It is told of one and learns of the others, also of one that comes later.
+    let _runner = place.start(&[first.grpc.clone()], &first.token("runner", "far").await?)?;
+    for node in [&first, &second, &third] {
+        has_a_stream(node).await?;
+    }
+    let fourth = cluster.join().await?;
+    has_a_stream(&fourth).await?;
+    let mut runs = Vec::new();
+    for (node, agent) in [(&first, "idle"), (&third, "brief")] {
+        let run: Value = serde_json::from_str(&node.skein(&["agent", "run", agent, "--json"]).await?)?;
+        let instance = run["instance"].as_str().context("no instance")?.to_owned();
+        node.row("instances", |row| row["instance"] == *instance && row["state"] == "running").await?;
+        runs.push(instance);
+    }
+
+    first.kill().await?;
+    fourth.terminate().await?;
+    // What ends is reported through those that are left, and what is ordered reaches it through any of them.
+    std::fs::write(&go, "")?;
+    let over = |instance: &str| {
+        let instance = instance.to_owned();
+        move |row: &Value| row["instance"] == *instance && row["state"] == "ended"
+    };
+    second.row("instances", over(&runs[1])).await?;
+    let log = place.log();
+    ensure!(log.matches("ended instance").count() == 1, "the other did not go on: {log}");
+    second.row("instances", |row| row["instance"] == *runs[0] && row["state"] == "running").await?;
+    third.skein(&["agent", "kill", &runs[0]]).await?;
+    second.row("instances", over(&runs[0])).await?;
+    let log = place.log();
+    ensure!(log.matches("started instance").count() == 2, "something ran twice: {log}");
+    ensure!(log.matches("attaches=false").count() == 1, "it registered more than once: {log}");
     Ok(())
 }

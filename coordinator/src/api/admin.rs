@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::pin::Pin;
+use std::time::Duration;
 
 use futures::Stream;
 use serde_json::{Value, json};
@@ -30,6 +31,9 @@ type Answer<T> = Result<Response<T>, Status>;
 
 /// The swarm that is there from the start.
 const USUAL_SWARM: &str = "default";
+
+/// How long somebody who looks at the cluster waits for what the store remembers.
+const INCIDENTS: Duration = Duration::from_secs(1);
 
 /// Administers all swarms of the node.
 pub struct Admin {
@@ -200,7 +204,7 @@ impl Admin {
         })
     }
 
-    /// The nodes with their shards, each with its epoch.
+    /// The nodes with their shards, each with its epoch, and what is wrong, as the node that is asked sees it.
     async fn cluster(&self, request: Request<v1::ClusterRequest>) -> Result<Value, Refusal> {
         self.operator(&request, "")?;
         let Some(cluster) = self.service.entities().cluster() else {
@@ -222,7 +226,24 @@ impl Admin {
                 "shards": shards,
             })
         });
-        Ok(json!({"nodes": nodes.collect::<Vec<_>>(), "unowned": cluster.shards().saturating_sub(owned)}))
+        let alarms = cluster.alarms().all().into_iter().map(|alarm| {
+            json!({
+                "kind": alarm.kind.as_str(),
+                "subject": alarm.subject,
+                "problem": alarm.problem,
+                "for_s": alarm.since.as_secs(),
+            })
+        });
+        // Whoever looks because the store stands still wants the rest all the same.
+        let incidents = tokio::time::timeout(INCIDENTS, cluster.incidents()).await;
+        let generation = cluster.generation();
+        Ok(json!({
+            "nodes": nodes.collect::<Vec<_>>(),
+            "unowned": cluster.shards().saturating_sub(owned),
+            "generation": {"run": generation.run, "replication": generation.replication},
+            "alarms": alarms.collect::<Vec<_>>(),
+            "incidents": incidents.ok().and_then(Result::ok),
+        }))
     }
 
     async fn drain(&self, request: Request<v1::DrainRequest>) -> Result<Value, Refusal> {

@@ -131,6 +131,21 @@ impl Keys {
         }
     }
 
+    /// Takes over the keys that came with a node's certificate, unless the data directory has some already.
+    ///
+    /// # Errors
+    /// When they cannot be read or written.
+    pub fn adopt(dir: &Path, from: &Path) -> io::Result<()> {
+        let (path, source) = (dir.join(FILE), from.join(FILE));
+        if path.exists() || !source.exists() {
+            return Ok(());
+        }
+        let text = fs::read_to_string(&source)?;
+        // Checked before they are taken: what is there is kept for good.
+        Self::parse(&source, &text)?;
+        Self::put(dir, &path, text.as_bytes())
+    }
+
     /// Keys that live as long as the process, for tests and demonstrations.
     ///
     /// # Errors
@@ -213,9 +228,13 @@ impl Keys {
         }
         let mut text = String::new();
         file.read_to_string(&mut text)?;
+        Self::parse(path, &text)
+    }
+
+    fn parse(path: &Path, text: &str) -> io::Result<Self> {
         let broken =
             || io::Error::new(io::ErrorKind::InvalidData, format!("{} holds no keys", path.display()));
-        let keys: KeyFile = serde_json::from_str(&text).map_err(|_| broken())?;
+        let keys: KeyFile = serde_json::from_str(text).map_err(|_| broken())?;
         let documents: Vec<Vec<u8>> = keys
             .ed25519
             .iter()
@@ -224,23 +243,27 @@ impl Keys {
         Self::assemble(&documents)
     }
 
-    /// Writes beside the target and links it in: of two starts at once one wins and both use its keys.
     fn create(dir: &Path, path: &Path) -> io::Result<Self> {
         fs::create_dir_all(dir)?;
         let document = generate()?;
         let keys = KeyFile { ed25519: vec![STANDARD.encode(&document)] };
+        Self::put(dir, path, &serde_json::to_vec_pretty(&keys)?)?;
+        Self::read(path, File::open(path)?)
+    }
+
+    /// Writes beside the target and links it in: of two starts at once one wins and both use its keys.
+    fn put(dir: &Path, path: &Path, content: &[u8]) -> io::Result<()> {
         let draft = dir.join(format!("{FILE}.{}", Uuid::now_v7()));
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
-        file.write_all(&serde_json::to_vec_pretty(&keys)?)?;
+        file.write_all(content)?;
         file.sync_all()?;
         let linked = fs::hard_link(&draft, path);
         fs::remove_file(&draft)?;
         match linked {
-            Ok(()) => File::open(dir)?.sync_all()?,
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error),
+            Ok(()) => File::open(dir)?.sync_all(),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            Err(error) => Err(error),
         }
-        Self::read(path, File::open(path)?)
     }
 
     fn assemble(documents: &[Vec<u8>]) -> io::Result<Self> {

@@ -1,14 +1,18 @@
-//! `skein cluster status|drain`
+//! `skein cluster status|drain`; `init` has a file of its own.
 
 use clap::Subcommand;
 use serde_json::{Value, json};
 use skein_proto::v1::{ClusterRequest, DrainRequest};
+use skein_shared::time::Timestamp;
 
+use super::cluster_init::Init;
 use super::{CliError, Common, table};
 use crate::api::client;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Cluster {
+    /// Make the certificates by which coordinators know one another.
+    Init(Init),
     /// Show the coordinators, their shards and epochs.
     Status {
         #[command(flatten)]
@@ -26,6 +30,7 @@ pub(super) enum Cluster {
 impl Cluster {
     pub(super) async fn run(self) -> Result<(), CliError> {
         match self {
+            Cluster::Init(init) => init.run(),
             Cluster::Status { common } => {
                 let mut admin = client::connect(&common.layout()).await?;
                 let reply = admin.cluster(ClusterRequest {}).await.map_err(client::refused)?.into_inner();
@@ -44,6 +49,13 @@ impl Cluster {
                 table::print(&nodes, &columns, false)?;
                 if status["unowned"] != json!(0) {
                     eprintln!("{} shards have no owner at the moment", status["unowned"]);
+                }
+                for alarm in status["alarms"].as_array().into_iter().flatten() {
+                    let text = |field: &str| alarm[field].as_str().unwrap_or_default();
+                    eprintln!("alarm ({}): {}", text("kind"), text("problem"));
+                }
+                for incident in status["incidents"].as_array().into_iter().flatten() {
+                    eprintln!("{}", told(incident));
                 }
                 Ok(())
             }
@@ -71,4 +83,37 @@ fn row(node: &Value) -> Value {
     json!({
         "id": node["id"], "address": node["address"], "state": state, "shards": epochs.len(), "epochs": between,
     })
+}
+
+/// What was lost, in a line; `--json` has all of it.
+fn told(incident: &Value) -> String {
+    let lost: Vec<&Value> = incident["lost"].as_array().into_iter().flatten().collect();
+    let commits: u64 = lost.iter().filter_map(|writes| writes["commits"].as_u64()).sum();
+    let documents = lost.iter().filter_map(|writes| writes["documents"].as_array()).flatten();
+    let documents: Vec<&str> = documents.filter_map(Value::as_str).collect();
+    format!(
+        "{}: Redis had lost {commits} writes that {} had acknowledged: {}",
+        incident["at"].as_u64().map_or_else(String::new, |at| Timestamp(at).to_string()),
+        incident["node"].as_str().unwrap_or_default(),
+        documents.join(", ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_incident_names_who_had_acknowledged_what() {
+        let lost = json!([
+            {"entity": "pool/default", "commits": 2, "since": 5, "documents": ["task/1", "task/2"]},
+            {"entity": "lockspace/default", "commits": 1, "since": 5, "documents": ["lock/x"]},
+        ]);
+        let line = told(&json!({"at": 1_790_000_000_000_u64, "node": "n1", "lost": lost}));
+        assert!(
+            line.ends_with("Redis had lost 3 writes that n1 had acknowledged: task/1, task/2, lock/x"),
+            "{line}"
+        );
+        assert!(line.starts_with("2026-"), "{line}");
+    }
 }

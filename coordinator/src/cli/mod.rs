@@ -5,6 +5,7 @@
 mod agent;
 mod backup;
 mod cluster;
+mod cluster_init;
 mod events;
 mod list;
 mod mcp_config;
@@ -68,7 +69,7 @@ enum Command {
     /// Make and list swarms.
     #[command(subcommand)]
     Swarm(swarm::Swarm),
-    /// Show the coordinators of the cluster, and drain them.
+    /// Make the certificates of a cluster, show its coordinators, and drain them.
     #[command(subcommand)]
     Cluster(cluster::Cluster),
     /// Show how the node fares.
@@ -127,6 +128,8 @@ pub enum CliError {
     Demo(#[from] demo::DemoError),
     #[error("{0}")]
     Agent(String),
+    #[error("{0}")]
+    Certificates(String),
     #[error("the output could not be written: {0}")]
     Output(#[from] std::io::Error),
 }
@@ -144,6 +147,7 @@ impl CliError {
             CliError::Refused(refusal) => refusal.code.exit(),
             CliError::Start(StartError::DataDir(DataDirError::InUse { .. })) => 5,
             CliError::Start(_) | CliError::Output(_) | CliError::Demo(_) | CliError::Agent(_) => 1,
+            CliError::Certificates(_) => 5,
             CliError::Usage(_) => 2,
         }
     }
@@ -209,6 +213,8 @@ mod tests {
             "skein serve --roles coordinator,ingress",
             "skein serve --roles ingress --redis redis://127.0.0.1/1",
             "skein serve --redis redis://127.0.0.1/1 --listen 127.0.0.1:0 --node-addr 127.0.0.1:7703",
+            "skein serve --node-addr node-1:7703 --cluster-tls certificates",
+            "skein cluster init --out certificates --days 90 node-1,10.0.0.1 node-2",
             "skein cluster status --json",
             "skein cluster drain 127.0.0.1:7703",
             "skein token issue --role worker --name w1 --swarm build",

@@ -51,6 +51,9 @@ pub(super) struct Serve {
     /// Where the other coordinators that share the Redis reach this one [default: a free port of this machine alone].
     #[arg(long, value_name = "HOST:PORT")]
     node_addr: Option<String>,
+    /// The folder with the certificate by which the other coordinators know this one, from `skein cluster init`.
+    #[arg(long, value_name = "DIR")]
+    cluster_tls: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -61,7 +64,8 @@ enum Role {
 
 impl Up {
     pub(super) async fn run(self) -> Result<(), CliError> {
-        let (data, config) = self.place.open(self.no_runner.then_some(false), None, None)?;
+        let (data, config) =
+            self.place.open(Overrides { runner: self.no_runner.then_some(false), ..Overrides::default() })?;
         let roles = Roles { coordinator: true, ingress: true, runner: config.runner.enabled };
         serve(data, config, roles).await
     }
@@ -74,7 +78,13 @@ impl Serve {
             ingress: self.roles.contains(&Role::Ingress),
             runner: false,
         };
-        let (data, config) = self.place.open(Some(false), self.redis, self.node_addr)?;
+        let (data, config) = self.place.open(Overrides {
+            runner: Some(false),
+            redis: self.redis,
+            node: self.node_addr,
+            tls: self.cluster_tls,
+            ..Overrides::default()
+        })?;
         if !roles.coordinator && config.store.redis.is_none() {
             let problem = "--roles ingress: it passes on to the coordinators that share a Redis; name that with --redis, or \
                            use coordinator,ingress";
@@ -85,14 +95,9 @@ impl Serve {
 }
 
 impl Place {
-    fn open(
-        self,
-        runner: Option<bool>,
-        redis: Option<SecretString>,
-        node: Option<String>,
-    ) -> Result<(DataDir, Config), CliError> {
-        let overrides =
-            Overrides { http: self.listen, grpc: self.grpc, ingress: self.ingress, runner, redis, node };
+    /// Its own addresses go over what else the command line says.
+    fn open(self, others: Overrides) -> Result<(DataDir, Config), CliError> {
+        let overrides = Overrides { http: self.listen, grpc: self.grpc, ingress: self.ingress, ..others };
         let config = config::load(&Layout::new(&self.data).config(), &overrides)
             .map_err(|error| CliError::Usage(error.to_string()))?;
         let data = DataDir::open(&self.data).map_err(StartError::from)?;

@@ -20,7 +20,8 @@ use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
 
-use super::peers::MESSAGE;
+use super::handshake;
+use super::peers::{MESSAGE, PROBE, PROBE_ANSWER};
 use super::{Cluster, Tenants, Wake};
 use crate::store::redis::shard::Shard;
 
@@ -49,13 +50,29 @@ pub struct DoorError(#[from] tonic::transport::Error);
 /// When the listener fails.
 pub async fn serve(listener: TcpListener, door: Door) -> Result<(), DoorError> {
     let stop = door.stop.clone();
+    let (identity, alarms) = (door.cluster.settings.identity.clone(), door.cluster.alarms().clone());
     let peer = PeerServer::new(door).max_decoding_message_size(MESSAGE).max_encoding_message_size(MESSAGE);
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-    let serving = Server::builder().add_service(peer).serve_with_incoming(incoming);
+    let server = Server::builder()
+        .http2_keepalive_interval(Some(PROBE))
+        .http2_keepalive_timeout(Some(PROBE_ANSWER))
+        .add_service(peer);
+    let serving = async {
+        match identity {
+            Some(identity) => {
+                let incoming = handshake::incoming(listener, &identity, alarms, stop.clone());
+                server.serve_with_incoming(incoming).await
+            }
+            None => {
+                let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+                server.serve_with_incoming(incoming).await
+            }
+        }
+    };
     tokio::select! {
-        served = serving => Ok(served?),
         // What the others still ask goes to the next owners; waiting for them would only hold up the end.
+        biased;
         () = stop.cancelled() => Ok(()),
+        served = serving => Ok(served?),
     }
 }
 

@@ -12,7 +12,6 @@ use tracing::{info, warn};
 use super::Cluster;
 use super::member::Member;
 use super::plan::{self, Situation};
-use crate::store::redis::Lost;
 use crate::store::redis::lease::{Acquired, Kept, Lease};
 use crate::store::redis::shard::{SHARDS, Shard};
 use crate::store::{Fence, StoreError};
@@ -45,15 +44,14 @@ impl Keeper {
         Self { cluster, beat: now, renew: now, stable: now, free, said: None }
     }
 
-    pub(super) async fn run(mut self, stop: CancellationToken) -> Result<(), Lost> {
+    pub(super) async fn run(mut self, stop: CancellationToken) {
         let mut told = false;
         while !stop.is_cancelled() {
             // Never broken off: a lease that was taken has to be known.
             let stepped = self.step().await;
             self.lapse();
             match stepped {
-                Ok(Err(lost)) => return Err(lost),
-                Ok(Ok(())) => told = false,
+                Ok(()) => told = false,
                 Err(problem) if !told => {
                     warn!(%problem, "the cluster's state cannot be read or written; it is tried again");
                     told = true;
@@ -63,18 +61,16 @@ impl Keeper {
             tokio::select! {
                 () = stop.cancelled() => {}
                 () = self.cluster.nudge.notified() => {}
+                () = self.cluster.store.doubted() => self.renew = Instant::now(),
                 () = tokio::time::sleep(LOOK) => {}
             }
         }
         self.end().await;
-        Ok(())
     }
 
     /// One round. The leases come first: what they are worth runs out.
-    async fn step(&mut self) -> Result<Result<(), Lost>, StoreError> {
-        if let Err(lost) = self.renew().await? {
-            return Ok(Err(lost));
-        }
+    async fn step(&mut self) -> Result<(), StoreError> {
+        self.renew().await?;
         self.beat().await?;
         let leases = self.cluster.store.leases().all().await?;
         let steps = self.decide(&leases);
@@ -85,34 +81,39 @@ impl Keeper {
             // The next ones at once.
             self.cluster.nudge.notify_one();
         }
-        Ok(Ok(()))
+        Ok(())
     }
 
-    async fn renew(&mut self) -> Result<Result<(), Lost>, StoreError> {
+    async fn renew(&mut self) -> Result<(), StoreError> {
         let asked = Instant::now();
+        if asked < self.renew {
+            return Ok(());
+        }
+        if !self.cluster.store.is_the_same().await? {
+            warn!("Redis was restarted or replaced by a replica; everything is loaded anew");
+            self.cluster.store.begin_anew().await?;
+            info!("relies on Redis as it is now");
+        }
         let held = self.cluster.store.held().all();
-        if held.is_empty() || asked < self.renew {
-            return Ok(Ok(()));
-        }
-        if let Err(lost) = self.cluster.store.is_the_same().await? {
-            return Ok(Err(lost));
-        }
         let kept = self.cluster.store.leases().renew(&held).await?;
         self.renew = asked + self.cluster.settings.lease / 3;
         let mut lost = Vec::new();
         for ((shard, fence), kept) in held.into_iter().zip(kept) {
             match kept {
                 // A lease counts from before it was asked for, and ends here before it ends there.
-                Kept::Done => self.cluster.store.held().extend(shard, fence, self.until(asked)),
-                Kept::Fenced(_) if mutation::is_on(Mutation::EternalLease) => {}
-                Kept::Fenced(_) => lost.push(shard),
+                Ok(Kept::Done) => self.cluster.store.held().extend(shard, fence, self.until(asked)),
+                Ok(Kept::Fenced(_)) if mutation::is_on(Mutation::EternalLease) => {}
+                Ok(Kept::Fenced(_)) | Err(_) => lost.push(shard),
             }
         }
         if !lost.is_empty() {
-            warn!(shards = lost.len(), "other nodes have taken shards of this one");
+            warn!(
+                shards = lost.len(),
+                "shards of this node were taken by others, or their leases cannot be read"
+            );
             self.cluster.store.held().lose(&lost);
         }
-        Ok(Ok(()))
+        Ok(())
     }
 
     fn until(&self, asked: Instant) -> Instant {
@@ -181,11 +182,17 @@ impl Keeper {
         let asked = Instant::now();
         let mut taken = 0;
         for (shard, answer) in shards.iter().zip(self.cluster.store.leases().acquire(shards).await?) {
-            if let Acquired::Taken(fence) = answer {
-                self.cluster.store.held().take(*shard, fence, Some(self.until(asked)));
-                let Fence { epoch, .. } = fence;
-                self.cluster.table.hint(*shard, &self.cluster.settings.id, epoch.0);
-                taken += 1;
+            match answer {
+                Ok(Acquired::Taken(fence)) => {
+                    self.cluster.store.held().take(*shard, fence, Some(self.until(asked)));
+                    let Fence { epoch, .. } = fence;
+                    self.cluster.table.hint(*shard, &self.cluster.settings.id, epoch.0);
+                    taken += 1;
+                }
+                // Redis was emptied since it was last looked at: that look is due.
+                Ok(Acquired::Foreign) => self.renew = Instant::now(),
+                // Somebody was quicker, or nobody can have it: the store tells of that.
+                Ok(Acquired::Held { .. }) | Err(_) => {}
             }
         }
         if taken > 0 {

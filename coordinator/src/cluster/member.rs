@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::store::redis::shard::SHARDS;
+
 /// The version in which nodes write what they forward. A node forwards to those alone that read it.
 pub const FORMAT: u32 = 1;
 
@@ -22,9 +24,40 @@ pub struct Member {
     /// It owns nothing and passes everything on, as an ingress of its own does.
     #[serde(default)]
     pub passes_on: bool,
+    /// It speaks mutual TLS, and no plain text.
+    #[serde(default)]
+    pub tls: bool,
+    /// Where runners reach it, as a URL; empty for one that they do not.
+    #[serde(default)]
+    pub runners: String,
+    /// Into how many shards it divides the store.
+    #[serde(default = "shards")]
+    pub shards: u16,
+}
+
+/// What a record that does not say has, for there was never another number.
+fn shards() -> u16 {
+    SHARDS
 }
 
 impl Member {
+    /// Why this node cannot work with another one, whose program is another, if that is so.
+    pub fn quarrel(&self, other: &Member) -> Option<String> {
+        if other.shards != self.shards {
+            return Some(format!(
+                "it divides the store into {} shards and this one into {}; run the same program on all nodes",
+                other.shards, self.shards
+            ));
+        }
+        let (lowest, highest) = other.formats;
+        (!other.reads(FORMAT)).then(|| {
+            format!(
+                "it reads the formats {lowest} to {highest} and this one writes {FORMAT}; update one version at a time, and \
+                 the oldest nodes first"
+            )
+        })
+    }
+
     /// Whether shards may come to it.
     pub fn takes_shards(&self) -> bool {
         !self.draining && !self.passes_on && self.reads(FORMAT)
@@ -33,5 +66,35 @@ impl Member {
     /// Whether it reads a format.
     pub fn reads(&self, format: u32) -> bool {
         (self.formats.0..=self.formats.1).contains(&format)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_that_do_not_understand_one_another_say_so() {
+        let me = Member {
+            id: "a".to_owned(),
+            incarnation: Uuid::nil(),
+            address: String::new(),
+            formats: (FORMAT, FORMAT),
+            draining: false,
+            passes_on: false,
+            tls: false,
+            runners: String::new(),
+            shards: SHARDS,
+        };
+        let newer = Member { formats: (FORMAT, FORMAT + 1), ..me.clone() };
+        assert_eq!(me.quarrel(&newer), None);
+        let much_newer = Member { formats: (FORMAT + 1, FORMAT + 1), ..me.clone() };
+        assert!(me.quarrel(&much_newer).unwrap().contains("reads the formats 2 to 2"));
+        let other = Member { shards: 64, ..me.clone() };
+        assert!(me.quarrel(&other).unwrap().contains("64 shards"));
+        // What an older program wrote.
+        let text = r#"{"id":"b","incarnation":"00000000-0000-0000-0000-000000000000","address":"127.0.0.1:1",
+                       "formats":[1,1],"draining":false}"#;
+        assert_eq!(me.quarrel(&serde_json::from_str(text).unwrap()), None);
     }
 }

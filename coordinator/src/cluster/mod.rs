@@ -4,8 +4,16 @@
 //! each decides what to take and what to hand over ([`plan`]), and does so ([`keeper`]). Where something is to be sent
 //! shows in the [`table`]; it goes over [`peers`] and comes in at [`door`]. All of that may be wrong for a moment: what
 //! may be written is decided by the fence in the write, in the store.
+//!
+//! Beyond one machine nodes speak mutual TLS: an [`authority`] issues what a node's [`identity`] is made of, the
+//! [`handshake`] lets nobody else in, and [`distrust`] says why.
 
+pub mod authority;
+mod certificate;
+mod distrust;
 pub mod door;
+mod handshake;
+pub mod identity;
 mod keeper;
 pub mod member;
 mod peers;
@@ -25,17 +33,23 @@ use tokio::sync::{Notify, broadcast, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::store::Fence;
-use crate::store::redis::shard::Shard;
-use crate::store::redis::{Lost, Redis};
+use crate::alarms::{Alarms, Kind};
+use crate::store::redis::incident::Incident;
+use crate::store::redis::shard::{SHARDS, Shard};
+use crate::store::redis::{Generation, Redis};
+use crate::store::{Fence, StoreError};
+use identity::Identity;
 use keeper::Keeper;
 use member::{FORMAT, Member};
 use peers::Peers;
 pub use peers::{Outcome, Secret, Silence};
 use table::Table;
 
+/// How long a node may take to answer one that is about to join.
+const INTRODUCTION: Duration = Duration::from_secs(5);
+
 /// How a node takes part.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Settings {
     /// The same over restarts.
     pub id: String,
@@ -49,6 +63,10 @@ pub struct Settings {
     pub secret: Secret,
     /// It owns nothing and passes everything on.
     pub passes_on: bool,
+    /// Without one, nodes speak plain text.
+    pub identity: Option<Arc<Identity>>,
+    /// Takes what is wrong between this node and the others.
+    pub alarms: Alarms,
 }
 
 /// Whom to wake, on this node and on the others.
@@ -94,6 +112,8 @@ pub struct Cluster {
     peers: Peers,
     tenants: OnceLock<Arc<dyn Tenants>>,
     draining: AtomicBool,
+    /// Where runners reach this node, once they do.
+    runners: OnceLock<String>,
     /// Wakes the keeper.
     nudge: Notify,
     /// Counts the leases that this node gave up, so that the others look at once.
@@ -104,13 +124,14 @@ impl Cluster {
     /// Takes part from [`Cluster::keep`] on.
     pub fn new(store: Arc<Redis>, settings: Settings) -> Arc<Self> {
         Arc::new(Self {
-            peers: Peers::new(settings.secret.clone()),
+            peers: Peers::new(settings.secret.clone(), settings.identity.clone()),
             settings,
             incarnation: Uuid::now_v7(),
             store,
             table: Table::default(),
             tenants: OnceLock::new(),
             draining: AtomicBool::new(false),
+            runners: OnceLock::new(),
             nudge: Notify::new(),
             released: watch::Sender::new(0),
         })
@@ -124,12 +145,14 @@ impl Cluster {
     }
 
     /// Takes part until `stop`, and then gives everything up.
-    ///
-    /// # Errors
-    /// When the store is not the one on which the leases were taken: what this process has in memory may be out of
-    /// date, so it must not go on.
-    pub async fn keep(self: Arc<Self>, stop: CancellationToken) -> Result<(), Lost> {
-        Keeper::new(self).run(stop).await
+    pub async fn keep(self: Arc<Self>, stop: CancellationToken) {
+        Keeper::new(self).run(stop).await;
+    }
+
+    /// Lets runners know where to reach this node.
+    pub fn is_open_to_runners(&self, url: String) {
+        let _ = self.runners.set(url);
+        self.nudge.notify_one();
     }
 
     /// Waits until every shard has an owner, at most for `limit`. Says whether it came to that.
@@ -154,6 +177,9 @@ impl Cluster {
             formats: (FORMAT, FORMAT),
             draining: self.draining.load(Ordering::Acquire),
             passes_on: self.settings.passes_on,
+            tls: self.settings.identity.is_some(),
+            runners: self.runners.get().cloned().unwrap_or_default(),
+            shards: SHARDS,
         }
     }
 
@@ -181,9 +207,14 @@ impl Cluster {
         self.store.held().changes()
     }
 
+    /// All who live.
+    pub fn members(&self) -> Vec<Member> {
+        self.table.members()
+    }
+
     /// The others that live.
     pub fn others(&self) -> Vec<Member> {
-        let mut all = self.table.members();
+        let mut all = self.members();
         all.retain(|member| member.id != self.settings.id);
         all
     }
@@ -191,6 +222,80 @@ impl Cluster {
     /// All who live, with the shards that each owns and their epochs.
     pub fn survey(&self) -> Vec<(Member, Vec<(u16, u64)>)> {
         self.table.survey()
+    }
+
+    /// What is wrong, as this node sees it.
+    pub fn alarms(&self) -> &Alarms {
+        &self.settings.alarms
+    }
+
+    /// Another node was not reached. One that is not trusted stays so until somebody does something.
+    fn is_silent(&self, node: &Member, silence: &Silence) {
+        let (raised, cleared) = match silence.distrusts() {
+            true => (Kind::Distrusted, Kind::Unreachable),
+            false => (Kind::Unreachable, Kind::Distrusted),
+        };
+        self.alarms().clear(cleared, &node.address);
+        self.alarms().raise(raised, &node.address, &silence.to_string());
+    }
+
+    /// Another node was reached.
+    fn is_reached(&self, node: &Member) {
+        self.alarms().clear(Kind::Unreachable, &node.address);
+        self.alarms().clear(Kind::Distrusted, &node.address);
+    }
+
+    /// Who this node is to the others; nobody in particular when they speak plain text.
+    pub fn identity(&self) -> Option<&Identity> {
+        self.settings.identity.as_deref()
+    }
+
+    /// Looks whether those who live would understand and trust this node, before it takes shards for which they could
+    /// not ask it.
+    ///
+    /// # Errors
+    /// When one of them does not understand it, or none of those who are there trusts it. The store's own error when it
+    /// does not say who lives.
+    pub async fn introduce(&self) -> Result<Result<(), Silence>, StoreError> {
+        let records = self.store.members().all().await?;
+        let members = records.iter().filter_map(|record| serde_json::from_str::<Member>(record).ok());
+        let others: Vec<Member> = members.filter(|member| member.id != self.settings.id).collect();
+        let me = self.me();
+        if let Some(stranger) = others.iter().find_map(|other| Silence::of_a_stranger(&me, other)) {
+            return Ok(Err(stranger));
+        }
+        let standings = futures::future::join_all(others.iter().map(|other| self.standing(other))).await;
+        let there: Vec<&Result<(), Silence>> = standings
+            .iter()
+            .filter(|standing| !matches!(standing, Err(silence) if !silence.distrusts()))
+            .collect();
+        if there.iter().any(|standing| standing.is_ok()) {
+            return Ok(Ok(()));
+        }
+        Ok(there.first().map_or(Ok(()), |standing| (*standing).clone()))
+    }
+
+    /// Whether a node answers this one.
+    async fn standing(&self, other: &Member) -> Result<(), Silence> {
+        let asked = tokio::time::timeout(INTRODUCTION, self.peers.wakes(other)).await;
+        match asked {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(silence)) => Err(self.peers.look_into(other, silence).await),
+            Err(_) => Err(self.peers.look_into(other, Silence::late()).await),
+        }
+    }
+
+    /// The life of the server on which this node relies.
+    pub fn generation(&self) -> Generation {
+        self.store.generation()
+    }
+
+    /// What failovers of the store threw away, the last one first.
+    ///
+    /// # Errors
+    /// When the store cannot be asked.
+    pub async fn incidents(&self) -> Result<Vec<Incident>, StoreError> {
+        self.store.incidents().await
     }
 
     /// The shards that this node holds, with their fences.

@@ -2,24 +2,28 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use skein_proto::v1::forward_reply::Outcome as Said;
 use skein_proto::v1::peer_client::PeerClient;
 use skein_proto::v1::{ForwardRequest, Wake, WakesRequest};
 use skein_shared::id::EntityKey;
+use tokio::net::lookup_host;
 use tonic::metadata::{Ascii, MetadataValue};
-use tonic::transport::{Channel, Endpoint};
-use tonic::{Request, Status, Streaming};
+use tonic::transport::{self, Channel, Endpoint};
+use tonic::{Code, Request, Status, Streaming};
 use uuid::Uuid;
 
+use super::handshake;
+use super::identity::{Identity, host};
 use super::member::{FORMAT, Member};
 
 const CONNECT: Duration = Duration::from_secs(1);
-/// A connection that is silent is probed, and given up without an answer.
-const PROBE: Duration = Duration::from_secs(3);
-const PROBE_ANSWER: Duration = Duration::from_secs(3);
+/// A connection that is silent is probed, and given up without an answer: well before the other has left the list of
+/// those who live.
+pub(super) const PROBE: Duration = Duration::from_secs(2);
+pub(super) const PROBE_ANSWER: Duration = Duration::from_secs(3);
 /// What the largest entity may answer; a list has up to a thousand whole documents.
 pub(super) const MESSAGE: usize = 64 << 20;
 
@@ -55,24 +59,44 @@ pub enum Outcome {
 
 /// No answer came, so nobody knows whether something was done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Silence(String);
+#[error("{problem}")]
+pub struct Silence {
+    problem: String,
+    /// The two nodes are there, and do not trust or do not understand one another.
+    distrusts: bool,
+}
 
 impl Silence {
     pub(super) fn moved() -> Self {
-        Self("the shard got another owner meanwhile".to_owned())
+        Self { problem: "the shard got another owner meanwhile".to_owned(), distrusts: false }
+    }
+
+    /// What is to be said of a node whose program does not fit this one's.
+    pub(super) fn of_a_stranger(me: &Member, other: &Member) -> Option<Self> {
+        me.quarrel(other).map(|reason| distrusted(other, &reason))
+    }
+
+    pub(super) fn late() -> Self {
+        Self { problem: "no answer in time".to_owned(), distrusts: false }
+    }
+
+    /// Whether it lasts until somebody does something about it.
+    pub(super) fn distrusts(&self) -> bool {
+        self.distrusts
     }
 }
 
 pub(super) struct Peers {
     secret: Secret,
+    /// Without one, nodes speak plain text.
+    identity: Option<Arc<Identity>>,
     /// By incarnation: a restarted node is another one.
     channels: Mutex<HashMap<Uuid, Channel>>,
 }
 
 impl Peers {
-    pub(super) fn new(secret: Secret) -> Self {
-        Self { secret, channels: Mutex::default() }
+    pub(super) fn new(secret: Secret, identity: Option<Arc<Identity>>) -> Self {
+        Self { secret, identity, channels: Mutex::default() }
     }
 
     pub(super) async fn forward(
@@ -88,10 +112,10 @@ impl Peers {
             timeout_ms: u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX),
             call,
         };
-        let mut client = self.client(to)?;
+        let mut client = self.client(to).await?;
         let answered = tokio::time::timeout(timeout, client.forward(self.signed(request))).await;
         let reply = answered.map_err(|_| silent(to, "no answer in time"))?;
-        let said = reply.map_err(|status| silent(to, status.message()))?.into_inner().outcome;
+        let said = reply.map_err(|status| refused(to, &status))?.into_inner().outcome;
         match said {
             Some(Said::Answer(answer)) => Ok(Outcome::Answer(answer)),
             Some(Said::NotOwner(not)) => Ok(Outcome::NotOwner { owner: not.owner, epoch: not.epoch }),
@@ -100,15 +124,28 @@ impl Peers {
     }
 
     pub(super) async fn wakes(&self, of: &Member) -> Result<Streaming<Wake>, Silence> {
-        let mut client = self.client(of)?;
+        let mut client = self.client(of).await?;
         let stream = client.wakes(self.signed(WakesRequest {})).await;
-        Ok(stream.map_err(|status: Status| silent(of, status.message()))?.into_inner())
+        Ok(stream.map_err(|status| refused(of, &status))?.into_inner())
+    }
+
+    /// Finds out why a node gave no answer, as exactly as can be.
+    pub(super) async fn look_into(&self, node: &Member, silence: Silence) -> Silence {
+        if silence.distrusts {
+            return silence;
+        }
+        let Some(identity) = &self.identity else { return silence };
+        match handshake::greet(identity, &node.address).await {
+            Ok(Some(reason)) => distrusted(node, &reason),
+            Ok(None) => silence,
+            Err(problem) => silent(node, &problem.to_string()),
+        }
     }
 
     /// Forgets the connections to those who are gone.
     pub(super) fn keep_only(&self, members: &[Member]) {
-        let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
-        channels.retain(|incarnation, _| members.iter().any(|member| member.incarnation == *incarnation));
+        self.channels()
+            .retain(|incarnation, _| members.iter().any(|member| member.incarnation == *incarnation));
     }
 
     fn signed<T>(&self, message: T) -> Request<T> {
@@ -117,27 +154,105 @@ impl Peers {
         request
     }
 
-    fn client(&self, of: &Member) -> Result<PeerClient<Channel>, Silence> {
-        let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
-        let channel = match channels.get(&of.incarnation) {
-            Some(channel) => channel.clone(),
+    async fn client(&self, of: &Member) -> Result<PeerClient<Channel>, Silence> {
+        let known = self.channels().get(&of.incarnation).cloned();
+        let channel = match known {
+            Some(channel) => channel,
             None => {
-                let endpoint = Endpoint::from_shared(format!("http://{}", of.address))
-                    .map_err(|error| silent(of, &error.to_string()))?
-                    .connect_timeout(CONNECT)
-                    .tcp_nodelay(true)
-                    .http2_keep_alive_interval(PROBE)
-                    .keep_alive_timeout(PROBE_ANSWER)
-                    .keep_alive_while_idle(true);
-                let channel = endpoint.connect_lazy();
-                channels.insert(of.incarnation, channel.clone());
-                channel
+                self.may_be_spoken_to(of).await?;
+                let endpoint = self.endpoint(of).map_err(|error| silent(of, &error.to_string()))?;
+                self.channels().entry(of.incarnation).or_insert_with(|| endpoint.connect_lazy()).clone()
             }
         };
         Ok(PeerClient::new(channel).max_decoding_message_size(MESSAGE).max_encoding_message_size(MESSAGE))
     }
+
+    /// Without TLS this node's token would go over the network as it is, before the other could refuse it.
+    async fn may_be_spoken_to(&self, node: &Member) -> Result<(), Silence> {
+        if self.identity.is_some() {
+            return Ok(());
+        }
+        if node.tls {
+            return Err(distrusted(
+                node,
+                "it speaks mutual TLS, and this node plain text; name the folder with this node's certificate as `tls` \
+                 in [cluster], or with --cluster-tls",
+            ));
+        }
+        let mut found = lookup_host(&node.address).await.map_err(|error| silent(node, &error.to_string()))?;
+        match found.all(|address| address.ip().is_loopback()) {
+            true => Ok(()),
+            false => Err(distrusted(
+                node,
+                "it is on another machine, where nothing is sent in plain text; give both nodes certificates of one \
+                 `skein cluster init`",
+            )),
+        }
+    }
+
+    fn channels(&self) -> MutexGuard<'_, HashMap<Uuid, Channel>> {
+        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn endpoint(&self, of: &Member) -> Result<Endpoint, transport::Error> {
+        let scheme = if self.identity.is_some() { "https" } else { "http" };
+        let endpoint = Endpoint::from_shared(format!("{scheme}://{}", of.address))?
+            .connect_timeout(CONNECT)
+            .tcp_nodelay(true)
+            .http2_keep_alive_interval(PROBE)
+            .keep_alive_timeout(PROBE_ANSWER)
+            .keep_alive_while_idle(true);
+        let Some(identity) = &self.identity else { return Ok(endpoint) };
+        let tls = identity.channel.clone().domain_name(host(&of.address)).timeout(handshake::LIMIT);
+        endpoint.tls_config(tls)
+    }
+}
+
+/// What gRPC says of a request that was not answered.
+pub(super) fn refused(node: &Member, status: &Status) -> Silence {
+    match status.code() {
+        Code::Unauthenticated => distrusted(node, status.message()),
+        _ => silent(node, status.message()),
+    }
+}
+
+fn distrusted(node: &Member, reason: &str) -> Silence {
+    let problem = format!("the node at {} and this one do not work together: {reason}", node.address);
+    Silence { problem, distrusts: true }
 }
 
 fn silent(node: &Member, problem: &str) -> Silence {
-    Silence(format!("the node at {} gave no answer: {problem}", node.address))
+    let problem = format!("the node at {} gave no answer: {problem}", node.address);
+    Silence { problem, distrusts: false }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::redis::shard::SHARDS;
+
+    #[tokio::test]
+    async fn nothing_is_said_in_plain_text_to_another_machine() {
+        let peers = Peers::new(Secret::new("token").unwrap(), None);
+        let at = |address: &str, tls| Member {
+            id: "a".to_owned(),
+            incarnation: Uuid::now_v7(),
+            address: address.to_owned(),
+            formats: (FORMAT, FORMAT),
+            draining: false,
+            passes_on: false,
+            tls,
+            runners: String::new(),
+            shards: SHARDS,
+        };
+        peers.client(&at("127.0.0.1:7703", false)).await.unwrap();
+        peers.client(&at("[::1]:7703", false)).await.unwrap();
+        for (node, problem) in [
+            (at("192.0.2.1:7703", false), "on another machine"),
+            (at("127.0.0.1:7703", true), "--cluster-tls"),
+        ] {
+            let refused = peers.client(&node).await.unwrap_err();
+            assert!(refused.distrusts() && refused.to_string().contains(problem), "{refused}");
+        }
+    }
 }

@@ -79,6 +79,7 @@ mod tests {
 
     use super::*;
     use crate::cluster::member::FORMAT;
+    use crate::store::redis::shard::SHARDS;
 
     fn member(id: &str) -> Member {
         Member {
@@ -88,6 +89,9 @@ mod tests {
             formats: (FORMAT, FORMAT),
             draining: false,
             passes_on: false,
+            tls: false,
+            runners: String::new(),
+            shards: SHARDS,
         }
     }
 

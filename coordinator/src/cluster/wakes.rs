@@ -12,7 +12,8 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::member::Member;
-use super::{Cluster, Tenants, Wake};
+use super::{Cluster, Silence, Tenants, Wake, peers};
+use crate::alarms::Kind;
 
 const AGAIN: Duration = Duration::from_millis(200);
 
@@ -24,6 +25,10 @@ pub(super) async fn follow(cluster: Arc<Cluster>, tenants: Arc<dyn Tenants>, sto
         changes.mark_unchanged();
         let others = cluster.others();
         cluster.peers.keep_only(&others);
+        for kind in [Kind::Unreachable, Kind::Distrusted] {
+            let alarms = cluster.alarms();
+            alarms.keep_only(kind, |address| others.iter().any(|member| member.address == address));
+        }
         listeners.retain(|incarnation, listener| {
             let lives = others.iter().any(|member| member.incarnation == *incarnation);
             if !lives {
@@ -63,8 +68,26 @@ async fn listen(cluster: Arc<Cluster>, tenants: Arc<dyn Tenants>, member: Member
 }
 
 async fn hear(cluster: &Cluster, tenants: &dyn Tenants, member: &Member) {
-    let Ok(mut stream) = cluster.peers.wakes(member).await else { return };
-    while let Ok(Some(wake)) = stream.message().await {
+    if let Some(stranger) = Silence::of_a_stranger(&cluster.me(), member) {
+        return cluster.is_silent(member, &stranger);
+    }
+    let mut stream = match cluster.peers.wakes(member).await {
+        Ok(stream) => stream,
+        Err(silence) => {
+            let silence = cluster.peers.look_into(member, silence).await;
+            return cluster.is_silent(member, &silence);
+        }
+    };
+    cluster.is_reached(member);
+    loop {
+        let wake = match stream.message().await {
+            Ok(Some(wake)) => wake,
+            Ok(None) => break,
+            Err(status) => {
+                cluster.is_silent(member, &peers::refused(member, &status));
+                break;
+            }
+        };
         if wake.leases {
             cluster.nudge.notify_one();
         }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use figment::Figment;
@@ -22,6 +22,7 @@ pub struct Overrides {
     pub runner: Option<bool>,
     pub redis: Option<SecretString>,
     pub node: Option<String>,
+    pub tls: Option<PathBuf>,
 }
 
 /// A setting is wrong. The sentence names it and says what to write.
@@ -56,6 +57,12 @@ pub fn load(file: &Path, overrides: &Overrides) -> Result<Config, ConfigError> {
     }
     if let Some(address) = &overrides.node {
         figment = figment.merge(("cluster.node", address));
+    }
+    if let Some(folder) = &overrides.tls {
+        // What the command line names is relative to where it was written.
+        let folder = std::path::absolute(folder)
+            .map_err(|error| ConfigError(format!("--cluster-tls {}: {error}", folder.display())))?;
+        figment = figment.merge(("cluster.tls", folder));
     }
     let mut config: Config = figment.extract().map_err(|error| explain(&error))?;
     check(&mut config, file.parent().unwrap_or(Path::new(".")))?;
@@ -123,6 +130,18 @@ fn check(config: &mut Config, folder: &Path) -> Result<(), ConfigError> {
             )));
         }
         take_secret(source, folder)?;
+    }
+    let store = &mut config.store;
+    for path in
+        [&mut config.cluster.tls, &mut store.redis_ca, &mut store.redis_certificate, &mut store.redis_key]
+    {
+        *path = path.take().map(|path| folder.join(path));
+    }
+    if store.redis_certificate.is_some() != store.redis_key.is_some() {
+        return Err(ConfigError(
+            "`store.redis_certificate` and `store.redis_key` belong together: name both, or neither"
+                .to_owned(),
+        ));
     }
     if config.retention.replies < REPLY_KEEP {
         return Err(ConfigError(
@@ -247,6 +266,34 @@ mod tests {
         assert!(number.contains("store.redis") && !number.contains("4242"), "{number}");
         let unknown = read("[store]\ndurability = \"sometimes\"").unwrap_err().to_string();
         assert!(unknown.contains("everysec"), "{unknown}");
+    }
+
+    #[test]
+    fn the_folder_with_the_certificate_lies_beside_the_file_that_names_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config.toml");
+        std::fs::write(&file, "[cluster]\ntls = \"certificates\"").unwrap();
+        let config = load(&file, &Overrides::default()).unwrap();
+        assert_eq!(config.cluster.tls.unwrap(), folder.path().join("certificates"));
+        let here = Overrides { tls: Some("here".into()), ..Overrides::default() };
+        let config = load(&file, &here).unwrap();
+        assert_eq!(config.cluster.tls.unwrap(), std::env::current_dir().unwrap().join("here"));
+    }
+
+    #[test]
+    fn a_certificate_for_redis_comes_with_its_key_and_lies_beside_the_file_that_names_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config.toml");
+        let names = "[store]\nredis_ca = \"ca.pem\"\nredis_certificate = \"us.pem\"\nredis_key = \"us.key\"";
+        std::fs::write(&file, names).unwrap();
+        let tls = load(&file, &Overrides::default()).unwrap().store.tls();
+        let beside = |name| folder.path().join(name);
+        assert_eq!(
+            (tls.ca, tls.certificate),
+            (Some(beside("ca.pem")), Some((beside("us.pem"), beside("us.key"))))
+        );
+        let alone = read("[store]\nredis_certificate = \"us.pem\"").unwrap_err().to_string();
+        assert!(alone.contains("store.redis_key"), "{alone}");
     }
 
     #[test]

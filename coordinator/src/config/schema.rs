@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer};
 use skein_shared::id::Name;
 use skein_shared::limits;
 
-use crate::store::redis::Durability;
+use crate::store::redis::{Durability, Tls};
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -35,12 +35,20 @@ pub struct Listen {
     pub ingress: SocketAddr,
     /// The base URL under which agents reach `http`, when that is not its own address.
     pub public_url: Option<String>,
+    /// The URL under which runners reach `grpc`, when that is not its own address.
+    pub runner_url: Option<String>,
 }
 
 impl Default for Listen {
     fn default() -> Self {
         let local = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        Self { http: local(7700), grpc: local(7701), ingress: local(7702), public_url: None }
+        Self {
+            http: local(7700),
+            grpc: local(7701),
+            ingress: local(7702),
+            public_url: None,
+            runner_url: None,
+        }
     }
 }
 
@@ -48,11 +56,25 @@ impl Default for Listen {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Store {
-    /// `redis://[user:password@]host[:port][/database]` or `unix:///path`. `SecretString` shows nothing when printed.
+    /// `redis[s]://[user:password@]host[:port][/database]`, `unix:///path` or `redis[s]-sentinel://…`. `SecretString` shows
+    /// nothing when printed.
     #[serde(deserialize_with = "secret")]
     pub redis: Option<SecretString>,
     /// What a crash of Redis may lose: `always` nothing, `everysec` a second; `replicated` waits for a replica.
     pub durability: Durability,
+    /// Who signs the certificates of a Redis that speaks TLS, in PEM; without it those whom the system trusts.
+    pub redis_ca: Option<PathBuf>,
+    /// The certificate by which such a Redis knows this coordinator, and its key, in PEM.
+    pub redis_certificate: Option<PathBuf>,
+    pub redis_key: Option<PathBuf>,
+}
+
+impl Store {
+    /// What is needed to trust Redis, and to be trusted by it.
+    pub fn tls(&self) -> Tls {
+        let certificate = self.redis_certificate.clone().zip(self.redis_key.clone());
+        Tls { ca: self.redis_ca.clone(), certificate }
+    }
 }
 
 /// How this coordinator and the others that share its Redis reach one another.
@@ -63,8 +85,9 @@ pub struct Cluster {
     pub node: String,
     /// Where the others reach this one when something stands between, such as a forwarded port: `HOST:PORT`.
     pub advertise: Option<String>,
-    /// Listen beyond this machine, though what nodes say to one another is not encrypted.
-    pub plaintext: bool,
+    /// The folder with this node's certificate, from `skein cluster init`. Without it nodes speak plain text, and are
+    /// reached from this machine alone.
+    pub tls: Option<PathBuf>,
     /// How long a shard stays with a coordinator that is not heard of.
     #[serde(with = "humantime_serde")]
     pub lease: Duration,
@@ -78,7 +101,7 @@ impl Default for Cluster {
         Self {
             node: "127.0.0.1:0".to_owned(),
             advertise: None,
-            plaintext: false,
+            tls: None,
             lease: Duration::from_secs(10),
             settle: Duration::from_secs(20),
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use skein_shared::entity::RunnerCommand;
+use skein_shared::entity::{Reign, RunnerCommand};
 use skein_shared::fence::Epoch;
 use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
@@ -23,7 +23,7 @@ use crate::store::redis::shard::Shard;
 #[async_trait]
 pub trait Streams: Send + Sync + 'static {
     /// Puts a command on a runner's stream. Says whether it has one here.
-    async fn send(&self, runner: &str, command: &RunnerCommand) -> bool;
+    async fn send(&self, runner: &str, command: &RunnerCommand, reign: &Reign) -> bool;
 }
 
 /// How long another node may take to be told that it is to give its shards away.
@@ -70,9 +70,9 @@ impl Entities {
         };
         match serde_json::from_slice(call).map_err(json)? {
             NodeCall::List(query) => serde_json::to_value(self.list_own(*query).await?).map_err(json),
-            NodeCall::Runner { runner, command } => {
+            NodeCall::Runner { runner, command, reign } => {
                 let sent = match self.shared().streams.get() {
-                    Some(streams) => streams.send(&runner, &command).await,
+                    Some(streams) => streams.send(&runner, &command, &reign).await,
                     None => false,
                 };
                 Ok(sent.into())
@@ -89,11 +89,11 @@ impl Entities {
         let _ = self.shared().streams.set(streams);
     }
 
-    /// Sends a command to a runner that is connected to another node. Says whether it is to any.
-    pub async fn command_elsewhere(&self, runner: &str, command: &RunnerCommand) -> bool {
+    /// Sends a command to a runner that has a stream to another node and none to this one. Says whether it has any.
+    pub async fn command_elsewhere(&self, runner: &str, command: &RunnerCommand, reign: &Reign) -> bool {
         let Some(cluster) = self.cluster() else { return false };
-        let Ok(call) = write(&NodeCall::Runner { runner: runner.to_owned(), command: command.clone() })
-        else {
+        let (command, reign) = (command.clone(), reign.clone());
+        let Ok(call) = write(&NodeCall::Runner { runner: runner.to_owned(), command, reign }) else {
             return false;
         };
         for member in cluster.others() {
@@ -110,6 +110,11 @@ impl Entities {
     /// The cluster that this node is part of; none when it has its store for itself.
     pub fn cluster(&self) -> Option<&Cluster> {
         self.shared().router.as_ref().map(|router| router.cluster.as_ref())
+    }
+
+    /// The epoch under which this node may act for an entity now; none when it is another's.
+    pub fn reigns(&self, key: &EntityKey) -> Option<Epoch> {
+        Some(self.shared().store.fence(key)).filter(|fence| *fence != Fence::NONE).map(|fence| fence.epoch)
     }
 
     /// The epoch under which an entity is owned, as far as this node knows.

@@ -4,7 +4,7 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use skein_shared::entity::{RunnerCommand, Signal};
+use skein_shared::entity::{Reign, RunnerCommand, Signal};
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
@@ -31,7 +31,7 @@ pub(super) enum NodeCall {
     /// The documents of its own entities.
     List(Box<Query>),
     /// To put a command on the stream of a runner that is connected to it; answered with whether one is.
-    Runner { runner: String, command: RunnerCommand },
+    Runner { runner: String, command: RunnerCommand, reign: Reign },
     /// To give all its shards away.
     Drain,
 }

@@ -9,7 +9,7 @@ use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use skein_shared::agent;
-use skein_shared::entity::RunnerCommand;
+use skein_shared::entity::{Reign, RunnerCommand};
 use skein_shared::id::{EntityKey, InstanceId, Name};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tower::ServiceExt;
@@ -48,7 +48,7 @@ struct NoRunners;
 
 #[async_trait::async_trait]
 impl Runners for NoRunners {
-    async fn deliver(&self, _: &str, _: &RunnerCommand) -> Delivery {
+    async fn deliver(&self, _: &str, _: &RunnerCommand, _: &Reign) -> Delivery {
         Delivery::NotConnected
     }
 

@@ -34,6 +34,7 @@ impl Alone {
             Some(url) => {
                 let mut options = Options::new(url.clone(), data.identity()?.to_string());
                 options.durability = config.store.durability;
+                options.tls = config.store.tls();
                 let store = Arc::new(Redis::open(&options, clock.wall()).await?);
                 let (keeper, stop) = (Arc::clone(&store), leases.stop().clone());
                 leases.spawn("store", async move { keeper.keep(stop).await });

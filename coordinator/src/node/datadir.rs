@@ -54,6 +54,11 @@ impl Layout {
         self.root.join("node.id")
     }
 
+    /// Which store in Redis this node belongs to.
+    pub fn belonging(&self) -> PathBuf {
+        self.root.join("store.id")
+    }
+
     pub fn projection(&self) -> PathBuf {
         self.root.join("projection.db")
     }
@@ -141,6 +146,32 @@ impl DataDir {
             }
             Err(error) => Err(failed(error)),
         }
+    }
+
+    /// The store in Redis that this node belongs to; none before its first start with one.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn store(&self) -> Result<Option<String>, DataDirError> {
+        let path = self.layout.belonging();
+        match std::fs::read_to_string(&path) {
+            Ok(text) => Ok(Some(text.trim().to_owned())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(DataDirError::Io { path, error }),
+        }
+    }
+
+    /// Notes the store that this node belongs to.
+    ///
+    /// # Errors
+    /// When the directory cannot be written to.
+    pub fn belongs_to(&self, store: &str) -> Result<(), DataDirError> {
+        if self.store()?.as_deref() == Some(store) {
+            return Ok(());
+        }
+        let path = self.layout.belonging();
+        let written = self.layout.write_private(&path, format!("{store}\n").as_bytes());
+        written.map_err(|error| DataDirError::Io { path, error })
     }
 }
 

@@ -1,21 +1,27 @@
 //! Whether the node lives, whether it should be asked, and how it fares.
 
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use axum::Router;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use skein_shared::id::Kind;
+use skein_shared::id::Kind as Entity;
+use tikv_jemalloc_ctl::{epoch, stats};
 use tokio_util::sync::CancellationToken;
 use tower::util::MapResponseLayer;
 
+use crate::alarms::Kind;
 use crate::entity::Entities;
 use crate::projection::Query;
 
 /// Undelivered effects that a scrape counts; a longer outbox shows by its lag.
 const EFFECTS: usize = 1000;
+
+/// How long a scrape waits for what the store has to say.
+const STORE: Duration = Duration::from_secs(1);
 
 /// Seconds; a commit takes 1 ms on a disk that flushes well.
 const BUCKETS: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
@@ -56,6 +62,16 @@ fn describe() {
         ("skein_cluster_nodes", "Coordinators that share the store, as this one sees them."),
         ("skein_cluster_shards", "Shards that this coordinator holds."),
         ("skein_cluster_shards_unowned", "Shards that nobody holds, as this coordinator sees it."),
+        (
+            "skein_alarms",
+            "What is wrong, by kind, as this coordinator sees it; `skein cluster status` says more.",
+        ),
+        (
+            "skein_cluster_certificate_expires_seconds",
+            "Seconds until the certificate of this coordinator ends; below zero, the others refuse it.",
+        ),
+        ("skein_memory_allocated_bytes", "Memory that this process uses."),
+        ("skein_memory_resident_bytes", "Memory that its allocator has from the system."),
         ("skein_waits_open", "Waits of instances that no event has ended yet."),
     ] {
         metrics::describe_gauge!(name, meaning);
@@ -89,9 +105,14 @@ pub(super) fn router(entities: Entities, stop: CancellationToken) -> Router {
         metrics::gauge!("skein_entities_in_memory").set(count(in_memory.len()));
         metrics::gauge!("skein_commands_in_flight").set(count(waiting));
         metrics::gauge!("skein_projection_lag").set(entities.shared().projection.lag() as f64);
+        measure_memory();
         measure_cluster(&entities);
-        measure_outbox(&entities).await;
-        measure_waits(&entities).await;
+        let from_the_store = async {
+            measure_outbox(&entities).await;
+            measure_waits(&entities).await;
+        };
+        // Whoever looks because the store stands still wants the other numbers all the same.
+        let _ = tokio::time::timeout(STORE, from_the_store).await;
         handle.run_upkeep();
         ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], handle.render()).into_response()
     };
@@ -101,6 +122,17 @@ pub(super) fn router(entities: Entities, stop: CancellationToken) -> Router {
         .route("/metrics", get(numbers))
 }
 
+/// The allocator is asked, so that what is used can be told from what is kept for later.
+fn measure_memory() {
+    if epoch::advance().is_err() {
+        return;
+    }
+    if let (Ok(allocated), Ok(resident)) = (stats::allocated::read(), stats::resident::read()) {
+        metrics::gauge!("skein_memory_allocated_bytes").set(count(allocated));
+        metrics::gauge!("skein_memory_resident_bytes").set(count(resident));
+    }
+}
+
 fn measure_cluster(entities: &Entities) {
     let Some(cluster) = entities.cluster() else { return };
     let survey = cluster.survey();
@@ -108,6 +140,16 @@ fn measure_cluster(entities: &Entities) {
     metrics::gauge!("skein_cluster_nodes").set(count(survey.len()));
     metrics::gauge!("skein_cluster_shards").set(count(cluster.shards_held()));
     metrics::gauge!("skein_cluster_shards_unowned").set(count(cluster.shards().saturating_sub(owned)));
+    let alarms = cluster.alarms().all();
+    for kind in Kind::ALL {
+        let raised = alarms.iter().filter(|alarm| alarm.kind == kind).count();
+        metrics::gauge!("skein_alarms", "kind" => kind.as_str()).set(count(raised));
+    }
+    if let Some(identity) = cluster.identity() {
+        let (ends, now) = (identity.expires(), entities.clock().wall());
+        let left = ends.since(now).as_secs_f64() - now.since(ends).as_secs_f64();
+        metrics::gauge!("skein_cluster_certificate_expires_seconds").set(left);
+    }
 }
 
 /// A store that cannot be read leaves the last numbers: other endpoints say what is wrong with it.
@@ -123,7 +165,7 @@ async fn measure_waits(entities: &Entities) {
     let Ok(swarms) = entities.swarms().await else { return };
     let mut open = 0;
     for swarm in &swarms {
-        let mut waits = Query::new(swarm, Kind::Agent, "wait");
+        let mut waits = Query::new(swarm, Entity::Agent, "wait");
         waits.live = Some(true);
         match entities.shared().projection.count(waits).await {
             Ok(found) => open += found,

@@ -1,7 +1,7 @@
 //! Brings a node up: data directory, store, entities, pumps, listeners, runner, in this order.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,8 @@ use super::{health, retention, runner};
 use crate::api::{Admin, server};
 use crate::auth::Role;
 use crate::auth::token::{Claims, Keys};
-use crate::cluster::Cluster;
+use crate::cluster::identity::{self, IdentityError};
+use crate::cluster::{Cluster, Silence};
 use crate::config::Config;
 use crate::entity::{Clock, Entities, Hub, passivation, timers};
 use crate::ingress::{self, Gate};
@@ -82,6 +83,10 @@ pub enum StartError {
     Listen(SocketAddr, io::Error),
     #[error("--node-addr {0} cannot be used: {1}")]
     Node(String, String),
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    #[error("this node cannot join its cluster: {0}")]
+    Distrusted(Silence),
     #[error("{0} cannot be written: {1}")]
     Write(PathBuf, io::Error),
     #[error("the tools contradict each other: {0}")]
@@ -110,6 +115,9 @@ impl Node {
 /// When the data directory is in use, an address is taken, or the store cannot be opened.
 pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, StartError> {
     let root = data.layout().root().to_owned();
+    if let Some(folder) = &config.cluster.tls {
+        Keys::adopt(&root, folder).map_err(|error| StartError::Keys(folder.clone(), error))?;
+    }
     let keys = Keys::load_or_create(&root).map_err(|error| StartError::Keys(root, error))?;
     let clock = Clock::start();
     write_operator_token(data.layout(), &keys, &clock)?;
@@ -129,6 +137,11 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
     }
     let listeners = Listeners::bind(&config, roles).await?;
     let endpoint = Endpoint { node: door, ..listeners.endpoint(&config)? };
+    if let Some(cluster) = cluster.as_ref().filter(|_| roles.coordinator)
+        && let Some(url) = for_runners(&config, endpoint.grpc)
+    {
+        cluster.is_open_to_runners(url);
+    }
 
     let (runner, tasks, pumps) = (Tasks::default(), Tasks::default(), Tasks::default());
     let sessions = Sessions::new(keys.clone(), entities.clock().clone());
@@ -235,6 +248,22 @@ impl Listeners {
     }
 }
 
+/// Where runners reach this node, as they are told when they are connected to another one; none when they may not be on
+/// the same machine and it listens on loopback.
+fn for_runners(config: &Config, grpc: SocketAddr) -> Option<String> {
+    if let Some(url) = &config.listen.runner_url {
+        return Some(url.trim_end_matches('/').to_owned());
+    }
+    let (host, port) = (&config.cluster.node, grpc.port());
+    let host = host.rsplit_once(':').map_or(host.as_str(), |(host, _)| host);
+    if grpc.ip().is_unspecified() {
+        return Some(format!("http://{host}:{port}"));
+    }
+    let others_are_here =
+        host == "localhost" || identity::host(host).parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+    (others_are_here || !grpc.ip().is_loopback()).then(|| format!("http://{grpc}"))
+}
+
 async fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
     TcpListener::bind(address).await.map_err(|error| StartError::Listen(address, error))
 }
@@ -250,7 +279,8 @@ fn start_pumps(pumps: &Tasks, entities: &Entities, sessions: &Sessions, config: 
     pumps.spawn("retention", quiet(retention::run(entities.clone(), config.retention.clone(), stop.clone())));
 }
 
-async fn quiet(role: impl Future<Output = ()>) -> Result<(), io::Error> {
+/// A task that cannot fail.
+pub(super) async fn quiet(role: impl Future<Output = ()>) -> Result<(), io::Error> {
     role.await;
     Ok(())
 }

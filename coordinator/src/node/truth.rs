@@ -2,23 +2,29 @@
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::datadir::DataDir;
-use super::start::{Roles, StartError, operator_token};
+use super::start::{Roles, StartError, operator_token, quiet};
 use super::tasks::Tasks;
+use crate::alarms::{Alarms, Kind};
 use crate::auth::Role;
 use crate::auth::token::Keys;
 use crate::cluster::door::{self, Door};
+use crate::cluster::identity::{Identity, host};
 use crate::cluster::{Cluster, Secret, Settings};
 use crate::config::Config;
 use crate::entity::{Clock, Entities, ownership};
 use crate::store::redis::{Options, Redis};
 use crate::store::sqlite::Sqlite;
 use crate::store::{Store, StoreError};
+
+/// The certificate is looked at so often at least: its end comes by the wall clock, which is set at times.
+const HOUR: Duration = Duration::from_secs(3600);
 
 /// The store, and how it is shared.
 pub(super) struct Truth {
@@ -48,13 +54,18 @@ pub(super) async fn open(
         let store = Arc::new(Sqlite::open(&data.layout().store(), clock.wall())?);
         return Ok(Truth { store, shared: None });
     };
-    let listener = listen(config).await?;
+    let identity = identity(config, clock)?;
+    let (listener, alarms) = (listen(config).await?, Alarms::default());
     let address = advertised(config, &listener)?;
     let id = data.identity()?.to_string();
     let mut options = Options::new(url.clone(), id.clone());
     (options.durability, options.lease) = (config.store.durability, config.cluster.lease);
     options.address = address.clone();
+    options.tls = config.store.tls();
+    options.store = data.store()?;
+    options.alarms = alarms.clone();
     let store = Arc::new(Redis::join(&options, clock.wall()).await?);
+    data.belongs_to(store.id())?;
     let token = operator_token(keys, clock).map_err(StartError::Refused)?;
     let secret =
         Secret::new(&token).ok_or_else(|| StoreError("the signing keys make no token".to_owned()))?;
@@ -65,9 +76,13 @@ pub(super) async fn open(
         settle: config.cluster.settle,
         secret,
         passes_on: !roles.coordinator,
+        identity,
+        alarms,
     };
     let cluster = Cluster::new(Arc::clone(&store), settings);
-    leases.spawn("store", Arc::clone(&cluster).keep(leases.stop().clone()));
+    // Before it takes shards for which the others could not ask it.
+    cluster.introduce().await?.map_err(StartError::Distrusted)?;
+    leases.spawn("store", quiet(Arc::clone(&cluster).keep(leases.stop().clone())));
     // Whoever died without giving its shards up has them for as long as its lease.
     if !cluster.settled(config.cluster.lease * 3).await {
         return Err(StartError::Store(StoreError(
@@ -90,29 +105,50 @@ impl Sharing {
         let stop = tasks.stop().clone();
         let tenants = Arc::new(entities.clone());
         self.cluster.serve_for(Arc::<Entities>::clone(&tenants), stop.clone());
+        tasks.spawn("certificate", quiet(warned(Arc::clone(&self.cluster), clock.clone(), stop.clone())));
         let (keys, clock) = (keys.clone(), clock.clone());
         let verify =
             move |token: &str| keys.verify(token, clock.now()).is_ok_and(|who| who.role == Role::Operator);
         let door = Door { cluster: self.cluster, tenants, verify: Arc::new(verify), stop: stop.clone() };
         tasks.spawn("peers", door::serve(self.listener, door));
-        tasks.spawn("shards", followed(entities.clone(), stop));
+        tasks.spawn("shards", quiet(ownership::follow(entities.clone(), stop)));
     }
 }
 
-async fn followed(entities: Entities, stop: CancellationToken) -> Result<(), std::io::Error> {
-    ownership::follow(entities, stop).await;
-    Ok(())
+/// Reads by what the others know this node, and says so if it ends soon.
+fn identity(config: &Config, clock: &Clock) -> Result<Option<Arc<Identity>>, StartError> {
+    let Some(folder) = &config.cluster.tls else { return Ok(None) };
+    let address = config.cluster.advertise.as_ref().unwrap_or(&config.cluster.node);
+    let identity = Identity::load(folder, host(address), clock.wall())?;
+    Ok(Some(Arc::new(identity)))
 }
 
-/// What nodes say to one another is not encrypted.
+/// Warns of the end of this node's certificate.
+async fn warned(cluster: Arc<Cluster>, clock: Clock, stop: CancellationToken) {
+    let Some(identity) = cluster.identity() else { return stop.cancelled().await };
+    loop {
+        let now = clock.wall();
+        if let Some(problem) = identity.warning(now) {
+            cluster.alarms().raise(Kind::Certificate, &cluster.me().address, &problem);
+        }
+        // Once it has ended nothing more comes.
+        let next = Some(identity.next_warning(now)).filter(|next| !next.is_zero()).unwrap_or(HOUR);
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(next.min(HOUR)) => {}
+        }
+    }
+}
+
+/// Without a certificate what nodes say to one another is not encrypted, so it stays on this machine.
 async fn listen(config: &Config) -> Result<TcpListener, StartError> {
     let wanted = &config.cluster.node;
     let unusable = |problem: String| StartError::Node(wanted.clone(), problem);
     let addresses: Vec<_> = wanted.to_socket_addrs().map_err(|error| unusable(error.to_string()))?.collect();
-    if !config.cluster.plaintext && !addresses.iter().all(|address| address.ip().is_loopback()) {
+    if config.cluster.tls.is_none() && !addresses.iter().all(|address| address.ip().is_loopback()) {
         return Err(unusable(
-            "what coordinators say to one another is not encrypted; set `plaintext = true` in [cluster] if only they \
-             can reach this network, or use a tunnel"
+            "beyond this machine coordinators speak mutual TLS; make certificates with `skein cluster init`, and name \
+             the folder of this node with --cluster-tls or as `tls` in [cluster]"
                 .to_owned(),
         ));
     }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use skein_shared::entity::Effect;
+use skein_shared::entity::{Effect, Reign};
 use skein_shared::id::EntityKey;
 use skein_shared::limits::EFFECT_EXPIRY;
 use skein_shared::mutation::{self, Mutation};
@@ -129,9 +129,13 @@ async fn command(world: &World, runner: &str, entries: &[OutboxEntry]) -> Vec<Fa
     let mut fates = Vec::with_capacity(entries.len());
     for entry in entries {
         let Effect::Runner { command, .. } = &entry.effect else { break };
-        match world.runners.deliver(runner, command).await {
+        // Taken anew for each: whoever lost the entity meanwhile commands no more, and a runner that has heard of the
+        // next owner refuses what is on its way.
+        let Some(epoch) = world.entities.reigns(&entry.source) else { break };
+        let reign = Reign { source: entry.source.clone(), epoch };
+        match world.runners.deliver(runner, command, &reign).await {
             Delivery::Sent => fates.push(Fate::Delivered),
-            Delivery::NotConnected if world.entities.command_elsewhere(runner, command).await => {
+            Delivery::NotConnected if world.entities.command_elsewhere(runner, command, &reign).await => {
                 fates.push(Fate::Delivered);
             }
             Delivery::NotConnected => {

@@ -10,7 +10,7 @@ pub mod pump;
 mod tests;
 
 use async_trait::async_trait;
-use skein_shared::entity::RunnerCommand;
+use skein_shared::entity::{Reign, RunnerCommand};
 
 /// How a command to a runner fared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub enum Delivery {
 /// Reaches runners by name. The runners' sessions implement it.
 #[async_trait]
 pub trait Runners: Send + Sync + 'static {
-    async fn deliver(&self, runner: &str, command: &RunnerCommand) -> Delivery;
+    async fn deliver(&self, runner: &str, command: &RunnerCommand, reign: &Reign) -> Delivery;
 
     /// Resolves after a runner has connected, which is when held commands are worth another try.
     async fn connected(&self);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::json;
-use skein_shared::entity::{Effect, RunnerCommand};
+use skein_shared::entity::{Effect, Reign, RunnerCommand};
 use skein_shared::fence::{Epoch, Token};
 use skein_shared::id::{EntityKey, Kind, Name};
 use skein_shared::limits::EFFECT_EXPIRY;
@@ -44,7 +44,7 @@ impl Fleet {
 
 #[async_trait::async_trait]
 impl Runners for Fleet {
-    async fn deliver(&self, runner: &str, command: &RunnerCommand) -> Delivery {
+    async fn deliver(&self, runner: &str, command: &RunnerCommand, _: &Reign) -> Delivery {
         match runner {
             "stuck" => std::future::pending().await,
             "away" if !*self.back.lock().unwrap() => Delivery::NotConnected,

@@ -18,6 +18,8 @@ use crate::auth::token::Keys;
 use crate::auth::{Right, policy};
 use crate::entity::Entities;
 
+/// Says which coordinator it is, before the runner registers: it may have a stream to it by another address.
+const NODE: &str = "skein-node";
 /// Messages that may wait for a slow runner before commands go back to the outbox.
 const WAITING: usize = 256;
 
@@ -59,6 +61,12 @@ impl Runners for Control {
                 () = session.serve(messages) => {}
             }
         });
-        Ok(Response::new(Box::pin(ReceiverStream::new(answers))))
+        let mut response: Response<Self::ControlStream> =
+            Response::new(Box::pin(ReceiverStream::new(answers)));
+        let node = self.entities.cluster().and_then(|cluster| cluster.me().id.parse().ok());
+        if let Some(node) = node {
+            response.metadata_mut().insert(NODE, node);
+        }
+        Ok(response)
     }
 }

@@ -1,10 +1,11 @@
 //! The coordinator's side of its runners: one control stream each, from registration to the last report.
 //!
 //! `sessions` knows which runner has a stream here and puts commands on it; `control` is the service that
-//! takes streams in; `register` tells the kernel what a runner is; `session` serves one stream, and `reports` hands
-//! on what it reports.
+//! takes streams in; `register` tells the kernel what a runner is; `session` serves one stream, `reports` hands on what it
+//! reports, and `coordinators` tells it of the others.
 
 mod control;
+mod coordinators;
 mod register;
 mod reports;
 mod session;

@@ -29,24 +29,56 @@ pub(super) struct Registered {
 
 /// Defines the runner's agents and then registers it, so that no grant comes before its agent is known.
 pub(super) async fn register(entities: &Entities, register: &Register) -> Result<Registered, Refusal> {
-    definition::check_registration(register)?;
+    let mut registered = described(register)?;
     let group = Name::parse(&register.group)?;
+    for agent in &register.agents {
+        define(entities, &Name::parse(&agent.swarm)?, &group, agent).await?;
+    }
+    registered.lost = take_in(entities, &registered.fleet, register).await?;
+    Ok(registered)
+}
+
+/// Takes in one more stream of a runner that is registered through another coordinator. Nothing is judged by what it
+/// holds: a run may be on its way to it over another stream.
+pub(super) async fn attach(entities: &Entities, register: &Register) -> Result<Registered, Refusal> {
+    let registered = described(register)?;
+    match is_known(entities, &registered.fleet, &register.name).await {
+        Ok(()) => Ok(registered),
+        Err(refusal) if refusal.code == Code::NotFound => Err(given_up()),
+        Err(refusal) => Err(refusal),
+    }
+}
+
+/// Whether the fleet has a runner that it has not given up.
+///
+/// # Errors
+/// `not_found` when it has not; others when it cannot be asked.
+pub(super) async fn is_known(entities: &Entities, fleet: &EntityKey, runner: &str) -> Result<(), Refusal> {
+    let command = fleet::Command::Knows { runner: runner.to_owned() };
+    entities.ask::<Fleet>(fleet, Request::read(), command).await.map(|_| ())
+}
+
+/// What a runner is told that goes on though others have its instances.
+pub(super) fn given_up() -> Refusal {
+    Refusal::new(Code::StaleToken, "the fleet has given this runner up; register again")
+}
+
+/// What a registration says, before anything is done about it.
+fn described(register: &Register) -> Result<Registered, Refusal> {
+    definition::check_registration(register)?;
     let mut grants = Grants::new();
     let mut swarms = names(&register.swarms)?;
     for agent in &register.agents {
-        let swarm = Name::parse(&agent.swarm)?;
-        define(entities, &swarm, &group, agent).await?;
         let grant = Grant { role: agent.role.parse()?, timeout: Duration::from_millis(agent.timeout_ms) };
         grants.insert((agent.swarm.clone(), agent.name.clone()), grant);
-        swarms.insert(swarm);
+        swarms.insert(Name::parse(&agent.swarm)?);
     }
     for held in &register.held {
         swarms.insert(Name::parse(&held.swarm)?);
     }
-    let fleet = EntityKey::fleet(&group);
-    let lost = take_in(entities, &fleet, register).await?;
     let pools = swarms.iter().map(|swarm| EntityKey::of(Kind::Pool, swarm)).collect();
-    Ok(Registered { fleet, pools, grants, lost })
+    let fleet = EntityKey::fleet(&Name::parse(&register.group)?);
+    Ok(Registered { fleet, pools, grants, lost: Vec::new() })
 }
 
 /// Starts one run of each agent that asks for it, once for each start of the runner's process.

@@ -1,10 +1,10 @@
 //! One runner's stream, from its registration to its end.
 
+use futures::stream::{FuturesUnordered, StreamExt};
+use skein_proto::convert::command;
 use skein_proto::v1::coordinator_message::Message as Answer;
 use skein_proto::v1::runner_message::Message;
-use skein_proto::v1::{
-    Acknowledge, CoordinatorMessage, Heartbeat, Refused, Register, Renewed, RunnerMessage, Welcome,
-};
+use skein_proto::v1::{Acknowledge, Heartbeat, Refused, Register, Renewed, RunnerMessage, Welcome};
 use skein_shared::entity::Signal;
 use skein_shared::id::Name;
 use skein_shared::{Code, Refusal, limits};
@@ -14,6 +14,7 @@ use tracing::{info, warn};
 use uuid::Uuid;
 
 use super::Sessions;
+use super::coordinators::Coordinators;
 use super::register::{self, Registered};
 use super::reports::Reports;
 use super::sessions::Outgoing;
@@ -51,6 +52,7 @@ impl Session {
             runner = register.name,
             slots = register.slots,
             held = register.held.len(),
+            attaches = register.attaches,
             "a runner registered"
         );
         let _ = self.listen(id, &register.name, &registered, &mut messages).await;
@@ -64,7 +66,10 @@ impl Session {
                 format!("this token is of runner `{}`; issue one with --name {}", self.named, register.name);
             return Err(Refusal::new(Code::Forbidden, problem));
         }
-        let registered = register::register(&self.entities, register).await?;
+        let registered = match register.attaches {
+            true => register::attach(&self.entities, register).await?,
+            false => register::register(&self.entities, register).await?,
+        };
         let welcome = Answer::Welcome(Welcome {
             epoch: self.entities.epoch(&registered.fleet).0,
             lease_ms: u64::try_from(limits::RUNNER_LEASE.as_millis()).unwrap_or(u64::MAX),
@@ -74,7 +79,9 @@ impl Session {
         // The welcome has to be the first thing on the stream, so commands may come only after it.
         self.send(welcome).await.map_err(|Gone| Refusal::new(Code::Unavailable, "the stream broke"))?;
         self.sessions.open(&register.name, id, self.outgoing.clone(), registered.grants.clone());
-        register::autostart(&self.entities, register).await?;
+        if !register.attaches {
+            register::autostart(&self.entities, register).await?;
+        }
         Ok(registered)
     }
 
@@ -87,9 +94,19 @@ impl Session {
     ) -> Result<(), Gone> {
         let mut renewed = Instant::now();
         let mut reports = Reports::new(self.entities.clone(), runner);
+        let mut coordinators = Coordinators::new(&self.entities);
+        let mut beats = FuturesUnordered::new();
         loop {
             let message = tokio::select! {
                 biased;
+                Some((number, known)) = beats.next() => {
+                    self.renew(number, known).await?;
+                    continue;
+                }
+                all = coordinators.changed() => {
+                    self.send(Answer::Coordinators(all)).await?;
+                    continue;
+                }
                 sequence = reports.acknowledged() => {
                     self.send(Answer::Acknowledge(Acknowledge { sequence })).await?;
                     continue;
@@ -110,7 +127,7 @@ impl Session {
                         return Err(Gone);
                     }
                     renewed = Instant::now();
-                    self.alive(runner, registered, heartbeat).await?;
+                    beats.push(self.alive(runner, registered, heartbeat));
                 }
                 Some(Message::Report(report)) => reports.take_in(report),
                 Some(Message::Register(_)) => {
@@ -124,18 +141,38 @@ impl Session {
         }
     }
 
-    async fn alive(&self, runner: &str, registered: &Registered, heartbeat: Heartbeat) -> Result<(), Gone> {
+    /// Passes the sign of life on, and gives what the fleet says of the runner: its owner may be another node, or away.
+    fn alive(
+        &self,
+        runner: &str,
+        registered: &Registered,
+        heartbeat: Heartbeat,
+    ) -> impl Future<Output = (u64, Result<(), Refusal>)> + use<> {
         let Heartbeat { instances, number } = heartbeat;
         let signal = Signal::RunnerAlive { runner: runner.to_owned(), instances };
         self.entities.observe(&registered.fleet, signal.clone());
         for pool in &registered.pools {
             self.entities.observe(pool, signal.clone());
         }
-        self.send(Answer::Renewed(Renewed { heartbeat: number })).await
+        let (entities, fleet, runner) = (self.entities.clone(), registered.fleet.clone(), runner.to_owned());
+        async move { (number, register::is_known(&entities, &fleet, &runner).await) }
+    }
+
+    /// Renews the lease, as far as the runner is concerned, only by the word of the fleet.
+    async fn renew(&self, number: u64, known: Result<(), Refusal>) -> Result<(), Gone> {
+        match known {
+            Ok(()) => self.send(Answer::Renewed(Renewed { heartbeat: number })).await,
+            Err(refusal) if refusal.code == Code::NotFound => {
+                self.refuse(&register::given_up()).await;
+                Err(Gone)
+            }
+            // The next heartbeat may come through, or one through another coordinator.
+            Err(_) => Ok(()),
+        }
     }
 
     async fn send(&self, answer: Answer) -> Result<(), Gone> {
-        self.outgoing.send(Ok(CoordinatorMessage { message: Some(answer) })).await.map_err(|_| Gone)
+        self.outgoing.send(Ok(command::plain(answer))).await.map_err(|_| Gone)
     }
 
     async fn refuse(&self, refusal: &Refusal) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use skein_proto::convert::command;
 use skein_proto::v1::CoordinatorMessage;
-use skein_shared::entity::RunnerCommand;
+use skein_shared::entity::{Reign, RunnerCommand};
 use skein_shared::id::{InstanceId, Name};
 use skein_shared::{Code, Refusal, limits};
 use tokio::sync::{Notify, mpsc};
@@ -120,14 +120,14 @@ impl Sessions {
 
 #[async_trait]
 impl Streams for Sessions {
-    async fn send(&self, runner: &str, command: &RunnerCommand) -> bool {
-        Runners::deliver(self, runner, command).await == Delivery::Sent
+    async fn send(&self, runner: &str, command: &RunnerCommand, reign: &Reign) -> bool {
+        Runners::deliver(self, runner, command, reign).await == Delivery::Sent
     }
 }
 
 #[async_trait]
 impl Runners for Sessions {
-    async fn deliver(&self, runner: &str, command: &RunnerCommand) -> Delivery {
+    async fn deliver(&self, runner: &str, command: &RunnerCommand, reign: &Reign) -> Delivery {
         let open = self.lock();
         let Some(session) = open.get(runner) else { return Delivery::NotConnected };
         let token = match self.mint(command, &session.grants) {
@@ -137,7 +137,7 @@ impl Runners for Sessions {
                 return Delivery::NotConnected;
             }
         };
-        let message = command::to_message(command.clone(), &token);
+        let message = command::to_message(command.clone(), &token, reign);
         match session.outgoing.try_send(Ok(message)) {
             Ok(()) => Delivery::Sent,
             // Full or broken: the pump comes back.
@@ -172,15 +172,16 @@ mod tests {
     async fn a_start_carries_a_token_for_just_this_instance() {
         let (keys, clock) = (Keys::ephemeral().unwrap(), Clock::start());
         let sessions = Sessions::new(keys.clone(), clock.clone());
-        assert_eq!(sessions.deliver("r1", &start("worker")).await, Delivery::NotConnected);
+        let reign = Reign { source: "agent/default/worker".parse().unwrap(), epoch: Epoch(1) };
+        assert_eq!(sessions.deliver("r1", &start("worker"), &reign).await, Delivery::NotConnected);
 
         let (outgoing, mut sent) = mpsc::channel(4);
         let grant = Grant { role: Role::Worker, timeout: Duration::from_secs(60) };
         let grants = Grants::from([(("default".to_owned(), "worker".to_owned()), grant)]);
         let id = Uuid::now_v7();
         sessions.open("r1", id, outgoing, grants);
-        assert_eq!(sessions.deliver("r1", &start("worker")).await, Delivery::Sent);
-        assert_eq!(sessions.deliver("r1", &start("stranger")).await, Delivery::NotConnected);
+        assert_eq!(sessions.deliver("r1", &start("worker"), &reign).await, Delivery::Sent);
+        assert_eq!(sessions.deliver("r1", &start("stranger"), &reign).await, Delivery::NotConnected);
 
         let Some(Message::Start(started)) = sent.recv().await.unwrap().unwrap().message else {
             panic!("a start")

@@ -1,8 +1,8 @@
 //! Commands for a runner.
 
 use serde_json::Value;
-use skein_shared::entity::RunnerCommand;
-use skein_shared::fence::Token;
+use skein_shared::entity::{Reign, RunnerCommand};
+use skein_shared::fence::{Epoch, Token};
 use skein_shared::limits;
 use skein_shared::{Code, Refusal};
 
@@ -13,7 +13,7 @@ use crate::v1::{CoordinatorMessage, Forget, Freeze, Start, Stop, Thaw};
 ///
 /// `access_token` is the new instance's bearer token for the MCP face. Only a start carries it: it is made
 /// as the command leaves and is never part of what is stored.
-pub fn to_message(command: RunnerCommand, access_token: &str) -> CoordinatorMessage {
+pub fn to_message(command: RunnerCommand, access_token: &str, reign: &Reign) -> CoordinatorMessage {
     let message = match command {
         RunnerCommand::Start { instance, agent, swarm, token, input } => Message::Start(Start {
             instance,
@@ -34,7 +34,20 @@ pub fn to_message(command: RunnerCommand, access_token: &str) -> CoordinatorMess
             Message::Forget(Forget { instance, token: token.to_string() })
         }
     };
-    CoordinatorMessage { message: Some(message) }
+    CoordinatorMessage { message: Some(message), source: reign.source.to_string(), epoch: reign.epoch.0 }
+}
+
+/// Puts something that is no command on the wire.
+pub fn plain(message: Message) -> CoordinatorMessage {
+    CoordinatorMessage { message: Some(message), ..CoordinatorMessage::default() }
+}
+
+/// Reads by whose command a message is.
+///
+/// # Errors
+/// `invalid_argument` when no entity is named so.
+pub fn reign(message: &CoordinatorMessage) -> Result<Reign, Refusal> {
+    Ok(Reign { source: message.source.parse()?, epoch: Epoch(message.epoch) })
 }
 
 /// Reads a command, or gives the message back when it is none (a welcome, an acknowledgement …).
@@ -111,9 +124,11 @@ mod tests {
             RunnerCommand::Stop { instance: instance.clone(), token, reason: "why".into(), grace_ms: 5 },
             RunnerCommand::Forget { instance, token },
         ];
+        let reign = Reign { source: "agent/default/worker".parse().unwrap(), epoch: Epoch(7) };
         for command in commands {
-            let sent = to_message(command.clone(), "secret").message.unwrap();
-            assert_eq!(from_message(sent).unwrap().unwrap(), command);
+            let sent = to_message(command.clone(), "secret", &reign);
+            assert_eq!(super::reign(&sent).unwrap(), reign);
+            assert_eq!(from_message(sent.message.unwrap()).unwrap().unwrap(), command);
         }
     }
 

@@ -42,6 +42,10 @@ pub struct Register {
     /// Rises with every start of the runner's process.
     #[prost(uint64, tag = "9")]
     pub incarnation: u64,
+    /// The runner is registered through another coordinator, and its lease holds: this stream is one more for commands
+    /// and reports, and what it holds is not judged.
+    #[prost(bool, tag = "10")]
+    pub attaches: bool,
 }
 /// An agent that this runner can start, from its agents folder.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -163,7 +167,13 @@ pub struct StartFailed {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CoordinatorMessage {
-    #[prost(oneof = "coordinator_message::Message", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
+    /// Of a command: the entity that gives it, and the epoch under which the sender owns that entity. A runner refuses
+    /// lower epochs than it has seen, for the sender has a successor.
+    #[prost(string, tag = "14")]
+    pub source: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "15")]
+    pub epoch: u64,
+    #[prost(oneof = "coordinator_message::Message", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
     pub message: ::core::option::Option<coordinator_message::Message>,
 }
 /// Nested message and enum types in `CoordinatorMessage`.
@@ -188,6 +198,8 @@ pub mod coordinator_message {
         Refused(super::Refused),
         #[prost(message, tag = "9")]
         Renewed(super::Renewed),
+        #[prost(message, tag = "10")]
+        Coordinators(super::Coordinators),
     }
 }
 /// The runner is registered. It must heartbeat well within the lease.
@@ -204,6 +216,20 @@ pub struct Welcome {
     /// thawing them; those that it froze for want of a lease and that are not named here run on.
     #[prost(string, repeated, tag = "4")]
     pub lost: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// All coordinators to which a runner shall hold a stream, whenever that changes.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Coordinators {
+    #[prost(message, repeated, tag = "1")]
+    pub coordinators: ::prost::alloc::vec::Vec<Coordinator>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Coordinator {
+    /// As `skein-node` has it.
+    #[prost(string, tag = "1")]
+    pub node: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub url: ::prost::alloc::string::String,
 }
 /// The lease runs from the moment at which the runner sent this heartbeat.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

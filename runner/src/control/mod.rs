@@ -2,13 +2,16 @@
 
 mod lease;
 mod reports;
+mod roster;
 mod stream;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use skein_proto::v1::{HeldInstance, Register};
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -23,6 +26,7 @@ use crate::instance::ledger::{Ledger, Row, State};
 use crate::instance::{Instances, Shared};
 use lease::Lease;
 use reports::Speakers;
+use roster::{Node, Roster};
 use stream::Control;
 
 /// How long a leaving runner waits until its last reports are acknowledged. The ledger keeps them.
@@ -37,6 +41,11 @@ struct Runner {
     instances: Arc<Instances>,
     lease: Lease,
     speakers: Speakers,
+    roster: Roster,
+    /// Held by the stream that registers, so that the next one finds the runner registered.
+    registering: Mutex<()>,
+    /// The fleet has declared the runner lost: only a registration can tell what it has given away.
+    lost: AtomicBool,
 }
 
 /// Runs the agents of a folder until `shutdown`; then ends them with their grace and returns.
@@ -84,6 +93,9 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
         instances,
         lease: Lease::default(),
         speakers: Speakers::default(),
+        roster: Roster::default(),
+        registering: Mutex::default(),
+        lost: AtomicBool::new(false),
         config,
     };
     let tending = tokio::spawn(folders.tend());
@@ -95,24 +107,24 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
 impl Runner {
     async fn serve(self: Arc<Self>, shutdown: CancellationToken) -> Result<(), Error> {
         let hang_up = CancellationToken::new();
-        let mut streams = JoinSet::new();
-        for (index, url) in self.config.coordinators.iter().enumerate() {
-            let control = Control::new(Arc::clone(&self), index, url)?;
-            streams.spawn(control.keep(hang_up.clone()));
-        }
+        let mut streams = Streams::begin(&self, &hang_up)?;
         let watchdog = tokio::spawn(Arc::clone(&self).watch_lease());
         let result = tokio::select! {
             () = shutdown.cancelled() => Ok(()),
-            // A stream ends on its own only when it was refused.
-            Some(ended) = streams.join_next() => ended.unwrap_or_else(|lost| Err(Error::config(lost.to_string()))),
+            ended = streams.follow() => ended,
         };
         watchdog.abort();
         self.instances.leave().await;
         // Unacknowledged reports stay in the ledger and are sent after the next start.
         let _ = tokio::time::timeout(FAREWELL, self.all_acknowledged()).await;
         hang_up.cancel();
-        streams.join_all().await;
+        streams.running.join_all().await;
         result
+    }
+
+    /// Another stream has registered, and the fleet counts on this runner.
+    fn is_registered(&self) -> bool {
+        !self.lost.load(Ordering::Acquire) && self.speakers.are_any() && self.lease.holds()
     }
 
     async fn watch_lease(self: Arc<Self>) {
@@ -128,7 +140,7 @@ impl Runner {
     }
 
     /// What the runner says of itself at the start of a stream.
-    async fn registration(&self) -> Result<Register, Error> {
+    async fn registration(&self, attaches: bool) -> Result<Register, Error> {
         let held = self.instances.ledger().held().await?;
         let agents = self.definitions.iter().map(|definition| definition.public.clone());
         Ok(Register {
@@ -141,7 +153,79 @@ impl Runner {
             agents: agents.collect(),
             held: held.into_iter().map(held_instance).collect(),
             incarnation: self.incarnation,
+            attaches,
         })
+    }
+}
+
+/// The streams to the coordinators that were named at the start, and to those that these know of.
+struct Streams {
+    runner: Arc<Runner>,
+    hang_up: CancellationToken,
+    running: JoinSet<Result<(), Error>>,
+    /// Those that were not named, with what ends their streams and their number.
+    learned: BTreeMap<Node, (CancellationToken, usize)>,
+    /// How many streams there have been.
+    count: usize,
+}
+
+impl Streams {
+    fn begin(runner: &Arc<Runner>, hang_up: &CancellationToken) -> Result<Self, Error> {
+        let mut streams = Self {
+            runner: Arc::clone(runner),
+            hang_up: hang_up.clone(),
+            running: JoinSet::new(),
+            learned: BTreeMap::new(),
+            count: 0,
+        };
+        for url in &runner.config.coordinators {
+            streams.open(url, None, hang_up.clone())?;
+        }
+        Ok(streams)
+    }
+
+    fn open(&mut self, url: &str, node: Option<Node>, end: CancellationToken) -> Result<(), Error> {
+        let control = Control::new(Arc::clone(&self.runner), self.count, url, node)?;
+        self.count += 1;
+        self.running.spawn(control.keep(end));
+        Ok(())
+    }
+
+    /// Follows who comes and goes, until a stream is refused.
+    async fn follow(&mut self) -> Result<(), Error> {
+        let mut roster = self.runner.roster.changes();
+        loop {
+            let known = roster.borrow_and_update().all();
+            self.adjust(known);
+            tokio::select! {
+                _ = roster.changed() => {}
+                Some(ended) = self.running.join_next() => {
+                    ended.unwrap_or_else(|lost| Err(Error::config(lost.to_string())))?;
+                }
+            }
+        }
+    }
+
+    fn adjust(&mut self, known: BTreeMap<Node, String>) {
+        let upstreams = self.runner.instances.upstreams().clone();
+        self.learned.retain(|node, (end, index)| {
+            let stays = known.contains_key(node);
+            if !stays {
+                end.cancel();
+                upstreams.forget(*index);
+            }
+            stays
+        });
+        for (node, url) in known {
+            if self.learned.contains_key(&node) {
+                continue;
+            }
+            let (end, index) = (self.hang_up.child_token(), self.count);
+            match self.open(&url, Some(node.clone()), end.clone()) {
+                Ok(()) => _ = self.learned.insert(node, (end, index)),
+                Err(problem) => tracing::warn!(node, url, %problem, "a coordinator cannot be reached"),
+            }
+        }
     }
 }
 

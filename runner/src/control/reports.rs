@@ -35,6 +35,10 @@ impl Speakers {
         self.connected.lock().unwrap_or_else(PoisonError::into_inner).first() == Some(&index)
     }
 
+    pub(super) fn are_any(&self) -> bool {
+        !self.connected.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
     /// Tells when another stream may have become the speaker.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()

@@ -1,6 +1,7 @@
 //! One control stream, made anew whenever it breaks.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use secrecy::ExposeSecret;
@@ -17,10 +18,17 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status, Streaming};
 
+use super::roster::Node;
 use super::{Runner, reports};
 use crate::error::Error;
 
 const CONNECT: Duration = Duration::from_secs(5);
+/// How long a registration may take: the fleet may be about to get another owner.
+const WELCOME: Duration = Duration::from_secs(20);
+/// By what a coordinator says who it is.
+const NODE: &str = "skein-node";
+/// What a coordinator calls a runner that the fleet has given up.
+const GIVEN_UP: &str = "stale_token";
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
@@ -39,6 +47,8 @@ pub(super) struct Control {
     index: usize,
     endpoint: Endpoint,
     token: MetadataValue<Ascii>,
+    /// Which coordinator it is to be; none for an address that was named at the start.
+    node: Option<Node>,
 }
 
 /// Why a stream ended.
@@ -47,6 +57,8 @@ enum Ended {
     HungUp,
     /// Worth another try.
     Broken(String),
+    /// Another stream leads to the same coordinator.
+    Taken,
     /// The coordinator does not want this runner as it is.
     Refused { code: String, message: String },
 }
@@ -75,7 +87,12 @@ impl From<Error> for Ended {
 }
 
 impl Control {
-    pub(super) fn new(runner: Arc<Runner>, index: usize, url: &str) -> Result<Self, Error> {
+    pub(super) fn new(
+        runner: Arc<Runner>,
+        index: usize,
+        url: &str,
+        node: Option<Node>,
+    ) -> Result<Self, Error> {
         let wrong = |problem: &dyn std::fmt::Display| {
             Error::config(format!("`{url}` is no coordinator's address ({problem}); write http://HOST:PORT"))
         };
@@ -91,7 +108,7 @@ impl Control {
             .parse()
             .map_err(|_| Error::config("the runner's token holds characters that no token has"))?;
         token.set_sensitive(true);
-        Ok(Self { runner, index, endpoint, token })
+        Ok(Self { runner, index, endpoint, token, node })
     }
 
     /// Keeps the stream until told to hang up.
@@ -101,6 +118,9 @@ impl Control {
     pub(super) async fn keep(self, hang_up: CancellationToken) -> Result<(), Error> {
         let mut pause = PAUSE;
         loop {
+            if hang_up.run_until_cancelled(self.is_free()).await.is_none() {
+                return Ok(());
+            }
             let began = Instant::now();
             let session = Box::pin(self.session());
             let ended = match hang_up.run_until_cancelled(session).await {
@@ -108,13 +128,18 @@ impl Control {
                 None => Ended::HungUp,
             };
             self.runner.speakers.leave(self.index);
+            self.runner.roster.leave(self.index);
             self.runner.instances.upstreams().disconnected(self.index);
             match ended {
                 Ended::HungUp => return Ok(()),
+                Ended::Taken => pause = LONGEST_PAUSE,
                 Ended::Broken(problem) => {
                     tracing::warn!(coordinator = %self.endpoint.uri(), problem, "the control stream broke");
                 }
                 Ended::Refused { code, message } => {
+                    if code == GIVEN_UP {
+                        self.runner.lost.store(true, Ordering::Release);
+                    }
                     tracing::error!(coordinator = %self.endpoint.uri(), code, message, "refused");
                     if !self.runner.lease.was_given() && self.runner.instances.live().is_empty() {
                         return Err(Error::Refused { code, message });
@@ -132,41 +157,50 @@ impl Control {
         }
     }
 
+    /// Waits while another stream leads to the coordinator that this one is for.
+    async fn is_free(&self) {
+        if let Some(node) = &self.node {
+            self.runner.roster.is_free(self.index, node).await;
+        }
+    }
+
     async fn session(&self) -> Ended {
         match self.connect().await {
-            Ok((said, heard, sent)) => {
-                Session {
+            Ok((said, heard)) => {
+                let session = Session {
                     control: self,
                     said,
                     heard,
-                    sent,
                     spoken: 0,
                     pending: Vec::new(),
                     beats: 0,
-                    lease: None,
-                }
-                .run()
-                .await
+                    lease: Duration::ZERO,
+                };
+                session.run().await
             }
             Err(ended) => ended,
         }
     }
 
-    async fn connect(
-        &self,
-    ) -> Result<(mpsc::Sender<RunnerMessage>, Streaming<CoordinatorMessage>, Instant), Ended> {
+    /// Opens a stream, on which nothing is said before it is known to lead to a coordinator that has no other.
+    async fn connect(&self) -> Result<(mpsc::Sender<RunnerMessage>, Streaming<CoordinatorMessage>), Ended> {
         let channel: Channel =
             self.endpoint.connect().await.map_err(|error| Ended::Broken(error.to_string()))?;
         let (said, messages) = mpsc::channel(OUTBOX);
-        let register = Said::Register(self.runner.registration().await?);
-        let sent = Instant::now();
-        say(&said, register)?;
         let mut request = Request::new(ReceiverStream::new(messages));
         request.metadata_mut().insert("authorization", self.token.clone());
         let mut client = RunnersClient::new(channel);
         let answer = tokio::time::timeout(CONNECT, client.control(request)).await;
-        let answer = answer.map_err(|_| Ended::Broken("no answer to the registration".into()))??;
-        Ok((said, answer.into_inner(), sent))
+        let answer = answer.map_err(|_| Ended::Broken("no answer in time".into()))??;
+        if let Some(node) = answer.metadata().get(NODE).and_then(|node| node.to_str().ok()) {
+            if self.node.as_ref().is_some_and(|wanted| wanted != node) {
+                return Err(Ended::Broken("another coordinator answers at its address".into()));
+            }
+            if !self.runner.roster.take(self.index, node) {
+                return Err(Ended::Taken);
+            }
+        }
+        Ok((said, answer.into_inner()))
     }
 }
 
@@ -175,15 +209,13 @@ struct Session<'a> {
     control: &'a Control,
     said: mpsc::Sender<RunnerMessage>,
     heard: Streaming<CoordinatorMessage>,
-    /// When the registration was sent.
-    sent: Instant,
     /// The latest report sent on this stream.
     spoken: u64,
     /// Heartbeats under way, with the times at which they were sent.
     pending: Vec<(u64, Instant)>,
     beats: u64,
-    /// From the welcome on.
-    lease: Option<Duration>,
+    /// As the welcome said.
+    lease: Duration,
 }
 
 impl Session<'_> {
@@ -196,38 +228,68 @@ impl Session<'_> {
 
     async fn serve(&mut self) -> Result<(), Ended> {
         let runner = &self.control.runner;
+        // Before the first report is sent: none may fall between.
         let mut reported = runner.instances.reported();
         let mut speakers = runner.speakers.changes();
-        let mut heartbeat = interval(CONNECT);
+        self.register().await?;
+        let mut heartbeat = interval(self.lease / 3);
         let mut resend = interval(RESEND);
         // The newest report at the last look: what is older and still there was not acknowledged in time.
         let mut seen = 0;
         loop {
-            let welcomed = self.lease.is_some();
             tokio::select! {
-                message = self.heard.message() => {
-                    let Some(message) = message?.and_then(|heard| heard.message) else { return Ok(()) };
-                    if let Message::Welcome(welcome) = &message {
-                        heartbeat = interval(Duration::from_millis(welcome.lease_ms.max(30)) / 3);
-                    }
-                    self.hear(message).await?;
-                }
-                _ = heartbeat.tick(), if welcomed => self.beat()?,
-                _ = reported.changed(), if welcomed => self.speak().await?,
-                _ = speakers.changed(), if welcomed => self.speak().await?,
-                _ = resend.tick(), if welcomed => seen = self.repeat(seen).await?,
+                message = self.heard.message() => match message? {
+                    Some(message) => self.hear(message).await?,
+                    None => return Ok(()),
+                },
+                _ = heartbeat.tick() => self.beat()?,
+                _ = reported.changed() => self.speak().await?,
+                _ = speakers.changed() => self.speak().await?,
+                _ = resend.tick() => seen = self.repeat(seen).await?,
             }
         }
     }
 
-    async fn hear(&mut self, message: Message) -> Result<(), Ended> {
+    /// Registers, or attaches to the registration of another stream: a second one would judge the runner by what it
+    /// holds while a run is on its way to it over the first.
+    async fn register(&mut self) -> Result<(), Ended> {
+        let runner = &self.control.runner;
+        let turn = if runner.is_registered() { None } else { Some(runner.registering.lock().await) };
+        let attaches = runner.is_registered();
+        let registration = runner.registration(attaches).await?;
+        let sent = Instant::now();
+        say(&self.said, Said::Register(registration))?;
+        let answer = tokio::time::timeout(WELCOME, self.heard.message()).await;
+        let answer = answer.map_err(|_| Ended::Broken("no answer to the registration".into()))??;
+        match answer.and_then(|answer| answer.message) {
+            Some(Message::Welcome(welcome)) => self.welcome(&welcome, sent, attaches).await?,
+            Some(Message::Refused(refused)) => {
+                return Err(Ended::Refused { code: refused.code, message: refused.message });
+            }
+            _ => return Err(Ended::Broken("the coordinator does not answer the registration".into())),
+        }
+        drop(turn);
+        self.speak().await
+    }
+
+    async fn hear(&mut self, heard: CoordinatorMessage) -> Result<(), Ended> {
+        let reign = command::reign(&heard);
+        let Some(message) = heard.message else { return Ok(()) };
         let access_token = match &message {
             Message::Start(start) => start.access_token.clone(),
             _ => String::new(),
         };
         match command::from_message(message) {
             Ok(Ok(command)) => {
-                if let Err(error) = self.control.runner.instances.command(command, &access_token).await {
+                let reign = match reign {
+                    Ok(reign) => reign,
+                    Err(refusal) => {
+                        tracing::error!(%refusal, "a command does not say whose it is");
+                        return Ok(());
+                    }
+                };
+                let taken = self.control.runner.instances.command(command, &access_token, &reign).await;
+                if let Err(error) = taken {
                     tracing::error!(%error, "a command was not taken");
                 }
                 Ok(())
@@ -243,7 +305,10 @@ impl Session<'_> {
     async fn note(&mut self, message: Message) -> Result<(), Ended> {
         let runner = &self.control.runner;
         match message {
-            Message::Welcome(welcome) => self.welcome(&welcome).await,
+            Message::Coordinators(all) => {
+                runner.roster.hear(self.control.index, all);
+                Ok(())
+            }
             Message::Renewed(renewed) => {
                 self.renewed(renewed.heartbeat);
                 Ok(())
@@ -258,16 +323,19 @@ impl Session<'_> {
         }
     }
 
-    async fn welcome(&mut self, welcome: &Welcome) -> Result<(), Ended> {
+    async fn welcome(&mut self, welcome: &Welcome, sent: Instant, attaches: bool) -> Result<(), Ended> {
         let runner = &self.control.runner;
-        let lease = Duration::from_millis(welcome.lease_ms);
-        tracing::info!(coordinator = %self.control.endpoint.uri(), epoch = welcome.epoch, "welcome");
-        self.lease = Some(lease);
+        let lease = Duration::from_millis(welcome.lease_ms.max(30));
+        tracing::info!(coordinator = %self.control.endpoint.uri(), epoch = welcome.epoch, attaches, "welcome");
+        self.lease = lease;
         runner.instances.upstreams().connected(self.control.index, &welcome.mcp_url);
-        runner.lease.renew(self.sent, lease);
-        runner.instances.verdict(&welcome.lost);
+        if !attaches {
+            runner.lost.store(false, Ordering::Release);
+            runner.lease.renew(sent, lease);
+            runner.instances.verdict(&welcome.lost);
+        }
         runner.speakers.join(self.control.index);
-        self.speak().await
+        Ok(())
     }
 
     fn beat(&mut self) -> Result<(), Ended> {
@@ -282,11 +350,11 @@ impl Session<'_> {
 
     fn renewed(&mut self, number: u64) {
         let sent = self.pending.iter().find(|(pending, _)| *pending == number).map(|(_, sent)| *sent);
-        let (Some(sent), Some(lease)) = (sent, self.lease) else { return };
+        let Some(sent) = sent else { return };
         self.pending.retain(|(pending, _)| *pending > number);
         let runner = &self.control.runner;
         let held = runner.lease.holds();
-        runner.lease.renew(sent, lease);
+        runner.lease.renew(sent, self.lease);
         // The fleet did not give up on a runner whose heartbeat it answers.
         if !held && runner.lease.holds() {
             runner.instances.verdict(&[]);

@@ -32,6 +32,11 @@ impl Upstreams {
         });
     }
 
+    /// It is gone for good.
+    pub fn forget(&self, index: usize) {
+        self.known.send_modify(|known| _ = known.remove(&index));
+    }
+
     /// The URL for the given try: connected coordinators in turn, then the others.
     pub(super) fn pick(&self, attempt: usize) -> Option<String> {
         let known = self.known.borrow();

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rusqlite::{Connection, OptionalExtension, params};
 use serde::{Deserialize, Serialize};
-use skein_shared::fence::Token;
+use skein_shared::entity::Reign;
+use skein_shared::fence::{Epoch, Token};
 
 use crate::container::{Exit, Handle, User};
 use crate::error::Error;
@@ -116,6 +117,7 @@ impl Ledger {
              PRAGMA synchronous = FULL;
              CREATE TABLE IF NOT EXISTS instance (id TEXT PRIMARY KEY, data TEXT NOT NULL);
              CREATE TABLE IF NOT EXISTS report (sequence INTEGER PRIMARY KEY AUTOINCREMENT, data TEXT NOT NULL);
+             CREATE TABLE IF NOT EXISTS reign (source TEXT PRIMARY KEY, epoch INTEGER NOT NULL) WITHOUT ROWID;
              CREATE TABLE IF NOT EXISTS number (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;",
         )?;
         Ok(Self { connection: Arc::new(Mutex::new(connection)) })
@@ -153,6 +155,22 @@ impl Ledger {
             let number = u32::try_from(next(connection, "groups", -1)?).unwrap_or(u32::MAX);
             connection.execute("INSERT INTO number VALUES (?1, ?2)", params![name, number])?;
             Ok(number)
+        })
+        .await
+    }
+
+    /// Takes note of the epoch under which an entity commands, and gives the highest there was. One that commands as
+    /// before costs no flush.
+    pub async fn reign(&self, reign: &Reign) -> Result<Epoch, Error> {
+        let (source, epoch) = (reign.source.to_string(), i64::try_from(reign.epoch.0).unwrap_or(i64::MAX));
+        self.with(move |connection| {
+            let known = connection
+                .query_row("SELECT epoch FROM reign WHERE source = ?1", [&source], |row| row.get(0))
+                .optional()?;
+            if known.is_none_or(|known: i64| known < epoch) {
+                connection.execute("INSERT OR REPLACE INTO reign VALUES (?1, ?2)", params![source, epoch])?;
+            }
+            Ok(Epoch(known.unwrap_or(epoch).max(epoch).unsigned_abs()))
         })
         .await
     }
@@ -278,8 +296,6 @@ fn parse<T: serde::de::DeserializeOwned>(data: &str) -> rusqlite::Result<T> {
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
-    use skein_shared::fence::Epoch;
-
     use super::*;
 
     fn row(instance: &str) -> Row {
@@ -331,6 +347,23 @@ mod tests {
         assert!(ledger.held().await.unwrap().is_empty());
         let kept = ledger.row("worker-1").await.unwrap().unwrap();
         assert_eq!((kept.secret.as_str(), kept.token.number), ("", 1));
+    }
+
+    #[tokio::test]
+    async fn the_highest_epoch_of_each_entity_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("ledger.sqlite");
+        let ledger = Ledger::open(&file).unwrap();
+        let reign = |agent: &str, epoch| Reign {
+            source: format!("agent/default/{agent}").parse().unwrap(),
+            epoch: Epoch(epoch),
+        };
+        for (known, highest) in [(5, 5), (7, 7), (6, 7)] {
+            assert_eq!(ledger.reign(&reign("a", known)).await.unwrap(), Epoch(highest));
+        }
+        assert_eq!(ledger.reign(&reign("b", 1)).await.unwrap(), Epoch(1), "another one's shard has its own");
+        drop(ledger);
+        assert_eq!(Ledger::open(&file).unwrap().reign(&reign("a", 1)).await.unwrap(), Epoch(7));
     }
 
     #[tokio::test]

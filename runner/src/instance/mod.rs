@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use skein_shared::entity::RunnerCommand;
+use skein_shared::entity::{Reign, RunnerCommand};
 use skein_shared::fence::Token;
 use tokio::sync::{mpsc, watch};
 use tokio_util::task::TaskTracker;
@@ -117,8 +117,19 @@ impl Instances {
     ///
     /// # Errors
     /// When the ledger cannot be read: the command is then dropped, and sent again by the coordinator.
-    pub async fn command(self: &Arc<Self>, command: RunnerCommand, access_token: &str) -> Result<(), Error> {
+    pub async fn command(
+        self: &Arc<Self>,
+        command: RunnerCommand,
+        access_token: &str,
+        reign: &Reign,
+    ) -> Result<(), Error> {
         let (instance, token) = subject(&command);
+        let highest = self.shared.ledger.reign(reign).await?;
+        if reign.epoch < highest {
+            let (source, epoch) = (&reign.source, reign.epoch);
+            tracing::warn!(instance, %source, %epoch, %highest, "a command of a former owner was refused");
+            return Ok(());
+        }
         let row = self.shared.ledger.row(instance).await?;
         if let Some(row) = &row
             && token < row.token

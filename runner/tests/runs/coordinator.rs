@@ -4,11 +4,14 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use skein_proto::convert::command;
 use skein_proto::v1::coordinator_message::Message;
 use skein_proto::v1::report::What;
 use skein_proto::v1::runner_message::Message as Said;
 use skein_proto::v1::runners_server::{Runners, RunnersServer};
-use skein_proto::v1::{Acknowledge, CoordinatorMessage, Register, Renewed, Report, RunnerMessage, Welcome};
+use skein_proto::v1::{
+    Acknowledge, CoordinatorMessage, Coordinators, Register, Renewed, Report, RunnerMessage, Welcome,
+};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
@@ -35,6 +38,7 @@ pub(crate) struct Coordinator {
 struct Inner {
     state: watch::Sender<State>,
     stream: Mutex<Option<mpsc::Sender<Result<CoordinatorMessage, Status>>>>,
+    name: &'static str,
     mcp_url: String,
     lease_ms: u64,
     behaviour: watch::Sender<Behaviour>,
@@ -46,16 +50,23 @@ pub(crate) struct Behaviour {
     pub(crate) acknowledge: bool,
     pub(crate) renew: bool,
     pub(crate) lost: Vec<String>,
+    /// What it says of the others after each welcome.
+    pub(crate) coordinators: Option<Coordinators>,
 }
 
 impl Coordinator {
     pub(crate) async fn open(mcp_url: &str, lease_ms: u64) -> Self {
+        Self::named("one", mcp_url, lease_ms).await
+    }
+
+    pub(crate) async fn named(name: &'static str, mcp_url: &str, lease_ms: u64) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let behaviour = Behaviour { acknowledge: true, renew: true, lost: Vec::new() };
+        let behaviour = Behaviour { acknowledge: true, renew: true, lost: Vec::new(), coordinators: None };
         let inner = Arc::new(Inner {
             state: watch::Sender::default(),
             stream: Mutex::default(),
+            name,
             mcp_url: mcp_url.to_owned(),
             lease_ms,
             behaviour: watch::Sender::new(behaviour),
@@ -71,8 +82,14 @@ impl Coordinator {
     }
 
     pub(crate) async fn say(&self, message: Message) {
+        self.say_under(1, message).await;
+    }
+
+    /// Commands as the owner of the agent under an epoch.
+    pub(crate) async fn say_under(&self, epoch: u64, message: Message) {
         let stream = self.inner.stream.lock().unwrap().clone().unwrap();
-        stream.send(Ok(CoordinatorMessage { message: Some(message) })).await.unwrap();
+        let source = "agent/default/worker".to_owned();
+        stream.send(Ok(CoordinatorMessage { message: Some(message), source, epoch })).await.unwrap();
     }
 
     /// Breaks the stream.
@@ -95,9 +112,11 @@ impl Coordinator {
 
     async fn hear(&self, message: Said, answers: &mpsc::Sender<Result<CoordinatorMessage, Status>>) {
         let behaviour = self.inner.behaviour.borrow().clone();
+        let mut others = None;
         let answer = match message {
             Said::Register(register) => {
                 self.inner.state.send_modify(|state| state.registrations.push(register));
+                others = behaviour.coordinators.map(Message::Coordinators);
                 let (lease_ms, mcp_url) = (self.inner.lease_ms, self.inner.mcp_url.clone());
                 Some(Message::Welcome(Welcome { epoch: 1, lease_ms, mcp_url, lost: behaviour.lost }))
             }
@@ -111,8 +130,8 @@ impl Coordinator {
                 behaviour.acknowledge.then_some(Message::Acknowledge(Acknowledge { sequence }))
             }
         };
-        if let Some(answer) = answer {
-            let _ = answers.send(Ok(CoordinatorMessage { message: Some(answer) })).await;
+        for answer in answer.into_iter().chain(others) {
+            let _ = answers.send(Ok(command::plain(answer))).await;
         }
     }
 }
@@ -138,6 +157,8 @@ impl Runners for Coordinator {
                 coordinator.hear(message.message.unwrap(), &answers).await;
             }
         });
-        Ok(Response::new(ReceiverStream::new(stream)))
+        let mut response = Response::new(ReceiverStream::new(stream));
+        response.metadata_mut().insert("skein-node", self.inner.name.parse().unwrap());
+        Ok(response)
     }
 }

@@ -18,7 +18,7 @@ use mcp::Face;
 use secrecy::SecretString;
 use skein_proto::v1::coordinator_message::Message;
 use skein_proto::v1::report::What;
-use skein_proto::v1::{Forget, Freeze, Start, Stop, Thaw};
+use skein_proto::v1::{self, Forget, Freeze, Start, Stop, Thaw};
 use skein_runner::container::process::ProcessEngine;
 use skein_runner::container::tree::{self, Process};
 use skein_runner::container::{Engine, Handle, Isolation, Spec, confine};
@@ -28,6 +28,8 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+/// Where nobody answers.
+const MCP: &str = "http://127.0.0.1:1/mcp";
 const ACCESS: &str = "access-token-of-the-instance";
 
 /// A runner with its folders.
@@ -281,6 +283,41 @@ async fn a_runner_without_renewal_freezes_and_obeys_the_verdict() {
     coordinator.reported("worker-00000004", |what| matches!(what, What::Exited(_))).await;
     assert!(tree::marked("worker-00000004").is_empty());
     until(|| (!tree::marked("worker-00000005").iter().any(stands_still)).then_some(())).await;
+    bed.leave().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runner_has_a_stream_to_every_coordinator_and_refuses_a_former_owner() {
+    let (first, second) =
+        (Coordinator::named("a", MCP, 3000).await, Coordinator::named("b", MCP, 3000).await);
+    let at = |node: &str, coordinator: &Coordinator| v1::Coordinator {
+        node: node.to_owned(),
+        url: format!("http://{}", coordinator.address),
+    };
+    let all = v1::Coordinators { coordinators: vec![at("a", &first), at("b", &second)] };
+    for coordinator in [&first, &second] {
+        coordinator.behave(|behaviour| behaviour.coordinators = Some(all.clone()));
+    }
+    let mut bed = Bed::new("sleep 1000");
+    bed.run(&first, TOKEN);
+    let known = second.until("a stream to the other", |state| state.registrations.len() == 1).await;
+    assert!(known.registrations[0].attaches, "it registered twice");
+    let instance = "worker-00000006";
+    first.say_under(5, start(instance, 1)).await;
+    first.reported(instance, |what| matches!(what, What::Started(_))).await;
+
+    // The agent gets another owner, and what the former one still says is not heard any more.
+    second.say_under(7, freeze(instance, 2)).await;
+    first.reported(instance, |what| matches!(what, What::Frozen(_))).await;
+    first.say_under(6, thaw(instance, 3)).await;
+    first.say_under(6, start("worker-00000007", 1)).await;
+    first.hang_up().await;
+    second.say_under(7, stop(instance, 4)).await;
+    second.reported(instance, |what| matches!(what, What::Exited(_))).await;
+    let told = first.until("it comes back", |state| state.registrations.len() == 2).await;
+    assert!(!told.registrations[0].attaches && told.registrations[1].attaches);
+    assert!(!told.reports.iter().any(|report| matches!(report.what, Some(What::Thawed(_)))), "it was thawed");
+    assert!(tree::marked("worker-00000007").is_empty(), "a former owner has started it");
     bed.leave().await.unwrap();
 }
 

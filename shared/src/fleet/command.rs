@@ -46,6 +46,10 @@ pub enum Command {
     Drain {
         runner: String,
     },
+    /// Whether a runner is registered and was not declared lost since; refused with `not_found` if it was.
+    Knows {
+        runner: String,
+    },
     /// Declares silent runners lost.
     Tick,
     List,

@@ -1,10 +1,13 @@
 //! The benches, one file each.
 
+mod cluster_spread;
 mod cpu_budget;
 mod cycle_embedded;
 mod cycle_http;
 mod cycle_redis;
 mod dispatch_push;
+mod failover;
+mod fairness;
 mod footprint;
 mod idle_fleet;
 mod lock_embedded;
@@ -35,11 +38,14 @@ pub(crate) const ALL: &[Bench] = &[
     cycle_redis::BENCH,
     lock_embedded::BENCH,
     lock_redis::BENCH,
+    cluster_spread::BENCH,
     dispatch_push::BENCH,
+    fairness::BENCH,
     idle_fleet::BENCH,
     pool_1m::BENCH,
     mcp_tool::BENCH,
     recovery::BENCH,
+    failover::BENCH,
     footprint::BENCH,
     power_cut::BENCH,
     cpu_budget::BENCH,

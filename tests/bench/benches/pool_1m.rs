@@ -101,9 +101,9 @@ impl Side {
         let folder = options.folder_for(&format!("pool-{pending}"))?;
         let agent = Uuid::now_v7();
         let contents = Contents { members: 100, pending, leases: 0 };
-        let before = heap();
+        let before = heap()?;
         let pool = fill(&folder.join("store.db"), Clock::start().wall(), agent, &contents).await?;
-        let memory = heap() - before;
+        let memory = heap()? - before;
         let decision = decisions(pool, agent)?;
         let kernel = Kernel::open(&folder)?;
         let agent = kernel.join(0).await?;

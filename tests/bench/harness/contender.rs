@@ -44,12 +44,14 @@ impl Durability {
 }
 
 /// Where the processor time and the writes of a contender are counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Metered {
     /// It runs within the bench's own process.
     Myself,
     /// A process with all of its descendants.
     Tree(u32),
+    /// Several processes, each with its descendants.
+    Trees(Vec<u32>),
     /// The bench's own process with a server that it has started.
     MyselfAnd(u32),
 }

@@ -1,18 +1,14 @@
 //! What an operation costs, whatever the clock says: processor time, bytes written, allocations, flushes.
 
-use std::alloc::System;
 use std::collections::HashMap;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use procfs::process::Process;
-use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+use tikv_jemalloc_ctl::{epoch, stats, stats_print};
 // The allocator that the product has.
 use tikv_jemallocator as _;
 
 use super::contender::{Contender, Metered};
-
-#[global_allocator]
-static ALLOCATIONS: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 /// Counters of a contender's processes, since they began.
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,14 +44,19 @@ impl Reading {
         match metered {
             Metered::Myself => {
                 let mut reading = Self::of_process(&Process::myself()?)?;
-                reading.allocations = Some(ALLOCATIONS.stats().allocations as f64);
+                reading.allocations = Some(allocations()?);
                 Ok(reading)
             }
             Metered::MyselfAnd(server) => {
                 let (mut sum, server) = (Self::of(Metered::Myself)?, Self::of(Metered::Tree(server))?);
-                sum.cpu_us += server.cpu_us;
-                sum.bytes += server.bytes;
-                sum.resident += server.resident;
+                sum.add(&server);
+                Ok(sum)
+            }
+            Metered::Trees(roots) => {
+                let mut sum = Self::default();
+                for root in roots {
+                    sum.add(&Self::of(Metered::Tree(root))?);
+                }
                 Ok(sum)
             }
             Metered::Tree(root) => {
@@ -63,13 +64,17 @@ impl Reading {
                 for process in descendants(root)? {
                     // A process may end between the listing and this.
                     let Ok(reading) = Self::of_process(&process) else { continue };
-                    sum.cpu_us += reading.cpu_us;
-                    sum.bytes += reading.bytes;
-                    sum.resident += reading.resident;
+                    sum.add(&reading);
                 }
                 Ok(sum)
             }
         }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.cpu_us += other.cpu_us;
+        self.bytes += other.bytes;
+        self.resident += other.resident;
     }
 
     fn of_process(process: &Process) -> Result<Self> {
@@ -109,9 +114,36 @@ impl Reading {
 }
 
 /// Bytes that this process has asked for and not given back.
-pub(crate) fn heap() -> f64 {
-    let stats = ALLOCATIONS.stats();
-    stats.bytes_allocated as f64 - stats.bytes_deallocated as f64
+///
+/// # Errors
+/// When the allocator keeps no counters.
+pub(crate) fn heap() -> Result<f64> {
+    epoch::advance().map_err(uncounted)?;
+    Ok(stats::allocated::read().map_err(uncounted)? as f64)
+}
+
+/// How often this process has asked for memory. The allocator counts for each thread by itself: one counter that all
+/// threads touch took a sixth of the processor time that it was to explain.
+fn allocations() -> Result<f64> {
+    epoch::advance().map_err(uncounted)?;
+    let mut printed = Vec::new();
+    let mut options = stats_print::Options::default();
+    options.json_format = true;
+    options.skip_constants = true;
+    options.skip_per_arena = true;
+    options.skip_bin_size_classes = true;
+    options.skip_large_size_classes = true;
+    options.skip_mutex_statistics = true;
+    stats_print::stats_print(&mut printed, options)?;
+    let printed: serde_json::Value = serde_json::from_slice(&printed)?;
+    let counted =
+        |size: &str| printed.pointer(&format!("/jemalloc/stats.arenas/merged/{size}/nrequests"))?.as_f64();
+    let both = counted("small").zip(counted("large"));
+    both.map(|(small, large)| small + large).ok_or_else(|| anyhow!("the allocator counts no requests"))
+}
+
+fn uncounted(error: tikv_jemalloc_ctl::Error) -> anyhow::Error {
+    anyhow!("the allocator keeps no counters: {error}")
 }
 
 /// The processor time of each thread of this process, to the nanosecond: the process's own clock ticks a

@@ -76,10 +76,19 @@ impl Case {
 
     /// The ratio of two contenders' median latencies, paired by round.
     pub(crate) fn latency_ratio(&self, label: &str, to: &str) -> Option<Interval> {
-        let medians = |row: &Row| -> Vec<f64> {
-            row.rounds.iter().filter_map(|round| Some(round.latency?.p50)).collect()
+        self.ratio_of(label, to, |latency| latency.p50)
+    }
+
+    /// The ratio of the latencies of two contenders' slowest hundredth, paired by round.
+    pub(crate) fn p99_ratio(&self, label: &str, to: &str) -> Option<Interval> {
+        self.ratio_of(label, to, |latency| latency.p99)
+    }
+
+    fn ratio_of(&self, label: &str, to: &str, read: fn(&Latency) -> f64) -> Option<Interval> {
+        let values = |row: &Row| -> Vec<f64> {
+            row.rounds.iter().filter_map(|round| Some(read(&round.latency?))).collect()
         };
-        Interval::of_ratio(&medians(self.row(label)?), &medians(self.row(to)?))
+        Interval::of_ratio(&values(self.row(label)?), &values(self.row(to)?))
     }
 
     /// The ratio of two contenders' processor time for one operation, paired by round.

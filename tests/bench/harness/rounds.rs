@@ -55,12 +55,21 @@ pub(crate) async fn run(
     contenders: &mut [Box<dyn Contender>],
     options: &Options,
 ) -> Result<Case> {
+    run_each(load, contenders.iter_mut().map(Box::as_mut).collect(), options).await
+}
+
+/// As [`run`], with contenders that are still needed afterwards.
+///
+/// # Errors
+/// The first contender that fails, by its name.
+pub(crate) async fn run_each(
+    load: &Load,
+    mut contenders: Vec<&mut (dyn Contender + 'static)>,
+    options: &Options,
+) -> Result<Case> {
     let wanted = |label: &str| options.only.as_ref().is_none_or(|only| only == label);
-    let contenders: &mut [_] = &mut contenders
-        .iter_mut()
-        .map(Box::as_mut)
-        .filter(|contender| wanted(contender.card().label))
-        .collect::<Vec<&mut (dyn Contender + 'static)>>();
+    contenders.retain(|contender| wanted(contender.card().label));
+    let contenders: &mut [_] = &mut contenders;
     for contender in contenders.iter_mut() {
         let label = contender.card().label;
         contender.prepare(load.in_flight).await.with_context(|| format!("{label} cannot be made ready"))?;

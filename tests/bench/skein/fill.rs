@@ -50,7 +50,7 @@ pub(crate) fn tag(random: &mut fastrand::Rng) -> String {
 
 /// The pool in memory and what it has changed since the last commit.
 struct Filling {
-    store: Sqlite,
+    store: Arc<dyn Store>,
     key: EntityKey,
     pool: Pool,
     version: Version,
@@ -68,11 +68,24 @@ struct Filling {
 /// # Errors
 /// When the pool or the disk refuses.
 pub(crate) async fn fill(file: &Path, at: Timestamp, agent: Uuid, contents: &Contents) -> Result<Pool> {
+    fill_store(Arc::new(Sqlite::open(file, at - SPAN)?), at, agent, contents).await
+}
+
+/// Writes the same into a new store of any kind.
+///
+/// # Errors
+/// When the pool or the store refuses.
+pub(crate) async fn fill_store(
+    store: Arc<dyn Store>,
+    at: Timestamp,
+    agent: Uuid,
+    contents: &Contents,
+) -> Result<Pool> {
     let start = at - SPAN;
     let members = contents.members.max(contents.leases.div_ceil(CAPACITY as usize));
     let key = EntityKey::of(Kind::Pool, &Name::parse("default").map_err(refused)?);
     let mut filling = Filling {
-        store: Sqlite::open(file, start)?,
+        store,
         pool: Pool::empty(&key),
         key,
         version: Version(0),

@@ -90,7 +90,16 @@ impl Node {
     /// # Errors
     /// When the node refuses.
     pub(crate) async fn agent(&self, role: Role, name: &str) -> Result<Agent> {
-        let (id, token) = self.token(role, name)?;
+        self.agent_in("default", role, name).await
+    }
+
+    /// An agent that has joined a swarm, on a connection of its own.
+    ///
+    /// # Errors
+    /// When the node refuses.
+    pub(crate) async fn agent_in(&self, swarm: &str, role: Role, name: &str) -> Result<Agent> {
+        let id = Uuid::now_v7();
+        let token = node::token_in(&self.keys, swarm, role, id, name)?;
         let mut agent = Agent { id, caller: Caller { address: self.endpoint.http, token }, connection: None };
         agent.call("join-swarm", &json!({ "name": name, "lead": role == Role::Lead })).await?;
         Ok(agent)

@@ -1,8 +1,10 @@
 //! Skein as a contender: its kernel within this process, or the binary as a process of its own.
 
+pub(crate) mod coordinators;
 pub(crate) mod embedded;
 pub(crate) mod fill;
 pub(crate) mod fleet;
+pub(crate) mod flood;
 pub(crate) mod node;
 pub(crate) mod over_redis;
 pub(crate) mod place;

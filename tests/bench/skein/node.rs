@@ -50,8 +50,16 @@ pub(crate) fn up(data: &Path, http: &str) -> Result<Command> {
 /// # Errors
 /// When signing fails.
 pub(crate) fn token(keys: &Keys, role: Role, agent: Uuid, name: &str) -> Result<String> {
+    token_in(keys, "default", role, agent, name)
+}
+
+/// A token for somebody of a swarm.
+///
+/// # Errors
+/// When signing fails.
+pub(crate) fn token_in(keys: &Keys, swarm: &str, role: Role, agent: Uuid, name: &str) -> Result<String> {
     let claims = Claims {
-        swarm: Name::parse("default").map_err(refused)?,
+        swarm: Name::parse(swarm).map_err(refused)?,
         agent,
         agent_name: Name::parse(name).map_err(refused)?,
         role,

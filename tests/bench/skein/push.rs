@@ -42,6 +42,11 @@ struct Arrived {
 }
 
 impl Push {
+    /// The node on which everything happens.
+    pub(crate) fn node(&self) -> &Node {
+        &self.node
+    }
+
     /// # Errors
     /// When the node does not start.
     pub(crate) async fn start(folder: &Path) -> Result<Self> {

@@ -33,7 +33,12 @@ impl Site {
         let config = folder.data().join("config.toml");
         let settings = std::fs::read_to_string(&config)?;
         let (section, rest) = settings.split_once('\n').context("the settings have no section")?;
-        std::fs::write(&config, format!("{section}\nadvertise = \"{}\"\n{rest}", peers.address()))?;
+        let ways = format!(
+            "{section}\nadvertise = \"{}\"\n{rest}\n[listen]\nrunner_url = \"http://{}\"\n",
+            peers.address(),
+            grpc.address()
+        );
+        std::fs::write(&config, ways)?;
         let up = Cluster::serve_through(folder, &redis).await?;
         let site = Self { up, redis, peers, grpc };
         site.lead_here();

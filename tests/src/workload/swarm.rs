@@ -168,6 +168,20 @@ impl Swarm {
         Ok(broken)
     }
 
+    /// The tasks that were acknowledged and are not there.
+    ///
+    /// # Errors
+    /// When the node does not list those that are.
+    pub async fn gone(&self, node: &Up) -> Result<Vec<String>> {
+        let tasks = evidence::tasks(node, &self.clients).await?;
+        let made = |operation: &Operation<claims::Call, claims::Answer>| match operation.answer() {
+            Some(claims::Answer::Task(task)) => Some(task.clone()),
+            _ => None,
+        };
+        let history = self.field.claims.history();
+        Ok(history.iter().filter_map(made).filter(|task| !tasks.contains_key(task)).collect())
+    }
+
     /// Waits until all that was ordered is there and nothing is left to do.
     async fn arrives(&self, node: &Up, history: &claims::History) -> Result<()> {
         let ordered: BTreeSet<&String> = history

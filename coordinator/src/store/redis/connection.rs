@@ -1,83 +1,55 @@
-//! Connections to Redis: how they are made, how long they wait, and what their errors say.
-//!
-//! A URL may hold a password, so nothing here prints one.
+//! A connection to Redis that many share: how long it waits, when it is made anew, and what its errors say.
 
 use std::fmt::Display;
+use std::sync::Arc;
 
-use redis::aio::{ConnectionManager, ConnectionManagerConfig, MultiplexedConnection};
-use redis::{
-    AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, Script, Value,
-};
-use secrecy::ExposeSecret;
+use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::{Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, Script, Value};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
 
-use super::options::Options;
+use super::door::Door;
+use super::watch::Watch;
 use crate::store::StoreError;
 
 /// Commands that one pipeline carries: more would make Redis hold all their answers.
 const PIPELINE: usize = 256;
+/// How a problem with a key is told.
+const THE_KEY: &str = "the key ";
+const IN_REDIS: &str = " in Redis: ";
+/// What our keys begin with.
+const OURS: &str = "skein:";
 
-/// Knows where Redis is.
+/// A shared connection. Whoever finds it broken makes the next one use another.
 #[derive(Clone)]
-pub(super) struct Door {
-    client: Client,
-    manager: ConnectionManagerConfig,
-    single: AsyncConnectionConfig,
+pub(super) struct Connection {
+    door: Door,
+    link: Arc<Mutex<Link>>,
+    pub(super) watch: Watch,
 }
 
-impl Door {
-    pub(super) fn new(options: &Options) -> Result<Self, StoreError> {
-        let url = options.url.expose_secret();
-        if url.starts_with("rediss:") {
-            return Err(StoreError(
-                "rediss: TLS to Redis is not built in; use redis:// or unix:// within a network you trust, or a tunnel"
-                    .to_owned(),
-            ));
-        }
-        let client = Client::open(url).map_err(|_| {
-            StoreError(
-                "the URL of Redis cannot be read; write redis://[user:password@]host[:port][/database] or unix:///path"
-                    .to_owned(),
-            )
-        })?;
-        let manager = ConnectionManagerConfig::new()
-            .set_connection_timeout(Some(options.connect))
-            .set_response_timeout(Some(options.answer))
-            .set_number_of_retries(1);
-        let single = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(options.connect))
-            .set_response_timeout(Some(options.answer));
-        Ok(Self { client, manager, single })
-    }
-
-    /// A connection that reconnects by itself.
-    pub(super) async fn connection(&self) -> Result<Connection, StoreError> {
-        let manager = ConnectionManager::new_with_config(self.client.clone(), self.manager.clone()).await;
-        manager.map(Connection).map_err(|error| self.unreachable(&error))
-    }
-
-    /// A connection that ends when it breaks.
-    pub(super) async fn single(&self) -> Result<MultiplexedConnection, StoreError> {
-        let connected = self.client.get_multiplexed_async_connection_with_config(&self.single).await;
-        connected.map_err(|error| self.unreachable(&error))
-    }
-
-    fn unreachable(&self, error: &RedisError) -> StoreError {
-        let address = self.client.get_connection_info().addr();
-        StoreError(format!(
-            "Redis at {address} does not take the connection: {}; start it, or correct the URL",
-            sentence(error)
-        ))
-    }
+/// The connection in use, and how many there were before it.
+#[derive(Default)]
+struct Link {
+    number: u64,
+    connection: Option<MultiplexedConnection>,
 }
-
-/// A shared connection that reconnects by itself.
-#[derive(Clone)]
-pub(super) struct Connection(ConnectionManager);
 
 impl Connection {
+    /// A connection for a part of the store.
+    ///
+    /// # Errors
+    /// When Redis cannot be reached.
+    pub(super) async fn open(door: &Door, part: &'static str) -> Result<Self, StoreError> {
+        let link = Link { number: 0, connection: Some(door.connect().await?) };
+        Ok(Self { door: door.clone(), link: Arc::new(Mutex::new(link)), watch: door.watch(part) })
+    }
+
     /// Asks for one key, or for something of the server that `key` names.
     pub(super) async fn ask<T: FromRedisValue>(&self, key: &str, command: &Cmd) -> Result<T, StoreError> {
-        let answer = self.0.clone().send_packed_command(command).await;
+        let (number, mut link) = self.link().await?;
+        let asked = Instant::now();
+        let answer = self.seen(number, asked, link.req_packed_command(command).await).await;
         read(key, answer.map_err(|error| problem(key, &error))?)
     }
 
@@ -86,16 +58,27 @@ impl Connection {
         &self,
         questions: &[(String, Cmd)],
     ) -> Result<Vec<T>, StoreError> {
+        self.ask_each(questions).await?.into_iter().collect()
+    }
+
+    /// Like [`Connection::ask_all`], and what is wrong with one key is no matter of the others.
+    pub(super) async fn ask_each<T: FromRedisValue>(
+        &self,
+        questions: &[(String, Cmd)],
+    ) -> Result<Vec<Result<T, StoreError>>, StoreError> {
         let mut answers = Vec::with_capacity(questions.len());
         for part in questions.chunks(PIPELINE) {
             let mut pipeline = Pipeline::with_capacity(part.len());
             for (_, command) in part {
                 pipeline.add_command(command.clone());
             }
-            let values = self.0.clone().send_packed_commands(&pipeline, 0, part.len()).await;
+            let (number, mut link) = self.link().await?;
+            let asked = Instant::now();
+            let values = link.req_packed_commands(&pipeline, 0, part.len()).await;
+            let values = self.seen(number, asked, values).await;
             let values = values.map_err(|error| problem("a pipeline", &error))?;
             for ((key, _), value) in part.iter().zip(values) {
-                answers.push(read(key, value)?);
+                answers.push(read(key, value));
             }
         }
         Ok(answers)
@@ -103,17 +86,22 @@ impl Connection {
 
     /// Makes a script known to the server.
     pub(super) async fn load(&self, script: &Script) -> Result<(), StoreError> {
-        let loaded = script.load_async(&mut self.0.clone()).await;
+        let (number, mut link) = self.link().await?;
+        let asked = Instant::now();
+        let loaded = self.seen(number, asked, script.load_async(&mut link).await).await;
         loaded.map(|_| ()).map_err(|error| StoreError(sentence(&error)))
     }
 
     /// Runs a script, whose first key is the one that an error names.
+    ///
+    /// # Errors
+    /// [`Unrun`].
     pub(super) async fn run<T: FromRedisValue>(
         &self,
         script: &Script,
         keys: &[String],
         arguments: &[Vec<u8>],
-    ) -> Result<T, RedisError> {
+    ) -> Result<T, Unrun> {
         let mut call = script.prepare_invoke();
         for key in keys {
             call.key(key);
@@ -121,16 +109,84 @@ impl Connection {
         for argument in arguments {
             call.arg(argument.as_slice());
         }
-        call.invoke_async(&mut self.0.clone()).await
+        let (number, mut link) = self.link().await.map_err(|StoreError(problem)| Unrun::NotSent(problem))?;
+        let asked = Instant::now();
+        let answer = self.seen(number, asked, call.invoke_async(&mut link).await).await;
+        answer.map_err(Unrun::Answered)
+    }
+
+    /// Lets the next one who asks make another connection.
+    pub(super) async fn renew(&self) {
+        self.link.lock().await.connection = None;
+    }
+
+    async fn link(&self) -> Result<(u64, MultiplexedConnection), StoreError> {
+        let mut link = self.link.lock().await;
+        if let Some(connection) = &link.connection {
+            return Ok((link.number, connection.clone()));
+        }
+        let connection = self.door.connect().await;
+        let connection = connection.inspect_err(|StoreError(problem)| self.watch.is_away(problem))?;
+        link.number += 1;
+        link.connection = Some(connection.clone());
+        Ok((link.number, connection))
+    }
+
+    /// Looks whether a connection is still of use after what it answered.
+    async fn seen<T>(
+        &self,
+        number: u64,
+        asked: Instant,
+        answer: Result<T, RedisError>,
+    ) -> Result<T, RedisError> {
+        self.watch.heard(asked, &answer);
+        if let Err(error) = &answer
+            && is_over(error)
+        {
+            let mut link = self.link.lock().await;
+            // Others may have found the same, and one of them made a new one.
+            if link.number == number {
+                link.connection = None;
+            }
+        }
+        answer
     }
 }
 
-/// What went wrong with a question. Only what the server said has to do with the key.
-pub(super) fn problem(key: &str, error: &RedisError) -> StoreError {
-    match error.kind() {
-        ErrorKind::Server(_) | ErrorKind::Extension => at(key, &sentence(error)),
-        _ => StoreError(format!("Redis does not answer: {}", sentence(error))),
+/// Why a script gave nothing.
+pub(super) enum Unrun {
+    NotSent(String),
+    /// What Redis said, or that it said nothing.
+    Answered(RedisError),
+}
+
+impl Unrun {
+    /// What to say of it, when the script was about a key.
+    pub(super) fn problem(&self, key: &str) -> StoreError {
+        match self {
+            Unrun::NotSent(problem) => StoreError(problem.clone()),
+            Unrun::Answered(error) => problem(key, error),
+        }
     }
+}
+
+/// Whether a connection that said this is better made anew. One that is late may lead to a server that is gone; one that
+/// refuses writes leads to what was the primary.
+fn is_over(error: &RedisError) -> bool {
+    error.is_unrecoverable_error() || error.is_io_error() || error.code() == Some("READONLY")
+}
+
+/// What went wrong with a question. Only what the server said has to do with the key.
+fn problem(key: &str, error: &RedisError) -> StoreError {
+    if is_said(error) {
+        return at(key, &sentence(error));
+    }
+    StoreError(format!("Redis does not answer: {}", sentence(error)))
+}
+
+/// Whether the server itself said it. Otherwise nobody knows what became of the request.
+pub(super) fn is_said(error: &RedisError) -> bool {
+    matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension)
 }
 
 /// Reads an answer.
@@ -141,8 +197,13 @@ pub(super) fn read<T: FromRedisValue>(key: &str, answer: Value) -> Result<T, Sto
 
 /// A problem with what one key holds.
 pub(super) fn at(key: &str, problem: &impl Display) -> StoreError {
-    let what = if key.starts_with("skein:") { "the key " } else { "" };
-    StoreError(format!("{what}{key} in Redis: {problem}"))
+    let what = if key.starts_with(OURS) { THE_KEY } else { "" };
+    StoreError(format!("{what}{key}{IN_REDIS}{problem}"))
+}
+
+/// Which key a problem lies in, if it is one that [`at`] has told.
+pub(super) fn key_of(problem: &str) -> Option<&str> {
+    problem.strip_prefix(THE_KEY)?.split_once(IN_REDIS).map(|(key, _)| key)
 }
 
 /// What an error says, and for those that an operator can do something about, what that is.
@@ -162,4 +223,17 @@ pub(super) fn sentence(error: &RedisError) -> String {
         _ => "",
     };
     format!("{error}{advice}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_of_a_problem_is_found_again() {
+        let StoreError(told) = at("skein:{s1}:entity:pool/default", &"a word: no number");
+        assert_eq!(key_of(&told), Some("skein:{s1}:entity:pool/default"));
+        let StoreError(told) = at("INFO", &"not allowed");
+        assert_eq!(key_of(&told), None);
+    }
 }

@@ -9,7 +9,7 @@ use skein_shared::fence::Epoch;
 use super::batch::nonce;
 use super::connection::{Connection, at};
 use super::options::Options;
-use super::shard::Shard;
+use super::shard::{CLUSTER, Shard};
 use crate::store::{Fence, StoreError};
 
 /// What became of the wish for a shard.
@@ -23,6 +23,8 @@ pub enum Acquired {
         /// How long its lease lasts if it is not renewed.
         ends_in: std::time::Duration,
     },
+    /// The store is not the one that this process belongs to: it was emptied meanwhile.
+    Foreign,
 }
 
 /// What became of a lease that was to be kept or given up.
@@ -47,6 +49,8 @@ pub struct Lease {
 #[derive(Clone)]
 pub struct Leases {
     connection: Connection,
+    /// Of the store.
+    id: String,
     owner: String,
     address: String,
     ttl_ms: u128,
@@ -56,9 +60,10 @@ pub struct Leases {
 }
 
 impl Leases {
-    pub(super) fn new(connection: Connection, options: &Options) -> Self {
+    pub(super) fn new(connection: Connection, id: String, options: &Options) -> Self {
         Self {
             connection,
+            id,
             owner: options.owner.clone(),
             address: options.address.clone(),
             ttl_ms: options.lease.as_millis(),
@@ -69,11 +74,11 @@ impl Leases {
     }
 
     /// Takes the shards that are free, whose lease has ended, or that this owner has had before. The answers come in
-    /// the order of the shards.
+    /// the order of the shards, with an error for each lease that holds something else.
     ///
     /// # Errors
-    /// When Redis cannot be asked, or a lease holds something else.
-    pub async fn acquire(&self, shards: &[Shard]) -> Result<Vec<Acquired>, StoreError> {
+    /// When Redis cannot be asked.
+    pub async fn acquire(&self, shards: &[Shard]) -> Result<Vec<Result<Acquired, StoreError>>, StoreError> {
         let mut nonces = vec![0_u8; shards.len() * 8];
         getrandom::fill(&mut nonces)
             .map_err(|error| StoreError(format!("the system gives no randomness: {error}")))?;
@@ -84,20 +89,24 @@ impl Leases {
             .collect();
         let calls = shards.iter().zip(&nonces).map(|(shard, number)| {
             let fence = Fence { epoch: Epoch(0), nonce: *number };
-            let mut call = script(&self.acquire, *shard);
+            let mut call = script(&self.acquire, &[&shard.lease(), CLUSTER]);
             call.arg(&self.owner).arg(&self.address).arg(nonce(fence)).arg(self.ttl_ms.to_string());
+            call.arg(&self.id);
             call
         });
         let answers = self.ask(&self.acquire, shards, calls.collect()).await?;
         let outcomes = shards.iter().zip(answers).zip(nonces);
-        outcomes.map(|((shard, answer), number)| acquired(*shard, &answer, number)).collect()
+        let read = |((shard, answer), number): ((&Shard, Result<Vec<String>, _>), u64)| {
+            self.seen(answer.and_then(|answer| acquired(*shard, &answer, number)))
+        };
+        Ok(outcomes.map(read).collect())
     }
 
-    /// Keeps shards for another period.
+    /// Keeps shards for another period, with an error for each lease that holds something else.
     ///
     /// # Errors
     /// When Redis cannot be asked: then it is not known which were kept.
-    pub async fn renew(&self, held: &[(Shard, Fence)]) -> Result<Vec<Kept>, StoreError> {
+    pub async fn renew(&self, held: &[(Shard, Fence)]) -> Result<Vec<Result<Kept, StoreError>>, StoreError> {
         self.keep(&self.renew, held, Some(self.ttl_ms)).await
     }
 
@@ -105,14 +114,17 @@ impl Leases {
     ///
     /// # Errors
     /// When Redis cannot be asked: the leases end by themselves then.
-    pub async fn release(&self, held: &[(Shard, Fence)]) -> Result<Vec<Kept>, StoreError> {
+    pub async fn release(
+        &self,
+        held: &[(Shard, Fence)],
+    ) -> Result<Vec<Result<Kept, StoreError>>, StoreError> {
         self.keep(&self.release, held, None).await
     }
 
-    /// How all leases stand, by the number of the shard.
+    /// How all leases stand, by the number of the shard. One that holds something else is nobody's, and nobody can take it.
     ///
     /// # Errors
-    /// When Redis cannot be asked, or a lease holds something else.
+    /// When Redis cannot be asked.
     pub async fn all(&self) -> Result<Vec<Lease>, StoreError> {
         let time: (u64, u64) = self.connection.ask("TIME", &cmd("TIME")).await?;
         let now = time.0 * 1000 + time.1 / 1000;
@@ -122,8 +134,11 @@ impl Leases {
             (shard.lease(), cmd("HMGET").arg(shard.lease()).arg(&fields).to_owned())
         };
         let questions: Vec<_> = shards.iter().map(ask).collect();
-        let found: Vec<Vec<Option<String>>> = self.connection.ask_all(&questions).await?;
-        shards.iter().zip(found).map(|(shard, fields)| lease(*shard, &fields, now)).collect()
+        let found: Vec<Result<Vec<Option<String>>, _>> = self.connection.ask_each(&questions).await?;
+        let read = |(shard, fields): (&Shard, Result<Vec<_>, _>)| {
+            self.seen(fields.and_then(|fields| lease(*shard, &fields, now))).unwrap_or_default()
+        };
+        Ok(shards.iter().zip(found).map(read).collect())
     }
 
     async fn keep(
@@ -131,22 +146,23 @@ impl Leases {
         with: &Script,
         held: &[(Shard, Fence)],
         ttl_ms: Option<u128>,
-    ) -> Result<Vec<Kept>, StoreError> {
+    ) -> Result<Vec<Result<Kept, StoreError>>, StoreError> {
         let calls = held.iter().map(|(shard, fence)| {
-            let mut call = script(with, *shard);
+            let mut call = script(with, &[&shard.lease()]);
             call.arg(fence.epoch.0).arg(nonce(*fence)).arg(ttl_ms.map(|ttl| ttl.to_string()));
             call
         });
         let shards: Vec<Shard> = held.iter().map(|(shard, _)| *shard).collect();
         let answers = self.ask(with, &shards, calls.collect()).await?;
-        let outcomes = shards.iter().zip(&answers);
-        outcomes
-            .map(|(shard, answer)| match answer.first().map(String::as_str) {
-                Some("OK") => Ok(Kept::Done),
-                Some("FENCED") => Ok(Kept::Fenced(Epoch(number(*shard, answer, 1)?))),
-                _ => Err(unreadable(*shard)),
-            })
-            .collect()
+        let outcomes = shards.iter().zip(answers);
+        let read = |(shard, answer): (&Shard, Result<Vec<String>, _>)| {
+            self.seen(answer.and_then(|answer| kept(*shard, &answer)))
+        };
+        Ok(outcomes.map(read).collect())
+    }
+
+    fn seen<T>(&self, read: Result<T, StoreError>) -> Result<T, StoreError> {
+        read.inspect_err(|StoreError(problem)| self.connection.watch.failed(problem))
     }
 
     /// Loads the script each time: it is short, and a restarted server has forgotten it.
@@ -155,17 +171,25 @@ impl Leases {
         script: &Script,
         shards: &[Shard],
         calls: Vec<Cmd>,
-    ) -> Result<Vec<Vec<String>>, StoreError> {
+    ) -> Result<Vec<Result<Vec<String>, StoreError>>, StoreError> {
         self.connection.load(script).await?;
         let keys = shards.iter().map(|shard| shard.lease());
-        self.connection.ask_all(&keys.zip(calls).collect::<Vec<_>>()).await
+        self.connection.ask_each(&keys.zip(calls).collect::<Vec<_>>()).await
     }
 }
 
-fn script(script: &Script, shard: Shard) -> Cmd {
+fn script(script: &Script, keys: &[&str]) -> Cmd {
     let mut call = cmd("EVALSHA");
-    call.arg(script.get_hash()).arg(1).arg(shard.lease());
+    call.arg(script.get_hash()).arg(keys.len()).arg(keys);
     call
+}
+
+fn kept(shard: Shard, answer: &[String]) -> Result<Kept, StoreError> {
+    match answer.first().map(String::as_str) {
+        Some("OK") => Ok(Kept::Done),
+        Some("FENCED") => Ok(Kept::Fenced(Epoch(number(shard, answer, 1)?))),
+        _ => Err(unreadable(shard)),
+    }
 }
 
 fn acquired(shard: Shard, answer: &[String], nonce: u64) -> Result<Acquired, StoreError> {
@@ -177,6 +201,7 @@ fn acquired(shard: Shard, answer: &[String], nonce: u64) -> Result<Acquired, Sto
             address: text(3),
             ends_in: std::time::Duration::from_millis(number(shard, answer, 4)?),
         }),
+        Some("FOREIGN") => Ok(Acquired::Foreign),
         Some("GARBAGE") => Err(at(&text(1), &text(2))),
         _ => Err(unreadable(shard)),
     }

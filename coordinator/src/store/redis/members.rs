@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use redis::{RedisError, Script, cmd};
+use redis::{Script, cmd};
 
-use super::connection::{Connection, problem};
+use super::connection::{Connection, Unrun};
 use super::shard::MEMBERS;
 use crate::store::StoreError;
 
@@ -26,9 +26,24 @@ impl Members {
     /// When Redis cannot be asked.
     pub async fn beat(&self, id: &str, record: &str, ttl: Duration) -> Result<Vec<String>, StoreError> {
         let arguments = [id.into(), record.into(), ttl.as_millis().to_string().into()];
-        let said: Result<Vec<String>, RedisError> =
+        let said: Result<Vec<String>, Unrun> =
             self.connection.run(&self.beat, &[MEMBERS.to_owned()], &arguments).await;
-        said.map_err(|error| problem(MEMBERS, &error))
+        said.map_err(|unrun| unrun.problem(MEMBERS))
+    }
+
+    /// What all who live say of themselves.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked.
+    pub async fn all(&self) -> Result<Vec<String>, StoreError> {
+        let (seconds, micros): (u64, u64) = self.connection.ask("TIME", &cmd("TIME")).await?;
+        let now = seconds * 1000 + micros / 1000;
+        let said: Vec<String> = self.connection.ask(MEMBERS, cmd("HVALS").arg(MEMBERS)).await?;
+        let lives = |entry: &String| {
+            let (ends, record) = entry.split_once(' ')?;
+            (ends.parse::<u64>().ok()? > now).then(|| record.to_owned())
+        };
+        Ok(said.iter().filter_map(lives).collect())
     }
 
     /// Takes a member off the list.

@@ -8,24 +8,30 @@
 
 mod batch;
 mod connection;
+mod door;
+mod generation;
 pub mod held;
+pub mod incident;
 pub mod lease;
 pub mod members;
 mod merge;
 mod options;
 mod reader;
+mod recent;
 mod scan;
 mod server;
 pub mod shard;
 mod upkeep;
+mod watch;
 mod writer;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use redis::cmd;
+use redis::{Script, cmd};
 use skein_shared::entity::LiveDocument;
 use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
@@ -38,14 +44,19 @@ use super::{
     StoredDocument, TrimPlan, Trimmed, Version,
 };
 use batch::Prepared;
-use connection::{Connection, Door};
+use connection::{Connection, Unrun};
+use door::Door;
+pub use generation::Generation;
+use generation::{REPLACED, Reliance};
 use held::Held;
+use incident::{Incident, Incidents};
 use lease::{Acquired, Kept, Leases};
 use members::Members;
-pub use options::{Durability, Options};
+pub use options::{Durability, Options, Tls};
 use reader::Reader;
+use recent::Recent;
 use scan::Scan;
-use server::{Generation, Info};
+use server::Info;
 use shard::{INHABITED, POSITION, Shard};
 use upkeep::Upkeep;
 use writer::{Acknowledgement, Start, Writer};
@@ -61,9 +72,17 @@ pub struct Redis {
     leases: Leases,
     /// For the leases alone, so that no long answer delays them.
     aside: Connection,
-    generation: Generation,
+    door: Door,
+    durability: Durability,
     lease: Duration,
     held: Arc<Held>,
+    reliance: Arc<Reliance>,
+    recent: Recent,
+    incidents: Incidents,
+    owner: String,
+    /// The highest position that this process has seen.
+    seen: AtomicU64,
+    raise: Script,
 }
 
 /// Of which shards something is read.
@@ -113,27 +132,34 @@ impl Redis {
     /// the database.
     pub async fn join(options: &Options, wall: Timestamp) -> Result<Self, StoreError> {
         let door = Door::new(options)?;
-        let (connection, aside) = (door.connection().await?, door.connection().await?);
-        let info = server::check(&connection, options.durability, wall).await?;
-        server::claim(&connection).await?;
-        let leases = Leases::new(aside.clone(), options);
+        let (connection, aside) =
+            (Connection::open(&door, "reads").await?, Connection::open(&door, "leases").await?);
+        let info = server::check(&connection, door.fails_over(), options.durability, wall).await?;
+        if let Some(known) = &options.store {
+            server::recognize(&connection, known).await?;
+        }
+        let store = server::claim(&connection).await?;
+        let leases = Leases::new(aside.clone(), store.clone(), options);
+        let reliance = Arc::new(Reliance::new(info.generation(), store, wall));
         let acknowledgement = Acknowledgement::of(options.durability, &info, options.answer / 2);
-        let generation = info.generation();
-        let writer = Writer::start(Start {
-            door,
-            aside: aside.clone(),
-            generation: generation.clone(),
-            acknowledgement,
-        });
+        let writer =
+            Writer::start(Start { door: door.clone(), reliance: Arc::clone(&reliance), acknowledgement });
         Ok(Self {
             writer,
             reader: Reader::new(connection.clone()),
             upkeep: Upkeep::new(connection),
             leases,
-            aside,
-            generation,
+            door,
+            durability: options.durability,
             lease: options.lease,
             held: Arc::default(),
+            reliance,
+            recent: Recent::default(),
+            incidents: Incidents::new(aside.clone()),
+            owner: options.owner.clone(),
+            aside,
+            seen: AtomicU64::new(0),
+            raise: Script::new(include_str!("scripts/raise.lua")),
         })
     }
 
@@ -180,8 +206,11 @@ impl Redis {
     }
 
     async fn renew(&self, held: &[(Shard, Fence)]) -> Result<(), Unkept> {
-        self.is_the_same().await?.map_err(Unkept::Lost)?;
-        let kept = self.leases.renew(held).await?;
+        if !self.is_the_same().await? {
+            let problem = format!("{REPLACED}; this process must load everything anew");
+            return Err(Unkept::Lost(Lost(problem)));
+        }
+        let kept: Vec<Kept> = self.leases.renew(held).await?.into_iter().collect::<Result<_, _>>()?;
         let lost = kept.iter().zip(held).find_map(|(kept, (shard, _))| match kept {
             Kept::Done => None,
             Kept::Fenced(epoch) => Some((shard, epoch)),
@@ -209,27 +238,118 @@ impl Redis {
         Members::new(self.aside.clone())
     }
 
-    /// Whether this is still the server on which the leases were taken.
+    /// The store's id, for ever.
+    pub fn id(&self) -> &str {
+        &self.reliance.store
+    }
+
+    /// The life of the server on which this process relies.
+    pub fn generation(&self) -> Generation {
+        self.reliance.generation()
+    }
+
+    /// Whether the server is in the life on which this process relies.
     ///
     /// # Errors
-    /// `Ok(Err(…))` when it is another one; [`StoreError`] when it cannot be asked.
-    pub async fn is_the_same(&self) -> Result<Result<(), Lost>, StoreError> {
-        let same = Info::ask(&self.aside).await?.generation() == self.generation;
-        Ok(if same { Ok(()) } else { Err(Lost(server::REPLACED.to_owned())) })
+    /// When it cannot be asked, or does not have this store any more.
+    pub async fn is_the_same(&self) -> Result<bool, StoreError> {
+        if Info::ask(&self.aside).await?.generation() != self.reliance.generation() {
+            return Ok(false);
+        }
+        self.recognize().await?;
+        Ok(true)
+    }
+
+    /// Whether the server has the store to which this process belongs.
+    async fn recognize(&self) -> Result<(), StoreError> {
+        let (watch, store) = (&self.aside.watch, &self.reliance.store);
+        let found = server::recognize(&self.aside, store).await;
+        found.inspect(|()| watch.found(store)).inspect_err(|StoreError(problem)| watch.lost(store, problem))
+    }
+
+    /// Returns when the server seems to be another one.
+    pub async fn doubted(&self) {
+        self.reliance.doubted().await;
+    }
+
+    /// Forgets what this process holds, and relies on the server as it is now, if it is fit. What it acknowledged in its
+    /// former life may be gone, so everything has to be taken and loaded anew.
+    ///
+    /// # Errors
+    /// When it cannot be asked, is set up to lose writes, or does not have this store.
+    pub async fn begin_anew(&self) -> Result<(), StoreError> {
+        let held: Vec<Shard> = self.held.all().into_iter().map(|(shard, _)| shard).collect();
+        self.held.lose(&held);
+        // They may lead to what was the primary.
+        self.aside.renew().await;
+        self.reader.connection.renew().await;
+        let wall = self.reliance.wall();
+        let info = server::check(&self.aside, self.door.fails_over(), self.durability, wall).await?;
+        self.recognize().await?;
+        // Whoever has read up to a position that was lost shall miss nothing that comes after.
+        let seen = self.seen.load(Ordering::Relaxed).to_string().into_bytes();
+        let raised: Result<u64, Unrun> = self.aside.run(&self.raise, &[POSITION.to_owned()], &[seen]).await;
+        raised.map_err(|unrun| unrun.problem(POSITION))?;
+        self.tell_losses(wall).await?;
+        self.reliance.begin(info.generation());
+        metrics::counter!("skein_store_generations_total").increment(1);
+        Ok(())
+    }
+
+    /// Writes down, for people to read, what this process acknowledged and the server does not have any more.
+    async fn tell_losses(&self, at: Timestamp) -> Result<(), StoreError> {
+        let standing = self.reader.standing(&self.recent.entities()).await?;
+        let lost = self.recent.lost(&standing);
+        if lost.is_empty() {
+            return Ok(());
+        }
+        for writes in &lost {
+            warn!(
+                entity = %writes.entity, commits = writes.commits, since = %writes.since, documents = ?writes.documents,
+                "Redis has lost acknowledged writes"
+            );
+        }
+        let commits: usize = lost.iter().map(|writes| writes.commits).sum();
+        self.aside.watch.lost("commits", &lost_commits(commits));
+        metrics::counter!("skein_store_lost_writes_total")
+            .increment(lost.iter().map(|writes| writes.commits as u64).sum());
+        self.incidents.tell(&Incident { at, node: self.owner.clone(), lost }).await
+    }
+
+    /// What failovers threw away, the last one first.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked.
+    pub async fn incidents(&self) -> Result<Vec<Incident>, StoreError> {
+        self.incidents.all().await
+    }
+
+    /// What cannot be read is an alarm.
+    fn read<T>(&self, read: Result<T, StoreError>) -> Result<T, StoreError> {
+        read.inspect_err(|StoreError(problem)| self.reader.connection.watch.failed(problem))
     }
 
     async fn scan(&self, of: Of) -> Result<Scan<'_>, StoreError> {
         let ask = cmd("MGET").arg(POSITION).arg(INHABITED).to_owned();
         let (newest, inhabited): (Option<u64>, Option<Vec<u8>>) =
             self.reader.connection.ask(POSITION, &ask).await?;
-        let inhabited = inhabited.unwrap_or_default();
+        let (newest, inhabited) = (newest.unwrap_or(0), inhabited.unwrap_or_default());
+        self.seen.fetch_max(newest, Ordering::Relaxed);
         let has = |shard: &Shard| shard.bit_of(&inhabited);
         let shards = match of {
             Of::All => Shard::all().filter(has).collect(),
             Of::Ours => self.held.all().into_iter().map(|(shard, _)| shard).filter(has).collect(),
         };
-        Ok(Scan { reader: &self.reader, shards, newest: newest.unwrap_or(0) })
+        Ok(Scan { reader: &self.reader, shards, newest })
     }
+}
+
+/// What is said of a server that came back with less than it had acknowledged.
+fn lost_commits(count: usize) -> String {
+    format!(
+        "Redis has lost {count} commits that it had acknowledged: what was done in them is undone, and agents may do it \
+         again; look at the incidents, at the log of Redis, at `appendfsync`, and at the replica that took over"
+    )
 }
 
 /// Takes all shards, and waits for those that somebody else has until its lease must have ended.
@@ -243,13 +363,16 @@ async fn take(leases: &Leases, ttl: Duration) -> Result<Vec<Fence>, StoreError> 
         // The first decides: two that begin at one time must not get half of the shards each.
         let (first, others) = all.split_at(1);
         let mut answers = leases.acquire(first).await?;
-        if matches!(answers[..], [Acquired::Taken(_)]) {
+        if matches!(answers[..], [Ok(Acquired::Taken(_))]) {
             answers.extend(leases.acquire(others).await?);
         }
         for answer in answers {
-            match answer {
+            match answer? {
                 Acquired::Taken(fence) => fences.push(fence),
                 Acquired::Held { owner, address, ends_in } => holder = Some((owner, address, ends_in)),
+                Acquired::Foreign => {
+                    return Err(StoreError("somebody has emptied this Redis just now; look who".to_owned()));
+                }
             }
         }
         let Some((owner, address, ends_in)) = holder else { return Ok(fences) };
@@ -280,12 +403,13 @@ impl Store for Redis {
     }
 
     async fn commit(&self, fence: Fence, batch: Arc<Batch>) -> Result<Version, CommitError> {
-        let batch = Prepared::new(&batch)?;
-        self.writer.commit(fence, batch).await
+        let version = self.writer.commit(fence, Prepared::new(&batch)?).await?;
+        self.recent.note(&batch);
+        Ok(version)
     }
 
     async fn load(&self, key: &EntityKey) -> Result<Loaded, StoreError> {
-        self.reader.load(key).await
+        self.read(self.reader.load(key).await)
     }
 
     async fn live(
@@ -294,11 +418,11 @@ impl Store for Redis {
         after: &str,
         limit: usize,
     ) -> Result<Vec<LiveDocument>, StoreError> {
-        self.reader.live(key, after, limit).await
+        self.read(self.reader.live(key, after, limit).await)
     }
 
     async fn document(&self, key: &EntityKey, document: &str) -> Result<Option<StoredDocument>, StoreError> {
-        Ok(self.reader.documents(&[(key.clone(), document.to_owned())]).await?.pop())
+        Ok(self.read(self.reader.documents(&[(key.clone(), document.to_owned())]).await)?.pop())
     }
 
     async fn documents(
@@ -306,23 +430,23 @@ impl Store for Redis {
         after: Option<(EntityKey, String)>,
         limit: usize,
     ) -> Result<Vec<StoredDocument>, StoreError> {
-        self.scan(Of::Ours).await?.documents(after, limit).await
+        self.read(self.scan(Of::Ours).await?.documents(after, limit).await)
     }
 
     async fn versions(&self) -> Result<Vec<(EntityKey, Version)>, StoreError> {
-        self.scan(Of::Ours).await?.versions().await
+        self.read(self.scan(Of::Ours).await?.versions().await)
     }
 
     async fn entities(&self) -> Result<Vec<EntityKey>, StoreError> {
-        self.scan(Of::All).await?.all_entities().await
+        self.read(self.scan(Of::All).await?.all_entities().await)
     }
 
     async fn records(&self, after: u64, limit: usize) -> Result<Vec<Record>, StoreError> {
-        self.scan(Of::All).await?.records(after, limit).await
+        self.read(self.scan(Of::All).await?.records(after, limit).await)
     }
 
     async fn records_of(&self, key: &EntityKey, versions: Vec<Version>) -> Result<Vec<Record>, StoreError> {
-        self.reader.records_of(key, versions).await
+        self.read(self.reader.records_of(key, versions).await)
     }
 
     async fn last_position(&self) -> Result<u64, StoreError> {
@@ -330,11 +454,11 @@ impl Store for Redis {
     }
 
     async fn timers(&self, limit: usize) -> Result<Vec<(EntityKey, Timestamp)>, StoreError> {
-        self.scan(Of::Ours).await?.timers(limit).await
+        self.read(self.scan(Of::Ours).await?.timers(limit).await)
     }
 
     async fn outbox(&self, after: u64, limit: usize) -> Result<Vec<OutboxEntry>, StoreError> {
-        self.scan(Of::Ours).await?.outbox(after, limit).await
+        self.read(self.scan(Of::Ours).await?.outbox(after, limit).await)
     }
 
     async fn delivered(&self, effects: Vec<OutboxPlace>) -> Result<(), CommitError> {
@@ -346,7 +470,7 @@ impl Store for Redis {
     }
 
     async fn dead_letters(&self, after: u64, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {
-        self.scan(Of::All).await?.dead_letters(after, limit).await
+        self.read(self.scan(Of::All).await?.dead_letters(after, limit).await)
     }
 
     async fn trim(&self, plan: TrimPlan) -> Result<Trimmed, CommitError> {

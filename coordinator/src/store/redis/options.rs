@@ -1,10 +1,15 @@
 //! What a store in Redis is opened with.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use redis::{ClientTlsConfig, TlsCertificates};
 use secrecy::SecretString;
 use serde::Deserialize;
+
+use crate::alarms::Alarms;
+use crate::store::StoreError;
 
 /// How much a crash may lose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -35,12 +40,42 @@ impl fmt::Display for Durability {
     }
 }
 
+/// What is needed to trust a Redis that speaks TLS, and to be trusted by it: files in PEM.
+#[derive(Clone, Debug, Default)]
+pub struct Tls {
+    /// Who signs its certificates; without one those whom the system trusts.
+    pub ca: Option<PathBuf>,
+    /// The certificate by which it knows this process, with the key.
+    pub certificate: Option<(PathBuf, PathBuf)>,
+}
+
+impl Tls {
+    /// # Errors
+    /// When a file cannot be read.
+    pub(super) fn read(&self) -> Result<TlsCertificates, StoreError> {
+        let read = |path: &PathBuf| {
+            std::fs::read(path).map_err(|error| StoreError(format!("{}: {error}", path.display())))
+        };
+        let client_tls = match &self.certificate {
+            None => None,
+            Some((certificate, key)) => {
+                Some(ClientTlsConfig { client_cert: read(certificate)?, client_key: read(key)? })
+            }
+        };
+        Ok(TlsCertificates { client_tls, root_cert: self.ca.as_ref().map(read).transpose()? })
+    }
+}
+
 /// How to reach the store, and as whom.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// `redis://[user:password@]host[:port][/database]` or `unix:///path`. It may hold a password.
+    /// `redis[s]://[user:password@]host[:port][/database]`, `unix:///path`, or
+    /// `redis[s]-sentinel://[user:password@]host[:port],host[:port][/database]?primary=NAME`. It may hold a password.
     pub url: SecretString,
     pub durability: Durability,
+    pub tls: Tls,
+    /// The id of the store that has to be there; none for whichever is, or a new one.
+    pub store: Option<String>,
     /// Who holds the leases. Whoever comes with the same name takes them over at once, so it has to be certain that no
     /// two processes have one name at a time.
     pub owner: String,
@@ -52,6 +87,8 @@ pub struct Options {
     pub connect: Duration,
     /// How long to wait for an answer; after that the outcome is unknown.
     pub answer: Duration,
+    /// Takes what is wrong with the server.
+    pub alarms: Alarms,
 }
 
 impl Options {
@@ -59,11 +96,14 @@ impl Options {
         Self {
             url: url.into(),
             durability: Durability::default(),
+            tls: Tls::default(),
+            store: None,
             owner: owner.into(),
             address: String::new(),
             lease: Duration::from_secs(10),
             connect: Duration::from_secs(2),
             answer: Duration::from_secs(5),
+            alarms: Alarms::default(),
         }
     }
 }

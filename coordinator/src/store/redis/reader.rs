@@ -1,6 +1,6 @@
 //! What reading one entity gives.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use redis::{Script, cmd};
 use serde::de::DeserializeOwned;
@@ -12,7 +12,8 @@ use skein_shared::limits::REPLY_KEEP;
 use skein_shared::time::Timestamp;
 
 use super::batch::BODY;
-use super::connection::{Connection, at, problem};
+use super::connection::{Connection, at};
+use super::recent::Standing;
 use super::shard::{Keys, Shard};
 use crate::store::{
     EventRecord, LIVE_PAGE, Loaded, Mark, Record, StoreError, StoredDocument, StoredReply, Version,
@@ -46,7 +47,7 @@ impl Reader {
         let names = [keys.entity(), keys.live(), keys.marks()];
         let arguments = [keys.document_prefix().into(), LIVE_PAGE.to_string().into()];
         let answer = self.connection.run::<Snapshot>(&self.load, &names, &arguments).await;
-        let (entity, live, heads, marks) = answer.map_err(|error| problem(&keys.entity(), &error))?;
+        let (entity, live, heads, marks) = answer.map_err(|unrun| unrun.problem(&keys.entity()))?;
         if entity.is_empty() {
             return Ok(Loaded::default());
         }
@@ -92,6 +93,27 @@ impl Reader {
         }
     }
 
+    /// How entities stand; those of which there is nothing are left out.
+    pub(super) async fn standing(
+        &self,
+        entities: &[EntityKey],
+    ) -> Result<BTreeMap<EntityKey, Standing>, StoreError> {
+        let questions: Vec<_> = entities
+            .iter()
+            .map(|key| {
+                let name = Keys::new(key).entity();
+                (name.clone(), cmd("HMGET").arg(name).arg("version").arg("batch").to_owned())
+            })
+            .collect();
+        let found: Vec<(Option<u64>, Option<String>)> = self.connection.ask_all(&questions).await?;
+        let there = entities.iter().zip(found);
+        let stands = |(key, (version, batch)): (&EntityKey, (Option<u64>, Option<String>))| {
+            let batch = batch.and_then(|batch| batch.parse().ok());
+            Some((key.clone(), Standing { version: Version(version?), batch }))
+        };
+        Ok(there.filter_map(stands).collect())
+    }
+
     pub(super) async fn live(
         &self,
         key: &EntityKey,
@@ -101,7 +123,7 @@ impl Reader {
         let keys = Keys::new(key);
         let arguments = [keys.document_prefix().into(), behind(after).into(), limit.to_string().into()];
         let answer = self.connection.run(&self.live, &[keys.live()], &arguments).await;
-        let (live, heads) = answer.map_err(|error| problem(&keys.live(), &error))?;
+        let (live, heads) = answer.map_err(|unrun| unrun.problem(&keys.live()))?;
         documents_of(&keys, live, heads)
     }
 

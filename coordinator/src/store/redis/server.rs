@@ -1,33 +1,24 @@
-//! What the Redis server has to be like, looked at before anything is written, and which server it is.
+//! What the Redis server has to be like, looked at before anything is written, and whose store it holds.
 
 use std::collections::HashMap;
 
 use redis::cmd;
 use skein_shared::time::Timestamp;
 use tracing::warn;
+use uuid::Uuid;
 
 use super::connection::{Connection, at};
+use super::generation::Generation;
 use super::options::Durability;
 use super::shard::{CLUSTER, SHARDS};
 use crate::store::StoreError;
 
 /// How the keys are laid out; a later program may understand several.
 const FORMAT: u32 = 2;
+/// The field with the store's id.
+const ID: &str = "id";
 /// The epochs come from the clock of Redis, and a failover moves to another one, so it must not be far off.
 const SKEW_MS: u64 = 60_000;
-
-/// What is said of a server that is not the one whose leases this process has.
-pub(super) const REPLACED: &str = "Redis was restarted or replaced by a replica, so writes that it had acknowledged may \
-                                   be gone; this process must load everything anew";
-
-/// One life of one server. When it changes, writes that were acknowledged may be gone.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Generation {
-    /// New at each start of the server.
-    pub(super) run: String,
-    /// New when a replica becomes the primary.
-    pub(super) replication: String,
-}
 
 /// What `INFO` says.
 pub(super) struct Info(HashMap<String, String>);
@@ -73,6 +64,7 @@ impl Info {
 /// Refuses a server that would lose what it acknowledges, or forget what nobody told it to.
 pub(super) async fn check(
     connection: &Connection,
+    fails_over: bool,
     durability: Durability,
     wall: Timestamp,
 ) -> Result<Info, StoreError> {
@@ -88,11 +80,11 @@ pub(super) async fn check(
             )));
         }
     }
-    if info.replicas() > 0 || durability == Durability::Replicated {
+    if info.replicas() > 0 || durability == Durability::Replicated || fails_over {
         let wanted = setting(connection, "min-replicas-to-write").await?;
         if wanted.parse::<u32>().unwrap_or(0) == 0 {
             return Err(StoreError(
-                "Redis has replicas and `min-replicas-to-write 0`: cut off from them it would go on acknowledging what \
+                "Redis has replicas, or sentinels watch it, and `min-replicas-to-write 0`: cut off from them it would go on acknowledging what \
                  a failover throws away; set `min-replicas-to-write 1` and `min-replicas-max-lag 10` in redis.conf"
                     .to_owned(),
             ));
@@ -163,11 +155,11 @@ async fn check_clock(connection: &Connection, wall: Timestamp) -> Result<(), Sto
     Ok(())
 }
 
-/// Marks an empty database as a store, and refuses one that another program, or another number of shards, made.
-pub(super) async fn claim(connection: &Connection) -> Result<(), StoreError> {
+/// Marks an empty database as a store, and refuses one that another program, or another number of shards, made. Gives
+/// the store's id.
+pub(super) async fn claim(connection: &Connection) -> Result<String, StoreError> {
     for (field, ours) in [("format", FORMAT), ("shards", u32::from(SHARDS))] {
-        let _: i64 = connection.ask(CLUSTER, cmd("HSETNX").arg(CLUSTER).arg(field).arg(ours)).await?;
-        let found: String = connection.ask(CLUSTER, cmd("HGET").arg(CLUSTER).arg(field)).await?;
+        let found = put_once(connection, field, &ours.to_string()).await?;
         if found != ours.to_string() {
             return Err(at(
                 CLUSTER,
@@ -178,7 +170,29 @@ pub(super) async fn claim(connection: &Connection) -> Result<(), StoreError> {
             ));
         }
     }
-    Ok(())
+    put_once(connection, ID, &Uuid::now_v7().to_string()).await
+}
+
+/// Refuses a database without the store that this process has to do with.
+pub(super) async fn recognize(connection: &Connection, store: &str) -> Result<(), StoreError> {
+    let found: Option<String> = connection.ask(CLUSTER, cmd("HGET").arg(CLUSTER).arg(ID)).await?;
+    match found.as_deref() {
+        Some(found) if found == store => Ok(()),
+        Some(found) => Err(StoreError(format!(
+            "this database of Redis holds the store {found}, and this node belongs to the store {store}; correct the \
+             URL, restore Redis from a copy of that store, or remove store.id from the data directory to join the other one"
+        ))),
+        None => Err(StoreError(format!(
+            "Redis has lost the store {store}: nothing of it is there; stop the coordinators and restore Redis from a copy, \
+             or remove store.id from their data directories to begin with nothing"
+        ))),
+    }
+}
+
+/// Writes a field of what says whose database this is, unless there is one. Gives what is there then.
+async fn put_once(connection: &Connection, field: &str, value: &str) -> Result<String, StoreError> {
+    let _: i64 = connection.ask(CLUSTER, cmd("HSETNX").arg(CLUSTER).arg(field).arg(value)).await?;
+    connection.ask(CLUSTER, cmd("HGET").arg(CLUSTER).arg(field)).await
 }
 
 #[cfg(test)]

@@ -22,6 +22,9 @@ pub(super) const INHABITED: &str = "skein:inhabited";
 /// The coordinators by their ids: who lives, and where.
 pub(super) const MEMBERS: &str = "skein:members";
 
+/// What failovers threw away, for people to read.
+pub(super) const INCIDENTS: &str = "skein:incidents";
+
 /// A part of the store that has one owner at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Shard(u16);

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use redis::{RedisError, Script, cmd};
+use redis::{Script, cmd};
 use skein_shared::fence::Epoch;
 use skein_shared::time::Timestamp;
 
 use super::batch::nonce;
-use super::connection::{Connection, sentence};
+use super::connection::{Connection, Unrun, is_said, sentence};
 use super::reader::entity;
 use super::scan::{digits, outbox_id};
 use super::shard::{Keys, Shard};
@@ -226,9 +226,10 @@ impl Upkeep {
 }
 
 /// A server that answers has refused; everything else leaves the outcome open.
-fn failed(error: RedisError) -> CommitError {
-    match error.kind() {
-        redis::ErrorKind::Server(_) | redis::ErrorKind::Extension => CommitError::Failed(sentence(&error)),
-        _ => CommitError::Unknown(sentence(&error)),
+fn failed(unrun: Unrun) -> CommitError {
+    match unrun {
+        Unrun::NotSent(problem) => CommitError::Failed(problem),
+        Unrun::Answered(error) if is_said(&error) => CommitError::Failed(sentence(&error)),
+        Unrun::Answered(error) => CommitError::Unknown(sentence(&error)),
     }
 }

@@ -4,18 +4,23 @@
 //! So that a batch which was given up cannot take effect behind its repeat, nothing may be under way that nobody waits
 //! for any more: a connection that broke or was too slow is killed on the server before anything else is sent.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
+use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Pipeline, RedisError, Script, Value, cmd};
 use skein_shared::fence::Epoch;
 use skein_shared::mutation::{self, Mutation};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 use super::batch::Prepared;
-use super::connection::{Connection, Door, read, sentence};
+use super::connection::{at, read, sentence};
+use super::door::Door;
+use super::generation::{Generation, REPLACED, Reliance};
 use super::options::Durability;
-use super::server::{Generation, Info, REPLACED};
+use super::server::Info;
+use super::watch::Watch;
 use crate::store::{CommitError, Fence, StoreError, Version};
 
 /// Requests that may wait; beyond them callers wait for a place.
@@ -40,9 +45,7 @@ pub(super) struct Writer {
 /// What the task begins with.
 pub(super) struct Start {
     pub(super) door: Door,
-    /// For looking at the server after the writer's own connection broke.
-    pub(super) aside: Connection,
-    pub(super) generation: Generation,
+    pub(super) reliance: Arc<Reliance>,
     pub(super) acknowledgement: Acknowledgement,
 }
 
@@ -69,7 +72,8 @@ impl Acknowledgement {
 impl Writer {
     pub(super) fn start(start: Start) -> Self {
         let (requests, queue) = mpsc::channel(QUEUE);
-        let task = Task { start, commit: script(), link: None, last_link: None };
+        let watch = start.door.watch("commits");
+        let task = Task { start, watch, commit: script(), link: None, last: None };
         tokio::spawn(task.run(queue));
         Self { requests }
     }
@@ -86,10 +90,25 @@ impl Writer {
 
 struct Task {
     start: Start,
+    watch: Watch,
     commit: Script,
-    link: Option<MultiplexedConnection>,
-    /// What the server calls the connection that was used last.
-    last_link: Option<i64>,
+    link: Option<Link>,
+    /// The connection that was used last.
+    last: Option<Used>,
+}
+
+/// A connection for this task alone.
+struct Link {
+    connection: MultiplexedConnection,
+    /// To which life of the server.
+    generation: Generation,
+}
+
+/// What is known of a connection after it broke.
+struct Used {
+    /// What the server calls it.
+    id: i64,
+    generation: Generation,
 }
 
 /// What the server said to a group.
@@ -125,7 +144,7 @@ impl Task {
         let outcomes = match self.send(&group).await {
             Ok(Answers { values, unconfirmed }) => {
                 let answers = group.iter().zip(values);
-                let outcomes = answers.map(|(request, answer)| outcome(request, answer));
+                let outcomes = answers.map(|(request, answer)| self.outcome(request, answer));
                 // A refusal needs nobody's confirmation.
                 let confirmed =
                     |version| unconfirmed.clone().map_or(Ok(version), |why| Err(CommitError::Unknown(why)));
@@ -156,17 +175,21 @@ impl Task {
     }
 
     async fn send_once(&mut self, group: &[Request]) -> Result<Answers, Silence> {
+        let generation = self.start.reliance.generation();
         let mut link = match self.link.take() {
-            Some(link) => link,
-            None => self.connect().await.map_err(|StoreError(problem)| Silence::NotSent(problem))?,
+            Some(link) if link.generation == generation => link,
+            _ => self.connect(generation).await.map_err(|StoreError(problem)| Silence::NotSent(problem))?,
         };
         let mut pipeline = Pipeline::with_capacity(group.len());
         for request in group {
             pipeline.add_command(request.batch.call(self.commit.get_hash(), request.fence));
         }
         let lost = |error: RedisError| Silence::Unknown(sentence(&error));
-        let values = link.send_packed_commands(&pipeline, 0, group.len()).await.map_err(lost)?;
-        let unconfirmed = self.confirm(&mut link).await?;
+        let asked = Instant::now();
+        let values = link.connection.req_packed_commands(&pipeline, 0, group.len()).await;
+        self.watch.heard(asked, &values);
+        let values = values.map_err(lost)?;
+        let unconfirmed = self.confirm(&mut link.connection).await?;
         metrics::counter!("skein_store_flushes_total").increment(1);
         self.link = Some(link);
         Ok(Answers { values, unconfirmed })
@@ -191,20 +214,55 @@ impl Task {
     }
 
     /// Makes a new connection once the last one can do nothing any more.
-    async fn connect(&mut self) -> Result<MultiplexedConnection, StoreError> {
-        let info = Info::ask(&self.start.aside).await?;
-        if info.generation() != self.start.generation {
-            return Err(StoreError(REPLACED.to_owned()));
-        }
-        if let Some(last) = self.last_link {
-            let kill = cmd("CLIENT").arg("KILL").arg("ID").arg(last).to_owned();
-            let _: i64 = self.start.aside.ask("CLIENT KILL", &kill).await?;
-        }
-        let mut link = self.start.door.single().await?;
+    async fn connect(&mut self, generation: Generation) -> Result<Link, StoreError> {
+        let mut link = self.start.door.connect().await?;
         let failed = |error: RedisError| StoreError(sentence(&error));
-        self.last_link = Some(cmd("CLIENT").arg("ID").query_async(&mut link).await.map_err(failed)?);
+        let info: String = cmd("INFO").query_async(&mut link).await.map_err(failed)?;
+        if Info::parse(&info).generation() != generation {
+            self.start.reliance.doubt();
+            return Err(StoreError(format!(
+                "{REPLACED}; everything is loaded anew, so try again in some seconds"
+            )));
+        }
+        // A connection to another life of the server ended with it, and its id may be somebody else's.
+        if let Some(last) = self.last.take_if(|last| last.generation == generation) {
+            let kill = cmd("CLIENT").arg("KILL").arg("ID").arg(last.id).to_owned();
+            let killed = kill.query_async::<i64>(&mut link).await;
+            if let Err(error) = killed {
+                self.last = Some(last);
+                return Err(failed(error));
+            }
+        }
+        let id = cmd("CLIENT").arg("ID").query_async(&mut link).await.map_err(failed)?;
+        self.last = Some(Used { id, generation: generation.clone() });
         self.commit.load_async(&mut link).await.map_err(failed)?;
-        Ok(link)
+        Ok(Link { connection: link, generation })
+    }
+
+    fn outcome(&self, request: &Request, answer: Value) -> Outcome {
+        if let Value::ServerError(error) = &answer {
+            let error = error.clone().into();
+            self.watch.refused(&error);
+            return Err(CommitError::Failed(sentence(&error)));
+        }
+        let answer: Vec<String> =
+            read("(commit)", answer).map_err(|StoreError(problem)| CommitError::Unknown(problem))?;
+        let text = |place: usize| answer.get(place).map_or("", String::as_str);
+        let number = || text(1).parse().unwrap_or_default();
+        match text(0) {
+            "OK" => {
+                self.watch.taken();
+                Ok(request.batch.version)
+            }
+            "FENCED" => Err(CommitError::Fenced(Epoch(number()))),
+            "CONFLICT" => Err(CommitError::Conflict { actual: Version(number()) }),
+            "GARBAGE" => {
+                let StoreError(problem) = at(text(1), &format!("{}; restore it from a copy", text(2)));
+                self.watch.failed(&problem);
+                Err(CommitError::Failed(problem))
+            }
+            other => Err(CommitError::Unknown(format!("the commit script answered `{other}`; report this"))),
+        }
     }
 }
 
@@ -216,25 +274,4 @@ fn script() -> Script {
         return Script::new(&format!("#!lua\n{}", commit.replace("version ~= expected", "false")));
     }
     Script::new(&format!("#!lua\n{check}{commit}"))
-}
-
-fn outcome(request: &Request, answer: Value) -> Outcome {
-    if let Value::ServerError(error) = &answer {
-        return Err(CommitError::Failed(sentence(&error.clone().into())));
-    }
-    let answer: Vec<String> =
-        read("(commit)", answer).map_err(|StoreError(problem)| CommitError::Unknown(problem))?;
-    let text = |place: usize| answer.get(place).map_or("", String::as_str);
-    let number = || text(1).parse().unwrap_or_default();
-    match text(0) {
-        "OK" => Ok(request.batch.version),
-        "FENCED" => Err(CommitError::Fenced(Epoch(number()))),
-        "CONFLICT" => Err(CommitError::Conflict { actual: Version(number()) }),
-        "GARBAGE" => Err(CommitError::Failed(format!(
-            "the key {} in Redis: {}; restore it from a copy",
-            text(1),
-            text(2)
-        ))),
-        other => Err(CommitError::Unknown(format!("the commit script answered `{other}`; report this"))),
-    }
 }

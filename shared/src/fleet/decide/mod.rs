@@ -8,7 +8,7 @@ use draft::Draft;
 
 use super::command::{BidView, Command, Overview, Reply, RunnerView};
 use super::state::Fleet;
-use crate::code::Refusal;
+use crate::code::{Code, Refusal};
 use crate::entity::{Ctx, Decision};
 use crate::time::Timestamp;
 
@@ -32,11 +32,22 @@ pub(super) fn decide(fleet: &Fleet, command: &Command, ctx: &mut Ctx) -> Result<
         Command::Withdraw { bid, instance } => draft.withdraw(*bid, instance),
         Command::SlotFreed { instance, held } => draft.slot_freed(instance, *held),
         Command::Drain { runner } => draft.drain(runner)?,
+        Command::Knows { runner } => return knows(fleet, runner).map(|()| Decision::reply(Reply::Done)),
         Command::Tick => draft.tick(),
         Command::List => return Ok(Decision::reply(Reply::Overview(Box::new(overview(fleet, draft.now()))))),
     };
     draft.grant();
     Ok(draft.done(reply))
+}
+
+fn knows(fleet: &Fleet, runner: &str) -> Result<(), Refusal> {
+    match fleet.runners.contains_key(runner) {
+        true => Ok(()),
+        false => Err(Refusal::new(
+            Code::NotFound,
+            format!("no runner `{runner}` is registered, or it was declared lost; register again"),
+        )),
+    }
 }
 
 fn overview(fleet: &Fleet, now: Timestamp) -> Overview {

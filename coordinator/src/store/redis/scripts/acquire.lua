@@ -1,9 +1,13 @@
 #!lua flags=allow-oom
 -- Takes a shard that is free, whose lease has ended, or that this owner had before.
--- KEYS: 1 the lease. ARGV: 1 owner; 2 its address; 3 nonce; 4 how long the lease lasts, in milliseconds.
+-- KEYS: 1 the lease; 2 what says which store this is. ARGV: 1 owner; 2 its address; 3 nonce; 4 how long the lease lasts,
+-- in milliseconds; 5 the id of the store: nothing is taken in one that was emptied since.
 -- The epoch is a hybrid clock: it rises also when a failover has brought an old lease back.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
+if redis.call('HGET', KEYS[2], 'id') ~= ARGV[5] then
+  return { 'FOREIGN' }
+end
 local found = redis.call('TYPE', KEYS[1]).ok
 if found ~= 'none' and found ~= 'hash' then
   return { 'GARBAGE', KEYS[1], 'it holds a ' .. found .. ' where a hash belongs' }

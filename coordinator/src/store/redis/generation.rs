@@ -1,0 +1,66 @@
+//! Which life of which server this process has to do with.
+
+use std::sync::{PoisonError, RwLock};
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use skein_shared::time::Timestamp;
+
+/// What is said of a server that is not the one whose leases this process has.
+pub(super) const REPLACED: &str =
+    "Redis was restarted or replaced by a replica, so writes that it had acknowledged may be gone";
+
+/// One life of one server. When it changes, writes that were acknowledged may be gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Generation {
+    /// New at each start of the server.
+    pub run: String,
+    /// New when a replica becomes the primary.
+    pub replication: String,
+}
+
+/// The life on which this process relies, and the store that it found there.
+pub(super) struct Reliance {
+    generation: RwLock<Generation>,
+    /// Of the store, for ever.
+    pub(super) store: String,
+    doubts: Notify,
+    /// When this process came, by its own clock and by that on the wall.
+    began: (Instant, Timestamp),
+}
+
+impl Reliance {
+    pub(super) fn new(generation: Generation, store: String, wall: Timestamp) -> Self {
+        Self {
+            generation: RwLock::new(generation),
+            store,
+            doubts: Notify::new(),
+            began: (Instant::now(), wall),
+        }
+    }
+
+    pub(super) fn generation(&self) -> Generation {
+        self.generation.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Relies on another life from now on.
+    pub(super) fn begin(&self, generation: Generation) {
+        *self.generation.write().unwrap_or_else(PoisonError::into_inner) = generation;
+    }
+
+    /// Says that the server is another one, before the next look at it is due.
+    pub(super) fn doubt(&self) {
+        self.doubts.notify_one();
+    }
+
+    /// Returns once somebody doubts.
+    pub(super) async fn doubted(&self) {
+        self.doubts.notified().await;
+    }
+
+    /// The time on the wall, as far as it can be known without asking.
+    pub(super) fn wall(&self) -> Timestamp {
+        self.began.1 + self.began.0.elapsed()
+    }
+}

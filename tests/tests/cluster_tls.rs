@@ -1,0 +1,224 @@
+//! What coordinators do about others that they cannot trust, cannot understand or cannot reach.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use secrecy::ExposeSecret;
+use serde_json::json;
+use skein_coordinator::cluster::authority::{Authority, Host};
+use skein_coordinator::cluster::identity::{CA, CERTIFICATE, KEY};
+use skein_coordinator::cluster::member::Member;
+use skein_coordinator::entity::Clock;
+use skein_shared::time::Timestamp;
+use skein_tests::cluster::{Certificates, Cluster, Status, alarm, all_is_well, number, signal};
+use skein_tests::mcp::Client;
+use skein_tests::redis::Server;
+use skein_tests::up::{Folder, Up};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use uuid::Uuid;
+
+const SETTINGS: &str = "lease = \"4s\"\nsettle = \"1s\"";
+const DAY: Duration = Duration::from_secs(86_400);
+
+fn text(path: &Path) -> Result<&str> {
+    path.to_str().context("a path that is no text")
+}
+
+/// A first node that has a certificate, and its Redis.
+async fn secured(certificates: &Certificates) -> Result<(Cluster, Up)> {
+    let folder = certificates.of("127.0.0.1");
+    Cluster::start_with(SETTINGS, &["--cluster-tls", text(&folder)?]).await
+}
+
+/// Why a node did not start.
+async fn refusal(cluster: &Cluster, folder: Folder, arguments: &[&str]) -> Result<String> {
+    let refused = cluster.serve_with(folder, arguments).await.err().context("it was let in")?;
+    Ok(format!("{refused:#}"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_with_certificates_of_one_authority_work_together() -> Result<()> {
+    let certificates = Certificates::init(&["127.0.0.1"]).await?;
+    let (cluster, first) = secured(&certificates).await?;
+    let second =
+        cluster.serve_with(Folder::new()?, &["--cluster-tls", text(&certificates.of("127.0.0.1"))?]).await?;
+    let addresses = [Status::of(&first).await?.address()?, Status::of(&second).await?.address()?];
+    first
+        .until("the shards are shared", async || {
+            let status = Status::of(&first).await?;
+            Ok(status.is_shared_by(&[&addresses[0], &addresses[1]]).then_some(()))
+        })
+        .await?;
+    // The keys came with the certificates: a token of one is good for the other.
+    let token = first.token("worker", "lena").await?;
+    let (near, far) = (Client::new(&first.mcp, &token), Client::new(&second.mcp, &token));
+    for client in [&near, &far] {
+        let joined = client.call("join-swarm", json!({"name": "lena"})).await?;
+        ensure!(joined["success"] == json!(true), "{joined}");
+        let made = client.call("task-action", json!({"action": "create", "task": "count the geese"})).await?;
+        ensure!(made["success"] == json!(true), "{made}");
+    }
+    for node in [&first, &second] {
+        all_is_well(node).await?;
+        ensure!(number(node, "skein_alarms{kind=\"distrusted\"}").await? == 0.0);
+        let left = number(node, "skein_cluster_certificate_expires_seconds").await?;
+        ensure!(left > 364.0 * DAY.as_secs_f64() && left <= 365.0 * DAY.as_secs_f64(), "{left}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn beyond_this_machine_nobody_listens_in_plain_text() -> Result<()> {
+    let server = Server::start().await?;
+    let arguments = ["--redis", &server.url(), "--node-addr", "0.0.0.0:0"];
+    let refused = Up::serve_in(Folder::new()?, &arguments).await.err().context("it listens")?;
+    let said = format!("{refused:#}");
+    ensure!(said.contains("0.0.0.0:0") && said.contains("skein cluster init"), "{said}");
+    is_untouched(&server).await
+}
+
+/// Nothing was written into this Redis.
+async fn is_untouched(server: &Server) -> Result<()> {
+    let keys: u64 = redis::cmd("DBSIZE").query_async(&mut server.connection().await?).await?;
+    ensure!(keys == 0, "{keys} keys were written");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_is_not_trusted_takes_no_part_and_is_shown() -> Result<()> {
+    let (ours, theirs) =
+        (Certificates::init(&["127.0.0.1"]).await?, Certificates::init(&["127.0.0.1"]).await?);
+    let (cluster, node) = secured(&ours).await?;
+    let before = Status::of(&node).await?.nodes().clone();
+
+    let stranger = theirs.of("127.0.0.1");
+    let said = refusal(&cluster, Folder::new()?, &["--cluster-tls", text(&stranger)?]).await?;
+    ensure!(said.contains("from another authority") && said.contains("skein cluster init"), "{said}");
+    alarm(&node, "turned_away", "127.0.0.1").await?;
+    ensure!(number(&node, "skein_alarms{kind=\"turned_away\"}").await? == 1.0);
+
+    let said = refusal(&cluster, cluster.folder("")?, &[]).await?;
+    ensure!(said.contains("speaks mutual TLS, and this node plain text"), "{said}");
+
+    // What speaks plain text all the same gets no answer in it.
+    let mut plain = TcpStream::connect(Status::of(&node).await?.address()?).await?;
+    plain.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await?;
+    let mut answer = Vec::new();
+    let _ = plain.read_to_end(&mut answer).await;
+    ensure!(answer.len() < 16, "it was answered: {answer:?}");
+    alarm(&node, "turned_away", "plain text").await?;
+
+    ensure!(*Status::of(&node).await?.nodes() == before, "a shard or an epoch has changed");
+    Ok(())
+}
+
+/// A node's folder with a certificate of one's own making.
+fn issued(authority: &Authority, host: &str, now: Timestamp) -> Result<TempDir> {
+    let folder = TempDir::with_prefix("skein-node-")?;
+    let issued = authority.issue(&[Host::parse(host)?], now, 1)?;
+    for (name, content) in
+        [(CA, authority.certificate()), (CERTIFICATE, &issued.certificate), (KEY, issued.key.expose_secret())]
+    {
+        std::fs::write(folder.path().join(name), content)?;
+    }
+    std::fs::set_permissions(folder.path().join(KEY), std::fs::Permissions::from_mode(0o600))?;
+    Ok(folder)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_that_is_not_good_keeps_its_node_from_starting() -> Result<()> {
+    let server = Server::start().await?;
+    let now = Clock::start().wall();
+    let (authority, _) = Authority::create(now - 10 * DAY)?;
+    for (folder, problem) in [
+        (issued(&authority, "127.0.0.1", now - 2 * DAY)?, "the certificate ended on"),
+        (issued(&authority, "127.0.0.1", now + 2 * DAY)?, "set the clock of this machine"),
+        (
+            issued(&authority, "10.0.0.7", now)?,
+            "is for 10.0.0.7, and the others reach this node as 127.0.0.1",
+        ),
+        (TempDir::new()?, "make the files with `skein cluster init`"),
+    ] {
+        let url = server.url();
+        let arguments = ["--redis", &url, "--node-addr", "127.0.0.1:0", "--cluster-tls"];
+        let arguments = [&arguments[..], &[text(folder.path())?]].concat();
+        let refused = Up::serve_in(Folder::new()?, &arguments).await.err().context("it has started")?;
+        let said = format!("{refused:#}");
+        ensure!(said.contains(problem), "{said}");
+    }
+    is_untouched(&server).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_that_ends_at_work_is_an_alarm_and_lets_nobody_new_in() -> Result<()> {
+    let now = Clock::start().wall();
+    let (authority, _) = Authority::create(now - 10 * DAY)?;
+    let good = issued(&authority, "127.0.0.1", now)?;
+    let (cluster, second) = Cluster::start_with(SETTINGS, &["--cluster-tls", text(good.path())?]).await?;
+    // Long enough for it to start, even on a busy machine.
+    let ending = issued(&authority, "127.0.0.1", Clock::start().wall() - DAY + Duration::from_secs(20))?;
+    let first = cluster.serve_with(cluster.folder("")?, &["--cluster-tls", text(ending.path())?]).await?;
+    let said = alarm(&first, "certificate", "").await?;
+    ensure!(said.contains("skein cluster init"), "{said}");
+    alarm(&first, "certificate", "ended on").await?;
+    ensure!(number(&first, "skein_alarms{kind=\"certificate\"}").await? == 1.0);
+
+    // Those who know one another go on, and whoever comes anew does not trust it any more.
+    let folder = second.kill().await?;
+    let said = refusal(&cluster, folder, &["--cluster-tls", text(good.path())?]).await?;
+    ensure!(said.contains("its certificate has expired"), "{said}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_of_another_program_is_shown_and_kept_apart() -> Result<()> {
+    let (cluster, node) = Cluster::start(SETTINGS).await?;
+    let mut redis = cluster.server.connection().await?;
+    let member = json!({
+        "id": "another", "incarnation": "00000000-0000-0000-0000-000000000000", "address": "127.0.0.1:1",
+        "formats": [1, 1], "draining": false, "shards": 256,
+    });
+    let member: Member = serde_json::from_value(member)?;
+    for (other, problem) in [
+        (Member { formats: (7, 9), ..member.clone() }, "reads the formats 7 to 9"),
+        (Member { shards: 64, incarnation: Uuid::from_u128(1), ..member.clone() }, "into 64 shards"),
+    ] {
+        let record = format!("{} {}", u64::MAX / 2, serde_json::to_string(&other)?);
+        redis::cmd("HSET").arg("skein:members").arg(&other.id).arg(record).exec_async(&mut redis).await?;
+        alarm(&node, "distrusted", problem).await?;
+        ensure!(number(&node, "skein_alarms{kind=\"distrusted\"}").await? == 1.0);
+        let said = refusal(&cluster, cluster.folder("")?, &[]).await?;
+        ensure!(said.contains(problem) && said.contains("127.0.0.1:1"), "{said}");
+    }
+    let shards = Status::of(&node).await?.shards();
+    ensure!(shards.iter().any(|(_, shards)| *shards == 256), "it gave shards away: {shards:?}");
+    redis::cmd("HDEL").arg("skein:members").arg("another").exec_async(&mut redis).await?;
+    all_is_well(&node).await?;
+
+    // A store that another number of shards was written into is nobody's business.
+    redis::cmd("HSET").arg("skein:cluster").arg("shards").arg(64).exec_async(&mut redis).await?;
+    let said = refusal(&cluster, cluster.folder("")?, &[]).await?;
+    ensure!(said.contains("shards 64 and this program 256"), "{said}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_stands_still_is_found_before_its_lease_of_life_ends() -> Result<()> {
+    let certificates = Certificates::init(&["127.0.0.1"]).await?;
+    let (cluster, first) = secured(&certificates).await?;
+    let second =
+        cluster.serve_with(Folder::new()?, &["--cluster-tls", text(&certificates.of("127.0.0.1"))?]).await?;
+    all_is_well(&first).await?;
+    signal(&second, "STOP").await?;
+    // Its connections are open and its record in Redis is not over: only the probe tells.
+    alarm(&first, "unreachable", "gave no answer").await?;
+    signal(&second, "CONT").await?;
+    all_is_well(&first).await?;
+    all_is_well(&second).await
+}

@@ -1,0 +1,177 @@
+//! A Redis that is full, stands still, holds garbage or has lost something: nothing is written that is in doubt, and
+//! whoever looks after the cluster is told.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use skein_coordinator::store::redis::shard::Shard;
+use skein_shared::id::{EntityKey, Kind, Name};
+use skein_tests::cluster::{Cluster, alarm, all_is_well, number};
+use skein_tests::mcp::Client;
+use skein_tests::up::Up;
+use tokio::process::Command;
+
+const SETTINGS: &str = "lease = \"4s\"\nsettle = \"1s\"";
+
+/// An agent that has joined, and its token.
+async fn agent(node: &Up) -> Result<(Client, String)> {
+    let token = node.token("worker", "lena").await?;
+    let client = Client::new(&node.mcp, &token);
+    let joined = client.call("join-swarm", json!({"name": "lena", "maxTasks": 20})).await?;
+    ensure!(joined["success"] == json!(true), "{joined}");
+    Ok((client, token))
+}
+
+async fn create(client: &Client, text: &str) -> Result<()> {
+    let made = client.call("task-action", json!({"action": "create", "task": text})).await?;
+    ensure!(made["success"] == json!(true), "{made}");
+    Ok(())
+}
+
+/// Why a task was not created.
+async fn refusal(client: &Client, text: &str) -> Result<String> {
+    let refused = create(client, text).await.err().context("it was created")?;
+    Ok(format!("{refused:#}"))
+}
+
+/// Creates a task as soon as that can be done.
+async fn create_again(node: &Up, client: &Client, text: &str) -> Result<()> {
+    node.until("a task can be created again", async || Ok(create(client, text).await.ok())).await
+}
+
+/// The texts of all tasks.
+async fn listed(node: &Up) -> Result<Vec<String>> {
+    let rows = node.skein(&["tasks", "list", "--json"]).await?;
+    let rows = rows.lines().map(serde_json::from_str).collect::<Result<Vec<Value>, _>>()?;
+    let mut texts: Vec<String> =
+        rows.iter().map(|row| row["task"].as_str().unwrap_or_default().to_owned()).collect();
+    texts.sort();
+    Ok(texts)
+}
+
+async fn set_memory(cluster: &Cluster, limit: u64) -> Result<()> {
+    let mut redis = cluster.server.connection().await?;
+    Ok(redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg(limit).exec_async(&mut redis).await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_redis_takes_nothing_and_is_shown_until_it_has_room() -> Result<()> {
+    let (cluster, node) = Cluster::start(SETTINGS).await?;
+    let (lena, _) = agent(&node).await?;
+    create(&lena, "before").await?;
+    set_memory(&cluster, 1).await?;
+    let refused = refusal(&lena, "meanwhile").await?;
+    ensure!(refused.contains("nothing was written") && refused.contains("Redis is full"), "{refused}");
+    let said = alarm(&node, "store_full", "Redis is full").await?;
+    ensure!(said.contains("maxmemory"), "{said}");
+    ensure!(number(&node, "skein_alarms{kind=\"store_full\"}").await? == 1.0);
+    set_memory(&cluster, 0).await?;
+    create_again(&node, &lena, "after").await?;
+    all_is_well(&node).await?;
+    ensure!(listed(&node).await? == ["after", "before"], "{:?}", listed(&node).await?);
+    Ok(())
+}
+
+async fn signal(process: u32, name: &str) -> Result<()> {
+    let sent = Command::new("kill").arg(format!("-{name}")).arg(process.to_string()).status().await?;
+    ensure!(sent.success());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_stands_still_is_shown_and_what_was_in_flight_is_told_truly() -> Result<()> {
+    let (cluster, node) = Cluster::start(SETTINGS).await?;
+    let (lena, _) = agent(&node).await?;
+    create(&lena, "before").await?;
+    let redis = cluster.server.id().context("Redis has ended")?;
+    signal(redis, "STOP").await?;
+    let late = tokio::spawn(async move { create(&lena, "meanwhile").await });
+    let shown = async {
+        let said = alarm(&node, "store_slow", "does not answer").await?;
+        ensure!(said.contains("see that it runs"), "{said}");
+        let slow = number(&node, "skein_alarms{kind=\"store_slow\"}").await?;
+        ensure!(slow >= 1.0, "{slow}");
+        Ok(())
+    };
+    let shown = shown.await;
+    // It goes on also when something was wrong, so that it can be ended.
+    signal(redis, "CONT").await?;
+    shown?;
+    let late = late.await?;
+    all_is_well(&node).await?;
+    let there = listed(&node).await?;
+    match late.is_ok() {
+        true => {
+            ensure!(there == ["before", "meanwhile"], "an acknowledged task is not there once: {there:?}")
+        }
+        false => ensure!(there.len() <= 2, "a task is there more than once: {there:?}"),
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn garbage_in_a_key_is_shown_and_stops_what_it_belongs_to_alone() -> Result<()> {
+    let (cluster, node) = Cluster::start(SETTINGS).await?;
+    let (lena, _) = agent(&node).await?;
+    let mut redis = cluster.server.connection().await?;
+    let swarm = Name::parse("default").unwrap();
+    let shard = Shard::of(&EntityKey::of(Kind::Pool, &swarm)).number();
+
+    // The lease of another shard: that one is nobody's, and all others go on.
+    let lease = format!("skein:{{s{}}}:lease", (shard + 1) % 256);
+    redis::cmd("SET").arg(&lease).arg("scribble").exec_async(&mut redis).await?;
+    alarm(&node, "store_garbage", &lease).await?;
+    let unowned = node
+        .until("the shard is given up", async || {
+            let unowned = number(&node, "skein_cluster_shards_unowned").await?;
+            Ok((unowned > 0.0).then_some(unowned))
+        })
+        .await?;
+    ensure!(unowned == 1.0, "{unowned} shards are nobody's");
+    create(&lena, "before").await?;
+
+    // The pool itself: what is in memory is not written over it.
+    let pool = format!("skein:{{s{shard}}}:entity:pool/default");
+    redis::cmd("RENAME").arg(&pool).arg("aside").exec_async(&mut redis).await?;
+    redis::cmd("SET").arg(&pool).arg("scribble").exec_async(&mut redis).await?;
+    let refused = refusal(&lena, "meanwhile").await?;
+    ensure!(refused.contains(&pool), "{refused}");
+    let said = alarm(&node, "store_garbage", &pool).await?;
+    ensure!(said.contains("restore it from a copy"), "{said}");
+    let there: String = redis::cmd("GET").arg(&pool).query_async(&mut redis).await?;
+    ensure!(there == "scribble", "it was written over");
+
+    redis::cmd("RENAME").arg("aside").arg(&pool).exec_async(&mut redis).await?;
+    redis::cmd("DEL").arg(&lease).exec_async(&mut redis).await?;
+    create_again(&node, &lena, "after").await?;
+    ensure!(listed(&node).await? == ["after", "before"], "{:?}", listed(&node).await?);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_redis_has_lost_is_an_alarm_and_in_an_emptied_one_nothing_is_taken() -> Result<()> {
+    let (mut cluster, node) = Cluster::start(SETTINGS).await?;
+    let (lena, _) = agent(&node).await?;
+    create(&lena, "kept").await?;
+    let snapshot = cluster.server.snapshot()?;
+    create(&lena, "lost").await?;
+    cluster.server.fall_back(&snapshot).await?;
+    alarm(&node, "store_lost", "commits that it had acknowledged").await?;
+    ensure!(number(&node, "skein_alarms{kind=\"store_lost\"}").await? == 1.0);
+    create_again(&node, &lena, "again").await?;
+    ensure!(listed(&node).await? == ["again", "kept"], "{:?}", listed(&node).await?);
+
+    let mut redis = cluster.server.connection().await?;
+    let snapshot = cluster.server.snapshot()?;
+    redis::cmd("FLUSHALL").exec_async(&mut redis).await?;
+    alarm(&node, "store_lost", "has lost the store").await?;
+    ensure!(create(&lena, "meanwhile").await.is_err(), "it was written into an emptied Redis");
+    let taken: Vec<String> = redis::cmd("KEYS").arg("skein:{*").query_async(&mut redis).await?;
+    ensure!(taken.is_empty(), "an emptied Redis was written to: {taken:?}");
+
+    cluster.server.fall_back(&snapshot).await?;
+    create_again(&node, &lena, "after").await?;
+    ensure!(listed(&node).await? == ["after", "again", "kept"], "{:?}", listed(&node).await?);
+    Ok(())
+}

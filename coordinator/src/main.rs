@@ -37,6 +37,9 @@ fn start(cli: Cli) -> anyhow::Result<()> {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        // A line that cannot be written is lost. By default that is said on stderr, which ends the thread when the
+        // disk behind it is full.
+        .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
     let runtime = tokio::runtime::Runtime::new().context("no runtime could be started")?;

@@ -39,6 +39,9 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        // A line that cannot be written is lost. By default that is said on stderr, which ends the thread when the
+        // disk behind it is full.
+        .log_internal_errors(false)
         // Colours in a file or a journal hide the words from every search.
         .with_ansi(std::io::stderr().is_terminal())
         .init();

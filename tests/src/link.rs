@@ -16,7 +16,7 @@ enum Passage {
     Open,
     /// Requests arrive, and whoever is answered loses the connection instead.
     NoAnswers,
-    /// Requests arrive, and what is answered waits.
+    /// Whatever is sent, either way, waits.
     Held,
     /// Nothing passes: connections end, and new ones do too.
     Cut,
@@ -112,7 +112,7 @@ impl Link {
         self.passage.send_replace(Passage::NoAnswers);
     }
 
-    /// From now on requests arrive, and what is answered waits until the link is healed.
+    /// From now on whatever is sent, either way, waits until the link is healed.
     pub fn hold_back(&self) {
         self.passage.send_replace(Passage::Held);
     }
@@ -173,25 +173,29 @@ fn quick(stream: TcpStream) -> io::Result<TcpStream> {
 
 /// Carries bytes both ways until one side ends, an answer is to be lost, or the link is cut or gone.
 async fn carry(near: Box<dyn Wire>, far: Box<dyn Wire>, mut passing: watch::Receiver<Passage>) {
-    let (mut from_client, mut to_client) = tokio::io::split(near);
-    let (mut from_server, mut to_server) = tokio::io::split(far);
-    let out = tokio::io::copy(&mut from_client, &mut to_server);
-    let mut answering = passing.clone();
-    let back = async {
-        let mut bytes = vec![0; 64 * 1024];
-        while let Ok(count @ 1..) = from_server.read(&mut bytes).await {
-            let open = answering.wait_for(|passage| *passage != Passage::Held).await;
-            if !open.is_ok_and(|passage| *passage == Passage::Open) {
-                return;
-            }
-            if to_client.write_all(&bytes[..count]).await.is_err() {
-                return;
-            }
-        }
-    };
+    let (from_client, to_client) = tokio::io::split(near);
+    let (from_server, to_server) = tokio::io::split(far);
+    let asks = pass(from_client, to_server, passing.clone(), |_| true);
+    let answers = pass(from_server, to_client, passing.clone(), |passage| passage == Passage::Open);
     tokio::select! {
-        _ = out => {}
-        () = back => {}
+        () = asks => {}
+        () = answers => {}
         _ = passing.wait_for(|passage| *passage == Passage::Cut) => {}
+    }
+}
+
+/// Carries bytes one way until its end, or until something comes that may not pass.
+async fn pass(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    mut passing: watch::Receiver<Passage>,
+    may: impl Fn(Passage) -> bool,
+) {
+    let mut bytes = vec![0; 64 * 1024];
+    while let Ok(count @ 1..) = from.read(&mut bytes).await {
+        let passage = passing.wait_for(|passage| *passage != Passage::Held).await;
+        if !passage.is_ok_and(|passage| may(*passage)) || to.write_all(&bytes[..count]).await.is_err() {
+            return;
+        }
     }
 }

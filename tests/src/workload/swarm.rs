@@ -1,7 +1,7 @@
 //! Everybody at work at once: clients, a listener, schedules, and agents that events start; and, once all is well
 //! again, what the checkers find.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -148,7 +148,7 @@ impl Swarm {
         lost: Range<Moment>,
     ) -> Result<Vec<String>> {
         let history = forget_between(&self.field.claims.history(), lost.start, lost.end);
-        let drained = self.arrives(node, &history).await;
+        let late = self.arrives(node, &history).await?;
         let tasks = evidence::tasks(node, &self.clients).await?;
         let log = match server {
             Some(server) => Some(evidence::claims(server, &self.clients).await?),
@@ -158,7 +158,7 @@ impl Swarm {
         let evidence = claims::Evidence { history: &history, tasks: &tasks, log, capacity: CAPACITY };
         // It computes for a while, and the links are to go on.
         let mut broken = tokio::task::block_in_place(|| claims::check(&evidence));
-        broken.extend(drained.err().map(|problem| format!("liveness: {problem:#}")));
+        broken.extend(late);
         let locks = self.field.locks.history();
         broken.extend(locks::check_tokens(&locks, &self.field.writes()));
         broken.extend(locks::check_time(&forget_between(&locks, lost.start, lost.end)));
@@ -182,22 +182,31 @@ impl Swarm {
         Ok(history.iter().filter_map(made).filter(|task| !tasks.contains_key(task)).collect())
     }
 
-    /// Waits until all that was ordered is there and nothing is left to do.
-    async fn arrives(&self, node: &Up, history: &claims::History) -> Result<()> {
-        let ordered: BTreeSet<&String> = history
-            .iter()
-            .filter_map(|operation| match (&operation.call, operation.answer()) {
-                (claims::Call::Order { .. }, Some(claims::Answer::Task(task))) => Some(task),
-                _ => None,
-            })
-            .collect();
-        let arrived = async || {
-            let tasks = evidence::tasks(node, &self.clients).await?;
-            let open = |task: &claims::Task| task.status == "unassigned";
-            let all = ordered.iter().all(|task| tasks.contains_key(*task)) && !tasks.values().any(open);
-            Ok(all.then_some(()))
+    /// Waits until all that was ordered is there and nothing is left to do, and says what does not come to that.
+    async fn arrives(&self, node: &Up, history: &claims::History) -> Result<Vec<String>> {
+        let ordered = |operation: &Operation<claims::Call, claims::Answer>| {
+            matches!(operation.call, claims::Call::Order { .. }).then(|| operation.answer().cloned())?
         };
-        node.until("all that was ordered arrives and all that is open is done", arrived).await
+        let ordered: Vec<claims::Answer> = history.iter().filter_map(ordered).collect();
+        let found = async || {
+            let tasks = evidence::tasks(node, &self.clients).await?;
+            let open = tasks.iter().filter(|(_, task)| task.status == "unassigned");
+            let mut late: Vec<String> =
+                open.map(|(id, task)| format!("liveness: {id} is still open: {task:?}")).collect();
+            let away = |answer: &&claims::Answer| match answer {
+                claims::Answer::Task(task) => !tasks.contains_key(task),
+                _ => false,
+            };
+            late.extend(
+                ordered.iter().filter(away).map(|order| format!("liveness: {order:?} never arrived")),
+            );
+            Ok(late)
+        };
+        let nothing = async || Ok(found().await?.is_empty().then_some(()));
+        match node.until("all arrives and is done", nothing).await {
+            Ok(()) => Ok(Vec::new()),
+            Err(_) => found().await,
+        }
     }
 
     /// The schedules go on meanwhile; what has fired is to arrive.

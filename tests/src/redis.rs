@@ -122,6 +122,17 @@ impl Server {
         Ok((replica, link))
     }
 
+    /// Writes something and waits until replicas have it, and all that was written before. Says how many have.
+    ///
+    /// # Errors
+    /// When it is not answered.
+    pub async fn replicate(&self) -> Result<u32> {
+        let mut connection = self.connection().await?;
+        let () = redis::cmd("SET").arg("probe").arg("1").query_async(&mut connection).await?;
+        let limit = u64::try_from(START.as_millis())?;
+        Ok(redis::cmd("WAIT").arg(1).arg(limit).query_async(&mut connection).await?)
+    }
+
     /// Makes a replica the primary, with what it has.
     ///
     /// # Errors

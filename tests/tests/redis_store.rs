@@ -13,9 +13,10 @@ use skein_coordinator::store::conformance::{self, Backend, contents};
 use skein_coordinator::store::redis::shard::Shard;
 use skein_coordinator::store::redis::{Durability, Options, Redis};
 use skein_coordinator::store::{
-    Batch, CommitError, EventRecord, Fence, Store, StoreError, TimerChange, Version,
+    Batch, CommitError, EventRecord, Fence, OutboxEffect, Store, StoreError, TimerChange, Version,
 };
-use skein_shared::entity::DocumentChange;
+use skein_shared::entity::{DocumentChange, Effect, RunnerCommand};
+use skein_shared::fence::{Epoch, Token};
 use skein_shared::id::{EntityKey, Kind, Name};
 use skein_shared::time::Timestamp;
 use skein_tests::redis::Server;
@@ -353,6 +354,27 @@ async fn an_owner_that_died_is_succeeded_when_its_lease_ends() {
     let lost = first.keep(CancellationToken::new()).await.unwrap_err().to_string();
     assert!(lost.contains("another coordinator has taken"), "{lost}");
     assert_eq!(commit(&second, 1).await, Ok(Version(2)));
+}
+
+/// In a failover the delivery itself may be lost, and the position be another effect's.
+#[tokio::test]
+async fn what_a_former_owner_has_delivered_is_the_next_ones_to_take_out() {
+    let server = Server::start().await.unwrap();
+    let owner =
+        |name: &str| Options { lease: Duration::from_millis(400), ..Options::new(server.url(), name) };
+    let first = Redis::open(&owner("first"), wall()).await.unwrap();
+    let token = Token { epoch: Epoch(1), number: 1 };
+    let command = RunnerCommand::Forget { instance: "i".to_owned(), token };
+    let effect = OutboxEffect { sequence: 1, effect: Effect::Runner { runner: "r".to_owned(), command } };
+    let sending = Batch { outbox: vec![effect], ..batch(0) };
+    first.commit(first.fence(&pool()), sending.into()).await.unwrap();
+    let read = first.outbox(0, 10).await.unwrap();
+    let second = Redis::open(&owner("second"), wall()).await.unwrap();
+    second.delivered(vec![read[0].place()]).await.unwrap();
+    let again = second.outbox(0, 10).await.unwrap();
+    assert_eq!((again.len(), again[0].sequence), (1, 1), "it goes again");
+    second.delivered(vec![again[0].place()]).await.unwrap();
+    assert_eq!(second.outbox(0, 10).await.unwrap(), []);
 }
 
 /// Cut off from Redis an owner ends before another one may have the store.

@@ -53,19 +53,21 @@ impl Upkeep {
         }
     }
 
-    pub(super) async fn delivered(
-        &self,
-        fence: impl Fn(Shard) -> Fence,
-        effects: &[OutboxPlace],
-    ) -> Result<(), CommitError> {
-        let mut shards: BTreeMap<Shard, Vec<Vec<u8>>> = BTreeMap::new();
-        for effect in effects {
-            shards.entry(Shard::of(&effect.source)).or_default().push(outbox_id(effect.position).into());
+    pub(super) async fn delivered(&self, effects: &[OutboxPlace]) -> Result<(), CommitError> {
+        let mut shards: BTreeMap<(Shard, Epoch, u64), Vec<Vec<u8>>> = BTreeMap::new();
+        for OutboxPlace { source, position, fence } in effects {
+            let reign = (Shard::of(source), fence.epoch, fence.nonce);
+            shards.entry(reign).or_default().push(outbox_id(*position).into());
         }
-        for (shard, ids) in shards {
+        for ((shard, epoch, nonce), ids) in shards {
             for part in ids.chunks(EFFECTS) {
                 let keys = [shard.lease(), shard.outbox()];
-                self.run(&self.delivered, fence(shard), "hx", &keys, part.to_vec()).await?;
+                let fence = Fence { epoch, nonce };
+                match self.run(&self.delivered, fence, "hx", &keys, part.to_vec()).await {
+                    // Whoever has the shard now delivers them again, and the marks tell whether they had arrived.
+                    Ok(_) | Err(CommitError::Fenced(_)) => {}
+                    Err(problem) => return Err(problem),
+                }
             }
         }
         Ok(())
@@ -73,7 +75,6 @@ impl Upkeep {
 
     pub(super) async fn bury(
         &self,
-        fence: Fence,
         effect: &OutboxPlace,
         reason: String,
         at: Timestamp,
@@ -82,7 +83,7 @@ impl Upkeep {
         let keys = [shard.lease(), shard.outbox(), shard.dead(), shard.dead_order(), shard.dead_ages()];
         let what = [outbox_id(effect.position), digits(effect.position), reason, at.0.to_string()];
         let what = what.into_iter().map(String::into_bytes).collect();
-        self.run(&self.bury, fence, "hxhzz", &keys, what).await.map(|_| ())
+        self.run(&self.bury, effect.fence, "hxhzz", &keys, what).await.map(|_| ())
     }
 
     pub(super) async fn trim(

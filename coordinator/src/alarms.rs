@@ -182,7 +182,11 @@ mod tests {
         alarms.raise(Kind::Unreachable, "a", "silent");
         alarms.raise(Kind::Distrusted, "b", "a stranger");
         let distrusted = (Kind::Distrusted, "b".to_owned());
-        assert_eq!(shown(&alarms), [distrusted.clone()], "whoever begins is silent for a moment");
+        assert_eq!(
+            shown(&alarms),
+            std::slice::from_ref(&distrusted),
+            "whoever begins is silent for a moment"
+        );
         tokio::time::advance(PATIENCE).await;
         alarms.raise(Kind::Unreachable, "a", "still silent");
         let [first, _] = &alarms.all()[..] else { panic!("two are wrong") };

@@ -87,6 +87,14 @@ async fn listed(node: &Up) -> Result<BTreeSet<String>> {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_made_through_one_node_is_listed_waited_for_and_claimed_through_another() -> Result<()> {
     let (_cluster, nodes) = three().await?;
+    let status: Value = serde_json::from_str(&nodes[0].skein(&["cluster", "status", "--json"]).await?)?;
+    let tells =
+        |node: &Value| node["lag"]["oldest_effect_ms"].is_u64() && node["lag"]["unlisted_commits"].is_u64();
+    ensure!(
+        status["nodes"].as_array().is_some_and(|all| all.len() == 3 && all.iter().all(tells)),
+        "{status}"
+    );
+    ensure!(status["generation"]["run"].as_str().is_some_and(|run| run.len() == 40), "{status}");
     let token = nodes[0].token("worker", "lena").await?;
     let other = nodes[0].token("worker", "otto").await?;
     let lena = agent(&nodes[0], &token, "lena").await?;

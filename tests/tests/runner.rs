@@ -119,7 +119,7 @@ async fn a_runner_keeps_its_instances_through_the_death_of_any_coordinator() -> 
     std::fs::write(&go, "")?;
     let over = |instance: &str| {
         let instance = instance.to_owned();
-        move |row: &Value| row["instance"] == *instance && row["state"] == "ended"
+        move |row: &Value| row["instance"] == *instance && row["endedAt"].is_string()
     };
     second.row("instances", over(&runs[1])).await?;
     let log = place.log();

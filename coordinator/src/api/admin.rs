@@ -213,6 +213,7 @@ impl Admin {
         };
         let (survey, me) = (cluster.survey(), cluster.me().id);
         let owned: usize = survey.iter().map(|(_, shards)| shards.len()).sum();
+        let lags = self.service.entities().lags().await?;
         let nodes = survey.into_iter().map(|(member, shards)| {
             let shards: serde_json::Map<String, Value> =
                 shards.into_iter().map(|(shard, epoch)| (shard.to_string(), json!(epoch))).collect();
@@ -223,6 +224,7 @@ impl Admin {
                 "draining": member.draining,
                 "passesOn": member.passes_on,
                 "asked": member.id == me,
+                "lag": lags.get(&member.id),
                 "shards": shards,
             })
         });

@@ -39,14 +39,18 @@ impl Cluster {
                     return Ok(table::print_document(&status, true)?);
                 }
                 let nodes: Vec<Value> = status["nodes"].as_array().into_iter().flatten().map(row).collect();
-                let columns: [table::Column; 5] = [
+                let columns: [table::Column; 6] = [
                     ("NODE", &["id"]),
                     ("ADDRESS", &["address"]),
                     ("STATE", &["state"]),
                     ("SHARDS", &["shards"]),
                     ("EPOCHS", &["epochs"]),
+                    ("LAG", &["lag"]),
                 ];
                 table::print(&nodes, &columns, false)?;
+                let generation =
+                    |part: &str| status["generation"][part].as_str().unwrap_or_default().to_owned();
+                eprintln!("Redis: run {}, replication {}", generation("run"), generation("replication"));
                 if status["unowned"] != json!(0) {
                     eprintln!("{} shards have no owner at the moment", status["unowned"]);
                 }
@@ -80,8 +84,12 @@ fn row(node: &Value) -> Value {
         (_, Value::Bool(true)) => "draining",
         _ => "serving",
     };
+    // How old the oldest effect is that waits for its delivery.
+    let lag = node["lag"]["oldest_effect_ms"].as_f64();
+    let lag = lag.map_or_else(|| "unknown".to_owned(), |ms| format!("{:.1} s", ms / 1000.0));
     json!({
         "id": node["id"], "address": node["address"], "state": state, "shards": epochs.len(), "epochs": between,
+        "lag": lag,
     })
 }
 

@@ -15,6 +15,7 @@ use uuid::Uuid;
 
 use super::certificate;
 
+const SECOND: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(86_400);
 /// How long an authority lasts.
 const LASTS: Duration = Duration::from_secs(20 * 365 * 86_400);
@@ -135,7 +136,8 @@ impl Host {
 
 fn within(from: Timestamp, span: Duration, name: &str) -> Result<CertificateParams, AuthorityError> {
     let mut params = CertificateParams::default();
-    (params.not_before, params.not_after) = (moment(from - LEEWAY)?, moment(from + span)?);
+    // The last second is part of it.
+    (params.not_before, params.not_after) = (moment(from - LEEWAY)?, moment(from + span - SECOND)?);
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, name);
     Ok(params)

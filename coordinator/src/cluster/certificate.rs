@@ -9,6 +9,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 /// What is asked of a certificate outside of a handshake.
 pub(super) struct Facts {
     pub(super) begins: Timestamp,
+    /// The first moment at which it is good no more; the certificate itself names the last second at which it is.
     pub(super) expires: Timestamp,
     /// The names and addresses that it is for.
     pub(super) hosts: Vec<String>,
@@ -25,7 +26,7 @@ pub(super) fn facts(pem: &[u8]) -> Result<Facts, String> {
     let validity = parsed.validity();
     Ok(Facts {
         begins: moment(validity.not_before.timestamp()),
-        expires: moment(validity.not_after.timestamp()),
+        expires: moment(validity.not_after.timestamp().saturating_add(1)),
         hosts: names.filter_map(host).collect(),
         public_key: parsed.public_key().subject_public_key.data.to_vec(),
     })

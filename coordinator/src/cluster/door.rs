@@ -8,7 +8,10 @@ use std::time::Duration;
 use futures::Stream;
 use skein_proto::v1::forward_reply::Outcome;
 use skein_proto::v1::peer_server::{self, PeerServer};
-use skein_proto::v1::{self, ForwardReply, ForwardRequest, NotOwner, WakesRequest};
+use skein_proto::v1::{
+    self, ForwardBatch, ForwardReplies, ForwardReply, ForwardRequest, Forwarded, NotOwner, Replied,
+    WakesRequest,
+};
 use skein_shared::id::EntityKey;
 use tokio::net::TcpListener;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
@@ -18,12 +21,16 @@ use tokio_util::sync::CancellationToken;
 use tonic::metadata::MetadataMap;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 
 use super::handshake;
+use super::member::READS;
 use super::peers::{MESSAGE, PROBE, PROBE_ANSWER};
 use super::{Cluster, Tenants, Wake};
 use crate::store::redis::shard::Shard;
+
+/// Answers that go back together.
+const ANSWERS: usize = 256;
 
 /// Topics that go out together.
 const TOPICS: usize = 512;
@@ -32,6 +39,7 @@ const TOPICS: usize = 512;
 pub type Verify = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
 /// Lets other nodes in.
+#[derive(Clone)]
 pub struct Door {
     pub cluster: Arc<Cluster>,
     pub tenants: Arc<dyn Tenants>,
@@ -89,7 +97,7 @@ impl Door {
     }
 
     async fn answer(&self, request: ForwardRequest) -> Result<Outcome, Status> {
-        if !self.cluster.me().reads(request.format) {
+        if !READS.contains(&request.format) {
             return Err(Status::unimplemented(format!(
                 "this node does not read format {}; run the same version on all nodes",
                 request.format
@@ -121,6 +129,20 @@ impl peer_server::Peer for Door {
         Ok(Response::new(ForwardReply { outcome: Some(outcome) }))
     }
 
+    type ForwardManyStream = Pin<Box<dyn Stream<Item = Result<ForwardReplies, Status>> + Send>>;
+
+    async fn forward_many(
+        &self,
+        request: Request<Streaming<ForwardBatch>>,
+    ) -> Result<Response<Self::ForwardManyStream>, Status> {
+        self.let_in(request.metadata())?;
+        let (replies, stream) = mpsc::channel(16);
+        let (answered, all) = mpsc::unbounded_channel();
+        tokio::spawn(take_in(Arc::new(self.clone()), request.into_inner(), answered));
+        tokio::spawn(give_back(all, replies));
+        Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
+    }
+
     type WakesStream = Pin<Box<dyn Stream<Item = Result<v1::Wake, Status>> + Send>>;
 
     async fn wakes(&self, request: Request<WakesRequest>) -> Result<Response<Self::WakesStream>, Status> {
@@ -130,6 +152,41 @@ impl peer_server::Peer for Door {
         let (wakes, released) = (self.tenants.wakes(), self.cluster.released.subscribe());
         tokio::spawn(tell(wakes, released, listener, self.stop.clone()));
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
+    }
+}
+
+/// Lets each request of a stream be answered beside the others, until the stream ends.
+async fn take_in(
+    door: Arc<Door>,
+    mut batches: Streaming<ForwardBatch>,
+    answered: mpsc::UnboundedSender<Replied>,
+) {
+    while let Ok(Some(ForwardBatch { forwarded })) = batches.message().await {
+        for Forwarded { number, request } in forwarded {
+            let (door, answered) = (Arc::clone(&door), answered.clone());
+            tokio::spawn(async move {
+                let (reply, problem) = match door.answer(request.unwrap_or_default()).await {
+                    Ok(outcome) => (Some(ForwardReply { outcome: Some(outcome) }), String::new()),
+                    Err(status) => (None, status.message().to_owned()),
+                };
+                // Whoever asked may be gone.
+                let _ = answered.send(Replied { number, reply, problem });
+            });
+        }
+    }
+}
+
+/// Sends whatever answers have come together. There are no more of them than questions.
+async fn give_back(
+    mut answered: mpsc::UnboundedReceiver<Replied>,
+    stream: mpsc::Sender<Result<ForwardReplies, Status>>,
+) {
+    let mut replies = Vec::new();
+    while answered.recv_many(&mut replies, ANSWERS).await > 0 {
+        let message = ForwardReplies { replies: std::mem::take(&mut replies) };
+        if stream.send(Ok(message)).await.is_err() {
+            return;
+        }
     }
 }
 

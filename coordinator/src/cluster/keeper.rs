@@ -16,9 +16,11 @@ use crate::store::redis::lease::{Acquired, Kept, Lease};
 use crate::store::redis::shard::{SHARDS, Shard};
 use crate::store::{Fence, StoreError};
 
-/// How often a node says that it lives, and for how long that holds.
-const BEAT: Duration = Duration::from_secs(2);
-const LIVES: Duration = Duration::from_secs(10);
+/// For how long it holds that a node says that it lives, as a part of a lease. It has to be off everybody's list before
+/// its leases have ended: or else those who take its shards would give them back to it.
+const LIVES: u32 = 2;
+/// How often it says so.
+const BEAT: u32 = 6;
 /// How often the leases are looked at when nobody says that one is free.
 const LOOK: Duration = Duration::from_millis(250);
 /// How long entities may take to leave a shard that is handed over. After that their writes are refused.
@@ -140,8 +142,9 @@ impl Keeper {
             return Ok(());
         }
         let record = serde_json::to_string(&me).map_err(|error| StoreError(error.to_string()))?;
-        let said = self.cluster.store.members().beat(&me.id, &record, LIVES).await?;
-        self.beat = now + BEAT;
+        let said =
+            self.cluster.store.members().beat(&me.id, &record, self.cluster.settings.lease / LIVES).await?;
+        self.beat = now + self.cluster.settings.lease / BEAT;
         self.said = Some(me);
         // Whoever writes a record that this program cannot read gets no shards from it, and none are taken from it.
         let members = said.iter().filter_map(|record| serde_json::from_str(record).ok()).collect();

@@ -1,5 +1,7 @@
 //! What a coordinator says of itself to the others.
 
+use std::ops::RangeInclusive;
+
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -7,6 +9,8 @@ use crate::store::redis::shard::SHARDS;
 
 /// The version in which nodes write what they forward. A node forwards to those alone that read it.
 pub const FORMAT: u32 = 1;
+/// Those that this program reads.
+pub const READS: RangeInclusive<u32> = FORMAT..=FORMAT;
 
 /// A coordinator that takes part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -17,6 +17,7 @@ pub mod identity;
 mod keeper;
 pub mod member;
 mod peers;
+mod pipe;
 pub mod plan;
 pub mod rank;
 mod table;
@@ -40,7 +41,7 @@ use crate::store::redis::{Generation, Redis};
 use crate::store::{Fence, StoreError};
 use identity::Identity;
 use keeper::Keeper;
-use member::{FORMAT, Member};
+use member::{Member, READS};
 use peers::Peers;
 pub use peers::{Outcome, Secret, Silence};
 use table::Table;
@@ -174,7 +175,7 @@ impl Cluster {
             id: self.settings.id.clone(),
             incarnation: self.incarnation,
             address: self.settings.address.clone(),
-            formats: (FORMAT, FORMAT),
+            formats: (*READS.start(), *READS.end()),
             draining: self.draining.load(Ordering::Acquire),
             passes_on: self.settings.passes_on,
             tls: self.settings.identity.is_some(),

@@ -18,6 +18,7 @@ use uuid::Uuid;
 use super::handshake;
 use super::identity::{Identity, host};
 use super::member::{FORMAT, Member};
+use super::pipe::Pipe;
 
 const CONNECT: Duration = Duration::from_secs(1);
 /// A connection that is silent is probed, and given up without an answer: well before the other has left the list of
@@ -32,6 +33,11 @@ pub(super) const MESSAGE: usize = 64 << 20;
 pub struct Secret(MetadataValue<Ascii>);
 
 impl Secret {
+    /// Puts it on a request.
+    pub(super) fn sign<T>(&self, request: &mut Request<T>) {
+        request.metadata_mut().insert("authorization", self.0.clone());
+    }
+
     /// `None` for a text that no header can carry.
     pub fn new(token: &str) -> Option<Self> {
         let mut value: MetadataValue<Ascii> = format!("Bearer {token}").parse().ok()?;
@@ -91,7 +97,13 @@ pub(super) struct Peers {
     /// Without one, nodes speak plain text.
     identity: Option<Arc<Identity>>,
     /// By incarnation: a restarted node is another one.
-    channels: Mutex<HashMap<Uuid, Channel>>,
+    channels: Mutex<HashMap<Uuid, Connection>>,
+}
+
+/// A connection to a node, and the stream on it, if something was forwarded.
+struct Connection {
+    channel: Channel,
+    pipe: Option<Pipe>,
 }
 
 impl Peers {
@@ -112,11 +124,18 @@ impl Peers {
             timeout_ms: u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX),
             call,
         };
-        let mut client = self.client(to).await?;
-        let answered = tokio::time::timeout(timeout, client.forward(self.signed(request))).await;
-        let reply = answered.map_err(|_| silent(to, "no answer in time"))?;
-        let said = reply.map_err(|status| refused(to, &status))?.into_inner().outcome;
-        match said {
+        let answered = async {
+            match key {
+                Some(_) => self.pipe(to).await?.ask(request).await,
+                // What a node itself is asked is seldom and may have a long answer, behind which nothing shall wait.
+                None => {
+                    let reply = self.client(to).await?.forward(self.signed(request)).await;
+                    Ok(reply.map_err(|status| refused(to, &status))?.into_inner())
+                }
+            }
+        };
+        let reply = tokio::time::timeout(timeout, answered).await;
+        match reply.map_err(|_| silent(to, "no answer in time"))??.outcome {
             Some(Said::Answer(answer)) => Ok(Outcome::Answer(answer)),
             Some(Said::NotOwner(not)) => Ok(Outcome::NotOwner { owner: not.owner, epoch: not.epoch }),
             None => Err(silent(to, "an answer of another kind")),
@@ -150,21 +169,44 @@ impl Peers {
 
     fn signed<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
-        request.metadata_mut().insert("authorization", self.secret.0.clone());
+        self.secret.sign(&mut request);
         request
     }
 
     async fn client(&self, of: &Member) -> Result<PeerClient<Channel>, Silence> {
-        let known = self.channels().get(&of.incarnation).cloned();
+        let known = self.channels().get(&of.incarnation).map(|connection| connection.channel.clone());
         let channel = match known {
             Some(channel) => channel,
             None => {
                 self.may_be_spoken_to(of).await?;
                 let endpoint = self.endpoint(of).map_err(|error| silent(of, &error.to_string()))?;
-                self.channels().entry(of.incarnation).or_insert_with(|| endpoint.connect_lazy()).clone()
+                let fresh = || Connection { channel: endpoint.connect_lazy(), pipe: None };
+                self.channels().entry(of.incarnation).or_insert_with(fresh).channel.clone()
             }
         };
         Ok(PeerClient::new(channel).max_decoding_message_size(MESSAGE).max_encoding_message_size(MESSAGE))
+    }
+
+    /// The stream to a node, or a new one if the last has ended.
+    async fn pipe(&self, to: &Member) -> Result<Pipe, Silence> {
+        let there = |connections: &HashMap<Uuid, Connection>| {
+            let pipe = connections.get(&to.incarnation)?.pipe.as_ref()?;
+            (!pipe.is_over()).then(|| pipe.clone())
+        };
+        if let Some(pipe) = there(&self.channels()) {
+            return Ok(pipe);
+        }
+        let client = self.client(to).await?;
+        let mut connections = self.channels();
+        // Another one may have been quicker.
+        if let Some(pipe) = there(&connections) {
+            return Ok(pipe);
+        }
+        let pipe = Pipe::open(to, client, &self.secret);
+        if let Some(connection) = connections.get_mut(&to.incarnation) {
+            connection.pipe = Some(pipe.clone());
+        }
+        Ok(pipe)
     }
 
     /// Without TLS this node's token would go over the network as it is, before the other could refuse it.
@@ -190,7 +232,7 @@ impl Peers {
         }
     }
 
-    fn channels(&self) -> MutexGuard<'_, HashMap<Uuid, Channel>> {
+    fn channels(&self) -> MutexGuard<'_, HashMap<Uuid, Connection>> {
         self.channels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -221,7 +263,7 @@ fn distrusted(node: &Member, reason: &str) -> Silence {
     Silence { problem, distrusts: true }
 }
 
-fn silent(node: &Member, problem: &str) -> Silence {
+pub(super) fn silent(node: &Member, problem: &str) -> Silence {
     let problem = format!("the node at {} gave no answer: {problem}", node.address);
     Silence { problem, distrusts: false }
 }

@@ -12,6 +12,7 @@ pub mod directory;
 mod documents;
 pub mod host;
 pub mod hub;
+mod lag;
 mod load;
 pub mod ownership;
 pub mod passivation;

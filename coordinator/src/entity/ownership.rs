@@ -77,6 +77,11 @@ impl Entities {
                 };
                 Ok(sent.into())
             }
+            NodeCall::Lag => {
+                let lag = self.lag().await;
+                let lag = lag.map_err(|problem| Refusal::new(Code::Unavailable, problem.to_string()))?;
+                serde_json::to_value(lag).map_err(json)
+            }
             NodeCall::Drain => {
                 cluster.drain();
                 Ok(serde_json::Value::Null)
@@ -92,7 +97,7 @@ impl Entities {
     /// Sends a command to a runner that has a stream to another node and none to this one. Says whether it has any.
     pub async fn command_elsewhere(&self, runner: &str, command: &RunnerCommand, reign: &Reign) -> bool {
         let Some(cluster) = self.cluster() else { return false };
-        let (command, reign) = (command.clone(), reign.clone());
+        let (command, reign) = (Box::new(command.clone()), reign.clone());
         let Ok(call) = write(&NodeCall::Runner { runner: runner.to_owned(), command, reign }) else {
             return false;
         };

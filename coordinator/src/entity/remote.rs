@@ -31,7 +31,9 @@ pub(super) enum NodeCall {
     /// The documents of its own entities.
     List(Box<Query>),
     /// To put a command on the stream of a runner that is connected to it; answered with whether one is.
-    Runner { runner: String, command: RunnerCommand, reign: Reign },
+    Runner { runner: String, command: Box<RunnerCommand>, reign: Reign },
+    /// To say how far it is behind.
+    Lag,
     /// To give all its shards away.
     Drain,
 }

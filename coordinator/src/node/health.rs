@@ -17,9 +17,6 @@ use crate::alarms::Kind;
 use crate::entity::Entities;
 use crate::projection::Query;
 
-/// Undelivered effects that a scrape counts; a longer outbox shows by its lag.
-const EFFECTS: usize = 1000;
-
 /// How long a scrape waits for what the store has to say.
 const STORE: Duration = Duration::from_secs(1);
 
@@ -154,11 +151,9 @@ fn measure_cluster(entities: &Entities) {
 
 /// A store that cannot be read leaves the last numbers: other endpoints say what is wrong with it.
 async fn measure_outbox(entities: &Entities) {
-    let Ok(waiting) = entities.shared().store.outbox(0, EFFECTS).await else { return };
-    let now = entities.clock().now();
-    let lag = waiting.first().map_or(0.0, |oldest| now.since(oldest.at).as_secs_f64());
-    metrics::gauge!("skein_outbox_effects").set(count(waiting.len()));
-    metrics::gauge!("skein_outbox_lag_seconds").set(lag);
+    let Ok(lag) = entities.lag().await else { return };
+    metrics::gauge!("skein_outbox_effects").set(count(lag.effects));
+    metrics::gauge!("skein_outbox_lag_seconds").set(lag.oldest_effect_ms as f64 / 1000.0);
 }
 
 async fn measure_waits(entities: &Entities) {

@@ -165,7 +165,7 @@ pub struct StartFailed {
     #[prost(string, tag = "1")]
     pub reason: ::prost::alloc::string::String,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct CoordinatorMessage {
     /// Of a command: the entity that gives it, and the epoch under which the sender owns that entity. A runner refuses
     /// lower epochs than it has seen, for the sender has a successor.
@@ -173,12 +173,15 @@ pub struct CoordinatorMessage {
     pub source: ::prost::alloc::string::String,
     #[prost(uint64, tag = "15")]
     pub epoch: u64,
-    #[prost(oneof = "coordinator_message::Message", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
+    #[prost(
+        oneof = "coordinator_message::Message",
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10"
+    )]
     pub message: ::core::option::Option<coordinator_message::Message>,
 }
 /// Nested message and enum types in `CoordinatorMessage`.
 pub mod coordinator_message {
-    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Message {
         #[prost(message, tag = "1")]
         Welcome(super::Welcome),
@@ -218,7 +221,7 @@ pub struct Welcome {
     pub lost: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// All coordinators to which a runner shall hold a stream, whenever that changes.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Coordinators {
     #[prost(message, repeated, tag = "1")]
     pub coordinators: ::prost::alloc::vec::Vec<Coordinator>,
@@ -310,7 +313,7 @@ pub mod runners_client {
     )]
     use tonic::codegen::*;
     use tonic::codegen::http::Uri;
-    /// The coordinator's side of a runner. One control stream a runner and coordinator.
+    /// The coordinator's side of a runner. A runner holds one control stream to each coordinator.
     #[derive(Debug, Clone)]
     pub struct RunnersClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -391,7 +394,8 @@ pub mod runners_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Opens the control stream: the runner registers first, then reports; the coordinator commands.
+        /// Opens the control stream: the runner registers first, then reports; the coordinator commands. The answer's metadata
+        /// say by `skein-node` which coordinator this is, before the runner has said anything.
         pub async fn control(
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = super::RunnerMessage>,
@@ -434,13 +438,14 @@ pub mod runners_server {
             >
             + std::marker::Send
             + 'static;
-        /// Opens the control stream: the runner registers first, then reports; the coordinator commands.
+        /// Opens the control stream: the runner registers first, then reports; the coordinator commands. The answer's metadata
+        /// say by `skein-node` which coordinator this is, before the runner has said anything.
         async fn control(
             &self,
             request: tonic::Request<tonic::Streaming<super::RunnerMessage>>,
         ) -> std::result::Result<tonic::Response<Self::ControlStream>, tonic::Status>;
     }
-    /// The coordinator's side of a runner. One control stream a runner and coordinator.
+    /// The coordinator's side of a runner. A runner holds one control stream to each coordinator.
     #[derive(Debug)]
     pub struct RunnersServer<T> {
         inner: Arc<T>,
@@ -1800,6 +1805,35 @@ pub mod forward_reply {
         NotOwner(super::NotOwner),
     }
 }
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ForwardBatch {
+    #[prost(message, repeated, tag = "1")]
+    pub forwarded: ::prost::alloc::vec::Vec<Forwarded>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Forwarded {
+    /// What the answer is found by.
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+    #[prost(message, optional, tag = "2")]
+    pub request: ::core::option::Option<ForwardRequest>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ForwardReplies {
+    #[prost(message, repeated, tag = "1")]
+    pub replies: ::prost::alloc::vec::Vec<Replied>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Replied {
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+    /// Missing when the request was not understood.
+    #[prost(message, optional, tag = "2")]
+    pub reply: ::core::option::Option<ForwardReply>,
+    /// Why it was not.
+    #[prost(string, tag = "3")]
+    pub problem: ::prost::alloc::string::String,
+}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct NotOwner {
     /// Who owns it as far as this node knows; empty when it does not.
@@ -1932,6 +1966,30 @@ pub mod peer_client {
             req.extensions_mut().insert(GrpcMethod::new("skein.v1.Peer", "Forward"));
             self.inner.unary(req, path, codec).await
         }
+        /// The same for the entities of a node, many in one message. Each gets an answer of its own, whenever it is there.
+        pub async fn forward_many(
+            &mut self,
+            request: impl tonic::IntoStreamingRequest<Message = super::ForwardBatch>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::ForwardReplies>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/skein.v1.Peer/ForwardMany",
+            );
+            let mut req = request.into_streaming_request();
+            req.extensions_mut().insert(GrpcMethod::new("skein.v1.Peer", "ForwardMany"));
+            self.inner.streaming(req, path, codec).await
+        }
         /// Tells, as it happens, whom to wake. The first message comes at once: from then on nothing is left out.
         pub async fn wakes(
             &mut self,
@@ -1974,6 +2032,20 @@ pub mod peer_server {
             &self,
             request: tonic::Request<super::ForwardRequest>,
         ) -> std::result::Result<tonic::Response<super::ForwardReply>, tonic::Status>;
+        /// Server streaming response type for the ForwardMany method.
+        type ForwardManyStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::ForwardReplies, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// The same for the entities of a node, many in one message. Each gets an answer of its own, whenever it is there.
+        async fn forward_many(
+            &self,
+            request: tonic::Request<tonic::Streaming<super::ForwardBatch>>,
+        ) -> std::result::Result<
+            tonic::Response<Self::ForwardManyStream>,
+            tonic::Status,
+        >;
         /// Server streaming response type for the Wakes method.
         type WakesStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::Wake, tonic::Status>,
@@ -2102,6 +2174,52 @@ pub mod peer_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/skein.v1.Peer/ForwardMany" => {
+                    #[allow(non_camel_case_types)]
+                    struct ForwardManySvc<T: Peer>(pub Arc<T>);
+                    impl<T: Peer> tonic::server::StreamingService<super::ForwardBatch>
+                    for ForwardManySvc<T> {
+                        type Response = super::ForwardReplies;
+                        type ResponseStream = T::ForwardManyStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<
+                                tonic::Streaming<super::ForwardBatch>,
+                            >,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Peer>::forward_many(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ForwardManySvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.streaming(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

@@ -112,10 +112,10 @@ impl Coordinator {
 
     async fn hear(&self, message: Said, answers: &mpsc::Sender<Result<CoordinatorMessage, Status>>) {
         let behaviour = self.inner.behaviour.borrow().clone();
-        let mut others = None;
+        let (mut others, mut registered) = (None, None);
         let answer = match message {
             Said::Register(register) => {
-                self.inner.state.send_modify(|state| state.registrations.push(register));
+                registered = Some(register);
                 others = behaviour.coordinators.map(Message::Coordinators);
                 let (lease_ms, mcp_url) = (self.inner.lease_ms, self.inner.mcp_url.clone());
                 Some(Message::Welcome(Welcome { epoch: 1, lease_ms, mcp_url, lost: behaviour.lost }))
@@ -133,6 +133,8 @@ impl Coordinator {
         for answer in answer.into_iter().chain(others) {
             let _ = answers.send(Ok(command::plain(answer))).await;
         }
+        // Behind the welcome, which comes before every command.
+        self.inner.state.send_modify(|state| state.registrations.extend(registered));
     }
 }
 

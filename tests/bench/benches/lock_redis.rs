@@ -5,10 +5,12 @@ use futures::FutureExt;
 
 use super::Bench;
 use crate::harness::contender::Contender;
-use crate::harness::report::{Goal, Report};
+use crate::harness::report::{Figure, Goal, Latency, Report};
 use crate::harness::rounds::{self, Load};
+use crate::harness::stats::Interval;
 use crate::options::Options;
 use crate::skein::embedded;
+use crate::skein::lock_wait;
 use crate::skein::over_redis::{Fsync, OverRedis, Scripts};
 
 pub(super) const BENCH: Bench = Bench {
@@ -37,6 +39,19 @@ async fn run(options: Options) -> Result<Report> {
     for case in &report.cases {
         let text = format!("B4 rate to scripts, {}", case.name);
         report.goals.push(Goal::at_least(text, 0.80, case.ratio(LABEL, "scripts")));
+        let medians = case
+            .row(LABEL)
+            .zip(case.row("scripts"))
+            .and_then(|(skein, scripts)| Some(Interval::exactly(skein.latency?.p50 / scripts.latency?.p50)));
+        let text = format!("B4 median to scripts, {}", case.name);
+        report.goals.push(Goal::at_most(text, 1.25, medians));
     }
+    let times = options.rounds as usize * 100;
+    let told = Latency::of(0.0, &lock_wait::told(times).await?);
+    for (name, value) in [("median", told.p50), ("p99", told.p99)] {
+        report.figures.push(Figure::new(format!("told of a release through `wait`, {name}"), "ms", value));
+    }
+    let p99 = Some(Interval::exactly(told.p99));
+    report.goals.push(Goal::at_most("B4 told of a release through `wait`, p99, ms", 5.0, p99));
     Ok(report)
 }

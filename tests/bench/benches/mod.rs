@@ -13,6 +13,7 @@ mod idle_fleet;
 mod lock_embedded;
 mod lock_redis;
 mod mcp_tool;
+mod node_grpc;
 mod peers;
 mod pool_1m;
 mod power_cut;
@@ -38,6 +39,7 @@ pub(crate) const ALL: &[Bench] = &[
     cycle_redis::BENCH,
     lock_embedded::BENCH,
     lock_redis::BENCH,
+    node_grpc::BENCH,
     cluster_spread::BENCH,
     dispatch_push::BENCH,
     fairness::BENCH,

@@ -5,6 +5,8 @@ pub(crate) mod embedded;
 pub(crate) mod fill;
 pub(crate) mod fleet;
 pub(crate) mod flood;
+pub(crate) mod lock_wait;
+pub(crate) mod neighbours;
 pub(crate) mod node;
 pub(crate) mod over_redis;
 pub(crate) mod place;

@@ -20,6 +20,7 @@ use uuid::Uuid;
 
 use super::embedded::{Embedded, Kernel, Task, take_down};
 use crate::harness::contender::{Card, Contender, Durability, Metered, Plan, Work};
+use crate::harness::load::{histogram, nanoseconds};
 use crate::probes::sqlite::{Recording, fresh};
 
 /// Batches of one entity that a host has under way.
@@ -172,25 +173,33 @@ impl Contender for Scripts {
     }
 
     async fn work(&mut self, plan: &Plan) -> Result<Work> {
-        let (start, mut commits) = (Instant::now(), 0_u64);
+        let (start, mut commits) = (Instant::now(), histogram());
         let mut under_way = FuturesOrdered::new();
         while start.elapsed() < plan.time {
             let batch = self.next_batch()?;
             let store = Arc::clone(&self.place.store);
-            under_way.push_back(async move { store.commit(store.fence(&batch.key), Arc::new(batch)).await });
+            under_way.push_back(async move {
+                let sent = Instant::now();
+                store.commit(store.fence(&batch.key), Arc::new(batch)).await.map(|_| sent.elapsed())
+            });
             if under_way.len() == UNDER_WAY
-                && let Some(answer) = under_way.next().await
+                && let Some(took) = under_way.next().await
             {
-                answer?;
-                commits += 1;
+                commits.saturating_record(nanoseconds(took?));
             }
         }
-        while let Some(answer) = under_way.next().await {
-            answer?;
-            commits += 1;
+        while let Some(took) = under_way.next().await {
+            commits.saturating_record(nanoseconds(took?));
         }
         let elapsed = start.elapsed();
         let share = self.recording.operations as f64 / self.recording.batches.len() as f64;
-        Ok(Work { operations: (commits as f64 * share) as u64, elapsed, latency: None })
+        let operations = (commits.len() as f64 * share) as u64;
+        // One client alone waits for each of its commits; of many, each waits for the one that it shares.
+        let each = (1.0 / share).round().max(1.0) as u64;
+        let mut latency = histogram();
+        for step in commits.iter_recorded() {
+            latency.saturating_record_n(step.value_iterated_to() * each, step.count_at_value());
+        }
+        Ok(Work { operations, elapsed, latency: Some(latency) })
     }
 }

@@ -36,7 +36,7 @@ pub(super) struct Door {
 
 #[derive(Clone)]
 enum Way {
-    Straight(Client),
+    Straight(Box<Client>),
     /// Asked at each connection, for they know of a failover first.
     Sentinels {
         client: Arc<Mutex<SentinelClient>>,
@@ -82,7 +82,7 @@ impl Door {
 
     async fn primary(&self) -> Result<Client, StoreError> {
         let (sentinels, primary) = match &self.way {
-            Way::Straight(client) => return Ok(client.clone()),
+            Way::Straight(client) => return Ok(client.as_ref().clone()),
             Way::Sentinels { client, primary } => (client, primary),
         };
         let unknown = |problem: String| {
@@ -125,7 +125,7 @@ fn way(options: &Options) -> Result<Way, StoreError> {
                 .to_owned(),
         )
     })?;
-    Ok(Way::Straight(client))
+    Ok(Way::Straight(Box::new(client)))
 }
 
 /// What a URL of sentinels says.

@@ -1,0 +1,149 @@
+//! One stream to another node, for everything that is forwarded to its entities: whatever comes together goes in one
+//! message, so that many requests cost little more than one.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use skein_proto::v1::peer_client::PeerClient;
+use skein_proto::v1::{ForwardBatch, ForwardReplies, ForwardReply, ForwardRequest, Forwarded, Replied};
+use tokio::sync::{mpsc, oneshot};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
+use tonic::{Request, Streaming};
+
+use super::member::Member;
+use super::peers::{Secret, Silence, refused, silent};
+
+/// Requests that may wait for the next message; beyond them callers wait for a place.
+const QUEUE: usize = 1024;
+/// Requests in one message, at most.
+const BATCH: usize = 256;
+/// Messages on their way.
+const UNDER_WAY: usize = 4;
+
+type Answer = Result<ForwardReply, Silence>;
+
+struct Asked {
+    request: ForwardRequest,
+    answer: oneshot::Sender<Answer>,
+}
+
+/// A handle to the stream, which ends with the last handle.
+#[derive(Clone)]
+pub(super) struct Pipe {
+    node: Arc<Member>,
+    requests: mpsc::Sender<Asked>,
+}
+
+impl Pipe {
+    /// Begins a stream to a node; what is asked meanwhile waits for it.
+    pub(super) fn open(node: &Member, client: PeerClient<Channel>, secret: &Secret) -> Self {
+        let (requests, queue) = mpsc::channel(QUEUE);
+        let node = Arc::new(node.clone());
+        tokio::spawn(run(Arc::clone(&node), client, secret.clone(), queue));
+        Self { node, requests }
+    }
+
+    /// Whether nothing more can be asked on it.
+    pub(super) fn is_over(&self) -> bool {
+        self.requests.is_closed()
+    }
+
+    /// # Errors
+    /// When the stream ends before the answer is there.
+    pub(super) async fn ask(&self, request: ForwardRequest) -> Answer {
+        let (answer, answered) = oneshot::channel();
+        if self.requests.send(Asked { request, answer }).await.is_err() {
+            return Err(ended(&self.node));
+        }
+        answered.await.unwrap_or_else(|_| Err(ended(&self.node)))
+    }
+}
+
+fn ended(node: &Member) -> Silence {
+    silent(node, "the stream to it ended")
+}
+
+/// Those who wait for answers, by the numbers of their requests.
+#[derive(Clone, Default)]
+struct Waiting(Arc<Mutex<HashMap<u64, oneshot::Sender<Answer>>>>);
+
+impl Waiting {
+    /// Numbers requests that go together, and keeps those who wait for their answers.
+    fn note(&self, together: &mut Vec<Asked>, last: &mut u64) -> Vec<Forwarded> {
+        let mut waiting = self.lock();
+        let number = |Asked { request, answer }| {
+            *last += 1;
+            waiting.insert(*last, answer);
+            Forwarded { number: *last, request: Some(request) }
+        };
+        together.drain(..).map(number).collect()
+    }
+
+    /// Gives each answer to whoever waits for it.
+    fn answer(&self, node: &Member, replies: Vec<Replied>) {
+        let mut waiting = self.lock();
+        for Replied { number, reply, problem } in replies {
+            if let Some(one) = waiting.remove(&number) {
+                // Whoever waited may have given up.
+                let _ = one.send(reply.ok_or_else(|| silent(node, &problem)));
+            }
+        }
+    }
+
+    fn answer_all(&self, silence: &Silence) {
+        for (_, waiting) in self.lock().drain() {
+            let _ = waiting.send(Err(silence.clone()));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<Answer>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn run(
+    node: Arc<Member>,
+    mut client: PeerClient<Channel>,
+    secret: Secret,
+    mut queue: mpsc::Receiver<Asked>,
+) {
+    let (messages, stream) = mpsc::channel(UNDER_WAY);
+    let mut request = Request::new(ReceiverStream::new(stream));
+    secret.sign(&mut request);
+    let waiting = Waiting::default();
+    let silence = match client.forward_many(request).await {
+        Err(status) => refused(&node, &status),
+        Ok(replies) => tokio::select! {
+            () = send(&mut queue, &messages, &waiting) => ended(&node),
+            silence = hear(&node, replies.into_inner(), &waiting) => silence,
+        },
+    };
+    queue.close();
+    while let Some(asked) = queue.recv().await {
+        let _ = asked.answer.send(Err(silence.clone()));
+    }
+    waiting.answer_all(&silence);
+}
+
+/// Sends whatever has come together, until nobody asks any more or the stream ends.
+async fn send(queue: &mut mpsc::Receiver<Asked>, messages: &mpsc::Sender<ForwardBatch>, waiting: &Waiting) {
+    let (mut together, mut number) = (Vec::with_capacity(BATCH), 0);
+    while queue.recv_many(&mut together, BATCH).await > 0 {
+        let forwarded = waiting.note(&mut together, &mut number);
+        if messages.send(ForwardBatch { forwarded }).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Gives each answer to whoever waits for it, until the stream ends. Says how it ended.
+async fn hear(node: &Member, mut replies: Streaming<ForwardReplies>, waiting: &Waiting) -> Silence {
+    loop {
+        match replies.message().await {
+            Ok(Some(ForwardReplies { replies })) => waiting.answer(node, replies),
+            Ok(None) => return ended(node),
+            Err(status) => return refused(node, &status),
+        }
+    }
+}

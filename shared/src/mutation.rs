@@ -26,8 +26,6 @@ pub enum Mutation {
     KeepOutbox,
     /// What was taken in is not written down.
     DropMarks,
-    /// Whoever asks is answered before the commit.
-    AnswerEarly,
     /// The monotonic clock ends no lease, nor does another owner.
     EternalLease,
     /// A commit asks neither for the lease nor for the version.
@@ -35,7 +33,7 @@ pub enum Mutation {
 }
 
 impl Mutation {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 12] = [
         Self::ClaimTaken,
         Self::ResultFromAnyone,
         Self::LockHeld,
@@ -46,7 +44,6 @@ impl Mutation {
         Self::IgnoreMarks,
         Self::KeepOutbox,
         Self::DropMarks,
-        Self::AnswerEarly,
         Self::EternalLease,
         Self::UncheckedCommit,
     ];

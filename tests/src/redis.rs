@@ -133,6 +133,16 @@ impl Server {
         Ok(redis::cmd("WAIT").arg(1).arg(limit).query_async(&mut connection).await?)
     }
 
+    /// Its clock, in milliseconds since 1970.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn now(&self) -> Result<u64> {
+        let (seconds, micros): (u64, u64) =
+            redis::cmd("TIME").query_async(&mut self.connection().await?).await?;
+        Ok(seconds * 1000 + micros / 1000)
+    }
+
     /// Makes a replica the primary, with what it has.
     ///
     /// # Errors

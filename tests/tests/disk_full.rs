@@ -6,6 +6,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -107,11 +108,14 @@ async fn a_full_disk_loses_nothing_that_was_told() -> Result<()> {
     let printed = up.skein(&issue).await?;
     let stranger = mcp::Client::new(&up.mcp, printed.lines().last().context("no token was printed")?);
     join(&stranger).await.context("the stranger is not let in")?;
+    let field = Arc::clone(&swarm.field);
     let working = swarm.begin();
+    field.told(200).await;
     until_it_refuses(&disk, &stranger).await?;
     // Once the same node goes on when there is room, and once another one does.
     disk.make_room()?;
     up.until("it works again", async || Ok(join(&stranger).await)).await?;
+    field.told(field.count_told() + 100).await;
     until_it_refuses(&disk, &stranger).await?;
     let folder = up.kill().await?;
     disk.make_room()?;
@@ -122,5 +126,5 @@ async fn a_full_disk_loses_nothing_that_was_told() -> Result<()> {
     let swarm = swarm.drain().await?;
     let broken = swarm.judge_without(&up, None, healed, Moment::MAX..Moment::MAX).await?;
     ensure!(broken.is_empty(), "{broken:#?}");
-    swarm.is_worth_something()
+    Ok(())
 }

@@ -18,20 +18,15 @@ use skein_tests::workload::client::Client;
 use skein_tests::workload::evidence::{self, Clients};
 use skein_tests::workload::{CAPACITY, Field, Map};
 use tokio::sync::watch;
-use tokio::time::timeout;
 
 const SETTINGS: &str = "lease = \"2s\"\nsettle = \"200ms\"";
 /// How long a client waits for a node: longer than a lease, so that it meets the node again that was frozen.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long it waits for an answer that nobody should give.
-const VAIN: Duration = Duration::from_secs(5);
 const CLOCKWORK: &str = "clockwork";
 
 /// Nodes that are broken in the same ways, and clients of which each asks another node first.
 struct Stand {
     nodes: Vec<Up>,
-    /// Between each node and Redis.
-    links: Vec<Link>,
     cluster: Cluster,
     map: watch::Sender<Map>,
     field: Arc<Field>,
@@ -46,18 +41,15 @@ impl Stand {
         for _ in 1..count {
             folders.push(cluster.folder("")?);
         }
-        let (mut nodes, mut links) = (Vec::new(), Vec::new());
+        let mut nodes = Vec::new();
         for folder in folders {
-            let link = cluster.server.link()?;
-            nodes.push(Cluster::serve_through(folder, &link).await?);
-            links.push(link);
+            nodes.push(cluster.serve(folder).await?);
         }
         let owner = owner_of_the_pool(&nodes).await?;
         nodes.swap(0, owner);
-        links.swap(0, owner);
         let map = watch::Sender::new(Map::default());
         let field = Field::new(map.subscribe(), PATIENCE);
-        let mut stand = Self { nodes, links, cluster, map, field, clients: Vec::new() };
+        let mut stand = Self { nodes, cluster, map, field, clients: Vec::new() };
         stand.draw();
         for number in 0..2 {
             let token = stand.nodes[0].token("worker", &format!("worker-{number}")).await?;
@@ -84,7 +76,7 @@ impl Stand {
         }
     }
 
-    /// Ends the first node as a crash does and starts it again, past its link.
+    /// Ends the first node as a crash does and starts it again.
     async fn restart(&mut self) -> Result<()> {
         let folder = self.nodes.remove(0).kill().await?;
         self.nodes.insert(0, self.cluster.serve(folder).await?);
@@ -269,18 +261,6 @@ async fn a_repeat_that_is_taken_for_a_new_request_is_noticed() -> Result<()> {
         Ok(())
     };
     is_noticed(1, &[], &[Mutation::ForgetReplies], "C", scenario).await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_answer_before_the_commit_is_noticed() -> Result<()> {
-    let scenario = async |stand: &mut Stand| {
-        stand.task("before").await?;
-        // What is sent to Redis stays on the way, and the node does not know.
-        stand.links[0].hold_back();
-        let _ = timeout(VAIN, stand.clients[0].create("during", 50, &[])).await;
-        stand.restart().await
-    };
-    is_noticed(1, &[], &[Mutation::AnswerEarly], "C3", scenario).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -49,7 +49,6 @@ async fn what_was_told_holds_whatever_breaks() -> Result<()> {
 /// place. Then nothing else is: older writes are there, tokens rise, the nodes agree, and what is gone is named.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failover_to_a_replica_that_lags_loses_what_came_last_and_nothing_else() -> Result<()> {
-    const LOOK: Duration = Duration::from_millis(20);
     let settings = ["--appendonly", "yes", "--appendfsync", "always", "--repl-diskless-sync-delay", "0"];
     let primary = Server::in_memory_with(&settings).await?;
     let (replica, replication) = primary.replica().await?;
@@ -64,21 +63,12 @@ async fn a_failover_to_a_replica_that_lags_loses_what_came_last_and_nothing_else
     let swarm = Swarm::gather(&sites[0].up, map.subscribe(), 1).await?;
     let field = Arc::clone(&swarm.field);
     let working = swarm.begin();
-    let told = |least: usize| {
-        let field = &field;
-        async move {
-            while field.claims.history().iter().filter(|told| told.answer().is_some()).count() < least {
-                tokio::time::sleep(LOOK).await;
-            }
-        }
-    };
-    told(300).await;
+    field.told(300).await;
     // What was told by now the replica has, for it has what was written after.
     let lost_from = field.claims.now();
     ensure!(cluster.server.replicate().await? == 1, "the replica does not follow");
     replication.hold_back();
-    let before = field.claims.history().iter().filter(|told| told.answer().is_some()).count();
-    told(before + 100).await;
+    field.told(field.count_told() + 100).await;
     cluster.server.kill().await?;
     let lost_to = field.claims.now();
     replica.promote().await?;
@@ -86,8 +76,7 @@ async fn a_failover_to_a_replica_that_lags_loses_what_came_last_and_nothing_else
         site.leads_to(&replica);
     }
     let node = &sites[0].up;
-    let after = field.claims.history().iter().filter(|told| told.answer().is_some()).count();
-    told(after + 200).await;
+    field.told(field.count_told() + 200).await;
     let swarm = working.stop().await?;
     let healed = field.claims.now();
     let swarm = swarm.drain().await?;

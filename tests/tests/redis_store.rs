@@ -370,7 +370,8 @@ async fn what_a_former_owner_has_delivered_is_the_next_ones_to_take_out() {
     first.commit(first.fence(&pool()), sending.into()).await.unwrap();
     let read = first.outbox(0, 10).await.unwrap();
     let second = Redis::open(&owner("second"), wall()).await.unwrap();
-    second.delivered(vec![read[0].place()]).await.unwrap();
+    let fenced = CommitError::Fenced(second.fence(&pool()).epoch);
+    assert_eq!(second.delivered(vec![read[0].place()]).await, Err(fenced));
     let again = second.outbox(0, 10).await.unwrap();
     assert_eq!((again.len(), again[0].sequence), (1, 1), "it goes again");
     second.delivered(vec![again[0].place()]).await.unwrap();

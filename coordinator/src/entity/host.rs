@@ -335,9 +335,6 @@ impl<E: Entity> Host<E> {
         if let Some(commits) = &self.commits {
             commits.send(Arc::clone(&batch));
         }
-        if mutation::is_on(Mutation::AnswerEarly) {
-            self.answer(std::mem::take(&mut answers));
-        }
         self.in_flight.push_back(InFlight { batch, topics, answers });
     }
 

@@ -22,6 +22,8 @@ use resource::Resource;
 pub const CAPACITY: usize = 3;
 /// Rooms for messages: a list of one shows a thousand.
 pub const ROOMS: usize = 8;
+/// How often to look for what no event tells.
+const LOOK: Duration = Duration::from_millis(20);
 /// Recent tasks that clients know of each other, to want the same.
 const KNOWN: usize = 40;
 
@@ -63,6 +65,18 @@ impl Field {
     /// What the guarded resource has taken in.
     pub fn writes(&self) -> Vec<locks::Write> {
         self.resource.lock().unwrap_or_else(PoisonError::into_inner).log().to_vec()
+    }
+
+    /// Waits until clients were told of so many operations on tasks.
+    pub async fn told(&self, least: usize) {
+        while self.count_told() < least {
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// The operations on tasks of which clients were told.
+    pub fn count_told(&self) -> usize {
+        self.claims.history().iter().filter(|operation| operation.answer().is_some()).count()
     }
 
     fn publish(&self, task: &str) {

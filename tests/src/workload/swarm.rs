@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use tokio::sync::watch;
@@ -214,8 +214,7 @@ impl Swarm {
         let found = async || {
             let (log, made) = evidence::schedules(server, CLOCKWORK).await?;
             let mut broken = schedules::check(&log, &made);
-            let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis();
-            broken.extend(schedules::none_is_stuck(&log, u64::try_from(now)?, 10_000));
+            broken.extend(schedules::none_is_stuck(&log, server.now().await?, 10_000));
             Ok(broken)
         };
         let settled = async || Ok(found().await?.is_empty().then_some(()));

@@ -32,7 +32,7 @@ impl Worker {
         while !stop.is_cancelled() {
             match self.random.u32(..100) {
                 0..20 => self.create().await,
-                20..45 => drop(self.claim_next().await),
+                20..45 => self.claim_next().await,
                 45..54 => self.claim_known().await,
                 54..72 => self.complete().await,
                 72..75 => self.release().await,
@@ -62,15 +62,12 @@ impl Worker {
         }
     }
 
-    async fn claim_next(&mut self) -> bool {
+    async fn claim_next(&mut self) {
         let outcome = self.client.claim_next().await;
-        let Outcome::Ok(claims::Answer::Task(task) | claims::Answer::Again(task)) = outcome else {
-            return false;
-        };
+        let Outcome::Ok(claims::Answer::Task(task) | claims::Answer::Again(task)) = outcome else { return };
         if !self.has.contains(&task) {
             self.has.push(task);
         }
-        true
     }
 
     async fn claim_known(&mut self) {
@@ -138,12 +135,16 @@ impl Worker {
             self.finish(&task).await;
         }
         self.has.clear();
-        while self.claim_next().await {
-            while let Some(task) = self.has.pop() {
-                self.finish(&task).await;
+        loop {
+            match self.client.claim_next().await {
+                Outcome::Ok(claims::Answer::Task(task) | claims::Answer::Again(task)) => {
+                    self.finish(&task).await;
+                }
+                Outcome::Ok(_) => return self,
+                // Well again, and not yet settled.
+                _ => tokio::time::sleep(PACE).await,
             }
         }
-        self
     }
 }
 

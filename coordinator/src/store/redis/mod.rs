@@ -113,6 +113,12 @@ impl From<StoreError> for Unkept {
 }
 
 impl Redis {
+    /// The fence under which an effect was read, if this process has its shard under that still.
+    fn still(&self, effect: &OutboxPlace) -> Fence {
+        let now = self.held.fence(Shard::of(&effect.source));
+        if now == effect.fence { now } else { Fence::NONE }
+    }
+
     /// Like [`Redis::join`], and takes all shards, for a process that needs the store for itself alone. A shard that
     /// another owner has is waited for, as long as its lease may last.
     ///
@@ -469,11 +475,11 @@ impl Store for Redis {
     }
 
     async fn delivered(&self, effects: Vec<OutboxPlace>) -> Result<(), CommitError> {
-        self.upkeep.delivered(&effects).await
+        self.upkeep.delivered(|effect| self.still(effect), &effects).await
     }
 
     async fn bury(&self, effect: OutboxPlace, reason: String, at: Timestamp) -> Result<(), CommitError> {
-        self.upkeep.bury(&effect, reason, at).await
+        self.upkeep.bury(self.still(&effect), &effect, reason, at).await
     }
 
     async fn dead_letters(&self, after: u64, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {

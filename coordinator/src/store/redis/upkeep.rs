@@ -53,28 +53,36 @@ impl Upkeep {
         }
     }
 
-    pub(super) async fn delivered(&self, effects: &[OutboxPlace]) -> Result<(), CommitError> {
+    /// Those of shards that this process has no more, or has anew, stay: whoever has them delivers them again, and the
+    /// marks tell whether they had arrived.
+    pub(super) async fn delivered(
+        &self,
+        fence: impl Fn(&OutboxPlace) -> Fence,
+        effects: &[OutboxPlace],
+    ) -> Result<(), CommitError> {
         let mut shards: BTreeMap<(Shard, Epoch, u64), Vec<Vec<u8>>> = BTreeMap::new();
-        for OutboxPlace { source, position, fence } in effects {
-            let reign = (Shard::of(source), fence.epoch, fence.nonce);
-            shards.entry(reign).or_default().push(outbox_id(*position).into());
+        for effect in effects {
+            let Fence { epoch, nonce } = fence(effect);
+            let reign = (Shard::of(&effect.source), epoch, nonce);
+            shards.entry(reign).or_default().push(outbox_id(effect.position).into());
         }
+        let mut fenced = Ok(());
         for ((shard, epoch, nonce), ids) in shards {
             for part in ids.chunks(EFFECTS) {
                 let keys = [shard.lease(), shard.outbox()];
-                let fence = Fence { epoch, nonce };
-                match self.run(&self.delivered, fence, "hx", &keys, part.to_vec()).await {
-                    // Whoever has the shard now delivers them again, and the marks tell whether they had arrived.
-                    Ok(_) | Err(CommitError::Fenced(_)) => {}
+                match self.run(&self.delivered, Fence { epoch, nonce }, "hx", &keys, part.to_vec()).await {
+                    Ok(_) => {}
+                    Err(CommitError::Fenced(epoch)) => fenced = Err(CommitError::Fenced(epoch)),
                     Err(problem) => return Err(problem),
                 }
             }
         }
-        Ok(())
+        fenced
     }
 
     pub(super) async fn bury(
         &self,
+        fence: Fence,
         effect: &OutboxPlace,
         reason: String,
         at: Timestamp,
@@ -83,7 +91,7 @@ impl Upkeep {
         let keys = [shard.lease(), shard.outbox(), shard.dead(), shard.dead_order(), shard.dead_ages()];
         let what = [outbox_id(effect.position), digits(effect.position), reason, at.0.to_string()];
         let what = what.into_iter().map(String::into_bytes).collect();
-        self.run(&self.bury, effect.fence, "hxhzz", &keys, what).await.map(|_| ())
+        self.run(&self.bury, fence, "hxhzz", &keys, what).await.map(|_| ())
     }
 
     pub(super) async fn trim(

@@ -67,13 +67,13 @@ impl Place {
     ///
     /// # Errors
     /// When the program is missing.
-    pub fn start(&self, coordinators: &[String], token: &str) -> Result<Child> {
+    pub fn start(&self, coordinators: &[impl AsRef<str>], token: &str) -> Result<Child> {
         let root = self.folder.path();
         std::fs::write(root.join("token"), token)?;
         let log = std::fs::File::options().create(true).append(true).open(root.join("log"))?;
         let mut command = Command::new(binary("skein-runner"));
         for address in coordinators {
-            command.arg("--coordinator").arg(format!("http://{address}"));
+            command.arg("--coordinator").arg(format!("http://{}", address.as_ref()));
         }
         Ok(command
             .args(["--name", &self.name, "--slots", "2"])

@@ -20,7 +20,7 @@ async fn a_runner_of_its_own_keeps_its_instance_over_the_nodes_restart() -> Resu
     let grpc = free_address()?;
     let arguments = ["--no-runner", "--grpc", &grpc];
     let up = Up::start_in(Folder::new()?, &arguments).await?;
-    let runner = place.start(&[up.grpc.clone()], &up.token("runner", "far").await?)?;
+    let runner = place.start(&[&up.grpc], &up.token("runner", "far").await?)?;
     let row = up.row("runners", |runner| runner["state"] == "ready").await?;
     ensure!(row["runner"] == "far" && row["slots"] == 2 && row["swarms"] == json!(["default"]), "{row}");
 
@@ -54,7 +54,7 @@ async fn a_runner_needs_a_runners_token_of_its_own_name() -> Result<()> {
         [("worker", "far", "role"), ("runner", "near", "issue one with --name far"), ("", "", "token")]
     {
         let token = if role.is_empty() { "a.b.c".to_owned() } else { up.token(role, name).await? };
-        let status = place.start(&[up.grpc.clone()], &token)?.wait().await?;
+        let status = place.start(&[&up.grpc], &token)?.wait().await?;
         ensure!(status.code() == Some(3), "{role} {name}: the runner ended with {status}: {}", place.log());
         expected.push(word);
     }
@@ -99,7 +99,7 @@ async fn a_runner_keeps_its_instances_through_the_death_of_any_coordinator() -> 
     let wait = format!("while [ ! -e {} ]; do sleep 0.05; done", go.display());
     place.define("brief", &format!("command = [\"sh\", \"-c\", \"{wait}\"]\n"))?;
     // It is told of one and learns of the others, also of one that comes later.
-    let _runner = place.start(&[first.grpc.clone()], &first.token("runner", "far").await?)?;
+    let _runner = place.start(&[&first.grpc], &first.token("runner", "far").await?)?;
     for node in [&first, &second, &third] {
         has_a_stream(node).await?;
     }

@@ -127,6 +127,11 @@ pub enum Command {
         runner: String,
         instances: Vec<InstanceId>,
     },
+    /// From the fleet: the runner has registered, and did not have these then. A start may still be on its way to it.
+    Missing {
+        runner: String,
+        instances: Vec<InstanceId>,
+    },
     /// Ends an instance from outside.
     Kill {
         instance: InstanceId,

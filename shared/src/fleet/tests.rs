@@ -266,9 +266,11 @@ fn registering_again_compares_ledgers() {
     });
     let (instance, token) = runner_told.unwrap();
     assert!(instance == "stranger" && token == held("stranger").token);
-    let lost =
-        agent::Command::RunnerLost { runner: "r".to_owned(), instances: vec![InstanceId("i1".to_owned())] };
-    assert!(to_agents(&bench).contains(&lost));
+    let missing =
+        agent::Command::Missing { runner: "r".to_owned(), instances: vec![InstanceId("i1".to_owned())] };
+    assert!(to_agents(&bench).contains(&missing));
+    assert_eq!(bench.entity.places.len(), 2, "its start may be on the way");
+    freed(&mut bench, "i1", false);
     assert_eq!(bench.entity.places.len(), 1);
 }
 

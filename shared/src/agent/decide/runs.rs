@@ -5,10 +5,11 @@ use uuid::Uuid;
 use super::define::killed;
 use super::draft::Draft;
 use crate::agent::event::Event;
-use crate::agent::state::{CallStatus, End, Exit, State};
+use crate::agent::state::{CallStatus, End, Exit, Instance, State};
 use crate::agent::{Reply, effects};
 use crate::code::{Code, Refusal};
 use crate::entity::{Effect, RunnerCommand};
+use crate::fence::Token;
 use crate::id::InstanceId;
 use crate::limits;
 
@@ -25,8 +26,7 @@ impl Draft<'_> {
             self.send(effects::thaw(&instance, token));
             return Reply::Done;
         }
-        let item = self.agent.queue.get(&instance.id);
-        let input = item.map(|item| item.input.get().clone()).unwrap_or_default();
+        self.send([self.start(&instance.id, runner, token)]);
         self.push(Event::Granted {
             instance: instance.id.clone(),
             runner: runner.to_owned(),
@@ -34,15 +34,19 @@ impl Draft<'_> {
             timeout_ms: self.agent.limits().timeout_ms,
             at,
         });
+        Reply::Done
+    }
+
+    fn start(&self, id: &InstanceId, runner: &str, token: Token) -> Effect {
+        let item = self.agent.queue.get(id);
         let command = RunnerCommand::Start {
-            instance: instance.id.to_string(),
+            instance: id.to_string(),
             agent: self.agent.name.to_string(),
             swarm: self.agent.swarm.to_string(),
             token,
-            input,
+            input: item.map(|item| item.input.get().clone()).unwrap_or_default(),
         };
-        self.send([Effect::Runner { runner: runner.to_owned(), command }]);
-        Reply::Done
+        Effect::Runner { runner: runner.to_owned(), command }
     }
 
     pub(super) fn grant_lost(&mut self, bid: Uuid, reason: &str) -> Reply {
@@ -57,26 +61,47 @@ impl Draft<'_> {
     }
 
     pub(super) fn runner_lost(&mut self, runner: &str, instances: &[InstanceId]) -> Reply {
-        for id in instances {
-            let Some(instance) = self.agent.instances.get(id).cloned() else { continue };
-            if instance.runner.as_deref() != Some(runner) {
+        for instance in self.on(runner, instances) {
+            if instance.state != State::Starting || instance.attempts >= STARTS {
+                self.lose(&instance, runner);
                 continue;
             }
-            match instance.state {
-                State::Starting if instance.attempts < STARTS => {
-                    // Should the runner get the start after all, this keeps it from running beside the next.
-                    let token = self.next_token(&instance);
-                    let grace = self.agent.limits().grace_ms;
-                    self.send(effects::stop(&instance, token, "the run starts elsewhere", grace));
-                    self.send(effects::free_slot(&instance, false));
-                    self.push(Event::Requeued { instance: id.clone(), token: Some(token) });
-                }
-                State::Stopping => self.end(id, instance.stop.unwrap_or_else(|| failed("runner lost"))),
-                _ => self.end(id, failed(&format!("runner lost: {runner}"))),
-            }
+            // Should the runner get the start after all, this keeps it from running beside the next.
+            let token = self.next_token(&instance);
+            let grace = self.agent.limits().grace_ms;
+            self.send(effects::stop(&instance, token, "the run starts elsewhere", grace));
+            self.send(effects::free_slot(&instance, false));
+            self.push(Event::Requeued { instance: instance.id, token: Some(token) });
         }
         self.bid_next();
         Reply::Done
+    }
+
+    /// A runner says what it has when a stream of it begins, and a start may reach it over another stream just after:
+    /// were the run started elsewhere, it would run twice. The start goes to the same runner again, which takes it once,
+    /// however often it comes.
+    pub(super) fn missing(&mut self, runner: &str, instances: &[InstanceId]) -> Reply {
+        for instance in self.on(runner, instances) {
+            match instance.token.filter(|_| instance.state == State::Starting) {
+                Some(token) => self.send([self.start(&instance.id, runner, token)]),
+                None => self.lose(&instance, runner),
+            }
+        }
+        Reply::Done
+    }
+
+    /// Those of the instances that are on a runner as far as is known here.
+    fn on(&self, runner: &str, instances: &[InstanceId]) -> Vec<Instance> {
+        let known = instances.iter().filter_map(|id| self.agent.instances.get(id));
+        known.filter(|instance| instance.runner.as_deref() == Some(runner)).cloned().collect()
+    }
+
+    fn lose(&mut self, instance: &Instance, runner: &str) {
+        let exit = match instance.state {
+            State::Stopping => instance.stop.clone().unwrap_or_else(|| failed("runner lost")),
+            _ => failed(&format!("runner lost: {runner}")),
+        };
+        self.end(&instance.id, exit);
     }
 
     /// The run is alive: its runner said so, or it did by making a call.

@@ -70,6 +70,32 @@ fn a_lost_start_is_made_again_a_lost_run_is_an_error() {
 }
 
 #[test]
+fn a_start_that_its_runner_does_not_have_yet_is_sent_again_and_made_nowhere_else() {
+    let mut world = World::new(1);
+    world.prompt_runner = false;
+    let run = world.manual();
+    let (token, sent) = (world.token(&run), world.told.len());
+    let missing = Command::Missing { runner: "r1".to_owned(), instances: vec![run.clone()] };
+    world.must(missing.clone());
+    assert_eq!((world.state(&run), world.token(&run)), (State::Starting, token));
+    let again = &world.told[sent..];
+    assert!(
+        matches!(again, [RunnerCommand::Start { instance, token: again, .. }] if *instance == run.0 && *again == token),
+        "{again:?}"
+    );
+    // It has run to its end by now, and nobody runs it again.
+    world.report(&run, token, Report::Started { pid: None }).unwrap();
+    world.report(&run, token, exited(0)).unwrap();
+    world.must(missing);
+    assert_eq!(world.end_of(&run).0, "completed");
+
+    world.prompt_runner = true;
+    let run = world.manual();
+    world.must(Command::Missing { runner: "r1".to_owned(), instances: vec![run.clone()] });
+    assert_eq!(world.end_of(&run), ("error".to_owned(), "runner lost: r1".to_owned()));
+}
+
+#[test]
 fn a_failed_start_ends_the_run_with_the_reason() {
     let mut world = World::new(1);
     world.prompt_runner = false;

@@ -40,16 +40,19 @@ impl<'a> Draft<'a> {
         self.send(Effect::entity::<Agent>(EntityKey::agent(swarm, agent), command));
     }
 
-    /// Tells each agent concerned that these of its instances went with the runner.
-    pub(super) fn report_lost(&mut self, runner: &str, places: &[Place]) {
+    /// Tells each agent concerned which of its instances this is about.
+    pub(super) fn tell_agents(
+        &mut self,
+        places: &[Place],
+        command: impl Fn(Vec<InstanceId>) -> agent::Command,
+    ) {
         let mut agents: Vec<_> = places.iter().map(|place| (&place.swarm, &place.agent)).collect();
         agents.sort();
         agents.dedup();
         for (swarm, agent) in agents {
             let own = places.iter().filter(|place| (&place.swarm, &place.agent) == (swarm, agent));
             let instances: Vec<InstanceId> = own.map(|place| place.instance.clone()).collect();
-            let command = agent::Command::RunnerLost { runner: runner.to_owned(), instances };
-            self.tell(swarm, agent, &command);
+            self.tell(swarm, agent, &command(instances));
         }
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::draft::Draft;
+use crate::agent;
 use crate::code::{Code, Refusal};
 use crate::entity::{Effect, RunnerCommand};
 use crate::fleet::event::Event;
@@ -15,8 +16,8 @@ use crate::limits;
 const GRACE_MS: u64 = 10_000;
 
 impl Draft<'_> {
-    /// Takes a runner in and compares ledgers: what nobody knows here is stopped there, what is missing
-    /// there is reported lost.
+    /// Takes a runner in and compares ledgers: what nobody knows here is stopped there. Of what is missing there the
+    /// agents are told, who know whether it can have been there already; what they give up they say.
     pub(super) fn register(&mut self, registration: &Registration) -> Result<Reply, Refusal> {
         let name = &registration.runner;
         if name.is_empty() {
@@ -30,11 +31,7 @@ impl Draft<'_> {
         let places = self.fleet.places_on(name);
         let missing: Vec<Place> =
             places.into_iter().filter(|place| !held.contains(&place.instance)).collect();
-        for place in &missing {
-            self.push(Event::Left { instance: place.instance.clone() });
-        }
-        self.refuse_bids_without_place(name);
-        self.report_lost(name, &missing);
+        self.tell_agents(&missing, |instances| agent::Command::Missing { runner: name.clone(), instances });
         self.push(Event::Registered(Runner {
             name: name.clone(),
             slots: registration.slots,
@@ -83,7 +80,10 @@ impl Draft<'_> {
     fn lose(&mut self, runner: String) {
         let places = self.fleet.places_on(&runner);
         self.push(Event::Lost { runner: runner.clone(), at: self.now() });
-        self.report_lost(&runner, &places);
+        self.tell_agents(&places, |instances| agent::Command::RunnerLost {
+            runner: runner.clone(),
+            instances,
+        });
         self.refuse_bids_without_place(&runner);
     }
 

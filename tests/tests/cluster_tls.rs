@@ -225,7 +225,10 @@ async fn a_node_of_another_program_is_shown_and_kept_apart() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_stands_still_is_found_before_its_lease_of_life_ends() -> Result<()> {
     let certificates = Certificates::init(&["127.0.0.1"]).await?;
-    let (cluster, first) = secured(&certificates).await?;
+    let folder = certificates.of("127.0.0.1");
+    // So long a lease that it is on the list of those who live until after the probe.
+    let settings = "lease = \"30s\"\nsettle = \"1s\"";
+    let (cluster, first) = Cluster::start_with(settings, &["--cluster-tls", text(&folder)?]).await?;
     let second =
         cluster.serve_with(Folder::new()?, &["--cluster-tls", text(&certificates.of("127.0.0.1"))?]).await?;
     all_is_well(&first).await?;

@@ -135,8 +135,7 @@ impl Swarm {
         Ok(broken)
     }
 
-    /// The same without the schedules, where what was told in a certain time may have been lost since. Tokens rise all
-    /// the same. Without a server the log is not asked.
+    /// The same without the schedules, where what was told in a certain time may have been lost since. Without a server the log is not asked.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -160,8 +159,10 @@ impl Swarm {
         let mut broken = tokio::task::block_in_place(|| claims::check(&evidence));
         broken.extend(late);
         let locks = self.field.locks.history();
-        broken.extend(locks::check_tokens(&locks, &self.field.writes()));
-        broken.extend(locks::check_time(&forget_between(&locks, lost.start, lost.end)));
+        // A lock whose release was lost is refreshed under its token of before, which what it guards refuses.
+        let known = forget_between(&locks, lost.start, lost.end);
+        broken.extend(locks::check_tokens(&known, &self.field.writes()));
+        broken.extend(locks::check_time(&known));
         broken.extend(locks::none_is_stuck(&locks, healed, TTL + LIVENESS));
         let inbox = forget_between(&self.field.inbox.history(), lost.start, lost.end);
         broken.extend(inbox::check(&inbox, &self.rooms().await?));

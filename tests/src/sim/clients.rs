@@ -190,7 +190,7 @@ impl Client {
             }
             Role::Planner { left: 0 } | Role::Starter { left: 0, .. } => Next::Done,
             Role::Starter { agent, defined, .. } => run(agent.clone(), *defined),
-            Role::Runner(runner) => runner.next(),
+            Role::Runner(runner) => runner.ask(),
             Role::Planner { left } => {
                 let name = format!("plan-{left}");
                 let create = schedules::Create {
@@ -247,10 +247,10 @@ impl Client {
                     None => {}
                 }
             }
-            (Role::Worker { holds, .. }, Call::Finish { task } | Call::GiveBack { task }) => {
-                if *outcome != Outcome::Unknown {
-                    holds.retain(|held| held != task);
-                }
+            (Role::Worker { holds, .. }, Call::Finish { task } | Call::GiveBack { task })
+                if *outcome != Outcome::Unknown =>
+            {
+                holds.retain(|held| held != task);
             }
             (Role::Sender { next, .. }, _) if is_ok => *next += 1,
             (Role::Reader { idle }, Call::Take) => {

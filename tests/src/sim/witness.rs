@@ -163,8 +163,10 @@ impl Witness {
         self.log(key).iter().flat_map(|entry| entry.batch.events.iter().map(|event| event.body.value()))
     }
 
-    /// Whether something of a request was committed.
-    pub fn has_answered(&self, key: &EntityKey, request: Uuid) -> bool {
-        self.answered.contains_key(&(key.clone(), request))
+    /// In which version of an entity a request took effect, if it did.
+    pub fn version_of(&self, key: &EntityKey, request: Uuid) -> Option<u64> {
+        let batch = self.answered.get(&(key.clone(), request))?;
+        let place = self.log(key).iter().position(|entry| entry.batch.id == *batch)?;
+        Some(place as u64 + 1)
     }
 }

@@ -20,6 +20,7 @@ use skein_shared::fence::{Epoch, Token};
 use skein_shared::id::{EntityKey, Kind, Name};
 use skein_shared::time::Timestamp;
 use skein_tests::redis::Server;
+use skein_tests::redis_cluster::RedisCluster;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -73,7 +74,7 @@ async fn commit(store: &Redis, expected: u64) -> Result<Version, CommitError> {
 }
 
 fn key(name: &str) -> String {
-    format!("skein:{{s{}}}:{name}", Shard::of(&pool()).number())
+    Shard::of(&pool()).key(name)
 }
 
 /// A database of one server for each case: they are numbered from zero.
@@ -103,6 +104,35 @@ async fn redis_conforms() {
         Database { server: &server, number }
     };
     conformance::suite(fresh).await;
+}
+
+/// The one database of a cluster, which each case begins with nothing.
+struct Slot<'a> {
+    cluster: &'a RedisCluster,
+    is_new: std::sync::atomic::AtomicBool,
+}
+
+#[async_trait]
+impl Backend for Slot<'_> {
+    async fn open(&self, _wall: Timestamp) -> Arc<dyn Store> {
+        if self.is_new.swap(false, std::sync::atomic::Ordering::Relaxed) {
+            self.cluster.empty().await.unwrap();
+        }
+        Arc::new(open(&self.cluster.url()).await)
+    }
+
+    fn has_a_clock_of_its_own(&self) -> bool {
+        true
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_cluster_conforms() {
+    let cluster = RedisCluster::start().await.unwrap();
+    conformance::suite(|| Slot { cluster: &cluster, is_new: true.into() }).await;
+
+    let refused = Redis::open(&options(&cluster.node()), wall()).await.err().expect("it is refused");
+    assert!(refused.to_string().contains("redis-cluster://"), "{refused}");
 }
 
 /// Sends until there is a definite answer, as the host of an entity does.
@@ -210,7 +240,7 @@ async fn a_server_that_would_lose_or_forget_is_refused() {
     let late = Redis::open(&options(&server.url()), Timestamp(wall().0 + 3_600_000)).await;
     assert!(late.err().unwrap().0.contains("clock"));
     let mut connection = server.connection().await.unwrap();
-    let () = connection.hset("skein:cluster", "shards", 128).await.unwrap();
+    let () = connection.hset("{skein}:cluster", "shards", 128).await.unwrap();
     let said = refusal(&server, Durability::Always).await;
     assert!(said.contains("shards 128") && said.contains("another database"), "{said}");
 }

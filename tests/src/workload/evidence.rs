@@ -49,7 +49,7 @@ struct Commit {
 /// # Errors
 /// When Redis does not give them.
 async fn commits(server: &Server, key: &EntityKey) -> Result<Vec<Commit>> {
-    let stream = format!("skein:{{s{}}}:events", Shard::of(key).number());
+    let stream = Shard::of(key).key("events");
     let range = redis::cmd("XRANGE").arg(stream).arg("-").arg("+").to_owned();
     let entries: Vec<(String, BTreeMap<String, String>)> =
         range.query_async(&mut server.connection().await?).await?;

@@ -58,11 +58,6 @@ impl Shard {
         self.key("lease")
     }
 
-    /// The position of the last batch.
-    pub(super) fn position(self) -> String {
-        self.key("position")
-    }
-
     /// The names of its entities, in order.
     pub(super) fn entities(self) -> String {
         self.key("entities")

@@ -54,41 +54,56 @@ async fn closed(plan: &Plan, operation: Operation) -> Result<Work> {
 /// Each client owns every n-th place of the timetable, so that one slow answer delays only its own client's
 /// later places, which are counted as late.
 async fn open(plan: &Plan, rate: f64, operation: Operation) -> Result<Work> {
-    let start = Instant::now();
-    let count = (rate * plan.time.as_secs_f64()).max(1.0) as u64;
-    let timetable = (0..count).map(move |place| start + Duration::from_secs_f64(place as f64 / rate));
+    let timetable = Timetable::new(plan, rate);
     let mut clients = JoinSet::new();
-    for (client, mut due) in wake(timetable, plan.in_flight).into_iter().enumerate() {
+    for (client, mut places) in timetable.wake(plan.in_flight).into_iter().enumerate() {
         let operation = Arc::clone(&operation);
         clients.spawn(async move {
             let mut latency = histogram();
-            while let Some(due) = due.recv().await {
+            while let Some(place) = places.recv().await {
                 operation(client).await?;
-                latency.saturating_record(nanoseconds(due.elapsed()));
+                latency.saturating_record(nanoseconds(timetable.due(place).elapsed()));
             }
             anyhow::Ok(latency)
         });
     }
-    gather(clients, start).await
+    gather(clients, timetable.start).await
 }
 
-/// Wakes the clients in turn, each for its places. A thread does that, for the timers of the runtime are a millisecond
-/// coarse, and that would be counted as the product's.
-fn wake(
-    timetable: impl Iterator<Item = Instant> + Send + 'static,
-    clients: usize,
-) -> Vec<UnboundedReceiver<Instant>> {
-    let (clients, receivers): (Vec<_>, Vec<_>) = (0..clients).map(|_| unbounded_channel()).unzip();
-    std::thread::spawn(move || {
-        for (due, client) in timetable.zip(clients.iter().cycle()) {
-            std::thread::sleep(due.saturating_duration_since(Instant::now()));
-            // The first error of a client ends them all.
-            if client.send(due).is_err() {
-                return;
+/// When the operations of an open load are due, by their places.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timetable {
+    pub(crate) start: Instant,
+    pub(crate) count: u64,
+    rate: f64,
+}
+
+impl Timetable {
+    /// It begins now.
+    pub(crate) fn new(plan: &Plan, rate: f64) -> Self {
+        let count = (rate * plan.time.as_secs_f64()).max(1.0) as u64;
+        Self { start: Instant::now(), count, rate }
+    }
+
+    pub(crate) fn due(&self, place: u64) -> Instant {
+        self.start + Duration::from_secs_f64(place as f64 / self.rate)
+    }
+
+    /// Tells the clients of their places in turn, each when it is due. A thread does that, for the timers of the runtime
+    /// are a millisecond coarse, and that would be counted as the product's.
+    pub(crate) fn wake(self, clients: usize) -> Vec<UnboundedReceiver<u64>> {
+        let (clients, receivers): (Vec<_>, Vec<_>) = (0..clients).map(|_| unbounded_channel()).unzip();
+        std::thread::spawn(move || {
+            for (place, client) in (0..self.count).zip(clients.iter().cycle()) {
+                std::thread::sleep(self.due(place).saturating_duration_since(Instant::now()));
+                // The first error of a client ends the load.
+                if client.send(place).is_err() {
+                    return;
+                }
             }
-        }
-    });
-    receivers
+        });
+        receivers
+    }
 }
 
 async fn gather(mut clients: JoinSet<Result<Histogram<u64>>>, start: Instant) -> Result<Work> {

@@ -137,8 +137,9 @@ pub async fn schedules(server: &Server, of: &str) -> Result<(Vec<schedules::Logg
         }
     };
     let swarm = swarm(of)?;
-    let log = events(server, &EntityKey::of(Kind::Schedules, &swarm)).await?;
+    // In this order: what is made while they are read is in the log of what fired.
     let made = events(server, &EntityKey::of(Kind::Pool, &swarm)).await?;
+    let log = events(server, &EntityKey::of(Kind::Schedules, &swarm)).await?;
     let made = made.iter().filter_map(|body| fact(body).filter(|(kind, _)| *kind == "created"));
     Ok((log.iter().filter_map(logged).collect(), made.filter_map(|(_, facts)| text(facts, "task")).collect()))
 }

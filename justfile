@@ -36,7 +36,7 @@ sim seed:
 
 # The simulation with ten times as many seeds
 ci-long:
-    SKEIN_SIM_SEEDS=10000 cargo test -p skein-tests --test sim
+    SKEIN_SIM_SEEDS=6000 cargo test -p skein-tests --test sim
 
 # What the continuous integration runs
 ci:

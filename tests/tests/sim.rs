@@ -7,7 +7,7 @@ use std::process::Command;
 use skein_tests::sim::{self, config::Broken};
 
 /// Seeds of each of the two tests that run many; `SKEIN_SIM_SEEDS` says another number.
-const SEEDS: u64 = 1000;
+const SEEDS: u64 = 600;
 
 fn seeds() -> u64 {
     std::env::var("SKEIN_SIM_SEEDS").map_or(SEEDS, |text| text.parse().expect("SKEIN_SIM_SEEDS is a number"))

@@ -127,6 +127,12 @@ pub enum Command {
         runner: String,
         instances: Vec<InstanceId>,
     },
+    /// From the fleet: the runner has registered, and holds these instances, each with the highest token that it has
+    /// seen of it.
+    RunnerHolds {
+        runner: String,
+        held: Vec<(InstanceId, Token)>,
+    },
     /// Ends an instance from outside.
     Kill {
         instance: InstanceId,

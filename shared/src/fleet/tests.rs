@@ -269,6 +269,9 @@ fn registering_again_compares_ledgers() {
     let lost =
         agent::Command::RunnerLost { runner: "r".to_owned(), instances: vec![InstanceId("i1".to_owned())] };
     assert!(to_agents(&bench).contains(&lost));
+    let kept = vec![(InstanceId("i2".to_owned()), held("i2").token)];
+    let kept = agent::Command::RunnerHolds { runner: "r".to_owned(), held: kept };
+    assert!(to_agents(&bench).contains(&kept));
     assert_eq!(bench.entity.places.len(), 1);
 }
 

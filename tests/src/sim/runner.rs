@@ -123,7 +123,7 @@ impl Runner {
         Some((*running.get(rng.usize(0..running.len().max(1)))?).clone())
     }
 
-    pub fn next(&mut self) -> Next {
+    pub fn ask(&mut self) -> Next {
         if self.connected.is_none() {
             return self.register();
         }

@@ -9,6 +9,7 @@ use crate::agent::state::{CallStatus, End, Exit, State};
 use crate::agent::{Reply, effects};
 use crate::code::{Code, Refusal};
 use crate::entity::{Effect, RunnerCommand};
+use crate::fence::Token;
 use crate::id::InstanceId;
 use crate::limits;
 
@@ -77,6 +78,16 @@ impl Draft<'_> {
         }
         self.bid_next();
         Reply::Done
+    }
+
+    /// A runner that has only seen tokens before the start of an instance holds what is left of an earlier try: the
+    /// start was lost with its stream, and nobody sends it again.
+    pub(super) fn runner_holds(&mut self, runner: &str, held: &[(InstanceId, Token)]) -> Reply {
+        let lacks_start = |(id, token): &&(InstanceId, Token)| {
+            self.agent.instances.get(id).is_some_and(|instance| instance.first_token > Some(*token))
+        };
+        let lost: Vec<InstanceId> = held.iter().filter(lacks_start).map(|(id, _)| id.clone()).collect();
+        self.runner_lost(runner, &lost)
     }
 
     /// The run is alive: its runner said so, or it did by making a call.

@@ -30,6 +30,27 @@ fn reports_of_earlier_attempts_are_refused_and_repeats_change_nothing() {
 }
 
 #[test]
+fn a_start_that_was_lost_is_made_again_though_the_runner_holds_an_earlier_try() {
+    let mut world = World::new(1);
+    world.prompt_runner = false;
+    let run = world.manual();
+    let first = world.token(&run);
+    world.must(Command::RunnerLost { runner: "r1".to_owned(), instances: vec![run.clone()] });
+    let second = world.token(&run);
+    world.must(Command::RunnerHolds { runner: "r1".to_owned(), held: vec![(run.clone(), second)] });
+    assert_eq!(
+        (world.token(&run), world.instance(&run).attempts),
+        (second, 2),
+        "it has what it was told last"
+    );
+    world.must(Command::RunnerHolds { runner: "r2".to_owned(), held: vec![(run.clone(), first)] });
+    assert_eq!(world.token(&run), second, "another runner says nothing about this one's");
+    world.must(Command::RunnerHolds { runner: "r1".to_owned(), held: vec![(run.clone(), first)] });
+    assert!(world.token(&run) > second);
+    assert_eq!((world.state(&run), world.instance(&run).attempts), (State::Starting, 3));
+}
+
+#[test]
 fn an_exit_counts_whatever_was_commanded_since() {
     let mut world = World::new(1);
     let run = world.manual();

@@ -16,7 +16,7 @@ const GRACE_MS: u64 = 10_000;
 
 impl Draft<'_> {
     /// Takes a runner in and compares ledgers: what nobody knows here is stopped there, what is missing
-    /// there is reported lost.
+    /// there is reported lost. What both have is told to its agents, who know whether it is the same try.
     pub(super) fn register(&mut self, registration: &Registration) -> Result<Reply, Refusal> {
         let name = &registration.runner;
         if name.is_empty() {
@@ -47,7 +47,11 @@ impl Draft<'_> {
             registered: self.now(),
             overhang: self.fleet.busy(name).saturating_sub(registration.slots),
         }));
-        let stopped = self.stop_strays(registration);
+        let (known, strays): (Vec<_>, Vec<_>) = registration.held.iter().partition(|held| {
+            self.fleet.places.get(&held.instance).is_some_and(|place| place.runner == *name)
+        });
+        self.report_held(name, &known);
+        let stopped = self.stop_strays(name, &strays);
         Ok(Reply::Registered { session, stopped })
     }
 
@@ -99,13 +103,8 @@ impl Draft<'_> {
         }
     }
 
-    fn stop_strays(&mut self, registration: &Registration) -> Vec<InstanceId> {
-        let here = |held: &&HeldInstance| {
-            let place = self.fleet.places.get(&held.instance);
-            place.is_some_and(|place| place.runner == registration.runner)
-        };
-        let strays: Vec<_> = registration.held.iter().filter(|held| !here(held)).collect();
-        for stray in &strays {
+    fn stop_strays(&mut self, runner: &str, strays: &[&HeldInstance]) -> Vec<InstanceId> {
+        for stray in strays {
             let command = RunnerCommand::Stop {
                 instance: stray.instance.to_string(),
                 // Its own: one of this fleet's epoch could be higher than that of its agent's next start there.
@@ -113,9 +112,9 @@ impl Draft<'_> {
                 reason: "the instance was given up while its runner was away".to_owned(),
                 grace_ms: GRACE_MS,
             };
-            self.send(Effect::Runner { runner: registration.runner.clone(), command });
+            self.send(Effect::Runner { runner: runner.to_owned(), command });
         }
-        strays.into_iter().map(|stray| stray.instance.clone()).collect()
+        strays.iter().map(|stray| stray.instance.clone()).collect()
     }
 
     /// Rises even over a loss of the runner, since the clock does.

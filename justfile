@@ -8,10 +8,15 @@ build:
 test *args:
     ./tests/run {{args}}
 
+# What draws faults from seeds, for much longer: ten times as many simulations, and real processes for some seconds
+ci-long seconds="600" *args:
+    SKEIN_SIM_SEEDS=10000 cargo test -p skein-tests --test sim
+    SKEIN_NEMESIS_SECONDS={{seconds}} ./tests/run --profile long --run-ignored all -E 'binary(nemesis)' --no-capture {{args}}
+
 # What a change must pass before it is handed in
 lint:
     cargo fmt --all --check
-    cargo clippy --workspace --all-targets -- -D warnings
+    cargo clippy --workspace --all-targets --features skein-tests/mutations,skein-tests/otlp -- -D warnings
 
 # Write the wire code anew after a change to proto/
 proto:
@@ -33,10 +38,6 @@ demo *args:
 # Replays one seed of the simulation and prints all that happens: `just sim 0x1f3a`
 sim seed:
     SKEIN_SEED={{seed}} cargo test -p skein-tests --test sim replay -- --ignored --nocapture
-
-# The simulation with ten times as many seeds
-ci-long:
-    SKEIN_SIM_SEEDS=6000 cargo test -p skein-tests --test sim
 
 # What the continuous integration runs
 ci:

@@ -12,6 +12,10 @@ use tikv_jemallocator as _;
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
+    #[cfg(feature = "mutations")]
+    if let Ok(names) = std::env::var("SKEIN_MUTATIONS") {
+        skein_shared::mutation::turn_on(&names).expect("SKEIN_MUTATIONS names mutations");
+    }
     let cli = match Cli::parse().exec_agent() {
         // Before any thread is there: what the agent may see is decided for the whole process.
         Ok(agent) => return skein_runner::exec_agent(agent),

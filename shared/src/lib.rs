@@ -19,6 +19,7 @@ pub mod json;
 pub mod limits;
 pub mod lockspace;
 pub mod memory;
+pub mod mutation;
 pub mod pool;
 pub mod schedules;
 pub mod span;

@@ -7,7 +7,7 @@
     environment   writes down its environment
     look=PATH     tries to read a file or folder
     result        asks for the result of its last call until there is one
-    TOOL=JSON     calls a tool; $CALL stands for the id of the last call
+    TOOL=JSON     calls a tool; $CALL stands for the id of the last call, $INSTANCE for its own
 
 Each step becomes one line of JSON in `journal` in the work folder, between a first line `start` and a last `end`.
 """
@@ -135,7 +135,8 @@ def main():
         elif name == "result":
             answer = result(last_call)
         else:
-            answer = call(name, json.loads(argument.replace("$CALL", last_call)))
+            argument = argument.replace("$CALL", last_call).replace("$INSTANCE", os.environ["SKEIN_INSTANCE"])
+            answer = call(name, json.loads(argument))
             last_call = answer.get("call_id", last_call)
         note(name, answer)
     note("end")

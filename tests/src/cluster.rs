@@ -8,9 +8,11 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use skein_coordinator::cluster::rank;
 use skein_coordinator::store::redis::shard::Shard;
+use skein_shared::mutation::Mutation;
 use tempfile::TempDir;
 use tokio::process::Command;
 
+use crate::link::Link;
 use crate::redis::Server;
 use crate::up::{Folder, Up, binary};
 
@@ -19,6 +21,8 @@ pub struct Cluster {
     pub server: Server,
     keys: Vec<u8>,
     settings: String,
+    /// Ways in which its nodes are broken on purpose.
+    mutations: String,
 }
 
 impl Cluster {
@@ -35,8 +39,34 @@ impl Cluster {
     /// # Errors
     /// When Redis or the first node does not start.
     pub async fn start_with(settings: &str, more: &[&str]) -> Result<(Self, Up)> {
-        let server = Server::start().await?;
-        let mut cluster = Self { server, keys: Vec::new(), settings: settings.to_owned() };
+        Self::begin(Server::in_memory().await?, settings, &[], more).await
+    }
+
+    /// Like [`Cluster::start`], with nodes that are broken on purpose, which they are only if they were built for it.
+    ///
+    /// # Errors
+    /// When Redis or the first node does not start.
+    pub async fn start_broken(settings: &str, mutations: &[Mutation]) -> Result<(Self, Up)> {
+        Self::begin(Server::in_memory().await?, settings, mutations, &[]).await
+    }
+
+    /// Like [`Cluster::start`], over a server that runs already.
+    ///
+    /// # Errors
+    /// When the first node does not start.
+    pub async fn over(server: Server, settings: &str) -> Result<(Self, Up)> {
+        Self::begin(server, settings, &[], &[]).await
+    }
+
+    async fn begin(
+        server: Server,
+        settings: &str,
+        mutations: &[Mutation],
+        more: &[&str],
+    ) -> Result<(Self, Up)> {
+        let mutations: Vec<String> = mutations.iter().map(|mutation| mutation.name()).collect();
+        let (settings, mutations) = (settings.to_owned(), mutations.join(","));
+        let mut cluster = Self { server, keys: Vec::new(), settings, mutations };
         let first = cluster.serve_with(cluster.folder("")?, more).await?;
         cluster.keys = std::fs::read(first.data().join("keys.json"))?;
         Ok((cluster, first))
@@ -55,7 +85,14 @@ impl Cluster {
     /// # Errors
     /// When it does not get ready.
     pub async fn ingress(&self, settings: &str) -> Result<Up> {
-        let folder = self.folder(settings)?;
+        self.serve_ingress(self.folder(settings)?).await
+    }
+
+    /// The same in the folder of an earlier one.
+    ///
+    /// # Errors
+    /// When it does not get ready.
+    pub async fn serve_ingress(&self, folder: Folder) -> Result<Up> {
         self.serve_with(folder, &["--roles", "ingress"]).await
     }
 
@@ -67,13 +104,24 @@ impl Cluster {
         self.serve_with(folder, &[]).await
     }
 
+    /// A node in the folder of an earlier one, which reaches Redis through a link that can be cut.
+    ///
+    /// # Errors
+    /// When it does not get ready.
+    pub async fn serve_through(folder: Folder, link: &Link) -> Result<Up> {
+        Self::serve_at(folder, &link.redis(), &[]).await
+    }
+
     /// A node with more arguments.
     ///
     /// # Errors
     /// When it does not get ready.
     pub async fn serve_with(&self, folder: Folder, more: &[&str]) -> Result<Up> {
-        let url = self.server.url();
-        let arguments = [&["--redis", &url, "--node-addr", "127.0.0.1:0"], more].concat();
+        Self::serve_at(folder, &self.server.url(), more).await
+    }
+
+    async fn serve_at(folder: Folder, redis: &str, more: &[&str]) -> Result<Up> {
+        let arguments = [&["--redis", redis, "--node-addr", "127.0.0.1:0"], more].concat();
         Up::serve_in(folder, &arguments).await
     }
 
@@ -82,7 +130,7 @@ impl Cluster {
     /// # Errors
     /// When it cannot be written.
     pub fn folder(&self, settings: &str) -> Result<Folder> {
-        let folder = Folder::new()?;
+        let folder = Folder::new()?.with_variable("SKEIN_MUTATIONS", &self.mutations);
         std::fs::create_dir(folder.data())?;
         let config = format!("[cluster]\n{}\n{settings}", self.settings);
         std::fs::write(folder.data().join("config.toml"), config)?;

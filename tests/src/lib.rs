@@ -1,12 +1,17 @@
 //! What the tests share: real programs on free ports and in folders of their own.
 
+pub mod agents;
 pub mod cluster;
 pub mod history;
+pub mod link;
 pub mod mcp;
+pub mod nemesis;
 pub mod ports;
 pub mod redis;
+pub mod runner;
 pub mod sentinel;
 pub mod sim;
 pub mod stage;
 pub mod up;
 pub mod webhook;
+pub mod workload;

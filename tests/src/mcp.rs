@@ -18,6 +18,12 @@ impl Client {
         Self { http: reqwest::Client::new(), url: url.to_owned(), token: token.to_owned() }
     }
 
+    /// The same client, who asks another node.
+    #[must_use]
+    pub fn at(&self, url: &str) -> Self {
+        Self { url: url.to_owned(), ..self.clone() }
+    }
+
     /// Calls a tool and gives its result, refusals included.
     ///
     /// # Errors

@@ -6,13 +6,16 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{UnixListener, UnixStream};
+use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
-use tokio::sync::watch;
+
+use crate::link::Link;
 
 /// How long a start may take on a busy machine. It ends as soon as the server is ready.
 const START: Duration = Duration::from_secs(60);
+
+/// How often to look for what no event tells.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// A running server. It is killed when dropped, and its folder removed.
 pub struct Server {
@@ -30,13 +33,35 @@ impl Server {
         Self::start_with(&["--appendonly", "yes", "--appendfsync", "always"]).await
     }
 
+    /// The same, in memory where the system has such a folder: what it wrote outlives its process, which is all that
+    /// most tests ask for, and no other work on the machine's disk delays its answers past a lease.
+    ///
+    /// # Errors
+    /// When `redis-server` is missing or does not start.
+    pub async fn in_memory() -> Result<Self> {
+        Self::in_memory_with(&["--appendonly", "yes", "--appendfsync", "always"]).await
+    }
+
+    /// One in memory with settings of its own.
+    ///
+    /// # Errors
+    /// When `redis-server` is missing or does not start.
+    pub async fn in_memory_with(settings: &[&str]) -> Result<Self> {
+        let folder = TempDir::with_prefix_in("skein-redis-", "/dev/shm");
+        Self::start_in(folder.or_else(|_| TempDir::with_prefix("skein-redis-"))?, settings).await
+    }
+
     /// One with settings of its own.
     ///
     /// # Errors
     /// When `redis-server` is missing or does not start.
     pub async fn start_with(settings: &[&str]) -> Result<Self> {
+        Self::start_in(TempDir::with_prefix("skein-redis-")?, settings).await
+    }
+
+    async fn start_in(folder: TempDir, settings: &[&str]) -> Result<Self> {
         let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
-        let mut server = Self { folder: TempDir::with_prefix("skein-redis-")?, settings, child: None };
+        let mut server = Self { folder, settings, child: None };
         server.launch().await?;
         Ok(server)
     }
@@ -49,6 +74,14 @@ impl Server {
         self.folder.path().join("redis.sock")
     }
 
+    /// A link to it that can be cut.
+    ///
+    /// # Errors
+    /// When the socket cannot be made.
+    pub fn link(&self) -> Result<Link> {
+        Link::to_socket(self.socket())
+    }
+
     /// The process, while it runs.
     pub fn id(&self) -> Option<u32> {
         self.child.as_ref()?.id()
@@ -59,7 +92,64 @@ impl Server {
     /// # Errors
     /// When the server does not take it.
     pub async fn connection(&self) -> Result<redis::aio::MultiplexedConnection> {
-        Ok(redis::Client::open(self.url())?.get_multiplexed_async_connection().await?)
+        let patient = redis::AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(START))
+            .set_response_timeout(Some(START));
+        Ok(redis::Client::open(self.url())?.get_multiplexed_async_connection_with_config(&patient).await?)
+    }
+
+    /// Another server, in memory too, that follows this one over a link. Returns once it has everything.
+    ///
+    /// # Errors
+    /// When it does not come to that.
+    pub async fn replica(&self) -> Result<(Self, Link)> {
+        let link = Link::port().await?;
+        link.leads_to_socket(self.socket());
+        let address = link.address().replace(':', " ");
+        let settings = ["--appendonly", "yes", "--appendfsync", "always", "--replicaof", &address];
+        let replica = Self::in_memory_with(&settings).await?;
+        let mut connection = self.connection().await?;
+        let online = async {
+            loop {
+                let said: String = redis::cmd("INFO").arg("replication").query_async(&mut connection).await?;
+                if said.contains("state=online") {
+                    return Ok::<_, anyhow::Error>(());
+                }
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        tokio::time::timeout(START, online).await.context("the replica does not follow")??;
+        Ok((replica, link))
+    }
+
+    /// Writes something and waits until replicas have it, and all that was written before. Says how many have.
+    ///
+    /// # Errors
+    /// When it is not answered.
+    pub async fn replicate(&self) -> Result<u32> {
+        let mut connection = self.connection().await?;
+        let () = redis::cmd("SET").arg("probe").arg("1").query_async(&mut connection).await?;
+        let limit = u64::try_from(START.as_millis())?;
+        Ok(redis::cmd("WAIT").arg(1).arg(limit).query_async(&mut connection).await?)
+    }
+
+    /// Its clock, in milliseconds since 1970.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn now(&self) -> Result<u64> {
+        let (seconds, micros): (u64, u64) =
+            redis::cmd("TIME").query_async(&mut self.connection().await?).await?;
+        Ok(seconds * 1000 + micros / 1000)
+    }
+
+    /// Makes a replica the primary, with what it has.
+    ///
+    /// # Errors
+    /// When it refuses.
+    pub async fn promote(&self) -> Result<()> {
+        let promote = redis::cmd("REPLICAOF").arg("NO").arg("ONE").to_owned();
+        Ok(promote.query_async(&mut self.connection().await?).await?)
     }
 
     /// Ends it as a crash does, and starts it again on what its disk has.
@@ -158,69 +248,4 @@ fn replace(from: &Path, to: &Path) -> Result<()> {
         std::fs::copy(entry.path(), to.join(entry.file_name()))?;
     }
     Ok(())
-}
-
-/// Stands between a client and the server, and can keep answers back.
-pub struct Link {
-    folder: TempDir,
-    mute: watch::Sender<bool>,
-}
-
-impl Link {
-    /// # Errors
-    /// When the socket cannot be made.
-    pub fn to(server: &Server) -> Result<Self> {
-        let folder = TempDir::with_prefix("skein-link-")?;
-        let listener = UnixListener::bind(folder.path().join("link.sock"))?;
-        let mute = watch::Sender::new(false);
-        let (muted, target) = (mute.subscribe(), server.socket());
-        tokio::spawn(async move {
-            while let Ok((near, _)) = listener.accept().await {
-                let (muted, target) = (muted.clone(), target.clone());
-                tokio::spawn(async move {
-                    if let Ok(far) = UnixStream::connect(&target).await {
-                        carry(near, far, muted).await;
-                    }
-                });
-            }
-        });
-        Ok(Self { folder, mute })
-    }
-
-    pub fn url(&self) -> String {
-        format!("unix://{}", self.folder.path().join("link.sock").display())
-    }
-
-    /// From now on requests arrive, and whoever is answered loses the connection instead.
-    pub fn lose_answers(&self) {
-        self.mute.send_replace(true);
-    }
-
-    pub fn heal(&self) {
-        self.mute.send_replace(false);
-    }
-}
-
-/// Carries bytes both ways until one side ends, or an answer is to be lost.
-async fn carry(near: UnixStream, far: UnixStream, muted: watch::Receiver<bool>) {
-    let (mut from_client, mut to_client) = near.into_split();
-    let (mut from_server, mut to_server) = far.into_split();
-    let out = tokio::io::copy(&mut from_client, &mut to_server);
-    let back = async {
-        let mut bytes = vec![0; 64 * 1024];
-        loop {
-            match from_server.read(&mut bytes).await {
-                Ok(count) if count > 0 && !*muted.borrow() => {
-                    if to_client.write_all(&bytes[..count]).await.is_err() {
-                        return;
-                    }
-                }
-                _ => return,
-            }
-        }
-    };
-    tokio::select! {
-        _ = out => {}
-        () = back => {}
-    }
 }

@@ -1,14 +1,14 @@
 //! A node with a runner, and agents that follow a list of steps (`clients/agent.py`).
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
-use skein_runner::container::tree::{self, Process};
+use skein_runner::container::tree::Process;
 
+use crate::agents::{self, Agents};
 use crate::up::{Folder, Up};
 use crate::webhook;
 
@@ -16,12 +16,10 @@ use crate::webhook;
 const LIMIT: Duration = Duration::from_secs(60);
 /// `/proc`, files and lists announce nothing, so they are looked at this often.
 const LOOK: Duration = Duration::from_millis(20);
-/// Names the stage in its agents' environment, so that none outlives it.
-const MARK: &str = "STAGE";
 
 /// The node with the folder that its agents are defined and work in. Dropping it ends them all.
 pub struct Stage {
-    root: PathBuf,
+    agents: Agents,
     folder: Option<Folder>,
     up: Option<Up>,
 }
@@ -33,20 +31,12 @@ impl Stage {
     /// When the folder cannot be written to.
     pub fn new(slots: u32) -> Result<Self> {
         let folder = Folder::new()?;
-        let root = folder.path().canonicalize()?;
-        // The agents run under users of their own, who have to reach the program and their work.
-        fs::set_permissions(&root, fs::Permissions::from_mode(0o755))?;
-        let bin = root.join("bin");
-        fs::create_dir(&bin)?;
-        fs::set_permissions(&bin, fs::Permissions::from_mode(0o755))?;
-        let program = bin.join("agent.py");
-        fs::write(&program, include_str!("../clients/agent.py"))?;
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o644))?;
+        let agents = Agents::new(folder.path())?;
         fs::create_dir(folder.data())?;
         let config =
             format!("[runner]\nslots = {slots}\n\n[limits]\ndrain = \"5s\"\n\n{}", webhook::configuration());
         fs::write(folder.data().join("config.toml"), config)?;
-        Ok(Self { root, folder: Some(folder), up: None })
+        Ok(Self { agents, folder: Some(folder), up: None })
     }
 
     /// Defines an agent; `keys` are more lines of its `agent.toml`.
@@ -54,17 +44,7 @@ impl Stage {
     /// # Errors
     /// When it cannot be written down.
     pub fn agent(self, name: &str, keys: &str, steps: &[&str]) -> Result<Self> {
-        let program = self.root.join("bin/agent.py");
-        let mut command = vec!["python3", program.to_str().context("the folder's name is no text")?];
-        command.extend(steps);
-        let definition = format!(
-            "command = {}\n{keys}\n[env]\n{MARK} = \"{}\"\n",
-            serde_json::to_string(&command)?,
-            self.root.display()
-        );
-        let folder = self.data().join("agents").join(name);
-        fs::create_dir_all(&folder)?;
-        fs::write(folder.join("agent.toml"), definition)?;
+        self.agents.define(&self.data().join("agents"), name, keys, steps)?;
         Ok(self)
     }
 
@@ -72,18 +52,17 @@ impl Stage {
     ///
     /// # Errors
     /// When it does not get ready.
-    pub async fn start(self) -> Result<Self> {
-        self.start_with(&[]).await
+    pub async fn start(mut self) -> Result<Self> {
+        let folder = self.folder.take().context("it runs already")?;
+        self.up = Some(Up::start_in(folder, &[]).await?);
+        Ok(self)
     }
 
-    /// Starts the node with more in its environment.
-    ///
-    /// # Errors
-    /// When it does not get ready.
-    pub async fn start_with(mut self, environment: &[(&str, &str)]) -> Result<Self> {
-        let folder = self.folder.take().context("it runs already")?;
-        self.up = Some(Up::start_with(folder, &[], environment).await?);
-        Ok(self)
+    /// With a variable in the environment of the node.
+    #[must_use]
+    pub fn with_variable(mut self, name: &str, value: &str) -> Self {
+        self.folder = self.folder.take().map(|folder| folder.with_variable(name, value));
+        self
     }
 
     /// Ends the node as a crash does; its agents go on.
@@ -109,7 +88,7 @@ impl Stage {
     }
 
     pub fn data(&self) -> PathBuf {
-        self.root.join("data")
+        self.agents.root().join("data")
     }
 
     /// Starts a run by hand, waits until it is under way, and gives its instance.
@@ -132,9 +111,7 @@ impl Stage {
     /// # Errors
     /// When a line is no JSON.
     pub fn journal(&self, agent: &str) -> Result<Vec<Value>> {
-        let Ok(text) = fs::read_to_string(self.work(agent).join("journal")) else { return Ok(Vec::new()) };
-        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
-        whole.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
+        agents::journal(&self.work(agent))
     }
 
     /// The answers that the runs of an agent got in a step, as (instance, answer).
@@ -171,7 +148,7 @@ impl Stage {
     }
 
     fn work(&self, agent: &str) -> PathBuf {
-        self.root.join("data-work/default").join(agent)
+        self.agents.root().join("data-work/default").join(agent)
     }
 
     /// The rows of a list of the command line.
@@ -215,7 +192,7 @@ impl Stage {
 
     /// What the node has logged.
     pub fn log(&self) -> String {
-        fs::read_to_string(self.root.join("log")).unwrap_or_default()
+        fs::read_to_string(self.agents.root().join("log")).unwrap_or_default()
     }
 
     /// Sends a signed push.
@@ -232,7 +209,7 @@ impl Stage {
 
     /// The live processes of an instance, or of all when none is given.
     pub fn processes(&self, instance: Option<&str>) -> Vec<Process> {
-        processes(&self.root, instance)
+        self.agents.processes(instance)
     }
 
     /// Looks until something is so.
@@ -259,25 +236,11 @@ impl Stage {
 }
 
 impl Drop for Stage {
-    #[expect(clippy::disallowed_methods, reason = "a drop cannot await, and the test is over")]
     fn drop(&mut self) {
         // The node first, so that it starts nothing more.
         self.up = None;
-        for _ in 0..100 {
-            let left = processes(&self.root, None);
-            if left.is_empty() {
-                return;
-            }
-            left.iter().for_each(|process| signal(process.pid, "KILL"));
-            std::thread::sleep(LOOK);
-        }
+        self.agents.end();
     }
-}
-
-/// Sends a signal to a process, which may have ended.
-pub fn signal(pid: u32, name: &str) {
-    let name = format!("-{name}");
-    let _ = std::process::Command::new("kill").args([&name, &pid.to_string()]).status();
 }
 
 /// Whether a process stands still: stopped by a signal, or in a frozen control group.
@@ -291,15 +254,4 @@ pub fn stands_still(process: &Process) -> bool {
         events.into_iter().find(|text| text.lines().any(|line| line == "frozen 1"))
     };
     Process::read(process.pid).is_some_and(|now| now.is_stopped()) || frozen().is_some()
-}
-
-fn processes(root: &Path, instance: Option<&str>) -> Vec<Process> {
-    let mark = format!("{MARK}={}", root.display());
-    let wanted = instance.map(|instance| format!("SKEIN_INSTANCE={instance}"));
-    let ours = |process: &Process| {
-        let environment = fs::read(format!("/proc/{}/environ", process.pid)).unwrap_or_default();
-        let has = |entry: &str| environment.split(|&byte| byte == 0).any(|found| found == entry.as_bytes());
-        has(&mark) && wanted.as_deref().is_none_or(has)
-    };
-    tree::all().into_iter().filter(|process| !process.is_over() && ours(process)).collect()
 }

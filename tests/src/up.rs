@@ -30,27 +30,39 @@ pub struct Up {
     pub mcp: String,
     pub ingress: String,
     pub grpc: String,
+    /// Where the other coordinators come in, if there can be any.
+    pub node: Option<String>,
 }
 
-/// The folder that outlives a node's process.
-pub struct Folder(TempDir);
+/// The folder that outlives a node's process, and what its processes find in their environment.
+pub struct Folder {
+    root: TempDir,
+    variables: Vec<(String, String)>,
+}
 
 impl Folder {
     pub fn new() -> Result<Self> {
-        Ok(Self(TempDir::with_prefix("skein-test-")?))
+        Ok(Self { root: TempDir::with_prefix("skein-test-")?, variables: Vec::new() })
     }
 
     /// One on the disk of another folder.
     pub fn within(folder: &Path) -> Result<Self> {
-        Ok(Self(TempDir::with_prefix_in("skein-test-", folder)?))
+        Ok(Self { root: TempDir::with_prefix_in("skein-test-", folder)?, variables: Vec::new() })
+    }
+
+    /// The same with a variable for each process that is started in it.
+    #[must_use]
+    pub fn with_variable(mut self, name: &str, value: &str) -> Self {
+        self.variables.push((name.to_owned(), value.to_owned()));
+        self
     }
 
     pub fn data(&self) -> PathBuf {
-        self.0.path().join("data")
+        self.root.path().join("data")
     }
 
     pub fn path(&self) -> &Path {
-        self.0.path()
+        self.root.path()
     }
 }
 
@@ -61,29 +73,15 @@ impl Up {
 
     /// Starts in a folder, which may hold the data of an earlier node.
     pub async fn start_in(folder: Folder, arguments: &[&str]) -> Result<Self> {
-        Self::start_with(folder, arguments, &[]).await
-    }
-
-    /// Starts in a folder, with more in its environment.
-    pub async fn start_with(
-        folder: Folder,
-        arguments: &[&str],
-        environment: &[(&str, &str)],
-    ) -> Result<Self> {
-        Self::launch("up", folder, arguments, environment).await
+        Self::launch("up", folder, arguments).await
     }
 
     /// Starts `skein serve` in a folder.
     pub async fn serve_in(folder: Folder, arguments: &[&str]) -> Result<Self> {
-        Self::launch("serve", folder, arguments, &[]).await
+        Self::launch("serve", folder, arguments).await
     }
 
-    async fn launch(
-        command: &str,
-        folder: Folder,
-        arguments: &[&str],
-        environment: &[(&str, &str)],
-    ) -> Result<Self> {
+    async fn launch(command: &str, folder: Folder, arguments: &[&str]) -> Result<Self> {
         let data = folder.data();
         let log = std::fs::File::options().create(true).append(true).open(folder.path().join("log"))?;
         let endpoint = data.join("endpoint.json");
@@ -94,7 +92,7 @@ impl Up {
             .arg(&data)
             .args(addresses(arguments))
             .args(arguments)
-            .envs(environment.iter().copied())
+            .envs(folder.variables.iter().map(|(name, value)| (name, value)))
             .current_dir(folder.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -112,6 +110,7 @@ impl Up {
             mcp: format!("http://{}/mcp", address("http")?),
             ingress: format!("http://{}", address("ingress")?),
             grpc: address("grpc")?,
+            node: endpoint["node"].as_str().map(str::to_owned),
             child,
             folder,
         })
@@ -145,6 +144,14 @@ impl Up {
     /// Waits until the process has ended by itself.
     pub async fn ended(&mut self) -> Result<ExitStatus> {
         Ok(tokio::time::timeout(START, self.child.wait()).await.context("the node goes on")??)
+    }
+
+    /// Whether the process has ended, by itself or by a signal.
+    ///
+    /// # Errors
+    /// When the system does not say.
+    pub fn has_ended(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_some())
     }
 
     /// What the node has written to its log.

@@ -37,6 +37,16 @@ async fn fails_to_start(folder: &Folder) -> Result<Output> {
 }
 
 #[tokio::test]
+async fn a_node_that_is_ready_ends_cleanly_when_it_is_asked_to() -> Result<()> {
+    let mut folder = Folder::new()?;
+    // The moment after it has said that it is ready.
+    for _ in 0..3 {
+        folder = Up::start_in(folder, &["--no-runner"]).await?.terminate().await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn refusals_have_their_exit_code_and_say_what_to_do() -> Result<()> {
     let up = Up::start().await?;
     let ending: [(&[&str], i32, &str); 20] = [

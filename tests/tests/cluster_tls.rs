@@ -223,16 +223,17 @@ async fn a_node_of_another_program_is_shown_and_kept_apart() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_stands_still_is_found_before_its_lease_of_life_ends() -> Result<()> {
+async fn a_node_that_stands_still_is_off_the_list_soon_and_back_when_it_goes_on() -> Result<()> {
     let certificates = Certificates::init(&["127.0.0.1"]).await?;
     let (cluster, first) = secured(&certificates).await?;
     let second =
         cluster.serve_with(Folder::new()?, &["--cluster-tls", text(&certificates.of("127.0.0.1"))?]).await?;
     all_is_well(&first).await?;
+    let listed = async |count| Ok((Status::of(&first).await?.shards().len() == count).then_some(()));
     signal(&second, "STOP").await?;
-    // Its connections are open and its record in Redis is not over: only the probe tells.
-    alarm(&first, "unreachable", "gave no answer").await?;
+    first.until("it is off the list", async || listed(1).await).await?;
     signal(&second, "CONT").await?;
+    first.until("it is back", async || listed(2).await).await?;
     all_is_well(&first).await?;
     all_is_well(&second).await
 }

@@ -10,8 +10,9 @@ use std::process::Stdio;
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use skein_runner::container::Isolation;
+use skein_tests::agents::signal;
 use skein_tests::mcp::Client;
-use skein_tests::stage::{Stage, signal, stands_still};
+use skein_tests::stage::{Stage, stands_still};
 use skein_tests::up::binary;
 use tokio::process::Command;
 

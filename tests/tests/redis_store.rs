@@ -13,12 +13,13 @@ use skein_coordinator::store::conformance::{self, Backend, contents};
 use skein_coordinator::store::redis::shard::Shard;
 use skein_coordinator::store::redis::{Durability, Options, Redis};
 use skein_coordinator::store::{
-    Batch, CommitError, EventRecord, Fence, Store, StoreError, TimerChange, Version,
+    Batch, CommitError, EventRecord, Fence, OutboxEffect, Store, StoreError, TimerChange, Version,
 };
-use skein_shared::entity::DocumentChange;
+use skein_shared::entity::{DocumentChange, Effect, RunnerCommand};
+use skein_shared::fence::{Epoch, Token};
 use skein_shared::id::{EntityKey, Kind, Name};
 use skein_shared::time::Timestamp;
-use skein_tests::redis::{Link, Server};
+use skein_tests::redis::Server;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -119,8 +120,8 @@ async fn settle(store: &Redis, expected: u64) -> Result<Version, CommitError> {
 #[tokio::test]
 async fn a_lost_answer_is_unknown_and_the_same_batch_tells() {
     let server = Server::start().await.unwrap();
-    let link = Link::to(&server).unwrap();
-    let store = open(&link.url()).await;
+    let link = server.link().unwrap();
+    let store = open(&link.redis()).await;
     for expected in 0..6 {
         if expected % 2 == 1 {
             link.lose_answers();
@@ -353,6 +354,28 @@ async fn an_owner_that_died_is_succeeded_when_its_lease_ends() {
     let lost = first.keep(CancellationToken::new()).await.unwrap_err().to_string();
     assert!(lost.contains("another coordinator has taken"), "{lost}");
     assert_eq!(commit(&second, 1).await, Ok(Version(2)));
+}
+
+/// In a failover the delivery itself may be lost, and the position be another effect's.
+#[tokio::test]
+async fn what_a_former_owner_has_delivered_is_the_next_ones_to_take_out() {
+    let server = Server::start().await.unwrap();
+    let owner =
+        |name: &str| Options { lease: Duration::from_millis(400), ..Options::new(server.url(), name) };
+    let first = Redis::open(&owner("first"), wall()).await.unwrap();
+    let token = Token { epoch: Epoch(1), number: 1 };
+    let command = RunnerCommand::Forget { instance: "i".to_owned(), token };
+    let effect = OutboxEffect { sequence: 1, effect: Effect::Runner { runner: "r".to_owned(), command } };
+    let sending = Batch { outbox: vec![effect], ..batch(0) };
+    first.commit(first.fence(&pool()), sending.into()).await.unwrap();
+    let read = first.outbox(0, 10).await.unwrap();
+    let second = Redis::open(&owner("second"), wall()).await.unwrap();
+    let fenced = CommitError::Fenced(second.fence(&pool()).epoch);
+    assert_eq!(second.delivered(vec![read[0].place()]).await, Err(fenced));
+    let again = second.outbox(0, 10).await.unwrap();
+    assert_eq!((again.len(), again[0].sequence), (1, 1), "it goes again");
+    second.delivered(vec![again[0].place()]).await.unwrap();
+    assert_eq!(second.outbox(0, 10).await.unwrap(), []);
 }
 
 /// Cut off from Redis an owner ends before another one may have the store.

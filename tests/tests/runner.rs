@@ -1,79 +1,26 @@
 //! `skein-runner` as a process of its own beside `skein up --no-runner`.
 
 use std::net::TcpListener;
-use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use skein_tests::cluster::Cluster;
-use skein_tests::up::{Folder, Up, binary};
-use tokio::process::{Child, Command};
-
-/// A runner's folders, beside the node's: agents, ledger, token.
-struct Place(Folder);
-
-impl Place {
-    fn new() -> Result<Self> {
-        let place = Self(Folder::new()?);
-        std::fs::create_dir_all(place.0.path().join("agents"))?;
-        // Agents may run as users of their own, who have to pass through.
-        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        std::fs::set_permissions(place.0.path(), open)?;
-        Ok(place)
-    }
-
-    fn define(&self, name: &str, definition: &str) -> Result<()> {
-        let folder = self.0.path().join("agents").join(name);
-        std::fs::create_dir_all(&folder)?;
-        Ok(std::fs::write(folder.join("agent.toml"), definition)?)
-    }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(self.0.path().join("log")).unwrap_or_default()
-    }
-
-    /// Starts the runner. It is killed when dropped.
-    fn start(&self, up: &Up, token: &str) -> Result<Child> {
-        let root = self.0.path();
-        std::fs::write(root.join("token"), token)?;
-        let log = std::fs::File::options().create(true).append(true).open(root.join("log"))?;
-        Ok(Command::new(binary("skein-runner"))
-            .args(["--name", "far", "--slots", "2", "--coordinator", &format!("http://{}", up.grpc)])
-            .arg("--token-file")
-            .arg(root.join("token"))
-            .arg("--agents")
-            .arg(root.join("agents"))
-            .arg("--data")
-            .arg(root.join("runner"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .kill_on_drop(true)
-            .spawn()?)
-    }
-}
+use skein_tests::runner::{Place, terminate};
+use skein_tests::up::{Folder, Up};
 
 /// An address that was free a moment ago, for a node that has to come back to it.
 fn free_address() -> Result<String> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
 }
 
-async fn terminate(mut runner: Child) -> Result<()> {
-    let id = runner.id().context("the runner has ended")?.to_string();
-    ensure!(Command::new("kill").args(["-TERM", &id]).status().await?.success());
-    let status = runner.wait().await?;
-    ensure!(status.success(), "the runner ended with {status}");
-    Ok(())
-}
-
 #[tokio::test]
 async fn a_runner_of_its_own_keeps_its_instance_over_the_nodes_restart() -> Result<()> {
-    let place = Place::new()?;
+    let place = Place::new("far")?;
     place.define("idle", "command = [\"sleep\", \"600\"]\n")?;
     let grpc = free_address()?;
     let arguments = ["--no-runner", "--grpc", &grpc];
     let up = Up::start_in(Folder::new()?, &arguments).await?;
-    let runner = place.start(&up, &up.token("runner", "far").await?)?;
+    let runner = place.start(&[&up.grpc], &up.token("runner", "far").await?)?;
     let row = up.row("runners", |runner| runner["state"] == "ready").await?;
     ensure!(row["runner"] == "far" && row["slots"] == 2 && row["swarms"] == json!(["default"]), "{row}");
 
@@ -100,14 +47,14 @@ async fn a_runner_of_its_own_keeps_its_instance_over_the_nodes_restart() -> Resu
 
 #[tokio::test]
 async fn a_runner_needs_a_runners_token_of_its_own_name() -> Result<()> {
-    let place = Place::new()?;
+    let place = Place::new("far")?;
     let up = Up::start().await?;
     let mut expected = Vec::new();
     for (role, name, word) in
         [("worker", "far", "role"), ("runner", "near", "issue one with --name far"), ("", "", "token")]
     {
         let token = if role.is_empty() { "a.b.c".to_owned() } else { up.token(role, name).await? };
-        let status = place.start(&up, &token)?.wait().await?;
+        let status = place.start(&[&up.grpc], &token)?.wait().await?;
         ensure!(status.code() == Some(3), "{role} {name}: the runner ended with {status}: {}", place.log());
         expected.push(word);
     }
@@ -146,13 +93,13 @@ async fn has_a_stream(up: &Up) -> Result<()> {
 async fn a_runner_keeps_its_instances_through_the_death_of_any_coordinator() -> Result<()> {
     let (cluster, first) = Cluster::start("lease = \"4s\"\nsettle = \"1s\"").await?;
     let (second, third) = (cluster.join().await?, cluster.join().await?);
-    let place = Place::new()?;
+    let place = Place::new("far")?;
     place.define("idle", "command = [\"sleep\", \"600\"]\n")?;
-    let go = place.0.path().join("go");
+    let go = place.path().join("go");
     let wait = format!("while [ ! -e {} ]; do sleep 0.05; done", go.display());
     place.define("brief", &format!("command = [\"sh\", \"-c\", \"{wait}\"]\n"))?;
     // It is told of one and learns of the others, also of one that comes later.
-    let _runner = place.start(&first, &first.token("runner", "far").await?)?;
+    let _runner = place.start(&[&first.grpc], &first.token("runner", "far").await?)?;
     for node in [&first, &second, &third] {
         has_a_stream(node).await?;
     }

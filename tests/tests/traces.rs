@@ -61,8 +61,8 @@ impl Collector {
 async fn one_trace_leads_from_a_tool_over_the_commit_to_the_runner() -> Result<()> {
     let (collector, url) = Collector::start().await?;
     let stage = Stage::new(2)?.agent("caller", "", &[CALL])?.agent("other", "", &[])?;
-    let environment = [("OTEL_EXPORTER_OTLP_ENDPOINT", url.as_str()), ("OTEL_BSP_SCHEDULE_DELAY", "200")];
-    let stage = stage.start_with(&environment).await?;
+    let stage = stage.with_variable("OTEL_EXPORTER_OTLP_ENDPOINT", &url);
+    let stage = stage.with_variable("OTEL_BSP_SCHEDULE_DELAY", "200").start().await?;
     stage.run("caller").await?;
     stage.answer("other", "end").await?;
     let whole = async || {

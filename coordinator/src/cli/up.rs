@@ -9,7 +9,7 @@ use secrecy::SecretString;
 use super::CliError;
 use crate::config::{self, Config, Overrides};
 use crate::node::datadir::{DataDir, Layout};
-use crate::node::{self, Roles, StartError};
+use crate::node::{self, Roles, Signals, StartError};
 
 /// Where a node keeps its data and listens.
 #[derive(Debug, Args)]
@@ -106,7 +106,12 @@ impl Place {
 }
 
 async fn serve(data: DataDir, config: Config, roles: Roles) -> Result<(), CliError> {
-    let node = Box::pin(node::start(data, config, roles)).await?;
+    let mut signals = Signals::catch()?;
+    let node = tokio::select! {
+        started = Box::pin(node::start(data, config, roles)) => started?,
+        // Nobody was served yet: it ends as by a crash, which loses nothing.
+        () = signals.come() => return Ok(()),
+    };
     let endpoint = node.endpoint();
     if roles.coordinator {
         eprintln!("skein is ready: MCP at {}/mcp, administration at {}", endpoint.url, endpoint.grpc);
@@ -115,5 +120,5 @@ async fn serve(data: DataDir, config: Config, roles: Roles) -> Result<(), CliErr
         eprintln!("webhooks at http://{ingress}/webhooks/<source>");
     }
     eprintln!("try `skein status --data {}`", node.layout().root().display());
-    Ok(node.run().await?)
+    Ok(node.run(signals).await?)
 }

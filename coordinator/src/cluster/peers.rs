@@ -23,8 +23,7 @@ use super::member::{FORMAT, Member};
 use super::pipe::Pipe;
 
 const CONNECT: Duration = Duration::from_secs(1);
-/// A connection that is silent is probed, and given up without an answer: well before the other has left the list of
-/// those who live.
+/// A connection that is silent is probed, and given up without an answer.
 pub(super) const PROBE: Duration = Duration::from_secs(2);
 pub(super) const PROBE_ANSWER: Duration = Duration::from_secs(3);
 /// What the largest entity may answer; a list has up to a thousand whole documents.

@@ -83,6 +83,8 @@ impl Store {
 pub struct Cluster {
     /// Where the others reach this one, and where it listens for them: `HOST:PORT`.
     pub node: String,
+    /// Where the others reach this one when something stands between, such as a forwarded port: `HOST:PORT`.
+    pub advertise: Option<String>,
     /// The folder with this node's certificate, from `skein cluster init`. Without it nodes speak plain text, and are
     /// reached from this machine alone.
     pub tls: Option<PathBuf>,
@@ -98,6 +100,7 @@ impl Default for Cluster {
     fn default() -> Self {
         Self {
             node: "127.0.0.1:0".to_owned(),
+            advertise: None,
             tls: None,
             lease: Duration::from_secs(10),
             settle: Duration::from_secs(20),

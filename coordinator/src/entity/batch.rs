@@ -7,6 +7,7 @@ use skein_shared::entity::{Changes, DocumentChange, Effect, Entity};
 use skein_shared::fence::Epoch;
 use skein_shared::id::EntityKey;
 use skein_shared::json::Json;
+use skein_shared::mutation::{self, Mutation};
 use skein_shared::time::Timestamp;
 use uuid::Uuid;
 use xxhash_rust::xxh3::xxh3_64;
@@ -121,7 +122,8 @@ impl Marks {
     }
 
     pub(super) fn has(&self, mark: &Mark) -> bool {
-        self.0.get(&mark.source).is_some_and(|&seen| (mark.epoch, mark.sequence) <= seen)
+        let seen = self.0.get(&mark.source).filter(|_| !mutation::is_on(Mutation::IgnoreMarks));
+        seen.is_some_and(|&seen| (mark.epoch, mark.sequence) <= seen)
     }
 
     /// Whether the mark is news.

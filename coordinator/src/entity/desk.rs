@@ -12,6 +12,7 @@ use std::time::Duration;
 use skein_shared::entity::{Changes, Ctx, Entity, Signal};
 use skein_shared::id::EntityKey;
 use skein_shared::json::Json;
+use skein_shared::mutation::{self, Mutation};
 use skein_shared::time::Timestamp;
 use skein_shared::{Code, Refusal};
 use tracing::warn;
@@ -239,7 +240,9 @@ impl<E: Entity, T> Desk<E, T> {
             if let Err(refusal) = &outcome {
                 self.hand_back(&mark, &command, refusal, draft);
             }
-            draft.seen.push(mark);
+            if !mutation::is_on(Mutation::DropMarks) {
+                draft.seen.push(mark);
+            }
         }
         Ok(Settled { outcome, effects: first..self.sequence + 1, ticket })
     }

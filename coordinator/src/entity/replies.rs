@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 
 use skein_shared::json::Json;
 use skein_shared::limits::REPLY_KEEP;
+use skein_shared::mutation::{self, Mutation};
 use skein_shared::time::Timestamp;
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
@@ -32,7 +33,8 @@ impl Replies {
     /// # Errors
     /// `idempotency_key_reused` when that try had other arguments.
     pub(super) fn find(&self, request: Uuid, digest: u64) -> Result<Option<Json>, Refusal> {
-        match self.by_request.get(&request) {
+        let known = self.by_request.get(&request).filter(|_| !mutation::is_on(Mutation::ForgetReplies));
+        match known {
             None => Ok(None),
             Some((known, reply)) if *known == digest => Ok(Some(reply.clone())),
             Some(_) => Err(Refusal::new(

@@ -14,6 +14,9 @@ pub struct Endpoint {
     /// Missing when the node takes no webhooks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ingress: Option<SocketAddr>,
+    /// For the coordinators that share the store; missing when there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<SocketAddr>,
     /// The base URL of the MCP face.
     pub url: String,
 }

@@ -16,4 +16,5 @@ mod truth;
 
 pub use alone::Alone;
 pub use endpoint::Endpoint;
+pub use shutdown::Signals;
 pub use start::{Node, Roles, StartError, operator_token, start};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::info;
 
 use super::start::{Node, StartError};
@@ -10,17 +10,38 @@ use super::start::{Node, StartError};
 /// The runner needs a moment to report the ends of its instances.
 const RUNNER: Duration = Duration::from_secs(15);
 
+/// SIGTERM and SIGINT. From the moment on at which it is made they do not end the process by themselves, so it is made
+/// before anybody is told that the node is ready: whoever asks it to end the moment after gets a clean end.
+pub struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    /// # Errors
+    /// When the system does not let signals be caught.
+    pub fn catch() -> Result<Self, StartError> {
+        let catch = |kind| signal(kind).map_err(StartError::Signals);
+        Ok(Self { terminate: catch(SignalKind::terminate())?, interrupt: catch(SignalKind::interrupt())? })
+    }
+
+    /// Waits until one comes.
+    pub async fn come(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => info!("asked to stop"),
+            _ = self.interrupt.recv() => info!("interrupted"),
+        }
+    }
+}
+
 impl Node {
-    /// Serves until SIGTERM or SIGINT, or until a part fails; then drains.
+    /// Serves until a signal comes, or until a part fails; then drains.
     ///
     /// # Errors
     /// When a part failed.
-    pub async fn run(self) -> Result<(), StartError> {
-        let mut terminate = signal(SignalKind::terminate()).map_err(StartError::Signals)?;
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(StartError::Signals)?;
+    pub async fn run(self, mut signals: Signals) -> Result<(), StartError> {
         tokio::select! {
-            _ = terminate.recv() => info!("asked to stop; draining"),
-            _ = interrupt.recv() => info!("interrupted; draining"),
+            () = signals.come() => {}
             () = self.runner.stop().cancelled() => {}
             () = self.tasks.stop().cancelled() => {}
             () = self.leases.stop().cancelled() => {}

@@ -19,7 +19,7 @@ use super::datadir::{DataDir, DataDirError, Layout};
 use super::endpoint::Endpoint;
 use super::runner::Place;
 use super::tasks::Tasks;
-use super::truth::{self, Truth};
+use super::truth::{self, Sharing, Truth};
 use super::{health, retention, runner};
 use crate::api::{Admin, server};
 use crate::auth::Role;
@@ -131,11 +131,12 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
             Entities::clustered(store, projection, clock.clone(), Hub::default(), Arc::clone(cluster))
         }
     };
+    let door = shared.as_ref().and_then(Sharing::address);
     if let Some(sharing) = shared {
         sharing.serve(&leases, &entities, &keys, &clock);
     }
     let listeners = Listeners::bind(&config, roles).await?;
-    let endpoint = listeners.endpoint(&config)?;
+    let endpoint = Endpoint { node: door, ..listeners.endpoint(&config)? };
     if let Some(cluster) = cluster.as_ref().filter(|_| roles.coordinator)
         && let Some(url) = for_runners(&config, endpoint.grpc)
     {
@@ -241,6 +242,7 @@ impl Listeners {
             http,
             grpc: address(&self.grpc, config.listen.grpc)?,
             ingress: ingress.transpose()?,
+            node: None,
             url: url.map_or_else(|| format!("http://{http}"), |url| url.trim_end_matches('/').to_owned()),
         })
     }

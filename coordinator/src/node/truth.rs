@@ -1,6 +1,6 @@
 //! Opens the store that the settings name, and takes part in its cluster if others may share it.
 
-use std::net::ToSocketAddrs;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -95,6 +95,11 @@ pub(super) async fn open(
 }
 
 impl Sharing {
+    /// Where the others are listened for.
+    pub(super) fn address(&self) -> Option<SocketAddr> {
+        self.listener.local_addr().ok()
+    }
+
     /// Lets the others in, and follows which shards come and go.
     pub(super) fn serve(self, tasks: &Tasks, entities: &Entities, keys: &Keys, clock: &Clock) {
         let stop = tasks.stop().clone();
@@ -113,7 +118,8 @@ impl Sharing {
 /// Reads by what the others know this node, and says so if it ends soon.
 fn identity(config: &Config, clock: &Clock) -> Result<Option<Arc<Identity>>, StartError> {
     let Some(folder) = &config.cluster.tls else { return Ok(None) };
-    let identity = Identity::load(folder, host(&config.cluster.node), clock.wall())?;
+    let address = config.cluster.advertise.as_ref().unwrap_or(&config.cluster.node);
+    let identity = Identity::load(folder, host(address), clock.wall())?;
     Ok(Some(Arc::new(identity)))
 }
 
@@ -149,8 +155,14 @@ async fn listen(config: &Config) -> Result<TcpListener, StartError> {
     TcpListener::bind(&addresses[..]).await.map_err(|error| unusable(error.to_string()))
 }
 
-/// The host as it was written, which the others may know better than the address, and the real port.
+/// What was said to be the way here; else the host as it was written, which the others may know better than the address,
+/// and the real port.
 fn advertised(config: &Config, listener: &TcpListener) -> Result<String, StartError> {
+    if let Some(way) = &config.cluster.advertise {
+        let port = way.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+        let unusable = || StartError::Node(way.clone(), "`advertise` in [cluster] names no port".to_owned());
+        return port.filter(|port| *port != 0).map(|_| way.clone()).ok_or_else(unusable);
+    }
     let wanted = &config.cluster.node;
     let unusable = |problem: String| StartError::Node(wanted.clone(), problem);
     let port = listener.local_addr().map_err(|error| unusable(error.to_string()))?.port();

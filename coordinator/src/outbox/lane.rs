@@ -6,6 +6,7 @@ use std::time::Duration;
 use skein_proto::trace::{self, TRACES};
 use skein_shared::entity::{Effect, Reign};
 use skein_shared::id::EntityKey;
+use skein_shared::mutation::{self, Mutation};
 use tokio::sync::watch;
 use tracing::{Instrument, debug_span, error};
 
@@ -69,7 +70,11 @@ async fn hand_over(world: &World, target: &EntityKey, entries: &[Arc<OutboxEntry
         let mark = Mark { source: entry.source.clone(), epoch: entry.epoch, sequence: entry.sequence };
         Some((mark, command))
     });
-    let outcomes = world.entities.deliver(target, commands.collect()).await;
+    let commands: Vec<_> = commands.collect();
+    if mutation::is_on(Mutation::DeliverTwice) {
+        world.entities.deliver(target, commands.clone()).await;
+    }
+    let outcomes = world.entities.deliver(target, commands).await;
     let now = world.entities.clock().now();
     entries.iter().zip(outcomes).map(|(entry, outcome)| Fate::of(entry, outcome, now)).collect()
 }

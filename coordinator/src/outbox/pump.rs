@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
+use skein_shared::mutation::{self, Mutation};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -151,13 +152,19 @@ async fn take_out(store: &dyn Store, entities: &Entities, ended: Ended) -> Ended
     };
     for (effect, reason) in ended.dead {
         let now = entities.clock().now();
-        if let Err(problem) = store.bury(effect.clone(), reason.clone(), now).await {
-            complain(problem);
-            left.dead.push((effect, reason));
+        match store.bury(effect.clone(), reason.clone(), now).await {
+            // The shard is another's by now, or ours anew: it goes again.
+            Ok(()) | Err(CommitError::Fenced(_)) => {}
+            Err(problem) => {
+                complain(problem);
+                left.dead.push((effect, reason));
+            }
         }
     }
     if !ended.delivered.is_empty()
+        && !mutation::is_on(Mutation::KeepOutbox)
         && let Err(problem) = store.delivered(ended.delivered.clone()).await
+        && !matches!(problem, CommitError::Fenced(_))
     {
         complain(problem);
         left.delivered = ended.delivered;

@@ -153,20 +153,24 @@ pub struct OutboxEntry {
     pub sequence: u64,
     pub at: Timestamp,
     pub effect: Effect,
+    /// Who owned the source when this was read; [`Fence::NONE`] where the store has a single owner.
+    pub fence: Fence,
 }
 
 impl OutboxEntry {
     /// Where the store finds it again.
     pub fn place(&self) -> OutboxPlace {
-        OutboxPlace { source: self.source.clone(), position: self.position }
+        OutboxPlace { source: self.source.clone(), position: self.position, fence: self.fence }
     }
 }
 
-/// Names an effect in the outbox.
+/// Names an effect in the outbox, as it was read under a fence. Where the store has lost what it acknowledged, the
+/// delivery may be lost too and the position be another effect's, so nothing is taken out under a later fence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutboxPlace {
     pub source: EntityKey,
     pub position: u64,
+    pub fence: Fence,
 }
 
 /// An effect that could not be delivered.

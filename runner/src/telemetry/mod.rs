@@ -26,6 +26,9 @@ impl Telemetry {
     pub fn start(service: &'static str, filter: EnvFilter) -> anyhow::Result<Self> {
         let log = tracing_subscriber::fmt::layer()
             .with_writer(std::io::stderr)
+            // A line that cannot be written is lost. By default that is said on stderr, which ends the thread when the disk
+            // behind it is full.
+            .log_internal_errors(false)
             // Colours in a file or a journal hide the words from every search.
             .with_ansi(std::io::stderr().is_terminal())
             .with_filter(filter);

@@ -127,11 +127,11 @@ pub enum Command {
         runner: String,
         instances: Vec<InstanceId>,
     },
-    /// From the fleet: the runner has registered, and holds these instances, each with the highest token that it has
-    /// seen of it.
+    /// From the fleet: the runner has registered. Of these, which are placed on it, it holds those with a token, the
+    /// highest that it has seen of each, and not the others.
     RunnerHolds {
         runner: String,
-        held: Vec<(InstanceId, Token)>,
+        held: Vec<(InstanceId, Option<Token>)>,
     },
     /// Ends an instance from outside.
     Kill {

@@ -266,12 +266,12 @@ fn registering_again_compares_ledgers() {
     });
     let (instance, token) = runner_told.unwrap();
     assert!(instance == "stranger" && token == held("stranger").token);
-    let lost =
-        agent::Command::RunnerLost { runner: "r".to_owned(), instances: vec![InstanceId("i1".to_owned())] };
-    assert!(to_agents(&bench).contains(&lost));
-    let kept = vec![(InstanceId("i2".to_owned()), held("i2").token)];
-    let kept = agent::Command::RunnerHolds { runner: "r".to_owned(), held: kept };
-    assert!(to_agents(&bench).contains(&kept));
+    let own =
+        vec![(InstanceId("i1".to_owned()), None), (InstanceId("i2".to_owned()), Some(held("i2").token))];
+    let told = agent::Command::RunnerHolds { runner: "r".to_owned(), held: own };
+    assert!(to_agents(&bench).contains(&told));
+    assert_eq!(bench.entity.places.len(), 2, "its start may be on the way");
+    freed(&mut bench, "i1", false);
     assert_eq!(bench.entity.places.len(), 1);
 }
 

@@ -13,6 +13,7 @@ use crate::agent::{self, Agent};
 use crate::code::{Code, Refusal};
 use crate::entity::{Ctx, Decision, Effect};
 use crate::id::{EntityKey, InstanceId, Name};
+use crate::mutation::{self, Mutation};
 use crate::time::Timestamp;
 use crate::{limits, uri};
 
@@ -63,6 +64,7 @@ impl Lockspace {
 
     fn acquire(&self, wanted: &Try<'_>, ctx: &Ctx) -> Answer {
         let live = self.locks.get_key_value(wanted.key).filter(|(_, lock)| lock.is_live(ctx));
+        let live = live.filter(|_| !mutation::is_on(Mutation::LockHeld));
         let Some((key, lock)) = live else {
             return match self.full_hands(wanted, ctx) {
                 Some(refusal) => Err(refusal),
@@ -114,7 +116,8 @@ impl Lockspace {
 
         let ttl_ms = wanted.ttl_ms.unwrap_or(self.settings.default_ttl_ms);
         let expires = ctx.now + Duration::from_millis(ttl_ms);
-        let token = ctx.token(self.last_token.map_or(1, |last| last.number + 1));
+        let step = u64::from(!mutation::is_on(Mutation::TokenStays));
+        let token = ctx.token(self.last_token.map_or(1, |last| last.number + step));
         events.push(Event::Acquired {
             key: wanted.key.to_owned(),
             raw: wanted.raw.to_owned(),

@@ -13,6 +13,7 @@ use crate::code::{Code, Refusal};
 use crate::cron::Cron;
 use crate::entity::{Ctx, Decision};
 use crate::limits;
+use crate::mutation::{self, Mutation};
 use crate::time::Timestamp;
 use crate::wire;
 
@@ -263,6 +264,9 @@ impl Schedules {
 /// What follows the occurrence at `nominal`. An expression that can no longer be read (its time zone may have
 /// left the database) disables its schedule instead of holding up the others.
 fn following(schedule: &Schedule, nominal: Timestamp, at: Timestamp) -> (Option<Timestamp>, Option<Event>) {
+    if mutation::is_on(Mutation::FireAgain) {
+        return (Some(nominal), None);
+    }
     if schedule.one_time {
         return (None, None);
     }

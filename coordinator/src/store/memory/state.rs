@@ -83,7 +83,9 @@ impl State {
             let position = self.last_effect;
             let (source, epoch, at) = (batch.key.clone(), fence.epoch, batch.at);
             let OutboxEffect { sequence, effect } = entry.clone();
-            self.outbox.insert(position, OutboxEntry { position, source, epoch, sequence, at, effect });
+            let fence = Fence::NONE;
+            self.outbox
+                .insert(position, OutboxEntry { position, source, epoch, sequence, at, effect, fence });
         }
         self.last_record += 1;
         let Batch { key, at, events, replies, .. } = batch.clone();

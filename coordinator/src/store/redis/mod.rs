@@ -25,6 +25,7 @@ mod upkeep;
 mod watch;
 mod writer;
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -112,6 +113,12 @@ impl From<StoreError> for Unkept {
 }
 
 impl Redis {
+    /// The fence under which an effect was read, if this process has its shard under that still.
+    fn still(&self, effect: &OutboxPlace) -> Fence {
+        let now = self.held.fence(Shard::of(&effect.source));
+        if now == effect.fence { now } else { Fence::NONE }
+    }
+
     /// Like [`Redis::join`], and takes all shards, for a process that needs the store for itself alone. A shard that
     /// another owner has is waited for, as long as its lease may last.
     ///
@@ -463,15 +470,21 @@ impl Store for Redis {
     }
 
     async fn outbox(&self, after: u64, limit: usize) -> Result<Vec<OutboxEntry>, StoreError> {
-        self.read(self.scan(Of::Ours).await?.outbox(after, limit).await)
+        // Before it is read, so that what is read of a former life is not taken out of the next.
+        let held: HashMap<Shard, Fence> = self.held.all().into_iter().collect();
+        let mut entries = self.read(self.scan(Of::Ours).await?.outbox(after, limit).await)?;
+        for entry in &mut entries {
+            entry.fence = held.get(&Shard::of(&entry.source)).copied().unwrap_or(Fence::NONE);
+        }
+        Ok(entries)
     }
 
     async fn delivered(&self, effects: Vec<OutboxPlace>) -> Result<(), CommitError> {
-        self.upkeep.delivered(|shard| self.held.fence(shard), &effects).await
+        self.upkeep.delivered(|effect| self.still(effect), &effects).await
     }
 
     async fn bury(&self, effect: OutboxPlace, reason: String, at: Timestamp) -> Result<(), CommitError> {
-        self.upkeep.bury(self.fence(&effect.source), &effect, reason, at).await
+        self.upkeep.bury(self.still(&effect), &effect, reason, at).await
     }
 
     async fn dead_letters(&self, after: u64, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {

@@ -12,7 +12,7 @@ use super::connection::at;
 use super::merge::Merge;
 use super::reader::{Entry, Reader, behind, entity, json, number, parsed, record, required};
 use super::shard::{Keys, Shard};
-use crate::store::{DeadLetter, OutboxEntry, Record, StoreError, StoredDocument, Version};
+use crate::store::{DeadLetter, Fence, OutboxEntry, Record, StoreError, StoredDocument, Version};
 
 /// Entities whose documents are listed at once.
 const ENTITIES: usize = 64;
@@ -264,6 +264,7 @@ fn effect(key: &str, position: u64, fields: &HashMap<String, String>) -> Result<
         sequence: number(key, fields, "sequence")?,
         at: Timestamp(number(key, fields, "at")?),
         effect: json(key, required(key, fields, "effect")?)?,
+        fence: Fence::NONE,
     })
 }
 

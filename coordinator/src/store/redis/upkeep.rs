@@ -53,22 +53,31 @@ impl Upkeep {
         }
     }
 
+    /// Those of shards that this process has no more, or has anew, stay: whoever has them delivers them again, and the
+    /// marks tell whether they had arrived.
     pub(super) async fn delivered(
         &self,
-        fence: impl Fn(Shard) -> Fence,
+        fence: impl Fn(&OutboxPlace) -> Fence,
         effects: &[OutboxPlace],
     ) -> Result<(), CommitError> {
-        let mut shards: BTreeMap<Shard, Vec<Vec<u8>>> = BTreeMap::new();
+        let mut shards: BTreeMap<(Shard, Epoch, u64), Vec<Vec<u8>>> = BTreeMap::new();
         for effect in effects {
-            shards.entry(Shard::of(&effect.source)).or_default().push(outbox_id(effect.position).into());
+            let Fence { epoch, nonce } = fence(effect);
+            let reign = (Shard::of(&effect.source), epoch, nonce);
+            shards.entry(reign).or_default().push(outbox_id(effect.position).into());
         }
-        for (shard, ids) in shards {
+        let mut fenced = Ok(());
+        for ((shard, epoch, nonce), ids) in shards {
             for part in ids.chunks(EFFECTS) {
                 let keys = [shard.lease(), shard.outbox()];
-                self.run(&self.delivered, fence(shard), "hx", &keys, part.to_vec()).await?;
+                match self.run(&self.delivered, Fence { epoch, nonce }, "hx", &keys, part.to_vec()).await {
+                    Ok(_) => {}
+                    Err(CommitError::Fenced(epoch)) => fenced = Err(CommitError::Fenced(epoch)),
+                    Err(problem) => return Err(problem),
+                }
             }
         }
-        Ok(())
+        fenced
     }
 
     pub(super) async fn bury(

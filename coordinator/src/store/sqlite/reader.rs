@@ -12,7 +12,7 @@ use skein_shared::time::Timestamp;
 use super::body;
 use super::number::{signed, unsigned};
 use crate::store::{
-    DeadLetter, LIVE_PAGE, Loaded, Mark, OutboxEntry, Record, StoredDocument, StoredReply, Version,
+    DeadLetter, Fence, LIVE_PAGE, Loaded, Mark, OutboxEntry, Record, StoredDocument, StoredReply, Version,
 };
 
 pub(super) fn load(connection: &Connection, key: &str) -> rusqlite::Result<Loaded> {
@@ -214,6 +214,7 @@ fn outbox_entry(row: &Row<'_>) -> rusqlite::Result<OutboxEntry> {
         sequence: number(row, 3)?,
         at: Timestamp(number(row, 4)?),
         effect: json(row, 5)?,
+        fence: Fence::NONE,
     })
 }
 

@@ -5,7 +5,7 @@ use uuid::Uuid;
 use super::define::killed;
 use super::draft::Draft;
 use crate::agent::event::Event;
-use crate::agent::state::{CallStatus, End, Exit, State};
+use crate::agent::state::{CallStatus, End, Exit, Instance, State};
 use crate::agent::{Reply, effects};
 use crate::code::{Code, Refusal};
 use crate::entity::{Effect, RunnerCommand};
@@ -26,8 +26,7 @@ impl Draft<'_> {
             self.send(effects::thaw(&instance, token));
             return Reply::Done;
         }
-        let item = self.agent.queue.get(&instance.id);
-        let input = item.map(|item| item.input.get().clone()).unwrap_or_default();
+        self.send([self.start(&instance.id, runner, token)]);
         self.push(Event::Granted {
             instance: instance.id.clone(),
             runner: runner.to_owned(),
@@ -35,15 +34,19 @@ impl Draft<'_> {
             timeout_ms: self.agent.limits().timeout_ms,
             at,
         });
+        Reply::Done
+    }
+
+    fn start(&self, id: &InstanceId, runner: &str, token: Token) -> Effect {
+        let item = self.agent.queue.get(id);
         let command = RunnerCommand::Start {
-            instance: instance.id.to_string(),
+            instance: id.to_string(),
             agent: self.agent.name.to_string(),
             swarm: self.agent.swarm.to_string(),
             token,
-            input,
+            input: item.map(|item| item.input.get().clone()).unwrap_or_default(),
         };
-        self.send([Effect::Runner { runner: runner.to_owned(), command }]);
-        Reply::Done
+        Effect::Runner { runner: runner.to_owned(), command }
     }
 
     pub(super) fn grant_lost(&mut self, bid: Uuid, reason: &str) -> Reply {
@@ -59,35 +62,62 @@ impl Draft<'_> {
 
     pub(super) fn runner_lost(&mut self, runner: &str, instances: &[InstanceId]) -> Reply {
         for id in instances {
-            let Some(instance) = self.agent.instances.get(id).cloned() else { continue };
-            if instance.runner.as_deref() != Some(runner) {
+            let Some(instance) = self.on(runner, id) else { continue };
+            if instance.state != State::Starting || instance.attempts >= STARTS {
+                self.lose(&instance, runner);
                 continue;
             }
-            match instance.state {
-                State::Starting if instance.attempts < STARTS => {
-                    // Should the runner get the start after all, this keeps it from running beside the next.
-                    let token = self.next_token(&instance);
-                    let grace = self.agent.limits().grace_ms;
-                    self.send(effects::stop(&instance, token, "the run starts elsewhere", grace));
-                    self.send(effects::free_slot(&instance, false));
-                    self.push(Event::Requeued { instance: id.clone(), token: Some(token) });
-                }
-                State::Stopping => self.end(id, instance.stop.unwrap_or_else(|| failed("runner lost"))),
-                _ => self.end(id, failed(&format!("runner lost: {runner}"))),
-            }
+            // Should the runner get the start after all, this keeps it from running beside the next.
+            let token = self.next_token(&instance);
+            let grace = self.agent.limits().grace_ms;
+            self.send(effects::stop(&instance, token, "the run starts elsewhere", grace));
+            self.send(effects::free_slot(&instance, false));
+            self.push(Event::Requeued { instance: instance.id, token: Some(token) });
         }
         self.bid_next();
         Reply::Done
     }
 
-    /// A runner that has only seen tokens before the start of an instance holds what is left of an earlier try: the
-    /// start was lost with its stream, and nobody sends it again.
-    pub(super) fn runner_holds(&mut self, runner: &str, held: &[(InstanceId, Token)]) -> Reply {
-        let lacks_start = |(id, token): &&(InstanceId, Token)| {
-            self.agent.instances.get(id).is_some_and(|instance| instance.first_token > Some(*token))
+    /// Makes good what was lost with a stream of the runner: nobody else knows of it.
+    pub(super) fn runner_holds(&mut self, runner: &str, held: &[(InstanceId, Option<Token>)]) -> Reply {
+        for (id, seen) in held {
+            let Some(instance) = self.on(runner, id).filter(|known| *seen < known.token) else { continue };
+            if seen.is_none() && instance.state != State::Starting {
+                self.lose(&instance, runner);
+            } else {
+                self.send(self.last_command(&instance, runner));
+            }
+        }
+        Reply::Done
+    }
+
+    /// What the runner was told last. It takes it once, however often it comes, so it gets it with the same token: the
+    /// first may just be on its way. Were a run started elsewhere instead, it would run twice.
+    fn last_command(&self, instance: &Instance, runner: &str) -> Option<Effect> {
+        let token = instance.token?;
+        match instance.state {
+            State::Starting => Some(self.start(&instance.id, runner, token)),
+            State::Freezing => effects::freeze(instance, token),
+            State::Running => effects::thaw(instance, token),
+            State::Stopping => {
+                let reason = instance.stop.as_ref().map_or("", |exit| exit.reason.as_str());
+                effects::stop(instance, token, reason, self.agent.limits().grace_ms)
+            }
+            State::Queued | State::Waiting | State::Frozen | State::Resuming | State::Ended => None,
+        }
+    }
+
+    /// The instance, if it is on that runner as far as is known here.
+    fn on(&self, runner: &str, id: &InstanceId) -> Option<Instance> {
+        self.agent.instances.get(id).filter(|known| known.runner.as_deref() == Some(runner)).cloned()
+    }
+
+    fn lose(&mut self, instance: &Instance, runner: &str) {
+        let exit = match instance.state {
+            State::Stopping => instance.stop.clone().unwrap_or_else(|| failed("runner lost")),
+            _ => failed(&format!("runner lost: {runner}")),
         };
-        let lost: Vec<InstanceId> = held.iter().filter(lacks_start).map(|(id, _)| id.clone()).collect();
-        self.runner_lost(runner, &lost)
+        self.end(&instance.id, exit);
     }
 
     /// The run is alive: its runner said so, or it did by making a call.

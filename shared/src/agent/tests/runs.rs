@@ -30,27 +30,6 @@ fn reports_of_earlier_attempts_are_refused_and_repeats_change_nothing() {
 }
 
 #[test]
-fn a_start_that_was_lost_is_made_again_though_the_runner_holds_an_earlier_try() {
-    let mut world = World::new(1);
-    world.prompt_runner = false;
-    let run = world.manual();
-    let first = world.token(&run);
-    world.must(Command::RunnerLost { runner: "r1".to_owned(), instances: vec![run.clone()] });
-    let second = world.token(&run);
-    world.must(Command::RunnerHolds { runner: "r1".to_owned(), held: vec![(run.clone(), second)] });
-    assert_eq!(
-        (world.token(&run), world.instance(&run).attempts),
-        (second, 2),
-        "it has what it was told last"
-    );
-    world.must(Command::RunnerHolds { runner: "r2".to_owned(), held: vec![(run.clone(), first)] });
-    assert_eq!(world.token(&run), second, "another runner says nothing about this one's");
-    world.must(Command::RunnerHolds { runner: "r1".to_owned(), held: vec![(run.clone(), first)] });
-    assert!(world.token(&run) > second);
-    assert_eq!((world.state(&run), world.instance(&run).attempts), (State::Starting, 3));
-}
-
-#[test]
 fn an_exit_counts_whatever_was_commanded_since() {
     let mut world = World::new(1);
     let run = world.manual();
@@ -70,7 +49,7 @@ fn a_run_that_is_not_ours_is_stopped_and_an_ended_one_forgotten() {
     let token = Token { epoch: world.agent.epoch, number: 5 };
     world.report(&stray, token, Report::Started { pid: None }).unwrap();
     world.report(&stray, token, exited(0)).unwrap();
-    assert!(matches!(&world.told[0], RunnerCommand::Stop { token: stop, .. } if *stop > token));
+    assert!(matches!(&world.told[0], RunnerCommand::Stop { token: stop, .. } if *stop == token));
     assert!(matches!(&world.told[1], RunnerCommand::Forget { .. }));
 }
 
@@ -88,6 +67,73 @@ fn a_lost_start_is_made_again_a_lost_run_is_an_error() {
         world.must(Command::RunnerLost { runner: "r1".to_owned(), instances: vec![run.clone()] });
     }
     assert_eq!(world.end_of(&run).0, "error", "three runners were enough");
+}
+
+fn holds(runner: &str, run: &InstanceId, seen: Option<Token>) -> Command {
+    Command::RunnerHolds { runner: runner.to_owned(), held: vec![(run.clone(), seen)] }
+}
+
+#[test]
+fn a_start_that_its_runner_does_not_have_yet_is_sent_again_and_made_nowhere_else() {
+    let mut world = World::new(1);
+    world.prompt_runner = false;
+    let run = world.manual();
+    let (token, sent) = (world.token(&run), world.told.len());
+    world.must(holds("r1", &run, None));
+    assert_eq!((world.state(&run), world.token(&run)), (State::Starting, token));
+    let again = &world.told[sent..];
+    assert!(
+        matches!(again, [RunnerCommand::Start { instance, token: again, .. }] if *instance == run.0 && *again == token),
+        "{again:?}"
+    );
+    // It has run to its end by now, and nobody runs it again.
+    world.report(&run, token, Report::Started { pid: None }).unwrap();
+    world.report(&run, token, exited(0)).unwrap();
+    world.must(holds("r1", &run, None));
+    assert_eq!(world.end_of(&run).0, "completed");
+
+    world.prompt_runner = true;
+    let run = world.manual();
+    world.must(holds("r1", &run, None));
+    assert_eq!(world.end_of(&run), ("error".to_owned(), "runner lost: r1".to_owned()));
+}
+
+#[test]
+fn what_a_runner_was_told_last_and_has_not_heard_is_sent_again() {
+    let mut world = World::new(1);
+    world.prompt_runner = false;
+    let run = world.manual();
+    let earlier = world.token(&run);
+    world.must(Command::RunnerLost { runner: "r1".to_owned(), instances: vec![run.clone()] });
+    assert_repeats(&mut world, &run, earlier);
+
+    let started = world.token(&run);
+    world.report(&run, started, Report::Started { pid: None }).unwrap();
+    world.wait(&run, 1, webhook_filter());
+    assert_eq!(world.state(&run), State::Freezing);
+    assert_repeats(&mut world, &run, started);
+
+    let frozen = world.token(&run);
+    world.must(Command::Trigger { wait: id(1), receipt: id(2), payload: envelope() });
+    assert_eq!(world.state(&run), State::Running);
+    assert_repeats(&mut world, &run, frozen);
+
+    let thawed = world.token(&run);
+    world.must(Command::Kill { instance: run.clone(), reason: "enough".to_owned() });
+    assert_repeats(&mut world, &run, thawed);
+}
+
+/// The command that a run's runner was given last comes again if it has seen less, and only then.
+fn assert_repeats(world: &mut World, run: &InstanceId, less: Token) {
+    let (last, count) = (world.told.last().cloned(), world.told.len());
+    let now = world.instance(run).clone();
+    world.must(holds("r1", run, Some(now.token.unwrap())));
+    world.must(holds("r2", run, Some(less)));
+    assert_eq!(world.told.len(), count, "it has all of it, or another one says so");
+    world.must(holds("r1", run, Some(less)));
+    assert_eq!(world.told.len(), count + 1);
+    assert_eq!(world.told.last().cloned(), last);
+    assert_eq!(*world.instance(run), now, "nothing else is done about it");
 }
 
 #[test]

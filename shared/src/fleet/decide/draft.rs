@@ -2,14 +2,12 @@
 //! The copy is made with the first event.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
 use crate::agent::{self, Agent};
 use crate::entity::{Changes, Ctx, Decision, Effect};
-use crate::fence::Token;
+use crate::fleet::Reply;
 use crate::fleet::event::Event;
 use crate::fleet::state::{Fleet, Place};
-use crate::fleet::{HeldInstance, Reply};
 use crate::id::{EntityKey, InstanceId, Name};
 use crate::time::Timestamp;
 
@@ -42,29 +40,19 @@ impl<'a> Draft<'a> {
         self.send(Effect::entity::<Agent>(EntityKey::agent(swarm, agent), command));
     }
 
-    /// Tells each agent concerned that these of its instances went with the runner.
-    pub(super) fn report_lost(&mut self, runner: &str, places: &[Place]) {
+    /// Tells each agent concerned which of its instances this is about.
+    pub(super) fn tell_agents(
+        &mut self,
+        places: &[Place],
+        command: impl Fn(Vec<InstanceId>) -> agent::Command,
+    ) {
         let mut agents: Vec<_> = places.iter().map(|place| (&place.swarm, &place.agent)).collect();
         agents.sort();
         agents.dedup();
         for (swarm, agent) in agents {
             let own = places.iter().filter(|place| (&place.swarm, &place.agent) == (swarm, agent));
             let instances: Vec<InstanceId> = own.map(|place| place.instance.clone()).collect();
-            let command = agent::Command::RunnerLost { runner: runner.to_owned(), instances };
-            self.tell(swarm, agent, &command);
-        }
-    }
-
-    /// Tells each agent concerned which of its instances the runner holds.
-    pub(super) fn report_held(&mut self, runner: &str, held: &[&HeldInstance]) {
-        let mut agents: BTreeMap<_, Vec<(InstanceId, Token)>> = BTreeMap::new();
-        for held in held {
-            let own = agents.entry((&held.swarm, &held.agent)).or_default();
-            own.push((held.instance.clone(), held.token));
-        }
-        for ((swarm, agent), held) in agents {
-            let command = agent::Command::RunnerHolds { runner: runner.to_owned(), held };
-            self.tell(swarm, agent, &command);
+            self.tell(swarm, agent, &command(instances));
         }
     }
 

@@ -1,12 +1,14 @@
 //! Runners come, drain and go.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use super::draft::Draft;
+use crate::agent;
 use crate::code::{Code, Refusal};
 use crate::entity::{Effect, RunnerCommand};
+use crate::fence::Token;
 use crate::fleet::event::Event;
-use crate::fleet::state::{Bid, Place, Runner};
+use crate::fleet::state::{Bid, Runner};
 use crate::fleet::{HeldInstance, Registration, Reply};
 use crate::id::InstanceId;
 use crate::limits;
@@ -15,8 +17,8 @@ use crate::limits;
 const GRACE_MS: u64 = 10_000;
 
 impl Draft<'_> {
-    /// Takes a runner in and compares ledgers: what nobody knows here is stopped there, what is missing
-    /// there is reported lost. What both have is told to its agents, who know whether it is the same try.
+    /// Takes a runner in and compares ledgers: what nobody knows here is stopped there. Of what is placed there the agents
+    /// are told whether it is there, since they know what the runner was told; what they give up they say.
     pub(super) fn register(&mut self, registration: &Registration) -> Result<Reply, Refusal> {
         let name = &registration.runner;
         if name.is_empty() {
@@ -26,15 +28,12 @@ impl Draft<'_> {
             ));
         }
         let session = self.next_session(name);
-        let held: BTreeSet<&InstanceId> = registration.held.iter().map(|held| &held.instance).collect();
-        let places = self.fleet.places_on(name);
-        let missing: Vec<Place> =
-            places.into_iter().filter(|place| !held.contains(&place.instance)).collect();
-        for place in &missing {
-            self.push(Event::Left { instance: place.instance.clone() });
-        }
-        self.refuse_bids_without_place(name);
-        self.report_lost(name, &missing);
+        let held: BTreeMap<&InstanceId, Token> =
+            registration.held.iter().map(|held| (&held.instance, held.token)).collect();
+        self.tell_agents(&self.fleet.places_on(name), |instances| agent::Command::RunnerHolds {
+            runner: name.clone(),
+            held: instances.into_iter().map(|id| (id.clone(), held.get(&id).copied())).collect(),
+        });
         self.push(Event::Registered(Runner {
             name: name.clone(),
             slots: registration.slots,
@@ -47,11 +46,7 @@ impl Draft<'_> {
             registered: self.now(),
             overhang: self.fleet.busy(name).saturating_sub(registration.slots),
         }));
-        let (known, strays): (Vec<_>, Vec<_>) = registration.held.iter().partition(|held| {
-            self.fleet.places.get(&held.instance).is_some_and(|place| place.runner == *name)
-        });
-        self.report_held(name, &known);
-        let stopped = self.stop_strays(name, &strays);
+        let stopped = self.stop_strays(registration);
         Ok(Reply::Registered { session, stopped })
     }
 
@@ -87,7 +82,10 @@ impl Draft<'_> {
     fn lose(&mut self, runner: String) {
         let places = self.fleet.places_on(&runner);
         self.push(Event::Lost { runner: runner.clone(), at: self.now() });
-        self.report_lost(&runner, &places);
+        self.tell_agents(&places, |instances| agent::Command::RunnerLost {
+            runner: runner.clone(),
+            instances,
+        });
         self.refuse_bids_without_place(&runner);
     }
 
@@ -103,8 +101,13 @@ impl Draft<'_> {
         }
     }
 
-    fn stop_strays(&mut self, runner: &str, strays: &[&HeldInstance]) -> Vec<InstanceId> {
-        for stray in strays {
+    fn stop_strays(&mut self, registration: &Registration) -> Vec<InstanceId> {
+        let here = |held: &&HeldInstance| {
+            let place = self.fleet.places.get(&held.instance);
+            place.is_some_and(|place| place.runner == registration.runner)
+        };
+        let strays: Vec<_> = registration.held.iter().filter(|held| !here(held)).collect();
+        for stray in &strays {
             let command = RunnerCommand::Stop {
                 instance: stray.instance.to_string(),
                 // Its own: one of this fleet's epoch could be higher than that of its agent's next start there.
@@ -112,9 +115,9 @@ impl Draft<'_> {
                 reason: "the instance was given up while its runner was away".to_owned(),
                 grace_ms: GRACE_MS,
             };
-            self.send(Effect::Runner { runner: runner.to_owned(), command });
+            self.send(Effect::Runner { runner: registration.runner.clone(), command });
         }
-        strays.iter().map(|stray| stray.instance.clone()).collect()
+        strays.into_iter().map(|stray| stray.instance.clone()).collect()
     }
 
     /// Rises even over a loss of the runner, since the clock does.

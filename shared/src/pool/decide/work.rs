@@ -7,6 +7,7 @@ use crate::code::{Code, Refusal};
 use crate::entity::{Ctx, Decision};
 use crate::id::InstanceId;
 use crate::limits;
+use crate::mutation::{self, Mutation};
 use crate::pool::command::Reply;
 use crate::pool::event::Event;
 use crate::pool::state::{Pool, Status, Task, TaskView, Term};
@@ -80,7 +81,7 @@ impl Pool {
         }
         self.require_capacity(agent)?;
         let task = &self.live(id)?;
-        if task.status != Status::Unassigned {
+        if task.status != Status::Unassigned && !mutation::is_on(Mutation::ClaimTaken) {
             return Err(wrong_state(id, task.status, "claimed", "unassigned"));
         }
         require_ready(id, task)?;

@@ -1,0 +1,101 @@
+//! Agents that follow a list of steps (`clients/agent.py`), and what they write down.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+use skein_runner::container::tree::{self, Process};
+
+/// Names the folder in its agents' environment, so that none outlives it.
+const MARK: &str = "STAGE";
+/// `/proc` announces nothing, so it is looked at this often.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A folder with the agents' program.
+pub struct Agents {
+    root: PathBuf,
+}
+
+impl Agents {
+    /// # Errors
+    /// When the folder cannot be written to.
+    pub fn new(folder: &Path) -> Result<Self> {
+        let root = folder.canonicalize()?;
+        // The agents run under users of their own, who have to reach the program and their work.
+        fs::set_permissions(&root, fs::Permissions::from_mode(0o755))?;
+        let bin = root.join("bin");
+        fs::create_dir(&bin)?;
+        fs::set_permissions(&bin, fs::Permissions::from_mode(0o755))?;
+        let program = bin.join("agent.py");
+        fs::write(&program, include_str!("../clients/agent.py"))?;
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o644))?;
+        Ok(Self { root })
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Defines an agent in a folder of definitions; `keys` are more lines of its `agent.toml`.
+    ///
+    /// # Errors
+    /// When it cannot be written down.
+    pub fn define(&self, definitions: &Path, name: &str, keys: &str, steps: &[&str]) -> Result<()> {
+        let program = self.root.join("bin/agent.py");
+        let mut command = vec!["python3", program.to_str().context("the folder's name is no text")?];
+        command.extend(steps);
+        let definition = format!(
+            "command = {}\n{keys}\n[env]\n{MARK} = \"{}\"\n",
+            serde_json::to_string(&command)?,
+            self.root.display()
+        );
+        let folder = definitions.join(name);
+        fs::create_dir_all(&folder)?;
+        Ok(fs::write(folder.join("agent.toml"), definition)?)
+    }
+
+    /// The live processes of an instance, or of all when none is given.
+    pub fn processes(&self, instance: Option<&str>) -> Vec<Process> {
+        let mark = format!("{MARK}={}", self.root.display());
+        let wanted = instance.map(|instance| format!("SKEIN_INSTANCE={instance}"));
+        let ours = |process: &Process| {
+            let environment = fs::read(format!("/proc/{}/environ", process.pid)).unwrap_or_default();
+            let has =
+                |entry: &str| environment.split(|&byte| byte == 0).any(|found| found == entry.as_bytes());
+            has(&mark) && wanted.as_deref().is_none_or(has)
+        };
+        tree::all().into_iter().filter(|process| !process.is_over() && ours(process)).collect()
+    }
+
+    /// Ends them all, once nothing starts any more.
+    #[expect(clippy::disallowed_methods, reason = "a drop cannot await, and the test is over")]
+    pub fn end(&self) {
+        for _ in 0..100 {
+            let left = self.processes(None);
+            if left.is_empty() {
+                return;
+            }
+            left.iter().for_each(|process| signal(process.pid, "KILL"));
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+/// What the runs of an agent wrote down in their work folder, in order.
+///
+/// # Errors
+/// When a line is no JSON.
+pub fn journal(work: &Path) -> Result<Vec<Value>> {
+    let Ok(text) = fs::read_to_string(work.join("journal")) else { return Ok(Vec::new()) };
+    let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+    whole.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
+}
+
+/// Sends a signal to a process, which may have ended.
+pub fn signal(pid: u32, name: &str) {
+    let name = format!("-{name}");
+    let _ = std::process::Command::new("kill").args([&name, &pid.to_string()]).status();
+}

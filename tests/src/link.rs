@@ -1,0 +1,201 @@
+//! A link between two programs that can be cut, and can keep answers back. Its near end stays where it is when the
+//! program at its far end comes back somewhere else.
+
+use std::io;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use tempfile::TempDir;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::watch;
+
+/// What a link does with what goes through it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Passage {
+    Open,
+    /// Requests arrive, and whoever is answered loses the connection instead.
+    NoAnswers,
+    /// Whatever is sent, either way, waits.
+    Held,
+    /// Nothing passes: connections end, and new ones do too.
+    Cut,
+}
+
+/// One end of a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum End {
+    Socket(PathBuf),
+    /// `HOST:PORT`
+    Port(String),
+}
+
+trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<W: AsyncRead + AsyncWrite + Send + Unpin> Wire for W {}
+
+enum Listener {
+    Socket(UnixListener),
+    Port(TcpListener),
+}
+
+/// Ends with the test that made it.
+pub struct Link {
+    near: End,
+    far: watch::Sender<Option<End>>,
+    passage: watch::Sender<Passage>,
+    /// Holds the socket of the near end.
+    _folder: Option<TempDir>,
+}
+
+impl Link {
+    /// A socket that leads to another one.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn to_socket(target: PathBuf) -> Result<Self> {
+        let folder = TempDir::with_prefix("skein-link-")?;
+        let path = folder.path().join("link.sock");
+        let listener = Listener::Socket(UnixListener::bind(&path)?);
+        Ok(Self::begin(listener, End::Socket(path), Some(End::Socket(target)), Some(folder)))
+    }
+
+    /// A port that leads nowhere until it is told where to.
+    ///
+    /// # Errors
+    /// When none is free.
+    pub async fn port() -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let near = End::Port(listener.local_addr()?.to_string());
+        Ok(Self::begin(Listener::Port(listener), near, None, None))
+    }
+
+    fn begin(listener: Listener, near: End, far: Option<End>, folder: Option<TempDir>) -> Self {
+        let link = Self {
+            near,
+            far: watch::Sender::new(far),
+            passage: watch::Sender::new(Passage::Open),
+            _folder: folder,
+        };
+        tokio::spawn(serve(listener, link.far.subscribe(), link.passage.subscribe()));
+        link
+    }
+
+    /// The near end, as a URL of Redis.
+    pub fn redis(&self) -> String {
+        match &self.near {
+            End::Socket(path) => format!("unix://{}", path.display()),
+            End::Port(address) => format!("redis://{address}"),
+        }
+    }
+
+    /// The near end, as `HOST:PORT` or a path.
+    pub fn address(&self) -> String {
+        match &self.near {
+            End::Socket(path) => path.display().to_string(),
+            End::Port(address) => address.clone(),
+        }
+    }
+
+    /// New connections go to this `HOST:PORT` from now on.
+    pub fn leads_to(&self, address: &str) {
+        self.far.send_replace(Some(End::Port(address.to_owned())));
+    }
+
+    /// New connections go to this socket from now on.
+    pub fn leads_to_socket(&self, path: PathBuf) {
+        self.far.send_replace(Some(End::Socket(path)));
+    }
+
+    /// From now on requests arrive, and whoever is answered loses the connection instead.
+    pub fn lose_answers(&self) {
+        self.passage.send_replace(Passage::NoAnswers);
+    }
+
+    /// From now on whatever is sent, either way, waits until the link is healed.
+    pub fn hold_back(&self) {
+        self.passage.send_replace(Passage::Held);
+    }
+
+    /// From now on nothing passes.
+    pub fn cut(&self) {
+        self.passage.send_replace(Passage::Cut);
+    }
+
+    pub fn heal(&self) {
+        self.passage.send_replace(Passage::Open);
+    }
+}
+
+/// Takes connections until the link is gone.
+async fn serve(listener: Listener, far: watch::Receiver<Option<End>>, passing: watch::Receiver<Passage>) {
+    let mut alive = passing.clone();
+    loop {
+        let near = tokio::select! {
+            near = listener.accept() => near,
+            // The sender is gone, and with it the link.
+            _ = alive.wait_for(|_| false) => return,
+        };
+        let Ok(near) = near else { return };
+        let (far, mut passing) = (far.borrow().clone(), passing.clone());
+        tokio::spawn(async move {
+            if *passing.borrow_and_update() == Passage::Cut {
+                return;
+            }
+            let Some(far) = far else { return };
+            if let Ok(far) = connect(&far).await {
+                carry(near, far, passing).await;
+            }
+        });
+    }
+}
+
+impl Listener {
+    async fn accept(&self) -> io::Result<Box<dyn Wire>> {
+        Ok(match self {
+            Self::Socket(listener) => Box::new(listener.accept().await?.0),
+            Self::Port(listener) => Box::new(quick(listener.accept().await?.0)?),
+        })
+    }
+}
+
+async fn connect(to: &End) -> io::Result<Box<dyn Wire>> {
+    Ok(match to {
+        End::Socket(path) => Box::new(UnixStream::connect(path).await?),
+        End::Port(address) => Box::new(quick(TcpStream::connect(address).await?)?),
+    })
+}
+
+fn quick(stream: TcpStream) -> io::Result<TcpStream> {
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// Carries bytes both ways until one side ends, an answer is to be lost, or the link is cut or gone.
+async fn carry(near: Box<dyn Wire>, far: Box<dyn Wire>, mut passing: watch::Receiver<Passage>) {
+    let (from_client, to_client) = tokio::io::split(near);
+    let (from_server, to_server) = tokio::io::split(far);
+    let asks = pass(from_client, to_server, passing.clone(), |_| true);
+    let answers = pass(from_server, to_client, passing.clone(), |passage| passage == Passage::Open);
+    tokio::select! {
+        () = asks => {}
+        () = answers => {}
+        _ = passing.wait_for(|passage| *passage == Passage::Cut) => {}
+    }
+}
+
+/// Carries bytes one way until its end, or until something comes that may not pass.
+async fn pass(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    mut passing: watch::Receiver<Passage>,
+    may: impl Fn(Passage) -> bool,
+) {
+    let mut bytes = vec![0; 64 * 1024];
+    while let Ok(count @ 1..) = from.read(&mut bytes).await {
+        let passage = passing.wait_for(|passage| *passage != Passage::Held).await;
+        if !passage.is_ok_and(|passage| may(*passage)) || to.write_all(&bytes[..count]).await.is_err() {
+            return;
+        }
+    }
+}

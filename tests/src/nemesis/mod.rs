@@ -1,0 +1,212 @@
+//! What breaks a cluster while others work with it: crashes, freezes, cut links, lost answers, and a Redis that dies.
+
+mod site;
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use tokio::process::Child;
+use tokio::sync::watch;
+
+use crate::cluster::Cluster;
+use crate::runner::Place;
+use crate::up::Up;
+use crate::webhook;
+use crate::workload::Map;
+pub use site::Site;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    /// `kill -9`, and started again.
+    Kill,
+    /// Stands still for longer than its lease, and goes on where it was.
+    Freeze,
+    /// Does not reach Redis for longer than its lease.
+    CutRedis,
+    /// What it sends to Redis arrives, and no answer comes back.
+    LoseAnswers,
+    /// No other coordinator and no runner reaches it.
+    CutOff,
+    /// Redis dies and comes back with its log.
+    CrashRedis,
+    /// `kill -9` of a runner, and started again. What runs on it goes on.
+    KillRunner,
+    /// `kill -9` of the ingress, and started again.
+    KillIngress,
+}
+
+impl Fault {
+    pub const ALL: [Self; 8] = [
+        Self::Kill,
+        Self::Freeze,
+        Self::CutRedis,
+        Self::LoseAnswers,
+        Self::CutOff,
+        Self::CrashRedis,
+        Self::KillRunner,
+        Self::KillIngress,
+    ];
+}
+
+/// A runner with its folders.
+struct Host {
+    /// Ends first.
+    process: Child,
+    place: Place,
+    token: String,
+}
+
+/// A cluster that can be broken everywhere.
+pub struct Nemesis {
+    runners: Vec<Host>,
+    pub sites: Vec<Site>,
+    ingress: Option<Up>,
+    /// Its Redis ends last.
+    pub cluster: Cluster,
+    lease: Duration,
+    map: watch::Sender<Map>,
+    random: fastrand::Rng,
+    /// What is still to come of this round.
+    round: Vec<Fault>,
+    pub done: Vec<Fault>,
+}
+
+impl Nemesis {
+    /// Starts three coordinators with a lease, an ingress, and two runners that know the agents which `define` writes
+    /// down.
+    ///
+    /// # Errors
+    /// When a part does not start.
+    pub async fn start(lease: Duration, seed: u64, define: impl Fn(&Place) -> Result<()>) -> Result<Self> {
+        let settings = format!("lease = \"{}ms\"\nsettle = \"1s\"", lease.as_millis());
+        let (cluster, first) = Cluster::start(&settings).await?;
+        let sites = Site::several(&cluster, first, 3).await?;
+        let ingress = cluster.ingress(&webhook::configuration()).await?;
+        let addresses: Vec<String> = sites.iter().map(Site::grpc).collect();
+        let mut runners = Vec::new();
+        for name in ["box-1", "box-2"] {
+            let (place, token) = (Place::new(name)?, sites[0].up.token("runner", name).await?);
+            define(&place)?;
+            runners.push(Host { process: place.start(&addresses, &token)?, place, token });
+        }
+        for name in ["box-1", "box-2"] {
+            let ready = |row: &serde_json::Value| row["runner"] == name && row["state"] == "ready";
+            sites[0].up.row("runners", ready).await?;
+        }
+        let nemesis = Self {
+            runners,
+            sites,
+            ingress: Some(ingress),
+            cluster,
+            lease,
+            map: watch::Sender::new(Map::default()),
+            random: fastrand::Rng::with_seed(seed),
+            round: Vec::new(),
+            done: Vec::new(),
+        };
+        nemesis.draw();
+        Ok(nemesis)
+    }
+
+    /// Where everything is, now and later.
+    pub fn map(&self) -> watch::Receiver<Map> {
+        self.map.subscribe()
+    }
+
+    fn draw(&self) {
+        let nodes = self.sites.iter().map(|site| site.up.mcp.clone()).collect();
+        let ingress = self.ingress.as_ref().map(|up| up.ingress.clone()).unwrap_or_default();
+        self.map.send_replace(Map { nodes, ingress });
+    }
+
+    /// What the runs of an agent wrote down, on whichever runner.
+    ///
+    /// # Errors
+    /// When a line is no JSON.
+    pub fn journal(&self, agent: &str) -> Result<Vec<serde_json::Value>> {
+        let journals = self.runners.iter().map(|runner| runner.place.journal(agent));
+        Ok(journals.collect::<Result<Vec<_>>>()?.concat())
+    }
+
+    /// Does one thing, and mends it. Everything comes once before anything comes again.
+    ///
+    /// # Errors
+    /// When it cannot be mended.
+    pub async fn strike(&mut self) -> Result<()> {
+        if self.round.is_empty() {
+            self.round = Fault::ALL.into();
+            self.random.shuffle(&mut self.round);
+        }
+        let Some(fault) = self.round.pop() else { return Ok(()) };
+        let victim = self.random.usize(..self.sites.len());
+        println!("nemesis: {fault:?} at {victim}");
+        self.inflict(fault, victim).await?;
+        self.revive().await?;
+        self.done.push(fault);
+        // Some of what comes next meets a cluster at peace, and some one that is still about to settle.
+        tokio::time::sleep(self.lease.mul_f64(self.random.f64() / 2.0)).await;
+        Ok(())
+    }
+
+    async fn inflict(&mut self, fault: Fault, victim: usize) -> Result<()> {
+        let past_the_lease = self.lease + Duration::from_secs(1);
+        let site = &self.sites[victim];
+        match fault {
+            Fault::Kill => {
+                let site = self.sites.remove(victim).restart().await?;
+                self.sites.insert(victim, site);
+            }
+            Fault::Freeze => {
+                site.freeze().await?;
+                tokio::time::sleep(past_the_lease).await;
+                site.thaw().await?;
+            }
+            Fault::CutRedis => {
+                site.cut_redis();
+                tokio::time::sleep(past_the_lease).await;
+                site.heal();
+            }
+            Fault::LoseAnswers => {
+                site.lose_answers();
+                tokio::time::sleep(self.lease / 4).await;
+                site.heal();
+            }
+            Fault::CutOff => {
+                site.cut_off();
+                tokio::time::sleep(past_the_lease).await;
+                site.heal();
+            }
+            Fault::CrashRedis => self.cluster.server.crash_and_restart().await?,
+            Fault::KillRunner => {
+                let runner = victim % self.runners.len();
+                let host = &mut self.runners[runner];
+                host.process.kill().await?;
+                let addresses: Vec<String> = self.sites.iter().map(Site::grpc).collect();
+                host.process = host.place.start(&addresses, &host.token)?;
+            }
+            Fault::KillIngress => {
+                let folder = self.ingress.take().context("there is no ingress")?.kill().await?;
+                self.ingress = Some(self.cluster.serve_ingress(folder).await?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts again what has ended, as a supervisor does, and says where it is now.
+    async fn revive(&mut self) -> Result<()> {
+        for place in 0..self.sites.len() {
+            if self.sites[place].up.has_ended()? {
+                let site = self.sites.remove(place).restart().await?;
+                self.sites.insert(place, site);
+            }
+        }
+        if let Some(mut ingress) = self.ingress.take() {
+            if ingress.has_ended()? {
+                ingress = self.cluster.serve_ingress(ingress.folder).await?;
+            }
+            self.ingress = Some(ingress);
+        }
+        self.draw();
+        Ok(())
+    }
+}

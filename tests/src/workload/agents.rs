@@ -1,0 +1,119 @@
+//! Real agents: events from outside start and wake them, and they call one another.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::Map;
+use crate::history::calls::Made;
+use crate::history::events::{Sent, Use, Used};
+use crate::runner::Place;
+use crate::webhook;
+
+/// Gets an event, waits for the next, and ends.
+pub const SLEEPER: &str = "sleeper";
+/// Calls another for each event.
+pub const CALLER: &str = "caller";
+pub const CALLEE: &str = "callee";
+
+/// Between two events: each of them starts processes.
+const PACE: Duration = Duration::from_millis(1500);
+/// Before an event that nobody took is sent again, and how long one may take.
+const PAUSE: Duration = Duration::from_millis(200);
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Writes the agents down for a runner.
+///
+/// # Errors
+/// When a file cannot be written.
+pub fn define(place: &Place) -> Result<()> {
+    let wait = r#"wait_for_trigger={"type":"webhook","source":"github","event":"push","timeout":"1h"}"#;
+    let call = format!(r#"call_agent={{"target_agent":"{CALLEE}","context":"do it"}}"#);
+    let subscribed = "instances = 2\nsubscriptions = [{ source = \"github\", event = \"push\" }]\n";
+    place.agent(SLEEPER, subscribed, &[wait])?;
+    place.agent(CALLER, subscribed, &[&call, "result"])?;
+    // What comes back names the run that answered.
+    place.agent(CALLEE, "instances = 2\n", &[r#"return_value={"value":"$INSTANCE"}"#])
+}
+
+/// Sends events until it is told to stop, each until somebody says that it was taken in.
+pub async fn push(map: watch::Receiver<Map>, stop: CancellationToken) -> Vec<Sent> {
+    let mut sent = Vec::new();
+    for number in 1.. {
+        // The next one would be refused or taken like this one, so it waits for it.
+        while !deliver(&map, number).await {
+            if stop.is_cancelled() {
+                sent.push(Sent { number, accepted: false });
+                return sent;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        sent.push(Sent { number, accepted: true });
+        if stop.is_cancelled() {
+            break;
+        }
+        tokio::time::sleep(PACE).await;
+    }
+    sent
+}
+
+/// Says whether an event was taken in for certain. Its delivery has one name however often it is sent.
+async fn deliver(map: &watch::Receiver<Map>, number: u64) -> bool {
+    let ingress = map.borrow().ingress.clone();
+    let body = json!({"ref": "refs/heads/main", "number": number, "repository": {"full_name": "acme/app"}});
+    let body = body.to_string();
+    let (delivery, signature) = (format!("d-{number}"), webhook::signature(&body));
+    let pushed = webhook::push(&ingress, &delivery, &body, &signature);
+    matches!(tokio::time::timeout(PATIENCE, pushed).await, Ok(Ok((200..300, _))))
+}
+
+/// What the runs of an agent did with events, from what they wrote down.
+pub fn uses(agent: &str, journal: &[Value]) -> Vec<Used> {
+    let used = |line: &Value| {
+        let (by, event) = match line["step"].as_str()? {
+            "start" => (Use::Started, &line["answer"]),
+            "wait_for_trigger" => (Use::Resumed, &line["answer"]["payload"]),
+            _ => return None,
+        };
+        let number = number(event)?;
+        let instance = line["instance"].as_str()?.to_owned();
+        Some(Used { agent: agent.to_owned(), instance, number, by })
+    };
+    journal.iter().filter_map(used).collect()
+}
+
+/// The number of the event in what an agent was given, however it is wrapped.
+fn number(given: &Value) -> Option<u64> {
+    match given {
+        Value::Object(fields) => {
+            let own = fields.get("number").and_then(Value::as_u64);
+            own.or_else(|| fields.values().find_map(number))
+        }
+        Value::String(text) => {
+            number(&serde_json::from_str::<Value>(text).ok().filter(|inner| !inner.is_string())?)
+        }
+        _ => None,
+    }
+}
+
+/// The calls that callers made, and what they heard of them.
+pub fn made(journal: &[Value]) -> Vec<Made> {
+    let of = |step: &'static str| journal.iter().filter(move |line| line["step"] == step);
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    of("call_agent")
+        .filter_map(|line| {
+            let call = text(&line["answer"]["call_id"])?;
+            let heard = of("result").find(|heard| heard["instance"] == line["instance"]);
+            Some(Made { call, told: heard.map(|heard| text(&heard["answer"]["return_value"])) })
+        })
+        .collect()
+}
+
+/// Those of an agent's runs that have written down a step.
+pub fn through(journal: &[Value], step: &str) -> Vec<String> {
+    let lines = journal.iter().filter(|line| line["step"] == step);
+    lines.filter_map(|line| Some(line["instance"].as_str()?.to_owned())).collect()
+}

@@ -1,0 +1,299 @@
+//! Everybody at work at once: clients, a listener, schedules, and agents that events start; and, once all is well
+//! again, what the checkers find.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use super::agents::{self, CALLEE, CALLER, SLEEPER};
+use super::client::{Client, TTL};
+use super::evidence::{self, Clients};
+use super::worker::{self, Worker};
+use super::{CAPACITY, Field, Map, ROOMS, room};
+use crate::history::events::Sent;
+use crate::history::{
+    Moment, Operation, Outcome, calls, claims, events, forget_between, inbox, locks, schedules,
+};
+use crate::nemesis::Nemesis;
+use crate::redis::Server;
+use crate::up::Up;
+
+/// Clients that work.
+pub const CLIENTS: usize = 32;
+/// How long a client waits for one node.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// For what drains once all is well again, on a busy machine.
+const LIVENESS: Duration = Duration::from_secs(90);
+/// Where schedules make tasks that nobody takes.
+const CLOCKWORK: &str = "clockwork";
+const SCHEDULES: [(&str, Duration); 3] = [
+    ("often", Duration::from_millis(700)),
+    ("now-and-then", Duration::from_secs(2)),
+    ("seldom", Duration::from_secs(5)),
+];
+
+/// Everybody, at rest.
+pub struct Swarm {
+    pub field: Arc<Field>,
+    workers: Vec<Worker>,
+    listener: Client,
+    clients: Clients,
+    sent: Vec<Sent>,
+}
+
+/// Everybody, at work.
+pub struct Working {
+    field: Arc<Field>,
+    stop: CancellationToken,
+    workers: JoinSet<Worker>,
+    listener: JoinHandle<Client>,
+    pushing: Option<JoinHandle<Vec<Sent>>>,
+    clients: Clients,
+}
+
+impl Swarm {
+    /// Lets everybody join, and makes rooms and schedules.
+    ///
+    /// # Errors
+    /// When somebody is not let in.
+    pub async fn gather(node: &Up, map: watch::Receiver<Map>, seed: u64) -> Result<Self> {
+        let field = Field::new(map, PATIENCE);
+        let mut all = Vec::new();
+        for number in 0..=CLIENTS {
+            let token = node.token("worker", &format!("worker-{number}")).await?;
+            all.push(Client::join(Arc::clone(&field), number, &token).await?);
+        }
+        let clients = all.iter().map(|client| (client.agent.clone(), client.number)).collect();
+        let listener = all.pop().context("nobody listens")?;
+        listener.furnish().await?;
+        let printed = node
+            .skein(&["token", "issue", "--swarm", CLOCKWORK, "--role", "worker", "--name", "keeper"])
+            .await?;
+        let token = printed.lines().last().context("no token was printed")?;
+        let keeper = Client::join(Arc::clone(&field), CLIENTS + 1, token).await?;
+        for (name, interval) in SCHEDULES {
+            keeper.schedule(name, interval).await?;
+        }
+        let workers = all.into_iter().map(|client| Worker::new(client, seed)).collect();
+        Ok(Self { field, workers, listener, clients, sent: Vec::new() })
+    }
+
+    /// Lets everybody begin. Without an ingress no events are sent.
+    pub fn begin(self) -> Working {
+        let Self { field, workers, listener, clients, .. } = self;
+        let stop = CancellationToken::new();
+        let others: Arc<Vec<String>> = Arc::new(clients.keys().cloned().collect());
+        let workers =
+            workers.into_iter().map(|worker| worker.work(Arc::clone(&others), stop.clone())).collect();
+        let listener = tokio::spawn(worker::listen(listener, stop.clone()));
+        let has_ingress = !field.map.borrow().ingress.is_empty();
+        let pushing = has_ingress.then(|| tokio::spawn(agents::push(field.map.clone(), stop.clone())));
+        Working { field, stop, workers, listener, pushing, clients }
+    }
+
+    /// All is well: everything that can be done is done, and each lock is to be had.
+    ///
+    /// # Errors
+    /// When it does not drain.
+    pub async fn drain(self) -> Result<Self> {
+        let Self { field, workers, listener, clients, sent } = self;
+        let draining: JoinSet<Worker> = workers.into_iter().map(Worker::drain).collect();
+        worker::take_each_lock(&listener, LIVENESS).await;
+        let workers =
+            tokio::time::timeout(LIVENESS, draining.join_all()).await.context("it does not drain")?;
+        listener.read_all().await;
+        Ok(Self { field, workers, listener, clients, sent })
+    }
+
+    /// The rooms as they are in the end.
+    async fn rooms(&self) -> Result<BTreeMap<String, Vec<String>>> {
+        let mut rooms = BTreeMap::new();
+        for number in 0..ROOMS {
+            let Outcome::Ok(texts) = self.listener.read(number, false).await else {
+                anyhow::bail!("{} cannot be read", room(number));
+            };
+            ensure!(texts.len() < 1000, "{} has more messages than are shown", room(number));
+            rooms.insert(room(number), texts);
+        }
+        Ok(rooms)
+    }
+
+    /// What the checkers of clients and schedules find, after the effects that are still on their way have arrived.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn judge(&self, node: &Up, server: &Server, healed: Moment) -> Result<Vec<String>> {
+        let never = Moment::MAX..Moment::MAX;
+        let mut broken = self.judge_without(node, Some(server), healed, never).await?;
+        broken.extend(self.judge_schedules(node, server).await?);
+        Ok(broken)
+    }
+
+    /// The same without the schedules, where what was told in a certain time may have been lost since. Without a server the log is not asked.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn judge_without(
+        &self,
+        node: &Up,
+        server: Option<&Server>,
+        healed: Moment,
+        lost: Range<Moment>,
+    ) -> Result<Vec<String>> {
+        let history = forget_between(&self.field.claims.history(), lost.start, lost.end);
+        let late = self.arrives(node, &history).await?;
+        let tasks = evidence::tasks(node, &self.clients).await?;
+        let log = match server {
+            Some(server) => Some(evidence::claims(server, &self.clients).await?),
+            None => None,
+        };
+        let log = log.as_deref();
+        let evidence = claims::Evidence { history: &history, tasks: &tasks, log, capacity: CAPACITY };
+        // It computes for a while, and the links are to go on.
+        let mut broken = tokio::task::block_in_place(|| claims::check(&evidence));
+        broken.extend(late);
+        let locks = self.field.locks.history();
+        // A lock whose release was lost is refreshed under its token of before, which what it guards refuses.
+        let known = forget_between(&locks, lost.start, lost.end);
+        broken.extend(locks::check_tokens(&known, &self.field.writes()));
+        broken.extend(locks::check_time(&known));
+        broken.extend(locks::none_is_stuck(&locks, healed, TTL + LIVENESS));
+        let inbox = forget_between(&self.field.inbox.history(), lost.start, lost.end);
+        broken.extend(inbox::check(&inbox, &self.rooms().await?));
+        Ok(broken)
+    }
+
+    /// The tasks that were acknowledged and are not there.
+    ///
+    /// # Errors
+    /// When the node does not list those that are.
+    pub async fn gone(&self, node: &Up) -> Result<Vec<String>> {
+        let tasks = evidence::tasks(node, &self.clients).await?;
+        let made = |operation: &Operation<claims::Call, claims::Answer>| match operation.answer() {
+            Some(claims::Answer::Task(task)) => Some(task.clone()),
+            _ => None,
+        };
+        let history = self.field.claims.history();
+        Ok(history.iter().filter_map(made).filter(|task| !tasks.contains_key(task)).collect())
+    }
+
+    /// Waits until all that was ordered is there and nothing is left to do, and says what does not come to that.
+    async fn arrives(&self, node: &Up, history: &claims::History) -> Result<Vec<String>> {
+        let ordered = |operation: &Operation<claims::Call, claims::Answer>| {
+            matches!(operation.call, claims::Call::Order { .. }).then(|| operation.answer().cloned())?
+        };
+        let ordered: Vec<claims::Answer> = history.iter().filter_map(ordered).collect();
+        let found = async || {
+            let tasks = evidence::tasks(node, &self.clients).await?;
+            let open = tasks.iter().filter(|(_, task)| task.status == "unassigned");
+            let mut late: Vec<String> =
+                open.map(|(id, task)| format!("liveness: {id} is still open: {task:?}")).collect();
+            let away = |answer: &&claims::Answer| match answer {
+                claims::Answer::Task(task) => !tasks.contains_key(task),
+                _ => false,
+            };
+            late.extend(
+                ordered.iter().filter(away).map(|order| format!("liveness: {order:?} never arrived")),
+            );
+            Ok(late)
+        };
+        let nothing = async || Ok(found().await?.is_empty().then_some(()));
+        match node.until("all arrives and is done", nothing).await {
+            Ok(()) => Ok(Vec::new()),
+            Err(_) => found().await,
+        }
+    }
+
+    /// The schedules go on meanwhile; what has fired is to arrive.
+    async fn judge_schedules(&self, node: &Up, server: &Server) -> Result<Vec<String>> {
+        let found = async || {
+            let (log, made) = evidence::schedules(server, CLOCKWORK).await?;
+            let mut broken = schedules::check(&log, &made);
+            broken.extend(schedules::none_is_stuck(&log, server.now().await?, 10_000));
+            Ok(broken)
+        };
+        let settled = async || Ok(found().await?.is_empty().then_some(()));
+        // What is not so yet may come about; what is wrong stays wrong.
+        match node.until("the schedules' tasks arrive", settled).await {
+            Ok(()) => Ok(Vec::new()),
+            Err(_) => found().await,
+        }
+    }
+
+    /// What the checkers of events, waits and calls find, once the agents have done all that they have to do.
+    ///
+    /// # Errors
+    /// When the store or a journal cannot be read.
+    pub async fn judge_agents(&self, nemesis: &Nemesis) -> Result<Vec<String>> {
+        let server = &nemesis.cluster.server;
+        let found = async || {
+            let (sleepers, callers) = (nemesis.journal(SLEEPER)?, nemesis.journal(CALLER)?);
+            let used = [agents::uses(SLEEPER, &sleepers), agents::uses(CALLER, &callers)].concat();
+            let ended = evidence::waits(server, SLEEPER).await?;
+            let mut broken = events::check(&self.sent, &[SLEEPER, CALLER], &used, &ended);
+            let made = agents::made(&callers);
+            let log = evidence::calls(server, CALLEE).await?;
+            let runs = agents::through(&nemesis.journal(CALLEE)?, "start");
+            broken.extend(calls::check(&made, &log, &runs));
+            let over = agents::through(&callers, "end");
+            for begun in agents::through(&callers, "start").iter().filter(|run| !over.contains(run)) {
+                broken.push(format!("stuck: {begun} has begun and not ended"));
+            }
+            Ok(broken)
+        };
+        let settled = async || Ok(found().await?.is_empty().then_some(()));
+        match nemesis.sites[0].up.until("the agents are through", settled).await {
+            Ok(()) => Ok(Vec::new()),
+            Err(_) => found().await,
+        }
+    }
+
+    /// That the run was worth something: of each kind much was done, though faults came between.
+    ///
+    /// # Errors
+    /// When it was not.
+    pub fn is_worth_something(&self) -> Result<()> {
+        fn answered<C, A>(history: &[Operation<C, A>], of: impl Fn(&C) -> bool) -> usize {
+            history.iter().filter(|operation| operation.answer().is_some() && of(&operation.call)).count()
+        }
+        let (claims, locks) = (self.field.claims.history(), self.field.locks.history());
+        let inbox = self.field.inbox.history();
+        let counts = [
+            ("created", answered(&claims, |call| matches!(call, claims::Call::Create { .. }))),
+            ("claimed", answered(&claims, |call| matches!(call, claims::Call::Claim { .. }))),
+            ("completed", answered(&claims, |call| matches!(call, claims::Call::Complete { .. }))),
+            ("ordered", answered(&claims, |call| matches!(call, claims::Call::Order { .. }))),
+            ("looked at", answered(&claims, |call| matches!(call, claims::Call::Read { .. }))),
+            ("locked", answered(&locks, |call| matches!(call, locks::Call::Acquire { .. }))),
+            ("posted", answered(&inbox, |call| matches!(call, inbox::Call::Post { .. }))),
+        ];
+        println!("{counts:?}, {} writes, {} events", self.field.writes().len(), self.sent.len());
+        for (what, count) in counts {
+            ensure!(count >= 10, "only {count} were {what}");
+        }
+        Ok(())
+    }
+}
+
+impl Working {
+    /// Lets everybody finish what is begun.
+    ///
+    /// # Errors
+    /// When one of them broke.
+    pub async fn stop(self) -> Result<Swarm> {
+        let Self { field, stop, workers, listener, pushing, clients } = self;
+        stop.cancel();
+        let workers = workers.join_all().await;
+        let sent = match pushing {
+            Some(pushing) => pushing.await?,
+            None => Vec::new(),
+        };
+        Ok(Swarm { field, workers, listener: listener.await?, clients, sent })
+    }
+}

@@ -12,10 +12,11 @@ use serde_json::Value;
 use skein_shared::Refusal;
 use skein_shared::entity::RunnerCommand;
 use skein_shared::fence::Token;
+use skein_shared::id::InstanceId;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::clients::{Client, Phase, agent};
+use super::clients::{Client, Phase, Role, agent, tasks};
 use super::config::{Config, stream};
 use super::history::{Operation, Write};
 use super::network::Network;
@@ -87,7 +88,7 @@ enum Event {
     FailOver,
     Replicate,
     Look,
-    /// Runners give signs of life.
+    /// Runners give signs of life, and one of them for the workers.
     Beat,
     ContainerDeath,
     Command {
@@ -220,7 +221,7 @@ impl World {
         let seed = self.config.seed;
         let rng = |what: &str, number: usize| stream(seed, &format!("{what} {number}"));
         let mut clients: Vec<Client> = (0..lockers).map(|n| Client::locker(n, rng("locker", n))).collect();
-        clients.extend((0..workers).map(|n| Client::worker(n, rng("worker", n))));
+        clients.extend((0..workers).map(|n| Client::worker(n, faults.worker_death, rng("worker", n))));
         clients.extend((0..senders).map(|n| Client::sender(n, rng("sender", n))));
         if senders > 0 {
             clients.push(Client::reader(rng("reader", 0)));
@@ -387,9 +388,14 @@ impl World {
     fn look_whether_over(&mut self) {
         let done = self.clients.iter().all(|waiting| waiting.done);
         let done = done && self.runs_left().is_empty();
+        if done && !self.tasks_left().is_empty() {
+            // Theirs again once the lease of who they were has ended.
+            self.wake_clients(|client| matches!(client.role, Role::Worker { .. }));
+            return self.after(1_000_000, Event::Look);
+        }
         if done && !self.last_round && self.store.primary.state.outbox(0, 1).is_empty() {
             self.last_round = true;
-            self.wake_clients();
+            self.wake_clients(|_| true);
         } else {
             self.over = done && self.last_round;
         }
@@ -398,11 +404,31 @@ impl World {
         }
     }
 
-    fn wake_clients(&mut self) {
-        for waiting in &mut self.clients {
+    fn wake_clients(&mut self, who: impl Fn(&Client) -> bool) {
+        for waiting in self.clients.iter_mut().filter(|waiting| who(&waiting.client)) {
             waiting.client.calm();
             waiting.done = false;
         }
+    }
+
+    /// Workers as they are now.
+    pub fn living(&self) -> BTreeSet<InstanceId> {
+        self.clients.iter().filter_map(|waiting| waiting.client.instance()).collect()
+    }
+
+    /// Tasks that clients have created and nobody has done.
+    fn tasks_left(&self) -> BTreeSet<String> {
+        let mut left = BTreeSet::new();
+        for event in self.witness.events(&tasks()) {
+            let created = &event["created"];
+            if let (Some(task), true) = (created["task"].as_str(), created["spec"]["schedule"].is_null()) {
+                left.insert(task.to_owned());
+            }
+            if let Some(task) = event["finished"]["task"].as_str() {
+                left.remove(task);
+            }
+        }
+        left
     }
 
     /// Runs that were asked for and have not ended.
@@ -434,6 +460,7 @@ impl World {
             (0..AGENTS).flat_map(|number| self.store.primary.state.live(&agent(number), "", usize::MAX));
         let agents: Vec<String> =
             agents.map(|document| format!("{}: {}", document.key, document.head)).collect();
-        format!("{open:?}, effects {effects:?}, runs {:?} of {agents:#?}", self.runs_left())
+        let (tasks, runs) = (self.tasks_left(), self.runs_left());
+        format!("{open:?}, effects {effects:?}, tasks {tasks:?}, runs {runs:?} of {agents:#?}")
     }
 }

@@ -179,7 +179,7 @@ impl Client {
                     *lives += 1;
                 }
                 // What it has lost is kept for it.
-                if *lives > 0 && rng.bool() {
+                if *lives > 0 && holds.is_empty() && rng.bool() {
                     return poll(*agent, &instance(*agent, *lives));
                 }
                 next_task(*agent, &instance(*agent, *lives), holds, phase, rng)

@@ -1,5 +1,6 @@
 //! The shell of `outbox/pump.rs` and of `entity/timers.rs`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,9 +48,14 @@ impl Node {
         self.slots.all().into_iter().map(|(shard, _)| shard).collect()
     }
 
+    /// What is over, under the fences that it was read under if these are still ours.
     fn fenced(&self, ended: &Ended) -> Vec<(Fence, OutboxPlace)> {
+        let still = |place: &OutboxPlace| {
+            let now = self.fence(&place.source);
+            (if now == place.fence { now } else { Fence::NONE }, place.clone())
+        };
         let dead = ended.dead.iter().map(|(place, _)| place);
-        ended.delivered.iter().chain(dead).map(|place| (self.fence(&place.source), place.clone())).collect()
+        ended.delivered.iter().chain(dead).map(still).collect()
     }
 
     pub(super) fn effects_came(&mut self) {
@@ -90,14 +96,18 @@ impl Node {
 
     fn read(&mut self, after: u64) {
         let (turn, shards) = (self.lanes_turn, self.ours());
-        self.ask(Ask::Outbox { after, shards }, Then::Read { turn });
+        let held = self.slots.all().into_iter().collect();
+        self.ask(Ask::Outbox { after, shards }, Then::Read { turn, held });
     }
 
-    pub(super) fn page_is(&mut self, answer: Option<Answer>) {
-        let page = match answer {
+    pub(super) fn page_is(&mut self, answer: Option<Answer>, held: &BTreeMap<Shard, Fence>) {
+        let mut page = match answer {
             Some(Answer::Page(page)) => Ok(page),
             _ => Err(StoreError("no answer".to_owned())),
         };
+        for entry in page.iter_mut().flatten() {
+            entry.fence = held.get(&Shard::of(&entry.source)).copied().unwrap_or(Fence::NONE);
+        }
         if self.broken == Some(Broken::EffectsAreNotAwaited)
             && let Ok(page) = &page
         {

@@ -22,6 +22,15 @@ enum Passage {
     Cut,
 }
 
+/// How often something has come through, or has not.
+#[derive(Clone, Copy, Debug, Default)]
+struct Traffic {
+    /// Parts of requests that have arrived at the far end.
+    asked: u64,
+    /// Answers that were kept back.
+    lost: u64,
+}
+
 /// One end of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum End {
@@ -44,6 +53,7 @@ pub struct Link {
     near: End,
     far: watch::Sender<Option<End>>,
     passage: watch::Sender<Passage>,
+    traffic: watch::Sender<Traffic>,
     /// Holds the socket of the near end.
     _folder: Option<TempDir>,
 }
@@ -75,9 +85,11 @@ impl Link {
             near,
             far: watch::Sender::new(far),
             passage: watch::Sender::new(Passage::Open),
+            traffic: watch::Sender::default(),
             _folder: folder,
         };
-        tokio::spawn(serve(listener, link.far.subscribe(), link.passage.subscribe()));
+        let (far, passing) = (link.far.subscribe(), link.passage.subscribe());
+        tokio::spawn(serve(listener, far, passing, link.traffic.clone()));
         link
     }
 
@@ -112,6 +124,18 @@ impl Link {
         self.passage.send_replace(Passage::NoAnswers);
     }
 
+    /// Waits until a request has arrived at the far end, since the link was made.
+    pub async fn asked(&self) {
+        // The link itself holds a sender, so this cannot fail.
+        let _ = self.traffic.subscribe().wait_for(|traffic| traffic.asked > 0).await;
+    }
+
+    /// Waits until one more answer is lost: whoever asked then asks again.
+    pub async fn loses_an_answer(&self) {
+        let before = self.traffic.borrow().lost;
+        let _ = self.traffic.subscribe().wait_for(|traffic| traffic.lost > before).await;
+    }
+
     /// From now on whatever is sent, either way, waits until the link is healed.
     pub fn hold_back(&self) {
         self.passage.send_replace(Passage::Held);
@@ -128,7 +152,12 @@ impl Link {
 }
 
 /// Takes connections until the link is gone.
-async fn serve(listener: Listener, far: watch::Receiver<Option<End>>, passing: watch::Receiver<Passage>) {
+async fn serve(
+    listener: Listener,
+    far: watch::Receiver<Option<End>>,
+    passing: watch::Receiver<Passage>,
+    traffic: watch::Sender<Traffic>,
+) {
     let mut alive = passing.clone();
     loop {
         let near = tokio::select! {
@@ -137,14 +166,14 @@ async fn serve(listener: Listener, far: watch::Receiver<Option<End>>, passing: w
             _ = alive.wait_for(|_| false) => return,
         };
         let Ok(near) = near else { return };
-        let (far, mut passing) = (far.borrow().clone(), passing.clone());
+        let (far, mut passing, traffic) = (far.borrow().clone(), passing.clone(), traffic.clone());
         tokio::spawn(async move {
             if *passing.borrow_and_update() == Passage::Cut {
                 return;
             }
             let Some(far) = far else { return };
             if let Ok(far) = connect(&far).await {
-                carry(near, far, passing).await;
+                carry(near, far, passing, &traffic).await;
             }
         });
     }
@@ -172,11 +201,18 @@ fn quick(stream: TcpStream) -> io::Result<TcpStream> {
 }
 
 /// Carries bytes both ways until one side ends, an answer is to be lost, or the link is cut or gone.
-async fn carry(near: Box<dyn Wire>, far: Box<dyn Wire>, mut passing: watch::Receiver<Passage>) {
+async fn carry(
+    near: Box<dyn Wire>,
+    far: Box<dyn Wire>,
+    mut passing: watch::Receiver<Passage>,
+    traffic: &watch::Sender<Traffic>,
+) {
     let (from_client, to_client) = tokio::io::split(near);
     let (from_server, to_server) = tokio::io::split(far);
-    let asks = pass(from_client, to_server, passing.clone(), |_| true);
-    let answers = pass(from_server, to_client, passing.clone(), |passage| passage == Passage::Open);
+    let asked = |arrived| traffic.send_modify(|traffic| traffic.asked += u64::from(arrived));
+    let answered = |arrived: bool| traffic.send_modify(|traffic| traffic.lost += u64::from(!arrived));
+    let asks = pass(from_client, to_server, passing.clone(), |_| true, asked);
+    let answers = pass(from_server, to_client, passing.clone(), |passage| passage == Passage::Open, answered);
     tokio::select! {
         () = asks => {}
         () = answers => {}
@@ -184,17 +220,20 @@ async fn carry(near: Box<dyn Wire>, far: Box<dyn Wire>, mut passing: watch::Rece
     }
 }
 
-/// Carries bytes one way until its end, or until something comes that may not pass.
+/// Carries bytes one way until its end, or until something comes that may not pass. Notes of each part whether it arrived.
 async fn pass(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
     mut passing: watch::Receiver<Passage>,
     may: impl Fn(Passage) -> bool,
+    note: impl Fn(bool),
 ) {
     let mut bytes = vec![0; 64 * 1024];
     while let Ok(count @ 1..) = from.read(&mut bytes).await {
-        let passage = passing.wait_for(|passage| *passage != Passage::Held).await;
-        if !passage.is_ok_and(|passage| may(*passage)) || to.write_all(&bytes[..count]).await.is_err() {
+        let passage = passing.wait_for(|passage| *passage != Passage::Held).await.map(|passage| *passage);
+        let arrived = passage.is_ok_and(&may) && to.write_all(&bytes[..count]).await.is_ok();
+        note(arrived);
+        if !arrived {
             return;
         }
     }

@@ -1,8 +1,10 @@
 //! The command line as an operator uses it: tables and JSON, exit codes, and refusals that say what to do.
 
+use std::collections::BTreeSet;
 use std::process::Output;
 
 use anyhow::{Context, Result, ensure};
+use futures::stream::{self, StreamExt, TryStreamExt};
 use serde_json::{Value, json};
 use skein_tests::mcp::Client;
 use skein_tests::up::{Folder, Up, binary};
@@ -141,6 +143,34 @@ async fn every_list_is_a_table_for_people_and_lines_of_json_for_programs() -> Re
             .any(|line| serde_json::from_str::<Value>(line).is_ok_and(|event| event["event"] == name))
     };
     ensure!(named("created") && named("finished"), "{events}");
+    Ok(())
+}
+
+/// More than one answer of the node holds.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_is_as_long_as_it_was_asked_for() -> Result<()> {
+    const TASKS: usize = 1100;
+    let up = Up::start().await?;
+    let client = Client::new(&up.mcp, &up.token("worker", "w").await?);
+    client.call("join-swarm", json!({"name": "w"})).await?;
+    let make = async |number: usize| {
+        let asked = json!({"action": "create", "task": format!("task {number}")});
+        let made = client.call("task-action", asked).await?;
+        Ok::<_, anyhow::Error>(made["task"]["id"].as_str().context("no id")?.to_owned())
+    };
+    let making = stream::iter(0..TASKS).map(make).buffer_unordered(32);
+    let made: BTreeSet<String> = making.try_collect().await?;
+    for limit in [TASKS - 50, TASKS, 20_000] {
+        let printed = up.skein(&["tasks", "list", "--json", "--limit", &limit.to_string()]).await?;
+        let rows = printed.lines().map(serde_json::from_str).collect::<Result<Vec<Value>, _>>()?;
+        let listed: BTreeSet<&str> = rows.iter().filter_map(|row| row["id"].as_str()).collect();
+        let wanted = limit.min(TASKS);
+        ensure!(rows.len() == wanted && listed.len() == wanted, "{limit} were asked for: {}", rows.len());
+        ensure!(listed.iter().all(|task| made.contains(*task)), "a task is listed that was not made");
+        let newest_first =
+            |pair: &[Value]| pair[0]["lastUpdatedAt"].as_str() >= pair[1]["lastUpdatedAt"].as_str();
+        ensure!(rows.windows(2).all(newest_first), "the list is out of order");
+    }
     Ok(())
 }
 

@@ -89,9 +89,9 @@ impl Admin {
             "swarms" | "runners" => self.operator(&request, &asked.swarm)?,
             _ => self.of_swarm(&request, &asked.swarm).await?,
         };
-        let found = views::list(self.service.entities(), &asked.view, &who.swarm, asked.limit).await?;
-        let rows = found.rows.iter().map(Value::to_string).collect();
-        Ok(v1::ListReply { rows, rebuilding: found.rebuilding })
+        let entities = self.service.entities();
+        let found = views::list(entities, &asked.view, &who.swarm, asked.limit, &asked.after).await?;
+        Ok(v1::ListReply { rows: found.rows, rebuilding: found.rebuilding, next: found.next })
     }
 
     /// A swarm is there once anything of it was written; this posts to its general channel.

@@ -66,14 +66,36 @@ fn token(layout: &Layout) -> Result<MetadataValue<Ascii>, Refusal> {
     Ok(value)
 }
 
-/// The rows of one view, as JSON objects.
+/// A list, put together of as many answers as it takes.
+#[derive(Debug, Default)]
+pub struct Listed {
+    /// JSON objects.
+    pub rows: Vec<Value>,
+    /// Rows may be missing: the read side is still catching up with the store.
+    pub rebuilding: bool,
+}
+
+/// The rows of one view, so many at most. What changes meanwhile may be missing from a list of several answers.
 ///
 /// # Errors
 /// The node's refusal.
-pub async fn list(admin: &mut Admin, view: &str, swarm: &str, limit: u32) -> Result<Vec<Value>, Refusal> {
-    let request = ListRequest { view: view.to_owned(), swarm: swarm.to_owned(), limit };
-    let reply = admin.list(request).await.map_err(refused)?.into_inner();
-    reply.rows.iter().map(|row| read(row)).collect()
+pub async fn list(admin: &mut Admin, view: &str, swarm: &str, limit: u32) -> Result<Listed, Refusal> {
+    let mut listed = Listed::default();
+    let mut request =
+        ListRequest { view: view.to_owned(), swarm: swarm.to_owned(), limit, after: String::new() };
+    loop {
+        let reply = admin.list(request.clone()).await.map_err(refused)?.into_inner();
+        listed.rebuilding |= reply.rebuilding;
+        for row in &reply.rows {
+            listed.rows.push(read(row)?);
+        }
+        let got = u32::try_from(reply.rows.len()).unwrap_or(u32::MAX);
+        request.limit = request.limit.saturating_sub(got);
+        if reply.next.is_empty() || request.limit == 0 {
+            return Ok(listed);
+        }
+        request.after = reply.next;
+    }
 }
 
 /// The node's refusal.

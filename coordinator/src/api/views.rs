@@ -5,33 +5,83 @@ use skein_shared::id::{EntityKey, Kind, Name};
 use skein_shared::{Code, Refusal};
 
 use crate::entity::Entities;
-use crate::projection::{FieldPath, Filter, Freshness, Order, Query, Test};
+use crate::projection::{FieldPath, Filter, Freshness, LIMIT, Order, Query, Test};
 
-/// Rows of a list that names no limit, and the most that one may ask for.
+/// Rows of a list that names no limit.
 const USUAL: usize = 100;
-const MOST: usize = 5000;
+/// Most bytes of rows in one answer, of which the first is there however long it is. Clients take 4 MiB.
+const BYTES: usize = 1 << 20;
 
 pub(super) const VIEWS: &str = "agents, tasks, locks, calls, waits, instances, runners, swarms";
 
 pub(super) struct Rows {
-    pub(super) rows: Vec<Value>,
+    /// As JSON.
+    pub(super) rows: Vec<String>,
     pub(super) rebuilding: bool,
+    /// Where more rows may be; empty after the last.
+    pub(super) next: String,
 }
 
-/// A list as people look at it: of tasks, calls and runs also what is over, of the rest what is live.
-pub(super) async fn list(entities: &Entities, view: &str, swarm: &Name, limit: u32) -> Result<Rows, Refusal> {
+/// A list as people look at it: of tasks, calls and runs also what is over, of the rest what is live. It begins behind
+/// what an earlier one gave as `next`.
+///
+/// # Errors
+/// `invalid_argument` for a view or a place that there is not.
+pub(super) async fn list(
+    entities: &Entities,
+    view: &str,
+    swarm: &Name,
+    limit: u32,
+    after: &str,
+) -> Result<Rows, Refusal> {
     if view == "swarms" {
         let swarms = entities.swarms().await?;
-        let rows = swarms.iter().map(|swarm| json!({"name": swarm})).collect();
-        return Ok(Rows { rows, rebuilding: false });
+        let rows = swarms.iter().map(|swarm| json!({"name": swarm}).to_string()).collect();
+        return Ok(Rows { rows, rebuilding: false, next: String::new() });
     }
-    let query = query(view, swarm, limit)?;
+    let mut query = query(view, swarm, limit)?;
+    query.after = place(&query, after)?;
+    let asked = query.clone();
     // What one entity has is its owner's to show; what many have lies on all nodes.
     let (rows, freshness) = match query.kind.is_singleton() {
         true => entities.list(&EntityKey::of(query.kind, swarm), query).await?,
         false => entities.list_everywhere(query).await?,
     };
-    Ok(Rows { rows, rebuilding: freshness != Freshness::Fresh })
+    let (rows, next) = page(&asked, &rows);
+    Ok(Rows { rows, rebuilding: freshness != Freshness::Fresh, next })
+}
+
+/// Reads where an earlier page ended.
+fn place(query: &Query, after: &str) -> Result<Vec<Value>, Refusal> {
+    if after.is_empty() {
+        return Ok(Vec::new());
+    }
+    let place: Option<Vec<Value>> = serde_json::from_str(after).ok();
+    let of_this_list = |place: &Vec<Value>| place.len() == query.order.len();
+    place.filter(of_this_list).ok_or_else(|| {
+        let problem =
+            format!("`{after}` is no place in this list; give what an earlier answer named as `next`");
+        Refusal::new(Code::InvalidArgument, problem)
+    })
+}
+
+/// As many of the rows as one answer holds, and where it ends unless nothing comes behind.
+fn page(query: &Query, found: &[Value]) -> (Vec<String>, String) {
+    let (mut rows, mut bytes) = (Vec::new(), 0);
+    for row in found {
+        let text = row.to_string();
+        bytes += text.len();
+        if bytes > BYTES && !rows.is_empty() {
+            break;
+        }
+        rows.push(text);
+    }
+    let is_all = rows.len() == found.len() && found.len() < query.limit;
+    let next = match rows.len().checked_sub(1) {
+        Some(last) if !is_all => Value::Array(query.place(&found[last])).to_string(),
+        _ => String::new(),
+    };
+    (rows, next)
 }
 
 /// The agent that an instance is a run of.
@@ -52,41 +102,37 @@ pub(super) async fn agent_of(entities: &Entities, swarm: &Name, instance: &str) 
     Name::parse(agent.ok_or_else(unknown)?)
 }
 
+/// Each order ends with a field that tells each document from each, so that a list can go on where another ended.
 fn query(view: &str, swarm: &Name, limit: u32) -> Result<Query, Refusal> {
+    let order = |path: &str, descending| Ok(Order { path: FieldPath::parse(path)?, descending });
+    let newest = |field, id| Ok::<_, Refusal>(vec![order(field, true)?, order(id, false)?]);
     let live = |kind, document| {
         let mut query = Query::new(swarm, kind, document);
         query.live = Some(true);
         query
     };
-    let mut query = match view {
-        "agents" => live(Kind::Pool, "member"),
-        "tasks" => {
-            let mut query = Query::new(swarm, Kind::Pool, "task");
-            query.order = vec![Order { path: FieldPath::parse("lastUpdatedAt")?, descending: true }];
-            query
-        }
-        "locks" => live(Kind::Lockspace, "lock"),
-        "calls" => Query::new(swarm, Kind::Agent, "call"),
-        "waits" => live(Kind::Agent, "wait"),
-        "instances" => {
-            let mut query = Query::new(swarm, Kind::Agent, "instance");
-            query.order = vec![Order { path: FieldPath::parse("startedAt")?, descending: true }];
-            query
-        }
+    let (mut query, order) = match view {
+        "agents" => (live(Kind::Pool, "member"), vec![order("id", false)?]),
+        "tasks" => (Query::new(swarm, Kind::Pool, "task"), newest("lastUpdatedAt", "id")?),
+        "locks" => (live(Kind::Lockspace, "lock"), vec![order("resourceKey", false)?]),
+        "calls" => (Query::new(swarm, Kind::Agent, "call"), vec![order("callId", false)?]),
+        "waits" => (live(Kind::Agent, "wait"), vec![order("waitId", false)?]),
+        "instances" => (Query::new(swarm, Kind::Agent, "instance"), newest("startedAt", "instance")?),
         // Fleets stand beside the swarms, since a runner may serve several.
         "runners" => {
             let mut query = Query::new(&EntityKey::fleet(swarm).swarm, Kind::Fleet, "runner");
             query.live = Some(true);
-            query
+            (query, vec![order("runner", false)?])
         }
         _ => {
             let problem = format!("there is no list `{view}`; use one of {VIEWS}");
             return Err(Refusal::new(Code::InvalidArgument, problem));
         }
     };
-    query.limit = match usize::try_from(limit).unwrap_or(MOST) {
+    query.order = order;
+    query.limit = match usize::try_from(limit).unwrap_or(LIMIT) {
         0 => USUAL,
-        limit => limit.min(MOST),
+        limit => limit.min(LIMIT),
     };
     Ok(query)
 }

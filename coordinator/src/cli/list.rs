@@ -3,7 +3,6 @@
 use std::marker::PhantomData;
 
 use clap::{Args, Subcommand};
-use skein_proto::v1::ListRequest;
 use skein_shared::id::Name;
 
 use super::table::{self, Column};
@@ -76,12 +75,10 @@ pub(super) async fn rows(
     columns: &[Column],
     limit: u32,
 ) -> Result<(), CliError> {
-    let request = ListRequest { view: view.to_owned(), swarm: swarm.to_string(), limit };
-    let reply =
-        client::connect(&common.layout()).await?.list(request).await.map_err(client::refused)?.into_inner();
-    let rows = reply.rows.iter().map(|row| client::read(row)).collect::<Result<Vec<_>, _>>()?;
-    if reply.rebuilding {
+    let mut admin = client::connect(&common.layout()).await?;
+    let listed = client::list(&mut admin, view, swarm.as_str(), limit).await?;
+    if listed.rebuilding {
         eprintln!("skein: the lists are still being built after a start; some rows may be missing");
     }
-    Ok(table::print(&rows, columns, common.json)?)
+    Ok(table::print(&listed.rows, columns, common.json)?)
 }

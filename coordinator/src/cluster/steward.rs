@@ -183,7 +183,7 @@ impl Steward {
         for ((shard, fence), kept) in std::mem::take(&mut self.shards).into_iter().zip(kept) {
             match kept {
                 Ok(Kept::Done) => outputs.push(Output::Extend(shard, fence, until)),
-                Ok(Kept::Fenced(_)) if mutation::is_on(Mutation::EternalLease) => {}
+                Ok(Kept::Fenced(_)) | Err(_) if mutation::is_on(Mutation::EternalLease) => {}
                 Ok(Kept::Fenced(_)) | Err(_) => taken.push(shard),
             }
         }

@@ -23,10 +23,10 @@ pub(super) struct Scene {
 impl Scene {
     pub(super) async fn read(admin: &mut Admin, swarm: &str) -> Result<Self, Refusal> {
         Ok(Self {
-            instances: client::list(admin, "instances", swarm, ROWS).await?,
-            tasks: client::list(admin, "tasks", swarm, ROWS).await?,
-            calls: client::list(admin, "calls", swarm, ROWS).await?,
-            locks: client::list(admin, "locks", swarm, ROWS).await?,
+            instances: client::list(admin, "instances", swarm, ROWS).await?.rows,
+            tasks: client::list(admin, "tasks", swarm, ROWS).await?.rows,
+            calls: client::list(admin, "calls", swarm, ROWS).await?.rows,
+            locks: client::list(admin, "locks", swarm, ROWS).await?.rows,
         })
     }
 

@@ -36,8 +36,8 @@ use gate::Gate;
 pub use gate::Hold;
 use history::Subject;
 use inbox::{Inbox, Message};
-pub use query::Path as FieldPath;
 pub use query::{Filter, Order, Query, Search, Test, merge};
+pub use query::{LIMIT, Path as FieldPath};
 pub use search::Hit;
 
 const READERS: usize = 2;

@@ -14,8 +14,8 @@ use skein_shared::id::{EntityKey, Kind, Name};
 
 use super::tables::{COLUMNS, bound, count, json};
 
-/// Most documents that one list gives.
-const LIMIT: usize = 1000;
+/// Most documents that one list gives. Who wants more asks for what comes [`after`](Query::after) them.
+pub const LIMIT: usize = 1000;
 
 /// Where a value stands in a body: names with dots between them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -135,6 +135,9 @@ pub struct Query {
     pub tags: Vec<String>,
     pub search: Option<Search>,
     pub order: Vec<Order>,
+    /// Only what comes after a document that has these values in the fields of `order`; empty for all. No document is
+    /// left out or comes twice if the order tells each from each.
+    pub after: Vec<Value>,
     pub limit: usize,
     pub offset: usize,
 }
@@ -152,9 +155,15 @@ impl Query {
             tags: Vec::new(),
             search: None,
             order: Vec::new(),
+            after: Vec::new(),
             limit: LIMIT,
             offset: 0,
         }
+    }
+
+    /// Where a document stands in the order: what comes behind it comes [`after`](Query::after) this.
+    pub fn place(&self, document: &Value) -> Vec<Value> {
+        self.order.iter().map(|order| order.path.of(document).clone()).collect()
     }
 
     pub(super) fn list(&self, connection: &Connection) -> rusqlite::Result<Vec<Value>> {
@@ -200,6 +209,9 @@ impl Query {
             sql.bind(Bound::Integer(i64::from(live)));
         }
         sql.filters(&self.filters);
+        if !self.after.is_empty() {
+            sql.after(&self.order, &self.after);
+        }
         if !self.tags.is_empty() {
             sql.push(" AND row IN (SELECT tag.row FROM tag WHERE tag IN ");
             sql.bind_all(self.tags.iter().map(|tag| Bound::Text(tag.clone())));
@@ -296,6 +308,37 @@ impl Statement {
         for filter in filters {
             self.push(" AND ");
             self.filter(filter);
+        }
+    }
+
+    /// Behind a place: as there in the first fields of the order, and behind it in the next one.
+    fn after(&mut self, order: &[Order], place: &[Value]) {
+        self.push(" AND (0");
+        for (same, (next, value)) in order.iter().zip(place).enumerate() {
+            self.push(" OR (");
+            for (order, value) in order.iter().zip(place).take(same) {
+                self.compare(&order.path, " IS ", Some(value));
+                self.push(" AND ");
+            }
+            self.behind(next, value);
+            self.push(")");
+        }
+        self.push(")");
+    }
+
+    /// Nothing comes before everything else, and descending after it.
+    fn behind(&mut self, order: &Order, value: &Value) {
+        match (order.descending, value.is_null()) {
+            (false, true) => self.compare(&order.path, " IS NOT NULL", None),
+            (false, false) => self.compare(&order.path, " > ", Some(value)),
+            (true, true) => self.push("0"),
+            (true, false) => {
+                self.push("(");
+                self.compare(&order.path, " < ", Some(value));
+                self.push(" OR ");
+                self.compare(&order.path, " IS NULL", None);
+                self.push(")");
+            }
         }
     }
 

@@ -634,6 +634,9 @@ pub struct ListRequest {
     pub swarm: ::prost::alloc::string::String,
     #[prost(uint32, tag = "3")]
     pub limit: u32,
+    /// What an earlier answer gave as `next`; empty to begin.
+    #[prost(string, tag = "4")]
+    pub after: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListReply {
@@ -642,6 +645,9 @@ pub struct ListReply {
     /// The read side is still catching up with the store.
     #[prost(bool, tag = "2")]
     pub rebuilding: bool,
+    /// Where more rows may be, for those who want more than one answer holds; empty after the last.
+    #[prost(string, tag = "3")]
+    pub next: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CreateSwarmRequest {

@@ -11,9 +11,6 @@ use super::patient::Patient;
 use super::{CAPACITY, Field, ROOMS, room};
 use crate::history::{Outcome, claims, inbox, locks};
 
-/// Of every lock that is asked for.
-pub const TTL: Duration = Duration::from_secs(4);
-
 pub struct Client {
     pub number: usize,
     /// Its id as an agent.
@@ -92,10 +89,10 @@ impl Client {
         self.field.claims.run(self.number, call, work).await
     }
 
-    /// Takes a lock, and says its token.
-    pub async fn acquire(&self, key: &str) -> Option<Token> {
-        let call = locks::Call::Acquire { key: key.to_owned(), ttl: TTL };
-        let asked = json!({"resource_key": key, "ttl_seconds": TTL.as_secs()});
+    /// Takes a lock for so long, in whole seconds, and says its token.
+    pub async fn acquire(&self, key: &str, ttl: Duration) -> Option<Token> {
+        let call = locks::Call::Acquire { key: key.to_owned(), ttl };
+        let asked = json!({"resource_key": key, "ttl_seconds": ttl.as_secs()});
         let work = async {
             match self.patient.ask("acquire_lock", asked, true).await {
                 Outcome::Ok(answer) => match answer["fencing_token"].as_str().unwrap_or_default().parse() {

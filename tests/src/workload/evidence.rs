@@ -49,7 +49,7 @@ struct Commit {
 /// # Errors
 /// When Redis does not give them.
 async fn commits(server: &Server, key: &EntityKey) -> Result<Vec<Commit>> {
-    let stream = format!("skein:{{s{}}}:events", Shard::of(key).number());
+    let stream = Shard::of(key).key("events");
     let range = redis::cmd("XRANGE").arg(stream).arg("-").arg("+").to_owned();
     let entries: Vec<(String, BTreeMap<String, String>)> =
         range.query_async(&mut server.connection().await?).await?;
@@ -137,8 +137,9 @@ pub async fn schedules(server: &Server, of: &str) -> Result<(Vec<schedules::Logg
         }
     };
     let swarm = swarm(of)?;
-    let log = events(server, &EntityKey::of(Kind::Schedules, &swarm)).await?;
+    // In this order: what is made while they are read is in the log of what fired.
     let made = events(server, &EntityKey::of(Kind::Pool, &swarm)).await?;
+    let log = events(server, &EntityKey::of(Kind::Schedules, &swarm)).await?;
     let made = made.iter().filter_map(|body| fact(body).filter(|(kind, _)| *kind == "created"));
     Ok((log.iter().filter_map(logged).collect(), made.filter_map(|(_, facts)| text(facts, "task")).collect()))
 }

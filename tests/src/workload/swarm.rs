@@ -12,9 +12,9 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::agents::{self, CALLEE, CALLER, SLEEPER};
-use super::client::{Client, TTL};
+use super::client::Client;
 use super::evidence::{self, Clients};
-use super::worker::{self, Worker};
+use super::worker::{self, TTL, Worker};
 use super::{CAPACITY, Field, Map, ROOMS, room};
 use crate::history::events::Sent;
 use crate::history::{

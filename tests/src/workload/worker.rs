@@ -10,6 +10,8 @@ use super::{ROOMS, room};
 use crate::history::{Outcome, claims};
 
 const LOCKS: usize = 5;
+/// Of every lock that is asked for.
+pub const TTL: Duration = Duration::from_secs(4);
 /// Between two operations: the machine is to be busy with faults and not with load.
 const PACE: Duration = Duration::from_millis(60);
 
@@ -113,7 +115,7 @@ impl Worker {
     /// Takes a lock, writes under it, and mostly gives it back.
     async fn lock(&mut self) {
         let key = lock(self.random.usize(..LOCKS));
-        let Some(token) = self.client.acquire(&key).await else { return };
+        let Some(token) = self.client.acquire(&key, TTL).await else { return };
         for _ in 0..2 {
             self.client.write(&key, token);
             tokio::time::sleep(PACE).await;
@@ -166,7 +168,7 @@ pub async fn take_each_lock(client: &Client, within: Duration) {
     let tries = async {
         for number in 0..LOCKS {
             let key = lock(number);
-            while client.acquire(&key).await.is_none() {
+            while client.acquire(&key, TTL).await.is_none() {
                 tokio::time::sleep(PACE).await;
             }
             client.give_back(&key).await;

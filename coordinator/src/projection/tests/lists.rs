@@ -59,3 +59,35 @@ async fn lists_of_tasks_come_from_an_index_in_their_order() {
         assert_eq!(plan.contains("TEMP B-TREE"), sorts, "{plan}");
     }
 }
+
+#[tokio::test]
+async fn a_list_goes_on_where_another_ended() {
+    let mut world = World::new();
+    // Some of each kind of value are equal, and some have none.
+    let stamps = [json!("b"), Value::Null, json!("a"), json!("b"), json!("c"), Value::Null, json!("a")];
+    let documents = stamps.iter().zip(0..).map(|(stamp, number): (_, u32)| {
+        let body = json!({"id": format!("{number}"), "lastUpdatedAt": stamp, "priority": number % 2});
+        put(&format!("task/{number}"), body)
+    });
+    world.feed(&pool(), documents.collect(), vec![]).await;
+    world.settle().await;
+    let order = |path: &str, descending| Order { path: FieldPath::parse(path).unwrap(), descending };
+    for descending in [false, true] {
+        let mut query = tasks();
+        query.order = vec![order("lastUpdatedAt", descending), order("priority", true), order("id", false)];
+        let whole = world.projection.list(query.clone()).await.unwrap();
+        assert_eq!(whole.len(), stamps.len());
+        for page in 1..=stamps.len() {
+            query.limit = page;
+            query.after.clear();
+            let mut listed: Vec<Value> = Vec::new();
+            loop {
+                let rows = world.projection.list(query.clone()).await.unwrap();
+                listed.extend(rows.clone());
+                let Some(last) = rows.last() else { break };
+                query.after = query.place(last);
+            }
+            assert_eq!(listed, whole, "pages of {page}, descending: {descending}");
+        }
+    }
+}

@@ -24,6 +24,8 @@ pub(super) const BODY: &str = "b:";
 /// The types of keys, as `check.lua` names them.
 #[derive(Clone, Copy)]
 enum Type {
+    /// The script itself finds out.
+    Seen,
     Hash,
     SortedSet,
     Stream,
@@ -33,6 +35,7 @@ enum Type {
 impl Type {
     fn letter(self) -> char {
         match self {
+            Type::Seen => '-',
             Type::Hash => 'h',
             Type::SortedSet => 'z',
             Type::Stream => 'x',
@@ -41,25 +44,29 @@ impl Type {
     }
 }
 
-/// How a batch leaves a document.
+/// How a batch leaves a document, as the script names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum Left {
     Live,
     Archived,
     Deleted,
 }
 
-/// How a batch leaves each of its documents: the last word on each counts.
-#[derive(Default)]
-struct Lists<'a>(BTreeMap<&'a str, Standing>);
-
-impl<'a> Lists<'a> {
-    fn is(&mut self, name: &'a str, standing: Standing) {
-        self.0.insert(name, standing);
+impl Left {
+    fn of(change: &DocumentChange) -> Self {
+        match change {
+            DocumentChange::Put { live: true, .. } => Left::Live,
+            DocumentChange::Put { live: false, .. } => Left::Archived,
+            DocumentChange::Delete { .. } => Left::Deleted,
+        }
     }
 
-    fn names(&self, which: impl Fn(Standing) -> bool) -> Vec<&'a str> {
-        self.0.iter().filter(|(_, standing)| which(**standing)).map(|(name, _)| *name).collect()
+    fn as_str(self) -> &'static str {
+        match self {
+            Left::Live => "1",
+            Left::Archived => "0",
+            Left::Deleted => "",
+        }
     }
 }
 
@@ -70,7 +77,7 @@ pub(super) struct Prepared {
     numbers: HashMap<String, usize>,
     types: String,
     /// What comes before the operations, without the fence.
-    head: [Vec<u8>; 4],
+    head: Vec<Vec<u8>>,
     operations: Vec<Vec<u8>>,
     /// Roughly how much is sent.
     pub(super) bytes: usize,
@@ -89,11 +96,12 @@ impl Prepared {
             keys: Vec::new(),
             numbers: HashMap::new(),
             types: String::new(),
-            head: [
+            head: vec![
                 batch.expected.0.to_string().into(),
                 batch.id.to_string().into(),
                 batch.at.0.to_string().into(),
                 sequence.map_or_else(String::new, |last| last.to_string()).into(),
+                keys.name.clone().into(),
             ],
             operations: Vec::new(),
             bytes: 0,
@@ -127,20 +135,25 @@ impl Prepared {
 
     fn write(&mut self, batch: &Batch, keys: &Keys) -> Result<(), CommitError> {
         let shard = keys.shard;
-        // The script finds these four by their numbers.
-        self.key(shard.lease(), Type::Hash);
-        self.key(shard.position(), Type::Text);
-        self.key(keys.entity(), Type::Hash);
-        self.key(POSITION.to_owned(), Type::Text);
+        // The script finds these by their numbers.
+        for key in [
+            shard.lease(),
+            keys.entity(),
+            POSITION.to_owned(),
+            keys.documents(),
+            keys.live(),
+            keys.shard.archived(),
+        ] {
+            self.key(key, Type::Seen);
+        }
+        self.list_documents(batch, keys);
         // The streams first: they are what could refuse.
         if !batch.events.is_empty() {
             let history = self.key(keys.history(), Type::SortedSet);
-            let events = json(&batch.events)?;
-            self.put("EVENTS", shard.events(), Type::Stream, [history, keys.name.clone(), events]);
+            self.put("EVENTS", shard.events(), Type::Stream, [history, json(&batch.events)?]);
         }
         for (place, entry) in batch.outbox.iter().enumerate() {
-            let effect =
-                [place.to_string(), keys.name.clone(), entry.sequence.to_string(), json(&entry.effect)?];
+            let effect = [place.to_string(), entry.sequence.to_string(), json(&entry.effect)?];
             self.put("EFFECT", shard.outbox(), Type::Stream, effect);
         }
         if batch.expected == Version(0) {
@@ -161,74 +174,58 @@ impl Prepared {
         Ok(())
     }
 
-    /// Writes the documents one by one, and then the lists that they are on at once.
+    /// Says how each document is left: the last word on it counts.
+    fn list_documents(&mut self, batch: &Batch, keys: &Keys) {
+        let left: BTreeMap<&str, Left> =
+            batch.documents.iter().map(|change| (change.key(), Left::of(change))).collect();
+        self.head.push(left.len().to_string().into());
+        for (name, left) in left {
+            self.key(keys.document(name), Type::Seen);
+            self.head.extend([name.into(), left.as_str().into()]);
+        }
+    }
+
+    /// Writes the documents one by one.
     fn write_documents(&mut self, batch: &Batch, keys: &Keys) -> Result<(), CommitError> {
-        let mut lists = Lists::default();
         for change in &batch.documents {
-            let (name, document) = (change.key(), keys.document(change.key()));
-            let DocumentChange::Put { live, head, body, .. } = change else {
-                self.put("UNLINK", document, Type::Hash, [""; 0]);
-                lists.is(name, Standing::Deleted);
+            let document = keys.document(change.key());
+            let DocumentChange::Put { head, body, new, .. } = change else {
+                self.put("UNLINK", document, Type::Seen, [""; 0]);
                 continue;
             };
-            lists.is(name, if *live { Standing::Live } else { Standing::Archived });
-            let state = if *live { "1" } else { "0" };
             let (version, at) = (self.version.0.to_string(), batch.at.0.to_string());
-            let own = [("head", head.text()), ("live", state), ("version", &version), ("at", &at)];
+            let live = Left::of(change).as_str();
+            let own = [("head", head.text()), ("live", live), ("version", &version), ("at", &at)];
             let own = own.iter().flat_map(|(field, value)| [(*field).to_owned(), (*value).to_owned()]);
-            self.write_fields(&document, own.collect(), body.as_ref())?;
+            self.write_fields(&document, own.collect(), body.as_ref(), *new)?;
         }
-        self.write_lists(&lists, batch.at, keys);
         Ok(())
     }
 
-    /// Each field of the body is a field of the document; a null takes it away.
+    /// Each field of the body is a field of the document; a null takes it away, from one that is not new.
     fn write_fields(
         &mut self,
         document: &str,
         mut pairs: Vec<String>,
         body: Option<&Value>,
+        new: bool,
     ) -> Result<(), CommitError> {
         let mut gone = Vec::new();
         for (name, value) in body.and_then(Value::as_object).into_iter().flatten() {
             let name = format!("{BODY}{name}");
             match value {
+                Value::Null if new => {}
                 Value::Null => gone.push(name),
                 value => pairs.extend([name, json(value)?]),
             }
         }
         for part in pairs.chunks(FIELDS * 2) {
-            self.put("HSET", document.to_owned(), Type::Hash, part.iter().cloned());
+            self.put("HSET", document.to_owned(), Type::Seen, part.iter().cloned());
         }
         for part in gone.chunks(FIELDS) {
-            self.put("HDEL", document.to_owned(), Type::Hash, part.iter().cloned());
+            self.put("HDEL", document.to_owned(), Type::Seen, part.iter().cloned());
         }
         Ok(())
-    }
-
-    fn write_lists(&mut self, lists: &Lists<'_>, at: Timestamp, keys: &Keys) {
-        let (documents, live, archived) = (keys.documents(), keys.live(), keys.shard.archived());
-        let aged = |name: &str| format!("{} {name}", keys.name);
-        for part in lists.names(|standing| standing != Standing::Deleted).chunks(FIELDS) {
-            let scored = part.iter().flat_map(|name| ["0", *name]);
-            self.put("ZADD", documents.clone(), Type::SortedSet, scored);
-        }
-        for part in lists.names(|standing| standing == Standing::Live).chunks(FIELDS) {
-            self.put("ZADD", live.clone(), Type::SortedSet, part.iter().flat_map(|name| ["0", *name]));
-        }
-        for part in lists.names(|standing| standing == Standing::Archived).chunks(FIELDS) {
-            let scored = part.iter().flat_map(|name| [at.0.to_string(), aged(name)]);
-            self.put("ZADD", archived.clone(), Type::SortedSet, scored);
-        }
-        for part in lists.names(|standing| standing == Standing::Deleted).chunks(FIELDS) {
-            self.put("ZREM", documents.clone(), Type::SortedSet, part.iter().copied());
-        }
-        for part in lists.names(|standing| standing != Standing::Live).chunks(FIELDS) {
-            self.put("ZREM", live.clone(), Type::SortedSet, part.iter().copied());
-        }
-        for part in lists.names(|standing| standing != Standing::Archived).chunks(FIELDS) {
-            self.put("ZREM", archived.clone(), Type::SortedSet, part.iter().map(|name| aged(name)));
-        }
     }
 
     fn write_marks(&mut self, batch: &Batch, keys: &Keys) {
@@ -247,12 +244,12 @@ impl Prepared {
         match timer {
             TimerChange::Keep => {}
             TimerChange::Set(due) => {
-                self.put("HSET", keys.entity(), Type::Hash, ["timer", &due.0.to_string()]);
+                self.put("HSET", keys.entity(), Type::Seen, ["timer", &due.0.to_string()]);
                 let score = if due == Timestamp::NEVER { "+inf".to_owned() } else { due.0.to_string() };
                 self.put("ZADD", keys.shard.timers(), Type::SortedSet, [&score, &keys.name]);
             }
             TimerChange::Clear => {
-                self.put("HDEL", keys.entity(), Type::Hash, ["timer"]);
+                self.put("HDEL", keys.entity(), Type::Seen, ["timer"]);
                 self.put("ZREM", keys.shard.timers(), Type::SortedSet, [&keys.name]);
             }
         }

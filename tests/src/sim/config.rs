@@ -120,6 +120,7 @@ impl Config {
         faults.worker_death = if rng.u32(0..4) == 0 { rng.u32(3..12) } else { 0 };
         faults.offset = if rng.bool() { rng.i64(0..5_000) } else { 0 };
         faults.rate = if rng.bool() { rng.i64(0..60) } else { 0 };
+        let lease = Duration::from_millis(rng.u64(2_000..6_000));
         Self {
             seed,
             broken,
@@ -132,9 +133,9 @@ impl Config {
             storm: rng.u64(10_000..40_000),
             drain: 240_000,
             think: rng.u64(20..400),
-            lease: Duration::from_millis(rng.u64(2_000..6_000)),
+            lease,
             settle: Duration::from_millis(rng.u64(1_000..6_000)),
-            look: Duration::from_millis(250),
+            look: lease / 8,
             faults,
         }
     }

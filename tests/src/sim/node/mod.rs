@@ -141,7 +141,11 @@ pub enum Ask {
         after: u64,
         shards: Vec<Shard>,
     },
-    TakeOut(Vec<(Fence, OutboxPlace)>),
+    /// In this life of the store alone: the next one has the fences of its replica.
+    TakeOut {
+        run: u64,
+        effects: Vec<(Fence, OutboxPlace)>,
+    },
 }
 
 pub enum Answer {

@@ -31,7 +31,7 @@ impl Node {
         self.lanes_turn += 1;
         if !ended.is_empty() {
             let effects = self.fenced(&ended);
-            self.ask(Ask::TakeOut(effects), Then::Nothing);
+            self.ask(Ask::TakeOut { run: self.run, effects }, Then::Nothing);
         }
         self.lanes_on(Input::Look);
         self.keep_looking();
@@ -88,7 +88,7 @@ impl Node {
                 Output::Gather(pause) => self.after(pause, In::Lane { turn, what: LaneIn::Gathered }),
                 Output::TakeOut(ended) => {
                     let effects = self.fenced(&ended);
-                    self.ask(Ask::TakeOut(effects), Then::TakeOut { turn, ended });
+                    self.ask(Ask::TakeOut { run: self.run, effects }, Then::TakeOut { turn, ended });
                 }
             }
         }
@@ -111,8 +111,8 @@ impl Node {
         if self.broken == Some(Broken::EffectsAreNotAwaited)
             && let Ok(page) = &page
         {
-            let all = page.iter().map(|entry| (self.fence(&entry.source), entry.place())).collect();
-            self.ask(Ask::TakeOut(all), Then::Nothing);
+            let effects = page.iter().map(|entry| (self.fence(&entry.source), entry.place())).collect();
+            self.ask(Ask::TakeOut { run: self.run, effects }, Then::Nothing);
         }
         self.lanes_on(Input::Read(page));
     }

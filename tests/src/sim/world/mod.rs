@@ -37,7 +37,7 @@ const REPEATS: u32 = 6;
 /// How soon a supervisor starts a process again.
 const RESTART: u64 = 700_000;
 /// How long all goes on at least after everything was healed.
-const CALM: u64 = 20_000_000;
+const CALM: u64 = 12_000_000;
 /// Agents that are run.
 pub const AGENTS: usize = 2;
 /// How often runners give signs of life.

@@ -6,6 +6,7 @@
 //! Reads are pages of sorted sets and streams ([`reader`] for one entity, [`scan`] over the
 //! shards).
 
+mod arguments;
 mod batch;
 mod connection;
 mod door;

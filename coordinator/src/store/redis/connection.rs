@@ -38,6 +38,13 @@ struct Link {
     life: Option<Generation>,
 }
 
+impl Link {
+    /// Whether this is the connection of that number, and known to lead to that life of the server.
+    fn leads_to(&self, number: u64, life: &Generation) -> bool {
+        self.number == number && self.life.as_ref() == Some(life)
+    }
+}
+
 impl Connection {
     /// A connection for a part of the store.
     ///
@@ -165,8 +172,7 @@ impl Connection {
     /// A connection to this life of the server: it ends with it, so each is asked once.
     async fn link_to(&self, life: &Generation) -> Result<(u64, MultiplexedConnection), StoreError> {
         let (number, mut connection) = self.link().await?;
-        let known = |link: &Link| link.number == number && link.life.as_ref() == Some(life);
-        if known(&*self.link.lock().await) {
+        if self.link.lock().await.leads_to(number, life) {
             return Ok((number, connection));
         }
         let asked = Instant::now();

@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use super::clients::{Client, Phase, Role, agent, tasks};
 use super::config::{Config, stream};
-use super::history::{Operation, Write};
+use super::history::{Call, Operation, Write};
 use super::network::Network;
 use super::node::{Ask, In, Node, Wish};
 use super::store::Store;
@@ -417,34 +417,21 @@ impl World {
     }
 
     /// Tasks that clients have created and nobody has done.
-    fn tasks_left(&self) -> BTreeSet<String> {
-        let mut left = BTreeSet::new();
-        for event in self.witness.events(&tasks()) {
-            let created = &event["created"];
-            if let (Some(task), true) = (created["task"].as_str(), created["spec"]["schedule"].is_null()) {
-                left.insert(task.to_owned());
-            }
-            if let Some(task) = event["finished"]["task"].as_str() {
-                left.remove(task);
-            }
-        }
-        left
+    fn tasks_left(&self) -> Vec<String> {
+        let created = self.history.iter().filter_map(|operation| match operation.call {
+            Call::Create { task } => Some(format!("task/{task}")),
+            _ => None,
+        });
+        let created: BTreeSet<String> = created.collect();
+        let live = self.store.primary.state.live(&tasks(), "task/", usize::MAX);
+        live.into_iter().map(|document| document.key).filter(|key| created.contains(key)).collect()
     }
 
     /// Runs that were asked for and have not ended.
-    fn runs_left(&self) -> BTreeSet<String> {
-        let mut left = BTreeSet::new();
-        for number in 0..AGENTS {
-            for event in self.witness.events(&agent(number)) {
-                if let Some(instance) = event["queued"]["instance"]["id"].as_str() {
-                    left.insert(instance.to_owned());
-                }
-                if let Some(instance) = event["ended"]["instance"].as_str() {
-                    left.remove(instance);
-                }
-            }
-        }
-        left
+    fn runs_left(&self) -> Vec<String> {
+        let agents = (0..AGENTS).map(agent);
+        let runs = agents.flat_map(|agent| self.store.primary.state.live(&agent, "instance/", usize::MAX));
+        runs.map(|document| document.key).filter(|key| key.starts_with("instance/")).collect()
     }
 
     fn what_is_left(&self) -> String {

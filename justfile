@@ -8,10 +8,12 @@ build:
 test *args:
     ./tests/run {{args}}
 
-# What draws faults from seeds, for much longer: ten times as many simulations, and real processes for some seconds
+# What takes long or needs a Docker daemon: ten times as many simulations, real processes that are broken for some seconds,
+# and containers
 ci-long seconds="600" *args:
     SKEIN_SIM_SEEDS=10000 cargo test -p skein-tests --test sim
-    SKEIN_NEMESIS_SECONDS={{seconds}} ./tests/run --profile long --run-ignored all -E 'binary(nemesis)' --no-capture {{args}}
+    SKEIN_NEMESIS_SECONDS={{seconds}} ./tests/run --profile long -E 'binary(nemesis)' --no-capture {{args}}
+    ./tests/run --profile long --features skein-tests/docker-tests -E 'binary(containers) + binary(images)'
 
 # What a change must pass before it is handed in
 lint:

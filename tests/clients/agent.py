@@ -25,6 +25,8 @@ import uuid
 
 VERSION = "2026-07-28"
 LOOK = 0.02
+# The service failed: the same request asked again finds out what became of it.
+FAILED = {"overloaded", "unavailable", "not_owner", "outcome_unknown"}
 
 
 def note(step, answer=None):
@@ -60,13 +62,13 @@ def post(tool, arguments, key):
 
 
 def call(tool, arguments):
-    """Repeats what got no answer, with the same key; goes on with a wait that is not over."""
+    """Repeats what got no answer, or that of a service that failed, with the same key; goes on with a wait that is not over."""
     key = str(uuid.uuid4())
     while True:
         try:
             answer = post(tool, arguments, key)
         except urllib.error.HTTPError as error:
-            if error.code != 503:
+            if error.code not in (503, 504):
                 return {"status": error.code, "body": error.read().decode()}
         except (OSError, http.client.HTTPException):
             pass
@@ -74,9 +76,10 @@ def call(tool, arguments):
             if "result" not in answer:
                 return answer
             content = answer["result"].get("structuredContent") or answer["result"]
-            if content.get("status") != "waiting":
+            if content.get("status") == "waiting":
+                key = str(uuid.uuid4())
+            elif content.get("code") not in FAILED:
                 return content
-            key = str(uuid.uuid4())
         time.sleep(LOOK)
 
 

@@ -47,16 +47,16 @@ struct Grant<'a> {
 
 /// L1 to L3. Holders are never paused here, so L3 holds too; the coordinators may be.
 pub fn check(history: &History, writes: &[Write]) -> Vec<String> {
-    let mut broken = check_tokens(history, writes);
+    let mut broken = check_tokens(history, history, writes);
     broken.extend(check_time(history));
     broken
 }
 
-/// L1 and L2: what holds even where a store has lost what it acknowledged.
-pub fn check_tokens(history: &History, writes: &[Write]) -> Vec<String> {
-    let grants = grants(history);
-    let mut broken = tokens(&grants);
-    broken.extend(fenced_exclusion(&grants, writes));
+/// L1 and L2: what holds even where a store has lost what it acknowledged. `told` is all that holders were told, lost
+/// since or not: they may have written under it.
+pub fn check_tokens(history: &History, told: &History, writes: &[Write]) -> Vec<String> {
+    let mut broken = tokens(&grants(history));
+    broken.extend(fenced_exclusion(&grants(told), writes));
     broken
 }
 

@@ -111,14 +111,15 @@ fn outcome_is_known<A>(outcome: &Outcome<A>) -> bool {
     !matches!(outcome, Outcome::Unknown)
 }
 
-/// What was told between two moments counts for nothing: it may be so, or have been undone.
+/// What was under way or told between two moments counts for nothing: it may be so, or have been undone. Who was told a
+/// little later may have been told of what was so by then.
 pub fn forget_between<C: Clone, A: Clone>(
     history: &[Operation<C, A>],
     from: Moment,
     to: Moment,
 ) -> Vec<Operation<C, A>> {
-    let told_then = |operation: &Operation<C, A>| (from..=to).contains(&operation.returned);
-    let forget = |operation: &Operation<C, A>| match told_then(operation) {
+    let was_then = |operation: &Operation<C, A>| operation.invoked <= to && operation.returned >= from;
+    let forget = |operation: &Operation<C, A>| match was_then(operation) {
         true => Operation { returned: Moment::MAX, outcome: Outcome::Unknown, ..operation.clone() },
         false => operation.clone(),
     };
@@ -155,10 +156,17 @@ pub(super) mod tests {
     #[test]
     fn what_is_forgotten_may_have_been() {
         let second = Duration::from_secs;
-        let told = [ok(1, "early", 0, 10, ()), fail(2, "refused", 0, 2000), ok(3, "late", 500, 4000, ())];
+        let told = [
+            ok(1, "early", 0, 10, ()),
+            fail(2, "refused", 0, 2000),
+            ok(3, "told late", 500, 4000, ()),
+            ok(4, "late", 3500, 4000, ()),
+        ];
         let kept = forget_between(&told, second(1), second(3));
-        assert_eq!((&kept[0], &kept[2]), (&told[0], &told[2]));
-        assert_eq!((&kept[1].outcome, kept[1].returned), (&Outcome::Unknown, Moment::MAX));
+        assert_eq!((&kept[0], &kept[3]), (&told[0], &told[3]));
+        for forgotten in &kept[1..3] {
+            assert_eq!((&forgotten.outcome, forgotten.returned), (&Outcome::Unknown, Moment::MAX));
+        }
     }
 
     #[tokio::test(start_paused = true)]

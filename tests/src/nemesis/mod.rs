@@ -2,9 +2,12 @@
 
 mod site;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use serde_json::Value;
+use tempfile::TempDir;
 use tokio::process::Child;
 use tokio::sync::watch;
 
@@ -12,7 +15,7 @@ use crate::cluster::Cluster;
 use crate::runner::Place;
 use crate::up::Up;
 use crate::webhook;
-use crate::workload::Map;
+use crate::workload::{Map, agents, evidence};
 pub use site::Site;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -90,7 +93,7 @@ impl Nemesis {
             runners.push(Host { process: place.start(&addresses, &token)?, place, token });
         }
         for name in ["box-1", "box-2"] {
-            let ready = |row: &serde_json::Value| row["runner"] == name && row["state"] == "ready";
+            let ready = |row: &Value| row["runner"] == name && row["state"] == "ready";
             sites[0].up.row("runners", ready).await?;
         }
         let nemesis = Self {
@@ -123,9 +126,30 @@ impl Nemesis {
     ///
     /// # Errors
     /// When a line is no JSON.
-    pub fn journal(&self, agent: &str) -> Result<Vec<serde_json::Value>> {
+    pub fn journal(&self, agent: &str) -> Result<Vec<Value>> {
         let journals = self.runners.iter().map(|runner| runner.place.journal(agent));
         Ok(journals.collect::<Result<Vec<_>>>()?.concat())
+    }
+
+    /// Leaves the logs, the journals and the entities' events in a folder that stays, for whoever looks for the cause of
+    /// what was found.
+    ///
+    /// # Errors
+    /// When something cannot be read or written.
+    pub async fn leave_traces(&self) -> Result<PathBuf> {
+        let folder = TempDir::with_prefix("skein-nemesis-")?.keep();
+        for (number, site) in self.sites.iter().enumerate() {
+            std::fs::write(folder.join(format!("node-{number}.log")), site.up.log()?)?;
+        }
+        for (number, host) in self.runners.iter().enumerate() {
+            std::fs::write(folder.join(format!("runner-{number}.log")), host.place.log())?;
+        }
+        for agent in agents::ALL {
+            let lines: Vec<String> = self.journal(agent)?.iter().map(Value::to_string).collect();
+            std::fs::write(folder.join(format!("{agent}.journal")), lines.join("\n"))?;
+        }
+        std::fs::write(folder.join("events"), evidence::everything(&self.cluster.server).await?)?;
+        Ok(folder)
     }
 
     /// Does one thing, and mends it. Everything comes once before anything comes again.

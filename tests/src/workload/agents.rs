@@ -18,6 +18,7 @@ pub const SLEEPER: &str = "sleeper";
 /// Calls another for each event.
 pub const CALLER: &str = "caller";
 pub const CALLEE: &str = "callee";
+pub const ALL: [&str; 3] = [SLEEPER, CALLER, CALLEE];
 
 /// Between two events: each of them starts processes.
 const PACE: Duration = Duration::from_millis(1500);

@@ -20,7 +20,14 @@ pub type Clients = BTreeMap<String, usize>;
 /// # Errors
 /// When the node does not list them.
 pub async fn tasks(node: &Up, clients: &Clients) -> Result<BTreeMap<String, Task>> {
-    let printed = node.skein(&["tasks", "list", "--json", "--limit", "20000"]).await?;
+    let whole = async || {
+        let output = node.run(&["tasks", "list", "--json", "--limit", "20000"]).await?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "the tasks are not listed: {said}");
+        // It says there when rows may be missing.
+        Ok(said.is_empty().then_some(output.stdout))
+    };
+    let printed = String::from_utf8(node.until("a list without gaps", whole).await?)?;
     let rows = printed.lines().map(serde_json::from_str).collect::<Result<Vec<Value>, _>>()?;
     ensure!(rows.len() < 20_000, "there are more tasks than a list shows");
     let text = |row: &Value, field: &str| row[field].as_str().unwrap_or_default().to_owned();
@@ -44,17 +51,36 @@ struct Commit {
     events: Vec<Value>,
 }
 
+/// The log of a shard: the fields of its entries, oldest first.
+async fn log(server: &Server, shard: Shard) -> Result<Vec<BTreeMap<String, String>>> {
+    let stream = shard.key("events");
+    let range = redis::cmd("XRANGE").arg(stream).arg("-").arg("+").to_owned();
+    let entries: Vec<(String, BTreeMap<String, String>)> =
+        range.query_async(&mut server.connection().await?).await?;
+    Ok(entries.into_iter().map(|(_, fields)| fields).collect())
+}
+
+/// All events of all entities as text, a commit a line.
+///
+/// # Errors
+/// When Redis does not give them.
+pub async fn everything(server: &Server) -> Result<String> {
+    let mut text = String::new();
+    for shard in Shard::all() {
+        for entry in log(server, shard).await? {
+            text.push_str(&format!("{entry:?}\n"));
+        }
+    }
+    Ok(text)
+}
+
 /// The commits of an entity with their events, oldest first.
 ///
 /// # Errors
 /// When Redis does not give them.
 async fn commits(server: &Server, key: &EntityKey) -> Result<Vec<Commit>> {
-    let stream = Shard::of(key).key("events");
-    let range = redis::cmd("XRANGE").arg(stream).arg("-").arg("+").to_owned();
-    let entries: Vec<(String, BTreeMap<String, String>)> =
-        range.query_async(&mut server.connection().await?).await?;
     let mut commits = Vec::new();
-    for (_, fields) in entries {
+    for fields in log(server, Shard::of(key)).await? {
         if fields.get("entity") != Some(&key.to_string()) {
             continue;
         }

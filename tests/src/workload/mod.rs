@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::history::{Recorder, claims, inbox, locks};
+use crate::history::{Operation, Recorder, claims, inbox, locks};
 use resource::Resource;
 
 /// Tasks that one client may have at a time.
@@ -77,6 +77,24 @@ impl Field {
     /// The operations on tasks of which clients were told.
     pub fn count_told(&self) -> usize {
         self.claims.history().iter().filter(|operation| operation.answer().is_some()).count()
+    }
+
+    /// How often the kind of operation was answered that was answered least.
+    fn least_done(&self) -> usize {
+        fn answered<C, A>(history: &[Operation<C, A>], of: impl Fn(&C) -> bool) -> usize {
+            history.iter().filter(|operation| operation.answer().is_some() && of(&operation.call)).count()
+        }
+        let (claims, locks) = (self.claims.history(), self.locks.history());
+        let counts = [
+            answered(&claims, |call| matches!(call, claims::Call::Create { .. })),
+            answered(&claims, |call| matches!(call, claims::Call::Claim { .. })),
+            answered(&claims, |call| matches!(call, claims::Call::Complete { .. })),
+            answered(&claims, |call| matches!(call, claims::Call::Order { .. })),
+            answered(&claims, |call| matches!(call, claims::Call::Read { .. })),
+            answered(&locks, |call| matches!(call, locks::Call::Acquire { .. })),
+            answered(&self.inbox.history(), |call| matches!(call, inbox::Call::Post { .. })),
+        ];
+        counts.into_iter().min().unwrap_or_default()
     }
 
     fn publish(&self, task: &str) {

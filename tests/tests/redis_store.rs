@@ -385,6 +385,36 @@ async fn an_owner_that_died_is_succeeded_when_its_lease_ends() {
     assert_eq!(commit(&second, 1).await, Ok(Version(2)));
 }
 
+/// A batch with an effect.
+fn sending() -> Batch {
+    let token = Token { epoch: Epoch(1), number: 1 };
+    let command = RunnerCommand::Forget { instance: "i".to_owned(), token };
+    let effect = OutboxEffect { sequence: 1, effect: Effect::Runner { runner: "r".to_owned(), command } };
+    Batch { outbox: vec![effect], ..batch(0) }
+}
+
+/// Until its owner notices, a server that took over has the leases of the one before it, but perhaps not what was
+/// delivered there.
+#[tokio::test]
+async fn what_was_delivered_in_a_former_life_of_the_server_goes_again_in_the_next() {
+    let mut server = Server::start().await.unwrap();
+    let store = open(&server.url()).await;
+    store.commit(store.fence(&pool()), sending().into()).await.unwrap();
+    let behind = remember(&mut server.connection().await.unwrap()).await;
+    let read = store.outbox(0, 10).await.unwrap();
+    throw_back(&mut server, &behind).await;
+    // The first asking finds the connection broken.
+    for _ in 0..3 {
+        let refused = store.delivered(vec![read[0].place()]).await.unwrap_err();
+        assert!(!matches!(refused, CommitError::Fenced(_)), "{refused:?}");
+    }
+    let again = open(&server.url()).await;
+    let left = again.outbox(0, 10).await.unwrap();
+    assert_eq!(left.len(), 1, "it goes again");
+    again.delivered(vec![left[0].place()]).await.unwrap();
+    assert_eq!(again.outbox(0, 10).await.unwrap(), []);
+}
+
 /// In a failover the delivery itself may be lost, and the position be another effect's.
 #[tokio::test]
 async fn what_a_former_owner_has_delivered_is_the_next_ones_to_take_out() {
@@ -392,11 +422,7 @@ async fn what_a_former_owner_has_delivered_is_the_next_ones_to_take_out() {
     let owner =
         |name: &str| Options { lease: Duration::from_millis(400), ..Options::new(server.url(), name) };
     let first = Redis::open(&owner("first"), wall()).await.unwrap();
-    let token = Token { epoch: Epoch(1), number: 1 };
-    let command = RunnerCommand::Forget { instance: "i".to_owned(), token };
-    let effect = OutboxEffect { sequence: 1, effect: Effect::Runner { runner: "r".to_owned(), command } };
-    let sending = Batch { outbox: vec![effect], ..batch(0) };
-    first.commit(first.fence(&pool()), sending.into()).await.unwrap();
+    first.commit(first.fence(&pool()), sending().into()).await.unwrap();
     let read = first.outbox(0, 10).await.unwrap();
     let second = Redis::open(&owner("second"), wall()).await.unwrap();
     let fenced = CommitError::Fenced(second.fence(&pool()).epoch);

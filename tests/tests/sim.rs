@@ -5,10 +5,10 @@
 use std::process::Command;
 
 use skein_tests::sim;
-use skein_tests::sim::config::{Broken, Config};
+use skein_tests::sim::config::Broken;
 
 /// Seeds of each of the two tests that run many; `SKEIN_SIM_SEEDS` says another number.
-const SEEDS: u64 = 400;
+const SEEDS: u64 = 1000;
 
 fn seeds() -> u64 {
     std::env::var("SKEIN_SIM_SEEDS").map_or(SEEDS, |text| text.parse().expect("SKEIN_SIM_SEEDS is a number"))
@@ -28,11 +28,13 @@ fn hold(seeds: impl Iterator<Item = u64>) {
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
+    let mut events = 0;
     for seed in 0..20 {
         let (first, again) = (sim::run(seed, None, false), sim::run(seed, None, false));
         assert_eq!((first.hash, first.events), (again.hash, again.events), "seed {seed}");
-        assert!(first.events > 100, "seed {seed}: nothing happens");
+        events += first.events;
     }
+    assert!(events > 20 * 100, "{events} events: nothing happens");
 }
 
 /// The same seeds at each change: whatever was found by one of them stays found.
@@ -48,10 +50,7 @@ fn whatever_goes_wrong_in_runs_that_were_never_tried_the_promises_hold() {
     let commit = String::from_utf8(asked.stdout).unwrap();
     let digits = commit.get(..12).expect("the tests run in a clone");
     let first = u64::from_str_radix(digits, 16).unwrap() << 16;
-    // With runners it still finds a run that stays for ever, now and then: a start that is lost with its stream is not sent
-    // again where the runner holds an earlier try of the run.
-    let without_runners = |seed: &u64| Config::of(*seed, None).runners == 0;
-    hold((first..).filter(without_runners).take(usize::try_from(seeds()).unwrap()));
+    hold((first..).take(usize::try_from(seeds()).unwrap()));
 }
 
 /// Prints one seed: `just sim SEED`.

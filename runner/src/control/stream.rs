@@ -338,6 +338,7 @@ impl Session<'_> {
             runner.lost.store(false, Ordering::Release);
             runner.lease.renew(sent, lease);
             runner.instances.verdict(&welcome.lost);
+            runner.instances.report_ends().await?;
         }
         runner.speakers.join(self.control.index);
         Ok(())

@@ -55,6 +55,15 @@ impl Row {
             reason: String::new(),
         }
     }
+
+    /// How it ended, as it is reported.
+    pub fn end(&self) -> What {
+        let reason = self.reason.clone();
+        match self.exit {
+            Some(exit) => What::Exited { exit, reason },
+            None => What::StartFailed { reason },
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -207,10 +216,21 @@ impl Ledger {
 
     /// Every instance that the coordinators have not yet let go of.
     pub async fn held(&self) -> Result<Vec<Row>, Error> {
-        self.with(|connection| {
-            let mut statement = connection.prepare_cached(
-                "SELECT data FROM instance WHERE data ->> 'state' <> 'forgotten' ORDER BY rowid",
-            )?;
+        self.rows("SELECT data FROM instance WHERE data ->> 'state' <> 'forgotten' ORDER BY rowid").await
+    }
+
+    /// Instances that have ended, that nobody has let go of, and of which no report waits to be acknowledged.
+    pub async fn ended_without_report(&self) -> Result<Vec<Row>, Error> {
+        self.rows(
+            "SELECT data FROM instance WHERE data ->> 'state' = 'ended'
+             AND id NOT IN (SELECT data ->> 'instance' FROM report) ORDER BY rowid",
+        )
+        .await
+    }
+
+    async fn rows(&self, query: &'static str) -> Result<Vec<Row>, Error> {
+        self.with(move |connection| {
+            let mut statement = connection.prepare_cached(query)?;
             let rows = statement.query_map([], |row| row.get::<_, String>(0))?;
             rows.map(|data| parse(&data?)).collect()
         })

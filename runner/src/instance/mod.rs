@@ -86,6 +86,15 @@ impl Shared {
         }
     }
 
+    /// Reports again how an instance ended, to whoever has commanded it since.
+    async fn report_end(&self, mut row: Row, token: Token) -> Result<(), Error> {
+        row.token = row.token.max(token);
+        let what = row.end();
+        self.ledger.save(row, Some(what)).await?;
+        self.reported.send_modify(|count| *count += 1);
+        Ok(())
+    }
+
     async fn group(&self, swarm: &str, agent: &str) -> Result<Option<u32>, Error> {
         if self.isolation != Isolation::Users {
             return Ok(None);
@@ -139,6 +148,11 @@ impl Instances {
             return Ok(());
         }
         let row = self.shared.ledger.row(instance).await?;
+        if let Some(known) =
+            row.as_ref().filter(|known| !known.state.is_live() && asks_after(&command, known))
+        {
+            return self.shared.report_end(known.clone(), token).await;
+        }
         if let Some(row) = &row
             && token < row.token
         {
@@ -168,6 +182,19 @@ impl Instances {
             }
             (RunnerCommand::Forget { .. }, _) => Ok(()),
         }
+    }
+
+    /// Reports again how everything has ended that nobody has let go of: whoever took the first report in may have
+    /// forgotten it.
+    ///
+    /// # Errors
+    /// When the ledger cannot be read or written.
+    pub async fn report_ends(&self) -> Result<(), Error> {
+        for row in self.shared.ledger.ended_without_report().await? {
+            let token = row.token;
+            self.shared.report_end(row, token).await?;
+        }
+        Ok(())
     }
 
     /// Freezes everything: the lease is about to end unrenewed.
@@ -309,6 +336,15 @@ fn deliver(instance: &str, orders: &mpsc::Sender<Order>, order: Order) {
     if orders.try_send(order).is_err() {
         // Ended just now, or overrun by repeats; the coordinator sends what it still wants again.
         tracing::warn!(instance, "an order was not taken");
+    }
+}
+
+/// Whether a command wants of an instance that has ended what only its end can answer: whoever sends it does not know.
+fn asks_after(command: &RunnerCommand, ended: &Row) -> bool {
+    match command {
+        RunnerCommand::Start { token, .. } => *token <= ended.token,
+        RunnerCommand::Stop { .. } => true,
+        RunnerCommand::Freeze { .. } | RunnerCommand::Thaw { .. } | RunnerCommand::Forget { .. } => false,
     }
 }
 

@@ -202,6 +202,37 @@ async fn an_instance_starts_freezes_thaws_and_is_reported_once_over_a_broken_str
     assert!(matches!(last.what, Some(What::Exited(exited)) if exited.reason == "the runner was stopped"));
 }
 
+/// Whoever took the report in has lost it, with Redis perhaps.
+#[tokio::test(flavor = "multi_thread")]
+async fn how_an_instance_ended_is_said_until_it_is_let_go_of_and_to_whoever_asks_after_it() {
+    let coordinator = Coordinator::open("http://127.0.0.1:1/mcp", 3000).await;
+    let mut bed = Bed::new("exit 3");
+    bed.run(&coordinator, TOKEN);
+    coordinator.until("registration", |state| state.registrations.len() == 1).await;
+    coordinator.say(start("worker-00000001", 5)).await;
+    let end = |report: &&v1::Report| matches!(report.what, Some(What::Exited(_)));
+    let ends = |count| move |state: &coordinator::State| state.reports.iter().filter(end).count() == count;
+    let state = coordinator.until("its end", ends(1)).await;
+    let exited = state.reports.into_iter().find(|report| end(&report)).unwrap();
+
+    coordinator.hang_up().await;
+    coordinator.until("its end for a new registration", ends(2)).await;
+    coordinator.say(Message::Forget(Forget { instance: "worker-00000001".into(), token: token(7) })).await;
+    coordinator.say(start("worker-00000001", 5)).await;
+    coordinator.until("its end for a start that it has had", ends(3)).await;
+    coordinator.say(stop("worker-00000001", 8)).await;
+    let state = coordinator.until("its end for a stop", ends(4)).await;
+    let told: Vec<_> = state.reports.iter().filter(end).collect();
+    assert!(told.iter().all(|report| report.what == exited.what), "{told:?}");
+    let tokens: Vec<_> = told.iter().map(|report| report.token.clone()).collect();
+    assert_eq!(tokens, [token(5), token(5), token(7), token(8)]);
+
+    coordinator.hang_up().await;
+    let state = coordinator.until("another registration", |state| state.registrations.len() == 3).await;
+    assert!(state.registrations[2].held.is_empty(), "what is forgotten is not held");
+    bed.leave().await.unwrap();
+}
+
 /// Its first start came late, and its agent has given it to the same runner again meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_is_started_anew_once_its_earlier_start_has_ended() {

@@ -127,10 +127,11 @@ pub enum Command {
         runner: String,
         instances: Vec<InstanceId>,
     },
-    /// From the fleet: the runner has registered, and did not have these then. A start may still be on its way to it.
-    Missing {
+    /// From the fleet: the runner has registered. Of these, which are placed on it, it holds those with a token, the
+    /// highest that it has seen of each, and not the others.
+    RunnerHolds {
         runner: String,
-        instances: Vec<InstanceId>,
+        held: Vec<(InstanceId, Option<Token>)>,
     },
     /// Ends an instance from outside.
     Kill {

@@ -266,9 +266,10 @@ fn registering_again_compares_ledgers() {
     });
     let (instance, token) = runner_told.unwrap();
     assert!(instance == "stranger" && token == held("stranger").token);
-    let missing =
-        agent::Command::Missing { runner: "r".to_owned(), instances: vec![InstanceId("i1".to_owned())] };
-    assert!(to_agents(&bench).contains(&missing));
+    let own =
+        vec![(InstanceId("i1".to_owned()), None), (InstanceId("i2".to_owned()), Some(held("i2").token))];
+    let told = agent::Command::RunnerHolds { runner: "r".to_owned(), held: own };
+    assert!(to_agents(&bench).contains(&told));
     assert_eq!(bench.entity.places.len(), 2, "its start may be on the way");
     freed(&mut bench, "i1", false);
     assert_eq!(bench.entity.places.len(), 1);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::de::DeserializeOwned;
 use skein_shared::fence::Token;
-use skein_shared::id::EntityKey;
+use skein_shared::id::{EntityKey, InstanceId};
 use skein_shared::{agent as agents, inboxes, pool, schedules};
 use uuid::Uuid;
 
@@ -137,6 +137,8 @@ fn exclusion(world: &World, grants: &[Grant]) -> Vec<String> {
 #[derive(Default)]
 struct Task {
     holder: Option<Uuid>,
+    /// The instance that it was given to last.
+    instance: Option<InstanceId>,
     attempt: u32,
     done: bool,
 }
@@ -147,6 +149,7 @@ fn claims(world: &World) -> Vec<String> {
     let mut all: BTreeMap<Uuid, Task> = BTreeMap::new();
     let mut started: BTreeSet<(Uuid, Uuid)> = BTreeSet::new();
     let mut scheduled = BTreeSet::new();
+    let living = world.living();
     for event in events::<pool::Event>(world, &tasks()) {
         match event {
             pool::Event::Created(created) => {
@@ -157,7 +160,7 @@ fn claims(world: &World) -> Vec<String> {
                     broken.push(format!("C7: {} was created twice", created.task));
                 }
             }
-            pool::Event::Started { task, agent, attempt, .. } => {
+            pool::Event::Started { task, agent, instance, attempt, .. } => {
                 started.insert((task, agent));
                 let state = all.entry(task).or_default();
                 if state.holder.is_some() || state.done {
@@ -166,10 +169,16 @@ fn claims(world: &World) -> Vec<String> {
                 if attempt != state.attempt + 1 {
                     broken.push(format!("C2: attempt {attempt} of {task} came after {}", state.attempt));
                 }
-                (state.holder, state.attempt) = (Some(agent), attempt);
+                (state.holder, state.instance, state.attempt) = (Some(agent), Some(instance), attempt);
             }
-            pool::Event::Released { task, .. } | pool::Event::LeaseLost { task, .. } => {
-                all.entry(task).or_default().holder = None;
+            pool::Event::Released { task, .. } => all.entry(task).or_default().holder = None,
+            pool::Event::LeaseLost { task, .. } => {
+                let state = all.entry(task).or_default();
+                if let Some(instance) = state.instance.as_ref().filter(|instance| living.contains(*instance))
+                {
+                    broken.push(format!("C1: the lease of {task} ended, and {instance} lives"));
+                }
+                state.holder = None;
             }
             pool::Event::Finished { task, .. } => {
                 let state = all.entry(task).or_default();
@@ -203,10 +212,8 @@ fn claims(world: &World) -> Vec<String> {
             {
                 broken.push(format!("C3: {task} was done and is not"));
             }
-            Call::ClaimNext if !lossy => {
-                let task = operation.answer().and_then(|answer| answer["claimed"]["task"]["id"].as_str());
-                let task = task.map(|id| id.parse::<Uuid>().expect("an id"));
-                if let Some(task) = task
+            Call::ClaimNext | Call::Poll if !lossy => {
+                if let Some(task) = clients::given(&operation.outcome)
                     && !started.iter().any(|(other, _)| *other == task)
                 {
                     broken.push(format!("C1: {task} was told to be claimed and never was"));

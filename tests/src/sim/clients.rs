@@ -76,7 +76,10 @@ pub enum Role {
     },
     Worker {
         agent: Uuid,
-        instance: InstanceId,
+        /// How often it dies with what it has: once in so many operations, or never.
+        dies: u32,
+        /// Instances that it has been.
+        lives: u32,
         joined: bool,
         holds: Vec<Uuid>,
         idle: u32,
@@ -96,6 +99,8 @@ pub enum Role {
         agent: EntityKey,
         defined: bool,
         left: u32,
+        /// The run that it asked for last.
+        last: Option<InstanceId>,
     },
     Runner(Runner),
 }
@@ -127,10 +132,9 @@ impl Client {
         Self { role: Role::Locker { holder, has: None, left }, rng }
     }
 
-    pub fn worker(number: usize, rng: Rng) -> Self {
+    pub fn worker(number: usize, dies: u32, rng: Rng) -> Self {
         let agent = Uuid::from_u128(1000 + number as u128);
-        let instance = InstanceId(format!("worker-{number:08x}"));
-        Self { role: Role::Worker { agent, instance, joined: false, holds: Vec::new(), idle: 0 }, rng }
+        Self { role: Role::Worker { agent, dies, lives: 0, joined: false, holds: Vec::new(), idle: 0 }, rng }
     }
 
     pub fn sender(number: usize, rng: Rng) -> Self {
@@ -146,7 +150,7 @@ impl Client {
     }
 
     pub fn starter(number: usize, rng: Rng) -> Self {
-        Self { role: Role::Starter { agent: agent(number), defined: false, left: RUNS }, rng }
+        Self { role: Role::Starter { agent: agent(number), defined: false, left: RUNS, last: None }, rng }
     }
 
     pub fn runner(number: usize, rng: Rng) -> Self {
@@ -163,14 +167,22 @@ impl Client {
                 }
                 next_lock(holder, has.as_deref(), left, phase, rng)
             }
-            Role::Worker { agent, instance, joined, holds, idle } => {
+            Role::Worker { agent, dies, lives, joined, holds, idle } => {
                 if !*joined {
                     return join(*agent);
                 }
                 if phase == Phase::Calm && holds.is_empty() && *idle >= 3 {
                     return Next::Done;
                 }
-                next_task(*agent, instance, holds, phase, rng)
+                if phase == Phase::Storm && !holds.is_empty() && *dies > 0 && rng.u32(0..*dies) == 0 {
+                    holds.clear();
+                    *lives += 1;
+                }
+                // What it has lost is kept for it.
+                if *lives > 0 && holds.is_empty() && rng.bool() {
+                    return poll(*agent, &instance(*agent, *lives));
+                }
+                next_task(*agent, &instance(*agent, *lives), holds, phase, rng)
             }
             Role::Sender { next, .. } if *next == MESSAGES => Next::Done,
             Role::Sender { name, next } => {
@@ -189,7 +201,13 @@ impl Client {
                 ask(inbox(), &inboxes::Command::Take { agent: READER, limit: rng.u32(1..6) }, Call::Take)
             }
             Role::Planner { left: 0 } | Role::Starter { left: 0, .. } => Next::Done,
-            Role::Starter { agent, defined, .. } => run(agent.clone(), *defined),
+            Role::Starter { agent, defined, last, .. } => {
+                let last = last.take().filter(|_| phase == Phase::Storm && rng.u8(0..4) == 0);
+                match last {
+                    Some(instance) => kill(agent.clone(), instance),
+                    None => run(agent.clone(), *defined),
+                }
+            }
             Role::Runner(runner) => runner.ask(),
             Role::Planner { left } => {
                 let name = format!("plan-{left}");
@@ -199,6 +217,14 @@ impl Client {
                 };
                 ask(plans(), &schedules::Command::Create(Box::new(create)), Call::Schedule { name })
             }
+        }
+    }
+
+    /// Who a worker is now: a runner says for it that it lives.
+    pub fn instance(&self) -> Option<InstanceId> {
+        match &self.role {
+            Role::Worker { agent, lives, .. } => Some(instance(*agent, *lives)),
+            _ => None,
         }
     }
 
@@ -217,7 +243,7 @@ impl Client {
         match (&mut self.role, call) {
             // A failover has dropped what made it known.
             (Role::Worker { joined, .. }, _) if *outcome == Outcome::Fail(Code::NotJoined) => *joined = false,
-            (Role::Starter { defined, .. }, _) if *outcome == Outcome::Fail(Code::NotFound) => {
+            (Role::Starter { defined, .. }, Call::Run) if *outcome == Outcome::Fail(Code::NotFound) => {
                 *defined = false
             }
             (Role::Locker { has, left, .. }, Call::Acquire { key, .. }) => {
@@ -230,23 +256,16 @@ impl Client {
             // Whoever does not know whether it was released has it no more.
             (Role::Locker { has, .. }, Call::Release { .. }) => *has = None,
             (Role::Worker { joined, .. }, Call::Join) => *joined |= is_ok,
-            (Role::Worker { holds, idle, .. }, Call::ClaimNext) => {
-                let task = match outcome {
-                    Outcome::Ok(answer) => answer["claimed"]["task"]["id"].as_str().map(str::to_owned),
-                    _ => None,
-                };
-                let task = task.and_then(|id| id.parse().ok());
-                match task {
-                    Some(task) => {
-                        *idle = 0;
-                        if !holds.contains(&task) {
-                            holds.push(task);
-                        }
+            (Role::Worker { holds, idle, .. }, Call::ClaimNext | Call::Poll) => match given(outcome) {
+                Some(task) => {
+                    *idle = 0;
+                    if !holds.contains(&task) {
+                        holds.push(task);
                     }
-                    None if is_ok => *idle += 1,
-                    None => {}
                 }
-            }
+                None if is_ok => *idle += 1,
+                None => {}
+            },
             (Role::Worker { holds, .. }, Call::Finish { task } | Call::GiveBack { task })
                 if *outcome != Outcome::Unknown =>
             {
@@ -257,13 +276,37 @@ impl Client {
                 let empty = matches!(outcome, Outcome::Ok(answer) if answer["taken"] == json!([]));
                 *idle = if empty { *idle + 1 } else { 0 };
             }
-            (Role::Planner { left }, _) if is_ok => *left -= 1,
+            // It is there: an earlier try of which nobody said what became.
+            (Role::Planner { left }, _) if is_ok || *outcome == Outcome::Fail(Code::AlreadyExists) => {
+                *left -= 1
+            }
             (Role::Starter { defined, .. }, Call::Define) => *defined |= is_ok,
-            (Role::Starter { left, .. }, Call::Run) if is_ok => *left -= 1,
+            (Role::Starter { left, last, .. }, Call::Run) if is_ok => {
+                *left -= 1;
+                *last = queued(outcome);
+            }
             (Role::Runner(runner), call) => runner.heard(call, outcome),
             _ => {}
         }
     }
+}
+
+/// The instance that a worker is, in which of its lives.
+fn instance(agent: Uuid, lives: u32) -> InstanceId {
+    InstanceId(format!("worker-{:04x}{lives:04x}", agent.as_u128()))
+}
+
+/// The task that a claim or a poll came to.
+pub fn given(outcome: &Outcome) -> Option<Uuid> {
+    let Outcome::Ok(answer) = outcome else { return None };
+    let given = answer.get("claimed").or_else(|| answer.get("polled"))?;
+    given["task"]["id"].as_str()?.parse().ok()
+}
+
+/// The run that was asked for.
+fn queued(outcome: &Outcome) -> Option<InstanceId> {
+    let Outcome::Ok(answer) = outcome else { return None };
+    answer["queued"]["instance"].as_str().map(|id| InstanceId(id.to_owned()))
 }
 
 fn next_lock(holder: &InstanceId, has: Option<&str>, left: &[String], phase: Phase, rng: &mut Rng) -> Next {
@@ -302,6 +345,16 @@ fn run(key: EntityKey, defined: bool) -> Next {
     ask(key, &enqueue, Call::Run)
 }
 
+fn kill(key: EntityKey, instance: InstanceId) -> Next {
+    let kill = agent::Command::Kill { instance, reason: "enough".to_owned() };
+    ask(key, &kill, Call::Kill)
+}
+
+fn poll(agent: Uuid, instance: &InstanceId) -> Next {
+    let poll = pool::Command::Poll { agent, instance: instance.clone(), managed: true, last: false };
+    ask(tasks(), &poll, Call::Poll)
+}
+
 fn join(agent: Uuid) -> Next {
     let join = pool::Join {
         agent,
@@ -311,7 +364,7 @@ fn join(agent: Uuid) -> Next {
         capabilities: Vec::new(),
         description: None,
         max_tasks: Some(2),
-        managed: false,
+        managed: true,
     };
     ask(tasks(), &pool::Command::Join(join), Call::Join)
 }
@@ -330,7 +383,7 @@ fn next_task(agent: Uuid, instance: &InstanceId, holds: &[Uuid], phase: Phase, r
             task,
             by: Some(agent),
             instance: Some(instance.clone()),
-            managed: false,
+            managed: true,
             progress: None,
             finish: Some(finish),
             cost: None,
@@ -342,7 +395,7 @@ fn next_task(agent: Uuid, instance: &InstanceId, holds: &[Uuid], phase: Phase, r
         return create(agent, rng);
     }
     let claim =
-        pool::Command::ClaimNext { agent, instance: instance.clone(), managed: false, tags: Vec::new() };
+        pool::Command::ClaimNext { agent, instance: instance.clone(), managed: true, tags: Vec::new() };
     ask(tasks(), &claim, Call::ClaimNext)
 }
 

@@ -12,6 +12,7 @@ pub enum Call {
     Join,
     Create { task: Uuid },
     ClaimNext,
+    Poll,
     Finish { task: Uuid },
     GiveBack { task: Uuid },
     Deliver { text: String },
@@ -19,6 +20,7 @@ pub enum Call {
     Schedule { name: String },
     Define,
     Run,
+    Kill,
     Register,
     Report,
 }

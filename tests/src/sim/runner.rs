@@ -17,8 +17,17 @@ use super::history::{Call, Outcome};
 struct Held {
     agent: Name,
     swarm: Name,
+    /// The highest of a command taken for it.
     token: Token,
-    running: bool,
+    state: State,
+}
+
+#[derive(Clone, PartialEq)]
+enum State {
+    Running,
+    Ended(Report),
+    /// Only what became of it is remembered.
+    Forgotten(Report),
 }
 
 pub struct Runner {
@@ -28,11 +37,7 @@ pub struct Runner {
     /// The node that was asked for one, unless it has begun anew or ended since.
     pub asked: Option<usize>,
     ledger: BTreeMap<String, Held>,
-    /// The highest token seen of each instance, whether it is still held or not.
-    tokens: BTreeMap<String, Token>,
     reports: VecDeque<(String, Token, Report)>,
-    /// How often a container of each instance was started.
-    pub starts: BTreeMap<String, u32>,
 }
 
 pub fn group() -> EntityKey {
@@ -46,18 +51,21 @@ impl Runner {
             connected: None,
             asked: None,
             ledger: BTreeMap::new(),
-            tokens: BTreeMap::new(),
             reports: VecDeque::new(),
-            starts: BTreeMap::new(),
         }
     }
 
     /// A sign of life.
     pub fn signal(&self) -> Signal {
-        Signal::RunnerAlive { runner: self.name.clone(), instances: self.ledger.keys().cloned().collect() }
+        Signal::RunnerAlive { runner: self.name.clone(), instances: self.running().cloned().collect() }
     }
 
-    /// Takes a command, and says after how long the container that it starts will end, in microseconds.
+    fn running(&self) -> impl Iterator<Item = &String> {
+        self.ledger.iter().filter(|(_, held)| held.state == State::Running).map(|(instance, _)| instance)
+    }
+
+    /// Takes a command as the real one does, and says after how long the container that it starts will end, in
+    /// microseconds.
     pub fn command(&mut self, command: RunnerCommand, rng: &mut Rng) -> Option<(String, u64)> {
         let (instance, token) = match &command {
             RunnerCommand::Start { instance, token, .. }
@@ -66,60 +74,74 @@ impl Runner {
             | RunnerCommand::Stop { instance, token, .. }
             | RunnerCommand::Forget { instance, token } => (instance.clone(), *token),
         };
-        let starts = matches!(command, RunnerCommand::Start { .. });
-        let is_old = |seen: &Token| token < *seen || (starts && token == *seen);
-        let runs = self.ledger.get(&instance).is_some_and(|held| held.running);
-        if self.tokens.get(&instance).is_some_and(is_old) {
+        match (command, self.ledger.get_mut(&instance)) {
+            (RunnerCommand::Start { .. }, Some(held)) if token <= held.token => {
+                self.report_end(&instance, token)
+            }
+            (RunnerCommand::Start { agent, swarm, .. }, _) => {
+                // An earlier start is ended first.
+                self.ended(&instance, 143);
+                return self.start(instance, token, (&agent, &swarm), rng);
+            }
+            (RunnerCommand::Stop { .. }, Some(held)) if held.state != State::Running => {
+                self.report_end(&instance, token);
+            }
+            (RunnerCommand::Stop { .. }, Some(held)) if token >= held.token => {
+                held.token = token;
+                self.ended(&instance, 143);
+            }
+            (RunnerCommand::Forget { .. }, Some(held)) if token >= held.token => {
+                if let State::Ended(end) = held.state.clone() {
+                    (held.token, held.state) = (token, State::Forgotten(end));
+                }
+            }
+            _ => {}
+        }
+        None
+    }
+
+    fn start(
+        &mut self,
+        instance: String,
+        token: Token,
+        (agent, swarm): (&str, &str),
+        rng: &mut Rng,
+    ) -> Option<(String, u64)> {
+        let (Ok(agent), Ok(swarm)) = (Name::parse(agent), Name::parse(swarm)) else { return None };
+        let mut held = Held { agent, swarm, token, state: State::Running };
+        if rng.u8(0..20) == 0 {
+            let report = Report::StartFailed { reason: "no such image".to_owned() };
+            held.state = State::Ended(report.clone());
+            self.ledger.insert(instance.clone(), held);
+            self.reports.push_back((instance, token, report));
             return None;
         }
-        // An earlier start is ended first.
-        if starts && runs {
-            self.ended(&instance, 143);
-        }
-        self.tokens.insert(instance.clone(), token);
-        match command {
-            RunnerCommand::Start { agent, swarm, .. } => {
-                let (Ok(agent), Ok(swarm)) = (Name::parse(&agent), Name::parse(&swarm)) else { return None };
-                if rng.u8(0..20) == 0 {
-                    let report = Report::StartFailed { reason: "no such image".to_owned() };
-                    self.ledger.insert(instance.clone(), Held { agent, swarm, token, running: false });
-                    self.reports.push_back((instance, token, report));
-                    return None;
-                }
-                *self.starts.entry(instance.clone()).or_default() += 1;
-                self.ledger.insert(instance.clone(), Held { agent, swarm, token, running: true });
-                self.reports.push_back((instance.clone(), token, Report::Started { pid: Some(1) }));
-                Some((instance, rng.u64(200_000..5_000_000)))
-            }
-            RunnerCommand::Stop { .. } => {
-                if let Some(held) = self.ledger.get_mut(&instance) {
-                    held.token = token;
-                }
-                self.ended(&instance, 143);
-                None
-            }
-            RunnerCommand::Forget { .. } => {
-                if !runs {
-                    self.ledger.remove(&instance);
-                }
-                None
-            }
-            RunnerCommand::Freeze { .. } | RunnerCommand::Thaw { .. } => None,
-        }
+        self.ledger.insert(instance.clone(), held);
+        self.reports.push_back((instance.clone(), token, Report::Started { pid: Some(1) }));
+        Some((instance, rng.u64(200_000..5_000_000)))
+    }
+
+    /// What became of an instance, for whoever has commanded it since.
+    fn report_end(&mut self, instance: &str, token: Token) {
+        let Some(held) = self.ledger.get_mut(instance) else { return };
+        let (State::Ended(end) | State::Forgotten(end)) = &held.state else { return };
+        held.token = held.token.max(token);
+        self.reports.push_back((instance.to_owned(), held.token, end.clone()));
     }
 
     /// A container has ended, by itself or not.
     pub fn ended(&mut self, instance: &str, code: i32) {
-        let Some(held) = self.ledger.get_mut(instance).filter(|held| held.running) else { return };
-        held.running = false;
+        let Some(held) = self.ledger.get_mut(instance).filter(|held| held.state == State::Running) else {
+            return;
+        };
         let report = Report::Exited { code: Some(code), signal: None, reason: None };
+        held.state = State::Ended(report.clone());
         self.reports.push_back((instance.to_owned(), held.token, report));
     }
 
     /// One of the containers that run.
     pub fn victim(&self, rng: &mut Rng) -> Option<String> {
-        let running: Vec<&String> =
-            self.ledger.iter().filter(|(_, held)| held.running).map(|(instance, _)| instance).collect();
+        let running: Vec<&String> = self.running().collect();
         Some((*running.get(rng.usize(0..running.len().max(1)))?).clone())
     }
 
@@ -140,11 +162,12 @@ impl Runner {
 
     /// What the real runner says when its stream begins.
     fn register(&self) -> Next {
-        let held = self.ledger.iter().map(|(instance, held)| fleet::HeldInstance {
+        let known = self.ledger.iter().filter(|(_, held)| !matches!(held.state, State::Forgotten(_)));
+        let held = known.map(|(instance, held)| fleet::HeldInstance {
             instance: InstanceId(instance.clone()),
             swarm: held.swarm.clone(),
             agent: held.agent.clone(),
-            state: if held.running { "running" } else { "ended" }.to_owned(),
+            state: if held.state == State::Running { "running" } else { "ended" }.to_owned(),
             token: held.token,
         });
         let registration = fleet::Registration {
@@ -165,12 +188,23 @@ impl Runner {
                 self.connected = self.asked;
                 let stopped = answer["registered"]["stopped"].as_array().into_iter().flatten();
                 for instance in stopped.filter_map(Value::as_str) {
-                    self.ledger.remove(instance);
+                    self.ended(instance, 137);
                 }
+                self.report_ends();
             }
             // A refusal is an answer too: nobody will ever want it.
             (Call::Report, Outcome::Ok(_) | Outcome::Fail(_)) => drop(self.reports.pop_front()),
             _ => {}
+        }
+    }
+
+    /// What has ended and was not let go of, unless a report of it waits anyhow.
+    fn report_ends(&mut self) {
+        for (instance, held) in &self.ledger {
+            let waits = self.reports.iter().any(|(other, ..)| other == instance);
+            if let (State::Ended(end), false) = (&held.state, waits) {
+                self.reports.push_back((instance.clone(), held.token, end.clone()));
+            }
         }
     }
 }

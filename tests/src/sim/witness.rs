@@ -43,7 +43,8 @@ pub struct Witness {
     decided: BTreeMap<Uuid, Uuid>,
     /// The highest version that anybody was told of.
     told: BTreeMap<EntityKey, u64>,
-    applied: BTreeSet<(EntityKey, EntityKey, u64, u64)>,
+    /// By which batch each delivery took effect.
+    applied: BTreeMap<(EntityKey, EntityKey, u64, u64), Uuid>,
     answered: BTreeMap<(EntityKey, Uuid), Uuid>,
     /// Batches that a failover has dropped.
     pub dropped: BTreeSet<Uuid>,
@@ -104,7 +105,7 @@ impl Witness {
             return;
         }
         let id = (target.clone(), mark.source.clone(), mark.epoch.0, mark.sequence);
-        if !self.applied.insert(id) {
+        if self.applied.insert(id, batch).is_some() {
             self.broken.push(format!("effects: {target} took in {mark:?} twice"));
         }
     }
@@ -146,11 +147,7 @@ impl Witness {
         self.dropped.extend(self.decided.keys().filter(|id| !kept.contains(*id)));
         self.answered.retain(|_, batch| kept.contains(batch));
         self.told.clear();
-        let marks = self.now.log.iter().flat_map(|(key, log)| {
-            let seen = log.iter().flat_map(|entry| &entry.batch.seen);
-            seen.map(|mark| (key.clone(), mark.source.clone(), mark.epoch.0, mark.sequence))
-        });
-        self.applied = marks.collect();
+        self.applied.retain(|_, batch| kept.contains(batch));
     }
 
     /// Every commit of an entity, oldest first.

@@ -4,11 +4,13 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use redis::aio::{ConnectionLike, MultiplexedConnection};
-use redis::{Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, Script, Value};
+use redis::{Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, Script, Value, cmd};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::door::Door;
+use super::generation::{Generation, REPLACED};
+use super::server::Info;
 use super::shard::OURS;
 use super::watch::Watch;
 use crate::store::StoreError;
@@ -32,6 +34,15 @@ pub(super) struct Connection {
 struct Link {
     number: u64,
     connection: Option<MultiplexedConnection>,
+    /// To which life of the server it leads, once somebody has asked.
+    life: Option<Generation>,
+}
+
+impl Link {
+    /// Whether this is the connection of that number, and known to lead to that life of the server.
+    fn leads_to(&self, number: u64, life: &Generation) -> bool {
+        self.number == number && self.life.as_ref() == Some(life)
+    }
 }
 
 impl Connection {
@@ -40,7 +51,7 @@ impl Connection {
     /// # Errors
     /// When Redis cannot be reached.
     pub(super) async fn open(door: &Door, part: &'static str) -> Result<Self, StoreError> {
-        let link = Link { number: 0, connection: Some(door.connect().await?) };
+        let link = Link { connection: Some(door.connect().await?), ..Link::default() };
         Ok(Self { door: door.clone(), link: Arc::new(Mutex::new(link)), watch: door.watch(part) })
     }
 
@@ -101,6 +112,33 @@ impl Connection {
         keys: &[String],
         arguments: &[Vec<u8>],
     ) -> Result<T, Unrun> {
+        let link = self.link().await.map_err(|StoreError(problem)| Unrun::NotSent(problem))?;
+        self.invoke(link, script, keys, arguments).await
+    }
+
+    /// Like [`Connection::run`], in this life of the server and in no other. A fence alone does not say that: a replica
+    /// that takes over has those of the primary.
+    ///
+    /// # Errors
+    /// [`Unrun`].
+    pub(super) async fn run_in<T: FromRedisValue>(
+        &self,
+        life: &Generation,
+        script: &Script,
+        keys: &[String],
+        arguments: &[Vec<u8>],
+    ) -> Result<T, Unrun> {
+        let link = self.link_to(life).await.map_err(|StoreError(problem)| Unrun::NotSent(problem))?;
+        self.invoke(link, script, keys, arguments).await
+    }
+
+    async fn invoke<T: FromRedisValue>(
+        &self,
+        (number, mut link): (u64, MultiplexedConnection),
+        script: &Script,
+        keys: &[String],
+        arguments: &[Vec<u8>],
+    ) -> Result<T, Unrun> {
         let mut call = script.prepare_invoke();
         for key in keys {
             call.key(key);
@@ -108,7 +146,6 @@ impl Connection {
         for argument in arguments {
             call.arg(argument.as_slice());
         }
-        let (number, mut link) = self.link().await.map_err(|StoreError(problem)| Unrun::NotSent(problem))?;
         let asked = Instant::now();
         let answer = self.seen(number, asked, call.invoke_async(&mut link).await).await;
         answer.map_err(Unrun::Answered)
@@ -128,7 +165,28 @@ impl Connection {
         let connection = connection.inspect_err(|StoreError(problem)| self.watch.is_away(problem))?;
         link.number += 1;
         link.connection = Some(connection.clone());
+        link.life = None;
         Ok((link.number, connection))
+    }
+
+    /// A connection to this life of the server: it ends with it, so each is asked once.
+    async fn link_to(&self, life: &Generation) -> Result<(u64, MultiplexedConnection), StoreError> {
+        let (number, mut connection) = self.link().await?;
+        if self.link.lock().await.leads_to(number, life) {
+            return Ok((number, connection));
+        }
+        let asked = Instant::now();
+        let info = self.seen(number, asked, cmd("INFO").query_async(&mut connection).await).await;
+        let info: String = info.map_err(|error| StoreError(sentence(&error)))?;
+        let found = Info::parse(&info).generation();
+        if found != *life {
+            return Err(StoreError(REPLACED.to_owned()));
+        }
+        let mut link = self.link.lock().await;
+        if link.number == number {
+            link.life = Some(found);
+        }
+        Ok((number, connection))
     }
 
     /// Looks whether a connection is still of use after what it answered.

@@ -155,7 +155,7 @@ impl Redis {
         Ok(Self {
             writer,
             reader: Reader::new(connection.clone()),
-            upkeep: Upkeep::new(connection),
+            upkeep: Upkeep::new(connection, Arc::clone(&reliance)),
             leases,
             door,
             durability: options.durability,

@@ -1,6 +1,7 @@
 //! Taking out of the store what is over: delivered effects, dead letters, what is old.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use redis::{Script, cmd};
 use skein_shared::fence::Epoch;
@@ -8,6 +9,7 @@ use skein_shared::time::Timestamp;
 
 use super::batch::nonce;
 use super::connection::{Connection, Unrun, is_said, sentence};
+use super::generation::Reliance;
 use super::reader::entity;
 use super::scan::{digits, outbox_id};
 use super::shard::{Keys, Shard};
@@ -21,6 +23,7 @@ const ENTITIES: usize = 250;
 /// Runs the scripts of upkeep.
 pub(super) struct Upkeep {
     connection: Connection,
+    reliance: Arc<Reliance>,
     delivered: Script,
     bury: Script,
     trim: Script,
@@ -44,9 +47,10 @@ macro_rules! checked {
 }
 
 impl Upkeep {
-    pub(super) fn new(connection: Connection) -> Self {
+    pub(super) fn new(connection: Connection, reliance: Arc<Reliance>) -> Self {
         Self {
             connection,
+            reliance,
             delivered: checked!(" flags=allow-oom", "scripts/delivered.lua"),
             bury: checked!("", "scripts/bury.lua"),
             trim: checked!(" flags=allow-oom", "scripts/trim.lua"),
@@ -220,7 +224,9 @@ impl Upkeep {
     ) -> Result<Vec<String>, CommitError> {
         let mut arguments = vec![types.into(), fence.epoch.0.to_string().into(), nonce(fence).into()];
         arguments.extend(what);
-        let answer: Vec<String> = self.connection.run(script, keys, &arguments).await.map_err(failed)?;
+        let life = self.reliance.generation();
+        let answer = self.connection.run_in(&life, script, keys, &arguments).await;
+        let answer: Vec<String> = answer.map_err(failed)?;
         let text = |place: usize| answer.get(place).map_or("", String::as_str);
         match text(0) {
             "OK" => Ok(answer),

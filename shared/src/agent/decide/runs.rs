@@ -61,7 +61,8 @@ impl Draft<'_> {
     }
 
     pub(super) fn runner_lost(&mut self, runner: &str, instances: &[InstanceId]) -> Reply {
-        for instance in self.on(runner, instances) {
+        for id in instances {
+            let Some(instance) = self.on(runner, id) else { continue };
             if instance.state != State::Starting || instance.attempts >= STARTS {
                 self.lose(&instance, runner);
                 continue;
@@ -77,23 +78,38 @@ impl Draft<'_> {
         Reply::Done
     }
 
-    /// A runner says what it has when a stream of it begins, and a start may reach it over another stream just after:
-    /// were the run started elsewhere, it would run twice. The start goes to the same runner again, which takes it once,
-    /// however often it comes.
-    pub(super) fn missing(&mut self, runner: &str, instances: &[InstanceId]) -> Reply {
-        for instance in self.on(runner, instances) {
-            match instance.token.filter(|_| instance.state == State::Starting) {
-                Some(token) => self.send([self.start(&instance.id, runner, token)]),
-                None => self.lose(&instance, runner),
+    /// Makes good what was lost with a stream of the runner: nobody else knows of it.
+    pub(super) fn runner_holds(&mut self, runner: &str, held: &[(InstanceId, Option<Token>)]) -> Reply {
+        for (id, seen) in held {
+            let Some(instance) = self.on(runner, id).filter(|known| *seen < known.token) else { continue };
+            if seen.is_none() && instance.state != State::Starting {
+                self.lose(&instance, runner);
+            } else {
+                self.send(self.last_command(&instance, runner));
             }
         }
         Reply::Done
     }
 
-    /// Those of the instances that are on a runner as far as is known here.
-    fn on(&self, runner: &str, instances: &[InstanceId]) -> Vec<Instance> {
-        let known = instances.iter().filter_map(|id| self.agent.instances.get(id));
-        known.filter(|instance| instance.runner.as_deref() == Some(runner)).cloned().collect()
+    /// What the runner was told last. It takes it once, however often it comes, so it gets it with the same token: the
+    /// first may just be on its way. Were a run started elsewhere instead, it would run twice.
+    fn last_command(&self, instance: &Instance, runner: &str) -> Option<Effect> {
+        let token = instance.token?;
+        match instance.state {
+            State::Starting => Some(self.start(&instance.id, runner, token)),
+            State::Freezing => effects::freeze(instance, token),
+            State::Running => effects::thaw(instance, token),
+            State::Stopping => {
+                let reason = instance.stop.as_ref().map_or("", |exit| exit.reason.as_str());
+                effects::stop(instance, token, reason, self.agent.limits().grace_ms)
+            }
+            State::Queued | State::Waiting | State::Frozen | State::Resuming | State::Ended => None,
+        }
+    }
+
+    /// The instance, if it is on that runner as far as is known here.
+    fn on(&self, runner: &str, id: &InstanceId) -> Option<Instance> {
+        self.agent.instances.get(id).filter(|known| known.runner.as_deref() == Some(runner)).cloned()
     }
 
     fn lose(&mut self, instance: &Instance, runner: &str) {

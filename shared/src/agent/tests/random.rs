@@ -24,6 +24,7 @@ enum Step {
     Define { scale: u32, group: bool },
     Undefine,
     Lost(u8),
+    Holds(u8, Option<u64>),
     Register { slots: u32, keep: bool },
     Advance(u64),
     Prompt { runner: bool, acks: bool },
@@ -53,7 +54,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => any::<bool>().prop_map(Step::Enable),
         2 => (0..4u32, any::<bool>()).prop_map(|(scale, group)| Step::Define { scale, group }),
         1 => Just(Step::Undefine),
-        1 => who.prop_map(Step::Lost),
+        1 => who.clone().prop_map(Step::Lost),
+        2 => (who, prop::option::of(0..3u64)).prop_map(|(who, behind)| Step::Holds(who, behind)),
         2 => (0..4u32, any::<bool>()).prop_map(|(slots, keep)| Step::Register { slots, keep }),
         3 => prop_oneof![Just(1), Just(20), Just(1000), Just(8000)].prop_map(Step::Advance),
         2 => (any::<bool>(), any::<bool>()).prop_map(|(runner, acks)| Step::Prompt { runner, acks }),
@@ -122,6 +124,11 @@ impl World {
             Step::Lost(who) => {
                 Command::RunnerLost { runner: "r1".to_owned(), instances: vec![self.pick(who)] }
             }
+            Step::Holds(who, behind) => {
+                let instance = self.pick(who);
+                let seen = behind.map(|behind| self.earlier_token(&instance, behind));
+                Command::RunnerHolds { runner: "r1".to_owned(), held: vec![(instance, seen)] }
+            }
             other => return self.surroundings(other),
         };
         let _ = self.run(command);
@@ -143,12 +150,17 @@ impl World {
         waits.get(which as usize % waits.len().max(1)).copied().unwrap_or(id(which))
     }
 
-    fn some_report(&self, who: u8, what: u8, behind: u64) -> Command {
-        let instance = self.pick(who);
-        let known = self.agent.entity.instances.get(&instance);
+    /// The token of a command so many before the last.
+    fn earlier_token(&self, instance: &InstanceId, behind: u64) -> Token {
+        let known = self.agent.entity.instances.get(instance);
         let last =
             known.and_then(|known| known.token).unwrap_or(Token { epoch: self.agent.epoch, number: 1 });
-        let token = Token { number: last.number.saturating_sub(behind), ..last };
+        Token { number: last.number.saturating_sub(behind), ..last }
+    }
+
+    fn some_report(&self, who: u8, what: u8, behind: u64) -> Command {
+        let instance = self.pick(who);
+        let token = self.earlier_token(&instance, behind);
         let what = match what {
             0 => Report::Started { pid: None },
             1 => Report::Frozen,

@@ -69,14 +69,17 @@ fn a_lost_start_is_made_again_a_lost_run_is_an_error() {
     assert_eq!(world.end_of(&run).0, "error", "three runners were enough");
 }
 
+fn holds(runner: &str, run: &InstanceId, seen: Option<Token>) -> Command {
+    Command::RunnerHolds { runner: runner.to_owned(), held: vec![(run.clone(), seen)] }
+}
+
 #[test]
 fn a_start_that_its_runner_does_not_have_yet_is_sent_again_and_made_nowhere_else() {
     let mut world = World::new(1);
     world.prompt_runner = false;
     let run = world.manual();
     let (token, sent) = (world.token(&run), world.told.len());
-    let missing = Command::Missing { runner: "r1".to_owned(), instances: vec![run.clone()] };
-    world.must(missing.clone());
+    world.must(holds("r1", &run, None));
     assert_eq!((world.state(&run), world.token(&run)), (State::Starting, token));
     let again = &world.told[sent..];
     assert!(
@@ -86,13 +89,51 @@ fn a_start_that_its_runner_does_not_have_yet_is_sent_again_and_made_nowhere_else
     // It has run to its end by now, and nobody runs it again.
     world.report(&run, token, Report::Started { pid: None }).unwrap();
     world.report(&run, token, exited(0)).unwrap();
-    world.must(missing);
+    world.must(holds("r1", &run, None));
     assert_eq!(world.end_of(&run).0, "completed");
 
     world.prompt_runner = true;
     let run = world.manual();
-    world.must(Command::Missing { runner: "r1".to_owned(), instances: vec![run.clone()] });
+    world.must(holds("r1", &run, None));
     assert_eq!(world.end_of(&run), ("error".to_owned(), "runner lost: r1".to_owned()));
+}
+
+#[test]
+fn what_a_runner_was_told_last_and_has_not_heard_is_sent_again() {
+    let mut world = World::new(1);
+    world.prompt_runner = false;
+    let run = world.manual();
+    let earlier = world.token(&run);
+    world.must(Command::RunnerLost { runner: "r1".to_owned(), instances: vec![run.clone()] });
+    assert_repeats(&mut world, &run, earlier);
+
+    let started = world.token(&run);
+    world.report(&run, started, Report::Started { pid: None }).unwrap();
+    world.wait(&run, 1, webhook_filter());
+    assert_eq!(world.state(&run), State::Freezing);
+    assert_repeats(&mut world, &run, started);
+
+    let frozen = world.token(&run);
+    world.must(Command::Trigger { wait: id(1), receipt: id(2), payload: envelope() });
+    assert_eq!(world.state(&run), State::Running);
+    assert_repeats(&mut world, &run, frozen);
+
+    let thawed = world.token(&run);
+    world.must(Command::Kill { instance: run.clone(), reason: "enough".to_owned() });
+    assert_repeats(&mut world, &run, thawed);
+}
+
+/// The command that a run's runner was given last comes again if it has seen less, and only then.
+fn assert_repeats(world: &mut World, run: &InstanceId, less: Token) {
+    let (last, count) = (world.told.last().cloned(), world.told.len());
+    let now = world.instance(run).clone();
+    world.must(holds("r1", run, Some(now.token.unwrap())));
+    world.must(holds("r2", run, Some(less)));
+    assert_eq!(world.told.len(), count, "it has all of it, or another one says so");
+    world.must(holds("r1", run, Some(less)));
+    assert_eq!(world.told.len(), count + 1);
+    assert_eq!(world.told.last().cloned(), last);
+    assert_eq!(*world.instance(run), now, "nothing else is done about it");
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! Runners come, drain and go.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use super::draft::Draft;
 use crate::agent;
 use crate::code::{Code, Refusal};
 use crate::entity::{Effect, RunnerCommand};
+use crate::fence::Token;
 use crate::fleet::event::Event;
-use crate::fleet::state::{Bid, Place, Runner};
+use crate::fleet::state::{Bid, Runner};
 use crate::fleet::{HeldInstance, Registration, Reply};
 use crate::id::InstanceId;
 use crate::limits;
@@ -16,8 +17,8 @@ use crate::limits;
 const GRACE_MS: u64 = 10_000;
 
 impl Draft<'_> {
-    /// Takes a runner in and compares ledgers: what nobody knows here is stopped there. Of what is missing there the
-    /// agents are told, who know whether it can have been there already; what they give up they say.
+    /// Takes a runner in and compares ledgers: what nobody knows here is stopped there. Of what is placed there the agents
+    /// are told whether it is there, since they know what the runner was told; what they give up they say.
     pub(super) fn register(&mut self, registration: &Registration) -> Result<Reply, Refusal> {
         let name = &registration.runner;
         if name.is_empty() {
@@ -27,11 +28,12 @@ impl Draft<'_> {
             ));
         }
         let session = self.next_session(name);
-        let held: BTreeSet<&InstanceId> = registration.held.iter().map(|held| &held.instance).collect();
-        let places = self.fleet.places_on(name);
-        let missing: Vec<Place> =
-            places.into_iter().filter(|place| !held.contains(&place.instance)).collect();
-        self.tell_agents(&missing, |instances| agent::Command::Missing { runner: name.clone(), instances });
+        let held: BTreeMap<&InstanceId, Token> =
+            registration.held.iter().map(|held| (&held.instance, held.token)).collect();
+        self.tell_agents(&self.fleet.places_on(name), |instances| agent::Command::RunnerHolds {
+            runner: name.clone(),
+            held: instances.into_iter().map(|id| (id.clone(), held.get(&id).copied())).collect(),
+        });
         self.push(Event::Registered(Runner {
             name: name.clone(),
             slots: registration.slots,

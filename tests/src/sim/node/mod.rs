@@ -141,7 +141,11 @@ pub enum Ask {
         after: u64,
         shards: Vec<Shard>,
     },
-    TakeOut(Vec<(Fence, OutboxPlace)>),
+    /// In this life of the store alone: the next one has the fences of its replica.
+    TakeOut {
+        run: u64,
+        effects: Vec<(Fence, OutboxPlace)>,
+    },
 }
 
 pub enum Answer {
@@ -228,8 +232,15 @@ enum Then {
     Group,
     Load(EntityKey, Fence),
     Timers,
-    Read { turn: u64 },
-    TakeOut { turn: u64, ended: Ended },
+    /// With the shards as they were held when it was read.
+    Read {
+        turn: u64,
+        held: BTreeMap<Shard, Fence>,
+    },
+    TakeOut {
+        turn: u64,
+        ended: Ended,
+    },
     Nothing,
 }
 
@@ -421,7 +432,7 @@ impl Node {
             (Then::Load(key, _), _) => self.unloadable(&key),
             (Then::Timers, Some(Answer::Timers(timers))) => self.timers_are(timers),
             (Then::Timers, _) => self.timers_unknown(),
-            (Then::Read { turn }, answer) if turn == self.lanes_turn => self.page_is(answer),
+            (Then::Read { turn, held }, answer) if turn == self.lanes_turn => self.page_is(answer, &held),
             (Then::TakeOut { turn, ended }, answer) if turn == self.lanes_turn => {
                 let all = matches!(answer, Some(Answer::TakenOut { all: true }));
                 self.taken_out(if all { Ended::default() } else { ended });

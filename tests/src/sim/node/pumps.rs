@@ -1,5 +1,6 @@
 //! The shell of `outbox/pump.rs` and of `entity/timers.rs`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,7 +31,7 @@ impl Node {
         self.lanes_turn += 1;
         if !ended.is_empty() {
             let effects = self.fenced(&ended);
-            self.ask(Ask::TakeOut(effects), Then::Nothing);
+            self.ask(Ask::TakeOut { run: self.run, effects }, Then::Nothing);
         }
         self.lanes_on(Input::Look);
         self.keep_looking();
@@ -47,9 +48,14 @@ impl Node {
         self.slots.all().into_iter().map(|(shard, _)| shard).collect()
     }
 
+    /// What is over, under the fences that it was read under if these are still ours.
     fn fenced(&self, ended: &Ended) -> Vec<(Fence, OutboxPlace)> {
+        let still = |place: &OutboxPlace| {
+            let now = self.fence(&place.source);
+            (if now == place.fence { now } else { Fence::NONE }, place.clone())
+        };
         let dead = ended.dead.iter().map(|(place, _)| place);
-        ended.delivered.iter().chain(dead).map(|place| (self.fence(&place.source), place.clone())).collect()
+        ended.delivered.iter().chain(dead).map(still).collect()
     }
 
     pub(super) fn effects_came(&mut self) {
@@ -82,7 +88,7 @@ impl Node {
                 Output::Gather(pause) => self.after(pause, In::Lane { turn, what: LaneIn::Gathered }),
                 Output::TakeOut(ended) => {
                     let effects = self.fenced(&ended);
-                    self.ask(Ask::TakeOut(effects), Then::TakeOut { turn, ended });
+                    self.ask(Ask::TakeOut { run: self.run, effects }, Then::TakeOut { turn, ended });
                 }
             }
         }
@@ -90,19 +96,23 @@ impl Node {
 
     fn read(&mut self, after: u64) {
         let (turn, shards) = (self.lanes_turn, self.ours());
-        self.ask(Ask::Outbox { after, shards }, Then::Read { turn });
+        let held = self.slots.all().into_iter().collect();
+        self.ask(Ask::Outbox { after, shards }, Then::Read { turn, held });
     }
 
-    pub(super) fn page_is(&mut self, answer: Option<Answer>) {
-        let page = match answer {
+    pub(super) fn page_is(&mut self, answer: Option<Answer>, held: &BTreeMap<Shard, Fence>) {
+        let mut page = match answer {
             Some(Answer::Page(page)) => Ok(page),
             _ => Err(StoreError("no answer".to_owned())),
         };
+        for entry in page.iter_mut().flatten() {
+            entry.fence = held.get(&Shard::of(&entry.source)).copied().unwrap_or(Fence::NONE);
+        }
         if self.broken == Some(Broken::EffectsAreNotAwaited)
             && let Ok(page) = &page
         {
-            let all = page.iter().map(|entry| (self.fence(&entry.source), entry.place())).collect();
-            self.ask(Ask::TakeOut(all), Then::Nothing);
+            let effects = page.iter().map(|entry| (self.fence(&entry.source), entry.place())).collect();
+            self.ask(Ask::TakeOut { run: self.run, effects }, Then::Nothing);
         }
         self.lanes_on(Input::Read(page));
     }

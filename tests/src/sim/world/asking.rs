@@ -182,7 +182,9 @@ impl World {
         {
             self.guarded_writes(client, key, token);
         }
-        let think = self.config.think * 1_000;
+        // In the calm nobody has to leave room for faults.
+        let most = if self.phase == Phase::Calm { 100 } else { u64::MAX };
+        let think = self.config.think.min(most) * 1_000;
         let delay = self.clients[client].client.rng.u64(0..think * 2 + 1);
         self.after(delay, Event::Client { client });
     }

@@ -12,12 +12,13 @@ use serde_json::Value;
 use skein_shared::Refusal;
 use skein_shared::entity::RunnerCommand;
 use skein_shared::fence::Token;
+use skein_shared::id::InstanceId;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::clients::{Client, Phase, agent};
+use super::clients::{Client, Phase, Role, agent, tasks};
 use super::config::{Config, stream};
-use super::history::{Operation, Write};
+use super::history::{Call, Operation, Write};
 use super::network::Network;
 use super::node::{Ask, In, Node, Wish};
 use super::store::Store;
@@ -36,7 +37,7 @@ const REPEATS: u32 = 6;
 /// How soon a supervisor starts a process again.
 const RESTART: u64 = 700_000;
 /// How long all goes on at least after everything was healed.
-const CALM: u64 = 20_000_000;
+const CALM: u64 = 12_000_000;
 /// Agents that are run.
 pub const AGENTS: usize = 2;
 /// How often runners give signs of life.
@@ -87,7 +88,7 @@ enum Event {
     FailOver,
     Replicate,
     Look,
-    /// Runners give signs of life.
+    /// Runners give signs of life, and one of them for the workers.
     Beat,
     ContainerDeath,
     Command {
@@ -220,7 +221,7 @@ impl World {
         let seed = self.config.seed;
         let rng = |what: &str, number: usize| stream(seed, &format!("{what} {number}"));
         let mut clients: Vec<Client> = (0..lockers).map(|n| Client::locker(n, rng("locker", n))).collect();
-        clients.extend((0..workers).map(|n| Client::worker(n, rng("worker", n))));
+        clients.extend((0..workers).map(|n| Client::worker(n, faults.worker_death, rng("worker", n))));
         clients.extend((0..senders).map(|n| Client::sender(n, rng("sender", n))));
         if senders > 0 {
             clients.push(Client::reader(rng("reader", 0)));
@@ -387,9 +388,14 @@ impl World {
     fn look_whether_over(&mut self) {
         let done = self.clients.iter().all(|waiting| waiting.done);
         let done = done && self.runs_left().is_empty();
+        if done && !self.tasks_left().is_empty() {
+            // Theirs again once the lease of who they were has ended.
+            self.wake_clients(|client| matches!(client.role, Role::Worker { .. }));
+            return self.after(1_000_000, Event::Look);
+        }
         if done && !self.last_round && self.store.primary.state.outbox(0, 1).is_empty() {
             self.last_round = true;
-            self.wake_clients();
+            self.wake_clients(|_| true);
         } else {
             self.over = done && self.last_round;
         }
@@ -398,27 +404,34 @@ impl World {
         }
     }
 
-    fn wake_clients(&mut self) {
-        for waiting in &mut self.clients {
+    fn wake_clients(&mut self, who: impl Fn(&Client) -> bool) {
+        for waiting in self.clients.iter_mut().filter(|waiting| who(&waiting.client)) {
             waiting.client.calm();
             waiting.done = false;
         }
     }
 
+    /// Workers as they are now.
+    pub fn living(&self) -> BTreeSet<InstanceId> {
+        self.clients.iter().filter_map(|waiting| waiting.client.instance()).collect()
+    }
+
+    /// Tasks that clients have created and nobody has done.
+    fn tasks_left(&self) -> Vec<String> {
+        let created = self.history.iter().filter_map(|operation| match operation.call {
+            Call::Create { task } => Some(format!("task/{task}")),
+            _ => None,
+        });
+        let created: BTreeSet<String> = created.collect();
+        let live = self.store.primary.state.live(&tasks(), "task/", usize::MAX);
+        live.into_iter().map(|document| document.key).filter(|key| created.contains(key)).collect()
+    }
+
     /// Runs that were asked for and have not ended.
-    fn runs_left(&self) -> BTreeSet<String> {
-        let mut left = BTreeSet::new();
-        for number in 0..AGENTS {
-            for event in self.witness.events(&agent(number)) {
-                if let Some(instance) = event["queued"]["instance"]["id"].as_str() {
-                    left.insert(instance.to_owned());
-                }
-                if let Some(instance) = event["ended"]["instance"].as_str() {
-                    left.remove(instance);
-                }
-            }
-        }
-        left
+    fn runs_left(&self) -> Vec<String> {
+        let agents = (0..AGENTS).map(agent);
+        let runs = agents.flat_map(|agent| self.store.primary.state.live(&agent, "instance/", usize::MAX));
+        runs.map(|document| document.key).filter(|key| key.starts_with("instance/")).collect()
     }
 
     fn what_is_left(&self) -> String {
@@ -434,6 +447,7 @@ impl World {
             (0..AGENTS).flat_map(|number| self.store.primary.state.live(&agent(number), "", usize::MAX));
         let agents: Vec<String> =
             agents.map(|document| format!("{}: {}", document.key, document.head)).collect();
-        format!("{open:?}, effects {effects:?}, runs {:?} of {agents:#?}", self.runs_left())
+        let (tasks, runs) = (self.tasks_left(), self.runs_left());
+        format!("{open:?}, effects {effects:?}, tasks {tasks:?}, runs {runs:?} of {agents:#?}")
     }
 }

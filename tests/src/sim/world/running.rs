@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use fastrand::Rng;
-use skein_shared::entity::RunnerCommand;
+use skein_shared::entity::{RunnerCommand, Signal};
+use skein_shared::id::EntityKey;
 
 use super::{BEAT, Event, World};
-use crate::sim::clients::{Client, Role};
+use crate::sim::clients::{Client, Role, tasks};
 use crate::sim::network::Place;
 use crate::sim::node::In;
 use crate::sim::runner::{Runner, group};
@@ -67,24 +68,31 @@ impl World {
     }
 
     pub(super) fn beat(&mut self) {
+        let living: Vec<String> = self.living().into_iter().map(|instance| instance.0).collect();
+        if !living.is_empty() {
+            let alive = Signal::RunnerAlive { runner: "of the workers".to_owned(), instances: living };
+            self.observe(&tasks(), &alive);
+        }
         let clients: Vec<usize> = self.runners.values().copied().collect();
         for client in clients {
             let Some((runner, _)) = self.runner(client) else { continue };
-            if runner.connected.is_none() {
-                continue;
-            }
-            let signal = runner.signal();
-            for index in 0..self.seats.len() {
-                let life = self.seats[index].life;
-                let (delays, _) = self.network.carry(Place::Clients, Place::Node(index), self.now);
-                for delay in delays {
-                    let input = In::Observe(group(), signal.clone());
-                    self.after(delay, Event::Node { index, life, input });
-                }
+            if runner.connected.is_some() {
+                let signal = runner.signal();
+                self.observe(&group(), &signal);
             }
         }
-        if !self.runners.is_empty() {
-            self.after(BEAT, Event::Beat);
+        self.after(BEAT, Event::Beat);
+    }
+
+    /// A sign of life, on the streams to all nodes.
+    fn observe(&mut self, key: &EntityKey, signal: &Signal) {
+        for index in 0..self.seats.len() {
+            let life = self.seats[index].life;
+            let (delays, _) = self.network.carry(Place::Clients, Place::Node(index), self.now);
+            for delay in delays {
+                let input = In::Observe(key.clone(), signal.clone());
+                self.after(delay, Event::Node { index, life, input });
+            }
         }
     }
 }

@@ -91,7 +91,8 @@ impl World {
                 let page = lanes::PAGE;
                 Answer::Page(self.store.primary.outbox(after, page, &shards))
             }
-            Ask::TakeOut(effects) => {
+            Ask::TakeOut { run, .. } if run != self.store.run => return None,
+            Ask::TakeOut { effects, .. } => {
                 let server = &mut self.store.primary;
                 let refused =
                     effects.iter().filter(|(fence, effect)| server.delivered(*fence, effect).is_err());

@@ -8,6 +8,7 @@ pub mod mcp;
 pub mod nemesis;
 pub mod ports;
 pub mod redis;
+pub mod redis_cluster;
 pub mod runner;
 pub mod sentinel;
 pub mod sim;

@@ -17,6 +17,31 @@ const START: Duration = Duration::from_secs(60);
 /// How often to look for what no event tells.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// How long several servers may take to find one another, and to choose a primary.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Looks until it is so.
+///
+/// # Errors
+/// When it is not in time, with what went wrong last.
+pub(crate) async fn until(what: &str, look: impl AsyncFn() -> Result<bool>) -> Result<()> {
+    let mut last = None;
+    let looking = async {
+        loop {
+            match look().await {
+                Ok(true) => return,
+                Ok(false) => {}
+                Err(error) => last = Some(error),
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    if tokio::time::timeout(PATIENCE, looking).await.is_err() {
+        bail!("{what}: not in time ({last:?})");
+    }
+    Ok(())
+}
+
 /// A running server. It is killed when dropped, and its folder removed.
 pub struct Server {
     folder: TempDir,

@@ -1,19 +1,15 @@
 //! Redis with replicas and a sentinel that makes one of them the primary when that dies.
 
 use std::process::Stdio;
-use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use redis::cmd;
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
 use crate::ports;
-use crate::redis::Server;
+use crate::redis::{Server, until};
 
-/// How long the servers may take to find one another, and to choose a primary.
-const PATIENCE: Duration = Duration::from_secs(60);
-const LOOK: Duration = Duration::from_millis(50);
 /// The name under which the sentinel watches them.
 const NAME: &str = "main";
 
@@ -48,7 +44,7 @@ impl Watched {
         let (folder, sentinel) = (TempDir::with_prefix("skein-sentinel-")?, ports::free()?);
         let process = watch(&folder, sentinel, ports[0])?;
         let watched = Self { servers, ports, sentinel, _process: process, _folder: folder };
-        watched.until("the sentinel knows both replicas", async || watched.replicas().await).await?;
+        until("the sentinel knows both replicas", async || watched.replicas().await).await?;
         Ok(watched)
     }
 
@@ -65,7 +61,7 @@ impl Watched {
         let place = self.ports.iter().position(|port| *port == old).context("nobody knows the primary")?;
         let mut server = self.servers[place].take().context("it is dead already")?;
         server.kill().await?;
-        self.until("another primary is chosen", async || Ok(self.primary().await? != old)).await
+        until("another primary is chosen", async || Ok(self.primary().await? != old)).await
     }
 
     async fn primary(&self) -> Result<u16> {
@@ -87,24 +83,6 @@ impl Watched {
     async fn connection(&self) -> Result<redis::aio::MultiplexedConnection> {
         let client = redis::Client::open(format!("redis://127.0.0.1:{}/", self.sentinel))?;
         Ok(client.get_multiplexed_async_connection().await?)
-    }
-
-    async fn until(&self, what: &str, look: impl AsyncFn() -> Result<bool>) -> Result<()> {
-        let mut last = None;
-        let looking = async {
-            loop {
-                match look().await {
-                    Ok(true) => return,
-                    Ok(false) => {}
-                    Err(error) => last = Some(error),
-                }
-                tokio::time::sleep(LOOK).await;
-            }
-        };
-        if tokio::time::timeout(PATIENCE, looking).await.is_err() {
-            bail!("{what}: not in time ({last:?})");
-        }
-        Ok(())
     }
 }
 

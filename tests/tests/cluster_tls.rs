@@ -204,7 +204,7 @@ async fn a_node_of_another_program_is_shown_and_kept_apart() -> Result<()> {
         (Member { shards: 64, incarnation: Uuid::from_u128(1), ..member.clone() }, "into 64 shards"),
     ] {
         let record = format!("{} {}", u64::MAX / 2, serde_json::to_string(&other)?);
-        redis::cmd("HSET").arg("skein:members").arg(&other.id).arg(record).exec_async(&mut redis).await?;
+        redis::cmd("HSET").arg("{skein}:members").arg(&other.id).arg(record).exec_async(&mut redis).await?;
         alarm(&node, "distrusted", problem).await?;
         ensure!(number(&node, "skein_alarms{kind=\"distrusted\"}").await? == 1.0);
         let said = refusal(&cluster, cluster.folder("")?, &[]).await?;
@@ -212,11 +212,11 @@ async fn a_node_of_another_program_is_shown_and_kept_apart() -> Result<()> {
     }
     let shards = Status::of(&node).await?.shards();
     ensure!(shards.iter().any(|(_, shards)| *shards == 256), "it gave shards away: {shards:?}");
-    redis::cmd("HDEL").arg("skein:members").arg("another").exec_async(&mut redis).await?;
+    redis::cmd("HDEL").arg("{skein}:members").arg("another").exec_async(&mut redis).await?;
     all_is_well(&node).await?;
 
     // A store that another number of shards was written into is nobody's business.
-    redis::cmd("HSET").arg("skein:cluster").arg("shards").arg(64).exec_async(&mut redis).await?;
+    redis::cmd("HSET").arg("{skein}:cluster").arg("shards").arg(64).exec_async(&mut redis).await?;
     let said = refusal(&cluster, cluster.folder("")?, &[]).await?;
     ensure!(said.contains("shards 64 and this program 256"), "{said}");
     Ok(())

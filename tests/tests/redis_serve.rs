@@ -12,6 +12,7 @@ use skein_coordinator::entity::Clock;
 use skein_tests::mcp::Client;
 use skein_tests::ports;
 use skein_tests::redis::Server;
+use skein_tests::redis_cluster::RedisCluster;
 use skein_tests::sentinel::Watched;
 use skein_tests::up::{Folder, Up};
 
@@ -119,6 +120,24 @@ async fn sentinels_lead_a_node_to_the_next_primary() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_nodes_of_a_redis_cluster_lead_to_the_one_that_took_over() -> Result<()> {
+    let mut redis = RedisCluster::start().await?;
+    let folder = Folder::new()?;
+    std::fs::create_dir(folder.data())?;
+    std::fs::write(folder.data().join("config.toml"), "[store]\ndurability = \"replicated\"\n")?;
+    let up = Up::serve_in(folder, &["--redis", &redis.url()]).await?;
+    let token = up.token("worker", "lena").await?;
+    let client = Client::new(&up.mcp, &token);
+    let task = work(&client, "lena").await?;
+    // The old node is still there, and has none of the keys.
+    redis.change_places().await?;
+    patiently(&up, &client, "post-message", json!({"content": "eight, then"})).await?;
+    redis.kill_the_owner().await?;
+    patiently(&up, &client, "post-message", json!({"content": "eight, now"})).await?;
+    is_all_there(&up, &token, &task).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_node_whose_redis_lost_everything_writes_nothing_into_what_is_left() -> Result<()> {
     let server = Server::start().await?;
     let up = serve(&server, Folder::new()?).await?;
@@ -132,7 +151,7 @@ async fn a_node_whose_redis_lost_everything_writes_nothing_into_what_is_left() -
     let refused = ask(&client, "task-action", create).await.err().context("it was taken")?;
     ensure!(format!("{refused:#}").contains("unavailable"), "{refused:#}");
     let keys: Vec<String> = redis::cmd("KEYS").arg("*").query_async(&mut connection).await?;
-    ensure!(keys.iter().all(|key| key == "skein:members"), "{keys:?}");
+    ensure!(keys.iter().all(|key| key == "{skein}:members"), "{keys:?}");
 
     let Err(refused) = serve(&server, up.kill().await?).await else { bail!("it began with nothing") };
     ensure!(format!("{refused:#}").contains("restore Redis from a copy"), "{refused:#}");

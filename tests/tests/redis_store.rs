@@ -20,6 +20,7 @@ use skein_shared::fence::{Epoch, Token};
 use skein_shared::id::{EntityKey, Kind, Name};
 use skein_shared::time::Timestamp;
 use skein_tests::redis::Server;
+use skein_tests::redis_cluster::RedisCluster;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -73,7 +74,7 @@ async fn commit(store: &Redis, expected: u64) -> Result<Version, CommitError> {
 }
 
 fn key(name: &str) -> String {
-    format!("skein:{{s{}}}:{name}", Shard::of(&pool()).number())
+    Shard::of(&pool()).key(name)
 }
 
 /// A database of one server for each case: they are numbered from zero.
@@ -103,6 +104,35 @@ async fn redis_conforms() {
         Database { server: &server, number }
     };
     conformance::suite(fresh).await;
+}
+
+/// The one database of a cluster, which each case begins with nothing.
+struct Slot<'a> {
+    cluster: &'a RedisCluster,
+    is_new: std::sync::atomic::AtomicBool,
+}
+
+#[async_trait]
+impl Backend for Slot<'_> {
+    async fn open(&self, _wall: Timestamp) -> Arc<dyn Store> {
+        if self.is_new.swap(false, std::sync::atomic::Ordering::Relaxed) {
+            self.cluster.empty().await.unwrap();
+        }
+        Arc::new(open(&self.cluster.url()).await)
+    }
+
+    fn has_a_clock_of_its_own(&self) -> bool {
+        true
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_cluster_conforms() {
+    let cluster = RedisCluster::start().await.unwrap();
+    conformance::suite(|| Slot { cluster: &cluster, is_new: true.into() }).await;
+
+    let refused = Redis::open(&options(&cluster.node()), wall()).await.err().expect("it is refused");
+    assert!(refused.to_string().contains("redis-cluster://"), "{refused}");
 }
 
 /// Sends until there is a definite answer, as the host of an entity does.
@@ -156,19 +186,18 @@ async fn spoil(connection: &mut MultiplexedConnection, key: &str) {
 async fn garbage_in_a_key_is_named_and_nothing_is_written_beside_it() {
     let server = Server::start().await.unwrap();
     let mut connection = server.connection().await.unwrap();
-    for name in
-        ["entity:pool/default", "documents:pool/default", "live:pool/default", "events", "timers", "position"]
-    {
+    let ours = ["entity:pool/default", "documents:pool/default", "live:pool/default", "events", "timers"];
+    for spoilt in ours.map(key).into_iter().chain(["{skein}:position".to_owned()]) {
         let () = cmd("FLUSHDB").query_async(&mut connection).await.unwrap();
         let store = open(&server.url()).await;
         commit(&store, 0).await.unwrap();
-        spoil(&mut connection, &key(name)).await;
+        spoil(&mut connection, &spoilt).await;
         let before: Vec<String> = connection.keys("*").await.unwrap();
         let Err(CommitError::Failed(said)) = commit(&store, 1).await else {
-            panic!("{name} was written over")
+            panic!("{spoilt} was written over")
         };
-        assert!(said.contains(&key(name)), "{said}");
-        assert_eq!(connection.keys::<_, Vec<String>>("*").await.unwrap().len(), before.len(), "{name}");
+        assert!(said.contains(&spoilt), "{said}");
+        assert_eq!(connection.keys::<_, Vec<String>>("*").await.unwrap().len(), before.len(), "{spoilt}");
     }
 
     let () = cmd("FLUSHDB").query_async(&mut connection).await.unwrap();
@@ -210,7 +239,7 @@ async fn a_server_that_would_lose_or_forget_is_refused() {
     let late = Redis::open(&options(&server.url()), Timestamp(wall().0 + 3_600_000)).await;
     assert!(late.err().unwrap().0.contains("clock"));
     let mut connection = server.connection().await.unwrap();
-    let () = connection.hset("skein:cluster", "shards", 128).await.unwrap();
+    let () = connection.hset("{skein}:cluster", "shards", 128).await.unwrap();
     let said = refusal(&server, Durability::Always).await;
     assert!(said.contains("shards 128") && said.contains("another database"), "{said}");
 }

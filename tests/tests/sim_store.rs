@@ -137,7 +137,7 @@ impl Both {
             return;
         }
         let mut link = self.server.connection().await.unwrap();
-        let lease = format!("skein:{{s{}}}:lease", shard.number());
+        let lease = shard.key("lease");
         let _: i64 = redis::cmd("HSET").arg(lease).arg("until").arg(1).query_async(&mut link).await.unwrap();
         self.simulated.end_lease(shard);
     }

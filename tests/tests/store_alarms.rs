@@ -127,7 +127,7 @@ async fn garbage_in_a_key_is_shown_and_stops_what_it_belongs_to_alone() -> Resul
     let shard = Shard::of(&EntityKey::of(Kind::Pool, &swarm)).number();
 
     // The lease of another shard: that one is nobody's, and all others go on.
-    let lease = format!("skein:{{s{}}}:lease", (shard + 1) % 256);
+    let lease = format!("{{skein}}:s{}:lease", (shard + 1) % 256);
     redis::cmd("SET").arg(&lease).arg("scribble").exec_async(&mut redis).await?;
     alarm(&node, "store_garbage", &lease).await?;
     let unowned = node
@@ -140,7 +140,7 @@ async fn garbage_in_a_key_is_shown_and_stops_what_it_belongs_to_alone() -> Resul
     create(&lena, "before").await?;
 
     // The pool itself: what is in memory is not written over it.
-    let pool = format!("skein:{{s{shard}}}:entity:pool/default");
+    let pool = format!("{{skein}}:s{shard}:entity:pool/default");
     redis::cmd("RENAME").arg(&pool).arg("aside").exec_async(&mut redis).await?;
     redis::cmd("SET").arg(&pool).arg("scribble").exec_async(&mut redis).await?;
     let refused = refusal(&lena, "meanwhile").await?;
@@ -178,7 +178,7 @@ async fn what_redis_has_lost_is_an_alarm_and_in_an_emptied_one_nothing_is_taken(
     let (asks, begun) = (lena.clone(), Instant::now());
     let late = tokio::spawn(async move { create(&asks, "meanwhile").await });
     while begun.elapsed() < LEASE + LEASE / 4 {
-        let taken: Vec<String> = redis::cmd("KEYS").arg("skein:{*").query_async(&mut redis).await?;
+        let taken: Vec<String> = redis::cmd("KEYS").arg("{skein}:s*").query_async(&mut redis).await?;
         ensure!(taken.is_empty(), "an emptied Redis was written to: {taken:?}");
         tokio::time::sleep(LOOK).await;
     }

@@ -114,12 +114,13 @@ impl Door {
         let timeout = Duration::from_millis(request.timeout_ms.into());
         let span = debug_span!(target: TRACES, "forwarded", otel.kind = "server", entity = request.entity);
         trace::follow(&span, &request.traceparent);
-        let answer = self.tenants.answer(key.clone(), timeout, &request.call).instrument(span).await;
-        Ok(answer.map_or_else(|| Outcome::NotOwner(self.owner(key.as_ref())), Outcome::Answer))
+        let shard = key.as_ref().map(Shard::of);
+        let answer = self.tenants.answer(key, timeout, &request.call).instrument(span).await;
+        Ok(answer.map_or_else(|| Outcome::NotOwner(self.owner(shard)), Outcome::Answer))
     }
 
-    fn owner(&self, key: Option<&EntityKey>) -> NotOwner {
-        let lease = key.map(|key| self.cluster.table.lease(Shard::of(key))).unwrap_or_default();
+    fn owner(&self, shard: Option<Shard>) -> NotOwner {
+        let lease = shard.map(|shard| self.cluster.table.lease(shard)).unwrap_or_default();
         let known = lease.held && lease.owner != self.cluster.settings.id;
         NotOwner { owner: if known { lease.owner } else { String::new() }, epoch: lease.epoch.0 }
     }

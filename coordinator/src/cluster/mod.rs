@@ -104,7 +104,7 @@ pub trait Tenants: Send + Sync + 'static {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Route {
     Here,
-    There(Member),
+    There(Arc<Member>),
     /// Nobody owns it at the moment, or nobody knows who: wait for [`Cluster::changes`].
     Nowhere,
 }
@@ -336,7 +336,8 @@ impl Cluster {
         let answered = self.peers.forward(to, key, timeout, call);
         let Some(key) = key else { return answered.await };
         let mut changes = self.changes();
-        let elsewhere = changes.wait_for(|_| self.route(key) != Route::There(to.clone()));
+        let elsewhere =
+            changes.wait_for(|_| !matches!(self.route(key), Route::There(owner) if *owner == *to));
         let outcome = tokio::select! {
             outcome = answered => outcome,
             _ = elsewhere => Err(Silence::moved()),

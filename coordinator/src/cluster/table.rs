@@ -1,6 +1,6 @@
 //! Who lives and who owns which shard, as far as this node has heard.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use skein_shared::fence::Epoch;
 use tokio::sync::watch;
@@ -19,7 +19,7 @@ pub(super) struct Table {
 /// What a node has heard.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
-    members: Vec<Member>,
+    members: Vec<Arc<Member>>,
     /// By the number of the shard.
     leases: Vec<Lease>,
 }
@@ -35,8 +35,10 @@ impl Known {
     /// Takes in who lives, in any order. Says whether that is new.
     pub fn members_are(&mut self, mut members: Vec<Member>) -> bool {
         members.sort_by(|a, b| a.id.cmp(&b.id));
-        let news = self.members != members;
-        self.members = members;
+        let news = !self.members.iter().map(Arc::as_ref).eq(&members);
+        if news {
+            self.members = members.into_iter().map(Arc::new).collect();
+        }
         news
     }
 
@@ -70,8 +72,8 @@ impl Known {
         self.leases.get(usize::from(shard.number())).cloned().unwrap_or_default()
     }
 
-    pub fn members(&self) -> &[Member] {
-        &self.members
+    pub fn members(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().map(Arc::as_ref)
     }
 
     /// Whether every shard has an owner.
@@ -79,7 +81,7 @@ impl Known {
         self.leases.len() == usize::from(SHARDS) && self.leases.iter().all(|lease| lease.held)
     }
 
-    fn member(&self, id: &str) -> Option<Member> {
+    fn member(&self, id: &str) -> Option<Arc<Member>> {
         self.members.iter().find(|member| member.id == id).cloned()
     }
 }
@@ -115,7 +117,7 @@ impl Table {
     }
 
     pub(super) fn members(&self) -> Vec<Member> {
-        self.lock().members().to_vec()
+        self.lock().members().cloned().collect()
     }
 
     pub(super) fn is_whole(&self) -> bool {
@@ -130,7 +132,7 @@ impl Table {
             let theirs = leases.filter(|(_, lease)| lease.held && lease.owner == id);
             theirs.map(|(shard, lease)| (shard.number(), lease.epoch.0)).collect()
         };
-        known.members.iter().map(|member| (member.clone(), shards_of(&member.id))).collect()
+        known.members().map(|member| (member.clone(), shards_of(&member.id))).collect()
     }
 
     pub(super) fn changes(&self) -> watch::Receiver<u64> {

@@ -56,8 +56,8 @@ impl Default for Listen {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Store {
-    /// `redis[s]://[user:password@]host[:port][/database]`, `unix:///path` or `redis[s]-sentinel://…`. `SecretString` shows
-    /// nothing when printed.
+    /// `redis[s]://[user:password@]host[:port][/database]`, `unix:///path`, `redis[s]-sentinel://…` or
+    /// `redis[s]-cluster://…`. `SecretString` shows nothing when printed.
     #[serde(deserialize_with = "secret")]
     pub redis: Option<SecretString>,
     /// What a crash of Redis may lose: `always` nothing, `everysec` a second; `replicated` waits for a replica.

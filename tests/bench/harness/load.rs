@@ -1,13 +1,13 @@
 //! Loads: the same operation again and again, by many clients.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use futures::future::BoxFuture;
 use hdrhistogram::Histogram;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
 
 use super::contender::{Pace, Plan, Work};
 
@@ -54,24 +54,56 @@ async fn closed(plan: &Plan, operation: Operation) -> Result<Work> {
 /// Each client owns every n-th place of the timetable, so that one slow answer delays only its own client's
 /// later places, which are counted as late.
 async fn open(plan: &Plan, rate: f64, operation: Operation) -> Result<Work> {
-    let start = Instant::now();
-    let count = (rate * plan.time.as_secs_f64()).max(1.0) as u64;
+    let timetable = Timetable::new(plan, rate);
     let mut clients = JoinSet::new();
-    for client in 0..plan.in_flight {
+    for (client, mut places) in timetable.wake(plan.in_flight).into_iter().enumerate() {
         let operation = Arc::clone(&operation);
-        let step = plan.in_flight;
         clients.spawn(async move {
             let mut latency = histogram();
-            for place in (client as u64..count).step_by(step) {
-                let due = start + Duration::from_secs_f64(place as f64 / rate);
-                sleep_until(due).await;
+            while let Some(place) = places.recv().await {
                 operation(client).await?;
-                latency.saturating_record(nanoseconds(due.elapsed()));
+                latency.saturating_record(nanoseconds(timetable.due(place).elapsed()));
             }
             anyhow::Ok(latency)
         });
     }
-    gather(clients, start).await
+    gather(clients, timetable.start).await
+}
+
+/// When the operations of an open load are due, by their places.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timetable {
+    pub(crate) start: Instant,
+    pub(crate) count: u64,
+    rate: f64,
+}
+
+impl Timetable {
+    /// It begins now.
+    pub(crate) fn new(plan: &Plan, rate: f64) -> Self {
+        let count = (rate * plan.time.as_secs_f64()).max(1.0) as u64;
+        Self { start: Instant::now(), count, rate }
+    }
+
+    pub(crate) fn due(&self, place: u64) -> Instant {
+        self.start + Duration::from_secs_f64(place as f64 / self.rate)
+    }
+
+    /// Tells the clients of their places in turn, each when it is due. A thread does that, for the timers of the runtime
+    /// are a millisecond coarse, and that would be counted as the product's.
+    pub(crate) fn wake(self, clients: usize) -> Vec<UnboundedReceiver<u64>> {
+        let (clients, receivers): (Vec<_>, Vec<_>) = (0..clients).map(|_| unbounded_channel()).unzip();
+        std::thread::spawn(move || {
+            for (place, client) in (0..self.count).zip(clients.iter().cycle()) {
+                std::thread::sleep(self.due(place).saturating_duration_since(Instant::now()));
+                // The first error of a client ends the load.
+                if client.send(place).is_err() {
+                    return;
+                }
+            }
+        });
+        receivers
+    }
 }
 
 async fn gather(mut clients: JoinSet<Result<Histogram<u64>>>, start: Instant) -> Result<Work> {
@@ -89,31 +121,37 @@ pub(crate) fn nanoseconds(duration: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use futures::FutureExt;
+
     use super::*;
 
     fn plan(pace: Pace) -> Plan {
         Plan { in_flight: 4, time: Duration::from_millis(200), pace }
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_closed_load_keeps_every_client_busy() {
-        let pause: Operation = Arc::new(|_| {
-            Box::pin(async {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-                Ok(())
-            })
+        let seen: Arc<[AtomicU64; 4]> = Arc::default();
+        let counts = Arc::clone(&seen);
+        let count: Operation = Arc::new(move |client| {
+            counts[client].fetch_add(1, Ordering::Relaxed);
+            Box::pin(tokio::task::yield_now().map(Ok))
         });
-        let work = run(&plan(Pace::Closed), pause).await.expect("it runs");
-        assert_eq!(work.operations, 4 * 20);
+        let work = run(&plan(Pace::Closed), count).await.expect("it runs");
+        let each: Vec<u64> = seen.iter().map(|count| count.load(Ordering::Relaxed)).collect();
+        assert!(each.iter().all(|count| *count > 1), "{each:?}");
+        assert_eq!(work.operations, each.iter().sum::<u64>());
     }
 
     /// A stall of 100 ms must be felt by all that were due in it, not by the one that met it alone.
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn an_open_load_counts_from_the_moment_an_operation_was_due() {
         let start = Instant::now();
         let stall: Operation = Arc::new(move |_| {
             Box::pin(async move {
-                sleep_until(start + Duration::from_millis(100)).await;
+                tokio::time::sleep_until((start + Duration::from_millis(100)).into()).await;
                 Ok(())
             })
         });

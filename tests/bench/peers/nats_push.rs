@@ -1,15 +1,14 @@
 //! NATS JetStream with consumers that wait: messages are published to each of them at a steady rate.
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use async_trait::async_trait;
 use futures::FutureExt;
 use tokio::task::JoinSet;
-use tokio::time::{Duration, Instant, sleep_until};
 
 use super::Peer;
 use super::nats::{Nats, Push, Sync};
 use crate::harness::contender::{Card, Contender, Pace, Plan, Work};
-use crate::harness::load::{histogram, nanoseconds};
+use crate::harness::load::{Timetable, histogram, nanoseconds};
 use crate::options::Options;
 
 /// Every message is flushed before it is acknowledged.
@@ -45,15 +44,13 @@ impl Contender for Pushed {
         let (Pace::Open(rate), Some(push)) = (plan.pace, &self.push) else {
             bail!("messages are pushed at a steady rate to consumers that wait")
         };
-        let start = Instant::now();
-        let count = (rate * plan.time.as_secs_f64()) as u64;
+        let timetable = Timetable::new(plan, rate);
+        let mut places = timetable.wake(1).pop().context("there is one client")?;
         let mut dispatched = JoinSet::new();
-        for place in 0..count {
-            let due = start + Duration::from_secs_f64(place as f64 / rate);
+        while let Some(place) = places.recv().await {
             let (push, worker) = (push.clone(), place as usize % plan.in_flight);
-            sleep_until(due).await;
             dispatched.spawn(async move {
-                let late = due.elapsed();
+                let late = timetable.due(place).elapsed();
                 push.dispatch(worker).await.map(|took| late + took)
             });
         }
@@ -61,7 +58,8 @@ impl Contender for Pushed {
         while let Some(took) = dispatched.join_next().await {
             latency.saturating_record(nanoseconds(took??));
         }
-        Ok(Work { operations: count, elapsed: start.elapsed(), latency: Some(latency) })
+        let elapsed = timetable.start.elapsed();
+        Ok(Work { operations: timetable.count, elapsed, latency: Some(latency) })
     }
 
     async fn stop(self: Box<Self>) -> Result<()> {

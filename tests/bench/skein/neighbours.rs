@@ -66,7 +66,7 @@ impl Tenants for Echo {
 pub(crate) struct Neighbours {
     asker: Arc<Cluster>,
     /// The other one, and an entity that it owns.
-    other: Member,
+    other: Arc<Member>,
     key: EntityKey,
     _server: Server,
     _stop: DropGuard,

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use async_trait::async_trait;
@@ -11,11 +11,11 @@ use serde_json::json;
 use skein_coordinator::auth::Role as Rights;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::timeout;
 
 use super::fleet::{Agent, Node};
 use crate::harness::contender::{Card, Contender, Durability, Pace, Plan, Work};
-use crate::harness::load::{histogram, nanoseconds};
+use crate::harness::load::{Timetable, histogram, nanoseconds};
 
 /// Leads that create tasks, each on its own connection: one slow answer delays no other.
 const SENDERS: usize = 16;
@@ -61,16 +61,17 @@ impl Push {
     }
 
     /// Waits for all tasks of a slot and says how late each was.
-    async fn collect(&mut self, slot: u64, count: u64, due: impl Fn(u64) -> Instant) -> Result<Work> {
-        let (start, mut latency) = (due(0), histogram());
-        while latency.len() < count {
+    async fn collect(&mut self, slot: u64, timetable: Timetable) -> Result<Work> {
+        let mut latency = histogram();
+        while latency.len() < timetable.count {
             let arrived = timeout(LOST, self.arrived.recv()).await.context("a task did not arrive")?;
             let Some(Arrived { slot: of, place, at }) = arrived else { bail!("all workers ended") };
             if of == slot {
-                latency.saturating_record(nanoseconds(at.duration_since(due(place))));
+                latency.saturating_record(nanoseconds(at.duration_since(timetable.due(place))));
             }
         }
-        Ok(Work { operations: count, elapsed: start.elapsed(), latency: Some(latency) })
+        let elapsed = timetable.start.elapsed();
+        Ok(Work { operations: timetable.count, elapsed, latency: Some(latency) })
     }
 }
 
@@ -95,15 +96,12 @@ impl Contender for Push {
     async fn work(&mut self, plan: &Plan) -> Result<Work> {
         let Pace::Open(rate) = plan.pace else { bail!("tasks are pushed at a steady rate") };
         self.slots += 1;
-        let (slot, start) = (self.slots, Instant::now());
-        let due = move |place: u64| start + Duration::from_secs_f64(place as f64 / rate);
-        let count = (rate * plan.time.as_secs_f64()) as u64;
+        let (slot, timetable) = (self.slots, Timetable::new(plan, rate));
         let mut senders = JoinSet::new();
-        for (number, mut sender) in self.senders.drain(..).enumerate() {
+        for (mut sender, mut places) in self.senders.drain(..).zip(timetable.wake(SENDERS)) {
             let workers = Arc::clone(&self.workers);
             senders.spawn(async move {
-                for place in (number as u64..count).step_by(SENDERS) {
-                    sleep_until(due(place)).await;
+                while let Some(place) = places.recv().await {
                     // Another worker in each slot, so that all of them get their turn.
                     let worker = workers[((slot * 7919 + place) as usize) % workers.len()];
                     let text = format!("dispatch {slot} {place}");
@@ -113,7 +111,7 @@ impl Contender for Push {
                 anyhow::Ok(sender)
             });
         }
-        let work = self.collect(slot, count, due).await;
+        let work = self.collect(slot, timetable).await;
         let sent = stream::unfold(senders, |mut senders| async move {
             let sender = senders.join_next().await?;
             Some((sender.map_err(anyhow::Error::from).and_then(|sender| sender), senders))
@@ -143,7 +141,7 @@ async fn work(mut worker: Agent, arrives: mpsc::UnboundedSender<Arrived>) -> Res
         let (Some(slot), Some(place)) = (words.next(), words.next()) else {
             bail!("no task of ours: {text}")
         };
-        arrives.send(Arrived { slot: slot?, place: place?, at })?;
+        arrives.send(Arrived { slot: slot?, place: place?, at: at.into() })?;
         let end = json!({ "taskId": task["id"], "status": "completed", "output": "done" });
         worker.call("store-progress", &end).await?;
     }

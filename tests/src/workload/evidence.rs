@@ -53,7 +53,7 @@ struct Commit {
 
 /// The log of a shard: the fields of its entries, oldest first.
 async fn log(server: &Server, shard: Shard) -> Result<Vec<BTreeMap<String, String>>> {
-    let stream = format!("skein:{{s{}}}:events", shard.number());
+    let stream = shard.key("events");
     let range = redis::cmd("XRANGE").arg(stream).arg("-").arg("+").to_owned();
     let entries: Vec<(String, BTreeMap<String, String>)> =
         range.query_async(&mut server.connection().await?).await?;

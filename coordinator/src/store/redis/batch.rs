@@ -1,14 +1,14 @@
 //! A batch as the arguments of the commit script: keys, their types, and what to do with them.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
 use redis::Cmd;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use skein_shared::entity::DocumentChange;
-use skein_shared::fence::Epoch;
+use skein_shared::json::Json;
 use skein_shared::time::Timestamp;
 
+use super::arguments::Arguments;
 use super::shard::{INHABITED, Keys, POSITION};
 use crate::store::{Batch, CommitError, Fence, TimerChange, Version};
 
@@ -18,12 +18,19 @@ pub(super) const EFFECTS: u64 = 1 << 16;
 const BYTES: usize = 64 * 1024 * 1024;
 /// Fields that one command sets: Lua can pass on some thousands of arguments.
 const FIELDS: usize = 1000;
+/// Fields that every document has of its own.
+const OWN: usize = 4;
+/// Keys that the script finds by their numbers, and which of them is the entity.
+const FIXED: usize = 6;
+const ENTITY: usize = 2;
 /// What the names of a body's fields begin with, beside the fields that every document has.
 pub(super) const BODY: &str = "b:";
 
 /// The types of keys, as `check.lua` names them.
 #[derive(Clone, Copy)]
 enum Type {
+    /// The script itself finds out.
+    Seen,
     Hash,
     SortedSet,
     Stream,
@@ -33,6 +40,7 @@ enum Type {
 impl Type {
     fn letter(self) -> char {
         match self {
+            Type::Seen => '-',
             Type::Hash => 'h',
             Type::SortedSet => 'z',
             Type::Stream => 'x',
@@ -41,25 +49,29 @@ impl Type {
     }
 }
 
-/// How a batch leaves a document.
+/// How a batch leaves a document, as the script names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum Left {
     Live,
     Archived,
     Deleted,
 }
 
-/// How a batch leaves each of its documents: the last word on each counts.
-#[derive(Default)]
-struct Lists<'a>(BTreeMap<&'a str, Standing>);
-
-impl<'a> Lists<'a> {
-    fn is(&mut self, name: &'a str, standing: Standing) {
-        self.0.insert(name, standing);
+impl Left {
+    fn of(change: &DocumentChange) -> Self {
+        match change {
+            DocumentChange::Put { live: true, .. } => Left::Live,
+            DocumentChange::Put { live: false, .. } => Left::Archived,
+            DocumentChange::Delete { .. } => Left::Deleted,
+        }
     }
 
-    fn names(&self, which: impl Fn(Standing) -> bool) -> Vec<&'a str> {
-        self.0.iter().filter(|(_, standing)| which(**standing)).map(|(name, _)| *name).collect()
+    fn as_str(self) -> &'static str {
+        match self {
+            Left::Live => "1",
+            Left::Archived => "0",
+            Left::Deleted => "",
+        }
     }
 }
 
@@ -67,44 +79,24 @@ impl<'a> Lists<'a> {
 pub(super) struct Prepared {
     pub(super) version: Version,
     keys: Vec<String>,
-    numbers: HashMap<String, usize>,
+    /// Of the keys, a letter each.
     types: String,
-    /// What comes before the operations, without the fence.
-    head: [Vec<u8>; 4],
-    operations: Vec<Vec<u8>>,
-    /// Roughly how much is sent.
-    pub(super) bytes: usize,
+    /// Without the fence.
+    arguments: Arguments,
 }
 
 impl Prepared {
-    pub(super) fn new(batch: &Arc<Batch>) -> Result<Self, CommitError> {
+    pub(super) fn new(batch: &Batch) -> Result<Self, CommitError> {
         if batch.outbox.len() as u64 >= EFFECTS {
             let count = batch.outbox.len();
             return Err(CommitError::Failed(format!("a batch may have {EFFECTS} effects, not {count}")));
         }
-        let keys = Keys::new(&batch.key);
-        let sequence = batch.outbox.iter().map(|entry| entry.sequence).max();
-        let mut prepared = Self {
-            version: Version(batch.expected.0 + 1),
-            keys: Vec::new(),
-            numbers: HashMap::new(),
-            types: String::new(),
-            head: [
-                batch.expected.0.to_string().into(),
-                batch.id.to_string().into(),
-                batch.at.0.to_string().into(),
-                sequence.map_or_else(String::new, |last| last.to_string()).into(),
-            ],
-            operations: Vec::new(),
-            bytes: 0,
-        };
-        prepared.write(batch, &keys)?;
-        prepared.bytes = prepared.operations.iter().map(Vec::len).sum();
-        if prepared.bytes > BYTES {
+        let prepared = Preparing::new(batch).finish()?;
+        if prepared.bytes() > BYTES {
             return Err(CommitError::Failed(format!(
                 "a batch of {} MiB is too large for Redis, which would serve nobody else meanwhile; send fewer or \
                  smaller things at once ({} MiB)",
-                prepared.bytes >> 20,
+                prepared.bytes() >> 20,
                 BYTES >> 20
             )));
         }
@@ -119,179 +111,269 @@ impl Prepared {
             call.arg(key);
         }
         call.arg(&self.types).arg(fence.epoch.0).arg(nonce(fence));
-        for part in self.head.iter().chain(&self.operations) {
-            call.arg(part.as_slice());
+        for argument in self.arguments.iter() {
+            call.arg(argument);
         }
         call
     }
 
-    fn write(&mut self, batch: &Batch, keys: &Keys) -> Result<(), CommitError> {
-        let shard = keys.shard;
-        // The script finds these four by their numbers.
-        self.key(shard.lease(), Type::Hash);
-        self.key(shard.position(), Type::Text);
-        self.key(keys.entity(), Type::Hash);
-        self.key(POSITION.to_owned(), Type::Text);
+    /// Roughly how much is sent.
+    pub(super) fn bytes(&self) -> usize {
+        self.arguments.bytes()
+    }
+}
+
+/// A batch that is being written as keys and arguments. Keys have numbers, from one on.
+struct Preparing<'a> {
+    batch: &'a Batch,
+    names: Keys,
+    prepared: Prepared,
+    /// The documents, in order. Their keys come behind the [`FIXED`].
+    documents: BTreeMap<&'a str, Left>,
+}
+
+impl<'a> Preparing<'a> {
+    fn new(batch: &'a Batch) -> Self {
+        let prepared = Prepared {
+            version: Version(batch.expected.0 + 1),
+            keys: Vec::new(),
+            types: String::new(),
+            arguments: Arguments::default(),
+        };
+        // The last word on each counts.
+        let documents = batch.documents.iter().map(|change| (change.key(), Left::of(change))).collect();
+        Self { batch, names: Keys::new(&batch.key), prepared, documents }
+    }
+
+    fn finish(mut self) -> Result<Prepared, CommitError> {
+        self.head();
         // The streams first: they are what could refuse.
-        if !batch.events.is_empty() {
-            let history = self.key(keys.history(), Type::SortedSet);
-            let events = json(&batch.events)?;
-            self.put("EVENTS", shard.events(), Type::Stream, [history, keys.name.clone(), events]);
+        self.events()?;
+        self.effects()?;
+        if self.batch.expected == Version(0) {
+            self.inhabit();
         }
+        self.put_documents()?;
+        self.move_marks();
+        self.keep_replies()?;
+        self.set_timer();
+        Ok(self.prepared)
+    }
+
+    /// What comes before the operations, and the keys that the script finds by their numbers.
+    fn head(&mut self) {
+        let (names, shard) = (&self.names, self.names.shard);
+        let fixed: [String; FIXED] = [
+            shard.lease(),
+            names.entity(),
+            POSITION.to_owned(),
+            names.documents(),
+            names.live(),
+            shard.archived(),
+        ];
+        let documents = self.documents.keys().map(|name| names.document(name));
+        self.prepared.keys = fixed.into_iter().chain(documents).collect();
+        self.prepared.types = Type::Seen.letter().to_string().repeat(self.prepared.keys.len());
+        let (batch, arguments) = (self.batch, &mut self.prepared.arguments);
+        arguments.shown(batch.expected.0);
+        arguments.shown(batch.id);
+        arguments.shown(batch.at.0);
+        match batch.outbox.iter().map(|entry| entry.sequence).max() {
+            Some(last) => arguments.shown(last),
+            None => arguments.text(""),
+        }
+        arguments.text(&names.name);
+        arguments.shown(self.documents.len());
+        for (name, left) in &self.documents {
+            arguments.text(name);
+            arguments.text(left.as_str());
+        }
+    }
+
+    fn events(&mut self) -> Result<(), CommitError> {
+        let batch = self.batch;
+        if batch.events.is_empty() {
+            return Ok(());
+        }
+        let history = self.key(self.names.history(), Type::SortedSet);
+        let stream = self.key(self.names.shard.events(), Type::Stream);
+        let arguments = self.operation("EVENTS", stream, 2);
+        arguments.shown(history);
+        arguments.json("", &batch.events)
+    }
+
+    fn effects(&mut self) -> Result<(), CommitError> {
+        let batch = self.batch;
         for (place, entry) in batch.outbox.iter().enumerate() {
-            let effect =
-                [place.to_string(), keys.name.clone(), entry.sequence.to_string(), json(&entry.effect)?];
-            self.put("EFFECT", shard.outbox(), Type::Stream, effect);
+            let outbox = self.key(self.names.shard.outbox(), Type::Stream);
+            let arguments = self.operation("EFFECT", outbox, 3);
+            arguments.shown(place);
+            arguments.shown(entry.sequence);
+            arguments.json("", &entry.effect)?;
         }
-        if batch.expected == Version(0) {
-            self.put("ZADD", shard.entities(), Type::SortedSet, ["0", &keys.name]);
-            self.put("SETBIT", INHABITED.to_owned(), Type::Text, [shard.number().to_string().as_str(), "1"]);
-        }
-        self.write_documents(batch, keys)?;
-        self.write_marks(batch, keys);
-        if !batch.replies.is_empty() {
-            let (version, at) = (self.version.0.to_string(), batch.at.0.to_string());
-            // The version makes it unlike any other, for equal members are one.
-            let replies = format!("{version} {at} {}", json(&batch.replies)?);
-            self.put("ZADD", keys.replies(), Type::SortedSet, [version.clone(), replies]);
-            let member = format!("{} {version}", keys.name);
-            self.put("ZADD", shard.reply_ages(), Type::SortedSet, [at, member]);
-        }
-        self.write_timer(batch.timer, keys);
         Ok(())
     }
 
-    /// Writes the documents one by one, and then the lists that they are on at once.
-    fn write_documents(&mut self, batch: &Batch, keys: &Keys) -> Result<(), CommitError> {
-        let mut lists = Lists::default();
+    /// Lists an entity that is new.
+    fn inhabit(&mut self) {
+        let (shard, name) = (self.names.shard, self.names.name.clone());
+        let entities = self.key(shard.entities(), Type::SortedSet);
+        let arguments = self.operation("ZADD", entities, 2);
+        arguments.text("0");
+        arguments.text(&name);
+        let inhabited = self.key(INHABITED.to_owned(), Type::Text);
+        let arguments = self.operation("SETBIT", inhabited, 2);
+        arguments.shown(shard.number());
+        arguments.text("1");
+    }
+
+    fn put_documents(&mut self) -> Result<(), CommitError> {
+        let batch = self.batch;
         for change in &batch.documents {
-            let (name, document) = (change.key(), keys.document(change.key()));
-            let DocumentChange::Put { live, head, body, .. } = change else {
-                self.put("UNLINK", document, Type::Hash, [""; 0]);
-                lists.is(name, Standing::Deleted);
+            let number = FIXED + 1 + self.documents.range(..change.key()).count();
+            let DocumentChange::Put { head, body, new, .. } = change else {
+                self.operation("UNLINK", number, 0);
                 continue;
             };
-            lists.is(name, if *live { Standing::Live } else { Standing::Archived });
-            let state = if *live { "1" } else { "0" };
-            let (version, at) = (self.version.0.to_string(), batch.at.0.to_string());
-            let own = [("head", head.text()), ("live", state), ("version", &version), ("at", &at)];
-            let own = own.iter().flat_map(|(field, value)| [(*field).to_owned(), (*value).to_owned()]);
-            self.write_fields(&document, own.collect(), body.as_ref())?;
-        }
-        self.write_lists(&lists, batch.at, keys);
-        Ok(())
-    }
-
-    /// Each field of the body is a field of the document; a null takes it away.
-    fn write_fields(
-        &mut self,
-        document: &str,
-        mut pairs: Vec<String>,
-        body: Option<&Value>,
-    ) -> Result<(), CommitError> {
-        let mut gone = Vec::new();
-        for (name, value) in body.and_then(Value::as_object).into_iter().flatten() {
-            let name = format!("{BODY}{name}");
-            match value {
-                Value::Null => gone.push(name),
-                value => pairs.extend([name, json(value)?]),
+            let empty = Map::new();
+            let body = body.as_ref().and_then(Value::as_object).unwrap_or(&empty);
+            self.put_fields(number, head, Left::of(change), body)?;
+            // There is nothing to take away from one that is new.
+            if !new {
+                self.take_fields(number, body);
             }
         }
-        for part in pairs.chunks(FIELDS * 2) {
-            self.put("HSET", document.to_owned(), Type::Hash, part.iter().cloned());
-        }
-        for part in gone.chunks(FIELDS) {
-            self.put("HDEL", document.to_owned(), Type::Hash, part.iter().cloned());
+        Ok(())
+    }
+
+    /// Each field of the body is a field of the document.
+    fn put_fields(
+        &mut self,
+        document: usize,
+        head: &Json,
+        left: Left,
+        body: &Map<String, Value>,
+    ) -> Result<(), CommitError> {
+        let (version, at) = (self.prepared.version.0, self.batch.at.0);
+        let fields: Vec<_> = body.iter().filter(|(_, value)| !value.is_null()).collect();
+        let (first, others) = fields.split_at(fields.len().min(FIELDS));
+        let arguments = self.operation("HSET", document, (OWN + first.len()) * 2);
+        arguments.text("head");
+        arguments.text(head.text());
+        arguments.text("live");
+        arguments.text(left.as_str());
+        arguments.text("version");
+        arguments.shown(version);
+        arguments.text("at");
+        arguments.shown(at);
+        write_fields(arguments, first)?;
+        for part in others.chunks(FIELDS) {
+            write_fields(self.operation("HSET", document, part.len() * 2), part)?;
         }
         Ok(())
     }
 
-    fn write_lists(&mut self, lists: &Lists<'_>, at: Timestamp, keys: &Keys) {
-        let (documents, live, archived) = (keys.documents(), keys.live(), keys.shard.archived());
-        let aged = |name: &str| format!("{} {name}", keys.name);
-        for part in lists.names(|standing| standing != Standing::Deleted).chunks(FIELDS) {
-            let scored = part.iter().flat_map(|name| ["0", *name]);
-            self.put("ZADD", documents.clone(), Type::SortedSet, scored);
-        }
-        for part in lists.names(|standing| standing == Standing::Live).chunks(FIELDS) {
-            self.put("ZADD", live.clone(), Type::SortedSet, part.iter().flat_map(|name| ["0", *name]));
-        }
-        for part in lists.names(|standing| standing == Standing::Archived).chunks(FIELDS) {
-            let scored = part.iter().flat_map(|name| [at.0.to_string(), aged(name)]);
-            self.put("ZADD", archived.clone(), Type::SortedSet, scored);
-        }
-        for part in lists.names(|standing| standing == Standing::Deleted).chunks(FIELDS) {
-            self.put("ZREM", documents.clone(), Type::SortedSet, part.iter().copied());
-        }
-        for part in lists.names(|standing| standing != Standing::Live).chunks(FIELDS) {
-            self.put("ZREM", live.clone(), Type::SortedSet, part.iter().copied());
-        }
-        for part in lists.names(|standing| standing != Standing::Archived).chunks(FIELDS) {
-            self.put("ZREM", archived.clone(), Type::SortedSet, part.iter().map(|name| aged(name)));
+    /// A null takes a field away.
+    fn take_fields(&mut self, document: usize, body: &Map<String, Value>) {
+        let gone: Vec<&String> =
+            body.iter().filter(|(_, value)| value.is_null()).map(|(name, _)| name).collect();
+        for part in gone.chunks(FIELDS) {
+            let arguments = self.operation("HDEL", document, part.len());
+            for name in part {
+                arguments.texts(&[BODY, name]);
+            }
         }
     }
 
-    fn write_marks(&mut self, batch: &Batch, keys: &Keys) {
+    fn move_marks(&mut self) {
+        let batch = self.batch;
         for mark in &batch.seen {
-            let ages = self.key(keys.shard.mark_ages(), Type::SortedSet);
-            let source = mark.source.to_string();
-            let member = format!("{} {source}", keys.name);
-            let Epoch(epoch) = mark.epoch;
-            let moved = [ages, member, source, epoch.to_string(), mark.sequence.to_string()];
-            self.put("MARK", keys.marks(), Type::Hash, moved);
+            let ages = self.key(self.names.shard.mark_ages(), Type::SortedSet);
+            let marks = self.key(self.names.marks(), Type::Hash);
+            let (source, entity) = (mark.source.to_string(), self.names.name.clone());
+            let arguments = self.operation("MARK", marks, 5);
+            arguments.shown(ages);
+            arguments.texts(&[&entity, " ", &source]);
+            arguments.text(&source);
+            arguments.shown(mark.epoch.0);
+            arguments.shown(mark.sequence);
         }
+    }
+
+    fn keep_replies(&mut self) -> Result<(), CommitError> {
+        let (batch, version) = (self.batch, self.prepared.version.0);
+        if batch.replies.is_empty() {
+            return Ok(());
+        }
+        let replies = self.key(self.names.replies(), Type::SortedSet);
+        let arguments = self.operation("ZADD", replies, 2);
+        arguments.shown(version);
+        // The version makes it unlike any other, for equal members are one.
+        arguments.json(&format!("{version} {} ", batch.at.0), &batch.replies)?;
+        let ages = self.key(self.names.shard.reply_ages(), Type::SortedSet);
+        let member = format!("{} {version}", self.names.name);
+        let arguments = self.operation("ZADD", ages, 2);
+        arguments.shown(batch.at.0);
+        arguments.text(&member);
+        Ok(())
     }
 
     /// The order needs no more than a score; what the timer says exactly stands in the entity.
-    fn write_timer(&mut self, timer: TimerChange, keys: &Keys) {
-        match timer {
-            TimerChange::Keep => {}
-            TimerChange::Set(due) => {
-                self.put("HSET", keys.entity(), Type::Hash, ["timer", &due.0.to_string()]);
-                let score = if due == Timestamp::NEVER { "+inf".to_owned() } else { due.0.to_string() };
-                self.put("ZADD", keys.shard.timers(), Type::SortedSet, [&score, &keys.name]);
-            }
-            TimerChange::Clear => {
-                self.put("HDEL", keys.entity(), Type::Hash, ["timer"]);
-                self.put("ZREM", keys.shard.timers(), Type::SortedSet, [&keys.name]);
-            }
+    fn set_timer(&mut self) {
+        let name = self.names.name.clone();
+        let due = match self.batch.timer {
+            TimerChange::Keep => return,
+            TimerChange::Set(due) => Some(due),
+            TimerChange::Clear => None,
+        };
+        let timers = self.key(self.names.shard.timers(), Type::SortedSet);
+        let Some(due) = due else {
+            self.operation("HDEL", ENTITY, 1).text("timer");
+            self.operation("ZREM", timers, 1).text(&name);
+            return;
+        };
+        let arguments = self.operation("HSET", ENTITY, 2);
+        arguments.text("timer");
+        arguments.shown(due.0);
+        let arguments = self.operation("ZADD", timers, 2);
+        match due {
+            Timestamp::NEVER => arguments.text("+inf"),
+            due => arguments.shown(due.0),
         }
+        arguments.text(&name);
     }
 
-    fn put<A: Into<String>>(
-        &mut self,
-        command: &str,
-        key: String,
-        of: Type,
-        arguments: impl IntoIterator<Item = A>,
-    ) {
-        let key = self.key(key, of);
-        let arguments: Vec<Vec<u8>> =
-            arguments.into_iter().map(|argument| argument.into().into_bytes()).collect();
-        self.operations.push(arguments.len().to_string().into());
-        self.operations.push(command.into());
-        self.operations.push(key.into());
-        self.operations.extend(arguments);
+    /// Begins an operation on a key; so many arguments follow.
+    fn operation(&mut self, command: &str, key: usize, count: usize) -> &mut Arguments {
+        let arguments = &mut self.prepared.arguments;
+        arguments.shown(count);
+        arguments.text(command);
+        arguments.shown(key);
+        arguments
     }
 
-    /// The number of a key, as text.
-    fn key(&mut self, key: String, of: Type) -> String {
-        let next = self.keys.len() + 1;
-        let number = *self.numbers.entry(key.clone()).or_insert(next);
-        if number == next {
-            self.keys.push(key);
-            self.types.push(of.letter());
+    /// The number of a key that is neither fixed nor a document's. There are few.
+    fn key(&mut self, key: String, of: Type) -> usize {
+        let others = FIXED + self.documents.len();
+        let known = self.prepared.keys[others..].iter().position(|known| *known == key);
+        if let Some(place) = known {
+            return others + place + 1;
         }
-        number.to_string()
+        self.prepared.keys.push(key);
+        self.prepared.types.push(of.letter());
+        self.prepared.keys.len()
     }
+}
+
+fn write_fields(arguments: &mut Arguments, fields: &[(&String, &Value)]) -> Result<(), CommitError> {
+    for (name, value) in fields {
+        arguments.texts(&[BODY, name]);
+        arguments.json("", value)?;
+    }
+    Ok(())
 }
 
 /// The nonce as the lease has it.
 pub(super) fn nonce(fence: Fence) -> String {
     format!("{:016x}", fence.nonce)
-}
-
-fn json(value: &impl serde::Serialize) -> Result<String, CommitError> {
-    serde_json::to_string(value)
-        .map_err(|error| CommitError::Failed(format!("not writable as JSON: {error}")))
 }

@@ -9,6 +9,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::door::Door;
+use super::shard::OURS;
 use super::watch::Watch;
 use crate::store::StoreError;
 
@@ -17,8 +18,6 @@ const PIPELINE: usize = 256;
 /// How a problem with a key is told.
 const THE_KEY: &str = "the key ";
 const IN_REDIS: &str = " in Redis: ";
-/// What our keys begin with.
-const OURS: &str = "skein:";
 
 /// A shared connection. Whoever finds it broken makes the next one use another.
 #[derive(Clone)]
@@ -171,9 +170,11 @@ impl Unrun {
 }
 
 /// Whether a connection that said this is better made anew. One that is late may lead to a server that is gone; one that
-/// refuses writes leads to what was the primary.
+/// refuses writes, or has the keys no more, leads to what was the primary.
 fn is_over(error: &RedisError) -> bool {
-    error.is_unrecoverable_error() || error.is_io_error() || error.code() == Some("READONLY")
+    error.is_unrecoverable_error()
+        || error.is_io_error()
+        || matches!(error.code(), Some("READONLY" | "MOVED"))
 }
 
 /// What went wrong with a question. Only what the server said has to do with the key.
@@ -215,6 +216,11 @@ pub(super) fn sentence(error: &RedisError) -> String {
         Some("MISCONF") => "; Redis cannot write to its disk: look at its log",
         Some("NOREPLICAS") => "; Redis has too few replicas at hand (min-replicas-to-write): bring them back",
         Some("READONLY") => "; this Redis is a replica: name the primary",
+        Some("MOVED" | "ASK" | "TRYAGAIN") => {
+            "; another node of the Redis Cluster has the keys, or is getting them: this process goes there, so try again in \
+             some seconds"
+        }
+        Some("CLUSTERDOWN") => "; the Redis Cluster takes nothing: look after its nodes",
         Some("NOAUTH" | "WRONGPASS") => "; the URL needs the right user and password",
         Some("NOPERM") => "; the user of the URL needs more rights (ACL SETUSER)",
         Some("WRONGTYPE") => {
@@ -231,8 +237,8 @@ mod tests {
 
     #[test]
     fn the_key_of_a_problem_is_found_again() {
-        let StoreError(told) = at("skein:{s1}:entity:pool/default", &"a word: no number");
-        assert_eq!(key_of(&told), Some("skein:{s1}:entity:pool/default"));
+        let StoreError(told) = at("{skein}:s1:entity:pool/default", &"a word: no number");
+        assert_eq!(key_of(&told), Some("{skein}:s1:entity:pool/default"));
         let StoreError(told) = at("INFO", &"not allowed");
         assert_eq!(key_of(&told), None);
     }

@@ -6,6 +6,7 @@
 //! Reads are pages of sorted sets and streams ([`reader`] for one entity, [`scan`] over the
 //! shards).
 
+mod arguments;
 mod batch;
 mod connection;
 mod door;
@@ -141,7 +142,7 @@ impl Redis {
         let door = Door::new(options)?;
         let (connection, aside) =
             (Connection::open(&door, "reads").await?, Connection::open(&door, "leases").await?);
-        let info = server::check(&connection, door.fails_over(), options.durability, wall).await?;
+        let info = server::check(&connection, &door, options.durability, wall).await?;
         if let Some(known) = &options.store {
             server::recognize(&connection, known).await?;
         }
@@ -296,7 +297,7 @@ impl Redis {
         self.aside.renew().await;
         self.reader.connection.renew().await;
         let wall = self.reliance.wall();
-        let info = server::check(&self.aside, self.door.fails_over(), self.durability, wall).await?;
+        let info = server::check(&self.aside, &self.door, self.durability, wall).await?;
         self.recognize().await?;
         // Whoever has read up to a position that was lost shall miss nothing that comes after.
         let seen = self.seen.load(Ordering::Relaxed).to_string().into_bytes();

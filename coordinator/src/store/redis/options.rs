@@ -69,8 +69,9 @@ impl Tls {
 /// How to reach the store, and as whom.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// `redis[s]://[user:password@]host[:port][/database]`, `unix:///path`, or
-    /// `redis[s]-sentinel://[user:password@]host[:port],host[:port][/database]?primary=NAME`. It may hold a password.
+    /// `redis[s]://[user:password@]host[:port][/database]`, `unix:///path`,
+    /// `redis[s]-sentinel://[user:password@]host[:port],host[:port][/database]?primary=NAME`, or
+    /// `redis[s]-cluster://[user:password@]host[:port],host[:port]`. It may hold a password.
     pub url: SecretString,
     pub durability: Durability,
     pub tls: Tls,

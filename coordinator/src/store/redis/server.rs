@@ -8,13 +8,14 @@ use tracing::warn;
 use uuid::Uuid;
 
 use super::connection::{Connection, at};
+use super::door::Door;
 use super::generation::Generation;
 use super::options::Durability;
 use super::shard::{CLUSTER, SHARDS};
 use crate::store::StoreError;
 
 /// How the keys are laid out; a later program may understand several.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 /// The field with the store's id.
 const ID: &str = "id";
 /// The epochs come from the clock of Redis, and a failover moves to another one, so it must not be far off.
@@ -56,6 +57,10 @@ impl Info {
         (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
     }
 
+    fn is_of_a_cluster(&self) -> bool {
+        self.text("cluster_enabled") == "1"
+    }
+
     fn replicas(&self) -> u32 {
         self.text("connected_slaves").parse().unwrap_or(0)
     }
@@ -64,12 +69,19 @@ impl Info {
 /// Refuses a server that would lose what it acknowledges, or forget what nobody told it to.
 pub(super) async fn check(
     connection: &Connection,
-    fails_over: bool,
+    door: &Door,
     durability: Durability,
     wall: Timestamp,
 ) -> Result<Info, StoreError> {
     let info = Info::ask(connection).await?;
     check_info(&info, durability).map_err(StoreError)?;
+    if info.is_of_a_cluster() && !door.follows_a_cluster() {
+        return Err(StoreError(
+            "this Redis is a node of a Redis Cluster, and another one may have its keys tomorrow; write \
+             redis-cluster://host:port,host:port with a few of the nodes, who say where they are"
+                .to_owned(),
+        ));
+    }
     if durability != Durability::Everysec {
         let flush = setting(connection, "appendfsync").await?;
         if durability == Durability::Always && flush != "always" {
@@ -80,12 +92,12 @@ pub(super) async fn check(
             )));
         }
     }
-    if info.replicas() > 0 || durability == Durability::Replicated || fails_over {
+    if info.replicas() > 0 || durability == Durability::Replicated || door.fails_over() {
         let wanted = setting(connection, "min-replicas-to-write").await?;
         if wanted.parse::<u32>().unwrap_or(0) == 0 {
             return Err(StoreError(
-                "Redis has replicas, or sentinels watch it, and `min-replicas-to-write 0`: cut off from them it would go on acknowledging what \
-                 a failover throws away; set `min-replicas-to-write 1` and `min-replicas-max-lag 10` in redis.conf"
+                "Redis has replicas, or others may take its place, and `min-replicas-to-write 0`: cut off from them it would \
+                 go on acknowledging what a failover throws away; set `min-replicas-to-write 1` and `min-replicas-max-lag 10` in redis.conf"
                     .to_owned(),
             ));
         }
@@ -102,13 +114,6 @@ fn check_info(info: &Info, durability: Durability) -> Result<(), String> {
     if info.version() < (7, 0) {
         let version = info.text("redis_version");
         return Err(format!("Redis {version} is too old: 7.0 or a later one is needed"));
-    }
-    if info.text("cluster_enabled") == "1" {
-        return Err(
-            "this Redis is a node of a Redis Cluster, which is not supported; name a single Redis, or the \
-                    primary of a replicated one"
-                .to_owned(),
-        );
     }
     if info.text("role") != "master" {
         return Err("this Redis is a replica, which takes no writes; name the primary".to_owned());
@@ -215,7 +220,6 @@ mod tests {
             ("aof_enabled:1", "aof_enabled:0", Durability::Everysec, "appendfsync everysec"),
             ("role:master", "role:slave", Durability::Always, "name the primary"),
             ("7.0.15", "6.2.1", Durability::Always, "7.0"),
-            ("cluster_enabled:0", "cluster_enabled:1", Durability::Always, "single Redis"),
             ("x", "x", Durability::Replicated, "replicaof"),
         ] {
             let said = refusal(from, to, durability);

@@ -1,7 +1,8 @@
 //! Shards, and the names of their keys.
 //!
-//! All keys of a shard have its hash tag (`{s17}`), so that one script can reach them on a cluster of Redis too. Lists
-//! whose order matters are sorted sets of equal scores, which Redis keeps in the order of their bytes.
+//! All keys of a store share one hash tag, so a Redis Cluster keeps them on one of its nodes: a script reaches a shard
+//! and the position that gives all shards one order. Lists whose order matters are sorted sets of equal scores, which
+//! Redis keeps in the order of their bytes.
 
 use skein_shared::id::EntityKey;
 use xxhash_rust::xxh3::xxh3_64;
@@ -9,21 +10,24 @@ use xxhash_rust::xxh3::xxh3_64;
 /// How many shards a store has, for ever: it is written into the store, and another number is refused.
 pub const SHARDS: u16 = 256;
 
+/// What all keys begin with. The braces make it the part that decides which node of a Redis Cluster has a key.
+pub(super) const OURS: &str = "{skein}:";
+
 /// What says that this database holds a store of Skein, and which.
-pub(super) const CLUSTER: &str = "skein:cluster";
+pub(super) const CLUSTER: &str = "{skein}:cluster";
 
 /// The position of the last batch of all shards. Every commit touches it: that gives all coordinators one order, and
 /// feeds one cursor.
-pub(super) const POSITION: &str = "skein:position";
+pub(super) const POSITION: &str = "{skein}:position";
 
 /// A bit for each shard with an entity: most have none, and need not be asked.
-pub(super) const INHABITED: &str = "skein:inhabited";
+pub(super) const INHABITED: &str = "{skein}:inhabited";
 
 /// The coordinators by their ids: who lives, and where.
-pub(super) const MEMBERS: &str = "skein:members";
+pub(super) const MEMBERS: &str = "{skein}:members";
 
 /// What failovers threw away, for people to read.
-pub(super) const INCIDENTS: &str = "skein:incidents";
+pub(super) const INCIDENTS: &str = "{skein}:incidents";
 
 /// A part of the store that has one owner at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,11 +56,6 @@ impl Shard {
     /// Who may write: a hash. It is never deleted and never expires, or its epochs would begin anew.
     pub(super) fn lease(self) -> String {
         self.key("lease")
-    }
-
-    /// The position of the last batch.
-    pub(super) fn position(self) -> String {
-        self.key("position")
     }
 
     /// The names of its entities, in order.
@@ -113,8 +112,9 @@ impl Shard {
         self.key("")
     }
 
-    fn key(self, name: &str) -> String {
-        format!("skein:{{s{}}}:{name}", self.0)
+    /// The key of something that it has.
+    pub fn key(self, name: &str) -> String {
+        format!("{OURS}s{}:{name}", self.0)
     }
 }
 
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn places_are_for_ever() {
         let pool = Keys::new(&EntityKey::of(Kind::Pool, &Name::parse("default").unwrap()));
-        assert_eq!(pool.entity(), format!("skein:{{s{}}}:entity:pool/default", pool.shard.number()));
+        assert_eq!(pool.entity(), format!("{{skein}}:s{}:entity:pool/default", pool.shard.number()));
         assert_eq!(pool.shard.number(), 26);
     }
 }

@@ -70,7 +70,7 @@ impl Upkeep {
         for ((shard, epoch, nonce), ids) in shards {
             for part in ids.chunks(EFFECTS) {
                 let keys = [shard.lease(), shard.outbox()];
-                match self.run(&self.delivered, Fence { epoch, nonce }, "hx", &keys, part.to_vec()).await {
+                match self.run(&self.delivered, Fence { epoch, nonce }, "-x", &keys, part.to_vec()).await {
                     Ok(_) => {}
                     Err(CommitError::Fenced(epoch)) => fenced = Err(CommitError::Fenced(epoch)),
                     Err(problem) => return Err(problem),
@@ -91,7 +91,7 @@ impl Upkeep {
         let keys = [shard.lease(), shard.outbox(), shard.dead(), shard.dead_order(), shard.dead_ages()];
         let what = [outbox_id(effect.position), digits(effect.position), reason, at.0.to_string()];
         let what = what.into_iter().map(String::into_bytes).collect();
-        self.run(&self.bury, fence, "hxhzz", &keys, what).await.map(|_| ())
+        self.run(&self.bury, fence, "-xhzz", &keys, what).await.map(|_| ())
     }
 
     pub(super) async fn trim(
@@ -155,7 +155,7 @@ impl Upkeep {
             arguments.extend([name, last.to_string()]);
         }
         let arguments = arguments.into_iter().map(String::into_bytes).collect();
-        let answer = self.run(&self.trim, fence, "hxzzzzzh", &keys, arguments).await?;
+        let answer = self.run(&self.trim, fence, "-xzzzzzh", &keys, arguments).await?;
         let count = |place: usize| answer.get(place).and_then(|text| text.parse().ok()).unwrap_or(0_u64);
         let [old, surplus, replies, marks, documents, dead_letters] = [1, 2, 3, 4, 5, 6].map(count);
         for (left, spent) in [

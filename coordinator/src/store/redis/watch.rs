@@ -50,7 +50,7 @@ impl Watch {
 
     /// A write was refused for the state that the server is in.
     pub(super) fn refused(&self, error: &RedisError) {
-        if matches!(error.code(), Some("OOM" | "MISCONF" | "NOREPLICAS" | "READONLY")) {
+        if matches!(error.code(), Some("OOM" | "MISCONF" | "NOREPLICAS" | "READONLY" | "CLUSTERDOWN")) {
             self.full.store(true, Ordering::Relaxed);
             self.alarms.raise(Kind::StoreFull, self.part, &sentence(error));
         }

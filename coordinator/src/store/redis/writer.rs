@@ -129,11 +129,11 @@ enum Silence {
 impl Task {
     async fn run(mut self, mut queue: mpsc::Receiver<Request>) {
         while let Some(first) = queue.recv().await {
-            let mut bytes = first.batch.bytes;
+            let mut bytes = first.batch.bytes();
             let mut group = vec![first];
             while group.len() < GROUP && bytes < GROUP_BYTES {
                 let Ok(next) = queue.try_recv() else { break };
-                bytes += next.batch.bytes;
+                bytes += next.batch.bytes();
                 group.push(next);
             }
             self.write(group).await;
@@ -271,7 +271,12 @@ impl Task {
 fn script() -> Script {
     let (check, commit) = (include_str!("scripts/check.lua"), include_str!("scripts/commit.lua"));
     if mutation::is_on(Mutation::UncheckedCommit) {
-        return Script::new(&format!("#!lua\n{}", commit.replace("version ~= expected", "false")));
+        let (fence, version) = ("lease[1] ~= ARGV[2] or lease[2] ~= ARGV[3]", "version ~= expected");
+        return Script::new(&format!(
+            "#!lua\n{}{}",
+            check.replace(fence, "false"),
+            commit.replace(version, "false")
+        ));
     }
     Script::new(&format!("#!lua\n{check}{commit}"))
 }

@@ -87,7 +87,7 @@ impl Node {
             }
             Route::There(member) => {
                 let call = Call::Ask { id: request_id, keep: changes, command };
-                self.call(member.id, key, call, Asking::Trip(id));
+                self.call(member.id.clone(), key, call, Asking::Trip(id));
             }
             Route::Nowhere => self.trip_heard(id, Err(moving()), Version(0)),
         }
@@ -210,7 +210,12 @@ impl Node {
             Route::Here => self.deliver_here(key, commands, to),
             Route::There(member) => {
                 let gather = self.gather(count, to);
-                self.call(member.id, key.clone(), Call::Deliver(commands), Asking::Deliveries(gather, count));
+                self.call(
+                    member.id.clone(),
+                    key.clone(),
+                    Call::Deliver(commands),
+                    Asking::Deliveries(gather, count),
+                );
             }
             Route::Nowhere => {
                 let gather = self.gather(count, to);

@@ -1,39 +1,87 @@
 -- One batch of one entity. Follows check.lua.
--- KEYS: 2 the shard's last position; 3 the entity; 4 the last position of all shards; the others as the operations
--- name them.
--- ARGV: 4 the version it builds on; 5 its id; 6 its time; 7 the last sequence of its effects, or nothing; then the
+-- KEYS: 2 the entity; 3 the last position of all shards; 4 the entity's documents; 5 those that are live; 6 those of the
+-- shard that are archived; then the documents of this batch; then the others, as the operations name them.
+-- ARGV: 4 the version it builds on; 5 its id; 6 its time; 7 the last sequence of its effects, or nothing; 8 the entity's
+-- name; 9 how many documents; of each its name and how it is left: `1` live, `0` archived, or deleted; then the
 -- operations: how many arguments, command, number of the key, arguments.
 local expected = tonumber(ARGV[4])
-local entity = redis.call('HMGET', KEYS[3], 'version', 'batch', 'sequence')
-local version, sequence = tonumber(entity[1] or '0'), tonumber(entity[3] or '0')
-local last, newest = tonumber(redis.call('GET', KEYS[2]) or '0'), tonumber(redis.call('GET', KEYS[4]) or '0')
-if not version or not sequence then
-  return { 'GARBAGE', KEYS[3], 'its version or sequence is no number' }
+local entity = redis.pcall('HMGET', KEYS[2], 'version', 'batch', 'sequence')
+if entity.err then
+  return garbage(KEYS[2], 'h')
 end
-if not last or not newest then
-  return { 'GARBAGE', last and KEYS[4] or KEYS[2], 'it is no number' }
+local version, sequence = tonumber(entity[1] or '0'), tonumber(entity[3] or '0')
+if not version or not sequence then
+  return { 'GARBAGE', KEYS[2], 'its version or sequence is no number' }
 end
 if version == expected + 1 and entity[2] == ARGV[5] then
   -- Written again, so that what waits for replicas after this waits for the first writing too.
-  redis.call('HSET', KEYS[3], 'batch', ARGV[5])
+  redis.call('HSET', KEYS[2], 'batch', ARGV[5])
   return { 'OK' }
 end
 if version ~= expected then
   return { 'CONFLICT', tostring(version) }
 end
--- Scripts run one after the other, so whoever has read the newest position has everything up to it.
-local position = string.format('%.0f', math.max(last, newest) + 1)
+
+-- A document is put on a list, or taken off, when that changes: most are on theirs already.
+local on, off = { [4] = {}, [5] = {}, [6] = {} }, { [4] = {}, [5] = {}, [6] = {} }
+local function put_on(list, score, member)
+  local members = on[list]
+  members[#members + 1] = score
+  members[#members + 1] = member
+end
+local function take_off(list, member)
+  local members = off[list]
+  members[#members + 1] = member
+end
+local documents = tonumber(ARGV[9])
+for i = 1, documents do
+  local key, name, left = KEYS[6 + i], ARGV[8 + i * 2], ARGV[9 + i * 2]
+  local was = redis.pcall('HGET', key, 'live')
+  if type(was) == 'table' then
+    return garbage(key, 'h')
+  end
+  local aged = ARGV[8] .. ' ' .. name
+  if not was and left ~= '' then put_on(4, '0', name) end
+  if left == '' then take_off(4, name) end
+  if left == '1' and was ~= '1' then put_on(5, '0', name) end
+  if left ~= '1' and was == '1' then take_off(5, name) end
+  -- By its age it is removed one day, so each writing moves it.
+  if left == '0' then put_on(6, ARGV[6], aged) end
+  if left ~= '0' and was == '0' then take_off(6, aged) end
+end
+for list = 4, 6 do
+  local found = (#on[list] > 0 or #off[list] > 0) and garbage(KEYS[list], 'z')
+  if found then
+    return found
+  end
+end
+
+-- The first thing that is written. Scripts run one after the other, so whoever has read the newest position has
+-- everything up to it; one that is left out here belongs to nothing.
+local position = redis.pcall('INCR', KEYS[3])
+if type(position) == 'table' then
+  return { 'GARBAGE', KEYS[3], 'it is no number' }
+end
+position = string.format('%.0f', position)
+
+-- Lua passes on some thousands of arguments at most.
+local function in_parts(command, key, members)
+  for from = 1, #members, 2000 do
+    redis.call(command, key, unpack(members, from, math.min(from + 1999, #members)))
+  end
+end
 
 local perform = {
-  -- The batch's events: the key of the stream; key of the entity's history, name of the entity, events.
-  EVENTS = function(stream, history, name, events)
-    redis.call('XADD', stream, position .. '-0', 'entity', name, 'version', expected + 1, 'at', ARGV[6], 'events', events)
+  -- The batch's events: the key of the stream; key of the entity's history, events.
+  EVENTS = function(stream, history, events)
+    redis.call('XADD', stream, position .. '-0',
+      'entity', ARGV[8], 'version', expected + 1, 'at', ARGV[6], 'events', events)
     redis.call('ZADD', KEYS[tonumber(history)], expected + 1, position)
   end,
-  -- One effect: the key of the outbox; its place in the batch, source, sequence, effect.
-  EFFECT = function(outbox, place, source, number, effect)
+  -- One effect: the key of the outbox; its place in the batch, sequence, effect.
+  EFFECT = function(outbox, place, number, effect)
     redis.call('XADD', outbox, position .. '-' .. place,
-      'source', source, 'epoch', ARGV[2], 'sequence', number, 'at', ARGV[6], 'effect', effect)
+      'source', ARGV[8], 'epoch', ARGV[2], 'sequence', number, 'at', ARGV[6], 'effect', effect)
   end,
   -- A mark, unless it lies behind the stored one: the key of the entity's marks; key of their ages, member there,
   -- source, epoch, sequence.
@@ -51,7 +99,7 @@ local perform = {
   end,
 }
 
-local at = 8
+local at = 10 + documents * 2
 while at <= #ARGV do
   local count, command, key = tonumber(ARGV[at]), ARGV[at + 1], KEYS[tonumber(ARGV[at + 2])]
   if perform[command] then
@@ -61,10 +109,13 @@ while at <= #ARGV do
   end
   at = at + 3 + count
 end
-redis.call('SET', KEYS[2], position)
-redis.call('SET', KEYS[4], position)
-redis.call('HSET', KEYS[3], 'version', expected + 1, 'batch', ARGV[5], 'at', ARGV[6])
-if ARGV[7] ~= '' and tonumber(ARGV[7]) > sequence then
-  redis.call('HSET', KEYS[3], 'sequence', ARGV[7])
+for list = 4, 6 do
+  in_parts('ZADD', KEYS[list], on[list])
+  in_parts('ZREM', KEYS[list], off[list])
 end
+if ARGV[7] ~= '' and tonumber(ARGV[7]) > sequence then
+  sequence = tonumber(ARGV[7])
+end
+redis.call('HSET', KEYS[2], 'version', expected + 1, 'batch', ARGV[5], 'at', ARGV[6],
+  'sequence', string.format('%.0f', sequence))
 return { 'OK' }

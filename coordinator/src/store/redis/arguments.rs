@@ -1,0 +1,79 @@
+//! The arguments of a script, one behind the other in one piece of memory: a commit has some eighty.
+
+use std::fmt::Display;
+use std::io::Write;
+
+use serde::Serialize;
+
+use crate::store::CommitError;
+
+#[derive(Default)]
+pub(super) struct Arguments {
+    bytes: Vec<u8>,
+    /// Where each ends.
+    ends: Vec<usize>,
+}
+
+impl Arguments {
+    pub(super) fn text(&mut self, text: &str) {
+        self.texts(&[text]);
+    }
+
+    /// Several texts as one argument.
+    pub(super) fn texts(&mut self, parts: &[&str]) {
+        for part in parts {
+            self.bytes.extend_from_slice(part.as_bytes());
+        }
+        self.end();
+    }
+
+    /// What it looks like as text.
+    pub(super) fn shown(&mut self, value: impl Display) {
+        // Memory takes everything.
+        let _ = write!(self.bytes, "{value}");
+        self.end();
+    }
+
+    /// A value as JSON, behind a prefix.
+    ///
+    /// # Errors
+    /// When it cannot be written so.
+    pub(super) fn json(&mut self, prefix: &str, value: &impl Serialize) -> Result<(), CommitError> {
+        self.bytes.extend_from_slice(prefix.as_bytes());
+        serde_json::to_writer(&mut self.bytes, value)
+            .map_err(|error| CommitError::Failed(format!("not writable as JSON: {error}")))?;
+        self.end();
+        Ok(())
+    }
+
+    /// How many bytes there are in all.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let begins = std::iter::once(0).chain(self.ends.iter().copied());
+        begins.zip(&self.ends).map(|(begin, end)| &self.bytes[begin..*end])
+    }
+
+    fn end(&mut self) {
+        self.ends.push(self.bytes.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_come_out_as_they_went_in() {
+        let mut arguments = Arguments::default();
+        arguments.text("");
+        arguments.texts(&["b:", "text"]);
+        arguments.shown(17);
+        arguments.json("3 ", &["a"]).unwrap();
+        let all: Vec<&[u8]> = arguments.iter().collect();
+        assert_eq!(all, [&b""[..], b"b:text", b"17", b"3 [\"a\"]"]);
+        assert_eq!(arguments.bytes(), 15);
+    }
+}

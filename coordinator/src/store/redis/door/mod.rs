@@ -1,0 +1,134 @@
+//! Where Redis is: at an address of its own, or where its sentinels or the nodes of its cluster say.
+//!
+//! A URL may hold a password, so nothing here prints one.
+
+mod cluster;
+mod hosts;
+mod sentinels;
+
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client};
+use secrecy::ExposeSecret;
+
+use super::connection::sentence;
+use super::options::Options;
+use super::watch;
+use crate::alarms::Alarms;
+use crate::store::StoreError;
+use cluster::Nodes;
+use sentinels::Sentinels;
+
+/// Makes connections to the primary.
+#[derive(Clone)]
+pub(super) struct Door {
+    way: Way,
+    settings: AsyncConnectionConfig,
+    limit: Duration,
+    alarms: Alarms,
+}
+
+#[derive(Clone)]
+enum Way {
+    Straight(Box<Client>),
+    Sentinels(Sentinels),
+    Cluster(Nodes),
+}
+
+impl Door {
+    /// # Errors
+    /// When the URL cannot be read.
+    pub(super) fn new(options: &Options) -> Result<Self, StoreError> {
+        let settings = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(options.connect))
+            .set_response_timeout(Some(options.answer));
+        Ok(Self { way: way(options)?, settings, limit: options.connect, alarms: options.alarms.clone() })
+    }
+
+    /// Whether somebody may make another server the primary.
+    pub(super) fn fails_over(&self) -> bool {
+        !matches!(self.way, Way::Straight(_))
+    }
+
+    /// Whether it leads to the nodes of a Redis Cluster, and follows them.
+    pub(super) fn follows_a_cluster(&self) -> bool {
+        matches!(self.way, Way::Cluster(_))
+    }
+
+    /// For a part of the store to watch how the server answers.
+    pub(super) fn watch(&self, part: &'static str) -> watch::Watch {
+        watch::Watch::new(self.alarms.clone(), part)
+    }
+
+    /// A connection that ends when it breaks.
+    ///
+    /// # Errors
+    /// When there is no primary, or it does not take the connection.
+    pub(super) async fn connect(&self) -> Result<MultiplexedConnection, StoreError> {
+        let client = self.primary().await?;
+        let connected = client.get_multiplexed_async_connection_with_config(&self.settings).await;
+        connected.map_err(|error| {
+            let address = client.get_connection_info().addr();
+            StoreError(format!(
+                "Redis at {address} does not take the connection: {}; start it, or correct the URL",
+                sentence(&error)
+            ))
+        })
+    }
+
+    async fn primary(&self) -> Result<Client, StoreError> {
+        match &self.way {
+            Way::Straight(client) => Ok(client.as_ref().clone()),
+            Way::Sentinels(sentinels) => sentinels.primary(self.limit).await,
+            Way::Cluster(nodes) => nodes.primary(&self.settings).await,
+        }
+    }
+}
+
+fn way(options: &Options) -> Result<Way, StoreError> {
+    let url = options.url.expose_secret();
+    let (scheme, rest) = url.split_once("://").unwrap_or_default();
+    let certificates = if scheme.starts_with("rediss") { Some(options.tls.read()?) } else { None };
+    match scheme {
+        "redis-sentinel" | "rediss-sentinel" => {
+            return Ok(Way::Sentinels(Sentinels::new(rest, certificates)?));
+        }
+        "redis-cluster" | "rediss-cluster" => return Ok(Way::Cluster(Nodes::new(rest, certificates)?)),
+        _ => {}
+    }
+    let client = match certificates {
+        Some(certificates) => Client::build_with_tls(url, certificates),
+        None => Client::open(url),
+    };
+    let client = client.map_err(|_| {
+        StoreError(
+            "the URL of Redis, or a certificate for it, cannot be read; write \
+             redis[s]://[user:password@]host[:port][/database], unix:///path, \
+             redis[s]-sentinel://host[:port],host[:port]?primary=NAME, or redis[s]-cluster://host[:port],host[:port]"
+                .to_owned(),
+        )
+    })?;
+    Ok(Way::Straight(Box::new(client)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_read_is_refused_without_its_password() {
+        for (url, advice) in [
+            ("redis-sentinel://:hush@box", "?primary=NAME"),
+            ("redis-sentinel://:hush@box?primary=", "?primary=NAME"),
+            ("redis-sentinel://:hush@box?primary=main&color=red", "?primary=NAME"),
+            ("redis-sentinel://:hush@box:x?primary=main", "?primary=NAME"),
+            ("redis-cluster://:hush@box/3", "no database"),
+            ("redis-cluster://:hush@box:x", "no database"),
+            ("http://:hush@box", "redis[s]-cluster://"),
+        ] {
+            let StoreError(said) = way(&Options::new(url, "owner")).err().unwrap();
+            assert!(said.contains(advice) && !said.contains("hush"), "{url}: {said}");
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! A Redis Cluster: three primaries with a third of the slots each, and two replicas of the one that has a store's slot.
+
+use anyhow::{Context, Result};
+use redis::cmd;
+
+use crate::ports;
+use crate::redis::{Server, until};
+
+/// The slots of a cluster.
+const SLOTS: u16 = 16_384;
+const PRIMARIES: u16 = 3;
+const REPLICAS: usize = 2;
+/// A key of a store, as good as any other.
+const KEY: &str = "{skein}:cluster";
+
+/// The nodes. All end when dropped.
+pub struct RedisCluster {
+    nodes: Vec<Node>,
+    /// Which of them has the store.
+    owner: usize,
+}
+
+struct Node {
+    server: Server,
+    port: u16,
+    bus: u16,
+}
+
+impl RedisCluster {
+    /// Returns when all slots are served and the replicas have what their primary has.
+    ///
+    /// # Errors
+    /// When a server does not start, or they do not find one another.
+    pub async fn start() -> Result<Self> {
+        let mut nodes = Vec::new();
+        for _ in 0..usize::from(PRIMARIES) + REPLICAS {
+            nodes.push(Node::start().await?);
+        }
+        let slot: u16 = nodes[0].ask(cmd("CLUSTER").arg("KEYSLOT").arg(KEY)).await?;
+        let share = SLOTS.div_ceil(PRIMARIES);
+        for (number, node) in (0..PRIMARIES).zip(&nodes) {
+            let (first, last) = (number * share, ((number + 1) * share).min(SLOTS) - 1);
+            let own = cmd("CLUSTER").arg("ADDSLOTSRANGE").arg(first).arg(last).to_owned();
+            let _: String = node.ask(&own).await?;
+            // Equal epochs are settled by the nodes themselves, but that takes a while.
+            let _: String = node.ask(cmd("CLUSTER").arg("SET-CONFIG-EPOCH").arg(number + 1)).await?;
+        }
+        for node in &nodes[1..] {
+            let meet = cmd("CLUSTER").arg("MEET").arg("127.0.0.1").arg(node.port).arg(node.bus).to_owned();
+            let _: String = nodes[0].ask(&meet).await?;
+        }
+        let cluster = Self { nodes, owner: usize::from(slot / share) };
+        until("the nodes know one another", async || cluster.is_whole().await).await?;
+        cluster.follow().await?;
+        Ok(cluster)
+    }
+
+    /// Names all of its nodes, the one without the store first.
+    pub fn url(&self) -> String {
+        let mut ports: Vec<u16> = self.nodes.iter().map(|node| node.port).collect();
+        let others = (self.owner + 1) % ports.len();
+        ports.rotate_left(others);
+        let names: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+        format!("redis-cluster://{}", names.join(","))
+    }
+
+    /// Where one of its nodes is.
+    pub fn node(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.nodes[self.owner].port)
+    }
+
+    /// Empties the node that has the store.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn empty(&self) -> Result<()> {
+        let _: String = self.nodes[self.owner].ask(&cmd("FLUSHALL")).await?;
+        Ok(())
+    }
+
+    /// Ends the node that has the store as a crash does, and waits until a replica has its place.
+    ///
+    /// # Errors
+    /// When that does not happen.
+    pub async fn kill_the_owner(&mut self) -> Result<()> {
+        let mut dead = self.nodes.remove(self.owner);
+        dead.server.kill().await?;
+        self.until_followed_by(REPLICAS - 1).await
+    }
+
+    /// Lets the node that has the store change places with a replica, as an operator does before work on its machine.
+    ///
+    /// # Errors
+    /// When that does not happen.
+    pub async fn change_places(&mut self) -> Result<()> {
+        let old = self.owner;
+        let replica = self.nodes.last().context("there are nodes")?;
+        let _: String = replica.ask(cmd("CLUSTER").arg("FAILOVER")).await?;
+        until("they change places", async || self.nodes[old].is("role:slave").await).await?;
+        self.until_followed_by(REPLICAS).await
+    }
+
+    /// Waits for a primary with so many replicas, which is the owner then, and until all slots are served.
+    async fn until_followed_by(&mut self, replicas: usize) -> Result<()> {
+        let followed = format!("connected_slaves:{replicas}");
+        until("a replica takes over, and others follow it", async || {
+            Ok(self.find(&followed).await?.is_some())
+        })
+        .await?;
+        self.owner = self.find(&followed).await?.context("it has lost them again")?;
+        until("all slots are served", async || self.is_whole().await).await
+    }
+
+    async fn find(&self, said: &str) -> Result<Option<usize>> {
+        for (place, node) in self.nodes.iter().enumerate() {
+            if node.is(said).await? {
+                return Ok(Some(place));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Makes the last nodes the replicas of the owner.
+    async fn follow(&self) -> Result<()> {
+        let id: String = self.nodes[self.owner].ask(cmd("CLUSTER").arg("MYID")).await?;
+        for replica in &self.nodes[usize::from(PRIMARIES)..] {
+            let _: String = replica.ask(cmd("CLUSTER").arg("REPLICATE").arg(&id)).await?;
+            until("the replica has everything", async || replica.is("master_link_status:up").await).await?;
+        }
+        // Before the others know, they would not let one take over.
+        until("all know of the replicas", async || {
+            for node in &self.nodes {
+                let nodes: String = node.ask(cmd("CLUSTER").arg("NODES")).await?;
+                if nodes.lines().filter(|line| line.contains("slave")).count() < REPLICAS {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        })
+        .await
+    }
+
+    async fn is_whole(&self) -> Result<bool> {
+        for node in &self.nodes {
+            let said: String = node.ask(cmd("CLUSTER").arg("INFO")).await?;
+            let whole = said.contains("cluster_state:ok") && said.contains("cluster_slots_ok:16384");
+            let nodes: String = node.ask(cmd("CLUSTER").arg("NODES")).await?;
+            if !whole || nodes.lines().count() < self.nodes.len() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Node {
+    async fn start() -> Result<Self> {
+        let (port, bus) = (ports::free()?, ports::free()?);
+        let (own, own_bus) = (port.to_string(), bus.to_string());
+        let mut settings = vec!["--appendonly", "yes", "--appendfsync", "always", "--bind", "127.0.0.1"];
+        settings.extend(["--port", &own, "--cluster-enabled", "yes", "--cluster-port", &own_bus]);
+        settings.extend(["--cluster-node-timeout", "2000", "--repl-diskless-sync-delay", "0"]);
+        settings.extend(["--min-replicas-to-write", "1", "--min-replicas-max-lag", "10"]);
+        Ok(Self { server: Server::start_with(&settings).await?, port, bus })
+    }
+
+    /// Whether it says this of its replication.
+    async fn is(&self, said: &str) -> Result<bool> {
+        let replication: String = self.ask(cmd("INFO").arg("replication")).await?;
+        Ok(replication.contains(said))
+    }
+
+    async fn ask<T: redis::FromRedisValue>(&self, command: &redis::Cmd) -> Result<T> {
+        Ok(command.query_async(&mut self.server.connection().await?).await?)
+    }
+}

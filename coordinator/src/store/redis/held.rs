@@ -53,10 +53,13 @@ impl Slots {
         self.put(shard, Some(Slot { fence, until, closed: false }));
     }
 
-    /// Takes note that a lease was renewed.
-    pub fn extend(&mut self, shard: Shard, fence: Fence, until: Instant) {
+    /// Takes note that a lease was renewed, unless that comes too late: whoever asked meanwhile was told that the shard
+    /// is not held, and has given up entities of which batches may still be under way. Were they loaded again under the
+    /// same fence, these would be taken for their own.
+    pub fn extend(&mut self, shard: Shard, fence: Fence, until: Instant, now: Instant) {
         if let Some(Some(slot)) = self.0.get_mut(usize::from(shard.number()))
             && slot.fence == fence
+            && slot.until.is_none_or(|until| now < until)
         {
             slot.until = Some(until);
         }
@@ -122,7 +125,7 @@ impl Held {
 
     /// Like [`Slots::extend`].
     pub fn extend(&self, shard: Shard, fence: Fence, until: Instant) {
-        self.write().extend(shard, fence, until);
+        self.write().extend(shard, fence, until, Instant::now());
     }
 
     /// Like [`Slots::close`].
@@ -190,8 +193,9 @@ mod tests {
         assert_eq!((held.fence(shard), held.lapse().len()), (fence, 0));
         tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(held.fence(shard), Fence::NONE);
-        assert_eq!(held.lapse(), [shard]);
-        // A renewal that comes late brings back nothing that was given up.
+        // A renewal that comes late brings back nothing that was given up, looked after or not.
+        held.extend(shard, fence, Instant::now() + Duration::from_secs(8));
+        assert_eq!((held.fence(shard), held.lapse()), (Fence::NONE, vec![shard]));
         held.extend(shard, fence, Instant::now() + Duration::from_secs(8));
         assert_eq!((held.fence(shard), held.all().len()), (Fence::NONE, 0));
     }

@@ -55,7 +55,7 @@ impl Node {
                 self.news |= self.known.hint(shard, &self.me.id, fence.epoch.0);
                 self.moved = true;
             }
-            Output::Extend(shard, fence, until) => self.slots.extend(shard, fence, until),
+            Output::Extend(shard, fence, until) => self.slots.extend(shard, fence, until, self.now),
             Output::Close(shards) => {
                 self.note(format!("closes {} shards", shards.len()));
                 self.slots.close(&shards);

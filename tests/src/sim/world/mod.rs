@@ -393,11 +393,13 @@ impl World {
             self.wake_clients(|client| matches!(client.role, Role::Worker { .. }));
             return self.after(1_000_000, Event::Look);
         }
-        if done && !self.last_round && self.store.primary.state.outbox(0, 1).is_empty() {
+        // A schedule may have fired just now.
+        let done = done && self.store.primary.state.outbox(0, 1).is_empty();
+        if done && !self.last_round {
             self.last_round = true;
             self.wake_clients(|_| true);
         } else {
-            self.over = done && self.last_round;
+            self.over = done;
         }
         if !self.over {
             self.after(1_000_000, Event::Look);

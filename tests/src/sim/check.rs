@@ -96,7 +96,8 @@ fn locks(world: &World) -> Vec<String> {
 /// perhaps), or its time is over by the fastest clock.
 ///
 /// A release names no token. So one that was never answered can still be on its way when its sender takes the lock
-/// again, and ends that one: such a grant promises nothing, nor does one that an earlier try for it cut short.
+/// again, and ends that one, in the same commit perhaps: such a grant promises nothing, nor does one that an earlier try for
+/// it cut short.
 fn exclusion(world: &World, grants: &[Grant]) -> Vec<String> {
     let ends = |grant: &Grant, operation: &Operation| {
         operation.client == grant.client
@@ -109,7 +110,7 @@ fn exclusion(world: &World, grants: &[Grant]) -> Vec<String> {
             world.history.iter().take_while(|operation| operation.request != grant.operation.request);
         let mut open =
             earlier.filter(|operation| operation.outcome == Outcome::Unknown && ends(grant, operation));
-        open.any(|operation| version(operation) > version(grant.operation))
+        open.any(|operation| version(operation) >= version(grant.operation))
     };
     let until = |grant: &Grant| {
         if overtaken(grant) {

@@ -123,9 +123,9 @@ impl World {
         }
     }
 
-    /// Whether a node knows of the last failover.
-    pub(super) fn is_up_to_date(&self, index: usize) -> bool {
-        self.seats[index].node.as_ref().is_some_and(|node| node.run == self.store.run)
+    /// Whether all nodes know of the last failover.
+    pub(super) fn are_up_to_date(&self) -> bool {
+        self.seats.iter().filter_map(|seat| seat.node.as_ref()).all(|node| node.run == self.store.run)
     }
 
     pub(super) fn ask_peer(&mut self, (index, life, rpc): (usize, u64, u64), to: Option<usize>, input: In) {

@@ -7,23 +7,33 @@ use std::process::Command;
 use skein_tests::sim;
 use skein_tests::sim::config::Broken;
 
-/// Seeds of each of the two tests that run many; `SKEIN_SIM_SEEDS` says another number.
-const SEEDS: u64 = 1000;
+/// Seeds that are the same at each change, and new ones; `SKEIN_SIM_SEEDS` says another number for both.
+const FIXED: u64 = 1800;
+const NEW: u64 = 200;
 
-fn seeds() -> u64 {
-    std::env::var("SKEIN_SIM_SEEDS").map_or(SEEDS, |text| text.parse().expect("SKEIN_SIM_SEEDS is a number"))
+fn seeds(usual: u64) -> u64 {
+    std::env::var("SKEIN_SIM_SEEDS").map_or(usual, |text| text.parse().expect("SKEIN_SIM_SEEDS is a number"))
 }
 
-#[track_caller]
-fn hold(seeds: impl Iterator<Item = u64>) {
-    let (mut runs, mut operations) = (0, 0);
-    for seed in seeds {
-        let report = sim::run(seed, None, false);
-        assert!(report.broken.is_empty(), "{}", report.explain());
-        (runs, operations) = (runs + 1, operations + report.operations);
-    }
-    println!("{runs} runs, {operations} operations");
-    assert!(operations > runs * 50, "{operations} operations in {runs} runs: nothing happens");
+/// Runs each seed, on as many threads as there are processors.
+fn hold(first: u64, count: u64) {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+    let run = |thread: u64| {
+        let mut operations = 0;
+        for place in (thread..count).step_by(threads as usize) {
+            let report = sim::run(first + place, None, false);
+            assert!(report.broken.is_empty(), "{}", report.explain());
+            operations += report.operations;
+        }
+        operations
+    };
+    let operations: usize = std::thread::scope(|scope| {
+        let all: Vec<_> = (0..threads).map(|thread| scope.spawn(move || run(thread))).collect();
+        // What one of them found has been printed.
+        all.into_iter().map(|one| one.join().expect("a promise was broken")).sum()
+    });
+    println!("{count} runs, {operations} operations");
+    assert!(operations as u64 > count * 50, "{operations} operations in {count} runs: nothing happens");
 }
 
 #[test]
@@ -40,7 +50,7 @@ fn the_same_seed_gives_the_same_run() {
 /// The same seeds at each change: whatever was found by one of them stays found.
 #[test]
 fn whatever_goes_wrong_the_promises_hold() {
-    hold(0..seeds());
+    hold(0, seeds(FIXED));
 }
 
 /// Others at each commit.
@@ -50,7 +60,7 @@ fn whatever_goes_wrong_in_runs_that_were_never_tried_the_promises_hold() {
     let commit = String::from_utf8(asked.stdout).unwrap();
     let digits = commit.get(..12).expect("the tests run in a clone");
     let first = u64::from_str_radix(digits, 16).unwrap() << 16;
-    hold((first..).take(usize::try_from(seeds()).unwrap()));
+    hold(first, seeds(NEW));
 }
 
 /// Prints one seed: `just sim SEED`.

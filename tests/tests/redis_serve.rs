@@ -20,6 +20,19 @@ async fn serve(server: &Server, folder: Folder) -> Result<Up> {
     Up::serve_in(folder, &["--redis", &server.url()]).await
 }
 
+/// A folder for a node with these settings.
+fn configured(settings: &str) -> Result<Folder> {
+    let folder = Folder::new()?;
+    std::fs::create_dir(folder.data())?;
+    std::fs::write(folder.data().join("config.toml"), settings)?;
+    Ok(folder)
+}
+
+/// A node that answers when a replica has what it answers for.
+async fn replicated(url: &str) -> Result<Up> {
+    Up::serve_in(configured("[store]\ndurability = \"replicated\"\n")?, &["--redis", url]).await
+}
+
 async fn ask(client: &Client, tool: &str, arguments: Value) -> Result<Value> {
     let answer = client.call(tool, arguments).await?;
     ensure!(answer["success"] == json!(true), "{tool}: {answer}");
@@ -106,11 +119,8 @@ async fn a_node_whose_redis_was_restarted_loads_everything_anew() -> Result<()> 
 #[tokio::test(flavor = "multi_thread")]
 async fn sentinels_lead_a_node_to_the_next_primary() -> Result<()> {
     let mut redis = Watched::start().await?;
-    let folder = Folder::new()?;
-    std::fs::create_dir(folder.data())?;
     // What was acknowledged is on a replica, and the sentinel takes the one that has most.
-    std::fs::write(folder.data().join("config.toml"), "[store]\ndurability = \"replicated\"\n")?;
-    let up = Up::serve_in(folder, &["--redis", &redis.url()]).await?;
+    let up = replicated(&redis.url()).await?;
     let token = up.token("worker", "lena").await?;
     let client = Client::new(&up.mcp, &token);
     let task = work(&client, "lena").await?;
@@ -122,10 +132,7 @@ async fn sentinels_lead_a_node_to_the_next_primary() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_nodes_of_a_redis_cluster_lead_to_the_one_that_took_over() -> Result<()> {
     let mut redis = RedisCluster::start().await?;
-    let folder = Folder::new()?;
-    std::fs::create_dir(folder.data())?;
-    std::fs::write(folder.data().join("config.toml"), "[store]\ndurability = \"replicated\"\n")?;
-    let up = Up::serve_in(folder, &["--redis", &redis.url()]).await?;
+    let up = replicated(&redis.url()).await?;
     let token = up.token("worker", "lena").await?;
     let client = Client::new(&up.mcp, &token);
     let task = work(&client, "lena").await?;
@@ -182,19 +189,15 @@ async fn redis_is_spoken_to_by_tls_and_both_sides_know_one_another() -> Result<(
     settings.extend(["--tls-ca-cert-file", &ca, "--tls-cert-file", &certificate, "--tls-key-file", &key]);
     let _server = Server::start_with(&settings).await?;
     let url = format!("rediss://127.0.0.1:{port}/");
-    let folder = Folder::new()?;
-    std::fs::create_dir(folder.data())?;
     let trusts = format!("[store]\nredis_ca = \"{ca}\"\n");
-    std::fs::write(folder.data().join("config.toml"), &trusts)?;
-    let Err(refused) = Up::serve_in(folder, &["--redis", &url]).await else { bail!("it came in unknown") };
+    let Err(refused) = Up::serve_in(configured(&trusts)?, &["--redis", &url]).await else {
+        bail!("it came in unknown")
+    };
     ensure!(format!("{refused:#}").contains("does not take the connection"), "{refused:#}");
 
-    let folder = Folder::new()?;
-    std::fs::create_dir(folder.data())?;
     let (certificate, key) = (file("skein.pem"), file("skein.key"));
     let known = format!("{trusts}redis_certificate = \"{certificate}\"\nredis_key = \"{key}\"\n");
-    std::fs::write(folder.data().join("config.toml"), known)?;
-    let up = Up::serve_in(folder, &["--redis", &url]).await?;
+    let up = Up::serve_in(configured(&known)?, &["--redis", &url]).await?;
     let token = up.token("worker", "lena").await?;
     let task = work(&Client::new(&up.mcp, &token), "lena").await?;
     is_all_there(&up, &token, &task).await

@@ -45,6 +45,21 @@ fn shards() -> u16 {
 }
 
 impl Member {
+    /// A coordinator of this program, in plain text, which takes shards and no runners.
+    pub fn new(id: impl Into<String>, incarnation: Uuid, address: impl Into<String>) -> Self {
+        Self {
+            id: id.into(),
+            incarnation,
+            address: address.into(),
+            formats: (*READS.start(), *READS.end()),
+            draining: false,
+            passes_on: false,
+            tls: false,
+            runners: String::new(),
+            shards: SHARDS,
+        }
+    }
+
     /// Why this node cannot work with another one, whose program is another, if that is so.
     pub fn quarrel(&self, other: &Member) -> Option<String> {
         if other.shards != self.shards {
@@ -79,17 +94,7 @@ mod tests {
 
     #[test]
     fn programs_that_do_not_understand_one_another_say_so() {
-        let me = Member {
-            id: "a".to_owned(),
-            incarnation: Uuid::nil(),
-            address: String::new(),
-            formats: (FORMAT, FORMAT),
-            draining: false,
-            passes_on: false,
-            tls: false,
-            runners: String::new(),
-            shards: SHARDS,
-        };
+        let me = Member::new("a", Uuid::nil(), "");
         let newer = Member { formats: (FORMAT, FORMAT + 1), ..me.clone() };
         assert_eq!(me.quarrel(&newer), None);
         let much_newer = Member { formats: (FORMAT + 1, FORMAT + 1), ..me.clone() };

@@ -37,12 +37,12 @@ use uuid::Uuid;
 
 use crate::alarms::{Alarms, Kind};
 use crate::store::redis::incident::Incident;
-use crate::store::redis::shard::{SHARDS, Shard};
+use crate::store::redis::shard::Shard;
 use crate::store::redis::{Generation, Redis};
 use crate::store::{Fence, StoreError};
 use identity::Identity;
 use keeper::Keeper;
-use member::{Member, READS};
+use member::Member;
 use peers::Peers;
 pub use peers::{Outcome, Secret, Silence};
 use table::Table;
@@ -177,15 +177,11 @@ impl Cluster {
     /// What this node says of itself.
     pub fn me(&self) -> Member {
         Member {
-            id: self.settings.id.clone(),
-            incarnation: self.incarnation,
-            address: self.settings.address.clone(),
-            formats: (*READS.start(), *READS.end()),
             draining: self.draining.load(Ordering::Acquire),
             passes_on: self.settings.passes_on,
             tls: self.settings.identity.is_some(),
             runners: self.runners.get().cloned().unwrap_or_default(),
-            shards: SHARDS,
+            ..Member::new(&self.settings.id, self.incarnation, &self.settings.address)
         }
     }
 

@@ -273,22 +273,11 @@ pub(super) fn silent(node: &Member, problem: &str) -> Silence {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::redis::shard::SHARDS;
 
     #[tokio::test]
     async fn nothing_is_said_in_plain_text_to_another_machine() {
         let peers = Peers::new(Secret::new("token").unwrap(), None);
-        let at = |address: &str, tls| Member {
-            id: "a".to_owned(),
-            incarnation: Uuid::now_v7(),
-            address: address.to_owned(),
-            formats: (FORMAT, FORMAT),
-            draining: false,
-            passes_on: false,
-            tls,
-            runners: String::new(),
-            shards: SHARDS,
-        };
+        let at = |address: &str, tls| Member { tls, ..Member::new("a", Uuid::now_v7(), address) };
         peers.client(&at("127.0.0.1:7703", false)).await.unwrap();
         peers.client(&at("[::1]:7703", false)).await.unwrap();
         for (node, problem) in [

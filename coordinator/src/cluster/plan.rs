@@ -85,20 +85,9 @@ mod tests {
 
     use super::*;
     use crate::cluster::member::FORMAT;
-    use crate::store::redis::shard::SHARDS;
 
     fn member(id: &str) -> Member {
-        Member {
-            id: id.to_owned(),
-            incarnation: Uuid::nil(),
-            address: String::new(),
-            formats: (FORMAT, FORMAT),
-            draining: false,
-            passes_on: false,
-            tls: false,
-            runners: String::new(),
-            shards: SHARDS,
-        }
+        Member::new(id, Uuid::nil(), "")
     }
 
     struct World {

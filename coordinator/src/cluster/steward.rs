@@ -71,6 +71,7 @@ pub enum Output {
     Taken(Vec<Shard>),
     /// These are given up.
     Lose(Vec<Shard>),
+    /// Who lives, in the order of their ids.
     Members(Vec<Member>),
     Leases(Vec<Lease>),
     /// Shards are free for others, who should look, and this node too.
@@ -279,23 +280,12 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::cluster::member::FORMAT;
 
     const LEASE: Duration = Duration::from_secs(10);
     const SETTLE: Duration = Duration::from_secs(20);
 
     fn me() -> Member {
-        Member {
-            id: "a".to_owned(),
-            incarnation: Uuid::nil(),
-            address: String::new(),
-            formats: (FORMAT, FORMAT),
-            draining: false,
-            passes_on: false,
-            tls: false,
-            runners: String::new(),
-            shards: SHARDS,
-        }
+        Member::new("a", Uuid::nil(), "")
     }
 
     fn asked(outputs: &[Output]) -> Option<&Question> {

@@ -32,9 +32,8 @@ impl Known {
         news
     }
 
-    /// Takes in who lives, in any order. Says whether that is new.
-    pub fn members_are(&mut self, mut members: Vec<Member>) -> bool {
-        members.sort_by(|a, b| a.id.cmp(&b.id));
+    /// Takes in who lives, in the order of their ids. Says whether that is new.
+    pub fn members_are(&mut self, members: Vec<Member>) -> bool {
         let news = !self.members.iter().map(Arc::as_ref).eq(&members);
         if news {
             self.members = members.into_iter().map(Arc::new).collect();

@@ -3,14 +3,21 @@
 //! The lease decides who tries; the fence in each write decides who may. An owner whose lease has ended may still
 //! write until another one takes the shard, which harms nobody.
 
+use std::time::Duration;
+
 use redis::{Cmd, Script, cmd};
 use skein_shared::fence::Epoch;
+use tokio::time::Instant;
+use tracing::info;
 
 use super::batch::nonce;
 use super::connection::{Connection, at};
 use super::options::Options;
 use super::shard::{CLUSTER, Shard};
 use crate::store::{Fence, StoreError};
+
+/// How often to look whether a shard that somebody else has is free.
+const LOOK: Duration = Duration::from_millis(250);
 
 /// What became of the wish for a shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +28,7 @@ pub enum Acquired {
         owner: String,
         address: String,
         /// How long its lease lasts if it is not renewed.
-        ends_in: std::time::Duration,
+        ends_in: Duration,
     },
     /// The store is not the one that this process belongs to: it was emptied meanwhile.
     Foreign,
@@ -100,6 +107,55 @@ impl Leases {
             self.seen(answer.and_then(|answer| acquired(*shard, &answer, number)))
         };
         Ok(outcomes.map(read).collect())
+    }
+
+    /// Takes all shards, and waits for those that somebody else has until its lease must have ended.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked, was emptied, or somebody keeps renewing.
+    pub(super) async fn take_all(&self, ttl: Duration) -> Result<Vec<Fence>, StoreError> {
+        let all: Vec<Shard> = Shard::all().collect();
+        let begun = Instant::now();
+        let mut told = false;
+        loop {
+            let mut fences = Vec::with_capacity(all.len());
+            let mut holder = None;
+            // The first decides: two that begin at one time must not get half of the shards each.
+            let (first, others) = all.split_at(1);
+            let mut answers = self.acquire(first).await?;
+            if matches!(answers[..], [Ok(Acquired::Taken(_))]) {
+                answers.extend(self.acquire(others).await?);
+            }
+            for answer in answers {
+                match answer? {
+                    Acquired::Taken(fence) => fences.push(fence),
+                    Acquired::Held { owner, address, ends_in } => holder = Some((owner, address, ends_in)),
+                    Acquired::Foreign => {
+                        return Err(StoreError(
+                            "somebody has emptied this Redis just now; look who".to_owned(),
+                        ));
+                    }
+                }
+            }
+            let Some((owner, address, ends_in)) = holder else { return Ok(fences) };
+            if begun.elapsed() > ttl * 2 {
+                return Err(StoreError(format!(
+                    "another coordinator ({owner}{}{address}) has this store and keeps renewing its leases; stop it, or use \
+                     another database of Redis",
+                    if address.is_empty() { "" } else { " at " }
+                )));
+            }
+            if !told {
+                info!(
+                    owner,
+                    address,
+                    ?ends_in,
+                    "another coordinator has the store; waiting for the end of its leases"
+                );
+                told = true;
+            }
+            tokio::time::sleep(ends_in.min(LOOK)).await;
+        }
     }
 
     /// Keeps shards for another period, with an error for each lease that holds something else.
@@ -199,7 +255,7 @@ fn acquired(shard: Shard, answer: &[String], nonce: u64) -> Result<Acquired, Sto
         Some("HELD") => Ok(Acquired::Held {
             owner: text(2),
             address: text(3),
-            ends_in: std::time::Duration::from_millis(number(shard, answer, 4)?),
+            ends_in: Duration::from_millis(number(shard, answer, 4)?),
         }),
         Some("FOREIGN") => Ok(Acquired::Foreign),
         Some("GARBAGE") => Err(at(&text(1), &text(2))),

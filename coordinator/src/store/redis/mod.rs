@@ -39,7 +39,7 @@ use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::warn;
 
 use super::{
     Batch, CommitError, DeadLetter, Fence, Loaded, OutboxEntry, OutboxPlace, Record, Store, StoreError,
@@ -52,7 +52,7 @@ pub use generation::Generation;
 use generation::{REPLACED, Reliance};
 use held::Held;
 use incident::{Incident, Incidents};
-use lease::{Acquired, Kept, Leases};
+use lease::{Kept, Leases};
 use members::Members;
 pub use options::{Durability, Options, Tls};
 use reader::Reader;
@@ -62,9 +62,6 @@ use server::Info;
 use shard::{INHABITED, POSITION, Shard};
 use upkeep::Upkeep;
 use writer::{Acknowledgement, Start, Writer};
-
-/// How often to look whether a shard that somebody else has is free.
-const LOOK: Duration = Duration::from_millis(250);
 
 /// The store of a cluster, of whose shards this process holds some.
 pub struct Redis {
@@ -127,7 +124,7 @@ impl Redis {
     /// Also when another owner keeps its shards.
     pub async fn open(options: &Options, wall: Timestamp) -> Result<Self, StoreError> {
         let store = Self::join(options, wall).await?;
-        for (shard, fence) in Shard::all().zip(take(&store.leases, options.lease).await?) {
+        for (shard, fence) in Shard::all().zip(store.leases.take_all(options.lease).await?) {
             store.held.take(shard, fence, None);
         }
         Ok(store)
@@ -363,50 +360,6 @@ fn lost_commits(count: usize) -> String {
         "Redis has lost {count} commits that it had acknowledged: what was done in them is undone, and agents may do it \
          again; look at the incidents, at the log of Redis, at `appendfsync`, and at the replica that took over"
     )
-}
-
-/// Takes all shards, and waits for those that somebody else has until its lease must have ended.
-async fn take(leases: &Leases, ttl: Duration) -> Result<Vec<Fence>, StoreError> {
-    let all: Vec<Shard> = Shard::all().collect();
-    let begun = Instant::now();
-    let mut told = false;
-    loop {
-        let mut fences = Vec::with_capacity(all.len());
-        let mut holder = None;
-        // The first decides: two that begin at one time must not get half of the shards each.
-        let (first, others) = all.split_at(1);
-        let mut answers = leases.acquire(first).await?;
-        if matches!(answers[..], [Ok(Acquired::Taken(_))]) {
-            answers.extend(leases.acquire(others).await?);
-        }
-        for answer in answers {
-            match answer? {
-                Acquired::Taken(fence) => fences.push(fence),
-                Acquired::Held { owner, address, ends_in } => holder = Some((owner, address, ends_in)),
-                Acquired::Foreign => {
-                    return Err(StoreError("somebody has emptied this Redis just now; look who".to_owned()));
-                }
-            }
-        }
-        let Some((owner, address, ends_in)) = holder else { return Ok(fences) };
-        if begun.elapsed() > ttl * 2 {
-            return Err(StoreError(format!(
-                "another coordinator ({owner}{}{address}) has this store and keeps renewing its leases; stop it, or use \
-                 another database of Redis",
-                if address.is_empty() { "" } else { " at " }
-            )));
-        }
-        if !told {
-            info!(
-                owner,
-                address,
-                ?ends_in,
-                "another coordinator has the store; waiting for the end of its leases"
-            );
-            told = true;
-        }
-        tokio::time::sleep(ends_in.min(LOOK)).await;
-    }
 }
 
 #[async_trait]

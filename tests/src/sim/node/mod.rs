@@ -16,14 +16,14 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use serde_json::Value;
-use skein_coordinator::cluster::member::{FORMAT, Member};
+use skein_coordinator::cluster::member::Member;
 use skein_coordinator::cluster::steward::{Question, Steward};
 use skein_coordinator::cluster::table::Known;
 use skein_coordinator::entity::line::Outcome;
 use skein_coordinator::outbox::lanes::{Ended, Lanes, Name};
 use skein_coordinator::store::redis::held::Slots;
 use skein_coordinator::store::redis::lease::{Acquired, Kept, Lease};
-use skein_coordinator::store::redis::shard::{SHARDS, Shard};
+use skein_coordinator::store::redis::shard::Shard;
 use skein_coordinator::store::{Batch, Fence, Mark, OutboxEntry, OutboxPlace, Version};
 use skein_shared::Refusal;
 use skein_shared::entity::{RunnerCommand, Signal};
@@ -330,17 +330,8 @@ impl Node {
     /// A process that starts now, with a wall clock that says this.
     pub fn new(config: &Config, index: usize, rng: Rng, (now, wall): (Instant, u64), run: u64) -> Self {
         let mut rng = rng;
-        let me = Member {
-            id: format!("node-{index}"),
-            incarnation: Uuid::from_u128(rng.u128(..)),
-            address: format!("node-{index}"),
-            formats: (FORMAT, FORMAT),
-            draining: false,
-            passes_on: false,
-            tls: false,
-            runners: String::new(),
-            shards: SHARDS,
-        };
+        let name = format!("node-{index}");
+        let me = Member::new(&name, Uuid::from_u128(rng.u128(..)), &name);
         Self {
             index,
             me,

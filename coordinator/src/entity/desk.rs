@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use skein_shared::entity::{Changes, Ctx, Entity, Signal};
+use skein_shared::entity::{Changes, Ctx, Effect, Entity, Signal};
 use skein_shared::id::EntityKey;
 use skein_shared::json::Json;
 use skein_shared::mutation::{self, Mutation};
@@ -19,10 +19,11 @@ use tracing::warn;
 use uuid::Uuid;
 
 use super::batch::{self, Draft, Marks};
-use super::directory::{Request, refused};
 use super::line::{Outcome, UNDER_WAY};
 use super::refusals::{failed, moving, panicked, restarting};
 use super::replies::Replies;
+use super::request::Request;
+use crate::by_kind;
 use crate::store::{Batch, CommitError, Fence, Loaded, Mark, TimerChange, Version};
 
 /// Commands that one commit may carry. More would make the first of them wait for the last.
@@ -370,4 +371,18 @@ impl<E: Entity, T> Desk<E, T> {
 pub fn delivery_id(mark: &Mark) -> Uuid {
     let name = format!("{} {} {}", mark.source, mark.epoch, mark.sequence);
     Uuid::new_v5(&Uuid::NAMESPACE_OID, name.as_bytes())
+}
+
+/// Turns the refusal of a delivery into the effect that tells its source, if that kind of source wants to know.
+fn refused(
+    source: &EntityKey,
+    target: &EntityKey,
+    command: &impl serde::Serialize,
+    refusal: &Refusal,
+) -> Option<Effect> {
+    let command = serde_json::to_value(command).ok()?;
+    by_kind!(source.kind, S => {
+        let told = S::refused(target, &command, refusal)?;
+        Some(Effect::entity::<S>(source.clone(), &told))
+    })
 }

@@ -9,14 +9,13 @@ use std::time::Duration;
 use ractor::{ActorId, ActorRef, MessagingErr};
 use serde::Deserialize;
 use serde_json::Value;
-use skein_shared::entity::{Effect, Entity, Signal};
+use skein_shared::entity::{Entity, Signal};
 use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
 use skein_shared::{Code, Refusal};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
 use super::admission::Admission;
 use super::desk::delivery_id;
@@ -25,6 +24,7 @@ use super::host::{self, EntityActor, Message, Started, Ticket};
 use super::ownership::Streams;
 use super::passivation::Vitals;
 use super::refusals::moving;
+use super::request::Request;
 use super::routing::Router;
 use super::supervision::Wards;
 use super::traces::Traces;
@@ -32,31 +32,6 @@ use super::{Clock, Hub};
 use crate::cluster::Cluster;
 use crate::projection::Projection;
 use crate::store::{Fence, Mark, Store, StoredDocument, Version};
-
-/// Who asks for what once: the id that makes a repeat harmless, and how long the caller waits.
-#[derive(Clone, Copy, Debug)]
-pub struct Request {
-    pub id: Uuid,
-    pub timeout: Duration,
-    /// Whether the answer is kept, so that a repeat gets it again. Reads and internal ticks need none.
-    pub keep_reply: bool,
-    /// Whether a repeat could do something a second time if no answer is kept.
-    pub changes: bool,
-}
-
-impl Request {
-    pub const TIMEOUT: Duration = Duration::from_secs(30);
-
-    /// A request whose repeat has to return the same answer.
-    pub fn once(id: Uuid) -> Self {
-        Self { id, timeout: Self::TIMEOUT, keep_reply: true, changes: true }
-    }
-
-    /// A request that changes nothing that a repeat could double.
-    pub fn read() -> Self {
-        Self { id: Uuid::now_v7(), timeout: Self::TIMEOUT, keep_reply: false, changes: false }
-    }
-}
 
 /// The entities of this node.
 #[derive(Clone)]
@@ -529,18 +504,4 @@ fn unknown_to(key: &EntityKey) -> impl Fn(serde_json::Error) -> Refusal {
 
 fn unavailable(key: &EntityKey) -> Refusal {
     Refusal::new(Code::Unavailable, format!("{key} is restarting; try again in a moment")).retry_after(200)
-}
-
-/// Turns the refusal of a delivery into the effect that tells its source, if that kind of source wants to know.
-pub(super) fn refused(
-    source: &EntityKey,
-    target: &EntityKey,
-    command: &impl serde::Serialize,
-    refusal: &Refusal,
-) -> Option<Effect> {
-    let command = serde_json::to_value(command).ok()?;
-    by_kind!(source.kind, S => {
-        let told = S::refused(target, &command, refusal)?;
-        Some(Effect::entity::<S>(source.clone(), &told))
-    })
 }

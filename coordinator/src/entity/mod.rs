@@ -23,6 +23,7 @@ mod reads;
 mod refusals;
 mod remote;
 mod replies;
+mod request;
 mod routing;
 mod supervision;
 #[cfg(test)]
@@ -32,5 +33,6 @@ pub mod traces;
 mod upkeep;
 
 pub use clock::Clock;
-pub use directory::{Entities, Request};
+pub use directory::Entities;
 pub use hub::Hub;
+pub use request::Request;

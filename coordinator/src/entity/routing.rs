@@ -16,10 +16,11 @@ use skein_shared::{Code, Refusal};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::directory::{Entities, Request};
+use super::directory::Entities;
 use super::errand::{Errand, Next};
 use super::refusals::{moving, unanswered};
 use super::remote::{Call, read, write};
+use super::request::Request;
 use crate::by_kind;
 use crate::cluster::{Cluster, Outcome, Route};
 use crate::store::{Mark, Version};

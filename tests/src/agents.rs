@@ -9,6 +9,8 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use skein_runner::container::tree::{self, Process};
 
+use crate::process::{Signal, signal};
+
 /// Names the folder in its agents' environment, so that none outlives it.
 const MARK: &str = "STAGE";
 /// `/proc` announces nothing, so it is looked at this often.
@@ -78,7 +80,10 @@ impl Agents {
             if left.is_empty() {
                 return;
             }
-            left.iter().for_each(|process| signal(process.pid, "KILL"));
+            for process in left {
+                // It may have ended by itself.
+                let _ = signal(process.pid, Signal::KILL);
+            }
             std::thread::sleep(LOOK);
         }
     }
@@ -92,10 +97,4 @@ pub fn journal(work: &Path) -> Result<Vec<Value>> {
     let Ok(text) = fs::read_to_string(work.join("journal")) else { return Ok(Vec::new()) };
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
     whole.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
-}
-
-/// Sends a signal to a process, which may have ended.
-pub fn signal(pid: u32, name: &str) {
-    let name = format!("-{name}");
-    let _ = std::process::Command::new("kill").args([&name, &pid.to_string()]).status();
 }

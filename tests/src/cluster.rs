@@ -268,13 +268,3 @@ pub async fn number(node: &Up, name: &str) -> Result<f64> {
     let line = all.lines().find_map(|line| line.strip_prefix(name)).with_context(|| all.clone())?;
     Ok(line.trim().parse()?)
 }
-
-/// Sends a signal to a node that this test has started.
-///
-/// # Errors
-/// When it has ended.
-pub async fn signal(node: &Up, name: &str) -> Result<()> {
-    let id = node.id().context("the node has ended")?;
-    ensure!(Command::new("kill").arg(format!("-{name}")).arg(id.to_string()).status().await?.success());
-    Ok(())
-}

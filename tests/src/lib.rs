@@ -7,6 +7,7 @@ pub mod link;
 pub mod mcp;
 pub mod nemesis;
 pub mod ports;
+pub mod process;
 pub mod redis;
 pub mod redis_cluster;
 pub mod runner;

@@ -8,6 +8,7 @@ use serde_json::Value;
 use tokio::process::{Child, Command};
 
 use crate::agents::{self, Agents};
+use crate::process::{Signal, signal};
 use crate::up::{Folder, binary};
 
 /// A runner's folders: agents, ledger, token, work. What runs in them ends when it is dropped.
@@ -109,7 +110,7 @@ impl Drop for Place {
 /// When it does not.
 pub async fn terminate(mut runner: Child) -> Result<()> {
     let Some(id) = runner.id() else { anyhow::bail!("the runner has ended") };
-    ensure!(Command::new("kill").args(["-TERM", &id.to_string()]).status().await?.success());
+    signal(id, Signal::TERM)?;
     let status = runner.wait().await?;
     ensure!(status.success(), "the runner ended with {status}");
     Ok(())

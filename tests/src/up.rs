@@ -9,6 +9,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
+use crate::process::{self, Signal};
+
 /// How long a start may take on a busy machine. It ends as soon as the node is ready.
 const START: Duration = Duration::from_secs(60);
 
@@ -124,6 +126,22 @@ impl Up {
         self.child.id()
     }
 
+    /// Stops the process, and waits until it stands still.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub async fn freeze(&self) -> Result<()> {
+        process::freeze(self.id().context("the node has ended")?).await
+    }
+
+    /// Lets the process go on that was frozen.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn thaw(&self) -> Result<()> {
+        process::thaw(self.id().context("the node has ended")?)
+    }
+
     /// Ends the process the hard way, as a crash does, and gives the folder back.
     pub async fn kill(mut self) -> Result<Folder> {
         self.child.start_kill()?;
@@ -134,7 +152,7 @@ impl Up {
     /// Asks the process to end and expects it to do so cleanly.
     pub async fn terminate(mut self) -> Result<Folder> {
         let id = self.child.id().context("the node has ended already")?;
-        ensure!(Command::new("kill").arg("-TERM").arg(id.to_string()).status().await?.success());
+        process::signal(id, Signal::TERM)?;
         let status =
             tokio::time::timeout(START, self.child.wait()).await.context("the node did not drain")??;
         ensure!(status.success(), "the node ended with {status}");

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use skein_coordinator::store::redis::shard::Shard;
 use skein_shared::id::{EntityKey, Kind, Name};
-use skein_tests::cluster::{Cluster, Status, signal};
+use skein_tests::cluster::{Cluster, Status};
 use skein_tests::mcp::Client;
 use skein_tests::up::Up;
 use skein_tests::webhook;
@@ -184,7 +184,7 @@ async fn a_node_that_wakes_up_after_its_lease_writes_nothing_and_serves_again() 
     let task = create(&lena, "contested").await?;
     let rival = agent(awake, &awake.token("worker", "otto").await?, "otto").await?;
 
-    signal(&nodes[frozen], "STOP").await?;
+    nodes[frozen].freeze().await?;
     // It comes to the frozen node, to be read and answered from its memory when that wakes.
     let late = tokio::spawn({
         let client = Client::new(&nodes[frozen].mcp, &token);
@@ -192,7 +192,7 @@ async fn a_node_that_wakes_up_after_its_lease_writes_nothing_and_serves_again() 
         async move { claim(&client, &task).await }
     });
     ask(&rival, "task-action", json!({"action": "claim", "taskId": task})).await?;
-    signal(&nodes[frozen], "CONT").await?;
+    nodes[frozen].thaw()?;
     let late = late.await??;
     ensure!(late["success"] == json!(false), "a task was given to two: {late}");
     shared(awake, &[&nodes[0], &nodes[1], &nodes[2]]).await?;

@@ -14,7 +14,7 @@ use skein_coordinator::cluster::identity::{CA, CERTIFICATE, KEY};
 use skein_coordinator::cluster::member::Member;
 use skein_coordinator::entity::Clock;
 use skein_shared::time::Timestamp;
-use skein_tests::cluster::{Certificates, Cluster, Status, alarm, all_is_well, number, signal};
+use skein_tests::cluster::{Certificates, Cluster, Status, alarm, all_is_well, number};
 use skein_tests::mcp::Client;
 use skein_tests::redis::Server;
 use skein_tests::up::{Folder, Up};
@@ -230,9 +230,9 @@ async fn a_node_that_stands_still_is_off_the_list_soon_and_back_when_it_goes_on(
         cluster.serve_with(Folder::new()?, &["--cluster-tls", text(&certificates.of("127.0.0.1"))?]).await?;
     all_is_well(&first).await?;
     let listed = async |count| Ok((Status::of(&first).await?.shards().len() == count).then_some(()));
-    signal(&second, "STOP").await?;
+    second.freeze().await?;
     first.until("it is off the list", async || listed(1).await).await?;
-    signal(&second, "CONT").await?;
+    second.thaw()?;
     first.until("it is back", async || listed(2).await).await?;
     all_is_well(&first).await?;
     all_is_well(&second).await

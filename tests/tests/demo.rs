@@ -6,6 +6,7 @@ use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use skein_tests::process::{Signal, signal};
 use skein_tests::up::{Folder, binary};
 use tokio::process::{Child, Command};
 
@@ -80,11 +81,6 @@ async fn agent(folder: &Folder, role: &str) -> Result<String> {
     tokio::time::timeout(LONGEST, look).await.context("the agent did not start")?
 }
 
-async fn signal(name: &str, process: &str) -> Result<()> {
-    ensure!(Command::new("kill").args([name, process]).status().await?.success(), "no process {process}");
-    Ok(())
-}
-
 #[tokio::test]
 async fn a_swarm_surveys_a_repository_and_reports() -> Result<()> {
     let folder = stage()?;
@@ -144,7 +140,7 @@ async fn kept_the_node_goes_on_and_the_printed_commands_work() -> Result<()> {
     let (data, node) = (between("skein status --data ")?, between("kill ")?);
     let status = Command::new(binary("skein")).args(["status", "--json", "--data", &data]).output().await?;
     let alive = String::from_utf8_lossy(&status.stdout).into_owned();
-    signal("-TERM", &node).await?;
+    signal(node.parse()?, Signal::TERM)?;
     ensure!(alive.contains("\"runners\":[\"local\"]"), "the node does not answer: {alive}");
     let gone = async {
         while Path::new(&data).join("endpoint.json").exists() {
@@ -160,7 +156,7 @@ async fn an_agents_failure_shows_its_last_words_and_leaves_nothing() -> Result<(
     let folder = stage()?;
     let root = repository(&folder)?;
     let run = demo(&folder, &binary("skein")).arg("--repo").arg(&root).spawn()?;
-    signal("-KILL", &agent(&folder, "summariser").await?).await?;
+    signal(agent(&folder, "summariser").await?.parse()?, Signal::KILL)?;
     let (output, stdout, stderr) = finish(run).await?;
     ensure!(output.status.code() == Some(1), "the demo ended with {}:\n{stdout}\n{stderr}", output.status);
     ensure!(stderr.contains("agent summariser-"), "the agent is not named:\n{stderr}");
@@ -175,7 +171,7 @@ async fn stopped_by_hand_it_leaves_nothing() -> Result<()> {
     let root = repository(&folder)?;
     let run = demo(&folder, &binary("skein")).arg("--repo").arg(&root).spawn()?;
     agent(&folder, "lead").await?;
-    signal("-INT", &run.id().context("the demo ended")?.to_string()).await?;
+    signal(run.id().context("the demo ended")?, Signal::INT)?;
     let (output, _, stderr) = finish(run).await?;
     ensure!(output.status.code() == Some(1) && stderr.contains("stopped"), "{}:\n{stderr}", output.status);
     ensure!(names(&folder.path().join("tmp"))?.is_empty(), "something is left");

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use skein_coordinator::store::redis::shard::Shard;
 use skein_shared::id::{EntityKey, Kind, Name};
 use skein_shared::mutation::Mutation;
-use skein_tests::cluster::{Cluster, Status, signal};
+use skein_tests::cluster::{Cluster, Status};
 use skein_tests::history::{Outcome, claims, locks, schedules};
 use skein_tests::link::Link;
 use skein_tests::up::Up;
@@ -282,10 +282,10 @@ async fn a_lease_that_never_ends_is_noticed() -> Result<()> {
     let scenario = async |stand: &mut Stand| {
         let task = stand.task("moved").await?;
         stand.clients[1].claim(&task).await;
-        signal(&stand.nodes[0], "STOP").await?;
+        stand.nodes[0].freeze().await?;
         // Answered by the next owner, once the lease is over.
         let done = stand.clients[1].complete(&task, "by the second").await;
-        signal(&stand.nodes[0], "CONT").await?;
+        stand.nodes[0].thaw()?;
         ensure!(matches!(done, Outcome::Ok(_)), "the second node did not take over: {done:?}");
         // Asks the first node first, which has the task in memory as it was.
         stand.clients[0].look_at(&task).await;
@@ -299,16 +299,17 @@ async fn a_commit_that_checks_nothing_is_noticed() -> Result<()> {
     let scenario = async |stand: &mut Stand| {
         let task = stand.task("contested").await?;
         let front = stand.front().await?;
-        signal(&stand.nodes[0], "STOP").await?;
+        stand.nodes[0].freeze().await?;
         let taken = async {
             front.asked().await;
             let taken = stand.clients[1].claim(&task).await;
-            signal(&stand.nodes[0], "CONT").await?;
+            stand.nodes[0].thaw()?;
             Ok::<_, anyhow::Error>(taken)
         };
         // It lies at the first node until that wakes, and is decided from what it has in memory.
         let (taken, _) = tokio::join!(taken, stand.clients[0].claim(&task));
-        ensure!(matches!(taken?, Outcome::Ok(_)), "the second node did not take over");
+        let taken = taken?;
+        ensure!(matches!(taken, Outcome::Ok(_)), "the second node did not take over: {taken:?}");
         Ok(())
     };
     let broken = [Mutation::EternalLease, Mutation::UncheckedCommit];

@@ -11,8 +11,8 @@ use skein_coordinator::store::redis::shard::Shard;
 use skein_shared::id::{EntityKey, Kind, Name};
 use skein_tests::cluster::{Cluster, alarm, all_is_well, number};
 use skein_tests::mcp::Client;
+use skein_tests::process;
 use skein_tests::up::Up;
-use tokio::process::Command;
 use tokio::time::Instant;
 
 const SETTINGS: &str = "lease = \"4s\"\nsettle = \"1s\"";
@@ -80,19 +80,13 @@ async fn a_full_redis_takes_nothing_and_is_shown_until_it_has_room() -> Result<(
     Ok(())
 }
 
-async fn signal(process: u32, name: &str) -> Result<()> {
-    let sent = Command::new("kill").arg(format!("-{name}")).arg(process.to_string()).status().await?;
-    ensure!(sent.success());
-    Ok(())
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redis_that_stands_still_is_shown_and_what_was_in_flight_is_told_truly() -> Result<()> {
     let (cluster, node) = Cluster::start(SETTINGS).await?;
     let (lena, token) = agent(&node).await?;
     create(&lena, "before").await?;
     let redis = cluster.server.id().context("Redis has ended")?;
-    signal(redis, "STOP").await?;
+    process::freeze(redis).await?;
     let late = tokio::spawn(async move { create(&lena, "meanwhile").await });
     let shown = async {
         let said = alarm(&node, "store_slow", "does not answer").await?;
@@ -103,7 +97,7 @@ async fn a_redis_that_stands_still_is_shown_and_what_was_in_flight_is_told_truly
     };
     let shown = shown.await;
     // It goes on also when something was wrong, so that it can be ended.
-    signal(redis, "CONT").await?;
+    process::thaw(redis)?;
     shown?;
     let late = late.await?;
     create_again(&node, &Client::new(&node.mcp, &token), "after").await?;

@@ -7,13 +7,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use futures::FutureExt;
-use procfs::process::Process;
+use skein_tests::process;
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
 
 use super::Bench;
 use crate::harness::image::Image;
-use crate::harness::process::signal;
 use crate::harness::report::{Figure, Goal, Report};
 use crate::harness::stats::Interval;
 use crate::options::Options;
@@ -137,7 +136,7 @@ async fn cut_again_and_again(
         let examined = witness::examine(&left.folder().join("store"), &load.notes).await;
         outcome.add(load.notes.acknowledged, examined);
         drop(left);
-        load.thaw().await?;
+        load.thaw()?;
     }
     load.end().await
 }
@@ -187,17 +186,12 @@ impl Load {
     /// Stops the process and takes up what it noted until then.
     async fn freeze(&mut self) -> Result<()> {
         self.alive()?;
-        signal(self.id, "STOP").await?;
-        let began = Instant::now();
-        while !stands_still(self.id)? {
-            anyhow::ensure!(began.elapsed() < PATIENCE, "the load does not stop");
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        process::freeze(self.id).await?;
         self.take_notes()
     }
 
-    async fn thaw(&mut self) -> Result<()> {
-        signal(self.id, "CONT").await
+    fn thaw(&self) -> Result<()> {
+        process::thaw(self.id)
     }
 
     fn take_notes(&mut self) -> Result<()> {
@@ -214,14 +208,4 @@ impl Load {
         self.child.kill().await?;
         Ok(())
     }
-}
-
-/// Whether no thread of a process runs: one that waits for the disk stops only when it has its answer.
-fn stands_still(id: u32) -> Result<bool> {
-    for thread in Process::new(id.cast_signed())?.tasks()? {
-        if thread?.stat()?.state != 'T' {
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }

@@ -5,6 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use skein_tests::process::{Signal, signal};
 use tempfile::NamedTempFile;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::TcpStream;
@@ -80,23 +81,13 @@ impl Server {
     /// When it cannot be asked.
     pub(crate) async fn stop(mut self) -> Result<()> {
         if let Some(id) = self.child.id() {
-            signal(id, "TERM").await?;
+            signal(id, Signal::TERM)?;
         }
         if tokio::time::timeout(PATIENCE, self.child.wait()).await.is_err() {
             self.child.kill().await?;
         }
         Ok(())
     }
-}
-
-/// Sends a signal to one process.
-///
-/// # Errors
-/// When there is no such process.
-pub(crate) async fn signal(id: u32, name: &str) -> Result<()> {
-    let status = Command::new("kill").arg(format!("-{name}")).arg(id.to_string()).status().await?;
-    anyhow::ensure!(status.success(), "process {id} cannot be sent {name}");
-    Ok(())
 }
 
 /// A free loopback port. Another program could take it before it is used; none does on a machine of one's own.
@@ -145,7 +136,7 @@ impl FlushWatch {
     /// When strace failed.
     pub(crate) async fn stop(mut self) -> Result<u64> {
         if let Some(id) = self.strace.id() {
-            signal(id, "INT").await?;
+            signal(id, Signal::INT)?;
         }
         self.strace.wait().await?;
         Ok(calls(&std::fs::read_to_string(self.summary.path())?))

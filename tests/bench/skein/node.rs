@@ -11,11 +11,12 @@ use skein_coordinator::auth::token::{Claims, Keys};
 use skein_coordinator::entity::Clock;
 use skein_shared::id::Name;
 use skein_tests::mcp::Client;
+use skein_tests::process::{Signal, signal};
 use tokio::process::Command;
 use uuid::Uuid;
 
 use super::embedded::refused;
-use crate::harness::process::{Server, free_port, signal};
+use crate::harness::process::{Server, free_port};
 
 /// How long a node may take until it answers.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -132,7 +133,7 @@ impl Node {
     /// # Errors
     /// When it has ended already.
     pub(crate) async fn kill(self) -> Result<()> {
-        signal(self.server.id()?, "KILL").await?;
+        signal(self.server.id()?, Signal::KILL)?;
         self.server.stop().await.or(Ok(()))
     }
 }

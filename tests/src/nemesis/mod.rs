@@ -183,7 +183,7 @@ impl Nemesis {
             Fault::Freeze => {
                 site.freeze().await?;
                 tokio::time::sleep(past_the_lease).await;
-                site.thaw().await?;
+                site.thaw()?;
             }
             Fault::CutRedis => {
                 site.cut_redis();

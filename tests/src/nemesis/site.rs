@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result};
 
-use crate::cluster::{Cluster, signal};
+use crate::cluster::Cluster;
 use crate::link::Link;
 use crate::redis::Server;
 use crate::up::{Folder, Up};
@@ -78,13 +78,13 @@ impl Site {
     /// # Errors
     /// When it has ended.
     pub async fn freeze(&self) -> Result<()> {
-        signal(&self.up, "STOP").await
+        self.up.freeze().await
     }
 
     /// # Errors
     /// When it has ended.
-    pub async fn thaw(&self) -> Result<()> {
-        signal(&self.up, "CONT").await
+    pub fn thaw(&self) -> Result<()> {
+        self.up.thaw()
     }
 
     /// It does not reach Redis any more.

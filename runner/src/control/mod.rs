@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use skein_proto::v1::{HeldInstance, Register};
+use skein_proto::v1::{AgentDefinition, HeldInstance, Register};
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::RunnerConfig;
 use crate::container::process::ProcessEngine;
 use crate::container::{Engine, isolation};
-use crate::definition::{self, Definition};
+use crate::definition::{self, Definitions};
 use crate::endpoint::Upstreams;
 use crate::error::Error;
 use crate::instance::folders::Folders;
@@ -35,7 +35,7 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// What all control streams share.
 struct Runner {
     config: RunnerConfig,
-    definitions: Vec<Definition>,
+    definitions: watch::Sender<Definitions>,
     engine: &'static str,
     incarnation: u64,
     instances: Arc<Instances>,
@@ -70,15 +70,14 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
     let mark = format!("{}-{}", config.name, ledger.identity().await?);
     let engine: Arc<dyn Engine> = Arc::new(ProcessEngine::new(&mark, config.launcher.clone()));
     tracing::info!(runner = %config.name, agents = definitions.len(), "{}", isolation.sentence());
-    let by_name =
-        |known: &Definition| ((known.public.swarm.clone(), known.public.name.clone()), known.clone());
+    let definitions = watch::Sender::new(definitions);
     let instances = Instances::new(Shared {
         mark,
         isolation,
         ledger,
         folders: folders.clone(),
         closed: config.closed.clone(),
-        definitions: definitions.iter().map(by_name).collect(),
+        definitions: definitions.subscribe(),
         upstreams: Upstreams::default(),
         reported: watch::Sender::new(0),
         engine: Arc::clone(&engine),
@@ -142,7 +141,8 @@ impl Runner {
     /// What the runner says of itself at the start of a stream.
     async fn registration(&self, attaches: bool) -> Result<Register, Error> {
         let held = self.instances.ledger().held().await?;
-        let agents = self.definitions.iter().map(|definition| definition.public.clone());
+        let agents: Vec<AgentDefinition> =
+            self.definitions.borrow().values().map(|definition| definition.public.clone()).collect();
         Ok(Register {
             name: self.config.name.to_string(),
             group: self.config.group.to_string(),
@@ -150,7 +150,7 @@ impl Runner {
             labels: self.config.labels.clone(),
             engines: vec![self.engine.to_owned()],
             swarms: self.config.swarms.iter().map(ToString::to_string).collect(),
-            agents: agents.collect(),
+            agents,
             held: held.into_iter().map(held_instance).collect(),
             incarnation: self.incarnation,
             attaches,

@@ -7,6 +7,7 @@ mod skill;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use skein_proto::v1::AgentDefinition;
@@ -45,14 +46,17 @@ pub struct Definition {
 pub struct Hooks {
     /// Before the agent. One that fails ends the run.
     pub pre: Vec<String>,
-    /// After the agent, however it ended. What goes wrong stands in the run's log.
+    /// After the agent has ended by itself. What goes wrong stands in the run's log.
     pub post: Vec<String>,
 }
+
+/// The agents that a runner can start, by swarm and name.
+pub type Definitions = BTreeMap<(String, String), Arc<Definition>>;
 
 /// What a folder of agents holds.
 #[derive(Debug, Default)]
 pub struct Folder {
-    pub definitions: Vec<Definition>,
+    pub definitions: Definitions,
     /// Definitions that are wrong, each naming file and key. They keep no other agent from running.
     pub wrong: Vec<Error>,
 }
@@ -78,7 +82,10 @@ pub fn load(agents: &Path, allowed: &[Name]) -> Result<Folder, Error> {
     let mut folder = Folder::default();
     for name in names {
         match read(&agents.join(name), allowed) {
-            Ok(definition) => folder.definitions.push(definition),
+            Ok(definition) => {
+                let key = (definition.public.swarm.clone(), definition.public.name.clone());
+                folder.definitions.insert(key, Arc::new(definition));
+            }
             Err(error) => folder.wrong.push(error),
         }
     }
@@ -151,7 +158,7 @@ mod tests {
     }
 
     fn names(folder: &Folder) -> Vec<&str> {
-        folder.definitions.iter().map(|definition| definition.public.name.as_str()).collect()
+        folder.definitions.keys().map(|(_, name)| name.as_str()).collect()
     }
 
     #[test]
@@ -164,11 +171,11 @@ mod tests {
             (".hidden/agent.toml", "no agent either"),
         ]);
         let any = load(root.path(), &[]).unwrap();
-        assert_eq!(names(&any), ["foreign", "good"]);
+        assert_eq!(names(&any), ["good", "foreign"], "by their swarms");
         assert!(any.wrong[0].to_string().contains("bad/agent.toml"), "{:?}", any.wrong);
         let one = load(root.path(), &[Name::parse("geese").unwrap()]).unwrap();
         assert_eq!((names(&one), one.wrong.len()), (vec!["good"], 2));
-        assert_eq!(one.definitions[0].public.swarm, "geese");
+        assert!(one.definitions.contains_key(&("geese".to_owned(), "good".to_owned())));
         assert!(one.wrong[1].to_string().contains("does not serve `ducks`, only geese"), "{:?}", one.wrong);
     }
 
@@ -182,7 +189,8 @@ mod tests {
             ),
         ]);
         let folder = load(root.path(), &[]).unwrap();
-        let [dev] = folder.definitions.as_slice() else { panic!("{:?}", folder.wrong) };
+        let [dev]: [Arc<Definition>; 1] =
+            folder.definitions.into_values().collect::<Vec<_>>().try_into().expect("one agent");
         assert_eq!((dev.public.instances, dev.public.timeout_ms), (2, 900_000));
         assert_eq!((dev.public.work_queue, dev.public.wait_timeout_ms), (20, 60_000));
         assert_eq!(dev.instructions, "Mend the bug.");
@@ -199,7 +207,7 @@ mod tests {
         ]);
         let folder = load(root.path(), &[]).unwrap();
         assert_eq!(names(&folder), ["dev", "lone"], "{:?}", folder.wrong);
-        let dev = &folder.definitions[0].public;
+        let dev = &folder.definitions[&("default".to_owned(), "dev".to_owned())].public;
         assert_eq!((dev.instances, dev.timeout_ms), (3, 420_000));
     }
 

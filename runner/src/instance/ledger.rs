@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use skein_shared::entity::Reign;
 use skein_shared::fence::{Epoch, Token};
 
+use super::stage::Stage;
 use crate::container::{Exit, Handle, User};
 use crate::error::Error;
 
@@ -34,8 +35,15 @@ pub struct Row {
     pub secret: String,
     /// What the endpoint shows to the coordinators.
     pub access_token: String,
+    /// How the agent ended.
     pub exit: Option<Exit>,
     pub reason: String,
+    /// Whose process `handle` is.
+    #[serde(default)]
+    pub stage: Stage,
+    /// What the run was given, as long as the agent has not started.
+    #[serde(default)]
+    pub input: String,
 }
 
 impl Row {
@@ -53,6 +61,8 @@ impl Row {
             access_token: access_token.to_owned(),
             exit: None,
             reason: String::new(),
+            stage: Stage::default(),
+            input: String::new(),
         }
     }
 
@@ -332,6 +342,8 @@ mod tests {
             access_token: "a".into(),
             exit: None,
             reason: String::new(),
+            stage: Stage::Agent,
+            input: String::new(),
         }
     }
 

@@ -4,6 +4,7 @@
 mod keys;
 mod settings;
 mod skill;
+pub mod watch;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -57,8 +58,9 @@ pub type Definitions = BTreeMap<(String, String), Arc<Definition>>;
 #[derive(Debug, Default)]
 pub struct Folder {
     pub definitions: Definitions,
-    /// Definitions that are wrong, each naming file and key. They keep no other agent from running.
-    pub wrong: Vec<Error>,
+    /// Definitions that are wrong, by the names of their folders; each problem names file and key. They keep no other
+    /// agent from running.
+    pub wrong: Vec<(String, Error)>,
 }
 
 /// Reads every agent of a folder, in the order of their names. A folder without settings and instructions is no agent.
@@ -81,12 +83,12 @@ pub fn load(agents: &Path, allowed: &[Name]) -> Result<Folder, Error> {
     names.sort();
     let mut folder = Folder::default();
     for name in names {
-        match read(&agents.join(name), allowed) {
+        match read(&agents.join(&name), allowed) {
             Ok(definition) => {
                 let key = (definition.public.swarm.clone(), definition.public.name.clone());
                 folder.definitions.insert(key, Arc::new(definition));
             }
-            Err(error) => folder.wrong.push(error),
+            Err(error) => folder.wrong.push((name, error)),
         }
     }
     Ok(folder)
@@ -172,11 +174,11 @@ mod tests {
         ]);
         let any = load(root.path(), &[]).unwrap();
         assert_eq!(names(&any), ["good", "foreign"], "by their swarms");
-        assert!(any.wrong[0].to_string().contains("bad/agent.toml"), "{:?}", any.wrong);
+        assert!(any.wrong[0].1.to_string().contains("bad/agent.toml"), "{:?}", any.wrong);
         let one = load(root.path(), &[Name::parse("geese").unwrap()]).unwrap();
         assert_eq!((names(&one), one.wrong.len()), (vec!["good"], 2));
         assert!(one.definitions.contains_key(&("geese".to_owned(), "good".to_owned())));
-        assert!(one.wrong[1].to_string().contains("does not serve `ducks`, only geese"), "{:?}", one.wrong);
+        assert!(one.wrong[1].1.to_string().contains("does not serve `ducks`, only geese"), "{:?}", one.wrong);
     }
 
     #[test]
@@ -216,6 +218,6 @@ mod tests {
         let root =
             agents(&[("dev/agent.toml", "command = [\"sh\"]"), ("dev/config.toml", "command = [\"sh\"]")]);
         let folder = load(root.path(), &[]).unwrap();
-        assert!(folder.wrong[0].to_string().contains("keep one of the two"), "{:?}", folder.wrong);
+        assert!(folder.wrong[0].1.to_string().contains("keep one of the two"), "{:?}", folder.wrong);
     }
 }

@@ -10,6 +10,7 @@ use skein_proto::v1::{AgentDefinition, HeldInstance, Register};
 use skein_shared::agent::{self, Agent, Class, Definition};
 use skein_shared::fleet::{self, Fleet};
 use skein_shared::id::{EntityKey, InstanceId, Kind, Name};
+use skein_shared::schedules::{self, Schedules};
 use skein_shared::triggers::{self, Filter, FilterKind, Triggers};
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
@@ -129,6 +130,12 @@ async fn define(
     entities.ask::<Agent>(&key, Request::read(), command).await?;
     let command = triggers::Command::Subscribe { agent: Name::parse(&wire.name)?, filters: filters(wire)? };
     entities.ask::<Triggers>(&EntityKey::of(Kind::Triggers, swarm), Request::read(), command).await?;
+    let command = schedules::Command::Follow {
+        agent: Name::parse(&wire.name)?,
+        cron: (!wire.schedule.is_empty()).then(|| wire.schedule.clone()),
+        zone: wire.zone.clone(),
+    };
+    entities.ask::<Schedules>(&EntityKey::of(Kind::Schedules, swarm), Request::read(), command).await?;
     Ok(())
 }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::Value;
+use skein_shared::cron::Cron;
 use skein_shared::id::Name;
 use skein_shared::{Code, Refusal, limits};
 
@@ -47,6 +48,10 @@ pub fn check(definition: &AgentDefinition) -> Result<(), Refusal> {
     within(agent, "wait_timeout_ms", definition.wait_timeout_ms, 1, millis(limits::WAIT_MAX))?;
     within(agent, "grace_ms", definition.grace_ms, 0, millis(GRACE))?;
     labels(agent, &definition.labels)?;
+    if !definition.schedule.is_empty() {
+        Cron::parse(&definition.schedule, &definition.zone, agent)
+            .map_err(|refusal| invalid(agent, "schedule", &refusal.message))?;
+    }
     subscriptions(agent, &definition.subscriptions)
 }
 
@@ -138,8 +143,7 @@ mod tests {
             grace_ms: 10_000,
             subscriptions: vec![r#"{"source":"github"}"#.into()],
             role: "worker".into(),
-            labels: BTreeMap::new(),
-            autostart: false,
+            ..AgentDefinition::default()
         }
     }
 

@@ -82,6 +82,11 @@ pub struct AgentDefinition {
     /// Whether one run starts as soon as the runner has registered.
     #[prost(bool, tag = "13")]
     pub autostart: bool,
+    /// When it runs by itself: a cron expression in an IANA time zone; empty for never.
+    #[prost(string, tag = "20")]
+    pub schedule: ::prost::alloc::string::String,
+    #[prost(string, tag = "21")]
+    pub zone: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct HeldInstance {

@@ -79,6 +79,8 @@ fn spec(shared: &Shared, row: &Row, definition: &Definition, home: PathBuf, inpu
     env.insert("SKEIN_INSTANCE".to_owned(), row.instance.clone());
     env.insert("SKEIN_RUNNER".to_owned(), shared.mark.clone());
     env.insert("SKEIN_INPUT".to_owned(), input);
+    env.insert("SKEIN_INSTRUCTIONS".to_owned(), definition.instructions.clone());
+    env.insert("SKEIN_PARAMS".to_owned(), definition.params.to_string());
     let mut closed = shared.closed.clone();
     closed.push(shared.folders.data().to_owned());
     let workdir = definition.workdir.clone().unwrap_or_else(|| home.clone());

@@ -99,6 +99,12 @@ pub fn is_agent(folder: &Path) -> bool {
     SETTINGS.iter().chain([&SKILL]).any(|file| folder.join(file).is_file())
 }
 
+/// The file that has the settings of an agent, or would have them.
+pub fn settings_file(folder: &Path) -> PathBuf {
+    let files = SETTINGS.map(|file| folder.join(file));
+    files.iter().find(|file| file.is_file()).unwrap_or(&files[0]).clone()
+}
+
 /// Reads one agent, which has the name of its folder.
 ///
 /// # Errors

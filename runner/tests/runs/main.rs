@@ -5,6 +5,7 @@
 mod bed;
 mod coordinator;
 mod hooks;
+mod leaks;
 mod mcp;
 
 use std::fs;

@@ -127,6 +127,9 @@ pub struct Instance {
     /// Agents that it has called.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub callees: BTreeSet<Name>,
+    /// Earlier events that it got by looking back.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub recalled: BTreeSet<Uuid>,
     /// How it is going to end once it has stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop: Option<Exit>,
@@ -266,6 +269,8 @@ pub enum Party {
     Locks,
     Leases,
     Triggers,
+    /// Somebody looks for the event among those that came since the run began.
+    LookBack,
 }
 
 /// What a wait came to.
@@ -321,6 +326,7 @@ impl Instance {
             wait: None,
             returned: None,
             callees: BTreeSet::new(),
+            recalled: BTreeSet::new(),
             stop: None,
             origin: None,
             rerun: 0,
@@ -348,9 +354,15 @@ impl Instance {
     }
 }
 
+impl CallStatus {
+    pub fn is_over(self) -> bool {
+        matches!(self, CallStatus::Completed | CallStatus::Error)
+    }
+}
+
 impl CallRecord {
     pub fn is_over(&self) -> bool {
-        matches!(self.status, CallStatus::Completed | CallStatus::Error)
+        self.status.is_over()
     }
 }
 

@@ -135,8 +135,14 @@ fn a_call_expires_but_not_while_its_run_waits() {
     let run = world.agent.entity.instances.keys().next().unwrap().clone();
     let filter = agent_filter(Some("nobody"));
     let timeout_ms = Some(4 * 3_600_000);
-    let begin =
-        Command::BeginWait { instance: run.clone(), wait: id(1), filter, timeout_ms, broadcast: false };
+    let begin = Command::BeginWait {
+        instance: run.clone(),
+        wait: id(1),
+        filter,
+        timeout_ms,
+        broadcast: false,
+        look_back: false,
+    };
     world.must(begin);
     world.advance(4 * 3600 - 1);
     assert_eq!(world.call_status(1).0, CallStatus::Running);
@@ -180,6 +186,7 @@ fn a_broadcast_wait_hears_a_call_that_another_serves() {
         filter,
         timeout_ms: None,
         broadcast: true,
+        look_back: false,
     };
     world.must(begin);
     world.call(1).unwrap();

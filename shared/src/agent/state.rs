@@ -41,18 +41,14 @@ pub enum Class {
 }
 
 impl Class {
-    /// The class that a wish has after waiting: it rises one class for each whole `step`, so that none
-    /// starves. Nothing rises above a call, since a resumed run is in the middle of its work.
+    const ALL: [Class; 5] = [Class::Resumed, Class::Call, Class::Manual, Class::Webhook, Class::Schedule];
+
+    /// The class that a wish has after waiting: it rises one class for each whole `step`. In the highest the oldest
+    /// comes first, so that none starves, however many runs wait for events and wake.
     pub fn aged(self, waited: Duration, step: Duration) -> Class {
-        if self <= Class::Call {
-            return self;
-        }
         let steps = waited.as_millis() / step.as_millis().max(1);
-        let rank = (self as u128).saturating_sub(steps).max(Class::Call as u128);
-        [Class::Call, Class::Manual, Class::Webhook, Class::Schedule]
-            .into_iter()
-            .find(|class| *class as u128 == rank)
-            .unwrap_or(self)
+        let rank = (self as usize).saturating_sub(usize::try_from(steps).unwrap_or(usize::MAX));
+        Self::ALL[rank]
     }
 }
 

@@ -7,6 +7,7 @@
     environment   writes down its environment
     look=PATH     tries to read a file or folder
     result        asks for the result of its last call until there is one
+    exit=STATUS   ends with this exit status once it is through
     TOOL=JSON     calls a tool; $CALL stands for the id of the last call, $INSTANCE for its own
 
 Each step becomes one line of JSON in `journal` in the work folder, between a first line `start` and a last `end`.
@@ -120,6 +121,7 @@ def result(id):
 def main():
     note("start", json.loads(os.environ["SKEIN_INPUT"]))
     last_call = ""
+    status = 0
     for step in sys.argv[1:]:
         name, _, argument = step.partition("=")
         answer = None
@@ -137,12 +139,15 @@ def main():
             answer = look(argument)
         elif name == "result":
             answer = result(last_call)
+        elif name == "exit":
+            status = int(argument)
         else:
             argument = argument.replace("$CALL", last_call).replace("$INSTANCE", os.environ["SKEIN_INSTANCE"])
             answer = call(name, json.loads(argument))
             last_call = answer.get("call_id", last_call)
         note(name, answer)
     note("end")
+    sys.exit(status)
 
 
 main()

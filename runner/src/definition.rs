@@ -10,12 +10,19 @@ use skein_proto::v1::AgentDefinition;
 use skein_shared::id::Name;
 use skein_shared::{limits, span};
 
+use crate::container::{Container, docker};
 use crate::error::Error;
 
 /// Every key that `agent.toml` may have.
-const KEYS: [&str; 16] = [
+const KEYS: [&str; 22] = [
     "command",
     "image",
+    "pull",
+    "memory",
+    "cpus",
+    "pids",
+    "network",
+    "user",
     "role",
     "swarm",
     "instances",
@@ -44,6 +51,10 @@ pub struct Definition {
     pub env: BTreeMap<String, String>,
     /// Where it runs; its own work folder if none is given.
     pub workdir: Option<PathBuf>,
+    /// The folder that the definition was read from.
+    pub folder: PathBuf,
+    /// What it lives in, if it names an image.
+    pub container: Option<Container>,
     pub grace: Duration,
 }
 
@@ -52,7 +63,8 @@ pub struct Definition {
 #[serde(default)]
 struct File {
     command: Vec<String>,
-    image: Option<String>,
+    #[serde(flatten)]
+    container: docker::Keys,
     role: String,
     swarm: Option<String>,
     instances: u32,
@@ -83,7 +95,7 @@ impl Default for File {
     fn default() -> Self {
         Self {
             command: Vec::new(),
-            image: None,
+            container: docker::Keys::default(),
             role: "worker".to_owned(),
             swarm: None,
             instances: 1,
@@ -166,10 +178,13 @@ fn parse(name: &str, text: &str, folder: &Path, usual_swarm: &str) -> Result<Def
         }
     }
     let file = File::deserialize(table).map_err(|error| error.to_string())?;
-    if file.image.is_some() {
-        return Err("image: this runner has no container engine; give the program to run as `command`".into());
+    let container = file.container.clone().container()?;
+    if container.is_some() && file.workdir.is_some() {
+        return Err("workdir: an agent in a container works in /app/static; leave it out".into());
     }
-    if file.command.first().is_none_or(String::is_empty) {
+    // An image may have a program of its own.
+    let missing = file.command.is_empty() && container.is_none();
+    if missing || file.command.first().is_some_and(String::is_empty) {
         return Err(
             "command: missing; write the program and its arguments, such as [\"python3\", \"agent.py\"]"
                 .into(),
@@ -184,6 +199,8 @@ fn parse(name: &str, text: &str, folder: &Path, usual_swarm: &str) -> Result<Def
         command: file.command,
         env: file.env,
         workdir: file.workdir.map(|workdir| folder.join(workdir)),
+        folder: folder.to_owned(),
+        container,
     })
 }
 
@@ -321,7 +338,8 @@ mod tests {
         assert!(problem("maxWaiting = 3").contains("did you mean `max_waiting`"));
         assert!(problem("zzzzzzzzzzzzzzzzzzzzzz = 3").contains("the keys are command"));
         assert!(problem("[[subscriptions]]\nsorce = \"x\"").contains("did you mean `source`"));
-        assert!(problem("image = \"x\"").contains("no container engine"));
+        assert!(problem("image = \"x\"\nworkdir = \"src\"").contains("/app/static"));
+        assert!(problem("command = [\"sh\"]\nmemory = \"1g\"").contains("`image` too"));
         assert!(problem("").contains("command: missing"));
         assert!(problem("command = [\"sh\"]\ntimeout = \"soon\"").contains("not a duration"));
         assert!(problem("command = [\"sh\"]\nrole = \"boss\"").contains("lead, worker, observer"));

@@ -16,6 +16,8 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::RunnerConfig;
+use crate::container::docker::DockerEngine;
+use crate::container::engines::Engines;
 use crate::container::process::ProcessEngine;
 use crate::container::{Engine, isolation};
 use crate::definition::{self, Definition};
@@ -36,7 +38,7 @@ const FAREWELL: Duration = Duration::from_secs(5);
 struct Runner {
     config: RunnerConfig,
     definitions: Vec<Definition>,
-    engine: &'static str,
+    engines: Vec<&'static str>,
     incarnation: u64,
     instances: Arc<Instances>,
     lease: Lease,
@@ -57,10 +59,7 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
     if config.coordinators.is_empty() {
         return Err(Error::config("name at least one coordinator"));
     }
-    let definition::Folder { definitions, wrong } = definition::load(&config.agents, &config.swarms)?;
-    for problem in &wrong {
-        tracing::error!("an agent is left out until the runner starts again: {problem}");
-    }
+    let definition::Folder { mut definitions, mut wrong } = definition::load(&config.agents, &config.swarms)?;
     let isolation = isolation();
     let (folders, _lock) = Folders::open(&config.data, config.work.as_deref(), isolation)?;
     let ledger = Ledger::open(&folders.ledger())?;
@@ -68,7 +67,26 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
     // Not the name alone: two runners of one machine may share it, and must not take each other's processes
     // for their own strays.
     let mark = format!("{}-{}", config.name, ledger.identity().await?);
-    let engine: Arc<dyn Engine> = Arc::new(ProcessEngine::new(&mark, config.launcher.clone()));
+    let docker = DockerEngine::connect(&mark).await;
+    let contained = ledger.held().await?.into_iter().filter(|row| row.state.is_live());
+    let contained =
+        contained.filter(|row| row.handle.as_ref().is_some_and(|handle| handle.container.is_some()));
+    if let (Some(row), Err(problem)) = (contained.last(), &docker) {
+        // They run or stand still where nobody looks after them, and must not be taken for ended.
+        let instance = row.instance;
+        return Err(Error::config(format!("{instance} lives in a container, and {problem}")));
+    }
+    let engine = Arc::new(Engines::new(ProcessEngine::new(&mark, config.launcher.clone()), docker));
+    definitions.retain(|known| match engine.check(known.container.as_ref()) {
+        Ok(()) => true,
+        Err(problem) => {
+            wrong.push(Error::Definition { file: known.folder.clone(), problem });
+            false
+        }
+    });
+    for problem in &wrong {
+        tracing::error!("an agent is left out until the runner starts again: {problem}");
+    }
     tracing::info!(runner = %config.name, agents = definitions.len(), "{}", isolation.sentence());
     let by_name =
         |known: &Definition| ((known.public.swarm.clone(), known.public.name.clone()), known.clone());
@@ -81,13 +99,13 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
         definitions: definitions.iter().map(by_name).collect(),
         upstreams: Upstreams::default(),
         reported: watch::Sender::new(0),
-        engine: Arc::clone(&engine),
+        engine: engine.clone(),
     });
     instances.reconcile().await?;
     // What was taken over has no lease that this process knows of.
     instances.silence();
     let runner = Runner {
-        engine: engine.name(),
+        engines: engine.names(),
         definitions,
         incarnation,
         instances,
@@ -101,6 +119,7 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
     let tending = tokio::spawn(folders.tend());
     let result = Arc::new(runner).serve(shutdown).await;
     tending.abort();
+    engine.close().await;
     result
 }
 
@@ -148,7 +167,7 @@ impl Runner {
             group: self.config.group.to_string(),
             slots: self.config.slots,
             labels: self.config.labels.clone(),
-            engines: vec![self.engine.to_owned()],
+            engines: self.engines.iter().map(|name| (*name).to_owned()).collect(),
             swarms: self.config.swarms.iter().map(ToString::to_string).collect(),
             agents: agents.collect(),
             held: held.into_iter().map(held_instance).collect(),

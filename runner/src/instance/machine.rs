@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::ledger::{Row, State, What};
 use super::{Order, Shared};
-use crate::container::{Exit, Failure, Handle, Spec};
+use crate::container::{Exit, Failure, Handle, Spec, docker};
 use crate::definition::Definition;
 use crate::endpoint::Endpoint;
 
@@ -55,24 +55,32 @@ async fn launch(shared: &Shared, row: &mut Row, input: String) -> Result<(Handle
         let (swarm, agent) = &key;
         Failure(format!("this runner has no definition of agent `{agent}` in swarm `{swarm}`"))
     })?;
-    let home =
-        shared.folders.work(&row.swarm, &row.agent, row.user).map_err(|error| Failure(error.to_string()))?;
-    let endpoint = Endpoint::open(row, shared.upstreams.clone())
-        .await
-        .map_err(|error| Failure(format!("its endpoint could not be opened: {error}")))?;
+    row.address = shared.engine.door(definition.container.as_ref()).await?;
+    let endpoint = Endpoint::open(row, shared.upstreams.clone()).await.map_err(|error| {
+        let address = row.address;
+        Failure(format!("its endpoint could not be opened at {address}: {error}; this has to be an address of the runner's machine"))
+    })?;
     row.port = endpoint.port();
-    let spec = spec(shared, row, definition, home, input);
+    let spec = spec(shared, row, definition, input)?;
     shared.save(row, None).await;
     let handle = shared.engine.start(&spec).await?;
     Ok((handle, endpoint))
 }
 
 /// The environment is made here from nothing, so that no secret of the runner's own can slip through.
-fn spec(shared: &Shared, row: &Row, definition: &Definition, home: PathBuf, input: String) -> Spec {
-    let mut env = BTreeMap::from([("PATH".to_owned(), PATH.to_owned())]);
+fn spec(shared: &Shared, row: &Row, definition: &Definition, input: String) -> Result<Spec, Failure> {
+    let mut env = BTreeMap::new();
+    let home = if definition.container.is_some() {
+        // Programs are looked for where the image says.
+        PathBuf::from(docker::HOME)
+    } else {
+        env.insert("PATH".to_owned(), PATH.to_owned());
+        let made = shared.folders.work(&row.swarm, &row.agent, row.user);
+        made.map_err(|error| Failure(error.to_string()))?
+    };
     env.insert("HOME".to_owned(), home.display().to_string());
     env.extend(definition.env.clone());
-    env.insert("SKEIN_URL".to_owned(), format!("http://127.0.0.1:{}/mcp", row.port));
+    env.insert("SKEIN_URL".to_owned(), row.url());
     env.insert("SKEIN_TOKEN".to_owned(), row.secret.clone());
     env.insert("SKEIN_SWARM".to_owned(), row.swarm.clone());
     env.insert("SKEIN_AGENT".to_owned(), row.agent.clone());
@@ -82,7 +90,7 @@ fn spec(shared: &Shared, row: &Row, definition: &Definition, home: PathBuf, inpu
     let mut closed = shared.closed.clone();
     closed.push(shared.folders.data().to_owned());
     let workdir = definition.workdir.clone().unwrap_or_else(|| home.clone());
-    Spec {
+    Ok(Spec {
         instance: row.instance.clone(),
         command: definition.command.clone(),
         env,
@@ -91,7 +99,10 @@ fn spec(shared: &Shared, row: &Row, definition: &Definition, home: PathBuf, inpu
         closed,
         open: vec![home, workdir.clone()],
         workdir,
-    }
+        definition: std::path::absolute(&definition.folder)
+            .map_err(|error| Failure(format!("the agent's definition is not found: {error}")))?,
+        container: definition.container.clone(),
+    })
 }
 
 impl Machine {
@@ -249,7 +260,10 @@ impl Machine {
         self.shared.engine.wait(&self.handle).await
     }
 
-    async fn over(mut self, exit: Exit, reason: String) {
+    async fn over(mut self, exit: Exit, mut reason: String) {
+        if exit.out_of_memory && reason.is_empty() {
+            reason = "it needed more memory than it may have; raise `memory`, or write less into its writable folders".into();
+        }
         self.log_failure(self.shared.engine.kill(&self.handle).await);
         tracing::info!(instance = self.instance(), code = exit.code, signal = exit.signal, reason, "ended");
         self.shared.engine.let_go(&self.handle);

@@ -13,7 +13,7 @@ test *args:
 ci-long seconds="600" *args:
     SKEIN_SIM_SEEDS=10000 cargo test -p skein-tests --test sim
     SKEIN_NEMESIS_SECONDS={{seconds}} ./tests/run --profile long -E 'binary(nemesis)' --no-capture {{args}}
-    ./tests/run --profile long --features skein-tests/docker-tests -E 'binary(containers) + binary(images)'
+    ./tests/run --profile long --features skein-tests/image-tests -E 'binary(containers) + binary(images) + binary(engines) + binary(contained) + binary(containment)'
 
 # What a change must pass before it is handed in
 lint:

@@ -12,7 +12,7 @@ use skein_shared::fleet::{self, Fleet};
 use skein_shared::id::{EntityKey, InstanceId, Kind, Name};
 use skein_shared::schedules::{self, Schedules};
 use skein_shared::triggers::{self, Filter, FilterKind, Triggers};
-use skein_shared::{Code, Refusal};
+use skein_shared::{Code, Refusal, limits};
 use uuid::Uuid;
 
 use super::sessions::{Grant, Grants};
@@ -126,13 +126,21 @@ async fn define(
         wait_timeout_ms: wire.wait_timeout_ms,
         grace_ms: wire.grace_ms,
         needs: labels(&wire.labels),
+        max_reruns: wire.max_reruns.unwrap_or(limits::RERUNS),
         ..Definition::default()
     };
     let key = agent_key(wire)?;
     let command = agent::Command::Define { definition, group: group.clone() };
     entities.ask::<Agent>(&key, Request::read(), command).await?;
+    let triggers = EntityKey::of(Kind::Triggers, swarm);
     let command = triggers::Command::Subscribe { agent: Name::parse(&wire.name)?, filters: filters(wire)? };
-    entities.ask::<Triggers>(&EntityKey::of(Kind::Triggers, swarm), Request::read(), command).await?;
+    entities.ask::<Triggers>(&triggers, Request::read(), command).await?;
+    // After the definition: whoever pauses the swarm tells all agents that are defined by then.
+    let asked = entities.ask::<Triggers>(&triggers, Request::read(), triggers::Command::AskPause).await?;
+    if let triggers::Reply::Pause { paused, word } = asked {
+        let command = agent::Command::SetSwarmPaused { paused, word };
+        entities.ask::<Agent>(&key, Request::read(), command).await?;
+    }
     let command = schedules::Command::Follow {
         agent: Name::parse(&wire.name)?,
         cron: (!wire.schedule.is_empty()).then(|| wire.schedule.clone()),

@@ -21,6 +21,8 @@ pub const INSTANCES: u32 = 10_000;
 pub const QUEUE: u32 = 10_000;
 /// Deepest chain of calls that a definition may allow.
 pub const CALL_DEPTH: u32 = 32;
+/// Most times that a definition may let a run be run again.
+pub const RERUNS: u32 = 1000;
 /// Longest run, and longest grace between the request to end and the kill.
 pub const TIMEOUT: Duration = Duration::from_secs(30 * 86_400);
 pub const GRACE: Duration = Duration::from_secs(3600);
@@ -44,6 +46,7 @@ pub fn check(definition: &AgentDefinition) -> Result<(), Refusal> {
     within(agent, "work_queue", u64::from(definition.work_queue), 0, u64::from(QUEUE))?;
     within(agent, "max_waiting", u64::from(definition.max_waiting), 0, u64::from(QUEUE))?;
     within(agent, "max_call_depth", u64::from(definition.max_call_depth), 0, u64::from(CALL_DEPTH))?;
+    within(agent, "max_reruns", u64::from(definition.max_reruns.unwrap_or_default()), 0, u64::from(RERUNS))?;
     within(agent, "timeout_ms", definition.timeout_ms, 1, millis(TIMEOUT))?;
     within(agent, "wait_timeout_ms", definition.wait_timeout_ms, 1, millis(limits::WAIT_MAX))?;
     within(agent, "grace_ms", definition.grace_ms, 0, millis(GRACE))?;

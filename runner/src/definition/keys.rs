@@ -3,7 +3,7 @@
 use skein_shared::spelling;
 
 /// Every key, with the names that Action Llama and others have for it.
-const KEYS: [(&str, &[&str]); 21] = [
+const KEYS: [(&str, &[&str]); 22] = [
     ("command", &[]),
     ("image", &[]),
     ("role", &[]),
@@ -17,6 +17,7 @@ const KEYS: [(&str, &[&str]); 21] = [
     ("work_queue", &["workQueueSize", "maxWorkQueueSize", "work_queue_size"]),
     ("max_waiting", &["maxWaiting"]),
     ("max_call_depth", &["maxCallDepth"]),
+    ("max_reruns", &["maxReruns"]),
     ("wait_timeout", &["waitTimeout", "defaultWaitTimeout"]),
     ("workdir", &["workspace"]),
     ("labels", &[]),

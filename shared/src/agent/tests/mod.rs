@@ -1,9 +1,12 @@
 //! An agent with its fleet, and stand-ins for the rest of the world that answer at once or when told.
 
 mod calls;
+mod letters;
 mod queue;
 mod random;
+mod reruns;
 mod runs;
+mod standing;
 mod together;
 mod waits;
 

@@ -163,11 +163,11 @@ impl Bed {
 
 async fn engine(kind: Kind, mark: &str) -> Result<Arc<dyn Engine>> {
     let launcher = vec![binary("skein-runner").into(), "exec-agent".into()];
-    let process = |groups| Arc::new(ProcessEngine::with_cgroups(mark, launcher, groups));
+    let process = |groups| Arc::new(ProcessEngine::with_cgroups(mark, launcher.clone(), groups));
     Ok(match kind {
         Kind::Groups => process(cgroup::root(mark)),
         Kind::Signals => process(None),
-        Kind::Docker | Kind::Pause => Arc::new(DockerEngine::connect(mark).await?),
+        Kind::Docker | Kind::Pause => Arc::new(DockerEngine::connect(mark, &launcher).await?),
     })
 }
 

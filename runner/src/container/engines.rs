@@ -7,7 +7,7 @@ use async_trait::async_trait;
 
 use super::docker::{Container, DockerEngine};
 use super::process::ProcessEngine;
-use super::{Engine, Exit, Failure, Handle, Spec};
+use super::{Engine, Exec, Executed, Exit, Failure, Handle, Spec};
 
 /// Each instance's engine is told by its definition, and later by its handle.
 pub struct Engines {
@@ -80,6 +80,10 @@ impl Engine for Engines {
 
     async fn kill(&self, handle: &Handle) -> Result<(), Failure> {
         self.of(handle.container.is_some()).kill(handle).await
+    }
+
+    async fn exec(&self, handle: &Handle, exec: &Exec) -> Result<Executed, Failure> {
+        self.of(handle.container.is_some()).exec(handle, exec).await
     }
 
     async fn wait(&self, handle: &Handle) -> Exit {

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
-use bollard::models::{ContainerCreateBody, HostConfig, HostConfigLogConfig, Mount, MountType};
+use bollard::models::{ContainerCreateBody, HostConfig, HostConfigLogConfig};
 
+use super::program::{Program, read_only};
 use super::settings::Container;
 use crate::container::Spec;
 
@@ -27,7 +28,13 @@ pub(super) fn name(runner: &str, instance: &str) -> String {
     format!("skein-{runner}-{instance}")
 }
 
-pub(super) fn body(runner: &str, network: String, spec: &Spec, container: &Container) -> ContainerCreateBody {
+pub(super) fn body(
+    runner: &str,
+    program: &Program,
+    network: String,
+    spec: &Spec,
+    container: &Container,
+) -> ContainerCreateBody {
     let mut env: Vec<String> = spec.env.iter().map(|(key, value)| format!("{key}={value}")).collect();
     // The init process passes a request to end on to the whole group of the agent, not to its first process alone.
     env.push("TINI_KILL_PROCESS_GROUP=1".to_owned());
@@ -46,29 +53,24 @@ pub(super) fn body(runner: &str, network: String, spec: &Spec, container: &Conta
         labels: Some(labels),
         user: Some(format!("{}:{}", container.user.uid, container.user.gid)),
         working_dir: Some(STATIC.to_owned()),
-        host_config: Some(host(network, spec, container)),
+        host_config: Some(host(program, network, spec, container)),
         ..ContainerCreateBody::default()
     }
 }
 
-fn host(network: String, spec: &Spec, container: &Container) -> HostConfig {
+fn host(program: &Program, network: String, spec: &Spec, container: &Container) -> HostConfig {
     let user = container.user;
     let home = format!("{HOME_OPTIONS},uid={},gid={}", user.uid, user.gid);
     let memory = i64::try_from(container.memory).unwrap_or(i64::MAX);
-    let definition = Mount {
-        typ: Some(MountType::BIND),
-        source: Some(spec.definition.display().to_string()),
-        target: Some(STATIC.to_owned()),
-        read_only: Some(true),
-        ..Mount::default()
-    };
+    let mut mounts = program.mounts();
+    mounts.push(read_only(&spec.definition, STATIC));
     let log =
         HashMap::from([("max-size".to_owned(), LOG.to_owned()), ("max-file".to_owned(), LOGS.to_owned())]);
     HostConfig {
         network_mode: Some(network),
         readonly_rootfs: Some(true),
         tmpfs: Some(HashMap::from([("/tmp".to_owned(), TMP_OPTIONS.to_owned()), (HOME.to_owned(), home)])),
-        mounts: Some(vec![definition]),
+        mounts: Some(mounts),
         cap_drop: Some(vec!["ALL".to_owned()]),
         security_opt: Some(vec!["no-new-privileges:true".to_owned()]),
         memory: Some(memory),

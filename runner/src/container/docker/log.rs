@@ -23,16 +23,19 @@ const LINE: usize = 64;
 /// Lines that are written together.
 const TOGETHER: usize = 1024;
 
-/// Opens the log; what an earlier process of the runner has copied comes again, so it is dropped.
+/// Opens the log, and says how long it is. What an earlier process of the runner has copied comes again, so what lies
+/// behind `from` is dropped.
 ///
 /// # Errors
 /// When the file cannot be opened.
-pub(super) fn open(path: &Path) -> Result<File, Failure> {
+pub(super) fn open(path: &Path, from: Option<u64>) -> Result<(File, u64), Failure> {
     let open = OpenOptions::new().create(true).append(true).mode(0o600).open(path);
     let problem = |error| Failure(format!("cannot open the log {}: {error}", path.display()));
     let file = open.map_err(problem)?;
-    file.set_len(0).map_err(problem)?;
-    Ok(file)
+    let length = file.metadata().map_err(problem)?.len();
+    let kept = from.map_or(length, |from| from.min(length));
+    file.set_len(kept).map_err(problem)?;
+    Ok((file, kept))
 }
 
 /// Copies until the container has ended, or the daemon lets go of it.

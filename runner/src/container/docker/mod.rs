@@ -3,18 +3,22 @@
 //! - `settings` are the keys of a definition, `create` what a container is made of;
 //! - `network` and `image` are what has to be there first;
 //! - `freezer` freezes past the daemon where it can, `guard` keeps both of one mind;
-//! - `watch` and `log` follow a container to its end.
+//! - `watch` and `log` follow a container to its end;
+//! - `program` is what `exec` runs in it.
 
 mod create;
+mod exec;
 mod freezer;
 mod guard;
 mod image;
 mod log;
 mod network;
+mod program;
 mod settings;
 mod watch;
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,14 +33,16 @@ use bollard::query_parameters::{
     RemoveContainerOptionsBuilder,
 };
 use rustix::process::{Pid, Signal, kill_process};
+use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex as Turn, watch as channel};
 use tokio::task::JoinHandle;
 
 pub use create::HOME;
+use program::Program;
 pub use settings::{Container, Keys, Network};
 
 use super::tree::{self, Process};
-use super::{Engine, Exit, Failure, Handle, Spec};
+use super::{Engine, Exec, Executed, Exit, Failure, Handle, Spec};
 
 /// How long the daemon may take to tell of the end of a container that was killed.
 const END: Duration = Duration::from_secs(10);
@@ -50,10 +56,19 @@ const REMOVALS: usize = 100;
 pub struct DockerEngine {
     docker: Docker,
     runner: String,
+    program: Program,
     instances: Arc<Instances>,
     /// Held by whoever makes a network.
     networks: Turn<()>,
     guard: JoinHandle<()>,
+}
+
+/// Which container an instance lives in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Id {
+    pub id: String,
+    /// Where in the instance's log its output begins, in bytes. Hooks have printed what stands before it.
+    pub log: u64,
 }
 
 type Instances = Mutex<HashMap<String, Arc<Instance>>>;
@@ -71,22 +86,23 @@ struct Instance {
 
 impl DockerEngine {
     /// Connects to the daemon of `DOCKER_HOST`, or of the usual socket. `runner` marks the containers: no other
-    /// runner of the daemon may have the same mark.
+    /// runner of the daemon may have the same mark. `launcher` begins with the runner's own program.
     ///
     /// # Errors
     /// When there is no daemon, or this user may not use it.
-    pub async fn connect(runner: &str) -> Result<Self, Failure> {
+    pub async fn connect(runner: &str, launcher: &[OsString]) -> Result<Self, Failure> {
         let reached = async { Docker::connect_with_defaults()?.negotiate_version().await };
         let docker = reached.await.map_err(|error| failed("reach the Docker daemon", &error))?;
         let instances: Arc<Instances> = Arc::default();
         let guard = tokio::spawn(guard::keep(docker.clone(), runner.to_owned(), Arc::clone(&instances)));
-        Ok(Self { docker, runner: runner.to_owned(), instances, networks: Turn::default(), guard })
+        let program = Program::new(launcher);
+        Ok(Self { docker, runner: runner.to_owned(), program, instances, networks: Turn::default(), guard })
     }
 
     /// Makes and starts the container. It exists from the first of the two steps on.
     async fn create(&self, spec: &Spec, container: &Container) -> Result<String, Failure> {
         let network = network::name(&self.runner, container.network);
-        let body = create::body(&self.runner, network, spec, container);
+        let body = create::body(&self.runner, &self.program, network, spec, container);
         let name = create::name(&self.runner, &spec.instance);
         let options = CreateContainerOptionsBuilder::new().name(&name).build();
         let made = self.docker.create_container(Some(options), body).await;
@@ -97,19 +113,19 @@ impl DockerEngine {
         Err(failed("start the container", &error))
     }
 
-    async fn handle(&self, spec: &Spec, container: &str) -> Result<Handle, Failure> {
-        let found = self.docker.inspect_container(container, None).await;
+    async fn handle(&self, instance: &str, container: Id) -> Result<Handle, Failure> {
+        let found = self.docker.inspect_container(&container.id, None).await;
         let found = found.map_err(|error| failed("look at the container", &error))?;
         // None if it has ended already.
         let pid = pid(&found).unwrap_or_default();
         Ok(Handle {
-            instance: spec.instance.clone(),
+            instance: instance.to_owned(),
             pid,
             born: Process::read(pid).map_or(0, |process| process.born),
             boot: tree::boot(),
-            cgroup: freezer::find(pid, container),
+            cgroup: freezer::find(pid, &container.id),
             user: None,
-            container: Some(container.to_owned()),
+            container: Some(container),
         })
     }
 
@@ -213,9 +229,9 @@ impl Engine for DockerEngine {
         let container = spec.container.as_ref().ok_or_else(|| Failure("no image was given".into()))?;
         readable(&spec.definition)?;
         image::ensure(&self.docker, container).await?;
-        let file = log::open(&spec.log)?;
+        let (file, log) = log::open(&spec.log, None)?;
         let id = self.create(spec, container).await?;
-        match self.handle(spec, &id).await {
+        match self.handle(&spec.instance, Id { id: id.clone(), log }).await {
             Ok(handle) => {
                 self.follow(&handle, &id, file, false);
                 Ok(handle)
@@ -230,15 +246,15 @@ impl Engine for DockerEngine {
     async fn adopt(&self, handle: &Handle, log: &Path) -> bool {
         let Some(container) = &handle.container else { return false };
         // One that has ended is taken over too: its exit and its output are there.
-        let paused = match self.docker.inspect_container(container, None).await {
+        let paused = match self.docker.inspect_container(&container.id, None).await {
             Ok(found) => found.state.and_then(|state| state.paused).unwrap_or(false),
             Err(error) if is_missing(&error) => return false,
             // A daemon that does not answer says nothing of the container.
             Err(_) => false,
         };
-        let Ok(file) = log::open(log) else { return false };
+        let Ok((file, _)) = log::open(log, Some(container.log)) else { return false };
         let frozen = paused || handle.cgroup.as_deref().is_some_and(freezer::is_frozen);
-        self.follow(handle, container, file, frozen);
+        self.follow(handle, &container.id, file, frozen);
         true
     }
 
@@ -253,7 +269,7 @@ impl Engine for DockerEngine {
     async fn ask(&self, handle: &Handle) -> Result<(), Failure> {
         let Some(container) = &handle.container else { return Ok(()) };
         let signal = KillContainerOptionsBuilder::new().signal("TERM").build();
-        match self.docker.kill_container(container, Some(signal)).await {
+        match self.docker.kill_container(&container.id, Some(signal)).await {
             Ok(()) => Ok(()),
             // It is gone, or has ended.
             Err(Error::DockerResponseServerError { status_code: 404 | 409, .. }) => Ok(()),
@@ -263,7 +279,13 @@ impl Engine for DockerEngine {
 
     async fn kill(&self, handle: &Handle) -> Result<(), Failure> {
         let Some(container) = &handle.container else { return Ok(()) };
-        self.end(container, handle).await
+        self.end(&container.id, handle).await
+    }
+
+    async fn exec(&self, handle: &Handle, exec: &Exec) -> Result<Executed, Failure> {
+        let container =
+            handle.container.as_ref().ok_or_else(|| Failure("it lives in no container".into()))?;
+        exec::run(&self.docker, &container.id, self.program.command(&exec.arguments), exec).await
     }
 
     async fn wait(&self, handle: &Handle) -> Exit {
@@ -292,17 +314,8 @@ impl Engine for DockerEngine {
         for id in
             found.map_err(|error| failed("list the containers", &error))?.into_iter().filter_map(|one| one.id)
         {
-            let Ok(about) = self.docker.inspect_container(&id, None).await else { continue };
-            let pid = pid(&about).unwrap_or_default();
-            let handle = Handle {
-                instance: instance.to_owned(),
-                pid,
-                born: Process::read(pid).map_or(0, |process| process.born),
-                boot: tree::boot(),
-                cgroup: freezer::find(pid, &id),
-                user: None,
-                container: Some(id.clone()),
-            };
+            // It may be gone by now.
+            let Ok(handle) = self.handle(instance, Id { id: id.clone(), log: 0 }).await else { continue };
             self.end(&id, &handle).await?;
         }
         Ok(())

@@ -1,7 +1,9 @@
 //! What every engine promises, asked of each of them. Containers need a Docker daemon (feature `docker-tests`).
 
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
-use skein_runner::container::tree;
+use skein_runner::container::{Exec, tree};
 use skein_tests::engine::{Bed, Kind};
 use skein_tests::stage::stands_still;
 
@@ -138,6 +140,38 @@ async fn a_start_that_fails_leaves_nothing(kind: Kind) -> Result<()> {
     bed.close().await
 }
 
+/// The runner's own program, which becomes a shell in the instance.
+fn shell(bed: &Bed, script: &str) -> Exec {
+    let arguments = ["exec-agent", "--workdir", "/", "--", "sh", "-c", script];
+    Exec {
+        spec: bed.spec("a-1", ""),
+        arguments: arguments.map(str::to_owned).to_vec(),
+        input: b"what it is told".to_vec(),
+        limit: Duration::from_secs(30),
+        most: 100,
+    }
+}
+
+async fn the_runners_own_program_runs_inside_beside_the_first_process(kind: Kind) -> Result<()> {
+    let mut bed = Bed::new(kind).await?;
+    let handle = bed.start("a-1", "echo up; sleep 1000; true").await?;
+    bed.until("it has its child", || tree::marked("a-1").len() >= 2).await?;
+    let before = tree::marked("a-1").len();
+    let done = bed.engine().exec(&handle, &shell(&bed, "cat; echo wrong >&2; exit 3")).await?;
+    ensure!(done.exit.code == Some(3) && !done.timed_out, "{done:?}");
+    ensure!(done.output == b"what it is told" && done.errors == "wrong\n", "{done:?}");
+    // What it prints beyond the bound is heard and dropped.
+    let done = bed.engine().exec(&handle, &shell(&bed, "yes | head -c 1000000; exit 0")).await?;
+    ensure!(done.exit.code == Some(0) && done.output.len() == 100, "{done:?}");
+    let late = Exec { limit: Duration::from_millis(300), ..shell(&bed, "sleep 1000 & sleep 1000") };
+    let done = bed.engine().exec(&handle, &late).await?;
+    ensure!(done.timed_out, "{done:?}");
+    bed.until("it was killed", || tree::marked("a-1").len() == before).await?;
+    bed.engine().kill(&handle).await?;
+    bed.engine().wait(&handle).await;
+    bed.close().await
+}
+
 macro_rules! promised_by {
     ($module:ident, $kind:expr, $($promise:ident),+ $(,)?) => {
         mod $module {
@@ -166,6 +200,7 @@ macro_rules! promised {
             the_next_process_of_the_runner_takes_over,
             what_is_known_by_its_id_alone_is_swept,
             a_start_that_fails_leaves_nothing,
+            the_runners_own_program_runs_inside_beside_the_first_process,
         );)+
     };
 }

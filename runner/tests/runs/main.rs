@@ -366,6 +366,8 @@ fn spec(folder: &Path, instance: &str, script: &str) -> Spec {
         user: None,
         closed: Vec::new(),
         open: Vec::new(),
+        definition: folder.to_owned(),
+        container: None,
     }
 }
 

@@ -5,7 +5,7 @@ use skein_shared::id::{EntityKey, Kind, Name};
 use skein_shared::{Code, Refusal};
 
 use crate::entity::Entities;
-use crate::projection::{FieldPath, Filter, Freshness, LIMIT, Order, Query, Test};
+use crate::projection::{FieldPath, Freshness, LIMIT, Order, Query};
 
 /// Rows of a list that names no limit.
 const USUAL: usize = 100;
@@ -82,24 +82,6 @@ fn page(query: &Query, found: &[Value]) -> (Vec<String>, String) {
         _ => String::new(),
     };
     (rows, next)
-}
-
-/// The agent that an instance is a run of.
-///
-/// # Errors
-/// `not_found`.
-pub(super) async fn agent_of(entities: &Entities, swarm: &Name, instance: &str) -> Result<Name, Refusal> {
-    let mut query = Query::new(swarm, Kind::Agent, "instance");
-    query.filters.push(Filter::new("instance", Test::Eq(instance.into()))?);
-    let (rows, _) = entities.list_everywhere(query).await?;
-    let agent = rows.first().and_then(|row| row["agent"].as_str());
-    let unknown = || {
-        let problem = format!(
-            "there is no instance `{instance}` in swarm `{swarm}`; `skein instances list` names them"
-        );
-        Refusal::new(Code::NotFound, problem)
-    };
-    Name::parse(agent.ok_or_else(unknown)?)
 }
 
 /// Each order ends with a field that tells each document from each, so that a list can go on where another ended.

@@ -18,6 +18,7 @@ mod transfer;
 mod up;
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use skein_shared::Refusal;
@@ -113,6 +114,9 @@ enum Command {
     /// Becomes an agent's program after closing everything that it may not see. Runners start it.
     #[command(hide = true)]
     ExecAgent(skein_runner::ExecAgent),
+    /// Runs a tool inside an instance. Runners start it there.
+    #[command(name = "transport", hide = true)]
+    Transport,
 }
 
 /// Why a command failed.
@@ -154,10 +158,15 @@ impl CliError {
 }
 
 impl Cli {
-    /// Whether this process turns into an agent: nothing may be started before it does.
-    pub fn exec_agent(self) -> Result<skein_runner::ExecAgent, Box<Self>> {
+    /// Does what runners start this program for, if that is why it runs: it turns into an agent, or works inside of one.
+    /// Nothing may be started before, since what it may see is decided for the whole process.
+    ///
+    /// # Errors
+    /// The command line itself, for whatever else.
+    pub fn inside(self) -> Result<ExitCode, Box<Self>> {
         match self.command {
-            Command::ExecAgent(agent) => Ok(agent),
+            Command::ExecAgent(agent) => Ok(skein_runner::exec_agent(agent)),
+            Command::Transport => Ok(skein_runner::transport::serve()),
             command => Err(Box::new(Self { command })),
         }
     }
@@ -190,7 +199,9 @@ impl Cli {
             Command::Import(import) => import.run().await,
             Command::Demo(options) => Ok(Box::pin(demo::run(options)).await?),
             Command::DemoAgent { role } => demo::run_agent(role).await.map_err(CliError::Agent),
-            Command::ExecAgent(_) => Err(CliError::Usage("exec-agent is for runners".to_owned())),
+            Command::ExecAgent(_) | Command::Transport => {
+                Err(CliError::Usage("this command is for runners".to_owned()))
+            }
         }
     }
 }

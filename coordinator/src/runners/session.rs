@@ -140,6 +140,7 @@ impl Session {
                     beats.push(self.alive(runner, registered, heartbeat));
                 }
                 Some(Message::Report(report)) => reports.take_in(report),
+                Some(Message::Answer(part)) => self.sessions.answered(id, part),
                 Some(Message::Register(_)) => {
                     self.refuse(&Refusal::new(Code::WrongState, "registered already; open a new stream"))
                         .await;

@@ -2,15 +2,15 @@
 //! down with its report.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use skein_shared::fence::Token;
+use skein_shared::{Code, Refusal};
 use tokio::sync::mpsc;
 
 use super::ledger::{Row, State, What};
-use super::{Order, Shared};
+use super::{Order, Reach, Shared};
 use crate::container::{Exit, Failure, Handle, Spec};
 use crate::definition::Definition;
 use crate::endpoint::Endpoint;
@@ -55,20 +55,21 @@ async fn launch(shared: &Shared, row: &mut Row, input: String) -> Result<(Handle
         let (swarm, agent) = &key;
         Failure(format!("this runner has no definition of agent `{agent}` in swarm `{swarm}`"))
     })?;
-    let home =
-        shared.folders.work(&row.swarm, &row.agent, row.user).map_err(|error| Failure(error.to_string()))?;
     let endpoint = Endpoint::open(row, shared.upstreams.clone())
         .await
         .map_err(|error| Failure(format!("its endpoint could not be opened: {error}")))?;
     row.port = endpoint.port();
-    let spec = spec(shared, row, definition, home, input);
+    let mut spec = spec(shared, row, definition)?;
+    spec.env.insert("SKEIN_INPUT".to_owned(), input);
     shared.save(row, None).await;
     let handle = shared.engine.start(&spec).await?;
     Ok((handle, endpoint))
 }
 
 /// The environment is made here from nothing, so that no secret of the runner's own can slip through.
-fn spec(shared: &Shared, row: &Row, definition: &Definition, home: PathBuf, input: String) -> Spec {
+fn spec(shared: &Shared, row: &Row, definition: &Definition) -> Result<Spec, Failure> {
+    let home =
+        shared.folders.work(&row.swarm, &row.agent, row.user).map_err(|error| Failure(error.to_string()))?;
     let mut env = BTreeMap::from([("PATH".to_owned(), PATH.to_owned())]);
     env.insert("HOME".to_owned(), home.display().to_string());
     env.extend(definition.env.clone());
@@ -78,11 +79,10 @@ fn spec(shared: &Shared, row: &Row, definition: &Definition, home: PathBuf, inpu
     env.insert("SKEIN_AGENT".to_owned(), row.agent.clone());
     env.insert("SKEIN_INSTANCE".to_owned(), row.instance.clone());
     env.insert("SKEIN_RUNNER".to_owned(), shared.mark.clone());
-    env.insert("SKEIN_INPUT".to_owned(), input);
     let mut closed = shared.closed.clone();
     closed.push(shared.folders.data().to_owned());
     let workdir = definition.workdir.clone().unwrap_or_else(|| home.clone());
-    Spec {
+    Ok(Spec {
         instance: row.instance.clone(),
         command: definition.command.clone(),
         env,
@@ -91,7 +91,7 @@ fn spec(shared: &Shared, row: &Row, definition: &Definition, home: PathBuf, inpu
         closed,
         open: vec![home, workdir.clone()],
         workdir,
-    }
+    })
 }
 
 impl Machine {
@@ -132,6 +132,8 @@ impl Machine {
                 let grace = self.shared.definitions.get(&key).map_or(Duration::ZERO, |known| known.grace);
                 return Some((self.end(grace).await, "the runner was stopped".to_owned()));
             }
+            // Whoever asked may be gone.
+            Order::Reach(answer) => _ = answer.send(self.reach()),
             Order::Silence if self.row.state == State::Running => self.silence().await,
             Order::Resume if self.row.state == State::Silenced => {
                 self.wake(None).await;
@@ -139,6 +141,25 @@ impl Machine {
             Order::Silence | Order::Resume => {}
         }
         None
+    }
+
+    /// What it takes to run something beside the first process. Only a running instance may be touched: in a frozen
+    /// one nothing would go on, and its lease may be over.
+    fn reach(&self) -> Result<Reach, Refusal> {
+        let instance = self.instance();
+        if self.row.state != State::Running {
+            let problem =
+                format!("{instance} is frozen while it waits; its tools work again when it runs again");
+            return Err(Refusal::new(Code::WrongState, problem));
+        }
+        let key = (self.row.swarm.clone(), self.row.agent.clone());
+        let definition = self.shared.definitions.get(&key).ok_or_else(|| {
+            let problem = format!("this runner has no definition of {instance}'s agent any more");
+            Refusal::new(Code::WrongState, problem)
+        })?;
+        let spec = spec(&self.shared, &self.row, definition);
+        let spec = spec.map_err(|Failure(problem)| Refusal::new(Code::Internal, problem))?;
+        Ok(Reach { handle: self.handle.clone(), spec })
     }
 
     /// Two coordinators may send out of order, so the token is compared again where the order is followed.

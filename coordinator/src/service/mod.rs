@@ -4,6 +4,7 @@
 //! It knows nothing of MCP, HTTP or the command line, and reaches the store through entities and the
 //! projection alone.
 
+pub mod agents;
 pub mod calls;
 pub mod changes;
 pub mod epics;
@@ -14,7 +15,6 @@ pub mod locks;
 pub mod logs;
 pub mod memory;
 pub mod messages;
-pub mod operator;
 pub mod presence;
 pub mod read;
 pub mod schedules;

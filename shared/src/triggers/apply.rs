@@ -1,6 +1,6 @@
 //! How events change the triggers and their documents.
 //!
-//! Live documents: `wait/<id>`, `subscription/<agent>` and `receipt/<id>`. A receipt's body is the event
+//! Live documents: `wait/<id>`, `subscription/<agent>`, `pause/self` and `receipt/<id>`. A receipt's body is the event
 //! (`incoming`), and what it led to: `resumed`, `started`, and `unclaimed:<wait>` for each wait that gave it
 //! back.
 
@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::command::Incoming;
 use super::event::{Event, Outcome, Resumption};
 use super::filter::Filter;
-use super::state::{Receipt, Triggers, Wait, delivery_id};
+use super::state::{Pause, Receipt, Triggers, Wait, delivery_id};
 use crate::entity::{Changes, Corrupt, LiveDocument};
 use crate::id::Name;
 use crate::time::Timestamp;
@@ -47,6 +47,10 @@ impl Triggers {
             }
             Event::WaitEnded { wait, .. } => self.end_wait(*wait, changes),
             Event::Subscribed { agent, filters } => self.set_subscription(agent, filters, changes),
+            Event::Paused { paused, word } => {
+                self.pause = Pause { paused: *paused, word: *word };
+                changes.put("pause/self", &self.pause, None);
+            }
             Event::Trimmed { receipts } => {
                 for receipt in receipts {
                     self.remove_receipt(*receipt);
@@ -65,6 +69,7 @@ impl Triggers {
                 let agent = Name::parse(agent).map_err(|refusal| document.corrupt(refusal.message))?;
                 self.subscriptions.insert(agent, document.read::<Subscription>()?.filters);
             }
+            ("pause", _) => self.pause = document.read()?,
             _ => return Err(document.corrupt("triggers have no such document")),
         }
         Ok(())

@@ -50,6 +50,12 @@ pub enum Command {
         of: Uuid,
         incoming: Incoming,
     },
+    /// Pauses all agents of the swarm, or ends that. The service tells the agents.
+    Pause {
+        paused: bool,
+    },
+    /// Asks what was said last.
+    AskPause,
     ListWaits,
     Tick,
 }
@@ -87,6 +93,11 @@ pub enum Reply {
         wait: Uuid,
     },
     Waits(Vec<WaitView>),
+    /// Whether the swarm's agents are paused. `word` rises with each change.
+    Pause {
+        paused: bool,
+        word: u64,
+    },
     Done,
 }
 

@@ -52,6 +52,8 @@ impl Triggers {
             }
             Command::Subscribe { agent, filters } => self.subscribe(agent, filters),
             Command::Replay { of, incoming } => self.replay(*of, incoming, ctx),
+            Command::Pause { paused } => Ok(self.pause(*paused)),
+            Command::AskPause => Ok(Decision::reply(self.pause.reply())),
             Command::ListWaits => Ok(self.list()),
             Command::Tick => Ok(self.sweep(ctx)),
         }
@@ -188,6 +190,14 @@ impl Triggers {
         }
         let event = Event::Subscribed { agent: agent.clone(), filters: filters.to_vec() };
         Ok(Decision::new(Reply::Done, vec![event]))
+    }
+
+    fn pause(&self, paused: bool) -> Decision<Self> {
+        if self.pause.paused == paused {
+            return Decision::reply(self.pause.reply());
+        }
+        let word = self.pause.word + 1;
+        Decision::new(Reply::Pause { paused, word }, vec![Event::Paused { paused, word }])
     }
 
     fn list(&self) -> Decision<Self> {

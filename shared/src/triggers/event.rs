@@ -44,6 +44,11 @@ pub enum Event {
         agent: Name,
         filters: Vec<Filter>,
     },
+    /// All agents of the swarm are paused, or not any more.
+    Paused {
+        paused: bool,
+        word: u64,
+    },
     /// Receipts that nobody needs any more.
     Trimmed {
         receipts: Vec<Uuid>,

@@ -59,7 +59,7 @@ impl Entity for Triggers {
             Event::HandedOn { receipt, .. } => Some(receipt.to_string()),
             Event::WaitRegistered { wait, .. } | Event::WaitEnded { wait, .. } => Some(wait.to_string()),
             Event::Subscribed { agent, .. } => Some(agent.to_string()),
-            Event::Trimmed { .. } => None,
+            Event::Paused { .. } | Event::Trimmed { .. } => None,
         }
     }
 

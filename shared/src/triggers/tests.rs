@@ -301,6 +301,18 @@ fn subscriptions_are_replaced_and_ended() {
 }
 
 #[test]
+fn each_change_of_the_pause_is_a_higher_word_and_outlives_a_restart() {
+    let mut bench = bench();
+    let word = |paused, word| Reply::Pause { paused, word };
+    assert_eq!(run(&mut bench, Command::AskPause), word(false, 0));
+    assert_eq!(run(&mut bench, Command::Pause { paused: true }), word(true, 1));
+    assert_eq!(run(&mut bench, Command::Pause { paused: true }), word(true, 1));
+    bench.restart();
+    assert_eq!(run(&mut bench, Command::AskPause), word(true, 1));
+    assert_eq!(run(&mut bench, Command::Pause { paused: false }), word(false, 2));
+}
+
+#[test]
 fn only_webhooks_are_taken() {
     let mut bench = bench();
     let calls = Filter { kind: FilterKind::AgentTrigger, ..filter(json!({})) };

@@ -4,6 +4,7 @@
 //! - `control` keeps a stream to each coordinator, and the lease;
 //! - `instance` has one task for each run, and the ledger that outlives a crash;
 //! - `container` is what a run lives in: behind [`container::Engine`];
+//! - `transport` is what an agent's tools do inside its instance;
 //! - `endpoint` is the instance's own door to the coordinators.
 
 pub mod config;
@@ -14,6 +15,7 @@ pub mod endpoint;
 mod error;
 pub mod instance;
 pub mod telemetry;
+pub mod transport;
 
 pub use config::{Args, RunnerConfig};
 pub use container::isolation;

@@ -1,6 +1,7 @@
 //! Administration over gRPC, for operators' tokens: what the command line asks.
 //!
-//! `admin` is the service, with what is about agents in `agents`; `views` says which documents each list shows; `events` is the feed; `bearer` tells
+//! `admin` is the service, with what is about agents in `agents`; `views` says which documents each list shows;
+//! `events` is the feed, `logs` what runs have written; `bearer` tells
 //! who calls; `client` is the other end.
 
 mod admin;
@@ -8,6 +9,7 @@ mod agents;
 pub mod bearer;
 pub mod client;
 mod events;
+mod logs;
 pub mod server;
 mod views;
 

@@ -94,24 +94,6 @@ fn page(query: &Query, found: &[Value]) -> (Vec<String>, String) {
     (rows, next)
 }
 
-/// The agent that an instance is a run of.
-///
-/// # Errors
-/// `not_found`.
-pub(super) async fn agent_of(entities: &Entities, swarm: &Name, instance: &str) -> Result<Name, Refusal> {
-    let mut query = Query::new(swarm, Kind::Agent, "instance");
-    query.filters.push(Filter::new("instance", Test::Eq(instance.into()))?);
-    let (rows, _) = entities.list_everywhere(query).await?;
-    let agent = rows.first().and_then(|row| row["agent"].as_str());
-    let unknown = || {
-        let problem = format!(
-            "there is no instance `{instance}` in swarm `{swarm}`; `skein instances list` names them"
-        );
-        Refusal::new(Code::NotFound, problem)
-    };
-    Name::parse(agent.ok_or_else(unknown)?)
-}
-
 /// Each order ends with a field that tells each document from each, so that a list can go on where another ended.
 fn query(view: &str, swarm: &Name, limit: u32) -> Result<Query, Refusal> {
     let order = |path: &str, descending| Ok(Order { path: FieldPath::parse(path)?, descending });

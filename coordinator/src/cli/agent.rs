@@ -1,4 +1,4 @@
-//! `skein agent add|validate|list|show|history|run|kill|pause|resume|enable|disable`
+//! `skein agent add|validate|list|show|history|logs|run|kill|pause|resume|enable|disable`
 
 use clap::{Args, Subcommand};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use skein_shared::id::Name;
 
 use super::definitions::{Add, Validate};
 use super::table::{self, Column};
-use super::{CliError, Common, list};
+use super::{CliError, Common, list, logs};
 use crate::api::client;
 
 /// An agent in a list.
@@ -48,6 +48,8 @@ pub(super) enum Agent {
     Show(One),
     /// List the runs of an agent, the newest first.
     History(History),
+    /// Print what a run has written, or the latest run of an agent, and how it ended.
+    Logs(logs::Logs),
     /// Run an agent by hand.
     Run(Run),
     /// End a run, also one that waits.
@@ -70,6 +72,7 @@ impl Agent {
             Agent::List(all) => all.run().await,
             Agent::Show(one) => one.show().await,
             Agent::History(history) => history.run().await,
+            Agent::Logs(logs) => logs.run().await,
             Agent::Run(run) => run.run().await,
             Agent::Kill(kill) => kill.run().await,
             Agent::Pause(held) => held.run("pause").await,

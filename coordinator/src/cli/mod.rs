@@ -10,6 +10,7 @@ mod dead_letters;
 mod definitions;
 mod events;
 mod list;
+mod logs;
 mod mcp_config;
 mod status;
 mod swarm;
@@ -20,6 +21,7 @@ mod transfer;
 mod up;
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use skein_shared::Refusal;
@@ -118,6 +120,9 @@ enum Command {
     /// Becomes an agent's program after closing everything that it may not see. Runners start it.
     #[command(hide = true)]
     ExecAgent(skein_runner::ExecAgent),
+    /// Runs a tool inside an instance. Runners start it there.
+    #[command(name = "transport", hide = true)]
+    Transport,
 }
 
 /// Why a command failed.
@@ -159,10 +164,15 @@ impl CliError {
 }
 
 impl Cli {
-    /// Whether this process turns into an agent: nothing may be started before it does.
-    pub fn exec_agent(self) -> Result<skein_runner::ExecAgent, Box<Self>> {
+    /// Does what runners start this program for, if that is why it runs: it turns into an agent, or works inside of one.
+    /// Nothing may be started before, since what it may see is decided for the whole process.
+    ///
+    /// # Errors
+    /// The command line itself, for whatever else.
+    pub fn inside(self) -> Result<ExitCode, Box<Self>> {
         match self.command {
-            Command::ExecAgent(agent) => Ok(agent),
+            Command::ExecAgent(agent) => Ok(skein_runner::exec_agent(agent)),
+            Command::Transport => Ok(skein_runner::transport::serve()),
             command => Err(Box::new(Self { command })),
         }
     }
@@ -196,7 +206,9 @@ impl Cli {
             Command::Import(import) => import.run().await,
             Command::Demo(options) => Ok(Box::pin(demo::run(options)).await?),
             Command::DemoAgent { role } => demo::run_agent(role).await.map_err(CliError::Agent),
-            Command::ExecAgent(_) => Err(CliError::Usage("exec-agent is for runners".to_owned())),
+            Command::ExecAgent(_) | Command::Transport => {
+                Err(CliError::Usage("this command is for runners".to_owned()))
+            }
         }
     }
 }
@@ -236,6 +248,8 @@ mod tests {
             "skein agent validate agents",
             "skein agent run lead --prompt go",
             "skein agent kill lead-00000001 --reason late",
+            "skein agent logs lead-00000001 -f -n 5",
+            "skein agent logs lead --since 1h --grep error",
             "skein agent list --json",
             "skein agent show lead",
             "skein agent pause lead",

@@ -12,6 +12,7 @@ pub mod inbox;
 pub mod instances;
 pub mod lists;
 pub mod locks;
+pub mod logs;
 pub mod memory;
 pub mod messages;
 pub mod presence;
@@ -21,6 +22,7 @@ mod seen;
 mod standing;
 pub mod swarm;
 pub mod tasks;
+pub mod transport;
 pub mod waits;
 
 use std::collections::BTreeSet;

@@ -1,6 +1,7 @@
 //! The runner's side of the control streams: registration, lease, commands, reports.
 
 mod announcement;
+mod asks;
 mod lease;
 mod reports;
 mod roster;
@@ -26,6 +27,7 @@ use crate::error::Error;
 use crate::instance::folders::Folders;
 use crate::instance::ledger::{Ledger, Row};
 use crate::instance::{Instances, Shared};
+use asks::Asks;
 use lease::Lease;
 use reports::Speakers;
 use roster::{Node, Roster};
@@ -46,6 +48,7 @@ struct Runner {
     lease: Lease,
     speakers: Speakers,
     roster: Roster,
+    asks: Asks,
     /// Held by the stream that registers, so that the next one finds the runner registered.
     registering: Mutex<()>,
     /// The fleet has declared the runner lost: only a registration can tell what it has given away.
@@ -105,6 +108,7 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
         lease: Lease::default(),
         speakers: Speakers::default(),
         roster: Roster::default(),
+        asks: Asks::default(),
         registering: Mutex::default(),
         lost: AtomicBool::new(false),
         config,

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use skein_shared::fence::Token;
+use skein_shared::{Code, Refusal};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::ledger::{Row, State, What};
 use super::stage::{self, HOOK, Stage};
-use super::{Order, Shared};
+use super::{Order, Reach, Shared};
 use crate::container::{Exit, Failure, Handle, Spec, docker};
 use crate::definition::Definition;
 use crate::endpoint::Endpoint;
@@ -66,7 +67,8 @@ async fn launch(shared: &Shared, row: &mut Row) -> Result<(Handle, Endpoint), Fa
 
 /// Starts the process whose turn it is.
 async fn launch_stage(shared: &Shared, row: &mut Row, definition: &Definition) -> Result<Handle, Failure> {
-    let spec = spec(shared, row, definition)?;
+    let mut spec = spec(shared, row, definition)?;
+    spec.env.insert("SKEIN_INPUT".to_owned(), row.input.clone());
     if row.stage == Stage::Agent {
         row.input.clear();
     }
@@ -96,7 +98,6 @@ fn spec(shared: &Shared, row: &Row, definition: &Definition) -> Result<Spec, Fai
     env.insert("SKEIN_AGENT".to_owned(), row.agent.clone());
     env.insert("SKEIN_INSTANCE".to_owned(), row.instance.clone());
     env.insert("SKEIN_RUNNER".to_owned(), shared.mark.clone());
-    env.insert("SKEIN_INPUT".to_owned(), row.input.clone());
     env.insert("SKEIN_INSTRUCTIONS".to_owned(), definition.instructions.clone());
     env.insert("SKEIN_PARAMS".to_owned(), definition.params.to_string());
     let mut closed = shared.closed.clone();
@@ -214,6 +215,8 @@ impl Machine {
                 let grace = self.shared.grace(&self.row);
                 return Some((self.end(grace).await, "the runner was stopped".to_owned()));
             }
+            // Whoever asked may be gone.
+            Order::Reach(answer) => _ = answer.send(self.reach()),
             Order::Silence if self.row.state == State::Running => self.silence().await,
             Order::Resume if self.row.state == State::Silenced => {
                 self.wake(None).await;
@@ -221,6 +224,21 @@ impl Machine {
             Order::Silence | Order::Resume => {}
         }
         None
+    }
+
+    /// What it takes to run something beside the first process. Only a running instance may be touched: in a frozen
+    /// one nothing would go on, and its lease may be over.
+    fn reach(&self) -> Result<Reach, Refusal> {
+        let instance = self.instance();
+        if self.row.state != State::Running {
+            let problem =
+                format!("{instance} is frozen while it waits; its tools work again when it runs again");
+            return Err(Refusal::new(Code::WrongState, problem));
+        }
+        let (row, failed) = (&self.row, |problem: String| Refusal::new(Code::WrongState, problem));
+        let definition = self.shared.definition(row).map_err(|Failure(problem)| failed(problem))?;
+        let spec = spec(&self.shared, row, &definition).map_err(|Failure(problem)| failed(problem))?;
+        Ok(Reach { handle: self.handle.clone(), spec })
     }
 
     /// Two coordinators may send out of order, so the token is compared again where the order is followed.

@@ -2,22 +2,25 @@
 
 pub mod folders;
 pub mod ledger;
+mod log;
 mod machine;
 mod reconcile;
 pub mod stage;
+mod tools;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use skein_shared::Refusal;
 use skein_shared::entity::{Reign, RunnerCommand};
 use skein_shared::fence::Token;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::task::TaskTracker;
 
 use crate::container::confine::USERS;
-use crate::container::{Engine, Failure, Isolation, User};
+use crate::container::{Engine, Failure, Handle, Isolation, Spec, User};
 use crate::definition::{Definition, Definitions};
 use crate::endpoint::Upstreams;
 use crate::error::Error;
@@ -44,10 +47,19 @@ enum Order {
     },
     /// The runner leaves.
     Leave,
+    /// Answers with what it takes to run something inside.
+    Reach(oneshot::Sender<Result<Reach, Refusal>>),
     /// The lease is about to end.
     Silence,
     /// The lease was renewed in time.
     Resume,
+}
+
+/// What it takes to run something inside an instance.
+#[derive(Debug)]
+struct Reach {
+    handle: Handle,
+    spec: Spec,
 }
 
 /// All instances.

@@ -11,10 +11,16 @@ use skein_shared::id::Name;
 use skein_shared::{limits, span};
 
 use crate::error::Error;
+use crate::harness::{Choice, Program};
 
 /// Every key that `agent.toml` may have.
-const KEYS: [&str; 16] = [
+const KEYS: [&str; 21] = [
     "command",
+    "harness",
+    "model",
+    "args",
+    "prompt",
+    "tool_timeout",
     "image",
     "role",
     "swarm",
@@ -40,7 +46,7 @@ const SUBSCRIPTION_KEYS: [&str; 3] = ["source", "event", "match"];
 pub struct Definition {
     /// What the coordinators are told.
     pub public: AgentDefinition,
-    pub command: Vec<String>,
+    pub program: Program,
     pub env: BTreeMap<String, String>,
     /// Where it runs; its own work folder if none is given.
     pub workdir: Option<PathBuf>,
@@ -51,7 +57,9 @@ pub struct Definition {
 #[derive(Deserialize)]
 #[serde(default)]
 struct File {
-    command: Vec<String>,
+    #[serde(flatten)]
+    choice: Choice,
+    tool_timeout: Option<String>,
     image: Option<String>,
     role: String,
     swarm: Option<String>,
@@ -82,7 +90,8 @@ struct Subscription {
 impl Default for File {
     fn default() -> Self {
         Self {
-            command: Vec::new(),
+            choice: Choice::default(),
+            tool_timeout: None,
             image: None,
             role: "worker".to_owned(),
             swarm: None,
@@ -144,7 +153,8 @@ fn read(name: &str, file: &Path, allowed: &[Name]) -> Result<Definition, Error> 
         std::fs::read_to_string(file).map_err(|error| Error::io("read the definition", file, error))?;
     let folder = file.parent().unwrap_or(Path::new("."));
     let usual = allowed.first().map_or(USUAL_SWARM, Name::as_str);
-    parse(name, &text, folder, usual)
+    let skill = std::fs::read_to_string(folder.join("SKILL.md")).unwrap_or_default();
+    parse(name, &text, &skill, folder, usual)
         .and_then(|definition| permitted(&definition.public.swarm, allowed).map(|()| definition))
         .map_err(|problem| Error::Definition { file: file.to_owned(), problem })
 }
@@ -157,7 +167,13 @@ fn permitted(swarm: &str, allowed: &[Name]) -> Result<(), String> {
     Err(format!("swarm: this runner does not serve `{swarm}`, only {served}; change one of the two"))
 }
 
-fn parse(name: &str, text: &str, folder: &Path, usual_swarm: &str) -> Result<Definition, String> {
+fn parse(
+    name: &str,
+    text: &str,
+    skill: &str,
+    folder: &Path,
+    usual_swarm: &str,
+) -> Result<Definition, String> {
     let table: toml::Table = text.parse().map_err(|error: toml::de::Error| error.to_string())?;
     known(&table, &KEYS)?;
     for subscription in table.get("subscriptions").and_then(toml::Value::as_array).into_iter().flatten() {
@@ -169,19 +185,16 @@ fn parse(name: &str, text: &str, folder: &Path, usual_swarm: &str) -> Result<Def
     if file.image.is_some() {
         return Err("image: this runner has no container engine; give the program to run as `command`".into());
     }
-    if file.command.first().is_none_or(String::is_empty) {
-        return Err(
-            "command: missing; write the program and its arguments, such as [\"python3\", \"agent.py\"]"
-                .into(),
-        );
-    }
     environment(&file.env)?;
     let public = public(name, &file, usual_swarm)?;
     check(&public).map_err(|refusal| refusal.message)?;
+    let tool_timeout = file.tool_timeout.as_deref().map(|text| span::parse("tool_timeout", text)).transpose();
+    let tool_timeout = tool_timeout.map_err(|refusal| refusal.message)?;
+    let wait_timeout = Duration::from_millis(public.wait_timeout_ms);
     Ok(Definition {
         grace: Duration::from_millis(public.grace_ms),
         public,
-        command: file.command,
+        program: Program::new(file.choice, skill, tool_timeout, wait_timeout)?,
         env: file.env,
         workdir: file.workdir.map(|workdir| folder.join(workdir)),
     })
@@ -271,7 +284,7 @@ mod tests {
     use super::*;
 
     fn problem(text: &str) -> String {
-        parse("worker", text, Path::new("/agents/worker"), "default").unwrap_err()
+        parse("worker", text, "", Path::new("/agents/worker"), "default").unwrap_err()
     }
 
     #[test]
@@ -284,7 +297,7 @@ mod tests {
             source = "github"
             match = { action = "opened" }
         "#;
-        let definition = parse("worker", text, Path::new("/agents/worker"), "geese").unwrap();
+        let definition = parse("worker", text, "", Path::new("/agents/worker"), "geese").unwrap();
         assert_eq!(definition.public.swarm, "geese");
         assert_eq!(definition.public.timeout_ms, 1_800_000);
         assert_eq!(definition.public.role, "worker");

@@ -4,6 +4,7 @@
 //! - `control` keeps a stream to each coordinator, and the lease;
 //! - `instance` has one task for each run, and the ledger that outlives a crash;
 //! - `container` is what a run lives in: behind [`container::Engine`];
+//! - `harness` is the program that an agent is: a coding agent, or any command;
 //! - `endpoint` is the instance's own door to the coordinators.
 
 pub mod config;
@@ -12,6 +13,7 @@ pub mod control;
 pub mod definition;
 pub mod endpoint;
 mod error;
+pub mod harness;
 pub mod instance;
 pub mod telemetry;
 

@@ -14,6 +14,7 @@ use super::{Order, Shared};
 use crate::container::{Exit, Failure, Handle, Spec};
 use crate::definition::Definition;
 use crate::endpoint::Endpoint;
+use crate::harness::Place;
 
 /// How long a thaw waits for an answer that the instance is owed. It comes over another connection than the
 /// command to thaw, and may be a little later.
@@ -61,18 +62,32 @@ async fn launch(shared: &Shared, row: &mut Row, input: String) -> Result<(Handle
         .await
         .map_err(|error| Failure(format!("its endpoint could not be opened: {error}")))?;
     row.port = endpoint.port();
-    let spec = spec(shared, row, definition, home, input);
+    row.harness = definition.program.harness();
+    // An earlier start of the same instance has left a log, and perhaps a conversation.
+    let session = shared.said(row).await.session;
+    let spec = spec(shared, row, definition, home, input, session.as_deref());
     shared.save(row, None).await;
     let handle = shared.engine.start(&spec).await?;
     Ok((handle, endpoint))
 }
 
 /// The environment is made here from nothing, so that no secret of the runner's own can slip through.
-fn spec(shared: &Shared, row: &Row, definition: &Definition, home: PathBuf, input: String) -> Spec {
+fn spec(
+    shared: &Shared,
+    row: &Row,
+    definition: &Definition,
+    home: PathBuf,
+    input: String,
+    session: Option<&str>,
+) -> Spec {
+    let url = format!("http://127.0.0.1:{}/mcp", row.port);
+    let place = Place { swarm: &row.swarm, agent: &row.agent, instance: &row.instance, url: &url };
+    let launch = definition.program.launch(&place, &input, session);
     let mut env = BTreeMap::from([("PATH".to_owned(), PATH.to_owned())]);
     env.insert("HOME".to_owned(), home.display().to_string());
+    env.extend(launch.env);
     env.extend(definition.env.clone());
-    env.insert("SKEIN_URL".to_owned(), format!("http://127.0.0.1:{}/mcp", row.port));
+    env.insert("SKEIN_URL".to_owned(), url);
     env.insert("SKEIN_TOKEN".to_owned(), row.secret.clone());
     env.insert("SKEIN_SWARM".to_owned(), row.swarm.clone());
     env.insert("SKEIN_AGENT".to_owned(), row.agent.clone());
@@ -84,7 +99,7 @@ fn spec(shared: &Shared, row: &Row, definition: &Definition, home: PathBuf, inpu
     let workdir = definition.workdir.clone().unwrap_or_else(|| home.clone());
     Spec {
         instance: row.instance.clone(),
-        command: definition.command.clone(),
+        command: launch.command,
         env,
         log: shared.folders.log(&row.instance),
         user: row.user,
@@ -253,10 +268,9 @@ impl Machine {
         self.log_failure(self.shared.engine.kill(&self.handle).await);
         tracing::info!(instance = self.instance(), code = exit.code, signal = exit.signal, reason, "ended");
         self.shared.engine.let_go(&self.handle);
-        self.row.state = State::Ended;
-        self.row.exit = Some(exit);
-        self.row.reason.clone_from(&reason);
-        self.shared.save(&self.row, Some(What::Exited { exit, reason })).await;
+        let ending = self.shared.said(&self.row).await.ending(exit);
+        let what = self.row.ended(ending, reason);
+        self.shared.save(&self.row, Some(what)).await;
     }
 
     fn log_failure(&self, result: Result<(), Failure>) {

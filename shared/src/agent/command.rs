@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::state::{CallStatus, Class, Definition, Instance, Item, Outcome, WaitRecord};
+use super::state::{CallStatus, Class, Definition, Instance, Item, Outcome, Usage, WaitRecord};
 use crate::fence::Token;
 use crate::id::{InstanceId, Name};
 use crate::time::Timestamp;
@@ -165,11 +165,21 @@ pub struct Caller {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Report {
-    Started { pid: Option<u32> },
+    Started {
+        pid: Option<u32>,
+    },
     Frozen,
     Thawed,
-    Exited { code: Option<i32>, signal: Option<i32>, reason: Option<String> },
-    StartFailed { reason: String },
+    Exited {
+        code: Option<i32>,
+        signal: Option<i32>,
+        reason: Option<String>,
+        #[serde(default)]
+        usage: Option<Usage>,
+    },
+    StartFailed {
+        reason: String,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -23,7 +23,7 @@ pub use command::{CallView, Caller, Command, Overview, Reply, Report, WaitView};
 pub use event::{DeadLetter, Event};
 pub use state::{
     Agent, CallRecord, CallStatus, Class, Defined, Definition, End, Exit, Input, Instance, Item, Outcome,
-    Party, State, WaitRecord,
+    Party, State, Usage, WaitRecord,
 };
 
 impl Entity for Agent {

@@ -1,0 +1,146 @@
+//! What an agent's definition says about its program, and what starts that for a run.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::{Harness, Run, prompt};
+
+/// A call of a tool may take as long as the longest wait, and then a while.
+const LEEWAY: Duration = Duration::from_secs(60);
+const LEAST: Duration = Duration::from_secs(3600);
+/// Gives a client the prompt, and a home of its own where the agent's is not its user's: clients keep files there that
+/// they let no other user read, and each instance may have another user.
+const SHELL: &str = r#"[ -O "$HOME" ] || { HOME="$HOME/.home-$(id -u)"; mkdir -p "$HOME" || exit; export HOME; }
+"#;
+const EXEC: &str = r#"exec "$@" <<PROMPT
+$SKEIN_PROMPT
+PROMPT
+"#;
+
+/// The keys of a definition that choose the program.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Choice {
+    pub harness: Harness,
+    /// The program with its first arguments. A client's own name if left out.
+    pub command: Vec<String>,
+    pub model: Option<String>,
+    /// More arguments for the client.
+    pub args: Vec<String>,
+    /// Instructions, below those of `SKILL.md`.
+    pub prompt: Option<String>,
+}
+
+/// The program of an agent.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Program {
+    harness: Harness,
+    command: Vec<String>,
+    model: Option<String>,
+    args: Vec<String>,
+    instructions: String,
+    tool_timeout: Duration,
+}
+
+/// The instance that a program runs for.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    pub swarm: &'a str,
+    pub agent: &'a str,
+    pub instance: &'a str,
+    /// Its endpoint.
+    pub url: &'a str,
+}
+
+/// What an engine starts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Launch {
+    pub command: Vec<String>,
+    /// Variables that the definition may set otherwise.
+    pub env: BTreeMap<String, String>,
+}
+
+impl Program {
+    /// `skill` is the text of `SKILL.md`, `wait_timeout` the longest that the agent may wait for an event.
+    ///
+    /// # Errors
+    /// A sentence that names the key and what to write.
+    pub fn new(
+        choice: Choice,
+        skill: &str,
+        tool_timeout: Option<Duration>,
+        wait_timeout: Duration,
+    ) -> Result<Self, String> {
+        let named = choice.command.first().is_some_and(|program| !program.is_empty());
+        if !choice.harness.is_client() {
+            if !named {
+                return Err("command: missing; write the program and its arguments, such as [\"python3\", \"agent.py\"], or say which coding agent it is, such as harness = \"claude-code\"".to_owned());
+            }
+            alone(&choice, tool_timeout)?;
+        } else if !named && !choice.command.is_empty() {
+            return Err("command: empty; leave it out, or write where the client is".to_owned());
+        }
+        let mut instructions = skill.trim().to_owned();
+        if let Some(prompt) = &choice.prompt {
+            instructions = format!("{instructions}\n\n{}", prompt.trim()).trim().to_owned();
+        }
+        prompt::fits(&instructions)?;
+        if [&choice.command, &choice.args].into_iter().flatten().any(|argument| argument.contains('\0')) {
+            return Err("command, args: an argument cannot hold a zero byte".to_owned());
+        }
+        Ok(Self {
+            harness: choice.harness,
+            command: choice.command,
+            model: choice.model,
+            args: choice.args,
+            instructions,
+            tool_timeout: tool_timeout.unwrap_or_else(|| LEAST.max(wait_timeout + LEEWAY)),
+        })
+    }
+
+    pub fn harness(&self) -> Harness {
+        self.harness
+    }
+
+    /// What starts it. `session` is the conversation that an earlier start of the same instance has begun.
+    pub fn launch(&self, place: &Place<'_>, input: &str, session: Option<&str>) -> Launch {
+        let Some(client) = self.harness.client() else {
+            return Launch { command: self.command.clone(), env: BTreeMap::new() };
+        };
+        let (url, tool_timeout) = (place.url, self.tool_timeout);
+        let start = client.start(&Run { url, model: self.model.as_deref(), tool_timeout, session });
+        let prompt = prompt::render(place, &self.instructions, input, session.is_some());
+        let mut env: BTreeMap<String, String> =
+            start.env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        env.insert("SKEIN_PROMPT".to_owned(), prompt);
+        let script = format!("{SHELL}{}{EXEC}", start.first);
+        let mut command = vec!["sh".to_owned(), "-c".to_owned(), script, "sh".to_owned()];
+        match self.command.as_slice() {
+            [] => command.push(client.program().to_owned()),
+            named => command.extend_from_slice(named),
+        }
+        // What the definition adds comes before what has to stand at the end, and after what it may set otherwise.
+        let last = usize::from(start.arguments.last().is_some_and(|last| last == "-"));
+        let (these, end) = start.arguments.split_at(start.arguments.len() - last);
+        command.extend(these.iter().chain(&self.args).chain(end).cloned());
+        Launch { command, env }
+    }
+}
+
+/// A command gets its arguments and instructions as it always did: nothing reads these keys for it.
+fn alone(choice: &Choice, tool_timeout: Option<Duration>) -> Result<(), String> {
+    let set = [
+        ("model", choice.model.is_some()),
+        ("args", !choice.args.is_empty()),
+        ("prompt", choice.prompt.is_some()),
+        ("tool_timeout", tool_timeout.is_some()),
+    ];
+    match set.into_iter().find(|(_, set)| *set) {
+        Some((key, _)) => Err(format!(
+            "{key}: only a coding agent has it; say which, such as harness = \"claude-code\", or write it into `command`"
+        )),
+        None => Ok(()),
+    }
+}

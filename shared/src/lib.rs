@@ -23,6 +23,7 @@ pub mod mutation;
 pub mod pool;
 pub mod schedules;
 pub mod span;
+pub mod spelling;
 pub mod time;
 pub mod triggers;
 pub mod uri;

@@ -10,6 +10,7 @@ use figment::error::Kind;
 use figment::providers::{Env, Format, Toml};
 use secrecy::{ExposeSecret, SecretString};
 use skein_shared::limits::REPLY_KEEP;
+use skein_shared::spelling::nearest;
 
 use super::schema::{Config, Source};
 
@@ -87,7 +88,7 @@ fn explain(error: &figment::Error) -> ConfigError {
             // serde reports an unknown key with the path of the key itself, or of its section.
             let section = path.strip_suffix(field.as_str()).unwrap_or(&path).trim_end_matches('.');
             let full = if section.is_empty() { field.clone() } else { format!("{section}.{field}") };
-            match nearest(field, known) {
+            match nearest(field, known.iter().copied()) {
                 Some(right) => format!("there is no setting `{full}`; did you mean `{right}`?"),
                 None => format!("there is no setting `{full}`; known here: {}", known.join(", ")),
             }
@@ -97,27 +98,6 @@ fn explain(error: &figment::Error) -> ConfigError {
         kind => format!("`{path}`: {kind}"),
     };
     ConfigError(format!("{place}{problem}"))
-}
-
-/// The known key that is closest to what was written, if it is close at all.
-fn nearest(written: &str, known: &[&'static str]) -> Option<&'static str> {
-    let (distance, key) = known.iter().map(|key| (edits(written, key), *key)).min()?;
-    (distance <= 1 + key.len() / 3).then_some(key)
-}
-
-/// Single-letter edits between two words (Levenshtein).
-fn edits(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.iter().enumerate() {
-            let substituted = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 fn check(config: &mut Config, folder: &Path) -> Result<(), ConfigError> {
@@ -294,13 +274,5 @@ mod tests {
         );
         let alone = read("[store]\nredis_certificate = \"us.pem\"").unwrap_err().to_string();
         assert!(alone.contains("store.redis_key"), "{alone}");
-    }
-
-    #[test]
-    fn edits_count_single_letters() {
-        assert_eq!(edits("htpp", "http"), 1);
-        assert_eq!(edits("slot", "slots"), 1);
-        assert_eq!(edits("", "abc"), 3);
-        assert_eq!(edits("retentoin", "retention"), 2);
     }
 }

@@ -10,6 +10,7 @@ use skein_proto::v1::{AgentDefinition, HeldInstance, Register};
 use skein_shared::agent::{self, Agent, Class, Definition};
 use skein_shared::fleet::{self, Fleet};
 use skein_shared::id::{EntityKey, InstanceId, Kind, Name};
+use skein_shared::schedules::{self, Schedules};
 use skein_shared::triggers::{self, Filter, FilterKind, Triggers};
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
@@ -35,6 +36,9 @@ pub(super) async fn register(entities: &Entities, register: &Register) -> Result
         define(entities, &Name::parse(&agent.swarm)?, &group, agent).await?;
     }
     registered.lost = take_in(entities, &registered.fleet, register).await?;
+    for agent in &register.removed {
+        remove(entities, &registered.fleet, &Name::parse(&agent.swarm)?, &Name::parse(&agent.name)?).await?;
+    }
     Ok(registered)
 }
 
@@ -129,6 +133,29 @@ async fn define(
     entities.ask::<Agent>(&key, Request::read(), command).await?;
     let command = triggers::Command::Subscribe { agent: Name::parse(&wire.name)?, filters: filters(wire)? };
     entities.ask::<Triggers>(&EntityKey::of(Kind::Triggers, swarm), Request::read(), command).await?;
+    let command = schedules::Command::Follow {
+        agent: Name::parse(&wire.name)?,
+        cron: (!wire.schedule.is_empty()).then(|| wire.schedule.clone()),
+        zone: wire.zone.clone(),
+    };
+    entities.ask::<Schedules>(&EntityKey::of(Kind::Schedules, swarm), Request::read(), command).await?;
+    Ok(())
+}
+
+/// Undefines an agent that its runner has no more, unless another one has it: its runs end, its queue becomes dead
+/// letters, and nothing starts it.
+async fn remove(entities: &Entities, fleet: &EntityKey, swarm: &Name, agent: &Name) -> Result<(), Refusal> {
+    let command = fleet::Command::IsOffered { agent: agent.clone() };
+    if let fleet::Reply::Offered(true) = entities.ask::<Fleet>(fleet, Request::read(), command).await? {
+        return Ok(());
+    }
+    // First what would start it.
+    let command = triggers::Command::Subscribe { agent: agent.clone(), filters: Vec::new() };
+    entities.ask::<Triggers>(&EntityKey::of(Kind::Triggers, swarm), Request::read(), command).await?;
+    let command = schedules::Command::Follow { agent: agent.clone(), cron: None, zone: String::new() };
+    entities.ask::<Schedules>(&EntityKey::of(Kind::Schedules, swarm), Request::read(), command).await?;
+    let key = EntityKey::agent(swarm, agent);
+    entities.ask::<Agent>(&key, Request::read(), agent::Command::Undefine).await?;
     Ok(())
 }
 

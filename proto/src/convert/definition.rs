@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::Value;
+use skein_shared::cron::Cron;
 use skein_shared::id::Name;
 use skein_shared::{Code, Refusal, limits};
 
@@ -47,6 +48,10 @@ pub fn check(definition: &AgentDefinition) -> Result<(), Refusal> {
     within(agent, "wait_timeout_ms", definition.wait_timeout_ms, 1, millis(limits::WAIT_MAX))?;
     within(agent, "grace_ms", definition.grace_ms, 0, millis(GRACE))?;
     labels(agent, &definition.labels)?;
+    if !definition.schedule.is_empty() {
+        Cron::parse(&definition.schedule, &definition.zone, agent)
+            .map_err(|refusal| invalid(agent, "schedule", &refusal.message))?;
+    }
     subscriptions(agent, &definition.subscriptions)
 }
 
@@ -73,6 +78,11 @@ pub fn check_registration(register: &Register) -> Result<(), Refusal> {
         if !register.swarms.is_empty() && !register.swarms.contains(&definition.swarm) {
             let problem = format!("the runner may not run agents of swarm `{}`", definition.swarm);
             return Err(invalid(&definition.name, "swarm", &problem));
+        }
+    }
+    for removed in &register.removed {
+        for name in [&removed.swarm, &removed.name] {
+            Name::parse(name).map_err(|refusal| invalid(runner, "removed", &refusal.message))?;
         }
     }
     for held in &register.held {
@@ -138,8 +148,7 @@ mod tests {
             grace_ms: 10_000,
             subscriptions: vec![r#"{"source":"github"}"#.into()],
             role: "worker".into(),
-            labels: BTreeMap::new(),
-            autostart: false,
+            ..AgentDefinition::default()
         }
     }
 

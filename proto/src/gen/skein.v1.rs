@@ -16,7 +16,7 @@ pub mod runner_message {
         Report(super::Report),
     }
 }
-/// What a runner is and what it still holds, sent at the start of every stream.
+/// What a runner is and what it still holds, sent at the start of every stream, and again when its agents have changed.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Register {
     #[prost(string, tag = "1")]
@@ -46,6 +46,16 @@ pub struct Register {
     /// and reports, and what it holds is not judged.
     #[prost(bool, tag = "10")]
     pub attaches: bool,
+    /// Agents that it had and has no more.
+    #[prost(message, repeated, tag = "11")]
+    pub removed: ::prost::alloc::vec::Vec<AgentName>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AgentName {
+    #[prost(string, tag = "1")]
+    pub swarm: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
 }
 /// An agent that this runner can start, from its agents folder.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -82,6 +92,11 @@ pub struct AgentDefinition {
     /// Whether one run starts as soon as the runner has registered.
     #[prost(bool, tag = "13")]
     pub autostart: bool,
+    /// When it runs by itself: a cron expression in an IANA time zone; empty for never.
+    #[prost(string, tag = "20")]
+    pub schedule: ::prost::alloc::string::String,
+    #[prost(string, tag = "21")]
+    pub zone: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct HeldInstance {

@@ -14,7 +14,14 @@ const LEAST: Duration = Duration::from_secs(3600);
 /// they let no other user read, and each instance may have another user.
 const SHELL: &str = r#"[ -O "$HOME" ] || { HOME="$HOME/.home-$(id -u)"; mkdir -p "$HOME" || exit; export HOME; }
 "#;
-const EXEC: &str = r#"exec "$@" <<PROMPT
+/// A conversation that goes on has its instructions.
+const GO_ON: &str = r#"exec "$@" <<PROMPT
+$SKEIN_PROMPT
+PROMPT
+"#;
+const BEGIN: &str = r#"exec "$@" <<PROMPT
+$SKEIN_INSTRUCTIONS
+
 $SKEIN_PROMPT
 PROMPT
 "#;
@@ -29,8 +36,6 @@ pub struct Choice {
     pub model: Option<String>,
     /// More arguments for the client.
     pub args: Vec<String>,
-    /// Instructions, below those of `SKILL.md`.
-    pub prompt: Option<String>,
 }
 
 /// The program of an agent.
@@ -40,7 +45,6 @@ pub struct Program {
     command: Vec<String>,
     model: Option<String>,
     args: Vec<String>,
-    instructions: String,
     tool_timeout: Duration,
 }
 
@@ -62,14 +66,20 @@ pub struct Launch {
     pub env: BTreeMap<String, String>,
 }
 
+impl Launch {
+    /// A line for the shell.
+    pub fn shell(line: &str) -> Self {
+        Self { command: ["/bin/sh", "-c", line].map(str::to_owned).to_vec(), env: BTreeMap::new() }
+    }
+}
+
 impl Program {
-    /// `skill` is the text of `SKILL.md`, `wait_timeout` the longest that the agent may wait for an event.
+    /// `wait_timeout` is the longest that the agent may wait for an event.
     ///
     /// # Errors
     /// A sentence that names the key and what to write.
     pub fn new(
         choice: Choice,
-        skill: &str,
         tool_timeout: Option<Duration>,
         wait_timeout: Duration,
     ) -> Result<Self, String> {
@@ -82,11 +92,6 @@ impl Program {
         } else if !named && !choice.command.is_empty() {
             return Err("command: empty; leave it out, or write where the client is".to_owned());
         }
-        let mut instructions = skill.trim().to_owned();
-        if let Some(prompt) = &choice.prompt {
-            instructions = format!("{instructions}\n\n{}", prompt.trim()).trim().to_owned();
-        }
-        prompt::fits(&instructions)?;
         if [&choice.command, &choice.args].into_iter().flatten().any(|argument| argument.contains('\0')) {
             return Err("command, args: an argument cannot hold a zero byte".to_owned());
         }
@@ -95,7 +100,6 @@ impl Program {
             command: choice.command,
             model: choice.model,
             args: choice.args,
-            instructions,
             tool_timeout: tool_timeout.unwrap_or_else(|| LEAST.max(wait_timeout + LEEWAY)),
         })
     }
@@ -111,12 +115,13 @@ impl Program {
         };
         let (url, tool_timeout) = (place.url, self.tool_timeout);
         let start = client.start(&Run { url, model: self.model.as_deref(), tool_timeout, session });
-        let prompt = prompt::render(place, &self.instructions, input, session.is_some());
+        let prompt = prompt::render(place, input, session.is_some());
         let mut env: BTreeMap<String, String> =
             start.env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         env.insert("SKEIN_PROMPT".to_owned(), prompt);
-        let script = format!("{SHELL}{}{EXEC}", start.first);
-        let mut command = vec!["sh".to_owned(), "-c".to_owned(), script, "sh".to_owned()];
+        let last = if session.is_some() { GO_ON } else { BEGIN };
+        let Launch { mut command, .. } = Launch::shell(&format!("{SHELL}{}{last}", start.first));
+        command.push("sh".to_owned());
         match self.command.as_slice() {
             [] => command.push(client.program().to_owned()),
             named => command.extend_from_slice(named),
@@ -129,12 +134,11 @@ impl Program {
     }
 }
 
-/// A command gets its arguments and instructions as it always did: nothing reads these keys for it.
+/// A command gets its arguments as they stand: nothing reads these keys for it.
 fn alone(choice: &Choice, tool_timeout: Option<Duration>) -> Result<(), String> {
     let set = [
         ("model", choice.model.is_some()),
         ("args", !choice.args.is_empty()),
-        ("prompt", choice.prompt.is_some()),
         ("tool_timeout", tool_timeout.is_some()),
     ];
     match set.into_iter().find(|(_, set)| *set) {

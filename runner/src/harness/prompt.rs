@@ -1,14 +1,10 @@
-//! What a client is told at the start of a run: the agent's instructions, how it works here, and why it runs.
-
-use std::fmt::Write;
+//! What a client is told at the start of a run, below the agent's instructions: how it works here, and why it runs.
 
 use serde_json::Value;
 
 use super::Place;
 
-/// Longest instructions, bytes. One variable of a process takes 128 KiB, and input and explanations go along.
-const INSTRUCTIONS: usize = 64 * 1024;
-/// Longest input that is told, bytes; the rest is in the environment.
+/// Longest input that is told, bytes: one variable of a process takes 128 KiB. All of it is in the environment.
 const INPUT: usize = 48 * 1024;
 
 const HERE: &str = "\
@@ -25,20 +21,8 @@ The tools of the MCP server `skein` connect you to the swarm; your client may sh
 brought is kept for you.
 - What is not listed is found with `tools_find` and called with `tools_read` or `tools_call`.";
 
-pub(super) fn fits(instructions: &str) -> Result<(), String> {
-    if instructions.contains('\0') {
-        return Err("prompt: a text cannot hold a zero byte".to_owned());
-    }
-    if instructions.len() > INSTRUCTIONS {
-        return Err(format!(
-            "prompt: the instructions are longer than {INSTRUCTIONS} bytes; move parts into files that the agent reads when it needs them"
-        ));
-    }
-    Ok(())
-}
-
 /// `input` is why the instance runs, as JSON. One that goes on has been told all the rest before.
-pub(super) fn render(place: &Place<'_>, instructions: &str, input: &str, goes_on: bool) -> String {
+pub(super) fn render(place: &Place<'_>, input: &str, goes_on: bool) -> String {
     let why = why(input);
     if goes_on {
         return format!(
@@ -47,16 +31,10 @@ pub(super) fn render(place: &Place<'_>, instructions: &str, input: &str, goes_on
         );
     }
     let Place { swarm, agent, instance, .. } = place;
-    let mut text = String::new();
-    if !instructions.is_empty() {
-        text = format!("{instructions}\n\n");
-    }
-    let _ = write!(
-        text,
+    format!(
         "# Where you run\n\nYou are the agent `{agent}` of the swarm `{swarm}`, in its run `{instance}`. {HERE}\n\n\
          # Why you run\n\n{why}\n"
-    );
-    text
+    )
 }
 
 fn why(input: &str) -> String {

@@ -16,17 +16,17 @@ fn program(harness: Harness) -> Program {
         harness,
         model: Some("large".to_owned()),
         args: vec!["--extra".to_owned()],
-        prompt: Some("Mend the bug.".to_owned()),
         ..Choice::default()
     };
-    Program::new(choice, "", None, Duration::from_secs(7200)).unwrap()
+    Program::new(choice, None, Duration::from_secs(7200)).unwrap()
 }
 
 /// The arguments of the client, its name first, and the variables.
 fn launch(harness: Harness, session: Option<&str>) -> (Vec<String>, BTreeMap<String, String>) {
     let Launch { command, env } = program(harness).launch(&PLACE, r#"{"prompt":"now"}"#, session);
-    assert_eq!((command[0].as_str(), command[1].as_str(), command[3].as_str()), ("sh", "-c", "sh"));
+    assert_eq!((command[0].as_str(), command[1].as_str(), command[3].as_str()), ("/bin/sh", "-c", "sh"));
     assert!(env["SKEIN_PROMPT"].contains("now"), "{env:?}");
+    assert_eq!(command[2].contains("$SKEIN_INSTRUCTIONS"), session.is_none(), "{}", command[2]);
     (command[4..].to_vec(), env)
 }
 
@@ -111,7 +111,7 @@ fn gemini_writes_its_settings_down_itself() {
 #[test]
 fn a_command_is_started_as_it_stands() {
     let choice = Choice { command: vec!["sh".to_owned(), "x".to_owned()], ..Choice::default() };
-    let program = Program::new(choice, "instructions", None, Duration::ZERO).unwrap();
+    let program = Program::new(choice, None, Duration::ZERO).unwrap();
     let Launch { command, env } = program.launch(&PLACE, "{}", None);
     assert_eq!((command, env.len()), (vec!["sh".to_owned(), "x".to_owned()], 0));
 }
@@ -120,21 +120,19 @@ fn a_command_is_started_as_it_stands() {
 fn a_client_may_be_anywhere() {
     let command = vec!["node".to_owned(), "claude.js".to_owned()];
     let choice = Choice { harness: Harness::ClaudeCode, command, ..Choice::default() };
-    let launch = Program::new(choice, "", None, Duration::ZERO).unwrap().launch(&PLACE, "{}", None);
+    let launch = Program::new(choice, None, Duration::ZERO).unwrap().launch(&PLACE, "{}", None);
     assert_eq!(launch.command[4..7], ["node", "claude.js", "-p"]);
 }
 
 #[test]
 fn keys_that_do_not_fit_are_refused() {
-    let refused = |choice: Choice| Program::new(choice, "", None, Duration::ZERO).unwrap_err();
+    let refused = |choice: Choice| Program::new(choice, None, Duration::ZERO).unwrap_err();
     let command = vec!["sh".to_owned()];
     assert!(refused(Choice::default()).contains("command: missing"));
     let model = Choice { command: command.clone(), model: Some("m".to_owned()), ..Choice::default() };
     assert!(refused(model).contains("model: only a coding agent"));
-    let long = Choice { harness: Harness::Codex, prompt: Some("x".repeat(70_000)), ..Choice::default() };
-    assert!(refused(long).contains("longer than"));
     let choice = Choice { command, ..Choice::default() };
-    let refusal = Program::new(choice, "", Some(Duration::ZERO), Duration::ZERO).unwrap_err();
+    let refusal = Program::new(choice, Some(Duration::ZERO), Duration::ZERO).unwrap_err();
     assert!(refusal.contains("tool_timeout: only"));
 }
 
@@ -145,7 +143,7 @@ fn the_prompt_says_why_the_agent_runs() {
         launch.env["SKEIN_PROMPT"].clone()
     };
     let call = told(r#"{"call":{"call_id":"c","caller":"lead","context":"count geese"}}"#, None);
-    assert!(call.starts_with("Mend the bug.\n\n# Where you run"), "{call}");
+    assert!(call.starts_with("# Where you run"), "{call}");
     assert!(call.contains("agent `coder` of the swarm `geese`") && call.contains("`join-swarm`"), "{call}");
     assert!(
         call.contains("`lead` called you")
@@ -161,7 +159,7 @@ fn the_prompt_says_why_the_agent_runs() {
     assert!(told(r#"{"type":"manual","source":"autostart"}"#, None).contains("ask for a task"));
     assert!(told(r#"{"prompt":"count geese"}"#, None).ends_with("count geese\n"));
     let again = told(r#"{"prompt":"count geese"}"#, Some("s-1"));
-    assert!(again.starts_with("Your process was ended") && !again.contains("Mend the bug"), "{again}");
+    assert!(again.starts_with("Your process was ended") && !again.contains("join-swarm"), "{again}");
     let long = told(&json!({"prompt": "ü".repeat(60_000)}).to_string(), None);
     assert!(long.len() < 128 * 1024 && long.contains("SKEIN_INPUT"), "{}", long.len());
 }

@@ -99,7 +99,7 @@ impl World {
             slots,
             labels: BTreeSet::new(),
             engines: BTreeSet::from(["docker".to_owned()]),
-            agents: BTreeSet::new(),
+            agents: BTreeSet::from([name("worker")]),
             swarms: BTreeSet::new(),
             held: Vec::new(),
         };

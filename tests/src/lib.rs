@@ -2,9 +2,11 @@
 
 pub mod agents;
 pub mod cluster;
+pub mod coder;
 pub mod history;
 pub mod link;
 pub mod mcp;
+pub mod model;
 pub mod nemesis;
 pub mod ports;
 pub mod process;

@@ -47,7 +47,8 @@ impl Client for ClaudeCode {
         said.usage.input_tokens += read.iter().map(|name| number(&usage[*name])).sum::<u64>();
         said.usage.output_tokens += number(&usage["output_tokens"]);
         said.usage.turns += number(&event["num_turns"]);
-        said.cost(&event["total_cost_usd"]);
+        // The tokens are those of this start, the cost is that of the conversation.
+        said.cost_is(&event["total_cost_usd"]);
         let failed = event["is_error"] == true || event["subtype"] != "success";
         said.is_over(failed.then(|| failure(event)));
     }

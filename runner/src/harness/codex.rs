@@ -44,8 +44,9 @@ impl Client for Codex {
             "thread.started" => said.session_is(&event["thread_id"]),
             "turn.completed" => {
                 let usage = &event["usage"];
-                said.usage.input_tokens += number(&usage["input_tokens"]);
-                said.usage.output_tokens += number(&usage["output_tokens"]);
+                // It counts from the conversation's beginning.
+                said.usage.input_tokens = number(&usage["input_tokens"]);
+                said.usage.output_tokens = number(&usage["output_tokens"]);
                 said.usage.turns += 1;
                 said.is_over(None);
             }

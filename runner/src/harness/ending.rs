@@ -36,11 +36,14 @@ impl Said {
         }
     }
 
-    /// Adds what something cost, in US dollars.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is bounded just before")]
-    pub(super) fn cost(&mut self, dollars: &Value) {
-        if let Some(dollars) = dollars.as_f64() {
-            let micros = (dollars * 1e6).round().clamp(0.0, 1e15) as u64;
+    /// What the whole conversation has cost so far, in US dollars.
+    pub(super) fn cost_is(&mut self, dollars: &Value) {
+        self.usage.cost_micros = micros(dollars).or(self.usage.cost_micros);
+    }
+
+    /// Adds what a part of it cost, in US dollars.
+    pub(super) fn costs(&mut self, dollars: &Value) {
+        if let Some(micros) = micros(dollars) {
             self.usage.cost_micros = Some(self.usage.cost_micros.unwrap_or(0) + micros);
         }
     }
@@ -66,6 +69,11 @@ impl Said {
         };
         Ending { exit, reason, usage }
     }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is bounded just before")]
+fn micros(dollars: &Value) -> Option<u64> {
+    dollars.as_f64().map(|dollars| (dollars * 1e6).round().clamp(0.0, 1e15) as u64)
 }
 
 fn failed() -> Exit {

@@ -50,7 +50,7 @@ impl Client for Opencode {
                     number(&tokens["input"]) + number(&cache["read"]) + number(&cache["write"]);
                 said.usage.output_tokens += number(&tokens["output"]) + number(&tokens["reasoning"]);
                 said.usage.turns += 1;
-                said.cost(&event["part"]["cost"]);
+                said.costs(&event["part"]["cost"]);
                 // Any other reason is a step on the way.
                 if event["part"]["reason"] == "stop" {
                     said.is_over(None);

@@ -179,6 +179,22 @@ pub struct Exited {
     pub signal: ::core::option::Option<i32>,
     #[prost(string, tag = "3")]
     pub reason: ::prost::alloc::string::String,
+    /// Of a coding agent that says so.
+    #[prost(message, optional, tag = "4")]
+    pub usage: ::core::option::Option<Usage>,
+}
+/// What a run's model was used for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Usage {
+    #[prost(uint64, tag = "1")]
+    pub input_tokens: u64,
+    #[prost(uint64, tag = "2")]
+    pub output_tokens: u64,
+    #[prost(uint64, tag = "3")]
+    pub turns: u64,
+    /// Millionths of a US dollar.
+    #[prost(uint64, optional, tag = "4")]
+    pub cost_micros: ::core::option::Option<u64>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StartFailed {

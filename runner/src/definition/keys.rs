@@ -3,8 +3,13 @@
 use skein_shared::spelling;
 
 /// Every key, with the names that Action Llama and others have for it.
-const KEYS: [(&str, &[&str]); 28] = [
+const KEYS: [(&str, &[&str]); 33] = [
     ("command", &[]),
+    ("harness", &[]),
+    ("model", &[]),
+    ("args", &[]),
+    ("prompt", &[]),
+    ("tool_timeout", &[]),
     ("image", &[]),
     ("pull", &[]),
     ("memory", &[]),

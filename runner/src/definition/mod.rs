@@ -16,6 +16,7 @@ use skein_shared::id::Name;
 
 use crate::container::Container;
 use crate::error::Error;
+use crate::harness::Program;
 use settings::Settings;
 use skill::Skill;
 
@@ -30,12 +31,12 @@ const USUAL_SWARM: &str = "default";
 pub struct Definition {
     /// What the coordinators are told.
     pub public: AgentDefinition,
-    pub command: Vec<String>,
+    pub program: Program,
     pub env: BTreeMap<String, String>,
     /// Where it runs; its own work folder if none is given.
     pub workdir: Option<PathBuf>,
     pub grace: Duration,
-    /// What the agent is told of its work: the text of `SKILL.md`. Empty when there is none.
+    /// What the agent is told of its work: the text of `SKILL.md`, and `prompt`. Empty when there is none.
     pub instructions: String,
     /// What the agent is told of its surroundings, in whatever words it was written for.
     pub params: serde_json::Value,

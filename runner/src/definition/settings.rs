@@ -9,14 +9,18 @@ use skein_proto::convert::definition::check;
 use skein_proto::v1::AgentDefinition;
 use skein_shared::{limits, span};
 
-use super::{Definition, Hooks, keys};
+use super::{Definition, Hooks, keys, skill};
 use crate::container::docker;
+use crate::harness::{Choice, Program};
 
 /// All keys by their own names. What is left out has the product's default.
 #[derive(Deserialize)]
 #[serde(default)]
 pub(super) struct Settings {
-    command: Vec<String>,
+    #[serde(flatten)]
+    choice: Choice,
+    prompt: Option<String>,
+    tool_timeout: Option<Span>,
     #[serde(flatten)]
     container: docker::Keys,
     role: String,
@@ -61,7 +65,9 @@ struct Subscription {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            command: Vec::new(),
+            choice: Choice::default(),
+            prompt: None,
+            tool_timeout: None,
             container: docker::Keys::default(),
             role: "worker".to_owned(),
             swarm: None,
@@ -113,21 +119,25 @@ impl Settings {
         if container.is_some() && self.workdir.is_some() {
             return Err("workdir: an agent in a container works in /app/static; leave it out".into());
         }
-        // An image may have a program of its own.
-        let missing = self.command.is_empty() && container.is_none();
-        if missing || self.command.first().is_some_and(String::is_empty) {
-            return Err(
-                "command: missing; write the program and its arguments, such as [\"python3\", \"agent.py\"]"
-                    .into(),
-            );
-        }
         environment(&self.env)?;
         let public = self.public(name, usual_swarm)?;
         check(&public).map_err(|refusal| refusal.message)?;
+        let tool_timeout = self.tool_timeout.map(|span| span.millis("tool_timeout")).transpose()?;
+        let wait_timeout = Duration::from_millis(public.wait_timeout_ms);
+        let instructions = match &self.prompt {
+            Some(prompt) => format!("{instructions}\n\n{}", prompt.trim()).trim().to_owned(),
+            None => instructions,
+        };
+        skill::fits(&instructions).map_err(|problem| format!("prompt: {problem}"))?;
         Ok(Definition {
             grace: Duration::from_millis(public.grace_ms),
             public,
-            command: self.command,
+            program: Program::new(
+                self.choice,
+                container.is_some(),
+                tool_timeout.map(Duration::from_millis),
+                wait_timeout,
+            )?,
             env: self.env,
             workdir: self.workdir.map(|workdir| folder.join(workdir)),
             instructions,

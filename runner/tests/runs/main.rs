@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod bed;
+mod clients;
 mod coordinator;
 mod hooks;
 mod leaks;

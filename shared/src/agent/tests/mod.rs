@@ -288,7 +288,7 @@ pub(super) fn command_name(command: &Value) -> String {
 }
 
 pub(super) fn exited(code: i32) -> Report {
-    Report::Exited { code: Some(code), signal: None, reason: None }
+    Report::Exited { code: Some(code), signal: None, reason: None, usage: None }
 }
 
 pub(super) fn enqueue(class: Class) -> Command {

@@ -20,6 +20,7 @@ pub mod limits;
 pub mod lockspace;
 pub mod memory;
 pub mod mutation;
+pub mod nearest;
 pub mod pool;
 pub mod schedules;
 pub mod span;

@@ -10,8 +10,9 @@ use figment::error::Kind;
 use figment::providers::{Env, Format, Toml};
 use secrecy::{ExposeSecret, SecretString};
 use skein_shared::limits::REPLY_KEEP;
+use skein_shared::nearest::nearest;
 
-use super::schema::{Config, Source};
+use super::schema::{Config, Provider, Source};
 
 /// What the command line sets; `None` leaves the file's or the environment's word.
 #[derive(Clone, Debug, Default)]
@@ -87,7 +88,7 @@ fn explain(error: &figment::Error) -> ConfigError {
             // serde reports an unknown key with the path of the key itself, or of its section.
             let section = path.strip_suffix(field.as_str()).unwrap_or(&path).trim_end_matches('.');
             let full = if section.is_empty() { field.clone() } else { format!("{section}.{field}") };
-            match nearest(field, known) {
+            match nearest(field, known.iter().copied()) {
                 Some(right) => format!("there is no setting `{full}`; did you mean `{right}`?"),
                 None => format!("there is no setting `{full}`; known here: {}", known.join(", ")),
             }
@@ -97,27 +98,6 @@ fn explain(error: &figment::Error) -> ConfigError {
         kind => format!("`{path}`: {kind}"),
     };
     ConfigError(format!("{place}{problem}"))
-}
-
-/// The known key that is closest to what was written, if it is close at all.
-fn nearest(written: &str, known: &[&'static str]) -> Option<&'static str> {
-    let (distance, key) = known.iter().map(|key| (edits(written, key), *key)).min()?;
-    (distance <= 1 + key.len() / 3).then_some(key)
-}
-
-/// Single-letter edits between two words (Levenshtein).
-fn edits(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.iter().enumerate() {
-            let substituted = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 fn check(config: &mut Config, folder: &Path) -> Result<(), ConfigError> {
@@ -161,7 +141,7 @@ fn check(config: &mut Config, folder: &Path) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Gives the source its secret. A source without one would let anybody in, so there is none.
+/// Gives the source its secret. A source without one lets anybody in, which has to be said.
 fn take_secret(source: &mut Source, folder: &Path) -> Result<(), ConfigError> {
     if let Some(file) = &source.secret_file {
         if source.secret.is_some() {
@@ -179,11 +159,27 @@ fn take_secret(source: &mut Source, folder: &Path) -> Result<(), ConfigError> {
         })?;
         source.secret = Some(SecretString::from(text.trim_end().to_owned()));
     }
-    if !source.has_secret() {
-        return Err(ConfigError(format!(
-            "ingress.source `{}` has no secret; set `secret` or `secret_file` to what the sender signs with",
-            source.name
-        )));
+    check_secret(source).map_err(|problem| ConfigError(format!("ingress.source `{}` {problem}", source.name)))
+}
+
+/// What is wrong with the source's secret, if anything.
+fn check_secret(source: &Source) -> Result<(), &'static str> {
+    if source.allow_unsigned {
+        let alone = source.secret.is_none();
+        return if alone { Ok(()) } else { Err("has a secret and `allow_unsigned`; keep one") };
+    }
+    if source.provider == Provider::Test {
+        return Err(
+            "is of the provider `test`, which signs nothing: set `allow_unsigned = true` if anybody may send",
+        );
+    }
+    let secret = source.secret.as_ref().map(ExposeSecret::expose_secret).unwrap_or_default();
+    if secret.is_empty() {
+        return Err("has no secret; set `secret` or `secret_file` to what the sender signs with");
+    }
+    let is_key = secret.len() == 64 && secret.bytes().all(|letter| letter.is_ascii_hexdigit());
+    if source.provider == Provider::Discord && !is_key {
+        return Err("needs the application's public key from Discord as its secret: 64 hexadecimal digits");
     }
     Ok(())
 }
@@ -256,6 +252,29 @@ mod tests {
     }
 
     #[test]
+    fn a_source_without_a_secret_has_to_be_meant() {
+        let source = |provider: &str, rest: &str| {
+            read(&format!("[[ingress.source]]\nname = \"s\"\nprovider = \"{provider}\"\n{rest}"))
+        };
+        for provider in ["test", "github", "discord"] {
+            assert!(source(provider, "allow_unsigned = true").is_ok(), "{provider}");
+            let both = source(provider, "allow_unsigned = true\nsecret = \"x\"").unwrap_err().to_string();
+            assert!(both.contains("keep one"), "{both}");
+        }
+        for (provider, rest, problem) in [
+            ("test", "", "allow_unsigned = true"),
+            ("slack", "allow_unsigned = false", "has no secret"),
+            ("discord", "secret = \"x\"", "public key"),
+            ("x", "secret = \"x\"", "provider"),
+        ] {
+            let said = source(provider, rest).unwrap_err().to_string();
+            assert!(said.contains(problem), "{provider}: {said}");
+        }
+        assert!(source("discord", &format!("secret = \"{}\"", "0a".repeat(32))).is_ok());
+        assert!(source("gitlab", "secret = \"x\"").is_ok());
+    }
+
+    #[test]
     fn the_url_of_redis_is_a_secret() {
         let config =
             read("[store]\nredis = \"redis://me:hush-hush@box\"\ndurability = \"everysec\"").unwrap();
@@ -294,13 +313,5 @@ mod tests {
         );
         let alone = read("[store]\nredis_certificate = \"us.pem\"").unwrap_err().to_string();
         assert!(alone.contains("store.redis_key"), "{alone}");
-    }
-
-    #[test]
-    fn edits_count_single_letters() {
-        assert_eq!(edits("htpp", "http"), 1);
-        assert_eq!(edits("slot", "slots"), 1);
-        assert_eq!(edits("", "abc"), 3);
-        assert_eq!(edits("retentoin", "retention"), 2);
     }
 }

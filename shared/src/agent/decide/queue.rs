@@ -150,6 +150,8 @@ impl Draft<'_> {
         reason: &str,
     ) -> Reply {
         let (id, at) = (self.ctx.id(), self.now());
+        let told = receipt.map(|receipt| self.agent.refuse_webhook(receipt, reason));
+        self.send(told);
         let (source, input, reason) = (source.to_owned(), input.clone(), reason.to_owned());
         let reply = Reply::DeadLettered { id, reason: reason.clone() };
         self.push(Event::DeadLettered(DeadLetter { id, class, source, receipt, input, reason, at }));

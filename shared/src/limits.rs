@@ -33,6 +33,10 @@ pub const TAG: usize = 100;
 pub const CALL_DEPTH: u32 = 3;
 /// Default length of an agent's work queue.
 pub const WORK_QUEUE: usize = 100;
+/// How often a run may be run again because it asked for it, by default.
+pub const RERUNS: u32 = 10;
+/// Dead letters of one agent that can be replayed; the oldest beyond it can only be read.
+pub const LETTERS: usize = 1000;
 /// A call that nobody finished ends as an error. Waiting does not count.
 pub const CALL_EXPIRY: Duration = Duration::from_secs(2 * 3600);
 /// How long a finished call can be asked for in memory.

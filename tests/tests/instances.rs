@@ -207,6 +207,8 @@ async fn an_instance_is_closed_to_others_and_the_data_folder_to_it() -> Result<(
             "SKEIN_INSTANCE",
             "SKEIN_RUNNER",
             "SKEIN_INPUT",
+            "SKEIN_INSTRUCTIONS",
+            "SKEIN_PARAMS",
         ];
         ensure!(expected.contains(name), "its environment has {name}");
     }

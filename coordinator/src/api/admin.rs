@@ -7,9 +7,8 @@ use std::time::Duration;
 use futures::Stream;
 use serde_json::{Value, json};
 use skein_proto::v1::{self, admin_server};
-use skein_shared::agent::{self, Agent, Class};
 use skein_shared::channels::{self, Channels, Post};
-use skein_shared::id::{EntityKey, InstanceId, Kind, Name, parse_uuid};
+use skein_shared::id::{Kind, Name, parse_uuid};
 use skein_shared::pool::{Rules, Source, Target, TaskSpec};
 use skein_shared::{Code, Refusal};
 use tokio::sync::mpsc;
@@ -54,7 +53,7 @@ impl Admin {
 
     /// As [`Self::operator`], for a swarm that has to be there: a mistyped name must not pass for an empty swarm,
     /// nor make a new one.
-    async fn of_swarm<T>(&self, request: &Request<T>, swarm: &str) -> Result<Principal, Refusal> {
+    pub(super) async fn of_swarm<T>(&self, request: &Request<T>, swarm: &str) -> Result<Principal, Refusal> {
         let who = self.operator(request, swarm)?;
         if self.service.entities().swarms().await?.contains(&who.swarm) {
             return Ok(who);
@@ -90,7 +89,7 @@ impl Admin {
             _ => self.of_swarm(&request, &asked.swarm).await?,
         };
         let entities = self.service.entities();
-        let found = views::list(entities, &asked.view, &who.swarm, asked.limit, &asked.after).await?;
+        let found = views::list(entities, &who.swarm, asked).await?;
         Ok(v1::ListReply { rows: found.rows, rebuilding: found.rebuilding, next: found.next })
     }
 
@@ -153,43 +152,6 @@ impl Admin {
         let task = parse_uuid("task", &asked.task)?;
         let cancelled = self.service.act(&who, Uuid::now_v7(), task, Action::Cancel { reason }).await?;
         Ok(cancelled.task)
-    }
-
-    async fn run_agent(&self, request: Request<v1::RunAgentRequest>) -> Result<Value, Refusal> {
-        let asked = request.get_ref();
-        let who = self.of_swarm(&request, &asked.swarm).await?;
-        let mut input = json!({"type": "manual", "source": "operator"});
-        if !asked.prompt.is_empty() {
-            input["prompt"] = json!(asked.prompt);
-        }
-        let command = agent::Command::Enqueue {
-            class: Class::Manual,
-            source: "operator".to_owned(),
-            receipt: None,
-            input,
-        };
-        let key = EntityKey::agent(&who.swarm, &Name::parse(&asked.agent)?);
-        let request = entity::Request::once(Uuid::now_v7());
-        match self.service.entities().ask::<Agent>(&key, request, command).await? {
-            agent::Reply::Queued { instance } | agent::Reply::Coalesced { instance } => {
-                Ok(json!({"agent": asked.agent, "instance": instance}))
-            }
-            agent::Reply::DeadLettered { reason, .. } => {
-                let problem = format!("`{}` will not run: {reason}", asked.agent);
-                Err(Refusal::new(Code::WrongState, problem))
-            }
-            _ => Err(Refusal::new(Code::Internal, "the agent did not answer; report this")),
-        }
-    }
-
-    async fn kill_instance(&self, request: Request<v1::KillInstanceRequest>) -> Result<Value, Refusal> {
-        let v1::KillInstanceRequest { swarm, instance, reason } = request.get_ref();
-        let who = self.of_swarm(&request, swarm).await?;
-        let agent = views::agent_of(self.service.entities(), &who.swarm, instance).await?;
-        let reason = if reason.is_empty() { "killed by the operator" } else { reason };
-        let instance = InstanceId(instance.clone());
-        self.service.kill(&who, Uuid::now_v7(), &agent, instance.clone(), reason.to_owned()).await?;
-        Ok(json!({"agent": agent, "instance": instance, "reason": reason}))
     }
 
     async fn events(&self, request: &Request<v1::EventsRequest>) -> Result<events::Feed, Refusal> {
@@ -315,6 +277,22 @@ impl admin_server::Admin for Admin {
 
     async fn kill_instance(&self, request: Request<v1::KillInstanceRequest>) -> Answer<v1::Document> {
         document(Admin::kill_instance(self, request).await)
+    }
+
+    async fn show_agents(&self, request: Request<v1::AgentRequest>) -> Answer<v1::Document> {
+        document(Admin::show_agents(self, request).await)
+    }
+
+    async fn steer_agent(&self, request: Request<v1::SteerAgentRequest>) -> Answer<v1::Document> {
+        document(Admin::steer_agent(self, request).await)
+    }
+
+    async fn show_dead_letter(&self, request: Request<v1::DeadLetterRequest>) -> Answer<v1::Document> {
+        document(Admin::show_dead_letter(self, request).await)
+    }
+
+    async fn replay_dead_letter(&self, request: Request<v1::DeadLetterRequest>) -> Answer<v1::Document> {
+        document(Admin::replay_dead_letter(self, request).await)
     }
 
     type EventsStream = Pin<Box<dyn Stream<Item = Result<v1::Event, Status>> + Send>>;

@@ -75,14 +75,21 @@ pub struct Listed {
     pub rebuilding: bool,
 }
 
-/// The rows of one view, so many at most. What changes meanwhile may be missing from a list of several answers.
+/// The rows of one view, so many at most.
 ///
 /// # Errors
 /// The node's refusal.
 pub async fn list(admin: &mut Admin, view: &str, swarm: &str, limit: u32) -> Result<Listed, Refusal> {
+    let (view, swarm) = (view.to_owned(), swarm.to_owned());
+    rows(admin, ListRequest { view, swarm, limit, ..ListRequest::default() }).await
+}
+
+/// All that a request asks for. What changes meanwhile may be missing from a list of several answers.
+///
+/// # Errors
+/// The node's refusal.
+pub async fn rows(admin: &mut Admin, mut request: ListRequest) -> Result<Listed, Refusal> {
     let mut listed = Listed::default();
-    let mut request =
-        ListRequest { view: view.to_owned(), swarm: swarm.to_owned(), limit, after: String::new() };
     loop {
         let reply = admin.list(request.clone()).await.map_err(refused)?.into_inner();
         listed.rebuilding |= reply.rebuilding;

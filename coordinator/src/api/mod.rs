@@ -1,9 +1,10 @@
 //! Administration over gRPC, for operators' tokens: what the command line asks.
 //!
-//! `admin` is the service; `views` says which documents each list shows; `events` is the feed; `bearer` tells
+//! `admin` is the service, with what is about agents in `agents`; `views` says which documents each list shows; `events` is the feed; `bearer` tells
 //! who calls; `client` is the other end.
 
 mod admin;
+mod agents;
 pub mod bearer;
 pub mod client;
 mod events;

@@ -1,6 +1,7 @@
 //! Which documents each list shows.
 
 use serde_json::{Value, json};
+use skein_proto::v1::ListRequest;
 use skein_shared::id::{EntityKey, Kind, Name};
 use skein_shared::{Code, Refusal};
 
@@ -12,7 +13,7 @@ const USUAL: usize = 100;
 /// Most bytes of rows in one answer, of which the first is there however long it is. Clients take 4 MiB.
 const BYTES: usize = 1 << 20;
 
-pub(super) const VIEWS: &str = "agents, tasks, locks, calls, waits, instances, runners, swarms";
+pub(super) const VIEWS: &str = "agents, tasks, locks, calls, waits, instances, dead-letters, runners, swarms";
 
 pub(super) struct Rows {
     /// As JSON.
@@ -26,21 +27,17 @@ pub(super) struct Rows {
 /// what an earlier one gave as `next`.
 ///
 /// # Errors
-/// `invalid_argument` for a view or a place that there is not.
-pub(super) async fn list(
-    entities: &Entities,
-    view: &str,
-    swarm: &Name,
-    limit: u32,
-    after: &str,
-) -> Result<Rows, Refusal> {
+/// `invalid_argument` for a view or a place that there is not, or an agent where there is none.
+pub(super) async fn list(entities: &Entities, swarm: &Name, asked: &ListRequest) -> Result<Rows, Refusal> {
+    let view = asked.view.as_str();
     if view == "swarms" {
         let swarms = entities.swarms().await?;
         let rows = swarms.iter().map(|swarm| json!({"name": swarm}).to_string()).collect();
         return Ok(Rows { rows, rebuilding: false, next: String::new() });
     }
-    let mut query = query(view, swarm, limit)?;
-    query.after = place(&query, after)?;
+    let mut query = query(view, swarm, asked.limit)?;
+    query.after = place(&query, &asked.after)?;
+    query.filters.extend(of_agent(view, &asked.agent)?);
     let asked = query.clone();
     // What one entity has is its owner's to show; what many have lies on all nodes.
     let (rows, freshness) = match query.kind.is_singleton() {
@@ -49,6 +46,19 @@ pub(super) async fn list(
     };
     let (rows, next) = page(&asked, &rows);
     Ok(Rows { rows, rebuilding: freshness != Freshness::Fresh, next })
+}
+
+/// Leaves out what is not of the agent, if one is named.
+fn of_agent(view: &str, agent: &str) -> Result<Option<Filter>, Refusal> {
+    if agent.is_empty() {
+        return Ok(None);
+    }
+    if !["instances", "dead-letters"].contains(&view) {
+        let problem = format!("`{view}` cannot be listed by agent; leave the agent out");
+        return Err(Refusal::new(Code::InvalidArgument, problem));
+    }
+    let agent = Name::parse(agent)?;
+    Ok(Some(Filter::new("agent", Test::Eq(agent.as_str().into()))?))
 }
 
 /// Reads where an earlier page ended.
@@ -118,6 +128,7 @@ fn query(view: &str, swarm: &Name, limit: u32) -> Result<Query, Refusal> {
         "calls" => (Query::new(swarm, Kind::Agent, "call"), vec![order("callId", false)?]),
         "waits" => (live(Kind::Agent, "wait"), vec![order("waitId", false)?]),
         "instances" => (Query::new(swarm, Kind::Agent, "instance"), newest("startedAt", "instance")?),
+        "dead-letters" => (Query::new(swarm, Kind::Agent, "dead"), newest("at", "id")?),
         // Fleets stand beside the swarms, since a runner may serve several.
         "runners" => {
             let mut query = Query::new(&EntityKey::fleet(swarm).swarm, Kind::Fleet, "runner");

@@ -1,27 +1,156 @@
-//! `skein agent run` and `skein agent kill`
+//! `skein agent list|show|history|run|kill|pause|resume|enable|disable`
 
 use clap::{Args, Subcommand};
-use skein_proto::v1::{KillInstanceRequest, RunAgentRequest};
+use serde_json::Value;
+use skein_proto::v1::{AgentRequest, KillInstanceRequest, RunAgentRequest, SteerAgentRequest};
 use skein_shared::id::Name;
 
-use super::{CliError, Common, table};
+use super::table::{self, Column};
+use super::{CliError, Common, list};
 use crate::api::client;
+
+/// An agent in a list.
+const COLUMNS: &[Column] = &[
+    ("NAME", &["agent"]),
+    ("STATE", &["state"]),
+    ("RUNNING", &["running"]),
+    ("WAITING", &["waiting"]),
+    ("QUEUED", &["queued"]),
+    ("SCALE", &["scale"]),
+    ("DEAD LETTERS", &["deadLetters"]),
+    ("GROUP", &["group"]),
+];
+
+/// A run in a history.
+const RUNS: &[Column] = &[
+    ("ID", &["instance"]),
+    ("STATE", &["state"]),
+    ("CLASS", &["class"]),
+    ("SOURCE", &["source"]),
+    ("STARTED", &["startedAt", "createdAt"]),
+    ("TOOK MS", &["durationMs"]),
+    ("WAITED MS", &["waitedMs"]),
+    ("EXIT", &["exit.code"]),
+    ("REASON", &["exit.reason"]),
+    ("STATUS", &["statusText"]),
+];
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Agent {
+    /// List the agents that runners have defined.
+    List(All),
+    /// Show everything live of an agent: its definition, runs, queue and waits.
+    Show(One),
+    /// List the runs of an agent, the newest first.
+    History(History),
     /// Run an agent by hand.
     Run(Run),
     /// End a run, also one that waits.
     Kill(Kill),
+    /// Take work and start none; what runs goes on, what waits goes on waiting.
+    Pause(Held),
+    /// Start what has gathered in a pause.
+    Resume(Held),
+    /// Take work again.
+    Enable(One),
+    /// Take no more work. The queue becomes dead letters, what waits is ended, what runs goes on.
+    Disable(One),
 }
 
 impl Agent {
     pub(super) async fn run(self) -> Result<(), CliError> {
         match self {
+            Agent::List(all) => all.run().await,
+            Agent::Show(one) => one.show().await,
+            Agent::History(history) => history.run().await,
             Agent::Run(run) => run.run().await,
             Agent::Kill(kill) => kill.run().await,
+            Agent::Pause(held) => held.run("pause").await,
+            Agent::Resume(held) => held.run("resume").await,
+            Agent::Enable(one) => steer(&one.common, one.name.as_str(), "enable").await,
+            Agent::Disable(one) => steer(&one.common, one.name.as_str(), "disable").await,
         }
     }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct All {
+    #[command(flatten)]
+    common: Common,
+}
+
+impl All {
+    async fn run(self) -> Result<(), CliError> {
+        let mut document = shown(&self.common, "").await?;
+        let rows = document["agents"].as_array_mut().map(std::mem::take).unwrap_or_default();
+        Ok(table::print(&rows, COLUMNS, self.common.json)?)
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct One {
+    name: Name,
+    #[command(flatten)]
+    common: Common,
+}
+
+impl One {
+    async fn show(self) -> Result<(), CliError> {
+        let document = shown(&self.common, self.name.as_str()).await?;
+        Ok(table::print_document(&document, self.common.json)?)
+    }
+}
+
+/// What it is about: one agent, or all of the swarm.
+#[derive(Debug, Args)]
+pub(super) struct Held {
+    #[arg(required_unless_present = "all", conflicts_with = "all")]
+    name: Option<Name>,
+    /// All agents of the swarm, also those that are defined later.
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+impl Held {
+    async fn run(self, order: &str) -> Result<(), CliError> {
+        steer(&self.common, self.name.as_ref().map(Name::as_str).unwrap_or_default(), order).await
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct History {
+    name: Name,
+    /// Most rows.
+    #[arg(long, default_value_t = 100)]
+    limit: u32,
+    #[command(flatten)]
+    common: Common,
+}
+
+impl History {
+    async fn run(self) -> Result<(), CliError> {
+        list::rows(&self.common, "instances", self.name.as_str(), RUNS, self.limit).await
+    }
+}
+
+async fn shown(common: &Common, agent: &str) -> Result<Value, CliError> {
+    let request = AgentRequest { swarm: common.swarm.to_string(), agent: agent.to_owned() };
+    let mut admin = client::connect(&common.layout()).await?;
+    let document = admin.show_agents(request).await.map_err(client::refused)?.into_inner();
+    Ok(client::read(&document.json)?)
+}
+
+async fn steer(common: &Common, agent: &str, order: &str) -> Result<(), CliError> {
+    let request = SteerAgentRequest {
+        swarm: common.swarm.to_string(),
+        agent: agent.to_owned(),
+        order: order.to_owned(),
+    };
+    let mut admin = client::connect(&common.layout()).await?;
+    let document = admin.steer_agent(request).await.map_err(client::refused)?.into_inner();
+    Ok(table::print_document(&client::read(&document.json)?, common.json)?)
 }
 
 #[derive(Debug, Args)]

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use clap::{Args, Subcommand};
-use skein_shared::id::Name;
+use skein_proto::v1::ListRequest;
 
 use super::table::{self, Column};
 use super::{CliError, Common};
@@ -63,20 +63,27 @@ struct List {
 impl<V: View> Of<V> {
     pub(super) async fn run(self) -> Result<(), CliError> {
         let Command::List(List { common, limit }) = self.command;
-        rows(&common, &common.swarm, V::NAME, V::COLUMNS, limit).await
+        rows(&common, V::NAME, "", V::COLUMNS, limit).await
     }
 }
 
-/// Asks for a view and prints it.
+/// Asks for a view, of one agent if one is named, and prints it.
 pub(super) async fn rows(
     common: &Common,
-    swarm: &Name,
     view: &str,
+    agent: &str,
     columns: &[Column],
     limit: u32,
 ) -> Result<(), CliError> {
     let mut admin = client::connect(&common.layout()).await?;
-    let listed = client::list(&mut admin, view, swarm.as_str(), limit).await?;
+    let request = ListRequest {
+        view: view.to_owned(),
+        swarm: common.swarm.to_string(),
+        limit,
+        after: String::new(),
+        agent: agent.to_owned(),
+    };
+    let listed = client::rows(&mut admin, request).await?;
     if listed.rebuilding {
         eprintln!("skein: the lists are still being built after a start; some rows may be missing");
     }

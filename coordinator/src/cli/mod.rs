@@ -6,6 +6,7 @@ mod agent;
 mod backup;
 mod cluster;
 mod cluster_init;
+mod dead_letters;
 mod events;
 mod list;
 mod mcp_config;
@@ -91,7 +92,10 @@ enum Command {
     /// Show, create and cancel tasks.
     #[command(subcommand)]
     Task(task::Task),
-    /// Run agents, and end their runs.
+    /// List, show and replay what was to run and was given up.
+    #[command(subcommand)]
+    DeadLetters(dead_letters::DeadLetters),
+    /// Run agents, end their runs, pause and disable them, and look at what they did.
     #[command(subcommand)]
     Agent(agent::Agent),
     /// Print events as they are committed, one a line.
@@ -183,6 +187,7 @@ impl Cli {
             Command::Instances(list) => list.run().await,
             Command::Runners(list) => list.run().await,
             Command::Task(task) => task.run().await,
+            Command::DeadLetters(letters) => letters.run().await,
             Command::Agent(agent) => agent.run().await,
             Command::Events(events) => events.run().await,
             Command::Backup(backup) => backup.run().await,
@@ -227,6 +232,16 @@ mod tests {
             "skein task cancel 0190e0a0-0000-7000-8000-000000000001 --reason late",
             "skein agent run lead --prompt go",
             "skein agent kill lead-00000001 --reason late",
+            "skein agent list --json",
+            "skein agent show lead",
+            "skein agent pause lead",
+            "skein agent resume --all",
+            "skein agent enable lead",
+            "skein agent disable lead --swarm build",
+            "skein agent history lead --limit 5",
+            "skein dead-letters list --agent lead",
+            "skein dead-letters show 0190e0a0-0000-7000-8000-000000000001",
+            "skein dead-letters replay 0190e0a0-0000-7000-8000-000000000001",
             "skein events --follow",
             "skein backup copy.db",
             "skein export state.jsonl --data d",

@@ -25,9 +25,7 @@ pub(super) enum Swarm {
 impl Swarm {
     pub(super) async fn run(self) -> Result<(), CliError> {
         match self {
-            Swarm::List { common } => {
-                list::rows(&common, &common.swarm, "swarms", &[("NAME", &["name"])], 0).await
-            }
+            Swarm::List { common } => list::rows(&common, "swarms", "", &[("NAME", &["name"])], 0).await,
             Swarm::Create { name, common } => {
                 let request = CreateSwarmRequest { name: name.to_string() };
                 let made = client::connect(&common.layout())

@@ -8,7 +8,8 @@ use serde_json::Value;
 /// Longest cell of a table, characters; `--json` shows the whole.
 const CELL: usize = 80;
 
-/// A column: its heading, and where its value is in the row. Of several places the first that holds one counts.
+/// A column: its heading, and where its value is in the row, with dots into objects. Of several places the first that
+/// holds one counts.
 pub(super) type Column = (&'static str, &'static [&'static str]);
 
 pub(super) fn print(rows: &[Value], columns: &[Column], json: bool) -> io::Result<()> {
@@ -42,7 +43,10 @@ fn table(rows: &[Value], columns: &[Column]) -> Table {
     table.set_header(columns.iter().map(|(heading, _)| *heading));
     for row in rows {
         table.add_row(columns.iter().map(|(_, places)| {
-            let value = places.iter().map(|place| &row[*place]).find(|value| !value.is_null());
+            let value = places
+                .iter()
+                .map(|place| place.split('.').fold(row, |row, field| &row[field]))
+                .find(|value| !value.is_null());
             cut(&value.map(text).unwrap_or_default())
         }));
     }

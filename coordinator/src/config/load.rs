@@ -10,7 +10,7 @@ use figment::error::Kind;
 use figment::providers::{Env, Format, Toml};
 use secrecy::{ExposeSecret, SecretString};
 use skein_shared::limits::REPLY_KEEP;
-use skein_shared::nearest::nearest;
+use skein_shared::spelling::nearest;
 
 use super::schema::{Config, Provider, Source};
 

@@ -5,6 +5,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use skein_shared::spelling;
+
 use super::catalogue::{Catalogue, Tool};
 
 /// Words that people use for one another. Each group counts as one word in a query.
@@ -71,7 +73,7 @@ pub fn search<'a>(
 pub fn nearest(catalogue: &Catalogue, name: &str, count: usize) -> Vec<&'static str> {
     let asked: String = plain(name).chars().take(80).collect();
     let mut ranked: Vec<(usize, &'static str)> =
-        catalogue.tools().map(|tool| (distance(&asked, &plain(tool.name)), tool.name)).collect();
+        catalogue.tools().map(|tool| (spelling::distance(&asked, &plain(tool.name)), tool.name)).collect();
     ranked.sort_unstable();
     ranked.into_iter().take(count).map(|(_, name)| name).collect()
 }
@@ -191,19 +193,4 @@ fn unhump(name: &str) -> String {
 
 fn plain(name: &str) -> String {
     name.trim().to_lowercase().replace(['_', '.', ' '], "-")
-}
-
-/// Levenshtein's distance, in one row.
-fn distance(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (i, c) in one.chars().enumerate() {
-        let mut corner = row[0];
-        row[0] = i + 1;
-        for (j, d) in other.iter().enumerate() {
-            let next = (corner + usize::from(c != *d)).min(row[j] + 1).min(row[j + 1] + 1);
-            corner = std::mem::replace(&mut row[j + 1], next);
-        }
-    }
-    row[other.len()]
 }

@@ -9,8 +9,9 @@ use skein_proto::v1::{AgentDefinition, HeldInstance, Register};
 use skein_shared::agent::{self, Agent, Class, Definition};
 use skein_shared::fleet::{self, Fleet};
 use skein_shared::id::{EntityKey, InstanceId, Kind, Name};
+use skein_shared::schedules::{self, Schedules};
 use skein_shared::triggers::{self, Filter, Triggers};
-use skein_shared::{Code, Refusal};
+use skein_shared::{Code, Refusal, limits};
 use uuid::Uuid;
 
 use super::sessions::{Grant, Grants};
@@ -34,6 +35,9 @@ pub(super) async fn register(entities: &Entities, register: &Register) -> Result
         define(entities, &Name::parse(&agent.swarm)?, &group, agent).await?;
     }
     registered.lost = take_in(entities, &registered.fleet, register).await?;
+    for agent in &register.removed {
+        remove(entities, &registered.fleet, &Name::parse(&agent.swarm)?, &Name::parse(&agent.name)?).await?;
+    }
     Ok(registered)
 }
 
@@ -121,13 +125,44 @@ async fn define(
         wait_timeout_ms: wire.wait_timeout_ms,
         grace_ms: wire.grace_ms,
         needs: labels(&wire.labels),
+        max_reruns: wire.max_reruns.unwrap_or(limits::RERUNS),
         ..Definition::default()
     };
     let key = agent_key(wire)?;
     let command = agent::Command::Define { definition, group: group.clone() };
     entities.ask::<Agent>(&key, Request::read(), command).await?;
+    let triggers = EntityKey::of(Kind::Triggers, swarm);
     let command = triggers::Command::Subscribe { agent: Name::parse(&wire.name)?, filters: filters(wire)? };
+    entities.ask::<Triggers>(&triggers, Request::read(), command).await?;
+    // After the definition: whoever pauses the swarm tells all agents that are defined by then.
+    let asked = entities.ask::<Triggers>(&triggers, Request::read(), triggers::Command::AskPause).await?;
+    if let triggers::Reply::Pause { paused, word } = asked {
+        let command = agent::Command::SetSwarmPaused { paused, word };
+        entities.ask::<Agent>(&key, Request::read(), command).await?;
+    }
+    let command = schedules::Command::Follow {
+        agent: Name::parse(&wire.name)?,
+        cron: (!wire.schedule.is_empty()).then(|| wire.schedule.clone()),
+        zone: wire.zone.clone(),
+    };
+    entities.ask::<Schedules>(&EntityKey::of(Kind::Schedules, swarm), Request::read(), command).await?;
+    Ok(())
+}
+
+/// Undefines an agent that its runner has no more, unless another one has it: its runs end, its queue becomes dead
+/// letters, and nothing starts it.
+async fn remove(entities: &Entities, fleet: &EntityKey, swarm: &Name, agent: &Name) -> Result<(), Refusal> {
+    let command = fleet::Command::IsOffered { agent: agent.clone() };
+    if let fleet::Reply::Offered(true) = entities.ask::<Fleet>(fleet, Request::read(), command).await? {
+        return Ok(());
+    }
+    // First what would start it.
+    let command = triggers::Command::Subscribe { agent: agent.clone(), filters: Vec::new() };
     entities.ask::<Triggers>(&EntityKey::of(Kind::Triggers, swarm), Request::read(), command).await?;
+    let command = schedules::Command::Follow { agent: agent.clone(), cron: None, zone: String::new() };
+    entities.ask::<Schedules>(&EntityKey::of(Kind::Schedules, swarm), Request::read(), command).await?;
+    let key = EntityKey::agent(swarm, agent);
+    entities.ask::<Agent>(&key, Request::read(), agent::Command::Undefine).await?;
     Ok(())
 }
 

@@ -75,7 +75,7 @@ impl Sessions {
     /// Makes a stream the one of its runner; an older one of the same runner gets no more commands and ends.
     pub(super) fn open(&self, runner: &str, id: Uuid, outgoing: Outgoing, grants: Grants) {
         let before = self.lock().insert(runner.to_owned(), Session { id, outgoing, grants });
-        if before.is_some() {
+        if before.is_some_and(|before| before.id != id) {
             info!(runner, "a runner connected anew; its older stream ends");
         }
         self.inner.connected.notify_waiters();

@@ -100,6 +100,20 @@ impl Service {
         self.change::<Agent>(&who.own_agent(), request, command).await.map(|_| ())
     }
 
+    /// Has the caller's run followed by another once it is done. Gives the how-manieth of at most how many.
+    ///
+    /// # Errors
+    /// `wrong_state` for a run that is never run again; `no_capacity` when it was often enough.
+    pub async fn request_rerun(&self, who: &Principal, request: Uuid) -> Result<(u32, u32), Refusal> {
+        policy::require(who, Right::Work)?;
+        self.attach(who).await?;
+        let command = Command::RequestRerun { instance: who.instance.clone() };
+        match self.change::<Agent>(&who.own_agent(), request, command).await? {
+            Reply::WillRerun { number, most } => Ok((number, most)),
+            _ => Err(unexpected("the agent")),
+        }
+    }
+
     /// Makes a hand-made token known to its agent; runs of runners are known before they start.
     pub(super) async fn attach(&self, who: &Principal) -> Result<(), Refusal> {
         if who.managed {

@@ -4,6 +4,7 @@
 //! It knows nothing of MCP, HTTP or the command line, and reaches the store through entities and the
 //! projection alone.
 
+pub mod agents;
 pub mod calls;
 pub mod changes;
 pub mod epics;
@@ -13,7 +14,6 @@ pub mod lists;
 pub mod locks;
 pub mod memory;
 pub mod messages;
-pub mod operator;
 pub mod presence;
 pub mod read;
 pub mod schedules;

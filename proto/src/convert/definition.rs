@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::Value;
+use skein_shared::cron::Cron;
 use skein_shared::id::Name;
 use skein_shared::{Code, Refusal, limits};
 
@@ -20,6 +21,8 @@ pub const INSTANCES: u32 = 10_000;
 pub const QUEUE: u32 = 10_000;
 /// Deepest chain of calls that a definition may allow.
 pub const CALL_DEPTH: u32 = 32;
+/// Most times that a definition may let a run be run again.
+pub const RERUNS: u32 = 1000;
 /// Longest run, and longest grace between the request to end and the kill.
 pub const TIMEOUT: Duration = Duration::from_secs(30 * 86_400);
 pub const GRACE: Duration = Duration::from_secs(3600);
@@ -43,10 +46,15 @@ pub fn check(definition: &AgentDefinition) -> Result<(), Refusal> {
     within(agent, "work_queue", u64::from(definition.work_queue), 0, u64::from(QUEUE))?;
     within(agent, "max_waiting", u64::from(definition.max_waiting), 0, u64::from(QUEUE))?;
     within(agent, "max_call_depth", u64::from(definition.max_call_depth), 0, u64::from(CALL_DEPTH))?;
+    within(agent, "max_reruns", u64::from(definition.max_reruns.unwrap_or_default()), 0, u64::from(RERUNS))?;
     within(agent, "timeout_ms", definition.timeout_ms, 1, millis(TIMEOUT))?;
     within(agent, "wait_timeout_ms", definition.wait_timeout_ms, 1, millis(limits::WAIT_MAX))?;
     within(agent, "grace_ms", definition.grace_ms, 0, millis(GRACE))?;
     labels(agent, &definition.labels)?;
+    if !definition.schedule.is_empty() {
+        Cron::parse(&definition.schedule, &definition.zone, agent)
+            .map_err(|refusal| invalid(agent, "schedule", &refusal.message))?;
+    }
     subscriptions(agent, &definition.subscriptions)
 }
 
@@ -73,6 +81,11 @@ pub fn check_registration(register: &Register) -> Result<(), Refusal> {
         if !register.swarms.is_empty() && !register.swarms.contains(&definition.swarm) {
             let problem = format!("the runner may not run agents of swarm `{}`", definition.swarm);
             return Err(invalid(&definition.name, "swarm", &problem));
+        }
+    }
+    for removed in &register.removed {
+        for name in [&removed.swarm, &removed.name] {
+            Name::parse(name).map_err(|refusal| invalid(runner, "removed", &refusal.message))?;
         }
     }
     for held in &register.held {
@@ -138,8 +151,7 @@ mod tests {
             grace_ms: 10_000,
             subscriptions: vec![r#"{"source":"github"}"#.into()],
             role: "worker".into(),
-            labels: BTreeMap::new(),
-            autostart: false,
+            ..AgentDefinition::default()
         }
     }
 

@@ -16,7 +16,7 @@ pub mod runner_message {
         Report(super::Report),
     }
 }
-/// What a runner is and what it still holds, sent at the start of every stream.
+/// What a runner is and what it still holds, sent at the start of every stream, and again when its agents have changed.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Register {
     #[prost(string, tag = "1")]
@@ -46,6 +46,16 @@ pub struct Register {
     /// and reports, and what it holds is not judged.
     #[prost(bool, tag = "10")]
     pub attaches: bool,
+    /// Agents that it had and has no more.
+    #[prost(message, repeated, tag = "11")]
+    pub removed: ::prost::alloc::vec::Vec<AgentName>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AgentName {
+    #[prost(string, tag = "1")]
+    pub swarm: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
 }
 /// An agent that this runner can start, from its agents folder.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -82,6 +92,14 @@ pub struct AgentDefinition {
     /// Whether one run starts as soon as the runner has registered.
     #[prost(bool, tag = "13")]
     pub autostart: bool,
+    /// When it runs by itself: a cron expression in an IANA time zone; empty for never.
+    #[prost(string, tag = "20")]
+    pub schedule: ::prost::alloc::string::String,
+    #[prost(string, tag = "21")]
+    pub zone: ::prost::alloc::string::String,
+    /// How often a run by schedule or by hand may be run again because it asked for it; the product's default if left out.
+    #[prost(uint32, optional, tag = "22")]
+    pub max_reruns: ::core::option::Option<u32>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct HeldInstance {
@@ -637,6 +655,9 @@ pub struct ListRequest {
     /// What an earlier answer gave as `next`; empty to begin.
     #[prost(string, tag = "4")]
     pub after: ::prost::alloc::string::String,
+    /// Only of this agent, of instances and dead-letters; empty for all.
+    #[prost(string, tag = "5")]
+    pub agent: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListReply {
@@ -702,6 +723,32 @@ pub struct KillInstanceRequest {
     pub instance: ::prost::alloc::string::String,
     #[prost(string, tag = "3")]
     pub reason: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AgentRequest {
+    #[prost(string, tag = "1")]
+    pub swarm: ::prost::alloc::string::String,
+    /// Empty for all.
+    #[prost(string, tag = "2")]
+    pub agent: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SteerAgentRequest {
+    #[prost(string, tag = "1")]
+    pub swarm: ::prost::alloc::string::String,
+    /// Empty for all.
+    #[prost(string, tag = "2")]
+    pub agent: ::prost::alloc::string::String,
+    /// pause, resume, enable or disable
+    #[prost(string, tag = "3")]
+    pub order: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DeadLetterRequest {
+    #[prost(string, tag = "1")]
+    pub swarm: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub letter: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct EventsRequest {
@@ -850,7 +897,7 @@ pub mod admin_client {
             req.extensions_mut().insert(GrpcMethod::new("skein.v1.Admin", "Status"));
             self.inner.unary(req, path, codec).await
         }
-        /// Rows of one view: agents, tasks, locks, calls, waits, runners, swarms, instances.
+        /// Rows of one view: agents, tasks, locks, calls, waits, runners, swarms, instances, dead-letters.
         pub async fn list(
             &mut self,
             request: impl tonic::IntoRequest<super::ListRequest>,
@@ -989,6 +1036,91 @@ pub mod admin_client {
                 .insert(GrpcMethod::new("skein.v1.Admin", "KillInstance"));
             self.inner.unary(req, path, codec).await
         }
+        /// What a runner's agents are and how many of their runs do what: of all agents, or everything live of one.
+        pub async fn show_agents(
+            &mut self,
+            request: impl tonic::IntoRequest<super::AgentRequest>,
+        ) -> std::result::Result<tonic::Response<super::Document>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/skein.v1.Admin/ShowAgents",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("skein.v1.Admin", "ShowAgents"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Pauses, resumes, enables or disables an agent; pauses and resumes all agents of a swarm.
+        pub async fn steer_agent(
+            &mut self,
+            request: impl tonic::IntoRequest<super::SteerAgentRequest>,
+        ) -> std::result::Result<tonic::Response<super::Document>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/skein.v1.Admin/SteerAgent",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("skein.v1.Admin", "SteerAgent"));
+            self.inner.unary(req, path, codec).await
+        }
+        pub async fn show_dead_letter(
+            &mut self,
+            request: impl tonic::IntoRequest<super::DeadLetterRequest>,
+        ) -> std::result::Result<tonic::Response<super::Document>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/skein.v1.Admin/ShowDeadLetter",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("skein.v1.Admin", "ShowDeadLetter"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Queues what a dead letter holds, once.
+        pub async fn replay_dead_letter(
+            &mut self,
+            request: impl tonic::IntoRequest<super::DeadLetterRequest>,
+        ) -> std::result::Result<tonic::Response<super::Document>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/skein.v1.Admin/ReplayDeadLetter",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("skein.v1.Admin", "ReplayDeadLetter"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Events as they are committed, from a position on.
         pub async fn events(
             &mut self,
@@ -1087,7 +1219,7 @@ pub mod admin_server {
             &self,
             request: tonic::Request<super::StatusRequest>,
         ) -> std::result::Result<tonic::Response<super::StatusReply>, tonic::Status>;
-        /// Rows of one view: agents, tasks, locks, calls, waits, runners, swarms, instances.
+        /// Rows of one view: agents, tasks, locks, calls, waits, runners, swarms, instances, dead-letters.
         async fn list(
             &self,
             request: tonic::Request<super::ListRequest>,
@@ -1117,6 +1249,25 @@ pub mod admin_server {
         async fn kill_instance(
             &self,
             request: tonic::Request<super::KillInstanceRequest>,
+        ) -> std::result::Result<tonic::Response<super::Document>, tonic::Status>;
+        /// What a runner's agents are and how many of their runs do what: of all agents, or everything live of one.
+        async fn show_agents(
+            &self,
+            request: tonic::Request<super::AgentRequest>,
+        ) -> std::result::Result<tonic::Response<super::Document>, tonic::Status>;
+        /// Pauses, resumes, enables or disables an agent; pauses and resumes all agents of a swarm.
+        async fn steer_agent(
+            &self,
+            request: tonic::Request<super::SteerAgentRequest>,
+        ) -> std::result::Result<tonic::Response<super::Document>, tonic::Status>;
+        async fn show_dead_letter(
+            &self,
+            request: tonic::Request<super::DeadLetterRequest>,
+        ) -> std::result::Result<tonic::Response<super::Document>, tonic::Status>;
+        /// Queues what a dead letter holds, once.
+        async fn replay_dead_letter(
+            &self,
+            request: tonic::Request<super::DeadLetterRequest>,
         ) -> std::result::Result<tonic::Response<super::Document>, tonic::Status>;
         /// Server streaming response type for the Events method.
         type EventsStream: tonic::codegen::tokio_stream::Stream<
@@ -1553,6 +1704,178 @@ pub mod admin_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = KillInstanceSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/skein.v1.Admin/ShowAgents" => {
+                    #[allow(non_camel_case_types)]
+                    struct ShowAgentsSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::AgentRequest>
+                    for ShowAgentsSvc<T> {
+                        type Response = super::Document;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::AgentRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::show_agents(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ShowAgentsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/skein.v1.Admin/SteerAgent" => {
+                    #[allow(non_camel_case_types)]
+                    struct SteerAgentSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::SteerAgentRequest>
+                    for SteerAgentSvc<T> {
+                        type Response = super::Document;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::SteerAgentRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::steer_agent(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SteerAgentSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/skein.v1.Admin/ShowDeadLetter" => {
+                    #[allow(non_camel_case_types)]
+                    struct ShowDeadLetterSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::DeadLetterRequest>
+                    for ShowDeadLetterSvc<T> {
+                        type Response = super::Document;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::DeadLetterRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::show_dead_letter(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ShowDeadLetterSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/skein.v1.Admin/ReplayDeadLetter" => {
+                    #[allow(non_camel_case_types)]
+                    struct ReplayDeadLetterSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::DeadLetterRequest>
+                    for ReplayDeadLetterSvc<T> {
+                        type Response = super::Document;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::DeadLetterRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::replay_dead_letter(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ReplayDeadLetterSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -2,6 +2,7 @@
 
 pub mod cgroup;
 pub mod confine;
+mod exec;
 pub mod freeze;
 pub mod process;
 pub mod shim;
@@ -9,6 +10,7 @@ pub mod tree;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -41,6 +43,13 @@ pub trait Engine: Send + Sync {
     /// Ends every process of the instance, frozen or not, and frees what the engine kept for it.
     async fn kill(&self, handle: &Handle) -> Result<(), Failure>;
 
+    /// Runs the runner's own program inside a running instance, beside its first process: with its user, its
+    /// environment and its work folder, and kept from the same things. It ends with the instance at the latest.
+    ///
+    /// Whatever it has started and left behind when it ends stays in the instance. When its time is over, or
+    /// when nobody waits for it any more, it is killed with all that it has started.
+    async fn exec(&self, handle: &Handle, exec: &Exec) -> Result<Executed, Failure>;
+
     /// Returns when the instance's first process has ended. May be dropped and called again.
     async fn wait(&self, handle: &Handle) -> Exit;
 
@@ -69,6 +78,33 @@ pub struct Spec {
     pub closed: Vec<PathBuf>,
     /// Folders inside the closed ones that it may open all the same.
     pub open: Vec<PathBuf>,
+}
+
+/// What to run inside an instance: the runner's own program, for no other is there whatever the instance is made of.
+#[derive(Clone, Debug)]
+pub struct Exec {
+    /// What the instance was started with; of this the command is not used.
+    pub spec: Spec,
+    /// The program's arguments.
+    pub arguments: Vec<String>,
+    /// What it reads from its standard input.
+    pub input: Vec<u8>,
+    /// How long it may run.
+    pub limit: Duration,
+    /// Bytes that are kept of its standard output. What comes after them is read and dropped.
+    pub most: usize,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Executed {
+    pub exit: Exit,
+    /// What it wrote to standard output.
+    pub output: Vec<u8>,
+    /// The first few kilobytes that it wrote to standard error.
+    pub errors: String,
+    /// Its time was over, and it was killed.
+    pub timed_out: bool,
 }
 
 /// The numeric user that an instance has for itself, and the group of all instances of its agent.

@@ -15,8 +15,9 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 
+use super::exec::{self, Scope};
 use super::tree::{self, Process};
-use super::{Engine, Exit, Failure, Handle, Isolation, Spec, cgroup, freeze, isolation};
+use super::{Engine, Exec, Executed, Exit, Failure, Handle, Isolation, Spec, cgroup, freeze, isolation};
 
 /// How often an adopted process is looked for.
 const OUTLIVE_LOOK: Duration = Duration::from_millis(100);
@@ -45,14 +46,12 @@ impl ProcessEngine {
         Self { runner: runner.to_owned(), launcher, cgroups, isolation, endings: Arc::default() }
     }
 
-    fn command(&self, spec: &Spec, group: Option<&Path>, log: File) -> Result<Command, Failure> {
+    /// The launcher, up to where the program's arguments follow.
+    fn launch(&self, spec: &Spec, group: Option<&Path>) -> Result<Command, Failure> {
         let (program, arguments) =
             self.launcher.split_first().ok_or_else(|| Failure("the runner has no launcher".into()))?;
-        let errors =
-            log.try_clone().map_err(|error| Failure(format!("the log cannot be shared: {error}")))?;
         let mut command = Command::new(program);
         command.args(arguments).env_clear().envs(&spec.env).current_dir("/");
-        command.stdin(Stdio::null()).stdout(log).stderr(errors);
         if let Some(group) = group {
             command.arg("--cgroup").arg(group);
         }
@@ -64,7 +63,16 @@ impl ProcessEngine {
             spec.closed.iter().for_each(|path| _ = command.arg("--close").arg(path));
             spec.open.iter().for_each(|path| _ = command.arg("--open").arg(path));
         }
-        command.arg("--workdir").arg(&spec.workdir).arg("--").args(&spec.command);
+        command.arg("--workdir").arg(&spec.workdir);
+        Ok(command)
+    }
+
+    fn command(&self, spec: &Spec, group: Option<&Path>, log: File) -> Result<Command, Failure> {
+        let errors =
+            log.try_clone().map_err(|error| Failure(format!("the log cannot be shared: {error}")))?;
+        let mut command = self.launch(spec, group)?;
+        command.stdin(Stdio::null()).stdout(log).stderr(errors);
+        command.arg("--").args(&spec.command);
         Ok(command)
     }
 
@@ -184,6 +192,15 @@ impl Engine for ProcessEngine {
         }
     }
 
+    async fn exec(&self, handle: &Handle, exec: &Exec) -> Result<Executed, Failure> {
+        let scope = Scope::new(handle).map_err(|error| group_failed(handle, &error))?;
+        let mut spec = exec.spec.clone();
+        spec.env.insert(Scope::MARK.to_owned(), scope.id().to_owned());
+        let mut command = self.launch(&spec, scope.group())?;
+        command.arg("--own").arg("--").args(&exec.arguments);
+        exec::run(command, exec, scope).await
+    }
+
     async fn wait(&self, handle: &Handle) -> Exit {
         let ending = self.endings().get(&handle.instance).cloned();
         let Some(mut ending) = ending else { return Exit::default() };
@@ -207,7 +224,7 @@ impl Engine for ProcessEngine {
     }
 
     async fn sweep(&self, instance: &str) -> Result<(), Failure> {
-        freeze::kill_marked(instance).await;
+        freeze::kill_marked(&format!("SKEIN_INSTANCE={instance}")).await;
         let Some(group) = self.cgroups.as_ref().map(|root| root.join(instance)) else { return Ok(()) };
         cgroup::kill(&group)
             .await

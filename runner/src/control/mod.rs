@@ -1,5 +1,6 @@
 //! The runner's side of the control streams: registration, lease, commands, reports.
 
+mod announcement;
 mod lease;
 mod reports;
 mod roster;
@@ -10,7 +11,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use skein_proto::v1::{HeldInstance, Register};
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -18,11 +18,11 @@ use tokio_util::sync::CancellationToken;
 use crate::config::RunnerConfig;
 use crate::container::process::ProcessEngine;
 use crate::container::{Engine, isolation};
-use crate::definition::{self, Definition};
+use crate::definition::{self, Definitions};
 use crate::endpoint::Upstreams;
 use crate::error::Error;
 use crate::instance::folders::Folders;
-use crate::instance::ledger::{Ledger, Row, State};
+use crate::instance::ledger::Ledger;
 use crate::instance::{Instances, Shared};
 use lease::Lease;
 use reports::Speakers;
@@ -35,7 +35,9 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// What all control streams share.
 struct Runner {
     config: RunnerConfig,
-    definitions: Vec<Definition>,
+    definitions: watch::Receiver<Definitions>,
+    /// The agents as a stream has said last, or began to say.
+    told: std::sync::Mutex<Option<Definitions>>,
     engine: &'static str,
     incarnation: u64,
     instances: Arc<Instances>,
@@ -57,9 +59,10 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
     if config.coordinators.is_empty() {
         return Err(Error::config("name at least one coordinator"));
     }
+    let watch = definition::watch::Watch::begin(&config.agents, &config.swarms);
     let definition::Folder { definitions, wrong } = definition::load(&config.agents, &config.swarms)?;
-    for problem in &wrong {
-        tracing::error!("an agent is left out until the runner starts again: {problem}");
+    for (_, problem) in &wrong {
+        tracing::error!("an agent is left out until its definition is mended: {problem}");
     }
     let isolation = isolation();
     let (folders, _lock) = Folders::open(&config.data, config.work.as_deref(), isolation)?;
@@ -70,15 +73,14 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
     let mark = format!("{}-{}", config.name, ledger.identity().await?);
     let engine: Arc<dyn Engine> = Arc::new(ProcessEngine::new(&mark, config.launcher.clone()));
     tracing::info!(runner = %config.name, agents = definitions.len(), "{}", isolation.sentence());
-    let by_name =
-        |known: &Definition| ((known.public.swarm.clone(), known.public.name.clone()), known.clone());
+    let definitions = watch::Sender::new(definitions);
     let instances = Instances::new(Shared {
         mark,
         isolation,
         ledger,
         folders: folders.clone(),
         closed: config.closed.clone(),
-        definitions: definitions.iter().map(by_name).collect(),
+        definitions: definitions.subscribe(),
         upstreams: Upstreams::default(),
         reported: watch::Sender::new(0),
         engine: Arc::clone(&engine),
@@ -88,7 +90,8 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
     instances.silence();
     let runner = Runner {
         engine: engine.name(),
-        definitions,
+        definitions: definitions.subscribe(),
+        told: std::sync::Mutex::default(),
         incarnation,
         instances,
         lease: Lease::default(),
@@ -98,9 +101,11 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
         lost: AtomicBool::new(false),
         config,
     };
-    let tending = tokio::spawn(folders.tend());
+    let mut tasks = JoinSet::new();
+    tasks.spawn(folders.tend());
+    tasks.spawn(watch.follow(definitions));
     let result = Arc::new(runner).serve(shutdown).await;
-    tending.abort();
+    tasks.abort_all();
     result
 }
 
@@ -137,24 +142,6 @@ impl Runner {
             && !left.is_empty()
             && acknowledged.changed().await.is_ok()
         {}
-    }
-
-    /// What the runner says of itself at the start of a stream.
-    async fn registration(&self, attaches: bool) -> Result<Register, Error> {
-        let held = self.instances.ledger().held().await?;
-        let agents = self.definitions.iter().map(|definition| definition.public.clone());
-        Ok(Register {
-            name: self.config.name.to_string(),
-            group: self.config.group.to_string(),
-            slots: self.config.slots,
-            labels: self.config.labels.clone(),
-            engines: vec![self.engine.to_owned()],
-            swarms: self.config.swarms.iter().map(ToString::to_string).collect(),
-            agents: agents.collect(),
-            held: held.into_iter().map(held_instance).collect(),
-            incarnation: self.incarnation,
-            attaches,
-        })
     }
 }
 
@@ -226,24 +213,5 @@ impl Streams {
                 Err(problem) => tracing::warn!(node, url, %problem, "a coordinator cannot be reached"),
             }
         }
-    }
-}
-
-fn held_instance(row: Row) -> HeldInstance {
-    let state = match row.state {
-        State::Starting | State::Running => "running",
-        // Silence is the runner's own affair: to the coordinators the instance is as it was.
-        State::Silenced => "running",
-        State::Frozen => "frozen",
-        State::Ended | State::Forgotten => "ended",
-    };
-    HeldInstance {
-        instance: row.instance,
-        swarm: row.swarm,
-        agent: row.agent,
-        state: state.to_owned(),
-        token: row.token.to_string(),
-        exit_code: row.exit.and_then(|exit| exit.code),
-        reason: row.reason,
     }
 }

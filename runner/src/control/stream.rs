@@ -1,5 +1,6 @@
 //! One control stream, made anew whenever it breaks.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -19,6 +20,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status, Streaming};
 use tracing::{Instrument, debug_span};
 
+use super::announcement::{Announcement, Occasion};
 use super::roster::Node;
 use super::{Runner, reports};
 use crate::error::Error;
@@ -177,6 +179,7 @@ impl Control {
                     pending: Vec::new(),
                     beats: 0,
                     lease: Duration::ZERO,
+                    announcements: VecDeque::new(),
                 };
                 session.run().await
             }
@@ -218,14 +221,21 @@ struct Session<'a> {
     beats: u64,
     /// As the welcome said.
     lease: Duration,
+    /// What was said of changed agents, and is not yet answered.
+    announcements: VecDeque<Announcement>,
 }
 
 impl Session<'_> {
     async fn run(mut self) -> Ended {
-        match self.serve().await {
+        let ended = match self.serve().await {
             Ok(()) => Ended::Broken("the coordinator closed it".into()),
             Err(ended) => ended,
+        };
+        if self.announcements.iter().any(|announcement| !announcement.attaches) {
+            // Nobody else will say it: the next stream has to register.
+            self.control.runner.lost.store(true, Ordering::Release);
         }
+        ended
     }
 
     async fn serve(&mut self) -> Result<(), Ended> {
@@ -233,6 +243,8 @@ impl Session<'_> {
         // Before the first report is sent: none may fall between.
         let mut reported = runner.instances.reported();
         let mut speakers = runner.speakers.changes();
+        let mut definitions = runner.definitions.clone();
+        definitions.mark_unchanged();
         self.register().await?;
         let mut heartbeat = interval(self.lease / 3);
         let mut resend = interval(RESEND);
@@ -247,6 +259,7 @@ impl Session<'_> {
                 _ = heartbeat.tick() => self.beat()?,
                 _ = reported.changed() => self.speak().await?,
                 _ = speakers.changed() => self.speak().await?,
+                Ok(()) = definitions.changed() => self.announce().await?,
                 _ = resend.tick() => seen = self.repeat(seen).await?,
             }
         }
@@ -257,14 +270,13 @@ impl Session<'_> {
     async fn register(&mut self) -> Result<(), Ended> {
         let runner = &self.control.runner;
         let turn = if runner.is_registered() { None } else { Some(runner.registering.lock().await) };
-        let attaches = runner.is_registered();
-        let registration = runner.registration(attaches).await?;
-        let sent = Instant::now();
+        let occasion = if runner.is_registered() { Occasion::Attaches } else { Occasion::Registers };
+        let (registration, announcement) = runner.announcement(occasion).await?;
         say(&self.said, Said::Register(registration))?;
         let answer = tokio::time::timeout(WELCOME, self.heard.message()).await;
         let answer = answer.map_err(|_| Ended::Broken("no answer to the registration".into()))??;
         match answer.and_then(|answer| answer.message) {
-            Some(Message::Welcome(welcome)) => self.welcome(&welcome, sent, attaches).await?,
+            Some(Message::Welcome(welcome)) => self.welcome(&welcome, announcement).await?,
             Some(Message::Refused(refused)) => {
                 return Err(Ended::Refused { code: refused.code, message: refused.message });
             }
@@ -272,6 +284,14 @@ impl Session<'_> {
         }
         drop(turn);
         self.speak().await
+    }
+
+    /// Says that the agents have changed. The answer is a welcome again.
+    async fn announce(&mut self) -> Result<(), Ended> {
+        let runner = &self.control.runner;
+        let (registration, announcement) = runner.announcement(runner.takes_turn()).await?;
+        self.announcements.push_back(announcement);
+        say(&self.said, Said::Register(registration))
     }
 
     async fn hear(&mut self, heard: CoordinatorMessage) -> Result<(), Ended> {
@@ -323,13 +343,18 @@ impl Session<'_> {
                 runner.speakers.note_acknowledged();
                 Ok(())
             }
+            Message::Welcome(welcome) => match self.announcements.pop_front() {
+                Some(announcement) => self.welcome(&welcome, announcement).await,
+                None => Ok(()),
+            },
             Message::Refused(refused) => Err(Ended::Refused { code: refused.code, message: refused.message }),
             _ => Ok(()),
         }
     }
 
-    async fn welcome(&mut self, welcome: &Welcome, sent: Instant, attaches: bool) -> Result<(), Ended> {
+    async fn welcome(&mut self, welcome: &Welcome, announcement: Announcement) -> Result<(), Ended> {
         let runner = &self.control.runner;
+        let Announcement { sent, attaches, .. } = announcement;
         let lease = Duration::from_millis(welcome.lease_ms.max(30));
         tracing::info!(coordinator = %self.control.endpoint.uri(), epoch = welcome.epoch, attaches, "welcome");
         self.lease = lease;
@@ -339,6 +364,7 @@ impl Session<'_> {
             runner.lease.renew(sent, lease);
             runner.instances.verdict(&welcome.lost);
             runner.instances.report_ends().await?;
+            runner.note_taken(announcement).await?;
         }
         runner.speakers.join(self.control.index);
         Ok(())

@@ -2,6 +2,7 @@
 //!
 //! A change of state and the report of it are one transaction, so that neither is ever without the other.
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use skein_shared::entity::Reign;
 use skein_shared::fence::{Epoch, Token};
 
+use super::stage::Stage;
 use crate::container::{Exit, Handle, User};
 use crate::error::Error;
 
@@ -34,8 +36,15 @@ pub struct Row {
     pub secret: String,
     /// What the endpoint shows to the coordinators.
     pub access_token: String,
+    /// How the agent ended.
     pub exit: Option<Exit>,
     pub reason: String,
+    /// Whose process `handle` is.
+    #[serde(default)]
+    pub stage: Stage,
+    /// What the run was given, as long as the agent has not started.
+    #[serde(default)]
+    pub input: String,
 }
 
 impl Row {
@@ -53,6 +62,8 @@ impl Row {
             access_token: access_token.to_owned(),
             exit: None,
             reason: String::new(),
+            stage: Stage::default(),
+            input: String::new(),
         }
     }
 
@@ -127,6 +138,7 @@ impl Ledger {
              CREATE TABLE IF NOT EXISTS instance (id TEXT PRIMARY KEY, data TEXT NOT NULL);
              CREATE TABLE IF NOT EXISTS report (sequence INTEGER PRIMARY KEY AUTOINCREMENT, data TEXT NOT NULL);
              CREATE TABLE IF NOT EXISTS reign (source TEXT PRIMARY KEY, epoch INTEGER NOT NULL) WITHOUT ROWID;
+             CREATE TABLE IF NOT EXISTS announced (swarm TEXT, name TEXT, PRIMARY KEY (swarm, name)) WITHOUT ROWID;
              CREATE TABLE IF NOT EXISTS number (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;",
         )?;
         Ok(Self { connection: Arc::new(Mutex::new(connection)) })
@@ -164,6 +176,29 @@ impl Ledger {
             let number = u32::try_from(next(connection, "groups", -1)?).unwrap_or(u32::MAX);
             connection.execute("INSERT INTO number VALUES (?1, ?2)", params![name, number])?;
             Ok(number)
+        })
+        .await
+    }
+
+    /// The agents, as (swarm, name), that the coordinators have from this runner.
+    pub async fn announced(&self) -> Result<BTreeSet<(String, String)>, Error> {
+        self.with(|connection| {
+            let mut statement = connection.prepare("SELECT swarm, name FROM announced")?;
+            let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            rows.collect()
+        })
+        .await
+    }
+
+    /// Takes note of the agents that the coordinators have from this runner now.
+    pub async fn announce(&self, agents: BTreeSet<(String, String)>) -> Result<(), Error> {
+        self.with(move |connection| {
+            let transaction = connection.transaction()?;
+            transaction.execute("DELETE FROM announced", [])?;
+            for (swarm, name) in agents {
+                transaction.execute("INSERT INTO announced VALUES (?1, ?2)", params![swarm, name])?;
+            }
+            transaction.commit()
         })
         .await
     }
@@ -332,6 +367,8 @@ mod tests {
             access_token: "a".into(),
             exit: None,
             reason: String::new(),
+            stage: Stage::Agent,
+            input: String::new(),
         }
     }
 

@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use skein_shared::fence::Token;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::ledger::{Row, State, What};
+use super::stage::{self, HOOK, Stage};
 use super::{Order, Shared};
 use crate::container::{Exit, Failure, Handle, Spec};
 use crate::definition::Definition;
@@ -32,9 +34,9 @@ pub(super) struct Machine {
 
 /// Starts an instance and lives with it to its end.
 pub(super) async fn start(shared: Arc<Shared>, mut row: Row, input: String, inbox: mpsc::Receiver<Order>) {
-    match launch(&shared, &mut row, input).await {
+    row.input = input;
+    match launch(&shared, &mut row).await {
         Ok((handle, endpoint)) => {
-            row.handle = Some(handle.clone());
             row.state = State::Running;
             tracing::info!(instance = row.instance, pid = handle.pid, "started");
             shared.save(&row, Some(What::Started { pid: handle.pid })).await;
@@ -49,26 +51,34 @@ pub(super) async fn start(shared: Arc<Shared>, mut row: Row, input: String, inbo
     }
 }
 
-async fn launch(shared: &Shared, row: &mut Row, input: String) -> Result<(Handle, Endpoint), Failure> {
-    let key = (row.swarm.clone(), row.agent.clone());
-    let definition = shared.definitions.get(&key).ok_or_else(|| {
-        let (swarm, agent) = &key;
-        Failure(format!("this runner has no definition of agent `{agent}` in swarm `{swarm}`"))
-    })?;
-    let home =
-        shared.folders.work(&row.swarm, &row.agent, row.user).map_err(|error| Failure(error.to_string()))?;
+async fn launch(shared: &Shared, row: &mut Row) -> Result<(Handle, Endpoint), Failure> {
+    let definition = shared.definition(row)?;
+    row.stage = Stage::first(&definition.hooks);
     let endpoint = Endpoint::open(row, shared.upstreams.clone())
         .await
         .map_err(|error| Failure(format!("its endpoint could not be opened: {error}")))?;
     row.port = endpoint.port();
-    let spec = spec(shared, row, definition, home, input);
-    shared.save(row, None).await;
-    let handle = shared.engine.start(&spec).await?;
+    let handle = launch_stage(shared, row, &definition).await?;
     Ok((handle, endpoint))
 }
 
+/// Starts the process whose turn it is.
+async fn launch_stage(shared: &Shared, row: &mut Row, definition: &Definition) -> Result<Handle, Failure> {
+    let home =
+        shared.folders.work(&row.swarm, &row.agent, row.user).map_err(|error| Failure(error.to_string()))?;
+    let spec = spec(shared, row, definition, home);
+    if row.stage == Stage::Agent {
+        row.input.clear();
+    }
+    row.handle = None;
+    shared.save(row, None).await;
+    let handle = shared.engine.start(&spec).await?;
+    row.handle = Some(handle.clone());
+    Ok(handle)
+}
+
 /// The environment is made here from nothing, so that no secret of the runner's own can slip through.
-fn spec(shared: &Shared, row: &Row, definition: &Definition, home: PathBuf, input: String) -> Spec {
+fn spec(shared: &Shared, row: &Row, definition: &Definition, home: PathBuf) -> Spec {
     let mut env = BTreeMap::from([("PATH".to_owned(), PATH.to_owned())]);
     env.insert("HOME".to_owned(), home.display().to_string());
     env.extend(definition.env.clone());
@@ -78,13 +88,19 @@ fn spec(shared: &Shared, row: &Row, definition: &Definition, home: PathBuf, inpu
     env.insert("SKEIN_AGENT".to_owned(), row.agent.clone());
     env.insert("SKEIN_INSTANCE".to_owned(), row.instance.clone());
     env.insert("SKEIN_RUNNER".to_owned(), shared.mark.clone());
-    env.insert("SKEIN_INPUT".to_owned(), input);
+    env.insert("SKEIN_INPUT".to_owned(), row.input.clone());
+    env.insert("SKEIN_INSTRUCTIONS".to_owned(), definition.instructions.clone());
+    env.insert("SKEIN_PARAMS".to_owned(), definition.params.to_string());
     let mut closed = shared.closed.clone();
     closed.push(shared.folders.data().to_owned());
     let workdir = definition.workdir.clone().unwrap_or_else(|| home.clone());
+    let command = match row.stage.hook(&definition.hooks) {
+        Some(line) => ["/bin/sh", "-c", line].map(str::to_owned).to_vec(),
+        None => definition.command.clone(),
+    };
     Spec {
         instance: row.instance.clone(),
-        command: definition.command.clone(),
+        command,
         env,
         log: shared.folders.log(&row.instance),
         user: row.user,
@@ -94,6 +110,14 @@ fn spec(shared: &Shared, row: &Row, definition: &Definition, home: PathBuf, inpu
     }
 }
 
+/// What follows the end of a process.
+enum Next {
+    /// Another process of the run has started.
+    Stage,
+    /// The run is over, and how.
+    Over(Exit, String),
+}
+
 impl Machine {
     pub(super) fn instance(&self) -> &str {
         &self.row.instance
@@ -101,19 +125,67 @@ impl Machine {
 
     /// Follows orders until the instance has ended.
     pub(super) async fn run(mut self) {
+        let mut until = self.deadline();
         loop {
-            let order = tokio::select! {
+            let ended = tokio::select! {
                 // The end comes first: an order for an ended instance has no effect.
                 biased;
-                exit = self.shared.engine.wait(&self.handle) => {
-                    let reason = std::mem::take(&mut self.row.reason);
-                    return self.over(exit, reason).await;
-                }order = self.inbox.recv() => order,
+                exit = self.shared.engine.wait(&self.handle) => self.go_on(exit, false).await,
+                () = tokio::time::sleep_until(until), if self.row.stage.is_hook() => {
+                    let exit = self.kill().await;
+                    self.go_on(exit, true).await
+                }
+                order = self.inbox.recv() => {
+                    let Some(order) = order else { return };
+                    match self.follow(order).await {
+                        Some((exit, reason)) => Next::Over(self.row.exit.unwrap_or(exit), reason),
+                        None => continue,
+                    }
+                }
             };
-            let Some(order) = order else { return };
-            if let Some((exit, reason)) = self.follow(order).await {
-                return self.over(exit, reason).await;
+            match ended {
+                Next::Over(exit, reason) => return self.over(exit, reason).await,
+                Next::Stage => until = self.deadline(),
             }
+        }
+    }
+
+    /// When the hook that runs has taken too long.
+    fn deadline(&self) -> Instant {
+        Instant::now() + HOOK
+    }
+
+    /// A process has ended by itself, or was `late`: goes on to the one that follows.
+    async fn go_on(&mut self, exit: Exit, late: bool) -> Next {
+        let told = std::mem::take(&mut self.row.reason);
+        let Ok(definition) = self.shared.definition(&self.row) else {
+            return Next::Over(self.row.exit.unwrap_or(exit), told);
+        };
+        let hooks = &definition.hooks;
+        let failed = self.row.stage.hook(hooks).and_then(|hook| stage::failure(hook, exit, late));
+        match (self.row.stage, failed) {
+            (Stage::Before(_), Some(failure)) => return Next::Over(exit, failure),
+            (Stage::After(_), Some(failure)) => tracing::warn!(instance = self.instance(), failure),
+            (Stage::Agent, _) => {
+                self.row.exit = Some(exit);
+                self.row.reason.clone_from(&told);
+            }
+            _ => {}
+        }
+        let Some(next) = self.row.stage.next(hooks) else {
+            return Next::Over(self.row.exit.unwrap_or(exit), std::mem::take(&mut self.row.reason));
+        };
+        // Whatever the last one has left running.
+        self.log_failure(self.shared.engine.kill(&self.handle).await);
+        self.shared.engine.let_go(&self.handle);
+        self.row.stage = next;
+        match launch_stage(&self.shared, &mut self.row, &definition).await {
+            Ok(handle) => {
+                self.handle = handle;
+                self.shared.save(&self.row, None).await;
+                Next::Stage
+            }
+            Err(Failure(problem)) => Next::Over(self.row.exit.unwrap_or_default(), problem),
         }
     }
 
@@ -128,8 +200,7 @@ impl Machine {
             Order::Stop { reason, grace, .. } => return Some((self.end(grace).await, reason)),
             Order::Kill { reason } => return Some((self.kill().await, reason)),
             Order::Leave => {
-                let key = (self.row.swarm.clone(), self.row.agent.clone());
-                let grace = self.shared.definitions.get(&key).map_or(Duration::ZERO, |known| known.grace);
+                let grace = self.shared.grace(&self.row);
                 return Some((self.end(grace).await, "the runner was stopped".to_owned()));
             }
             Order::Silence if self.row.state == State::Running => self.silence().await,

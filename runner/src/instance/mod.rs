@@ -4,8 +4,9 @@ pub mod folders;
 pub mod ledger;
 mod machine;
 mod reconcile;
+pub mod stage;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,8 +17,8 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::task::TaskTracker;
 
 use crate::container::confine::USERS;
-use crate::container::{Engine, Isolation, User};
-use crate::definition::Definition;
+use crate::container::{Engine, Failure, Isolation, User};
+use crate::definition::{Definition, Definitions};
 use crate::endpoint::Upstreams;
 use crate::error::Error;
 use folders::Folders;
@@ -67,7 +68,7 @@ pub struct Shared {
     pub ledger: Ledger,
     pub folders: Folders,
     pub closed: Vec<std::path::PathBuf>,
-    pub definitions: BTreeMap<(String, String), Definition>,
+    pub definitions: watch::Receiver<Definitions>,
     pub upstreams: Upstreams,
     /// Rises with every report.
     pub reported: watch::Sender<u64>,
@@ -93,6 +94,20 @@ impl Shared {
         self.ledger.save(row, Some(what)).await?;
         self.reported.send_modify(|count| *count += 1);
         Ok(())
+    }
+
+    /// What the instance is a run of.
+    fn definition(&self, row: &Row) -> Result<Arc<Definition>, Failure> {
+        let key = (row.swarm.clone(), row.agent.clone());
+        self.definitions.borrow().get(&key).cloned().ok_or_else(|| {
+            let (swarm, agent) = key;
+            Failure(format!("this runner has no definition of agent `{agent}` in swarm `{swarm}`"))
+        })
+    }
+
+    /// How long an instance has to end once it was asked to.
+    fn grace(&self, row: &Row) -> Duration {
+        self.definition(row).map_or(Duration::ZERO, |definition| definition.grace)
     }
 
     async fn group(&self, swarm: &str, agent: &str) -> Result<Option<u32>, Error> {
@@ -232,8 +247,7 @@ impl Instances {
         let instance = earlier.instance.clone();
         self.next().insert(instance.clone(), (command, access_token.to_owned()));
         if self.running().contains_key(&instance) {
-            let key = (earlier.swarm, earlier.agent);
-            let grace = self.shared.definitions.get(&key).map_or(Duration::ZERO, |known| known.grace);
+            let grace = self.shared.grace(&earlier);
             let reason = "it is started anew".to_owned();
             return self.order(&instance, Order::Stop { token: earlier.token, reason, grace });
         }

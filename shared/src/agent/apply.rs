@@ -5,11 +5,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use super::definition::{Defined, Standing};
 use super::event::{DeadLetter, Event};
-use super::state::{Agent, CallRecord, CallStatus, Defined, Instance, Item, Outcome, State, WaitRecord};
+use super::state::{Agent, CallRecord, CallStatus, Exit, Instance, Item, Letter, Outcome, State, WaitRecord};
 use crate::entity::Changes;
 use crate::fence::Token;
-use crate::id::InstanceId;
+use crate::id::{InstanceId, Name};
 use crate::limits;
 use crate::time::Timestamp;
 
@@ -19,21 +20,34 @@ impl Agent {
             Event::Defined(defined) => self.define(Some(defined.clone()), changes),
             Event::Undefined => self.define(None, changes),
             Event::Enabled { enabled } => {
+                // The operator's word goes over what the definition has said so far.
                 let mut defined = self.defined.clone();
-                if let Some(defined) = &mut defined {
-                    defined.definition.enabled = *enabled;
+                if let Some(defined) = defined.as_mut().filter(|_| *enabled) {
+                    defined.definition.enabled = true;
                 }
+                self.stand(Standing { disabled: !enabled, ..self.standing.clone() }, changes);
                 self.define(defined, changes);
+            }
+            Event::Paused { paused } => {
+                self.stand(Standing { paused: *paused, ..self.standing.clone() }, changes);
+            }
+            Event::SwarmPaused { paused, word } => {
+                let (swarm_paused, swarm_word) = (*paused, *word);
+                self.stand(Standing { swarm_paused, swarm_word, ..self.standing.clone() }, changes);
             }
             Event::Attached { instance, agent_id } => {
                 self.add_instance(instance, json!({ "agentId": agent_id }), changes);
             }
             Event::Queued { instance, item } => self.queue(instance, item, changes),
-            Event::DeadLettered(letter) => changes.archive(
-                format!("dead/{}", letter.id),
-                &json!({ "reason": letter.reason, "at": letter.at }),
-                Some(dead_body(letter)),
-            ),
+            Event::DeadLettered(letter) => self.keep_letter(letter, changes),
+            Event::Replayed { letter, instance, at } => {
+                if let Some(head) = self.letters.remove(letter) {
+                    let body = json!({
+                        "replayable": false, "replayedAs": instance, "replayedAt": at.iso(),
+                    });
+                    changes.archive(format!("dead/{letter}"), &head, Some(body));
+                }
+            }
             Event::Called { call, depth, at } => self.add_call(call, *depth, *at, changes),
             Event::CallRuns { call, instance } => self.run_call(*call, instance, changes),
             Event::CallEnded { call, value, error, at } => {
@@ -54,18 +68,7 @@ impl Agent {
             }),
             Event::WaitDelivered { wait } => self.with_wait(*wait, changes, |wait| wait.delivered = true),
             Event::WaitDropped { wait, token, at } => self.drop_wait(*wait, *token, *at, changes),
-            Event::Ended { instance, exit, at } => {
-                self.remove_wait_of(instance, changes);
-                self.remove_item(instance, changes);
-                let Some(mut ended) = self.instances.remove(instance) else { return };
-                ended.state = State::Ended;
-                ended.since = *at;
-                (ended.bid, ended.slot, ended.stop) = (None, false, Some(exit.clone()));
-                let body = json!({
-                    "state": exit.end, "endedAt": at.iso(), "exit": exit, "waitingFor": Value::Null,
-                });
-                changes.archive(format!("instance/{instance}"), &ended, Some(body));
-            }
+            Event::Ended { instance, exit, at } => self.end(instance, exit, *at, changes),
             other => self.move_instance(other, changes),
         }
     }
@@ -118,12 +121,19 @@ impl Agent {
                 instance.slot = false;
                 None
             }),
+            Event::Held { instance } => self.with_instance(instance, changes, |instance| {
+                instance.state = State::Frozen;
+                instance.bid = None;
+                None
+            }),
             Event::Resumed { instance, token, at } => self.resume(instance, *token, *at, changes),
-            Event::Stopping { instance, token, exit } => {
+            Event::Stopping { instance, token, exit, at } => {
+                let asleep = self.asleep_ms(instance, *at);
                 self.remove_wait_of(instance, changes);
                 self.remove_item(instance, changes);
                 self.with_instance(instance, changes, |instance| {
                     instance.state = State::Stopping;
+                    instance.waited_ms += asleep;
                     (instance.token, instance.bid) = (Some(*token), None);
                     instance.stop = Some(exit.clone());
                     Some(json!({ "waitingFor": Value::Null }))
@@ -132,6 +142,10 @@ impl Agent {
             Event::CalleeNoted { instance, target } => self.with_instance(instance, changes, |instance| {
                 instance.callees.insert(target.clone());
                 None
+            }),
+            Event::RerunWanted { instance } => self.with_instance(instance, changes, |instance| {
+                instance.again = true;
+                Some(json!({ "rerunWanted": true }))
             }),
             Event::StatusSet { instance, text } => {
                 self.with_instance(instance, changes, |_| Some(json!({ "statusText": text })));
@@ -156,6 +170,40 @@ impl Agent {
         }
     }
 
+    fn stand(&mut self, standing: Standing, changes: &mut Changes) {
+        let body = json!({ "agent": self.name, "standing": standing });
+        changes.put("standing/self", &standing, Some(body));
+        self.standing = standing;
+    }
+
+    /// Keeps a letter, and lets the oldest of too many be read only.
+    fn keep_letter(&mut self, letter: &DeadLetter, changes: &mut Changes) {
+        let head = Letter { reason: letter.reason.clone(), at: letter.at };
+        changes.put(format!("dead/{}", letter.id), &head, Some(dead_body(&self.name, letter)));
+        self.letters.insert(letter.id, head);
+        if self.letters.len() > limits::LETTERS
+            && let Some((id, head)) = self.letters.pop_first()
+        {
+            changes.archive(format!("dead/{id}"), &head, Some(json!({ "replayable": false })));
+        }
+    }
+
+    fn end(&mut self, id: &InstanceId, exit: &Exit, at: Timestamp, changes: &mut Changes) {
+        let asleep = self.asleep_ms(id, at);
+        self.remove_wait_of(id, changes);
+        self.remove_item(id, changes);
+        let Some(mut ended) = self.instances.remove(id) else { return };
+        ended.state = State::Ended;
+        ended.since = at;
+        ended.waited_ms += asleep;
+        (ended.bid, ended.slot, ended.stop) = (None, false, Some(exit.clone()));
+        let body = json!({
+            "state": exit.end, "endedAt": at.iso(), "exit": exit, "waitingFor": Value::Null,
+            "durationMs": ended.started.map(|started| millis(at.since(started))), "waitedMs": ended.waited_ms,
+        });
+        changes.archive(format!("instance/{id}"), &ended, Some(body));
+    }
+
     fn queue(&mut self, instance: &Instance, item: &Item, changes: &mut Changes) {
         self.add_instance(instance, json!({ "source": item.source, "receipt": item.receipt }), changes);
         let body = json!({
@@ -170,7 +218,7 @@ impl Agent {
         let mut body = json!({
             "instance": instance.id, "agent": self.name, "state": instance.state.as_str(),
             "external": instance.external, "createdAt": instance.since.iso(), "call": instance.call,
-            "depth": instance.chain.len(),
+            "depth": instance.chain.len(), "class": instance.class,
         });
         if let (Some(body), Value::Object(more)) = (body.as_object_mut(), more) {
             body.extend(more);
@@ -268,6 +316,13 @@ impl Agent {
         self.with_instance(&instance, changes, |_| None);
     }
 
+    /// How long the instance is in the wait that goes on.
+    fn asleep_ms(&self, id: &InstanceId, at: Timestamp) -> u64 {
+        let waiting = self.instances.get(id).filter(|known| known.state.is_waiting());
+        let wait = waiting.and_then(|known| self.waits.get(&known.wait?));
+        wait.map_or(0, |wait| millis(at.since(wait.registered)))
+    }
+
     fn remove_wait_of(&mut self, instance: &InstanceId, changes: &mut Changes) {
         let Some(instance) = self.instances.get_mut(instance) else { return };
         let Some(wait) = instance.wait.take().and_then(|id| self.waits.remove(&id)) else { return };
@@ -286,7 +341,7 @@ impl Agent {
             instance.bid = None;
             instance.slot = !instance.external;
             instance.token = token.or(instance.token);
-            instance.waited_ms += u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
+            instance.waited_ms += millis(waited);
             Some(json!({ "waitingFor": Value::Null }))
         });
         self.prolong_calls(id, waited, changes);
@@ -310,9 +365,13 @@ fn wait_state(wait: &WaitRecord) -> &'static str {
     }
 }
 
-fn dead_body(letter: &DeadLetter) -> Value {
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn dead_body(agent: &Name, letter: &DeadLetter) -> Value {
     json!({
-        "id": letter.id, "class": letter.class, "source": letter.source, "receipt": letter.receipt,
+        "id": letter.id, "agent": agent, "replayable": true, "class": letter.class, "source": letter.source, "receipt": letter.receipt,
         "input": letter.input, "reason": letter.reason, "at": letter.at.iso(),
     })
 }

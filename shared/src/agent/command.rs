@@ -4,7 +4,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::state::{CallStatus, Class, Definition, Instance, Item, Outcome, WaitRecord};
+use super::definition::{Definition, Standing};
+use super::event::DeadLetter;
+use super::state::{CallStatus, Class, Instance, Item, Outcome, WaitRecord};
 use crate::fence::Token;
 use crate::id::{InstanceId, Name};
 use crate::time::Timestamp;
@@ -25,6 +27,16 @@ pub enum Command {
     SetEnabled {
         enabled: bool,
     },
+    /// A paused agent takes work and starts none; what runs goes on, and what wakes from a wait waits for the end
+    /// of the pause.
+    SetPaused {
+        paused: bool,
+    },
+    /// The same for all agents of the swarm. `word` rises with each change, so that a late one does nothing.
+    SetSwarmPaused {
+        paused: bool,
+        word: u64,
+    },
     /// Takes in an instance that no runner watches: a hand-made token, on its first use.
     Attach {
         instance: InstanceId,
@@ -36,6 +48,14 @@ pub enum Command {
         source: String,
         receipt: Option<Uuid>,
         input: Value,
+    },
+    /// Queues what a dead letter holds, once.
+    Replay {
+        letter: Box<DeadLetter>,
+    },
+    /// Runs this again once it is done.
+    RequestRerun {
+        instance: InstanceId,
     },
     /// Calls this agent; `call` is the id that the caller will ask with.
     Call {
@@ -190,6 +210,11 @@ pub enum Reply {
         id: Uuid,
         reason: String,
     },
+    /// It will be run again, for the `number`-th of `most` times.
+    WillRerun {
+        number: u32,
+        most: u32,
+    },
     Call(CallView),
     Wait(WaitView),
     /// The instance is being stopped, or was ended.
@@ -231,4 +256,12 @@ pub struct Overview {
     pub instances: Vec<Instance>,
     pub queue: Vec<Item>,
     pub waits: Vec<WaitRecord>,
+    #[serde(default)]
+    pub standing: Standing,
+    /// Takes work: by its definition and by the word of its operators.
+    #[serde(default)]
+    pub enabled: bool,
+    /// Dead letters that can be replayed.
+    #[serde(default)]
+    pub letters: usize,
 }

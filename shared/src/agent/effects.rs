@@ -71,6 +71,11 @@ impl Agent {
         self.to::<Triggers>(&triggers::Command::Refused { receipt, agent, reason })
     }
 
+    /// The run is to be after all: a delivery that comes again need not ask for another.
+    pub(super) fn take_webhook_up(&self, receipt: Uuid) -> Effect {
+        self.to::<Triggers>(&triggers::Command::TakenUp { receipt, agent: self.name.clone() })
+    }
+
     /// Asks the caller's agent to say when the caller has ended.
     pub(super) fn note_callee(&self, caller: &Name, instance: &InstanceId) -> Effect {
         let command = Command::NoteCallee { instance: instance.clone(), target: self.name.clone() };

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::state::{CallRecord, Class, Defined, Exit, Instance, Item, Outcome, Party, WaitRecord};
+use super::definition::Defined;
+use super::state::{CallRecord, Class, Exit, Instance, Item, Outcome, Party, WaitRecord};
 use crate::fence::Token;
 use crate::id::{InstanceId, Name};
 use crate::time::Timestamp;
@@ -16,6 +17,13 @@ pub enum Event {
     Undefined,
     Enabled {
         enabled: bool,
+    },
+    Paused {
+        paused: bool,
+    },
+    SwarmPaused {
+        paused: bool,
+        word: u64,
     },
     Attached {
         instance: Instance,
@@ -51,6 +59,16 @@ pub enum Event {
         at: Timestamp,
     },
     DeadLettered(DeadLetter),
+    /// What the dead letter holds was queued again, as this instance.
+    Replayed {
+        letter: Uuid,
+        instance: InstanceId,
+        at: Timestamp,
+    },
+    /// It has asked to be run again.
+    RerunWanted {
+        instance: InstanceId,
+    },
     /// `depth` counts the callers above the run.
     Called {
         call: CallRecord,
@@ -106,6 +124,10 @@ pub enum Event {
         token: Option<Token>,
         at: Timestamp,
     },
+    /// It takes its bid to run on back and stays frozen, since its agent is paused.
+    Held {
+        instance: InstanceId,
+    },
     /// The instance runs on after a wait. A token says that the runner is told to thaw it.
     Resumed {
         instance: InstanceId,
@@ -120,6 +142,8 @@ pub enum Event {
         instance: InstanceId,
         token: Token,
         exit: Exit,
+        #[serde(default)]
+        at: Timestamp,
     },
     Ended {
         instance: InstanceId,
@@ -132,11 +156,16 @@ impl Event {
     /// The instance, call or wait that it is about.
     pub(super) fn subject(&self) -> Option<String> {
         match self {
-            Event::Defined(_) | Event::Undefined | Event::Enabled { .. } => None,
+            Event::Defined(_)
+            | Event::Undefined
+            | Event::Enabled { .. }
+            | Event::Paused { .. }
+            | Event::SwarmPaused { .. } => None,
             Event::Attached { instance, .. } | Event::Queued { instance, .. } => {
                 Some(instance.id.to_string())
             }
             Event::DeadLettered(letter) => Some(letter.id.to_string()),
+            Event::Replayed { letter, .. } => Some(letter.to_string()),
             Event::Called { call, .. } => Some(call.id.to_string()),
             Event::CallRuns { call, .. } | Event::CallEnded { call, .. } | Event::CallForgotten { call } => {
                 Some(call.to_string())
@@ -155,6 +184,8 @@ impl Event {
             | Event::ValueReturned { instance, .. }
             | Event::Freezing { instance, .. }
             | Event::Frozen { instance }
+            | Event::Held { instance }
+            | Event::RerunWanted { instance }
             | Event::Resumed { instance, .. }
             | Event::Stopping { instance, .. }
             | Event::Ended { instance, .. } => Some(instance.to_string()),

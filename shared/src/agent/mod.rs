@@ -7,6 +7,7 @@
 mod apply;
 mod command;
 mod decide;
+mod definition;
 mod effects;
 mod event;
 mod invariants;
@@ -20,10 +21,11 @@ use crate::id::{EntityKey, Kind};
 use crate::time::Timestamp;
 
 pub use command::{CallView, Caller, Command, Overview, Reply, Report, WaitView};
+pub use definition::{Defined, Definition, Standing};
 pub use event::{DeadLetter, Event};
 pub use state::{
-    Agent, CallRecord, CallStatus, Class, Defined, Definition, End, Exit, Input, Instance, Item, Outcome,
-    Party, State, WaitRecord,
+    Agent, CallRecord, CallStatus, Class, End, Exit, Input, Instance, Item, Letter, Origin, Outcome, Party,
+    State, WaitRecord,
 };
 
 impl Entity for Agent {
@@ -54,6 +56,11 @@ impl Entity for Agent {
             "wait" => {
                 let wait: WaitRecord = document.read()?;
                 self.waits.insert(wait.id, wait);
+            }
+            "standing" => self.standing = document.read()?,
+            "dead" => {
+                let id = document.split().1.parse().map_err(|_| document.corrupt("its id is no UUID"))?;
+                self.letters.insert(id, document.read()?);
             }
             other => return Err(document.corrupt(format!("an agent has no documents of type `{other}`"))),
         }

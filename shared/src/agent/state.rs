@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
+use super::definition::{Defined, Definition, Standing};
 use crate::fence::Token;
 use crate::id::{EntityKey, InstanceId, Name};
-use crate::limits;
 use crate::time::Timestamp;
 use crate::triggers::{Envelope, Filter, FilterKind};
 
@@ -24,53 +24,9 @@ pub struct Agent {
     pub(super) queue: BTreeMap<InstanceId, Item>,
     pub(super) calls: BTreeMap<Uuid, CallRecord>,
     pub(super) waits: BTreeMap<Uuid, WaitRecord>,
-}
-
-/// The definition with the runner group whose fleet gives the slots.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Defined {
-    pub definition: Definition,
-    pub group: Name,
-}
-
-/// What an agent may do. Fields left out have the product's defaults.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Definition {
-    pub enabled: bool,
-    /// Most slots at a time; 0 takes no work.
-    pub scale: u32,
-    /// Longest run, without the time spent waiting.
-    pub timeout_ms: u64,
-    /// Most items that wait behind the ones that bid for a slot.
-    pub work_queue: usize,
-    pub max_waiting: usize,
-    pub max_call_depth: u32,
-    /// Of `wait_for_trigger` without a time-out of its own.
-    pub wait_timeout_ms: u64,
-    /// Between asking a process to end and killing it.
-    pub grace_ms: u64,
-    /// What a runner must offer: its labels or engines.
-    pub needs: BTreeSet<String>,
-    /// Stops the runs that an instance called for when the instance ends.
-    pub cancel_children: bool,
-}
-
-impl Default for Definition {
-    fn default() -> Self {
-        Self {
-            enabled: true,
-            scale: 1,
-            timeout_ms: 3_600_000,
-            work_queue: limits::WORK_QUEUE,
-            max_waiting: limits::MAX_WAITING,
-            max_call_depth: limits::CALL_DEPTH,
-            wait_timeout_ms: 1_800_000,
-            grace_ms: 10_000,
-            needs: BTreeSet::new(),
-            cancel_children: false,
-        }
-    }
+    pub(super) standing: Standing,
+    /// Dead letters that can be replayed.
+    pub(super) letters: BTreeMap<Uuid, Letter>,
 }
 
 /// Why a run is wanted, most urgent first.
@@ -174,6 +130,29 @@ pub struct Instance {
     /// How it is going to end once it has stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop: Option<Exit>,
+    /// What it was started with, of a run that may be run again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
+    /// How many runs of the same origin came before it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub rerun: u32,
+    /// It has asked to be run again once it is done.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub again: bool,
+}
+
+/// Why the first of several runs was wanted, and what each of them is given.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Origin {
+    pub source: String,
+    pub input: Input,
+}
+
+/// The head of a dead letter, whose body has the whole.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Letter {
+    pub reason: String,
+    pub at: Timestamp,
 }
 
 /// How an instance ended.
@@ -343,7 +322,17 @@ impl Instance {
             returned: None,
             callees: BTreeSet::new(),
             stop: None,
+            origin: None,
+            rerun: 0,
+            again: false,
         }
+    }
+
+    /// The run that an item of the queue stands for. What nobody waits for the one end of may be run again.
+    pub(super) fn of(item: &Item) -> Self {
+        let repeats = matches!(item.class, Class::Manual | Class::Schedule);
+        let origin = repeats.then(|| Origin { source: item.source.clone(), input: item.input.clone() });
+        Self { origin, ..Self::new(item.instance.clone(), item.class, item.at) }
     }
 
     /// A slot that it has or bids for: what the agent's scale counts.
@@ -392,6 +381,8 @@ impl Agent {
             queue: BTreeMap::new(),
             calls: BTreeMap::new(),
             waits: BTreeMap::new(),
+            standing: Standing::default(),
+            letters: BTreeMap::new(),
         }
     }
 
@@ -405,12 +396,21 @@ impl Agent {
         self.instances.values().any(|instance| instance.external)
     }
 
-    /// Most runs that may have or seek a slot now.
+    /// Whether it takes work, by its definition and by the word of its operators.
+    pub(super) fn is_enabled(&self) -> bool {
+        let defined = self.defined.as_ref().is_some_and(|defined| defined.definition.enabled);
+        defined && !self.standing.disabled
+    }
+
+    /// Most slots that the agent may have at a time, once it may start what it has.
     pub(super) fn scale(&self) -> usize {
-        match &self.defined {
-            Some(Defined { definition, .. }) if definition.enabled => definition.scale as usize,
-            _ => 0,
-        }
+        let scale = self.defined.as_ref().map_or(0, |defined| defined.definition.scale as usize);
+        if self.is_enabled() { scale } else { 0 }
+    }
+
+    /// Most runs that may have or seek a slot now.
+    pub(super) fn openings(&self) -> usize {
+        if self.standing.is_paused() { 0 } else { self.scale() }
     }
 
     pub(super) fn by_bid(&self, bid: Uuid) -> Option<&Instance> {

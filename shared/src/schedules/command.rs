@@ -5,6 +5,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::caller::Caller;
+use crate::id::Name;
 use crate::time::Timestamp;
 use crate::wire;
 
@@ -36,6 +37,14 @@ pub enum Command {
         one_time: Option<bool>,
         /// Leaves out one-time schedules that ran.
         hide_completed: bool,
+    },
+    /// The definition of an agent says when it runs, or that it runs at no certain times.
+    Follow {
+        agent: Name,
+        #[serde(default)]
+        cron: Option<String>,
+        #[serde(default = "Create::usual_zone")]
+        zone: String,
     },
     /// The pool refused the task of an occurrence.
     RunFailed {
@@ -93,11 +102,11 @@ pub struct Create {
 }
 
 impl Create {
-    fn usual_priority() -> u8 {
+    pub(super) fn usual_priority() -> u8 {
         50
     }
 
-    fn usual_zone() -> String {
+    pub(super) fn usual_zone() -> String {
         "UTC".to_owned()
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::command::{Command, Create, Reply, Update, Which};
-use super::effects::{TaskTemplate, manual_task_id, task_id};
+use super::effects::{manual_task_id, occurrence, task_id};
 use super::event::Event;
 use super::state::{Schedule, Schedules};
 use crate::caller::Caller;
@@ -61,6 +61,7 @@ pub(super) fn decide(
         Command::List { enabled, name, one_time, hide_completed } => {
             Ok(state.list(*enabled, name.as_deref(), *one_time, *hide_completed))
         }
+        Command::Follow { agent, cron, zone } => state.follow(agent, cron.as_deref(), zone, ctx),
         Command::RunFailed { schedule, message } => Ok(state.run_failed(*schedule, message, ctx)),
         Command::Tick => Ok(state.tick_due(ctx)),
     }
@@ -111,6 +112,7 @@ impl Schedules {
             model: create.model.clone(),
             target: create.target,
             creator: create.creator,
+            runs: None,
             enabled: create.enabled,
             last_run: None,
             next_run: None,
@@ -124,19 +126,27 @@ impl Schedules {
         };
         check(&schedule)?;
         self.name_is_free(&schedule.name, None)?;
-        if self.schedules.len() >= SCHEDULES {
-            return Err(Refusal::new(
-                Code::QueueFull,
-                format!("the swarm has {SCHEDULES} schedules, the most there may be; delete one first"),
-            ));
-        }
+        self.has_room()?;
         let schedule = planned(schedule, ctx.wall, false)?;
         Ok(stored(schedule, |schedule| Event::Created { schedule }))
+    }
+
+    pub(super) fn has_room(&self) -> Result<(), Refusal> {
+        if self.schedules.len() < SCHEDULES {
+            return Ok(());
+        }
+        Err(Refusal::new(
+            Code::QueueFull,
+            format!("the swarm has {SCHEDULES} schedules, the most there may be; delete one first"),
+        ))
     }
 
     fn update(&self, update: &Update, ctx: &Ctx) -> Result<Decision<Self>, Refusal> {
         let before = self.find(&update.which)?;
         update.by.may_change("schedule", &[before.creator])?;
+        if !update.only_enables() {
+            before.is_nobodys_definition()?;
+        }
         if before.is_done() {
             return Err(Refusal::new(
                 Code::WrongState,
@@ -162,6 +172,7 @@ impl Schedules {
     fn delete(&self, which: &Which, by: Caller) -> Result<Decision<Self>, Refusal> {
         let schedule = self.find(which)?;
         by.may_change("schedule", &[schedule.creator])?;
+        schedule.is_nobodys_definition()?;
         let reply = Reply::Deleted { id: schedule.id, name: schedule.name.clone() };
         Ok(Decision::new(reply, vec![Event::Deleted { schedule: schedule.id }]))
     }
@@ -181,7 +192,7 @@ impl Schedules {
             ));
         }
         let task = manual_task_id(schedule.id, ctx.request);
-        let effect = TaskTemplate::new(schedule, task, Some("manual-run")).effect(&self.swarm);
+        let effect = occurrence(schedule, task, Some("manual-run"), &self.swarm);
         let mut after = schedule.clone();
         after.last_run = Some(ctx.wall);
         if after.one_time {
@@ -238,9 +249,7 @@ impl Schedules {
             let Some(nominal) = schedule.next_run else { continue };
             let task = task_id(schedule.id, nominal);
             let recovered = ctx.wall.since(nominal) >= MISSED;
-            effects.push(
-                TaskTemplate::new(schedule, task, recovered.then_some("recovered")).effect(&self.swarm),
-            );
+            effects.push(occurrence(schedule, task, recovered.then_some("recovered"), &self.swarm));
             let at = ctx.wall;
             let (next, failed) = following(schedule, nominal, at);
             events.push(Event::Fired { schedule: schedule.id, nominal, at, task, recovered, next });
@@ -314,7 +323,7 @@ fn timing(create: &Create, wall: Timestamp) -> Result<Option<Timestamp>, Refusal
 }
 
 /// Checks everything that does not depend on other schedules.
-fn check(schedule: &Schedule) -> Result<(), Refusal> {
+pub(super) fn check(schedule: &Schedule) -> Result<(), Refusal> {
     wire::length("name", &schedule.name, 1, NAME)?;
     wire::text("taskTemplate", &schedule.task, 1)?;
     if let Some(description) = &schedule.description {
@@ -390,7 +399,7 @@ fn set<T>(field: &mut T, value: Option<T>) {
 }
 
 /// Plans the next run. `keep` leaves a plan that nothing has touched.
-fn planned(mut schedule: Schedule, wall: Timestamp, keep: bool) -> Result<Schedule, Refusal> {
+pub(super) fn planned(mut schedule: Schedule, wall: Timestamp, keep: bool) -> Result<Schedule, Refusal> {
     if !schedule.enabled {
         schedule.next_run = None;
         return Ok(schedule);
@@ -408,7 +417,7 @@ fn planned(mut schedule: Schedule, wall: Timestamp, keep: bool) -> Result<Schedu
     Ok(schedule)
 }
 
-fn stored(schedule: Schedule, event: impl FnOnce(Box<Schedule>) -> Event) -> Decision<Schedules> {
+pub(super) fn stored(schedule: Schedule, event: impl FnOnce(Box<Schedule>) -> Event) -> Decision<Schedules> {
     let reply = Reply::Schedule(schedule.view());
     Decision::new(reply, vec![event(Box::new(schedule))])
 }

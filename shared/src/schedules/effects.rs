@@ -1,12 +1,28 @@
-//! What a firing asks of the pool.
+//! What a firing asks of the pool, or of an agent.
 
+use serde_json::json;
 use uuid::Uuid;
 
 use super::state::Schedule;
+use crate::agent::{self, Agent, Class};
 use crate::entity::Effect;
 use crate::id::{EntityKey, Kind, Name};
 use crate::pool::{self, Create, Fact, Pool, Rules, Source, Target, TaskSpec};
 use crate::time::Timestamp;
+
+/// What comes of an occurrence: a run of the agent whose definition has the times, or else a task.
+pub(super) fn occurrence(schedule: &Schedule, id: Uuid, extra_tag: Option<&str>, swarm: &Name) -> Effect {
+    let Some(agent) = &schedule.runs else {
+        return TaskTemplate::new(schedule, id, extra_tag).effect(swarm);
+    };
+    let command = agent::Command::Enqueue {
+        class: Class::Schedule,
+        source: "schedule".to_owned(),
+        receipt: None,
+        input: json!({"type": "schedule", "schedule": schedule.name, "cron": schedule.cron, "timezone": schedule.zone}),
+    };
+    Effect::entity::<Agent>(EntityKey::agent(swarm, agent), &command)
+}
 
 /// The task that a firing makes.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,6 +5,7 @@
 //! go by the wall clock. A firing is the pair (schedule, nominal time); the nominal times of a schedule only
 //! rise, so no pair fires twice, and the task's id derives from the pair.
 
+mod agents;
 mod apply;
 mod command;
 mod decide;

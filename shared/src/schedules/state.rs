@@ -55,6 +55,9 @@ pub struct Schedule {
     pub target: Option<Uuid>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub creator: Option<Uuid>,
+    /// The agent that runs instead of a task being made. Its definition has the times.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runs: Option<Name>,
     pub enabled: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_run: Option<Timestamp>,

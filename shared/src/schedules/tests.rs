@@ -232,6 +232,48 @@ fn an_update_tells_cleared_from_absent() {
     assert_eq!(read.model, None);
 }
 
+fn follow(bench: &mut Bench<Schedules>, cron: Option<&str>) -> Result<Reply, Refusal> {
+    let agent = Name::parse("dev").unwrap();
+    bench.run(Command::Follow { agent, cron: cron.map(str::to_owned), zone: "UTC".to_owned() })
+}
+
+#[test]
+fn an_agent_runs_at_the_times_of_its_definition() {
+    let mut bench = bench();
+    follow(&mut bench, Some("* * * * *")).unwrap();
+    bench.advance(MINUTE);
+    let [Effect::Entity { key, command }] = bench.effects.as_slice() else { panic!("{:?}", bench.effects) };
+    assert_eq!(key, &EntityKey::agent(&Name::parse("default").unwrap(), &Name::parse("dev").unwrap()));
+    assert_eq!(command["enqueue"]["class"], "schedule");
+    assert_eq!(command["enqueue"]["input"]["schedule"], "agent dev");
+    // The same definition again moves nothing.
+    let before = get(&bench, "agent dev");
+    follow(&mut bench, Some("* * * * *")).unwrap();
+    assert_eq!(get(&bench, "agent dev"), before);
+    follow(&mut bench, Some("0 9 * * *")).unwrap();
+    assert!(get(&bench, "agent dev").next_run > before.next_run);
+    assert_eq!(follow(&mut bench, Some("never")).unwrap_err().code, Code::InvalidArgument);
+    follow(&mut bench, None).unwrap();
+    assert!(bench.entity.schedules.is_empty());
+    follow(&mut bench, None).unwrap();
+}
+
+#[test]
+fn a_schedule_of_a_definition_is_only_switched_on_and_off() {
+    let mut bench = bench();
+    follow(&mut bench, Some("* * * * *")).unwrap();
+    let which = named("agent dev");
+    let moved = Update { cron: Some("0 9 * * *".to_owned()), ..Update::new(which.clone(), LEAD) };
+    assert_eq!(update(&mut bench, moved).unwrap_err().code, Code::WrongState);
+    let deleted = bench.run(Command::Delete { which: which.clone(), by: LEAD });
+    assert_eq!(deleted.unwrap_err().code, Code::WrongState);
+    bench.run(Command::SetEnabled { which, by: LEAD, enabled: false }).unwrap();
+    // The agent is defined anew whenever its runner comes back: what a person has switched off stays off.
+    follow(&mut bench, Some("*/5 * * * *")).unwrap();
+    let schedule = get(&bench, "agent dev");
+    assert!(!schedule.enabled && schedule.next_run.is_none());
+}
+
 #[test]
 fn a_wall_clock_that_went_back_is_waited_for() {
     let mut bench = bench();

@@ -1,6 +1,6 @@
 //! How events change the triggers and their documents.
 //!
-//! Live documents: `wait/<id>`, `subscription/<agent>` and `receipt/<id>`. A receipt's body is the event
+//! Live documents: `wait/<id>`, `subscription/<agent>`, `pause/self` and `receipt/<id>`. A receipt's body is the event
 //! (`incoming`), and what it led to: `resumed`, `started`, `unclaimed:<wait>` for each wait that gave it back, and
 //! `refused:<agent>` for each agent that did not take the run. One that nobody has is a dead letter, with the
 //! `reason`.
@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::command::{Incoming, Rejected};
 use super::event::{Event, Outcome, Resumption};
 use super::filter::Filter;
-use super::state::{NO_MATCH, PARSE_ERROR, Receipt, Triggers, Wait, delivery_id};
+use super::state::{NO_MATCH, PARSE_ERROR, Pause, Receipt, Triggers, Wait, delivery_id};
 use crate::entity::{Changes, Corrupt, LiveDocument};
 use crate::id::Name;
 use crate::time::Timestamp;
@@ -33,7 +33,10 @@ impl Triggers {
                 self.hand_event_on(*receipt, agent, *wait, outcome, changes);
             }
             Event::Rejected { rejected, at } => self.reject_request(rejected, *at, changes),
-            Event::Refused { receipt, agent, reason } => self.note_refusal(*receipt, agent, reason, changes),
+            Event::Refused { receipt, agent, reason } => {
+                self.note_run(*receipt, agent, Some(reason.as_str()), changes);
+            }
+            Event::TakenUp { receipt, agent } => self.note_run(*receipt, agent, None, changes),
             Event::WaitRegistered { wait, agent, instance, filter, registered_at, deadline, broadcast } => {
                 let entry = Wait {
                     agent: agent.clone(),
@@ -48,6 +51,10 @@ impl Triggers {
             }
             Event::WaitEnded { wait, .. } => self.end_wait(*wait, changes),
             Event::Subscribed { agent, filters } => self.set_subscription(agent, filters, changes),
+            Event::Paused { paused, word } => {
+                self.pause = Pause { paused: *paused, word: *word };
+                changes.put("pause/self", &self.pause, None);
+            }
             Event::Trimmed { receipts } => {
                 for receipt in receipts {
                     self.remove_receipt(*receipt);
@@ -66,6 +73,7 @@ impl Triggers {
                 let agent = Name::parse(agent).map_err(|refusal| document.corrupt(refusal.message))?;
                 self.subscriptions.insert(agent, document.read::<Subscription>()?.filters);
             }
+            ("pause", _) => self.pause = document.read()?,
             _ => return Err(document.corrupt("triggers have no such document")),
         }
         Ok(())
@@ -152,11 +160,15 @@ impl Triggers {
         self.insert_receipt(rejected.receipt, receipt);
     }
 
-    fn note_refusal(&mut self, id: Uuid, agent: &Name, reason: &str, changes: &mut Changes) {
+    /// The agent refused the run, or takes it after all.
+    fn note_run(&mut self, id: Uuid, agent: &Name, refused: Option<&str>, changes: &mut Changes) {
         let Some(mut receipt) = self.receipts.get(&id).cloned() else { return };
-        receipt.count(1, 0, reason);
+        match refused {
+            Some(reason) => receipt.count(1, 0, reason),
+            None => receipt.count(0, 1, NO_MATCH),
+        }
         let mut note = standing(&receipt);
-        note.insert(format!("refused:{agent}"), json!(reason));
+        note.insert(format!("refused:{agent}"), json!(refused));
         changes.put(document(id), &receipt, Some(Value::Object(note)));
         self.insert_receipt(id, receipt);
     }

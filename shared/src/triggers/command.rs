@@ -49,6 +49,11 @@ pub enum Command {
         agent: Name,
         reason: String,
     },
+    /// From an agent: the run that it had refused is to be after all.
+    TakenUp {
+        receipt: Uuid,
+        agent: Name,
+    },
     /// Replaces the agent's subscriptions; an empty list ends them.
     Subscribe {
         agent: Name,
@@ -60,6 +65,12 @@ pub enum Command {
         of: Uuid,
         incoming: Incoming,
     },
+    /// Pauses all agents of the swarm, or ends that. The service tells the agents.
+    Pause {
+        paused: bool,
+    },
+    /// Asks what was said last.
+    AskPause,
     ListWaits,
     Tick,
 }
@@ -113,6 +124,11 @@ pub enum Reply {
         wait: Uuid,
     },
     Waits(Vec<WaitView>),
+    /// Whether the swarm's agents are paused. `word` rises with each change.
+    Pause {
+        paused: bool,
+        word: u64,
+    },
     Done,
 }
 

@@ -52,8 +52,11 @@ impl Triggers {
             }
             Command::Reject { rejected } => Ok(self.reject(rejected, ctx)),
             Command::Refused { receipt, agent, reason } => Ok(self.refused(*receipt, agent, reason)),
+            Command::TakenUp { receipt, agent } => Ok(self.taken_up(*receipt, agent)),
             Command::Subscribe { agent, filters } => self.subscribe(agent, filters),
             Command::Replay { of, incoming } => self.replay(*of, incoming, ctx),
+            Command::Pause { paused } => Ok(self.pause(*paused)),
+            Command::AskPause => Ok(Decision::reply(self.pause.reply())),
             Command::ListWaits => Ok(self.list()),
             Command::Tick => Ok(self.sweep(ctx)),
         }
@@ -99,6 +102,12 @@ impl Triggers {
         }
         let event = Event::Refused { receipt, agent: agent.clone(), reason: reason.to_owned() };
         Decision::new(Reply::Done, vec![event])
+    }
+
+    fn taken_up(&self, receipt: Uuid, agent: &Name) -> Decision<Self> {
+        let known = self.receipts.contains_key(&receipt);
+        let event = Event::TakenUp { receipt, agent: agent.clone() };
+        Decision::new(Reply::Done, known.then_some(event).into_iter().collect())
     }
 
     /// A replay goes through under a receipt of its own and without the delivery's id, which would make it a
@@ -215,6 +224,14 @@ impl Triggers {
         }
         let event = Event::Subscribed { agent: agent.clone(), filters: filters.to_vec() };
         Ok(Decision::new(Reply::Done, vec![event]))
+    }
+
+    fn pause(&self, paused: bool) -> Decision<Self> {
+        if self.pause.paused == paused {
+            return Decision::reply(self.pause.reply());
+        }
+        let word = self.pause.word + 1;
+        Decision::new(Reply::Pause { paused, word }, vec![Event::Paused { paused, word }])
     }
 
     fn list(&self) -> Decision<Self> {

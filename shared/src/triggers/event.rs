@@ -31,6 +31,11 @@ pub enum Event {
         agent: Name,
         reason: String,
     },
+    /// An agent takes a run that it had refused.
+    TakenUp {
+        receipt: Uuid,
+        agent: Name,
+    },
     /// An agent gave an event back, and it went on to others of the same name.
     HandedOn {
         receipt: Uuid,
@@ -54,6 +59,11 @@ pub enum Event {
     Subscribed {
         agent: Name,
         filters: Vec<Filter>,
+    },
+    /// All agents of the swarm are paused, or not any more.
+    Paused {
+        paused: bool,
+        word: u64,
     },
     /// Receipts that nobody needs any more.
     Trimmed {

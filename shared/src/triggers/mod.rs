@@ -59,10 +59,12 @@ impl Entity for Triggers {
         match event {
             Event::Received { incoming, .. } => Some(incoming.receipt.to_string()),
             Event::Rejected { rejected, .. } => Some(rejected.receipt.to_string()),
-            Event::HandedOn { receipt, .. } | Event::Refused { receipt, .. } => Some(receipt.to_string()),
+            Event::HandedOn { receipt, .. }
+            | Event::Refused { receipt, .. }
+            | Event::TakenUp { receipt, .. } => Some(receipt.to_string()),
             Event::WaitRegistered { wait, .. } | Event::WaitEnded { wait, .. } => Some(wait.to_string()),
             Event::Subscribed { agent, .. } => Some(agent.to_string()),
-            Event::Trimmed { .. } => None,
+            Event::Paused { .. } | Event::Trimmed { .. } => None,
         }
     }
 

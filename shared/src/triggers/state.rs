@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::command::WaitView;
+use super::command::{Reply, WaitView};
 use super::filter::{Envelope, Filter};
 use crate::id::{InstanceId, Name};
 use crate::time::Timestamp;
@@ -31,6 +31,20 @@ pub struct Triggers {
     pub(super) receipts: BTreeMap<Uuid, Receipt>,
     by_age: BTreeSet<(Timestamp, Uuid)>,
     by_delivery: BTreeMap<Uuid, Uuid>,
+    pub(super) pause: Pause,
+}
+
+/// The last word on whether the swarm's agents are paused; also the head of its document.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Pause {
+    pub paused: bool,
+    pub word: u64,
+}
+
+impl Pause {
+    pub(super) fn reply(&self) -> Reply {
+        Reply::Pause { paused: self.paused, word: self.word }
+    }
 }
 
 /// An open wait; also the head of its document.
@@ -114,6 +128,7 @@ impl Triggers {
             receipts: BTreeMap::new(),
             by_age: BTreeSet::new(),
             by_delivery: BTreeMap::new(),
+            pause: Pause::default(),
         }
     }
 

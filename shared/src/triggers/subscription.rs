@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::filter::{Envelope, Filter, FilterKind};
-use crate::nearest::nearest;
+use crate::spelling::nearest;
 
 /// Most values of one key.
 const VALUES: usize = 50;
@@ -117,9 +117,7 @@ const FORGE: &[(&str, Key)] = &[
 pub fn subscription(fields: &Map<String, Value>) -> Result<Filter, String> {
     let source = match fields.get("source") {
         Some(Value::String(source)) if !source.is_empty() => source.clone(),
-        _ => {
-            return Err("`source` is missing; write the name of a webhook source or of a provider".to_owned());
-        }
+        _ => return Err(sourceless(fields)),
     };
     let words: Vec<(&str, Key)> = match WORDS.iter().find(|(provider, _)| *provider == source) {
         Some((_, words)) => words.to_vec(),
@@ -155,6 +153,20 @@ pub fn subscription(fields: &Map<String, Value>) -> Result<Filter, String> {
     }
     filter.validate().map_err(|refusal| refusal.message)?;
     Ok(filter)
+}
+
+fn sourceless(fields: &Map<String, Value>) -> String {
+    match fields.keys().find(|key| *key != "source" && nearest(key, ["source"]).is_some()) {
+        Some(key) => format!("`{key}` is no key of a subscription; did you mean `source`?"),
+        None => "`source` is missing; write the name of a webhook source or of a provider".to_owned(),
+    }
+}
+
+fn sourceless(fields: &Map<String, Value>) -> String {
+    match fields.keys().find(|key| *key != "source" && nearest(key, ["source"]).is_some()) {
+        Some(key) => format!("`{key}` is no key of a subscription; did you mean `source`?"),
+        None => "`source` is missing; write the name of a webhook source or of a provider".to_owned(),
+    }
 }
 
 fn unknown(word: &str, filter: &Filter, words: &[(&str, Key)]) -> String {
@@ -260,7 +272,8 @@ mod tests {
             (json!({"source": "sentry", "repos": ["x"]}), "the keys are event, match, resources, source"),
             (json!({"source": "github", "channels": ["x"]}), "no key for `github`"),
             (json!({"source": "hub", "weather": ["x"]}), "no key for `hub`"),
-            (json!({"sauce": "github"}), "`source` is missing"),
+            (json!({"sauce": "github"}), "did you mean `source`"),
+            (json!({"events": ["push"]}), "`source` is missing"),
             (json!({"source": ""}), "`source` is missing"),
             (json!({"source": "github", "event": ["push"]}), "write `events`"),
             (json!({"source": "github", "repos": []}), "`repos` is a text"),

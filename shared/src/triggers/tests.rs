@@ -241,6 +241,11 @@ fn an_event_that_all_agents_refuse_is_dead_for_their_reason() {
     assert_eq!(standing(&bench, 1), (json!("dead_letter"), json!("disabled")));
     assert!(bench.body(&format!("receipt/{}", id(1))).unwrap()["refused:one"] == "disabled");
     assert_eq!(run(&mut bench, refused("one", 77)), Reply::Done);
+    let back = Command::TakenUp { receipt: id(1), agent: name("two") };
+    run(&mut bench, back);
+    assert_eq!(standing(&bench, 1), (json!("processed"), Value::Null));
+    assert!(outcome(run(&mut bench, deliver(9, "d1", "opened"))).2, "one of them has it");
+    run(&mut bench, refused("two", 1));
     // The sender repeats it once the agents are back.
     assert_eq!(outcome(run(&mut bench, deliver(2, "d1", "opened"))), started(&["one", "two"]));
 }
@@ -362,6 +367,18 @@ fn subscriptions_are_replaced_and_ended() {
     assert_eq!(outcome(run(&mut bench, deliver(1, "d1", "opened"))), started(&[]));
     run(&mut bench, subscribe("worker", vec![]));
     assert_eq!(outcome(run(&mut bench, deliver(2, "d2", "closed"))), started(&[]));
+}
+
+#[test]
+fn each_change_of_the_pause_is_a_higher_word_and_outlives_a_restart() {
+    let mut bench = bench();
+    let word = |paused, word| Reply::Pause { paused, word };
+    assert_eq!(run(&mut bench, Command::AskPause), word(false, 0));
+    assert_eq!(run(&mut bench, Command::Pause { paused: true }), word(true, 1));
+    assert_eq!(run(&mut bench, Command::Pause { paused: true }), word(true, 1));
+    bench.restart();
+    assert_eq!(run(&mut bench, Command::AskPause), word(true, 1));
+    assert_eq!(run(&mut bench, Command::Pause { paused: false }), word(false, 2));
 }
 
 #[test]

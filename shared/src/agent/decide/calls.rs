@@ -6,7 +6,7 @@ use uuid::Uuid;
 use super::define::killed;
 use super::draft::Draft;
 use crate::agent::event::Event;
-use crate::agent::state::{CallRecord, CallStatus, Class, Outcome, State};
+use crate::agent::state::{CallRecord, CallStatus, Class, Instance, Outcome, State};
 use crate::agent::{CallView, Caller, Reply};
 use crate::code::{Code, Refusal};
 use crate::id::{InstanceId, Name};
@@ -154,16 +154,12 @@ impl Draft<'_> {
         }
         match self.accepts_work() {
             Err(refusal) if refusal.code == Code::NotFound && self.agent.has_external() => Ok(()),
-            Err(refusal) if self.enabled() && self.agent.has_external() => {
+            Err(refusal) if self.agent.is_enabled() && self.agent.has_external() => {
                 debug_assert_eq!(refusal.code, Code::Disabled);
                 Ok(())
             }
             verdict => verdict,
         }
-    }
-
-    fn enabled(&self) -> bool {
-        self.agent.defined.as_ref().is_some_and(|defined| defined.definition.enabled)
     }
 
     /// The wait that the event ends: of those that match, the one that waits longest.
@@ -186,17 +182,16 @@ impl Draft<'_> {
 
     fn queue_call(&mut self, call: Uuid, caller: &Caller, context: &str) -> Result<(), Refusal> {
         if self.is_full() {
-            return Err(Refusal::new(
-                Code::QueueFull,
-                format!("the queue of agent {} is full; try again later", self.agent.name),
-            ));
+            return Err(self.queue_full());
         }
         let input = json!({ "call": { "call_id": call, "caller": caller.agent, "context": context } });
         let item = self.item(Class::Call, &format!("agent:{}", caller.agent), None, input);
         let callee = item.instance.clone();
-        let mut chain = caller.chain.clone();
-        chain.push((caller.agent.clone(), caller.instance.clone()));
-        self.queue_run(item, Some(call), chain);
+        let mut run = Instance::of(&item);
+        run.call = Some(call);
+        run.chain = caller.chain.clone();
+        run.chain.push((caller.agent.clone(), caller.instance.clone()));
+        self.queue_run(run, item);
         self.record_call(call, caller, CallStatus::Pending, callee);
         self.bid_next();
         Ok(())

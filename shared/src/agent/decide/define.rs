@@ -1,11 +1,12 @@
-//! What the agent is, and whether it takes work.
+//! What the agent is, by the word of its runner.
 
 use uuid::Uuid;
 
 use super::draft::Draft;
+use super::standing::{AGENT_DISABLED, DISABLED};
 use crate::agent::event::Event;
-use crate::agent::state::{Class, Defined, Definition, End, Instance, State};
-use crate::agent::{Exit, Reply};
+use crate::agent::state::{Class, End, Instance, State};
+use crate::agent::{Defined, Definition, Exit, Reply};
 use crate::code::{Code, Refusal};
 use crate::id::{InstanceId, Name};
 
@@ -14,6 +15,7 @@ impl Draft<'_> {
         check(definition)?;
         let new = Defined { definition: definition.clone(), group: group.clone() };
         let old = self.agent.defined.clone();
+        let was_enabled = self.agent.is_enabled();
         if old.as_ref() == Some(&new) {
             return Ok(Reply::Done);
         }
@@ -25,43 +27,25 @@ impl Draft<'_> {
             if !same_bids {
                 self.unbid_queued();
             }
-            if old.definition.enabled && !definition.enabled {
-                self.stop_work("the agent was disabled", "agent_disabled");
-            }
+        }
+        if was_enabled && !self.agent.is_enabled() {
+            self.stop_work(DISABLED, AGENT_DISABLED);
         }
         self.bid_next();
         Ok(Reply::Done)
     }
 
+    /// It takes nothing more while its runs are ended under the terms that they were started under.
     pub(super) fn undefine(&mut self) -> Reply {
-        if self.agent.defined.is_none() {
-            return Reply::Done;
-        }
-        self.push(Event::Enabled { enabled: false });
+        let Some(mut last) = self.agent.defined.clone() else { return Reply::Done };
+        last.definition.enabled = false;
+        self.push(Event::Defined(last));
         self.stop_work("the agent was removed", "agent_removed");
         for id in self.runs(|_| true) {
             self.stop(&id, killed("the agent was removed"));
         }
         self.push(Event::Undefined);
         Reply::Done
-    }
-
-    pub(super) fn set_enabled(&mut self, enabled: bool) -> Result<Reply, Refusal> {
-        let Some(defined) = &self.agent.defined else {
-            return Err(Refusal::new(
-                Code::NotFound,
-                format!("agent {} is not defined; define it first", self.agent.name),
-            ));
-        };
-        if defined.definition.enabled == enabled {
-            return Ok(Reply::Done);
-        }
-        self.push(Event::Enabled { enabled });
-        if !enabled {
-            self.stop_work("the agent was disabled", "agent_disabled");
-        }
-        self.bid_next();
-        Ok(Reply::Done)
     }
 
     pub(super) fn attach(&mut self, id: &InstanceId, agent_id: Uuid) -> Reply {
@@ -74,26 +58,11 @@ impl Draft<'_> {
         Reply::Done
     }
 
-    /// Empties the queue and ends the runs that wait; what runs goes on.
-    fn stop_work(&mut self, reason: &str, dead: &str) {
-        for id in self.runs(|run| run.state == State::Queued) {
-            self.drop_queued(&id, reason, Some(dead));
-        }
-        for id in self.runs(|run| run.state.is_waiting()) {
-            self.stop(&id, killed(reason));
-        }
-    }
-
     /// Bids made under the old terms are void.
-    fn unbid_queued(&mut self) {
+    pub(super) fn unbid_queued(&mut self) {
         for id in self.runs(|run| run.state == State::Queued && run.bid.is_some()) {
             self.unbid(&id);
         }
-    }
-
-    fn runs(&self, wanted: impl Fn(&Instance) -> bool) -> Vec<InstanceId> {
-        let runs = self.agent.instances.values().filter(|instance| !instance.external);
-        runs.filter(|run| wanted(run)).map(|run| run.id.clone()).collect()
     }
 }
 

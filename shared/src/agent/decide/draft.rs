@@ -76,7 +76,7 @@ impl<'a> Draft<'a> {
 
     /// Lets the most urgent queued runs bid while the scale allows.
     pub(super) fn bid_next(&mut self) {
-        while self.active() < self.agent.scale() {
+        while self.active() < self.agent.openings() {
             let Some((id, class)) = self.next_item().map(|item| (item.instance.clone(), item.class)) else {
                 return;
             };

@@ -3,9 +3,12 @@
 mod calls;
 mod define;
 mod draft;
+mod letters;
 mod queue;
 mod reports;
+mod reruns;
 mod runs;
+mod standing;
 mod tick;
 mod waits;
 
@@ -27,8 +30,12 @@ fn route(draft: &mut Draft<'_>, command: &Command) -> Result<Reply, Refusal> {
         Command::Define { definition, group } => draft.define(definition, group),
         Command::Undefine => Ok(draft.undefine()),
         Command::SetEnabled { enabled } => draft.set_enabled(*enabled),
+        Command::SetPaused { paused } => draft.set_paused(*paused),
+        Command::SetSwarmPaused { paused, word } => Ok(draft.set_swarm_paused(*paused, *word)),
         Command::Attach { instance, agent_id } => Ok(draft.attach(instance, *agent_id)),
         Command::Enqueue { class, source, receipt, input } => draft.enqueue(*class, source, *receipt, input),
+        Command::Replay { letter } => draft.replay(letter),
+        Command::RequestRerun { instance } => draft.request_rerun(instance),
         Command::Call { call, caller, context } => draft.take_call(*call, caller, context),
         Command::CheckCall { call, instance } => draft.check_call(*call, instance),
         Command::CancelCall { call, instance } => draft.cancel_call(*call, instance),
@@ -66,5 +73,8 @@ fn overview(agent: &Agent) -> Overview {
         instances: agent.instances.values().cloned().collect(),
         queue,
         waits: agent.waits.values().cloned().collect(),
+        standing: agent.standing.clone(),
+        enabled: agent.is_enabled(),
+        letters: agent.letters.len(),
     }
 }

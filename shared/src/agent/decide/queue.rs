@@ -1,15 +1,16 @@
-//! The work queue: what is taken in, what gives way, and what becomes a dead letter.
+//! The work queue: what is taken in, and what gives way.
 
 use serde_json::Value;
 use uuid::Uuid;
 
 use super::define::killed;
 use super::draft::Draft;
+use super::standing::AGENT_DISABLED;
 use crate::agent::Reply;
-use crate::agent::event::{DeadLetter, Event};
-use crate::agent::state::{Class, Instance, Item, State};
+use crate::agent::event::Event;
+use crate::agent::state::{Class, Input, Instance, Item, State};
 use crate::code::{Code, Refusal};
-use crate::id::{InstanceId, Name};
+use crate::id::InstanceId;
 
 impl Draft<'_> {
     pub(super) fn enqueue(
@@ -28,7 +29,11 @@ impl Draft<'_> {
         if let Err(refusal) = self.accepts_work() {
             // A webhook was answered long ago: nobody would hear the refusal.
             return match class {
-                Class::Webhook => Ok(self.dead_letter(class, source, receipt, input, refusal.code.as_str())),
+                Class::Webhook => {
+                    let reason =
+                        if refusal.code == Code::Disabled { AGENT_DISABLED } else { refusal.code.as_str() };
+                    Ok(self.dead_letter(class, source, receipt, input, reason))
+                }
                 _ => Err(refusal),
             };
         }
@@ -40,7 +45,7 @@ impl Draft<'_> {
         }
         let item = self.item(class, source, receipt, input.clone());
         let instance = item.instance.clone();
-        self.queue_run(item, None, Vec::new());
+        self.queue_run(Instance::of(&item), item);
         self.bid_next();
         Ok(Reply::Queued { instance })
     }
@@ -57,7 +62,7 @@ impl Draft<'_> {
                 ),
             ));
         };
-        if defined.definition.enabled && defined.definition.scale > 0 {
+        if self.agent.is_enabled() && defined.definition.scale > 0 {
             return Ok(());
         }
         Err(Refusal::new(
@@ -67,12 +72,18 @@ impl Draft<'_> {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        let bids = self.agent.scale().saturating_sub(self.active());
+        let bids = self.agent.openings().saturating_sub(self.active());
         // What can bid at once does not wait in the queue.
         self.waiting_items().count() >= self.agent.limits().work_queue + bids
     }
 
-    pub(super) fn item(&mut self, class: Class, source: &str, receipt: Option<Uuid>, input: Value) -> Item {
+    pub(super) fn item(
+        &mut self,
+        class: Class,
+        source: &str,
+        receipt: Option<Uuid>,
+        input: impl Into<Input>,
+    ) -> Item {
         let mut instance = InstanceId::new(&self.agent.name, self.ctx.random());
         while self.agent.instances.contains_key(&instance) {
             instance = InstanceId::new(&self.agent.name, self.ctx.random());
@@ -82,11 +93,13 @@ impl Draft<'_> {
         Item { instance, number, class, source: source.to_owned(), receipt, at, input: input.into() }
     }
 
-    pub(super) fn queue_run(&mut self, item: Item, call: Option<Uuid>, chain: Vec<(Name, InstanceId)>) {
-        let mut instance = Instance::new(item.instance.clone(), item.class, item.at);
-        instance.call = call;
-        instance.chain = chain;
+    pub(super) fn queue_run(&mut self, instance: Instance, item: Item) {
         self.push(Event::Queued { instance, item });
+    }
+
+    pub(super) fn queue_full(&self) -> Refusal {
+        let problem = format!("the queue of agent {} is full; try again later", self.agent.name);
+        Refusal::new(Code::QueueFull, problem)
     }
 
     /// Ends a run that has not started. Its call fails with `reason`; with `dead` any other item becomes a
@@ -111,7 +124,7 @@ impl Draft<'_> {
     }
 
     /// Makes the oldest item that is no call give way if the queue is full. False when all are calls.
-    fn make_room(&mut self) -> bool {
+    pub(super) fn make_room(&mut self) -> bool {
         if !self.is_full() {
             return true;
         }
@@ -124,7 +137,7 @@ impl Draft<'_> {
     }
 
     /// A tick of the same schedule that has not started: one run serves both.
-    fn queued_tick(&self, class: Class, source: &str) -> Option<InstanceId> {
+    pub(super) fn queued_tick(&self, class: Class, source: &str) -> Option<InstanceId> {
         let same = |item: &&Item| {
             let state = self.agent.instances.get(&item.instance).map(|instance| instance.state);
             item.class == Class::Schedule && item.source == source && state == Some(State::Queued)
@@ -140,24 +153,7 @@ impl Draft<'_> {
             instance.is_some_and(|instance| instance.state == State::Queued && instance.bid.is_none())
         })
     }
-
-    fn dead_letter(
-        &mut self,
-        class: Class,
-        source: &str,
-        receipt: Option<Uuid>,
-        input: &Value,
-        reason: &str,
-    ) -> Reply {
-        let (id, at) = (self.ctx.id(), self.now());
-        let told = receipt.map(|receipt| self.agent.refuse_webhook(receipt, reason));
-        self.send(told);
-        let (source, input, reason) = (source.to_owned(), input.clone(), reason.to_owned());
-        let reply = Reply::DeadLettered { id, reason: reason.clone() };
-        self.push(Event::DeadLettered(DeadLetter { id, class, source, receipt, input, reason, at }));
-        reply
-    }
 }
 
 /// Reason of a dead letter: the queue was full.
-const OVERFLOW: &str = "queue_overflow";
+pub(super) const OVERFLOW: &str = "queue_overflow";

@@ -2,6 +2,7 @@
 //! from.
 
 use super::draft::Draft;
+use super::reruns::RERUN;
 use super::runs::failed;
 use crate::agent::event::Event;
 use crate::agent::state::{End, Exit, Instance, State};
@@ -93,9 +94,10 @@ fn exit_of(instance: &Instance, code: Option<i32>, signal: Option<i32>, reason: 
         return Exit { code: stop.code.or(code), signal, ..stop.clone() };
     }
     let unknown = (code, signal) == (None, None);
-    let completed = code == Some(0) || (unknown && instance.returned.is_some());
+    let completed = matches!(code, Some(0 | RERUN)) || (unknown && instance.returned.is_some());
     let end = if completed { End::Completed } else { End::Error };
     let told = match (end, code, signal) {
+        (End::Completed, Some(RERUN), _) => "completed, and asked to be run again".to_owned(),
         (End::Completed, ..) => "completed".to_owned(),
         (_, Some(TIMED_OUT), _) => "timeout".to_owned(),
         (_, Some(code), _) => format!("the run exited with status {code}"),

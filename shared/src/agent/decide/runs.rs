@@ -175,7 +175,8 @@ impl Draft<'_> {
         let token = self.next_token(&instance);
         let grace = self.agent.limits().grace_ms;
         self.send(effects::stop(&instance, token, &exit.reason, grace));
-        self.push(Event::Stopping { instance: id.clone(), token, exit });
+        let at = self.now();
+        self.push(Event::Stopping { instance: id.clone(), token, exit, at });
     }
 
     /// Ends an instance with everything that hangs on it, in one decision.
@@ -206,7 +207,8 @@ impl Draft<'_> {
             self.send([effect]);
         }
         let at = self.now();
-        self.push(Event::Ended { instance: id.clone(), exit, at });
+        self.push(Event::Ended { instance: id.clone(), exit: exit.clone(), at });
+        self.rerun(&instance, &exit);
         if instance.external {
             self.drop_unserved();
         }

@@ -110,7 +110,7 @@ impl Draft<'_> {
                 self.push(Event::Resumed { instance: id, token: Some(token), at });
                 self.send(effects::thaw(&instance, token));
             }
-            State::Frozen => self.bid(&id, Class::Resumed),
+            State::Frozen if !self.agent.standing.is_paused() => self.bid(&id, Class::Resumed),
             _ => {}
         }
     }

@@ -1,9 +1,12 @@
 //! An agent with its fleet, and stand-ins for the rest of the world that answer at once or when told.
 
 mod calls;
+mod letters;
 mod queue;
 mod random;
+mod reruns;
 mod runs;
+mod standing;
 mod together;
 mod waits;
 
@@ -100,7 +103,7 @@ impl World {
             slots,
             labels: BTreeSet::new(),
             engines: BTreeSet::from(["docker".to_owned()]),
-            agents: BTreeSet::new(),
+            agents: BTreeSet::from([name("worker")]),
             swarms: BTreeSet::new(),
             held: Vec::new(),
         };

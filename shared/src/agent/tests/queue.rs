@@ -84,7 +84,7 @@ fn an_agent_without_definition_or_disabled_takes_no_work() {
     world.must(Command::SetEnabled { enabled: false });
     assert_eq!(world.refused(enqueue(Class::Manual)), Code::Disabled);
     assert_eq!(world.refused(enqueue(Class::Schedule)), Code::Disabled);
-    assert_eq!(reason_of(world.must(enqueue(Class::Webhook))), "disabled");
+    assert_eq!(reason_of(world.must(enqueue(Class::Webhook))), "agent_disabled");
     assert_eq!(world.refused(enqueue(Class::Resumed)), Code::InvalidArgument);
 }
 

@@ -21,6 +21,10 @@ enum Step {
     Attach(u8),
     Complete(u8),
     Enable(bool),
+    Pause(bool),
+    PauseSwarm(bool, u64),
+    Rerun(u8),
+    Replay(u8),
     Define { scale: u32, group: bool },
     Undefine,
     Lost(u8),
@@ -52,6 +56,10 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..2u8).prop_map(Step::Attach),
         1 => who.clone().prop_map(Step::Complete),
         1 => any::<bool>().prop_map(Step::Enable),
+        2 => any::<bool>().prop_map(Step::Pause),
+        1 => (any::<bool>(), 0..9u64).prop_map(|(paused, word)| Step::PauseSwarm(paused, word)),
+        1 => who.clone().prop_map(Step::Rerun),
+        1 => who.clone().prop_map(Step::Replay),
         2 => (0..4u32, any::<bool>()).prop_map(|(scale, group)| Step::Define { scale, group }),
         1 => Just(Step::Undefine),
         1 => who.clone().prop_map(Step::Lost),
@@ -116,6 +124,13 @@ impl World {
             }
             Step::Complete(who) => Command::Complete { instance: self.pick(who) },
             Step::Enable(enabled) => Command::SetEnabled { enabled },
+            Step::Pause(paused) => Command::SetPaused { paused },
+            Step::PauseSwarm(paused, word) => Command::SetSwarmPaused { paused, word },
+            Step::Rerun(who) => Command::RequestRerun { instance: self.pick(who) },
+            Step::Replay(which) => match self.any_letter(which) {
+                Some(letter) => Command::Replay { letter: Box::new(letter) },
+                None => return,
+            },
             Step::Define { scale, group } => {
                 let definition = Definition { scale, work_queue: 3, ..Definition::default() };
                 Command::Define { definition, group: name(if group { "default" } else { "elsewhere" }) }
@@ -148,6 +163,14 @@ impl World {
     fn any_wait(&self, which: u128) -> Uuid {
         let waits: Vec<_> = self.agent.entity.waits.keys().copied().collect();
         waits.get(which as usize % waits.len().max(1)).copied().unwrap_or(id(which))
+    }
+
+    fn any_letter(&self, which: u8) -> Option<super::super::DeadLetter> {
+        let letters = self.agent.events.iter().filter_map(|event| match event {
+            super::super::Event::DeadLettered(letter) => Some(letter.clone()),
+            _ => None,
+        });
+        letters.collect::<Vec<_>>().into_iter().rev().nth(usize::from(which))
     }
 
     /// The token of a command so many before the last.
@@ -185,7 +208,7 @@ impl World {
             slots,
             labels: BTreeSet::new(),
             engines: BTreeSet::new(),
-            agents: BTreeSet::new(),
+            agents: BTreeSet::from([name("worker")]),
             swarms: BTreeSet::new(),
             held: held.collect(),
         };

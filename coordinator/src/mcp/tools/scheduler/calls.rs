@@ -1,4 +1,4 @@
-//! Calls between agents, and what an instance says of itself.
+//! Calls between agents.
 
 use serde::Deserialize;
 use serde_json::json;
@@ -53,24 +53,6 @@ pub(super) fn tools() -> Vec<Tool> {
             .found_by("abort stop kill invoke agent")
             .args(Args::none().need("call_id", text(64), "From call_agent"))
             .output(call_result()),
-        Tool::new("return_value", "Return a value", SCHEDULER, return_value)
-            .core()
-            .writes(Right::Work)
-            .idempotent()
-            .about(
-                "Set the result that your caller gets when you end.",
-                "The last value wins. It is delivered when the run ends successfully.",
-            )
-            .found_by("answer result reply caller output")
-            .args(Args::none().need("value", any_text(limits::TEXT), "The result"))
-            .output(json!({ "ok": flag() })),
-        Tool::new("set_status", "Set your status", SCHEDULER, set_status)
-            .writes(Right::Work)
-            .idempotent()
-            .about("Set the line that people see beside your run.", "At most 500 characters are kept.")
-            .found_by("progress show display activity text")
-            .args(Args::none().need("text", any_text(limits::TEXT), "What you are doing"))
-            .output(json!({ "ok": flag() })),
     ]
 }
 
@@ -146,29 +128,4 @@ fn checked(view: CallView) -> Answer {
             "error_message": view.error_message,
         }),
     )
-}
-
-#[derive(Deserialize)]
-struct Value {
-    value: String,
-}
-
-async fn return_value(call: Call, args: Value) -> Outcome {
-    match call.service.return_value(&call.who, call.request, args.value).await {
-        Ok(()) => Ok(granted("Return value set. Your caller gets it when you end.", json!({}))),
-        Err(refusal) => refused("Return value not set:", refusal),
-    }
-}
-
-#[derive(Deserialize)]
-struct Status {
-    text: String,
-}
-
-async fn set_status(call: Call, args: Status) -> Outcome {
-    let text: String = args.text.chars().take(limits::STATUS).collect();
-    match call.service.set_status(&call.who, call.request, text.clone()).await {
-        Ok(()) => Ok(granted(format!("Status updated: {text}"), json!({}))),
-        Err(refusal) => refused("Status not updated:", refusal),
-    }
 }

@@ -3,6 +3,7 @@
 
 mod calls;
 mod locks;
+mod own;
 mod waits;
 
 use serde_json::{Value, json};
@@ -12,7 +13,7 @@ use crate::mcp::catalogue::{Outcome, Tool};
 use crate::mcp::result::{Answer, is_fault};
 
 pub fn tools() -> Vec<Tool> {
-    [locks::tools(), calls::tools(), waits::tools()].into_iter().flatten().collect()
+    [locks::tools(), calls::tools(), own::tools(), waits::tools()].into_iter().flatten().collect()
 }
 
 /// A success: `ok` and the facts.

@@ -1,0 +1,102 @@
+//! What the service `Admin` says of agents and does to them.
+
+use serde_json::{Value, json};
+use skein_proto::v1;
+use skein_shared::agent::{self, Agent, Class};
+use skein_shared::id::{EntityKey, InstanceId, Name, parse_uuid};
+use skein_shared::{Code, Refusal};
+use tonic::Request;
+use uuid::Uuid;
+
+use super::admin::Admin;
+use super::views;
+use crate::entity;
+use crate::service::agents::Steer;
+
+impl Admin {
+    pub(super) async fn show_agents(&self, request: Request<v1::AgentRequest>) -> Result<Value, Refusal> {
+        let v1::AgentRequest { swarm, agent } = request.get_ref();
+        let who = self.of_swarm(&request, swarm).await?;
+        if agent.is_empty() {
+            return Ok(json!({ "agents": self.service.agents(&who).await? }));
+        }
+        self.service.agent(&who, &Name::parse(agent)?).await
+    }
+
+    pub(super) async fn steer_agent(
+        &self,
+        request: Request<v1::SteerAgentRequest>,
+    ) -> Result<Value, Refusal> {
+        let v1::SteerAgentRequest { swarm, agent, order } = request.get_ref();
+        let who = self.of_swarm(&request, swarm).await?;
+        let wanted: Steer = order.parse()?;
+        if !agent.is_empty() {
+            self.service.steer(&who, Uuid::now_v7(), &Name::parse(agent)?, wanted).await?;
+            return Ok(json!({ "agent": agent, "order": order }));
+        }
+        if !matches!(wanted, Steer::Pause | Steer::Resume) {
+            let problem = format!("agent: name the one to {order}; only pause and resume are for all");
+            return Err(Refusal::new(Code::InvalidArgument, problem));
+        }
+        let told = self.service.pause_swarm(&who, Uuid::now_v7(), wanted == Steer::Pause).await?;
+        Ok(json!({ "swarm": who.swarm, "order": order, "agents": told }))
+    }
+
+    pub(super) async fn show_dead_letter(
+        &self,
+        request: Request<v1::DeadLetterRequest>,
+    ) -> Result<Value, Refusal> {
+        let v1::DeadLetterRequest { swarm, letter } = request.get_ref();
+        let who = self.of_swarm(&request, swarm).await?;
+        self.service.dead_letter(&who, parse_uuid("letter", letter)?).await
+    }
+
+    pub(super) async fn replay_dead_letter(
+        &self,
+        request: Request<v1::DeadLetterRequest>,
+    ) -> Result<Value, Refusal> {
+        let v1::DeadLetterRequest { swarm, letter } = request.get_ref();
+        let who = self.of_swarm(&request, swarm).await?;
+        self.service.replay(&who, Uuid::now_v7(), parse_uuid("letter", letter)?).await
+    }
+
+    pub(super) async fn run_agent(&self, request: Request<v1::RunAgentRequest>) -> Result<Value, Refusal> {
+        let asked = request.get_ref();
+        let who = self.of_swarm(&request, &asked.swarm).await?;
+        let mut input = json!({"type": "manual", "source": "operator"});
+        if !asked.prompt.is_empty() {
+            input["prompt"] = json!(asked.prompt);
+        }
+        let command = agent::Command::Enqueue {
+            class: Class::Manual,
+            source: "operator".to_owned(),
+            receipt: None,
+            input,
+        };
+        let key = EntityKey::agent(&who.swarm, &Name::parse(&asked.agent)?);
+        let request = entity::Request::once(Uuid::now_v7());
+        match self.service.entities().ask::<Agent>(&key, request, command).await? {
+            agent::Reply::Queued { instance } | agent::Reply::Coalesced { instance } => {
+                Ok(json!({"agent": asked.agent, "instance": instance}))
+            }
+            agent::Reply::DeadLettered { reason, .. } => {
+                let problem = format!("`{}` will not run: {reason}", asked.agent);
+                Err(Refusal::new(Code::WrongState, problem))
+            }
+            _ => Err(Refusal::new(Code::Internal, "the agent did not answer; report this")),
+        }
+    }
+
+    pub(super) async fn kill_instance(
+        &self,
+        request: Request<v1::KillInstanceRequest>,
+    ) -> Result<Value, Refusal> {
+        let v1::KillInstanceRequest { swarm, instance, reason } = request.get_ref();
+        let who = self.of_swarm(&request, swarm).await?;
+        let agent = views::agent_of(self.service.entities(), &who.swarm, instance).await?;
+        let reason = if reason.is_empty() { "killed by the operator" } else { reason };
+        let instance = InstanceId(instance.clone());
+        self.service.kill(&who, Uuid::now_v7(), &agent, instance.clone(), reason.to_owned()).await?;
+        Ok(json!({"agent": agent, "instance": instance, "reason": reason}))
+    }
+}

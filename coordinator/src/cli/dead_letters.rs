@@ -1,0 +1,72 @@
+//! `skein dead-letters list|show|replay`
+
+use clap::{Args, Subcommand};
+use skein_proto::v1::DeadLetterRequest;
+use skein_shared::id::Name;
+use uuid::Uuid;
+
+use super::table::{self, Column};
+use super::{CliError, Common, list};
+use crate::api::client;
+
+const COLUMNS: &[Column] = &[
+    ("ID", &["id"]),
+    ("AGENT", &["agent"]),
+    ("SOURCE", &["source"]),
+    ("REASON", &["reason"]),
+    ("AT", &["at"]),
+    ("REPLAYED AS", &["replayedAs"]),
+];
+
+#[derive(Debug, Subcommand)]
+pub(super) enum DeadLetters {
+    /// List them, the newest first.
+    List {
+        /// Only those of this agent.
+        #[arg(long)]
+        agent: Option<Name>,
+        /// Most rows.
+        #[arg(long, default_value_t = 100)]
+        limit: u32,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Show one with all that the run would have been given.
+    Show(One),
+    /// Queue what one holds, once.
+    Replay(One),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct One {
+    id: Uuid,
+    #[command(flatten)]
+    common: Common,
+}
+
+impl One {
+    fn request(&self) -> DeadLetterRequest {
+        DeadLetterRequest { swarm: self.common.swarm.to_string(), letter: self.id.to_string() }
+    }
+}
+
+impl DeadLetters {
+    pub(super) async fn run(self) -> Result<(), CliError> {
+        let (answer, common) = match self {
+            DeadLetters::List { agent, limit, common } => {
+                let agent = agent.as_ref().map(Name::as_str).unwrap_or_default();
+                return list::rows(&common, "dead-letters", agent, COLUMNS, limit).await;
+            }
+            DeadLetters::Show(one) => {
+                let mut admin = client::connect(&one.common.layout()).await?;
+                (admin.show_dead_letter(one.request()).await, one.common)
+            }
+            DeadLetters::Replay(one) => {
+                let mut admin = client::connect(&one.common.layout()).await?;
+                (admin.replay_dead_letter(one.request()).await, one.common)
+            }
+        };
+        let document = answer.map_err(client::refused)?.into_inner();
+        Ok(table::print_document(&client::read(&document.json)?, common.json)?)
+    }
+}

@@ -1,0 +1,249 @@
+//! What operators see of the agents of a swarm, and how they steer them.
+
+use std::str::FromStr;
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+use serde_json::{Value, json};
+use skein_shared::agent::{Agent, Command, DeadLetter, Instance, Overview, Reply};
+use skein_shared::id::{EntityKey, InstanceId, Kind, Name};
+use skein_shared::time::Timestamp;
+use skein_shared::triggers::{self, Triggers};
+use skein_shared::{Code, Refusal};
+use uuid::Uuid;
+
+use super::{Service, unexpected};
+use crate::auth::{Principal, Right, policy};
+use crate::projection::{FieldPath, Filter, Freshness, Order, Query, Test};
+
+/// Agents that are asked at a time.
+const AT_ONCE: usize = 16;
+
+/// What an operator wants of an agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Steer {
+    /// It takes work and starts none.
+    Pause,
+    Resume,
+    Enable,
+    /// It takes no work; what waits is ended, what runs goes on.
+    Disable,
+}
+
+impl FromStr for Steer {
+    type Err = Refusal;
+
+    fn from_str(text: &str) -> Result<Self, Refusal> {
+        match text {
+            "pause" => Ok(Self::Pause),
+            "resume" => Ok(Self::Resume),
+            "enable" => Ok(Self::Enable),
+            "disable" => Ok(Self::Disable),
+            other => Err(Refusal::new(
+                Code::InvalidArgument,
+                format!("order: `{other}` is none; use pause, resume, enable or disable"),
+            )),
+        }
+    }
+}
+
+impl Service {
+    /// The agents that runners have defined, by name, with how many of their runs do what.
+    ///
+    /// # Errors
+    /// `unavailable` when not all of them can be asked.
+    pub async fn agents(&self, who: &Principal) -> Result<Vec<Value>, Refusal> {
+        let names = self.defined_agents(who).await?;
+        let asked = stream::iter(names).map(|name| async move {
+            let overview = self.agent_overview(who, &name).await?;
+            Ok::<_, Refusal>(glance(&name, &overview))
+        });
+        asked.buffered(AT_ONCE).try_collect().await
+    }
+
+    /// Everything live of one agent: its definition, instances, queue and waits.
+    ///
+    /// # Errors
+    /// `not_found` when there is nothing of that name.
+    pub async fn agent(&self, who: &Principal, agent: &Name) -> Result<Value, Refusal> {
+        let overview = self.agent_overview(who, agent).await?;
+        if overview.definition.is_none() && overview.instances.is_empty() {
+            let problem = format!("there is no agent `{agent}`; `skein agent list` names them");
+            return Err(Refusal::new(Code::NotFound, problem));
+        }
+        let mut shown = glance(agent, &overview);
+        shown["definition"] = json!(overview.definition);
+        shown["standing"] = json!(overview.standing);
+        shown["instances"] = json!(overview.instances);
+        shown["queue"] = json!(overview.queue);
+        shown["waits"] = json!(overview.waits);
+        Ok(shown)
+    }
+
+    /// Steers one agent.
+    ///
+    /// # Errors
+    /// `forbidden` unless the caller administers; `not_found` when no runner has defined the agent.
+    pub async fn steer(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        agent: &Name,
+        order: Steer,
+    ) -> Result<(), Refusal> {
+        policy::require(who, Right::Administer)?;
+        let command = match order {
+            Steer::Pause => Command::SetPaused { paused: true },
+            Steer::Resume => Command::SetPaused { paused: false },
+            Steer::Enable => Command::SetEnabled { enabled: true },
+            Steer::Disable => Command::SetEnabled { enabled: false },
+        };
+        self.change::<Agent>(&EntityKey::agent(&who.swarm, agent), request, command).await.map(|_| ())
+    }
+
+    /// Ends an instance.
+    ///
+    /// # Errors
+    /// `forbidden` unless the caller administers; `not_found`.
+    pub async fn kill(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        agent: &Name,
+        instance: InstanceId,
+        reason: String,
+    ) -> Result<(), Refusal> {
+        policy::require(who, Right::Administer)?;
+        let command = Command::Kill { instance, reason };
+        self.change::<Agent>(&EntityKey::agent(&who.swarm, agent), request, command).await.map(|_| ())
+    }
+
+    /// Pauses all agents of the swarm, those that are not defined yet too, or ends that. Gives how many were told.
+    ///
+    /// # Errors
+    /// `forbidden` unless the caller administers; `unavailable` when not all agents could be told: repeat it then.
+    pub async fn pause_swarm(&self, who: &Principal, request: Uuid, paused: bool) -> Result<usize, Refusal> {
+        policy::require(who, Right::Administer)?;
+        let pause = triggers::Command::Pause { paused };
+        let said = self.change::<Triggers>(&who.entity(Kind::Triggers), request, pause).await?;
+        let triggers::Reply::Pause { paused, word } = said else {
+            return Err(unexpected("the triggers"));
+        };
+        // Who is defined from here on asks by itself.
+        let names = self.defined_agents(who).await?;
+        let count = names.len();
+        let told = stream::iter(names).map(|name| async move {
+            let command = Command::SetSwarmPaused { paused, word };
+            self.ask::<Agent>(&EntityKey::agent(&who.swarm, &name), command).await.map(|_| ())
+        });
+        told.buffered(AT_ONCE).try_collect::<()>().await?;
+        Ok(count)
+    }
+
+    /// A dead letter with all that it holds.
+    ///
+    /// # Errors
+    /// `not_found`.
+    pub async fn dead_letter(&self, who: &Principal, letter: Uuid) -> Result<Value, Refusal> {
+        policy::require(who, Right::Administer)?;
+        let mut query = Query::new(&who.swarm, Kind::Agent, "dead");
+        query.filters.push(Filter::new("id", Test::Eq(json!(letter)))?);
+        let (mut rows, _) = self.entities.list_everywhere(query).await?;
+        rows.pop().ok_or_else(|| {
+            let problem = format!(
+                "there is no dead letter {letter} in this swarm; `skein dead-letters list` names them"
+            );
+            Refusal::new(Code::NotFound, problem)
+        })
+    }
+
+    /// Queues what a dead letter holds, once. Gives the instance that it becomes.
+    ///
+    /// # Errors
+    /// `wrong_state` when it was replayed before or is too old, and why its agent takes no work.
+    pub async fn replay(&self, who: &Principal, request: Uuid, letter: Uuid) -> Result<Value, Refusal> {
+        let body = self.dead_letter(who, letter).await?;
+        if let Some(instance) = body["replayedAs"].as_str() {
+            let problem = format!("dead letter {letter} was replayed already, as {instance}");
+            return Err(Refusal::new(Code::WrongState, problem));
+        }
+        let (Some(agent), Some(contents)) = (body["agent"].as_str(), contents(&body)) else {
+            let problem =
+                format!("dead letter {letter} was written by an older version; it can only be read");
+            return Err(Refusal::new(Code::WrongState, problem));
+        };
+        let key = EntityKey::agent(&who.swarm, &Name::parse(agent)?);
+        let command = Command::Replay { letter: Box::new(contents) };
+        match self.change::<Agent>(&key, request, command).await? {
+            Reply::Queued { instance } | Reply::Coalesced { instance } => {
+                Ok(json!({ "letter": letter, "agent": agent, "instance": instance }))
+            }
+            _ => Err(unexpected("the agent")),
+        }
+    }
+
+    async fn agent_overview(&self, who: &Principal, agent: &Name) -> Result<Overview, Refusal> {
+        policy::require(who, Right::Read)?;
+        match self.ask::<Agent>(&EntityKey::agent(&who.swarm, agent), Command::List).await? {
+            Reply::Overview(overview) => Ok(*overview),
+            _ => Err(unexpected("the agent")),
+        }
+    }
+
+    /// The names of all agents that runners have defined.
+    async fn defined_agents(&self, who: &Principal) -> Result<Vec<Name>, Refusal> {
+        policy::require(who, Right::Read)?;
+        let mut query = Query::new(&who.swarm, Kind::Agent, "definition");
+        query.live = Some(true);
+        query.order = vec![Order { path: FieldPath::parse("agent")?, descending: false }];
+        let mut names = Vec::new();
+        loop {
+            let (rows, freshness) = self.entities.list_everywhere(query.clone()).await?;
+            if freshness != Freshness::Fresh {
+                return Err(Refusal::new(
+                    Code::Unavailable,
+                    "not all agents can be listed yet, since a node is away or has just started; try again in a moment",
+                )
+                .retry_after(1000));
+            }
+            for row in &rows {
+                names.push(Name::parse(row["agent"].as_str().unwrap_or_default())?);
+            }
+            match rows.last().filter(|_| rows.len() >= query.limit) {
+                Some(last) => query.after = query.place(last),
+                None => return Ok(names),
+            }
+        }
+    }
+}
+
+/// An agent in one line.
+fn glance(agent: &Name, all: &Overview) -> Value {
+    let count = |wanted: fn(&Instance) -> bool| all.instances.iter().filter(|run| wanted(run)).count();
+    let waiting = count(|run| run.state.is_waiting());
+    let queued =
+        all.queue.iter().filter(|item| !all.instances.iter().any(|run| run.id == item.instance && run.slot));
+    let running = count(|run| run.slot && !run.state.is_waiting());
+    let state = match () {
+        () if !all.enabled => "disabled",
+        () if all.standing.is_paused() => "paused",
+        () if running > 0 => "running",
+        () if waiting > 0 => "waiting",
+        () => "idle",
+    };
+    json!({
+        "agent": agent, "state": state, "group": all.group, "queued": queued.count(), "running": running,
+        "waiting": waiting, "scale": all.definition.as_ref().map(|definition| definition.scale),
+        "deadLetters": all.letters, "enabled": all.enabled, "paused": all.standing.is_paused(),
+    })
+}
+
+/// What a letter's document holds, for the agent that is to queue it.
+fn contents(body: &Value) -> Option<DeadLetter> {
+    let field = |name: &str| body[name].clone();
+    let at = Timestamp::parse_iso(body["at"].as_str()?)?;
+    let letter = json!({
+        "id": field("id"), "class": field("class"), "source": field("source"), "receipt": field("receipt"),
+        "input": field("input"), "reason": field("reason"), "at": at,
+    });
+    serde_json::from_value(letter).ok()
+}

@@ -1,0 +1,86 @@
+//! The keys of a definition, by all their names.
+
+use skein_shared::spelling;
+
+/// Every key, with the names that Action Llama and others have for it.
+const KEYS: [(&str, &[&str]); 22] = [
+    ("command", &[]),
+    ("image", &[]),
+    ("role", &[]),
+    ("swarm", &[]),
+    ("instances", &["scale"]),
+    ("timeout", &[]),
+    ("grace", &[]),
+    ("env", &["environment"]),
+    ("subscriptions", &["webhooks"]),
+    ("autostart", &[]),
+    ("work_queue", &["workQueueSize", "maxWorkQueueSize", "work_queue_size"]),
+    ("max_waiting", &["maxWaiting"]),
+    ("max_call_depth", &["maxCallDepth"]),
+    ("max_reruns", &["maxReruns"]),
+    ("wait_timeout", &["waitTimeout", "defaultWaitTimeout"]),
+    ("workdir", &["workspace"]),
+    ("labels", &[]),
+    ("schedule", &[]),
+    ("zone", &["timezone"]),
+    ("hooks", &[]),
+    ("params", &[]),
+    // Where the agent was taken from: for people alone.
+    ("source", &[]),
+];
+const HOOKS: [&str; 2] = ["pre", "post"];
+
+/// Gives every key its one name.
+///
+/// # Errors
+/// When nobody knows a key, naming the one that was probably meant: a misspelt limit that is silently ignored is found
+/// out too late. Also when a key is there by two names.
+pub(super) fn canonical(table: toml::Table) -> Result<toml::Table, String> {
+    let mut named = toml::Table::new();
+    for (written, value) in table {
+        let Some((key, _)) = KEYS.iter().find(|(key, others)| *key == written || others.contains(&&*written))
+        else {
+            return Err(unknown(&written));
+        };
+        if named.insert((*key).to_owned(), value).is_some() {
+            return Err(format!("`{written}` is another name of `{key}`, which is there too; keep one"));
+        }
+    }
+    if let Some(hooks) = named.get("hooks") {
+        within("hooks", hooks, &HOOKS)?;
+    }
+    Ok(named)
+}
+
+/// Whether a key is one of a definition, by any of its names.
+pub(super) fn is_known(written: &str) -> bool {
+    names().any(|name| name == written)
+}
+
+fn within(section: &str, table: &toml::Value, known: &[&str]) -> Result<(), String> {
+    for written in table.as_table().into_iter().flat_map(toml::Table::keys) {
+        if !known.contains(&written.as_str()) {
+            return Err(format!(
+                "{section}: {}",
+                wrong(written, spelling::nearest(written, known.iter().copied()), known)
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn unknown(written: &str) -> String {
+    let keys = KEYS.map(|(key, _)| key);
+    wrong(written, spelling::nearest(written, names()), &keys)
+}
+
+fn names() -> impl Iterator<Item = &'static str> {
+    KEYS.iter().flat_map(|(key, others)| std::iter::once(*key).chain(others.iter().copied()))
+}
+
+fn wrong(written: &str, nearest: Option<&str>, keys: &[&str]) -> String {
+    match nearest {
+        Some(nearest) => format!("`{written}` is no key of a definition; did you mean `{nearest}`?"),
+        None => format!("`{written}` is no key of a definition; the keys are {}", keys.join(", ")),
+    }
+}

@@ -1,0 +1,223 @@
+//! Agents as people define them: a folder for each, with its settings in `agent.toml` or `config.toml`, and its
+//! instructions in `SKILL.md`.
+
+mod keys;
+mod settings;
+mod skill;
+pub mod watch;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use skein_proto::v1::AgentDefinition;
+use skein_shared::id::Name;
+
+use crate::error::Error;
+use settings::Settings;
+use skill::Skill;
+
+/// Files that may hold the settings of an agent. The second is the one of Action Llama.
+const SETTINGS: [&str; 2] = ["agent.toml", "config.toml"];
+const SKILL: &str = "SKILL.md";
+/// The swarm of agents that name none, on a runner that serves any.
+const USUAL_SWARM: &str = "default";
+
+/// An agent that this runner can start.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Definition {
+    /// What the coordinators are told.
+    pub public: AgentDefinition,
+    pub command: Vec<String>,
+    pub env: BTreeMap<String, String>,
+    /// Where it runs; its own work folder if none is given.
+    pub workdir: Option<PathBuf>,
+    pub grace: Duration,
+    /// What the agent is told of its work: the text of `SKILL.md`. Empty when there is none.
+    pub instructions: String,
+    /// What the agent is told of its surroundings, in whatever words it was written for.
+    pub params: serde_json::Value,
+    pub hooks: Hooks,
+}
+
+/// Lines for the shell, each run with the user, the folder and the environment of the instance.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(default)]
+pub struct Hooks {
+    /// Before the agent. One that fails ends the run.
+    pub pre: Vec<String>,
+    /// After the agent has ended by itself. What goes wrong stands in the run's log.
+    pub post: Vec<String>,
+}
+
+/// The agents that a runner can start, by swarm and name.
+pub type Definitions = BTreeMap<(String, String), Arc<Definition>>;
+
+/// What a folder of agents holds.
+#[derive(Debug, Default)]
+pub struct Folder {
+    pub definitions: Definitions,
+    /// Definitions that are wrong, by the names of their folders; each problem names file and key. They keep no other
+    /// agent from running.
+    pub wrong: Vec<(String, Error)>,
+}
+
+/// Reads every agent of a folder, in the order of their names. A folder without settings and instructions is no agent.
+///
+/// `allowed` are the swarms whose agents may run here, none for any; the first is that of agents which name
+/// none.
+///
+/// # Errors
+/// When the folder cannot be read.
+pub fn load(agents: &Path, allowed: &[Name]) -> Result<Folder, Error> {
+    let unreadable = |error| Error::io("read the agents folder", agents, error);
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(agents).map_err(unreadable)? {
+        let entry = entry.map_err(unreadable)?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if !name.starts_with('.') && name != "node_modules" && is_agent(&entry.path()) {
+            names.push(name);
+        }
+    }
+    names.sort();
+    let mut folder = Folder::default();
+    for name in names {
+        match read(&agents.join(&name), allowed) {
+            Ok(definition) => {
+                let key = (definition.public.swarm.clone(), definition.public.name.clone());
+                folder.definitions.insert(key, Arc::new(definition));
+            }
+            Err(error) => folder.wrong.push((name, error)),
+        }
+    }
+    Ok(folder)
+}
+
+/// Whether a folder defines an agent, well or not.
+pub fn is_agent(folder: &Path) -> bool {
+    SETTINGS.iter().chain([&SKILL]).any(|file| folder.join(file).is_file())
+}
+
+/// Reads one agent, which has the name of its folder.
+///
+/// # Errors
+/// Naming the file and what to mend in it.
+pub fn read(folder: &Path, allowed: &[Name]) -> Result<Definition, Error> {
+    let name = folder.file_name().unwrap_or_default().to_string_lossy();
+    let found: Vec<PathBuf> =
+        SETTINGS.iter().map(|file| folder.join(file)).filter(|file| file.is_file()).collect();
+    let file = found.first().cloned().unwrap_or_else(|| folder.join(SKILL));
+    let wrong = |file: &Path, problem: String| Error::Definition { file: file.to_owned(), problem };
+    if let [_, second] = found.as_slice() {
+        return Err(wrong(second, "the agent has an agent.toml too; keep one of the two".to_owned()));
+    }
+    let skill = match text(&folder.join(SKILL))? {
+        Some(text) => Skill::parse(&text).map_err(|problem| wrong(&folder.join(SKILL), problem))?,
+        None => Skill::default(),
+    };
+    let written = match found.first() {
+        Some(file) => text(file)?.unwrap_or_default(),
+        None => String::new(),
+    };
+    let usual = allowed.first().map_or(USUAL_SWARM, Name::as_str);
+    Settings::parse(&written, &skill.settings)
+        .and_then(|settings| settings.define(&name, folder, usual, skill.instructions))
+        .and_then(|definition| permitted(&definition.public.swarm, allowed).map(|()| definition))
+        .map_err(|problem| wrong(&file, problem))
+}
+
+/// None when there is no such file.
+fn text(file: &Path) -> Result<Option<String>, Error> {
+    match std::fs::read_to_string(file) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::io("read the definition", file, error)),
+    }
+}
+
+fn permitted(swarm: &str, allowed: &[Name]) -> Result<(), String> {
+    if allowed.is_empty() || allowed.iter().any(|name| name.as_str() == swarm) {
+        return Ok(());
+    }
+    let served = allowed.iter().map(Name::as_str).collect::<Vec<_>>().join(", ");
+    Err(format!("swarm: this runner does not serve `{swarm}`, only {served}; change one of the two"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An agents folder with these files, as `AGENT/FILE`.
+    fn agents(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        root
+    }
+
+    fn names(folder: &Folder) -> Vec<&str> {
+        folder.definitions.keys().map(|(_, name)| name.as_str()).collect()
+    }
+
+    #[test]
+    fn a_wrong_definition_keeps_no_other_from_being_read() {
+        let root = agents(&[
+            ("bad/agent.toml", "comand = [\"sh\"]"),
+            ("foreign/agent.toml", "command = [\"sh\"]\nswarm = \"ducks\""),
+            ("good/agent.toml", "command = [\"sh\"]"),
+            ("notes/README.md", "no agent"),
+            (".hidden/agent.toml", "no agent either"),
+        ]);
+        let any = load(root.path(), &[]).unwrap();
+        assert_eq!(names(&any), ["good", "foreign"], "by their swarms");
+        assert!(any.wrong[0].1.to_string().contains("bad/agent.toml"), "{:?}", any.wrong);
+        let one = load(root.path(), &[Name::parse("geese").unwrap()]).unwrap();
+        assert_eq!((names(&one), one.wrong.len()), (vec!["good"], 2));
+        assert!(one.definitions.contains_key(&("geese".to_owned(), "good".to_owned())));
+        assert!(one.wrong[1].1.to_string().contains("does not serve `ducks`, only geese"), "{:?}", one.wrong);
+    }
+
+    #[test]
+    fn an_agent_of_action_llama_is_one_of_ours() {
+        let root = agents(&[
+            ("dev/SKILL.md", "---\nname: dev\ndescription: Mends bugs\n---\n\nMend the bug.\n"),
+            (
+                "dev/config.toml",
+                "command = [\"sh\"]\nscale = 2\ntimeout = 900\nmaxWorkQueueSize = 20\nwaitTimeout = 60\n[params]\nteam = \"core\"\n[hooks]\npre = [\"git pull\"]\n",
+            ),
+        ]);
+        let folder = load(root.path(), &[]).unwrap();
+        let [dev]: [Arc<Definition>; 1] =
+            folder.definitions.into_values().collect::<Vec<_>>().try_into().expect("one agent");
+        assert_eq!((dev.public.instances, dev.public.timeout_ms), (2, 900_000));
+        assert_eq!((dev.public.work_queue, dev.public.wait_timeout_ms), (20, 60_000));
+        assert_eq!(dev.instructions, "Mend the bug.");
+        assert_eq!(dev.params, serde_json::json!({"team": "core"}));
+        assert_eq!(dev.hooks.pre, ["git pull"]);
+    }
+
+    #[test]
+    fn settings_in_the_instructions_count_where_the_file_says_nothing() {
+        let root = agents(&[
+            ("dev/SKILL.md", "---\nname: dev\ncommand: [sh]\nscale: 3\ntimeout: 5m\n---\nWork."),
+            ("dev/agent.toml", "timeout = \"7m\""),
+            ("lone/SKILL.md", "---\ncommand: [sh]\n---\nWork."),
+        ]);
+        let folder = load(root.path(), &[]).unwrap();
+        assert_eq!(names(&folder), ["dev", "lone"], "{:?}", folder.wrong);
+        let dev = &folder.definitions[&("default".to_owned(), "dev".to_owned())].public;
+        assert_eq!((dev.instances, dev.timeout_ms), (3, 420_000));
+    }
+
+    #[test]
+    fn two_files_of_settings_are_one_too_many() {
+        let root =
+            agents(&[("dev/agent.toml", "command = [\"sh\"]"), ("dev/config.toml", "command = [\"sh\"]")]);
+        let folder = load(root.path(), &[]).unwrap();
+        assert!(folder.wrong[0].1.to_string().contains("keep one of the two"), "{:?}", folder.wrong);
+    }
+}

@@ -1,0 +1,232 @@
+//! The settings of an agent, as they are written and what they come to.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use skein_proto::convert::definition::check;
+use skein_proto::v1::AgentDefinition;
+use skein_shared::{limits, span};
+
+use super::{Definition, Hooks, keys};
+
+/// All keys by their own names. What is left out has the product's default.
+#[derive(Deserialize)]
+#[serde(default)]
+pub(super) struct Settings {
+    command: Vec<String>,
+    image: Option<String>,
+    role: String,
+    swarm: Option<String>,
+    instances: u32,
+    timeout: Span,
+    grace: Span,
+    env: BTreeMap<String, String>,
+    /// Which webhooks start a run, in the words of their providers.
+    subscriptions: Vec<serde_json::Map<String, serde_json::Value>>,
+    autostart: bool,
+    work_queue: u32,
+    max_waiting: u32,
+    max_call_depth: u32,
+    max_reruns: u32,
+    wait_timeout: Span,
+    workdir: Option<PathBuf>,
+    labels: BTreeMap<String, String>,
+    schedule: Option<String>,
+    zone: String,
+    hooks: Hooks,
+    params: serde_json::Map<String, serde_json::Value>,
+}
+
+/// A duration in words, or in whole seconds.
+#[derive(Clone, Deserialize)]
+#[serde(untagged)]
+enum Span {
+    Seconds(u64),
+    Text(String),
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            command: Vec::new(),
+            image: None,
+            role: "worker".to_owned(),
+            swarm: None,
+            instances: 1,
+            timeout: Span::Text("1h".to_owned()),
+            grace: Span::Text("10s".to_owned()),
+            env: BTreeMap::new(),
+            subscriptions: Vec::new(),
+            autostart: false,
+            work_queue: count(limits::WORK_QUEUE),
+            max_waiting: count(limits::MAX_WAITING),
+            max_call_depth: limits::CALL_DEPTH,
+            max_reruns: limits::RERUNS,
+            wait_timeout: Span::Seconds(limits::WAIT.as_secs()),
+            workdir: None,
+            labels: BTreeMap::new(),
+            schedule: None,
+            zone: "UTC".to_owned(),
+            hooks: Hooks::default(),
+            params: serde_json::Map::new(),
+        }
+    }
+}
+
+impl Settings {
+    /// Reads a file of settings. What it leaves out is taken from `fallback`.
+    ///
+    /// # Errors
+    /// A sentence that names the key.
+    pub(super) fn parse(text: &str, fallback: &toml::Table) -> Result<Self, String> {
+        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| error.to_string())?;
+        let mut settings = keys::canonical(fallback.clone())?;
+        settings.extend(keys::canonical(table)?);
+        Self::deserialize(settings).map_err(|error| error.to_string())
+    }
+
+    /// The agent that these settings make.
+    ///
+    /// # Errors
+    /// A sentence that names the key and what to write.
+    pub(super) fn define(
+        self,
+        name: &str,
+        folder: &Path,
+        usual_swarm: &str,
+        instructions: String,
+    ) -> Result<Definition, String> {
+        if self.image.is_some() {
+            return Err(
+                "image: this runner has no container engine; give the program to run as `command`".into()
+            );
+        }
+        if self.command.first().is_none_or(String::is_empty) {
+            return Err(
+                "command: missing; write the program and its arguments, such as [\"python3\", \"agent.py\"]"
+                    .into(),
+            );
+        }
+        environment(&self.env)?;
+        let public = self.public(name, usual_swarm)?;
+        check(&public).map_err(|refusal| refusal.message)?;
+        Ok(Definition {
+            grace: Duration::from_millis(public.grace_ms),
+            public,
+            command: self.command,
+            env: self.env,
+            workdir: self.workdir.map(|workdir| folder.join(workdir)),
+            instructions,
+            params: serde_json::Value::Object(self.params),
+            hooks: self.hooks,
+        })
+    }
+
+    fn public(&self, name: &str, usual_swarm: &str) -> Result<AgentDefinition, String> {
+        let subscriptions = self.subscriptions.iter().map(|fields| {
+            skein_shared::triggers::subscription(fields)?;
+            serde_json::to_string(fields).map_err(|error| error.to_string())
+        });
+        let subscriptions = subscriptions.collect::<Result<_, String>>();
+        Ok(AgentDefinition {
+            name: name.to_owned(),
+            swarm: self.swarm.clone().unwrap_or_else(|| usual_swarm.to_owned()),
+            instances: self.instances,
+            timeout_ms: self.timeout.millis("timeout")?,
+            work_queue: self.work_queue,
+            max_waiting: self.max_waiting,
+            max_call_depth: self.max_call_depth,
+            max_reruns: Some(self.max_reruns),
+            wait_timeout_ms: self.wait_timeout.millis("wait_timeout")?,
+            grace_ms: self.grace.millis("grace")?,
+            subscriptions: subscriptions.map_err(|error| format!("subscriptions: {error}"))?,
+            role: self.role.clone(),
+            labels: self.labels.clone(),
+            autostart: self.autostart,
+            schedule: self.schedule.clone().unwrap_or_default(),
+            zone: self.zone.clone(),
+        })
+    }
+}
+
+impl Span {
+    fn millis(&self, field: &str) -> Result<u64, String> {
+        let span = match self {
+            Self::Seconds(seconds) => Duration::from_secs(*seconds),
+            Self::Text(text) => span::parse(field, text).map_err(|refusal| refusal.message)?,
+        };
+        Ok(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
+    }
+}
+
+/// The names under `SKEIN_` are the runner's: an agent that could set them could pass for another.
+fn environment(env: &BTreeMap<String, String>) -> Result<(), String> {
+    for (key, value) in env {
+        if key.is_empty() || key.contains(['=', '\0']) || value.contains('\0') {
+            return Err(format!("env: `{key}` cannot be an environment variable"));
+        }
+        if key.starts_with("SKEIN_") {
+            return Err(format!(
+                "env: `{key}`: names that begin with SKEIN_ are set by the runner; choose another"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn count(limit: usize) -> u32 {
+    u32::try_from(limit).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn define(text: &str) -> Result<Definition, String> {
+        let settings = Settings::parse(text, &toml::Table::new())?;
+        settings.define("worker", Path::new("/agents/worker"), "default", String::new())
+    }
+
+    #[test]
+    fn a_definition_is_read_with_its_defaults() {
+        let text = r#"
+            command = ["sh", "-c", "true"]
+            timeout = "30m"
+            workdir = "src"
+            [[subscriptions]]
+            source = "github"
+            match = { action = "opened" }
+        "#;
+        let definition = define(text).unwrap();
+        assert_eq!(definition.public.swarm, "default");
+        assert_eq!(definition.public.timeout_ms, 1_800_000);
+        assert_eq!(definition.public.role, "worker");
+        assert_eq!(definition.workdir.unwrap(), Path::new("/agents/worker/src"));
+        assert_eq!(definition.public.subscriptions, [r#"{"source":"github","match":{"action":"opened"}}"#]);
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (text, said) in [
+            ("comand = [\"sh\"]", "did you mean `command`"),
+            ("maxWating = 3", "did you mean `maxWaiting`"),
+            ("zzzzzzzzzzzzzzzzzzzzzz = 3", "the keys are command"),
+            ("scale = 2\ninstances = 3", "`instances`, which is there too"),
+            ("command = [\"sh\"]\n[[subscriptions]]\nsorce = \"x\"", "did you mean `source`"),
+            ("command = [\"sh\"]\n[[webhooks]]\nsource = \"github\"\nrepo = \"x\"", "did you mean `repos`"),
+            ("[hooks]\nbefore = [\"x\"]", "the keys are pre, post"),
+            ("image = \"x\"", "no container engine"),
+            ("", "command: missing"),
+            ("command = [\"sh\"]\ntimeout = \"soon\"", "not a duration"),
+            ("command = [\"sh\"]\nrole = \"boss\"", "lead, worker, observer"),
+            ("command = [\"sh\"]\nenv = { SKEIN_TOKEN = \"x\" }", "set by the runner"),
+            ("command = [\"sh\"]\nschedule = \"every day\"", "schedule"),
+            ("command = [\"sh\"]\nschedule = \"@daily\"\nzone = \"Mars/Base\"", "zone"),
+        ] {
+            let problem = define(text).unwrap_err();
+            assert!(problem.contains(said), "{text}: {problem}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What operators say of the agent: whether it takes work, and whether it starts what it has.
+//!
+//! It outlives registrations of the runner, which say what the agent is and nothing of this.
+
+use super::define::killed;
+use super::draft::Draft;
+use crate::agent::event::Event;
+use crate::agent::state::{Class, Instance, State};
+use crate::agent::{Reply, effects};
+use crate::code::{Code, Refusal};
+use crate::id::InstanceId;
+use crate::time::Timestamp;
+
+/// Reason of a dead letter, and what the callers are told.
+pub(super) const AGENT_DISABLED: &str = "agent_disabled";
+pub(super) const DISABLED: &str = "the agent was disabled";
+
+impl Draft<'_> {
+    pub(super) fn set_enabled(&mut self, enabled: bool) -> Result<Reply, Refusal> {
+        self.must_be_defined()?;
+        let was_enabled = self.agent.is_enabled();
+        if self.agent.standing.disabled != enabled && was_enabled == enabled {
+            return Ok(Reply::Done);
+        }
+        self.push(Event::Enabled { enabled });
+        if was_enabled && !enabled {
+            self.stop_work(DISABLED, AGENT_DISABLED);
+        }
+        self.bid_next();
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn set_paused(&mut self, paused: bool) -> Result<Reply, Refusal> {
+        self.must_be_defined()?;
+        if self.agent.standing.paused != paused {
+            self.push(Event::Paused { paused });
+            self.hold_or_go_on();
+        }
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn set_swarm_paused(&mut self, paused: bool, word: u64) -> Reply {
+        if word > self.agent.standing.swarm_word {
+            self.push(Event::SwarmPaused { paused, word });
+            self.hold_or_go_on();
+        }
+        Reply::Done
+    }
+
+    /// Empties the queue and ends the runs that wait; what runs goes on.
+    pub(super) fn stop_work(&mut self, reason: &str, dead: &str) {
+        for id in self.runs(|run| run.state == State::Queued) {
+            self.drop_queued(&id, reason, Some(dead));
+        }
+        for id in self.runs(|run| run.state.is_waiting()) {
+            self.stop(&id, killed(reason));
+        }
+    }
+
+    pub(super) fn runs(&self, wanted: impl Fn(&Instance) -> bool) -> Vec<InstanceId> {
+        let runs = self.agent.instances.values().filter(|instance| !instance.external);
+        runs.filter(|run| wanted(run)).map(|run| run.id.clone()).collect()
+    }
+
+    fn hold_or_go_on(&mut self) {
+        if self.agent.standing.is_paused() {
+            self.unbid_queued();
+            for id in self.runs(|run| run.state == State::Resuming) {
+                self.hold(&id);
+            }
+            return;
+        }
+        for id in self.woken() {
+            self.bid(&id, Class::Resumed);
+        }
+        self.bid_next();
+    }
+
+    /// A frozen run whose wait is over stays frozen while its agent is paused.
+    fn hold(&mut self, id: &InstanceId) {
+        let Some(instance) = self.agent.instances.get(id) else { return };
+        let effect = instance.bid.and_then(|bid| effects::withdraw(instance, bid));
+        self.send(effect);
+        self.push(Event::Held { instance: id.clone() });
+    }
+
+    /// Frozen runs whose wait is over, the longest-waiting first.
+    fn woken(&self) -> Vec<InstanceId> {
+        let over = |run: &Instance| -> Option<(Timestamp, InstanceId)> {
+            let wait = self.wait_of(&run.id).filter(|wait| !wait.is_open())?;
+            (run.state == State::Frozen).then(|| (wait.registered, run.id.clone()))
+        };
+        let mut woken: Vec<_> = self.agent.instances.values().filter_map(over).collect();
+        woken.sort();
+        woken.into_iter().map(|(_, id)| id).collect()
+    }
+
+    fn must_be_defined(&self) -> Result<(), Refusal> {
+        if self.agent.defined.is_some() {
+            return Ok(());
+        }
+        Err(Refusal::new(
+            Code::NotFound,
+            format!("agent {} is not defined; define it on a runner first", self.agent.name),
+        ))
+    }
+}

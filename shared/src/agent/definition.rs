@@ -1,0 +1,80 @@
+//! What an agent is by the word of its runner, and what its operators have said of it since.
+//!
+//! These are two things: a runner that registers again says the first anew and leaves the second alone.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::Name;
+use crate::limits;
+
+/// The definition with the runner group whose fleet gives the slots.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Defined {
+    pub definition: Definition,
+    pub group: Name,
+}
+
+/// What an agent may do. Fields left out have the product's defaults.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Definition {
+    pub enabled: bool,
+    /// Most slots at a time; 0 takes no work.
+    pub scale: u32,
+    /// Longest run, without the time spent waiting.
+    pub timeout_ms: u64,
+    /// Most items that wait behind the ones that bid for a slot.
+    pub work_queue: usize,
+    pub max_waiting: usize,
+    pub max_call_depth: u32,
+    /// Of `wait_for_trigger` without a time-out of its own.
+    pub wait_timeout_ms: u64,
+    /// Between asking a process to end and killing it.
+    pub grace_ms: u64,
+    /// What a runner must offer: its labels or engines.
+    pub needs: BTreeSet<String>,
+    /// Stops the runs that an instance called for when the instance ends.
+    pub cancel_children: bool,
+    /// How often a run by schedule or by hand may be run again because it asked for it.
+    pub max_reruns: u32,
+}
+
+impl Default for Definition {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            scale: 1,
+            timeout_ms: 3_600_000,
+            work_queue: limits::WORK_QUEUE,
+            max_waiting: limits::MAX_WAITING,
+            max_call_depth: limits::CALL_DEPTH,
+            wait_timeout_ms: 1_800_000,
+            grace_ms: 10_000,
+            needs: BTreeSet::new(),
+            cancel_children: false,
+            max_reruns: limits::RERUNS,
+        }
+    }
+}
+
+/// What operators have said of the agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Standing {
+    /// It takes no work.
+    pub disabled: bool,
+    /// It takes work and starts none.
+    pub paused: bool,
+    /// All agents of the swarm are paused.
+    pub swarm_paused: bool,
+    /// Which word on the swarm that was: a lower one comes too late.
+    pub swarm_word: u64,
+}
+
+impl Standing {
+    pub fn is_paused(&self) -> bool {
+        self.paused || self.swarm_paused
+    }
+}

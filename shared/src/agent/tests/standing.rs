@@ -1,0 +1,157 @@
+use super::*;
+
+fn paused(paused: bool) -> Command {
+    Command::SetPaused { paused }
+}
+
+fn redefine(world: &mut World, scale: u32) {
+    let definition = Definition { scale, ..Definition::default() };
+    world.must(Command::Define { definition, group: name("default") });
+}
+
+#[test]
+fn what_an_operator_disabled_stays_so_when_its_runner_registers_again() {
+    let mut world = World::new(1);
+    world.must(Command::SetEnabled { enabled: false });
+    redefine(&mut world, 2);
+    world.agent.restart();
+    assert_eq!(world.refused(enqueue(Class::Manual)), Code::Disabled);
+    world.must(Command::SetEnabled { enabled: true });
+    let run = world.manual();
+    assert_eq!(world.state(&run), State::Running);
+}
+
+#[test]
+fn an_operator_enables_what_its_definition_disables_until_that_says_so_again() {
+    let mut world = World::new(1);
+    let definition = Definition { enabled: false, ..Definition::default() };
+    world.must(Command::Define { definition: definition.clone(), group: name("default") });
+    assert_eq!(world.refused(enqueue(Class::Manual)), Code::Disabled);
+    world.must(Command::SetEnabled { enabled: true });
+    world.manual();
+    // The word counts also if nothing seems to change by it.
+    world.must(Command::Define { definition, group: name("default") });
+    world.must(Command::SetEnabled { enabled: false });
+    redefine(&mut world, 1);
+    assert_eq!(world.refused(enqueue(Class::Manual)), Code::Disabled);
+}
+
+#[test]
+fn a_paused_agent_takes_work_and_starts_it_at_the_end_of_the_pause() {
+    let mut world = World::new(2);
+    let before = world.manual();
+    world.must(paused(true));
+    let queued = world.manual();
+    world.call(1).unwrap();
+    redefine(&mut world, 3);
+    world.agent.restart();
+    assert_eq!((world.state(&before), world.state(&queued)), (State::Running, State::Queued));
+    assert_eq!(world.call_status(1).0, CallStatus::Pending);
+    assert!(world.fleet.entity.bids.is_empty(), "what may not start keeps no place in the line");
+    world.must(paused(false));
+    assert_eq!(world.state(&queued), State::Running, "at once, without another end");
+    assert_eq!(world.call_status(1).0, CallStatus::Running);
+}
+
+#[test]
+fn a_pause_takes_back_the_bids_that_are_out() {
+    let mut world = World::without_runner(Definition::default());
+    let run = world.manual();
+    world.must(paused(true));
+    world.register(1);
+    assert_eq!((world.state(&run), world.busy()), (State::Queued, 0));
+    world.must(paused(false));
+    assert_eq!((world.state(&run), world.busy()), (State::Running, 1));
+}
+
+#[test]
+fn a_grant_that_crosses_a_pause_leaves_no_slot_behind() {
+    let mut world = World::new(1);
+    let Reply::Queued { instance } = world.agent.run(enqueue(Class::Manual)).unwrap() else { panic!() };
+    let Some(Effect::Entity { command, .. }) = world.agent.effects.last().cloned() else { panic!() };
+    world.fleet.run(serde_json::from_value(command).unwrap()).unwrap();
+    assert_eq!(world.busy(), 1);
+    world.agent.run(paused(true)).unwrap();
+    world.settle();
+    assert_eq!((world.state(&instance), world.busy()), (State::Queued, 0));
+    assert!(world.told.is_empty());
+}
+
+#[test]
+fn what_wakes_during_a_pause_runs_on_after_it_the_longest_waiting_first() {
+    let mut world = World::new(1);
+    let first = world.manual();
+    world.wait(&first, 1, webhook_filter());
+    world.advance(1);
+    let second = world.manual();
+    world.wait(&second, 2, webhook_filter());
+    world.must(paused(true));
+    let queued = world.manual();
+    for wait in [2, 1] {
+        world.must(Command::Trigger { wait: id(wait), receipt: id(90 + wait), payload: envelope() });
+    }
+    assert_eq!((world.state(&first), world.state(&second)), (State::Frozen, State::Frozen));
+    assert!(world.outcome(&first, 1).is_none());
+    world.agent.restart();
+    world.must(paused(false));
+    assert_eq!((world.state(&first), world.state(&second)), (State::Running, State::Resuming));
+    assert!(world.outcome(&first, 1).is_some(), "the event was kept");
+    // What was about to run on goes back to sleep with the next pause.
+    world.must(paused(true));
+    assert_eq!(world.state(&second), State::Frozen);
+    world.exit(&first, 0);
+    assert_eq!((world.state(&second), world.busy()), (State::Frozen, 0));
+    world.must(paused(false));
+    assert_eq!((world.state(&second), world.state(&queued)), (State::Running, State::Queued));
+}
+
+#[test]
+fn a_wait_that_times_out_during_a_pause_says_so_after_it() {
+    let mut world = World::new(1);
+    let run = world.manual();
+    world.wait(&run, 1, webhook_filter());
+    world.must(paused(true));
+    world.advance(1800);
+    assert_eq!(world.state(&run), State::Frozen);
+    world.must(paused(false));
+    assert_eq!(world.outcome(&run, 1), Some(json!("wait_timeout")));
+}
+
+#[test]
+fn a_paused_agent_that_is_disabled_ends_what_sleeps() {
+    let mut world = World::new(1);
+    let run = world.manual();
+    world.wait(&run, 1, webhook_filter());
+    world.must(paused(true));
+    world.must(Command::Trigger { wait: id(1), receipt: id(9), payload: envelope() });
+    world.must(Command::SetEnabled { enabled: false });
+    assert_eq!(world.end_of(&run), ("killed".to_owned(), "the agent was disabled".to_owned()));
+    assert!(world.fleet.entity.places.is_empty());
+}
+
+#[test]
+fn the_swarm_and_the_agent_are_paused_each_by_itself() {
+    let mut world = World::new(1);
+    world.must(Command::SetSwarmPaused { paused: true, word: 5 });
+    world.must(paused(true));
+    let run = world.manual();
+    world.must(Command::SetSwarmPaused { paused: false, word: 6 });
+    world.must(Command::SetSwarmPaused { paused: true, word: 5 });
+    assert_eq!(world.state(&run), State::Queued);
+    world.must(paused(false));
+    assert_eq!(world.state(&run), State::Running, "the earlier word came too late");
+    let Reply::Overview(all) = world.must(Command::List) else { panic!() };
+    assert!(all.enabled && !all.standing.is_paused());
+}
+
+#[test]
+fn nobody_pauses_what_is_not_there() {
+    let mut world = World::undefined();
+    assert_eq!(world.refused(paused(true)), Code::NotFound);
+    assert_eq!(world.refused(Command::SetEnabled { enabled: false }), Code::NotFound);
+    world.must(Command::SetSwarmPaused { paused: true, word: 1 });
+    redefine(&mut world, 1);
+    world.register(1);
+    let run = world.manual();
+    assert_eq!(world.state(&run), State::Queued, "a swarm is paused before all its agents are known");
+}

@@ -1,0 +1,106 @@
+//! Schedules that start agents: their times stand in the agents' definitions.
+
+use super::Update;
+use super::decide::{check, planned, stored};
+use super::event::Event;
+use super::state::{Schedule, Schedules};
+use super::{Create, Reply};
+use crate::code::{Code, Refusal};
+use crate::entity::{Ctx, Decision};
+use crate::id::Name;
+
+impl Schedules {
+    /// Makes the schedule of an agent what the agent's definition says. What somebody has switched off stays off.
+    ///
+    /// # Errors
+    /// `invalid_argument` when the times cannot be read, `queue_full` when the swarm has too many schedules.
+    pub(super) fn follow(
+        &self,
+        agent: &Name,
+        cron: Option<&str>,
+        zone: &str,
+        ctx: &mut Ctx,
+    ) -> Result<Decision<Self>, Refusal> {
+        let known = self.schedules.values().find(|schedule| schedule.runs.as_ref() == Some(agent));
+        let Some(cron) = cron else {
+            let ended = known.map(|known| Event::Deleted { schedule: known.id });
+            return Ok(Decision::new(Reply::Done, ended.into_iter().collect()));
+        };
+        if let Some(known) = known {
+            if known.cron.as_deref() == Some(cron) && known.zone == zone {
+                return Ok(Decision::reply(Reply::Done));
+            }
+            let moved = Schedule {
+                cron: Some(cron.to_owned()),
+                zone: zone.to_owned(),
+                updated: ctx.wall,
+                ..known.clone()
+            };
+            check(&moved)?;
+            return Ok(stored(planned(moved, ctx.wall, false)?, |schedule| Event::Updated { schedule }));
+        }
+        self.has_room()?;
+        let new = self.of_agent(agent, cron, zone, ctx);
+        check(&new)?;
+        Ok(stored(planned(new, ctx.wall, false)?, |schedule| Event::Created { schedule }))
+    }
+
+    fn of_agent(&self, agent: &Name, cron: &str, zone: &str, ctx: &mut Ctx) -> Schedule {
+        let id = ctx.id();
+        let name = format!("agent {agent}");
+        // Somebody may have a schedule of that name already.
+        let name = if self.ids.contains_key(&name) { format!("agent {agent} {id}") } else { name };
+        Schedule {
+            id,
+            name,
+            description: None,
+            one_time: false,
+            moment: None,
+            cron: Some(cron.to_owned()),
+            interval_ms: None,
+            zone: zone.to_owned(),
+            task: format!("run agent {agent}"),
+            task_type: None,
+            tags: Vec::new(),
+            priority: Create::usual_priority(),
+            model: None,
+            target: None,
+            creator: None,
+            runs: Some(agent.clone()),
+            enabled: true,
+            last_run: None,
+            next_run: None,
+            fired: None,
+            errors: 0,
+            refused: false,
+            last_error_at: None,
+            last_error: None,
+            created: ctx.wall,
+            updated: ctx.wall,
+        }
+    }
+}
+
+impl Schedule {
+    /// # Errors
+    /// `wrong_state` when an agent's definition has the schedule: a change here would last until the agent is defined
+    /// the next time.
+    pub(super) fn is_nobodys_definition(&self) -> Result<(), Refusal> {
+        let Some(agent) = &self.runs else { return Ok(()) };
+        Err(Refusal::new(
+            Code::WrongState,
+            format!(
+                "the schedule `{}` is that of agent {agent}; change `schedule` in the agent's definition, or only enable and disable it here",
+                self.name
+            ),
+        ))
+    }
+}
+
+impl Update {
+    /// Whether all it does is to switch the schedule on or off.
+    pub(super) fn only_enables(&self) -> bool {
+        let enabling = Self { enabled: self.enabled, ..Self::new(self.which.clone(), self.by) };
+        *self == enabling
+    }
+}

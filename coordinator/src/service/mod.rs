@@ -22,6 +22,7 @@ mod standing;
 pub mod swarm;
 pub mod tasks;
 pub mod waits;
+pub mod webhooks;
 
 use std::collections::BTreeSet;
 use std::future::Future;

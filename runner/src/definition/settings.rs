@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use skein_proto::convert::definition::check;
 use skein_proto::v1::AgentDefinition;
 use skein_shared::{limits, span};

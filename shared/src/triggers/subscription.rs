@@ -162,13 +162,6 @@ fn sourceless(fields: &Map<String, Value>) -> String {
     }
 }
 
-fn sourceless(fields: &Map<String, Value>) -> String {
-    match fields.keys().find(|key| *key != "source" && nearest(key, ["source"]).is_some()) {
-        Some(key) => format!("`{key}` is no key of a subscription; did you mean `source`?"),
-        None => "`source` is missing; write the name of a webhook source or of a provider".to_owned(),
-    }
-}
-
 fn unknown(word: &str, filter: &Filter, words: &[(&str, Key)]) -> String {
     let source = filter.source.as_deref().unwrap_or_default();
     let known = || COMMON.into_iter().chain(words.iter().map(|(known, _)| *known));

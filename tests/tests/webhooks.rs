@@ -197,6 +197,5 @@ async fn what_nobody_took_is_listed_with_its_reason_and_replayed() -> Result<()>
 
 async fn listed(up: &Up) -> Result<Vec<Value>> {
     let rows = up.skein(&["webhooks", "list", "--json"]).await?;
-    let rows: Value = serde_json::from_str(&rows)?;
-    Ok(rows.as_array().cloned().unwrap_or_default())
+    Ok(rows.lines().map(serde_json::from_str).collect::<Result<_, _>>()?)
 }

@@ -258,7 +258,7 @@ impl Default for Runner {
 pub struct Limits {
     /// Largest body of a webhook, bytes.
     pub webhook_bytes: usize,
-    /// Webhooks taken in at a time; more are told to come back.
+    /// Webhooks taken in at a time; more wait for their turn, and are told to come back after ten seconds.
     pub webhooks_in_flight: usize,
     /// What one agent may ask for in a second: changes, reads, and searches through texts.
     pub writes_per_second: u32,

@@ -1,6 +1,7 @@
 //! What the door knows: its sources and its limits.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use secrecy::{ExposeSecret, SecretString};
@@ -8,12 +9,16 @@ use skein_shared::id::Name;
 use skein_shared::time::Timestamp;
 use skein_shared::triggers::{Incoming, Rejected};
 use skein_shared::{Code, Refusal};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use uuid::Uuid;
 
 use super::delivery::Delivery;
 use super::provider::sender;
 use crate::config::{self, Provider};
+
+/// How long a webhook waits for its turn while others are written down. Not every sender comes back, so a store that
+/// stands still for a moment must turn nobody away; bodies stay outside meanwhile.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Where verified events go.
 #[async_trait]
@@ -45,7 +50,7 @@ pub struct Gate {
     pub(super) intake: Arc<dyn Intake>,
     /// Largest body, bytes.
     pub(super) largest: usize,
-    pub(super) permits: Semaphore,
+    turns: Semaphore,
 }
 
 pub(super) struct Source {
@@ -86,8 +91,17 @@ impl Gate {
             sources: sources.collect(),
             intake,
             largest: limits.webhook_bytes,
-            permits: Semaphore::new(limits.webhooks_in_flight),
+            turns: Semaphore::new(limits.webhooks_in_flight),
         }
+    }
+
+    /// # Errors
+    /// `overloaded` when there are too many for too long.
+    pub(super) async fn turn(&self) -> Result<SemaphorePermit<'_>, Refusal> {
+        let turn = tokio::time::timeout(PATIENCE, self.turns.acquire()).await;
+        turn.ok().and_then(Result::ok).ok_or_else(|| {
+            Refusal::new(Code::Overloaded, "too many webhooks at a time; send it again").retry_after(1000)
+        })
     }
 
     /// The sources behind `/webhooks/<name>`: the one of that name, or all of that kind. Where a source has the

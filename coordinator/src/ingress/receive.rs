@@ -112,9 +112,7 @@ async fn receive(gate: &Gate, name: &str, headers: &HeaderMap, body: Body) -> Re
     if gate.behind(name).is_empty() {
         return Err(unknown());
     }
-    let _permit = gate.permits.try_acquire().map_err(|_| {
-        Refusal::new(Code::Overloaded, "too many webhooks at a time; send it again").retry_after(1000)
-    })?;
+    let _turn = gate.turn().await?;
     let body = read(body, gate.largest).await?;
     let delivery = Delivery { headers, body: &body, at: gate.intake.wall() };
     let source = gate.source_of(name, &delivery)?;

@@ -1,6 +1,7 @@
 //! The door as senders meet it.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use axum::Router;
@@ -24,6 +25,8 @@ use crate::config::{self, Provider};
 struct Ledger {
     seen: Mutex<Vec<(Name, Incoming)>>,
     rejected: Mutex<Vec<Rejected>>,
+    /// While somebody has it nothing is written down.
+    stalled: tokio::sync::Mutex<()>,
     down: bool,
 }
 
@@ -38,6 +41,7 @@ impl Intake for Ledger {
     }
 
     async fn deliver(&self, swarm: &Name, incoming: Incoming) -> Result<Taken, Refusal> {
+        let _going = self.stalled.lock().await;
         if self.down {
             return Err(Refusal::new(Code::Unavailable, "the store is away").retry_after(1500));
         }
@@ -67,7 +71,7 @@ fn door(ledger: &Arc<Ledger>) -> Router {
         secret_file: None,
         allow_unsigned: secret.is_none(),
     };
-    let limits = config::Limits { webhook_bytes: 1000, ..config::Limits::default() };
+    let limits = config::Limits { webhook_bytes: 1000, webhooks_in_flight: 1, ..config::Limits::default() };
     let sources = [
         source("hub", Provider::Github, Some("hush")),
         source("ci", Provider::Generic, Some("hush")),
@@ -301,4 +305,33 @@ async fn a_challenge_by_get_is_answered_by_those_who_have_one() {
         assert_eq!(got, status, "{path}: {answer}");
         assert_eq!(answer["response_token"].is_string(), status == 200, "{path}: {answer}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_comes_while_the_store_stands_still_waits_for_a_turn() {
+    let ledger = Arc::new(Ledger::default());
+    let door = door(&ledger);
+    let arrive = |delivery: &str| {
+        let request = Request::post("/webhooks/hub")
+            .header("x-hub-signature-256", sign(ISSUE))
+            .header("x-github-delivery", delivery)
+            .header("x-github-event", "issues")
+            .body(Body::from(ISSUE))
+            .unwrap();
+        let door = door.clone();
+        tokio::spawn(async move { send(&door, request).await.0 })
+    };
+    let stall = ledger.stalled.lock().await;
+    let early = [arrive("d-1"), arrive("d-2"), arrive("d-3")];
+    tokio::time::sleep(Duration::from_secs(9)).await;
+    drop(stall);
+    for taken in early {
+        assert_eq!(taken.await.unwrap(), 202);
+    }
+    let stall = ledger.stalled.lock().await;
+    let (held, turned_away) = (arrive("d-4"), arrive("d-5"));
+    assert_eq!(turned_away.await.unwrap(), 503);
+    drop(stall);
+    assert_eq!(held.await.unwrap(), 202);
+    assert_eq!(ledger.seen.lock().unwrap().len(), 4);
 }

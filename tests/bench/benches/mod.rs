@@ -10,6 +10,7 @@ mod failover;
 mod fairness;
 mod footprint;
 mod idle_fleet;
+mod ingress;
 mod lock_embedded;
 mod lock_redis;
 mod mcp_tool;
@@ -46,6 +47,7 @@ pub(crate) const ALL: &[Bench] = &[
     idle_fleet::BENCH,
     pool_1m::BENCH,
     mcp_tool::BENCH,
+    ingress::BENCH,
     recovery::BENCH,
     failover::BENCH,
     footprint::BENCH,

@@ -19,6 +19,7 @@ mod task;
 mod token;
 mod transfer;
 mod up;
+mod webhooks;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -98,6 +99,9 @@ enum Command {
     /// List, show and replay what was to run and was given up.
     #[command(subcommand)]
     DeadLetters(dead_letters::DeadLetters),
+    /// List, show and replay webhooks as they were taken in.
+    #[command(subcommand)]
+    Webhooks(webhooks::Webhooks),
     /// Define agents, run them, end their runs, pause and disable them, and look at what they did.
     #[command(subcommand)]
     Agent(agent::Agent),
@@ -199,6 +203,7 @@ impl Cli {
             Command::Runners(list) => list.run().await,
             Command::Task(task) => task.run().await,
             Command::DeadLetters(letters) => letters.run().await,
+            Command::Webhooks(webhooks) => webhooks.run().await,
             Command::Agent(agent) => agent.run().await,
             Command::Events(events) => events.run().await,
             Command::Backup(backup) => backup.run().await,
@@ -260,6 +265,9 @@ mod tests {
             "skein dead-letters list --agent lead",
             "skein dead-letters show 0190e0a0-0000-7000-8000-000000000001",
             "skein dead-letters replay 0190e0a0-0000-7000-8000-000000000001",
+            "skein webhooks list --limit 5",
+            "skein webhooks show 0190e0a0-0000-7000-8000-000000000001",
+            "skein webhooks replay 0190e0a0-0000-7000-8000-000000000001 --swarm build",
             "skein events --follow",
             "skein backup copy.db",
             "skein export state.jsonl --data d",

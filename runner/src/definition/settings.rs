@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use skein_proto::convert::definition::check;
 use skein_proto::v1::AgentDefinition;
 use skein_shared::{limits, span};
@@ -29,7 +29,8 @@ pub(super) struct Settings {
     timeout: Span,
     grace: Span,
     env: BTreeMap<String, String>,
-    subscriptions: Vec<Subscription>,
+    /// Which webhooks start a run, in the words of their providers.
+    subscriptions: Vec<serde_json::Map<String, serde_json::Value>>,
     autostart: bool,
     work_queue: u32,
     max_waiting: u32,
@@ -50,16 +51,6 @@ pub(super) struct Settings {
 enum Span {
     Seconds(u64),
     Text(String),
-}
-
-/// Which webhooks start a run. All that is given must hold.
-#[derive(Serialize, Deserialize)]
-struct Subscription {
-    source: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    event: Option<String>,
-    #[serde(default, rename = "match", skip_serializing_if = "serde_json::Map::is_empty")]
-    matching: serde_json::Map<String, serde_json::Value>,
 }
 
 impl Default for Settings {
@@ -149,7 +140,11 @@ impl Settings {
     }
 
     fn public(&self, name: &str, usual_swarm: &str) -> Result<AgentDefinition, String> {
-        let subscriptions = self.subscriptions.iter().map(serde_json::to_string).collect::<Result<_, _>>();
+        let subscriptions = self.subscriptions.iter().map(|fields| {
+            skein_shared::triggers::subscription(fields)?;
+            serde_json::to_string(fields).map_err(|error| error.to_string())
+        });
+        let subscriptions = subscriptions.collect::<Result<_, String>>();
         Ok(AgentDefinition {
             name: name.to_owned(),
             swarm: self.swarm.clone().unwrap_or_else(|| usual_swarm.to_owned()),
@@ -234,7 +229,8 @@ mod tests {
             ("maxWating = 3", "did you mean `maxWaiting`"),
             ("zzzzzzzzzzzzzzzzzzzzzz = 3", "the keys are command"),
             ("scale = 2\ninstances = 3", "`instances`, which is there too"),
-            ("[[subscriptions]]\nsorce = \"x\"", "did you mean `source`"),
+            ("command = [\"sh\"]\n[[subscriptions]]\nsorce = \"x\"", "did you mean `source`"),
+            ("command = [\"sh\"]\n[[webhooks]]\nsource = \"github\"\nrepo = \"x\"", "did you mean `repos`"),
             ("[hooks]\nbefore = [\"x\"]", "the keys are pre, post"),
             ("image = \"x\"\nworkdir = \"src\"", "/app/static"),
             ("command = [\"sh\"]\nmemory = \"1g\"", "`image` too"),

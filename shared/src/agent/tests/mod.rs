@@ -52,6 +52,7 @@ pub(super) fn agent_filter(source_agent: Option<&str>) -> Filter {
         source: None,
         event: None,
         matches: BTreeMap::new(),
+        only: BTreeMap::new(),
         source_agent: source_agent.map(str::to_owned),
     }
 }

@@ -37,7 +37,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex as Turn, watch as channel};
 use tokio::task::JoinHandle;
 
-pub use create::HOME;
+pub use create::{CREDENTIALS, HOME};
 use program::Program;
 pub use settings::{Container, Keys, Network};
 

@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(definition.public.timeout_ms, 1_800_000);
         assert_eq!(definition.public.role, "worker");
         assert_eq!(definition.workdir.unwrap(), Path::new("/agents/worker/src"));
-        assert_eq!(definition.public.subscriptions, [r#"{"source":"github","match":{"action":"opened"}}"#]);
+        assert_eq!(definition.public.subscriptions, [r#"{"match":{"action":"opened"},"source":"github"}"#]);
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod watch;
 
 use std::collections::HashMap;
 use std::ffi::OsString;
+use std::fs::File;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -44,6 +45,8 @@ pub use settings::{Container, Keys, Network};
 use super::tree::{self, Process};
 use super::{Engine, Exec, Executed, Exit, Failure, Handle, Spec};
 
+/// How long the daemon may take to answer at the start.
+const REACH: Duration = Duration::from_secs(10);
 /// How long the daemon may take to tell of the end of a container that was killed.
 const END: Duration = Duration::from_secs(10);
 /// How long the last lines of a container that has ended may take.
@@ -92,7 +95,8 @@ impl DockerEngine {
     /// When there is no daemon, or this user may not use it.
     pub async fn connect(runner: &str, launcher: &[OsString]) -> Result<Self, Failure> {
         let reached = async { Docker::connect_with_defaults()?.negotiate_version().await };
-        let docker = reached.await.map_err(|error| failed("reach the Docker daemon", &error))?;
+        let reached = tokio::time::timeout(REACH, reached).await.unwrap_or(Err(Error::RequestTimeoutError));
+        let docker = reached.map_err(|error| failed("reach the Docker daemon", &error))?;
         let instances: Arc<Instances> = Arc::default();
         let guard = tokio::spawn(guard::keep(docker.clone(), runner.to_owned(), Arc::clone(&instances)));
         let program = Program::new(launcher);
@@ -130,17 +134,17 @@ impl DockerEngine {
     }
 
     /// Follows a container to its end, with its output.
-    fn follow(&self, handle: &Handle, container: &str, file: std::fs::File, frozen: bool) {
+    fn follow(&self, handle: &Handle, container: &Id, log: &Path, file: File, frozen: bool) {
         let (ended, ending) = channel::channel(None);
         let (copied, logged) = channel::channel(false);
-        let (docker, id) = (self.docker.clone(), container.to_owned());
+        let (docker, id) = (self.docker.clone(), container.id.clone());
         tokio::spawn(async move { ended.send_replace(Some(watch::ending(&docker, &id).await)) });
-        let (docker, id) = (self.docker.clone(), container.to_owned());
+        let copying = log::copy(self.docker.clone(), container.clone(), log.to_owned(), file, ending.clone());
         tokio::spawn(async move {
-            log::follow(docker, id, file).await;
+            copying.await;
             copied.send_replace(true)
         });
-        let (container, frozen) = (container.to_owned(), Turn::new(frozen));
+        let (container, frozen) = (container.id.clone(), Turn::new(frozen));
         let instance = Instance { container, handle: handle.clone(), frozen, ending, logged };
         lock(&self.instances).insert(handle.instance.clone(), Arc::new(instance));
     }
@@ -231,9 +235,10 @@ impl Engine for DockerEngine {
         image::ensure(&self.docker, container).await?;
         let (file, log) = log::open(&spec.log, None)?;
         let id = self.create(spec, container).await?;
-        match self.handle(&spec.instance, Id { id: id.clone(), log }).await {
+        let container = Id { id: id.clone(), log };
+        match self.handle(&spec.instance, container.clone()).await {
             Ok(handle) => {
-                self.follow(&handle, &id, file, false);
+                self.follow(&handle, &container, &spec.log, file, false);
                 Ok(handle)
             }
             Err(problem) => {
@@ -243,7 +248,7 @@ impl Engine for DockerEngine {
         }
     }
 
-    async fn adopt(&self, handle: &Handle, log: &Path) -> bool {
+    async fn adopt(&self, handle: &Handle, path: &Path) -> bool {
         let Some(container) = &handle.container else { return false };
         // One that has ended is taken over too: its exit and its output are there.
         let paused = match self.docker.inspect_container(&container.id, None).await {
@@ -252,9 +257,9 @@ impl Engine for DockerEngine {
             // A daemon that does not answer says nothing of the container.
             Err(_) => false,
         };
-        let Ok((file, _)) = log::open(log, Some(container.log)) else { return false };
+        let Ok((file, _)) = log::open(path, Some(container.log)) else { return false };
         let frozen = paused || handle.cgroup.as_deref().is_some_and(freezer::is_frozen);
-        self.follow(handle, &container.id, file, frozen);
+        self.follow(handle, container, path, file, frozen);
         true
     }
 

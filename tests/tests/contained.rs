@@ -9,7 +9,7 @@ use skein_tests::docker::{Image, docker};
 use skein_tests::stage::{Stage, stands_still};
 
 const JOIN: &str = r#"join-swarm={"name":"sleeper"}"#;
-const POLL: &str = "poll-task={}";
+const CLAIM: &str = "task_claim_next={}";
 const DONE: &str = r#"store-progress={"taskId":"$TASK","status":"completed","output":"seen"}"#;
 const LOCK: &str = r#"acquire_lock={"resource_key":"test://repository/1"}"#;
 const RELEASE: &str = r#"release_lock={"resource_key":"test://repository/1"}"#;
@@ -39,7 +39,7 @@ fn text(environment: &Value, name: &str) -> String {
 #[tokio::test]
 async fn an_agent_in_a_container_joins_works_locks_sleeps_wakes_and_completes() -> Result<()> {
     let image = Image::agents().await?;
-    let steps = ["environment", JOIN, POLL, DONE, LOCK, "tree", WAIT, RELEASE];
+    let steps = ["environment", JOIN, CLAIM, DONE, LOCK, "tree", WAIT, RELEASE];
     let stage = Stage::new(1)?
         .contained(image.name(), "sleeper", "", &steps)?
         .contained(image.name(), "lonely", "network = \"internal\"", &[r#"join-swarm={"name":"lonely"}"#])?

@@ -36,7 +36,7 @@ use bollard::query_parameters::{
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex as Turn, watch as channel};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 pub use create::HOME;
 use program::Program;
@@ -85,6 +85,8 @@ struct Instance {
     ending: channel::Receiver<Option<Exit>>,
     /// True once all that it printed is in its log.
     logged: channel::Receiver<bool>,
+    /// What keeps the two going. It ends with this.
+    _following: JoinSet<()>,
 }
 
 impl DockerEngine {
@@ -138,14 +140,16 @@ impl DockerEngine {
         let (ended, ending) = channel::channel(None);
         let (copied, logged) = channel::channel(false);
         let (docker, id) = (self.docker.clone(), container.id.clone());
-        tokio::spawn(async move { ended.send_replace(Some(watch::ending(&docker, &id).await)) });
+        let mut following = JoinSet::new();
+        following.spawn(async move { _ = ended.send_replace(Some(watch::ending(&docker, &id).await)) });
         let copying = log::copy(self.docker.clone(), container.clone(), log.to_owned(), file, ending.clone());
-        tokio::spawn(async move {
+        following.spawn(async move {
             copying.await;
-            copied.send_replace(true)
+            copied.send_replace(true);
         });
         let (container, frozen) = (container.id.clone(), Turn::new(frozen));
-        let instance = Instance { container, handle: handle.clone(), frozen, ending, logged };
+        let instance =
+            Instance { container, handle: handle.clone(), frozen, ending, logged, _following: following };
         lock(&self.instances).insert(handle.instance.clone(), Arc::new(instance));
     }
 

@@ -7,6 +7,7 @@
     environment   writes down its environment
     look=PATH     tries to read a file or folder
     result        asks for the result of its last call until there is one
+    exit=STATUS   ends with this exit status once it is through
     fill=PATH     writes to a file until there is no room
     TOOL=JSON     calls a tool; $CALL stands for the id of the last call, $TASK of the last task, $INSTANCE for its own
 
@@ -140,6 +141,7 @@ def result(id):
 def main():
     note("start", json.loads(os.environ["SKEIN_INPUT"]))
     last_call, last_task = "", ""
+    status = 0
     for step in sys.argv[1:]:
         name, _, argument = step.partition("=")
         answer = None
@@ -159,6 +161,8 @@ def main():
             answer = fill(argument)
         elif name == "result":
             answer = result(last_call)
+        elif name == "exit":
+            status = int(argument)
         else:
             argument = argument.replace("$CALL", last_call).replace("$TASK", last_task)
             argument = argument.replace("$INSTANCE", os.environ["SKEIN_INSTANCE"])
@@ -167,6 +171,7 @@ def main():
             last_task = (answer.get("task") or {}).get("id", last_task)
         note(name, answer)
     note("end")
+    sys.exit(status)
 
 
 main()

@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use skein_runner::container::tree::{self, Process};
 
+use crate::coder::Coder;
 use crate::process::{Signal, signal};
 
 /// Names the folder in its agents' environment, so that none outlives it.
@@ -60,11 +61,34 @@ impl Agents {
         let program = self.root.join("bin/agent.py");
         let mut command = vec!["python3", program.to_str().context("the folder's name is no text")?];
         command.extend(steps);
-        let definition = format!(
-            "command = {}\n{keys}\n[env]\n{MARK} = \"{}\"\n",
-            serde_json::to_string(&command)?,
-            self.root.display()
-        );
+        let keys = format!("command = {}\n{keys}", serde_json::to_string(&command)?);
+        self.write(definitions, name, &keys, &[])
+    }
+
+    /// Defines an agent that is a coding agent, led to a model at an address.
+    ///
+    /// # Errors
+    /// When it cannot be written down, or the client is not installed.
+    pub fn define_coder(
+        &self,
+        definitions: &Path,
+        name: &str,
+        coder: Coder,
+        keys: &str,
+        model: &str,
+    ) -> Result<()> {
+        let program = coder.install(&self.root.join("bin"))?;
+        let (more, env) = coder.settings(model);
+        let harness = coder.harness();
+        let keys = format!("harness = \"{harness}\"\ncommand = [\"{}\"]\n{more}{keys}", program.display());
+        self.write(definitions, name, &keys, &env)
+    }
+
+    fn write(&self, definitions: &Path, name: &str, keys: &str, env: &[(&str, String)]) -> Result<()> {
+        let mut definition = format!("{keys}\n[env]\n{MARK} = \"{}\"\n", self.root.display());
+        for (name, value) in env {
+            definition += &format!("{name} = \"{value}\"\n");
+        }
         let folder = definitions.join(name);
         fs::create_dir_all(&folder)?;
         Ok(fs::write(folder.join("agent.toml"), definition)?)

@@ -9,6 +9,8 @@ use serde_json::Value;
 use skein_runner::container::tree::Process;
 
 use crate::agents::{self, Agents};
+use crate::coder::Coder;
+use crate::model::Model;
 use crate::up::{Folder, Up};
 use crate::webhook;
 
@@ -60,6 +62,15 @@ impl Stage {
         Ok(self)
     }
 
+    /// Defines an agent that is a coding agent; `keys` are more lines of its `agent.toml`.
+    ///
+    /// # Errors
+    /// When it cannot be written down, or the client is not installed.
+    pub fn coder(self, name: &str, coder: Coder, keys: &str, model: &Model) -> Result<Self> {
+        self.agents.define_coder(&self.data().join("agents"), name, coder, keys, model.address())?;
+        Ok(self)
+    }
+
     /// Starts the node, for the first time or again.
     ///
     /// # Errors
@@ -108,14 +119,22 @@ impl Stage {
     /// # Errors
     /// When it does not start.
     pub async fn run(&self, agent: &str) -> Result<String> {
-        let printed = self.up().skein(&["agent", "run", agent, "--json"]).await?;
-        let queued: Value = serde_json::from_str(&printed)?;
-        let instance = queued["instance"].as_str().context("no instance was named")?.to_owned();
+        let instance = self.ask(agent, "").await?;
         self.until("the run starts", async || {
             Ok(self.journal(agent)?.iter().any(|line| line["instance"] == instance.as_str()))
         })
         .await?;
         Ok(instance)
+    }
+
+    /// Asks for a run by hand, and gives its instance.
+    ///
+    /// # Errors
+    /// When there will be none.
+    pub async fn ask(&self, agent: &str, prompt: &str) -> Result<String> {
+        let printed = self.up().skein(&["agent", "run", agent, "--prompt", prompt, "--json"]).await?;
+        let queued: Value = serde_json::from_str(&printed)?;
+        Ok(queued["instance"].as_str().context("no instance was named")?.to_owned())
     }
 
     /// What the runs of an agent wrote down, in order.
@@ -180,10 +199,17 @@ impl Stage {
     /// # Errors
     /// When it is not listed.
     pub async fn state(&self, instance: &str) -> Result<String> {
-        let rows = self.list("instances").await?;
-        let row = rows.iter().find(|row| row["instance"] == instance);
-        let state = row.and_then(|row| row["state"].as_str());
-        state.map(str::to_owned).with_context(|| format!("{instance} is not listed: {rows:?}"))
+        let row = self.instance(instance).await?;
+        row["state"].as_str().map(str::to_owned).with_context(|| format!("{instance} has no state: {row}"))
+    }
+
+    /// An instance, as it is listed.
+    ///
+    /// # Errors
+    /// When it is not listed.
+    pub async fn instance(&self, instance: &str) -> Result<Value> {
+        let mut rows = self.list("instances").await?.into_iter();
+        rows.find(|row| row["instance"] == instance).with_context(|| format!("{instance} is not listed"))
     }
 
     /// Waits until an instance is in a state.
@@ -203,6 +229,14 @@ impl Stage {
             async || Ok(["completed", "error", "killed"].contains(&self.state(instance).await?.as_str()));
         self.until(&format!("{instance} has ended"), over).await?;
         self.state(instance).await
+    }
+
+    /// The last lines that an instance printed.
+    pub fn output(&self, instance: &str) -> String {
+        let log = self.data().join("runner/logs").join(format!("{instance}.log"));
+        let text = fs::read_to_string(log).unwrap_or_default();
+        let tail: Vec<&str> = text.lines().rev().take(5).collect();
+        tail.into_iter().rev().map(|line| line.chars().take(2000).collect::<String>() + "\n").collect()
     }
 
     /// What the node has logged.

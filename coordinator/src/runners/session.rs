@@ -140,6 +140,7 @@ impl Session {
                     beats.push(self.alive(runner, &registered, heartbeat));
                 }
                 Some(Message::Report(report)) => reports.take_in(report),
+                Some(Message::Answer(part)) => self.sessions.answered(id, part),
                 Some(Message::Register(register)) => match self.begin(id, &register).await {
                     Ok(anew) => {
                         info!(runner, agents = register.agents.len(), "a runner has other agents");

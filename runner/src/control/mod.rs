@@ -1,6 +1,7 @@
 //! The runner's side of the control streams: registration, lease, commands, reports.
 
 mod announcement;
+mod asks;
 mod lease;
 mod reports;
 mod roster;
@@ -19,13 +20,14 @@ use crate::config::RunnerConfig;
 use crate::container::docker::DockerEngine;
 use crate::container::engines::Engines;
 use crate::container::process::ProcessEngine;
-use crate::container::{Engine, isolation};
+use crate::container::{Engine, Failure, isolation};
 use crate::definition::{self, Definitions};
 use crate::endpoint::Upstreams;
 use crate::error::Error;
 use crate::instance::folders::Folders;
-use crate::instance::ledger::Ledger;
+use crate::instance::ledger::{Ledger, Row};
 use crate::instance::{Instances, Shared};
+use asks::Asks;
 use lease::Lease;
 use reports::Speakers;
 use roster::{Node, Roster};
@@ -46,6 +48,7 @@ struct Runner {
     lease: Lease,
     speakers: Speakers,
     roster: Roster,
+    asks: Asks,
     /// Held by the stream that registers, so that the next one finds the runner registered.
     registering: Mutex<()>,
     /// The fleet has declared the runner lost: only a registration can tell what it has given away.
@@ -71,13 +74,8 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
     // for their own strays.
     let mark = format!("{}-{}", config.name, ledger.identity().await?);
     let docker = DockerEngine::connect(&mark, &config.launcher).await;
-    let contained = ledger.held().await?.into_iter().filter(|row| row.state.is_live());
-    let contained =
-        contained.filter(|row| row.handle.as_ref().is_some_and(|handle| handle.container.is_some()));
-    if let (Some(row), Err(problem)) = (contained.last(), &docker) {
-        // They run or stand still where nobody looks after them, and must not be taken for ended.
-        let instance = row.instance;
-        return Err(Error::config(format!("{instance} lives in a container, and {problem}")));
+    if let Err(problem) = &docker {
+        nothing_is_contained(&ledger, problem).await?;
     }
     let engine = Arc::new(Engines::new(ProcessEngine::new(&mark, config.launcher.clone()), docker));
     agents.refuse(|known| engine.check(known.container.as_ref()));
@@ -110,6 +108,7 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
         lease: Lease::default(),
         speakers: Speakers::default(),
         roster: Roster::default(),
+        asks: Asks::default(),
         registering: Mutex::default(),
         lost: AtomicBool::new(false),
         config,
@@ -157,6 +156,15 @@ impl Runner {
             && !left.is_empty()
             && acknowledged.changed().await.is_ok()
         {}
+    }
+}
+
+/// Without a daemon nobody looks after what runs or stands still in a container, and it must not be taken for ended.
+async fn nothing_is_contained(ledger: &Ledger, problem: &Failure) -> Result<(), Error> {
+    let contained = |row: &Row| row.handle.as_ref().is_some_and(|handle| handle.container.is_some());
+    match ledger.held().await?.into_iter().find(|row| row.state.is_live() && contained(row)) {
+        Some(row) => Err(Error::config(format!("{} lives in a container, and {problem}", row.instance))),
+        None => Ok(()),
     }
 }
 

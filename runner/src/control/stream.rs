@@ -13,6 +13,7 @@ use skein_proto::v1::runners_client::RunnersClient;
 use skein_proto::v1::{CoordinatorMessage, Heartbeat, RunnerMessage, Welcome};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
+use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::metadata::{Ascii, MetadataValue};
@@ -21,6 +22,7 @@ use tonic::{Code, Request, Status, Streaming};
 use tracing::{Instrument, debug_span};
 
 use super::announcement::{Announcement, Occasion};
+use super::asks::Asked;
 use super::roster::Node;
 use super::{Runner, reports};
 use crate::error::Error;
@@ -40,6 +42,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 const RESEND: Duration = Duration::from_secs(5);
 /// Messages that may wait for a coordinator that reads slowly; past them the stream is given up.
 const OUTBOX: usize = 1024;
+/// Parts of answers that may wait; past them whoever answers waits.
+const ANSWERS: usize = 4;
+
+type Outgoing = mpsc::Sender<RunnerMessage>;
 /// Reports sent at one go.
 const BATCH: u32 = 256;
 /// Heartbeats whose answers are still awaited.
@@ -170,10 +176,12 @@ impl Control {
 
     async fn session(&self) -> Ended {
         match self.connect().await {
-            Ok((said, heard)) => {
+            Ok((said, answers, heard)) => {
                 let session = Session {
                     control: self,
                     said,
+                    answers,
+                    asked: Asked::default(),
                     heard,
                     spoken: 0,
                     pending: Vec::new(),
@@ -188,11 +196,12 @@ impl Control {
     }
 
     /// Opens a stream, on which nothing is said before it is known to lead to a coordinator that has no other.
-    async fn connect(&self) -> Result<(mpsc::Sender<RunnerMessage>, Streaming<CoordinatorMessage>), Ended> {
+    async fn connect(&self) -> Result<(Outgoing, Outgoing, Streaming<CoordinatorMessage>), Ended> {
         let channel: Channel =
             self.endpoint.connect().await.map_err(|error| Ended::Broken(error.to_string()))?;
         let (said, messages) = mpsc::channel(OUTBOX);
-        let mut request = Request::new(ReceiverStream::new(messages));
+        let (answers, waiting) = mpsc::channel(ANSWERS);
+        let mut request = Request::new(ReceiverStream::new(messages).merge(ReceiverStream::new(waiting)));
         request.metadata_mut().insert("authorization", self.token.clone());
         let mut client = RunnersClient::new(channel);
         let answer = tokio::time::timeout(CONNECT, client.control(request)).await;
@@ -205,7 +214,7 @@ impl Control {
                 return Err(Ended::Taken);
             }
         }
-        Ok((said, answer.into_inner()))
+        Ok((said, answers, answer.into_inner()))
     }
 }
 
@@ -216,6 +225,9 @@ struct Session<'a> {
     heard: Streaming<CoordinatorMessage>,
     /// The latest report sent on this stream.
     spoken: u64,
+    /// What goes beside all else: large answers must not hold up a heartbeat.
+    answers: mpsc::Sender<RunnerMessage>,
+    asked: Asked,
     /// Heartbeats under way, with the times at which they were sent.
     pending: Vec<(u64, Instant)>,
     beats: u64,
@@ -341,6 +353,14 @@ impl Session<'_> {
             Message::Acknowledge(acknowledge) => {
                 runner.instances.ledger().acknowledge(acknowledge.sequence).await?;
                 runner.speakers.note_acknowledged();
+                Ok(())
+            }
+            Message::Ask(ask) => {
+                self.asked.take_in(&runner.asks, &runner.instances, ask, &self.answers);
+                Ok(())
+            }
+            Message::Withdraw(withdraw) => {
+                self.asked.withdraw(withdraw.number);
                 Ok(())
             }
             Message::Welcome(welcome) => match self.announcements.pop_front() {

@@ -16,6 +16,7 @@ use skein_shared::id::Name;
 
 use crate::container::Container;
 use crate::error::Error;
+use crate::harness::Program;
 use settings::Settings;
 use skill::Skill;
 
@@ -30,12 +31,12 @@ const USUAL_SWARM: &str = "default";
 pub struct Definition {
     /// What the coordinators are told.
     pub public: AgentDefinition,
-    pub command: Vec<String>,
+    pub program: Program,
     pub env: BTreeMap<String, String>,
     /// Where it runs; its own work folder if none is given.
     pub workdir: Option<PathBuf>,
     pub grace: Duration,
-    /// What the agent is told of its work: the text of `SKILL.md`. Empty when there is none.
+    /// What the agent is told of its work: the text of `SKILL.md`, and `prompt`. Empty when there is none.
     pub instructions: String,
     /// What the agent is told of its surroundings, in whatever words it was written for.
     pub params: serde_json::Value,
@@ -116,6 +117,12 @@ pub fn load(agents: &Path, allowed: &[Name]) -> Result<Folder, Error> {
 /// Whether a folder defines an agent, well or not.
 pub fn is_agent(folder: &Path) -> bool {
     SETTINGS.iter().chain([&SKILL]).any(|file| folder.join(file).is_file())
+}
+
+/// The file that has the settings of an agent, or would have them.
+pub fn settings_file(folder: &Path) -> PathBuf {
+    let files = SETTINGS.map(|file| folder.join(file));
+    files.iter().find(|file| file.is_file()).unwrap_or(&files[0]).clone()
 }
 
 /// Reads one agent, which has the name of its folder.

@@ -10,12 +10,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rusqlite::{Connection, OptionalExtension, params};
 use serde::{Deserialize, Serialize};
+use skein_shared::agent::Usage;
 use skein_shared::entity::Reign;
 use skein_shared::fence::{Epoch, Token};
 
 use super::stage::Stage;
 use crate::container::{Exit, Handle, User};
 use crate::error::Error;
+use crate::harness::{Ending, Harness};
 
 /// How many forgotten instances are remembered by token, so that a late command starts none of them again.
 const REMEMBERED: i64 = 10_000;
@@ -42,6 +44,11 @@ pub struct Row {
     /// How the agent ended.
     pub exit: Option<Exit>,
     pub reason: String,
+    /// Who reads what it prints.
+    #[serde(default)]
+    pub harness: Harness,
+    #[serde(default)]
+    pub usage: Option<Usage>,
     /// Whose process `handle` is.
     #[serde(default)]
     pub stage: Stage,
@@ -66,6 +73,8 @@ impl Row {
             access_token: access_token.to_owned(),
             exit: None,
             reason: String::new(),
+            harness: Harness::default(),
+            usage: None,
             stage: Stage::default(),
             input: String::new(),
         }
@@ -76,11 +85,20 @@ impl Row {
         format!("http://{}/mcp", SocketAddr::new(self.address, self.port))
     }
 
+    /// Takes down how it ended. A reason that is given goes before what its program said.
+    pub fn ended(&mut self, ending: Ending, reason: String) -> What {
+        self.state = State::Ended;
+        self.exit = Some(ending.exit);
+        self.reason = if reason.is_empty() { ending.reason } else { reason };
+        self.usage = ending.usage;
+        self.end()
+    }
+
     /// How it ended, as it is reported.
     pub fn end(&self) -> What {
         let reason = self.reason.clone();
         match self.exit {
-            Some(exit) => What::Exited { exit, reason },
+            Some(exit) => What::Exited { exit, reason, usage: self.usage },
             None => What::StartFailed { reason },
         }
     }
@@ -122,11 +140,20 @@ pub struct Report {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
-    Started { pid: u32 },
+    Started {
+        pid: u32,
+    },
     Frozen,
     Thawed,
-    Exited { exit: Exit, reason: String },
-    StartFailed { reason: String },
+    Exited {
+        exit: Exit,
+        reason: String,
+        #[serde(default)]
+        usage: Option<Usage>,
+    },
+    StartFailed {
+        reason: String,
+    },
 }
 
 /// The file. Calls block for a disk flush at most and run on blocking threads.
@@ -381,6 +408,8 @@ mod tests {
             access_token: "a".into(),
             exit: None,
             reason: String::new(),
+            harness: Harness::default(),
+            usage: None,
             stage: Stage::Agent,
             input: String::new(),
         }

@@ -1,27 +1,24 @@
 //! The life of one instance, in a task of its own: it starts, freezes, thaws, ends, and each step is written
 //! down with its report.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use skein_shared::fence::Token;
+use skein_shared::{Code, Refusal};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::ledger::{Row, State, What};
 use super::stage::{self, HOOK, Stage};
-use super::{Order, Shared};
-use crate::container::{Exit, Failure, Handle, Spec, docker};
+use super::{Order, Reach, Shared, spec};
+use crate::container::{Exit, Failure, Handle};
 use crate::definition::Definition;
 use crate::endpoint::Endpoint;
 
 /// How long a thaw waits for an answer that the instance is owed. It comes over another connection than the
 /// command to thaw, and may be a little later.
 const ANSWER: Duration = Duration::from_secs(2);
-/// Where programs are looked for if the agent's definition sets no PATH.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// A running instance.
 pub(super) struct Machine {
@@ -60,13 +57,17 @@ async fn launch(shared: &Shared, row: &mut Row) -> Result<(Handle, Endpoint), Fa
         Failure(format!("its endpoint could not be opened at {address}: {error}; this has to be an address of the runner's machine"))
     })?;
     row.port = endpoint.port();
+    row.harness = definition.program.harness();
     let handle = launch_stage(shared, row, &definition).await?;
     Ok((handle, endpoint))
 }
 
 /// Starts the process whose turn it is.
 async fn launch_stage(shared: &Shared, row: &mut Row, definition: &Definition) -> Result<Handle, Failure> {
-    let spec = spec(shared, row, definition)?;
+    // An earlier start of the same instance has left a log, and perhaps a conversation to go on with.
+    let session = if row.stage == Stage::Agent { shared.said(row).await.session } else { None };
+    let mut spec = spec::of(shared, row, definition, session.as_deref())?;
+    spec.env.insert("SKEIN_INPUT".to_owned(), row.input.clone());
     if row.stage == Stage::Agent {
         row.input.clear();
     }
@@ -75,50 +76,6 @@ async fn launch_stage(shared: &Shared, row: &mut Row, definition: &Definition) -
     let handle = shared.engine.start(&spec).await?;
     row.handle = Some(handle.clone());
     Ok(handle)
-}
-
-/// The environment is made here from nothing, so that no secret of the runner's own can slip through.
-fn spec(shared: &Shared, row: &Row, definition: &Definition) -> Result<Spec, Failure> {
-    let mut env = BTreeMap::new();
-    let home = if definition.container.is_some() {
-        // Programs are looked for where the image says.
-        PathBuf::from(docker::HOME)
-    } else {
-        env.insert("PATH".to_owned(), PATH.to_owned());
-        let made = shared.folders.work(&row.swarm, &row.agent, row.user);
-        made.map_err(|error| Failure(error.to_string()))?
-    };
-    env.insert("HOME".to_owned(), home.display().to_string());
-    env.extend(definition.env.clone());
-    env.insert("SKEIN_URL".to_owned(), row.url());
-    env.insert("SKEIN_TOKEN".to_owned(), row.secret.clone());
-    env.insert("SKEIN_SWARM".to_owned(), row.swarm.clone());
-    env.insert("SKEIN_AGENT".to_owned(), row.agent.clone());
-    env.insert("SKEIN_INSTANCE".to_owned(), row.instance.clone());
-    env.insert("SKEIN_RUNNER".to_owned(), shared.mark.clone());
-    env.insert("SKEIN_INPUT".to_owned(), row.input.clone());
-    env.insert("SKEIN_INSTRUCTIONS".to_owned(), definition.instructions.clone());
-    env.insert("SKEIN_PARAMS".to_owned(), definition.params.to_string());
-    let mut closed = shared.closed.clone();
-    closed.push(shared.folders.data().to_owned());
-    let workdir = definition.workdir.clone().unwrap_or_else(|| home.clone());
-    let command = match row.stage.hook(&definition.hooks) {
-        Some(line) => ["/bin/sh", "-c", line].map(str::to_owned).to_vec(),
-        None => definition.command.clone(),
-    };
-    Ok(Spec {
-        instance: row.instance.clone(),
-        command,
-        env,
-        log: shared.folders.log(&row.instance),
-        user: row.user,
-        closed,
-        open: vec![home, workdir.clone()],
-        workdir,
-        definition: std::path::absolute(&definition.folder)
-            .map_err(|error| Failure(format!("the agent's definition is not found: {error}")))?,
-        container: definition.container.clone(),
-    })
 }
 
 /// What follows the end of a process.
@@ -214,6 +171,8 @@ impl Machine {
                 let grace = self.shared.grace(&self.row);
                 return Some((self.end(grace).await, "the runner was stopped".to_owned()));
             }
+            // Whoever asked may be gone.
+            Order::Reach(answer) => _ = answer.send(self.reach()),
             Order::Silence if self.row.state == State::Running => self.silence().await,
             Order::Resume if self.row.state == State::Silenced => {
                 self.wake(None).await;
@@ -221,6 +180,22 @@ impl Machine {
             Order::Silence | Order::Resume => {}
         }
         None
+    }
+
+    /// What it takes to run something beside the first process. Only a running instance may be touched: in a frozen
+    /// one nothing would go on, and its lease may be over.
+    fn reach(&self) -> Result<Reach, Refusal> {
+        let instance = self.instance();
+        if self.row.state != State::Running {
+            let problem =
+                format!("{instance} is frozen while it waits; its tools work again when it runs again");
+            return Err(Refusal::new(Code::WrongState, problem));
+        }
+        let (row, failed) = (&self.row, |problem: String| Refusal::new(Code::WrongState, problem));
+        let definition = self.shared.definition(row).map_err(|Failure(problem)| failed(problem))?;
+        let spec =
+            spec::of(&self.shared, row, &definition, None).map_err(|Failure(problem)| failed(problem))?;
+        Ok(Reach { handle: self.handle.clone(), spec })
     }
 
     /// Two coordinators may send out of order, so the token is compared again where the order is followed.
@@ -338,10 +313,9 @@ impl Machine {
         self.log_failure(self.shared.engine.kill(&self.handle).await);
         tracing::info!(instance = self.instance(), code = exit.code, signal = exit.signal, reason, "ended");
         self.shared.engine.let_go(&self.handle);
-        self.row.state = State::Ended;
-        self.row.exit = Some(exit);
-        self.row.reason.clone_from(&reason);
-        self.shared.save(&self.row, Some(What::Exited { exit, reason })).await;
+        let ending = self.shared.said(&self.row).await.ending(exit);
+        let what = self.row.ended(ending, reason);
+        self.shared.save(&self.row, Some(what)).await;
     }
 
     fn log_failure(&self, result: Result<(), Failure>) {

@@ -66,10 +66,11 @@ impl Instances {
 
     async fn ended_alone(&self, mut row: Row, reason: &str) -> bool {
         let exit = row.exit.unwrap_or_default();
-        row.state = State::Ended;
-        row.exit = Some(exit);
-        row.reason = reason.to_owned();
-        self.shared.save(&row, Some(What::Exited { exit, reason: reason.to_owned() })).await;
+        let ending = self.shared.said(&row).await.ending(exit);
+        // A client that has said how it ended knows better.
+        let reason = if ending.exit == exit { reason.to_owned() } else { String::new() };
+        let what = row.ended(ending, reason);
+        self.shared.save(&row, Some(what)).await;
         false
     }
 }

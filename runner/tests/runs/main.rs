@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod bed;
+mod clients;
 mod coordinator;
 mod hooks;
+mod leaks;
 mod mcp;
 
 use std::fs;

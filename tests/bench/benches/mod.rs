@@ -10,6 +10,7 @@ mod failover;
 mod fairness;
 mod footprint;
 mod idle_fleet;
+mod ingress;
 mod lock_embedded;
 mod lock_redis;
 mod mcp_tool;
@@ -48,6 +49,7 @@ pub(crate) const ALL: &[Bench] = &[
     pool_1m::BENCH,
     pause_resume::BENCH,
     mcp_tool::BENCH,
+    ingress::BENCH,
     recovery::BENCH,
     failover::BENCH,
     footprint::BENCH,

@@ -150,3 +150,37 @@ async fn a_container_that_cannot_be_started_is_removed() -> Result<()> {
     ensure!(problem.to_string().contains("could not be pulled"), "{problem}");
     bed.close().await
 }
+
+/// Rounds of start, freeze, thaw and end; `SKEIN_ROUNDS` asks for more.
+const ROUNDS: usize = 6;
+/// After so many everything that is made once has been made.
+const WARM: usize = 3;
+
+async fn round(bed: &mut Bed) -> Result<()> {
+    let handle = bed.start("a-1", "sleep 1000 & echo up; sleep 1000").await?;
+    bed.engine().freeze(&handle).await?;
+    bed.engine().thaw(&handle).await?;
+    bed.engine().kill(&handle).await?;
+    bed.engine().wait(&handle).await;
+    bed.engine().let_go(&handle);
+    ensure!(bed.tree("a-1").is_empty() && bed.lists(&[]).await, "something of it is left");
+    ensure!(handle.cgroup.as_ref().is_none_or(|group| !group.exists()), "its control group is left");
+    Ok(fs::remove_file(bed.log_file("a-1"))?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rounds_of_start_freeze_thaw_and_end_leave_nothing_behind() -> Result<()> {
+    let mut bed = Bed::new(Kind::Docker).await?;
+    let descriptors = || fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+    for _ in 0..WARM {
+        round(&mut bed).await?;
+    }
+    let before = descriptors();
+    let asked = std::env::var("SKEIN_ROUNDS").ok().map(|rounds| rounds.parse()).transpose()?;
+    for _ in 0..asked.unwrap_or(ROUNDS) {
+        round(&mut bed).await?;
+    }
+    // What listened to the last container may be about to hang up.
+    bed.until("no file is open that was not before", || descriptors() <= before).await?;
+    bed.close().await
+}

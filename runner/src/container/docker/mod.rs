@@ -169,17 +169,23 @@ impl DockerEngine {
     /// Kills every process of a container and takes its exit and its last lines before it is removed.
     async fn end(&self, container: &str, handle: &Handle) -> Result<(), Failure> {
         let instance = self.known(handle).filter(|instance| instance.container == container);
+        // Held to the end, so that the guard leaves it alone.
+        let mut wanted = match &instance {
+            Some(instance) => Some(instance.frozen.lock().await),
+            None => None,
+        };
+        wanted.iter_mut().for_each(|wanted| **wanted = false);
         if let Some(group) = handle.cgroup.as_deref().filter(|group| freezer::is_frozen(group)) {
             // The signal before the thaw: nothing of it runs on. The others end with the first process.
             kill_first(handle);
-            let thawed = freezer::set_frozen(group, false).await;
-            thawed
-                .map_err(|error| Failure(format!("{} cannot be thawed to end: {error}", handle.instance)))?;
+            if let Err(error) = freezer::set_frozen(group, false).await {
+                tracing::warn!(instance = handle.instance, %error, "not thawed to end");
+            }
         }
         let signal = KillContainerOptionsBuilder::new().signal("KILL").build();
         // It has ended already, or is gone; if the daemon is, the removal says so.
         let _ = self.docker.kill_container(container, Some(signal)).await;
-        if let Some(instance) = instance {
+        if let Some(instance) = &instance {
             let (mut ending, mut logged) = (instance.ending.clone(), instance.logged.clone());
             // Late is no failure: the removal is forced.
             let _ = tokio::time::timeout(END, ending.wait_for(Option::is_some)).await;

@@ -106,6 +106,7 @@ impl Bed {
             closed: Vec::new(),
             open: Vec::new(),
             definition: self.folder.path().to_owned(),
+            credentials: None,
             container,
         }
     }

@@ -6,6 +6,7 @@ mod agent;
 mod backup;
 mod cluster;
 mod cluster_init;
+mod credentials;
 mod dead_letters;
 mod definitions;
 mod events;
@@ -105,6 +106,9 @@ enum Command {
     /// Define agents, run them, end their runs, pause and disable them, and look at what they did.
     #[command(subcommand)]
     Agent(agent::Agent),
+    /// Write, list and remove the keys and tokens that agents may be lent.
+    #[command(subcommand)]
+    Credentials(credentials::Keys),
     /// Print events as they are committed, one a line.
     Events(events::Events),
     /// Copy the store of a running node.
@@ -205,6 +209,7 @@ impl Cli {
             Command::DeadLetters(letters) => letters.run().await,
             Command::Webhooks(webhooks) => webhooks.run().await,
             Command::Agent(agent) => agent.run().await,
+            Command::Credentials(keys) => keys.run(),
             Command::Events(events) => events.run().await,
             Command::Backup(backup) => backup.run().await,
             Command::Export(export) => export.run().await,
@@ -268,6 +273,9 @@ mod tests {
             "skein webhooks list --limit 5",
             "skein webhooks show 0190e0a0-0000-7000-8000-000000000001",
             "skein webhooks replay 0190e0a0-0000-7000-8000-000000000001 --swarm build",
+            "skein credentials set github_token:acme",
+            "skein credentials set discord_bot bot_token",
+            "skein credentials list",
             "skein events --follow",
             "skein backup copy.db",
             "skein export state.jsonl --data d",

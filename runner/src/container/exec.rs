@@ -39,6 +39,11 @@ impl Scope {
         Ok(Self { id, group, left: false })
     }
 
+    /// Where the instance's control group is another's to divide.
+    pub(super) fn by_mark() -> Self {
+        Self { id: Uuid::new_v4().simple().to_string(), group: None, left: false }
+    }
+
     pub(super) fn id(&self) -> &str {
         &self.id
     }
@@ -48,7 +53,7 @@ impl Scope {
     }
 
     /// What still runs is the instance's own affair from now on.
-    fn leave(mut self) {
+    pub(super) fn leave(mut self) {
         self.left = true;
         if let Some(group) = &self.group {
             // It stays while something runs in it.
@@ -56,7 +61,7 @@ impl Scope {
         }
     }
 
-    async fn kill(mut self) {
+    pub(super) async fn kill(mut self) {
         self.left = true;
         end(std::mem::take(&mut self.id), self.group.take()).await;
     }

@@ -9,7 +9,6 @@ use tonic::Request;
 use uuid::Uuid;
 
 use super::admin::Admin;
-use super::views;
 use crate::entity;
 use crate::service::agents::Steer;
 

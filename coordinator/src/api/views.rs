@@ -6,7 +6,7 @@ use skein_shared::id::{EntityKey, Kind, Name};
 use skein_shared::{Code, Refusal};
 
 use crate::entity::Entities;
-use crate::projection::{FieldPath, Freshness, LIMIT, Order, Query};
+use crate::projection::{FieldPath, Filter, Freshness, LIMIT, Order, Query, Test};
 
 /// Rows of a list that names no limit.
 const USUAL: usize = 100;

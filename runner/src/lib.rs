@@ -5,6 +5,7 @@
 //! - `instance` has one task for each run, and the ledger that outlives a crash;
 //! - `container` is what a run lives in: behind [`container::Engine`];
 //! - `transport` is what an agent's tools do inside its instance;
+//! - `harness` is the program that an agent is: a coding agent, or any command;
 //! - `endpoint` is the instance's own door to the coordinators.
 
 pub mod config;
@@ -13,6 +14,7 @@ pub mod control;
 pub mod definition;
 pub mod endpoint;
 mod error;
+pub mod harness;
 pub mod instance;
 pub mod telemetry;
 pub mod transport;

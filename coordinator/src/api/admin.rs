@@ -310,6 +310,14 @@ impl admin_server::Admin for Admin {
         document(Admin::replay_dead_letter(self, request).await)
     }
 
+    async fn show_webhook(&self, request: Request<v1::WebhookRequest>) -> Answer<v1::Document> {
+        document(Admin::show_webhook(self, request).await)
+    }
+
+    async fn replay_webhook(&self, request: Request<v1::WebhookRequest>) -> Answer<v1::Document> {
+        document(Admin::replay_webhook(self, request).await)
+    }
+
     type EventsStream = Pin<Box<dyn Stream<Item = Result<v1::Event, Status>> + Send>>;
 
     async fn events(&self, request: Request<v1::EventsRequest>) -> Answer<Self::EventsStream> {

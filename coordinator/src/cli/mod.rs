@@ -7,6 +7,7 @@ mod backup;
 mod cluster;
 mod cluster_init;
 mod dead_letters;
+mod definitions;
 mod events;
 mod list;
 mod logs;
@@ -18,6 +19,7 @@ mod task;
 mod token;
 mod transfer;
 mod up;
+mod webhooks;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -97,7 +99,10 @@ enum Command {
     /// List, show and replay what was to run and was given up.
     #[command(subcommand)]
     DeadLetters(dead_letters::DeadLetters),
-    /// Run agents, end their runs, pause and disable them, and look at what they did.
+    /// List, show and replay webhooks as they were taken in.
+    #[command(subcommand)]
+    Webhooks(webhooks::Webhooks),
+    /// Define agents, run them, end their runs, pause and disable them, and look at what they did.
     #[command(subcommand)]
     Agent(agent::Agent),
     /// Print events as they are committed, one a line.
@@ -198,6 +203,7 @@ impl Cli {
             Command::Runners(list) => list.run().await,
             Command::Task(task) => task.run().await,
             Command::DeadLetters(letters) => letters.run().await,
+            Command::Webhooks(webhooks) => webhooks.run().await,
             Command::Agent(agent) => agent.run().await,
             Command::Events(events) => events.run().await,
             Command::Backup(backup) => backup.run().await,
@@ -242,6 +248,9 @@ mod tests {
             "skein task create text --priority 70 --tag a --depends-on 0190e0a0-0000-7000-8000-000000000001",
             "skein task show 0190e0a0-0000-7000-8000-000000000001",
             "skein task cancel 0190e0a0-0000-7000-8000-000000000001 --reason late",
+            "skein agent add dev --from https://example.org/agents.git --harness claude-code",
+            "skein agent add dev --command sh --command -c --command true --prompt work",
+            "skein agent validate agents",
             "skein agent run lead --prompt go",
             "skein agent kill lead-00000001 --reason late",
             "skein agent logs lead-00000001 -f -n 5",
@@ -256,6 +265,9 @@ mod tests {
             "skein dead-letters list --agent lead",
             "skein dead-letters show 0190e0a0-0000-7000-8000-000000000001",
             "skein dead-letters replay 0190e0a0-0000-7000-8000-000000000001",
+            "skein webhooks list --limit 5",
+            "skein webhooks show 0190e0a0-0000-7000-8000-000000000001",
+            "skein webhooks replay 0190e0a0-0000-7000-8000-000000000001 --swarm build",
             "skein events --follow",
             "skein backup copy.db",
             "skein export state.jsonl --data d",

@@ -3,15 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use skein_proto::convert::{command, definition};
 use skein_proto::v1::{AgentDefinition, HeldInstance, Register};
 use skein_shared::agent::{self, Agent, Class, Definition};
 use skein_shared::fleet::{self, Fleet};
 use skein_shared::id::{EntityKey, InstanceId, Kind, Name};
 use skein_shared::schedules::{self, Schedules};
-use skein_shared::triggers::{self, Filter, FilterKind, Triggers};
+use skein_shared::triggers::{self, Filter, Triggers};
 use skein_shared::{Code, Refusal, limits};
 use uuid::Uuid;
 
@@ -208,24 +207,14 @@ fn agent_key(wire: &AgentDefinition) -> Result<EntityKey, Refusal> {
     Ok(EntityKey::agent(&Name::parse(&wire.swarm)?, &Name::parse(&wire.name)?))
 }
 
-/// A subscription as an agent's definition spells it. What is left out may be anything.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Subscription {
-    source: Option<String>,
-    event: Option<String>,
-    #[serde(default, rename = "match")]
-    matches: BTreeMap<String, Value>,
-}
-
 fn filters(wire: &AgentDefinition) -> Result<Vec<Filter>, Refusal> {
     let read = |text: &String| {
-        let subscription: Subscription = serde_json::from_str(text).map_err(|error| {
-            let problem = format!("{}: subscriptions: {error}; mend it in the agent's definition", wire.name);
+        let fields = serde_json::from_str(text).map_err(|error| error.to_string());
+        fields.and_then(|fields| triggers::subscription(&fields)).map_err(|problem| {
+            let problem =
+                format!("{}: subscriptions: {problem}; mend it in the agent's definition", wire.name);
             Refusal::new(Code::InvalidArgument, problem)
-        })?;
-        let Subscription { source, event, matches } = subscription;
-        Ok(Filter { kind: FilterKind::Webhook, source, event, matches, source_agent: None })
+        })
     };
     wire.subscriptions.iter().map(read).collect()
 }
@@ -253,9 +242,9 @@ mod tests {
             |text: &str| AgentDefinition { subscriptions: vec![text.to_owned()], ..Default::default() };
         let read = filters(&wire(r#"{"source":"github","event":"push","match":{"branch":"main"}}"#)).unwrap();
         let [filter] = read.as_slice() else { panic!("one filter") };
-        assert_eq!((filter.kind, filter.source.as_deref()), (FilterKind::Webhook, Some("github")));
+        assert_eq!((filter.kind, filter.source.as_deref()), (triggers::FilterKind::Webhook, Some("github")));
         assert_eq!(filter.matches["branch"], "main");
-        let mistyped = filters(&wire(r#"{"sauce":"github"}"#)).unwrap_err();
-        assert!(mistyped.message.contains("sauce"), "{mistyped}");
+        let mistyped = filters(&wire(r#"{"source":"github","repo":["a/b"]}"#)).unwrap_err();
+        assert!(mistyped.message.contains("did you mean `repos`"), "{mistyped}");
     }
 }

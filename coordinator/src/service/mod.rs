@@ -24,6 +24,7 @@ pub mod swarm;
 pub mod tasks;
 pub mod transport;
 pub mod waits;
+pub mod webhooks;
 
 use std::collections::BTreeSet;
 use std::future::Future;

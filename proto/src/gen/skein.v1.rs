@@ -179,6 +179,22 @@ pub struct Exited {
     pub signal: ::core::option::Option<i32>,
     #[prost(string, tag = "3")]
     pub reason: ::prost::alloc::string::String,
+    /// Of a coding agent that says so.
+    #[prost(message, optional, tag = "4")]
+    pub usage: ::core::option::Option<Usage>,
+}
+/// What a run's model was used for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Usage {
+    #[prost(uint64, tag = "1")]
+    pub input_tokens: u64,
+    #[prost(uint64, tag = "2")]
+    pub output_tokens: u64,
+    #[prost(uint64, tag = "3")]
+    pub turns: u64,
+    /// Millionths of a US dollar.
+    #[prost(uint64, optional, tag = "4")]
+    pub cost_micros: ::core::option::Option<u64>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StartFailed {
@@ -854,6 +870,13 @@ pub struct DeadLetterRequest {
     pub letter: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WebhookRequest {
+    #[prost(string, tag = "1")]
+    pub swarm: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub receipt: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct EventsRequest {
     #[prost(string, tag = "1")]
     pub swarm: ::prost::alloc::string::String,
@@ -1000,7 +1023,7 @@ pub mod admin_client {
             req.extensions_mut().insert(GrpcMethod::new("skein.v1.Admin", "Status"));
             self.inner.unary(req, path, codec).await
         }
-        /// Rows of one view: agents, tasks, locks, calls, waits, runners, swarms, instances, dead-letters.
+        /// Rows of one view: agents, tasks, locks, calls, waits, runners, swarms, instances, dead-letters, webhooks.
         pub async fn list(
             &mut self,
             request: impl tonic::IntoRequest<super::ListRequest>,
@@ -1246,6 +1269,50 @@ pub mod admin_client {
                 .insert(GrpcMethod::new("skein.v1.Admin", "ReplayDeadLetter"));
             self.inner.unary(req, path, codec).await
         }
+        /// A webhook as it was taken in, and what it led to.
+        pub async fn show_webhook(
+            &mut self,
+            request: impl tonic::IntoRequest<super::WebhookRequest>,
+        ) -> std::result::Result<tonic::Response<super::Document>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/skein.v1.Admin/ShowWebhook",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("skein.v1.Admin", "ShowWebhook"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Hands a webhook on once more, under a new receipt.
+        pub async fn replay_webhook(
+            &mut self,
+            request: impl tonic::IntoRequest<super::WebhookRequest>,
+        ) -> std::result::Result<tonic::Response<super::Document>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/skein.v1.Admin/ReplayWebhook",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("skein.v1.Admin", "ReplayWebhook"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Events as they are committed, from a position on.
         pub async fn events(
             &mut self,
@@ -1344,7 +1411,7 @@ pub mod admin_server {
             &self,
             request: tonic::Request<super::StatusRequest>,
         ) -> std::result::Result<tonic::Response<super::StatusReply>, tonic::Status>;
-        /// Rows of one view: agents, tasks, locks, calls, waits, runners, swarms, instances, dead-letters.
+        /// Rows of one view: agents, tasks, locks, calls, waits, runners, swarms, instances, dead-letters, webhooks.
         async fn list(
             &self,
             request: tonic::Request<super::ListRequest>,
@@ -1404,6 +1471,16 @@ pub mod admin_server {
         async fn replay_dead_letter(
             &self,
             request: tonic::Request<super::DeadLetterRequest>,
+        ) -> std::result::Result<tonic::Response<super::Document>, tonic::Status>;
+        /// A webhook as it was taken in, and what it led to.
+        async fn show_webhook(
+            &self,
+            request: tonic::Request<super::WebhookRequest>,
+        ) -> std::result::Result<tonic::Response<super::Document>, tonic::Status>;
+        /// Hands a webhook on once more, under a new receipt.
+        async fn replay_webhook(
+            &self,
+            request: tonic::Request<super::WebhookRequest>,
         ) -> std::result::Result<tonic::Response<super::Document>, tonic::Status>;
         /// Server streaming response type for the Events method.
         type EventsStream: tonic::codegen::tokio_stream::Stream<
@@ -2058,6 +2135,92 @@ pub mod admin_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ReplayDeadLetterSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/skein.v1.Admin/ShowWebhook" => {
+                    #[allow(non_camel_case_types)]
+                    struct ShowWebhookSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::WebhookRequest>
+                    for ShowWebhookSvc<T> {
+                        type Response = super::Document;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::WebhookRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::show_webhook(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ShowWebhookSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/skein.v1.Admin/ReplayWebhook" => {
+                    #[allow(non_camel_case_types)]
+                    struct ReplayWebhookSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::WebhookRequest>
+                    for ReplayWebhookSvc<T> {
+                        type Response = super::Document;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::WebhookRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::replay_webhook(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ReplayWebhookSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

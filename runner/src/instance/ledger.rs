@@ -3,18 +3,21 @@
 //! A change of state and the report of it are one transaction, so that neither is ever without the other.
 
 use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rusqlite::{Connection, OptionalExtension, params};
 use serde::{Deserialize, Serialize};
+use skein_shared::agent::Usage;
 use skein_shared::entity::Reign;
 use skein_shared::fence::{Epoch, Token};
 
 use super::stage::Stage;
 use crate::container::{Exit, Handle, User};
 use crate::error::Error;
+use crate::harness::{Ending, Harness};
 
 /// How many forgotten instances are remembered by token, so that a late command starts none of them again.
 const REMEMBERED: i64 = 10_000;
@@ -30,7 +33,9 @@ pub struct Row {
     pub state: State,
     pub handle: Option<Handle>,
     pub user: Option<User>,
-    /// The endpoint's port, kept so that the instance finds it again after the runner's restart.
+    /// The endpoint's address, kept so that the instance finds it again after the runner's restart.
+    #[serde(default = "loopback")]
+    pub address: IpAddr,
     pub port: u16,
     /// What the instance shows at its endpoint.
     pub secret: String,
@@ -39,6 +44,11 @@ pub struct Row {
     /// How the agent ended.
     pub exit: Option<Exit>,
     pub reason: String,
+    /// Who reads what it prints.
+    #[serde(default)]
+    pub harness: Harness,
+    #[serde(default)]
+    pub usage: Option<Usage>,
     /// Whose process `handle` is.
     #[serde(default)]
     pub stage: Stage,
@@ -57,24 +67,45 @@ impl Row {
             state: State::Starting,
             handle: None,
             user: None,
+            address: loopback(),
             port: 0,
             secret: String::new(),
             access_token: access_token.to_owned(),
             exit: None,
             reason: String::new(),
+            harness: Harness::default(),
+            usage: None,
             stage: Stage::default(),
             input: String::new(),
         }
+    }
+
+    /// Where the instance finds its endpoint.
+    pub fn url(&self) -> String {
+        format!("http://{}/mcp", SocketAddr::new(self.address, self.port))
+    }
+
+    /// Takes down how it ended. A reason that is given goes before what its program said.
+    pub fn ended(&mut self, ending: Ending, reason: String) -> What {
+        self.state = State::Ended;
+        self.exit = Some(ending.exit);
+        self.reason = if reason.is_empty() { ending.reason } else { reason };
+        self.usage = ending.usage;
+        self.end()
     }
 
     /// How it ended, as it is reported.
     pub fn end(&self) -> What {
         let reason = self.reason.clone();
         match self.exit {
-            Some(exit) => What::Exited { exit, reason },
+            Some(exit) => What::Exited { exit, reason, usage: self.usage },
             None => What::StartFailed { reason },
         }
     }
+}
+
+fn loopback() -> IpAddr {
+    IpAddr::V4(Ipv4Addr::LOCALHOST)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -109,11 +140,20 @@ pub struct Report {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
-    Started { pid: u32 },
+    Started {
+        pid: u32,
+    },
     Frozen,
     Thawed,
-    Exited { exit: Exit, reason: String },
-    StartFailed { reason: String },
+    Exited {
+        exit: Exit,
+        reason: String,
+        #[serde(default)]
+        usage: Option<Usage>,
+    },
+    StartFailed {
+        reason: String,
+    },
 }
 
 /// The file. Calls block for a disk flush at most and run on blocking threads.
@@ -362,11 +402,14 @@ mod tests {
             state: State::Running,
             handle: None,
             user: None,
+            address: loopback(),
             port: 1,
             secret: "s".into(),
             access_token: "a".into(),
             exit: None,
             reason: String::new(),
+            harness: Harness::default(),
+            usage: None,
             stage: Stage::Agent,
             input: String::new(),
         }

@@ -1,8 +1,6 @@
 //! The life of one instance, in a task of its own: it starts, freezes, thaws, ends, and each step is written
 //! down with its report.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,16 +11,14 @@ use tokio::time::Instant;
 
 use super::ledger::{Row, State, What};
 use super::stage::{self, HOOK, Stage};
-use super::{Order, Reach, Shared};
-use crate::container::{Exit, Failure, Handle, Spec};
+use super::{Order, Reach, Shared, spec};
+use crate::container::{Exit, Failure, Handle};
 use crate::definition::Definition;
 use crate::endpoint::Endpoint;
 
 /// How long a thaw waits for an answer that the instance is owed. It comes over another connection than the
 /// command to thaw, and may be a little later.
 const ANSWER: Duration = Duration::from_secs(2);
-/// Where programs are looked for if the agent's definition sets no PATH.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// A running instance.
 pub(super) struct Machine {
@@ -55,19 +51,22 @@ pub(super) async fn start(shared: Arc<Shared>, mut row: Row, input: String, inbo
 async fn launch(shared: &Shared, row: &mut Row) -> Result<(Handle, Endpoint), Failure> {
     let definition = shared.definition(row)?;
     row.stage = Stage::first(&definition.hooks);
-    let endpoint = Endpoint::open(row, shared.upstreams.clone())
-        .await
-        .map_err(|error| Failure(format!("its endpoint could not be opened: {error}")))?;
+    row.address = shared.engine.door(definition.container.as_ref()).await?;
+    let endpoint = Endpoint::open(row, shared.upstreams.clone()).await.map_err(|error| {
+        let address = row.address;
+        Failure(format!("its endpoint could not be opened at {address}: {error}; this has to be an address of the runner's machine"))
+    })?;
     row.port = endpoint.port();
+    row.harness = definition.program.harness();
     let handle = launch_stage(shared, row, &definition).await?;
     Ok((handle, endpoint))
 }
 
 /// Starts the process whose turn it is.
 async fn launch_stage(shared: &Shared, row: &mut Row, definition: &Definition) -> Result<Handle, Failure> {
-    let home =
-        shared.folders.work(&row.swarm, &row.agent, row.user).map_err(|error| Failure(error.to_string()))?;
-    let mut spec = spec(shared, row, definition, home);
+    // An earlier start of the same instance has left a log, and perhaps a conversation to go on with.
+    let session = if row.stage == Stage::Agent { shared.said(row).await.session } else { None };
+    let mut spec = spec::of(shared, row, definition, session.as_deref())?;
     spec.env.insert("SKEIN_INPUT".to_owned(), row.input.clone());
     if row.stage == Stage::Agent {
         row.input.clear();
@@ -77,38 +76,6 @@ async fn launch_stage(shared: &Shared, row: &mut Row, definition: &Definition) -
     let handle = shared.engine.start(&spec).await?;
     row.handle = Some(handle.clone());
     Ok(handle)
-}
-
-/// The environment is made here from nothing, so that no secret of the runner's own can slip through.
-fn spec(shared: &Shared, row: &Row, definition: &Definition, home: PathBuf) -> Spec {
-    let mut env = BTreeMap::from([("PATH".to_owned(), PATH.to_owned())]);
-    env.insert("HOME".to_owned(), home.display().to_string());
-    env.extend(definition.env.clone());
-    env.insert("SKEIN_URL".to_owned(), format!("http://127.0.0.1:{}/mcp", row.port));
-    env.insert("SKEIN_TOKEN".to_owned(), row.secret.clone());
-    env.insert("SKEIN_SWARM".to_owned(), row.swarm.clone());
-    env.insert("SKEIN_AGENT".to_owned(), row.agent.clone());
-    env.insert("SKEIN_INSTANCE".to_owned(), row.instance.clone());
-    env.insert("SKEIN_RUNNER".to_owned(), shared.mark.clone());
-    env.insert("SKEIN_INSTRUCTIONS".to_owned(), definition.instructions.clone());
-    env.insert("SKEIN_PARAMS".to_owned(), definition.params.to_string());
-    let mut closed = shared.closed.clone();
-    closed.push(shared.folders.data().to_owned());
-    let workdir = definition.workdir.clone().unwrap_or_else(|| home.clone());
-    let command = match row.stage.hook(&definition.hooks) {
-        Some(line) => ["/bin/sh", "-c", line].map(str::to_owned).to_vec(),
-        None => definition.command.clone(),
-    };
-    Spec {
-        instance: row.instance.clone(),
-        command,
-        env,
-        log: shared.folders.log(&row.instance),
-        user: row.user,
-        closed,
-        open: vec![home, workdir.clone()],
-        workdir,
-    }
 }
 
 /// What follows the end of a process.
@@ -226,9 +193,8 @@ impl Machine {
         }
         let (row, failed) = (&self.row, |problem: String| Refusal::new(Code::WrongState, problem));
         let definition = self.shared.definition(row).map_err(|Failure(problem)| failed(problem))?;
-        let home = self.shared.folders.work(&row.swarm, &row.agent, row.user);
-        let home = home.map_err(|error| failed(error.to_string()))?;
-        let spec = spec(&self.shared, row, &definition, home);
+        let spec =
+            spec::of(&self.shared, row, &definition, None).map_err(|Failure(problem)| failed(problem))?;
         Ok(Reach { handle: self.handle.clone(), spec })
     }
 
@@ -340,14 +306,16 @@ impl Machine {
         self.shared.engine.wait(&self.handle).await
     }
 
-    async fn over(mut self, exit: Exit, reason: String) {
+    async fn over(mut self, exit: Exit, mut reason: String) {
+        if exit.out_of_memory && reason.is_empty() {
+            reason = "it needed more memory than it may have; raise `memory`, or write less into its writable folders".into();
+        }
         self.log_failure(self.shared.engine.kill(&self.handle).await);
         tracing::info!(instance = self.instance(), code = exit.code, signal = exit.signal, reason, "ended");
         self.shared.engine.let_go(&self.handle);
-        self.row.state = State::Ended;
-        self.row.exit = Some(exit);
-        self.row.reason.clone_from(&reason);
-        self.shared.save(&self.row, Some(What::Exited { exit, reason })).await;
+        let ending = self.shared.said(&self.row).await.ending(exit);
+        let what = self.row.ended(ending, reason);
+        self.shared.save(&self.row, Some(what)).await;
     }
 
     fn log_failure(&self, result: Result<(), Failure>) {

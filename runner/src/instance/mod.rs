@@ -5,8 +5,10 @@ pub mod ledger;
 mod log;
 mod machine;
 mod reconcile;
+mod spec;
 pub mod stage;
 mod tools;
+mod transcript;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,6 +26,7 @@ use crate::container::{Engine, Failure, Handle, Isolation, Spec, User};
 use crate::definition::{Definition, Definitions};
 use crate::endpoint::Upstreams;
 use crate::error::Error;
+use crate::harness::Said;
 use folders::Folders;
 use ledger::{Ledger, Row, State, What};
 use machine::Machine;
@@ -106,6 +109,23 @@ impl Shared {
         self.ledger.save(row, Some(what)).await?;
         self.reported.send_modify(|count| *count += 1);
         Ok(())
+    }
+
+    /// What an instance's program has said so far, by its log.
+    async fn said(&self, row: &Row) -> Said {
+        let (harness, log) = (row.harness, self.folders.log(&row.instance));
+        if !harness.is_client() {
+            return Said::default();
+        }
+        let reading = tokio::task::spawn_blocking(move || transcript::read(harness, &log));
+        match reading.await {
+            Ok(Ok(said)) => said,
+            Ok(Err(problem)) => {
+                tracing::error!(instance = row.instance, %problem, "its log could not be read");
+                Said::default()
+            }
+            Err(_) => Said::default(),
+        }
     }
 
     /// What the instance is a run of.
@@ -331,6 +351,10 @@ impl Instances {
     async fn free_user(&self, row: &Row) -> Result<Option<User>, Error> {
         let Some(gid) = self.shared.group(&row.swarm, &row.agent).await? else { return Ok(None) };
         let held = self.shared.ledger.held().await?;
+        // An instance that is started again finds what it left in its home.
+        if let Some(earlier) = held.iter().find(|held| held.instance == row.instance) {
+            return Ok(earlier.user);
+        }
         let taken: Vec<u32> = held.iter().filter_map(|row| Some(row.user?.uid)).collect();
         Ok(USERS.clone().find(|uid| !taken.contains(uid)).map(|uid| User { uid, gid }))
     }

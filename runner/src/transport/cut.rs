@@ -43,7 +43,8 @@ pub(super) fn tail(text: &str) -> Part<'_> {
         if lines == LINES || !fits {
             let cut = Some(if fits { Cut::Lines } else { Cut::Bytes });
             if lines == 0 {
-                let start = text.ceil_char_boundary(text.len() - BYTES);
+                let from = text.len() - BYTES;
+                let start = (from..text.len()).find(|&at| text.is_char_boundary(at)).unwrap_or(text.len());
                 return Part { text: &text[start..], lines: 1, cut };
             }
             return Part { text: &text[start..], lines, cut };

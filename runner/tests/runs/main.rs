@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod bed;
+mod clients;
 mod coordinator;
 mod hooks;
+mod leaks;
 mod mcp;
 
 use std::fs;
@@ -365,6 +367,8 @@ fn spec(folder: &Path, instance: &str, script: &str) -> Spec {
         user: None,
         closed: Vec::new(),
         open: Vec::new(),
+        definition: folder.to_owned(),
+        container: None,
     }
 }
 

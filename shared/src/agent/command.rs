@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::definition::{Definition, Standing};
 use super::event::DeadLetter;
-use super::state::{CallStatus, Class, Instance, Item, Outcome, WaitRecord};
+use super::state::{CallStatus, Class, Instance, Item, Outcome, Usage, WaitRecord};
 use crate::fence::Token;
 use crate::id::{InstanceId, Name};
 use crate::time::Timestamp;
@@ -101,6 +101,14 @@ pub enum Command {
         timeout_ms: Option<u64>,
         #[serde(default)]
         broadcast: bool,
+        /// An event counts too that came since the run began.
+        #[serde(default)]
+        look_back: bool,
+    },
+    /// What a look back over the events since the run began has found for a wait, if anything.
+    LookedBack {
+        wait: Uuid,
+        found: Option<(Uuid, Envelope)>,
     },
     /// Asks how a wait stands, and takes its outcome. Without `wait`: the latest that was not delivered.
     CheckWait {
@@ -185,11 +193,21 @@ pub struct Caller {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Report {
-    Started { pid: Option<u32> },
+    Started {
+        pid: Option<u32>,
+    },
     Frozen,
     Thawed,
-    Exited { code: Option<i32>, signal: Option<i32>, reason: Option<String> },
-    StartFailed { reason: String },
+    Exited {
+        code: Option<i32>,
+        signal: Option<i32>,
+        reason: Option<String>,
+        #[serde(default)]
+        usage: Option<Usage>,
+    },
+    StartFailed {
+        reason: String,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -246,6 +264,9 @@ pub struct WaitView {
     pub outcome: Option<Outcome>,
     /// The outcome was handed out before.
     pub redelivered: bool,
+    /// The wait wants a look back to this moment, and is for events from now on: nothing falls in between.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub look_back_to: Option<Timestamp>,
 }
 
 /// The agent at a glance.

@@ -3,10 +3,11 @@
 use serde_json::json;
 use uuid::Uuid;
 
-use super::command::{Command, Incoming, Reply};
+use super::command::{Command, Incoming, Rejected, Reply};
 use super::effect;
 use super::event::{Event, Outcome, Resumption, WaitEnd};
 use super::filter::{Envelope, Filter, FilterKind};
+use super::index::Place;
 use super::state::{Triggers, Wait, delivery_id};
 use crate::code::{Code, Refusal};
 use crate::entity::{Ctx, Decision};
@@ -50,10 +51,16 @@ impl Triggers {
             Command::Unclaimed { receipt, agent, wait, payload } => {
                 Ok(self.hand_on(*receipt, agent, *wait, payload))
             }
+            Command::Reject { rejected } => Ok(self.reject(rejected, ctx)),
+            Command::Refused { receipt, agent, reason } => Ok(self.refused(*receipt, agent, reason)),
+            Command::TakenUp { receipt, agent } => Ok(self.taken_up(*receipt, agent)),
             Command::Subscribe { agent, filters } => self.subscribe(agent, filters),
             Command::Replay { of, incoming } => self.replay(*of, incoming, ctx),
             Command::Pause { paused } => Ok(self.pause(*paused)),
             Command::AskPause => Ok(Decision::reply(self.pause.reply())),
+            Command::ReceivedSince { at, limit } => {
+                Ok(Decision::reply(Reply::Receipts(self.received_since(*at).take(*limit).collect())))
+            }
             Command::ListWaits => Ok(self.list()),
             Command::Tick => Ok(self.sweep(ctx)),
         }
@@ -62,15 +69,52 @@ impl Triggers {
     fn deliver(&self, incoming: &Incoming, ctx: &Ctx) -> Decision<Self> {
         let repeated = self.receipts.contains_key(&incoming.receipt).then_some(incoming.receipt);
         let seen = repeated.or_else(|| self.seen(delivery_id(&incoming.source, &incoming.delivery)));
-        match seen {
-            Some(receipt) => Decision::reply(Reply::Delivered {
-                receipt,
-                duplicate: true,
-                resumed: Vec::new(),
-                started: Vec::new(),
-            }),
-            None => self.receive(incoming.clone(), None, ctx),
+        let Some(receipt) = seen else { return self.receive(incoming.clone(), None, ctx) };
+        self.take_up_again(receipt, incoming, ctx).unwrap_or_else(|| {
+            let (resumed, started) = (Vec::new(), Vec::new());
+            Decision::reply(Reply::Delivered { receipt, duplicate: true, resumed, started })
+        })
+    }
+
+    /// A delivery that nobody took is no duplicate when it comes again and somebody does: its sender was asked
+    /// to repeat it for that.
+    fn take_up_again(&self, receipt: Uuid, incoming: &Incoming, ctx: &Ctx) -> Option<Decision<Self>> {
+        self.receipts.get(&receipt)?.dead.as_ref()?;
+        let again = Incoming { receipt, ..incoming.clone() };
+        let matched = self.outcome(&Envelope::webhook(&again)).matched();
+        (matched > 0).then(|| self.receive(again, None, ctx))
+    }
+
+    fn outcome(&self, event: &Envelope) -> Outcome {
+        let mut outcome = Outcome::default();
+        let woken = self.woken(event, None);
+        for (agent, places) in &woken {
+            self.wake(agent, places, &mut outcome);
         }
+        outcome.started =
+            self.subscribed(event).filter(|agent| !woken.contains_key(agent)).cloned().collect();
+        outcome
+    }
+
+    fn reject(&self, rejected: &Rejected, ctx: &Ctx) -> Decision<Self> {
+        let mut events = self.make_room();
+        events.push(Event::Rejected { rejected: rejected.clone(), at: ctx.now });
+        Decision::new(Reply::Done, events)
+    }
+
+    /// The receipt may have been trimmed in the meantime.
+    fn refused(&self, receipt: Uuid, agent: &Name, reason: &str) -> Decision<Self> {
+        if !self.receipts.contains_key(&receipt) {
+            return Decision::reply(Reply::Done);
+        }
+        let event = Event::Refused { receipt, agent: agent.clone(), reason: reason.to_owned() };
+        Decision::new(Reply::Done, vec![event])
+    }
+
+    fn taken_up(&self, receipt: Uuid, agent: &Name) -> Decision<Self> {
+        let known = self.receipts.contains_key(&receipt);
+        let event = Event::TakenUp { receipt, agent: agent.clone() };
+        Decision::new(Reply::Done, known.then_some(event).into_iter().collect())
     }
 
     /// A replay goes through under a receipt of its own and without the delivery's id, which would make it a
@@ -88,31 +132,19 @@ impl Triggers {
     fn receive(&self, incoming: Incoming, replay_of: Option<Uuid>, ctx: &Ctx) -> Decision<Self> {
         let event = Envelope::webhook(&incoming);
         let receipt = incoming.receipt;
-        let mut outcome = Outcome::default();
-        for agent in self.agents() {
-            self.wake(agent, &event, None, &mut outcome);
-        }
+        let outcome = self.outcome(&event);
         let mut events = self.make_room();
         events.push(Event::Received { incoming, at: ctx.now, replay_of, outcome: outcome.clone() });
         let effects = effect::of(&outcome, &self.swarm, receipt, &event);
         Decision::new(delivered(receipt, outcome), events).effects(effects)
     }
 
-    /// One agent's share of an event: its longest-waiting instance gets it, and so does each that asked for
-    /// broadcast. Only if nobody waits for it does the subscription start a run. `ended` is a wait that the
-    /// agent has said to be over.
-    fn wake(&self, agent: &Name, event: &Envelope, ended: Option<Uuid>, outcome: &mut Outcome) {
-        let before = outcome.resumed.len();
-        let waiting = self.matching(agent, event).filter(|(wait, _)| Some(*wait) != ended);
-        let chosen = waiting.enumerate().filter(|(at, (_, entry))| *at == 0 || entry.broadcast);
-        outcome.resumed.extend(chosen.map(|(_, (wait, entry))| Resumption {
-            agent: agent.clone(),
-            instance: entry.instance.clone(),
-            wait,
+    /// One agent's share of an event. Only if nobody waits for it does the subscription start a run.
+    fn wake(&self, agent: &Name, places: &[Place], outcome: &mut Outcome) {
+        outcome.resumed.extend(places.iter().filter_map(|(_, wait)| {
+            let instance = self.waits.get(wait)?.instance.clone();
+            Some(Resumption { agent: agent.clone(), instance, wait: *wait })
         }));
-        if outcome.resumed.len() == before && self.is_subscribed(agent, event) {
-            outcome.started.push(agent.clone());
-        }
     }
 
     /// The wait had ended before the event reached it. As long as another instance of the agent has the same
@@ -121,7 +153,10 @@ impl Triggers {
         let mut events = self.end(wait, WaitEnd::Cancelled);
         let mut outcome = Outcome::default();
         if !self.is_shared_beyond(receipt, agent, wait) {
-            self.wake(agent, event, Some(wait), &mut outcome);
+            match self.woken(event, Some(wait)).get(agent) {
+                Some(places) => self.wake(agent, places, &mut outcome),
+                None => outcome.started.extend(self.is_subscribed(agent, event).then(|| agent.clone())),
+            }
         }
         events.push(Event::HandedOn { receipt, agent: agent.clone(), wait, outcome: outcome.clone() });
         let effects = effect::of(&outcome, &self.swarm, receipt, event);

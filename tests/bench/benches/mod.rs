@@ -10,10 +10,12 @@ mod failover;
 mod fairness;
 mod footprint;
 mod idle_fleet;
+mod ingress;
 mod lock_embedded;
 mod lock_redis;
 mod mcp_tool;
 mod node_grpc;
+mod pause_resume;
 mod peers;
 mod pool_1m;
 mod power_cut;
@@ -45,7 +47,9 @@ pub(crate) const ALL: &[Bench] = &[
     fairness::BENCH,
     idle_fleet::BENCH,
     pool_1m::BENCH,
+    pause_resume::BENCH,
     mcp_tool::BENCH,
+    ingress::BENCH,
     recovery::BENCH,
     failover::BENCH,
     footprint::BENCH,

@@ -135,7 +135,7 @@ impl Runner {
         let Some(held) = self.ledger.get_mut(instance).filter(|held| held.state == State::Running) else {
             return;
         };
-        let report = Report::Exited { code: Some(code), signal: None, reason: None };
+        let report = Report::Exited { code: Some(code), signal: None, reason: None, usage: None };
         held.state = State::Ended(report.clone());
         self.reports.push_back((instance.to_owned(), held.token, report));
     }

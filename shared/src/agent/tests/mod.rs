@@ -52,6 +52,7 @@ pub(super) fn agent_filter(source_agent: Option<&str>) -> Filter {
         source: None,
         event: None,
         matches: BTreeMap::new(),
+        only: BTreeMap::new(),
         source_agent: source_agent.map(str::to_owned),
     }
 }
@@ -288,7 +289,7 @@ pub(super) fn command_name(command: &Value) -> String {
 }
 
 pub(super) fn exited(code: i32) -> Report {
-    Report::Exited { code: Some(code), signal: None, reason: None }
+    Report::Exited { code: Some(code), signal: None, reason: None, usage: None }
 }
 
 pub(super) fn enqueue(class: Class) -> Command {
@@ -302,5 +303,6 @@ pub(super) fn begin_wait(instance: &InstanceId, number: u128, filter: Filter) ->
         filter,
         timeout_ms: None,
         broadcast: false,
+        look_back: false,
     }
 }

@@ -21,13 +21,13 @@ pub(super) async fn run(
     exec: &Exec,
 ) -> Result<Executed, Failure> {
     // The processes are in the container's control group, so they are known by a variable alone.
-    let scope = Scope::by_mark();
+    let scope = Scope::marked();
     let mut env: Vec<String> = exec.spec.env.iter().map(|(key, value)| format!("{key}={value}")).collect();
     env.push(format!("{}={}", Scope::MARK, scope.id()));
     match tokio::time::timeout(exec.limit, finish(docker, container, command, env, exec)).await {
         Ok(executed) => {
             let executed = executed?;
-            scope.leave();
+            scope.settle(&executed).await;
             Ok(executed)
         }
         Err(_) => {

@@ -2,6 +2,8 @@
 
 pub mod agents;
 pub mod cluster;
+pub mod docker;
+pub mod engine;
 pub mod history;
 pub mod link;
 pub mod mcp;

@@ -22,6 +22,8 @@ pub struct Stage {
     agents: Agents,
     folder: Option<Folder>,
     up: Option<Up>,
+    /// Whether some of its agents live in containers.
+    contained: bool,
 }
 
 impl Stage {
@@ -36,7 +38,7 @@ impl Stage {
         let config =
             format!("[runner]\nslots = {slots}\n\n[limits]\ndrain = \"5s\"\n\n{}", webhook::configuration());
         fs::write(folder.data().join("config.toml"), config)?;
-        Ok(Self { agents, folder: Some(folder), up: None })
+        Ok(Self { agents, folder: Some(folder), up: None, contained: false })
     }
 
     /// Defines an agent; `keys` are more lines of its `agent.toml`.
@@ -45,6 +47,16 @@ impl Stage {
     /// When it cannot be written down.
     pub fn agent(self, name: &str, keys: &str, steps: &[&str]) -> Result<Self> {
         self.agents.define(&self.data().join("agents"), name, keys, steps)?;
+        Ok(self)
+    }
+
+    /// Defines an agent that lives in a container of an image.
+    ///
+    /// # Errors
+    /// When it cannot be written down.
+    pub fn contained(mut self, image: &str, name: &str, keys: &str, steps: &[&str]) -> Result<Self> {
+        self.contained = true;
+        self.agents.define_contained(&self.data().join("agents"), name, image, keys, steps)?;
         Ok(self)
     }
 
@@ -111,7 +123,9 @@ impl Stage {
     /// # Errors
     /// When a line is no JSON.
     pub fn journal(&self, agent: &str) -> Result<Vec<Value>> {
-        agents::journal(&self.work(agent))
+        let mut lines = agents::journal(&self.work(agent))?;
+        lines.extend(agents::printed(&self.data().join("runner/logs"), agent)?);
+        Ok(lines)
     }
 
     /// The answers that the runs of an agent got in a step, as (instance, answer).
@@ -144,7 +158,8 @@ impl Stage {
     /// # Errors
     /// When the file cannot be made.
     pub fn go(&self, agent: &str) -> Result<()> {
-        Ok(fs::write(self.work(agent).join("go"), "")?)
+        let (work, definition) = (self.work(agent), self.data().join("agents").join(agent));
+        Ok(fs::write(if work.is_dir() { work } else { definition }.join("go"), "")?)
     }
 
     fn work(&self, agent: &str) -> PathBuf {
@@ -240,18 +255,28 @@ impl Drop for Stage {
         // The node first, so that it starts nothing more.
         self.up = None;
         self.agents.end();
+        if self.contained {
+            self.agents.end_contained();
+        }
     }
 }
 
-/// Whether a process stands still: stopped by a signal, or in a frozen control group.
+/// Whether a process stands still: stopped by a signal, or in a frozen control group of either version.
 pub fn stands_still(process: &Process) -> bool {
-    let frozen = || {
-        let groups = fs::read_to_string(format!("/proc/{}/cgroup", process.pid)).ok()?;
-        let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
-        let mounts = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
-        let events = mounts.iter().map(|mount| format!("{mount}{group}/cgroup.events"));
-        let events = events.filter_map(|path| fs::read_to_string(path).ok());
-        events.into_iter().find(|text| text.lines().any(|line| line == "frozen 1"))
+    let is_frozen = |line: &str| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, group) = (fields.next()?, fields.next()?);
+        let places: &[&str] = match controllers {
+            "" => &["", "/unified"],
+            "freezer" => &["/freezer"],
+            _ => return None,
+        };
+        let file = if controllers.is_empty() { "cgroup.events" } else { "freezer.state" };
+        let files = places.iter().map(|place| format!("/sys/fs/cgroup{place}{group}/{file}"));
+        let mut states = files.filter_map(|path| fs::read_to_string(path).ok());
+        states.any(|text| text.lines().any(|line| line == "frozen 1" || line == "FROZEN")).then_some(())
     };
-    Process::read(process.pid).is_some_and(|now| now.is_stopped()) || frozen().is_some()
+    let groups = || fs::read_to_string(format!("/proc/{}/cgroup", process.pid)).unwrap_or_default();
+    Process::read(process.pid).is_some_and(|now| now.is_stopped())
+        || groups().lines().any(|line| is_frozen(line).is_some())
 }

@@ -2,8 +2,9 @@
 
 use std::fs;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use skein_tests::stage::Stage;
+use tokio::process::Command;
 
 #[tokio::test]
 async fn agents_come_change_and_go_while_the_runner_runs() -> Result<()> {
@@ -63,5 +64,64 @@ async fn an_agent_runs_at_the_times_of_its_definition() -> Result<()> {
     let (_, environment) = stage.answers("clock", "environment")?.remove(0);
     ensure!(environment["SKEIN_INSTRUCTIONS"] == "Tell the time.", "{environment}");
     ensure!(environment["SKEIN_PARAMS"] == r#"{"team":"core"}"#, "{environment}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn agents_are_added_by_a_program_from_a_folder_and_from_a_repository() -> Result<()> {
+    let stage = Stage::new(1)?.start().await?;
+    let skein = async |line: &[&str]| stage.up().skein(line).await;
+    skein(&["agent", "add", "greeter", "--command", "sh", "--command", "-c", "--command", "echo $0"]).await?;
+    let twice = skein(&["agent", "add", "greeter", "--command", "sh"]).await.unwrap_err().to_string();
+    ensure!(twice.contains("there is an agent greeter"), "{twice}");
+    stage.until("it is known", async || Ok(skein(&["agent", "run", "greeter"]).await.is_ok())).await?;
+
+    // A collection as others publish it, of which one agent has no program yet.
+    let collection = tempfile::tempdir()?;
+    for (file, text) in [
+        ("skills/dev/SKILL.md", "---\nname: dev\n---\n\nMend bugs.\n"),
+        ("skills/dev/config.toml", "scale = 2\n[params]\nteam = \"core\"\n"),
+        ("skills/dev/tools/check.sh", "true\n"),
+        ("README.md", "A collection.\n"),
+    ] {
+        let file = collection.path().join(file);
+        fs::create_dir_all(file.parent().context("it lies in a folder")?)?;
+        fs::write(file, text)?;
+    }
+    let folder = collection.path().to_str().context("the folder's name is no text")?;
+    let unfinished = skein(&["agent", "add", "dev", "--from", folder]).await.unwrap_err().to_string();
+    ensure!(unfinished.contains("nothing was added: config.toml: command: missing"), "{unfinished}");
+    ensure!(!stage.data().join("agents/dev").exists(), "something was added");
+    let absent = skein(&["agent", "add", "nobody", "--from", folder]).await.unwrap_err().to_string();
+    ensure!(absent.contains("has no agent nobody"), "{absent}");
+    skein(&["agent", "add", "dev", "--from", folder, "--command", "true"]).await?;
+    ensure!(stage.data().join("agents/dev/tools/check.sh").is_file(), "its files are not all there");
+
+    for line in [
+        &["init", "--quiet"][..],
+        &["add", "."],
+        &["-c", "user.name=t", "-c", "user.email=t@t", "commit", "--quiet", "-m", "agents"],
+    ] {
+        let ran = Command::new("git").current_dir(collection.path()).args(line).status().await?;
+        ensure!(ran.success(), "git {line:?}");
+    }
+    fs::rename(stage.data().join("agents/dev"), collection.path().join("before"))?;
+    let url = format!("file://{folder}");
+    skein(&["agent", "add", "dev", "--from", &url, "--command", "true", "--json"]).await?;
+    let settings = fs::read_to_string(stage.data().join("agents/dev/config.toml"))?;
+    ensure!(
+        settings.contains(&format!("source = \"{url}\"")) && settings.contains("scale = 2"),
+        "{settings}"
+    );
+    let gone = skein(&["agent", "add", "other", "--from", "file:///nowhere"]).await.unwrap_err().to_string();
+    ensure!(gone.contains("git cannot fetch it"), "{gone}");
+
+    let good = skein(&["agent", "validate", "--json"]).await?;
+    ensure!(good.lines().count() == 2 && !good.contains("problem"), "{good}");
+    fs::write(stage.data().join("agents/greeter/agent.toml"), "comand = [\"sh\"]")?;
+    let output = stage.up().run(&["agent", "validate"]).await?;
+    let (told, why) = (String::from_utf8(output.stdout)?, String::from_utf8(output.stderr)?);
+    ensure!(!output.status.success() && told.contains("did you mean `command`"), "{told}");
+    ensure!(why.contains("1 of 2 definitions are wrong"), "{why}");
     Ok(())
 }

@@ -1,10 +1,11 @@
-//! `skein agent list|show|history|run|kill|pause|resume|enable|disable`
+//! `skein agent add|validate|list|show|history|run|kill|pause|resume|enable|disable`
 
 use clap::{Args, Subcommand};
 use serde_json::Value;
 use skein_proto::v1::{AgentRequest, KillInstanceRequest, RunAgentRequest, SteerAgentRequest};
 use skein_shared::id::Name;
 
+use super::definitions::{Add, Validate};
 use super::table::{self, Column};
 use super::{CliError, Common, list};
 use crate::api::client;
@@ -37,6 +38,10 @@ const RUNS: &[Column] = &[
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Agent {
+    /// Define an agent: by a program, by a coding agent and a prompt, or as somebody else has defined it.
+    Add(Add),
+    /// Check definitions, and say what is wrong with them.
+    Validate(Validate),
     /// List the agents that runners have defined.
     List(All),
     /// Show everything live of an agent: its definition, runs, queue and waits.
@@ -60,6 +65,8 @@ pub(super) enum Agent {
 impl Agent {
     pub(super) async fn run(self) -> Result<(), CliError> {
         match self {
+            Agent::Add(add) => add.run().await,
+            Agent::Validate(validate) => validate.run(),
             Agent::List(all) => all.run().await,
             Agent::Show(one) => one.show().await,
             Agent::History(history) => history.run().await,

@@ -7,6 +7,7 @@ mod backup;
 mod cluster;
 mod cluster_init;
 mod dead_letters;
+mod definitions;
 mod events;
 mod list;
 mod mcp_config;
@@ -99,7 +100,7 @@ enum Command {
     /// List, show and replay webhooks as they were taken in.
     #[command(subcommand)]
     Webhooks(webhooks::Webhooks),
-    /// Run agents, end their runs, pause and disable them, and look at what they did.
+    /// Define agents, run them, end their runs, pause and disable them, and look at what they did.
     #[command(subcommand)]
     Agent(agent::Agent),
     /// Print events as they are committed, one a line.
@@ -235,6 +236,9 @@ mod tests {
             "skein task create text --priority 70 --tag a --depends-on 0190e0a0-0000-7000-8000-000000000001",
             "skein task show 0190e0a0-0000-7000-8000-000000000001",
             "skein task cancel 0190e0a0-0000-7000-8000-000000000001 --reason late",
+            "skein agent add dev --from https://example.org/agents.git --harness claude-code",
+            "skein agent add dev --command sh --command -c --command true --prompt work",
+            "skein agent validate agents",
             "skein agent run lead --prompt go",
             "skein agent kill lead-00000001 --reason late",
             "skein agent list --json",

@@ -2,6 +2,9 @@
 //!
 //! A call lives in the agent that is called, and the caller remembers whom it called: so a bare id is found.
 
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
 use skein_shared::agent::{self, Agent, CallView, Command, Reply};
 use skein_shared::id::{EntityKey, Name};
 use skein_shared::{Code, Refusal};
@@ -63,6 +66,38 @@ impl Service {
             }
         }
         Err(not_yours())
+    }
+
+    /// Asks for the results of several calls, as soon as one of them is over, or all, or the patience ends.
+    ///
+    /// # Errors
+    /// `not_found` when one of them is not the caller's.
+    pub async fn wait_for_calls(
+        &self,
+        who: &Principal,
+        calls: &[Uuid],
+        all: bool,
+        patience: Duration,
+    ) -> Result<Vec<CallView>, Refusal> {
+        let seen = Mutex::new(Vec::new());
+        let look = || async {
+            let views = self.check_calls(who, calls).await?;
+            let over = views.iter().filter(|view| view.status.is_over()).count();
+            let enough = if all { over == calls.len() } else { over > 0 };
+            *seen.lock().unwrap_or_else(PoisonError::into_inner) = views;
+            Ok(enough.then_some(()))
+        };
+        let topics = calls.iter().map(Uuid::to_string).collect();
+        self.until(who, topics, patience, look).await?;
+        Ok(seen.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    async fn check_calls(&self, who: &Principal, calls: &[Uuid]) -> Result<Vec<CallView>, Refusal> {
+        let mut views = Vec::with_capacity(calls.len());
+        for call in calls {
+            views.push(self.check_call(who, *call).await?);
+        }
+        Ok(views)
     }
 
     /// Gives a call up. A run that was started for it alone is stopped.
@@ -140,6 +175,6 @@ fn not_yours() -> Refusal {
     )
 }
 
-fn inspect(who: &Principal) -> Command {
+pub(super) fn inspect(who: &Principal) -> Command {
     Command::Inspect { instance: who.instance.clone() }
 }

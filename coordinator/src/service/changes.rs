@@ -187,6 +187,7 @@ mod tests {
     use crate::projection::Projection;
     use crate::service::messages::Draft;
     use crate::service::swarm::Introduction;
+    use crate::service::waits::Wish;
     use crate::store::memory::Memory;
 
     const HOUR: Duration = Duration::from_secs(3600);
@@ -300,8 +301,8 @@ mod tests {
             Topic::Calls,
             Box::pin(async {
                 let filter: triggers::Filter = serde_json::from_value(json!({"kind": "webhook"})).unwrap();
-                let wait =
-                    service.wait_for_trigger(&other, Uuid::now_v7(), filter, None, false, Duration::ZERO);
+                let wish = Wish { filter, timeout: None, broadcast: false, look_back: false };
+                let wait = service.wait_for_trigger(&other, Uuid::now_v7(), wish, Duration::ZERO);
                 wait.await.unwrap();
             }),
         )

@@ -6,12 +6,15 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use serde_json::Value;
 use skein_shared::Refusal;
 use skein_shared::agent::{Agent, Command, Outcome, Reply, WaitView};
+use skein_shared::id::Kind;
 use skein_shared::time::Timestamp;
-use skein_shared::triggers::{Envelope, Filter};
+use skein_shared::triggers::{self, Envelope, Filter, Incoming, Triggers};
 use uuid::Uuid;
 
+use super::calls::inspect;
 use super::{Service, step, unexpected};
 use crate::auth::{Principal, Right, policy};
 
@@ -26,6 +29,21 @@ pub enum Waited {
     Pending { wait: Uuid, deadline: Timestamp },
 }
 
+/// What an instance waits for, and how.
+#[derive(Clone, Debug)]
+pub struct Wish {
+    pub filter: Filter,
+    /// The agent's own if there is none.
+    pub timeout: Option<Duration>,
+    /// Does not use the event up.
+    pub broadcast: bool,
+    /// An event counts too that came since the run began.
+    pub look_back: bool,
+}
+
+/// Most events that are looked at in a look back, the oldest first.
+const LOOK_BACK: usize = 10_000;
+
 impl Service {
     /// Begins to wait, or goes on with the same wait, and listens for up to `patience`.
     ///
@@ -37,9 +55,7 @@ impl Service {
         &self,
         who: &Principal,
         request: Uuid,
-        filter: Filter,
-        timeout: Option<Duration>,
-        broadcast: bool,
+        wish: Wish,
         patience: Duration,
     ) -> Result<Waited, Refusal> {
         policy::require(who, Right::Work)?;
@@ -47,9 +63,10 @@ impl Service {
         let begin = Command::BeginWait {
             instance: who.instance.clone(),
             wait: step(request, "wait"),
-            filter,
-            timeout_ms: timeout.map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)),
-            broadcast,
+            filter: wish.filter.clone(),
+            timeout_ms: wish.timeout.map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)),
+            broadcast: wish.broadcast,
+            look_back: wish.look_back,
         };
         // Its repeat asks for the same wait, which is not over before its outcome was taken: so the entity
         // makes it harmless, and a kept answer (`still waiting`) would hide the outcome.
@@ -61,12 +78,59 @@ impl Service {
         let topics = BTreeSet::from([wait.to_string(), who.instance.to_string()]);
         let check = || async {
             let command = Command::CheckWait { instance: who.instance.clone(), wait: Some(wait) };
-            let view = wait_view(self.ask::<Agent>(&who.own_agent(), command).await?)?;
+            let mut view = wait_view(self.ask::<Agent>(&who.own_agent(), command.clone()).await?)?;
+            if let Some(since) = view.look_back_to {
+                self.look_back(who, wait, &wish.filter, since).await?;
+                view = wait_view(self.ask::<Agent>(&who.own_agent(), command).await?)?;
+            }
             Ok(view.outcome.map(|outcome| ended(outcome, view.redelivered)))
         };
         let left = self.clock().until(begun.deadline) + Duration::from_secs(1);
         let found = self.until(who, topics, patience.min(left), check).await?;
         Ok(found.unwrap_or(Waited::Pending { wait, deadline: begun.deadline }))
+    }
+
+    /// Looks for the event among those that came since a moment, and tells the agent.
+    async fn look_back(
+        &self,
+        who: &Principal,
+        wait: Uuid,
+        filter: &Filter,
+        since: Timestamp,
+    ) -> Result<(), Refusal> {
+        let found = self.earlier_event(who, filter, since).await?;
+        self.ask::<Agent>(&who.own_agent(), Command::LookedBack { wait, found }).await.map(|_| ())
+    }
+
+    /// The oldest event that matches and that the instance has not had.
+    async fn earlier_event(
+        &self,
+        who: &Principal,
+        filter: &Filter,
+        since: Timestamp,
+    ) -> Result<Option<(Uuid, Envelope)>, Refusal> {
+        let had = match self.ask::<Agent>(&who.own_agent(), inspect(who)).await? {
+            Reply::Instance(instance) => instance.recalled,
+            _ => return Err(unexpected("the agent")),
+        };
+        let key = who.entity(Kind::Triggers);
+        let received = triggers::Command::ReceivedSince { at: since, limit: LOOK_BACK };
+        let triggers::Reply::Receipts(receipts) = self.ask::<Triggers>(&key, received).await? else {
+            return Err(unexpected("the triggers"));
+        };
+        for receipt in receipts.into_iter().filter(|receipt| !had.contains(receipt)) {
+            let Some(mut body) = self.body(&key, &format!("receipt/{receipt}")).await? else { continue };
+            let woke = |to: &Value| to["instance"] == who.instance.0.as_str();
+            if body["resumed"].as_array().is_some_and(|resumed| resumed.iter().any(woke)) {
+                continue;
+            }
+            let Ok(incoming) = serde_json::from_value::<Incoming>(body["incoming"].take()) else { continue };
+            let event = Envelope::webhook(&incoming);
+            if filter.matches(&event) {
+                return Ok(Some((receipt, event)));
+            }
+        }
+        Ok(None)
     }
 }
 

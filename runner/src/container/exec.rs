@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::{Exec, Executed, Exit, Failure, Handle, cgroup, freeze};
 
 /// Bytes that are kept of standard error: what an instance's program says there is a failure, and short.
-const ERRORS: usize = 4096;
+pub(super) const ERRORS: usize = 4096;
 const CHUNK: usize = 64 * 1024;
 
 /// All processes of one [`Exec`]: a control group below the instance's, or those that have its id in their environment.
@@ -114,7 +114,7 @@ async fn finish(mut child: Child, exec: &Exec) -> io::Result<Executed> {
         tokio::join!(feed, bounded(output, exec.most), bounded(errors, ERRORS), child.wait());
     let status = status?;
     Ok(Executed {
-        exit: Exit { code: status.code(), signal: status.signal() },
+        exit: Exit { code: status.code(), signal: status.signal(), ..Exit::default() },
         output: output?,
         errors: String::from_utf8_lossy(&errors?).into_owned(),
         timed_out: false,

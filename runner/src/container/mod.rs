@@ -1,7 +1,10 @@
-//! What an instance lives in. A new engine is a new file here that keeps [`Engine`]'s promises.
+//! What an instance lives in. A new engine is a new file or folder here that keeps [`Engine`]'s promises, and a line in
+//! `engines`.
 
 pub mod cgroup;
 pub mod confine;
+pub mod docker;
+pub mod engines;
 mod exec;
 pub mod freeze;
 pub mod process;
@@ -9,13 +12,15 @@ pub mod shim;
 pub mod tree;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 pub use confine::{Isolation, isolation};
+pub use docker::Container;
 
 /// Starts, freezes, thaws and ends instances.
 ///
@@ -23,14 +28,17 @@ pub use confine::{Isolation, isolation};
 /// session they moved to.
 #[async_trait]
 pub trait Engine: Send + Sync {
-    /// The name under which the runner announces it, such as `process`.
-    fn name(&self) -> &'static str;
+    /// The names under which the runner announces it, such as `process`.
+    fn names(&self) -> Vec<&'static str>;
+
+    /// The address of this machine at which an instance's endpoint has to listen so that the instance reaches it.
+    async fn door(&self, container: Option<&Container>) -> Result<IpAddr, Failure>;
 
     /// Starts an instance. Nothing of it is left behind when this fails.
     async fn start(&self, spec: &Spec) -> Result<Handle, Failure>;
 
-    /// Takes over an instance that an earlier runner process started. False when it is gone.
-    async fn adopt(&self, handle: &Handle) -> bool;
+    /// Takes over an instance that an earlier runner process started, with its log. False when it is gone.
+    async fn adopt(&self, handle: &Handle, log: &Path) -> bool;
 
     /// Returns once no process of the instance runs any more.
     async fn freeze(&self, handle: &Handle) -> Result<(), Failure>;
@@ -61,6 +69,9 @@ pub trait Engine: Send + Sync {
 
     /// Ends every process of an instance of which only the id is known: its start was cut short.
     async fn sweep(&self, instance: &str) -> Result<(), Failure>;
+
+    /// The runner leaves, and has ended its instances: what the engine made for all of them goes too.
+    async fn close(&self);
 }
 
 /// What to start.
@@ -78,6 +89,10 @@ pub struct Spec {
     pub closed: Vec<PathBuf>,
     /// Folders inside the closed ones that it may open all the same.
     pub open: Vec<PathBuf>,
+    /// The folder of the agent's definition.
+    pub definition: PathBuf,
+    /// The container that it wants; the folders above are then none of its own.
+    pub container: Option<Container>,
 }
 
 /// What to run inside an instance: the runner's own program, for no other is there whatever the instance is made of.
@@ -125,13 +140,19 @@ pub struct Handle {
     pub boot: String,
     pub cgroup: Option<PathBuf>,
     pub user: Option<User>,
+    /// Its container, if it lives in one.
+    #[serde(default)]
+    pub container: Option<docker::Id>,
 }
 
-/// How an instance ended. Neither is known of one that was adopted.
+/// How an instance ended. Nothing is known of a process that was adopted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
     pub code: Option<i32>,
     pub signal: Option<i32>,
+    /// The kernel killed it, for it needed more memory than it may have.
+    #[serde(default)]
+    pub out_of_memory: bool,
 }
 
 /// An engine could not do what it was asked; the sentence says what to mend.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,9 @@ use tokio::sync::watch;
 
 use super::exec::{self, Scope};
 use super::tree::{self, Process};
-use super::{Engine, Exec, Executed, Exit, Failure, Handle, Isolation, Spec, cgroup, freeze, isolation};
+use super::{
+    Container, Engine, Exec, Executed, Exit, Failure, Handle, Isolation, Spec, cgroup, freeze, isolation,
+};
 
 /// How often an adopted process is looked for.
 const OUTLIVE_LOOK: Duration = Duration::from_millis(100);
@@ -95,19 +98,14 @@ impl ProcessEngine {
     }
 }
 
-impl Drop for ProcessEngine {
-    fn drop(&mut self) {
-        if let Some(root) = &self.cgroups {
-            // It stays as long as an instance lives in it.
-            let _ = std::fs::remove_dir(root);
-        }
-    }
-}
-
 #[async_trait]
 impl Engine for ProcessEngine {
-    fn name(&self) -> &'static str {
-        "process"
+    fn names(&self) -> Vec<&'static str> {
+        vec!["process"]
+    }
+
+    async fn door(&self, _: Option<&Container>) -> Result<IpAddr, Failure> {
+        Ok(IpAddr::V4(Ipv4Addr::LOCALHOST))
     }
 
     async fn start(&self, spec: &Spec) -> Result<Handle, Failure> {
@@ -140,12 +138,13 @@ impl Engine for ProcessEngine {
             boot: tree::boot(),
             cgroup: group,
             user: spec.user,
+            container: None,
         };
         self.watch(&handle, Some(child));
         Ok(handle)
     }
 
-    async fn adopt(&self, handle: &Handle) -> bool {
+    async fn adopt(&self, handle: &Handle, _: &Path) -> bool {
         let same = Process::read(handle.pid).is_some_and(|now| now.born == handle.born && !now.is_over());
         if !same || handle.boot != tree::boot() {
             return false;
@@ -230,6 +229,13 @@ impl Engine for ProcessEngine {
             .await
             .map_err(|error| Failure(format!("the control group of {instance}: {error}")))
     }
+
+    async fn close(&self) {
+        if let Some(root) = &self.cgroups {
+            // It stays as long as an instance lives in it.
+            let _ = std::fs::remove_dir(root);
+        }
+    }
 }
 
 fn group_failed(handle: &Handle, error: &std::io::Error) -> Failure {
@@ -265,7 +271,7 @@ fn open_log(path: &Path) -> Result<File, Failure> {
 
 async fn collect(mut child: Child) -> Exit {
     match child.wait().await {
-        Ok(status) => Exit { code: status.code(), signal: status.signal() },
+        Ok(status) => Exit { code: status.code(), signal: status.signal(), ..Exit::default() },
         Err(_) => Exit::default(),
     }
 }

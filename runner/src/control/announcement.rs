@@ -71,7 +71,7 @@ impl Runner {
             group: self.config.group.to_string(),
             slots: self.config.slots,
             labels: self.config.labels.clone(),
-            engines: vec![self.engine.to_owned()],
+            engines: self.engines.iter().map(|name| (*name).to_owned()).collect(),
             swarms: self.config.swarms.iter().map(ToString::to_string).collect(),
             agents: agents.collect(),
             held,

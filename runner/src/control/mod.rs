@@ -16,13 +16,15 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::RunnerConfig;
+use crate::container::docker::DockerEngine;
+use crate::container::engines::Engines;
 use crate::container::process::ProcessEngine;
-use crate::container::{Engine, isolation};
+use crate::container::{Engine, Failure, isolation};
 use crate::definition::{self, Definitions};
 use crate::endpoint::Upstreams;
 use crate::error::Error;
 use crate::instance::folders::Folders;
-use crate::instance::ledger::Ledger;
+use crate::instance::ledger::{Ledger, Row};
 use crate::instance::{Instances, Shared};
 use lease::Lease;
 use reports::Speakers;
@@ -38,7 +40,7 @@ struct Runner {
     definitions: watch::Receiver<Definitions>,
     /// The agents as a stream has said last, or began to say.
     told: std::sync::Mutex<Option<Definitions>>,
-    engine: &'static str,
+    engines: Vec<&'static str>,
     incarnation: u64,
     instances: Arc<Instances>,
     lease: Lease,
@@ -60,10 +62,7 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
         return Err(Error::config("name at least one coordinator"));
     }
     let watch = definition::watch::Watch::begin(&config.agents, &config.swarms);
-    let definition::Folder { definitions, wrong } = definition::load(&config.agents, &config.swarms)?;
-    for (_, problem) in &wrong {
-        tracing::error!("an agent is left out until its definition is mended: {problem}");
-    }
+    let mut agents = definition::load(&config.agents, &config.swarms)?;
     let isolation = isolation();
     let (folders, _lock) = Folders::open(&config.data, config.work.as_deref(), isolation)?;
     let ledger = Ledger::open(&folders.ledger())?;
@@ -71,7 +70,16 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
     // Not the name alone: two runners of one machine may share it, and must not take each other's processes
     // for their own strays.
     let mark = format!("{}-{}", config.name, ledger.identity().await?);
-    let engine: Arc<dyn Engine> = Arc::new(ProcessEngine::new(&mark, config.launcher.clone()));
+    let docker = DockerEngine::connect(&mark, &config.launcher).await;
+    if let Err(problem) = &docker {
+        nothing_is_contained(&ledger, problem).await?;
+    }
+    let engine = Arc::new(Engines::new(ProcessEngine::new(&mark, config.launcher.clone()), docker));
+    agents.refuse(|known| engine.check(known.container.as_ref()));
+    for (_, problem) in &agents.wrong {
+        tracing::error!("an agent is left out until its definition is mended: {problem}");
+    }
+    let definitions = agents.definitions;
     tracing::info!(runner = %config.name, agents = definitions.len(), "{}", isolation.sentence());
     let definitions = watch::Sender::new(definitions);
     let instances = Instances::new(Shared {
@@ -83,13 +91,13 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
         definitions: definitions.subscribe(),
         upstreams: Upstreams::default(),
         reported: watch::Sender::new(0),
-        engine: Arc::clone(&engine),
+        engine: engine.clone(),
     });
     instances.reconcile().await?;
     // What was taken over has no lease that this process knows of.
     instances.silence();
     let runner = Runner {
-        engine: engine.name(),
+        engines: engine.names(),
         definitions: definitions.subscribe(),
         told: std::sync::Mutex::default(),
         incarnation,
@@ -103,9 +111,11 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
     };
     let mut tasks = JoinSet::new();
     tasks.spawn(folders.tend());
-    tasks.spawn(watch.follow(definitions));
+    let checking = Arc::clone(&engine);
+    tasks.spawn(watch.follow(definitions, move |known| checking.check(known.container.as_ref())));
     let result = Arc::new(runner).serve(shutdown).await;
     tasks.abort_all();
+    engine.close().await;
     result
 }
 
@@ -142,6 +152,15 @@ impl Runner {
             && !left.is_empty()
             && acknowledged.changed().await.is_ok()
         {}
+    }
+}
+
+/// Without a daemon nobody looks after what runs or stands still in a container, and it must not be taken for ended.
+async fn nothing_is_contained(ledger: &Ledger, problem: &Failure) -> Result<(), Error> {
+    let contained = |row: &Row| row.handle.as_ref().is_some_and(|handle| handle.container.is_some());
+    match ledger.held().await?.into_iter().find(|row| row.state.is_live() && contained(row)) {
+        Some(row) => Err(Error::config(format!("{} lives in a container, and {problem}", row.instance))),
+        None => Ok(()),
     }
 }
 

@@ -3,9 +3,15 @@
 use skein_shared::spelling;
 
 /// Every key, with the names that Action Llama and others have for it.
-const KEYS: [(&str, &[&str]); 22] = [
+const KEYS: [(&str, &[&str]); 28] = [
     ("command", &[]),
     ("image", &[]),
+    ("pull", &[]),
+    ("memory", &[]),
+    ("cpus", &[]),
+    ("pids", &[]),
+    ("network", &[]),
+    ("user", &[]),
     ("role", &[]),
     ("swarm", &[]),
     ("instances", &["scale"]),

@@ -14,6 +14,7 @@ use std::time::Duration;
 use skein_proto::v1::AgentDefinition;
 use skein_shared::id::Name;
 
+use crate::container::Container;
 use crate::error::Error;
 use settings::Settings;
 use skill::Skill;
@@ -39,6 +40,10 @@ pub struct Definition {
     /// What the agent is told of its surroundings, in whatever words it was written for.
     pub params: serde_json::Value,
     pub hooks: Hooks,
+    /// The folder that the definition was read from.
+    pub folder: PathBuf,
+    /// What it lives in, if it names an image.
+    pub container: Option<Container>,
 }
 
 /// Lines for the shell, each run with the user, the folder and the environment of the instance.
@@ -61,6 +66,20 @@ pub struct Folder {
     /// Definitions that are wrong, by the names of their folders; each problem names file and key. They keep no other
     /// agent from running.
     pub wrong: Vec<(String, Error)>,
+}
+
+impl Folder {
+    /// Takes out the agents that cannot run here, each with the sentence that `check` has for it.
+    pub fn refuse(&mut self, check: impl Fn(&Definition) -> Result<(), String>) {
+        let wrong = &mut self.wrong;
+        self.definitions.retain(|(_, name), definition| match check(definition) {
+            Ok(()) => true,
+            Err(problem) => {
+                wrong.push((name.clone(), Error::Definition { file: definition.folder.clone(), problem }));
+                false
+            }
+        });
+    }
 }
 
 /// Reads every agent of a folder, in the order of their names. A folder without settings and instructions is no agent.
@@ -97,6 +116,12 @@ pub fn load(agents: &Path, allowed: &[Name]) -> Result<Folder, Error> {
 /// Whether a folder defines an agent, well or not.
 pub fn is_agent(folder: &Path) -> bool {
     SETTINGS.iter().chain([&SKILL]).any(|file| folder.join(file).is_file())
+}
+
+/// The file that has the settings of an agent, or would have them.
+pub fn settings_file(folder: &Path) -> PathBuf {
+    let files = SETTINGS.map(|file| folder.join(file));
+    files.iter().find(|file| file.is_file()).unwrap_or(&files[0]).clone()
 }
 
 /// Reads one agent, which has the name of its folder.

@@ -10,13 +10,15 @@ use skein_proto::v1::AgentDefinition;
 use skein_shared::{limits, span};
 
 use super::{Definition, Hooks, keys};
+use crate::container::docker;
 
 /// All keys by their own names. What is left out has the product's default.
 #[derive(Deserialize)]
 #[serde(default)]
 pub(super) struct Settings {
     command: Vec<String>,
-    image: Option<String>,
+    #[serde(flatten)]
+    container: docker::Keys,
     role: String,
     swarm: Option<String>,
     instances: u32,
@@ -51,7 +53,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             command: Vec::new(),
-            image: None,
+            container: docker::Keys::default(),
             role: "worker".to_owned(),
             swarm: None,
             instances: 1,
@@ -98,12 +100,13 @@ impl Settings {
         usual_swarm: &str,
         instructions: String,
     ) -> Result<Definition, String> {
-        if self.image.is_some() {
-            return Err(
-                "image: this runner has no container engine; give the program to run as `command`".into()
-            );
+        let container = self.container.clone().container()?;
+        if container.is_some() && self.workdir.is_some() {
+            return Err("workdir: an agent in a container works in /app/static; leave it out".into());
         }
-        if self.command.first().is_none_or(String::is_empty) {
+        // An image may have a program of its own.
+        let missing = self.command.is_empty() && container.is_none();
+        if missing || self.command.first().is_some_and(String::is_empty) {
             return Err(
                 "command: missing; write the program and its arguments, such as [\"python3\", \"agent.py\"]"
                     .into(),
@@ -121,6 +124,8 @@ impl Settings {
             instructions,
             params: serde_json::Value::Object(self.params),
             hooks: self.hooks,
+            folder: folder.to_owned(),
+            container,
         })
     }
 
@@ -217,7 +222,8 @@ mod tests {
             ("command = [\"sh\"]\n[[subscriptions]]\nsorce = \"x\"", "did you mean `source`"),
             ("command = [\"sh\"]\n[[webhooks]]\nsource = \"github\"\nrepo = \"x\"", "did you mean `repos`"),
             ("[hooks]\nbefore = [\"x\"]", "the keys are pre, post"),
-            ("image = \"x\"", "no container engine"),
+            ("image = \"x\"\nworkdir = \"src\"", "/app/static"),
+            ("command = [\"sh\"]\nmemory = \"1g\"", "`image` too"),
             ("", "command: missing"),
             ("command = [\"sh\"]\ntimeout = \"soon\"", "not a duration"),
             ("command = [\"sh\"]\nrole = \"boss\"", "lead, worker, observer"),

@@ -8,7 +8,7 @@ use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use skein_shared::id::Name;
 use tokio::sync::{mpsc, watch};
 
-use super::{Definitions, Folder, load};
+use super::{Definition, Definitions, Folder, load};
 
 /// How long nothing may change before the folder is read: an editor writes a file in several steps.
 const QUIET: Duration = Duration::from_millis(300);
@@ -42,13 +42,20 @@ impl Watch {
         Self { agents: agents.to_owned(), allowed: allowed.to_vec(), changes, _watcher: watcher.ok() }
     }
 
-    /// Reads the agents anew whenever something in their folder has changed.
-    pub async fn follow(mut self, definitions: watch::Sender<Definitions>) {
+    /// Reads the agents anew whenever something in their folder has changed. Those that `check` refuses cannot run here.
+    pub async fn follow(
+        mut self,
+        definitions: watch::Sender<Definitions>,
+        check: impl Fn(&Definition) -> Result<(), String>,
+    ) {
         while self.changes.recv().await.is_some() {
             while let Ok(Some(())) = tokio::time::timeout(QUIET, self.changes.recv()).await {}
             let (folder, allowed) = (self.agents.clone(), self.allowed.clone());
             match tokio::task::spawn_blocking(move || load(&folder, &allowed)).await {
-                Ok(Ok(folder)) => take(&definitions, folder),
+                Ok(Ok(mut folder)) => {
+                    folder.refuse(&check);
+                    take(&definitions, folder);
+                }
                 Ok(Err(error)) => tracing::error!(%error, "the agents stay as they were"),
                 Err(_) => return,
             }
@@ -109,7 +116,7 @@ mod tests {
         write(agents, "one", "command = [\"sh\"]");
         let definitions = watch::Sender::new(Definitions::new());
         let mut seen = definitions.subscribe();
-        let following = tokio::spawn(watch.follow(definitions));
+        let following = tokio::spawn(watch.follow(definitions, |_| Ok(())));
         becomes(&mut seen, &[("one", 1)]).await;
         write(agents, "two", "command = [\"sh\"]\ninstances = 2");
         becomes(&mut seen, &[("one", 1), ("two", 2)]).await;

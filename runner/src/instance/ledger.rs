@@ -3,6 +3,7 @@
 //! A change of state and the report of it are one transaction, so that neither is ever without the other.
 
 use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,7 +31,9 @@ pub struct Row {
     pub state: State,
     pub handle: Option<Handle>,
     pub user: Option<User>,
-    /// The endpoint's port, kept so that the instance finds it again after the runner's restart.
+    /// The endpoint's address, kept so that the instance finds it again after the runner's restart.
+    #[serde(default = "loopback")]
+    pub address: IpAddr,
     pub port: u16,
     /// What the instance shows at its endpoint.
     pub secret: String,
@@ -57,6 +60,7 @@ impl Row {
             state: State::Starting,
             handle: None,
             user: None,
+            address: loopback(),
             port: 0,
             secret: String::new(),
             access_token: access_token.to_owned(),
@@ -67,6 +71,11 @@ impl Row {
         }
     }
 
+    /// Where the instance finds its endpoint.
+    pub fn url(&self) -> String {
+        format!("http://{}/mcp", SocketAddr::new(self.address, self.port))
+    }
+
     /// How it ended, as it is reported.
     pub fn end(&self) -> What {
         let reason = self.reason.clone();
@@ -75,6 +84,10 @@ impl Row {
             None => What::StartFailed { reason },
         }
     }
+}
+
+fn loopback() -> IpAddr {
+    IpAddr::V4(Ipv4Addr::LOCALHOST)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -362,6 +375,7 @@ mod tests {
             state: State::Running,
             handle: None,
             user: None,
+            address: loopback(),
             port: 1,
             secret: "s".into(),
             access_token: "a".into(),

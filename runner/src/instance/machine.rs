@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::ledger::{Row, State, What};
 use super::stage::{self, HOOK, Stage};
 use super::{Order, Shared};
-use crate::container::{Exit, Failure, Handle, Spec};
+use crate::container::{Exit, Failure, Handle, Spec, docker};
 use crate::definition::Definition;
 use crate::endpoint::Endpoint;
 
@@ -54,9 +54,11 @@ pub(super) async fn start(shared: Arc<Shared>, mut row: Row, input: String, inbo
 async fn launch(shared: &Shared, row: &mut Row) -> Result<(Handle, Endpoint), Failure> {
     let definition = shared.definition(row)?;
     row.stage = Stage::first(&definition.hooks);
-    let endpoint = Endpoint::open(row, shared.upstreams.clone())
-        .await
-        .map_err(|error| Failure(format!("its endpoint could not be opened: {error}")))?;
+    row.address = shared.engine.door(definition.container.as_ref()).await?;
+    let endpoint = Endpoint::open(row, shared.upstreams.clone()).await.map_err(|error| {
+        let address = row.address;
+        Failure(format!("its endpoint could not be opened at {address}: {error}; this has to be an address of the runner's machine"))
+    })?;
     row.port = endpoint.port();
     let handle = launch_stage(shared, row, &definition).await?;
     Ok((handle, endpoint))
@@ -64,9 +66,7 @@ async fn launch(shared: &Shared, row: &mut Row) -> Result<(Handle, Endpoint), Fa
 
 /// Starts the process whose turn it is.
 async fn launch_stage(shared: &Shared, row: &mut Row, definition: &Definition) -> Result<Handle, Failure> {
-    let home =
-        shared.folders.work(&row.swarm, &row.agent, row.user).map_err(|error| Failure(error.to_string()))?;
-    let spec = spec(shared, row, definition, home);
+    let spec = spec(shared, row, definition)?;
     if row.stage == Stage::Agent {
         row.input.clear();
     }
@@ -78,11 +78,19 @@ async fn launch_stage(shared: &Shared, row: &mut Row, definition: &Definition) -
 }
 
 /// The environment is made here from nothing, so that no secret of the runner's own can slip through.
-fn spec(shared: &Shared, row: &Row, definition: &Definition, home: PathBuf) -> Spec {
-    let mut env = BTreeMap::from([("PATH".to_owned(), PATH.to_owned())]);
+fn spec(shared: &Shared, row: &Row, definition: &Definition) -> Result<Spec, Failure> {
+    let mut env = BTreeMap::new();
+    let home = if definition.container.is_some() {
+        // Programs are looked for where the image says.
+        PathBuf::from(docker::HOME)
+    } else {
+        env.insert("PATH".to_owned(), PATH.to_owned());
+        let made = shared.folders.work(&row.swarm, &row.agent, row.user);
+        made.map_err(|error| Failure(error.to_string()))?
+    };
     env.insert("HOME".to_owned(), home.display().to_string());
     env.extend(definition.env.clone());
-    env.insert("SKEIN_URL".to_owned(), format!("http://127.0.0.1:{}/mcp", row.port));
+    env.insert("SKEIN_URL".to_owned(), row.url());
     env.insert("SKEIN_TOKEN".to_owned(), row.secret.clone());
     env.insert("SKEIN_SWARM".to_owned(), row.swarm.clone());
     env.insert("SKEIN_AGENT".to_owned(), row.agent.clone());
@@ -98,7 +106,7 @@ fn spec(shared: &Shared, row: &Row, definition: &Definition, home: PathBuf) -> S
         Some(line) => ["/bin/sh", "-c", line].map(str::to_owned).to_vec(),
         None => definition.command.clone(),
     };
-    Spec {
+    Ok(Spec {
         instance: row.instance.clone(),
         command,
         env,
@@ -107,7 +115,10 @@ fn spec(shared: &Shared, row: &Row, definition: &Definition, home: PathBuf) -> S
         closed,
         open: vec![home, workdir.clone()],
         workdir,
-    }
+        definition: std::path::absolute(&definition.folder)
+            .map_err(|error| Failure(format!("the agent's definition is not found: {error}")))?,
+        container: definition.container.clone(),
+    })
 }
 
 /// What follows the end of a process.
@@ -320,7 +331,10 @@ impl Machine {
         self.shared.engine.wait(&self.handle).await
     }
 
-    async fn over(mut self, exit: Exit, reason: String) {
+    async fn over(mut self, exit: Exit, mut reason: String) {
+        if exit.out_of_memory && reason.is_empty() {
+            reason = "it needed more memory than it may have; raise `memory`, or write less into its writable folders".into();
+        }
         self.log_failure(self.shared.engine.kill(&self.handle).await);
         tracing::info!(instance = self.instance(), code = exit.code, signal = exit.signal, reason, "ended");
         self.shared.engine.let_go(&self.handle);

@@ -41,7 +41,7 @@ impl Instances {
             self.shared.save(&row, Some(What::StartFailed { reason })).await;
             return false;
         };
-        if !self.shared.engine.adopt(&handle).await {
+        if !self.shared.engine.adopt(&handle, &self.shared.folders.log(&row.instance)).await {
             self.shared.engine.kill(&handle).await.unwrap_or_else(|problem| tracing::error!(%problem));
             return self.ended_alone(row, "it ended while the runner was away").await;
         }

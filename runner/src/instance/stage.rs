@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_hook_that_fails_is_told_with_how_it_ended() {
-        let ended = |code, signal| failure("git pull", Exit { code, signal }, false);
+        let ended = |code, signal| failure("git pull", Exit { code, signal, ..Exit::default() }, false);
         assert_eq!(ended(Some(0), None), None);
         assert!(ended(Some(3), None).unwrap().contains("`git pull` ended with exit code 3"));
         assert!(ended(None, Some(9)).unwrap().contains("signal 9"));

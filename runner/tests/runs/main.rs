@@ -5,6 +5,7 @@
 mod bed;
 mod coordinator;
 mod hooks;
+mod leaks;
 mod mcp;
 
 use std::fs;
@@ -365,6 +366,8 @@ fn spec(folder: &Path, instance: &str, script: &str) -> Spec {
         user: None,
         closed: Vec::new(),
         open: Vec::new(),
+        definition: folder.to_owned(),
+        container: None,
     }
 }
 

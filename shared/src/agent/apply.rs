@@ -143,6 +143,10 @@ impl Agent {
                 instance.callees.insert(target.clone());
                 None
             }),
+            Event::Recalled { instance, receipt } => self.with_instance(instance, changes, |instance| {
+                instance.recalled.insert(*receipt);
+                None
+            }),
             Event::RerunWanted { instance } => self.with_instance(instance, changes, |instance| {
                 instance.again = true;
                 Some(json!({ "rerunWanted": true }))

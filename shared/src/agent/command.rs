@@ -101,6 +101,14 @@ pub enum Command {
         timeout_ms: Option<u64>,
         #[serde(default)]
         broadcast: bool,
+        /// An event counts too that came since the run began.
+        #[serde(default)]
+        look_back: bool,
+    },
+    /// What a look back over the events since the run began has found for a wait, if anything.
+    LookedBack {
+        wait: Uuid,
+        found: Option<(Uuid, Envelope)>,
     },
     /// Asks how a wait stands, and takes its outcome. Without `wait`: the latest that was not delivered.
     CheckWait {
@@ -246,6 +254,9 @@ pub struct WaitView {
     pub outcome: Option<Outcome>,
     /// The outcome was handed out before.
     pub redelivered: bool,
+    /// The wait wants a look back to this moment, and is for events from now on: nothing falls in between.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub look_back_to: Option<Timestamp>,
 }
 
 /// The agent at a glance.

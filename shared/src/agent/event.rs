@@ -106,6 +106,11 @@ pub enum Event {
         wait: Uuid,
         by: Party,
     },
+    /// The instance gets an event that came before it waited.
+    Recalled {
+        instance: InstanceId,
+        receipt: Uuid,
+    },
     /// The runner is told to freeze the instance.
     Freezing {
         instance: InstanceId,
@@ -185,6 +190,7 @@ impl Event {
             | Event::Freezing { instance, .. }
             | Event::Frozen { instance }
             | Event::Held { instance }
+            | Event::Recalled { instance, .. }
             | Event::RerunWanted { instance }
             | Event::Resumed { instance, .. }
             | Event::Stopping { instance, .. }

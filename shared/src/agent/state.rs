@@ -41,18 +41,14 @@ pub enum Class {
 }
 
 impl Class {
-    /// The class that a wish has after waiting: it rises one class for each whole `step`, so that none
-    /// starves. Nothing rises above a call, since a resumed run is in the middle of its work.
+    const ALL: [Class; 5] = [Class::Resumed, Class::Call, Class::Manual, Class::Webhook, Class::Schedule];
+
+    /// The class that a wish has after waiting: it rises one class for each whole `step`. In the highest the oldest
+    /// comes first, so that none starves, however many runs wait for events and wake.
     pub fn aged(self, waited: Duration, step: Duration) -> Class {
-        if self <= Class::Call {
-            return self;
-        }
         let steps = waited.as_millis() / step.as_millis().max(1);
-        let rank = (self as u128).saturating_sub(steps).max(Class::Call as u128);
-        [Class::Call, Class::Manual, Class::Webhook, Class::Schedule]
-            .into_iter()
-            .find(|class| *class as u128 == rank)
-            .unwrap_or(self)
+        let rank = (self as usize).saturating_sub(usize::try_from(steps).unwrap_or(usize::MAX));
+        Self::ALL[rank]
     }
 }
 
@@ -127,6 +123,9 @@ pub struct Instance {
     /// Agents that it has called.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub callees: BTreeSet<Name>,
+    /// Earlier events that it got by looking back.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub recalled: BTreeSet<Uuid>,
     /// How it is going to end once it has stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop: Option<Exit>,
@@ -266,6 +265,8 @@ pub enum Party {
     Locks,
     Leases,
     Triggers,
+    /// Somebody looks for the event among those that came since the run began.
+    LookBack,
 }
 
 /// What a wait came to.
@@ -321,6 +322,7 @@ impl Instance {
             wait: None,
             returned: None,
             callees: BTreeSet::new(),
+            recalled: BTreeSet::new(),
             stop: None,
             origin: None,
             rerun: 0,
@@ -348,9 +350,15 @@ impl Instance {
     }
 }
 
+impl CallStatus {
+    pub fn is_over(self) -> bool {
+        matches!(self, CallStatus::Completed | CallStatus::Error)
+    }
+}
+
 impl CallRecord {
     pub fn is_over(&self) -> bool {
-        matches!(self.status, CallStatus::Completed | CallStatus::Error)
+        self.status.is_over()
     }
 }
 

@@ -98,7 +98,7 @@ fn bids_are_served_by_class_and_then_by_age() {
 }
 
 #[test]
-fn a_bid_rises_a_class_each_minute_up_to_a_call() {
+fn a_bid_rises_a_class_each_minute() {
     let mut bench = fleet();
     bench.run(bid(1, "old", Class::Schedule)).unwrap();
     bench.advance(Duration::from_secs(180));
@@ -109,7 +109,8 @@ fn a_bid_rises_a_class_each_minute_up_to_a_call() {
     assert_eq!(numbers(&bench), [1]);
     assert_eq!(Class::Schedule.aged(Duration::from_secs(59), AGEING), Class::Schedule);
     assert_eq!(Class::Schedule.aged(Duration::from_secs(60), AGEING), Class::Webhook);
-    assert_eq!(Class::Schedule.aged(Duration::from_secs(86_400), AGEING), Class::Call);
+    assert_eq!(Class::Schedule.aged(Duration::from_secs(180), AGEING), Class::Call);
+    assert_eq!(Class::Schedule.aged(Duration::from_secs(86_400), AGEING), Class::Resumed);
     assert_eq!(Class::Resumed.aged(Duration::from_secs(86_400), AGEING), Class::Resumed);
 }
 
@@ -317,6 +318,46 @@ fn a_runner_that_comes_back_smaller_keeps_what_runs() {
     assert_eq!(numbers(&bench), [1, 2], "one of one slot is still in use");
     freed(&mut bench, "i2", false);
     assert_eq!(numbers(&bench), [1, 2, 3]);
+}
+
+/// A class, whether the run wakes from a wait included.
+fn any_class() -> impl Strategy<Value = Class> {
+    prop_oneof![
+        Just(Class::Resumed),
+        Just(Class::Call),
+        Just(Class::Manual),
+        Just(Class::Webhook),
+        Just(Class::Schedule)
+    ]
+}
+
+proptest! {
+    /// However urgent what comes later is, it never goes before a bid that has waited as long as it takes to rise
+    /// through all classes.
+    #[test]
+    fn nobody_starves(arrivals in prop::collection::vec((any_class(), 0..3_u8), 1..120)) {
+        let mut bench = fleet();
+        register(&mut bench, "r", 1);
+        let mut placed = Vec::new();
+        for (number, (class, freed_slots)) in (1..).zip(arrivals) {
+            placed.push(bench.now);
+            bench.run(bid(number, &format!("i{number}"), class)).unwrap();
+            for _ in 0..freed_slots {
+                let Some(last) = numbers(&bench).last().copied() else { continue };
+                freed(&mut bench, &format!("i{last}"), false);
+                let served = numbers(&bench);
+                let Some(next) = served.last().filter(|next| **next != last) else { continue };
+                let at = |number: u128| placed[usize::try_from(number).unwrap() - 1];
+                let starving = (1..=number).filter(|other| !served.contains(other)).find(|other| {
+                    bench.now.since(at(*other)) >= AGEING * 4 && at(*other) < at(*next)
+                });
+                prop_assert_eq!(starving, None, "passed over for {}", next);
+            }
+            bench.now = bench.now + Duration::from_secs(25);
+            let alive = Signal::RunnerAlive { runner: "r".to_owned(), instances: Vec::new() };
+            bench.entity.observe(&alive, bench.now);
+        }
+    }
 }
 
 proptest! {

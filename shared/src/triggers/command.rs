@@ -71,6 +71,11 @@ pub enum Command {
     },
     /// Asks what was said last.
     AskPause,
+    /// The receipts since a moment, the oldest first, so many at most.
+    ReceivedSince {
+        at: Timestamp,
+        limit: usize,
+    },
     ListWaits,
     Tick,
 }
@@ -129,6 +134,7 @@ pub enum Reply {
         paused: bool,
         word: u64,
     },
+    Receipts(Vec<Uuid>),
     Done,
 }
 

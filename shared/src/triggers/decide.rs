@@ -7,6 +7,7 @@ use super::command::{Command, Incoming, Rejected, Reply};
 use super::effect;
 use super::event::{Event, Outcome, Resumption, WaitEnd};
 use super::filter::{Envelope, Filter, FilterKind};
+use super::index::Place;
 use super::state::{Triggers, Wait, delivery_id};
 use crate::code::{Code, Refusal};
 use crate::entity::{Ctx, Decision};
@@ -57,6 +58,9 @@ impl Triggers {
             Command::Replay { of, incoming } => self.replay(*of, incoming, ctx),
             Command::Pause { paused } => Ok(self.pause(*paused)),
             Command::AskPause => Ok(Decision::reply(self.pause.reply())),
+            Command::ReceivedSince { at, limit } => {
+                Ok(Decision::reply(Reply::Receipts(self.received_since(*at).take(*limit).collect())))
+            }
             Command::ListWaits => Ok(self.list()),
             Command::Tick => Ok(self.sweep(ctx)),
         }
@@ -83,9 +87,12 @@ impl Triggers {
 
     fn outcome(&self, event: &Envelope) -> Outcome {
         let mut outcome = Outcome::default();
-        for agent in self.agents() {
-            self.wake(agent, event, None, &mut outcome);
+        let woken = self.woken(event, None);
+        for (agent, places) in &woken {
+            self.wake(agent, places, &mut outcome);
         }
+        outcome.started =
+            self.subscribed(event).filter(|agent| !woken.contains_key(agent)).cloned().collect();
         outcome
     }
 
@@ -132,21 +139,12 @@ impl Triggers {
         Decision::new(delivered(receipt, outcome), events).effects(effects)
     }
 
-    /// One agent's share of an event: its longest-waiting instance gets it, and so does each that asked for
-    /// broadcast. Only if nobody waits for it does the subscription start a run. `ended` is a wait that the
-    /// agent has said to be over.
-    fn wake(&self, agent: &Name, event: &Envelope, ended: Option<Uuid>, outcome: &mut Outcome) {
-        let before = outcome.resumed.len();
-        let waiting = self.matching(agent, event).filter(|(wait, _)| Some(*wait) != ended);
-        let chosen = waiting.enumerate().filter(|(at, (_, entry))| *at == 0 || entry.broadcast);
-        outcome.resumed.extend(chosen.map(|(_, (wait, entry))| Resumption {
-            agent: agent.clone(),
-            instance: entry.instance.clone(),
-            wait,
+    /// One agent's share of an event. Only if nobody waits for it does the subscription start a run.
+    fn wake(&self, agent: &Name, places: &[Place], outcome: &mut Outcome) {
+        outcome.resumed.extend(places.iter().filter_map(|(_, wait)| {
+            let instance = self.waits.get(wait)?.instance.clone();
+            Some(Resumption { agent: agent.clone(), instance, wait: *wait })
         }));
-        if outcome.resumed.len() == before && self.is_subscribed(agent, event) {
-            outcome.started.push(agent.clone());
-        }
     }
 
     /// The wait had ended before the event reached it. As long as another instance of the agent has the same
@@ -155,7 +153,10 @@ impl Triggers {
         let mut events = self.end(wait, WaitEnd::Cancelled);
         let mut outcome = Outcome::default();
         if !self.is_shared_beyond(receipt, agent, wait) {
-            self.wake(agent, event, Some(wait), &mut outcome);
+            match self.woken(event, Some(wait)).get(agent) {
+                Some(places) => self.wake(agent, places, &mut outcome),
+                None => outcome.started.extend(self.is_subscribed(agent, event).then(|| agent.clone())),
+            }
         }
         events.push(Event::HandedOn { receipt, agent: agent.clone(), wait, outcome: outcome.clone() });
         let effects = effect::of(&outcome, &self.swarm, receipt, event);

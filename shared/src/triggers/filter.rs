@@ -12,6 +12,9 @@ use crate::code::{Code, Refusal};
 /// Most predicates of one filter, and the longest of their paths, bytes: every event is held against them.
 const PREDICATES: usize = 50;
 const PATH: usize = 256;
+/// Where an event has the names of its source, and its own.
+const SOURCE: [&str; 2] = ["sourceName", "source"];
+const EVENT: &str = "event";
 /// Longest value to compare with, bytes.
 const VALUE: usize = 1024;
 
@@ -85,6 +88,15 @@ impl Envelope {
         self.text("sourceName")
     }
 
+    /// The two names of its source: the configured one and the kind.
+    pub(super) fn sources(&self) -> impl Iterator<Item = &str> {
+        SOURCE.iter().filter_map(|field| self.text(field))
+    }
+
+    pub(super) fn event_name(&self) -> Option<&str> {
+        self.text(EVENT)
+    }
+
     pub(super) fn text(&self, field: &str) -> Option<&str> {
         self.0.get(field).and_then(Value::as_str)
     }
@@ -92,7 +104,7 @@ impl Envelope {
     /// Looks a path up in the context and then in the raw body; the prefixes `context.` and `payload.` say
     /// which of the two is meant. A null in the context stands for a field that the provider does not have,
     /// so the body's value comes before it.
-    fn find(&self, path: &str) -> Option<&Value> {
+    pub(super) fn find(&self, path: &str) -> Option<&Value> {
         if let Some(rest) = path.strip_prefix("context.") {
             return self.in_context(rest);
         }
@@ -136,7 +148,7 @@ impl Filter {
             None => true,
         };
         match self.kind {
-            FilterKind::Webhook => is(&self.source, &["sourceName", "source"]) && is(&self.event, &["event"]),
+            FilterKind::Webhook => is(&self.source, &SOURCE) && is(&self.event, &[EVENT]),
             FilterKind::AgentTrigger => is(&self.source_agent, &["sourceAgent"]),
         }
     }
@@ -212,7 +224,7 @@ fn accepts(wanted: &Value, found: &Value) -> bool {
 
 /// The text that a value is compared by: `true`, `7`, `null`; a list joins its parts with commas, as the
 /// original did. An object has none.
-fn text_of(value: &Value) -> Option<String> {
+pub(super) fn text_of(value: &Value) -> Option<String> {
     match value {
         Value::Null => Some("null".to_owned()),
         Value::Bool(flag) => Some(flag.to_string()),

@@ -9,6 +9,7 @@ mod decide;
 mod effect;
 mod event;
 mod filter;
+mod index;
 mod state;
 mod subscription;
 #[cfg(test)]

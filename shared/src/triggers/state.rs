@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use super::command::{Reply, WaitView};
 use super::filter::{Envelope, Filter};
+use super::index::{Index, Place};
 use crate::id::{InstanceId, Name};
 use crate::time::Timestamp;
 
@@ -23,8 +24,8 @@ const TRIM_EVERY: Duration = Duration::from_secs(3600);
 pub struct Triggers {
     pub(super) swarm: Name,
     pub(super) waits: BTreeMap<Uuid, Wait>,
-    /// Each agent's waits, the longest-waiting first.
-    queues: BTreeMap<Name, BTreeSet<(Timestamp, Uuid)>>,
+    /// By what they want.
+    index: Index,
     by_instance: BTreeMap<InstanceId, Uuid>,
     by_deadline: BTreeSet<(Timestamp, Uuid)>,
     pub(super) subscriptions: BTreeMap<Name, Vec<Filter>>,
@@ -121,7 +122,7 @@ impl Triggers {
         Self {
             swarm,
             waits: BTreeMap::new(),
-            queues: BTreeMap::new(),
+            index: Index::default(),
             by_instance: BTreeMap::new(),
             by_deadline: BTreeSet::new(),
             subscriptions: BTreeMap::new(),
@@ -132,17 +133,33 @@ impl Triggers {
         }
     }
 
-    /// Agents that an event could concern.
-    pub(super) fn agents(&self) -> BTreeSet<&Name> {
-        self.queues.keys().chain(self.subscriptions.keys()).collect()
+    /// The waits that an event ends: for each agent the longest-waiting one that matches, and each that asked for
+    /// broadcast. `ended` is a wait that its agent has said to be over.
+    pub(super) fn woken(&self, event: &Envelope, ended: Option<Uuid>) -> BTreeMap<&Name, Vec<Place>> {
+        let matches = |place: &&Place| {
+            Some(place.1) != ended && self.waits.get(&place.1).is_some_and(|wait| wait.filter.matches(event))
+        };
+        let mut woken: BTreeMap<&Name, Vec<Place>> = BTreeMap::new();
+        for (agent, line) in self.index.lines(event) {
+            let single = line.single.iter().find(matches);
+            let found: Vec<Place> =
+                single.into_iter().chain(line.broadcast.iter().filter(matches)).copied().collect();
+            if !found.is_empty() {
+                woken.entry(agent).or_default().extend(found);
+            }
+        }
+        for places in woken.values_mut() {
+            places.sort();
+            let first = places.first().copied();
+            let is_broadcast = |wait: Uuid| self.waits.get(&wait).is_some_and(|wait| wait.broadcast);
+            places.retain(|place| Some(*place) == first || is_broadcast(place.1));
+        }
+        woken
     }
 
-    /// The agent's waits that the event matches, the longest-waiting first.
-    pub(super) fn matching(&self, agent: &Name, event: &Envelope) -> impl Iterator<Item = (Uuid, &Wait)> {
-        let queue = self.queues.get(agent).into_iter().flatten();
-        queue
-            .filter_map(|(_, id)| self.waits.get(id).map(|wait| (*id, wait)))
-            .filter(move |(_, wait)| wait.filter.matches(event))
+    /// Agents whose subscription is for the event.
+    pub(super) fn subscribed<'a>(&'a self, event: &'a Envelope) -> impl Iterator<Item = &'a Name> {
+        self.subscriptions.keys().filter(|agent| self.is_subscribed(agent, event))
     }
 
     pub(super) fn is_subscribed(&self, agent: &Name, event: &Envelope) -> bool {
@@ -167,13 +184,17 @@ impl Triggers {
         self.by_age.iter().take_while(move |(at, _)| *at + REMEMBER <= now).map(|(_, id)| *id)
     }
 
+    pub(super) fn received_since(&self, at: Timestamp) -> impl Iterator<Item = Uuid> {
+        self.by_age.range((at, Uuid::nil())..).map(|(_, id)| *id)
+    }
+
     pub(super) fn oldest_receipts(&self, count: usize) -> impl Iterator<Item = Uuid> {
         self.by_age.iter().take(count).map(|(_, id)| *id)
     }
 
     pub(super) fn insert_wait(&mut self, id: Uuid, wait: Wait) {
         self.remove_wait(id);
-        self.queues.entry(wait.agent.clone()).or_default().insert((wait.registered_at, id));
+        self.index.insert(id, &wait);
         self.by_instance.insert(wait.instance.clone(), id);
         self.by_deadline.insert((wait.deadline, id));
         self.waits.insert(id, wait);
@@ -182,12 +203,7 @@ impl Triggers {
     /// Whether there was one.
     pub(super) fn remove_wait(&mut self, id: Uuid) -> bool {
         let Some(wait) = self.waits.remove(&id) else { return false };
-        if let Some(queue) = self.queues.get_mut(&wait.agent) {
-            queue.remove(&(wait.registered_at, id));
-            if queue.is_empty() {
-                self.queues.remove(&wait.agent);
-            }
-        }
+        self.index.remove(id, &wait);
         self.by_instance.remove(&wait.instance);
         self.by_deadline.remove(&(wait.deadline, id));
         true
@@ -216,15 +232,19 @@ impl Triggers {
         wait.into_iter().chain(receipt).min()
     }
 
+    #[cfg(test)]
+    pub(super) fn index_is_empty(&self) -> bool {
+        self.index == Index::default()
+    }
+
     /// The first broken invariant, by name.
     pub(super) fn broken(&self) -> Option<String> {
-        let queued = self.waits.iter().all(|(id, wait)| {
-            self.by_deadline.contains(&(wait.deadline, *id))
-                && self.queues.get(&wait.agent).is_some_and(|q| q.contains(&(wait.registered_at, *id)))
-        });
-        let length: usize = self.queues.values().map(BTreeSet::len).sum();
-        if !queued || length != self.waits.len() || self.by_deadline.len() != self.waits.len() {
-            return Some("triggers.every_wait_is_queued".to_owned());
+        let filed = self
+            .waits
+            .iter()
+            .all(|(id, wait)| self.by_deadline.contains(&(wait.deadline, *id)) && self.index.has(*id, wait));
+        if !filed || self.index.len() != self.waits.len() || self.by_deadline.len() != self.waits.len() {
+            return Some("triggers.every_wait_is_filed".to_owned());
         }
         let own = self.waits.iter().all(|(id, wait)| self.by_instance.get(&wait.instance) == Some(id));
         if !own || self.by_instance.len() != self.waits.len() {

@@ -382,6 +382,20 @@ fn each_change_of_the_pause_is_a_higher_word_and_outlives_a_restart() {
 }
 
 #[test]
+fn receipts_since_a_moment_come_the_oldest_first() {
+    let mut bench = bench();
+    run(&mut bench, deliver(1, "d1", "opened"));
+    bench.advance(Duration::from_secs(10));
+    let at = bench.now;
+    run(&mut bench, deliver(3, "d3", "opened"));
+    bench.advance(Duration::from_secs(10));
+    run(&mut bench, deliver(2, "d2", "opened"));
+    let since = |limit| Command::ReceivedSince { at, limit };
+    assert_eq!(run(&mut bench, since(9)), Reply::Receipts(vec![id(3), id(2)]));
+    assert_eq!(run(&mut bench, since(1)), Reply::Receipts(vec![id(3)]));
+}
+
+#[test]
 fn only_webhooks_are_taken() {
     let mut bench = bench();
     let calls = Filter { kind: FilterKind::AgentTrigger, ..filter(json!({})) };

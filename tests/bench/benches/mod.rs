@@ -15,6 +15,7 @@ mod lock_embedded;
 mod lock_redis;
 mod mcp_tool;
 mod node_grpc;
+mod pause_resume;
 mod peers;
 mod pool_1m;
 mod power_cut;
@@ -46,6 +47,7 @@ pub(crate) const ALL: &[Bench] = &[
     fairness::BENCH,
     idle_fleet::BENCH,
     pool_1m::BENCH,
+    pause_resume::BENCH,
     mcp_tool::BENCH,
     ingress::BENCH,
     recovery::BENCH,

@@ -69,9 +69,11 @@ impl<'a> Draft<'a> {
         self.ctx.token(instance.token.map_or(1, |token| token.number + 1))
     }
 
-    /// Runs that have a slot or bid for one.
+    /// Runs that have a slot or bid for their first one. Those that wake bid beside them, and the fleet keeps the scale:
+    /// an agent whose runs wake all the time would else never start what is queued.
     pub(super) fn active(&self) -> usize {
-        self.agent.instances.values().filter(|instance| instance.is_active()).count()
+        let counts = |run: &&Instance| run.slot || (run.bid.is_some() && run.state == State::Queued);
+        self.agent.instances.values().filter(counts).count()
     }
 
     /// Lets the most urgent queued runs bid while the scale allows.

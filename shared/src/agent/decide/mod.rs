@@ -13,6 +13,7 @@ mod tick;
 mod waits;
 
 use draft::Draft;
+use waits::Manner;
 
 use super::command::{Command, Overview, Reply};
 use super::state::{Agent, Party};
@@ -43,9 +44,14 @@ fn route(draft: &mut Draft<'_>, command: &Command) -> Result<Reply, Refusal> {
         Command::NoteCallee { instance, target } => Ok(draft.note_callee(instance, target)),
         Command::SetStatus { instance, text } => draft.set_status(instance, text),
         Command::ReturnValue { instance, value } => draft.return_value(instance, value),
-        Command::BeginWait { instance, wait, filter, timeout_ms, broadcast } => {
-            draft.begin_wait(instance, *wait, filter, *timeout_ms, *broadcast)
-        }
+        Command::BeginWait { instance, wait, filter, timeout_ms, broadcast, look_back } => draft.begin_wait(
+            instance,
+            *wait,
+            filter,
+            *timeout_ms,
+            Manner { broadcast: *broadcast, look_back: *look_back },
+        ),
+        Command::LookedBack { wait, found } => Ok(draft.looked_back(*wait, found.as_ref())),
         Command::CheckWait { instance, wait } => draft.check_wait(instance, *wait),
         Command::Trigger { wait, receipt, payload } => Ok(draft.trigger(*wait, *receipt, payload)),
         Command::WaitRegistered { wait } => Ok(draft.acknowledge(*wait, Party::Triggers)),

@@ -16,11 +16,18 @@ use crate::code::{Code, Refusal};
 use crate::id::InstanceId;
 use crate::limits;
 use crate::time::Timestamp;
-use crate::triggers::{Envelope, Filter};
+use crate::triggers::{Envelope, Filter, FilterKind};
 
 /// Locks and leases outlive the deadline by this, so that an instance that timed out finds them when it has
 /// its slot again.
 const MARGIN: Duration = Duration::from_secs(300);
+
+/// How an instance wants to wait.
+#[derive(Clone, Copy)]
+pub(super) struct Manner {
+    pub(super) broadcast: bool,
+    pub(super) look_back: bool,
+}
 
 impl Draft<'_> {
     pub(super) fn begin_wait(
@@ -29,7 +36,7 @@ impl Draft<'_> {
         wait: Uuid,
         filter: &Filter,
         timeout_ms: Option<u64>,
-        broadcast: bool,
+        manner: Manner,
     ) -> Result<Reply, Refusal> {
         filter.validate()?;
         let deadline = self.deadline(timeout_ms)?;
@@ -39,6 +46,9 @@ impl Draft<'_> {
             return Ok(reply);
         }
         self.may_wait(id)?;
+        if manner.look_back {
+            self.may_look_back(id, filter)?;
+        }
         let registered = self.now();
         let mut record = WaitRecord {
             id: wait,
@@ -46,7 +56,7 @@ impl Draft<'_> {
             filter: filter.clone(),
             registered,
             deadline,
-            broadcast,
+            broadcast: manner.broadcast,
             unacknowledged: BTreeSet::from([Party::Locks, Party::Leases]),
             outcome: None,
             delivered: false,
@@ -55,6 +65,9 @@ impl Draft<'_> {
             record.unacknowledged.insert(Party::Triggers);
             let effect = self.agent.register_wait(&record);
             self.send([effect]);
+        }
+        if manner.look_back {
+            record.unacknowledged.insert(Party::LookBack);
         }
         let until = deadline + MARGIN;
         let kept = [self.agent.extend_locks(&record, until), self.agent.extend_leases(&record, until)];
@@ -94,6 +107,20 @@ impl Draft<'_> {
             self.push(Event::WaitAcknowledged { wait, by });
             self.freeze_if_ready(wait);
         }
+        Reply::Done
+    }
+
+    /// A look back found an event that ends the wait, or none; then the instance may be frozen.
+    pub(super) fn looked_back(&mut self, wait: Uuid, found: Option<&(Uuid, Envelope)>) -> Reply {
+        let looks =
+            |record: &&WaitRecord| record.is_open() && record.unacknowledged.contains(&Party::LookBack);
+        let Some(record) = self.agent.waits.get(&wait).filter(looks).cloned() else { return Reply::Done };
+        let Some((receipt, payload)) = found.filter(|(_, payload)| record.takes(payload)) else {
+            return self.acknowledge(wait, Party::LookBack);
+        };
+        self.cancel_wait_of(&record.instance);
+        self.push(Event::Recalled { instance: record.instance, receipt: *receipt });
+        self.finish_wait(wait, Outcome::Triggered { payload: payload.clone() });
         Reply::Done
     }
 
@@ -186,6 +213,7 @@ impl Draft<'_> {
             wait,
             deadline: record.deadline,
             redelivered: record.delivered && outcome.is_some(),
+            look_back_to: self.look_back_to(wait),
             outcome,
         }))
     }
@@ -207,6 +235,24 @@ impl Draft<'_> {
             ));
         }
         Ok(())
+    }
+
+    fn may_look_back(&self, id: &InstanceId, filter: &Filter) -> Result<(), Refusal> {
+        if self.instance(id)?.started.is_some() && filter.kind == FilterKind::Webhook {
+            return Ok(());
+        }
+        Err(Refusal::new(
+            Code::InvalidArgument,
+            "since: run_start is for webhooks, in runs that a runner has started; leave it out",
+        ))
+    }
+
+    /// Not before triggers have the wait: an event that comes after the look back must end it.
+    fn look_back_to(&self, wait: Uuid) -> Option<Timestamp> {
+        let record = self.agent.waits.get(&wait)?;
+        let out = &record.unacknowledged;
+        let due = out.contains(&Party::LookBack) && !out.contains(&Party::Triggers);
+        self.agent.instances.get(&record.instance)?.started.filter(|_| due)
     }
 
     fn deadline(&self, timeout_ms: Option<u64>) -> Result<Timestamp, Refusal> {

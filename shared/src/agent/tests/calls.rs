@@ -37,6 +37,59 @@ fn a_failed_run_gives_the_real_reason() {
 }
 
 #[test]
+fn a_call_that_fails_says_why() {
+    type Blow = fn(&mut World, &InstanceId);
+    let blows: [(Blow, &str); 6] = [
+        (|world, _| world.advance(3600), "timeout"),
+        (
+            |world, run| {
+                world.must(Command::Kill {
+                    instance: run.clone(),
+                    reason: "killed by the operator".to_owned(),
+                });
+            },
+            "killed by the operator",
+        ),
+        (
+            |world, run| {
+                let instances = vec![run.clone()];
+                world.agent.run(Command::RunnerLost { runner: "r1".to_owned(), instances }).unwrap();
+            },
+            "runner lost: r1",
+        ),
+        (
+            |world, run| {
+                let reason = "hook failed: the pre hook exited with status 1".to_owned();
+                let token = world.token(run);
+                world.report(run, token, Report::StartFailed { reason }).unwrap();
+            },
+            "start failed: hook failed: the pre hook exited with status 1",
+        ),
+        (
+            |world, run| {
+                let token = world.token(run);
+                let exited = Report::Exited { code: None, signal: Some(9), reason: None };
+                world.report(run, token, exited).unwrap();
+            },
+            "the run was ended by signal 9",
+        ),
+        (
+            |world, _| {
+                world.must(Command::Undefine);
+            },
+            "the agent was removed",
+        ),
+    ];
+    for (blow, reason) in blows {
+        let mut world = World::new(1);
+        world.call(1).unwrap();
+        let run = world.agent.entity.instances.keys().next().unwrap().clone();
+        blow(&mut world, &run);
+        assert_eq!(world.call_status(1), (CallStatus::Error, Some(reason.to_owned())));
+    }
+}
+
+#[test]
 fn refusals_by_the_chain() {
     let mut world = World::new(1);
     let code = |reply: Result<Reply, Refusal>| reply.unwrap_err().code;
@@ -135,8 +188,14 @@ fn a_call_expires_but_not_while_its_run_waits() {
     let run = world.agent.entity.instances.keys().next().unwrap().clone();
     let filter = agent_filter(Some("nobody"));
     let timeout_ms = Some(4 * 3_600_000);
-    let begin =
-        Command::BeginWait { instance: run.clone(), wait: id(1), filter, timeout_ms, broadcast: false };
+    let begin = Command::BeginWait {
+        instance: run.clone(),
+        wait: id(1),
+        filter,
+        timeout_ms,
+        broadcast: false,
+        look_back: false,
+    };
     world.must(begin);
     world.advance(4 * 3600 - 1);
     assert_eq!(world.call_status(1).0, CallStatus::Running);
@@ -180,6 +239,7 @@ fn a_broadcast_wait_hears_a_call_that_another_serves() {
         filter,
         timeout_ms: None,
         broadcast: true,
+        look_back: false,
     };
     world.must(begin);
     world.call(1).unwrap();

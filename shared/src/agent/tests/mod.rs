@@ -303,5 +303,6 @@ pub(super) fn begin_wait(instance: &InstanceId, number: u128, filter: Filter) ->
         filter,
         timeout_ms: None,
         broadcast: false,
+        look_back: false,
     }
 }

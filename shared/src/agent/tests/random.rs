@@ -49,7 +49,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(who, wait, webhook, broadcast)| Step::Wait { who, wait, webhook, broadcast }),
         2 => who.clone().prop_map(|who| Step::Check { who }),
         4 => number.clone().prop_map(Step::Trigger),
-        3 => (number, 0..3u8).prop_map(|(wait, by)| Step::Ack(wait, by)),
+        3 => (number, 0..5u8).prop_map(|(wait, by)| Step::Ack(wait, by)),
         8 => (who.clone(), 0..5u8, 0..2u64)
             .prop_map(|(who, what, behind)| Step::Report { who, what, behind }),
         1 => who.clone().prop_map(Step::Kill),
@@ -104,6 +104,7 @@ impl World {
                 filter: if webhook { webhook_filter() } else { agent_filter(Some("lead")) },
                 timeout_ms: Some(1_000_000),
                 broadcast,
+                look_back: webhook && wait % 2 == 0,
             },
             Step::Check { who } => Command::CheckWait { instance: self.pick(who), wait: None },
             Step::Trigger(wait) => {
@@ -114,6 +115,8 @@ impl World {
                 match by {
                     0 => Command::LocksExtended { wait },
                     1 => Command::LeasesExtended { wait },
+                    2 => Command::LookedBack { wait, found: None },
+                    3 => Command::LookedBack { wait, found: Some((id(77), envelope())) },
                     _ => Command::WaitRegistered { wait },
                 }
             }

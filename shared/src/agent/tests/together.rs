@@ -98,3 +98,33 @@ fn a_kill_that_crosses_a_grant_leaves_no_slot_behind() {
     assert_eq!((world.state(&waiter), world.busy()), (State::Ended, 0));
     assert!(world.fleet.entity.places.is_empty());
 }
+
+#[test]
+fn what_is_queued_starts_though_others_wake_all_the_time() {
+    let mut world = World::new(1);
+    let mut sleepers = Vec::new();
+    for wait in 1..=3 {
+        let sleeper = world.manual();
+        world.wait(&sleeper, wait, webhook_filter());
+        sleepers.push((sleeper, wait));
+    }
+    let wake = |world: &mut World, wait: u128| {
+        world.must(Command::Trigger { wait: id(wait), receipt: id(900 + wait), payload: envelope() });
+    };
+    wake(&mut world, 1);
+    wake(&mut world, 2);
+    let queued = world.manual();
+    // Whoever runs goes back to sleep after a while and is woken again, and always another one is awake.
+    for round in 0..40 {
+        let running = sleepers.iter().position(|(run, _)| world.state(run) == State::Running);
+        let Some(running) = running else { break };
+        world.advance(10);
+        let (run, wait) = sleepers[running].clone();
+        assert!(world.outcome(&run, wait).is_some());
+        let next = 100 + round;
+        world.wait(&run, next, webhook_filter());
+        wake(&mut world, next);
+        sleepers[running].1 = next;
+    }
+    assert_eq!(world.state(&queued), State::Running);
+}

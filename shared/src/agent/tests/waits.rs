@@ -205,7 +205,14 @@ fn waits_are_limited_in_number_and_length() {
     for timeout_ms in [0, 31 * 86_400_000] {
         let filter = webhook_filter();
         let (instance, timeout_ms) = (second.clone(), Some(timeout_ms));
-        let begin = Command::BeginWait { instance, wait: id(2), filter, timeout_ms, broadcast: false };
+        let begin = Command::BeginWait {
+            instance,
+            wait: id(2),
+            filter,
+            timeout_ms,
+            broadcast: false,
+            look_back: false,
+        };
         assert_eq!(world.refused(begin), Code::InvalidArgument);
     }
 }
@@ -232,4 +239,84 @@ fn a_wait_survives_a_restart() {
     trigger(&mut world, 1);
     assert_eq!(world.state(&run), State::Running);
     assert!(world.token(&run) > before);
+}
+
+fn look_back(world: &mut World, run: &InstanceId, wait: u128) -> Option<crate::time::Timestamp> {
+    let (instance, filter, wait) = (run.clone(), webhook_filter(), id(wait));
+    let begin =
+        Command::BeginWait { instance, wait, filter, timeout_ms: None, broadcast: false, look_back: true };
+    world.must(begin);
+    match world.must(Command::CheckWait { instance: run.clone(), wait: Some(wait) }) {
+        Reply::Wait(view) => view.look_back_to,
+        other => panic!("no wait: {other:?}"),
+    }
+}
+
+#[test]
+fn a_look_back_begins_once_triggers_have_the_wait_and_ends_before_the_freeze() {
+    let mut world = World::new(1);
+    world.prompt_acks = false;
+    let run = world.manual();
+    let began = world.agent.now;
+    world.advance(60);
+    assert_eq!(look_back(&mut world, &run, 1), None, "an event could fall between");
+    for ack in [
+        Command::WaitRegistered { wait: id(1) },
+        Command::LocksExtended { wait: id(1) },
+        Command::LeasesExtended { wait: id(1) },
+    ] {
+        world.must(ack);
+    }
+    assert_eq!(world.state(&run), State::Waiting);
+    assert_eq!(look_back(&mut world, &run, 1), Some(began));
+    world.must(Command::LookedBack { wait: id(1), found: None });
+    assert_eq!(world.state(&run), State::Frozen);
+}
+
+#[test]
+fn what_a_look_back_finds_ends_the_wait_and_is_remembered() {
+    let mut world = World::new(1);
+    let run = world.manual();
+    look_back(&mut world, &run, 1).unwrap();
+    let foreign = crate::triggers::Envelope::agent_trigger("lead", json!("no webhook"));
+    let found = |envelope| Command::LookedBack { wait: id(1), found: Some((id(5), envelope)) };
+    world.must(found(envelope()));
+    assert_eq!(said(&world), ["start"], "it was not frozen for that");
+    assert!(world.outcome(&run, 1).is_some());
+    assert_eq!(world.sent_to(Kind::Triggers), ["register", "cancel"]);
+    assert!(world.instance(&run).recalled.contains(&id(5)));
+    world.must(found(envelope()));
+    look_back(&mut world, &run, 2).unwrap();
+    world.must(Command::LookedBack { wait: id(2), found: Some((id(6), foreign)) });
+    assert_eq!(world.state(&run), State::Frozen, "what does not match ends nothing");
+}
+
+#[test]
+fn an_event_during_the_look_back_comes_first() {
+    let mut world = World::new(1);
+    let run = world.manual();
+    look_back(&mut world, &run, 1).unwrap();
+    trigger(&mut world, 1);
+    world.must(Command::LookedBack { wait: id(1), found: Some((id(5), envelope())) });
+    assert!(world.instance(&run).recalled.is_empty());
+    assert!(world.outcome(&run, 1).is_some());
+}
+
+#[test]
+fn only_runs_look_back_and_only_for_webhooks() {
+    let mut world = World::new(1);
+    let run = world.manual();
+    let hand = InstanceId("token-1".to_owned());
+    world.must(Command::Attach { instance: hand.clone(), agent_id: id(50) });
+    for (instance, filter) in [(hand, webhook_filter()), (run, agent_filter(None))] {
+        let begin = Command::BeginWait {
+            instance,
+            wait: id(1),
+            filter,
+            timeout_ms: None,
+            broadcast: false,
+            look_back: true,
+        };
+        assert_eq!(world.refused(begin), Code::InvalidArgument);
+    }
 }

@@ -1,5 +1,7 @@
 //! Calls between agents.
 
+use std::time::Duration;
+
 use serde::Deserialize;
 use serde_json::json;
 use skein_shared::agent::{CallStatus, CallView};
@@ -10,9 +12,11 @@ use super::{granted, refused};
 use crate::auth::Right;
 use crate::mcp::catalogue::{Call, Outcome, Tool, Toolset};
 use crate::mcp::result::Answer;
-use crate::mcp::schema::{Args, any_text, flag, one_of, text};
+use crate::mcp::schema::{Args, any_text, flag, integer, list, object, one_of, text};
 
 const SCHEDULER: Toolset = Toolset::Scheduler;
+/// How long a wait for calls that names no time goes on.
+const PATIENCE: Duration = Duration::from_secs(45);
 
 pub(super) fn tools() -> Vec<Tool> {
     let call_result = || {
@@ -46,6 +50,26 @@ pub(super) fn tools() -> Vec<Tool> {
             .found_by("poll result answer return call status")
             .args(Args::none().need("call_id", text(64), "From call_agent"))
             .output(call_result()),
+        Tool::new("wait_for_calls", "Wait for calls", SCHEDULER, wait_for_calls)
+            .right(Right::Work)
+            .waiting()
+            .reads()
+            .about(
+                "Wait until one of several calls that you made is over, or all of them.",
+                "It answers with how each stands. Leave out what is over when you call it again for the rest.",
+            )
+            .found_by("fan out join gather any all results poll calls")
+            .args(
+                Args::none()
+                    .need("call_ids", list(text(64), 50), "From call_agent")
+                    .take("all", flag(), "Wait for all of them, not for the first")
+                    .take("timeout_s", integer(0, 3600), "At most so long (45)")
+                    .closed(),
+            )
+            .output(json!({
+                "ok": flag(), "calls": list(object(), 50), "timed_out": flag(), "reason": any_text(4000),
+                "code": any_text(64),
+            })),
         Tool::new("cancel_call", "Cancel a call", SCHEDULER, cancel_call)
             .writes(Right::Work)
             .destructive()
@@ -103,13 +127,55 @@ async fn cancel_call(call: Call, args: CheckCall) -> Outcome {
 async fn check_call(call: Call, args: CheckCall) -> Outcome {
     let Ok(id) = Uuid::try_parse(&args.call_id) else { return refused("Call failed:", unknown()) };
     match call.service.check_call(&call.who, id).await {
-        Ok(view) => Ok(checked(view)),
+        Ok(view) => Ok(checked(&view)),
         Err(refusal) if refusal.code == Code::NotFound => refused("Call failed:", unknown()),
         Err(refusal) => refused("Call failed:", refusal),
     }
 }
 
-fn checked(view: CallView) -> Answer {
+#[derive(Deserialize)]
+struct WaitForCalls {
+    call_ids: Vec<String>,
+    #[serde(default)]
+    all: bool,
+    timeout_s: Option<u64>,
+}
+
+async fn wait_for_calls(call: Call, args: WaitForCalls) -> Outcome {
+    let ids: Result<Vec<Uuid>, _> = args.call_ids.iter().map(|id| Uuid::try_parse(id)).collect();
+    let Ok(ids) = ids else { return refused("Call failed:", unknown()) };
+    if ids.is_empty() {
+        let problem = "call_ids: name the calls to wait for, as call_agent gave them";
+        return refused("Call failed:", Refusal::new(Code::InvalidArgument, problem));
+    }
+    call.progress.say("none of the calls is over yet");
+    let patience = call.progress.patience(args.timeout_s.map_or(PATIENCE, Duration::from_secs));
+    match call.service.wait_for_calls(&call.who, &ids, args.all, patience).await {
+        Ok(views) => {
+            let over = views.iter().filter(|view| view.status.is_over()).count();
+            let timed_out = if args.all { over < views.len() } else { over == 0 };
+            let text = format!("{over} of {} calls are over.", views.len());
+            let calls: Vec<_> = views.iter().map(facts).collect();
+            Ok(granted(text, json!({ "calls": calls, "timed_out": timed_out })))
+        }
+        Err(refusal) if refusal.code == Code::NotFound => refused("Call failed:", unknown()),
+        Err(refusal) => refused("Call failed:", refusal),
+    }
+}
+
+/// A call without what it does not have.
+fn facts(view: &CallView) -> serde_json::Value {
+    let mut facts = json!({ "call_id": view.call_id, "status": view.status });
+    if let Some(value) = &view.return_value {
+        facts["return_value"] = json!(value);
+    }
+    if let Some(message) = &view.error_message {
+        facts["error_message"] = json!(message);
+    }
+    facts
+}
+
+fn checked(view: &CallView) -> Answer {
     let text = match (view.status, &view.return_value, &view.error_message) {
         (CallStatus::Pending, ..) => {
             "Call status: pending. It has not started yet; check again later.".to_owned()
@@ -121,11 +187,5 @@ fn checked(view: CallView) -> Answer {
             format!("Call failed: {}", message.as_deref().unwrap_or("the agent's run failed"))
         }
     };
-    granted(
-        text,
-        json!({
-            "call_id": view.call_id, "status": view.status, "return_value": view.return_value,
-            "error_message": view.error_message,
-        }),
-    )
+    granted(text, facts(view))
 }

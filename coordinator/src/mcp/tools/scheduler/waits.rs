@@ -12,7 +12,7 @@ use crate::auth::Right;
 use crate::mcp::catalogue::{Call, Outcome, Tool, Toolset};
 use crate::mcp::result::Answer;
 use crate::mcp::schema::{Args, any_text, flag, object, one_of};
-use crate::service::waits::Waited;
+use crate::service::waits::{Waited, Wish};
 
 pub(super) fn tools() -> Vec<Tool> {
     vec![
@@ -36,6 +36,7 @@ pub(super) fn tools() -> Vec<Tool> {
                     .take("source_agent", any_text(64), "agent_trigger: the agent that calls")
                     .take("timeout", any_text(60), "Such as 30m or 1h30m (30m)")
                     .explained()
+                    .rare("since", one_of(&["run_start"]), "run_start: an event counts too that came since your run began")
                     .rare("broadcast", flag(), "Do not use the event up: others that wait for it get it too"),
             )
             .output(json!({
@@ -55,6 +56,7 @@ struct Wait {
     matches: BTreeMap<String, Value>,
     source_agent: Option<String>,
     timeout: Option<String>,
+    since: Option<String>,
     #[serde(default)]
     broadcast: bool,
 }
@@ -76,10 +78,8 @@ async fn wait(call: Call, args: Wait) -> Outcome {
     call.progress.say("waiting for a trigger");
     // The service waits no longer than for the end of the wait, which its outcome follows a moment later.
     let patience = call.progress.patience(limits::WAIT_MAX);
-    let waited = call
-        .service
-        .wait_for_trigger(&call.who, call.request, filter, timeout, args.broadcast, patience)
-        .await;
+    let wish = Wish { filter, timeout, broadcast: args.broadcast, look_back: args.since.is_some() };
+    let waited = call.service.wait_for_trigger(&call.who, call.request, wish, patience).await;
     match waited {
         Ok(Waited::Triggered { payload, again }) => {
             let shown = serde_json::to_string_pretty(&payload).unwrap_or_default();

@@ -1,0 +1,142 @@
+//! How operators steer the agents of a runner, and what becomes of the work meanwhile, with the real programs.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use skein_tests::stage::Stage;
+
+const SUBSCRIBED: &str = "subscriptions = [{ source = \"github\", event = \"push\" }]\n";
+
+/// The document that a command prints.
+async fn printed(stage: &Stage, arguments: &[&str]) -> Result<Value> {
+    let printed = stage.up().skein(&[arguments, &["--json"]].concat()).await?;
+    serde_json::from_str(&printed).with_context(|| format!("{arguments:?} printed {printed}"))
+}
+
+/// The rows that a command prints.
+async fn rows(stage: &Stage, arguments: &[&str]) -> Result<Vec<Value>> {
+    let printed = stage.up().skein(&[arguments, &["--json"]].concat()).await?;
+    printed.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
+}
+
+/// Expects a command to be refused with this exit status, in a sentence with this word.
+async fn refused(stage: &Stage, arguments: &[&str], code: i32, word: &str) -> Result<()> {
+    let output = stage.up().run(arguments).await?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.code() == Some(code) && said.contains(word), "{arguments:?}: {output:?}");
+    Ok(())
+}
+
+/// Waits for so many ends of the agent's runs.
+async fn ends(stage: &Stage, agent: &str, count: usize) -> Result<()> {
+    stage
+        .until(&format!("{agent} has ended {count} times"), async || {
+            let runs = rows(stage, &["agent", "history", agent]).await?;
+            Ok(runs.iter().filter(|run| run["endedAt"].is_string()).count() == count)
+        })
+        .await
+}
+
+#[tokio::test]
+async fn a_disabled_agent_stays_so_over_a_restart_and_what_it_missed_is_replayed_once() -> Result<()> {
+    let stage = Stage::new(1)?.agent("worker", SUBSCRIBED, &[])?.start().await?;
+    stage.up().skein(&["agent", "disable", "worker"]).await?;
+    stage.push("d-1", &json!({ "ref": "main", "number": 7 })).await?;
+    // The runner registers again and says anew what the agent is.
+    let stage = stage.terminate().await?.start().await?;
+    let listed = rows(&stage, &["agent", "list"]).await?;
+    ensure!(listed.len() == 1 && listed[0]["state"] == "disabled", "{listed:?}");
+    refused(&stage, &["agent", "run", "worker"], 5, "disabled").await?;
+
+    let letters = rows(&stage, &["dead-letters", "list", "--agent", "worker"]).await?;
+    ensure!(letters.len() == 1 && letters[0]["reason"] == "agent_disabled", "{letters:?}");
+    let letter = letters[0]["id"].as_str().context("it has no id")?;
+    let shown = printed(&stage, &["dead-letters", "show", letter]).await?;
+    ensure!(shown["input"]["payload"]["number"] == 7, "{shown}");
+    refused(&stage, &["dead-letters", "replay", letter], 5, "disabled").await?;
+    stage.up().skein(&["agent", "enable", "worker"]).await?;
+    let replayed = printed(&stage, &["dead-letters", "replay", letter]).await?;
+    let input = stage.answer("worker", "start").await?;
+    ensure!(input["payload"]["number"] == 7, "{input}");
+    refused(&stage, &["dead-letters", "replay", letter], 5, "replayed already").await?;
+    let shown = printed(&stage, &["dead-letters", "show", letter]).await?;
+    ensure!(shown["replayedAs"] == replayed["instance"], "{shown} {replayed}");
+    refused(&stage, &["agent", "disable", "nobody"], 4, "not defined").await
+}
+
+#[tokio::test]
+async fn a_paused_swarm_keeps_its_work_over_a_restart_and_does_it_at_the_end_of_the_pause() -> Result<()> {
+    let wait = r#"wait_for_trigger={"type":"webhook","source":"github","event":"push"}"#;
+    let stage = Stage::new(2)?.agent("sleeper", "", &[wait])?.agent("worker", "", &[])?.start().await?;
+    let sleeper = stage.run("sleeper").await?;
+    stage.becomes(&sleeper, "frozen").await?;
+    let paused = printed(&stage, &["agent", "pause", "--all"]).await?;
+    ensure!(paused["agents"] == 2, "{paused}");
+    let queued = printed(&stage, &["agent", "run", "worker"]).await?;
+    let queued = queued["instance"].as_str().context("no instance was named")?.to_owned();
+    stage.push("d-1", &json!({ "ref": "main", "number": 7 })).await?;
+
+    let stage = stage.kill().await?.start().await?;
+    let listed = rows(&stage, &["agent", "list"]).await?;
+    ensure!(listed.iter().all(|agent| agent["state"] == "paused"), "{listed:?}");
+    ensure!(stage.state(&queued).await? == "queued" && stage.state(&sleeper).await? == "frozen");
+    ensure!(stage.journal("worker")?.is_empty(), "a run was started in the pause");
+    stage.up().skein(&["agent", "resume", "--all"]).await?;
+    stage.becomes(&queued, "completed").await?;
+    let woken = stage.answer("sleeper", "wait_for_trigger").await?;
+    ensure!(woken["payload"]["payload"]["number"] == 7, "{woken}");
+    stage.becomes(&sleeper, "completed").await
+}
+
+#[tokio::test]
+async fn a_run_that_asks_for_it_is_run_again_and_the_history_tells() -> Result<()> {
+    let stage = Stage::new(2)?
+        .agent("asks", "max_reruns = 1\n", &["request_rerun={}"])?
+        .agent("exits", "max_reruns = 2\n", &["exit=42"])?
+        .agent("fails", "", &[r#"set_status={"text":"halfway"}"#, "request_rerun={}", "exit=3"])?
+        .start()
+        .await?;
+    for agent in ["asks", "exits", "fails"] {
+        stage.up().skein(&["agent", "run", agent, "--prompt", "sweep"]).await?;
+    }
+    ends(&stage, "asks", 2).await?;
+    ends(&stage, "exits", 3).await?;
+    ends(&stage, "fails", 1).await?;
+    let answers = stage.answers("asks", "request_rerun")?;
+    let said: Vec<&Value> = answers.iter().map(|(_, answer)| &answer["ok"]).collect();
+    ensure!(said == [true, false], "{answers:?}");
+    let inputs = stage.answers("exits", "start")?;
+    ensure!(inputs.iter().all(|(_, input)| input["prompt"] == "sweep"), "{inputs:?}");
+    let mut sources: Vec<String> = rows(&stage, &["agent", "history", "exits"])
+        .await?
+        .iter()
+        .map(|run| run["source"].to_string())
+        .collect();
+    sources.sort();
+    ensure!(sources == [r#""operator""#, r#""rerun 1/2""#, r#""rerun 2/2""#], "{sources:?}");
+    let failed = rows(&stage, &["agent", "history", "fails"]).await?.remove(0);
+    ensure!(failed["state"] == "error" && failed["exit"]["code"] == 3, "{failed}");
+    ensure!(failed["statusText"] == "halfway" && failed["durationMs"].is_u64(), "{failed}");
+    let table = stage.up().skein(&["agent", "history", "fails"]).await?;
+    ensure!(table.contains("the run exited with status 3"), "{table}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_run_that_looks_back_gets_what_came_before_it_waited_and_each_event_once() -> Result<()> {
+    let wait = r#"wait_for_trigger={"type":"webhook","source":"github","since":"run_start","timeout":"1h"}"#;
+    let stage = Stage::new(1)?.agent("sleeper", "", &["hold", wait, wait, wait])?.start().await?;
+    stage.push("d-0", &json!({ "ref": "main", "number": 0 })).await?;
+    let sleeper = stage.run("sleeper").await?;
+    for number in 1..=2 {
+        stage.push(&format!("d-{number}"), &json!({ "ref": "main", "number": number })).await?;
+    }
+    stage.go("sleeper")?;
+    stage.becomes(&sleeper, "frozen").await?;
+    stage.push("d-3", &json!({ "ref": "main", "number": 3 })).await?;
+    stage.becomes(&sleeper, "completed").await?;
+    let got = stage.answers("sleeper", "wait_for_trigger")?;
+    let numbers: Vec<&Value> =
+        got.iter().map(|(_, answer)| &answer["payload"]["payload"]["number"]).collect();
+    ensure!(numbers == [1, 2, 3], "{got:?}");
+    Ok(())
+}

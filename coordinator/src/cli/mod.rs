@@ -13,6 +13,7 @@ mod events;
 mod list;
 mod logs;
 mod mcp_config;
+mod simulate;
 mod status;
 mod swarm;
 mod table;
@@ -100,7 +101,7 @@ enum Command {
     /// List, show and replay what was to run and was given up.
     #[command(subcommand)]
     DeadLetters(dead_letters::DeadLetters),
-    /// List, show and replay webhooks as they were taken in.
+    /// List, show and replay webhooks as they were taken in, and try subscriptions out.
     #[command(subcommand)]
     Webhooks(webhooks::Webhooks),
     /// Define agents, run them, end their runs, pause and disable them, and look at what they did.
@@ -271,6 +272,7 @@ mod tests {
             "skein dead-letters show 0190e0a0-0000-7000-8000-000000000001",
             "skein dead-letters replay 0190e0a0-0000-7000-8000-000000000001",
             "skein webhooks list --limit 5",
+            "skein webhooks simulate push.json --provider github --source hub --agents agents",
             "skein webhooks show 0190e0a0-0000-7000-8000-000000000001",
             "skein webhooks replay 0190e0a0-0000-7000-8000-000000000001 --swarm build",
             "skein credentials set github_token:acme",

@@ -5,6 +5,7 @@ mod answer;
 mod gate;
 mod port;
 mod proxy;
+mod repeats;
 mod upstreams;
 
 use std::sync::Arc;
@@ -45,7 +46,7 @@ impl Endpoint {
         };
         let port = listener.local_addr()?.port();
         let gate = Arc::new(Gate::default());
-        let proxy = Proxy::new(&row.secret, &row.access_token, upstreams, Arc::clone(&gate));
+        let proxy = Proxy::new(row, upstreams, Arc::clone(&gate));
         let stop = CancellationToken::new();
         tokio::spawn(stop.clone().run_until_cancelled_owned(serve(listener, Arc::new(proxy), stop.clone())));
         Ok(Self { port, gate, _serving: stop.drop_guard() })

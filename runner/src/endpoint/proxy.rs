@@ -24,7 +24,9 @@ use uuid::Uuid;
 
 use super::answer::{Events, Meaning, is_request, meaning};
 use super::gate::{Gate, Owed};
+use super::repeats::{self, Repeats};
 use super::upstreams::Upstreams;
+use crate::instance::ledger::Row;
 
 type Body = BoxBody<Bytes, std::io::Error>;
 type Sent = Result<Frame<Bytes>, std::io::Error>;
@@ -54,6 +56,7 @@ pub(super) struct Proxy {
     authorization: HeaderValue,
     upstreams: Upstreams,
     gate: Arc<Gate>,
+    repeats: Repeats,
     client: reqwest::Client,
 }
 
@@ -66,11 +69,13 @@ struct Exchange {
     body: Bytes,
     /// It is a JSON-RPC request: an answer is owed.
     owed: bool,
+    /// The call of a tool that it is.
+    call: Option<Uuid>,
 }
 
 impl Proxy {
-    pub(super) fn new(secret: &str, access_token: &str, upstreams: Upstreams, gate: Arc<Gate>) -> Self {
-        let mut authorization = HeaderValue::from_str(&format!("Bearer {access_token}"))
+    pub(super) fn new(row: &Row, upstreams: Upstreams, gate: Arc<Gate>) -> Self {
+        let mut authorization = HeaderValue::from_str(&format!("Bearer {}", row.access_token))
             .unwrap_or(HeaderValue::from_static("Bearer"));
         authorization.set_sensitive(true);
         let client = reqwest::Client::builder()
@@ -79,7 +84,8 @@ impl Proxy {
             .no_proxy()
             .build()
             .unwrap_or_default();
-        Self { secret: secret.to_owned(), authorization, upstreams, gate, client }
+        let (secret, repeats) = (row.secret.clone(), Repeats::new(row.patience));
+        Self { secret, authorization, upstreams, gate, repeats, client }
     }
 
     pub(super) async fn serve(
@@ -114,7 +120,12 @@ impl Proxy {
         let (into, body) = mpsc::channel(1);
         tokio::spawn(async move {
             // The instance hung up, or no coordinator was left: the body ends here.
-            let _ = self.relay(exchange, answer, into, owed).await;
+            let call = exchange.call;
+            if self.relay(exchange, answer, into, owed).await.is_ok_and(|passed| passed)
+                && let Some(call) = call
+            {
+                self.repeats.answered(call, Instant::now());
+            }
         });
         let body = BodyExt::boxed(StreamBody::new(ReceiverStream::new(body)));
         response.body(body).unwrap_or_else(|_| refusal(Code::Internal, "the answer could not be passed on"))
@@ -139,12 +150,14 @@ impl Proxy {
         let mut headers = HeaderMap::new();
         pass(&head.headers, &mut headers);
         headers.insert(header::AUTHORIZATION, self.authorization.clone());
-        if let Ok(key) = HeaderValue::from_str(&Uuid::new_v4().to_string()) {
+        let message = serde_json::from_slice::<Value>(&body).unwrap_or_default();
+        let call = repeats::call(&message);
+        if let Ok(fresh) = HeaderValue::from_str(&Uuid::new_v4().to_string()) {
+            let key = call.map_or(fresh.clone(), |call| self.repeats.key(call, fresh, Instant::now()));
             headers.entry(KEY).or_insert(key);
         }
-        let owed = head.method == Method::POST
-            && serde_json::from_slice::<Value>(&body).is_ok_and(|message| is_request(&message));
-        Ok(Exchange { method: head.method, suffix, headers, body, owed })
+        let owed = head.method == Method::POST && is_request(&message);
+        Ok(Exchange { method: head.method, suffix, headers, body, owed, call })
     }
 
     /// Sends until a coordinator answers. `None` when none did in time; the time of a freeze does not count.
@@ -175,35 +188,37 @@ impl Proxy {
         None
     }
 
-    /// Passes the body on. Holds one piece of it at most.
+    /// Passes the body on. Holds one piece of it at most. True if the answer was passed on.
     async fn relay(
         &self,
         exchange: Exchange,
         mut answer: reqwest::Response,
         into: mpsc::Sender<Sent>,
         owed: Option<Owed>,
-    ) -> Result<(), mpsc::error::SendError<Sent>> {
+    ) -> Result<bool, mpsc::error::SendError<Sent>> {
         if !streamed(&answer) {
-            return self.copy(answer, &into).await;
+            return self.copy(answer, &into).await.map(|()| true);
         }
         loop {
             let complete = tokio::select! {
                 complete = self.stream(answer, &into) => complete?,
-                () = into.closed() => return Ok(()),
+                () = into.closed() => return Ok(false),
             };
             if complete || owed.is_none() {
-                return Ok(());
+                return Ok(complete);
             }
             tracing::debug!("a streamed answer broke off; asking again with the same key");
             let again = tokio::select! {
                 again = self.send(&exchange) => again,
-                () = into.closed() => return Ok(()),
+                () = into.closed() => return Ok(false),
             };
             match again {
                 Some(next) if streamed(&next) => answer = next,
                 // A plain answer to the repeat becomes the one event that is still missing.
-                Some(next) => return self.finish(next, &into).await,
-                None => return into.send(Err(std::io::Error::other("no coordinator"))).await,
+                Some(next) => return self.finish(next, &into).await.map(|()| true),
+                None => {
+                    return into.send(Err(std::io::Error::other("no coordinator"))).await.map(|()| false);
+                }
             }
         }
     }

@@ -2,13 +2,15 @@
 
 use serde_json::{Value, json};
 
-use super::{Client, Run, SERVER, Said, Start, TOKEN, arguments, millis};
+use super::{Client, Run, SERVER, Said, Start, TOKEN, URL, arguments, millis};
 use crate::harness::ending::{first_line, number};
 
-/// It takes settings from a file alone. The instance writes it, as the user that it is.
-const FILE: &str = r#"GEMINI_CLI_SYSTEM_SETTINGS_PATH="$HOME/.gemini-$SKEIN_INSTANCE.json"
-printf %s "$SKEIN_SETTINGS" > "$GEMINI_CLI_SYSTEM_SETTINGS_PATH" || exit
+/// It takes settings from a file alone. The instance writes it, as the user that it is; it is the same for all instances
+/// of an agent, for what differs stands in their variables.
+const FILE: &str = r#"GEMINI_CLI_SYSTEM_SETTINGS_PATH="$HOME/.gemini-runner.json"
 export GEMINI_CLI_SYSTEM_SETTINGS_PATH
+printf %s "$SKEIN_SETTINGS" > "$GEMINI_CLI_SYSTEM_SETTINGS_PATH.$$" || exit
+mv "$GEMINI_CLI_SYSTEM_SETTINGS_PATH.$$" "$GEMINI_CLI_SYSTEM_SETTINGS_PATH" || exit
 "#;
 
 pub(super) struct Gemini;
@@ -23,7 +25,7 @@ impl Client for Gemini {
             "general": {"enableAutoUpdate": false},
             "privacy": {"usageStatisticsEnabled": false},
             "mcpServers": {SERVER: {
-                "httpUrl": run.url,
+                "httpUrl": format!("${URL}"),
                 "headers": {"Authorization": format!("Bearer ${TOKEN}")},
                 "timeout": millis(run.tool_timeout),
                 "trust": true,

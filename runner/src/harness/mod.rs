@@ -59,6 +59,8 @@ struct Run<'a> {
 const SERVER: &str = "skein";
 /// The variable that holds what an instance shows at its endpoint.
 const TOKEN: &str = "SKEIN_TOKEN";
+/// The variable that holds the endpoint's address.
+const URL: &str = "SKEIN_URL";
 
 /// What starts a client.
 struct Start {

@@ -111,6 +111,11 @@ impl Program {
         self.harness
     }
 
+    /// How long a client waits for the answer to a call. That of a command is its own affair.
+    pub fn patience(&self) -> Option<Duration> {
+        self.harness.is_client().then_some(self.tool_timeout)
+    }
+
     /// What starts it. `session` is the conversation that an earlier start of the same instance has begun.
     pub fn launch(&self, place: &Place<'_>, input: &str, session: Option<&str>) -> Launch {
         let Some(client) = self.harness.client() else {

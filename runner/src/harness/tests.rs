@@ -100,7 +100,7 @@ fn gemini_writes_its_settings_down_itself() {
     assert!(command[2].contains("GEMINI_CLI_SYSTEM_SETTINGS_PATH"), "{}", command[2]);
     let settings: Value = serde_json::from_str(&env["SKEIN_SETTINGS"]).unwrap();
     let server = &settings["mcpServers"]["skein"];
-    assert_eq!((&server["httpUrl"], &server["timeout"]), (&json!(PLACE.url), &json!(7_260_000)));
+    assert_eq!((&server["httpUrl"], &server["timeout"]), (&json!("$SKEIN_URL"), &json!(7_260_000)));
     assert_eq!(
         (&server["headers"]["Authorization"], &server["trust"]),
         (&json!("Bearer $SKEIN_TOKEN"), &json!(true))

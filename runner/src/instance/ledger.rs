@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, params};
 use serde::{Deserialize, Serialize};
@@ -47,6 +48,9 @@ pub struct Row {
     /// Who reads what it prints.
     #[serde(default)]
     pub harness: Harness,
+    /// How long it waits for the answer to a call, if that is known.
+    #[serde(default)]
+    pub patience: Option<Duration>,
     #[serde(default)]
     pub usage: Option<Usage>,
     /// Whose process `handle` is.
@@ -74,6 +78,7 @@ impl Row {
             exit: None,
             reason: String::new(),
             harness: Harness::default(),
+            patience: None,
             usage: None,
             stage: Stage::default(),
             input: String::new(),
@@ -409,6 +414,7 @@ mod tests {
             exit: None,
             reason: String::new(),
             harness: Harness::default(),
+            patience: None,
             usage: None,
             stage: Stage::Agent,
             input: String::new(),

@@ -53,13 +53,13 @@ pub(super) async fn start(shared: Arc<Shared>, mut row: Row, input: String, inbo
 async fn launch(shared: &Shared, row: &mut Row) -> Result<(Handle, Endpoint), Failure> {
     let definition = shared.definition(row)?;
     row.stage = Stage::first(&definition.hooks);
+    (row.harness, row.patience) = (definition.program.harness(), definition.program.patience());
     row.address = shared.engine.door(definition.container.as_ref()).await?;
     let endpoint = Endpoint::open(row, shared.upstreams.clone()).await.map_err(|error| {
         let address = row.address;
         Failure(format!("its endpoint could not be opened at {address}: {error}; this has to be an address of the runner's machine"))
     })?;
     row.port = endpoint.port();
-    row.harness = definition.program.harness();
     let handle = launch_stage(shared, row, &definition).await?;
     Ok((handle, endpoint))
 }

@@ -75,7 +75,9 @@ async fn a_tool_touches_no_more_than_its_instance_may() -> Result<()> {
     let write = format!("write={}", json!({"path": stage.data().join("new"), "content": "x"}));
     let stage = stage.agent("thief", "", &[&read, &bash, &write])?.start().await?;
     stage.run("thief").await?;
-    for (tool, refusal) in [("read", "permission denied"), ("bash", "exit code 1"), ("write", "permission denied")] {
+    for (tool, refusal) in
+        [("read", "permission denied"), ("bash", "exit code 1"), ("write", "permission denied")]
+    {
         let (text, failed) = said(&stage.answer("thief", tool).await?);
         ensure!(failed && text.contains(refusal), "{tool}: {text}");
     }

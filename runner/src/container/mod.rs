@@ -91,6 +91,8 @@ pub struct Spec {
     pub open: Vec<PathBuf>,
     /// The folder of the agent's definition.
     pub definition: PathBuf,
+    /// The credentials that it is lent, readable by it alone. A container finds them at `/credentials`.
+    pub credentials: Option<PathBuf>,
     /// The container that it wants; the folders above are then none of its own.
     pub container: Option<Container>,
 }

@@ -17,6 +17,9 @@ use crate::service::logs::Run;
 const HOLD: Duration = Duration::from_secs(15);
 /// How long to wait before a runner that cannot be reached is asked again.
 const PAUSE: Duration = Duration::from_secs(1);
+/// How often, and for how many times, to look whether an end is written down.
+const LOOK: Duration = Duration::from_millis(100);
+const LOOKS: u32 = 50;
 /// Most lines of one answer.
 pub(super) const PAGE: u32 = 2000;
 
@@ -79,10 +82,23 @@ impl Logs {
                 say(run, part.lines, String::new(), listener).await?;
             }
         }
-        let now = self.service.runs(&self.who, &run.instance.0, None).await;
-        let state =
-            now.ok().and_then(|runs| runs.into_iter().next()).map_or(run.state.clone(), |run| run.state);
+        let state = self.state(run, follow).await;
         say(run, Vec::new(), state, listener).await
+    }
+
+    /// How a run is, in a sentence. The runner knows of an end a moment before it is written down.
+    async fn state(&self, run: &Run, ended: bool) -> String {
+        let mut state = run.state.clone();
+        for _ in 0..LOOKS {
+            let now = self.service.runs(&self.who, &run.instance.0, None).await;
+            let Some(now) = now.ok().and_then(|runs| runs.into_iter().next()) else { break };
+            state = now.state;
+            if now.ended || !ended {
+                break;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        state
     }
 }
 

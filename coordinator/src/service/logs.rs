@@ -23,6 +23,7 @@ pub struct Run {
     pub runner: Option<String>,
     /// In a sentence: how it is, or how it ended.
     pub state: String,
+    pub ended: bool,
 }
 
 impl Service {
@@ -106,5 +107,5 @@ fn run(row: &Value) -> Run {
     if let Some(reason) = exit["reason"].as_str().filter(|reason| !reason.is_empty()) {
         said.push_str(&format!(": {reason}"));
     }
-    Run { instance, runner: text(&row["runner"]), state: said }
+    Run { instance, runner: text(&row["runner"]), state: said, ended: row["endedAt"].is_string() }
 }

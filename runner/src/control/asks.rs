@@ -169,7 +169,9 @@ async fn say(answers: &mpsc::Sender<RunnerMessage>, number: u64, answer: Answere
                 .chunks(PART)
                 .map(|part| Answer { number, part: part.to_vec(), ..Answer::default() })
                 .collect();
-            parts.last_mut().expect("an answer is JSON, which is never empty").last = true;
+            if let Some(last) = parts.last_mut() {
+                last.last = true;
+            }
             parts
         }
     };

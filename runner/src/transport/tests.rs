@@ -283,6 +283,15 @@ fn find_takes_names_and_paths() {
 }
 
 #[test]
+fn ignore_files_above_a_work_folder_rule_nothing_out() {
+    let tree = Tree::of(&[(".gitignore", "*\n"), ("work/src/lib.rs", "needle\n")]);
+    let found = tool(Tool::Find, json!({"pattern": "*.rs", "path": tree.path("work")})).text;
+    assert_eq!(found, "src/lib.rs");
+    let found = tool(Tool::Grep, json!({"pattern": "needle", "path": tree.path("work/src")})).text;
+    assert_eq!(found, "lib.rs:1: needle");
+}
+
+#[test]
 fn ls_names_everything_in_order() {
     let tree = Tree::of(&[("b", ""), ("A/x", ""), (".c", "")]);
     let ls = |arguments: Value| tool(Tool::Ls, arguments);

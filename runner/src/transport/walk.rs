@@ -1,6 +1,6 @@
 //! Going through a folder in the order of names, without what ignore files name and without a repository's own data.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use globset::{GlobBuilder, GlobMatcher};
 use ignore::{DirEntry, WalkBuilder};
@@ -9,13 +9,25 @@ use super::Result;
 
 /// Everything below a folder. What cannot be read is left out.
 pub(super) fn below(folder: &Path) -> impl Iterator<Item = DirEntry> + use<> {
-    let walk = WalkBuilder::new(folder)
-        .hidden(false)
+    let mut walk = WalkBuilder::new(folder);
+    walk.hidden(false)
         .require_git(false)
+        .parents(false)
         .sort_by_file_name(std::ffi::OsStr::cmp)
-        .filter_entry(|entry| entry.file_name() != ".git")
-        .build();
-    walk.flatten().filter(|entry| entry.depth() > 0)
+        .filter_entry(|entry| entry.file_name() != ".git");
+    for file in above(folder) {
+        // One that cannot be read rules nothing out.
+        let _ = walk.add_ignore(file);
+    }
+    walk.build().flatten().filter(|entry| entry.depth() > 0)
+}
+
+/// The ignore files of the folders above, as far up as the work folder: what lies above that is not the agent's, and the
+/// runner itself keeps work folders out of the repositories around them.
+fn above(folder: &Path) -> Vec<PathBuf> {
+    let (Ok(work), Ok(folder)) = (std::env::current_dir(), folder.canonicalize()) else { return Vec::new() };
+    let above = folder.ancestors().skip(1).take_while(|folder| folder.starts_with(&work));
+    above.map(|folder| folder.join(".gitignore")).filter(|file| file.is_file()).collect()
 }
 
 /// A glob: one without a slash is about the name, another about the path from the folder on.

@@ -1,0 +1,129 @@
+//! Questions to a runner: worked on once, answered in parts, and given up with whoever asked.
+
+use std::time::Duration;
+
+use skein_proto::v1::ask::What as Asked;
+use skein_proto::v1::{Answer, Ask, UseTool, Withdraw};
+
+use super::*;
+
+const INSTANCE: &str = "worker-0000000a";
+
+/// A runner with one instance that does nothing.
+async fn begun() -> (Coordinator, Bed) {
+    let coordinator = Coordinator::open(MCP, 3000).await;
+    let mut bed = Bed::new("sleep 1000");
+    bed.run(&coordinator, TOKEN);
+    coordinator.until("registration", |state| state.registrations.len() == 1).await;
+    coordinator.say(start(INSTANCE, 1)).await;
+    coordinator.reported(INSTANCE, |what| matches!(what, What::Started(_))).await;
+    (coordinator, bed)
+}
+
+fn ask(number: u64, id: u128, instance: &str, tool: &str, arguments: &serde_json::Value) -> Message {
+    let tool = UseTool { name: tool.to_owned(), arguments: arguments.to_string() };
+    Message::Ask(Ask {
+        number,
+        id: uuid::Uuid::from_u128(id).to_string(),
+        instance: instance.to_owned(),
+        timeout_ms: 60_000,
+        what: Some(Asked::Tool(tool)),
+    })
+}
+
+fn bash(number: u64, id: u128, command: &str) -> Message {
+    ask(number, id, INSTANCE, "bash", &serde_json::json!({"command": command}))
+}
+
+/// The parts of an answer, once the last one is there.
+async fn answer(coordinator: &Coordinator, number: u64) -> Vec<Answer> {
+    let of = |answer: &&Answer| answer.number == number;
+    let state = coordinator
+        .until("the answer", |state| state.answers.iter().filter(of).any(|answer| answer.last))
+        .await;
+    state.answers.iter().filter(of).cloned().collect()
+}
+
+fn text(parts: &[Answer]) -> String {
+    let json: Vec<u8> = parts.iter().flat_map(|answer| answer.part.clone()).collect();
+    let outcome: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    outcome["text"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_asked_again_after_the_stream_broke_is_worked_on_once() {
+    let (coordinator, mut bed) = begun().await;
+    let command = "echo begun >> begun; while [ ! -e go ]; do sleep 0.01; done; echo answered";
+    coordinator.say(bash(1, 7, command)).await;
+    bed.written("begun").await;
+    coordinator.hang_up().await;
+    coordinator.until("it comes back", |state| state.registrations.len() == 2).await;
+    coordinator.say(bash(2, 7, command)).await;
+    fs::write(bed.folder.path().join("data-work/default/worker/go"), "").unwrap();
+    assert_eq!(text(&answer(&coordinator, 2).await), "answered");
+    // It is known for a while, to whoever lost the answer too.
+    coordinator.say(bash(3, 7, command)).await;
+    assert_eq!(text(&answer(&coordinator, 3).await), "answered");
+    assert_eq!(bed.written("begun").await, "begun\n");
+    bed.leave().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_waits_for_is_ended_and_what_is_not_here_is_refused() {
+    let (coordinator, mut bed) = begun().await;
+    coordinator.say(bash(1, 1, "echo begun > begun; setsid sleep 4321; true")).await;
+    bed.written("begun").await;
+    coordinator.say(Message::Withdraw(Withdraw { number: 1 })).await;
+    let command = |process: &Process| fs::read_to_string(format!("/proc/{}/cmdline", process.pid));
+    let sleeps = |process: &Process| command(process).is_ok_and(|line| line.contains("4321"));
+    until(|| (!tree::marked(INSTANCE).iter().any(sleeps)).then_some(())).await;
+    assert!(!tree::marked(INSTANCE).is_empty(), "the instance was ended with it");
+
+    let nothing = serde_json::json!({});
+    coordinator.say(ask(2, 2, "worker-0000000b", "ls", &nothing)).await;
+    let refused = answer(&coordinator, 2).await.remove(0).refused.unwrap();
+    assert_eq!(refused.code, "not_found");
+    coordinator.say(ask(3, 3, INSTANCE, "dance", &nothing)).await;
+    let refused = answer(&coordinator, 3).await.remove(0).refused.unwrap();
+    assert_eq!(refused.code, "invalid_argument");
+    coordinator.say(freeze(INSTANCE, 2)).await;
+    coordinator.reported(INSTANCE, |what| matches!(what, What::Frozen(_))).await;
+    coordinator.say(ask(4, 4, INSTANCE, "ls", &nothing)).await;
+    let refused = answer(&coordinator, 4).await.remove(0).refused.unwrap();
+    assert_eq!(refused.code, "wrong_state");
+    bed.leave().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_answer_comes_in_parts() {
+    let (coordinator, mut bed) = begun().await;
+    coordinator.say(bash(1, 1, r"{ printf '\211PNG'; head -c 2000000 /dev/zero; } > picture")).await;
+    answer(&coordinator, 1).await;
+    coordinator.say(ask(2, 2, INSTANCE, "read", &serde_json::json!({"path": "picture"}))).await;
+    let parts = answer(&coordinator, 2).await;
+    assert!(parts.len() > 8 && parts.iter().all(|part| part.part.len() <= 256 * 1024), "{}", parts.len());
+    assert!(text(&parts).starts_with("The image picture"));
+    bed.leave().await.unwrap();
+}
+
+/// Without control groups: what a tool left behind is known by its environment.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_that_does_not_end_is_killed_without_control_groups_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = ProcessEngine::with_cgroups("tools", launcher(), None);
+    let mut spec = spec(folder.path(), "tools-1", "sleep 1000");
+    spec.env.insert("SKEIN_RUNNER".into(), "tools".into());
+    let handle = engine.start(&spec).await.unwrap();
+    let input = serde_json::json!({"tool": "bash", "arguments": {"command": "setsid sleep 1000"}});
+    let exec = skein_runner::container::Exec {
+        spec,
+        arguments: vec![skein_runner::transport::SUBCOMMAND.to_owned()],
+        input: input.to_string().into(),
+        limit: Duration::from_millis(500),
+        most: 1000,
+    };
+    let executed = engine.exec(&handle, &exec).await.unwrap();
+    assert!(executed.timed_out);
+    assert_eq!(tree::members(&handle).len(), 1, "the first process alone goes on");
+    engine.kill(&handle).await.unwrap();
+}

@@ -7,6 +7,7 @@ pub mod agent;
 pub mod caller;
 pub mod channels;
 pub mod code;
+mod cow_map;
 pub mod cron;
 pub mod entity;
 pub mod epics;

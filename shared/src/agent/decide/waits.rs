@@ -238,7 +238,7 @@ impl Draft<'_> {
     }
 
     fn may_look_back(&self, id: &InstanceId, filter: &Filter) -> Result<(), Refusal> {
-        if self.instance(id)?.started.is_some() && filter.kind == FilterKind::Webhook {
+        if self.instance(id)?.granted.is_some() && filter.kind == FilterKind::Webhook {
             return Ok(());
         }
         Err(Refusal::new(
@@ -252,7 +252,7 @@ impl Draft<'_> {
         let record = self.agent.waits.get(&wait)?;
         let out = &record.unacknowledged;
         let due = out.contains(&Party::LookBack) && !out.contains(&Party::Triggers);
-        self.agent.instances.get(&record.instance)?.started.filter(|_| due)
+        self.agent.instances.get(&record.instance)?.granted.filter(|_| due)
     }
 
     fn deadline(&self, timeout_ms: Option<u64>) -> Result<Timestamp, Refusal> {

@@ -244,7 +244,7 @@ fn a_broadcast_wait_hears_a_call_that_another_serves() {
     world.must(begin);
     world.call(1).unwrap();
     assert!(world.outcome(&server, 1).is_some() && world.outcome(&listener, 2).is_some());
-    assert_eq!(world.agent.entity.calls[&id(1)].callee, Some(server));
+    assert_eq!(world.agent.entity.calls.get(&id(1)).unwrap().callee, Some(server));
 }
 
 #[test]

@@ -6,6 +6,10 @@ use skein_tests::stage::Stage;
 
 const SUBSCRIBED: &str = "subscriptions = [{ source = \"github\", event = \"push\" }]\n";
 
+fn event(number: u64) -> Value {
+    json!({ "ref": "refs/heads/main", "number": number, "repository": { "full_name": "acme/app" } })
+}
+
 /// The document that a command prints.
 async fn printed(stage: &Stage, arguments: &[&str]) -> Result<Value> {
     let printed = stage.up().skein(&[arguments, &["--json"]].concat()).await?;
@@ -40,14 +44,18 @@ async fn ends(stage: &Stage, agent: &str, count: usize) -> Result<()> {
 async fn a_disabled_agent_stays_so_over_a_restart_and_what_it_missed_is_replayed_once() -> Result<()> {
     let stage = Stage::new(1)?.agent("worker", SUBSCRIBED, &[])?.start().await?;
     stage.up().skein(&["agent", "disable", "worker"]).await?;
-    stage.push("d-1", &json!({ "ref": "main", "number": 7 })).await?;
+    stage.push("d-1", &event(7)).await?;
     // The runner registers again and says anew what the agent is.
     let stage = stage.terminate().await?.start().await?;
     let listed = rows(&stage, &["agent", "list"]).await?;
     ensure!(listed.len() == 1 && listed[0]["state"] == "disabled", "{listed:?}");
     refused(&stage, &["agent", "run", "worker"], 5, "disabled").await?;
 
-    let letters = rows(&stage, &["dead-letters", "list", "--agent", "worker"]).await?;
+    let of_worker = ["dead-letters", "list", "--agent", "worker"];
+    stage
+        .until("the push is a dead letter", async || Ok(!rows(&stage, &of_worker).await?.is_empty()))
+        .await?;
+    let letters = rows(&stage, &of_worker).await?;
     ensure!(letters.len() == 1 && letters[0]["reason"] == "agent_disabled", "{letters:?}");
     let letter = letters[0]["id"].as_str().context("it has no id")?;
     let shown = printed(&stage, &["dead-letters", "show", letter]).await?;
@@ -73,7 +81,7 @@ async fn a_paused_swarm_keeps_its_work_over_a_restart_and_does_it_at_the_end_of_
     ensure!(paused["agents"] == 2, "{paused}");
     let queued = printed(&stage, &["agent", "run", "worker"]).await?;
     let queued = queued["instance"].as_str().context("no instance was named")?.to_owned();
-    stage.push("d-1", &json!({ "ref": "main", "number": 7 })).await?;
+    stage.push("d-1", &event(7)).await?;
 
     let stage = stage.kill().await?.start().await?;
     let listed = rows(&stage, &["agent", "list"]).await?;
@@ -125,14 +133,14 @@ async fn a_run_that_asks_for_it_is_run_again_and_the_history_tells() -> Result<(
 async fn a_run_that_looks_back_gets_what_came_before_it_waited_and_each_event_once() -> Result<()> {
     let wait = r#"wait_for_trigger={"type":"webhook","source":"github","since":"run_start","timeout":"1h"}"#;
     let stage = Stage::new(1)?.agent("sleeper", "", &["hold", wait, wait, wait])?.start().await?;
-    stage.push("d-0", &json!({ "ref": "main", "number": 0 })).await?;
+    stage.push("d-0", &event(0)).await?;
     let sleeper = stage.run("sleeper").await?;
     for number in 1..=2 {
-        stage.push(&format!("d-{number}"), &json!({ "ref": "main", "number": number })).await?;
+        stage.push(&format!("d-{number}"), &event(number)).await?;
     }
     stage.go("sleeper")?;
     stage.becomes(&sleeper, "frozen").await?;
-    stage.push("d-3", &json!({ "ref": "main", "number": 3 })).await?;
+    stage.push("d-3", &event(3)).await?;
     stage.becomes(&sleeper, "completed").await?;
     let got = stage.answers("sleeper", "wait_for_trigger")?;
     let numbers: Vec<&Value> =

@@ -63,18 +63,26 @@ impl Draft<'_> {
         };
         if record.is_webhook() {
             record.unacknowledged.insert(Party::Triggers);
-            let effect = self.agent.register_wait(&record);
-            self.send([effect]);
         }
         if manner.look_back {
             record.unacknowledged.insert(Party::LookBack);
         }
-        let until = deadline + MARGIN;
-        let kept = [self.agent.extend_locks(&record, until), self.agent.extend_leases(&record, until)];
-        self.send(kept);
-        self.push(Event::WaitBegun(record));
+        self.push(Event::WaitBegun(record.clone()));
         self.serve_queued_call(id);
+        self.prepare(&record);
         self.take_outcome(wait)
+    }
+
+    /// Has everybody get ready for a wait that goes on. One that found its call in the queue is over already.
+    fn prepare(&mut self, wait: &WaitRecord) {
+        if !self.agent.waits.get(&wait.id).is_some_and(WaitRecord::is_open) {
+            return;
+        }
+        let registered = wait.is_webhook().then(|| self.agent.register_wait(wait));
+        let until = wait.deadline + MARGIN;
+        let kept = [self.agent.extend_locks(wait, until), self.agent.extend_leases(wait, until)];
+        self.send(registered);
+        self.send(kept);
     }
 
     pub(super) fn check_wait(&mut self, id: &InstanceId, wait: Option<Uuid>) -> Result<Reply, Refusal> {

@@ -256,6 +256,7 @@ fn a_hand_made_instance_serves_calls_by_waiting() {
     assert_eq!(world.call_status(1).0, CallStatus::Pending);
     let Reply::Wait(view) = world.wait(&hand, 1, agent_filter(None)) else { panic!() };
     assert!(view.outcome.is_some(), "the queued call is handed over at once");
+    assert!(world.sent_to(Kind::Lockspace).is_empty(), "nobody gets ready for a wait that is over");
     assert_eq!(world.call_status(1).0, CallStatus::Running);
     world.must(Command::ReturnValue { instance: hand.clone(), value: "yes".to_owned() });
     assert_eq!(world.call_status(1), (CallStatus::Completed, Some("yes".to_owned())));

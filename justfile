@@ -12,13 +12,14 @@ test *args:
 # and containers
 ci-long seconds="600" *args:
     SKEIN_SIM_SEEDS=10000 cargo test -p skein-tests --test sim
+    SKEIN_ROUNDS=1000 cargo test -p skein-runner --test runs leaks
     SKEIN_NEMESIS_SECONDS={{seconds}} ./tests/run --profile long -E 'binary(nemesis)' --no-capture {{args}}
-    ./tests/run --profile long --features skein-tests/docker-tests -E 'binary(containers) + binary(images)'
+    SKEIN_TEST_FEATURES=skein-tests/image-tests ./tests/run --profile long -E 'binary(containers) + binary(images) + binary(engines) + binary(contained) + binary(containment)'
 
 # What a change must pass before it is handed in
 lint:
     cargo fmt --all --check
-    cargo clippy --workspace --all-targets --features skein-tests/mutations,skein-tests/otlp -- -D warnings
+    cargo clippy --workspace --all-targets --features skein-tests/mutations,skein-tests/otlp,skein-tests/docker-tests -- -D warnings
 
 # Write the wire code anew after a change to proto/
 proto:

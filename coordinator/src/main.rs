@@ -16,9 +16,8 @@ fn main() -> ExitCode {
     if let Ok(names) = std::env::var("SKEIN_MUTATIONS") {
         skein_shared::mutation::turn_on(&names).expect("SKEIN_MUTATIONS names mutations");
     }
-    let cli = match Cli::parse().exec_agent() {
-        // Before any thread is there: what the agent may see is decided for the whole process.
-        Ok(agent) => return skein_runner::exec_agent(agent),
+    let cli = match Cli::parse().inside() {
+        Ok(code) => return code,
         Err(cli) => *cli,
     };
     match start(cli) {

@@ -4,6 +4,8 @@
 //! - `control` keeps a stream to each coordinator, and the lease;
 //! - `instance` has one task for each run, and the ledger that outlives a crash;
 //! - `container` is what a run lives in: behind [`container::Engine`];
+//! - `transport` is what an agent's tools do inside its instance;
+//! - `harness` is the program that an agent is: a coding agent, or any command;
 //! - `endpoint` is the instance's own door to the coordinators.
 
 pub mod config;
@@ -12,8 +14,10 @@ pub mod control;
 pub mod definition;
 pub mod endpoint;
 mod error;
+pub mod harness;
 pub mod instance;
 pub mod telemetry;
+pub mod transport;
 
 pub use config::{Args, RunnerConfig};
 pub use container::isolation;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use skein_runner::telemetry::Telemetry;
-use skein_runner::{Args, Error, ExecAgent, RunnerConfig, exec_agent};
+use skein_runner::{Args, Error, ExecAgent, RunnerConfig, exec_agent, transport};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
@@ -24,12 +24,17 @@ enum Inner {
     /// Becomes an agent's process: the runner calls itself with this.
     #[command(name = "exec-agent", hide = true)]
     ExecAgent(ExecAgent),
+    /// Runs a tool inside an instance: the runner calls itself with this.
+    #[command(name = "transport", hide = true)]
+    Transport,
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    if let Some(Inner::ExecAgent(agent)) = cli.inner {
-        return exec_agent(agent);
+    match cli.inner {
+        Some(Inner::ExecAgent(agent)) => return exec_agent(agent),
+        Some(Inner::Transport) => return transport::serve(),
+        None => {}
     }
     let Some(args) = cli.args else {
         eprintln!("skein-runner: no coordinator given; pass --coordinator URL, or see --help");

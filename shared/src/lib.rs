@@ -4,6 +4,7 @@
 //! each entity has a folder with `state`, `command`, `event`, `decide`, `apply` and `tests`.
 
 pub mod agent;
+pub mod ask;
 pub mod caller;
 pub mod channels;
 pub mod code;
@@ -26,6 +27,7 @@ pub mod schedules;
 pub mod span;
 pub mod spelling;
 pub mod time;
+pub mod transport;
 pub mod triggers;
 pub mod uri;
 pub mod wire;

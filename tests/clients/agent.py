@@ -8,11 +8,14 @@
     look=PATH     tries to read a file or folder
     result        asks for the result of its last call until there is one
     exit=STATUS   ends with this exit status once it is through
-    TOOL=JSON     calls a tool; $CALL stands for the id of the last call, $INSTANCE for its own
+    fill=PATH     writes to a file until there is no room
+    TOOL=JSON     calls a tool; $CALL stands for the id of the last call, $TASK of the last task, $INSTANCE for its own
 
-Each step becomes one line of JSON in `journal` in the work folder, between a first line `start` and a last `end`.
+Each step becomes one line of JSON in `journal` in the work folder, between a first line `start` and a last `end`. In a
+container, whose folder is closed, it is printed.
 """
 
+import errno
 import http.client
 import json
 import os
@@ -32,8 +35,15 @@ FAILED = {"overloaded", "unavailable", "not_owner", "outcome_unknown"}
 
 def note(step, answer=None):
     line = {"instance": os.environ["SKEIN_INSTANCE"], "pid": os.getpid(), "step": step, "answer": answer}
-    journal = os.open("journal", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o660)
-    os.write(journal, (json.dumps(line) + "\n").encode())
+    text = (json.dumps(line) + "\n").encode()
+    try:
+        journal = os.open("journal", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o660)
+    except OSError as error:
+        if error.errno != errno.EROFS:
+            raise
+        os.write(1, text)
+        return
+    os.write(journal, text)
     os.close(journal)
 
 
@@ -94,6 +104,16 @@ def look(path):
         return {"refused": type(error).__name__}
 
 
+def fill(path):
+    written = 0
+    try:
+        with open(path, "wb", buffering=0) as file:
+            while True:
+                written += file.write(bytes(1 << 20))
+    except OSError as error:
+        return {"written": written, "refused": errno.errorcode[error.errno]}
+
+
 def tree():
     script = "setsid sh -c 'echo $$; exec sleep 3600' & exec sleep 3600"
     child = subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE, text=True)
@@ -120,7 +140,7 @@ def result(id):
 
 def main():
     note("start", json.loads(os.environ["SKEIN_INPUT"]))
-    last_call = ""
+    last_call, last_task = "", ""
     status = 0
     for step in sys.argv[1:]:
         name, _, argument = step.partition("=")
@@ -137,14 +157,18 @@ def main():
             answer = dict(os.environ)
         elif name == "look":
             answer = look(argument)
+        elif name == "fill":
+            answer = fill(argument)
         elif name == "result":
             answer = result(last_call)
         elif name == "exit":
             status = int(argument)
         else:
-            argument = argument.replace("$CALL", last_call).replace("$INSTANCE", os.environ["SKEIN_INSTANCE"])
+            argument = argument.replace("$CALL", last_call).replace("$TASK", last_task)
+            argument = argument.replace("$INSTANCE", os.environ["SKEIN_INSTANCE"])
             answer = call(name, json.loads(argument))
             last_call = answer.get("call_id", last_call)
+            last_task = (answer.get("task") or {}).get("id", last_task)
         note(name, answer)
     note("end")
     sys.exit(status)

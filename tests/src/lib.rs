@@ -2,9 +2,13 @@
 
 pub mod agents;
 pub mod cluster;
+pub mod coder;
+pub mod docker;
+pub mod engine;
 pub mod history;
 pub mod link;
 pub mod mcp;
+pub mod model;
 pub mod nemesis;
 pub mod ports;
 pub mod process;

@@ -9,6 +9,8 @@ use serde_json::Value;
 use skein_runner::container::tree::Process;
 
 use crate::agents::{self, Agents};
+use crate::coder::Coder;
+use crate::model::Model;
 use crate::up::{Folder, Up};
 use crate::webhook;
 
@@ -22,6 +24,8 @@ pub struct Stage {
     agents: Agents,
     folder: Option<Folder>,
     up: Option<Up>,
+    /// Whether some of its agents live in containers.
+    contained: bool,
 }
 
 impl Stage {
@@ -36,7 +40,7 @@ impl Stage {
         let config =
             format!("[runner]\nslots = {slots}\n\n[limits]\ndrain = \"5s\"\n\n{}", webhook::configuration());
         fs::write(folder.data().join("config.toml"), config)?;
-        Ok(Self { agents, folder: Some(folder), up: None })
+        Ok(Self { agents, folder: Some(folder), up: None, contained: false })
     }
 
     /// Defines an agent; `keys` are more lines of its `agent.toml`.
@@ -45,6 +49,25 @@ impl Stage {
     /// When it cannot be written down.
     pub fn agent(self, name: &str, keys: &str, steps: &[&str]) -> Result<Self> {
         self.agents.define(&self.data().join("agents"), name, keys, steps)?;
+        Ok(self)
+    }
+
+    /// Defines an agent that lives in a container of an image.
+    ///
+    /// # Errors
+    /// When it cannot be written down.
+    pub fn contained(mut self, image: &str, name: &str, keys: &str, steps: &[&str]) -> Result<Self> {
+        self.contained = true;
+        self.agents.define_contained(&self.data().join("agents"), name, image, keys, steps)?;
+        Ok(self)
+    }
+
+    /// Defines an agent that is a coding agent; `keys` are more lines of its `agent.toml`.
+    ///
+    /// # Errors
+    /// When it cannot be written down, or the client is not installed.
+    pub fn coder(self, name: &str, coder: Coder, keys: &str, model: &Model) -> Result<Self> {
+        self.agents.define_coder(&self.data().join("agents"), name, coder, keys, model.address())?;
         Ok(self)
     }
 
@@ -96,9 +119,7 @@ impl Stage {
     /// # Errors
     /// When it does not start.
     pub async fn run(&self, agent: &str) -> Result<String> {
-        let printed = self.up().skein(&["agent", "run", agent, "--json"]).await?;
-        let queued: Value = serde_json::from_str(&printed)?;
-        let instance = queued["instance"].as_str().context("no instance was named")?.to_owned();
+        let instance = self.ask(agent, "").await?;
         self.until("the run starts", async || {
             Ok(self.journal(agent)?.iter().any(|line| line["instance"] == instance.as_str()))
         })
@@ -106,12 +127,24 @@ impl Stage {
         Ok(instance)
     }
 
+    /// Asks for a run by hand, and gives its instance.
+    ///
+    /// # Errors
+    /// When there will be none.
+    pub async fn ask(&self, agent: &str, prompt: &str) -> Result<String> {
+        let printed = self.up().skein(&["agent", "run", agent, "--prompt", prompt, "--json"]).await?;
+        let queued: Value = serde_json::from_str(&printed)?;
+        Ok(queued["instance"].as_str().context("no instance was named")?.to_owned())
+    }
+
     /// What the runs of an agent wrote down, in order.
     ///
     /// # Errors
     /// When a line is no JSON.
     pub fn journal(&self, agent: &str) -> Result<Vec<Value>> {
-        agents::journal(&self.work(agent))
+        let mut lines = agents::journal(&self.work(agent))?;
+        lines.extend(agents::printed(&self.data().join("runner/logs"), agent)?);
+        Ok(lines)
     }
 
     /// The answers that the runs of an agent got in a step, as (instance, answer).
@@ -144,7 +177,8 @@ impl Stage {
     /// # Errors
     /// When the file cannot be made.
     pub fn go(&self, agent: &str) -> Result<()> {
-        Ok(fs::write(self.work(agent).join("go"), "")?)
+        let (work, definition) = (self.work(agent), self.data().join("agents").join(agent));
+        Ok(fs::write(if work.is_dir() { work } else { definition }.join("go"), "")?)
     }
 
     fn work(&self, agent: &str) -> PathBuf {
@@ -165,10 +199,17 @@ impl Stage {
     /// # Errors
     /// When it is not listed.
     pub async fn state(&self, instance: &str) -> Result<String> {
-        let rows = self.list("instances").await?;
-        let row = rows.iter().find(|row| row["instance"] == instance);
-        let state = row.and_then(|row| row["state"].as_str());
-        state.map(str::to_owned).with_context(|| format!("{instance} is not listed: {rows:?}"))
+        let row = self.instance(instance).await?;
+        row["state"].as_str().map(str::to_owned).with_context(|| format!("{instance} has no state: {row}"))
+    }
+
+    /// An instance, as it is listed.
+    ///
+    /// # Errors
+    /// When it is not listed.
+    pub async fn instance(&self, instance: &str) -> Result<Value> {
+        let mut rows = self.list("instances").await?.into_iter();
+        rows.find(|row| row["instance"] == instance).with_context(|| format!("{instance} is not listed"))
     }
 
     /// Waits until an instance is in a state.
@@ -188,6 +229,14 @@ impl Stage {
             async || Ok(["completed", "error", "killed"].contains(&self.state(instance).await?.as_str()));
         self.until(&format!("{instance} has ended"), over).await?;
         self.state(instance).await
+    }
+
+    /// The last lines that an instance printed.
+    pub fn output(&self, instance: &str) -> String {
+        let log = self.data().join("runner/logs").join(format!("{instance}.log"));
+        let text = fs::read_to_string(log).unwrap_or_default();
+        let tail: Vec<&str> = text.lines().rev().take(5).collect();
+        tail.into_iter().rev().map(|line| line.chars().take(2000).collect::<String>() + "\n").collect()
     }
 
     /// What the node has logged.
@@ -240,18 +289,28 @@ impl Drop for Stage {
         // The node first, so that it starts nothing more.
         self.up = None;
         self.agents.end();
+        if self.contained {
+            self.agents.end_contained();
+        }
     }
 }
 
-/// Whether a process stands still: stopped by a signal, or in a frozen control group.
+/// Whether a process stands still: stopped by a signal, or in a frozen control group of either version.
 pub fn stands_still(process: &Process) -> bool {
-    let frozen = || {
-        let groups = fs::read_to_string(format!("/proc/{}/cgroup", process.pid)).ok()?;
-        let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
-        let mounts = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
-        let events = mounts.iter().map(|mount| format!("{mount}{group}/cgroup.events"));
-        let events = events.filter_map(|path| fs::read_to_string(path).ok());
-        events.into_iter().find(|text| text.lines().any(|line| line == "frozen 1"))
+    let is_frozen = |line: &str| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, group) = (fields.next()?, fields.next()?);
+        let places: &[&str] = match controllers {
+            "" => &["", "/unified"],
+            "freezer" => &["/freezer"],
+            _ => return None,
+        };
+        let file = if controllers.is_empty() { "cgroup.events" } else { "freezer.state" };
+        let files = places.iter().map(|place| format!("/sys/fs/cgroup{place}{group}/{file}"));
+        let mut states = files.filter_map(|path| fs::read_to_string(path).ok());
+        states.any(|text| text.lines().any(|line| line == "frozen 1" || line == "FROZEN")).then_some(())
     };
-    Process::read(process.pid).is_some_and(|now| now.is_stopped()) || frozen().is_some()
+    let groups = || fs::read_to_string(format!("/proc/{}/cgroup", process.pid)).unwrap_or_default();
+    Process::read(process.pid).is_some_and(|now| now.is_stopped())
+        || groups().lines().any(|line| is_frozen(line).is_some())
 }

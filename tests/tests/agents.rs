@@ -74,7 +74,9 @@ async fn a_disabled_agent_stays_so_over_a_restart_and_what_it_missed_is_replayed
 #[tokio::test]
 async fn a_paused_swarm_keeps_its_work_over_a_restart_and_does_it_at_the_end_of_the_pause() -> Result<()> {
     let wait = r#"wait_for_trigger={"type":"webhook","source":"github","event":"push"}"#;
-    let stage = Stage::new(2)?.agent("sleeper", "", &[wait])?.agent("worker", "", &[])?.start().await?;
+    // Its exit status reaches nobody after the crash, so it is done by its word.
+    let done = r#"return_value={"value":"awake"}"#;
+    let stage = Stage::new(2)?.agent("sleeper", "", &[wait, done])?.agent("worker", "", &[])?.start().await?;
     let sleeper = stage.run("sleeper").await?;
     stage.becomes(&sleeper, "frozen").await?;
     let paused = printed(&stage, &["agent", "pause", "--all"]).await?;

@@ -86,11 +86,12 @@ async fn every_lack_of_a_delivery_is_named() -> Result<()> {
     let up = Up::start_in(configured()?, &["--no-runner"]).await?;
     let body = r#"{"ref":"refs/heads/main","repository":{"full_name":"acme/app"}}"#;
     let send = async |without: &str, body: String, signature: String, event: &str| -> Result<(u16, String)> {
+        let form = body.contains('=');
         let headers = [
             ("x-github-event", event),
             ("x-github-delivery", "d-1"),
             ("x-hub-signature-256", &signature),
-            ("content-type", "application/x-www-form-urlencoded"),
+            ("content-type", if form { "application/x-www-form-urlencoded" } else { "application/json" }),
         ];
         let mut request = reqwest::Client::new().post(format!("{}/webhooks/github", up.ingress));
         for (name, value) in headers.into_iter().filter(|(name, _)| *name != without) {
@@ -105,9 +106,12 @@ async fn every_lack_of_a_delivery_is_named() -> Result<()> {
         let (got, said) = send(without, body.to_owned(), signature(body), "push").await?;
         ensure!(got == status && said.contains(without), "without {without}: {got} {said}");
     }
-    let form = "payload=%7B%7D";
+    let form = "body=%7B%7D";
     let (got, said) = send("", form.to_owned(), signature(form), "push").await?;
-    ensure!(got == 400 && said.contains("application/json"), "a form: {got} {said}");
+    ensure!(got == 400 && said.contains("`payload`"), "a form without payload: {got} {said}");
+    let form = "payload=%7B%7D";
+    let (got, said) = send("", form.to_owned(), signature(form), "ping").await?;
+    ensure!(got == 200 && said.contains("ping"), "a form: {got} {said}");
     let (got, said) = send("", "{}".to_owned(), signature("{}"), "ping").await?;
     ensure!(got == 200 && said.contains("ping"), "GitHub's ping: {got} {said}");
     let large = "x".repeat(5 * 1024 * 1024);
@@ -145,4 +149,53 @@ async fn an_event_stays_in_the_swarm_of_its_source() -> Result<()> {
     let events = up.skein(&["events", "--json"]).await?;
     ensure!(!events.contains("\"received\""), "the event is in another swarm: {events}");
     Ok(())
+}
+
+/// A list, an event and a replay as their operator sees them, of an event that was signed.
+#[tokio::test]
+async fn what_nobody_took_is_listed_with_its_reason_and_replayed() -> Result<()> {
+    let folder = configured()?;
+    let agents = folder.data().join("agents");
+    std::fs::create_dir_all(agents.join("watcher"))?;
+    let definition = "command = [\"true\"]\n[[subscriptions]]\nsource = \"github\"\nrepos = [\"acme/app\"]\n";
+    std::fs::write(agents.join("watcher").join("agent.toml"), definition)?;
+    let up = Up::start_in(folder, &[]).await?;
+    up.row("runners", |runner| runner["state"] == "ready").await?;
+    let body =
+        |repo: &str| format!("{{\"ref\":\"refs/heads/main\",\"repository\":{{\"full_name\":\"{repo}\"}}}}");
+    let (ours, others) = (body("acme/app"), body("acme/other"));
+    let (_, taken) = push(&up, "d-1", &ours, &signature(&ours)).await?;
+    ensure!(taken["matched"] == 1, "{taken}");
+    let (_, unmatched) = push(&up, "d-2", &others, &signature(&others)).await?;
+    ensure!(unmatched["matched"] == 0, "{unmatched}");
+    push(&up, "d-3", "{", &signature("{")).await?;
+    push(&up, "d-4", &ours, &signature("forged")).await?;
+
+    let mut expected: Vec<(Value, Value)> = vec![
+        (json!("dead_letter"), json!("parse_error")),
+        (json!("dead_letter"), json!("no_match")),
+        (json!("processed"), Value::Null),
+    ];
+    let rows = listed(&up).await?;
+    let standing: Vec<_> = rows.iter().map(|row| (row["status"].clone(), row["reason"].clone())).collect();
+    ensure!(standing == expected, "a forged one is not kept, the others are: {rows:?}");
+    ensure!(rows.iter().all(|row| row.get("incoming").is_none()), "a list holds no bodies");
+
+    let receipt = taken["receipt"].as_str().unwrap_or_default();
+    let replayed: Value = serde_json::from_str(&up.skein(&["webhooks", "replay", receipt, "--json"]).await?)?;
+    ensure!(replayed["matched"] == 1 && replayed["replayOf"] == receipt, "{replayed}");
+    let new = replayed["receipt"].as_str().unwrap_or_default();
+    let shown: Value = serde_json::from_str(&up.skein(&["webhooks", "show", new, "--json"]).await?)?;
+    ensure!(shown["incoming"]["payload"]["ref"] == "refs/heads/main" && shown["signed"] == true, "{shown}");
+    expected.insert(0, (json!("processed"), Value::Null));
+    ensure!(listed(&up).await?.len() == expected.len(), "the replay has a receipt of its own");
+    let unreadable = rows[0]["receiptId"].as_str().unwrap_or_default();
+    let refused = up.skein(&["webhooks", "replay", unreadable]).await;
+    ensure!(refused.is_err_and(|error| error.to_string().contains("could not be read")), "nothing to replay");
+    Ok(())
+}
+
+async fn listed(up: &Up) -> Result<Vec<Value>> {
+    let rows = up.skein(&["webhooks", "list", "--json"]).await?;
+    Ok(rows.lines().map(serde_json::from_str).collect::<Result<_, _>>()?)
 }

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 use uuid::Uuid;
 
-use super::{bearer, events, views};
+use super::{bearer, events, logs, views};
 use crate::auth::token::Keys;
 use crate::auth::{Principal, Right, policy};
 use crate::entity;
@@ -166,6 +166,21 @@ impl Admin {
         })
     }
 
+    async fn logs(&self, request: &Request<v1::AgentLogsRequest>) -> Result<logs::Logs, Refusal> {
+        let asked = request.get_ref();
+        let who = self.of_swarm(request, &asked.swarm).await?;
+        let since = (asked.since_ms > 0).then(|| Duration::from_millis(asked.since_ms));
+        Ok(logs::Logs {
+            runs: self.service.runs(&who, &asked.of, since).await?,
+            service: self.service.clone(),
+            who,
+            lines: asked.lines.clamp(1, logs::PAGE),
+            grep: (!asked.grep.is_empty()).then(|| asked.grep.clone()),
+            follow: asked.follow,
+            stop: self.stop.clone(),
+        })
+    }
+
     /// The nodes with their shards, each with its epoch, and what is wrong, as the node that is asked sees it.
     async fn cluster(&self, request: Request<v1::ClusterRequest>) -> Result<Value, Refusal> {
         self.operator(&request, "")?;
@@ -295,6 +310,14 @@ impl admin_server::Admin for Admin {
         document(Admin::replay_dead_letter(self, request).await)
     }
 
+    async fn show_webhook(&self, request: Request<v1::WebhookRequest>) -> Answer<v1::Document> {
+        document(Admin::show_webhook(self, request).await)
+    }
+
+    async fn replay_webhook(&self, request: Request<v1::WebhookRequest>) -> Answer<v1::Document> {
+        document(Admin::replay_webhook(self, request).await)
+    }
+
     type EventsStream = Pin<Box<dyn Stream<Item = Result<v1::Event, Status>> + Send>>;
 
     async fn events(&self, request: Request<v1::EventsRequest>) -> Answer<Self::EventsStream> {
@@ -303,6 +326,15 @@ impl admin_server::Admin for Admin {
         // It ends when its listener goes away or the node stops.
         tokio::spawn(feed.run(listener));
         Ok(Response::new(Box::pin(ReceiverStream::new(events))))
+    }
+
+    type AgentLogsStream = Pin<Box<dyn Stream<Item = Result<v1::LogLines, Status>> + Send>>;
+
+    async fn agent_logs(&self, request: Request<v1::AgentLogsRequest>) -> Answer<Self::AgentLogsStream> {
+        let logs = self.logs(&request).await.map_err(|refusal| bearer::status(&refusal))?;
+        let (listener, lines) = mpsc::channel(8);
+        tokio::spawn(logs.run(listener));
+        Ok(Response::new(Box::pin(ReceiverStream::new(lines))))
     }
 
     async fn cluster(&self, request: Request<v1::ClusterRequest>) -> Answer<v1::Document> {

@@ -9,7 +9,6 @@ use tonic::Request;
 use uuid::Uuid;
 
 use super::admin::Admin;
-use super::views;
 use crate::entity;
 use crate::service::agents::Steer;
 
@@ -93,7 +92,7 @@ impl Admin {
     ) -> Result<Value, Refusal> {
         let v1::KillInstanceRequest { swarm, instance, reason } = request.get_ref();
         let who = self.of_swarm(&request, swarm).await?;
-        let agent = views::agent_of(self.service.entities(), &who.swarm, instance).await?;
+        let agent = self.service.agent_of(&who.swarm, instance).await?;
         let reason = if reason.is_empty() { "killed by the operator" } else { reason };
         let instance = InstanceId(instance.clone());
         self.service.kill(&who, Uuid::now_v7(), &agent, instance.clone(), reason.to_owned()).await?;

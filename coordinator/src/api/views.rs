@@ -13,7 +13,8 @@ const USUAL: usize = 100;
 /// Most bytes of rows in one answer, of which the first is there however long it is. Clients take 4 MiB.
 const BYTES: usize = 1 << 20;
 
-pub(super) const VIEWS: &str = "agents, tasks, locks, calls, waits, instances, dead-letters, runners, swarms";
+pub(super) const VIEWS: &str =
+    "agents, tasks, locks, calls, waits, instances, dead-letters, webhooks, runners, swarms";
 
 pub(super) struct Rows {
     /// As JSON.
@@ -40,12 +41,22 @@ pub(super) async fn list(entities: &Entities, swarm: &Name, asked: &ListRequest)
     query.filters.extend(of_agent(view, &asked.agent)?);
     let asked = query.clone();
     // What one entity has is its owner's to show; what many have lies on all nodes.
-    let (rows, freshness) = match query.kind.is_singleton() {
+    let (mut rows, freshness) = match query.kind.is_singleton() {
         true => entities.list(&EntityKey::of(query.kind, swarm), query).await?,
         false => entities.list_everywhere(query).await?,
     };
+    if view == "webhooks" {
+        rows.iter_mut().for_each(without_what_came);
+    }
     let (rows, next) = page(&asked, &rows);
     Ok(Rows { rows, rebuilding: freshness != Freshness::Fresh, next })
+}
+
+/// A webhook may be megabytes long; `ShowWebhook` has all of it.
+fn without_what_came(row: &mut Value) {
+    for field in ["incoming", "body"] {
+        row.as_object_mut().map(|fields| fields.shift_remove(field));
+    }
 }
 
 /// Leaves out what is not of the agent, if one is named.
@@ -94,24 +105,6 @@ fn page(query: &Query, found: &[Value]) -> (Vec<String>, String) {
     (rows, next)
 }
 
-/// The agent that an instance is a run of.
-///
-/// # Errors
-/// `not_found`.
-pub(super) async fn agent_of(entities: &Entities, swarm: &Name, instance: &str) -> Result<Name, Refusal> {
-    let mut query = Query::new(swarm, Kind::Agent, "instance");
-    query.filters.push(Filter::new("instance", Test::Eq(instance.into()))?);
-    let (rows, _) = entities.list_everywhere(query).await?;
-    let agent = rows.first().and_then(|row| row["agent"].as_str());
-    let unknown = || {
-        let problem = format!(
-            "there is no instance `{instance}` in swarm `{swarm}`; `skein instances list` names them"
-        );
-        Refusal::new(Code::NotFound, problem)
-    };
-    Name::parse(agent.ok_or_else(unknown)?)
-}
-
 /// Each order ends with a field that tells each document from each, so that a list can go on where another ended.
 fn query(view: &str, swarm: &Name, limit: u32) -> Result<Query, Refusal> {
     let order = |path: &str, descending| Ok(Order { path: FieldPath::parse(path)?, descending });
@@ -129,6 +122,7 @@ fn query(view: &str, swarm: &Name, limit: u32) -> Result<Query, Refusal> {
         "waits" => (live(Kind::Agent, "wait"), vec![order("waitId", false)?]),
         "instances" => (Query::new(swarm, Kind::Agent, "instance"), newest("startedAt", "instance")?),
         "dead-letters" => (Query::new(swarm, Kind::Agent, "dead"), newest("at", "id")?),
+        "webhooks" => (live(Kind::Triggers, "receipt"), newest("receivedAt", "receiptId")?),
         // Fleets stand beside the swarms, since a runner may serve several.
         "runners" => {
             let mut query = Query::new(&EntityKey::fleet(swarm).swarm, Kind::Fleet, "runner");

@@ -1,12 +1,13 @@
-//! `skein agent list|show|history|run|kill|pause|resume|enable|disable`
+//! `skein agent add|validate|list|show|history|logs|run|kill|pause|resume|enable|disable`
 
 use clap::{Args, Subcommand};
 use serde_json::Value;
 use skein_proto::v1::{AgentRequest, KillInstanceRequest, RunAgentRequest, SteerAgentRequest};
 use skein_shared::id::Name;
 
+use super::definitions::{Add, Validate};
 use super::table::{self, Column};
-use super::{CliError, Common, list};
+use super::{CliError, Common, list, logs};
 use crate::api::client;
 
 /// An agent in a list.
@@ -32,17 +33,26 @@ const RUNS: &[Column] = &[
     ("WAITED MS", &["waitedMs"]),
     ("EXIT", &["exit.code"]),
     ("REASON", &["exit.reason"]),
+    ("TOKENS IN", &["exit.usage.input_tokens"]),
+    ("TOKENS OUT", &["exit.usage.output_tokens"]),
+    ("MICRO-USD", &["exit.usage.cost_micros"]),
     ("STATUS", &["statusText"]),
 ];
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Agent {
+    /// Define an agent: by a program, by a coding agent and a prompt, or as somebody else has defined it.
+    Add(Add),
+    /// Check definitions, and say what is wrong with them.
+    Validate(Validate),
     /// List the agents that runners have defined.
     List(All),
     /// Show everything live of an agent: its definition, runs, queue and waits.
     Show(One),
     /// List the runs of an agent, the newest first.
     History(History),
+    /// Print what a run has written, or the latest run of an agent, and how it ended.
+    Logs(logs::Logs),
     /// Run an agent by hand.
     Run(Run),
     /// End a run, also one that waits.
@@ -60,9 +70,12 @@ pub(super) enum Agent {
 impl Agent {
     pub(super) async fn run(self) -> Result<(), CliError> {
         match self {
+            Agent::Add(add) => add.run().await,
+            Agent::Validate(validate) => validate.run(),
             Agent::List(all) => all.run().await,
             Agent::Show(one) => one.show().await,
             Agent::History(history) => history.run().await,
+            Agent::Logs(logs) => logs.run().await,
             Agent::Run(run) => run.run().await,
             Agent::Kill(kill) => kill.run().await,
             Agent::Pause(held) => held.run("pause").await,

@@ -7,8 +7,10 @@ mod backup;
 mod cluster;
 mod cluster_init;
 mod dead_letters;
+mod definitions;
 mod events;
 mod list;
+mod logs;
 mod mcp_config;
 mod status;
 mod swarm;
@@ -17,8 +19,10 @@ mod task;
 mod token;
 mod transfer;
 mod up;
+mod webhooks;
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use skein_shared::Refusal;
@@ -95,7 +99,10 @@ enum Command {
     /// List, show and replay what was to run and was given up.
     #[command(subcommand)]
     DeadLetters(dead_letters::DeadLetters),
-    /// Run agents, end their runs, pause and disable them, and look at what they did.
+    /// List, show and replay webhooks as they were taken in.
+    #[command(subcommand)]
+    Webhooks(webhooks::Webhooks),
+    /// Define agents, run them, end their runs, pause and disable them, and look at what they did.
     #[command(subcommand)]
     Agent(agent::Agent),
     /// Print events as they are committed, one a line.
@@ -117,6 +124,9 @@ enum Command {
     /// Becomes an agent's program after closing everything that it may not see. Runners start it.
     #[command(hide = true)]
     ExecAgent(skein_runner::ExecAgent),
+    /// Runs a tool inside an instance. Runners start it there.
+    #[command(name = "transport", hide = true)]
+    Transport,
 }
 
 /// Why a command failed.
@@ -158,10 +168,15 @@ impl CliError {
 }
 
 impl Cli {
-    /// Whether this process turns into an agent: nothing may be started before it does.
-    pub fn exec_agent(self) -> Result<skein_runner::ExecAgent, Box<Self>> {
+    /// Does what runners start this program for, if that is why it runs: it turns into an agent, or works inside of one.
+    /// Nothing may be started before, since what it may see is decided for the whole process.
+    ///
+    /// # Errors
+    /// The command line itself, for whatever else.
+    pub fn inside(self) -> Result<ExitCode, Box<Self>> {
         match self.command {
-            Command::ExecAgent(agent) => Ok(agent),
+            Command::ExecAgent(agent) => Ok(skein_runner::exec_agent(agent)),
+            Command::Transport => Ok(skein_runner::transport::serve()),
             command => Err(Box::new(Self { command })),
         }
     }
@@ -188,6 +203,7 @@ impl Cli {
             Command::Runners(list) => list.run().await,
             Command::Task(task) => task.run().await,
             Command::DeadLetters(letters) => letters.run().await,
+            Command::Webhooks(webhooks) => webhooks.run().await,
             Command::Agent(agent) => agent.run().await,
             Command::Events(events) => events.run().await,
             Command::Backup(backup) => backup.run().await,
@@ -195,7 +211,9 @@ impl Cli {
             Command::Import(import) => import.run().await,
             Command::Demo(options) => Ok(Box::pin(demo::run(options)).await?),
             Command::DemoAgent { role } => demo::run_agent(role).await.map_err(CliError::Agent),
-            Command::ExecAgent(_) => Err(CliError::Usage("exec-agent is for runners".to_owned())),
+            Command::ExecAgent(_) | Command::Transport => {
+                Err(CliError::Usage("this command is for runners".to_owned()))
+            }
         }
     }
 }
@@ -230,8 +248,13 @@ mod tests {
             "skein task create text --priority 70 --tag a --depends-on 0190e0a0-0000-7000-8000-000000000001",
             "skein task show 0190e0a0-0000-7000-8000-000000000001",
             "skein task cancel 0190e0a0-0000-7000-8000-000000000001 --reason late",
+            "skein agent add dev --from https://example.org/agents.git --harness claude-code",
+            "skein agent add dev --command sh --command -c --command true --prompt work",
+            "skein agent validate agents",
             "skein agent run lead --prompt go",
             "skein agent kill lead-00000001 --reason late",
+            "skein agent logs lead-00000001 -f -n 5",
+            "skein agent logs lead --since 1h --grep error",
             "skein agent list --json",
             "skein agent show lead",
             "skein agent pause lead",
@@ -242,6 +265,9 @@ mod tests {
             "skein dead-letters list --agent lead",
             "skein dead-letters show 0190e0a0-0000-7000-8000-000000000001",
             "skein dead-letters replay 0190e0a0-0000-7000-8000-000000000001",
+            "skein webhooks list --limit 5",
+            "skein webhooks show 0190e0a0-0000-7000-8000-000000000001",
+            "skein webhooks replay 0190e0a0-0000-7000-8000-000000000001 --swarm build",
             "skein events --follow",
             "skein backup copy.db",
             "skein export state.jsonl --data d",

@@ -12,7 +12,7 @@ use secrecy::{ExposeSecret, SecretString};
 use skein_shared::limits::REPLY_KEEP;
 use skein_shared::spelling::nearest;
 
-use super::schema::{Config, Source};
+use super::schema::{Config, Provider, Source};
 
 /// What the command line sets; `None` leaves the file's or the environment's word.
 #[derive(Clone, Debug, Default)]
@@ -141,7 +141,7 @@ fn check(config: &mut Config, folder: &Path) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Gives the source its secret. A source without one would let anybody in, so there is none.
+/// Gives the source its secret. A source without one lets anybody in, which has to be said.
 fn take_secret(source: &mut Source, folder: &Path) -> Result<(), ConfigError> {
     if let Some(file) = &source.secret_file {
         if source.secret.is_some() {
@@ -159,11 +159,27 @@ fn take_secret(source: &mut Source, folder: &Path) -> Result<(), ConfigError> {
         })?;
         source.secret = Some(SecretString::from(text.trim_end().to_owned()));
     }
-    if !source.has_secret() {
-        return Err(ConfigError(format!(
-            "ingress.source `{}` has no secret; set `secret` or `secret_file` to what the sender signs with",
-            source.name
-        )));
+    check_secret(source).map_err(|problem| ConfigError(format!("ingress.source `{}` {problem}", source.name)))
+}
+
+/// What is wrong with the source's secret, if anything.
+fn check_secret(source: &Source) -> Result<(), &'static str> {
+    if source.allow_unsigned {
+        let alone = source.secret.is_none();
+        return if alone { Ok(()) } else { Err("has a secret and `allow_unsigned`; keep one") };
+    }
+    if source.provider == Provider::Test {
+        return Err(
+            "is of the provider `test`, which signs nothing: set `allow_unsigned = true` if anybody may send",
+        );
+    }
+    let secret = source.secret.as_ref().map(ExposeSecret::expose_secret).unwrap_or_default();
+    if secret.is_empty() {
+        return Err("has no secret; set `secret` or `secret_file` to what the sender signs with");
+    }
+    let is_key = secret.len() == 64 && secret.bytes().all(|letter| letter.is_ascii_hexdigit());
+    if source.provider == Provider::Discord && !is_key {
+        return Err("needs the application's public key from Discord as its secret: 64 hexadecimal digits");
     }
     Ok(())
 }
@@ -233,6 +249,29 @@ mod tests {
         assert!(!number.to_string().contains("4242"), "{number}");
         let twice = "[[ingress.source]]\nname = \"hub\"\nprovider = \"github\"\nsecret = \"a\"\n";
         assert!(read(&twice.repeat(2)).unwrap_err().to_string().contains("twice"));
+    }
+
+    #[test]
+    fn a_source_without_a_secret_has_to_be_meant() {
+        let source = |provider: &str, rest: &str| {
+            read(&format!("[[ingress.source]]\nname = \"s\"\nprovider = \"{provider}\"\n{rest}"))
+        };
+        for provider in ["test", "github", "discord"] {
+            assert!(source(provider, "allow_unsigned = true").is_ok(), "{provider}");
+            let both = source(provider, "allow_unsigned = true\nsecret = \"x\"").unwrap_err().to_string();
+            assert!(both.contains("keep one"), "{both}");
+        }
+        for (provider, rest, problem) in [
+            ("test", "", "allow_unsigned = true"),
+            ("slack", "allow_unsigned = false", "has no secret"),
+            ("discord", "secret = \"x\"", "public key"),
+            ("x", "secret = \"x\"", "provider"),
+        ] {
+            let said = source(provider, rest).unwrap_err().to_string();
+            assert!(said.contains(problem), "{provider}: {said}");
+        }
+        assert!(source("discord", &format!("secret = \"{}\"", "0a".repeat(32))).is_ok());
+        assert!(source("gitlab", "secret = \"x\"").is_ok());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::SecretString;
 use serde::{Deserialize, Deserializer};
 use skein_shared::id::Name;
 use skein_shared::limits;
@@ -115,7 +115,7 @@ pub struct Ingress {
     pub source: Vec<Source>,
 }
 
-/// A sender of webhooks. Its URL is `/webhooks/<name>`.
+/// A sender of webhooks. Its URL is `/webhooks/<name>`, or `/webhooks/<provider>` for all of its kind.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Source {
@@ -129,21 +129,59 @@ pub struct Source {
     pub secret: Option<SecretString>,
     /// A file with the secret; white space at its end does not count.
     pub secret_file: Option<PathBuf>,
+    /// Takes events of anybody who reaches the door, in place of a secret.
+    #[serde(default)]
+    pub allow_unsigned: bool,
 }
 
+/// A kind of sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Provider {
-    Github,
+    Discord,
     Generic,
+    Github,
+    Gitlab,
+    Linear,
+    Mintlify,
+    Sentry,
+    Slack,
+    Test,
+    Twitter,
 }
 
 impl Provider {
+    pub const ALL: [Provider; 10] = [
+        Provider::Discord,
+        Provider::Generic,
+        Provider::Github,
+        Provider::Gitlab,
+        Provider::Linear,
+        Provider::Mintlify,
+        Provider::Sentry,
+        Provider::Slack,
+        Provider::Test,
+        Provider::Twitter,
+    ];
+
     pub fn as_str(self) -> &'static str {
         match self {
-            Provider::Github => "github",
+            Provider::Discord => "discord",
             Provider::Generic => "generic",
+            Provider::Github => "github",
+            Provider::Gitlab => "gitlab",
+            Provider::Linear => "linear",
+            Provider::Mintlify => "mintlify",
+            Provider::Sentry => "sentry",
+            Provider::Slack => "slack",
+            Provider::Test => "test",
+            Provider::Twitter => "twitter",
         }
+    }
+
+    /// The kind of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|provider| provider.as_str() == name)
     }
 }
 
@@ -220,7 +258,7 @@ impl Default for Runner {
 pub struct Limits {
     /// Largest body of a webhook, bytes.
     pub webhook_bytes: usize,
-    /// Webhooks taken in at a time; more are told to come back.
+    /// Webhooks taken in at a time; more wait for their turn, and are told to come back after ten seconds.
     pub webhooks_in_flight: usize,
     /// What one agent may ask for in a second: changes, reads, and searches through texts.
     pub writes_per_second: u32,
@@ -260,11 +298,4 @@ fn name(text: &str) -> Name {
 fn secret<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SecretString>, D::Error> {
     let text = Option::<String>::deserialize(deserializer)?;
     Ok(text.map(SecretString::from))
-}
-
-impl Source {
-    /// Whether there is anything to check signatures with.
-    pub fn has_secret(&self) -> bool {
-        self.secret.as_ref().is_some_and(|secret| !secret.expose_secret().is_empty())
-    }
 }

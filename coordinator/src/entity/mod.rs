@@ -5,6 +5,7 @@
 //! they are due; `supervision` brings back what died; `passivation` lets go of what is idle.
 
 pub mod admission;
+mod asking;
 mod batch;
 pub mod clock;
 mod commits;

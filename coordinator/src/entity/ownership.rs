@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use skein_shared::ask::Ask;
 use skein_shared::entity::{Reign, RunnerCommand};
 use skein_shared::fence::Epoch;
 use skein_shared::id::EntityKey;
@@ -12,6 +13,7 @@ use skein_shared::time::Timestamp;
 use skein_shared::{Code, Refusal};
 use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use super::Entities;
 use super::remote::{NodeCall, read, write};
@@ -24,6 +26,12 @@ use crate::store::redis::shard::Shard;
 pub trait Streams: Send + Sync + 'static {
     /// Puts a command on a runner's stream. Says whether it has one here.
     async fn send(&self, runner: &str, command: &RunnerCommand, reign: &Reign) -> bool;
+
+    /// Asks a runner something on its stream. `None` when it has none here.
+    async fn ask(&self, runner: &str, ask: &Ask) -> Option<Result<String, Refusal>>;
+
+    /// Nobody waits for the answer to this question any more.
+    fn withdraw(&self, id: Uuid);
 }
 
 /// How long another node may take to be told that it is to give its shards away.
@@ -80,6 +88,19 @@ impl Entities {
                     None => false,
                 };
                 Ok(sent.into())
+            }
+            NodeCall::Ask { runner, ask } => {
+                let answer = match self.shared().streams.get() {
+                    Some(streams) => streams.ask(&runner, &ask).await,
+                    None => None,
+                };
+                serde_json::to_value(answer).map_err(json)
+            }
+            NodeCall::Withdraw { id } => {
+                if let Some(streams) = self.shared().streams.get() {
+                    streams.withdraw(id);
+                }
+                Ok(serde_json::Value::Null)
             }
             NodeCall::Lag => {
                 let lag = self.lag().await;

@@ -4,6 +4,7 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use skein_shared::ask::Ask;
 use skein_shared::entity::{Reign, RunnerCommand, Signal};
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
@@ -32,6 +33,10 @@ pub(super) enum NodeCall {
     List(Box<Query>),
     /// To put a command on the stream of a runner that is connected to it; answered with whether one is.
     Runner { runner: String, command: Box<RunnerCommand>, reign: Reign },
+    /// To ask something of a runner that is connected to it; answered with the runner's answer, or null when none is.
+    Ask { runner: String, ask: Box<Ask> },
+    /// To give up such a question.
+    Withdraw { id: Uuid },
     /// To say how far it is behind.
     Lag,
     /// To give all its shards away.

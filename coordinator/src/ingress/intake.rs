@@ -3,16 +3,20 @@
 use async_trait::async_trait;
 use skein_shared::id::{EntityKey, Kind, Name};
 use skein_shared::time::Timestamp;
-use skein_shared::triggers::{Command, Incoming, Reply, Triggers};
+use skein_shared::triggers::{Command, Incoming, Rejected, Reply, Triggers};
 use skein_shared::{Code, Refusal};
 
-use super::receive::{Intake, Taken};
+use super::gate::{Intake, Taken};
 use crate::entity::{Entities, Request};
 
 #[async_trait]
 impl Intake for Entities {
     fn now(&self) -> Timestamp {
         self.clock().now()
+    }
+
+    fn wall(&self) -> Timestamp {
+        self.clock().wall()
     }
 
     async fn deliver(&self, swarm: &Name, incoming: Incoming) -> Result<Taken, Refusal> {
@@ -25,5 +29,10 @@ impl Intake for Entities {
             }
             _ => Err(Refusal::new(Code::Internal, "the triggers did not answer the delivery; report this")),
         }
+    }
+
+    async fn reject(&self, swarm: &Name, rejected: Rejected) -> Result<(), Refusal> {
+        let key = EntityKey::of(Kind::Triggers, swarm);
+        self.ask::<Triggers>(&key, Request::read(), Command::Reject { rejected }).await.map(|_| ())
     }
 }

@@ -40,7 +40,9 @@ impl Toolset {
     pub fn about(self) -> &'static str {
         match self {
             Toolset::Swarm => "tasks, agents, messages, epics, schedules, inboxes and memory of the swarm",
-            Toolset::Scheduler => "locks, calls between agents, waiting for triggers",
+            Toolset::Scheduler => {
+                "locks, calls between agents, waiting for triggers, commands and files of your instance"
+            }
             Toolset::Skein => "waiting for changes, claiming tasks by tag, finding and calling tools",
         }
     }
@@ -136,6 +138,7 @@ pub struct Tool {
     pub search: &'static str,
     pub aliases: &'static [&'static str],
     pub args: Args,
+    /// Null if it gives text alone.
     pub output: Value,
     handler: Handler,
 }
@@ -299,6 +302,13 @@ impl Tool {
     #[must_use]
     pub fn output(mut self, fields: Value) -> Self {
         self.output = super::schema::result(fields);
+        self
+    }
+
+    /// Its result is text, and perhaps an image, for the model alone: nothing that a program could read.
+    #[must_use]
+    pub fn text_alone(mut self) -> Self {
+        self.output = Value::Null;
         self
     }
 

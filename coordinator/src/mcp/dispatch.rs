@@ -188,5 +188,5 @@ fn invalid(tool: &Tool, problems: &[(String, String)]) -> Reply {
         Toolset::Swarm => format!("MCP error -32602: {}\nSchema: {}", refusal.message, json["schema"]),
         _ => json.to_string(),
     };
-    Reply { text, json, is_error: true, code: Some(Code::InvalidArgument) }
+    Reply { text, json, is_error: true, code: Some(Code::InvalidArgument), image: None }
 }

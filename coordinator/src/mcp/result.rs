@@ -4,6 +4,7 @@
 //! so both carry every fact, save that the text of a success is one sentence.
 
 use serde_json::{Map, Value, json};
+use skein_shared::transport::{Image, Outcome};
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
@@ -37,10 +38,12 @@ impl Answer {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reply {
     pub text: String,
+    /// Null for a tool whose text is all there is.
     pub json: Value,
     pub is_error: bool,
     /// For the audit line.
     pub code: Option<Code>,
+    pub image: Option<Image>,
 }
 
 impl Reply {
@@ -58,7 +61,7 @@ impl Reply {
     /// An error that the model sees: everything in the text, and the same as JSON.
     pub fn error(refusal: &Refusal) -> Self {
         let json = refusal_json(refusal);
-        Self { text: json.to_string(), json, is_error: true, code: Some(refusal.code) }
+        Self { text: json.to_string(), json, is_error: true, code: Some(refusal.code), image: None }
     }
 
     fn success(toolset: Toolset, agent: Uuid, answer: Answer) -> Self {
@@ -66,7 +69,7 @@ impl Reply {
         if toolset == Toolset::Swarm {
             json.entry("yourAgentId").or_insert_with(|| json!(agent));
         }
-        Self { text, json: Value::Object(json), is_error: false, code: None }
+        Self { text, json: Value::Object(json), is_error: false, code: None, image: None }
     }
 
     /// Agent Swarm answers a refusal with a normal result whose `success` is false. `code` is added, and
@@ -90,7 +93,14 @@ impl Reply {
             json: Value::Object(json),
             is_error: false,
             code: Some(refusal.code),
+            image: None,
         }
+    }
+
+    /// What a transport tool says, as it says it.
+    pub fn of_tool(outcome: Outcome) -> Self {
+        let Outcome { text, failed, image } = outcome;
+        Self { text, json: Value::Null, is_error: failed, code: None, image }
     }
 }
 

@@ -379,8 +379,10 @@ fn gone() -> ErrorData {
 }
 
 fn finished(reply: Reply) -> CallToolResult {
-    let mut result = CallToolResult::success(vec![ContentBlock::text(reply.text)]);
-    result.structured_content = Some(reply.json);
+    let image = reply.image.map(|image| ContentBlock::image(image.data, image.mime_type));
+    let content = std::iter::once(ContentBlock::text(reply.text)).chain(image).collect();
+    let mut result = CallToolResult::success(content);
+    result.structured_content = Some(reply.json).filter(|json| !json.is_null());
     result.is_error = Some(reply.is_error);
     result
 }

@@ -72,7 +72,9 @@ pub fn listed(tool: &Tool, detail: Detail) -> Value {
             put("title", json!(tool.title));
             put("description", json!(description(tool)));
             put("inputSchema", Value::Object(tool.input()));
-            put("outputSchema", tool.output.clone());
+            if !tool.output.is_null() {
+                put("outputSchema", tool.output.clone());
+            }
             put("annotations", tool.hints.json());
             put("_meta", meta(tool));
         }

@@ -3,15 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use skein_proto::convert::{command, definition};
 use skein_proto::v1::{AgentDefinition, HeldInstance, Register};
 use skein_shared::agent::{self, Agent, Class, Definition};
 use skein_shared::fleet::{self, Fleet};
 use skein_shared::id::{EntityKey, InstanceId, Kind, Name};
 use skein_shared::schedules::{self, Schedules};
-use skein_shared::triggers::{self, Filter, FilterKind, Triggers};
+use skein_shared::triggers::{self, Filter, Triggers};
 use skein_shared::{Code, Refusal, limits};
 use uuid::Uuid;
 
@@ -36,6 +35,9 @@ pub(super) async fn register(entities: &Entities, register: &Register) -> Result
         define(entities, &Name::parse(&agent.swarm)?, &group, agent).await?;
     }
     registered.lost = take_in(entities, &registered.fleet, register).await?;
+    for agent in &register.removed {
+        remove(entities, &registered.fleet, &Name::parse(&agent.swarm)?, &Name::parse(&agent.name)?).await?;
+    }
     Ok(registered)
 }
 
@@ -147,6 +149,23 @@ async fn define(
     Ok(())
 }
 
+/// Undefines an agent that its runner has no more, unless another one has it: its runs end, its queue becomes dead
+/// letters, and nothing starts it.
+async fn remove(entities: &Entities, fleet: &EntityKey, swarm: &Name, agent: &Name) -> Result<(), Refusal> {
+    let command = fleet::Command::IsOffered { agent: agent.clone() };
+    if let fleet::Reply::Offered(true) = entities.ask::<Fleet>(fleet, Request::read(), command).await? {
+        return Ok(());
+    }
+    // First what would start it.
+    let command = triggers::Command::Subscribe { agent: agent.clone(), filters: Vec::new() };
+    entities.ask::<Triggers>(&EntityKey::of(Kind::Triggers, swarm), Request::read(), command).await?;
+    let command = schedules::Command::Follow { agent: agent.clone(), cron: None, zone: String::new() };
+    entities.ask::<Schedules>(&EntityKey::of(Kind::Schedules, swarm), Request::read(), command).await?;
+    let key = EntityKey::agent(swarm, agent);
+    entities.ask::<Agent>(&key, Request::read(), agent::Command::Undefine).await?;
+    Ok(())
+}
+
 /// Registers with the fleet. Gives the held instances that went to others.
 async fn take_in(
     entities: &Entities,
@@ -188,24 +207,14 @@ fn agent_key(wire: &AgentDefinition) -> Result<EntityKey, Refusal> {
     Ok(EntityKey::agent(&Name::parse(&wire.swarm)?, &Name::parse(&wire.name)?))
 }
 
-/// A subscription as an agent's definition spells it. What is left out may be anything.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Subscription {
-    source: Option<String>,
-    event: Option<String>,
-    #[serde(default, rename = "match")]
-    matches: BTreeMap<String, Value>,
-}
-
 fn filters(wire: &AgentDefinition) -> Result<Vec<Filter>, Refusal> {
     let read = |text: &String| {
-        let subscription: Subscription = serde_json::from_str(text).map_err(|error| {
-            let problem = format!("{}: subscriptions: {error}; mend it in the agent's definition", wire.name);
+        let fields = serde_json::from_str(text).map_err(|error| error.to_string());
+        fields.and_then(|fields| triggers::subscription(&fields)).map_err(|problem| {
+            let problem =
+                format!("{}: subscriptions: {problem}; mend it in the agent's definition", wire.name);
             Refusal::new(Code::InvalidArgument, problem)
-        })?;
-        let Subscription { source, event, matches } = subscription;
-        Ok(Filter { kind: FilterKind::Webhook, source, event, matches, source_agent: None })
+        })
     };
     wire.subscriptions.iter().map(read).collect()
 }
@@ -233,9 +242,9 @@ mod tests {
             |text: &str| AgentDefinition { subscriptions: vec![text.to_owned()], ..Default::default() };
         let read = filters(&wire(r#"{"source":"github","event":"push","match":{"branch":"main"}}"#)).unwrap();
         let [filter] = read.as_slice() else { panic!("one filter") };
-        assert_eq!((filter.kind, filter.source.as_deref()), (FilterKind::Webhook, Some("github")));
+        assert_eq!((filter.kind, filter.source.as_deref()), (triggers::FilterKind::Webhook, Some("github")));
         assert_eq!(filter.matches["branch"], "main");
-        let mistyped = filters(&wire(r#"{"sauce":"github"}"#)).unwrap_err();
-        assert!(mistyped.message.contains("sauce"), "{mistyped}");
+        let mistyped = filters(&wire(r#"{"source":"github","repo":["a/b"]}"#)).unwrap_err();
+        assert!(mistyped.message.contains("did you mean `repos`"), "{mistyped}");
     }
 }

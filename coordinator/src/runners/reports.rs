@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
-use skein_proto::convert::command;
+use skein_proto::convert::{self, command};
 use skein_proto::v1::report::What;
 use skein_proto::v1::{Exited, Report, StartFailed, Started};
 use skein_shared::agent::{self, Agent};
@@ -109,8 +109,9 @@ fn what(what: Option<What>) -> Result<agent::Report, Refusal> {
         Some(What::Started(Started { pid })) => agent::Report::Started { pid: (pid != 0).then_some(pid) },
         Some(What::Frozen(_)) => agent::Report::Frozen,
         Some(What::Thawed(_)) => agent::Report::Thawed,
-        Some(What::Exited(Exited { code, signal, reason })) => {
-            agent::Report::Exited { code, signal, reason: (!reason.is_empty()).then_some(reason) }
+        Some(What::Exited(Exited { code, signal, reason, usage })) => {
+            let (reason, usage) = ((!reason.is_empty()).then_some(reason), usage.map(convert::usage));
+            agent::Report::Exited { code, signal, reason, usage }
         }
         Some(What::StartFailed(StartFailed { reason })) => agent::Report::StartFailed { reason },
         None => {

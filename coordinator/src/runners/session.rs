@@ -59,7 +59,7 @@ impl Session {
             attaches = register.attaches,
             "a runner registered"
         );
-        let _ = self.listen(id, &register.name, (&registered, lives), &mut messages).await;
+        let _ = self.listen(id, &register.name, (registered, lives), &mut messages).await;
         self.sessions.close(&register.name, id);
         info!(runner = register.name, "a runner's stream ended");
     }
@@ -93,7 +93,7 @@ impl Session {
         &self,
         id: Uuid,
         runner: &str,
-        (registered, mut lives): (&Registered, Option<watch::Receiver<u64>>),
+        (mut registered, mut lives): (Registered, Option<watch::Receiver<u64>>),
         messages: &mut Streaming<RunnerMessage>,
     ) -> Result<(), Gone> {
         let mut renewed = Instant::now();
@@ -137,14 +137,21 @@ impl Session {
                         return Err(Gone);
                     }
                     renewed = Instant::now();
-                    beats.push(self.alive(runner, registered, heartbeat));
+                    beats.push(self.alive(runner, &registered, heartbeat));
                 }
                 Some(Message::Report(report)) => reports.take_in(report),
-                Some(Message::Register(_)) => {
-                    self.refuse(&Refusal::new(Code::WrongState, "registered already; open a new stream"))
-                        .await;
-                    return Err(Gone);
-                }
+                Some(Message::Answer(part)) => self.sessions.answered(id, part),
+                Some(Message::Register(register)) => match self.begin(id, &register).await {
+                    Ok(anew) => {
+                        info!(runner, agents = register.agents.len(), "a runner has other agents");
+                        registered = anew;
+                    }
+                    Err(refusal) => {
+                        warn!(runner, problem = %refusal.message, "a runner's agents were not taken");
+                        self.refuse(&refusal).await;
+                        return Err(Gone);
+                    }
+                },
                 // A newer runner's message: what it needs an answer for it sends again.
                 None => {}
             }

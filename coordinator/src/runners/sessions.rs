@@ -7,7 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use skein_proto::convert::command;
 use skein_proto::trace;
-use skein_proto::v1::CoordinatorMessage;
+use skein_proto::v1::{self, CoordinatorMessage};
+use skein_shared::ask::Ask;
 use skein_shared::entity::{Reign, RunnerCommand};
 use skein_shared::id::{InstanceId, Name};
 use skein_shared::{Code, Refusal, limits};
@@ -16,6 +17,7 @@ use tonic::Status;
 use tracing::{Span, error, info};
 use uuid::Uuid;
 
+use super::asks::Asks;
 use crate::auth::Role;
 use crate::auth::token::{Claims, Keys};
 use crate::entity::Clock;
@@ -36,6 +38,7 @@ struct Inner {
     clock: Clock,
     open: Mutex<HashMap<String, Session>>,
     connected: Notify,
+    asks: Asks,
 }
 
 struct Session {
@@ -63,7 +66,8 @@ pub(super) fn agent_id(swarm: &Name, agent: &Name) -> Uuid {
 
 impl Sessions {
     pub fn new(keys: Keys, clock: Clock) -> Self {
-        let inner = Inner { keys, clock, open: Mutex::default(), connected: Notify::new() };
+        let inner =
+            Inner { keys, clock, open: Mutex::default(), connected: Notify::new(), asks: Asks::default() };
         Self { inner: Arc::new(inner) }
     }
 
@@ -75,7 +79,7 @@ impl Sessions {
     /// Makes a stream the one of its runner; an older one of the same runner gets no more commands and ends.
     pub(super) fn open(&self, runner: &str, id: Uuid, outgoing: Outgoing, grants: Grants) {
         let before = self.lock().insert(runner.to_owned(), Session { id, outgoing, grants });
-        if before.is_some() {
+        if before.is_some_and(|before| before.id != id) {
             info!(runner, "a runner connected anew; its older stream ends");
         }
         self.inner.connected.notify_waiters();
@@ -86,7 +90,13 @@ impl Sessions {
         self.lock().get(runner).is_some_and(|session| session.id == id)
     }
 
+    /// A part of an answer came on a stream.
+    pub(super) fn answered(&self, id: Uuid, part: v1::Answer) {
+        self.inner.asks.answered(id, part);
+    }
+
     pub(super) fn close(&self, runner: &str, id: Uuid) {
+        self.inner.asks.closed(id);
         let mut open = self.lock();
         if open.get(runner).is_some_and(|session| session.id == id) {
             open.remove(runner);
@@ -123,6 +133,19 @@ impl Sessions {
 impl Streams for Sessions {
     async fn send(&self, runner: &str, command: &RunnerCommand, reign: &Reign) -> bool {
         Runners::deliver(self, runner, command, reign).await == Delivery::Sent
+    }
+
+    async fn ask(&self, runner: &str, ask: &Ask) -> Option<Result<String, Refusal>> {
+        let (session, outgoing) = {
+            let open = self.lock();
+            let session = open.get(runner)?;
+            (session.id, session.outgoing.clone())
+        };
+        self.inner.asks.ask(session, outgoing, ask).await
+    }
+
+    fn withdraw(&self, id: Uuid) {
+        self.inner.asks.withdraw(id);
     }
 }
 

@@ -12,6 +12,7 @@ pub mod inbox;
 pub mod instances;
 pub mod lists;
 pub mod locks;
+pub mod logs;
 pub mod memory;
 pub mod messages;
 pub mod presence;
@@ -21,7 +22,9 @@ mod seen;
 mod standing;
 pub mod swarm;
 pub mod tasks;
+pub mod transport;
 pub mod waits;
+pub mod webhooks;
 
 use std::collections::BTreeSet;
 use std::future::Future;

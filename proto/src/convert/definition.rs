@@ -83,6 +83,11 @@ pub fn check_registration(register: &Register) -> Result<(), Refusal> {
             return Err(invalid(&definition.name, "swarm", &problem));
         }
     }
+    for removed in &register.removed {
+        for name in [&removed.swarm, &removed.name] {
+            Name::parse(name).map_err(|refusal| invalid(runner, "removed", &refusal.message))?;
+        }
+    }
     for held in &register.held {
         command::token(&held.token)?;
         if !HELD.contains(&held.state.as_str()) {

@@ -75,14 +75,24 @@ pub async fn set_frozen(group: &Path, frozen: bool) -> io::Result<()> {
     settled(group, if frozen { "frozen 1" } else { "frozen 0" }).await
 }
 
-/// Ends every process of the group and removes it.
+/// Ends every process of the group and of those below it, and removes them.
 pub async fn kill(group: &Path) -> io::Result<()> {
     if !group.exists() {
         return Ok(());
     }
     fs::write(group.join("cgroup.kill"), "1")?;
     settled(group, "populated 0").await?;
+    prune(group);
     fs::remove_dir(group)
+}
+
+/// Removes the groups below this one in which nothing lives any more.
+pub fn prune(group: &Path) {
+    let Ok(entries) = fs::read_dir(group) else { return };
+    for entry in entries.flatten().filter(|entry| entry.path().is_dir()) {
+        // One that is in use stays.
+        let _ = fs::remove_dir(entry.path());
+    }
 }
 
 async fn settled(group: &Path, line: &str) -> io::Result<()> {

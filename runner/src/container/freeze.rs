@@ -53,11 +53,11 @@ pub async fn kill(handle: &Handle) -> Result<(), Failure> {
     Err(Failure(format!("processes of {} do not end; look at the machine's disks", handle.instance)))
 }
 
-/// Kills the processes that name the instance in their environment.
-pub async fn kill_marked(instance: &str) {
+/// Kills the processes that have this entry in their environment.
+pub async fn kill_marked(entry: &str) {
     for _ in 0..100 {
-        let instance = instance.to_owned();
-        let found = tokio::task::spawn_blocking(move || tree::marked(&instance)).await.unwrap_or_default();
+        let entry = entry.to_owned();
+        let found = tokio::task::spawn_blocking(move || tree::with_entry(&entry)).await.unwrap_or_default();
         if found.is_empty() {
             return;
         }

@@ -1,19 +1,26 @@
-//! What an instance lives in. A new engine is a new file here that keeps [`Engine`]'s promises.
+//! What an instance lives in. A new engine is a new file or folder here that keeps [`Engine`]'s promises, and a line in
+//! `engines`.
 
 pub mod cgroup;
 pub mod confine;
+pub mod docker;
+pub mod engines;
+mod exec;
 pub mod freeze;
 pub mod process;
 pub mod shim;
 pub mod tree;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 pub use confine::{Isolation, isolation};
+pub use docker::Container;
 
 /// Starts, freezes, thaws and ends instances.
 ///
@@ -21,14 +28,17 @@ pub use confine::{Isolation, isolation};
 /// session they moved to.
 #[async_trait]
 pub trait Engine: Send + Sync {
-    /// The name under which the runner announces it, such as `process`.
-    fn name(&self) -> &'static str;
+    /// The names under which the runner announces it, such as `process`.
+    fn names(&self) -> Vec<&'static str>;
+
+    /// The address of this machine at which an instance's endpoint has to listen so that the instance reaches it.
+    async fn door(&self, container: Option<&Container>) -> Result<IpAddr, Failure>;
 
     /// Starts an instance. Nothing of it is left behind when this fails.
     async fn start(&self, spec: &Spec) -> Result<Handle, Failure>;
 
-    /// Takes over an instance that an earlier runner process started. False when it is gone.
-    async fn adopt(&self, handle: &Handle) -> bool;
+    /// Takes over an instance that an earlier runner process started, with its log. False when it is gone.
+    async fn adopt(&self, handle: &Handle, log: &Path) -> bool;
 
     /// Returns once no process of the instance runs any more.
     async fn freeze(&self, handle: &Handle) -> Result<(), Failure>;
@@ -41,6 +51,13 @@ pub trait Engine: Send + Sync {
     /// Ends every process of the instance, frozen or not, and frees what the engine kept for it.
     async fn kill(&self, handle: &Handle) -> Result<(), Failure>;
 
+    /// Runs the runner's own program inside a running instance, beside its first process: with its user, its
+    /// environment and its work folder, and kept from the same things. It ends with the instance at the latest.
+    ///
+    /// Whatever it has started and left behind when it ends stays in the instance. When its time is over, or
+    /// when nobody waits for it any more, it is killed with all that it has started.
+    async fn exec(&self, handle: &Handle, exec: &Exec) -> Result<Executed, Failure>;
+
     /// Returns when the instance's first process has ended. May be dropped and called again.
     async fn wait(&self, handle: &Handle) -> Exit;
 
@@ -52,6 +69,9 @@ pub trait Engine: Send + Sync {
 
     /// Ends every process of an instance of which only the id is known: its start was cut short.
     async fn sweep(&self, instance: &str) -> Result<(), Failure>;
+
+    /// The runner leaves, and has ended its instances: what the engine made for all of them goes too.
+    async fn close(&self);
 }
 
 /// What to start.
@@ -69,6 +89,37 @@ pub struct Spec {
     pub closed: Vec<PathBuf>,
     /// Folders inside the closed ones that it may open all the same.
     pub open: Vec<PathBuf>,
+    /// The folder of the agent's definition.
+    pub definition: PathBuf,
+    /// The container that it wants; the folders above are then none of its own.
+    pub container: Option<Container>,
+}
+
+/// What to run inside an instance: the runner's own program, for no other is there whatever the instance is made of.
+#[derive(Clone, Debug)]
+pub struct Exec {
+    /// What the instance was started with; of this the command is not used.
+    pub spec: Spec,
+    /// The program's arguments.
+    pub arguments: Vec<String>,
+    /// What it reads from its standard input.
+    pub input: Vec<u8>,
+    /// How long it may run.
+    pub limit: Duration,
+    /// Bytes that are kept of its standard output. What comes after them is read and dropped.
+    pub most: usize,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Executed {
+    pub exit: Exit,
+    /// What it wrote to standard output.
+    pub output: Vec<u8>,
+    /// The first few kilobytes that it wrote to standard error.
+    pub errors: String,
+    /// Its time was over, and it was killed.
+    pub timed_out: bool,
 }
 
 /// The numeric user that an instance has for itself, and the group of all instances of its agent.
@@ -89,13 +140,19 @@ pub struct Handle {
     pub boot: String,
     pub cgroup: Option<PathBuf>,
     pub user: Option<User>,
+    /// Its container, if it lives in one.
+    #[serde(default)]
+    pub container: Option<docker::Id>,
 }
 
-/// How an instance ended. Neither is known of one that was adopted.
+/// How an instance ended. Nothing is known of a process that was adopted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
     pub code: Option<i32>,
     pub signal: Option<i32>,
+    /// The kernel killed it, for it needed more memory than it may have.
+    #[serde(default)]
+    pub out_of_memory: bool,
 }
 
 /// An engine could not do what it was asked; the sentence says what to mend.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -15,8 +16,11 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 
+use super::exec::{self, Scope};
 use super::tree::{self, Process};
-use super::{Engine, Exit, Failure, Handle, Isolation, Spec, cgroup, freeze, isolation};
+use super::{
+    Container, Engine, Exec, Executed, Exit, Failure, Handle, Isolation, Spec, cgroup, freeze, isolation,
+};
 
 /// How often an adopted process is looked for.
 const OUTLIVE_LOOK: Duration = Duration::from_millis(100);
@@ -45,14 +49,12 @@ impl ProcessEngine {
         Self { runner: runner.to_owned(), launcher, cgroups, isolation, endings: Arc::default() }
     }
 
-    fn command(&self, spec: &Spec, group: Option<&Path>, log: File) -> Result<Command, Failure> {
+    /// The launcher, up to where the program's arguments follow.
+    fn launch(&self, spec: &Spec, group: Option<&Path>) -> Result<Command, Failure> {
         let (program, arguments) =
             self.launcher.split_first().ok_or_else(|| Failure("the runner has no launcher".into()))?;
-        let errors =
-            log.try_clone().map_err(|error| Failure(format!("the log cannot be shared: {error}")))?;
         let mut command = Command::new(program);
         command.args(arguments).env_clear().envs(&spec.env).current_dir("/");
-        command.stdin(Stdio::null()).stdout(log).stderr(errors);
         if let Some(group) = group {
             command.arg("--cgroup").arg(group);
         }
@@ -64,7 +66,16 @@ impl ProcessEngine {
             spec.closed.iter().for_each(|path| _ = command.arg("--close").arg(path));
             spec.open.iter().for_each(|path| _ = command.arg("--open").arg(path));
         }
-        command.arg("--workdir").arg(&spec.workdir).arg("--").args(&spec.command);
+        command.arg("--workdir").arg(&spec.workdir);
+        Ok(command)
+    }
+
+    fn command(&self, spec: &Spec, group: Option<&Path>, log: File) -> Result<Command, Failure> {
+        let errors =
+            log.try_clone().map_err(|error| Failure(format!("the log cannot be shared: {error}")))?;
+        let mut command = self.launch(spec, group)?;
+        command.stdin(Stdio::null()).stdout(log).stderr(errors);
+        command.arg("--").args(&spec.command);
         Ok(command)
     }
 
@@ -87,19 +98,14 @@ impl ProcessEngine {
     }
 }
 
-impl Drop for ProcessEngine {
-    fn drop(&mut self) {
-        if let Some(root) = &self.cgroups {
-            // It stays as long as an instance lives in it.
-            let _ = std::fs::remove_dir(root);
-        }
-    }
-}
-
 #[async_trait]
 impl Engine for ProcessEngine {
-    fn name(&self) -> &'static str {
-        "process"
+    fn names(&self) -> Vec<&'static str> {
+        vec!["process"]
+    }
+
+    async fn door(&self, _: Option<&Container>) -> Result<IpAddr, Failure> {
+        Ok(IpAddr::V4(Ipv4Addr::LOCALHOST))
     }
 
     async fn start(&self, spec: &Spec) -> Result<Handle, Failure> {
@@ -132,12 +138,13 @@ impl Engine for ProcessEngine {
             boot: tree::boot(),
             cgroup: group,
             user: spec.user,
+            container: None,
         };
         self.watch(&handle, Some(child));
         Ok(handle)
     }
 
-    async fn adopt(&self, handle: &Handle) -> bool {
+    async fn adopt(&self, handle: &Handle, _: &Path) -> bool {
         let same = Process::read(handle.pid).is_some_and(|now| now.born == handle.born && !now.is_over());
         if !same || handle.boot != tree::boot() {
             return false;
@@ -184,6 +191,15 @@ impl Engine for ProcessEngine {
         }
     }
 
+    async fn exec(&self, handle: &Handle, exec: &Exec) -> Result<Executed, Failure> {
+        let scope = Scope::new(handle).map_err(|error| group_failed(handle, &error))?;
+        let mut spec = exec.spec.clone();
+        spec.env.insert(Scope::MARK.to_owned(), scope.id().to_owned());
+        let mut command = self.launch(&spec, scope.group())?;
+        command.arg("--own").arg("--").args(&exec.arguments);
+        exec::run(command, exec, scope).await
+    }
+
     async fn wait(&self, handle: &Handle) -> Exit {
         let ending = self.endings().get(&handle.instance).cloned();
         let Some(mut ending) = ending else { return Exit::default() };
@@ -207,11 +223,18 @@ impl Engine for ProcessEngine {
     }
 
     async fn sweep(&self, instance: &str) -> Result<(), Failure> {
-        freeze::kill_marked(instance).await;
+        freeze::kill_marked(&format!("SKEIN_INSTANCE={instance}")).await;
         let Some(group) = self.cgroups.as_ref().map(|root| root.join(instance)) else { return Ok(()) };
         cgroup::kill(&group)
             .await
             .map_err(|error| Failure(format!("the control group of {instance}: {error}")))
+    }
+
+    async fn close(&self) {
+        if let Some(root) = &self.cgroups {
+            // It stays as long as an instance lives in it.
+            let _ = std::fs::remove_dir(root);
+        }
     }
 }
 
@@ -248,7 +271,7 @@ fn open_log(path: &Path) -> Result<File, Failure> {
 
 async fn collect(mut child: Child) -> Exit {
     match child.wait().await {
-        Ok(status) => Exit { code: status.code(), signal: status.signal() },
+        Ok(status) => Exit { code: status.code(), signal: status.signal(), ..Exit::default() },
         Err(_) => Exit::default(),
     }
 }

@@ -6,6 +6,8 @@
 //! runner starts itself with the subcommand `exec-agent`, which does them in a process without threads and
 //! then becomes the agent under the same pid.
 
+use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -36,6 +38,9 @@ pub struct ExecAgent {
     open: Vec<PathBuf>,
     #[arg(long)]
     workdir: PathBuf,
+    /// Becomes this very program again, with the arguments that follow.
+    #[arg(long)]
+    own: bool,
     /// The agent's program and its arguments.
     #[arg(last = true, required = true)]
     command: Vec<String>,
@@ -65,8 +70,16 @@ fn prepare(agent: &ExecAgent) -> Result<(), String> {
 }
 
 fn become_agent(agent: &ExecAgent) -> String {
-    let Some((program, arguments)) = agent.command.split_first() else {
-        return "no program was given".to_owned();
+    // The instance's user need not reach the folder of this program, so it is run by its descriptor.
+    let own = match agent.own.then(|| File::open("/proc/self/exe")).transpose() {
+        Ok(own) => own,
+        Err(error) => return format!("this program cannot be opened: {error}"),
+    };
+    let by_descriptor = own.as_ref().map(|file| format!("/proc/self/fd/{}", file.as_raw_fd()));
+    let (program, arguments) = match (&by_descriptor, agent.command.split_first()) {
+        (Some(program), _) => (program, agent.command.as_slice()),
+        (None, Some((program, arguments))) => (program, arguments),
+        (None, None) => return "no program was given".to_owned(),
     };
     let mut command = Command::new(program);
     command.args(arguments).current_dir(&agent.workdir);

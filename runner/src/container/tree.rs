@@ -61,13 +61,14 @@ pub fn all() -> Vec<Process> {
 /// The live processes of an instance, parents before children.
 pub fn members(handle: &Handle) -> Vec<Process> {
     let processes = all();
+    let mark = format!("SKEIN_INSTANCE={}", handle.instance);
     let first = processes.iter().find(|process| process.pid == handle.pid);
     // Another process has the pid by now: then its session is not ours either.
     let taken = first.is_some_and(|process| process.born != handle.born);
     let mut inside: BTreeSet<u32> = BTreeSet::new();
     for process in &processes {
         let by_session = !taken && (process.pid == handle.pid || process.session == handle.pid);
-        if by_session || has_user(process.pid, handle) || names(process.pid, &handle.instance) {
+        if by_session || has_user(process.pid, handle) || has_entry(process.pid, &mark) {
             inside.insert(process.pid);
         }
     }
@@ -88,9 +89,14 @@ pub fn members(handle: &Handle) -> Vec<Process> {
     members
 }
 
-/// The processes that have the instance's id in their environment, and what descends from them.
+/// The processes that have the instance's id in their environment.
 pub fn marked(instance: &str) -> Vec<Process> {
-    all().into_iter().filter(|process| !process.is_over() && names(process.pid, instance)).collect()
+    with_entry(&format!("SKEIN_INSTANCE={instance}"))
+}
+
+/// The processes that have this entry, `NAME=value`, in their environment.
+pub fn with_entry(entry: &str) -> Vec<Process> {
+    all().into_iter().filter(|process| !process.is_over() && has_entry(process.pid, entry)).collect()
 }
 
 /// The instances that have a process marked as this runner's.
@@ -115,10 +121,8 @@ pub fn boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
 }
 
-fn names(pid: u32, instance: &str) -> bool {
-    environment(pid).is_some_and(|environment| {
-        entries(&environment).any(|entry| entry.strip_prefix(b"SKEIN_INSTANCE=") == Some(instance.as_bytes()))
-    })
+fn has_entry(pid: u32, entry: &str) -> bool {
+    environment(pid).is_some_and(|environment| entries(&environment).any(|found| found == entry.as_bytes()))
 }
 
 fn has_user(pid: u32, handle: &Handle) -> bool {

@@ -1,5 +1,7 @@
 //! The runner's side of the control streams: registration, lease, commands, reports.
 
+mod announcement;
+mod asks;
 mod lease;
 mod reports;
 mod roster;
@@ -10,20 +12,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use skein_proto::v1::{HeldInstance, Register};
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::RunnerConfig;
+use crate::container::docker::DockerEngine;
+use crate::container::engines::Engines;
 use crate::container::process::ProcessEngine;
-use crate::container::{Engine, isolation};
-use crate::definition::{self, Definition};
+use crate::container::{Engine, Failure, isolation};
+use crate::definition::{self, Definitions};
 use crate::endpoint::Upstreams;
 use crate::error::Error;
 use crate::instance::folders::Folders;
-use crate::instance::ledger::{Ledger, Row, State};
+use crate::instance::ledger::{Ledger, Row};
 use crate::instance::{Instances, Shared};
+use asks::Asks;
 use lease::Lease;
 use reports::Speakers;
 use roster::{Node, Roster};
@@ -35,13 +39,16 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// What all control streams share.
 struct Runner {
     config: RunnerConfig,
-    definitions: Vec<Definition>,
-    engine: &'static str,
+    definitions: watch::Receiver<Definitions>,
+    /// The agents as a stream has said last, or began to say.
+    told: std::sync::Mutex<Option<Definitions>>,
+    engines: Vec<&'static str>,
     incarnation: u64,
     instances: Arc<Instances>,
     lease: Lease,
     speakers: Speakers,
     roster: Roster,
+    asks: Asks,
     /// Held by the stream that registers, so that the next one finds the runner registered.
     registering: Mutex<()>,
     /// The fleet has declared the runner lost: only a registration can tell what it has given away.
@@ -57,10 +64,8 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
     if config.coordinators.is_empty() {
         return Err(Error::config("name at least one coordinator"));
     }
-    let definition::Folder { definitions, wrong } = definition::load(&config.agents, &config.swarms)?;
-    for problem in &wrong {
-        tracing::error!("an agent is left out until the runner starts again: {problem}");
-    }
+    let watch = definition::watch::Watch::begin(&config.agents, &config.swarms);
+    let mut agents = definition::load(&config.agents, &config.swarms)?;
     let isolation = isolation();
     let (folders, _lock) = Folders::open(&config.data, config.work.as_deref(), isolation)?;
     let ledger = Ledger::open(&folders.ledger())?;
@@ -68,39 +73,53 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
     // Not the name alone: two runners of one machine may share it, and must not take each other's processes
     // for their own strays.
     let mark = format!("{}-{}", config.name, ledger.identity().await?);
-    let engine: Arc<dyn Engine> = Arc::new(ProcessEngine::new(&mark, config.launcher.clone()));
+    let docker = DockerEngine::connect(&mark, &config.launcher).await;
+    if let Err(problem) = &docker {
+        nothing_is_contained(&ledger, problem).await?;
+    }
+    let engine = Arc::new(Engines::new(ProcessEngine::new(&mark, config.launcher.clone()), docker));
+    agents.refuse(|known| engine.check(known.container.as_ref()));
+    for (_, problem) in &agents.wrong {
+        tracing::error!("an agent is left out until its definition is mended: {problem}");
+    }
+    let definitions = agents.definitions;
     tracing::info!(runner = %config.name, agents = definitions.len(), "{}", isolation.sentence());
-    let by_name =
-        |known: &Definition| ((known.public.swarm.clone(), known.public.name.clone()), known.clone());
+    let definitions = watch::Sender::new(definitions);
     let instances = Instances::new(Shared {
         mark,
         isolation,
         ledger,
         folders: folders.clone(),
         closed: config.closed.clone(),
-        definitions: definitions.iter().map(by_name).collect(),
+        definitions: definitions.subscribe(),
         upstreams: Upstreams::default(),
         reported: watch::Sender::new(0),
-        engine: Arc::clone(&engine),
+        engine: engine.clone(),
     });
     instances.reconcile().await?;
     // What was taken over has no lease that this process knows of.
     instances.silence();
     let runner = Runner {
-        engine: engine.name(),
-        definitions,
+        engines: engine.names(),
+        definitions: definitions.subscribe(),
+        told: std::sync::Mutex::default(),
         incarnation,
         instances,
         lease: Lease::default(),
         speakers: Speakers::default(),
         roster: Roster::default(),
+        asks: Asks::default(),
         registering: Mutex::default(),
         lost: AtomicBool::new(false),
         config,
     };
-    let tending = tokio::spawn(folders.tend());
+    let mut tasks = JoinSet::new();
+    tasks.spawn(folders.tend());
+    let checking = Arc::clone(&engine);
+    tasks.spawn(watch.follow(definitions, move |known| checking.check(known.container.as_ref())));
     let result = Arc::new(runner).serve(shutdown).await;
-    tending.abort();
+    tasks.abort_all();
+    engine.close().await;
     result
 }
 
@@ -138,23 +157,14 @@ impl Runner {
             && acknowledged.changed().await.is_ok()
         {}
     }
+}
 
-    /// What the runner says of itself at the start of a stream.
-    async fn registration(&self, attaches: bool) -> Result<Register, Error> {
-        let held = self.instances.ledger().held().await?;
-        let agents = self.definitions.iter().map(|definition| definition.public.clone());
-        Ok(Register {
-            name: self.config.name.to_string(),
-            group: self.config.group.to_string(),
-            slots: self.config.slots,
-            labels: self.config.labels.clone(),
-            engines: vec![self.engine.to_owned()],
-            swarms: self.config.swarms.iter().map(ToString::to_string).collect(),
-            agents: agents.collect(),
-            held: held.into_iter().map(held_instance).collect(),
-            incarnation: self.incarnation,
-            attaches,
-        })
+/// Without a daemon nobody looks after what runs or stands still in a container, and it must not be taken for ended.
+async fn nothing_is_contained(ledger: &Ledger, problem: &Failure) -> Result<(), Error> {
+    let contained = |row: &Row| row.handle.as_ref().is_some_and(|handle| handle.container.is_some());
+    match ledger.held().await?.into_iter().find(|row| row.state.is_live() && contained(row)) {
+        Some(row) => Err(Error::config(format!("{} lives in a container, and {problem}", row.instance))),
+        None => Ok(()),
     }
 }
 
@@ -226,24 +236,5 @@ impl Streams {
                 Err(problem) => tracing::warn!(node, url, %problem, "a coordinator cannot be reached"),
             }
         }
-    }
-}
-
-fn held_instance(row: Row) -> HeldInstance {
-    let state = match row.state {
-        State::Starting | State::Running => "running",
-        // Silence is the runner's own affair: to the coordinators the instance is as it was.
-        State::Silenced => "running",
-        State::Frozen => "frozen",
-        State::Ended | State::Forgotten => "ended",
-    };
-    HeldInstance {
-        instance: row.instance,
-        swarm: row.swarm,
-        agent: row.agent,
-        state: state.to_owned(),
-        token: row.token.to_string(),
-        exit_code: row.exit.and_then(|exit| exit.code),
-        reason: row.reason,
     }
 }

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
+use skein_proto::convert;
 use skein_proto::v1::report::What as Wire;
 use skein_proto::v1::{self, Exited, Frozen, StartFailed, Started, Thawed};
 use tokio::sync::watch;
@@ -58,8 +59,9 @@ pub(super) fn to_wire(sequence: u64, report: Report) -> v1::Report {
         What::Started { pid } => Wire::Started(Started { pid }),
         What::Frozen => Wire::Frozen(Frozen {}),
         What::Thawed => Wire::Thawed(Thawed {}),
-        What::Exited { exit, reason } => {
-            Wire::Exited(Exited { code: exit.code, signal: exit.signal, reason })
+        What::Exited { exit, reason, usage } => {
+            let usage = usage.map(convert::usage_to_wire);
+            Wire::Exited(Exited { code: exit.code, signal: exit.signal, reason, usage })
         }
         What::StartFailed { reason } => Wire::StartFailed(StartFailed { reason }),
     };

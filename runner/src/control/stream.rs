@@ -1,5 +1,6 @@
 //! One control stream, made anew whenever it breaks.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use skein_proto::v1::runners_client::RunnersClient;
 use skein_proto::v1::{CoordinatorMessage, Heartbeat, RunnerMessage, Welcome};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
+use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::metadata::{Ascii, MetadataValue};
@@ -19,6 +21,8 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status, Streaming};
 use tracing::{Instrument, debug_span};
 
+use super::announcement::{Announcement, Occasion};
+use super::asks::Asked;
 use super::roster::Node;
 use super::{Runner, reports};
 use crate::error::Error;
@@ -38,6 +42,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 const RESEND: Duration = Duration::from_secs(5);
 /// Messages that may wait for a coordinator that reads slowly; past them the stream is given up.
 const OUTBOX: usize = 1024;
+/// Parts of answers that may wait; past them whoever answers waits.
+const ANSWERS: usize = 4;
+
+type Outgoing = mpsc::Sender<RunnerMessage>;
 /// Reports sent at one go.
 const BATCH: u32 = 256;
 /// Heartbeats whose answers are still awaited.
@@ -168,15 +176,18 @@ impl Control {
 
     async fn session(&self) -> Ended {
         match self.connect().await {
-            Ok((said, heard)) => {
+            Ok((said, answers, heard)) => {
                 let session = Session {
                     control: self,
                     said,
+                    answers,
+                    asked: Asked::default(),
                     heard,
                     spoken: 0,
                     pending: Vec::new(),
                     beats: 0,
                     lease: Duration::ZERO,
+                    announcements: VecDeque::new(),
                 };
                 session.run().await
             }
@@ -185,11 +196,12 @@ impl Control {
     }
 
     /// Opens a stream, on which nothing is said before it is known to lead to a coordinator that has no other.
-    async fn connect(&self) -> Result<(mpsc::Sender<RunnerMessage>, Streaming<CoordinatorMessage>), Ended> {
+    async fn connect(&self) -> Result<(Outgoing, Outgoing, Streaming<CoordinatorMessage>), Ended> {
         let channel: Channel =
             self.endpoint.connect().await.map_err(|error| Ended::Broken(error.to_string()))?;
         let (said, messages) = mpsc::channel(OUTBOX);
-        let mut request = Request::new(ReceiverStream::new(messages));
+        let (answers, waiting) = mpsc::channel(ANSWERS);
+        let mut request = Request::new(ReceiverStream::new(messages).merge(ReceiverStream::new(waiting)));
         request.metadata_mut().insert("authorization", self.token.clone());
         let mut client = RunnersClient::new(channel);
         let answer = tokio::time::timeout(CONNECT, client.control(request)).await;
@@ -202,7 +214,7 @@ impl Control {
                 return Err(Ended::Taken);
             }
         }
-        Ok((said, answer.into_inner()))
+        Ok((said, answers, answer.into_inner()))
     }
 }
 
@@ -213,19 +225,29 @@ struct Session<'a> {
     heard: Streaming<CoordinatorMessage>,
     /// The latest report sent on this stream.
     spoken: u64,
+    /// What goes beside all else: large answers must not hold up a heartbeat.
+    answers: mpsc::Sender<RunnerMessage>,
+    asked: Asked,
     /// Heartbeats under way, with the times at which they were sent.
     pending: Vec<(u64, Instant)>,
     beats: u64,
     /// As the welcome said.
     lease: Duration,
+    /// What was said of changed agents, and is not yet answered.
+    announcements: VecDeque<Announcement>,
 }
 
 impl Session<'_> {
     async fn run(mut self) -> Ended {
-        match self.serve().await {
+        let ended = match self.serve().await {
             Ok(()) => Ended::Broken("the coordinator closed it".into()),
             Err(ended) => ended,
+        };
+        if self.announcements.iter().any(|announcement| !announcement.attaches) {
+            // Nobody else will say it: the next stream has to register.
+            self.control.runner.lost.store(true, Ordering::Release);
         }
+        ended
     }
 
     async fn serve(&mut self) -> Result<(), Ended> {
@@ -233,6 +255,8 @@ impl Session<'_> {
         // Before the first report is sent: none may fall between.
         let mut reported = runner.instances.reported();
         let mut speakers = runner.speakers.changes();
+        let mut definitions = runner.definitions.clone();
+        definitions.mark_unchanged();
         self.register().await?;
         let mut heartbeat = interval(self.lease / 3);
         let mut resend = interval(RESEND);
@@ -247,6 +271,7 @@ impl Session<'_> {
                 _ = heartbeat.tick() => self.beat()?,
                 _ = reported.changed() => self.speak().await?,
                 _ = speakers.changed() => self.speak().await?,
+                Ok(()) = definitions.changed() => self.announce().await?,
                 _ = resend.tick() => seen = self.repeat(seen).await?,
             }
         }
@@ -257,14 +282,13 @@ impl Session<'_> {
     async fn register(&mut self) -> Result<(), Ended> {
         let runner = &self.control.runner;
         let turn = if runner.is_registered() { None } else { Some(runner.registering.lock().await) };
-        let attaches = runner.is_registered();
-        let registration = runner.registration(attaches).await?;
-        let sent = Instant::now();
+        let occasion = if runner.is_registered() { Occasion::Attaches } else { Occasion::Registers };
+        let (registration, announcement) = runner.announcement(occasion).await?;
         say(&self.said, Said::Register(registration))?;
         let answer = tokio::time::timeout(WELCOME, self.heard.message()).await;
         let answer = answer.map_err(|_| Ended::Broken("no answer to the registration".into()))??;
         match answer.and_then(|answer| answer.message) {
-            Some(Message::Welcome(welcome)) => self.welcome(&welcome, sent, attaches).await?,
+            Some(Message::Welcome(welcome)) => self.welcome(&welcome, announcement).await?,
             Some(Message::Refused(refused)) => {
                 return Err(Ended::Refused { code: refused.code, message: refused.message });
             }
@@ -272,6 +296,14 @@ impl Session<'_> {
         }
         drop(turn);
         self.speak().await
+    }
+
+    /// Says that the agents have changed. The answer is a welcome again.
+    async fn announce(&mut self) -> Result<(), Ended> {
+        let runner = &self.control.runner;
+        let (registration, announcement) = runner.announcement(runner.takes_turn()).await?;
+        self.announcements.push_back(announcement);
+        say(&self.said, Said::Register(registration))
     }
 
     async fn hear(&mut self, heard: CoordinatorMessage) -> Result<(), Ended> {
@@ -323,13 +355,26 @@ impl Session<'_> {
                 runner.speakers.note_acknowledged();
                 Ok(())
             }
+            Message::Ask(ask) => {
+                self.asked.take_in(&runner.asks, &runner.instances, ask, &self.answers);
+                Ok(())
+            }
+            Message::Withdraw(withdraw) => {
+                self.asked.withdraw(withdraw.number);
+                Ok(())
+            }
+            Message::Welcome(welcome) => match self.announcements.pop_front() {
+                Some(announcement) => self.welcome(&welcome, announcement).await,
+                None => Ok(()),
+            },
             Message::Refused(refused) => Err(Ended::Refused { code: refused.code, message: refused.message }),
             _ => Ok(()),
         }
     }
 
-    async fn welcome(&mut self, welcome: &Welcome, sent: Instant, attaches: bool) -> Result<(), Ended> {
+    async fn welcome(&mut self, welcome: &Welcome, announcement: Announcement) -> Result<(), Ended> {
         let runner = &self.control.runner;
+        let Announcement { sent, attaches, .. } = announcement;
         let lease = Duration::from_millis(welcome.lease_ms.max(30));
         tracing::info!(coordinator = %self.control.endpoint.uri(), epoch = welcome.epoch, attaches, "welcome");
         self.lease = lease;
@@ -339,6 +384,7 @@ impl Session<'_> {
             runner.lease.renew(sent, lease);
             runner.instances.verdict(&welcome.lost);
             runner.instances.report_ends().await?;
+            runner.note_taken(announcement).await?;
         }
         runner.speakers.join(self.control.index);
         Ok(())

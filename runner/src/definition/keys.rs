@@ -3,9 +3,20 @@
 use skein_shared::spelling;
 
 /// Every key, with the names that Action Llama and others have for it.
-const KEYS: [(&str, &[&str]); 22] = [
+const KEYS: [(&str, &[&str]); 33] = [
     ("command", &[]),
+    ("harness", &[]),
+    ("model", &[]),
+    ("args", &[]),
+    ("prompt", &[]),
+    ("tool_timeout", &[]),
     ("image", &[]),
+    ("pull", &[]),
+    ("memory", &[]),
+    ("cpus", &[]),
+    ("pids", &[]),
+    ("network", &[]),
+    ("user", &[]),
     ("role", &[]),
     ("swarm", &[]),
     ("instances", &["scale"]),
@@ -28,7 +39,6 @@ const KEYS: [(&str, &[&str]); 22] = [
     // Where the agent was taken from: for people alone.
     ("source", &[]),
 ];
-const SUBSCRIPTION: [&str; 3] = ["source", "event", "match"];
 const HOOKS: [&str; 2] = ["pre", "post"];
 
 /// Gives every key its one name.
@@ -46,9 +56,6 @@ pub(super) fn canonical(table: toml::Table) -> Result<toml::Table, String> {
         if named.insert((*key).to_owned(), value).is_some() {
             return Err(format!("`{written}` is another name of `{key}`, which is there too; keep one"));
         }
-    }
-    for subscription in named.get("subscriptions").and_then(toml::Value::as_array).into_iter().flatten() {
-        within("subscriptions", subscription, &SUBSCRIPTION)?;
     }
     if let Some(hooks) = named.get("hooks") {
         within("hooks", hooks, &HOOKS)?;

@@ -4,15 +4,19 @@
 mod keys;
 mod settings;
 mod skill;
+pub mod watch;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use skein_proto::v1::AgentDefinition;
 use skein_shared::id::Name;
 
+use crate::container::Container;
 use crate::error::Error;
+use crate::harness::Program;
 use settings::Settings;
 use skill::Skill;
 
@@ -27,16 +31,20 @@ const USUAL_SWARM: &str = "default";
 pub struct Definition {
     /// What the coordinators are told.
     pub public: AgentDefinition,
-    pub command: Vec<String>,
+    pub program: Program,
     pub env: BTreeMap<String, String>,
     /// Where it runs; its own work folder if none is given.
     pub workdir: Option<PathBuf>,
     pub grace: Duration,
-    /// What the agent is told of its work: the text of `SKILL.md`. Empty when there is none.
+    /// What the agent is told of its work: the text of `SKILL.md`, and `prompt`. Empty when there is none.
     pub instructions: String,
     /// What the agent is told of its surroundings, in whatever words it was written for.
     pub params: serde_json::Value,
     pub hooks: Hooks,
+    /// The folder that the definition was read from.
+    pub folder: PathBuf,
+    /// What it lives in, if it names an image.
+    pub container: Option<Container>,
 }
 
 /// Lines for the shell, each run with the user, the folder and the environment of the instance.
@@ -45,16 +53,34 @@ pub struct Definition {
 pub struct Hooks {
     /// Before the agent. One that fails ends the run.
     pub pre: Vec<String>,
-    /// After the agent, however it ended. What goes wrong stands in the run's log.
+    /// After the agent has ended by itself. What goes wrong stands in the run's log.
     pub post: Vec<String>,
 }
+
+/// The agents that a runner can start, by swarm and name.
+pub type Definitions = BTreeMap<(String, String), Arc<Definition>>;
 
 /// What a folder of agents holds.
 #[derive(Debug, Default)]
 pub struct Folder {
-    pub definitions: Vec<Definition>,
-    /// Definitions that are wrong, each naming file and key. They keep no other agent from running.
-    pub wrong: Vec<Error>,
+    pub definitions: Definitions,
+    /// Definitions that are wrong, by the names of their folders; each problem names file and key. They keep no other
+    /// agent from running.
+    pub wrong: Vec<(String, Error)>,
+}
+
+impl Folder {
+    /// Takes out the agents that cannot run here, each with the sentence that `check` has for it.
+    pub fn refuse(&mut self, check: impl Fn(&Definition) -> Result<(), String>) {
+        let wrong = &mut self.wrong;
+        self.definitions.retain(|(_, name), definition| match check(definition) {
+            Ok(()) => true,
+            Err(problem) => {
+                wrong.push((name.clone(), Error::Definition { file: definition.folder.clone(), problem }));
+                false
+            }
+        });
+    }
 }
 
 /// Reads every agent of a folder, in the order of their names. A folder without settings and instructions is no agent.
@@ -77,9 +103,12 @@ pub fn load(agents: &Path, allowed: &[Name]) -> Result<Folder, Error> {
     names.sort();
     let mut folder = Folder::default();
     for name in names {
-        match read(&agents.join(name), allowed) {
-            Ok(definition) => folder.definitions.push(definition),
-            Err(error) => folder.wrong.push(error),
+        match read(&agents.join(&name), allowed) {
+            Ok(definition) => {
+                let key = (definition.public.swarm.clone(), definition.public.name.clone());
+                folder.definitions.insert(key, Arc::new(definition));
+            }
+            Err(error) => folder.wrong.push((name, error)),
         }
     }
     Ok(folder)
@@ -88,6 +117,12 @@ pub fn load(agents: &Path, allowed: &[Name]) -> Result<Folder, Error> {
 /// Whether a folder defines an agent, well or not.
 pub fn is_agent(folder: &Path) -> bool {
     SETTINGS.iter().chain([&SKILL]).any(|file| folder.join(file).is_file())
+}
+
+/// The file that has the settings of an agent, or would have them.
+pub fn settings_file(folder: &Path) -> PathBuf {
+    let files = SETTINGS.map(|file| folder.join(file));
+    files.iter().find(|file| file.is_file()).unwrap_or(&files[0]).clone()
 }
 
 /// Reads one agent, which has the name of its folder.
@@ -151,7 +186,7 @@ mod tests {
     }
 
     fn names(folder: &Folder) -> Vec<&str> {
-        folder.definitions.iter().map(|definition| definition.public.name.as_str()).collect()
+        folder.definitions.keys().map(|(_, name)| name.as_str()).collect()
     }
 
     #[test]
@@ -164,12 +199,12 @@ mod tests {
             (".hidden/agent.toml", "no agent either"),
         ]);
         let any = load(root.path(), &[]).unwrap();
-        assert_eq!(names(&any), ["foreign", "good"]);
-        assert!(any.wrong[0].to_string().contains("bad/agent.toml"), "{:?}", any.wrong);
+        assert_eq!(names(&any), ["good", "foreign"], "by their swarms");
+        assert!(any.wrong[0].1.to_string().contains("bad/agent.toml"), "{:?}", any.wrong);
         let one = load(root.path(), &[Name::parse("geese").unwrap()]).unwrap();
         assert_eq!((names(&one), one.wrong.len()), (vec!["good"], 2));
-        assert_eq!(one.definitions[0].public.swarm, "geese");
-        assert!(one.wrong[1].to_string().contains("does not serve `ducks`, only geese"), "{:?}", one.wrong);
+        assert!(one.definitions.contains_key(&("geese".to_owned(), "good".to_owned())));
+        assert!(one.wrong[1].1.to_string().contains("does not serve `ducks`, only geese"), "{:?}", one.wrong);
     }
 
     #[test]
@@ -182,7 +217,8 @@ mod tests {
             ),
         ]);
         let folder = load(root.path(), &[]).unwrap();
-        let [dev] = folder.definitions.as_slice() else { panic!("{:?}", folder.wrong) };
+        let [dev]: [Arc<Definition>; 1] =
+            folder.definitions.into_values().collect::<Vec<_>>().try_into().expect("one agent");
         assert_eq!((dev.public.instances, dev.public.timeout_ms), (2, 900_000));
         assert_eq!((dev.public.work_queue, dev.public.wait_timeout_ms), (20, 60_000));
         assert_eq!(dev.instructions, "Mend the bug.");
@@ -199,7 +235,7 @@ mod tests {
         ]);
         let folder = load(root.path(), &[]).unwrap();
         assert_eq!(names(&folder), ["dev", "lone"], "{:?}", folder.wrong);
-        let dev = &folder.definitions[0].public;
+        let dev = &folder.definitions[&("default".to_owned(), "dev".to_owned())].public;
         assert_eq!((dev.instances, dev.timeout_ms), (3, 420_000));
     }
 
@@ -208,6 +244,6 @@ mod tests {
         let root =
             agents(&[("dev/agent.toml", "command = [\"sh\"]"), ("dev/config.toml", "command = [\"sh\"]")]);
         let folder = load(root.path(), &[]).unwrap();
-        assert!(folder.wrong[0].to_string().contains("keep one of the two"), "{:?}", folder.wrong);
+        assert!(folder.wrong[0].1.to_string().contains("keep one of the two"), "{:?}", folder.wrong);
     }
 }

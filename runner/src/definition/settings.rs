@@ -4,26 +4,33 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use skein_proto::convert::definition::check;
 use skein_proto::v1::AgentDefinition;
 use skein_shared::{limits, span};
 
-use super::{Definition, Hooks, keys};
+use super::{Definition, Hooks, keys, skill};
+use crate::container::docker;
+use crate::harness::{Choice, Program};
 
 /// All keys by their own names. What is left out has the product's default.
 #[derive(Deserialize)]
 #[serde(default)]
 pub(super) struct Settings {
-    command: Vec<String>,
-    image: Option<String>,
+    #[serde(flatten)]
+    choice: Choice,
+    prompt: Option<String>,
+    tool_timeout: Option<Span>,
+    #[serde(flatten)]
+    container: docker::Keys,
     role: String,
     swarm: Option<String>,
     instances: u32,
     timeout: Span,
     grace: Span,
     env: BTreeMap<String, String>,
-    subscriptions: Vec<Subscription>,
+    /// Which webhooks start a run, in the words of their providers.
+    subscriptions: Vec<serde_json::Map<String, serde_json::Value>>,
     autostart: bool,
     work_queue: u32,
     max_waiting: u32,
@@ -46,21 +53,13 @@ enum Span {
     Text(String),
 }
 
-/// Which webhooks start a run. All that is given must hold.
-#[derive(Serialize, Deserialize)]
-struct Subscription {
-    source: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    event: Option<String>,
-    #[serde(default, rename = "match", skip_serializing_if = "serde_json::Map::is_empty")]
-    matching: serde_json::Map<String, serde_json::Value>,
-}
-
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            command: Vec::new(),
-            image: None,
+            choice: Choice::default(),
+            prompt: None,
+            tool_timeout: None,
+            container: docker::Keys::default(),
             role: "worker".to_owned(),
             swarm: None,
             instances: 1,
@@ -107,34 +106,45 @@ impl Settings {
         usual_swarm: &str,
         instructions: String,
     ) -> Result<Definition, String> {
-        if self.image.is_some() {
-            return Err(
-                "image: this runner has no container engine; give the program to run as `command`".into()
-            );
-        }
-        if self.command.first().is_none_or(String::is_empty) {
-            return Err(
-                "command: missing; write the program and its arguments, such as [\"python3\", \"agent.py\"]"
-                    .into(),
-            );
+        let container = self.container.clone().container()?;
+        if container.is_some() && self.workdir.is_some() {
+            return Err("workdir: an agent in a container works in /app/static; leave it out".into());
         }
         environment(&self.env)?;
         let public = self.public(name, usual_swarm)?;
         check(&public).map_err(|refusal| refusal.message)?;
+        let tool_timeout = self.tool_timeout.map(|span| span.millis("tool_timeout")).transpose()?;
+        let wait_timeout = Duration::from_millis(public.wait_timeout_ms);
+        let instructions = match &self.prompt {
+            Some(prompt) => format!("{instructions}\n\n{}", prompt.trim()).trim().to_owned(),
+            None => instructions,
+        };
+        skill::fits(&instructions).map_err(|problem| format!("prompt: {problem}"))?;
         Ok(Definition {
             grace: Duration::from_millis(public.grace_ms),
             public,
-            command: self.command,
+            program: Program::new(
+                self.choice,
+                container.is_some(),
+                tool_timeout.map(Duration::from_millis),
+                wait_timeout,
+            )?,
             env: self.env,
             workdir: self.workdir.map(|workdir| folder.join(workdir)),
             instructions,
             params: serde_json::Value::Object(self.params),
             hooks: self.hooks,
+            folder: folder.to_owned(),
+            container,
         })
     }
 
     fn public(&self, name: &str, usual_swarm: &str) -> Result<AgentDefinition, String> {
-        let subscriptions = self.subscriptions.iter().map(serde_json::to_string).collect::<Result<_, _>>();
+        let subscriptions = self.subscriptions.iter().map(|fields| {
+            skein_shared::triggers::subscription(fields)?;
+            serde_json::to_string(fields).map_err(|error| error.to_string())
+        });
+        let subscriptions = subscriptions.collect::<Result<_, String>>();
         Ok(AgentDefinition {
             name: name.to_owned(),
             swarm: self.swarm.clone().unwrap_or_else(|| usual_swarm.to_owned()),
@@ -219,9 +229,11 @@ mod tests {
             ("maxWating = 3", "did you mean `maxWaiting`"),
             ("zzzzzzzzzzzzzzzzzzzzzz = 3", "the keys are command"),
             ("scale = 2\ninstances = 3", "`instances`, which is there too"),
-            ("[[subscriptions]]\nsorce = \"x\"", "did you mean `source`"),
+            ("command = [\"sh\"]\n[[subscriptions]]\nsorce = \"x\"", "did you mean `source`"),
+            ("command = [\"sh\"]\n[[webhooks]]\nsource = \"github\"\nrepo = \"x\"", "did you mean `repos`"),
             ("[hooks]\nbefore = [\"x\"]", "the keys are pre, post"),
-            ("image = \"x\"", "no container engine"),
+            ("image = \"x\"\nworkdir = \"src\"", "/app/static"),
+            ("command = [\"sh\"]\nmemory = \"1g\"", "`image` too"),
             ("", "command: missing"),
             ("command = [\"sh\"]\ntimeout = \"soon\"", "not a duration"),
             ("command = [\"sh\"]\nrole = \"boss\"", "lead, worker, observer"),

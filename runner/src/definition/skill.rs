@@ -25,13 +25,22 @@ impl Skill {
         let text = text.trim_start_matches('\u{feff}').replace("\r\n", "\n");
         let (front, body) = split(&text)?;
         let instructions = body.trim().to_owned();
-        if instructions.len() > LONGEST {
-            return Err(format!(
-                "the instructions are longer than {LONGEST} bytes; move parts into files that the agent reads when it needs them"
-            ));
-        }
+        fits(&instructions)?;
         Ok(Self { settings: settings(front)?, instructions })
     }
+}
+
+/// Refuses instructions that are too long.
+pub(super) fn fits(instructions: &str) -> Result<(), String> {
+    if instructions.contains('\0') {
+        return Err("the instructions hold a zero byte, which no variable can; remove it".to_owned());
+    }
+    if instructions.len() > LONGEST {
+        return Err(format!(
+            "the instructions are longer than {LONGEST} bytes; move parts into files that the agent reads when it needs them"
+        ));
+    }
+    Ok(())
 }
 
 /// What stands between the first two lines of dashes, and what comes below.

@@ -1,5 +1,5 @@
-//! An instance's own door to the coordinators: a loopback port that demands the instance's secret and puts the
-//! instance's token in its place, so that the token never reaches the instance.
+//! An instance's own door to the coordinators: a port, on the loopback or where the instance's container reaches it, that
+//! demands the instance's secret and puts the instance's token in its place, so that the token never reaches the instance.
 
 mod answer;
 mod gate;
@@ -7,7 +7,6 @@ mod port;
 mod proxy;
 mod upstreams;
 
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,14 +34,14 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Listens on the row's port, or on a new one if it has none yet.
+    /// Listens on the row's address and port, or on a new port if it has none yet.
     ///
     /// # Errors
-    /// When the port is taken.
+    /// When the port is taken, or the address is none of this machine.
     pub async fn open(row: &Row, upstreams: Upstreams) -> std::io::Result<Self> {
         let listener = match row.port {
-            0 => port::listen().await?,
-            port => TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?,
+            0 => port::listen(row.address).await?,
+            port => TcpListener::bind((row.address, port)).await?,
         };
         let port = listener.local_addr()?.port();
         let gate = Arc::new(Gate::default());

@@ -3,7 +3,7 @@
 //! An instance keeps its door's address for life, over restarts of its runner too. So a port is taken from below
 //! those that the system lends to outgoing connections: between two lives of the runner one of them could have it.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::ops::Range;
 
 use tokio::net::TcpListener;
@@ -19,14 +19,14 @@ const LENT: u16 = 32_768;
 ///
 /// # Errors
 /// When the system has no port left.
-pub(super) async fn listen() -> std::io::Result<TcpListener> {
+pub(super) async fn listen(address: IpAddr) -> std::io::Result<TcpListener> {
     let ports = quiet();
     for _ in 0..TRIES {
-        if let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, fastrand::u16(ports.clone()))).await {
+        if let Ok(listener) = TcpListener::bind((address, fastrand::u16(ports.clone()))).await {
             return Ok(listener);
         }
     }
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await
+    TcpListener::bind((address, 0)).await
 }
 
 fn quiet() -> Range<u16> {
@@ -54,7 +54,8 @@ mod tests {
     #[tokio::test]
     async fn doors_are_opened_where_nobody_is_lent_a_port() {
         let ports = quiet();
-        let doors = [listen().await.unwrap(), listen().await.unwrap()];
+        let here = IpAddr::from([127, 0, 0, 1]);
+        let doors = [listen(here).await.unwrap(), listen(here).await.unwrap()];
         for door in doors {
             let port = door.local_addr().unwrap().port();
             assert!(ports.contains(&port), "{port}");

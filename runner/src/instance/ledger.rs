@@ -2,17 +2,22 @@
 //!
 //! A change of state and the report of it are one transaction, so that neither is ever without the other.
 
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rusqlite::{Connection, OptionalExtension, params};
 use serde::{Deserialize, Serialize};
+use skein_shared::agent::Usage;
 use skein_shared::entity::Reign;
 use skein_shared::fence::{Epoch, Token};
 
+use super::stage::Stage;
 use crate::container::{Exit, Handle, User};
 use crate::error::Error;
+use crate::harness::{Ending, Harness};
 
 /// How many forgotten instances are remembered by token, so that a late command starts none of them again.
 const REMEMBERED: i64 = 10_000;
@@ -28,14 +33,28 @@ pub struct Row {
     pub state: State,
     pub handle: Option<Handle>,
     pub user: Option<User>,
-    /// The endpoint's port, kept so that the instance finds it again after the runner's restart.
+    /// The endpoint's address, kept so that the instance finds it again after the runner's restart.
+    #[serde(default = "loopback")]
+    pub address: IpAddr,
     pub port: u16,
     /// What the instance shows at its endpoint.
     pub secret: String,
     /// What the endpoint shows to the coordinators.
     pub access_token: String,
+    /// How the agent ended.
     pub exit: Option<Exit>,
     pub reason: String,
+    /// Who reads what it prints.
+    #[serde(default)]
+    pub harness: Harness,
+    #[serde(default)]
+    pub usage: Option<Usage>,
+    /// Whose process `handle` is.
+    #[serde(default)]
+    pub stage: Stage,
+    /// What the run was given, as long as the agent has not started.
+    #[serde(default)]
+    pub input: String,
 }
 
 impl Row {
@@ -48,22 +67,45 @@ impl Row {
             state: State::Starting,
             handle: None,
             user: None,
+            address: loopback(),
             port: 0,
             secret: String::new(),
             access_token: access_token.to_owned(),
             exit: None,
             reason: String::new(),
+            harness: Harness::default(),
+            usage: None,
+            stage: Stage::default(),
+            input: String::new(),
         }
+    }
+
+    /// Where the instance finds its endpoint.
+    pub fn url(&self) -> String {
+        format!("http://{}/mcp", SocketAddr::new(self.address, self.port))
+    }
+
+    /// Takes down how it ended. A reason that is given goes before what its program said.
+    pub fn ended(&mut self, ending: Ending, reason: String) -> What {
+        self.state = State::Ended;
+        self.exit = Some(ending.exit);
+        self.reason = if reason.is_empty() { ending.reason } else { reason };
+        self.usage = ending.usage;
+        self.end()
     }
 
     /// How it ended, as it is reported.
     pub fn end(&self) -> What {
         let reason = self.reason.clone();
         match self.exit {
-            Some(exit) => What::Exited { exit, reason },
+            Some(exit) => What::Exited { exit, reason, usage: self.usage },
             None => What::StartFailed { reason },
         }
     }
+}
+
+fn loopback() -> IpAddr {
+    IpAddr::V4(Ipv4Addr::LOCALHOST)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,11 +140,20 @@ pub struct Report {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
-    Started { pid: u32 },
+    Started {
+        pid: u32,
+    },
     Frozen,
     Thawed,
-    Exited { exit: Exit, reason: String },
-    StartFailed { reason: String },
+    Exited {
+        exit: Exit,
+        reason: String,
+        #[serde(default)]
+        usage: Option<Usage>,
+    },
+    StartFailed {
+        reason: String,
+    },
 }
 
 /// The file. Calls block for a disk flush at most and run on blocking threads.
@@ -127,6 +178,7 @@ impl Ledger {
              CREATE TABLE IF NOT EXISTS instance (id TEXT PRIMARY KEY, data TEXT NOT NULL);
              CREATE TABLE IF NOT EXISTS report (sequence INTEGER PRIMARY KEY AUTOINCREMENT, data TEXT NOT NULL);
              CREATE TABLE IF NOT EXISTS reign (source TEXT PRIMARY KEY, epoch INTEGER NOT NULL) WITHOUT ROWID;
+             CREATE TABLE IF NOT EXISTS announced (swarm TEXT, name TEXT, PRIMARY KEY (swarm, name)) WITHOUT ROWID;
              CREATE TABLE IF NOT EXISTS number (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;",
         )?;
         Ok(Self { connection: Arc::new(Mutex::new(connection)) })
@@ -164,6 +216,29 @@ impl Ledger {
             let number = u32::try_from(next(connection, "groups", -1)?).unwrap_or(u32::MAX);
             connection.execute("INSERT INTO number VALUES (?1, ?2)", params![name, number])?;
             Ok(number)
+        })
+        .await
+    }
+
+    /// The agents, as (swarm, name), that the coordinators have from this runner.
+    pub async fn announced(&self) -> Result<BTreeSet<(String, String)>, Error> {
+        self.with(|connection| {
+            let mut statement = connection.prepare("SELECT swarm, name FROM announced")?;
+            let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            rows.collect()
+        })
+        .await
+    }
+
+    /// Takes note of the agents that the coordinators have from this runner now.
+    pub async fn announce(&self, agents: BTreeSet<(String, String)>) -> Result<(), Error> {
+        self.with(move |connection| {
+            let transaction = connection.transaction()?;
+            transaction.execute("DELETE FROM announced", [])?;
+            for (swarm, name) in agents {
+                transaction.execute("INSERT INTO announced VALUES (?1, ?2)", params![swarm, name])?;
+            }
+            transaction.commit()
         })
         .await
     }
@@ -327,11 +402,16 @@ mod tests {
             state: State::Running,
             handle: None,
             user: None,
+            address: loopback(),
             port: 1,
             secret: "s".into(),
             access_token: "a".into(),
             exit: None,
             reason: String::new(),
+            harness: Harness::default(),
+            usage: None,
+            stage: Stage::Agent,
+            input: String::new(),
         }
     }
 

@@ -1,25 +1,24 @@
 //! The life of one instance, in a task of its own: it starts, freezes, thaws, ends, and each step is written
 //! down with its report.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use skein_shared::fence::Token;
+use skein_shared::{Code, Refusal};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::ledger::{Row, State, What};
-use super::{Order, Shared};
-use crate::container::{Exit, Failure, Handle, Spec};
+use super::stage::{self, HOOK, Stage};
+use super::{Order, Reach, Shared, spec};
+use crate::container::{Exit, Failure, Handle};
 use crate::definition::Definition;
 use crate::endpoint::Endpoint;
 
 /// How long a thaw waits for an answer that the instance is owed. It comes over another connection than the
 /// command to thaw, and may be a little later.
 const ANSWER: Duration = Duration::from_secs(2);
-/// Where programs are looked for if the agent's definition sets no PATH.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// A running instance.
 pub(super) struct Machine {
@@ -32,9 +31,9 @@ pub(super) struct Machine {
 
 /// Starts an instance and lives with it to its end.
 pub(super) async fn start(shared: Arc<Shared>, mut row: Row, input: String, inbox: mpsc::Receiver<Order>) {
-    match launch(&shared, &mut row, input).await {
+    row.input = input;
+    match launch(&shared, &mut row).await {
         Ok((handle, endpoint)) => {
-            row.handle = Some(handle.clone());
             row.state = State::Running;
             tracing::info!(instance = row.instance, pid = handle.pid, "started");
             shared.save(&row, Some(What::Started { pid: handle.pid })).await;
@@ -49,51 +48,42 @@ pub(super) async fn start(shared: Arc<Shared>, mut row: Row, input: String, inbo
     }
 }
 
-async fn launch(shared: &Shared, row: &mut Row, input: String) -> Result<(Handle, Endpoint), Failure> {
-    let key = (row.swarm.clone(), row.agent.clone());
-    let definition = shared.definitions.get(&key).ok_or_else(|| {
-        let (swarm, agent) = &key;
-        Failure(format!("this runner has no definition of agent `{agent}` in swarm `{swarm}`"))
+async fn launch(shared: &Shared, row: &mut Row) -> Result<(Handle, Endpoint), Failure> {
+    let definition = shared.definition(row)?;
+    row.stage = Stage::first(&definition.hooks);
+    row.address = shared.engine.door(definition.container.as_ref()).await?;
+    let endpoint = Endpoint::open(row, shared.upstreams.clone()).await.map_err(|error| {
+        let address = row.address;
+        Failure(format!("its endpoint could not be opened at {address}: {error}; this has to be an address of the runner's machine"))
     })?;
-    let home =
-        shared.folders.work(&row.swarm, &row.agent, row.user).map_err(|error| Failure(error.to_string()))?;
-    let endpoint = Endpoint::open(row, shared.upstreams.clone())
-        .await
-        .map_err(|error| Failure(format!("its endpoint could not be opened: {error}")))?;
     row.port = endpoint.port();
-    let spec = spec(shared, row, definition, home, input);
-    shared.save(row, None).await;
-    let handle = shared.engine.start(&spec).await?;
+    row.harness = definition.program.harness();
+    let handle = launch_stage(shared, row, &definition).await?;
     Ok((handle, endpoint))
 }
 
-/// The environment is made here from nothing, so that no secret of the runner's own can slip through.
-fn spec(shared: &Shared, row: &Row, definition: &Definition, home: PathBuf, input: String) -> Spec {
-    let mut env = BTreeMap::from([("PATH".to_owned(), PATH.to_owned())]);
-    env.insert("HOME".to_owned(), home.display().to_string());
-    env.extend(definition.env.clone());
-    env.insert("SKEIN_URL".to_owned(), format!("http://127.0.0.1:{}/mcp", row.port));
-    env.insert("SKEIN_TOKEN".to_owned(), row.secret.clone());
-    env.insert("SKEIN_SWARM".to_owned(), row.swarm.clone());
-    env.insert("SKEIN_AGENT".to_owned(), row.agent.clone());
-    env.insert("SKEIN_INSTANCE".to_owned(), row.instance.clone());
-    env.insert("SKEIN_RUNNER".to_owned(), shared.mark.clone());
-    env.insert("SKEIN_INPUT".to_owned(), input);
-    env.insert("SKEIN_INSTRUCTIONS".to_owned(), definition.instructions.clone());
-    env.insert("SKEIN_PARAMS".to_owned(), definition.params.to_string());
-    let mut closed = shared.closed.clone();
-    closed.push(shared.folders.data().to_owned());
-    let workdir = definition.workdir.clone().unwrap_or_else(|| home.clone());
-    Spec {
-        instance: row.instance.clone(),
-        command: definition.command.clone(),
-        env,
-        log: shared.folders.log(&row.instance),
-        user: row.user,
-        closed,
-        open: vec![home, workdir.clone()],
-        workdir,
+/// Starts the process whose turn it is.
+async fn launch_stage(shared: &Shared, row: &mut Row, definition: &Definition) -> Result<Handle, Failure> {
+    // An earlier start of the same instance has left a log, and perhaps a conversation to go on with.
+    let session = if row.stage == Stage::Agent { shared.said(row).await.session } else { None };
+    let mut spec = spec::of(shared, row, definition, session.as_deref())?;
+    spec.env.insert("SKEIN_INPUT".to_owned(), row.input.clone());
+    if row.stage == Stage::Agent {
+        row.input.clear();
     }
+    row.handle = None;
+    shared.save(row, None).await;
+    let handle = shared.engine.start(&spec).await?;
+    row.handle = Some(handle.clone());
+    Ok(handle)
+}
+
+/// What follows the end of a process.
+enum Next {
+    /// Another process of the run has started.
+    Stage,
+    /// The run is over, and how.
+    Over(Exit, String),
 }
 
 impl Machine {
@@ -103,19 +93,67 @@ impl Machine {
 
     /// Follows orders until the instance has ended.
     pub(super) async fn run(mut self) {
+        let mut until = self.deadline();
         loop {
-            let order = tokio::select! {
+            let ended = tokio::select! {
                 // The end comes first: an order for an ended instance has no effect.
                 biased;
-                exit = self.shared.engine.wait(&self.handle) => {
-                    let reason = std::mem::take(&mut self.row.reason);
-                    return self.over(exit, reason).await;
-                }order = self.inbox.recv() => order,
+                exit = self.shared.engine.wait(&self.handle) => self.go_on(exit, false).await,
+                () = tokio::time::sleep_until(until), if self.row.stage.is_hook() => {
+                    let exit = self.kill().await;
+                    self.go_on(exit, true).await
+                }
+                order = self.inbox.recv() => {
+                    let Some(order) = order else { return };
+                    match self.follow(order).await {
+                        Some((exit, reason)) => Next::Over(self.row.exit.unwrap_or(exit), reason),
+                        None => continue,
+                    }
+                }
             };
-            let Some(order) = order else { return };
-            if let Some((exit, reason)) = self.follow(order).await {
-                return self.over(exit, reason).await;
+            match ended {
+                Next::Over(exit, reason) => return self.over(exit, reason).await,
+                Next::Stage => until = self.deadline(),
             }
+        }
+    }
+
+    /// When the hook that runs has taken too long.
+    fn deadline(&self) -> Instant {
+        Instant::now() + HOOK
+    }
+
+    /// A process has ended by itself, or was `late`: goes on to the one that follows.
+    async fn go_on(&mut self, exit: Exit, late: bool) -> Next {
+        let told = std::mem::take(&mut self.row.reason);
+        let Ok(definition) = self.shared.definition(&self.row) else {
+            return Next::Over(self.row.exit.unwrap_or(exit), told);
+        };
+        let hooks = &definition.hooks;
+        let failed = self.row.stage.hook(hooks).and_then(|hook| stage::failure(hook, exit, late));
+        match (self.row.stage, failed) {
+            (Stage::Before(_), Some(failure)) => return Next::Over(exit, failure),
+            (Stage::After(_), Some(failure)) => tracing::warn!(instance = self.instance(), failure),
+            (Stage::Agent, _) => {
+                self.row.exit = Some(exit);
+                self.row.reason.clone_from(&told);
+            }
+            _ => {}
+        }
+        let Some(next) = self.row.stage.next(hooks) else {
+            return Next::Over(self.row.exit.unwrap_or(exit), std::mem::take(&mut self.row.reason));
+        };
+        // Whatever the last one has left running.
+        self.log_failure(self.shared.engine.kill(&self.handle).await);
+        self.shared.engine.let_go(&self.handle);
+        self.row.stage = next;
+        match launch_stage(&self.shared, &mut self.row, &definition).await {
+            Ok(handle) => {
+                self.handle = handle;
+                self.shared.save(&self.row, None).await;
+                Next::Stage
+            }
+            Err(Failure(problem)) => Next::Over(self.row.exit.unwrap_or_default(), problem),
         }
     }
 
@@ -130,10 +168,11 @@ impl Machine {
             Order::Stop { reason, grace, .. } => return Some((self.end(grace).await, reason)),
             Order::Kill { reason } => return Some((self.kill().await, reason)),
             Order::Leave => {
-                let key = (self.row.swarm.clone(), self.row.agent.clone());
-                let grace = self.shared.definitions.get(&key).map_or(Duration::ZERO, |known| known.grace);
+                let grace = self.shared.grace(&self.row);
                 return Some((self.end(grace).await, "the runner was stopped".to_owned()));
             }
+            // Whoever asked may be gone.
+            Order::Reach(answer) => _ = answer.send(self.reach()),
             Order::Silence if self.row.state == State::Running => self.silence().await,
             Order::Resume if self.row.state == State::Silenced => {
                 self.wake(None).await;
@@ -141,6 +180,22 @@ impl Machine {
             Order::Silence | Order::Resume => {}
         }
         None
+    }
+
+    /// What it takes to run something beside the first process. Only a running instance may be touched: in a frozen
+    /// one nothing would go on, and its lease may be over.
+    fn reach(&self) -> Result<Reach, Refusal> {
+        let instance = self.instance();
+        if self.row.state != State::Running {
+            let problem =
+                format!("{instance} is frozen while it waits; its tools work again when it runs again");
+            return Err(Refusal::new(Code::WrongState, problem));
+        }
+        let (row, failed) = (&self.row, |problem: String| Refusal::new(Code::WrongState, problem));
+        let definition = self.shared.definition(row).map_err(|Failure(problem)| failed(problem))?;
+        let spec =
+            spec::of(&self.shared, row, &definition, None).map_err(|Failure(problem)| failed(problem))?;
+        Ok(Reach { handle: self.handle.clone(), spec })
     }
 
     /// Two coordinators may send out of order, so the token is compared again where the order is followed.
@@ -251,14 +306,16 @@ impl Machine {
         self.shared.engine.wait(&self.handle).await
     }
 
-    async fn over(mut self, exit: Exit, reason: String) {
+    async fn over(mut self, exit: Exit, mut reason: String) {
+        if exit.out_of_memory && reason.is_empty() {
+            reason = "it needed more memory than it may have; raise `memory`, or write less into its writable folders".into();
+        }
         self.log_failure(self.shared.engine.kill(&self.handle).await);
         tracing::info!(instance = self.instance(), code = exit.code, signal = exit.signal, reason, "ended");
         self.shared.engine.let_go(&self.handle);
-        self.row.state = State::Ended;
-        self.row.exit = Some(exit);
-        self.row.reason.clone_from(&reason);
-        self.shared.save(&self.row, Some(What::Exited { exit, reason })).await;
+        let ending = self.shared.said(&self.row).await.ending(exit);
+        let what = self.row.ended(ending, reason);
+        self.shared.save(&self.row, Some(what)).await;
     }
 
     fn log_failure(&self, result: Result<(), Failure>) {

@@ -2,24 +2,31 @@
 
 pub mod folders;
 pub mod ledger;
+mod log;
 mod machine;
 mod reconcile;
+mod spec;
+pub mod stage;
+mod tools;
+mod transcript;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use skein_shared::Refusal;
 use skein_shared::entity::{Reign, RunnerCommand};
 use skein_shared::fence::Token;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::task::TaskTracker;
 
 use crate::container::confine::USERS;
-use crate::container::{Engine, Isolation, User};
-use crate::definition::Definition;
+use crate::container::{Engine, Failure, Handle, Isolation, Spec, User};
+use crate::definition::{Definition, Definitions};
 use crate::endpoint::Upstreams;
 use crate::error::Error;
+use crate::harness::Said;
 use folders::Folders;
 use ledger::{Ledger, Row, State, What};
 use machine::Machine;
@@ -43,10 +50,19 @@ enum Order {
     },
     /// The runner leaves.
     Leave,
+    /// Answers with what it takes to run something inside.
+    Reach(oneshot::Sender<Result<Reach, Refusal>>),
     /// The lease is about to end.
     Silence,
     /// The lease was renewed in time.
     Resume,
+}
+
+/// What it takes to run something inside an instance.
+#[derive(Debug)]
+struct Reach {
+    handle: Handle,
+    spec: Spec,
 }
 
 /// All instances.
@@ -67,7 +83,7 @@ pub struct Shared {
     pub ledger: Ledger,
     pub folders: Folders,
     pub closed: Vec<std::path::PathBuf>,
-    pub definitions: BTreeMap<(String, String), Definition>,
+    pub definitions: watch::Receiver<Definitions>,
     pub upstreams: Upstreams,
     /// Rises with every report.
     pub reported: watch::Sender<u64>,
@@ -93,6 +109,37 @@ impl Shared {
         self.ledger.save(row, Some(what)).await?;
         self.reported.send_modify(|count| *count += 1);
         Ok(())
+    }
+
+    /// What an instance's program has said so far, by its log.
+    async fn said(&self, row: &Row) -> Said {
+        let (harness, log) = (row.harness, self.folders.log(&row.instance));
+        if !harness.is_client() {
+            return Said::default();
+        }
+        let reading = tokio::task::spawn_blocking(move || transcript::read(harness, &log));
+        match reading.await {
+            Ok(Ok(said)) => said,
+            Ok(Err(problem)) => {
+                tracing::error!(instance = row.instance, %problem, "its log could not be read");
+                Said::default()
+            }
+            Err(_) => Said::default(),
+        }
+    }
+
+    /// What the instance is a run of.
+    fn definition(&self, row: &Row) -> Result<Arc<Definition>, Failure> {
+        let key = (row.swarm.clone(), row.agent.clone());
+        self.definitions.borrow().get(&key).cloned().ok_or_else(|| {
+            let (swarm, agent) = key;
+            Failure(format!("this runner has no definition of agent `{agent}` in swarm `{swarm}`"))
+        })
+    }
+
+    /// How long an instance has to end once it was asked to.
+    fn grace(&self, row: &Row) -> Duration {
+        self.definition(row).map_or(Duration::ZERO, |definition| definition.grace)
     }
 
     async fn group(&self, swarm: &str, agent: &str) -> Result<Option<u32>, Error> {
@@ -232,8 +279,7 @@ impl Instances {
         let instance = earlier.instance.clone();
         self.next().insert(instance.clone(), (command, access_token.to_owned()));
         if self.running().contains_key(&instance) {
-            let key = (earlier.swarm, earlier.agent);
-            let grace = self.shared.definitions.get(&key).map_or(Duration::ZERO, |known| known.grace);
+            let grace = self.shared.grace(&earlier);
             let reason = "it is started anew".to_owned();
             return self.order(&instance, Order::Stop { token: earlier.token, reason, grace });
         }
@@ -305,6 +351,10 @@ impl Instances {
     async fn free_user(&self, row: &Row) -> Result<Option<User>, Error> {
         let Some(gid) = self.shared.group(&row.swarm, &row.agent).await? else { return Ok(None) };
         let held = self.shared.ledger.held().await?;
+        // An instance that is started again finds what it left in its home.
+        if let Some(earlier) = held.iter().find(|held| held.instance == row.instance) {
+            return Ok(earlier.user);
+        }
         let taken: Vec<u32> = held.iter().filter_map(|row| Some(row.user?.uid)).collect();
         Ok(USERS.clone().find(|uid| !taken.contains(uid)).map(|uid| User { uid, gid }))
     }

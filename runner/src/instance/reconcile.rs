@@ -41,7 +41,7 @@ impl Instances {
             self.shared.save(&row, Some(What::StartFailed { reason })).await;
             return false;
         };
-        if !self.shared.engine.adopt(&handle).await {
+        if !self.shared.engine.adopt(&handle, &self.shared.folders.log(&row.instance)).await {
             self.shared.engine.kill(&handle).await.unwrap_or_else(|problem| tracing::error!(%problem));
             return self.ended_alone(row, "it ended while the runner was away").await;
         }
@@ -66,10 +66,11 @@ impl Instances {
 
     async fn ended_alone(&self, mut row: Row, reason: &str) -> bool {
         let exit = row.exit.unwrap_or_default();
-        row.state = State::Ended;
-        row.exit = Some(exit);
-        row.reason = reason.to_owned();
-        self.shared.save(&row, Some(What::Exited { exit, reason: reason.to_owned() })).await;
+        let ending = self.shared.said(&row).await.ending(exit);
+        // A client that has said how it ended knows better.
+        let reason = if ending.exit == exit { reason.to_owned() } else { String::new() };
+        let what = row.ended(ending, reason);
+        self.shared.save(&row, Some(what)).await;
         false
     }
 }

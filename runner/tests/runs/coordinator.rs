@@ -10,7 +10,7 @@ use skein_proto::v1::report::What;
 use skein_proto::v1::runner_message::Message as Said;
 use skein_proto::v1::runners_server::{Runners, RunnersServer};
 use skein_proto::v1::{
-    Acknowledge, CoordinatorMessage, Coordinators, Register, Renewed, Report, RunnerMessage, Welcome,
+    Acknowledge, Answer, CoordinatorMessage, Coordinators, Register, Renewed, Report, RunnerMessage, Welcome,
 };
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -27,6 +27,7 @@ pub(crate) struct State {
     pub(crate) registrations: Vec<Register>,
     pub(crate) reports: Vec<Report>,
     pub(crate) heartbeats: u64,
+    pub(crate) answers: Vec<Answer>,
 }
 
 #[derive(Clone)]
@@ -126,6 +127,10 @@ impl Coordinator {
             Said::Heartbeat(heartbeat) => {
                 self.inner.state.send_modify(|state| state.heartbeats += 1);
                 behaviour.renew.then_some(Message::Renewed(Renewed { heartbeat: heartbeat.number }))
+            }
+            Said::Answer(answer) => {
+                self.inner.state.send_modify(|state| state.answers.push(answer));
+                None
             }
             Said::Report(report) => {
                 let sequence = report.sequence;

@@ -2,150 +2,27 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod bed;
+mod clients;
 mod coordinator;
+mod hooks;
+mod leaks;
 mod mcp;
 
-use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::Path;
 
+use bed::{ACCESS, Bed, MCP, freeze, launcher, stands_still, start, stop, thaw, token, until};
 use coordinator::{Coordinator, LIMIT, TOKEN};
 use futures::StreamExt;
 use mcp::Face;
-use secrecy::SecretString;
 use skein_proto::v1::coordinator_message::Message;
 use skein_proto::v1::report::What;
-use skein_proto::v1::{self, Forget, Freeze, Start, Stop, Thaw};
+use skein_proto::v1::{self, Forget};
+use skein_runner::Error;
 use skein_runner::container::process::ProcessEngine;
 use skein_runner::container::tree::{self, Process};
 use skein_runner::container::{Engine, Handle, Isolation, Spec, confine};
-use skein_runner::{Error, RunnerConfig};
-use skein_shared::id::Name;
-use tempfile::TempDir;
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
-
-/// Where nobody answers.
-const MCP: &str = "http://127.0.0.1:1/mcp";
-const ACCESS: &str = "access-token-of-the-instance";
-
-/// A runner with its folders.
-struct Bed {
-    folder: TempDir,
-    shutdown: CancellationToken,
-    running: Option<JoinHandle<Result<(), Error>>>,
-}
-
-impl Bed {
-    /// Makes the folders, and one agent `worker` that runs a shell script.
-    fn new(script: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        let agent = folder.path().join("agents/worker");
-        fs::create_dir_all(&agent).unwrap();
-        let text = format!("command = ['sh', '-c', '''{script}''']\ngrace = '2s'\n");
-        fs::write(agent.join("agent.toml"), text).unwrap();
-        Self { folder, shutdown: CancellationToken::new(), running: None }
-    }
-
-    fn run(&mut self, coordinator: &Coordinator, token: &str) {
-        let config = RunnerConfig {
-            coordinators: vec![format!("http://{}", coordinator.address)],
-            token: SecretString::from(token),
-            name: Name::parse("r1").unwrap(),
-            group: Name::parse("default").unwrap(),
-            slots: 4,
-            labels: BTreeMap::new(),
-            agents: self.folder.path().join("agents"),
-            data: self.data(),
-            work: None,
-            swarms: vec![Name::parse("default").unwrap()],
-            launcher: launcher(),
-            closed: Vec::new(),
-        };
-        self.shutdown = CancellationToken::new();
-        self.running = Some(tokio::spawn(skein_runner::run(config, self.shutdown.clone())));
-    }
-
-    async fn leave(&mut self) -> Result<(), Error> {
-        self.shutdown.cancel();
-        tokio::time::timeout(LIMIT, self.running.take().unwrap()).await.unwrap().unwrap()
-    }
-
-    fn data(&self) -> PathBuf {
-        self.folder.path().join("data")
-    }
-
-    /// What the agent wrote into its work folder, once it is whole lines.
-    async fn written(&self, file: &str) -> String {
-        let path = self.folder.path().join("data-work/default/worker").join(file);
-        until(|| fs::read_to_string(&path).ok().filter(|text| text.ends_with('\n'))).await
-    }
-}
-
-fn launcher() -> Vec<OsString> {
-    vec![env!("CARGO_BIN_EXE_skein-runner").into(), "exec-agent".into()]
-}
-
-/// Looks until there is something: `/proc` and files of other processes announce nothing.
-async fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
-    let looking = async {
-        loop {
-            if let Some(found) = look() {
-                return found;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(LIMIT, looking).await.expect("it never came to be")
-}
-
-fn token(number: u32) -> String {
-    format!("1790000000000-{number:010}")
-}
-
-fn start(instance: &str, number: u32) -> Message {
-    Message::Start(Start {
-        instance: instance.into(),
-        swarm: "default".into(),
-        agent: "worker".into(),
-        token: token(number),
-        input: r#"{"prompt":"hello"}"#.into(),
-        access_token: ACCESS.into(),
-    })
-}
-
-fn freeze(instance: &str, number: u32) -> Message {
-    Message::Freeze(Freeze { instance: instance.into(), token: token(number) })
-}
-
-fn thaw(instance: &str, number: u32) -> Message {
-    Message::Thaw(Thaw { instance: instance.into(), token: token(number) })
-}
-
-fn stop(instance: &str, number: u32) -> Message {
-    let (instance, reason) = (instance.into(), "asked to".into());
-    Message::Stop(Stop { instance, token: token(number), reason, grace_ms: 2000 })
-}
-
-/// Stopped by a signal, or held by the freezer.
-fn stands_still(process: &Process) -> bool {
-    let held = || {
-        let text = fs::read_to_string(format!("/proc/{}/cgroup", process.pid)).unwrap_or_default();
-        let group = text.lines().find_map(|line| line.strip_prefix("0::").map(str::to_owned));
-        let mounts = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
-        group.is_some_and(|group| {
-            mounts.iter().any(|mount| {
-                let events = fs::read_to_string(format!("{mount}{group}/cgroup.events")).unwrap_or_default();
-                events.contains("frozen 1")
-            })
-        })
-    };
-    process.is_stopped() || held()
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_starts_freezes_thaws_and_is_reported_once_over_a_broken_stream() {
@@ -490,6 +367,8 @@ fn spec(folder: &Path, instance: &str, script: &str) -> Spec {
         user: None,
         closed: Vec::new(),
         open: Vec::new(),
+        definition: folder.to_owned(),
+        container: None,
     }
 }
 

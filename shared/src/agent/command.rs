@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::definition::{Definition, Standing};
 use super::event::DeadLetter;
-use super::state::{CallStatus, Class, Instance, Item, Outcome, WaitRecord};
+use super::state::{CallStatus, Class, Instance, Item, Outcome, Usage, WaitRecord};
 use crate::fence::Token;
 use crate::id::{InstanceId, Name};
 use crate::time::Timestamp;
@@ -193,11 +193,21 @@ pub struct Caller {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Report {
-    Started { pid: Option<u32> },
+    Started {
+        pid: Option<u32>,
+    },
     Frozen,
     Thawed,
-    Exited { code: Option<i32>, signal: Option<i32>, reason: Option<String> },
-    StartFailed { reason: String },
+    Exited {
+        code: Option<i32>,
+        signal: Option<i32>,
+        reason: Option<String>,
+        #[serde(default)]
+        usage: Option<Usage>,
+    },
+    StartFailed {
+        reason: String,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -65,6 +65,17 @@ impl Agent {
         self.to::<Triggers>(&triggers::Command::Unclaimed { receipt, agent, wait, payload })
     }
 
+    /// The run that a webhook asked for is not to be, and its receipt shall say so.
+    pub(super) fn refuse_webhook(&self, receipt: Uuid, reason: &str) -> Effect {
+        let (agent, reason) = (self.name.clone(), reason.to_owned());
+        self.to::<Triggers>(&triggers::Command::Refused { receipt, agent, reason })
+    }
+
+    /// The run is to be after all: a delivery that comes again need not ask for another.
+    pub(super) fn take_webhook_up(&self, receipt: Uuid) -> Effect {
+        self.to::<Triggers>(&triggers::Command::TakenUp { receipt, agent: self.name.clone() })
+    }
+
     /// Asks the caller's agent to say when the caller has ended.
     pub(super) fn note_callee(&self, caller: &Name, instance: &InstanceId) -> Effect {
         let command = Command::NoteCallee { instance: instance.clone(), target: self.name.clone() };

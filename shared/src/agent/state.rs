@@ -170,6 +170,22 @@ pub struct Exit {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
     pub reason: String,
+    /// What its model was used for, as far as the program says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
+}
+
+/// What a run's model was used for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Tokens that the model read, from its cache too.
+    pub input_tokens: u64,
+    /// Tokens that it wrote.
+    pub output_tokens: u64,
+    pub turns: u64,
+    /// Millionths of a US dollar.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_micros: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -50,6 +50,10 @@ pub enum Command {
     Knows {
         runner: String,
     },
+    /// Whether any runner has a definition of an agent.
+    IsOffered {
+        agent: Name,
+    },
     /// Declares silent runners lost.
     Tick,
     List,
@@ -64,7 +68,7 @@ pub struct Registration {
     pub labels: BTreeSet<String>,
     #[serde(default)]
     pub engines: BTreeSet<String>,
-    /// Agents that it has definitions of; none means any.
+    /// Agents that it has definitions of.
     #[serde(default)]
     pub agents: BTreeSet<Name>,
     /// Swarms that it serves; none means any.
@@ -94,6 +98,7 @@ pub enum Reply {
         session: u64,
         stopped: Vec<InstanceId>,
     },
+    Offered(bool),
     Overview(Box<Overview>),
 }
 

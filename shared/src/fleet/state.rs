@@ -34,7 +34,7 @@ pub struct Runner {
     pub slots: u32,
     pub labels: BTreeSet<String>,
     pub engines: BTreeSet<String>,
-    /// Agents that it has definitions of; none means any.
+    /// Agents that it has definitions of.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub agents: BTreeSet<Name>,
     /// Swarms that it serves; none means any.
@@ -96,10 +96,9 @@ impl PartialEq for Fleet {
 impl Runner {
     /// Whether a new run may go there, slots aside.
     pub fn suits(&self, bid: &Bid) -> bool {
-        let listed = |all: &BTreeSet<Name>, name: &Name| all.is_empty() || all.contains(name);
         !self.draining
-            && listed(&self.swarms, &bid.swarm)
-            && listed(&self.agents, &bid.agent)
+            && (self.swarms.is_empty() || self.swarms.contains(&bid.swarm))
+            && self.agents.contains(&bid.agent)
             && bid.needs.iter().all(|need| self.labels.contains(need) || self.engines.contains(need))
     }
 }

@@ -26,7 +26,7 @@ fn registration(runner: &str, slots: u32) -> Registration {
         slots,
         labels: BTreeSet::new(),
         engines: BTreeSet::new(),
-        agents: BTreeSet::new(),
+        agents: BTreeSet::from([name("a"), name("b")]),
         swarms: BTreeSet::new(),
         held: Vec::new(),
     }
@@ -148,6 +148,22 @@ fn the_scale_of_an_agent_caps_its_slots_and_holds_up_nobody_else() {
 }
 
 #[test]
+fn an_agent_is_offered_as_long_as_some_runner_has_it() {
+    let mut bench = fleet();
+    register(&mut bench, "r", 1);
+    register(&mut bench, "s", 1);
+    let mut without = registration("r", 1);
+    without.agents.clear();
+    let offered = |bench: &mut Bench<Fleet>| {
+        bench.run(Command::IsOffered { agent: name("a") }).unwrap() == Reply::Offered(true)
+    };
+    bench.run(Command::Register(without.clone())).unwrap();
+    assert!(offered(&mut bench));
+    bench.run(Command::Register(Registration { runner: "s".to_owned(), ..without })).unwrap();
+    assert!(!offered(&mut bench));
+}
+
+#[test]
 fn runs_go_where_they_are_allowed_and_the_emptiest_runner_first() {
     let mut bench = fleet();
     register(&mut bench, "small", 1);
@@ -156,6 +172,9 @@ fn runs_go_where_they_are_allowed_and_the_emptiest_runner_first() {
     gpu.labels.insert("gpu".to_owned());
     gpu.swarms.insert(name("other"));
     bench.run(Command::Register(gpu)).unwrap();
+    let mut without = registration("without", 9);
+    without.agents.clear();
+    bench.run(Command::Register(without)).unwrap();
     for number in 1..=5 {
         bench.run(bid(number, &format!("i{number}"), Class::Manual)).unwrap();
     }

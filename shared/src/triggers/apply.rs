@@ -1,19 +1,18 @@
 //! How events change the triggers and their documents.
 //!
 //! Live documents: `wait/<id>`, `subscription/<agent>`, `pause/self` and `receipt/<id>`. A receipt's body is the event
-//! (`incoming`), and what it led to: `resumed`, `started`, and `unclaimed:<wait>` for each wait that gave it
-//! back.
-
-use std::collections::BTreeMap;
+//! (`incoming`), and what it led to: `resumed`, `started`, `unclaimed:<wait>` for each wait that gave it back, and
+//! `refused:<agent>` for each agent that did not take the run. One that nobody has is a dead letter, with the
+//! `reason`.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
-use super::command::Incoming;
+use super::command::{Incoming, Rejected};
 use super::event::{Event, Outcome, Resumption};
 use super::filter::Filter;
-use super::state::{Pause, Receipt, Triggers, Wait, delivery_id};
+use super::state::{NO_MATCH, PARSE_ERROR, Pause, Receipt, Triggers, Wait, delivery_id};
 use crate::entity::{Changes, Corrupt, LiveDocument};
 use crate::id::Name;
 use crate::time::Timestamp;
@@ -33,6 +32,11 @@ impl Triggers {
             Event::HandedOn { receipt, agent, wait, outcome } => {
                 self.hand_event_on(*receipt, agent, *wait, outcome, changes);
             }
+            Event::Rejected { rejected, at } => self.reject_request(rejected, *at, changes),
+            Event::Refused { receipt, agent, reason } => {
+                self.note_run(*receipt, agent, Some(reason.as_str()), changes);
+            }
+            Event::TakenUp { receipt, agent } => self.note_run(*receipt, agent, None, changes),
             Event::WaitRegistered { wait, agent, instance, filter, registered_at, deadline, broadcast } => {
                 let entry = Wait {
                     agent: agent.clone(),
@@ -85,16 +89,27 @@ impl Triggers {
     ) {
         let mut receipt = Receipt {
             at,
+            // A replay goes without, for its receipt is not the one that a repeat has to find.
             delivery: delivery_id(&incoming.source, &incoming.delivery),
-            shared: BTreeMap::new(),
+            ..Receipt::default()
         };
+        receipt.count(0, outcome.matched(), NO_MATCH);
         self.consume(&outcome.resumed, &mut receipt, changes);
         let body = json!({
-            "incoming": incoming,
+            "receiptId": incoming.receipt,
+            "receivedAt": incoming.received_at.iso(),
+            "source": incoming.source,
+            "provider": incoming.provider,
+            "event": incoming.event,
+            "delivery": incoming.delivery,
+            "signed": !incoming.unsigned,
+            "status": receipt.status(),
+            "reason": receipt.dead,
+            "matched": receipt.matched,
             "replayOf": replay_of,
             "resumed": outcome.resumed,
             "started": outcome.started,
-            "matched": outcome.resumed.len() + outcome.started.len(),
+            "incoming": incoming,
         });
         changes.put(document(incoming.receipt), &receipt, Some(body));
         self.insert_receipt(incoming.receipt, receipt);
@@ -119,8 +134,41 @@ impl Triggers {
                 receipt.shared.remove(agent);
             }
         }
+        receipt.count(1, outcome.matched(), NO_MATCH);
         self.consume(&outcome.resumed, &mut receipt, changes);
-        let note = Map::from_iter([(format!("unclaimed:{wait}"), json!(outcome))]);
+        let mut note = standing(&receipt);
+        note.insert(format!("unclaimed:{wait}"), json!(outcome));
+        changes.put(document(id), &receipt, Some(Value::Object(note)));
+        self.insert_receipt(id, receipt);
+    }
+
+    fn reject_request(&mut self, rejected: &Rejected, at: Timestamp, changes: &mut Changes) {
+        let receipt = Receipt { at, dead: Some(PARSE_ERROR.to_owned()), ..Receipt::default() };
+        let body = json!({
+            "receiptId": rejected.receipt,
+            "receivedAt": rejected.received_at.iso(),
+            "source": rejected.source,
+            "provider": rejected.provider,
+            "signed": true,
+            "status": receipt.status(),
+            "reason": receipt.dead,
+            "matched": 0,
+            "problem": rejected.problem,
+            "body": rejected.body,
+        });
+        changes.put(document(rejected.receipt), &receipt, Some(body));
+        self.insert_receipt(rejected.receipt, receipt);
+    }
+
+    /// The agent refused the run, or takes it after all.
+    fn note_run(&mut self, id: Uuid, agent: &Name, refused: Option<&str>, changes: &mut Changes) {
+        let Some(mut receipt) = self.receipts.get(&id).cloned() else { return };
+        match refused {
+            Some(reason) => receipt.count(1, 0, reason),
+            None => receipt.count(0, 1, NO_MATCH),
+        }
+        let mut note = standing(&receipt);
+        note.insert(format!("refused:{agent}"), json!(refused));
         changes.put(document(id), &receipt, Some(Value::Object(note)));
         self.insert_receipt(id, receipt);
     }
@@ -151,6 +199,16 @@ impl Triggers {
         changes.put(key, &Subscription { filters: filters.to_vec() }, None);
         self.subscriptions.insert(agent.clone(), filters.to_vec());
     }
+}
+
+/// What of a receipt's body changes after it was made.
+fn standing(receipt: &Receipt) -> Map<String, Value> {
+    let fields = [
+        ("status", json!(receipt.status())),
+        ("reason", json!(receipt.dead)),
+        ("matched", json!(receipt.matched)),
+    ];
+    fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 fn document(receipt: Uuid) -> String {

@@ -39,6 +39,21 @@ pub enum Command {
         wait: Uuid,
         payload: Envelope,
     },
+    /// A genuine request that could not be read. It is written down, so that somebody can see what was sent.
+    Reject {
+        rejected: Rejected,
+    },
+    /// From an agent: the run that the event asked for is not to be.
+    Refused {
+        receipt: Uuid,
+        agent: Name,
+        reason: String,
+    },
+    /// From an agent: the run that it had refused is to be after all.
+    TakenUp {
+        receipt: Uuid,
+        agent: Name,
+    },
     /// Replaces the agent's subscriptions; an empty list ends them.
     Subscribe {
         agent: Name,
@@ -80,6 +95,22 @@ pub struct Incoming {
     pub context: Value,
     /// The body as the provider sent it.
     pub payload: Value,
+    pub received_at: Timestamp,
+    /// Nobody's signature was asked for, so anybody may have sent it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unsigned: bool,
+}
+
+/// A request that was signed by its source, and is no event.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rejected {
+    pub receipt: Uuid,
+    pub source: String,
+    pub provider: String,
+    /// What was wrong with it.
+    pub problem: String,
+    /// The body, as much of it as is kept.
+    pub body: String,
     pub received_at: Timestamp,
 }
 

@@ -3,7 +3,7 @@
 use serde_json::json;
 use uuid::Uuid;
 
-use super::command::{Command, Incoming, Reply};
+use super::command::{Command, Incoming, Rejected, Reply};
 use super::effect;
 use super::event::{Event, Outcome, Resumption, WaitEnd};
 use super::filter::{Envelope, Filter, FilterKind};
@@ -51,6 +51,9 @@ impl Triggers {
             Command::Unclaimed { receipt, agent, wait, payload } => {
                 Ok(self.hand_on(*receipt, agent, *wait, payload))
             }
+            Command::Reject { rejected } => Ok(self.reject(rejected, ctx)),
+            Command::Refused { receipt, agent, reason } => Ok(self.refused(*receipt, agent, reason)),
+            Command::TakenUp { receipt, agent } => Ok(self.taken_up(*receipt, agent)),
             Command::Subscribe { agent, filters } => self.subscribe(agent, filters),
             Command::Replay { of, incoming } => self.replay(*of, incoming, ctx),
             Command::Pause { paused } => Ok(self.pause(*paused)),
@@ -66,15 +69,52 @@ impl Triggers {
     fn deliver(&self, incoming: &Incoming, ctx: &Ctx) -> Decision<Self> {
         let repeated = self.receipts.contains_key(&incoming.receipt).then_some(incoming.receipt);
         let seen = repeated.or_else(|| self.seen(delivery_id(&incoming.source, &incoming.delivery)));
-        match seen {
-            Some(receipt) => Decision::reply(Reply::Delivered {
-                receipt,
-                duplicate: true,
-                resumed: Vec::new(),
-                started: Vec::new(),
-            }),
-            None => self.receive(incoming.clone(), None, ctx),
+        let Some(receipt) = seen else { return self.receive(incoming.clone(), None, ctx) };
+        self.take_up_again(receipt, incoming, ctx).unwrap_or_else(|| {
+            let (resumed, started) = (Vec::new(), Vec::new());
+            Decision::reply(Reply::Delivered { receipt, duplicate: true, resumed, started })
+        })
+    }
+
+    /// A delivery that nobody took is no duplicate when it comes again and somebody does: its sender was asked
+    /// to repeat it for that.
+    fn take_up_again(&self, receipt: Uuid, incoming: &Incoming, ctx: &Ctx) -> Option<Decision<Self>> {
+        self.receipts.get(&receipt)?.dead.as_ref()?;
+        let again = Incoming { receipt, ..incoming.clone() };
+        let matched = self.outcome(&Envelope::webhook(&again)).matched();
+        (matched > 0).then(|| self.receive(again, None, ctx))
+    }
+
+    fn outcome(&self, event: &Envelope) -> Outcome {
+        let mut outcome = Outcome::default();
+        let woken = self.woken(event, None);
+        for (agent, places) in &woken {
+            self.wake(agent, places, &mut outcome);
         }
+        outcome.started =
+            self.subscribed(event).filter(|agent| !woken.contains_key(agent)).cloned().collect();
+        outcome
+    }
+
+    fn reject(&self, rejected: &Rejected, ctx: &Ctx) -> Decision<Self> {
+        let mut events = self.make_room();
+        events.push(Event::Rejected { rejected: rejected.clone(), at: ctx.now });
+        Decision::new(Reply::Done, events)
+    }
+
+    /// The receipt may have been trimmed in the meantime.
+    fn refused(&self, receipt: Uuid, agent: &Name, reason: &str) -> Decision<Self> {
+        if !self.receipts.contains_key(&receipt) {
+            return Decision::reply(Reply::Done);
+        }
+        let event = Event::Refused { receipt, agent: agent.clone(), reason: reason.to_owned() };
+        Decision::new(Reply::Done, vec![event])
+    }
+
+    fn taken_up(&self, receipt: Uuid, agent: &Name) -> Decision<Self> {
+        let known = self.receipts.contains_key(&receipt);
+        let event = Event::TakenUp { receipt, agent: agent.clone() };
+        Decision::new(Reply::Done, known.then_some(event).into_iter().collect())
     }
 
     /// A replay goes through under a receipt of its own and without the delivery's id, which would make it a
@@ -92,13 +132,7 @@ impl Triggers {
     fn receive(&self, incoming: Incoming, replay_of: Option<Uuid>, ctx: &Ctx) -> Decision<Self> {
         let event = Envelope::webhook(&incoming);
         let receipt = incoming.receipt;
-        let mut outcome = Outcome::default();
-        let woken = self.woken(&event, None);
-        for (agent, places) in &woken {
-            self.wake(agent, places, &mut outcome);
-        }
-        outcome.started =
-            self.subscribed(&event).filter(|agent| !woken.contains_key(agent)).cloned().collect();
+        let outcome = self.outcome(&event);
         let mut events = self.make_room();
         events.push(Event::Received { incoming, at: ctx.now, replay_of, outcome: outcome.clone() });
         let effects = effect::of(&outcome, &self.swarm, receipt, &event);

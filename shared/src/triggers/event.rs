@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::command::Incoming;
+use super::command::{Incoming, Rejected};
 use super::filter::Filter;
 use crate::id::{InstanceId, Name};
 use crate::time::Timestamp;
@@ -19,6 +19,22 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         replay_of: Option<Uuid>,
         outcome: Outcome,
+    },
+    /// A genuine request could not be read.
+    Rejected {
+        rejected: Rejected,
+        at: Timestamp,
+    },
+    /// An agent did not take the run that an event asked for.
+    Refused {
+        receipt: Uuid,
+        agent: Name,
+        reason: String,
+    },
+    /// An agent takes a run that it had refused.
+    TakenUp {
+        receipt: Uuid,
+        agent: Name,
     },
     /// An agent gave an event back, and it went on to others of the same name.
     HandedOn {
@@ -61,6 +77,13 @@ pub struct Outcome {
     pub resumed: Vec<Resumption>,
     /// Agents whose subscription starts a run.
     pub started: Vec<Name>,
+}
+
+impl Outcome {
+    /// How many have the event from it.
+    pub fn matched(&self) -> usize {
+        self.resumed.len() + self.started.len()
+    }
 }
 
 /// A waiting instance that gets an event.

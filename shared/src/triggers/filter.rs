@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Number, Value, json};
 
 use super::command::Incoming;
+use super::subscription::Key;
 use crate::code::{Code, Refusal};
 
 /// Most predicates of one filter, and the longest of their paths, bytes: every event is held against them.
@@ -37,6 +38,9 @@ pub struct Filter {
     /// Dotted path to the wanted value: a scalar, or an array of which one must do.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub matches: BTreeMap<String, Value>,
+    /// Webhooks: what a subscription asks for in its provider's words; of each list one must do.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub only: BTreeMap<Key, Vec<String>>,
     /// Agent triggers: the agent that calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_agent: Option<String>,
@@ -93,7 +97,7 @@ impl Envelope {
         self.text(EVENT)
     }
 
-    fn text(&self, field: &str) -> Option<&str> {
+    pub(super) fn text(&self, field: &str) -> Option<&str> {
         self.0.get(field).and_then(Value::as_str)
     }
 
@@ -131,6 +135,7 @@ impl Filter {
     pub fn matches(&self, event: &Envelope) -> bool {
         self.kind == event.kind()
             && self.names(event)
+            && self.only.iter().all(|(key, wanted)| key.holds(wanted, event))
             && self.matches.iter().all(|(path, wanted)| match event.find(path) {
                 Some(found) => accepts(wanted, found),
                 None => false,
@@ -262,6 +267,7 @@ mod tests {
                 "pull_request": { "merged": true, "labels": [{ "name": "bug" }] },
             }),
             received_at: Timestamp(1_790_000_000_000),
+            unsigned: false,
         })
     }
 

@@ -173,6 +173,7 @@ mod tests {
             event: event.map(str::to_owned),
             matches,
             source_agent: None,
+            only: BTreeMap::new(),
         })
     }
 
@@ -189,6 +190,7 @@ mod tests {
                 context: json!({ "a": a }),
                 payload: json!({ "a": b, "b": b, "c": { "d": d } }),
                 received_at: Timestamp(5),
+                unsigned: false,
             })
         })
     }

@@ -11,13 +11,15 @@ mod event;
 mod filter;
 mod index;
 mod state;
+mod subscription;
 #[cfg(test)]
 mod tests;
 
-pub use command::{Command, Incoming, Reply, WaitView};
+pub use command::{Command, Incoming, Rejected, Reply, WaitView};
 pub use event::{Event, Outcome, Resumption, WaitEnd};
 pub use filter::{Envelope, Filter, FilterKind};
 pub use state::Triggers;
+pub use subscription::{Key, subscription};
 
 use crate::code::Refusal;
 use crate::entity::{Changes, Corrupt, Ctx, Decision, Entity, LiveDocument};
@@ -57,7 +59,10 @@ impl Entity for Triggers {
     fn subject(event: &Event) -> Option<String> {
         match event {
             Event::Received { incoming, .. } => Some(incoming.receipt.to_string()),
-            Event::HandedOn { receipt, .. } => Some(receipt.to_string()),
+            Event::Rejected { rejected, .. } => Some(rejected.receipt.to_string()),
+            Event::HandedOn { receipt, .. }
+            | Event::Refused { receipt, .. }
+            | Event::TakenUp { receipt, .. } => Some(receipt.to_string()),
             Event::WaitRegistered { wait, .. } | Event::WaitEnded { wait, .. } => Some(wait.to_string()),
             Event::Subscribed { agent, .. } => Some(agent.to_string()),
             Event::Paused { .. } | Event::Trimmed { .. } => None,

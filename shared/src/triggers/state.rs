@@ -81,10 +81,33 @@ pub(super) struct Receipt {
     /// [`delivery_id`] of the delivery; none if the provider gives no ids, and for a replay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivery: Option<Uuid>,
+    /// How many have the event: waits that it ended, and agents that it starts.
+    #[serde(default)]
+    pub matched: usize,
+    /// Why nobody has it. A delivery that comes again is then looked at again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dead: Option<String>,
     /// Waits that share the event, for agents with more than one. While one of them may have claimed it, the
     /// event has found its reader.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub shared: BTreeMap<Name, BTreeSet<Uuid>>,
+}
+
+/// Why a receipt is a dead letter. Agents have reasons of their own, such as `disabled`.
+pub(super) const NO_MATCH: &str = "no_match";
+pub(super) const PARSE_ERROR: &str = "parse_error";
+
+impl Receipt {
+    /// Counts what came of the event. Once nobody has it, it is dead for that reason.
+    pub(super) fn count(&mut self, gone: usize, come: usize, reason: &str) {
+        self.matched = self.matched.saturating_sub(gone) + come;
+        self.dead = (self.matched == 0).then(|| reason.to_owned());
+    }
+
+    /// `processed` or `dead_letter`, as lists show it.
+    pub(super) fn status(&self) -> &'static str {
+        if self.dead.is_some() { "dead_letter" } else { "processed" }
+    }
 }
 
 /// A delivery's identity in 16 bytes, however long the provider's ids are.
@@ -187,6 +210,7 @@ impl Triggers {
     }
 
     pub(super) fn insert_receipt(&mut self, id: Uuid, receipt: Receipt) {
+        self.remove_receipt(id);
         self.by_age.insert((receipt.at, id));
         if let Some(delivery) = receipt.delivery {
             self.by_delivery.insert(delivery, id);

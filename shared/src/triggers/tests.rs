@@ -43,6 +43,7 @@ fn incoming(receipt: u128, delivery: &str, action: &str) -> Incoming {
         context: json!({ "action": action }),
         payload: json!({ "raw": action }),
         received_at: Timestamp(1_790_000_000_000),
+        unsigned: false,
     }
 }
 
@@ -195,8 +196,76 @@ fn what_nobody_wants_is_recorded() {
     let mut bench = bench();
     run(&mut bench, deliver(1, "d1", "opened"));
     let body = bench.body(&format!("receipt/{}", id(1))).unwrap();
-    assert_eq!(body["matched"], 0);
+    assert_eq!(
+        (&body["matched"], &body["status"], &body["reason"]),
+        (&json!(0), &json!("dead_letter"), &json!("no_match"))
+    );
     assert_eq!(body["incoming"]["delivery"], "d1");
+}
+
+fn standing(bench: &Bench<Triggers>, receipt: u128) -> (Value, Value) {
+    let body = bench.body(&format!("receipt/{}", id(receipt))).unwrap();
+    (body["status"].clone(), body.get("reason").cloned().unwrap_or_default())
+}
+
+#[test]
+fn a_delivery_that_nobody_took_is_looked_at_again_under_its_receipt() {
+    let mut bench = bench();
+    assert_eq!(outcome(run(&mut bench, deliver(1, "d1", "opened"))), started(&[]));
+    assert!(outcome(run(&mut bench, deliver(2, "d1", "opened"))).2, "still nobody");
+    run(&mut bench, subscribe("worker", vec![filter(json!({}))]));
+    bench.restart();
+    let reply = run(&mut bench, deliver(3, "d1", "opened"));
+    let Reply::Delivered { receipt, duplicate: false, ref started, .. } = reply else { panic!("{reply:?}") };
+    assert_eq!((receipt, started.len()), (id(1), 1));
+    assert_eq!(standing(&bench, 1), (json!("processed"), Value::Null));
+    assert!(outcome(run(&mut bench, deliver(4, "d1", "opened"))).2, "somebody has it now");
+    assert!(bench.head(&format!("receipt/{}", id(3))).is_none());
+}
+
+#[test]
+fn an_event_that_all_agents_refuse_is_dead_for_their_reason() {
+    let mut bench = bench();
+    for agent in ["one", "two"] {
+        run(&mut bench, subscribe(agent, vec![filter(json!({}))]));
+    }
+    run(&mut bench, deliver(1, "d1", "opened"));
+    let refused = |agent: &str, receipt: u128| Command::Refused {
+        receipt: id(receipt),
+        agent: name(agent),
+        reason: "disabled".to_owned(),
+    };
+    run(&mut bench, refused("one", 1));
+    assert_eq!(standing(&bench, 1), (json!("processed"), Value::Null));
+    run(&mut bench, refused("two", 1));
+    assert_eq!(standing(&bench, 1), (json!("dead_letter"), json!("disabled")));
+    assert!(bench.body(&format!("receipt/{}", id(1))).unwrap()["refused:one"] == "disabled");
+    assert_eq!(run(&mut bench, refused("one", 77)), Reply::Done);
+    let back = Command::TakenUp { receipt: id(1), agent: name("two") };
+    run(&mut bench, back);
+    assert_eq!(standing(&bench, 1), (json!("processed"), Value::Null));
+    assert!(outcome(run(&mut bench, deliver(9, "d1", "opened"))).2, "one of them has it");
+    run(&mut bench, refused("two", 1));
+    // The sender repeats it once the agents are back.
+    assert_eq!(outcome(run(&mut bench, deliver(2, "d1", "opened"))), started(&["one", "two"]));
+}
+
+#[test]
+fn what_cannot_be_read_is_kept_and_uses_up_no_delivery() {
+    let mut bench = bench();
+    let rejected = Rejected {
+        receipt: id(1),
+        source: "acme".to_owned(),
+        provider: "github".to_owned(),
+        problem: "not JSON".to_owned(),
+        body: "{oops".to_owned(),
+        received_at: bench.now,
+    };
+    assert_eq!(run(&mut bench, Command::Reject { rejected }), Reply::Done);
+    assert_eq!(standing(&bench, 1), (json!("dead_letter"), json!("parse_error")));
+    assert!(!outcome(run(&mut bench, deliver(2, "d1", "opened"))).2);
+    bench.advance(7 * DAY + Duration::from_secs(3602));
+    assert!(bench.head(&format!("receipt/{}", id(1))).is_none());
 }
 
 #[test]
@@ -469,14 +538,16 @@ proptest! {
             prop_assert_eq!(&story.bench.restored(), &story.bench.entity);
         }
         let mut resumed = BTreeSet::new();
-        let mut deliveries: BTreeMap<String, Timestamp> = BTreeMap::new();
+        let mut deliveries: BTreeMap<String, (Timestamp, Uuid)> = BTreeMap::new();
         for event in &story.bench.events {
             let outcome = match event {
                 Event::Received { incoming, at, outcome, .. } => {
                     if !incoming.delivery.is_empty()
-                        && let Some(before) = deliveries.insert(incoming.delivery.clone(), *at)
+                        && let Some((before, receipt)) =
+                            deliveries.insert(incoming.delivery.clone(), (*at, incoming.receipt))
                     {
-                        prop_assert!(at.since(before) >= 7 * DAY);
+                        // What nobody took is taken up again under its own receipt.
+                        prop_assert!(at.since(before) >= 7 * DAY || receipt == incoming.receipt);
                     }
                     outcome
                 }

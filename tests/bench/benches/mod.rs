@@ -11,10 +11,12 @@ mod failover;
 mod fairness;
 mod footprint;
 mod idle_fleet;
+mod ingress;
 mod lock_embedded;
 mod lock_redis;
 mod mcp_tool;
 mod node_grpc;
+mod pause_resume;
 mod peers;
 mod pool_1m;
 mod power_cut;
@@ -49,7 +51,9 @@ pub(crate) const ALL: &[Bench] = &[
     idle_fleet::BENCH,
     pool_1m::BENCH,
     waits_100k::BENCH,
+    pause_resume::BENCH,
     mcp_tool::BENCH,
+    ingress::BENCH,
     recovery::BENCH,
     failover::BENCH,
     footprint::BENCH,

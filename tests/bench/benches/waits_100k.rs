@@ -119,6 +119,7 @@ impl Waiter {
             event: Some("issue".to_owned()),
             matches,
             source_agent: None,
+            only: Default::default(),
         }
     }
 
@@ -156,6 +157,7 @@ impl Waiter {
             event: event.to_owned(),
             context: json!({ "number": number }),
             payload: json!({}),
+            unsigned: false,
             received_at: kernel.entities.clock().now(),
         };
         let key = EntityKey::of(Kind::Triggers, &kernel.swarm);

@@ -31,6 +31,7 @@ pub(crate) fn any_call() -> Filter {
         event: None,
         matches: std::collections::BTreeMap::new(),
         source_agent: None,
+        only: std::collections::BTreeMap::new(),
     }
 }
 

@@ -251,7 +251,7 @@ impl Calls {
         }
         let known = state.instance(process.agent, &process.instance);
         let served = state.open_call_of(process.agent, &process.instance);
-        let what = Report::Exited { code: Some(code), signal: None, reason: None };
+        let what = Report::Exited { code: Some(code), signal: None, reason: None, usage: None };
         self.report(state, process, what, action);
         let Some((known, served)) = known.zip(served) else { return };
         let answer = state.answer(&state.calls[served]);

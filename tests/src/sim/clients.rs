@@ -41,7 +41,11 @@ pub fn inbox() -> EntityKey {
 }
 
 pub fn agent(number: usize) -> EntityKey {
-    EntityKey::agent(&swarm("beta"), &swarm(&format!("agent-{number}")))
+    EntityKey::agent(&swarm("beta"), &agent_name(number))
+}
+
+pub fn agent_name(number: usize) -> Name {
+    swarm(&format!("agent-{number}"))
 }
 
 /// Whose inbox is written to.

@@ -10,8 +10,9 @@ use skein_shared::fence::Token;
 use skein_shared::fleet;
 use skein_shared::id::{EntityKey, InstanceId, Name};
 
-use super::clients::{Next, ask_again, swarm};
+use super::clients::{Next, agent_name, ask_again, swarm};
 use super::history::{Call, Outcome};
+use super::world::AGENTS;
 
 /// An instance in the ledger.
 struct Held {
@@ -134,7 +135,7 @@ impl Runner {
         let Some(held) = self.ledger.get_mut(instance).filter(|held| held.state == State::Running) else {
             return;
         };
-        let report = Report::Exited { code: Some(code), signal: None, reason: None };
+        let report = Report::Exited { code: Some(code), signal: None, reason: None, usage: None };
         held.state = State::Ended(report.clone());
         self.reports.push_back((instance.to_owned(), held.token, report));
     }
@@ -175,7 +176,7 @@ impl Runner {
             slots: 2,
             labels: BTreeSet::new(),
             engines: BTreeSet::new(),
-            agents: BTreeSet::new(),
+            agents: (0..AGENTS).map(agent_name).collect(),
             swarms: BTreeSet::new(),
             held: held.collect(),
         };

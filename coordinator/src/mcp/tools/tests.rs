@@ -44,6 +44,9 @@ fn schemas_are_plain_objects_with_described_arguments() {
     let catalogue = catalogue().unwrap();
     for tool in catalogue.tools() {
         for schema in [Value::Object(tool.input()), Value::Object(tool.args.brief()), tool.output.clone()] {
+            if schema.is_null() {
+                continue;
+            }
             assert_eq!(schema["type"], "object", "{}", tool.name);
             assert!(!schema.to_string().contains("$ref"), "{} refers to another schema", tool.name);
             for combinator in ["anyOf", "oneOf", "allOf"] {

@@ -67,7 +67,7 @@ impl Draft<'_> {
 }
 
 pub(super) fn killed(reason: &str) -> Exit {
-    Exit { end: End::Killed, code: None, signal: None, reason: reason.to_owned() }
+    Exit { end: End::Killed, code: None, signal: None, reason: reason.to_owned(), usage: None }
 }
 
 fn check(definition: &Definition) -> Result<(), Refusal> {

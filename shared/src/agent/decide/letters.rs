@@ -19,6 +19,8 @@ impl Draft<'_> {
         reason: &str,
     ) -> Reply {
         let (id, at) = (self.ctx.id(), self.now());
+        let told = receipt.map(|receipt| self.agent.refuse_webhook(receipt, reason));
+        self.send(told);
         let (source, input, reason) = (source.to_owned(), input.clone(), reason.to_owned());
         let reply = Reply::DeadLettered { id, reason: reason.clone() };
         self.push(Event::DeadLettered(DeadLetter { id, class, source, receipt, input, reason, at }));
@@ -52,6 +54,8 @@ impl Draft<'_> {
         let instance = item.instance.clone();
         self.queue_run(Instance::of(&item), item);
         self.push(Event::Replayed { letter: letter.id, instance: instance.clone(), at });
+        let told = letter.receipt.map(|receipt| self.agent.take_webhook_up(receipt));
+        self.send(told);
         self.bid_next();
         Ok(Reply::Queued { instance })
     }

@@ -33,8 +33,9 @@ impl Draft<'_> {
             Report::Started { pid } => self.began(id, *pid),
             Report::Frozen => self.frozen(&instance),
             Report::Thawed => {}
-            Report::Exited { code, signal, reason } => {
+            Report::Exited { code, signal, reason, usage } => {
                 let exit = exit_of(&instance, *code, *signal, reason.as_deref());
+                let exit = Exit { usage: *usage, ..exit };
                 self.end(id, exit);
             }
             Report::StartFailed { reason } => {
@@ -106,5 +107,5 @@ fn exit_of(instance: &Instance, code: Option<i32>, signal: Option<i32>, reason: 
             "how it ended is not known, since its runner was started anew meanwhile".to_owned()
         }
     };
-    Exit { end, code, signal, reason: reason.map_or(told, str::to_owned) }
+    Exit { end, code, signal, reason: reason.map_or(told, str::to_owned), usage: None }
 }

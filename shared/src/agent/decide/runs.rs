@@ -155,7 +155,13 @@ impl Draft<'_> {
                 format!("instance {id} ends when its process does; let it exit, or kill it"),
             ));
         }
-        let exit = Exit { end: End::Completed, code: None, signal: None, reason: "completed".to_owned() };
+        let exit = Exit {
+            end: End::Completed,
+            code: None,
+            signal: None,
+            reason: "completed".to_owned(),
+            usage: None,
+        };
         self.end(id, exit);
         Ok(Reply::Done)
     }
@@ -217,5 +223,5 @@ impl Draft<'_> {
 }
 
 pub(super) fn failed(reason: &str) -> Exit {
-    Exit { end: End::Error, code: None, signal: None, reason: reason.to_owned() }
+    Exit { end: End::Error, code: None, signal: None, reason: reason.to_owned(), usage: None }
 }

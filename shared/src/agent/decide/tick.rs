@@ -19,7 +19,10 @@ impl Draft<'_> {
         }
         for run in self.due_runs() {
             let reason = "timeout".to_owned();
-            self.stop(&run, Exit { end: End::Error, code: Some(TIMED_OUT), signal: None, reason });
+            self.stop(
+                &run,
+                Exit { end: End::Error, code: Some(TIMED_OUT), signal: None, reason, usage: None },
+            );
         }
         for call in self.due_calls() {
             self.abandon(call, "call timed out", false);

@@ -68,7 +68,7 @@ fn a_call_that_fails_says_why() {
         (
             |world, run| {
                 let token = world.token(run);
-                let exited = Report::Exited { code: None, signal: Some(9), reason: None };
+                let exited = Report::Exited { code: None, signal: Some(9), reason: None, usage: None };
                 world.report(run, token, exited).unwrap();
             },
             "the run was ended by signal 9",

@@ -52,6 +52,7 @@ pub(super) fn agent_filter(source_agent: Option<&str>) -> Filter {
         source: None,
         event: None,
         matches: BTreeMap::new(),
+        only: BTreeMap::new(),
         source_agent: source_agent.map(str::to_owned),
     }
 }
@@ -102,7 +103,7 @@ impl World {
             slots,
             labels: BTreeSet::new(),
             engines: BTreeSet::from(["docker".to_owned()]),
-            agents: BTreeSet::new(),
+            agents: BTreeSet::from([name("worker")]),
             swarms: BTreeSet::new(),
             held: Vec::new(),
         };
@@ -288,7 +289,7 @@ pub(super) fn command_name(command: &Value) -> String {
 }
 
 pub(super) fn exited(code: i32) -> Report {
-    Report::Exited { code: Some(code), signal: None, reason: None }
+    Report::Exited { code: Some(code), signal: None, reason: None, usage: None }
 }
 
 pub(super) fn enqueue(class: Class) -> Command {

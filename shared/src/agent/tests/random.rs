@@ -211,7 +211,7 @@ impl World {
             slots,
             labels: BTreeSet::new(),
             engines: BTreeSet::new(),
-            agents: BTreeSet::new(),
+            agents: BTreeSet::from([name("worker")]),
             swarms: BTreeSet::new(),
             held: held.collect(),
         };

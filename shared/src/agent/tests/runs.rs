@@ -206,7 +206,9 @@ fn a_run_without_a_status_is_done_if_it_returned_a_value() {
     world.must(Command::ReturnValue { instance: spoke.clone(), value: "done".to_owned() });
     for run in [&silent, &spoke] {
         let token = world.token(run);
-        world.report(run, token, Report::Exited { code: None, signal: None, reason: None }).unwrap();
+        world
+            .report(run, token, Report::Exited { code: None, signal: None, reason: None, usage: None })
+            .unwrap();
     }
     assert_eq!((world.end_of(&silent).0.as_str(), world.end_of(&spoke).0.as_str()), ("error", "completed"));
     assert!(world.end_of(&silent).1.contains("runner"), "{:?}", world.end_of(&silent));

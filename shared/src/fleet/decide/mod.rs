@@ -33,6 +33,10 @@ pub(super) fn decide(fleet: &Fleet, command: &Command, ctx: &mut Ctx) -> Result<
         Command::SlotFreed { instance, held } => draft.slot_freed(instance, *held),
         Command::Drain { runner } => draft.drain(runner)?,
         Command::Knows { runner } => return knows(fleet, runner).map(|()| Decision::reply(Reply::Done)),
+        Command::IsOffered { agent } => {
+            let offered = fleet.runners.values().any(|runner| runner.agents.contains(agent));
+            return Ok(Decision::reply(Reply::Offered(offered)));
+        }
         Command::Tick => draft.tick(),
         Command::List => return Ok(Decision::reply(Reply::Overview(Box::new(overview(fleet, draft.now()))))),
     };

@@ -4,6 +4,7 @@
 mod calls;
 mod locks;
 mod own;
+mod transport;
 mod waits;
 
 use serde_json::{Value, json};
@@ -13,7 +14,10 @@ use crate::mcp::catalogue::{Outcome, Tool};
 use crate::mcp::result::{Answer, is_fault};
 
 pub fn tools() -> Vec<Tool> {
-    [locks::tools(), calls::tools(), own::tools(), waits::tools()].into_iter().flatten().collect()
+    [locks::tools(), calls::tools(), own::tools(), waits::tools(), transport::tools()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// A success: `ok` and the facts.

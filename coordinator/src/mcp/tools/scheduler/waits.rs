@@ -72,6 +72,7 @@ async fn wait(call: Call, args: Wait) -> Outcome {
         source: args.source.filter(|_| webhook),
         event: args.event.filter(|_| webhook),
         matches: args.matches,
+        only: BTreeMap::new(),
         source_agent: args.source_agent.filter(|_| !webhook),
     };
     call.progress.say("waiting for a trigger");

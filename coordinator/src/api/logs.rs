@@ -1,0 +1,92 @@
+//! Sends what runs have written, and goes on while they write.
+
+use std::time::Duration;
+
+use skein_proto::v1::LogLines;
+use skein_shared::Code;
+use skein_shared::ask::LogQuery;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+
+use crate::auth::Principal;
+use crate::service::Service;
+use crate::service::logs::Run;
+
+/// How long a runner holds a question for a line that is not there yet.
+const HOLD: Duration = Duration::from_secs(15);
+/// How long to wait before a runner that cannot be reached is asked again.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Most lines of one answer.
+pub(super) const PAGE: u32 = 2000;
+
+type Listener = mpsc::Sender<Result<LogLines, Status>>;
+
+pub(super) struct Logs {
+    pub(super) service: Service,
+    pub(super) who: Principal,
+    pub(super) runs: Vec<Run>,
+    pub(super) lines: u32,
+    pub(super) grep: Option<String>,
+    pub(super) follow: bool,
+    pub(super) stop: CancellationToken,
+}
+
+/// Nobody listens any more.
+struct Gone;
+
+impl Logs {
+    /// Sends the last lines of each run; with `follow` it goes on with the last run until that has ended.
+    pub(super) async fn run(self, listener: Listener) {
+        let stop = self.stop.clone();
+        let sending = async {
+            let last = self.runs.len().saturating_sub(1);
+            for (number, run) in self.runs.iter().enumerate() {
+                if self.send(run, self.follow && number == last, &listener).await.is_err() {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = listener.closed() => {}
+            () = sending => {}
+        }
+    }
+
+    async fn send(&self, run: &Run, follow: bool, listener: &Listener) -> Result<(), Gone> {
+        let Some(runner) = &run.runner else {
+            return say(run, Vec::new(), format!("{}. It is on no runner", run.state), listener).await;
+        };
+        let (mut after, mut over) = (None, false);
+        while !over {
+            let wait_ms = if after.is_some() { u64::try_from(HOLD.as_millis()).unwrap_or(0) } else { 0 };
+            let lines = if after.is_some() { PAGE } else { self.lines };
+            let query = LogQuery { after, lines, grep: self.grep.clone(), wait_ms };
+            let part = match self.service.log(&run.instance, runner, query).await {
+                Ok(part) => part,
+                // A runner that restarts comes back, and its logs with it.
+                Err(refusal) if follow && matches!(refusal.code, Code::Unavailable | Code::Unknown) => {
+                    tokio::time::sleep(PAUSE).await;
+                    continue;
+                }
+                Err(refusal) => return say(run, Vec::new(), refusal.message, listener).await,
+            };
+            // Behind the last line there is none, but more may fit behind the end of a page.
+            over = !follow || (part.over && part.lines.is_empty());
+            after = Some(part.next);
+            if !part.lines.is_empty() {
+                say(run, part.lines, String::new(), listener).await?;
+            }
+        }
+        let now = self.service.runs(&self.who, &run.instance.0, None).await;
+        let state =
+            now.ok().and_then(|runs| runs.into_iter().next()).map_or(run.state.clone(), |run| run.state);
+        say(run, Vec::new(), state, listener).await
+    }
+}
+
+async fn say(run: &Run, lines: Vec<String>, note: String, listener: &Listener) -> Result<(), Gone> {
+    let part = LogLines { instance: run.instance.0.clone(), lines, note };
+    listener.send(Ok(part)).await.map_err(|_| Gone)
+}

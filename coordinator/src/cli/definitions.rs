@@ -1,0 +1,188 @@
+//! `skein agent add` and `skein agent validate`: the folder in which agents are defined.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde_json::{Value, json};
+use skein_runner::definition::{self, is_agent};
+use skein_shared::id::Name;
+use skein_shared::{Code, Refusal};
+use tokio::process::Command;
+
+use super::table;
+use super::{CliError, Common};
+
+/// Where a collection of agents may have one of them.
+const PLACES: [&str; 3] = ["", "agents", "skills"];
+
+#[derive(Debug, Args)]
+pub(super) struct Validate {
+    /// A folder of agents, or one agent's; that of the data directory if left out.
+    folder: Option<PathBuf>,
+    #[command(flatten)]
+    common: Common,
+}
+
+impl Validate {
+    pub(super) fn run(self) -> Result<(), CliError> {
+        let folder = self.folder.unwrap_or_else(|| self.common.layout().agents());
+        let found = if is_agent(&folder) { vec![one(&folder)] } else { all(&folder)? };
+        let wrong = found.iter().filter(|row| !row["problem"].is_null()).count();
+        for row in &found {
+            // A problem is a sentence or two, and no cell of a table.
+            match self.common.json {
+                true => println!("{row}"),
+                false => println!(
+                    "{}: {}",
+                    row["agent"].as_str().unwrap_or_default(),
+                    row["problem"].as_str().unwrap_or("good")
+                ),
+            }
+        }
+        if wrong == 0 {
+            return Ok(());
+        }
+        let problem =
+            format!("{wrong} of {} definitions are wrong; mend what stands beside them", found.len());
+        Err(Refusal::new(Code::InvalidArgument, problem).into())
+    }
+}
+
+fn all(agents: &Path) -> Result<Vec<Value>, CliError> {
+    let folder = definition::load(agents, &[]).map_err(|error| CliError::Usage(error.to_string()))?;
+    let good = folder.definitions.keys().map(|(swarm, name)| json!({"agent": name, "swarm": swarm}));
+    let wrong =
+        folder.wrong.iter().map(|(name, problem)| json!({"agent": name, "problem": told(problem, agents)}));
+    Ok(good.chain(wrong).collect())
+}
+
+fn one(folder: &Path) -> Value {
+    let name = folder.file_name().unwrap_or_default().to_string_lossy();
+    match definition::read(folder, &[]) {
+        Ok(known) => json!({"agent": name, "swarm": known.public.swarm}),
+        Err(problem) => json!({"agent": name, "problem": told(&problem, folder)}),
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Add {
+    name: Name,
+    /// A folder or a git repository with the agent, or with several of which one has this name.
+    #[arg(long, value_name = "FOLDER|URL")]
+    from: Option<String>,
+    /// The program that is to be the agent, with its arguments: `--command python3 --command agent.py`.
+    #[arg(long, allow_hyphen_values = true)]
+    command: Vec<String>,
+    /// The coding agent that it is to be, such as claude-code.
+    #[arg(long, conflicts_with = "command")]
+    harness: Option<String>,
+    /// What it is told to do.
+    #[arg(long, conflicts_with = "from")]
+    prompt: Option<String>,
+    #[command(flatten)]
+    common: Common,
+}
+
+impl Add {
+    /// Puts the agent together beside the others and moves it among them when it is whole: a runner that looks sees all of
+    /// it or nothing.
+    pub(super) async fn run(self) -> Result<(), CliError> {
+        let agents = self.common.layout().agents();
+        let place = agents.join(self.name.as_str());
+        if place.exists() {
+            let problem = format!("there is an agent {} in {}; change it there", self.name, agents.display());
+            return Err(Refusal::new(Code::AlreadyExists, problem).into());
+        }
+        fs::create_dir_all(&agents)?;
+        let workshop = tempfile::Builder::new().prefix(".add-").tempdir_in(&agents)?;
+        let made = workshop.path().join(self.name.as_str());
+        match &self.from {
+            Some(source) => copy_tree(&find(source, workshop.path(), &self.name).await?, &made)?,
+            None => self.write_instructions(&made)?,
+        }
+        self.write_settings(&made)?;
+        let known = definition::read(&made, &[])
+            .map_err(|problem| CliError::Usage(format!("nothing was added: {}", told(&problem, &made))))?;
+        fs::rename(&made, &place)?;
+        let added = json!({"agent": self.name, "swarm": known.public.swarm, "folder": place});
+        Ok(table::print_document(&added, self.common.json)?)
+    }
+
+    fn write_instructions(&self, folder: &Path) -> Result<(), CliError> {
+        fs::create_dir(folder)?;
+        let Some(prompt) = &self.prompt else { return Ok(()) };
+        Ok(fs::write(folder.join("SKILL.md"), format!("---\nname: {}\n---\n\n{prompt}\n", self.name))?)
+    }
+
+    /// What was asked for stands first: below a table it would belong to that.
+    fn write_settings(&self, folder: &Path) -> Result<(), CliError> {
+        let mut asked = String::new();
+        if !self.command.is_empty() {
+            asked = format!("command = {}\n", json!(self.command));
+        }
+        if let Some(harness) = &self.harness {
+            asked = format!("harness = {}\n", json!(harness));
+        }
+        if self.from.as_ref().is_some_and(|source| source.contains("://")) {
+            asked.push_str(&format!("source = {}\n", json!(self.from)));
+        }
+        let file = definition::settings_file(folder);
+        let there = fs::read_to_string(&file).unwrap_or_default();
+        Ok(fs::write(file, asked + &there)?)
+    }
+}
+
+/// A problem, with its file as seen from a folder.
+fn told(problem: &skein_runner::Error, folder: &Path) -> String {
+    problem.to_string().replace(&format!("{}/", folder.display()), "")
+}
+
+/// The folder of the agent at its source, which is fetched if it has to be.
+async fn find(source: &str, workshop: &Path, name: &Name) -> Result<PathBuf, CliError> {
+    let root = match Path::new(source).is_dir() {
+        true => PathBuf::from(source),
+        false => clone(source, &workshop.join(".source")).await?,
+    };
+    let named = PLACES.map(|place| root.join(place).join(name.as_str()));
+    let found = named.into_iter().chain([root]).find(|folder| is_agent(folder));
+    found.ok_or_else(|| {
+        let problem = format!(
+            "{source} has no agent {name}: neither SKILL.md nor agent.toml or config.toml, there or below agents/ and skills/"
+        );
+        Refusal::new(Code::NotFound, problem).into()
+    })
+}
+
+async fn clone(url: &str, into: &Path) -> Result<PathBuf, CliError> {
+    let cloned = Command::new("git")
+        .args(["clone", "--quiet", "--depth", "1", "--", url])
+        .arg(into)
+        .env("GIT_TERMINAL_PROMPT", "0")
+        .output()
+        .await
+        .map_err(|error| {
+            CliError::Usage(format!("git cannot be run ({error}); install it, or give a folder"))
+        })?;
+    if cloned.status.success() {
+        return Ok(into.to_owned());
+    }
+    let said = String::from_utf8_lossy(&cloned.stderr);
+    let said = said.trim().lines().last().unwrap_or("git did not say why").to_owned();
+    Err(CliError::Usage(format!("{url} is no folder, and git cannot fetch it: {said}")))
+}
+
+/// Copies an agent's files. Links are left out: they may lead anywhere.
+fn copy_tree(from: &Path, to: &Path) -> std::io::Result<()> {
+    fs::create_dir(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let (kind, target) = (entry.file_type()?, to.join(entry.file_name()));
+        if kind.is_dir() && entry.file_name() != ".git" {
+            copy_tree(&entry.path(), &target)?;
+        } else if kind.is_file() {
+            fs::copy(entry.path(), target)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,71 @@
+//! `skein agent logs`
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use clap::Args;
+use skein_proto::v1::{AgentLogsRequest, LogLines};
+
+use super::{CliError, Common};
+use crate::api::client;
+
+#[derive(Debug, Args)]
+pub(super) struct Logs {
+    /// An instance, as `skein instances list` shows it, or an agent.
+    of: String,
+    /// Go on until the run has ended.
+    #[arg(long, short)]
+    follow: bool,
+    /// How many of the last lines of a run.
+    #[arg(long, short = 'n', default_value_t = 200)]
+    lines: u32,
+    /// Of an agent: all runs that were there in this time, such as 1h, and not the latest alone.
+    #[arg(long, value_parser = humantime::parse_duration)]
+    since: Option<Duration>,
+    /// Only lines that match this regular expression.
+    #[arg(long, default_value = "")]
+    grep: String,
+    #[command(flatten)]
+    common: Common,
+}
+
+impl Logs {
+    pub(super) async fn run(self) -> Result<(), CliError> {
+        let since = self.since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX).max(1));
+        let request = AgentLogsRequest {
+            swarm: self.common.swarm.to_string(),
+            of: self.of,
+            since_ms: since,
+            lines: self.lines,
+            follow: self.follow,
+            grep: self.grep,
+        };
+        let mut admin = client::connect(&self.common.layout()).await?;
+        let mut parts = admin.agent_logs(request).await.map_err(client::refused)?.into_inner();
+        while let Some(part) = parts.message().await.map_err(client::refused)? {
+            print(&part, self.common.json)?;
+        }
+        Ok(())
+    }
+}
+
+/// The lines alone on standard output, so that they can be worked on; what is said of the run beside it.
+fn print(part: &LogLines, json: bool) -> std::io::Result<()> {
+    let mut output = std::io::stdout().lock();
+    for line in &part.lines {
+        match json {
+            true => {
+                writeln!(output, "{}", serde_json::json!({"instance": part.instance, "line": line}))?;
+            }
+            false => writeln!(output, "{line}")?,
+        }
+    }
+    output.flush()?;
+    match (part.note.as_str(), json) {
+        ("", _) => Ok(()),
+        (note, true) => {
+            writeln!(output, "{}", serde_json::json!({"instance": part.instance, "note": note}))
+        }
+        (note, false) => writeln!(std::io::stderr().lock(), "{note}"),
+    }
+}

@@ -1,0 +1,70 @@
+//! `skein webhooks list|show|replay`
+
+use clap::{Args, Subcommand};
+use skein_proto::v1::WebhookRequest;
+use uuid::Uuid;
+
+use super::table::{self, Column};
+use super::{CliError, Common, list};
+use crate::api::client;
+
+const COLUMNS: &[Column] = &[
+    ("ID", &["receiptId"]),
+    ("AT", &["receivedAt"]),
+    ("SOURCE", &["source"]),
+    ("EVENT", &["event"]),
+    ("STATUS", &["status"]),
+    ("REASON", &["reason"]),
+    ("MATCHED", &["matched"]),
+    ("REPLAY OF", &["replayOf"]),
+];
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Webhooks {
+    /// List those of the last seven days, the newest first. What nobody took says why.
+    List {
+        /// Most rows.
+        #[arg(long, default_value_t = 100)]
+        limit: u32,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Show one as it came, and what it led to.
+    Show(One),
+    /// Hand the event on once more, under a new receipt.
+    Replay(One),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct One {
+    /// The receipt.
+    id: Uuid,
+    #[command(flatten)]
+    common: Common,
+}
+
+impl One {
+    fn request(&self) -> WebhookRequest {
+        WebhookRequest { swarm: self.common.swarm.to_string(), receipt: self.id.to_string() }
+    }
+}
+
+impl Webhooks {
+    pub(super) async fn run(self) -> Result<(), CliError> {
+        let (answer, common) = match self {
+            Webhooks::List { limit, common } => {
+                return list::rows(&common, "webhooks", "", COLUMNS, limit).await;
+            }
+            Webhooks::Show(one) => {
+                let mut admin = client::connect(&one.common.layout()).await?;
+                (admin.show_webhook(one.request()).await, one.common)
+            }
+            Webhooks::Replay(one) => {
+                let mut admin = client::connect(&one.common.layout()).await?;
+                (admin.replay_webhook(one.request()).await, one.common)
+            }
+        };
+        let document = answer.map_err(client::refused)?.into_inner();
+        Ok(table::print_document(&client::read(&document.json)?, common.json)?)
+    }
+}

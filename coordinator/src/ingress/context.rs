@@ -1,0 +1,103 @@
+//! The words that all senders share: one flat object (spec: Action Llama 6.3 and 8.3).
+
+use serde_json::{Map, Value};
+
+/// Longest free text, characters. The whole of it stays in the event's body.
+const LONGEST: usize = 4000;
+
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Context(Map<String, Value>);
+
+impl Context {
+    /// Takes a text over, if there is any.
+    pub(super) fn set(&mut self, field: &str, value: Option<&str>) {
+        if let Some(value) = value.filter(|value| !value.is_empty()) {
+            self.0.insert(field.to_owned(), excerpt(value).into());
+        }
+    }
+
+    /// Takes over what is a whole number, as most senders number what they speak of.
+    pub(super) fn number(&mut self, value: &Value) {
+        if value.is_u64() {
+            self.0.insert("number".to_owned(), value.clone());
+        }
+    }
+
+    /// The names of the labels, which stand under `name` in each of them.
+    pub(super) fn labels(&mut self, labels: &Value, name: &str) {
+        if let Some(labels) = labels.as_array() {
+            let names = labels.iter().filter_map(|label| label[name].as_str()).map(excerpt);
+            self.0.insert("labels".to_owned(), names.collect());
+        }
+    }
+
+    /// Takes over the fields that a body of no particular form has under the shared names.
+    pub(super) fn copy(&mut self, body: &Value) {
+        const FIELDS: [&str; 14] = [
+            "action",
+            "repo",
+            "number",
+            "title",
+            "body",
+            "url",
+            "author",
+            "assignee",
+            "labels",
+            "branch",
+            "conclusion",
+            "comment",
+            "sender",
+            "timestamp",
+        ];
+        for field in FIELDS {
+            match body.get(field) {
+                None | Some(Value::Null | Value::Object(_)) => {}
+                Some(Value::String(text)) => self.set(field, Some(text)),
+                Some(value) => {
+                    self.0.insert(field.to_owned(), value.clone());
+                }
+            }
+        }
+    }
+
+    pub(super) fn into_value(self) -> Value {
+        Value::Object(self.0)
+    }
+}
+
+/// A text somewhere in a body.
+pub(super) fn text<'a>(value: &'a Value, pointer: &str) -> Option<&'a str> {
+    value.pointer(pointer)?.as_str()
+}
+
+fn excerpt(text: &str) -> String {
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn long_texts_are_cut_and_empty_ones_left_out() {
+        let mut context = Context::default();
+        context.set("body", Some(&"é".repeat(5000)));
+        context.set("title", Some(""));
+        let context = context.into_value();
+        let body = context["body"].as_str().unwrap();
+        assert_eq!(body.chars().count(), LONGEST + 1);
+        assert!(body.ends_with('…') && context.get("title").is_none());
+    }
+
+    #[test]
+    fn shared_fields_are_taken_over_and_the_rest_stays_in_the_body() {
+        let mut context = Context::default();
+        context.copy(&json!({"action": "deployed", "number": 7, "author": {"name": "x"}, "region": "eu"}));
+        assert_eq!(context.into_value(), json!({"action": "deployed", "number": 7}));
+    }
+}

@@ -1,0 +1,147 @@
+//! What the door knows: its sources and its limits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use secrecy::{ExposeSecret, SecretString};
+use skein_shared::id::Name;
+use skein_shared::time::Timestamp;
+use skein_shared::triggers::{Incoming, Rejected};
+use skein_shared::{Code, Refusal};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use uuid::Uuid;
+
+use super::delivery::Delivery;
+use super::provider::sender;
+use crate::config::{self, Provider};
+
+/// How long a webhook waits for its turn while others are written down. Not every sender comes back, so a store that
+/// stands still for a moment must turn nobody away; bodies stay outside meanwhile.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Where verified events go.
+#[async_trait]
+pub trait Intake: Send + Sync + 'static {
+    fn now(&self) -> Timestamp;
+
+    /// What the wall clock shows: senders sign the time on theirs.
+    fn wall(&self) -> Timestamp;
+
+    /// Writes the event down, and returns once it cannot be lost.
+    async fn deliver(&self, swarm: &Name, incoming: Incoming) -> Result<Taken, Refusal>;
+
+    /// Writes down what was signed and cannot be read.
+    async fn reject(&self, swarm: &Name, rejected: Rejected) -> Result<(), Refusal>;
+}
+
+/// How an event was taken in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// For a duplicate, that of the first delivery.
+    pub receipt: Uuid,
+    pub duplicate: bool,
+    /// Waiting instances that it resumes and agents that it starts.
+    pub matched: usize,
+}
+
+pub struct Gate {
+    sources: Vec<Source>,
+    pub(super) intake: Arc<dyn Intake>,
+    /// Largest body, bytes.
+    pub(super) largest: usize,
+    turns: Semaphore,
+}
+
+pub(super) struct Source {
+    pub name: Name,
+    pub provider: Provider,
+    pub swarm: Name,
+    /// None for a source that takes what is not signed.
+    secret: Option<SecretString>,
+}
+
+impl Source {
+    /// Whether its events are known to come from whoever has the secret.
+    pub(super) fn is_signed(&self) -> bool {
+        self.secret.is_some()
+    }
+
+    pub(super) fn secret(&self) -> Option<&[u8]> {
+        self.secret.as_ref().map(|secret| secret.expose_secret().as_bytes())
+    }
+
+    fn verify(&self, delivery: &Delivery<'_>) -> Result<(), String> {
+        match self.secret() {
+            Some(secret) => sender(self.provider).verify(delivery, secret),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Gate {
+    pub fn new(sources: &[config::Source], limits: &config::Limits, intake: Arc<dyn Intake>) -> Self {
+        let sources = sources.iter().map(|source| Source {
+            name: source.name.clone(),
+            provider: source.provider,
+            swarm: source.swarm.clone(),
+            secret: source.secret.clone().filter(|_| !source.allow_unsigned),
+        });
+        Self {
+            sources: sources.collect(),
+            intake,
+            largest: limits.webhook_bytes,
+            turns: Semaphore::new(limits.webhooks_in_flight),
+        }
+    }
+
+    /// # Errors
+    /// `overloaded` when there are too many for too long.
+    pub(super) async fn turn(&self) -> Result<SemaphorePermit<'_>, Refusal> {
+        let turn = tokio::time::timeout(PATIENCE, self.turns.acquire()).await;
+        turn.ok().and_then(Result::ok).ok_or_else(|| {
+            Refusal::new(Code::Overloaded, "too many webhooks at a time; send it again").retry_after(1000)
+        })
+    }
+
+    /// The sources behind `/webhooks/<name>`: the one of that name, or all of that kind. Where a source has the
+    /// name of its kind, both are meant and it comes first. Whoever has a secret is asked before those who take
+    /// anything.
+    pub(super) fn behind(&self, name: &str) -> Vec<&Source> {
+        let named = self.sources.iter().find(|source| source.name.as_str() == name);
+        let kind = match named {
+            Some(source) => (source.provider.as_str() == name).then_some(source.provider),
+            None => Provider::named(name),
+        };
+        let is_named = |source: &Source| source.name.as_str() == name;
+        let others = self.sources.iter().filter(|source| Some(source.provider) == kind && !is_named(source));
+        let mut found: Vec<&Source> = named.into_iter().chain(others).collect();
+        found.sort_by_key(|source| !source.is_signed());
+        found
+    }
+
+    /// The source whose secret the request was signed with.
+    ///
+    /// # Errors
+    /// `not_found` without any source, `unauthenticated` when none has signed it.
+    pub(super) fn source_of(&self, name: &str, delivery: &Delivery<'_>) -> Result<&Source, Refusal> {
+        let mut problem = None;
+        for source in self.behind(name) {
+            match source.verify(delivery) {
+                Ok(()) => return Ok(source),
+                Err(sentence) => problem = problem.or(Some(sentence)),
+            }
+        }
+        Err(match problem {
+            Some(sentence) => Refusal::new(Code::Unauthenticated, sentence),
+            None => unknown(),
+        })
+    }
+}
+
+pub(super) fn unknown() -> Refusal {
+    Refusal::new(
+        Code::NotFound,
+        "there is no webhook source of this name, nor one of this kind; see [[ingress.source]]",
+    )
+}

@@ -1,0 +1,28 @@
+//! Events of senders that Skein knows nothing about.
+
+use skein_shared::Refusal;
+
+use super::{Notice, Reading, Sender, unsigned};
+use crate::ingress::context::Context;
+use crate::ingress::delivery::Delivery;
+use crate::ingress::signature::hex_hmac;
+
+const SIGNATURE: &str = "x-signature-256";
+
+pub(super) struct Generic;
+
+impl Sender for Generic {
+    fn verify(&self, delivery: &Delivery<'_>, secret: &[u8]) -> Result<(), String> {
+        let signed = delivery.header(SIGNATURE).strip_prefix("sha256=");
+        let holds = signed.is_some_and(|signature| hex_hmac(secret, &[delivery.body], signature));
+        if holds { Ok(()) } else { Err(unsigned(SIGNATURE)) }
+    }
+
+    fn read(&self, delivery: &Delivery<'_>) -> Result<Reading, Refusal> {
+        let (id, event) = (delivery.required("x-delivery-id")?, delivery.required("x-event")?);
+        let body = delivery.json()?;
+        let mut context = Context::default();
+        context.copy(&body);
+        Ok(Notice::of(id, event, context, body))
+    }
+}

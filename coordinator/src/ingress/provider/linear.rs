@@ -1,0 +1,64 @@
+//! Linear: issues, comments and whatever else has a type.
+
+use serde_json::Value;
+use skein_shared::Refusal;
+
+use super::{Notice, Reading, Sender, unsigned};
+use crate::ingress::context::{Context, text};
+use crate::ingress::delivery::{Delivery, invalid};
+use crate::ingress::signature::hex_hmac;
+
+const SIGNATURE: &str = "linear-signature";
+
+pub(super) struct Linear;
+
+impl Sender for Linear {
+    fn verify(&self, delivery: &Delivery<'_>, secret: &[u8]) -> Result<(), String> {
+        let holds = hex_hmac(secret, &[delivery.body], delivery.header(SIGNATURE));
+        if holds { Ok(()) } else { Err(unsigned(SIGNATURE)) }
+    }
+
+    fn read(&self, delivery: &Delivery<'_>) -> Result<Reading, Refusal> {
+        let body = delivery.json()?;
+        let Some(kind) = text(&body, "/type") else {
+            return Err(invalid("the body has no `type`, as Linear's events have".to_owned()));
+        };
+        let Some(organization) = text(&body, "/organizationId") else {
+            return Ok(Reading::Ignored("the event belongs to no organization"));
+        };
+        let event = match kind {
+            "Issue" => "issues".to_owned(),
+            "Comment" => "issue_comment".to_owned(),
+            other => other.to_lowercase(),
+        };
+        let context = context(&event, organization, &body);
+        Ok(Notice::of(delivery.header("linear-delivery"), &event, context, body))
+    }
+}
+
+fn context(event: &str, organization: &str, body: &Value) -> Context {
+    let data = &body["data"];
+    let mut context = Context::default();
+    context.set("repo", Some(organization));
+    context.set("action", text(body, "/action"));
+    context.set("sender", person(&body["actor"]));
+    context.set("url", text(body, "/url").or_else(|| text(data, "/url")));
+    let issue = if event == "issue_comment" { &data["issue"] } else { data };
+    context.number(&issue["number"]);
+    context.set("title", text(issue, "/title").or_else(|| text(issue, "/name")));
+    context.set("body", text(issue, "/description"));
+    context.set("assignee", person(&issue["assignee"]));
+    context.labels(&issue["labels"], "name");
+    if event == "issue_comment" {
+        context.set("comment", text(data, "/body"));
+        context.set("author", person(&data["user"]).or_else(|| person(&body["actor"])));
+    } else {
+        context.set("author", person(&data["creator"]).or_else(|| person(&body["actor"])));
+    }
+    context
+}
+
+/// People go by their address, which is what the filters name; without one by their name.
+fn person(user: &Value) -> Option<&str> {
+    text(user, "/email").or_else(|| text(user, "/name"))
+}

@@ -1,0 +1,114 @@
+//! Slack: events, slash commands and what people click on.
+
+use serde_json::{Value, json};
+use skein_shared::Refusal;
+
+use super::{Answer, Notice, Reading, Sender, outdated, unsigned};
+use crate::ingress::context::{Context, text};
+use crate::ingress::delivery::{Delivery, invalid};
+use crate::ingress::signature::hex_hmac;
+
+const SIGNATURE: &str = "x-slack-signature";
+const TIME: &str = "x-slack-request-timestamp";
+
+pub(super) struct Slack;
+
+impl Sender for Slack {
+    fn verify(&self, delivery: &Delivery<'_>, secret: &[u8]) -> Result<(), String> {
+        let parts = [b"v0:", delivery.header(TIME).as_bytes(), b":", delivery.body];
+        let signed = delivery.header(SIGNATURE).strip_prefix("v0=");
+        if !signed.is_some_and(|signature| hex_hmac(secret, &parts, signature)) {
+            return Err(unsigned(SIGNATURE));
+        }
+        if delivery.is_recent(TIME) { Ok(()) } else { Err(outdated(TIME)) }
+    }
+
+    fn read(&self, delivery: &Delivery<'_>) -> Result<Reading, Refusal> {
+        if let Some(fields) = delivery.fields()? {
+            return command(fields);
+        }
+        let body = delivery.json()?;
+        let kind = text(&body, "/type").map(str::to_owned);
+        match kind.as_deref() {
+            Some("url_verification") => {
+                Ok(Reading::Challenge(json!({"challenge": text(&body, "/challenge").unwrap_or_default()})))
+            }
+            Some("event_callback") => event(body),
+            Some("app_rate_limited") => Ok(Reading::Ignored("Slack held events back: there were too many")),
+            Some(kind) => Ok(interaction(kind, body)),
+            None => Err(invalid("the body has no `type`, as Slack's requests have".to_owned())),
+        }
+    }
+}
+
+/// A repeat has its event's id again, whatever `x-slack-retry-num` counts.
+fn event(body: Value) -> Result<Reading, Refusal> {
+    let event = &body["event"];
+    let Some(kind) = text(event, "/type").map(str::to_owned) else {
+        return Err(invalid("the event has no `type`".to_owned()));
+    };
+    let item = &event["item"];
+    let channel = text(event, "/channel").or_else(|| text(item, "/channel"));
+    let mut context = place(text(&body, "/team_id"), channel, text(event, "/user"));
+    context.set("action", text(event, "/subtype"));
+    context.set("body", text(event, "/text"));
+    context.set("title", text(event, "/reaction"));
+    context.set(
+        "thread",
+        text(event, "/thread_ts").or_else(|| text(event, "/ts")).or_else(|| text(item, "/ts")),
+    );
+    if let Some(channel) = channel.filter(|_| matches!(kind.as_str(), "message" | "app_mention")) {
+        context.set("comment", Some(&format!("channel:{channel}")));
+    }
+    let id = text(&body, "/event_id").unwrap_or_default().to_owned();
+    Ok(Notice::of(&id, &kind, context, body))
+}
+
+/// Its answer is shown to whoever typed the command, so there is none.
+fn command(fields: Value) -> Result<Reading, Refusal> {
+    let Some(name) = text(&fields, "/command") else {
+        return Err(invalid("the form is neither a slash command nor has it a field `payload`".to_owned()));
+    };
+    let channel = text(&fields, "/channel_id");
+    let mut context = place(text(&fields, "/team_id"), channel, text(&fields, "/user_id"));
+    context.set("action", Some(name));
+    context.set("title", Some(name));
+    context.set("body", text(&fields, "/text"));
+    context.set("comment", channel.map(|channel| format!("channel:{channel}")).as_deref());
+    let delivery = text(&fields, "/trigger_id").unwrap_or_default().to_owned();
+    // `token` is a secret of former days.
+    let mut payload = fields;
+    payload.as_object_mut().map(|fields| fields.shift_remove("token"));
+    Ok(quiet(delivery, "slash_command", context, payload))
+}
+
+/// A click, a shortcut, or a form that was filled in.
+fn interaction(kind: &str, mut body: Value) -> Reading {
+    let channel = text(&body, "/channel/id").or_else(|| text(&body, "/container/channel_id"));
+    let mut context = place(text(&body, "/team/id"), channel, text(&body, "/user/id"));
+    let actions = ["/actions/0/action_id", "/callback_id", "/view/callback_id"];
+    let action = actions.into_iter().find_map(|pointer| text(&body, pointer));
+    context.set("action", action);
+    context.set("title", action);
+    let values = ["/actions/0/value", "/actions/0/selected_option/value", "/message/text"];
+    context.set("body", values.into_iter().find_map(|pointer| text(&body, pointer)));
+    context.set("thread", text(&body, "/message/thread_ts").or_else(|| text(&body, "/message/ts")));
+    context.set("comment", channel.map(|channel| format!("channel:{channel}")).as_deref());
+    let delivery = text(&body, "/trigger_id").unwrap_or_default().to_owned();
+    body.as_object_mut().map(|fields| fields.shift_remove("token"));
+    quiet(delivery, kind, context, body)
+}
+
+fn place(team: Option<&str>, channel: Option<&str>, person: Option<&str>) -> Context {
+    let mut context = Context::default();
+    context.set("repo", team);
+    context.set("channel", channel);
+    context.set("author", person);
+    context.set("sender", person);
+    context
+}
+
+fn quiet(delivery: String, event: &str, context: Context, payload: Value) -> Reading {
+    let event = event.to_owned();
+    Reading::Event(Box::new(Notice { delivery, event, context, payload, answer: Answer::Nothing }))
+}

@@ -1,0 +1,337 @@
+//! The door as senders meet it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, request};
+use hmac::{Hmac, KeyInit, Mac};
+use http_body_util::BodyExt;
+use secrecy::SecretString;
+use serde_json::{Value, json};
+use sha2::Sha256;
+use skein_shared::id::Name;
+use skein_shared::time::Timestamp;
+use skein_shared::triggers::{Incoming, Rejected};
+use skein_shared::{Code, Refusal};
+use tower::ServiceExt;
+
+use super::*;
+use crate::config::{self, Provider};
+
+#[derive(Default)]
+struct Ledger {
+    seen: Mutex<Vec<(Name, Incoming)>>,
+    rejected: Mutex<Vec<Rejected>>,
+    /// While somebody has it nothing is written down.
+    stalled: tokio::sync::Mutex<()>,
+    down: bool,
+}
+
+#[async_trait]
+impl Intake for Ledger {
+    fn now(&self) -> Timestamp {
+        Timestamp(1_790_000_000_000)
+    }
+
+    fn wall(&self) -> Timestamp {
+        Timestamp(1_790_000_000_000)
+    }
+
+    async fn deliver(&self, swarm: &Name, incoming: Incoming) -> Result<Taken, Refusal> {
+        let _going = self.stalled.lock().await;
+        if self.down {
+            return Err(Refusal::new(Code::Unavailable, "the store is away").retry_after(1500));
+        }
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, first)) =
+            seen.iter().find(|(_, first)| !first.delivery.is_empty() && first.delivery == incoming.delivery)
+        {
+            return Ok(Taken { receipt: first.receipt, duplicate: true, matched: 0 });
+        }
+        let receipt = incoming.receipt;
+        seen.push((swarm.clone(), incoming));
+        Ok(Taken { receipt, duplicate: false, matched: 1 })
+    }
+
+    async fn reject(&self, _: &Name, rejected: Rejected) -> Result<(), Refusal> {
+        self.rejected.lock().unwrap_or_else(PoisonError::into_inner).push(rejected);
+        Ok(())
+    }
+}
+
+fn door(ledger: &Arc<Ledger>) -> Router {
+    let source = |name: &str, provider, secret: Option<&str>| config::Source {
+        name: Name::parse(name).unwrap(),
+        provider,
+        swarm: Name::parse("build").unwrap(),
+        secret: secret.map(SecretString::from),
+        secret_file: None,
+        allow_unsigned: secret.is_none(),
+    };
+    let limits = config::Limits { webhook_bytes: 1000, webhooks_in_flight: 1, ..config::Limits::default() };
+    let sources = [
+        source("hub", Provider::Github, Some("hush")),
+        source("ci", Provider::Generic, Some("hush")),
+        source("hub-2", Provider::Github, Some("other")),
+        source("open", Provider::Sentry, None),
+        source("linear", Provider::Linear, Some("hush")),
+        source("linear-2", Provider::Linear, Some("other")),
+        source("bird", Provider::Twitter, Some("hush")),
+        // Named after another kind, on purpose.
+        source("gitlab", Provider::Generic, Some("hush")),
+    ];
+    router(Gate::new(&sources, &limits, Arc::clone(ledger) as Arc<dyn Intake>))
+}
+
+fn digest(secret: &str, body: &str) -> String {
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).unwrap();
+    mac.update(body.as_bytes());
+    mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn sign(body: &str) -> String {
+    format!("sha256={}", digest("hush", body))
+}
+
+fn hub(body: &str) -> request::Builder {
+    Request::post("/webhooks/hub")
+        .header("x-hub-signature-256", sign(body))
+        .header("x-github-delivery", "d-1")
+        .header("x-github-event", "issues")
+}
+
+async fn send(door: &Router, request: Request<Body>) -> (u16, Value) {
+    let response = door.clone().oneshot(request).await.unwrap();
+    let status = response.status().as_u16();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (status, serde_json::from_slice(&body).unwrap_or(Value::Null))
+}
+
+const ISSUE: &str = r#"{"action":"opened","issue":{"number":4},"repository":{"full_name":"acme/api"}}"#;
+
+#[tokio::test]
+async fn a_signed_event_is_written_down_once() {
+    let ledger = Arc::new(Ledger::default());
+    let door = door(&ledger);
+    let (status, answer) = send(&door, hub(ISSUE).body(ISSUE.into()).unwrap()).await;
+    assert_eq!((status, &answer["duplicate"]), (202, &json!(false)), "{answer}");
+    let (status, again) = send(&door, hub(ISSUE).body(ISSUE.into()).unwrap()).await;
+    assert_eq!((status, &again["duplicate"]), (200, &json!(true)));
+    assert_eq!(again["receipt"], answer["receipt"]);
+
+    let seen = ledger.seen.lock().unwrap();
+    let [(swarm, incoming)] = seen.as_slice() else { panic!("one event") };
+    assert_eq!(swarm.as_str(), "build");
+    assert_eq!((incoming.source.as_str(), incoming.provider.as_str()), ("hub", "github"));
+    assert_eq!(incoming.context, json!({"repo": "acme/api", "action": "opened", "number": 4}));
+    assert_eq!(incoming.payload["issue"]["number"], 4);
+}
+
+#[tokio::test]
+async fn what_is_not_signed_is_not_believed() {
+    let ledger = Arc::new(Ledger::default());
+    let door = door(&ledger);
+    let tampered = ISSUE.replace("opened", "closed");
+    let unsigned = Request::post("/webhooks/hub")
+        .header("x-github-delivery", "d-1")
+        .header("x-github-event", "issues")
+        .body(ISSUE.into());
+    for request in [hub(ISSUE).body(tampered.into()), hub("other").body(ISSUE.into()), unsigned] {
+        let (status, answer) = send(&door, request.unwrap()).await;
+        assert_eq!((status, &answer["code"]), (401, &json!("unauthenticated")));
+    }
+    // A forger has not used up the delivery's id.
+    let (status, _) = send(&door, hub(ISSUE).body(ISSUE.into()).unwrap()).await;
+    assert_eq!(status, 202);
+}
+
+#[tokio::test]
+async fn malformed_requests_are_told_what_is_wrong() {
+    let ledger = Arc::new(Ledger::default());
+    let door = door(&ledger);
+    let large = format!("\"{}\"", "x".repeat(2000));
+    let deep = format!("{}{}", "[".repeat(100), "]".repeat(100));
+    let nameless = Request::post("/webhooks/hub")
+        .header("x-hub-signature-256", sign(ISSUE))
+        .header("x-github-event", "issues");
+    let elsewhere = Request::post("/webhooks/other").header("x-hub-signature-256", sign(ISSUE));
+    for (request, status, code) in [
+        (hub(&large).body(large.clone().into()), 413, "too_large"),
+        (hub("{oops").body("{oops".into()), 400, "invalid_argument"),
+        (hub(&deep).body(deep.clone().into()), 400, "invalid_argument"),
+        (nameless.body(ISSUE.into()), 400, "invalid_argument"),
+        (elsewhere.body(ISSUE.into()), 404, "not_found"),
+        (Request::get("/").body(Body::empty()), 404, "not_found"),
+    ] {
+        let (got, answer) = send(&door, request.unwrap()).await;
+        assert_eq!((got, answer["code"].as_str()), (status, Some(code)), "{answer}");
+        assert!(answer["message"].as_str().is_some_and(|message| !message.contains("hush")));
+    }
+    assert!(ledger.seen.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn other_senders_use_the_plain_headers() {
+    let ledger = Arc::new(Ledger::default());
+    let body = r#"{"title":"down"}"#;
+    let request = Request::post("/webhooks/ci")
+        .header("x-signature-256", sign(body))
+        .header("x-delivery-id", "7")
+        .header("x-event", "alert")
+        .body(body.into());
+    assert_eq!(send(&door(&ledger), request.unwrap()).await.0, 202);
+    assert_eq!(ledger.seen.lock().unwrap()[0].1.context, json!({"title": "down"}));
+}
+
+#[tokio::test]
+async fn a_ping_is_answered_and_forgotten() {
+    let ledger = Arc::new(Ledger::default());
+    let ping = Request::post("/webhooks/hub")
+        .header("x-hub-signature-256", sign("{}"))
+        .header("x-github-delivery", "d-0")
+        .header("x-github-event", "ping")
+        .body("{}".into());
+    let (status, answer) = send(&door(&ledger), ping.unwrap()).await;
+    assert_eq!((status, &answer["ignored"]), (200, &json!("ping")));
+    assert!(ledger.seen.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn what_cannot_be_written_down_is_not_accepted() {
+    let ledger = Arc::new(Ledger { down: true, ..Ledger::default() });
+    let response = door(&ledger).oneshot(hub(ISSUE).body(Body::from(ISSUE)).unwrap()).await.unwrap();
+    assert_eq!(response.status().as_u16(), 503);
+    assert_eq!(response.headers()["retry-after"], "2");
+}
+
+#[tokio::test]
+async fn the_url_of_a_kind_finds_the_source_by_its_secret() {
+    let ledger = Arc::new(Ledger::default());
+    let door = door(&ledger);
+    let hub = |path: &str, secret: &str, delivery: &str| {
+        Request::post(format!("/webhooks/{path}"))
+            .header("x-hub-signature-256", format!("sha256={}", digest(secret, ISSUE)))
+            .header("x-github-delivery", delivery)
+            .header("x-github-event", "issues")
+            .body(Body::from(ISSUE))
+            .unwrap()
+    };
+    let body = r#"{"type":"Issue","organizationId":"o"}"#;
+    let linear = |path: &str, secret: &str, delivery: &str| {
+        Request::post(format!("/webhooks/{path}"))
+            .header("linear-signature", digest(secret, body))
+            .header("linear-delivery", delivery)
+            .body(Body::from(body))
+            .unwrap()
+    };
+    for (request, status, source) in [
+        (hub("github", "hush", "d-1"), 202, "hub"),
+        (hub("github", "other", "d-2"), 202, "hub-2"),
+        (hub("github", "third", "d-3"), 401, ""),
+        (hub("hub", "other", "d-4"), 401, ""),
+        (linear("linear", "hush", "d-5"), 202, "linear"),
+        // A source with the name of its kind leaves the others reachable.
+        (linear("linear", "other", "d-6"), 202, "linear-2"),
+        (linear("linear-2", "hush", "d-7"), 401, ""),
+        (hub("slack", "hush", "d-8"), 404, ""),
+        (hub("gitlab", "hush", "d-9"), 401, ""),
+    ] {
+        let path = request.uri().to_string();
+        let (got, answer) = send(&door, request).await;
+        assert_eq!(got, status, "{path}: {answer}");
+        if status == 202 {
+            assert_eq!(ledger.seen.lock().unwrap().last().unwrap().1.source, source, "{path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_source_that_takes_what_is_not_signed_takes_it() {
+    let ledger = Arc::new(Ledger::default());
+    let door = door(&ledger);
+    let sentry = |path: &str| {
+        Request::post(format!("/webhooks/{path}"))
+            .header("sentry-hook-resource", "issue")
+            .body(Body::from("{}"))
+            .unwrap()
+    };
+    for path in ["open", "sentry"] {
+        assert_eq!(send(&door, sentry(path)).await.0, 202, "{path}");
+    }
+    let seen = ledger.seen.lock().unwrap();
+    assert!(seen.iter().all(|(_, incoming)| incoming.source == "open" && incoming.unsigned));
+}
+
+/// A sender that is known has sent something unreadable: somebody will want to see it. What strangers send fills
+/// nothing.
+#[tokio::test]
+async fn only_what_is_signed_and_unreadable_is_written_down() {
+    let ledger = Arc::new(Ledger::default());
+    let door = door(&ledger);
+    let long = format!("{{\"x\":\"{}", "y".repeat(900));
+    for body in ["{oops", "\u{0}", &long] {
+        assert_eq!(send(&door, hub(body).body(body.to_owned().into()).unwrap()).await.0, 400);
+    }
+    let forged = hub("other").body(Body::from("{oops")).unwrap();
+    assert_eq!(send(&door, forged).await.0, 401);
+    let open =
+        Request::post("/webhooks/open").header("sentry-hook-resource", "issue").body(Body::from("{oops"));
+    assert_eq!(send(&door, open.unwrap()).await.0, 400);
+    let rejected = ledger.rejected.lock().unwrap();
+    let bodies: Vec<&str> = rejected.iter().map(|rejected| rejected.body.as_str()).collect();
+    assert_eq!(bodies, ["{oops", "\u{0}", &long]);
+    assert!(rejected[0].problem.contains("not JSON") && rejected[0].source == "hub");
+}
+
+#[tokio::test]
+async fn a_challenge_by_get_is_answered_by_those_who_have_one() {
+    let ledger = Arc::new(Ledger::default());
+    let door = door(&ledger);
+    let long = format!("/webhooks/twitter?crc_token={}", "x".repeat(2000));
+    for (path, status) in [
+        ("/webhooks/twitter?crc_token=t", 200),
+        ("/webhooks/bird?crc_token=t", 200),
+        ("/webhooks/bird", 400),
+        ("/webhooks/bird?crc_token=", 400),
+        (long.as_str(), 400),
+        ("/webhooks/hub?crc_token=t", 404),
+        ("/webhooks/open?crc_token=t", 404),
+        ("/webhooks/nobody?crc_token=t", 404),
+    ] {
+        let (got, answer) = send(&door, Request::get(path).body(Body::empty()).unwrap()).await;
+        assert_eq!(got, status, "{path}: {answer}");
+        assert_eq!(answer["response_token"].is_string(), status == 200, "{path}: {answer}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_comes_while_the_store_stands_still_waits_for_a_turn() {
+    let ledger = Arc::new(Ledger::default());
+    let door = door(&ledger);
+    let arrive = |delivery: &str| {
+        let request = Request::post("/webhooks/hub")
+            .header("x-hub-signature-256", sign(ISSUE))
+            .header("x-github-delivery", delivery)
+            .header("x-github-event", "issues")
+            .body(Body::from(ISSUE))
+            .unwrap();
+        let door = door.clone();
+        tokio::spawn(async move { send(&door, request).await.0 })
+    };
+    let stall = ledger.stalled.lock().await;
+    let early = [arrive("d-1"), arrive("d-2"), arrive("d-3")];
+    tokio::time::sleep(Duration::from_secs(9)).await;
+    drop(stall);
+    for taken in early {
+        assert_eq!(taken.await.unwrap(), 202);
+    }
+    let stall = ledger.stalled.lock().await;
+    let (held, turned_away) = (arrive("d-4"), arrive("d-5"));
+    assert_eq!(turned_away.await.unwrap(), 503);
+    drop(stall);
+    assert_eq!(held.await.unwrap(), 202);
+    assert_eq!(ledger.seen.lock().unwrap().len(), 4);
+}

@@ -1,0 +1,110 @@
+//! What the runs of agents have written. It stays on the runner; here is where it is and how it is asked for.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use skein_shared::ask::{Ask, Lines, LogQuery, What};
+use skein_shared::id::{InstanceId, Kind, Name};
+use skein_shared::{Code, Refusal};
+use uuid::Uuid;
+
+use super::{Service, unexpected};
+use crate::auth::{Principal, Right, policy};
+use crate::projection::{FieldPath, Filter, LIMIT, Order, Query, Test};
+
+/// How long a runner may take to read a log.
+const READING: Duration = Duration::from_secs(20);
+
+/// A run, as far as its log is concerned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    pub instance: InstanceId,
+    /// The runner that it was last on.
+    pub runner: Option<String>,
+    /// In a sentence: how it is, or how it ended.
+    pub state: String,
+}
+
+impl Service {
+    /// The runs whose logs are meant: an instance, or of an agent the latest run, or all that were there within the last
+    /// `since`. The oldest comes first.
+    ///
+    /// # Errors
+    /// `forbidden` unless the caller administers; `not_found` when there is none.
+    pub async fn runs(
+        &self,
+        who: &Principal,
+        of: &str,
+        since: Option<Duration>,
+    ) -> Result<Vec<Run>, Refusal> {
+        policy::require(who, Right::Administer)?;
+        let mut rows = self.instances_with(who, "instance", of).await?;
+        if rows.is_empty() {
+            rows = self.instances_with(who, "agent", of).await?;
+            match since {
+                None => rows.truncate(1),
+                Some(since) => {
+                    let from = (self.clock().wall() - since).iso();
+                    rows.retain(|row| row["endedAt"].as_str().is_none_or(|ended| ended >= from.as_str()));
+                }
+            }
+        }
+        if rows.is_empty() {
+            let swarm = &who.swarm;
+            let problem = format!(
+                "there is no instance `{of}` in swarm `{swarm}` and no run of an agent `{of}`; `skein instances list` shows the runs"
+            );
+            return Err(Refusal::new(Code::NotFound, problem));
+        }
+        Ok(rows.iter().rev().map(run).collect())
+    }
+
+    /// A part of a run's log, from the runner that holds it.
+    ///
+    /// # Errors
+    /// Those of the runner; `unavailable` without it.
+    pub async fn log(&self, instance: &InstanceId, runner: &str, query: LogQuery) -> Result<Lines, Refusal> {
+        let timeout = READING + Duration::from_millis(query.wait_ms);
+        let ask = Ask {
+            id: Uuid::now_v7(),
+            instance: instance.clone(),
+            timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
+            what: What::Log(query),
+        };
+        let answer = self.entities.ask_runner(runner, &ask).await?;
+        serde_json::from_str(&answer).map_err(|_| unexpected("the runner"))
+    }
+
+    /// The latest first.
+    async fn instances_with(&self, who: &Principal, field: &str, is: &str) -> Result<Vec<Value>, Refusal> {
+        if Name::parse(is).is_err() && field == "agent" {
+            return Ok(Vec::new());
+        }
+        let mut query = Query::new(&who.swarm, Kind::Agent, "instance");
+        query.filters.push(Filter::new(field, Test::Eq(is.into()))?);
+        query.order = ["createdAt", "instance"]
+            .into_iter()
+            .map(|path| Ok(Order { path: FieldPath::parse(path)?, descending: true }))
+            .collect::<Result<_, Refusal>>()?;
+        query.limit = LIMIT;
+        Ok(self.entities.list_everywhere(query).await?.0)
+    }
+}
+
+fn run(row: &Value) -> Run {
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let instance = InstanceId(text(&row["instance"]).unwrap_or_default());
+    let state = text(&row["state"]).unwrap_or_default();
+    let exit = &row["exit"];
+    let mut said = format!("{instance}: {state}");
+    if let Some(code) = exit["code"].as_i64() {
+        said.push_str(&format!(", exit code {code}"));
+    }
+    if let Some(signal) = exit["signal"].as_i64() {
+        said.push_str(&format!(", signal {signal}"));
+    }
+    if let Some(reason) = exit["reason"].as_str().filter(|reason| !reason.is_empty()) {
+        said.push_str(&format!(": {reason}"));
+    }
+    Run { instance, runner: text(&row["runner"]), state: said }
+}

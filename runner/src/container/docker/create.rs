@@ -1,0 +1,85 @@
+//! What a container is made of: closed in every respect that the definition does not open.
+
+use std::collections::HashMap;
+
+use bollard::models::{ContainerCreateBody, HostConfig, HostConfigLogConfig};
+
+use super::program::{Program, read_only};
+use super::settings::Container;
+use crate::container::Spec;
+
+/// Labels by which a runner finds its own containers, and a person those of an agent.
+pub(super) const RUNNER: &str = "skein.runner";
+pub(super) const INSTANCE: &str = "skein.instance";
+const SWARM: &str = "skein.swarm";
+const AGENT: &str = "skein.agent";
+/// Where the agent finds its definition.
+pub(super) const STATIC: &str = "/app/static";
+/// Where its programs may keep settings.
+pub const HOME: &str = "/home/node";
+const TMP_OPTIONS: &str = "rw,exec,nosuid,nodev,mode=1777,size=2147483648";
+const HOME_OPTIONS: &str = "rw,exec,nosuid,nodev,mode=0700,size=67108864";
+
+/// What the daemon keeps of the output until the runner has read it.
+const LOG: &str = "16m";
+const LOGS: &str = "2";
+
+pub(super) fn name(runner: &str, instance: &str) -> String {
+    format!("skein-{runner}-{instance}")
+}
+
+pub(super) fn body(
+    runner: &str,
+    program: &Program,
+    network: String,
+    spec: &Spec,
+    container: &Container,
+) -> ContainerCreateBody {
+    let mut env: Vec<String> = spec.env.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    // The init process passes a request to end on to the whole group of the agent, not to its first process alone.
+    env.push("TINI_KILL_PROCESS_GROUP=1".to_owned());
+    let value = |name: &str| spec.env.get(name).cloned().unwrap_or_default();
+    let labels = HashMap::from([
+        (RUNNER.to_owned(), runner.to_owned()),
+        (INSTANCE.to_owned(), spec.instance.clone()),
+        (SWARM.to_owned(), value("SKEIN_SWARM")),
+        (AGENT.to_owned(), value("SKEIN_AGENT")),
+    ]);
+    ContainerCreateBody {
+        image: Some(container.image.clone()),
+        // The whole command, whatever the image puts before its own.
+        entrypoint: (!spec.command.is_empty()).then(|| spec.command.clone()),
+        env: Some(env),
+        labels: Some(labels),
+        user: Some(format!("{}:{}", container.user.uid, container.user.gid)),
+        working_dir: Some(STATIC.to_owned()),
+        host_config: Some(host(program, network, spec, container)),
+        ..ContainerCreateBody::default()
+    }
+}
+
+fn host(program: &Program, network: String, spec: &Spec, container: &Container) -> HostConfig {
+    let user = container.user;
+    let home = format!("{HOME_OPTIONS},uid={},gid={}", user.uid, user.gid);
+    let memory = i64::try_from(container.memory).unwrap_or(i64::MAX);
+    let mut mounts = program.mounts();
+    mounts.push(read_only(&spec.definition, STATIC));
+    let log =
+        HashMap::from([("max-size".to_owned(), LOG.to_owned()), ("max-file".to_owned(), LOGS.to_owned())]);
+    HostConfig {
+        network_mode: Some(network),
+        readonly_rootfs: Some(true),
+        tmpfs: Some(HashMap::from([("/tmp".to_owned(), TMP_OPTIONS.to_owned()), (HOME.to_owned(), home)])),
+        mounts: Some(mounts),
+        cap_drop: Some(vec!["ALL".to_owned()]),
+        security_opt: Some(vec!["no-new-privileges:true".to_owned()]),
+        memory: Some(memory),
+        // With the memory itself: nothing is swapped.
+        memory_swap: Some(memory),
+        nano_cpus: Some(container.nano_cpus),
+        pids_limit: Some(i64::from(container.pids)),
+        init: Some(true),
+        log_config: Some(HostConfigLogConfig { typ: Some("local".to_owned()), config: Some(log) }),
+        ..HostConfig::default()
+    }
+}

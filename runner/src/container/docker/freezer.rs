@@ -1,0 +1,121 @@
+//! Freezing a container by its control group, past the daemon: in a fraction of the time.
+//!
+//! The group is found from the first process. It is taken only if its path names the container, so that nothing else
+//! is ever frozen, and only if this process may write to it.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::container::cgroup;
+
+/// Longest wait for version 1 to report that it is so.
+const SETTLE: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(1);
+/// Looks that are taken before any pause: a small container freezes within microseconds.
+const SOON: usize = 50;
+
+/// The container's group; `None` where only the daemon can freeze it.
+pub(super) fn find(pid: u32, container: &str) -> Option<PathBuf> {
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let group = group(&groups, &mounts, container)?;
+    fs::OpenOptions::new().write(true).open(switch(&group)).ok().map(|_| group)
+}
+
+/// A machine that has both versions has the freezer in the first.
+fn group(groups: &str, mounts: &str, container: &str) -> Option<PathBuf> {
+    let place = |controller: &str, mount: &str| {
+        let mut lines = groups.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
+        let (_, path) = lines.find(|(names, _)| names.split(',').any(|name| name == controller))?;
+        path.contains(container).then(|| Path::new(mount).join(path.trim_start_matches('/')))
+    };
+    let first = mounts.lines().find_map(|line| mounted(line, "cgroup ", "freezer"));
+    let second = mounts.lines().find_map(|line| mounted(line, "cgroup2 ", ""));
+    match (first, second) {
+        (Some(mount), _) => place("freezer", mount),
+        (None, Some(mount)) => place("", mount),
+        (None, None) => None,
+    }
+}
+
+/// Where a line of proc_pid_mountinfo(5) mounts a file system of a kind with an option.
+fn mounted<'a>(line: &'a str, kind: &str, option: &str) -> Option<&'a str> {
+    let (fields, rest) = line.split_once(" - ")?;
+    let options = rest.strip_prefix(kind)?.rsplit(' ').next()?;
+    let has = option.is_empty() || options.split(',').any(|found| found == option);
+    has.then(|| fields.split(' ').nth(4)).flatten()
+}
+
+fn is_first(group: &Path) -> bool {
+    group.join("freezer.state").exists()
+}
+
+fn switch(group: &Path) -> PathBuf {
+    group.join(if is_first(group) { "freezer.state" } else { "cgroup.freeze" })
+}
+
+/// Whether the group is told to stand still, or does.
+pub(super) fn is_frozen(group: &Path) -> bool {
+    let state = fs::read_to_string(switch(group)).unwrap_or_default();
+    matches!(state.trim(), "1" | "FROZEN" | "FREEZING")
+}
+
+/// Freezes the group or lets it go on, and waits until the kernel says that it is so. A group that cannot be frozen
+/// goes on.
+pub(super) async fn set_frozen(group: &Path, frozen: bool) -> io::Result<()> {
+    let done = if is_first(group) {
+        set_first(group, frozen).await
+    } else {
+        cgroup::set_frozen(group, frozen).await
+    };
+    if done.is_err() && frozen {
+        let _ = fs::write(switch(group), if is_first(group) { "THAWED" } else { "0" });
+    }
+    done
+}
+
+async fn set_first(group: &Path, frozen: bool) -> io::Result<()> {
+    let (file, state) = (group.join("freezer.state"), if frozen { "FROZEN" } else { "THAWED" });
+    let settle = async {
+        for look in 0.. {
+            // Written again at each look: a process that was made meanwhile is frozen with the others only then.
+            fs::write(&file, state)?;
+            if fs::read_to_string(&file)?.trim() == state {
+                return Ok(());
+            }
+            if look < SOON { tokio::task::yield_now().await } else { tokio::time::sleep(LOOK).await }
+        }
+        Ok(())
+    };
+    let late =
+        || io::Error::new(io::ErrorKind::TimedOut, format!("the control group did not become {state}"));
+    tokio::time::timeout(SETTLE, settle).await.map_err(|_| late())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOTH: &str = "30 29 0:26 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n\
+        31 30 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
+        36 30 0:32 / /sys/fs/cgroup/freezer rw shared:9 - cgroup cgroup rw,freezer\n\
+        40 30 0:36 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
+    const SECOND: &str = "30 29 0:26 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
+
+    #[test]
+    fn the_group_is_found_in_either_version() {
+        let found = group("6:freezer:/docker/abc\n1:cpu:/docker/abc\n0::/docker/abc\n", BOTH, "abc");
+        assert_eq!(found.unwrap(), Path::new("/sys/fs/cgroup/freezer/docker/abc"));
+        let found = group("0::/system.slice/docker-abc.scope\n", SECOND, "abc");
+        assert_eq!(found.unwrap(), Path::new("/sys/fs/cgroup/system.slice/docker-abc.scope"));
+    }
+
+    #[test]
+    fn a_group_of_something_else_is_left_alone() {
+        assert_eq!(group("6:freezer:/\n0::/docker/abc\n", BOTH, "abc"), None, "the pid is another's here");
+        assert_eq!(group("0::/../other\n", SECOND, "abc"), None);
+        assert_eq!(group("0::/docker/abc\n", "", "abc"), None);
+    }
+}

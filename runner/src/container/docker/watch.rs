@@ -1,0 +1,48 @@
+//! Waiting for a container's end, however often the daemon is restarted meanwhile.
+
+use std::time::Duration;
+
+use bollard::Docker;
+use bollard::errors::Error;
+use bollard::models::ContainerState;
+use bollard::query_parameters::WaitContainerOptions;
+use futures::StreamExt;
+
+use super::is_missing;
+use crate::container::Exit;
+
+/// Before a daemon that is not there is asked again.
+const PAUSE: Duration = Duration::from_millis(500);
+/// What the kernel's killer of processes leaves as exit code: 128 and the number of SIGKILL.
+const KILLED: i32 = 137;
+
+/// Returns when the container has ended, at once if it has already.
+pub(super) async fn ending(docker: &Docker, container: &str) -> Exit {
+    loop {
+        let told = docker.wait_container(container, None::<WaitContainerOptions>).next().await;
+        let code = match told {
+            Some(Ok(ended)) => i32::try_from(ended.status_code).ok(),
+            Some(Err(Error::DockerContainerWaitError { code, .. })) => i32::try_from(code).ok(),
+            _ => None,
+        };
+        match docker.inspect_container(container, None).await {
+            Ok(found) => {
+                let state = found.state.unwrap_or_default();
+                if !state.running.unwrap_or(false) {
+                    return exit(&state);
+                }
+            }
+            // Somebody else has removed it.
+            Err(error) if is_missing(&error) => return Exit { code, ..Exit::default() },
+            Err(_) => {}
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+fn exit(state: &ContainerState) -> Exit {
+    let code = state.exit_code.and_then(|code| i32::try_from(code).ok());
+    // The daemon notes every process that was killed for want of memory; it is the end only if the first one was.
+    let out_of_memory = state.oom_killed.unwrap_or(false) && code == Some(KILLED);
+    Exit { code, signal: None, out_of_memory }
+}

@@ -1,0 +1,127 @@
+//! What the runner says of itself and its agents, and what the coordinators know of that.
+
+use std::collections::BTreeSet;
+use std::sync::PoisonError;
+
+use skein_proto::v1::{AgentDefinition, AgentName, HeldInstance, Register};
+use tokio::time::Instant;
+
+use super::Runner;
+use crate::definition::{Definitions, is_agent};
+use crate::error::Error;
+use crate::instance::ledger::{Row, State};
+
+/// Why a runner says what it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Occasion {
+    /// It registers.
+    Registers,
+    /// It is registered through another stream, and has one more.
+    Attaches,
+    /// Its agents have changed.
+    Changed,
+}
+
+/// A registration that was sent.
+pub(super) struct Announcement {
+    pub(super) sent: Instant,
+    pub(super) attaches: bool,
+    /// The agents, as (swarm, name), that the coordinators have from this runner once it is welcomed.
+    agents: BTreeSet<(String, String)>,
+}
+
+impl Runner {
+    /// The occasion on which a stream says that the agents have changed: one of the streams registers, for all.
+    pub(super) fn takes_turn(&self) -> Occasion {
+        let now = self.definitions.borrow().clone();
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.as_ref() == Some(&now) {
+            return Occasion::Attaches;
+        }
+        *told = Some(now);
+        Occasion::Changed
+    }
+
+    /// What to say of the runner, and what to remember of it.
+    ///
+    /// # Errors
+    /// When the ledger cannot be read.
+    pub(super) async fn announcement(&self, occasion: Occasion) -> Result<(Register, Announcement), Error> {
+        let definitions = self.definitions.borrow().clone();
+        let attaches = occasion == Occasion::Attaches;
+        if occasion == Occasion::Registers {
+            *self.told.lock().unwrap_or_else(PoisonError::into_inner) = Some(definitions.clone());
+        }
+        let ledger = self.instances.ledger();
+        let announced = ledger.announced().await?;
+        let removed: BTreeSet<_> = announced
+            .iter()
+            .filter(|agent| !attaches && self.is_removed(&definitions, agent))
+            .cloned()
+            .collect();
+        let held = ledger.held().await?.into_iter().map(held_instance).collect();
+        // Those that are known have been started, and may have ended since.
+        let starts = |key: &(String, String)| occasion != Occasion::Changed || !announced.contains(key);
+        let agents = definitions.iter().map(|(key, definition)| AgentDefinition {
+            autostart: definition.public.autostart && starts(key),
+            ..definition.public.clone()
+        });
+        let register = Register {
+            name: self.config.name.to_string(),
+            group: self.config.group.to_string(),
+            slots: self.config.slots,
+            labels: self.config.labels.clone(),
+            engines: self.engines.iter().map(|name| (*name).to_owned()).collect(),
+            swarms: self.config.swarms.iter().map(ToString::to_string).collect(),
+            agents: agents.collect(),
+            held,
+            incarnation: self.incarnation,
+            attaches,
+            removed: removed
+                .iter()
+                .map(|(swarm, name)| AgentName { swarm: swarm.clone(), name: name.clone() })
+                .collect(),
+        };
+        let kept = announced.difference(&removed).cloned();
+        let agents = kept.chain(definitions.into_keys()).collect();
+        Ok((register, Announcement { sent: Instant::now(), attaches, agents }))
+    }
+
+    /// The coordinators have taken an announcement in.
+    ///
+    /// # Errors
+    /// When the ledger cannot be written.
+    pub(super) async fn note_taken(&self, announcement: Announcement) -> Result<(), Error> {
+        self.instances.ledger().announce(announcement.agents).await
+    }
+
+    /// Whether an agent that the coordinators have from this runner is no agent of it any more. One whose definition has
+    /// a mistake still is: a slip of the pen ends no runs.
+    fn is_removed(&self, definitions: &Definitions, agent: &(String, String)) -> bool {
+        let (_, name) = agent;
+        if definitions.contains_key(agent) {
+            return false;
+        }
+        let elsewhere = definitions.keys().any(|(_, other)| other == name);
+        elsewhere || !is_agent(&self.config.agents.join(name))
+    }
+}
+
+fn held_instance(row: Row) -> HeldInstance {
+    let state = match row.state {
+        State::Starting | State::Running => "running",
+        // Silence is the runner's own affair: to the coordinators the instance is as it was.
+        State::Silenced => "running",
+        State::Frozen => "frozen",
+        State::Ended | State::Forgotten => "ended",
+    };
+    HeldInstance {
+        instance: row.instance,
+        swarm: row.swarm,
+        agent: row.agent,
+        state: state.to_owned(),
+        token: row.token.to_string(),
+        exit_code: row.exit.and_then(|exit| exit.code),
+        reason: row.reason,
+    }
+}

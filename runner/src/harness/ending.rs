@@ -1,0 +1,90 @@
+//! How a client's run ended: its exit status, and what it said itself.
+
+use serde_json::Value;
+use skein_shared::agent::Usage;
+
+use crate::container::Exit;
+
+/// Longest reason that is taken over from a client, characters.
+const REASON: usize = 300;
+/// What a shell exits with when it does not find a program.
+const NOT_FOUND: i32 = 127;
+
+/// What a client has said of a run so far.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Said {
+    /// The client's id of the conversation.
+    pub session: Option<String>,
+    pub(super) usage: Usage,
+    /// Its last word, if there was one: nothing when all went well, else what went wrong.
+    last: Option<Option<String>>,
+}
+
+/// How a run ended, with its client's word put to its exit status.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ending {
+    pub exit: Exit,
+    /// Empty when the exit status says it all.
+    pub reason: String,
+    pub usage: Option<Usage>,
+}
+
+impl Said {
+    pub(super) fn session_is(&mut self, id: &Value) {
+        if let Some(id) = id.as_str() {
+            self.session = Some(id.to_owned());
+        }
+    }
+
+    /// What the whole conversation has cost so far, in US dollars.
+    pub(super) fn cost_is(&mut self, dollars: &Value) {
+        self.usage.cost_micros = micros(dollars).or(self.usage.cost_micros);
+    }
+
+    /// Adds what a part of it cost, in US dollars.
+    pub(super) fn costs(&mut self, dollars: &Value) {
+        if let Some(micros) = micros(dollars) {
+            self.usage.cost_micros = Some(self.usage.cost_micros.unwrap_or(0) + micros);
+        }
+    }
+
+    pub(super) fn is_over(&mut self, failure: Option<String>) {
+        self.last = Some(failure);
+    }
+
+    /// How the run ended. `exit` is empty of a process that outlived its runner: then the client's word counts.
+    pub fn ending(self, exit: Exit) -> Ending {
+        let usage = self.last.is_some().then_some(self.usage);
+        let unknown = exit == Exit::default();
+        let (exit, reason) = match self.last {
+            Some(Some(failure)) if unknown || exit.code == Some(0) => (failed(), failure),
+            Some(Some(failure)) if exit.signal.is_none() => (exit, failure),
+            Some(None) if unknown => (Exit { code: Some(0), ..Exit::default() }, String::new()),
+            None if exit.code == Some(NOT_FOUND) => (
+                exit,
+                "its program was not found on this runner; install it, or give its path as `command`"
+                    .to_owned(),
+            ),
+            _ => (exit, String::new()),
+        };
+        Ending { exit, reason, usage }
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is bounded just before")]
+fn micros(dollars: &Value) -> Option<u64> {
+    dollars.as_f64().map(|dollars| (dollars * 1e6).round().clamp(0.0, 1e15) as u64)
+}
+
+fn failed() -> Exit {
+    Exit { code: Some(1), ..Exit::default() }
+}
+
+pub(super) fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or(0)
+}
+
+/// What fits into a reason.
+pub(super) fn first_line(text: &str) -> String {
+    text.lines().find(|line| !line.trim().is_empty()).unwrap_or("an error").chars().take(REASON).collect()
+}

@@ -1,0 +1,77 @@
+//! What a client is told at the start of a run, below the agent's instructions: how it works here, and why it runs.
+
+use serde_json::Value;
+
+use super::Place;
+
+/// Longest input that is told, bytes: one variable of a process takes 128 KiB. All of it is in the environment.
+const INPUT: usize = 48 * 1024;
+
+const HERE: &str = "\
+A runner started you. Nobody reads along or answers questions: decide for yourself, and go on until the work is done. \
+The run ends when you stop calling tools.
+
+The tools of the MCP server `skein` connect you to the swarm; your client may show them with a prefix, and with `_` for `-`.
+
+- `join-swarm` comes first.
+- `poll-task` gives you work. Report with `store-progress`, and finish each task by its status `completed` or `failed`.
+- `acquire_lock` before you touch what others may touch, and `release_lock` after.
+- `call_agent` asks another agent; `check_call` fetches its answer, and `wait` returns when there is news.
+- `wait_for_trigger` sleeps until an event. If your client gives up on it, make the same call again: what the event \
+brought is kept for you.
+- What is not listed is found with `tools_find` and called with `tools_read` or `tools_call`.";
+
+/// `input` is why the instance runs, as JSON. One that goes on has been told all the rest before.
+pub(super) fn render(place: &Place<'_>, input: &str, goes_on: bool) -> String {
+    let why = why(input);
+    if goes_on {
+        return format!(
+            "Your process was ended and started again. Look at what of your work is done, and go on with the rest.\n\n\
+             # Why you run\n\n{why}\n"
+        );
+    }
+    let Place { swarm, agent, instance, .. } = place;
+    format!(
+        "# Where you run\n\nYou are the agent `{agent}` of the swarm `{swarm}`, in its run `{instance}`. {HERE}\n\n\
+         # Why you run\n\n{why}\n"
+    )
+}
+
+fn why(input: &str) -> String {
+    let known: Value = serde_json::from_str(input).unwrap_or_default();
+    let text = |pointer: &str| known.pointer(pointer).and_then(Value::as_str);
+    if let Some(caller) = text("/call/caller") {
+        let context = match known.pointer("/call/context") {
+            Some(Value::String(context)) => context.clone(),
+            other => other.map_or_else(String::new, Value::to_string),
+        };
+        return format!(
+            "The agent `{caller}` called you and waits for your answer. Do what it asks, then give the answer with \
+             `return_value`.\n\n{}",
+            bounded(&context)
+        );
+    }
+    if let Some(prompt) = text("/prompt") {
+        return format!("You were asked:\n\n{}", bounded(prompt));
+    }
+    let told = match (text("/type"), text("/sourceName"), text("/event")) {
+        (Some("webhook"), Some(source), Some(event)) => {
+            format!("The webhook `{source}` brought the event `{event}`:")
+        }
+        (Some("manual"), ..) => {
+            return "You were started to work: join the swarm and ask for a task.".to_owned();
+        }
+        _ => "You were started by:".to_owned(),
+    };
+    format!("{told}\n\n```json\n{}\n```", bounded(input))
+}
+
+/// Cuts what does not fit.
+fn bounded(text: &str) -> String {
+    let text = text.replace('\0', "\u{fffd}");
+    if text.len() <= INPUT {
+        return text;
+    }
+    let end = (0..=INPUT).rev().find(|&end| text.is_char_boundary(end)).unwrap_or_default();
+    format!("{}\n… (cut here; all of it is in the environment variable SKEIN_INPUT)", &text[..end])
+}

@@ -1,0 +1,68 @@
+//! What an engine is told to start for an instance.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use super::Shared;
+use super::ledger::Row;
+use crate::container::{Failure, Spec, docker};
+use crate::definition::Definition;
+use crate::harness::{Launch, Place};
+
+/// Where programs are looked for if the agent's definition sets no PATH.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// The process whose turn it is, or one beside it. `session` is a conversation to go on with.
+///
+/// The environment is made here from nothing, so that no secret of the runner's own can slip through.
+pub(super) fn of(
+    shared: &Shared,
+    row: &Row,
+    definition: &Definition,
+    session: Option<&str>,
+) -> Result<Spec, Failure> {
+    let url = row.url();
+    let Launch { command, env: usual } = match row.stage.hook(&definition.hooks) {
+        Some(line) => Launch::shell(line),
+        None => {
+            let place = Place { swarm: &row.swarm, agent: &row.agent, instance: &row.instance, url: &url };
+            definition.program.launch(&place, &row.input, session)
+        }
+    };
+    let mut env = BTreeMap::new();
+    let home = if definition.container.is_some() {
+        // Programs are looked for where the image says.
+        PathBuf::from(docker::HOME)
+    } else {
+        env.insert("PATH".to_owned(), PATH.to_owned());
+        let made = shared.folders.work(&row.swarm, &row.agent, row.user);
+        made.map_err(|error| Failure(error.to_string()))?
+    };
+    env.insert("HOME".to_owned(), home.display().to_string());
+    env.extend(usual);
+    env.extend(definition.env.clone());
+    env.insert("SKEIN_URL".to_owned(), url);
+    env.insert("SKEIN_TOKEN".to_owned(), row.secret.clone());
+    env.insert("SKEIN_SWARM".to_owned(), row.swarm.clone());
+    env.insert("SKEIN_AGENT".to_owned(), row.agent.clone());
+    env.insert("SKEIN_INSTANCE".to_owned(), row.instance.clone());
+    env.insert("SKEIN_RUNNER".to_owned(), shared.mark.clone());
+    env.insert("SKEIN_INSTRUCTIONS".to_owned(), definition.instructions.clone());
+    env.insert("SKEIN_PARAMS".to_owned(), definition.params.to_string());
+    let mut closed = shared.closed.clone();
+    closed.push(shared.folders.data().to_owned());
+    let workdir = definition.workdir.clone().unwrap_or_else(|| home.clone());
+    Ok(Spec {
+        instance: row.instance.clone(),
+        command,
+        env,
+        log: shared.folders.log(&row.instance),
+        user: row.user,
+        closed,
+        open: vec![home, workdir.clone()],
+        workdir,
+        definition: std::path::absolute(&definition.folder)
+            .map_err(|error| Failure(format!("the agent's definition is not found: {error}")))?,
+        container: definition.container.clone(),
+    })
+}

@@ -1,0 +1,68 @@
+//! Runs a transport tool inside an instance, by a process of its own there.
+
+use serde_json::Value;
+use skein_shared::transport::{self, Outcome, Tool};
+use skein_shared::{Code, Refusal};
+use tokio::sync::oneshot;
+
+use super::{Instances, Order, Reach};
+use crate::container::{Exec, Executed};
+use crate::transport::{Request, SUBCOMMAND};
+
+impl Instances {
+    /// Runs a tool and gives its [`Outcome`] as JSON. Dropped, it ends what it has started.
+    ///
+    /// # Errors
+    /// `not_found` when the instance does not run here, `wrong_state` when it is frozen, `invalid_argument` for a tool
+    /// that there is not, `internal` when the engine fails.
+    pub async fn tool(&self, instance: &str, name: &str, arguments: Value) -> Result<String, Refusal> {
+        let tool: Tool = serde_json::from_value(name.into()).map_err(|_| {
+            Refusal::new(Code::InvalidArgument, format!("this runner has no tool `{name}`; update it"))
+        })?;
+        let request = Request { tool, arguments };
+        let Reach { handle, spec } = self.reach(instance).await?;
+        let exec = Exec {
+            spec,
+            arguments: vec![SUBCOMMAND.to_owned()],
+            input: serde_json::to_vec(&request).map_err(|error| {
+                Refusal::new(Code::Internal, format!("the call cannot be written: {error}"))
+            })?,
+            limit: request.limit(),
+            most: transport::ANSWER,
+        };
+        let executed = self.shared.engine.exec(&handle, &exec).await;
+        let executed = executed.map_err(|problem| Refusal::new(Code::Internal, problem.to_string()))?;
+        outcome(name, executed)
+    }
+
+    async fn reach(&self, instance: &str) -> Result<Reach, Refusal> {
+        let gone = || {
+            let problem = format!("{instance} does not run on this runner any more, and its tools with it");
+            Refusal::new(Code::NotFound, problem)
+        };
+        let (answer, reached) = oneshot::channel();
+        let orders = self.running().get(instance).cloned().ok_or_else(gone)?;
+        orders.send(Order::Reach(answer)).await.map_err(|_| gone())?;
+        reached.await.map_err(|_| gone())?
+    }
+}
+
+fn outcome(name: &str, executed: Executed) -> Result<String, Refusal> {
+    if executed.timed_out {
+        let told = Outcome::failed(format!(
+            "{name} did not come to an end in time, and was ended with all that it started"
+        ));
+        return serde_json::to_string(&told).map_err(|error| Refusal::new(Code::Internal, error.to_string()));
+    }
+    // Written by a process of the instance: it is looked at before it is believed.
+    match serde_json::from_slice::<Outcome>(&executed.output) {
+        Ok(outcome) => {
+            serde_json::to_string(&outcome).map_err(|error| Refusal::new(Code::Internal, error.to_string()))
+        }
+        Err(_) => {
+            let said = executed.errors.trim();
+            let problem = format!("{name} could not be run in the instance ({:?}): {said}", executed.exit);
+            Err(Refusal::new(Code::Internal, problem))
+        }
+    }
+}

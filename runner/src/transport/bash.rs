@@ -1,0 +1,183 @@
+//! `bash`: a command, its output up to a bound, and its end in time.
+
+use std::fs::File;
+use std::io::{self, PipeReader, Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde::Deserialize;
+use skein_shared::transport::{self, Outcome};
+
+use super::Result;
+use super::cut::{self, Cut};
+
+/// How long a command may take to end after it was asked to.
+const GRACE: Duration = Duration::from_secs(1);
+/// How long output is waited for after the command has ended: something in the background may hold it open for ever.
+const REST: Duration = Duration::from_millis(200);
+/// What is kept of the end of the output while it grows, bytes.
+const KEPT: usize = 4 * cut::BYTES;
+/// Largest file that a command's whole output gets.
+const FILE: u64 = 64 * 1024 * 1024;
+
+#[derive(Deserialize)]
+pub(super) struct Arguments {
+    command: String,
+    /// In seconds.
+    timeout: Option<f64>,
+}
+
+/// What came of the command, and whether its time was over.
+pub(super) fn run(arguments: Arguments) -> Result<(Outcome, bool)> {
+    let limit = transport::limit(arguments.timeout).map_err(|refusal| refusal.message)?;
+    let failed = |error: io::Error| format!("the command could not be started: {error}");
+    let (reader, writer) = io::pipe().map_err(failed)?;
+    let mut command = Command::new(shell());
+    command.arg("-c").arg(&arguments.command).process_group(0).stdin(Stdio::null());
+    command.stdout(writer.try_clone().map_err(failed)?).stderr(writer);
+    let child = command.spawn().map_err(failed)?;
+    // It holds the writing end too.
+    drop(command);
+    let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let (output, read) = collect(reader);
+    let ended = await_end(child);
+    let end = match ended.recv_timeout(limit) {
+        Err(RecvTimeoutError::Timeout) => {
+            end_group(group, &ended);
+            None
+        }
+        ended => ended.ok().and_then(io::Result::ok),
+    };
+    // Late output is no failure.
+    let _ = read.recv_timeout(REST);
+    let output = output.lock().unwrap_or_else(PoisonError::into_inner);
+    Ok((told(&output, end, limit), end.is_none()))
+}
+
+/// Images for small things have no bash.
+fn shell() -> &'static str {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if std::env::split_paths(&path).any(|folder| folder.join("bash").is_file()) { "bash" } else { "sh" }
+}
+
+fn await_end(mut child: Child) -> Receiver<io::Result<ExitStatus>> {
+    let (ended, end) = mpsc::channel();
+    std::thread::spawn(move || ended.send(child.wait()));
+    end
+}
+
+/// Asks the command and what it has started to end, and kills what is left. What has left the group ends with this
+/// process.
+fn end_group(group: Option<Pid>, ended: &Receiver<io::Result<ExitStatus>>) {
+    let Some(group) = group else { return };
+    // It may have ended this moment.
+    let _ = kill_process_group(group, Signal::TERM);
+    let _ = ended.recv_timeout(GRACE);
+    let _ = kill_process_group(group, Signal::KILL);
+}
+
+fn told(output: &Output, end: Option<ExitStatus>, limit: Duration) -> Outcome {
+    let mut text = output.text();
+    let how = match end {
+        None => {
+            Some(format!("The command was ended after {} seconds: its time was over", limit.as_secs_f64()))
+        }
+        Some(status) if status.success() => None,
+        Some(status) => Some(match (status.code(), status.signal()) {
+            (Some(code), _) => format!("The command ended with exit code {code}"),
+            (None, Some(signal)) => format!("The command was ended by signal {signal}"),
+            (None, None) => "The command ended, and nobody knows how".to_owned(),
+        }),
+    };
+    if let Some(how) = &how {
+        text = format!("{text}\n\n{how}");
+    }
+    Outcome { text, failed: how.is_some(), image: None }
+}
+
+/// Gathers what is printed, and tells when nothing more can come.
+fn collect(mut reader: PipeReader) -> (Arc<Mutex<Output>>, Receiver<()>) {
+    let (over, read) = mpsc::channel();
+    let output = Arc::new(Mutex::new(Output::default()));
+    let into = Arc::clone(&output);
+    std::thread::spawn(move || {
+        let mut chunk = vec![0; 64 * 1024];
+        while let Ok(count @ 1..) = reader.read(&mut chunk) {
+            into.lock().unwrap_or_else(PoisonError::into_inner).take_in(&chunk[..count]);
+        }
+        let _ = over.send(());
+    });
+    (output, read)
+}
+
+/// What a command has printed: the end of it, and all of it in a file once that is more than is shown.
+#[derive(Default)]
+pub(super) struct Output {
+    end: Vec<u8>,
+    lines: usize,
+    bytes: u64,
+    file: Option<(PathBuf, File)>,
+}
+
+impl Output {
+    pub(super) fn take_in(&mut self, part: &[u8]) {
+        self.lines += part.iter().filter(|&&byte| byte == b'\n').count();
+        self.end.extend_from_slice(part);
+        let before = self.bytes;
+        self.bytes += part.len() as u64;
+        if self.is_long() && self.file.is_none() && before <= KEPT as u64 {
+            // Nothing was dropped yet, so all of it goes into the file.
+            self.file = keep(&self.end);
+        } else if let Some((_, file)) = &mut self.file
+            && self.bytes <= FILE
+        {
+            // A full disk costs the rest of the file, and the end is shown all the same.
+            let _ = file.write_all(part);
+        }
+        if self.end.len() > 2 * KEPT {
+            let surplus = self.end.len() - KEPT;
+            self.end.drain(..surplus);
+        }
+    }
+
+    fn is_long(&self) -> bool {
+        self.lines > cut::LINES || self.bytes > cut::BYTES as u64
+    }
+
+    pub(super) fn text(&self) -> String {
+        if self.bytes == 0 {
+            return "(no output)".to_owned();
+        }
+        let text = String::from_utf8_lossy(&self.end);
+        let shown = cut::tail(&text);
+        let dropped = self.bytes > self.end.len() as u64;
+        let Some(cut) = shown.cut.or(dropped.then_some(Cut::Bytes)) else {
+            return text.trim_end_matches('\n').to_owned();
+        };
+        let total = self.lines + usize::from(!text.ends_with('\n'));
+        let bound = if cut == Cut::Bytes { ", 50 KB at most" } else { "" };
+        let first = total.saturating_sub(shown.lines) + 1;
+        let mut notes = vec![format!("Lines {first}-{total} of {total} are shown{bound}")];
+        match &self.file {
+            Some((path, _)) if self.bytes > FILE => {
+                notes.push(format!("The first {} MB are in {}", FILE >> 20, path.display()));
+            }
+            Some((path, _)) => notes.push(format!("The full output is in {}", path.display())),
+            None => notes.push("The full output could not be kept".to_owned()),
+        }
+        cut::with_notes(shown.text.trim_end_matches('\n'), &notes)
+    }
+}
+
+/// A file that stays, with this in it.
+fn keep(begin: &[u8]) -> Option<(PathBuf, File)> {
+    let fresh = tempfile::Builder::new().prefix("skein-bash-").suffix(".log").tempfile().ok()?;
+    let (mut file, path) = fresh.keep().ok()?;
+    file.write_all(begin).ok()?;
+    Some((path, file))
+}

@@ -1,0 +1,93 @@
+//! Where a path leads, and how a file is written: whole or not at all, and by one at a time.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::Result;
+
+/// A path as the tools take it: from the work folder on, from the root, or from the home folder by `~`.
+pub(super) fn resolve(path: &str) -> PathBuf {
+    let home = || std::env::var_os("HOME").map(PathBuf::from);
+    let from_home = match path {
+        "~" => home(),
+        _ => path.strip_prefix("~/").and_then(|rest| home().map(|home| home.join(rest))),
+    };
+    from_home.unwrap_or_else(|| if path.is_empty() { PathBuf::from(".") } else { PathBuf::from(path) })
+}
+
+/// A failure on a path as a sentence.
+pub(super) fn problem(what: &str, path: &str, error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => {
+            format!("{path}: there is no such file or folder; `ls` and `find` show what there is")
+        }
+        io::ErrorKind::PermissionDenied => {
+            format!("{path}: permission denied; your sandbox does not let you {what} it")
+        }
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            format!("{path}: the disk is full, nothing was changed; delete what you do not need")
+        }
+        io::ErrorKind::IsADirectory => format!("{path} is a folder; name a file in it"),
+        _ => format!("{path}: cannot {what} it: {error}"),
+    }
+}
+
+/// The right to change the files of a folder. It is held by one process at a time, whichever instance it belongs to,
+/// and goes with it.
+pub(super) struct Turn(File);
+
+/// Waits for the turn to change this file, which may not be there yet.
+pub(super) fn turn(path: &Path) -> io::Result<Turn> {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let folder = File::open(folder)?;
+    flock(&folder, FlockOperation::LockExclusive)?;
+    Ok(Turn(folder))
+}
+
+impl Turn {
+    /// Puts a file with this content in the place of another, which keeps its mode. Whoever reads meanwhile gets the one
+    /// or the other.
+    pub(super) fn replace(&self, path: &Path, content: &[u8]) -> io::Result<()> {
+        let _ = &self.0;
+        // A link stays, and what it leads to is replaced.
+        let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let before = fs::metadata(&path).ok();
+        if before.as_ref().is_some_and(|before| !before.is_file()) {
+            return File::options().write(true).open(&path)?.write_all(content);
+        }
+        if before.is_some() {
+            // What may not be written may not be replaced either.
+            File::options().write(true).open(&path)?;
+        }
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let mut fresh = tempfile::Builder::new().prefix(".skein-").tempfile_in(folder)?;
+        fresh.write_all(content)?;
+        let mode = match &before {
+            Some(before) => before.permissions(),
+            None => usual(),
+        };
+        fresh.as_file().set_permissions(mode)?;
+        fresh.persist(&path).map_err(|kept| kept.error)?;
+        Ok(())
+    }
+}
+
+/// The mode of a new file under this process's mask.
+fn usual() -> fs::Permissions {
+    use std::os::unix::fs::PermissionsExt;
+    let mask = rustix::process::umask(rustix::fs::Mode::empty());
+    rustix::process::umask(mask);
+    fs::Permissions::from_mode(0o666 & !mask.bits())
+}
+
+/// Makes the folders above a file.
+pub(super) fn make_parents(path: &Path, shown: &str) -> Result<()> {
+    let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) else { return Ok(()) };
+    fs::create_dir_all(folder).map_err(|error| problem("make the folders above", shown, &error))
+}

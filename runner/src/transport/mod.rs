@@ -1,0 +1,104 @@
+//! The transport tools `bash read write edit grep find ls`, as they are executed: by a process inside the instance,
+//! with its user and its sandbox, so that the kernel says what they may touch. Nothing here looks at that itself.
+//!
+//! The runner starts its own program in the instance with the subcommand `transport` ([`Engine::exec`]), which reads
+//! one [`Request`] and writes one [`Outcome`]. One file for each tool; [`cut`] bounds what they say, [`files`] reads and
+//! writes, [`walk`] goes through folders.
+//!
+//! [`Engine::exec`]: crate::container::Engine::exec
+
+mod bash;
+mod cut;
+mod edit;
+mod files;
+mod find;
+mod grep;
+mod ls;
+mod read;
+mod walk;
+mod write;
+
+use std::io::{self, Read as _, Write as _};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use skein_shared::transport::{self as shared, Outcome, Tool};
+
+/// The hidden subcommand that runs a tool; every binary that runs a runner has to offer it.
+pub const SUBCOMMAND: &str = "transport";
+/// What is left to a tool, after its time, to say so.
+const MARGIN: Duration = Duration::from_secs(10);
+/// Exit status of a tool whose time was over, as timeout(1) has it: what it has started shall end with it.
+const TIMED_OUT: u8 = 124;
+
+/// Which tool to run, and with what.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Request {
+    pub tool: Tool,
+    pub arguments: Value,
+}
+
+/// A result, or a sentence that says what went wrong and what to do next.
+type Result<T> = std::result::Result<T, String>;
+
+impl Request {
+    /// How long the process may run that executes this.
+    pub fn limit(&self) -> Duration {
+        match self.tool {
+            // A time that is none is refused at once.
+            Tool::Bash => shared::limit(self.arguments["timeout"].as_f64()).unwrap_or_default() + MARGIN,
+            _ => shared::QUICK,
+        }
+    }
+
+    /// What came of it, and whether its time was over.
+    fn run(self) -> (Outcome, bool) {
+        let Self { tool, arguments } = self;
+        let outcome = match tool {
+            Tool::Bash => {
+                return with(arguments, bash::run)
+                    .unwrap_or_else(|problem| (Outcome::failed(problem), false));
+            }
+            Tool::Read => with(arguments, read::run),
+            Tool::Write => with(arguments, write::run),
+            Tool::Edit => with(arguments, edit::run),
+            Tool::Grep => with(arguments, grep::run),
+            Tool::Find => with(arguments, find::run),
+            Tool::Ls => with(arguments, ls::run),
+        };
+        (outcome.unwrap_or_else(Outcome::failed), false)
+    }
+}
+
+fn with<A: DeserializeOwned, T>(arguments: Value, tool: impl FnOnce(A) -> Result<T>) -> Result<T> {
+    let arguments = serde_json::from_value(arguments);
+    tool(arguments.map_err(|error| format!("the arguments do not fit: {error}"))?)
+}
+
+/// Runs the tool that standard input asks for and writes its outcome to standard output.
+pub fn serve() -> ExitCode {
+    match answer() {
+        Ok(code) => code,
+        Err(problem) => {
+            eprintln!("skein: a tool could not be run: {problem}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn answer() -> io::Result<ExitCode> {
+    let mut asked = Vec::new();
+    io::stdin().lock().read_to_end(&mut asked)?;
+    let request: Request = serde_json::from_slice(&asked)?;
+    let (outcome, timed_out) = request.run();
+    let mut output = io::stdout().lock();
+    serde_json::to_writer(&mut output, &outcome)?;
+    output.flush()?;
+    Ok(if timed_out { ExitCode::from(TIMED_OUT) } else { ExitCode::SUCCESS })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,25 @@
+//! `write`: a whole file.
+
+use serde::Deserialize;
+use skein_shared::transport::Outcome;
+
+use super::{Result, files};
+
+#[derive(Deserialize)]
+pub(super) struct Arguments {
+    path: String,
+    content: String,
+}
+
+pub(super) fn run(arguments: Arguments) -> Result<Outcome> {
+    let Arguments { path: shown, content } = arguments;
+    let path = files::resolve(&shown);
+    files::make_parents(&path, &shown)?;
+    let failed = |error: std::io::Error| files::problem("write", &shown, &error);
+    if path.is_dir() {
+        return Err(format!("{shown} is a folder; name a file in it"));
+    }
+    let turn = files::turn(&path).map_err(failed)?;
+    turn.replace(&path, content.as_bytes()).map_err(failed)?;
+    Ok(Outcome::said(format!("Wrote {} bytes to {shown}", content.len())))
+}

@@ -1,0 +1,153 @@
+//! A runner with its folders, and what a coordinator says to it.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use secrecy::SecretString;
+use skein_proto::v1::coordinator_message::Message;
+use skein_proto::v1::{Freeze, Start, Stop, Thaw};
+use skein_runner::container::tree::Process;
+use skein_runner::{Error, RunnerConfig};
+use skein_shared::id::Name;
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::coordinator::{Coordinator, LIMIT};
+
+/// Where nobody answers.
+pub(crate) const MCP: &str = "http://127.0.0.1:1/mcp";
+pub(crate) const ACCESS: &str = "access-token-of-the-instance";
+
+/// A runner with its folders.
+pub(crate) struct Bed {
+    pub(crate) folder: TempDir,
+    pub(crate) shutdown: CancellationToken,
+    pub(crate) running: Option<JoinHandle<Result<(), Error>>>,
+}
+
+impl Bed {
+    /// Makes the folders, and one agent `worker` that runs a shell script.
+    pub(crate) fn new(script: &str) -> Self {
+        Self::with(script, "")
+    }
+
+    /// The same with more settings.
+    pub(crate) fn with(script: &str, settings: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let bed = Self { folder, shutdown: CancellationToken::new(), running: None };
+        bed.define("worker", &format!("command = ['sh', '-c', '''{script}''']\ngrace = '2s'\n{settings}\n"));
+        bed
+    }
+
+    pub(crate) fn define(&self, agent: &str, settings: &str) {
+        let folder = self.folder.path().join("agents").join(agent);
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("agent.toml"), settings).unwrap();
+    }
+
+    pub(crate) fn run(&mut self, coordinator: &Coordinator, token: &str) {
+        let config = RunnerConfig {
+            coordinators: vec![format!("http://{}", coordinator.address)],
+            token: SecretString::from(token),
+            name: Name::parse("r1").unwrap(),
+            group: Name::parse("default").unwrap(),
+            slots: 4,
+            labels: BTreeMap::new(),
+            agents: self.folder.path().join("agents"),
+            data: self.data(),
+            work: None,
+            swarms: vec![Name::parse("default").unwrap()],
+            launcher: launcher(),
+            closed: Vec::new(),
+        };
+        self.shutdown = CancellationToken::new();
+        self.running = Some(tokio::spawn(skein_runner::run(config, self.shutdown.clone())));
+    }
+
+    pub(crate) async fn leave(&mut self) -> Result<(), Error> {
+        self.shutdown.cancel();
+        tokio::time::timeout(LIMIT, self.running.take().unwrap()).await.unwrap().unwrap()
+    }
+
+    pub(crate) fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    /// What a run and its hooks have printed.
+    pub(crate) fn log(&self, instance: &str) -> String {
+        fs::read_to_string(self.data().join(format!("logs/{instance}.log"))).unwrap()
+    }
+
+    /// What the agent wrote into its work folder, once it is whole lines.
+    pub(crate) async fn written(&self, file: &str) -> String {
+        let path = self.folder.path().join("data-work/default/worker").join(file);
+        until(|| fs::read_to_string(&path).ok().filter(|text| text.ends_with('\n'))).await
+    }
+}
+
+pub(crate) fn launcher() -> Vec<OsString> {
+    vec![env!("CARGO_BIN_EXE_skein-runner").into(), "exec-agent".into()]
+}
+
+/// Looks until there is something: `/proc` and files of other processes announce nothing.
+pub(crate) async fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    let looking = async {
+        loop {
+            if let Some(found) = look() {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(LIMIT, looking).await.expect("it never came to be")
+}
+
+pub(crate) fn token(number: u32) -> String {
+    format!("1790000000000-{number:010}")
+}
+
+pub(crate) fn start(instance: &str, number: u32) -> Message {
+    Message::Start(Start {
+        instance: instance.into(),
+        swarm: "default".into(),
+        agent: "worker".into(),
+        token: token(number),
+        input: r#"{"prompt":"hello"}"#.into(),
+        access_token: ACCESS.into(),
+    })
+}
+
+pub(crate) fn freeze(instance: &str, number: u32) -> Message {
+    Message::Freeze(Freeze { instance: instance.into(), token: token(number) })
+}
+
+pub(crate) fn thaw(instance: &str, number: u32) -> Message {
+    Message::Thaw(Thaw { instance: instance.into(), token: token(number) })
+}
+
+pub(crate) fn stop(instance: &str, number: u32) -> Message {
+    let (instance, reason) = (instance.into(), "asked to".into());
+    Message::Stop(Stop { instance, token: token(number), reason, grace_ms: 2000 })
+}
+
+/// Stopped by a signal, or held by the freezer.
+pub(crate) fn stands_still(process: &Process) -> bool {
+    let held = || {
+        let text = fs::read_to_string(format!("/proc/{}/cgroup", process.pid)).unwrap_or_default();
+        let group = text.lines().find_map(|line| line.strip_prefix("0::").map(str::to_owned));
+        let mounts = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
+        group.is_some_and(|group| {
+            mounts.iter().any(|mount| {
+                let events = fs::read_to_string(format!("{mount}{group}/cgroup.events")).unwrap_or_default();
+                events.contains("frozen 1")
+            })
+        })
+    };
+    process.is_stopped() || held()
+}

@@ -1,0 +1,41 @@
+//! Agents that are coding agents, played by a shell script that prints what the real one does.
+
+use skein_proto::v1::Usage;
+use skein_proto::v1::report::What;
+
+use crate::bed::{Bed, MCP, start};
+use crate::coordinator::{Coordinator, TOKEN};
+
+const INSTANCE: &str = "worker-00000001";
+/// Begins a conversation and works on for ever; in one that goes on it comes to an end.
+const CLIENT: &str = r#"echo "{\"type\":\"system\",\"session_id\":\"s-1\"}"
+cat > prompt.part; mv prompt.part prompt-$(ls | grep -c prompt); echo "$0 $*" >> arguments
+case "$*" in *--resume*) ;; *) exec sleep 1000 ;; esac
+echo "{\"type\":\"result\",\"subtype\":\"success\",\"num_turns\":2,\"total_cost_usd\":0.5,\"usage\":{\"input_tokens\":7,\"output_tokens\":3}}""#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_is_started_again_goes_on_in_its_conversation_and_says_what_it_took() {
+    let coordinator = Coordinator::open(MCP, 3000).await;
+    let mut bed = Bed::with(CLIENT, "harness = 'claude-code'\nprompt = 'Count the geese.'");
+    bed.run(&coordinator, TOKEN);
+    coordinator.until("registration", |state| state.registrations.len() == 1).await;
+    coordinator.say(start(INSTANCE, 1)).await;
+    let arguments = bed.written("arguments").await;
+    assert!(arguments.starts_with("-p ") && !arguments.contains("--resume"), "{arguments}");
+    let prompt = bed.written("prompt-1").await;
+    assert!(
+        prompt.starts_with("Count the geese.\n\n# Where you run") && prompt.ends_with("hello\n\n"),
+        "{prompt:?}"
+    );
+
+    coordinator.say(start(INSTANCE, 3)).await;
+    let ended = |what: &What| matches!(what, What::Exited(exited) if exited.code == Some(0));
+    let report = coordinator.reported(INSTANCE, ended).await;
+    assert!(bed.written("arguments").await.contains("--resume s-1"));
+    let prompt = bed.written("prompt-2").await;
+    assert!(prompt.starts_with("Your process was ended and started again."), "{prompt}");
+    let Some(What::Exited(exited)) = report.what else { unreachable!("that was waited for") };
+    let usage = Usage { input_tokens: 7, output_tokens: 3, turns: 2, cost_micros: Some(500_000) };
+    assert_eq!(exited.usage, Some(usage));
+    bed.leave().await.unwrap();
+}

@@ -1,0 +1,63 @@
+//! What runs before and after an agent.
+
+use skein_proto::v1::report::What;
+use skein_proto::v1::{self, Exited};
+use skein_runner::container::tree;
+
+use crate::bed::{Bed, MCP, start, stop};
+use crate::coordinator::{Coordinator, TOKEN};
+
+const INSTANCE: &str = "worker-00000001";
+
+/// Runs the agent with these hooks until it has ended, and says how and what its hooks and it have written.
+async fn run(script: &str, hooks: &str) -> (Exited, String) {
+    let coordinator = Coordinator::open(MCP, 3000).await;
+    let mut bed = Bed::with(script, hooks);
+    bed.run(&coordinator, TOKEN);
+    coordinator.until("registration", |state| state.registrations.len() == 1).await;
+    coordinator.say(start(INSTANCE, 1)).await;
+    let report = coordinator.reported(INSTANCE, |what| matches!(what, What::Exited(_))).await;
+    let started = |report: &&v1::Report| matches!(report.what, Some(What::Started(_)));
+    let state = coordinator.until("its start", |state| state.reports.iter().any(|one| started(&one))).await;
+    assert_eq!(state.reports.iter().filter(started).count(), 1, "a run starts once, however many processes");
+    bed.leave().await.unwrap();
+    assert!(tree::marked(INSTANCE).is_empty(), "something of it still runs");
+    let Some(What::Exited(exited)) = report.what else { unreachable!("that was waited for") };
+    (exited, bed.log(INSTANCE))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hooks_run_in_order_around_the_agent_with_its_environment() {
+    let hooks = "hooks = { pre = [\"sleep 1000 & echo one $SKEIN_AGENT\", \"echo two\"], post = [\"echo after; exit 7\", \"echo last\"] }";
+    let (exited, log) = run("echo agent $SKEIN_INPUT; exit 3", hooks).await;
+    assert_eq!(log, "one worker\ntwo\nagent {\"prompt\":\"hello\"}\nafter\nlast\n");
+    assert_eq!((exited.code, exited.reason.as_str()), (Some(3), ""), "the run ends as the agent did");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hook_that_fails_before_the_agent_ends_the_run() {
+    let hooks = "hooks = { pre = [\"echo no network; exit 4\", \"echo never\"], post = [\"echo never\"] }";
+    let (exited, log) = run("echo never", hooks).await;
+    assert_eq!(log, "no network\n");
+    assert_eq!(exited.code, Some(4));
+    assert!(
+        exited.reason.contains("the hook `echo no network; exit 4` ended with exit code 4"),
+        "{exited:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_is_stopped_in_a_hook_ends_there() {
+    let coordinator = Coordinator::open(MCP, 3000).await;
+    let mut bed = Bed::with("echo never", "hooks = { pre = [\"echo begun > begun; sleep 1000\"] }");
+    bed.run(&coordinator, TOKEN);
+    coordinator.until("registration", |state| state.registrations.len() == 1).await;
+    coordinator.say(start(INSTANCE, 1)).await;
+    bed.written("begun").await;
+    coordinator.say(stop(INSTANCE, 2)).await;
+    let report = coordinator.reported(INSTANCE, |what| matches!(what, What::Exited(_))).await;
+    assert!(matches!(report.what, Some(What::Exited(exited)) if exited.reason == "asked to"));
+    assert!(tree::marked(INSTANCE).is_empty(), "the hook still runs");
+    bed.leave().await.unwrap();
+    assert_eq!(bed.log(INSTANCE), "");
+}

@@ -1,0 +1,72 @@
+//! The transport tools: what they are called, how long they may take, and what comes of them. How they work is the
+//! runner's affair, for they run inside its instances alone.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::code::{Code, Refusal};
+
+/// How long a command may run if nothing is said.
+pub const USUAL: Duration = Duration::from_secs(300);
+/// Longest that a command may run.
+pub const LONGEST: Duration = Duration::from_secs(3600);
+/// How long a tool may run that is no command: a slow disk, or a large folder.
+pub const QUICK: Duration = Duration::from_secs(120);
+/// Longest answer, bytes: an image that is shown, in base64, and some more.
+pub const ANSWER: usize = 6 * 1024 * 1024;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Tool {
+    Bash,
+    Read,
+    Write,
+    Edit,
+    Grep,
+    Find,
+    Ls,
+}
+
+/// What a tool has to say: its result, or why there is none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcome {
+    pub text: String,
+    /// The text is an error.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub failed: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<Image>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Image {
+    pub mime_type: String,
+    /// In base64.
+    pub data: String,
+}
+
+impl Outcome {
+    pub fn said(text: impl Into<String>) -> Self {
+        Self { text: text.into(), ..Self::default() }
+    }
+
+    pub fn failed(text: impl Into<String>) -> Self {
+        Self { text: text.into(), failed: true, image: None }
+    }
+}
+
+/// How long a command may run for which so many seconds were asked.
+///
+/// # Errors
+/// `invalid_argument` for what is no time, or too long a one.
+pub fn limit(seconds: Option<f64>) -> Result<Duration, Refusal> {
+    let Some(seconds) = seconds else { return Ok(USUAL) };
+    let limit = Duration::try_from_secs_f64(seconds).ok();
+    limit.filter(|limit| !limit.is_zero() && *limit <= LONGEST).ok_or_else(|| {
+        let most = LONGEST.as_secs();
+        let problem =
+            format!("timeout: {seconds} is no time for a command; give seconds above 0, at most {most}");
+        Refusal::new(Code::InvalidArgument, problem)
+    })
+}

@@ -1,0 +1,177 @@
+//! Agents in containers with the real programs and a real Docker daemon: the whole life of an instance, what its
+//! container is closed to, and that nothing is left of it.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+use skein_tests::docker::{Image, docker};
+use skein_tests::stage::{Stage, stands_still};
+
+const JOIN: &str = r#"join-swarm={"name":"sleeper"}"#;
+const POLL: &str = "poll-task={}";
+const DONE: &str = r#"store-progress={"taskId":"$TASK","status":"completed","output":"seen"}"#;
+const LOCK: &str = r#"acquire_lock={"resource_key":"test://repository/1"}"#;
+const RELEASE: &str = r#"release_lock={"resource_key":"test://repository/1"}"#;
+const WAIT: &str = r#"wait_for_trigger={"type":"webhook","source":"github","event":"push","timeout":"1h"}"#;
+
+fn event(number: u64) -> Value {
+    json!({"ref": "refs/heads/main", "number": number, "repository": {"full_name": "acme/app"}})
+}
+
+/// The containers of a runner, ended ones too.
+async fn containers(runner: &str) -> Result<String> {
+    docker(&["ps", "--all", "--quiet", "--filter", &format!("label=skein.runner={runner}")]).await
+}
+
+async fn nothing_is_left_of(runner: &str) -> Result<()> {
+    let networks =
+        docker(&["network", "ls", "--quiet", "--filter", &format!("label=skein.runner={runner}")]).await?;
+    let left = containers(runner).await?;
+    ensure!(left.is_empty() && networks.is_empty(), "left: containers {left:?}, networks {networks:?}");
+    Ok(())
+}
+
+fn text(environment: &Value, name: &str) -> String {
+    environment[name].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn an_agent_in_a_container_joins_works_locks_sleeps_wakes_and_completes() -> Result<()> {
+    let image = Image::agents().await?;
+    let steps = ["environment", JOIN, POLL, DONE, LOCK, "tree", WAIT, RELEASE];
+    let stage = Stage::new(1)?
+        .contained(image.name(), "sleeper", "", &steps)?
+        .contained(image.name(), "lonely", "network = \"internal\"", &[r#"join-swarm={"name":"lonely"}"#])?
+        .start()
+        .await?;
+    let runners = stage.list("runners").await?;
+    ensure!(runners[0]["engines"].to_string().contains("docker"), "{runners:?}");
+    stage.up().skein(&["task", "create", "look around"]).await?;
+    let sleeper = stage.run("sleeper").await?;
+    let environment = stage.answer("sleeper", "environment").await?;
+    let runner = text(&environment, "SKEIN_RUNNER");
+    let done = stage.answer("sleeper", "store-progress").await?;
+    ensure!(done["success"] == true, "{done}");
+    let lock = stage.answer("sleeper", "acquire_lock").await?;
+    ensure!(lock["ok"] == true, "{lock}");
+    stage.becomes(&sleeper, "frozen").await?;
+    let family = stage.processes(Some(&sleeper));
+    ensure!(family.len() >= 4 && family.iter().all(stands_still), "{family:?}");
+    let locks = stage.list("locks").await?;
+    ensure!(locks.len() == 1 && locks[0]["holder"].to_string().contains(&sleeper), "{locks:?}");
+
+    // The only slot is free while it sleeps.
+    let lonely = stage.run("lonely").await?;
+    ensure!(stage.ends(&lonely).await? == "completed", "{}", stage.log());
+    ensure!(stage.answer("lonely", "join-swarm").await?["success"] == true, "it did not reach its endpoint");
+
+    stage.push("d-1", &event(1)).await?;
+    let woken = stage.answer("sleeper", "wait_for_trigger").await?;
+    ensure!(woken["payload"]["payload"]["number"] == 1, "{woken}");
+    ensure!(stage.answer("sleeper", "release_lock").await?["ok"] == true, "the lock was lost");
+    stage.becomes(&sleeper, "completed").await?;
+    let tasks = stage.list("tasks").await?;
+    ensure!(tasks[0]["status"] == "completed", "{tasks:?}");
+    stage.until("its container is gone", async || Ok(containers(&runner).await?.is_empty())).await?;
+    let _stage = stage.terminate().await?;
+    nothing_is_left_of(&runner).await
+}
+
+#[tokio::test]
+async fn containers_outlive_a_crash_of_the_node_and_are_found_again() -> Result<()> {
+    let image = Image::agents().await?;
+    let stage = Stage::new(3)?
+        .contained(image.name(), "sleeper", "", &["environment", WAIT])?
+        .contained(image.name(), "worker", "", &[LOCK, "hold", RELEASE])?
+        .contained(image.name(), "victim", "", &["hold"])?
+        .start()
+        .await?;
+    let sleeper = stage.run("sleeper").await?;
+    stage.becomes(&sleeper, "frozen").await?;
+    let runner = text(&stage.answer("sleeper", "environment").await?, "SKEIN_RUNNER");
+    let worker = stage.run("worker").await?;
+    stage.answer("worker", "acquire_lock").await?;
+    let victim = stage.run("victim").await?;
+
+    let stage = stage.kill().await?;
+    let label = format!("label=skein.instance={victim}");
+    let container = docker(&["ps", "--quiet", "--filter", &label]).await?;
+    docker(&["kill", "--signal", "KILL", &container]).await?;
+    let stage = stage.start().await?;
+    ensure!(stage.ends(&victim).await? == "error", "it completed");
+    for (instance, state) in [(&worker, "running"), (&sleeper, "frozen")] {
+        stage.becomes(instance, state).await?;
+    }
+    let running = async || Ok(!stage.processes(Some(&worker)).iter().any(stands_still));
+    stage.until("the running one runs on", running).await?;
+    ensure!(stage.processes(Some(&sleeper)).iter().all(stands_still), "the frozen one runs");
+    stage.push("d-1", &event(1)).await?;
+    stage.becomes(&sleeper, "completed").await?;
+    stage.go("worker")?;
+    ensure!(stage.answer("worker", "release_lock").await?["ok"] == true, "the lock was lost");
+    stage.becomes(&worker, "completed").await?;
+    for (agent, instance) in [("sleeper", sleeper), ("worker", worker), ("victim", victim)] {
+        let starts = stage.answers(agent, "start")?;
+        ensure!(starts.len() == 1 && starts[0].0 == instance, "{agent} ran more than once: {starts:?}");
+    }
+    let _stage = stage.terminate().await?;
+    nothing_is_left_of(&runner).await
+}
+
+async fn status_at(url: &str, token: Option<&str>) -> Result<u16> {
+    let mut request = reqwest::Client::new().post(url).header("content-type", "application/json");
+    if let Some(token) = token {
+        request = request.bearer_auth(token);
+    }
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}});
+    Ok(request.body(body.to_string()).send().await?.status().as_u16())
+}
+
+#[tokio::test]
+async fn strangers_do_not_get_in_and_bad_containers_harm_nobody() -> Result<()> {
+    let image = Image::agents().await?;
+    let small = "memory = \"64m\"";
+    let stage = Stage::new(4)?
+        .contained(image.name(), "good", "", &["environment", "hold", JOIN])?
+        .contained(image.name(), "other", "", &["environment", "hold"])?
+        .contained(image.name(), "greedy", small, &["fill=/home/node/file", "fill=/tmp/file"])?
+        .contained("skein-test-no-such-image", "lost", "", &["hold"])?
+        .start()
+        .await?;
+    let good = stage.run("good").await?;
+    stage.run("other").await?;
+    let environment = stage.answer("good", "environment").await?;
+    let other = stage.answer("other", "environment").await?;
+    let (url, runner) = (text(&environment, "SKEIN_URL"), text(&environment, "SKEIN_RUNNER"));
+    // The endpoint is reached from here as from any container; only the secret opens it.
+    let neighbour = text(&other, "SKEIN_TOKEN");
+    for wrong in [None, Some(""), Some(neighbour.as_str())] {
+        ensure!(status_at(&url, wrong).await? == 401, "its endpoint took {wrong:?}");
+    }
+    ensure!(
+        status_at(&url, Some(&text(&environment, "SKEIN_TOKEN"))).await? != 401,
+        "it did not take its own"
+    );
+
+    let reason = async |instance: &str| -> Result<String> {
+        let rows = stage.list("instances").await?;
+        let row = rows.iter().find(|row| row["instance"] == *instance);
+        Ok(row.map(Value::to_string).unwrap_or_default())
+    };
+    let printed = stage.up().skein(&["agent", "run", "lost", "--json"]).await?;
+    let lost: Value = serde_json::from_str(&printed)?;
+    let lost = lost["instance"].as_str().unwrap();
+    ensure!(stage.ends(lost).await? == "error");
+    ensure!(reason(lost).await?.contains("docker pull skein-test-no-such-image"), "{}", reason(lost).await?);
+
+    let greedy = stage.run("greedy").await?;
+    ensure!(stage.ends(&greedy).await? == "error");
+    ensure!(reason(&greedy).await?.contains("raise `memory`"), "{}", reason(&greedy).await?);
+
+    stage.go("good")?;
+    ensure!(stage.answer("good", "join-swarm").await?["success"] == true, "it was harmed");
+    stage.becomes(&good, "completed").await?;
+    let _stage = stage.terminate().await?;
+    nothing_is_left_of(&runner).await
+}

@@ -1,0 +1,127 @@
+//! Agents as people define them, and change them while their runner runs.
+
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+use skein_tests::stage::Stage;
+use tokio::process::Command;
+
+#[tokio::test]
+async fn agents_come_change_and_go_while_the_runner_runs() -> Result<()> {
+    let stage = Stage::new(3)?.agent("one", "", &["hold"])?.start().await?;
+    let first = stage.run("one").await?;
+
+    // Another agent comes.
+    let stage = stage.agent("two", "", &["hold"])?;
+    stage.until("the new agent is known", async || Ok(stage.run("two").await.is_ok())).await?;
+    ensure!(stage.state(&first).await? == "running", "the others are left alone");
+
+    // One that changes does so for its next run.
+    let stage = stage.agent("one", "instances = 2\nautostart = true", &["tree", "hold"])?;
+    let told = |stage: &Stage| stage.log().matches("a runner has other agents").count();
+    stage.until("the change is known", async || Ok(told(&stage) >= 2)).await?;
+    let second = stage.run("one").await?;
+    ensure!(stage.answers("one", "tree")?.len() == 1, "only the second run has a tree");
+
+    // A mistake changes nothing.
+    fs::write(stage.data().join("agents/one/agent.toml"), "comand = [\"sh\"]")?;
+    stage.until("the mistake is told", async || Ok(stage.log().contains("did you mean `command`"))).await?;
+    ensure!(stage.state(&second).await? == "running", "a slip of the pen ended a run");
+
+    // An agent that goes takes its runs with it.
+    fs::remove_dir_all(stage.data().join("agents/one"))?;
+    for instance in [&first, &second] {
+        ensure!(stage.ends(instance).await? == "killed", "{instance} was not killed");
+    }
+    let refused = stage.up().skein(&["agent", "run", "one"]).await.unwrap_err().to_string();
+    ensure!(refused.contains("no agent one"), "{refused}");
+    ensure!(stage.list("runners").await?.len() == 1, "the runner is not there any more");
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_agent_that_is_gone_after_a_restart_is_gone_for_good() -> Result<()> {
+    let stage = Stage::new(2)?.agent("one", "", &[])?.agent("two", "", &[])?.start().await?;
+    stage.run("one").await?;
+    let stage = stage.terminate().await?;
+    fs::remove_dir_all(stage.data().join("agents/one"))?;
+    let stage = stage.start().await?;
+    stage.run("two").await?;
+    let refused = stage.up().skein(&["agent", "run", "one"]).await.unwrap_err().to_string();
+    ensure!(refused.contains("no agent one"), "{refused}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_agent_runs_at_the_times_of_its_definition() -> Result<()> {
+    let keys = "schedule = \"* * * * * *\"\nparams = { team = \"core\" }";
+    let stage = Stage::new(1)?.agent("clock", keys, &["environment"])?;
+    fs::write(stage.data().join("agents/clock/SKILL.md"), "---\nname: clock\n---\n\nTell the time.\n")?;
+    let stage = stage.start().await?;
+    stage.until("it has run twice", async || Ok(stage.answers("clock", "start")?.len() >= 2)).await?;
+    let (_, input) = stage.answers("clock", "start")?.remove(0);
+    ensure!(input["type"] == "schedule" && input["schedule"] == "agent clock", "{input}");
+    let (_, environment) = stage.answers("clock", "environment")?.remove(0);
+    ensure!(environment["SKEIN_INSTRUCTIONS"] == "Tell the time.", "{environment}");
+    ensure!(environment["SKEIN_PARAMS"] == r#"{"team":"core"}"#, "{environment}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn agents_are_added_by_a_program_from_a_folder_and_from_a_repository() -> Result<()> {
+    let stage = Stage::new(1)?.start().await?;
+    let skein = async |line: &[&str]| stage.up().skein(line).await;
+    skein(&["agent", "add", "greeter", "--command", "sh", "--command", "-c", "--command", "echo $0"]).await?;
+    let twice = skein(&["agent", "add", "greeter", "--command", "sh"]).await.unwrap_err().to_string();
+    ensure!(twice.contains("there is an agent greeter"), "{twice}");
+    stage.until("it is known", async || Ok(skein(&["agent", "run", "greeter"]).await.is_ok())).await?;
+
+    // A collection as others publish it, of which one agent has no program yet.
+    let collection = tempfile::tempdir()?;
+    for (file, text) in [
+        ("skills/dev/SKILL.md", "---\nname: dev\n---\n\nMend bugs.\n"),
+        ("skills/dev/config.toml", "scale = 2\n[params]\nteam = \"core\"\n"),
+        ("skills/dev/tools/check.sh", "true\n"),
+        ("README.md", "A collection.\n"),
+    ] {
+        let file = collection.path().join(file);
+        fs::create_dir_all(file.parent().context("it lies in a folder")?)?;
+        fs::write(file, text)?;
+    }
+    let folder = collection.path().to_str().context("the folder's name is no text")?;
+    let unfinished = skein(&["agent", "add", "dev", "--from", folder]).await.unwrap_err().to_string();
+    ensure!(unfinished.contains("nothing was added: config.toml: command: missing"), "{unfinished}");
+    ensure!(!stage.data().join("agents/dev").exists(), "something was added");
+    let absent = skein(&["agent", "add", "nobody", "--from", folder]).await.unwrap_err().to_string();
+    ensure!(absent.contains("has no agent nobody"), "{absent}");
+    skein(&["agent", "add", "dev", "--from", folder, "--command", "true"]).await?;
+    ensure!(stage.data().join("agents/dev/tools/check.sh").is_file(), "its files are not all there");
+
+    for line in [
+        &["init", "--quiet"][..],
+        &["add", "."],
+        &["-c", "user.name=t", "-c", "user.email=t@t", "commit", "--quiet", "-m", "agents"],
+    ] {
+        let ran = Command::new("git").current_dir(collection.path()).args(line).status().await?;
+        ensure!(ran.success(), "git {line:?}");
+    }
+    fs::rename(stage.data().join("agents/dev"), collection.path().join("before"))?;
+    let url = format!("file://{folder}");
+    skein(&["agent", "add", "dev", "--from", &url, "--command", "true", "--json"]).await?;
+    let settings = fs::read_to_string(stage.data().join("agents/dev/config.toml"))?;
+    ensure!(
+        settings.contains(&format!("source = \"{url}\"")) && settings.contains("scale = 2"),
+        "{settings}"
+    );
+    let gone = skein(&["agent", "add", "other", "--from", "file:///nowhere"]).await.unwrap_err().to_string();
+    ensure!(gone.contains("git cannot fetch it"), "{gone}");
+
+    let good = skein(&["agent", "validate", "--json"]).await?;
+    ensure!(good.lines().count() == 2 && !good.contains("problem"), "{good}");
+    fs::write(stage.data().join("agents/greeter/agent.toml"), "comand = [\"sh\"]")?;
+    let output = stage.up().run(&["agent", "validate"]).await?;
+    let (told, why) = (String::from_utf8(output.stdout)?, String::from_utf8(output.stderr)?);
+    ensure!(!output.status.success() && told.contains("did you mean `command`"), "{told}");
+    ensure!(why.contains("1 of 2 definitions are wrong"), "{why}");
+    Ok(())
+}

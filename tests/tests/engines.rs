@@ -1,0 +1,210 @@
+//! What every engine promises, asked of each of them. Containers need a Docker daemon (feature `docker-tests`).
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use skein_runner::container::{Exec, tree};
+use skein_tests::engine::{Bed, Kind};
+use skein_tests::stage::stands_still;
+
+/// Five processes at least: one in a session of its own, one whose parent has ended.
+const TREE: &str = "(setsid sh -c 'sleep 1000; true' &); (sleep 1000 &); echo up; sleep 1000; true";
+
+async fn its_exit_and_all_that_it_printed_are_kept(kind: Kind) -> Result<()> {
+    let mut bed = Bed::new(kind).await?;
+    let handle = bed.start("a-1", "echo up; echo wrong >&2; exit 7").await?;
+    let exit = bed.engine().wait(&handle).await;
+    ensure!(exit.code == Some(7) && !exit.out_of_memory, "{exit:?}");
+    bed.engine().kill(&handle).await?;
+    bed.engine().let_go(&handle);
+    let mut lines: Vec<String> = bed.log("a-1").lines().map(str::to_owned).collect();
+    lines.sort();
+    ensure!(lines == ["up", "wrong"], "{lines:?}");
+    bed.close().await
+}
+
+async fn a_frozen_instance_stands_still_with_all_its_processes(kind: Kind) -> Result<()> {
+    let mut bed = Bed::new(kind).await?;
+    let handle = bed.start("a-1", TREE).await?;
+    bed.until("the tree has grown", || tree::marked("a-1").len() >= 5).await?;
+    for _ in 0..2 {
+        bed.engine().freeze(&handle).await?;
+        let tree = tree::marked("a-1");
+        ensure!(tree.len() >= 5 && tree.iter().all(stands_still), "{tree:?}");
+        // Again is no fault.
+        bed.engine().freeze(&handle).await?;
+        bed.engine().thaw(&handle).await?;
+        bed.engine().thaw(&handle).await?;
+        bed.until("it runs", || !tree::marked("a-1").iter().any(stands_still)).await?;
+    }
+    ensure!(bed.engine().list().await == ["a-1"]);
+    bed.engine().kill(&handle).await?;
+    bed.engine().wait(&handle).await;
+    ensure!(tree::marked("a-1").is_empty(), "{:?}", tree::marked("a-1"));
+    bed.close().await
+}
+
+async fn a_frozen_instance_can_be_killed(kind: Kind) -> Result<()> {
+    let mut bed = Bed::new(kind).await?;
+    let handle = bed.start("a-1", TREE).await?;
+    bed.engine().freeze(&handle).await?;
+    bed.engine().kill(&handle).await?;
+    bed.engine().wait(&handle).await;
+    bed.engine().let_go(&handle);
+    ensure!(tree::marked("a-1").is_empty(), "{:?}", tree::marked("a-1"));
+    // Twice is no fault.
+    bed.engine().kill(&handle).await?;
+    bed.close().await
+}
+
+async fn a_request_to_end_reaches_the_whole_group(kind: Kind) -> Result<()> {
+    let mut bed = Bed::new(kind).await?;
+    let child = r#"trap "echo asked; exit 0" TERM; echo up; while :; do sleep 0.02; done"#;
+    let script = format!("trap : TERM; sh -c '{child}' & wait; wait; exit 5");
+    let handle = bed.start("a-1", &script).await?;
+    bed.engine().ask(&handle).await?;
+    let exit = bed.engine().wait(&handle).await;
+    bed.engine().kill(&handle).await?;
+    ensure!(exit.code == Some(5), "{exit:?}");
+    ensure!(bed.log("a-1").contains("asked"), "the child was not asked: {}", bed.log("a-1"));
+    bed.close().await
+}
+
+async fn whoever_is_deaf_to_the_request_is_killed(kind: Kind) -> Result<()> {
+    let mut bed = Bed::new(kind).await?;
+    let handle = bed.start("a-1", "trap '' TERM; echo up; while :; do sleep 0.02; done").await?;
+    bed.engine().ask(&handle).await?;
+    ensure!(!tree::marked("a-1").is_empty(), "it was not deaf");
+    bed.engine().kill(&handle).await?;
+    bed.engine().wait(&handle).await;
+    ensure!(tree::marked("a-1").is_empty(), "{:?}", tree::marked("a-1"));
+    bed.close().await
+}
+
+async fn what_broke_away_ends_with_the_instance(kind: Kind) -> Result<()> {
+    let mut bed = Bed::new(kind).await?;
+    let handle = bed.start("a-1", "(setsid sleep 1000 &); echo up; exit 0").await?;
+    bed.engine().wait(&handle).await;
+    bed.engine().kill(&handle).await?;
+    ensure!(tree::marked("a-1").is_empty(), "{:?}", tree::marked("a-1"));
+    bed.close().await
+}
+
+async fn the_next_process_of_the_runner_takes_over(kind: Kind) -> Result<()> {
+    let mut bed = Bed::new(kind).await?;
+    let handle = bed.start("a-1", TREE).await?;
+    bed.engine().freeze(&handle).await?;
+    bed.restart().await?;
+    ensure!(bed.engine().list().await == ["a-1"]);
+    ensure!(bed.engine().adopt(&handle, &bed.log_file("a-1")).await, "it was given up");
+    ensure!(tree::marked("a-1").iter().all(stands_still), "it was woken");
+    bed.engine().thaw(&handle).await?;
+    bed.until("it runs", || !tree::marked("a-1").iter().any(stands_still)).await?;
+    bed.until("its log is there, once", || bed.log("a-1") == "up\n").await?;
+    bed.engine().kill(&handle).await?;
+    bed.engine().wait(&handle).await;
+    bed.engine().let_go(&handle);
+    bed.restart().await?;
+    ensure!(!bed.engine().adopt(&handle, &bed.log_file("a-1")).await, "it was taken over when it was gone");
+    bed.close().await
+}
+
+async fn what_is_known_by_its_id_alone_is_swept(kind: Kind) -> Result<()> {
+    let mut bed = Bed::new(kind).await?;
+    let handle = bed.start("a-1", TREE).await?;
+    bed.start("a-2", TREE).await?;
+    bed.engine().freeze(&handle).await?;
+    bed.restart().await?;
+    let mut found = bed.engine().list().await;
+    found.sort();
+    ensure!(found == ["a-1", "a-2"], "{found:?}");
+    bed.engine().sweep("a-1").await?;
+    ensure!(tree::marked("a-1").is_empty() && !tree::marked("a-2").is_empty(), "one of them");
+    bed.engine().sweep("a-2").await?;
+    ensure!(tree::marked("a-2").is_empty());
+    bed.close().await
+}
+
+async fn a_start_that_fails_leaves_nothing(kind: Kind) -> Result<()> {
+    let bed = Bed::new(kind).await?;
+    let mut spec = bed.spec("a-1", "echo up");
+    spec.command[0] = "no-such-program".to_owned();
+    if let Some(container) = &mut spec.container {
+        // The image's own program would be missing only to the process that reaps.
+        container.image = "skein-test-no-such-image".to_owned();
+    }
+    bed.engine().door(spec.container.as_ref()).await?;
+    let Err(problem) = bed.engine().start(&spec).await else { anyhow::bail!("it started") };
+    ensure!(problem.to_string().contains("no-such"), "{problem}");
+    ensure!(problem.to_string().contains("; "), "it does not say what to do: {problem}");
+    bed.close().await
+}
+
+/// The runner's own program, which becomes a shell in the instance.
+fn shell(bed: &Bed, script: &str) -> Exec {
+    let arguments = ["exec-agent", "--workdir", "/", "--", "sh", "-c", script];
+    Exec {
+        spec: bed.spec("a-1", ""),
+        arguments: arguments.map(str::to_owned).to_vec(),
+        input: b"what it is told".to_vec(),
+        limit: Duration::from_secs(30),
+        most: 100,
+    }
+}
+
+async fn the_runners_own_program_runs_inside_beside_the_first_process(kind: Kind) -> Result<()> {
+    let mut bed = Bed::new(kind).await?;
+    let handle = bed.start("a-1", "echo up; sleep 1000; true").await?;
+    bed.until("it has its child", || tree::marked("a-1").len() >= 2).await?;
+    let before = tree::marked("a-1").len();
+    let done = bed.engine().exec(&handle, &shell(&bed, "cat; echo wrong >&2; exit 3")).await?;
+    ensure!(done.exit.code == Some(3) && !done.timed_out, "{done:?}");
+    ensure!(done.output == b"what it is told" && done.errors == "wrong\n", "{done:?}");
+    // What it prints beyond the bound is heard and dropped.
+    let done = bed.engine().exec(&handle, &shell(&bed, "yes | head -c 1000000; exit 0")).await?;
+    ensure!(done.exit.code == Some(0) && done.output.len() == 100, "{done:?}");
+    let late = Exec { limit: Duration::from_millis(300), ..shell(&bed, "sleep 1000 & sleep 1000") };
+    let done = bed.engine().exec(&handle, &late).await?;
+    ensure!(done.timed_out, "{done:?}");
+    bed.until("it was killed", || tree::marked("a-1").len() == before).await?;
+    bed.engine().kill(&handle).await?;
+    bed.engine().wait(&handle).await;
+    bed.close().await
+}
+
+macro_rules! promised_by {
+    ($module:ident, $kind:expr, $($promise:ident),+ $(,)?) => {
+        mod $module {
+            use super::*;
+            $(
+                #[tokio::test(flavor = "multi_thread")]
+                async fn $promise() -> Result<()> {
+                    super::$promise($kind).await
+                }
+            )+
+        }
+    };
+}
+
+macro_rules! promised {
+    ($($module:ident: $kind:expr),+ $(,)?) => {
+        $(promised_by!(
+            $module,
+            $kind,
+            its_exit_and_all_that_it_printed_are_kept,
+            a_frozen_instance_stands_still_with_all_its_processes,
+            a_frozen_instance_can_be_killed,
+            a_request_to_end_reaches_the_whole_group,
+            whoever_is_deaf_to_the_request_is_killed,
+            what_broke_away_ends_with_the_instance,
+            the_next_process_of_the_runner_takes_over,
+            what_is_known_by_its_id_alone_is_swept,
+            a_start_that_fails_leaves_nothing,
+            the_runners_own_program_runs_inside_beside_the_first_process,
+        );)+
+    };
+}
+
+promised!(groups: Kind::Groups, signals: Kind::Signals);
+#[cfg(feature = "docker-tests")]
+promised!(docker: Kind::Docker, pause: Kind::Pause);

@@ -1,0 +1,158 @@
+//! Coding agents as agents of a runner: the real programs, unchanged, with a model that says what a script tells it to.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+use skein_tests::coder::Coder;
+use skein_tests::model::{Model, Say, TOKENS, Talk};
+use skein_tests::stage::{Stage, stands_still};
+
+const LOCK: &str = "test://repository/1";
+const PROMPT: &str = "prompt = \"Count the geese.\"\n";
+
+/// A task from its claim to its completion, with a lock, a question to another agent and a sleep on the way.
+fn a_day(talk: &Talk) -> Result<Say> {
+    let call = |tool, arguments| Ok(Say::Call(tool, arguments));
+    let task = talk.prompt.split("the task ").nth(1).and_then(|rest| rest.get(..36));
+    let task = task.with_context(|| format!("no task is named in {}", talk.prompt))?;
+    let Some((tool, result)) = talk.results.last() else {
+        ensure!(talk.prompt.contains("Count the geese."), "the instructions are missing: {}", talk.prompt);
+        ensure!(talk.prompt.contains("agent `coder` of the swarm `default`"), "{}", talk.prompt);
+        return call("join-swarm", json!({"name": "coder"}));
+    };
+    if gave_up(tool, result) {
+        return call("wait_for_trigger", sleep());
+    }
+    ensure!(
+        result.is_object() && result["success"] != false && result["ok"] != false,
+        "{tool} came to {result}"
+    );
+    match tool.as_str() {
+        "join_swarm" => call("task-action", json!({"action": "claim", "taskId": task})),
+        "task_action" => call("poll-task", json!({})),
+        "poll_task" => {
+            ensure!(result["task"]["id"] == task, "it was given {result}");
+            call("store-progress", json!({"taskId": task, "progress": "half way"}))
+        }
+        "store_progress" if result["task"]["status"] == "completed" => {
+            Ok(Say::Text("The geese are counted."))
+        }
+        "store_progress" => call("acquire_lock", json!({"resource_key": LOCK})),
+        "acquire_lock" => call("call_agent", json!({"target_agent": "counter", "context": "How many?"})),
+        "check_call" if result["status"] == "completed" => {
+            ensure!(result["return_value"] == "seven", "the other agent said {result}");
+            call("wait_for_trigger", sleep())
+        }
+        "call_agent" | "check_call" => {
+            let asked = talk.results.iter().find(|(tool, _)| tool == "call_agent");
+            call("check_call", json!({"call_id": asked.context("it asks after no call")?.1["call_id"]}))
+        }
+        "wait_for_trigger" => {
+            ensure!(result["payload"]["payload"]["number"] == 7, "it was woken by {result}");
+            call("release_lock", json!({"resource_key": LOCK}))
+        }
+        "release_lock" => {
+            let done = json!({"taskId": task, "status": "completed", "output": "seven geese"});
+            call("store-progress", done)
+        }
+        other => bail!("nobody asked it to call {other}"),
+    }
+}
+
+fn sleep() -> Value {
+    json!({"type": "webhook", "source": "github", "event": "push", "timeout": "1h"})
+}
+
+/// Whether the client ended the call by itself: what it then tells its model is no result of the tool.
+fn gave_up(tool: &str, result: &Value) -> bool {
+    tool == "wait_for_trigger" && !result.is_object()
+}
+
+/// A node with a coding agent, and another agent that it can ask.
+async fn stage(coder: Coder, keys: &str, model: &Model) -> Result<Stage> {
+    let answer = r#"return_value={"value":"seven"}"#;
+    Stage::new(2)?
+        .coder("coder", coder, &format!("{PROMPT}{keys}"), model)?
+        .agent("counter", "", &[answer])?
+        .start()
+        .await
+}
+
+/// Goes through a day; the event comes `late` after the agent has fallen asleep. Gives how often the client gave up.
+async fn day(coder: Coder, keys: &str, late: Duration) -> Result<usize> {
+    let model = Model::start(a_day).await?;
+    let stage = stage(coder, keys, &model).await?;
+    let created = stage.up().skein(&["task", "create", "Count the geese", "--json"]).await?;
+    let created: Value = serde_json::from_str(&created)?;
+    let task = created["id"].as_str().with_context(|| format!("no task: {created}"))?;
+    let instance = stage.ask("coder", &format!("Do the task {task}.")).await?;
+    let asleep = stage.becomes(&instance, "frozen").await;
+    model.talk()?;
+    asleep.with_context(|| stage.output(&instance))?;
+    let locks = stage.list("locks").await?;
+    ensure!(locks.len() == 1 && locks[0]["holder"].to_string().contains(&instance), "{locks:?}");
+    ensure!(stage.processes(Some(&instance)).iter().all(stands_still), "it sleeps and runs");
+    // Its client's time runs on while it sleeps.
+    tokio::time::sleep(late).await;
+    stage.push("d-1", &json!({"ref": "refs/heads/main", "number": 7})).await?;
+    let end = stage.ends(&instance).await;
+    let talk = model.talk()?;
+    ensure!(end? == "completed", "it ended otherwise: {}", stage.output(&instance));
+
+    let shown = stage.up().skein(&["task", "show", task, "--json"]).await?;
+    let shown: Value = serde_json::from_str(&shown)?;
+    ensure!(shown["status"] == "completed" && shown["output"] == "seven geese", "{shown}");
+    ensure!(stage.list("locks").await?.is_empty(), "its lock outlived it");
+    let usage = stage.instance(&instance).await?["exit"]["usage"].clone();
+    let asked = u64::try_from(talk.results.len() + 1)?;
+    ensure!(usage["input_tokens"] == TOKENS.0 * asked, "{asked} answers of the model came to {usage}");
+    ensure!(usage["output_tokens"] == TOKENS.1 * asked, "{asked} answers of the model came to {usage}");
+    ensure!(usage["turns"].as_u64() > Some(0), "{usage}");
+    Ok(talk.results.iter().filter(|(tool, result)| gave_up(tool, result)).count())
+}
+
+#[tokio::test]
+async fn claude_code_goes_through_a_day() -> Result<()> {
+    let given_up = day(Coder::ClaudeCode, "", Duration::ZERO).await?;
+    ensure!(given_up == 0, "it noticed its sleep");
+    Ok(())
+}
+
+#[tokio::test]
+async fn claude_code_that_sleeps_past_its_own_limit_asks_again() -> Result<()> {
+    let given_up = day(Coder::ClaudeCode, "tool_timeout = \"3s\"\n", Duration::from_secs(4)).await?;
+    ensure!(given_up > 0, "it had the answer in time");
+    Ok(())
+}
+
+#[tokio::test]
+async fn codex_goes_through_a_day() -> Result<()> {
+    let given_up = day(Coder::Codex, "", Duration::ZERO).await?;
+    ensure!(given_up == 0, "it noticed its sleep");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_client_whose_model_fails_says_why_in_its_end() -> Result<()> {
+    let model = Model::start(|_| bail!("the model is on strike")).await?;
+    let stage = stage(Coder::ClaudeCode, "", &model).await?;
+    let instance = stage.ask("coder", "").await?;
+    ensure!(stage.ends(&instance).await? == "error", "it completed: {}", stage.output(&instance));
+    let row = stage.instance(&instance).await?;
+    ensure!(row["exit"]["reason"].to_string().contains("on strike"), "{row}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_client_that_is_not_there_is_named() -> Result<()> {
+    let stage = Stage::new(1)?.agent("coder", "", &[])?;
+    let definition = stage.data().join("agents/coder/agent.toml");
+    std::fs::write(definition, "harness = \"codex\"\ncommand = [\"/nowhere/codex\"]\n")?;
+    let stage = stage.start().await?;
+    let instance = stage.ask("coder", "Begin.").await?;
+    ensure!(stage.ends(&instance).await? == "error", "it completed");
+    let row = stage.instance(&instance).await?;
+    ensure!(row["exit"]["reason"].to_string().contains("not found on this runner"), "{row}");
+    Ok(())
+}

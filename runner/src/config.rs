@@ -39,6 +39,9 @@ pub struct Args {
     /// The agents' work folders; DATA-work beside the data folder if left out.
     #[arg(long, env = "SKEIN_RUNNER_WORK")]
     pub work: Option<PathBuf>,
+    /// The folder of credentials, as TYPE/INSTANCE/FIELD; DATA/credentials if left out.
+    #[arg(long, env = "SKEIN_RUNNER_CREDENTIALS")]
+    pub credentials: Option<PathBuf>,
     /// Swarms whose agents may run here. The first is that of agents which name none.
     #[arg(long, env = "SKEIN_RUNNER_SWARMS", value_delimiter = ',', default_value = "default")]
     pub swarms: Vec<Name>,
@@ -57,6 +60,8 @@ pub struct RunnerConfig {
     pub data: PathBuf,
     /// Where the agents work; beside `data` if left out.
     pub work: Option<PathBuf>,
+    /// The keys and tokens that agents may be lent, as `TYPE/INSTANCE/FIELD`.
+    pub credentials: PathBuf,
     /// Swarms whose agents may run here; none for any. The first is that of agents which name none.
     pub swarms: Vec<Name>,
     /// Program and arguments that run [`crate::exec_agent`].
@@ -86,6 +91,7 @@ impl RunnerConfig {
             slots: args.slots,
             labels: args.labels.into_iter().collect(),
             agents: args.agents,
+            credentials: args.credentials.unwrap_or_else(|| args.data.join("credentials")),
             data: args.data,
             work: args.work,
             swarms: args.swarms,

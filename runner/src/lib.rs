@@ -4,6 +4,7 @@
 //! - `control` keeps a stream to each coordinator, and the lease;
 //! - `instance` has one task for each run, and the ledger that outlives a crash;
 //! - `container` is what a run lives in: behind [`container::Engine`];
+//! - `credentials` are the keys and tokens that agents are lent;
 //! - `transport` is what an agent's tools do inside its instance;
 //! - `harness` is the program that an agent is: a coding agent, or any command;
 //! - `endpoint` is the instance's own door to the coordinators.
@@ -11,6 +12,7 @@
 pub mod config;
 pub mod container;
 pub mod control;
+pub mod credentials;
 pub mod definition;
 pub mod endpoint;
 mod error;

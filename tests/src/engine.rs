@@ -40,6 +40,8 @@ pub struct Bed {
     engine: Arc<dyn Engine>,
     image: Option<Image>,
     folder: Folder,
+    /// All that were started.
+    handles: Vec<Handle>,
 }
 
 impl Bed {
@@ -53,7 +55,7 @@ impl Bed {
         // The containers' user reads the definition there.
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(folder.path(), open)?;
-        Ok(Self { engine: engine(kind, &mark).await?, kind, mark, image, folder })
+        Ok(Self { engine: engine(kind, &mark).await?, kind, mark, image, folder, handles: Vec::new() })
     }
 
     pub fn engine(&self) -> &dyn Engine {
@@ -64,9 +66,27 @@ impl Bed {
         &self.mark
     }
 
+    /// The id of the instance that the test calls so: processes of all tests are found by it.
+    pub fn id(&self, name: &str) -> String {
+        format!("{name}-{}", self.mark)
+    }
+
+    /// The live processes of an instance.
+    pub fn tree(&self, name: &str) -> Vec<Process> {
+        tree::marked(&self.id(name))
+    }
+
+    /// Whether the engine lists just these.
+    pub async fn lists(&self, names: &[&str]) -> bool {
+        let mut found = self.engine.list().await;
+        found.sort();
+        found == names.iter().map(|name| self.id(name)).collect::<Vec<_>>()
+    }
+
     /// What a shell script is started with, and in what; see [`Self::start`].
-    pub fn spec(&self, instance: &str, script: &str) -> Spec {
-        let env = [("PATH", "/usr/bin:/bin"), ("SKEIN_INSTANCE", instance), ("SKEIN_RUNNER", &self.mark)];
+    pub fn spec(&self, name: &str, script: &str) -> Spec {
+        let instance = self.id(name);
+        let env = [("PATH", "/usr/bin:/bin"), ("SKEIN_INSTANCE", &instance), ("SKEIN_RUNNER", &self.mark)];
         let container = self.image.as_ref().map(|image| Container {
             image: image.name().to_owned(),
             pull: false,
@@ -77,15 +97,16 @@ impl Bed {
             user: User { uid: 1000, gid: 1000 },
         });
         Spec {
-            instance: instance.to_owned(),
+            instance: instance.clone(),
             command: ["sh", "-c", script].map(str::to_owned).to_vec(),
             env: env.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
             workdir: self.folder.path().to_owned(),
-            log: self.log_file(instance),
+            log: self.log_file(name),
             user: None,
             closed: Vec::new(),
             open: Vec::new(),
             definition: self.folder.path().to_owned(),
+            credentials: None,
             container,
         }
     }
@@ -94,8 +115,8 @@ impl Bed {
     ///
     /// # Errors
     /// When it does not.
-    pub async fn start(&mut self, instance: &str, script: &str) -> Result<Handle> {
-        self.start_as(self.spec(instance, script)).await
+    pub async fn start(&mut self, name: &str, script: &str) -> Result<Handle> {
+        self.start_as(self.spec(name, script)).await
     }
 
     /// The same from a whole specification.
@@ -109,9 +130,15 @@ impl Bed {
             // As on a machine where the runner may not write to the container's group.
             handle.cgroup = None;
             self.restart().await?;
-            self.engine.adopt(&handle, &spec.log).await;
         }
-        self.until("it is up", || self.log(&spec.instance).contains("up\n")).await?;
+        self.handles.push(handle.clone());
+        if self.kind == Kind::Pause {
+            for handle in &self.handles {
+                self.engine.adopt(handle, &self.log_of(&handle.instance)).await;
+            }
+        }
+        let is_up = || std::fs::read_to_string(&spec.log).is_ok_and(|log| log.contains("up\n"));
+        self.until("it is up", is_up).await?;
         Ok(handle)
     }
 
@@ -124,13 +151,17 @@ impl Bed {
         Ok(())
     }
 
-    pub fn log_file(&self, instance: &str) -> PathBuf {
+    pub fn log_file(&self, name: &str) -> PathBuf {
+        self.log_of(&self.id(name))
+    }
+
+    fn log_of(&self, instance: &str) -> PathBuf {
         self.folder.path().join(format!("{instance}.log"))
     }
 
     /// What an instance has printed.
-    pub fn log(&self, instance: &str) -> String {
-        std::fs::read_to_string(self.log_file(instance)).unwrap_or_default()
+    pub fn log(&self, name: &str) -> String {
+        std::fs::read_to_string(self.log_file(name)).unwrap_or_default()
     }
 
     /// Looks until something is so.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use tempfile::TempDir;
+use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, Command};
 
 use crate::process::{self, Signal};
@@ -179,14 +180,29 @@ impl Up {
 
     /// Runs the command line against this node and gives all that came of it.
     pub async fn run(&self, arguments: &[&str]) -> Result<Output> {
+        self.run_with(arguments, "").await
+    }
+
+    /// The same with something to read.
+    async fn run_with(&self, arguments: &[&str], input: &str) -> Result<Output> {
         let mut command = Command::new(binary("skein"));
-        command.args(arguments).arg("--data").arg(self.data()).stdin(Stdio::null());
-        Ok(command.output().await?)
+        command.args(arguments).arg("--data").arg(self.data()).stdin(Stdio::piped());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let mut stdin = child.stdin.take().context("it has no input")?;
+        // It may end without reading.
+        let _ = stdin.write_all(input.as_bytes()).await;
+        drop(stdin);
+        Ok(child.wait_with_output().await?)
     }
 
     /// Runs the command line against this node and gives what it prints.
     pub async fn skein(&self, arguments: &[&str]) -> Result<String> {
-        let output = self.run(arguments).await?;
+        self.skein_with(arguments, "").await
+    }
+
+    /// The same with something to read.
+    pub async fn skein_with(&self, arguments: &[&str], input: &str) -> Result<String> {
+        let output = self.run_with(arguments, input).await?;
         if !output.status.success() {
             bail!(
                 "skein {} ended with {}: {}",

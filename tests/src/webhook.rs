@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use hmac::{Hmac, KeyInit, Mac};
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::Sha256;
 
 /// What the tests' source signs with.
@@ -35,4 +35,9 @@ pub async fn push(ingress: &str, delivery: &str, body: &str, signature: &str) ->
         .send()
         .await?;
     Ok((response.status().as_u16(), response.json().await?))
+}
+
+/// The body of a push with a number to tell it by.
+pub fn event(number: u64) -> Value {
+    json!({"ref": "refs/heads/main", "number": number, "repository": {"full_name": "acme/app"}})
 }

@@ -1,8 +1,9 @@
 //! How operators steer the agents of a runner, and what becomes of the work meanwhile, with the real programs.
 
 use anyhow::{Context, Result, ensure};
-use serde_json::{Value, json};
+use serde_json::Value;
 use skein_tests::stage::Stage;
+use skein_tests::webhook::event;
 
 const SUBSCRIBED: &str = "subscriptions = [{ source = \"github\", event = \"push\" }]\n";
 

@@ -4,7 +4,7 @@ use std::fs;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use skein_runner::container::{Handle, tree};
+use skein_runner::container::Handle;
 use skein_tests::docker::docker;
 use skein_tests::engine::{Bed, Kind};
 use skein_tests::stage::stands_still;
@@ -56,7 +56,7 @@ async fn a_container_is_closed_in_every_respect() -> Result<()> {
     ensure!(mounts.iter().any(|mount| mount["Destination"] == "/app/static"), "{mounts:?}");
     ensure!(mounts.iter().all(|mount| mount["RW"] == false || mount["Type"] == "tmpfs"), "{mounts:?}");
     let labels = &found["Config"]["Labels"];
-    ensure!(labels["skein.runner"] == bed.mark() && labels["skein.instance"] == "a-1", "{labels}");
+    ensure!(labels["skein.runner"] == bed.mark() && labels["skein.instance"] == bed.id("a-1"), "{labels}");
     bed.engine().kill(&handle).await?;
     bed.close().await
 }
@@ -67,15 +67,16 @@ async fn a_fork_bomb_and_an_endless_printer_are_contained() -> Result<()> {
     let quiet = bed
         .start("quiet-1", "echo up; while [ ! -e /app/static/go ]; do sleep 0.05; done; echo fine")
         .await?;
-    let bomb = bed.start("bomb-1", "echo up; bomb() { bomb | bomb & }; bomb; sleep 1000").await?;
+    let bomb = "sh -c 'while :; do sleep 1000 & done' & echo up; exec sleep 1000";
+    let bomb = bed.start("bomb-1", bomb).await?;
     let loud = bed.start("loud-1", "echo up; exec yes").await?;
-    bed.until("the bomb meets its limit", || tree::marked("bomb-1").len() >= 50).await?;
-    ensure!(tree::marked("bomb-1").len() <= 64, "{}", tree::marked("bomb-1").len());
+    bed.until("the bomb meets its limit", || bed.tree("bomb-1").len() >= 60).await?;
+    ensure!(bed.tree("bomb-1").len() <= 64, "{}", bed.tree("bomb-1").len());
     let printed = |size: u64| fs::metadata(bed.log_file("loud-1")).is_ok_and(|about| about.len() > size);
     bed.until("the printer has printed", || printed(256 * 1024)).await?;
 
     bed.engine().freeze(&bomb).await?;
-    ensure!(tree::marked("bomb-1").iter().all(stands_still), "a part of it runs");
+    ensure!(bed.tree("bomb-1").iter().all(stands_still), "a part of it runs");
     fs::write(bed.log_file("quiet-1").with_file_name("go"), "")?;
     ensure!(bed.engine().wait(&quiet).await.code == Some(0), "it was harmed");
     bed.engine().kill(&quiet).await?;
@@ -84,7 +85,7 @@ async fn a_fork_bomb_and_an_endless_printer_are_contained() -> Result<()> {
         bed.engine().kill(handle).await?;
     }
     for instance in ["bomb-1", "loud-1"] {
-        ensure!(tree::marked(instance).is_empty(), "{instance} runs on");
+        ensure!(bed.tree(instance).is_empty(), "{instance} runs on");
     }
     bed.close().await
 }
@@ -112,8 +113,8 @@ async fn what_others_do_to_a_container_is_put_right() -> Result<()> {
     let handle = bed.start("a-1", "echo up; sleep 1000").await?;
     let id = handle.container.as_ref().context("no container")?;
     docker(&["pause", &id.id]).await?;
-    ensure!(tree::marked("a-1").iter().all(stands_still), "it is not paused");
-    bed.until("it goes on", || !tree::marked("a-1").iter().any(stands_still)).await?;
+    ensure!(bed.tree("a-1").iter().all(stands_still), "it is not paused");
+    bed.until("it goes on", || !bed.tree("a-1").iter().any(stands_still)).await?;
 
     bed.engine().freeze(&handle).await?;
     if let Some(group) = &handle.cgroup {
@@ -123,7 +124,7 @@ async fn what_others_do_to_a_container_is_put_right() -> Result<()> {
         } else {
             fs::write(group.join("cgroup.freeze"), "0")?
         }
-        bed.until("it stands still again", || tree::marked("a-1").iter().all(stands_still)).await?;
+        bed.until("it stands still again", || bed.tree("a-1").iter().all(stands_still)).await?;
     }
     // Removed by somebody else while it is frozen: its end is noticed all the same.
     bed.engine().thaw(&handle).await?;
@@ -142,10 +143,44 @@ async fn a_container_that_cannot_be_started_is_removed() -> Result<()> {
     docker(&["network", "rm", &format!("skein-{}", bed.mark())]).await?;
     let Err(problem) = bed.engine().start(&spec).await else { anyhow::bail!("it started") };
     ensure!(problem.to_string().contains("network"), "{problem}");
-    ensure!(bed.engine().list().await.is_empty(), "it is left behind");
+    ensure!(bed.lists(&[]).await, "it is left behind");
     spec.container.as_mut().context("no container")?.image = "registry.invalid/agent".to_owned();
     spec.container.as_mut().context("no container")?.pull = true;
     let Err(problem) = bed.engine().start(&spec).await else { anyhow::bail!("it started") };
     ensure!(problem.to_string().contains("could not be pulled"), "{problem}");
+    bed.close().await
+}
+
+/// Rounds of start, freeze, thaw and end; `SKEIN_ROUNDS` asks for more.
+const ROUNDS: usize = 6;
+/// After so many everything that is made once has been made.
+const WARM: usize = 3;
+
+async fn round(bed: &mut Bed) -> Result<()> {
+    let handle = bed.start("a-1", "sleep 1000 & echo up; sleep 1000").await?;
+    bed.engine().freeze(&handle).await?;
+    bed.engine().thaw(&handle).await?;
+    bed.engine().kill(&handle).await?;
+    bed.engine().wait(&handle).await;
+    bed.engine().let_go(&handle);
+    ensure!(bed.tree("a-1").is_empty() && bed.lists(&[]).await, "something of it is left");
+    ensure!(handle.cgroup.as_ref().is_none_or(|group| !group.exists()), "its control group is left");
+    Ok(fs::remove_file(bed.log_file("a-1"))?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rounds_of_start_freeze_thaw_and_end_leave_nothing_behind() -> Result<()> {
+    let mut bed = Bed::new(Kind::Docker).await?;
+    let descriptors = || fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+    for _ in 0..WARM {
+        round(&mut bed).await?;
+    }
+    let before = descriptors();
+    let asked = std::env::var("SKEIN_ROUNDS").ok().map(|rounds| rounds.parse()).transpose()?;
+    for _ in 0..asked.unwrap_or(ROUNDS) {
+        round(&mut bed).await?;
+    }
+    // What listened to the last container may be about to hang up.
+    bed.until("no file is open that was not before", || descriptors() <= before).await?;
     bed.close().await
 }

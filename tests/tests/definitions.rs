@@ -1,8 +1,12 @@
 //! Agents as people define them, and change them while their runner runs.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use skein_runner::container::Isolation;
 use skein_tests::stage::Stage;
 use tokio::process::Command;
 
@@ -21,7 +25,8 @@ async fn agents_come_change_and_go_while_the_runner_runs() -> Result<()> {
     let told = |stage: &Stage| stage.log().matches("a runner has other agents").count();
     stage.until("the change is known", async || Ok(told(&stage) >= 2)).await?;
     let second = stage.run("one").await?;
-    ensure!(stage.answers("one", "tree")?.len() == 1, "only the second run has a tree");
+    // Only the second run has a tree.
+    stage.answer("one", "tree").await?;
 
     // A mistake changes nothing.
     fs::write(stage.data().join("agents/one/agent.toml"), "comand = [\"sh\"]")?;
@@ -123,5 +128,50 @@ async fn agents_are_added_by_a_program_from_a_folder_and_from_a_repository() -> 
     let (told, why) = (String::from_utf8(output.stdout)?, String::from_utf8(output.stderr)?);
     ensure!(!output.status.success() && told.contains("did you mean `command`"), "{told}");
     ensure!(why.contains("1 of 2 definitions are wrong"), "{why}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_agent_is_lent_the_credentials_that_it_names_and_no_others() -> Result<()> {
+    let stage = Stage::new(3)?
+        .agent("mender", "credentials = [\"github_token:acme\"]", &["environment", "hold"])?
+        .agent("curious", "", &["environment", "hold"])?
+        .agent("poor", "credentials = [\"openai_key\"]", &[])?
+        .start()
+        .await?;
+    for (credential, value) in [("github_token:acme", "s3cret-of-acme"), ("github_token", "s3cret-of-others")]
+    {
+        stage.up().skein_with(&["credentials", "set", credential], value).await?;
+    }
+    let listed = stage.up().skein(&["credentials", "list"]).await?;
+    ensure!(listed.contains("github_token:acme") && !listed.contains("s3cret"), "{listed}");
+
+    let mender = stage.run("mender").await?;
+    let curious = stage.run("curious").await?;
+    let seen = async |agent: &str| stage.answer(agent, "environment").await;
+    let (lent, other) = (seen("mender").await?, seen("curious").await?);
+    ensure!(lent["GITHUB_TOKEN"] == "s3cret-of-acme" && lent["GH_TOKEN"] == "s3cret-of-acme", "{lent}");
+    ensure!(!other.to_string().contains("s3cret") && other["SKEIN_CREDENTIALS"].is_null(), "{other}");
+    let folder = PathBuf::from(lent["SKEIN_CREDENTIALS"].as_str().context("no folder is named")?);
+    let file = folder.join("github_token/acme/token");
+    ensure!(fs::read_to_string(&file)? == "s3cret-of-acme");
+    let (owner, modes) = (fs::metadata(&file)?.uid(), fs::metadata(&folder)?.mode() & 0o777);
+    let user = |instance: &str| -> Result<u32> {
+        let process = stage.processes(Some(instance)).pop().context("it does not run")?;
+        Ok(fs::metadata(format!("/proc/{}", process.pid))?.uid())
+    };
+    ensure!(owner == user(&mender)? && modes == 0o700, "{owner} {modes:o}");
+    ensure!(skein_runner::isolation() != Isolation::Users || owner != user(&curious)?, "others can read it");
+
+    stage.go("mender")?;
+    stage.becomes(&mender, "completed").await?;
+    ensure!(!folder.exists(), "what was lent is still there");
+    let queued: Value = serde_json::from_str(&stage.up().skein(&["agent", "run", "poor", "--json"]).await?)?;
+    let poor = queued["instance"].as_str().context("no instance was named")?;
+    ensure!(stage.ends(poor).await? == "error", "it ran without its credential");
+    let history = stage.up().skein(&["agent", "history", "poor", "--json"]).await?;
+    ensure!(history.contains("skein credentials set openai_key"), "{history}");
+    stage.up().skein(&["credentials", "remove", "github_token:acme"]).await?;
+    ensure!(!stage.log().contains("s3cret"), "a secret is in the log");
     Ok(())
 }

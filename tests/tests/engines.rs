@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use skein_runner::container::{Exec, tree};
+use skein_runner::container::Exec;
 use skein_tests::engine::{Bed, Kind};
 use skein_tests::stage::stands_still;
 
@@ -26,21 +26,21 @@ async fn its_exit_and_all_that_it_printed_are_kept(kind: Kind) -> Result<()> {
 async fn a_frozen_instance_stands_still_with_all_its_processes(kind: Kind) -> Result<()> {
     let mut bed = Bed::new(kind).await?;
     let handle = bed.start("a-1", TREE).await?;
-    bed.until("the tree has grown", || tree::marked("a-1").len() >= 5).await?;
+    bed.until("the tree has grown", || bed.tree("a-1").len() >= 5).await?;
     for _ in 0..2 {
         bed.engine().freeze(&handle).await?;
-        let tree = tree::marked("a-1");
+        let tree = bed.tree("a-1");
         ensure!(tree.len() >= 5 && tree.iter().all(stands_still), "{tree:?}");
         // Again is no fault.
         bed.engine().freeze(&handle).await?;
         bed.engine().thaw(&handle).await?;
         bed.engine().thaw(&handle).await?;
-        bed.until("it runs", || !tree::marked("a-1").iter().any(stands_still)).await?;
+        bed.until("it runs", || !bed.tree("a-1").iter().any(stands_still)).await?;
     }
-    ensure!(bed.engine().list().await == ["a-1"]);
+    ensure!(bed.lists(&["a-1"]).await);
     bed.engine().kill(&handle).await?;
     bed.engine().wait(&handle).await;
-    ensure!(tree::marked("a-1").is_empty(), "{:?}", tree::marked("a-1"));
+    ensure!(bed.tree("a-1").is_empty(), "{:?}", bed.tree("a-1"));
     bed.close().await
 }
 
@@ -51,7 +51,7 @@ async fn a_frozen_instance_can_be_killed(kind: Kind) -> Result<()> {
     bed.engine().kill(&handle).await?;
     bed.engine().wait(&handle).await;
     bed.engine().let_go(&handle);
-    ensure!(tree::marked("a-1").is_empty(), "{:?}", tree::marked("a-1"));
+    ensure!(bed.tree("a-1").is_empty(), "{:?}", bed.tree("a-1"));
     // Twice is no fault.
     bed.engine().kill(&handle).await?;
     bed.close().await
@@ -74,10 +74,10 @@ async fn whoever_is_deaf_to_the_request_is_killed(kind: Kind) -> Result<()> {
     let mut bed = Bed::new(kind).await?;
     let handle = bed.start("a-1", "trap '' TERM; echo up; while :; do sleep 0.02; done").await?;
     bed.engine().ask(&handle).await?;
-    ensure!(!tree::marked("a-1").is_empty(), "it was not deaf");
+    ensure!(!bed.tree("a-1").is_empty(), "it was not deaf");
     bed.engine().kill(&handle).await?;
     bed.engine().wait(&handle).await;
-    ensure!(tree::marked("a-1").is_empty(), "{:?}", tree::marked("a-1"));
+    ensure!(bed.tree("a-1").is_empty(), "{:?}", bed.tree("a-1"));
     bed.close().await
 }
 
@@ -86,7 +86,7 @@ async fn what_broke_away_ends_with_the_instance(kind: Kind) -> Result<()> {
     let handle = bed.start("a-1", "(setsid sleep 1000 &); echo up; exit 0").await?;
     bed.engine().wait(&handle).await;
     bed.engine().kill(&handle).await?;
-    ensure!(tree::marked("a-1").is_empty(), "{:?}", tree::marked("a-1"));
+    ensure!(bed.tree("a-1").is_empty(), "{:?}", bed.tree("a-1"));
     bed.close().await
 }
 
@@ -95,11 +95,11 @@ async fn the_next_process_of_the_runner_takes_over(kind: Kind) -> Result<()> {
     let handle = bed.start("a-1", TREE).await?;
     bed.engine().freeze(&handle).await?;
     bed.restart().await?;
-    ensure!(bed.engine().list().await == ["a-1"]);
+    ensure!(bed.lists(&["a-1"]).await);
     ensure!(bed.engine().adopt(&handle, &bed.log_file("a-1")).await, "it was given up");
-    ensure!(tree::marked("a-1").iter().all(stands_still), "it was woken");
+    ensure!(bed.tree("a-1").iter().all(stands_still), "it was woken");
     bed.engine().thaw(&handle).await?;
-    bed.until("it runs", || !tree::marked("a-1").iter().any(stands_still)).await?;
+    bed.until("it runs", || !bed.tree("a-1").iter().any(stands_still)).await?;
     bed.until("its log is there, once", || bed.log("a-1") == "up\n").await?;
     bed.engine().kill(&handle).await?;
     bed.engine().wait(&handle).await;
@@ -115,13 +115,11 @@ async fn what_is_known_by_its_id_alone_is_swept(kind: Kind) -> Result<()> {
     bed.start("a-2", TREE).await?;
     bed.engine().freeze(&handle).await?;
     bed.restart().await?;
-    let mut found = bed.engine().list().await;
-    found.sort();
-    ensure!(found == ["a-1", "a-2"], "{found:?}");
-    bed.engine().sweep("a-1").await?;
-    ensure!(tree::marked("a-1").is_empty() && !tree::marked("a-2").is_empty(), "one of them");
-    bed.engine().sweep("a-2").await?;
-    ensure!(tree::marked("a-2").is_empty());
+    ensure!(bed.lists(&["a-1", "a-2"]).await);
+    bed.engine().sweep(&bed.id("a-1")).await?;
+    ensure!(bed.tree("a-1").is_empty() && !bed.tree("a-2").is_empty(), "one of them");
+    bed.engine().sweep(&bed.id("a-2")).await?;
+    ensure!(bed.tree("a-2").is_empty());
     bed.close().await
 }
 
@@ -155,8 +153,8 @@ fn shell(bed: &Bed, script: &str) -> Exec {
 async fn the_runners_own_program_runs_inside_beside_the_first_process(kind: Kind) -> Result<()> {
     let mut bed = Bed::new(kind).await?;
     let handle = bed.start("a-1", "echo up; sleep 1000; true").await?;
-    bed.until("it has its child", || tree::marked("a-1").len() >= 2).await?;
-    let before = tree::marked("a-1").len();
+    bed.until("it has its child", || bed.tree("a-1").len() >= 2).await?;
+    let before = bed.tree("a-1").len();
     let done = bed.engine().exec(&handle, &shell(&bed, "cat; echo wrong >&2; exit 3")).await?;
     ensure!(done.exit.code == Some(3) && !done.timed_out, "{done:?}");
     ensure!(done.output == b"what it is told" && done.errors == "wrong\n", "{done:?}");
@@ -166,7 +164,7 @@ async fn the_runners_own_program_runs_inside_beside_the_first_process(kind: Kind
     let late = Exec { limit: Duration::from_millis(300), ..shell(&bed, "sleep 1000 & sleep 1000") };
     let done = bed.engine().exec(&handle, &late).await?;
     ensure!(done.timed_out, "{done:?}");
-    bed.until("it was killed", || tree::marked("a-1").len() == before).await?;
+    bed.until("it was killed", || bed.tree("a-1").len() == before).await?;
     bed.engine().kill(&handle).await?;
     bed.engine().wait(&handle).await;
     bed.close().await

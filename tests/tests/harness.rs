@@ -95,7 +95,8 @@ async fn day(coder: Coder, keys: &str, late: Duration) -> Result<usize> {
     ensure!(stage.processes(Some(&instance)).iter().all(stands_still), "it sleeps and runs");
     // Its client's time runs on while it sleeps.
     tokio::time::sleep(late).await;
-    stage.push("d-1", &json!({"ref": "refs/heads/main", "number": 7})).await?;
+    let push = json!({"ref": "refs/heads/main", "number": 7, "repository": {"full_name": "acme/geese"}});
+    stage.push("d-1", &push).await?;
     let end = stage.ends(&instance).await;
     let talk = model.talk()?;
     ensure!(end? == "completed", "it ended otherwise: {}", stage.output(&instance));

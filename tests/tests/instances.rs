@@ -14,14 +14,11 @@ use skein_tests::mcp::Client;
 use skein_tests::process::{Signal, signal};
 use skein_tests::stage::{Stage, stands_still};
 use skein_tests::up::binary;
+use skein_tests::webhook::event;
 use tokio::process::Command;
 
 const WAIT: &str = r#"wait_for_trigger={"type":"webhook","source":"github","event":"push","timeout":"1h"}"#;
 const LOCK: &str = r#"acquire_lock={"resource_key":"test://repository/1"}"#;
-
-fn event(number: u64) -> Value {
-    json!({"ref": "refs/heads/main", "number": number, "repository": {"full_name": "acme/app"}})
-}
 
 /// The number of the event that an agent was woken with.
 fn number(answer: &Value) -> &Value {

@@ -5,7 +5,7 @@
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use skein_tests::mcp::Client;
-use skein_tests::up::{Folder, Up};
+use skein_tests::up::{Folder, Up, binary};
 use skein_tests::webhook::{self, SECRET, signature};
 
 fn configured() -> Result<Folder> {
@@ -198,4 +198,38 @@ async fn what_nobody_took_is_listed_with_its_reason_and_replayed() -> Result<()>
 async fn listed(up: &Up) -> Result<Vec<Value>> {
     let rows = up.skein(&["webhooks", "list", "--json"]).await?;
     Ok(rows.lines().map(serde_json::from_str).collect::<Result<_, _>>()?)
+}
+
+/// Without a node: what somebody who writes a subscription wants to know.
+#[tokio::test]
+async fn a_simulated_event_says_why_a_subscription_does_not_match() -> Result<()> {
+    let folder = Folder::new()?;
+    let agents = folder.path().join("agents");
+    for (agent, repo) in [("ours", "acme/app"), ("other", "acme/site")] {
+        std::fs::create_dir_all(agents.join(agent))?;
+        let definition =
+            format!("command = [\"true\"]\n[[subscriptions]]\nsource = \"github\"\nrepos = [\"{repo}\"]\n");
+        std::fs::write(agents.join(agent).join("agent.toml"), definition)?;
+    }
+    let fixture = folder.path().join("push.json");
+    let sent = json!({
+        "headers": {"X-GitHub-Event": "push", "X-GitHub-Delivery": "d-1"},
+        "body": {"ref": "refs/heads/main", "repository": {"full_name": "acme/app"}},
+    });
+    std::fs::write(&fixture, sent.to_string())?;
+    let simulate = |provider: &str| {
+        std::process::Command::new(binary("skein"))
+            .args(["webhooks", "simulate", "--json", "--provider", provider, "--agents"])
+            .args([&agents, &fixture])
+            .output()
+    };
+    let output = simulate("github")?;
+    let rows = String::from_utf8(output.stdout)?;
+    let rows: Vec<Value> = rows.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+    let verdict = |agent: &str| rows.iter().find(|row| row["agent"] == agent).cloned().unwrap_or_default();
+    ensure!(verdict("ours")["matches"] == true, "{rows:?}");
+    ensure!(verdict("other")["because"] == "`repos` has no value that is the event's", "{rows:?}");
+    let refused = simulate("githup")?;
+    ensure!(String::from_utf8_lossy(&refused.stderr).contains("it is one of"), "{refused:?}");
+    Ok(())
 }

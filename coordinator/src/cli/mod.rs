@@ -6,12 +6,14 @@ mod agent;
 mod backup;
 mod cluster;
 mod cluster_init;
+mod credentials;
 mod dead_letters;
 mod definitions;
 mod events;
 mod list;
 mod logs;
 mod mcp_config;
+mod simulate;
 mod status;
 mod swarm;
 mod table;
@@ -99,12 +101,15 @@ enum Command {
     /// List, show and replay what was to run and was given up.
     #[command(subcommand)]
     DeadLetters(dead_letters::DeadLetters),
-    /// List, show and replay webhooks as they were taken in.
+    /// List, show and replay webhooks as they were taken in, and try subscriptions out.
     #[command(subcommand)]
     Webhooks(webhooks::Webhooks),
     /// Define agents, run them, end their runs, pause and disable them, and look at what they did.
     #[command(subcommand)]
     Agent(agent::Agent),
+    /// Write, list and remove the keys and tokens that agents may be lent.
+    #[command(subcommand)]
+    Credentials(credentials::Keys),
     /// Print events as they are committed, one a line.
     Events(events::Events),
     /// Copy the store of a running node.
@@ -205,6 +210,7 @@ impl Cli {
             Command::DeadLetters(letters) => letters.run().await,
             Command::Webhooks(webhooks) => webhooks.run().await,
             Command::Agent(agent) => agent.run().await,
+            Command::Credentials(keys) => keys.run(),
             Command::Events(events) => events.run().await,
             Command::Backup(backup) => backup.run().await,
             Command::Export(export) => export.run().await,
@@ -266,8 +272,12 @@ mod tests {
             "skein dead-letters show 0190e0a0-0000-7000-8000-000000000001",
             "skein dead-letters replay 0190e0a0-0000-7000-8000-000000000001",
             "skein webhooks list --limit 5",
+            "skein webhooks simulate push.json --provider github --source hub --agents agents",
             "skein webhooks show 0190e0a0-0000-7000-8000-000000000001",
             "skein webhooks replay 0190e0a0-0000-7000-8000-000000000001 --swarm build",
+            "skein credentials set github_token:acme",
+            "skein credentials set discord_bot bot_token",
+            "skein credentials list",
             "skein events --follow",
             "skein backup copy.db",
             "skein export state.jsonl --data d",

@@ -1,9 +1,10 @@
-//! `skein webhooks list|show|replay`
+//! `skein webhooks list|show|replay|simulate`
 
 use clap::{Args, Subcommand};
 use skein_proto::v1::WebhookRequest;
 use uuid::Uuid;
 
+use super::simulate::Simulate;
 use super::table::{self, Column};
 use super::{CliError, Common, list};
 use crate::api::client;
@@ -33,6 +34,8 @@ pub(super) enum Webhooks {
     Show(One),
     /// Hand the event on once more, under a new receipt.
     Replay(One),
+    /// Say which subscriptions an event would match, and why not. Needs no node.
+    Simulate(Simulate),
 }
 
 #[derive(Debug, Args)]
@@ -55,6 +58,7 @@ impl Webhooks {
             Webhooks::List { limit, common } => {
                 return list::rows(&common, "webhooks", "", COLUMNS, limit).await;
             }
+            Webhooks::Simulate(simulate) => return simulate.run(),
             Webhooks::Show(one) => {
                 let mut admin = client::connect(&one.common.layout()).await?;
                 (admin.show_webhook(one.request()).await, one.common)

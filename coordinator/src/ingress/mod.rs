@@ -12,8 +12,10 @@ mod intake;
 mod provider;
 mod receive;
 mod signature;
+mod simulate;
 #[cfg(test)]
 mod tests;
 
 pub use gate::{Gate, Intake, Taken};
 pub use receive::router;
+pub use simulate::simulate;

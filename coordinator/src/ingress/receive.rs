@@ -13,6 +13,8 @@ use axum::{Json, Router};
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::{Value, json};
+use skein_shared::id::Name;
+use skein_shared::time::Timestamp;
 use skein_shared::triggers::{Incoming, Rejected};
 use skein_shared::{Code, Refusal};
 use tracing::warn;
@@ -21,6 +23,7 @@ use uuid::Uuid;
 use super::delivery::{Delivery, NAME, invalid};
 use super::gate::{Gate, Source, Taken, unknown};
 use super::provider::{Answer, Notice, Reading, sender};
+use crate::config::Provider;
 
 /// A sender that takes longer than this for its body is cut off.
 const BODY_TIME: Duration = Duration::from_secs(30);
@@ -131,24 +134,39 @@ async fn receive(gate: &Gate, name: &str, headers: &HeaderMap, body: Body) -> Re
 }
 
 async fn take_in(gate: &Gate, source: &Source, notice: Notice) -> Result<Outcome, Refusal> {
-    let Notice { delivery, event, context, payload, answer } = notice;
+    let answer = notice.answer.clone();
+    let incoming = incoming(notice, &source.name, source.provider, gate.intake.now())?;
+    let incoming = Incoming { unsigned: !source.is_signed(), ..incoming };
+    let taken = gate.intake.deliver(&source.swarm, incoming).await?;
+    Ok(Outcome::Taken(taken, answer))
+}
+
+/// An event as the triggers take it.
+///
+/// # Errors
+/// `invalid_argument` for a name or an id that is too long.
+pub(super) fn incoming(
+    notice: Notice,
+    source: &Name,
+    provider: Provider,
+    received_at: Timestamp,
+) -> Result<Incoming, Refusal> {
+    let Notice { delivery, event, context, payload, .. } = notice;
     if event.is_empty() || event.len() > NAME || delivery.len() > NAME {
         let problem = format!("the event has no name, or its name or id is longer than {NAME} bytes");
         return Err(invalid(problem));
     }
-    let incoming = Incoming {
+    Ok(Incoming {
         receipt: Uuid::now_v7(),
         delivery,
-        source: source.name.to_string(),
-        provider: source.provider.as_str().to_owned(),
+        source: source.to_string(),
+        provider: provider.as_str().to_owned(),
         event,
         context: context.into_value(),
         payload,
-        received_at: gate.intake.now(),
-        unsigned: !source.is_signed(),
-    };
-    let taken = gate.intake.deliver(&source.swarm, incoming).await?;
-    Ok(Outcome::Taken(taken, answer))
+        received_at,
+        unsigned: false,
+    })
 }
 
 /// Keeps what a known sender has sent and nobody can read. Strangers could fill the store with it.

@@ -82,6 +82,11 @@ impl Layout {
         self.root.join("runner")
     }
 
+    /// What agents may be lent.
+    pub fn credentials(&self) -> PathBuf {
+        self.root.join("credentials")
+    }
+
     pub fn agents(&self) -> PathBuf {
         self.root.join("agents")
     }

@@ -71,6 +71,7 @@ pub(super) fn start(
         agents,
         data: layout.runner(),
         work: Some(work),
+        credentials: layout.credentials(),
         swarms: runner.swarms.clone(),
         launcher,
         closed: vec![layout.root().to_owned()],

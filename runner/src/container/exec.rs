@@ -39,6 +39,11 @@ impl Scope {
         Ok(Self { id, group, left: false })
     }
 
+    /// Where control groups are not the engine's to make.
+    pub(super) fn marked() -> Self {
+        Self { id: Uuid::new_v4().simple().to_string(), group: None, left: false }
+    }
+
     pub(super) fn id(&self) -> &str {
         &self.id
     }
@@ -47,7 +52,14 @@ impl Scope {
         self.group.as_deref()
     }
 
-    /// What still runs is the instance's own affair from now on.
+    /// What still runs is the instance's own affair after a good end, and is killed after any other.
+    pub(super) async fn settle(self, executed: &Executed) {
+        match executed.exit.code {
+            Some(0) => self.leave(),
+            _ => self.kill().await,
+        }
+    }
+
     fn leave(mut self) {
         self.left = true;
         if let Some(group) = &self.group {
@@ -56,7 +68,7 @@ impl Scope {
         }
     }
 
-    async fn kill(mut self) {
+    pub(super) async fn kill(mut self) {
         self.left = true;
         end(std::mem::take(&mut self.id), self.group.take()).await;
     }
@@ -91,7 +103,7 @@ pub(super) async fn run(mut command: Command, exec: &Exec, scope: Scope) -> Resu
         .map_err(|error| Failure(format!("a process could not be started in the instance: {error}")))?;
     match tokio::time::timeout(exec.limit, finish(child, exec)).await {
         Ok(Ok(executed)) => {
-            scope.leave();
+            scope.settle(&executed).await;
             Ok(executed)
         }
         Ok(Err(error)) => Err(Failure(format!("a process in the instance was lost: {error}"))),

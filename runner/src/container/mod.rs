@@ -54,8 +54,8 @@ pub trait Engine: Send + Sync {
     /// Runs the runner's own program inside a running instance, beside its first process: with its user, its
     /// environment and its work folder, and kept from the same things. It ends with the instance at the latest.
     ///
-    /// Whatever it has started and left behind when it ends stays in the instance. When its time is over, or
-    /// when nobody waits for it any more, it is killed with all that it has started.
+    /// Whatever it has started and left behind stays in the instance when it ends with status 0. When it ends
+    /// otherwise, when its time is over, or when nobody waits for it any more, all of that is killed.
     async fn exec(&self, handle: &Handle, exec: &Exec) -> Result<Executed, Failure>;
 
     /// Returns when the instance's first process has ended. May be dropped and called again.
@@ -91,6 +91,8 @@ pub struct Spec {
     pub open: Vec<PathBuf>,
     /// The folder of the agent's definition.
     pub definition: PathBuf,
+    /// The credentials that it is lent, readable by it alone. A container finds them at `/credentials`.
+    pub credentials: Option<PathBuf>,
     /// The container that it wants; the folders above are then none of its own.
     pub container: Option<Container>,
 }

@@ -21,6 +21,7 @@ use crate::container::docker::DockerEngine;
 use crate::container::engines::Engines;
 use crate::container::process::ProcessEngine;
 use crate::container::{Engine, Failure, isolation};
+use crate::credentials::Credentials;
 use crate::definition::{self, Definitions};
 use crate::endpoint::Upstreams;
 use crate::error::Error;
@@ -91,6 +92,7 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
         ledger,
         folders: folders.clone(),
         closed: config.closed.clone(),
+        credentials: Credentials::new(config.credentials.clone()),
         definitions: definitions.subscribe(),
         upstreams: Upstreams::default(),
         reported: watch::Sender::new(0),

@@ -3,7 +3,7 @@
 use skein_shared::spelling;
 
 /// Every key, with the names that Action Llama and others have for it.
-const KEYS: [(&str, &[&str]); 33] = [
+const KEYS: [(&str, &[&str]); 34] = [
     ("command", &[]),
     ("harness", &[]),
     ("model", &[]),
@@ -35,6 +35,7 @@ const KEYS: [(&str, &[&str]); 33] = [
     ("schedule", &[]),
     ("zone", &["timezone"]),
     ("hooks", &[]),
+    ("credentials", &[]),
     ("params", &[]),
     // Where the agent was taken from: for people alone.
     ("source", &[]),

@@ -15,6 +15,7 @@ use skein_proto::v1::AgentDefinition;
 use skein_shared::id::Name;
 
 use crate::container::Container;
+use crate::credentials::Reference;
 use crate::error::Error;
 use crate::harness::Program;
 use settings::Settings;
@@ -41,6 +42,8 @@ pub struct Definition {
     /// What the agent is told of its surroundings, in whatever words it was written for.
     pub params: serde_json::Value,
     pub hooks: Hooks,
+    /// What it is lent.
+    pub credentials: Vec<Reference>,
     /// The folder that the definition was read from.
     pub folder: PathBuf,
     /// What it lives in, if it names an image.

@@ -42,6 +42,7 @@ pub(super) struct Settings {
     schedule: Option<String>,
     zone: String,
     hooks: Hooks,
+    credentials: Vec<String>,
     params: serde_json::Map<String, serde_json::Value>,
 }
 
@@ -78,6 +79,7 @@ impl Default for Settings {
             schedule: None,
             zone: "UTC".to_owned(),
             hooks: Hooks::default(),
+            credentials: Vec::new(),
             params: serde_json::Map::new(),
         }
     }
@@ -119,6 +121,7 @@ impl Settings {
             Some(prompt) => format!("{instructions}\n\n{}", prompt.trim()).trim().to_owned(),
             None => instructions,
         };
+        let credentials = self.credentials.iter().map(|name| name.parse()).collect::<Result<_, String>>();
         skill::fits(&instructions).map_err(|problem| format!("prompt: {problem}"))?;
         Ok(Definition {
             grace: Duration::from_millis(public.grace_ms),
@@ -134,6 +137,7 @@ impl Settings {
             instructions,
             params: serde_json::Value::Object(self.params),
             hooks: self.hooks,
+            credentials: credentials.map_err(|problem| format!("credentials: {problem}"))?,
             folder: folder.to_owned(),
             container,
         })
@@ -219,7 +223,7 @@ mod tests {
         assert_eq!(definition.public.timeout_ms, 1_800_000);
         assert_eq!(definition.public.role, "worker");
         assert_eq!(definition.workdir.unwrap(), Path::new("/agents/worker/src"));
-        assert_eq!(definition.public.subscriptions, [r#"{"source":"github","match":{"action":"opened"}}"#]);
+        assert_eq!(definition.public.subscriptions, [r#"{"match":{"action":"opened"},"source":"github"}"#]);
     }
 
     #[test]
@@ -232,6 +236,7 @@ mod tests {
             ("command = [\"sh\"]\n[[subscriptions]]\nsorce = \"x\"", "did you mean `source`"),
             ("command = [\"sh\"]\n[[webhooks]]\nsource = \"github\"\nrepo = \"x\"", "did you mean `repos`"),
             ("[hooks]\nbefore = [\"x\"]", "the keys are pre, post"),
+            ("command = [\"sh\"]\ncredentials = [\"../x\"]", "names no credential"),
             ("image = \"x\"\nworkdir = \"src\"", "/app/static"),
             ("command = [\"sh\"]\nmemory = \"1g\"", "`image` too"),
             ("", "command: missing"),

@@ -14,6 +14,8 @@ use crate::error::Error;
 pub const LOG: u64 = 16 * 1024 * 1024;
 /// How many logs of ended instances are kept.
 const LOGS: usize = 500;
+/// No swarm's name begins with a dot.
+const LENT: &str = ".lent";
 const LOG_LOOK: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug)]
@@ -63,6 +65,22 @@ impl Folders {
 
     pub fn log(&self, instance: &str) -> PathBuf {
         self.data.join("logs").join(format!("{instance}.log"))
+    }
+
+    /// Where the credentials are that an instance is lent.
+    pub fn lent(&self, instance: &str) -> PathBuf {
+        self.work.join(LENT).join(instance)
+    }
+
+    /// Makes the folder that holds those of all instances. Each may pass through it to its own.
+    pub fn open_lent(&self, isolation: Isolation) -> Result<(), Error> {
+        make(&self.work.join(LENT), if isolation == Isolation::Users { 0o711 } else { 0o700 })
+    }
+
+    /// The instances that are lent something, or were when this machine or runner ended.
+    pub fn borrowers(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.work.join(LENT)).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
     }
 
     /// Makes an agent's work folder, shared by its instances and closed to others.

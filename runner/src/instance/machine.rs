@@ -13,6 +13,7 @@ use super::ledger::{Row, State, What};
 use super::stage::{self, HOOK, Stage};
 use super::{Order, Reach, Shared, spec};
 use crate::container::{Exit, Failure, Handle};
+use crate::credentials::take_back;
 use crate::definition::Definition;
 use crate::endpoint::Endpoint;
 
@@ -41,6 +42,7 @@ pub(super) async fn start(shared: Arc<Shared>, mut row: Row, input: String, inbo
         }
         Err(Failure(reason)) => {
             tracing::warn!(instance = row.instance, reason, "not started");
+            take_back(&shared.folders.lent(&row.instance));
             row.state = State::Ended;
             row.reason.clone_from(&reason);
             shared.save(&row, Some(What::StartFailed { reason })).await;
@@ -66,6 +68,7 @@ async fn launch(shared: &Shared, row: &mut Row) -> Result<(Handle, Endpoint), Fa
 async fn launch_stage(shared: &Shared, row: &mut Row, definition: &Definition) -> Result<Handle, Failure> {
     // An earlier start of the same instance has left a log, and perhaps a conversation to go on with.
     let session = if row.stage == Stage::Agent { shared.said(row).await.session } else { None };
+    spec::lend(shared, row, definition)?;
     let mut spec = spec::of(shared, row, definition, session.as_deref())?;
     spec.env.insert("SKEIN_INPUT".to_owned(), row.input.clone());
     if row.stage == Stage::Agent {
@@ -313,6 +316,7 @@ impl Machine {
         self.log_failure(self.shared.engine.kill(&self.handle).await);
         tracing::info!(instance = self.instance(), code = exit.code, signal = exit.signal, reason, "ended");
         self.shared.engine.let_go(&self.handle);
+        take_back(&self.shared.folders.lent(self.instance()));
         let ending = self.shared.said(&self.row).await.ending(exit);
         let what = self.row.ended(ending, reason);
         self.shared.save(&self.row, Some(what)).await;

@@ -23,6 +23,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::container::confine::USERS;
 use crate::container::{Engine, Failure, Handle, Isolation, Spec, User};
+use crate::credentials::Credentials;
 use crate::definition::{Definition, Definitions};
 use crate::endpoint::Upstreams;
 use crate::error::Error;
@@ -83,6 +84,7 @@ pub struct Shared {
     pub ledger: Ledger,
     pub folders: Folders,
     pub closed: Vec<std::path::PathBuf>,
+    pub credentials: Credentials,
     pub definitions: watch::Receiver<Definitions>,
     pub upstreams: Upstreams,
     /// Rises with every report.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::Instances;
 use super::ledger::{Row, State, What};
 use super::machine::Machine;
+use crate::credentials::take_back;
 use crate::endpoint::Endpoint;
 use crate::error::Error;
 
@@ -23,6 +24,9 @@ impl Instances {
             if self.take_over(row).await {
                 known.insert(instance);
             }
+        }
+        for borrower in self.shared.folders.borrowers().into_iter().filter(|one| !known.contains(one)) {
+            take_back(&self.shared.folders.lent(&borrower));
         }
         for stray in self.shared.engine.list().await.into_iter().filter(|stray| !known.contains(stray)) {
             tracing::warn!(instance = stray, "ending processes that the ledger knows no live instance for");

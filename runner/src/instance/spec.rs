@@ -1,7 +1,7 @@
 //! What an engine is told to start for an instance.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::Shared;
 use super::ledger::Row;
@@ -40,6 +40,12 @@ pub(super) fn of(
     };
     env.insert("HOME".to_owned(), home.display().to_string());
     env.extend(usual);
+    let lent = (!definition.credentials.is_empty()).then(|| shared.folders.lent(&row.instance));
+    if let Some(lent) = &lent {
+        let seen = if definition.container.is_some() { Path::new(docker::CREDENTIALS) } else { lent };
+        env.extend(shared.credentials.variables(&definition.credentials, seen).map_err(Failure)?);
+        env.insert("SKEIN_CREDENTIALS".to_owned(), seen.display().to_string());
+    }
     env.extend(definition.env.clone());
     env.insert("SKEIN_URL".to_owned(), url);
     env.insert("SKEIN_TOKEN".to_owned(), row.secret.clone());
@@ -59,10 +65,26 @@ pub(super) fn of(
         log: shared.folders.log(&row.instance),
         user: row.user,
         closed,
-        open: vec![home, workdir.clone()],
+        open: [home, workdir.clone()].into_iter().chain(lent.clone()).collect(),
         workdir,
         definition: std::path::absolute(&definition.folder)
             .map_err(|error| Failure(format!("the agent's definition is not found: {error}")))?,
+        credentials: lent,
         container: definition.container.clone(),
     })
+}
+
+/// Hands an instance the credentials of its definition, for its first process and again for each that follows.
+pub(super) fn lend(shared: &Shared, row: &Row, definition: &Definition) -> Result<(), Failure> {
+    if definition.credentials.is_empty() {
+        return Ok(());
+    }
+    let reader = match &definition.container {
+        // Only root may give a file away; to others the container's user has to be their own.
+        Some(container) => rustix::process::geteuid().is_root().then_some(container.user.uid),
+        None => row.user.map(|user| user.uid),
+    };
+    shared.folders.open_lent(shared.isolation).map_err(|error| Failure(error.to_string()))?;
+    let folder = shared.folders.lent(&row.instance);
+    shared.credentials.lend(&definition.credentials, &folder, reader).map_err(Failure)
 }

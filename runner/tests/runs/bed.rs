@@ -62,6 +62,7 @@ impl Bed {
             agents: self.folder.path().join("agents"),
             data: self.data(),
             work: None,
+            credentials: self.folder.path().join("credentials"),
             swarms: vec![Name::parse("default").unwrap()],
             launcher: launcher(),
             closed: Vec::new(),

@@ -368,6 +368,7 @@ fn spec(folder: &Path, instance: &str, script: &str) -> Spec {
         closed: Vec::new(),
         open: Vec::new(),
         definition: folder.to_owned(),
+        credentials: None,
         container: None,
     }
 }

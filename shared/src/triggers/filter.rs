@@ -1,6 +1,7 @@
 //! Which events a wait or a subscription is for.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Number, Value, json};
@@ -44,6 +45,28 @@ pub struct Filter {
     /// Agent triggers: the agent that calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_agent: Option<String>,
+}
+
+/// What keeps an event from matching a filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Miss<'a> {
+    Kind,
+    Source,
+    Event,
+    Key(Key),
+    Path(&'a str),
+}
+
+impl fmt::Display for Miss<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Miss::Kind => formatter.write_str("it is another kind of trigger"),
+            Miss::Source => formatter.write_str("`source` is another"),
+            Miss::Event => formatter.write_str("`event` is another"),
+            Miss::Key(key) => write!(formatter, "`{}` has no value that is the event's", key.word()),
+            Miss::Path(path) => write!(formatter, "`match.{path}` is not what the event has there"),
+        }
+    }
 }
 
 /// An event as the agent gets it. Filters look at nothing else, so what an agent saw is what was matched.
@@ -133,24 +156,36 @@ impl Envelope {
 impl Filter {
     /// Whether the event is one to wake up for.
     pub fn matches(&self, event: &Envelope) -> bool {
-        self.kind == event.kind()
-            && self.names(event)
-            && self.only.iter().all(|(key, wanted)| key.holds(wanted, event))
-            && self.matches.iter().all(|(path, wanted)| match event.find(path) {
-                Some(found) => accepts(wanted, found),
-                None => false,
-            })
+        self.miss(event).is_none()
     }
 
-    fn names(&self, event: &Envelope) -> bool {
+    /// The first thing that keeps the event from matching.
+    pub fn miss(&self, event: &Envelope) -> Option<Miss<'_>> {
+        if self.kind != event.kind() {
+            return Some(Miss::Kind);
+        }
         let is = |wanted: &Option<String>, fields: &[&str]| match wanted {
             Some(wanted) => fields.iter().any(|field| event.text(field) == Some(wanted.as_str())),
             None => true,
         };
-        match self.kind {
-            FilterKind::Webhook => is(&self.source, &SOURCE) && is(&self.event, &[EVENT]),
-            FilterKind::AgentTrigger => is(&self.source_agent, &["sourceAgent"]),
+        let (source, name) = match self.kind {
+            FilterKind::Webhook => (is(&self.source, &SOURCE), is(&self.event, &[EVENT])),
+            FilterKind::AgentTrigger => (is(&self.source_agent, &["sourceAgent"]), true),
+        };
+        if !source {
+            return Some(Miss::Source);
         }
+        if !name {
+            return Some(Miss::Event);
+        }
+        let key = self.only.iter().find(|(key, wanted)| !key.holds(wanted, event));
+        key.map(|(key, _)| Miss::Key(*key)).or_else(|| self.missed_path(event))
+    }
+
+    fn missed_path(&self, event: &Envelope) -> Option<Miss<'_>> {
+        let holds = |path: &str, wanted| event.find(path).is_some_and(|found| accepts(wanted, found));
+        let (path, _) = self.matches.iter().find(|(path, wanted)| !holds(path, wanted))?;
+        Some(Miss::Path(path))
     }
 
     /// # Errors
@@ -335,7 +370,10 @@ mod tests {
         ] {
             assert_eq!(with(source, name).matches(&event()), hit, "{source:?} {name:?}");
         }
-        assert!(!webhook(json!({ "action": "closed", "number": 8 })).matches(&event()));
+        let several = webhook(json!({ "action": "closed", "number": 8 }));
+        assert_eq!(several.miss(&event()), Some(Miss::Path("number")));
+        assert_eq!(with(Some("slack"), None).miss(&event()), Some(Miss::Source));
+        assert_eq!(with(None, Some("push")).miss(&event()), Some(Miss::Event));
     }
 
     #[test]

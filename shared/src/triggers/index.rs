@@ -172,8 +172,8 @@ mod tests {
             source: source.map(str::to_owned),
             event: event.map(str::to_owned),
             matches,
-            source_agent: None,
             only: BTreeMap::new(),
+            source_agent: None,
         })
     }
 

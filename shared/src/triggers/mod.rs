@@ -17,7 +17,7 @@ mod tests;
 
 pub use command::{Command, Incoming, Rejected, Reply, WaitView};
 pub use event::{Event, Outcome, Resumption, WaitEnd};
-pub use filter::{Envelope, Filter, FilterKind};
+pub use filter::{Envelope, Filter, FilterKind, Miss};
 pub use state::Triggers;
 pub use subscription::{Key, subscription};
 

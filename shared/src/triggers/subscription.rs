@@ -189,6 +189,23 @@ fn texts(word: &str, value: &Value) -> Result<Vec<String>, String> {
 }
 
 impl Key {
+    /// The usual word for it.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Key::Actions => "actions",
+            Key::Assignee => "assignee",
+            Key::Author => "author",
+            Key::Branches => "branches",
+            Key::Channels => "channels",
+            Key::Commands => "commands",
+            Key::Conclusions => "conclusions",
+            Key::Events => "events",
+            Key::Labels => "labels",
+            Key::Repos => "repos",
+            Key::Orgs => "orgs",
+        }
+    }
+
     /// Whether the event is as the key wants it. Labels have one in common; a branch and a conclusion are asked
     /// only of events that have one, and a command only of commands.
     pub(super) fn holds(self, wanted: &[String], event: &Envelope) -> bool {
@@ -355,6 +372,7 @@ mod tests {
         };
         let event = event("github", "issues", json!({"repo": "acme/api", "action": "opened", "number": 7}));
         assert!(both("opened").matches(&event));
-        assert!(!both("closed").matches(&event));
+        let miss = both("closed").miss(&event).map(|miss| miss.to_string());
+        assert_eq!(miss.as_deref(), Some("`actions` has no value that is the event's"));
     }
 }

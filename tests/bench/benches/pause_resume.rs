@@ -86,11 +86,12 @@ async fn run(options: Options) -> Result<Report> {
 /// The same container in turns: by hand, through the engine's fallback, and by its control group.
 async fn beside_the_daemon(options: &Options, times: &mut Times) -> Result<()> {
     let (mut daemon, mut freezer) = (Bed::new(Kind::Pause).await?, Bed::new(Kind::Docker).await?);
-    let by_daemon = daemon.start("bench-1", "echo up; sleep 100000").await?;
-    let past_daemon = freezer.start("bench-2", "echo up; sleep 100000").await?;
+    let by_daemon = daemon.start("bench-1", "echo up; sleep 100000; true").await?;
+    let past_daemon = freezer.start("bench-2", "echo up; sleep 100000; true").await?;
     let image = freezer.spec("bench-3", "").container.context("no container")?.image;
-    let bare = docker(&["run", "--detach", "--rm", "--init", "--network", "none", &image, "sleep", "100000"])
-        .await?;
+    // Made of the same processes, which is what the time depends on.
+    let flags = ["run", "--detach", "--rm", "--init", "--network", "none", &image];
+    let bare = docker(&[&flags[..], &["sh", "-c", "echo up; sleep 100000; true"]].concat()).await?;
     let client = Docker::connect_with_defaults()?.negotiate_version().await?;
     for _ in 0..options.rounds {
         let (mut first, mut second, mut third) = (Vec::new(), Vec::new(), Vec::new());
@@ -162,7 +163,7 @@ async fn many_at_once(options: &Options, times: &mut Times) -> Result<()> {
     let mut bed = Bed::new(Kind::Docker).await?;
     let mut handles = Vec::new();
     for number in 0..MANY {
-        handles.push(bed.start(&format!("bench-{number}"), "echo up; sleep 100000").await?);
+        handles.push(bed.start(&format!("bench-{number}"), "echo up; sleep 100000; true").await?);
     }
     for _ in 0..options.rounds {
         let (mut freezes, mut thaws) = (Vec::new(), Vec::new());

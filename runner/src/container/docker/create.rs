@@ -15,6 +15,8 @@ const SWARM: &str = "skein.swarm";
 const AGENT: &str = "skein.agent";
 /// Where the agent finds its definition.
 pub(super) const STATIC: &str = "/app/static";
+/// Where it finds what it is lent.
+pub const CREDENTIALS: &str = "/credentials";
 /// Where its programs may keep settings.
 pub const HOME: &str = "/home/node";
 const TMP_OPTIONS: &str = "rw,exec,nosuid,nodev,mode=1777,size=2147483648";
@@ -64,6 +66,7 @@ fn host(program: &Program, network: String, spec: &Spec, container: &Container) 
     let memory = i64::try_from(container.memory).unwrap_or(i64::MAX);
     let mut mounts = program.mounts();
     mounts.push(read_only(&spec.definition, STATIC));
+    mounts.extend(spec.credentials.as_deref().map(|lent| read_only(lent, CREDENTIALS)));
     let log =
         HashMap::from([("max-size".to_owned(), LOG.to_owned()), ("max-file".to_owned(), LOGS.to_owned())]);
     HostConfig {

@@ -5,11 +5,10 @@ use bollard::container::LogOutput;
 use bollard::exec::{CreateExecOptions, StartExecResults};
 use futures::StreamExt;
 use tokio::io::AsyncWriteExt;
-use uuid::Uuid;
 
 use super::failed;
 use crate::container::exec::{ERRORS, Scope};
-use crate::container::{Exec, Executed, Exit, Failure, freeze};
+use crate::container::{Exec, Executed, Exit, Failure};
 
 /// Runs a command to its end or to the end of its time.
 ///
@@ -22,13 +21,17 @@ pub(super) async fn run(
     exec: &Exec,
 ) -> Result<Executed, Failure> {
     // The processes are in the container's control group, so they are known by a variable alone.
-    let mark = format!("{}={}", Scope::MARK, Uuid::new_v4().simple());
+    let scope = Scope::marked();
     let mut env: Vec<String> = exec.spec.env.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    env.push(mark.clone());
+    env.push(format!("{}={}", Scope::MARK, scope.id()));
     match tokio::time::timeout(exec.limit, finish(docker, container, command, env, exec)).await {
-        Ok(executed) => executed,
+        Ok(executed) => {
+            let executed = executed?;
+            scope.settle(&executed).await;
+            Ok(executed)
+        }
         Err(_) => {
-            freeze::kill_marked(&mark).await;
+            scope.kill().await;
             Ok(Executed { timed_out: true, ..Executed::default() })
         }
     }

@@ -6,20 +6,24 @@
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bollard::Docker;
 use bollard::query_parameters::LogsOptionsBuilder;
 use futures::StreamExt;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::container::Failure;
+use super::Id;
+use crate::container::{Exit, Failure};
 
 /// Most bytes copied in one [`SPELL`]; each line counts for some more, for it costs time however short it is.
 const BUDGET: usize = 1024 * 1024;
 const SPELL: Duration = Duration::from_millis(125);
 const LINE: usize = 64;
+/// How long after the last line the end of its container may be told; later than that the daemon has let go.
+const AGAIN: Duration = Duration::from_secs(1);
 /// Lines that are written together.
 const TOGETHER: usize = 1024;
 
@@ -38,10 +42,32 @@ pub(super) fn open(path: &Path, from: Option<u64>) -> Result<(File, u64), Failur
     Ok((file, kept))
 }
 
-/// Copies until the container has ended, or the daemon lets go of it.
-pub(super) async fn follow(docker: Docker, container: String, mut file: File) {
+/// Copies to the end of the container. A daemon that is started again lets go of those who listen to it: then it is all
+/// copied anew.
+pub(super) async fn copy(
+    docker: Docker,
+    container: Id,
+    path: PathBuf,
+    mut file: File,
+    mut ending: watch::Receiver<Option<Exit>>,
+) {
+    loop {
+        follow(&docker, &container.id, file).await;
+        if tokio::time::timeout(AGAIN, ending.wait_for(Option::is_some)).await.is_ok() {
+            return;
+        }
+        match open(&path, Some(container.log)) {
+            Ok((again, _)) => file = again,
+            Err(problem) => {
+                return tracing::error!(container = container.id, %problem, "no more output is kept");
+            }
+        }
+    }
+}
+
+async fn follow(docker: &Docker, container: &str, mut file: File) {
     let options = LogsOptionsBuilder::new().follow(true).stdout(true).stderr(true).build();
-    let mut lines = docker.logs(&container, Some(options)).ready_chunks(TOGETHER);
+    let mut lines = docker.logs(container, Some(options)).ready_chunks(TOGETHER);
     let (mut began, mut spent) = (Instant::now(), 0);
     while let Some(chunk) = lines.next().await {
         let mut bytes = Vec::new();

@@ -19,6 +19,7 @@ mod watch;
 
 use std::collections::HashMap;
 use std::ffi::OsString;
+use std::fs::File;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,15 +36,17 @@ use bollard::query_parameters::{
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex as Turn, watch as channel};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
-pub use create::HOME;
+pub use create::{CREDENTIALS, HOME};
 use program::Program;
 pub use settings::{Container, Keys, Network};
 
 use super::tree::{self, Process};
 use super::{Engine, Exec, Executed, Exit, Failure, Handle, Spec};
 
+/// How long the daemon may take to answer at the start.
+const REACH: Duration = Duration::from_secs(10);
 /// How long the daemon may take to tell of the end of a container that was killed.
 const END: Duration = Duration::from_secs(10);
 /// How long the last lines of a container that has ended may take.
@@ -82,6 +85,8 @@ struct Instance {
     ending: channel::Receiver<Option<Exit>>,
     /// True once all that it printed is in its log.
     logged: channel::Receiver<bool>,
+    /// What keeps the two going. It ends with this.
+    _following: JoinSet<()>,
 }
 
 impl DockerEngine {
@@ -92,7 +97,8 @@ impl DockerEngine {
     /// When there is no daemon, or this user may not use it.
     pub async fn connect(runner: &str, launcher: &[OsString]) -> Result<Self, Failure> {
         let reached = async { Docker::connect_with_defaults()?.negotiate_version().await };
-        let docker = reached.await.map_err(|error| failed("reach the Docker daemon", &error))?;
+        let reached = tokio::time::timeout(REACH, reached).await.unwrap_or(Err(Error::RequestTimeoutError));
+        let docker = reached.map_err(|error| failed("reach the Docker daemon", &error))?;
         let instances: Arc<Instances> = Arc::default();
         let guard = tokio::spawn(guard::keep(docker.clone(), runner.to_owned(), Arc::clone(&instances)));
         let program = Program::new(launcher);
@@ -130,18 +136,20 @@ impl DockerEngine {
     }
 
     /// Follows a container to its end, with its output.
-    fn follow(&self, handle: &Handle, container: &str, file: std::fs::File, frozen: bool) {
+    fn follow(&self, handle: &Handle, container: &Id, log: &Path, file: File, frozen: bool) {
         let (ended, ending) = channel::channel(None);
         let (copied, logged) = channel::channel(false);
-        let (docker, id) = (self.docker.clone(), container.to_owned());
-        tokio::spawn(async move { ended.send_replace(Some(watch::ending(&docker, &id).await)) });
-        let (docker, id) = (self.docker.clone(), container.to_owned());
-        tokio::spawn(async move {
-            log::follow(docker, id, file).await;
-            copied.send_replace(true)
+        let (docker, id) = (self.docker.clone(), container.id.clone());
+        let mut following = JoinSet::new();
+        following.spawn(async move { _ = ended.send_replace(Some(watch::ending(&docker, &id).await)) });
+        let copying = log::copy(self.docker.clone(), container.clone(), log.to_owned(), file, ending.clone());
+        following.spawn(async move {
+            copying.await;
+            copied.send_replace(true);
         });
-        let (container, frozen) = (container.to_owned(), Turn::new(frozen));
-        let instance = Instance { container, handle: handle.clone(), frozen, ending, logged };
+        let (container, frozen) = (container.id.clone(), Turn::new(frozen));
+        let instance =
+            Instance { container, handle: handle.clone(), frozen, ending, logged, _following: following };
         lock(&self.instances).insert(handle.instance.clone(), Arc::new(instance));
     }
 
@@ -161,17 +169,23 @@ impl DockerEngine {
     /// Kills every process of a container and takes its exit and its last lines before it is removed.
     async fn end(&self, container: &str, handle: &Handle) -> Result<(), Failure> {
         let instance = self.known(handle).filter(|instance| instance.container == container);
+        // Held to the end, so that the guard leaves it alone.
+        let mut wanted = match &instance {
+            Some(instance) => Some(instance.frozen.lock().await),
+            None => None,
+        };
+        wanted.iter_mut().for_each(|wanted| **wanted = false);
         if let Some(group) = handle.cgroup.as_deref().filter(|group| freezer::is_frozen(group)) {
             // The signal before the thaw: nothing of it runs on. The others end with the first process.
             kill_first(handle);
-            let thawed = freezer::set_frozen(group, false).await;
-            thawed
-                .map_err(|error| Failure(format!("{} cannot be thawed to end: {error}", handle.instance)))?;
+            if let Err(error) = freezer::set_frozen(group, false).await {
+                tracing::warn!(instance = handle.instance, %error, "not thawed to end");
+            }
         }
         let signal = KillContainerOptionsBuilder::new().signal("KILL").build();
         // It has ended already, or is gone; if the daemon is, the removal says so.
         let _ = self.docker.kill_container(container, Some(signal)).await;
-        if let Some(instance) = instance {
+        if let Some(instance) = &instance {
             let (mut ending, mut logged) = (instance.ending.clone(), instance.logged.clone());
             // Late is no failure: the removal is forced.
             let _ = tokio::time::timeout(END, ending.wait_for(Option::is_some)).await;
@@ -231,9 +245,10 @@ impl Engine for DockerEngine {
         image::ensure(&self.docker, container).await?;
         let (file, log) = log::open(&spec.log, None)?;
         let id = self.create(spec, container).await?;
-        match self.handle(&spec.instance, Id { id: id.clone(), log }).await {
+        let container = Id { id: id.clone(), log };
+        match self.handle(&spec.instance, container.clone()).await {
             Ok(handle) => {
-                self.follow(&handle, &id, file, false);
+                self.follow(&handle, &container, &spec.log, file, false);
                 Ok(handle)
             }
             Err(problem) => {
@@ -243,7 +258,7 @@ impl Engine for DockerEngine {
         }
     }
 
-    async fn adopt(&self, handle: &Handle, log: &Path) -> bool {
+    async fn adopt(&self, handle: &Handle, path: &Path) -> bool {
         let Some(container) = &handle.container else { return false };
         // One that has ended is taken over too: its exit and its output are there.
         let paused = match self.docker.inspect_container(&container.id, None).await {
@@ -252,9 +267,9 @@ impl Engine for DockerEngine {
             // A daemon that does not answer says nothing of the container.
             Err(_) => false,
         };
-        let Ok((file, _)) = log::open(log, Some(container.log)) else { return false };
+        let Ok((file, _)) = log::open(path, Some(container.log)) else { return false };
         let frozen = paused || handle.cgroup.as_deref().is_some_and(freezer::is_frozen);
-        self.follow(handle, &container.id, file, frozen);
+        self.follow(handle, container, path, file, frozen);
         true
     }
 

@@ -1,0 +1,113 @@
+//! What one instance is lent, for as long as it lives.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+
+use secrecy::ExposeSecret;
+
+use super::{Credentials, Fields, Reference, variables};
+
+impl Credentials {
+    /// The variables of an instance that finds the files in `seen`.
+    ///
+    /// # Errors
+    /// A sentence without any value.
+    pub fn variables(
+        &self,
+        references: &[Reference],
+        seen: &Path,
+    ) -> Result<BTreeMap<String, String>, String> {
+        let mut variables = BTreeMap::new();
+        for reference in references {
+            variables.extend(variables::of(reference, &self.read(reference)?, &seen.join(place(reference))));
+        }
+        Ok(variables)
+    }
+
+    /// Copies credentials into a folder, anew if it is there, that only `reader` may read, or this user if none is named.
+    ///
+    /// # Errors
+    /// A sentence without any value.
+    pub fn lend(&self, references: &[Reference], folder: &Path, reader: Option<u32>) -> Result<(), String> {
+        take_back(folder);
+        for reference in references {
+            let written = write(&self.read(reference)?, folder, &place(reference), reader);
+            written.map_err(|error| format!("the credential {reference} cannot be handed over: {error}"))?;
+        }
+        Ok(())
+    }
+}
+
+fn place(reference: &Reference) -> PathBuf {
+    Path::new(&reference.kind).join(&reference.instance)
+}
+
+/// Removes what an instance was lent.
+pub fn take_back(folder: &Path) {
+    if let Err(error) = fs::remove_dir_all(folder)
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        tracing::error!(%error, "the credentials of an instance that has ended are still there");
+    }
+}
+
+fn write(fields: &Fields, folder: &Path, place: &Path, reader: Option<u32>) -> std::io::Result<()> {
+    let mut path = folder.to_owned();
+    let mut folders = vec![path.clone()];
+    for part in place {
+        path.push(part);
+        folders.push(path.clone());
+    }
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
+    for (field, value) in fields {
+        let file = path.join(field);
+        let mut options = fs::OpenOptions::new();
+        options
+            .create_new(true)
+            .write(true)
+            .mode(0o400)
+            .open(&file)?
+            .write_all(value.expose_secret().as_bytes())?;
+        chown(&file, reader, None)?;
+    }
+    for folder in folders {
+        chown(&folder, reader, None)?;
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o700))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use secrecy::SecretString;
+
+    use super::*;
+
+    #[test]
+    fn an_instance_gets_what_it_names_and_it_is_taken_back() {
+        let root = tempfile::tempdir().unwrap();
+        let credentials = Credentials::new(root.path().join("all"));
+        for (name, value) in [("github_token:acme", "g"), ("openai_key", "o"), ("other", "x")] {
+            credentials.set(&name.parse().unwrap(), "token", &SecretString::from(value)).unwrap();
+        }
+        let folder = root.path().join("lent/worker-1");
+        let references = ["github_token:acme", "openai_key"].map(|name| name.parse().unwrap());
+        // A second stage of the run is lent the same.
+        for _ in 0..2 {
+            credentials.lend(&references, &folder, None).unwrap();
+        }
+        assert_eq!(fs::read_to_string(folder.join("github_token/acme/token")).unwrap(), "g");
+        assert!(!folder.join("other").exists());
+        take_back(&folder);
+        take_back(&folder);
+        assert!(!folder.exists());
+        let missing = ["nothing".parse().unwrap()];
+        assert!(credentials.lend(&missing, &folder, None).is_err_and(|told| told.contains("nothing")));
+        let variables = credentials.variables(&references, Path::new("/credentials")).unwrap();
+        assert_eq!(variables["OPENAI_API_KEY"], "o");
+        assert_eq!(variables["GITHUB_TOKEN"], "g");
+    }
+}

@@ -1,0 +1,101 @@
+//! The variables by which programs look for credentials.
+
+use std::path::Path;
+
+use secrecy::ExposeSecret;
+
+use super::{Fields, Reference};
+
+/// Types of one value, and the variables that hold it (spec: Action Llama 11).
+const SINGLE: [(&str, &[&str]); 17] = [
+    ("github_token", &["GITHUB_TOKEN", "GH_TOKEN"]),
+    ("anthropic_key", &["ANTHROPIC_API_KEY"]),
+    ("openai_key", &["OPENAI_API_KEY"]),
+    ("google_key", &["GEMINI_API_KEY", "GOOGLE_API_KEY"]),
+    ("groq_key", &["GROQ_API_KEY"]),
+    ("xai_key", &["XAI_API_KEY"]),
+    ("mistral_key", &["MISTRAL_API_KEY"]),
+    ("openrouter_key", &["OPENROUTER_API_KEY"]),
+    ("sentry_token", &["SENTRY_AUTH_TOKEN"]),
+    ("linear_token", &["LINEAR_API_TOKEN"]),
+    ("slack_bot_token", &["SLACK_BOT_TOKEN"]),
+    ("netlify_token", &["NETLIFY_AUTH_TOKEN"]),
+    ("bugsnag_token", &["BUGSNAG_AUTH_TOKEN"]),
+    ("mintlify_token", &["MINTLIFY_API_TOKEN"]),
+    ("cloudflare_api_token", &["CLOUDFLARE_API_TOKEN"]),
+    ("hetzner_api_key", &["HCLOUD_TOKEN"]),
+    ("vultr_api_key", &["VULTR_API_KEY"]),
+];
+/// Types of several values: each field is a variable of the prefix and its name.
+const PREFIXED: [(&str, &str); 4] = [
+    ("discord_bot", "DISCORD"),
+    ("x_twitter_api", "X"),
+    ("x_twitter_user_oauth1", "X"),
+    ("linear_oauth", "LINEAR"),
+];
+/// Git's way to a server by SSH, and who the commits are by.
+const GIT: &str = "git_ssh";
+const GIT_KEY: &str = "id_rsa";
+const GIT_PERSON: [(&str, [&str; 2]); 2] = [
+    ("username", ["GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME"]),
+    ("email", ["GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"]),
+];
+
+/// What the environment says of a credential whose files are in `folder`. A type that nobody looks for by a variable has
+/// its files alone.
+pub(super) fn of(reference: &Reference, fields: &Fields, folder: &Path) -> Vec<(String, String)> {
+    let shown =
+        |name: &str, value: &secrecy::SecretString| (name.to_owned(), value.expose_secret().to_owned());
+    if let Some((_, names)) = SINGLE.iter().find(|(kind, _)| *kind == reference.kind) {
+        let value = fields.get("token").or_else(|| fields.values().next());
+        return value.into_iter().flat_map(|value| names.iter().map(|name| shown(name, value))).collect();
+    }
+    if let Some((_, prefix)) = PREFIXED.iter().find(|(kind, _)| *kind == reference.kind) {
+        let name = |field: &str| format!("{prefix}_{}", field.to_uppercase().replace('-', "_"));
+        return fields.iter().map(|(field, value)| shown(&name(field), value)).collect();
+    }
+    if reference.kind != GIT {
+        return Vec::new();
+    }
+    let mut variables = Vec::new();
+    if fields.contains_key(GIT_KEY) {
+        let key = folder.join(GIT_KEY).display().to_string().replace('\'', "'\\''");
+        let command = format!("ssh -i '{key}' -o IdentitiesOnly=yes -o StrictHostKeyChecking=accept-new");
+        variables.push(("GIT_SSH_COMMAND".to_owned(), command));
+    }
+    for (field, names) in GIT_PERSON {
+        variables
+            .extend(fields.get(field).into_iter().flat_map(|value| names.map(|name| shown(name, value))));
+    }
+    variables
+}
+
+#[cfg(test)]
+mod tests {
+    use secrecy::SecretString;
+
+    use super::*;
+
+    fn variables(kind: &str, fields: &[(&str, &str)]) -> Vec<(String, String)> {
+        let fields =
+            fields.iter().map(|(name, value)| ((*name).to_owned(), SecretString::from(*value))).collect();
+        of(&kind.parse().unwrap(), &fields, Path::new("/c/git_ssh/default"))
+    }
+
+    fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
+        expected.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn programs_find_what_they_look_for() {
+        let github = variables("github_token:acme", &[("token", "t")]);
+        assert_eq!(github, pairs(&[("GITHUB_TOKEN", "t"), ("GH_TOKEN", "t")]));
+        assert_eq!(variables("openai_key", &[("key", "k")]), pairs(&[("OPENAI_API_KEY", "k")]));
+        let discord = variables("discord_bot", &[("bot_token", "b"), ("public_key", "p")]);
+        assert_eq!(discord, pairs(&[("DISCORD_BOT_TOKEN", "b"), ("DISCORD_PUBLIC_KEY", "p")]));
+        let git = variables("git_ssh", &[("id_rsa", "key"), ("email", "a@b")]);
+        assert!(git[0].1.starts_with("ssh -i '/c/git_ssh/default/id_rsa' "), "{git:?}");
+        assert_eq!(git[1..], pairs(&[("GIT_AUTHOR_EMAIL", "a@b"), ("GIT_COMMITTER_EMAIL", "a@b")]));
+        assert!(variables("something_else", &[("token", "t")]).is_empty());
+    }
+}

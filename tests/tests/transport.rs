@@ -1,0 +1,161 @@
+//! The transport tools with the real programs: what an agent asks for is done inside its own instance, by its runner,
+//! and nowhere else. And what a run has written is there for people, also after its end.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
+
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use skein_runner::container::{Isolation, confine};
+use skein_tests::mcp::Client;
+use skein_tests::stage::Stage;
+use skein_tests::up::Up;
+
+/// The text of a tool's result, and whether it is an error.
+fn said(result: &Value) -> (String, bool) {
+    let text = result["content"][0]["text"].as_str().unwrap_or_default();
+    (text.to_owned(), result["isError"] == true)
+}
+
+/// Calls a tool, and gives what it says.
+async fn call(client: &Client, tool: &str, arguments: Value) -> Result<(String, bool)> {
+    let answer = client.request("tools/call", json!({"name": tool, "arguments": arguments})).await?;
+    Ok(said(answer.get("result").with_context(|| format!("{tool} gave {answer}"))?))
+}
+
+/// The command lines of an instance's processes.
+fn commands(stage: &Stage, instance: &str) -> Vec<String> {
+    let line = |pid: u32| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    stage.processes(Some(instance)).iter().map(|process| line(process.pid).replace('\0', " ")).collect()
+}
+
+#[tokio::test]
+async fn an_agent_works_in_its_own_instance() -> Result<()> {
+    let steps = [
+        r#"bash={"command":"id -u; pwd; echo $SKEIN_INSTANCE; echo here > marker"}"#,
+        r#"write={"path":"src/main.rs","content":"one\ntwo\n"}"#,
+        r#"edit={"path":"src/main.rs","edits":[{"oldText":"two","newText":"2"}]}"#,
+        r#"read={"path":"src/main.rs"}"#,
+        r#"grep={"pattern":"^one","path":"src"}"#,
+        r#"find={"pattern":"*.rs"}"#,
+        r#"ls={"path":"src"}"#,
+        "hold",
+    ];
+    let stage = Stage::new(1)?.agent("smith", "", &steps)?.start().await?;
+    let smith = stage.run("smith").await?;
+    let (printed, failed) = said(&stage.answer("smith", "bash").await?);
+    let lines: Vec<&str> = printed.lines().collect();
+    ensure!(!failed && lines.len() == 3 && lines[2] == smith, "{printed}");
+    let work = stage.data().parent().unwrap().join("data-work/default/smith");
+    ensure!(lines[1] == work.to_str().unwrap(), "it worked in {}", lines[1]);
+    ensure!(fs::read_to_string(work.join("marker"))? == "here\n");
+    if skein_runner::isolation() == Isolation::Users {
+        ensure!(confine::USERS.contains(&lines[0].parse()?), "it worked as user {}", lines[0]);
+    }
+    ensure!(said(&stage.answer("smith", "write").await?) == ("Wrote 8 bytes to src/main.rs".into(), false));
+    ensure!(said(&stage.answer("smith", "edit").await?).0.contains("-two\n+2\n"));
+    ensure!(said(&stage.answer("smith", "read").await?) == ("one\n2\n".into(), false));
+    ensure!(said(&stage.answer("smith", "grep").await?) == ("main.rs:1: one".into(), false));
+    ensure!(said(&stage.answer("smith", "find").await?).0 == "src/main.rs");
+    ensure!(said(&stage.answer("smith", "ls").await?).0 == "main.rs");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_tool_touches_no_more_than_its_instance_may() -> Result<()> {
+    if skein_runner::isolation() == Isolation::None {
+        eprintln!("skipped: {}", Isolation::None.sentence());
+        return Ok(());
+    }
+    let stage = Stage::new(1)?;
+    let secret = stage.data().join("config.toml");
+    let read = format!("read={}", json!({"path": secret}));
+    let bash = format!("bash={}", json!({"command": format!("cat {}", secret.display())}));
+    let write = format!("write={}", json!({"path": stage.data().join("new"), "content": "x"}));
+    let stage = stage.agent("thief", "", &[&read, &bash, &write])?.start().await?;
+    stage.run("thief").await?;
+    for (tool, refusal) in
+        [("read", "permission denied"), ("bash", "exit code 1"), ("write", "permission denied")]
+    {
+        let (text, failed) = said(&stage.answer("thief", tool).await?);
+        ensure!(failed && text.contains(refusal), "{tool}: {text}");
+    }
+    ensure!(!stage.data().join("new").exists());
+    Ok(())
+}
+
+#[tokio::test]
+async fn no_coordinator_runs_a_command() -> Result<()> {
+    let up = Up::start().await?;
+    let marker = up.folder.path().join("marker");
+    let touch = json!({"command": format!("touch {}", marker.display())});
+    for (role, sentence) in [("worker", "your token is of none"), ("operator", "name the instance")] {
+        let client = Client::new(&up.mcp, &up.token(role, role).await?);
+        let (text, failed) = call(&client, "bash", touch.clone()).await?;
+        ensure!(failed && text.contains(sentence), "{role}: {text}");
+    }
+    let operator = Client::new(&up.mcp, &up.token("operator", "boss").await?);
+    let mut elsewhere = touch.clone();
+    elsewhere["instance"] = json!("nobody-00000001");
+    let (text, failed) = call(&operator, "bash", elsewhere).await?;
+    ensure!(failed && text.contains("there is no instance"), "{text}");
+    ensure!(!marker.exists(), "a coordinator has run a command");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_takes_too_long_or_is_not_wanted_any_more_is_ended_whole() -> Result<()> {
+    let endless = "trap '' TERM; setsid sleep 1111 & while :; do echo more; sleep 0.01; done";
+    let late = format!("bash={}", json!({"command": endless, "timeout": 1}));
+    let stage = Stage::new(1)?.agent("smith", "", &[&late, "hold"])?.start().await?;
+    let smith = stage.run("smith").await?;
+    let (text, failed) = said(&stage.answer("smith", "bash").await?);
+    ensure!(failed && text.contains("more\n\nThe command was ended after 1 seconds"), "{text}");
+    stage.until("only the agent is left", async || Ok(commands(&stage, &smith).len() == 1)).await?;
+
+    let operator = Client::new(&stage.up().mcp, &stage.up().token("operator", "boss").await?);
+    let asked = json!({"instance": smith, "command": "setsid sleep 2222; true"});
+    let asking = tokio::spawn(async move { call(&operator, "bash", asked).await });
+    let sleeps = || commands(&stage, &smith).iter().any(|command| command.contains("sleep 2222"));
+    stage.until("the command runs", async || Ok(sleeps())).await?;
+    asking.abort();
+    stage.until("it ends with who asked for it", async || Ok(!sleeps())).await?;
+    ensure!(commands(&stage, &smith).len() == 1, "the agent itself was ended");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_frozen_instance_lends_no_hand() -> Result<()> {
+    let wait = r#"wait_for_trigger={"type":"webhook","source":"github","event":"push","timeout":"1h"}"#;
+    let stage = Stage::new(1)?.agent("sleeper", "", &[wait])?.start().await?;
+    let sleeper = stage.run("sleeper").await?;
+    stage.becomes(&sleeper, "frozen").await?;
+    let operator = Client::new(&stage.up().mcp, &stage.up().token("operator", "boss").await?);
+    let (text, failed) = call(&operator, "ls", json!({"instance": sleeper})).await?;
+    ensure!(failed && text.contains("is frozen while it waits"), "{text}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_failing_agents_last_words_are_there_for_people() -> Result<()> {
+    let stage = Stage::new(1)?.agent("clumsy", "", &["hold", "bash=no json"])?.start().await?;
+    let clumsy = stage.run("clumsy").await?;
+    let up = stage.up();
+    // It follows a run that goes on, and ends with it.
+    let (followed, ()) = tokio::join!(up.run(&["agent", "logs", "clumsy", "--follow"]), async {
+        stage.go("clumsy").unwrap();
+    });
+    let followed = followed?;
+    let (words, note) =
+        (String::from_utf8_lossy(&followed.stdout), String::from_utf8_lossy(&followed.stderr));
+    ensure!(followed.status.success() && words.contains("JSONDecodeError"), "{words}{note}");
+    ensure!(note.contains("exit code 1"), "{note}");
+    let last = up.skein(&["agent", "logs", &clumsy, "-n", "1"]).await?;
+    ensure!(last.lines().count() == 1 && last.starts_with("json.decoder.JSONDecodeError"), "{last}");
+    let found = up.skein(&["agent", "logs", "clumsy", "--since", "1h", "--grep", "^Traceback"]).await?;
+    ensure!(found.lines().count() == 1, "{found}");
+    let unknown = up.run(&["agent", "logs", "nobody"]).await?;
+    ensure!(unknown.status.code() == Some(4), "{unknown:?}");
+    Ok(())
+}

@@ -7,10 +7,6 @@ use skein_tests::webhook::event;
 
 const SUBSCRIBED: &str = "subscriptions = [{ source = \"github\", event = \"push\" }]\n";
 
-fn event(number: u64) -> Value {
-    json!({ "ref": "refs/heads/main", "number": number, "repository": { "full_name": "acme/app" } })
-}
-
 /// The document that a command prints.
 async fn printed(stage: &Stage, arguments: &[&str]) -> Result<Value> {
     let printed = stage.up().skein(&[arguments, &["--json"]].concat()).await?;

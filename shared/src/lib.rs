@@ -8,6 +8,7 @@ pub mod ask;
 pub mod caller;
 pub mod channels;
 pub mod code;
+mod cow_map;
 pub mod cron;
 pub mod entity;
 pub mod epics;

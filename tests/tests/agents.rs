@@ -48,7 +48,11 @@ async fn a_disabled_agent_stays_so_over_a_restart_and_what_it_missed_is_replayed
     ensure!(listed.len() == 1 && listed[0]["state"] == "disabled", "{listed:?}");
     refused(&stage, &["agent", "run", "worker"], 5, "disabled").await?;
 
-    let letters = rows(&stage, &["dead-letters", "list", "--agent", "worker"]).await?;
+    let of_worker = ["dead-letters", "list", "--agent", "worker"];
+    stage
+        .until("the push is a dead letter", async || Ok(!rows(&stage, &of_worker).await?.is_empty()))
+        .await?;
+    let letters = rows(&stage, &of_worker).await?;
     ensure!(letters.len() == 1 && letters[0]["reason"] == "agent_disabled", "{letters:?}");
     let letter = letters[0]["id"].as_str().context("it has no id")?;
     let shown = printed(&stage, &["dead-letters", "show", letter]).await?;
@@ -67,7 +71,9 @@ async fn a_disabled_agent_stays_so_over_a_restart_and_what_it_missed_is_replayed
 #[tokio::test]
 async fn a_paused_swarm_keeps_its_work_over_a_restart_and_does_it_at_the_end_of_the_pause() -> Result<()> {
     let wait = r#"wait_for_trigger={"type":"webhook","source":"github","event":"push"}"#;
-    let stage = Stage::new(2)?.agent("sleeper", "", &[wait])?.agent("worker", "", &[])?.start().await?;
+    // Its exit status reaches nobody after the crash, so it is done by its word.
+    let done = r#"return_value={"value":"awake"}"#;
+    let stage = Stage::new(2)?.agent("sleeper", "", &[wait, done])?.agent("worker", "", &[])?.start().await?;
     let sleeper = stage.run("sleeper").await?;
     stage.becomes(&sleeper, "frozen").await?;
     let paused = printed(&stage, &["agent", "pause", "--all"]).await?;

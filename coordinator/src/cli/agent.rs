@@ -33,6 +33,9 @@ const RUNS: &[Column] = &[
     ("WAITED MS", &["waitedMs"]),
     ("EXIT", &["exit.code"]),
     ("REASON", &["exit.reason"]),
+    ("TOKENS IN", &["exit.usage.input_tokens"]),
+    ("TOKENS OUT", &["exit.usage.output_tokens"]),
+    ("MICRO-USD", &["exit.usage.cost_micros"]),
     ("STATUS", &["statusText"]),
 ];
 

@@ -54,7 +54,7 @@ impl Agent {
                 self.end_call(*call, value.as_ref(), error.as_ref(), *at, changes);
             }
             Event::CallForgotten { call } => {
-                if let Some(record) = self.calls.remove(call) {
+                if let Some(record) = self.finished.remove(*call) {
                     changes.archive(format!("call/{call}"), &record, None);
                 }
             }
@@ -92,7 +92,7 @@ impl Agent {
                     (instance.token, instance.first_token) = (Some(*token), Some(*token));
                     instance.attempts += 1;
                     instance.timeout_ms = *timeout_ms;
-                    (instance.since, instance.started) = (*at, Some(*at));
+                    (instance.since, instance.granted, instance.started) = (*at, Some(*at), Some(*at));
                     Some(json!({ "runner": runner }))
                 });
             }
@@ -278,7 +278,7 @@ impl Agent {
         at: Timestamp,
         changes: &mut Changes,
     ) {
-        let Some(record) = self.calls.get_mut(&call) else { return };
+        let Some(mut record) = self.calls.remove(&call) else { return };
         record.status = if error.is_some() { CallStatus::Error } else { CallStatus::Completed };
         record.value = value.cloned();
         record.error = error.cloned();
@@ -286,7 +286,8 @@ impl Agent {
         let body = json!({
             "status": record.status, "returnValue": value, "errorMessage": error, "completedAt": at.iso(),
         });
-        changes.put(format!("call/{call}"), record, Some(body));
+        changes.put(format!("call/{call}"), &record, Some(body));
+        self.finished.insert(record);
     }
 
     fn begin_wait(&mut self, wait: &WaitRecord, changes: &mut Changes) {

@@ -10,6 +10,7 @@ mod decide;
 mod definition;
 mod effects;
 mod event;
+mod finished;
 mod invariants;
 mod state;
 #[cfg(test)]
@@ -51,7 +52,11 @@ impl Entity for Agent {
             }
             "call" => {
                 let call: CallRecord = document.read()?;
-                self.calls.insert(call.id, call);
+                if call.is_over() {
+                    self.finished.insert(call);
+                } else {
+                    self.calls.insert(call.id, call);
+                }
             }
             "wait" => {
                 let wait: WaitRecord = document.read()?;

@@ -1,6 +1,6 @@
 //! What an agent remembers: the heads of its live instances, queue items, calls and waits.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +9,8 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::definition::{Defined, Definition, Standing};
+use super::finished::Finished;
+use crate::cow_map::CowMap;
 use crate::fence::Token;
 use crate::id::{EntityKey, InstanceId, Name};
 use crate::time::Timestamp;
@@ -20,13 +22,15 @@ pub struct Agent {
     pub(super) swarm: Name,
     pub(super) name: Name,
     pub(super) defined: Option<Defined>,
-    pub(super) instances: BTreeMap<InstanceId, Instance>,
-    pub(super) queue: BTreeMap<InstanceId, Item>,
-    pub(super) calls: BTreeMap<Uuid, CallRecord>,
-    pub(super) waits: BTreeMap<Uuid, WaitRecord>,
+    pub(super) instances: CowMap<InstanceId, Instance>,
+    pub(super) queue: CowMap<InstanceId, Item>,
+    /// Those that are not over.
+    pub(super) calls: CowMap<Uuid, CallRecord>,
+    pub(super) finished: Finished,
+    pub(super) waits: CowMap<Uuid, WaitRecord>,
     pub(super) standing: Standing,
     /// Dead letters that can be replayed.
-    pub(super) letters: BTreeMap<Uuid, Letter>,
+    pub(super) letters: CowMap<Uuid, Letter>,
 }
 
 /// Why a run is wanted, most urgent first.
@@ -101,6 +105,9 @@ pub struct Instance {
     pub slot: bool,
     #[serde(default, skip_serializing_if = "is_zero")]
     pub attempts: u32,
+    /// When its runner was told to start it: what came since then came in its time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub granted: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<Timestamp>,
     /// Its limit, as it was defined at the start.
@@ -330,6 +337,7 @@ impl Instance {
             bid: None,
             slot: false,
             attempts: 0,
+            granted: None,
             started: None,
             timeout_ms: 0,
             waited_ms: 0,
@@ -401,12 +409,13 @@ impl Agent {
             swarm: key.swarm.clone(),
             name: key.name.clone().expect("an agent's key has its name"),
             defined: None,
-            instances: BTreeMap::new(),
-            queue: BTreeMap::new(),
-            calls: BTreeMap::new(),
-            waits: BTreeMap::new(),
+            instances: CowMap::default(),
+            queue: CowMap::default(),
+            calls: CowMap::default(),
+            finished: Finished::default(),
+            waits: CowMap::default(),
             standing: Standing::default(),
-            letters: BTreeMap::new(),
+            letters: CowMap::default(),
         }
     }
 
@@ -443,14 +452,14 @@ impl Agent {
 
     /// Calls that `instance` serves or will serve, and that are not over.
     pub(super) fn calls_at(&self, instance: &InstanceId) -> Vec<Uuid> {
-        let served = |call: &&CallRecord| !call.is_over() && call.callee.as_ref() == Some(instance);
+        let served = |call: &&CallRecord| call.callee.as_ref() == Some(instance);
         self.calls.values().filter(served).map(|call| call.id).collect()
     }
 
-    /// When a call fails for want of an end, or is forgotten. None while its callee waits.
+    /// When an open call fails for want of an end. None while its callee waits.
     pub(super) fn call_due(&self, call: &CallRecord) -> Option<Timestamp> {
         let callee = call.callee.as_ref().and_then(|id| self.instances.get(id));
-        let waits = !call.is_over() && callee.is_some_and(|callee| callee.state.is_waiting());
+        let waits = callee.is_some_and(|callee| callee.state.is_waiting());
         (!waits).then_some(call.until)
     }
 
@@ -459,7 +468,7 @@ impl Agent {
         let waits = self.waits.values().filter(|wait| wait.is_open()).map(|wait| wait.deadline);
         let calls = self.calls.values().filter_map(|call| self.call_due(call));
         let runs = self.instances.values().filter_map(Instance::run_deadline);
-        waits.chain(calls).chain(runs).min()
+        waits.chain(calls).chain(runs).chain(self.finished.next_due()).min()
     }
 }
 

@@ -5,7 +5,6 @@
 
 mod apply;
 mod command;
-mod cow_map;
 mod decide;
 mod event;
 mod invariants;

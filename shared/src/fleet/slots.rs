@@ -1,8 +1,8 @@
 //! How many slots are taken, by runner and by agent. They are counted as places come and go: a fleet of ten
 //! thousand places is not gone through for every bid.
 
-use super::cow_map::CowMap;
 use super::state::Place;
+use crate::cow_map::CowMap;
 use crate::id::Name;
 
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::cow_map::CowMap;
 use super::slots::Slots;
 use crate::agent::Class;
+use crate::cow_map::CowMap;
 use crate::id::{InstanceId, Name};
 use crate::time::Timestamp;
 

@@ -1,5 +1,6 @@
 //! The benches, one file each.
 
+mod call_rtt;
 mod cluster_spread;
 mod cpu_budget;
 mod cycle_embedded;
@@ -20,6 +21,7 @@ mod peers;
 mod pool_1m;
 mod power_cut;
 mod recovery;
+mod waits_100k;
 
 use anyhow::Result;
 use futures::future::BoxFuture;
@@ -41,12 +43,14 @@ pub(crate) const ALL: &[Bench] = &[
     cycle_redis::BENCH,
     lock_embedded::BENCH,
     lock_redis::BENCH,
+    call_rtt::BENCH,
     node_grpc::BENCH,
     cluster_spread::BENCH,
     dispatch_push::BENCH,
     fairness::BENCH,
     idle_fleet::BENCH,
     pool_1m::BENCH,
+    waits_100k::BENCH,
     pause_resume::BENCH,
     mcp_tool::BENCH,
     ingress::BENCH,

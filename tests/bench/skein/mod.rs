@@ -1,5 +1,6 @@
 //! Skein as a contender: its kernel within this process, or the binary as a process of its own.
 
+pub(crate) mod calls;
 pub(crate) mod coordinators;
 pub(crate) mod embedded;
 pub(crate) mod fill;

@@ -48,6 +48,16 @@ impl Node {
         Ok(client)
     }
 
+    /// What its process takes.
+    pub(crate) fn metered(&self) -> Metered {
+        self.up.id().map_or(Metered::Myself, Metered::Tree)
+    }
+
+    /// Flushes of its store so far.
+    pub(crate) fn flushes(&self) -> Option<u64> {
+        self.counter("skein_store_flushes_total").ok().flatten()
+    }
+
     /// A counter of the node's own.
     fn counter(&self, name: &str) -> Result<Option<u64>> {
         let mut stream = TcpStream::connect(self.address)?;
@@ -85,7 +95,7 @@ impl Agents {
 #[async_trait]
 impl Contender for Agents {
     fn card(&self) -> Card {
-        Card::skein(self.durability, self.node.up.id().map_or(Metered::Myself, Metered::Tree))
+        Card::skein(self.durability, self.node.metered())
     }
 
     async fn prepare(&mut self, in_flight: usize) -> Result<()> {
@@ -109,7 +119,7 @@ impl Contender for Agents {
 
     fn flushes(&self) -> Option<u64> {
         match self.durability {
-            Durability::PowerCut => self.node.counter("skein_store_flushes_total").ok().flatten(),
+            Durability::PowerCut => self.node.flushes(),
             _ => Some(0),
         }
     }

@@ -41,7 +41,7 @@ impl Draft<'_> {
     }
 
     pub(super) fn caller_ended(&mut self, caller: &InstanceId, cancel: bool) -> Reply {
-        let made = |call: &&CallRecord| !call.is_over() && call.caller_instance == *caller;
+        let made = |call: &&CallRecord| call.caller_instance == *caller;
         let calls: Vec<Uuid> = self.agent.calls.values().filter(made).map(|call| call.id).collect();
         for call in calls {
             self.abandon(call, "the caller has ended", cancel);
@@ -115,7 +115,7 @@ impl Draft<'_> {
     /// Fails a call that is not over. Its run, if it has not begun, is not wanted any more; one that has is
     /// stopped if it exists for this call alone and `stop` says so.
     pub(super) fn abandon(&mut self, call: Uuid, reason: &str, stop: bool) {
-        let Some(record) = self.call(call).filter(|call| !call.is_over()) else { return };
+        let Some(record) = self.agent.calls.get(&call) else { return };
         let callee = record.callee.clone();
         self.end_call(call, Err(reason.to_owned()));
         let Some(run) = callee.and_then(|callee| self.agent.instances.get(&callee)) else { return };

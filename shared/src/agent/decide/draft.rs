@@ -61,7 +61,7 @@ impl<'a> Draft<'a> {
     }
 
     pub(super) fn call(&self, id: Uuid) -> Option<&CallRecord> {
-        self.agent.calls.get(&id)
+        self.agent.calls.get(&id).or_else(|| self.agent.finished.get(id))
     }
 
     /// The token of the next command for the instance; a runner refuses lower ones than it has seen.

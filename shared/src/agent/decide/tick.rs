@@ -25,11 +25,10 @@ impl Draft<'_> {
             );
         }
         for call in self.due_calls() {
-            if self.call(call).is_some_and(CallRecord::is_over) {
-                self.push(Event::CallForgotten { call });
-            } else {
-                self.abandon(call, "call timed out", false);
-            }
+            self.abandon(call, "call timed out", false);
+        }
+        for call in self.agent.finished.due(self.now()) {
+            self.push(Event::CallForgotten { call });
         }
         Reply::Done
     }

@@ -63,18 +63,26 @@ impl Draft<'_> {
         };
         if record.is_webhook() {
             record.unacknowledged.insert(Party::Triggers);
-            let effect = self.agent.register_wait(&record);
-            self.send([effect]);
         }
         if manner.look_back {
             record.unacknowledged.insert(Party::LookBack);
         }
-        let until = deadline + MARGIN;
-        let kept = [self.agent.extend_locks(&record, until), self.agent.extend_leases(&record, until)];
-        self.send(kept);
-        self.push(Event::WaitBegun(record));
+        self.push(Event::WaitBegun(record.clone()));
         self.serve_queued_call(id);
+        self.prepare(&record);
         self.take_outcome(wait)
+    }
+
+    /// Has everybody get ready for a wait that goes on. One that found its call in the queue is over already.
+    fn prepare(&mut self, wait: &WaitRecord) {
+        if !self.agent.waits.get(&wait.id).is_some_and(WaitRecord::is_open) {
+            return;
+        }
+        let registered = wait.is_webhook().then(|| self.agent.register_wait(wait));
+        let until = wait.deadline + MARGIN;
+        let kept = [self.agent.extend_locks(wait, until), self.agent.extend_leases(wait, until)];
+        self.send(registered);
+        self.send(kept);
     }
 
     pub(super) fn check_wait(&mut self, id: &InstanceId, wait: Option<Uuid>) -> Result<Reply, Refusal> {
@@ -238,7 +246,7 @@ impl Draft<'_> {
     }
 
     fn may_look_back(&self, id: &InstanceId, filter: &Filter) -> Result<(), Refusal> {
-        if self.instance(id)?.started.is_some() && filter.kind == FilterKind::Webhook {
+        if self.instance(id)?.granted.is_some() && filter.kind == FilterKind::Webhook {
             return Ok(());
         }
         Err(Refusal::new(
@@ -252,7 +260,7 @@ impl Draft<'_> {
         let record = self.agent.waits.get(&wait)?;
         let out = &record.unacknowledged;
         let due = out.contains(&Party::LookBack) && !out.contains(&Party::Triggers);
-        self.agent.instances.get(&record.instance)?.started.filter(|_| due)
+        self.agent.instances.get(&record.instance)?.granted.filter(|_| due)
     }
 
     fn deadline(&self, timeout_ms: Option<u64>) -> Result<Timestamp, Refusal> {

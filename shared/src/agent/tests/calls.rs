@@ -244,7 +244,7 @@ fn a_broadcast_wait_hears_a_call_that_another_serves() {
     world.must(begin);
     world.call(1).unwrap();
     assert!(world.outcome(&server, 1).is_some() && world.outcome(&listener, 2).is_some());
-    assert_eq!(world.agent.entity.calls[&id(1)].callee, Some(server));
+    assert_eq!(world.agent.entity.calls.get(&id(1)).unwrap().callee, Some(server));
 }
 
 #[test]
@@ -256,6 +256,7 @@ fn a_hand_made_instance_serves_calls_by_waiting() {
     assert_eq!(world.call_status(1).0, CallStatus::Pending);
     let Reply::Wait(view) = world.wait(&hand, 1, agent_filter(None)) else { panic!() };
     assert!(view.outcome.is_some(), "the queued call is handed over at once");
+    assert!(world.sent_to(Kind::Lockspace).is_empty(), "nobody gets ready for a wait that is over");
     assert_eq!(world.call_status(1).0, CallStatus::Running);
     world.must(Command::ReturnValue { instance: hand.clone(), value: "yes".to_owned() });
     assert_eq!(world.call_status(1), (CallStatus::Completed, Some("yes".to_owned())));

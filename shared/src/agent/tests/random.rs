@@ -234,6 +234,7 @@ impl World {
         self.advance(3600);
         let agent = &self.agent.entity;
         assert!(agent.instances.is_empty(), "{:?}", agent.instances);
+        assert!(agent.finished.values().next().is_none(), "calls are kept for ever");
         assert!(agent.queue.is_empty() && agent.calls.is_empty() && agent.waits.is_empty());
         assert_eq!(agent.next_due(), None);
         assert!(self.fleet.entity.bids.is_empty(), "{:?}", self.fleet.entity.bids);

@@ -1,7 +1,8 @@
-//! An ordered map whose copy costs next to nothing: a decision follows its events on a copy of the fleet, and a
-//! fleet may have ten thousand places.
+//! An ordered map whose copy costs next to nothing: a decision follows its events on a copy of the entity, and a fleet
+//! may have ten thousand places, an agent as many instances that wait.
 
 use std::borrow::Borrow;
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -37,11 +38,32 @@ impl<K: Ord, V: Clone> CowMap<K, V> {
         self.get(key).is_some()
     }
 
-    /// In the order of the keys, those last that were changed since the map was copied.
+    /// In the order of the keys, whatever is shared.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        let same = self.shared.iter().filter(|(key, _)| !self.changes.contains_key(key));
-        let changed = self.changes.iter().filter_map(|(key, change)| Some((key, change.as_ref()?)));
-        same.chain(changed)
+        let (mut same, mut changed) = (self.shared.iter().peekable(), self.changes.iter().peekable());
+        std::iter::from_fn(move || {
+            loop {
+                let order = match (same.peek(), changed.peek()) {
+                    (Some((left, _)), Some((right, _))) => left.cmp(right),
+                    (Some(_), None) => Ordering::Less,
+                    (None, Some(_)) => Ordering::Greater,
+                    (None, None) => return None,
+                };
+                if order == Ordering::Less {
+                    return same.next();
+                }
+                if order == Ordering::Equal {
+                    same.next();
+                }
+                if let Some((key, Some(value))) = changed.next() {
+                    return Some((key, value));
+                }
+            }
+        })
+    }
+
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &K> {
+        self.iter().map(|(key, _)| key)
     }
 
     pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
@@ -62,6 +84,29 @@ impl<K: Ord, V: Clone> CowMap<K, V> {
             return;
         }
         self.changes.insert(key, Some(value));
+    }
+
+    pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V>
+    where
+        K: Clone,
+    {
+        if Arc::get_mut(&mut self.shared).is_some() {
+            return self.own()?.get_mut(key);
+        }
+        if !self.changes.contains_key(key) {
+            self.changes.insert(key.clone(), Some(self.shared.get(key)?.clone()));
+        }
+        self.changes.get_mut(key)?.as_mut()
+    }
+
+    /// Takes out the first in the order of the keys.
+    pub(crate) fn pop_first(&mut self) -> Option<(K, V)>
+    where
+        K: Clone,
+    {
+        let first = self.keys().next()?.clone();
+        let value = self.remove(&first)?;
+        Some((first, value))
     }
 
     pub(crate) fn remove(&mut self, key: &K) -> Option<V>
@@ -102,15 +147,24 @@ mod tests {
     use super::*;
 
     fn model(map: &CowMap<u8, u8>) -> BTreeMap<u8, u8> {
+        assert!(map.iter().is_sorted_by_key(|(key, _)| *key), "{map:?}");
         map.iter().map(|(key, value)| (*key, *value)).collect()
     }
 
     fn change(map: &mut CowMap<u8, u8>, model: &mut BTreeMap<u8, u8>, (key, value): (u8, Option<u8>)) {
         match value {
+            // An odd value changes what is there.
+            Some(value) if value % 2 == 1 => {
+                if let Some(known) = map.get_mut(&key) {
+                    *known = value;
+                }
+                model.entry(key).and_modify(|known| *known = value);
+            }
             Some(value) => {
                 map.insert(key, value);
                 model.insert(key, value);
             }
+            None if key == 0 => assert_eq!(map.pop_first(), model.pop_first()),
             None => assert_eq!(map.remove(&key), model.remove(&key)),
         }
     }

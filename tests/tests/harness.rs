@@ -121,6 +121,13 @@ async fn claude_code_goes_through_a_day() -> Result<()> {
 }
 
 #[tokio::test]
+async fn claude_code_that_sleeps_past_its_own_limit_asks_again() -> Result<()> {
+    let given_up = day(Coder::ClaudeCode, "tool_timeout = \"3s\"\n", Duration::from_secs(4)).await?;
+    ensure!(given_up > 0, "it had the answer in time");
+    Ok(())
+}
+
+#[tokio::test]
 async fn codex_goes_through_a_day() -> Result<()> {
     let given_up = day(Coder::Codex, "", Duration::ZERO).await?;
     ensure!(given_up == 0, "it noticed its sleep");

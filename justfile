@@ -14,7 +14,7 @@ ci-long seconds="600" *args:
     SKEIN_SIM_SEEDS=10000 cargo test -p skein-tests --test sim
     SKEIN_ROUNDS=1000 cargo test -p skein-runner --test runs leaks
     SKEIN_NEMESIS_SECONDS={{seconds}} ./tests/run --profile long -E 'binary(nemesis)' --no-capture {{args}}
-    SKEIN_ROUNDS=1000 SKEIN_TEST_FEATURES=skein-tests/image-tests ./tests/run --profile long -E 'binary(containers) + binary(images) + binary(engines) + binary(contained) + binary(containment)'
+    SKEIN_ROUNDS=1000 SKEIN_TEST_FEATURES=skein-tests/image-tests ./tests/with-docker ./tests/run --profile long -E 'binary(containers) + binary(images) + binary(engines) + binary(contained) + binary(containment)'
 
 # What a change must pass before it is handed in
 lint:

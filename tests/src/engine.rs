@@ -107,6 +107,7 @@ impl Bed {
             open: Vec::new(),
             definition: self.folder.path().to_owned(),
             credentials: None,
+            input: None,
             container,
         }
     }

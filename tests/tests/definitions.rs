@@ -5,9 +5,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
-use serde_json::Value;
+use serde_json::{Value, json};
 use skein_runner::container::Isolation;
 use skein_tests::stage::Stage;
+use skein_tests::webhook::event;
 use tokio::process::Command;
 
 #[tokio::test]
@@ -76,7 +77,13 @@ async fn an_agent_runs_at_the_times_of_its_definition() -> Result<()> {
 async fn agents_are_added_by_a_program_from_a_folder_and_from_a_repository() -> Result<()> {
     let stage = Stage::new(1)?.start().await?;
     let skein = async |line: &[&str]| stage.up().skein(line).await;
-    skein(&["agent", "add", "greeter", "--command", "sh", "--command", "-c", "--command", "echo $0"]).await?;
+    let line = ["agent", "add", "greeter", "--command", "sh", "--command", "-c", "--command", "echo $0"];
+    let more = ["--schedule", "0 9 * * *", "--credential", "github_token:acme"];
+    stage.up().skein_with(&["credentials", "set", "github_token:acme"], "s3cret").await?;
+    skein(&[&line[..], &more].concat()).await?;
+    let written = fs::read_to_string(stage.data().join("agents/greeter/agent.toml"))?;
+    let asked = ["schedule = \"0 9 * * *\"", "credentials = [\"github_token:acme\"]"];
+    ensure!(asked.iter().all(|line| written.contains(line)), "{written}");
     let twice = skein(&["agent", "add", "greeter", "--command", "sh"]).await.unwrap_err().to_string();
     ensure!(twice.contains("there is an agent greeter"), "{twice}");
     stage.until("it is known", async || Ok(skein(&["agent", "run", "greeter"]).await.is_ok())).await?;
@@ -173,5 +180,27 @@ async fn an_agent_is_lent_the_credentials_that_it_names_and_no_others() -> Resul
     ensure!(history.contains("skein credentials set openai_key"), "{history}");
     stage.up().skein(&["credentials", "remove", "github_token:acme"]).await?;
     ensure!(!stage.log().contains("s3cret"), "a secret is in the log");
+    Ok(())
+}
+
+/// The kernel takes no variable of more than 128 KiB.
+#[tokio::test]
+async fn an_event_that_is_too_long_for_a_variable_starts_its_agent_all_the_same() -> Result<()> {
+    let keys = "subscriptions = [{ source = \"github\", event = \"push\" }]";
+    let stage = Stage::new(1)?.agent("reader", keys, &["hold"])?.start().await?;
+    let mut push = event(7);
+    push["commits"] =
+        (0..3000).map(|number| json!({"message": format!("commit {number} – {}", "x".repeat(50))})).collect();
+    stage.push("d-1", &push).await?;
+    let input = stage.answer("reader", "start").await?;
+    ensure!(input["type"] == "webhook" && input["payload"].is_null(), "{input}");
+    let file = PathBuf::from(input["input_file"].as_str().context("no file is named")?);
+    let whole: Value = serde_json::from_str(&fs::read_to_string(&file)?)?;
+    ensure!(whole["payload"] == push, "the file has not all of it");
+    ensure!(fs::metadata(&file)?.mode() & 0o777 == 0o400, "others may read it");
+    let instance = stage.answers("reader", "start")?.remove(0).0;
+    stage.go("reader")?;
+    stage.becomes(&instance, "completed").await?;
+    ensure!(!file.exists(), "the file is still there");
     Ok(())
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::{Value, json};
+use skein_runner::credentials::Reference;
 use skein_runner::definition::{self, is_agent};
 use skein_shared::id::Name;
 use skein_shared::{Code, Refusal};
@@ -77,6 +78,12 @@ pub(super) struct Add {
     /// The coding agent that it is to be, such as claude-code.
     #[arg(long, conflicts_with = "command")]
     harness: Option<String>,
+    /// A credential that it is lent; repeat it for more.
+    #[arg(long, value_name = "TYPE[:INSTANCE]")]
+    credential: Vec<Reference>,
+    /// A cron expression at which it runs.
+    #[arg(long, value_name = "CRON")]
+    schedule: Option<String>,
     /// What it is told to do.
     #[arg(long, conflicts_with = "from")]
     prompt: Option<String>,
@@ -123,6 +130,13 @@ impl Add {
         }
         if let Some(harness) = &self.harness {
             asked = format!("harness = {}\n", json!(harness));
+        }
+        if !self.credential.is_empty() {
+            let names: Vec<String> = self.credential.iter().map(ToString::to_string).collect();
+            asked.push_str(&format!("credentials = {}\n", json!(names)));
+        }
+        if let Some(schedule) = &self.schedule {
+            asked.push_str(&format!("schedule = {}\n", json!(schedule)));
         }
         if self.from.as_ref().is_some_and(|source| source.contains("://")) {
             asked.push_str(&format!("source = {}\n", json!(self.from)));

@@ -254,7 +254,7 @@ mod tests {
             "skein task create text --priority 70 --tag a --depends-on 0190e0a0-0000-7000-8000-000000000001",
             "skein task show 0190e0a0-0000-7000-8000-000000000001",
             "skein task cancel 0190e0a0-0000-7000-8000-000000000001 --reason late",
-            "skein agent add dev --from https://example.org/agents.git --harness claude-code",
+            "skein agent add dev --from https://example.org/agents.git --harness claude-code --credential anthropic_key",
             "skein agent add dev --command sh --command -c --command true --prompt work",
             "skein agent validate agents",
             "skein agent run lead --prompt go",

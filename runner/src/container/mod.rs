@@ -93,6 +93,8 @@ pub struct Spec {
     pub definition: PathBuf,
     /// The credentials that it is lent, readable by it alone. A container finds them at `/credentials`.
     pub credentials: Option<PathBuf>,
+    /// A file with what it was given to do, readable by it alone. A container finds it at `/app/input.json`.
+    pub input: Option<PathBuf>,
     /// The container that it wants; the folders above are then none of its own.
     pub container: Option<Container>,
 }

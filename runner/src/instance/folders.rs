@@ -16,6 +16,7 @@ pub const LOG: u64 = 16 * 1024 * 1024;
 const LOGS: usize = 500;
 /// No swarm's name begins with a dot.
 const LENT: &str = ".lent";
+const INPUTS: &str = ".inputs";
 const LOG_LOOK: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug)]
@@ -77,9 +78,20 @@ impl Folders {
         make(&self.work.join(LENT), if isolation == Isolation::Users { 0o711 } else { 0o700 })
     }
 
+    /// Where the input of an instance is when it is too long for a variable.
+    pub fn input(&self, instance: &str) -> PathBuf {
+        self.work.join(INPUTS).join(instance)
+    }
+
+    /// Makes the folder that holds those of all instances.
+    pub fn open_inputs(&self, isolation: Isolation) -> Result<(), Error> {
+        make(&self.work.join(INPUTS), if isolation == Isolation::Users { 0o711 } else { 0o700 })
+    }
+
     /// The instances that are lent something, or were when this machine or runner ended.
     pub fn borrowers(&self) -> Vec<String> {
-        let entries = fs::read_dir(self.work.join(LENT)).into_iter().flatten().flatten();
+        let folders = [LENT, INPUTS].map(|folder| fs::read_dir(self.work.join(folder)).into_iter());
+        let entries = folders.into_iter().flatten().flatten().flatten();
         entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
     }
 

@@ -11,9 +11,8 @@ use tokio::time::Instant;
 
 use super::ledger::{Row, State, What};
 use super::stage::{self, HOOK, Stage};
-use super::{Order, Reach, Shared, spec};
+use super::{Order, Reach, Shared, input, spec};
 use crate::container::{Exit, Failure, Handle};
-use crate::credentials::take_back;
 use crate::definition::Definition;
 use crate::endpoint::Endpoint;
 
@@ -42,7 +41,7 @@ pub(super) async fn start(shared: Arc<Shared>, mut row: Row, input: String, inbo
         }
         Err(Failure(reason)) => {
             tracing::warn!(instance = row.instance, reason, "not started");
-            take_back(&shared.folders.lent(&row.instance));
+            shared.take_back(&row.instance);
             row.state = State::Ended;
             row.reason.clone_from(&reason);
             shared.save(&row, Some(What::StartFailed { reason })).await;
@@ -70,7 +69,7 @@ async fn launch_stage(shared: &Shared, row: &mut Row, definition: &Definition) -
     let session = if row.stage == Stage::Agent { shared.said(row).await.session } else { None };
     spec::lend(shared, row, definition)?;
     let mut spec = spec::of(shared, row, definition, session.as_deref())?;
-    spec.env.insert("SKEIN_INPUT".to_owned(), row.input.clone());
+    input::give(shared, row, definition, &mut spec)?;
     if row.stage == Stage::Agent {
         row.input.clear();
     }
@@ -316,7 +315,7 @@ impl Machine {
         self.log_failure(self.shared.engine.kill(&self.handle).await);
         tracing::info!(instance = self.instance(), code = exit.code, signal = exit.signal, reason, "ended");
         self.shared.engine.let_go(&self.handle);
-        take_back(&self.shared.folders.lent(self.instance()));
+        self.shared.take_back(self.instance());
         let ending = self.shared.said(&self.row).await.ending(exit);
         let what = self.row.ended(ending, reason);
         self.shared.save(&self.row, Some(what)).await;

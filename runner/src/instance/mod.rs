@@ -1,6 +1,7 @@
 //! The instances of this runner: one task for each, and the ledger that outlives a crash.
 
 pub mod folders;
+mod input;
 pub mod ledger;
 mod log;
 mod machine;
@@ -23,7 +24,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::container::confine::USERS;
 use crate::container::{Engine, Failure, Handle, Isolation, Spec, User};
-use crate::credentials::Credentials;
+use crate::credentials::{self, Credentials};
 use crate::definition::{Definition, Definitions};
 use crate::endpoint::Upstreams;
 use crate::error::Error;
@@ -137,6 +138,12 @@ impl Shared {
             let (swarm, agent) = key;
             Failure(format!("this runner has no definition of agent `{agent}` in swarm `{swarm}`"))
         })
+    }
+
+    /// Removes what an instance was given that is over.
+    fn take_back(&self, instance: &str) {
+        credentials::take_back(&self.folders.lent(instance));
+        input::take_back(&self.folders.input(instance));
     }
 
     /// How long an instance has to end once it was asked to.

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use super::Instances;
 use super::ledger::{Row, State, What};
 use super::machine::Machine;
-use crate::credentials::take_back;
 use crate::endpoint::Endpoint;
 use crate::error::Error;
 
@@ -26,7 +25,7 @@ impl Instances {
             }
         }
         for borrower in self.shared.folders.borrowers().into_iter().filter(|one| !known.contains(one)) {
-            take_back(&self.shared.folders.lent(&borrower));
+            self.shared.take_back(&borrower);
         }
         for stray in self.shared.engine.list().await.into_iter().filter(|stray| !known.contains(stray)) {
             tracing::warn!(instance = stray, "ending processes that the ledger knows no live instance for");

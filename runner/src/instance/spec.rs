@@ -70,6 +70,7 @@ pub(super) fn of(
         definition: std::path::absolute(&definition.folder)
             .map_err(|error| Failure(format!("the agent's definition is not found: {error}")))?,
         credentials: lent,
+        input: None,
         container: definition.container.clone(),
     })
 }
@@ -79,12 +80,16 @@ pub(super) fn lend(shared: &Shared, row: &Row, definition: &Definition) -> Resul
     if definition.credentials.is_empty() {
         return Ok(());
     }
-    let reader = match &definition.container {
+    shared.folders.open_lent(shared.isolation).map_err(|error| Failure(error.to_string()))?;
+    let folder = shared.folders.lent(&row.instance);
+    shared.credentials.lend(&definition.credentials, &folder, reader(row, definition)).map_err(Failure)
+}
+
+/// The user that an instance reads its files as, if it is not the runner's own.
+pub(super) fn reader(row: &Row, definition: &Definition) -> Option<u32> {
+    match &definition.container {
         // Only root may give a file away; to others the container's user has to be their own.
         Some(container) => rustix::process::geteuid().is_root().then_some(container.user.uid),
         None => row.user.map(|user| user.uid),
-    };
-    shared.folders.open_lent(shared.isolation).map_err(|error| Failure(error.to_string()))?;
-    let folder = shared.folders.lent(&row.instance);
-    shared.credentials.lend(&definition.credentials, &folder, reader).map_err(Failure)
+    }
 }

@@ -7,16 +7,14 @@ use skein_proto::v1::{Answer, Ask, UseTool, Withdraw};
 
 use super::*;
 
-const INSTANCE: &str = "worker-0000000a";
-
 /// A runner with one instance that does nothing.
 async fn begun() -> (Coordinator, Bed) {
     let coordinator = Coordinator::open(MCP, 3000).await;
     let mut bed = Bed::new("sleep 1000");
     bed.run(&coordinator, TOKEN);
     coordinator.until("registration", |state| state.registrations.len() == 1).await;
-    coordinator.say(start(INSTANCE, 1)).await;
-    coordinator.reported(INSTANCE, |what| matches!(what, What::Started(_))).await;
+    coordinator.say(start(id(0xa), 1)).await;
+    coordinator.reported(id(0xa), |what| matches!(what, What::Started(_))).await;
     (coordinator, bed)
 }
 
@@ -31,8 +29,8 @@ fn ask(number: u64, id: u128, instance: &str, tool: &str, arguments: &serde_json
     })
 }
 
-fn bash(number: u64, id: u128, command: &str) -> Message {
-    ask(number, id, INSTANCE, "bash", &serde_json::json!({"command": command}))
+fn bash(number: u64, question: u128, command: &str) -> Message {
+    ask(number, question, id(0xa), "bash", &serde_json::json!({"command": command}))
 }
 
 /// The parts of an answer, once the last one is there.
@@ -76,19 +74,19 @@ async fn what_nobody_waits_for_is_ended_and_what_is_not_here_is_refused() {
     coordinator.say(Message::Withdraw(Withdraw { number: 1 })).await;
     let command = |process: &Process| fs::read_to_string(format!("/proc/{}/cmdline", process.pid));
     let sleeps = |process: &Process| command(process).is_ok_and(|line| line.contains("4321"));
-    until(|| (!tree::marked(INSTANCE).iter().any(sleeps)).then_some(())).await;
-    assert!(!tree::marked(INSTANCE).is_empty(), "the instance was ended with it");
+    until(|| (!tree::marked(id(0xa)).iter().any(sleeps)).then_some(())).await;
+    assert!(!tree::marked(id(0xa)).is_empty(), "the instance was ended with it");
 
     let nothing = serde_json::json!({});
-    coordinator.say(ask(2, 2, "worker-0000000b", "ls", &nothing)).await;
+    coordinator.say(ask(2, 2, id(0xb), "ls", &nothing)).await;
     let refused = answer(&coordinator, 2).await.remove(0).refused.unwrap();
     assert_eq!(refused.code, "not_found");
-    coordinator.say(ask(3, 3, INSTANCE, "dance", &nothing)).await;
+    coordinator.say(ask(3, 3, id(0xa), "dance", &nothing)).await;
     let refused = answer(&coordinator, 3).await.remove(0).refused.unwrap();
     assert_eq!(refused.code, "invalid_argument");
-    coordinator.say(freeze(INSTANCE, 2)).await;
-    coordinator.reported(INSTANCE, |what| matches!(what, What::Frozen(_))).await;
-    coordinator.say(ask(4, 4, INSTANCE, "ls", &nothing)).await;
+    coordinator.say(freeze(id(0xa), 2)).await;
+    coordinator.reported(id(0xa), |what| matches!(what, What::Frozen(_))).await;
+    coordinator.say(ask(4, 4, id(0xa), "ls", &nothing)).await;
     let refused = answer(&coordinator, 4).await.remove(0).refused.unwrap();
     assert_eq!(refused.code, "wrong_state");
     bed.leave().await.unwrap();
@@ -99,7 +97,7 @@ async fn a_large_answer_comes_in_parts() {
     let (coordinator, mut bed) = begun().await;
     coordinator.say(bash(1, 1, r"{ printf '\211PNG'; head -c 2000000 /dev/zero; } > picture")).await;
     answer(&coordinator, 1).await;
-    coordinator.say(ask(2, 2, INSTANCE, "read", &serde_json::json!({"path": "picture"}))).await;
+    coordinator.say(ask(2, 2, id(0xa), "read", &serde_json::json!({"path": "picture"}))).await;
     let parts = answer(&coordinator, 2).await;
     assert!(parts.len() > 8 && parts.iter().all(|part| part.part.len() <= 256 * 1024), "{}", parts.len());
     assert!(text(&parts).starts_with("The image picture"));
@@ -111,10 +109,10 @@ async fn a_large_answer_comes_in_parts() {
 async fn a_tool_that_does_not_end_is_killed_without_control_groups_too() {
     let folder = tempfile::tempdir().unwrap();
     let engine = ProcessEngine::with_cgroups("tools", launcher(), None);
-    let mut spec = spec(folder.path(), "tools-1", "sleep 1000");
+    let mut spec = spec(folder.path(), id(0xc), "exec sleep 1000");
     spec.env.insert("SKEIN_RUNNER".into(), "tools".into());
     let handle = engine.start(&spec).await.unwrap();
-    let input = serde_json::json!({"tool": "bash", "arguments": {"command": "setsid sleep 1000"}});
+    let input = serde_json::json!({"tool": "bash", "arguments": {"command": "setsid sleep 1000; true"}});
     let exec = skein_runner::container::Exec {
         spec,
         arguments: vec![skein_runner::transport::SUBCOMMAND.to_owned()],
@@ -123,7 +121,8 @@ async fn a_tool_that_does_not_end_is_killed_without_control_groups_too() {
         most: 1000,
     };
     let executed = engine.exec(&handle, &exec).await.unwrap();
-    assert!(executed.timed_out);
-    assert_eq!(tree::members(&handle).len(), 1, "the first process alone goes on");
+    let left = tree::members(&handle);
     engine.kill(&handle).await.unwrap();
+    assert!(executed.timed_out);
+    assert_eq!(left.len(), 1, "the first process alone goes on");
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -90,6 +91,13 @@ impl Bed {
         let path = self.folder.path().join("data-work/default/worker").join(file);
         until(|| fs::read_to_string(&path).ok().filter(|text| text.ends_with('\n'))).await
     }
+}
+
+/// An instance of the test that asks. Processes are looked for by it, and tests run beside one another.
+pub(crate) fn id(number: u32) -> &'static str {
+    let mut hasher = DefaultHasher::new();
+    std::thread::current().name().hash(&mut hasher);
+    format!("worker-{:04x}{number:04x}", hasher.finish() & 0xffff).leak()
 }
 
 pub(crate) fn launcher() -> Vec<OsString> {

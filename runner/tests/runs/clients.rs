@@ -3,10 +3,9 @@
 use skein_proto::v1::Usage;
 use skein_proto::v1::report::What;
 
-use crate::bed::{Bed, MCP, start};
+use crate::bed::{Bed, MCP, id, start};
 use crate::coordinator::{Coordinator, TOKEN};
 
-const INSTANCE: &str = "worker-00000001";
 /// Begins a conversation and works on for ever; in one that goes on it comes to an end.
 const CLIENT: &str = r#"echo "{\"type\":\"system\",\"session_id\":\"s-1\"}"
 cat > prompt.part; mv prompt.part prompt-$(ls | grep -c prompt); echo "$0 $*" >> arguments
@@ -19,7 +18,7 @@ async fn a_client_that_is_started_again_goes_on_in_its_conversation_and_says_wha
     let mut bed = Bed::with(CLIENT, "harness = 'claude-code'\nprompt = 'Count the geese.'");
     bed.run(&coordinator, TOKEN);
     coordinator.until("registration", |state| state.registrations.len() == 1).await;
-    coordinator.say(start(INSTANCE, 1)).await;
+    coordinator.say(start(id(1), 1)).await;
     let arguments = bed.written("arguments").await;
     assert!(arguments.starts_with("-p ") && !arguments.contains("--resume"), "{arguments}");
     let prompt = bed.written("prompt-1").await;
@@ -28,9 +27,9 @@ async fn a_client_that_is_started_again_goes_on_in_its_conversation_and_says_wha
         "{prompt:?}"
     );
 
-    coordinator.say(start(INSTANCE, 3)).await;
+    coordinator.say(start(id(1), 3)).await;
     let ended = |what: &What| matches!(what, What::Exited(exited) if exited.code == Some(0));
-    let report = coordinator.reported(INSTANCE, ended).await;
+    let report = coordinator.reported(id(1), ended).await;
     assert!(bed.written("arguments").await.contains("--resume s-1"));
     let prompt = bed.written("prompt-2").await;
     assert!(prompt.starts_with("Your process was ended and started again."), "{prompt}");

@@ -4,10 +4,8 @@ use skein_proto::v1::report::What;
 use skein_proto::v1::{self, Exited};
 use skein_runner::container::tree;
 
-use crate::bed::{Bed, MCP, start, stop};
+use crate::bed::{Bed, MCP, id, start, stop};
 use crate::coordinator::{Coordinator, TOKEN};
-
-const INSTANCE: &str = "worker-00000001";
 
 /// Runs the agent with these hooks until it has ended, and says how and what its hooks and it have written.
 async fn run(script: &str, hooks: &str) -> (Exited, String) {
@@ -15,15 +13,15 @@ async fn run(script: &str, hooks: &str) -> (Exited, String) {
     let mut bed = Bed::with(script, hooks);
     bed.run(&coordinator, TOKEN);
     coordinator.until("registration", |state| state.registrations.len() == 1).await;
-    coordinator.say(start(INSTANCE, 1)).await;
-    let report = coordinator.reported(INSTANCE, |what| matches!(what, What::Exited(_))).await;
+    coordinator.say(start(id(1), 1)).await;
+    let report = coordinator.reported(id(1), |what| matches!(what, What::Exited(_))).await;
     let started = |report: &&v1::Report| matches!(report.what, Some(What::Started(_)));
     let state = coordinator.until("its start", |state| state.reports.iter().any(|one| started(&one))).await;
     assert_eq!(state.reports.iter().filter(started).count(), 1, "a run starts once, however many processes");
     bed.leave().await.unwrap();
-    assert!(tree::marked(INSTANCE).is_empty(), "something of it still runs");
+    assert!(tree::marked(id(1)).is_empty(), "something of it still runs");
     let Some(What::Exited(exited)) = report.what else { unreachable!("that was waited for") };
-    (exited, bed.log(INSTANCE))
+    (exited, bed.log(id(1)))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -52,12 +50,12 @@ async fn a_run_that_is_stopped_in_a_hook_ends_there() {
     let mut bed = Bed::with("echo never", "hooks = { pre = [\"echo begun > begun; sleep 1000\"] }");
     bed.run(&coordinator, TOKEN);
     coordinator.until("registration", |state| state.registrations.len() == 1).await;
-    coordinator.say(start(INSTANCE, 1)).await;
+    coordinator.say(start(id(1), 1)).await;
     bed.written("begun").await;
-    coordinator.say(stop(INSTANCE, 2)).await;
-    let report = coordinator.reported(INSTANCE, |what| matches!(what, What::Exited(_))).await;
+    coordinator.say(stop(id(1), 2)).await;
+    let report = coordinator.reported(id(1), |what| matches!(what, What::Exited(_))).await;
     assert!(matches!(report.what, Some(What::Exited(exited)) if exited.reason == "asked to"));
-    assert!(tree::marked(INSTANCE).is_empty(), "the hook still runs");
+    assert!(tree::marked(id(1)).is_empty(), "the hook still runs");
     bed.leave().await.unwrap();
-    assert_eq!(bed.log(INSTANCE), "");
+    assert_eq!(bed.log(id(1)), "");
 }

@@ -8,7 +8,7 @@ use skein_proto::v1::report::What;
 use skein_proto::v1::{Forget, Report};
 use skein_runner::container::tree;
 
-use crate::bed::{Bed, MCP, freeze, start, stop, thaw, token, until};
+use crate::bed::{Bed, MCP, freeze, id, start, stop, thaw, token, until};
 use crate::coordinator::{Coordinator, TOKEN};
 
 /// Rounds of start, freeze, thaw and end; `SKEIN_ROUNDS` asks for more.
@@ -48,7 +48,7 @@ fn group(instance: &str) -> Option<PathBuf> {
 }
 
 async fn round(coordinator: &Coordinator, number: u32) {
-    let instance = format!("worker-{number:08}");
+    let instance = id(number).to_owned();
     let told = async |kind: fn(&What) -> bool| -> Report { coordinator.reported(&instance, kind).await };
     coordinator.say(start(&instance, 1)).await;
     told(|what| matches!(what, What::Started(_))).await;

@@ -13,7 +13,7 @@ mod mcp;
 use std::fs;
 use std::path::Path;
 
-use bed::{ACCESS, Bed, MCP, freeze, launcher, stands_still, start, stop, thaw, token, until};
+use bed::{ACCESS, Bed, MCP, freeze, id, launcher, stands_still, start, stop, thaw, token, until};
 use coordinator::{Coordinator, LIMIT, TOKEN};
 use futures::StreamExt;
 use mcp::Face;
@@ -35,31 +35,31 @@ async fn an_instance_starts_freezes_thaws_and_is_reported_once_over_a_broken_str
     assert_eq!(state.registrations[0].agents[0].name, "worker");
     assert_eq!(state.registrations[0].incarnation, 1);
 
-    coordinator.say(start("worker-00000001", 5)).await;
-    coordinator.reported("worker-00000001", |what| matches!(what, What::Started(_))).await;
+    coordinator.say(start(id(1), 5)).await;
+    coordinator.reported(id(1), |what| matches!(what, What::Started(_))).await;
     assert_eq!(bed.written("input").await, "{\"prompt\":\"hello\"}\n");
     let environment = bed.written("env").await;
     assert!(environment.contains("SKEIN_AGENT=worker") && !environment.contains(ACCESS));
     assert!(!environment.contains("CARGO"), "the runner's environment leaked");
 
-    coordinator.say(freeze("worker-00000001", 4)).await;
-    coordinator.say(freeze("worker-00000001", 6)).await;
-    let frozen = coordinator.reported("worker-00000001", |what| matches!(what, What::Frozen(_))).await;
+    coordinator.say(freeze(id(1), 4)).await;
+    coordinator.say(freeze(id(1), 6)).await;
+    let frozen = coordinator.reported(id(1), |what| matches!(what, What::Frozen(_))).await;
     assert_eq!(frozen.token, token(6), "the lower token was followed");
-    let tree = tree::marked("worker-00000001");
+    let tree = tree::marked(id(1));
     assert!(tree.len() >= 3, "the tree is {tree:?}");
     assert!(tree.iter().all(stands_still), "{tree:?}");
 
-    coordinator.say(thaw("worker-00000001", 7)).await;
-    coordinator.reported("worker-00000001", |what| matches!(what, What::Thawed(_))).await;
-    let tree = tree::marked("worker-00000001");
+    coordinator.say(thaw(id(1), 7)).await;
+    coordinator.reported(id(1), |what| matches!(what, What::Thawed(_))).await;
+    let tree = tree::marked(id(1));
     assert!(!tree.iter().any(stands_still), "{tree:?}");
 
     // The report of the end is not acknowledged before the stream breaks: it comes again, as the same.
     coordinator.behave(|behaviour| behaviour.acknowledge = false);
-    coordinator.say(stop("worker-00000001", 8)).await;
-    let exited = coordinator.reported("worker-00000001", |what| matches!(what, What::Exited(_))).await;
-    assert!(tree::marked("worker-00000001").is_empty(), "something of it still runs");
+    coordinator.say(stop(id(1), 8)).await;
+    let exited = coordinator.reported(id(1), |what| matches!(what, What::Exited(_))).await;
+    assert!(tree::marked(id(1)).is_empty(), "something of it still runs");
     coordinator.behave(|behaviour| behaviour.acknowledge = true);
     coordinator.hang_up().await;
     let state = coordinator
@@ -69,14 +69,14 @@ async fn an_instance_starts_freezes_thaws_and_is_reported_once_over_a_broken_str
     let ends = state.reports.iter().filter(|report| matches!(report.what, Some(What::Exited(_))));
     assert!(ends.into_iter().all(|report| report.sequence == exited.sequence));
 
-    coordinator.say(Message::Forget(Forget { instance: "worker-00000001".into(), token: token(9) })).await;
-    coordinator.say(start("worker-00000001", 5)).await;
-    coordinator.say(start("worker-00000002", 1)).await;
-    coordinator.reported("worker-00000002", |what| matches!(what, What::Started(_))).await;
-    assert!(tree::marked("worker-00000001").is_empty(), "a forgotten instance was started again");
+    coordinator.say(Message::Forget(Forget { instance: id(1).into(), token: token(9) })).await;
+    coordinator.say(start(id(1), 5)).await;
+    coordinator.say(start(id(2), 1)).await;
+    coordinator.reported(id(2), |what| matches!(what, What::Started(_))).await;
+    assert!(tree::marked(id(1)).is_empty(), "a forgotten instance was started again");
     bed.leave().await.unwrap();
-    assert!(tree::marked("worker-00000002").is_empty(), "the runner left an instance behind");
-    let last = coordinator.reported("worker-00000002", |what| matches!(what, What::Exited(_))).await;
+    assert!(tree::marked(id(2)).is_empty(), "the runner left an instance behind");
+    let last = coordinator.reported(id(2), |what| matches!(what, What::Exited(_))).await;
     assert!(matches!(last.what, Some(What::Exited(exited)) if exited.reason == "the runner was stopped"));
 }
 
@@ -87,7 +87,7 @@ async fn how_an_instance_ended_is_said_until_it_is_let_go_of_and_to_whoever_asks
     let mut bed = Bed::new("exit 3");
     bed.run(&coordinator, TOKEN);
     coordinator.until("registration", |state| state.registrations.len() == 1).await;
-    coordinator.say(start("worker-00000001", 5)).await;
+    coordinator.say(start(id(1), 5)).await;
     let end = |report: &&v1::Report| matches!(report.what, Some(What::Exited(_)));
     let ends = |count| move |state: &coordinator::State| state.reports.iter().filter(end).count() == count;
     let state = coordinator.until("its end", ends(1)).await;
@@ -95,10 +95,10 @@ async fn how_an_instance_ended_is_said_until_it_is_let_go_of_and_to_whoever_asks
 
     coordinator.hang_up().await;
     coordinator.until("its end for a new registration", ends(2)).await;
-    coordinator.say(Message::Forget(Forget { instance: "worker-00000001".into(), token: token(7) })).await;
-    coordinator.say(start("worker-00000001", 5)).await;
+    coordinator.say(Message::Forget(Forget { instance: id(1).into(), token: token(7) })).await;
+    coordinator.say(start(id(1), 5)).await;
     coordinator.until("its end for a start that it has had", ends(3)).await;
-    coordinator.say(stop("worker-00000001", 8)).await;
+    coordinator.say(stop(id(1), 8)).await;
     let state = coordinator.until("its end for a stop", ends(4)).await;
     let told: Vec<_> = state.reports.iter().filter(end).collect();
     assert!(told.iter().all(|report| report.what == exited.what), "{told:?}");
@@ -118,17 +118,17 @@ async fn an_instance_is_started_anew_once_its_earlier_start_has_ended() {
     let mut bed = Bed::new("sleep 1000");
     bed.run(&coordinator, TOKEN);
     coordinator.until("registration", |state| state.registrations.len() == 1).await;
-    coordinator.say(start("worker-00000001", 1)).await;
-    coordinator.reported("worker-00000001", |what| matches!(what, What::Started(_))).await;
-    coordinator.say(start("worker-00000001", 3)).await;
+    coordinator.say(start(id(1), 1)).await;
+    coordinator.reported(id(1), |what| matches!(what, What::Started(_))).await;
+    coordinator.say(start(id(1), 3)).await;
     let started = |report: &&v1::Report| matches!(report.what, Some(What::Started(_)));
     let state =
         coordinator.until("another start", |state| state.reports.iter().filter(started).count() == 2).await;
     let told: Vec<_> = state.reports.iter().map(|report| (started(&report), report.token.clone())).collect();
     assert_eq!(told, [(true, token(1)), (false, token(1)), (true, token(3))]);
-    coordinator.say(start("worker-00000001", 3)).await;
+    coordinator.say(start(id(1), 3)).await;
     bed.leave().await.unwrap();
-    assert!(tree::marked("worker-00000001").is_empty(), "the runner left an instance behind");
+    assert!(tree::marked(id(1)).is_empty(), "the runner left an instance behind");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -138,7 +138,7 @@ async fn the_endpoint_demands_the_secret_and_shows_the_access_token() {
     let mut bed = Bed::new("echo $SKEIN_URL $SKEIN_TOKEN > door; echo ready; sleep 1000");
     bed.run(&coordinator, TOKEN);
     coordinator.until("registration", |state| state.registrations.len() == 1).await;
-    coordinator.say(start("worker-00000003", 1)).await;
+    coordinator.say(start(id(3), 1)).await;
     let door = bed.written("door").await;
     let (url, secret) = door.trim().split_once(' ').unwrap();
 
@@ -164,21 +164,21 @@ async fn the_endpoint_demands_the_secret_and_shows_the_access_token() {
     assert_eq!(again.body, seen.body);
 
     // While it is frozen the answer waits at the endpoint; the thaw lets it through first.
-    coordinator.say(freeze("worker-00000003", 2)).await;
-    coordinator.reported("worker-00000003", |what| matches!(what, What::Frozen(_))).await;
+    coordinator.say(freeze(id(3), 2)).await;
+    coordinator.reported(id(3), |what| matches!(what, What::Frozen(_))).await;
     face.write("data: {\"id\":1,\"result\":{}}\n\n").await;
     face.end();
-    coordinator.say(thaw("worker-00000003", 3)).await;
+    coordinator.say(thaw(id(3), 3)).await;
     let mut body = answer.bytes_stream();
     let mut text = String::new();
     while let Some(piece) = body.next().await {
         text.push_str(std::str::from_utf8(&piece.unwrap()).unwrap());
     }
     assert!(text.ends_with("data: {\"id\":1,\"result\":{}}\n\n"), "{text}");
-    coordinator.reported("worker-00000003", |what| matches!(what, What::Thawed(_))).await;
+    coordinator.reported(id(3), |what| matches!(what, What::Thawed(_))).await;
 
     bed.leave().await.unwrap();
-    let log = fs::read_to_string(bed.data().join("logs/worker-00000003.log")).unwrap();
+    let log = fs::read_to_string(bed.data().join(format!("logs/{}.log", id(3)))).unwrap();
     assert_eq!(log, "ready\n", "the log holds what the agent wrote and nothing else");
 }
 
@@ -188,12 +188,12 @@ async fn a_runner_without_renewal_freezes_and_obeys_the_verdict() {
     let mut bed = Bed::new("sleep 1000");
     bed.run(&coordinator, TOKEN);
     coordinator.until("registration", |state| state.registrations.len() == 1).await;
-    for instance in ["worker-00000004", "worker-00000005"] {
+    for instance in [id(4), id(5)] {
         coordinator.say(start(instance, 1)).await;
         coordinator.reported(instance, |what| matches!(what, What::Started(_))).await;
     }
     coordinator.until("heartbeats", |state| state.heartbeats >= 5).await;
-    assert!(!tree::marked("worker-00000004").iter().any(stands_still), "it froze under a renewed lease");
+    assert!(!tree::marked(id(4)).iter().any(stands_still), "it froze under a renewed lease");
     coordinator.behave(|behaviour| behaviour.renew = false);
     let still = |instance: &'static str| {
         until(move || {
@@ -201,17 +201,17 @@ async fn a_runner_without_renewal_freezes_and_obeys_the_verdict() {
             (!tree.is_empty() && tree.iter().all(stands_still)).then_some(())
         })
     };
-    still("worker-00000004").await;
-    still("worker-00000005").await;
+    still(id(4)).await;
+    still(id(5)).await;
 
     coordinator.behave(|behaviour| {
         behaviour.renew = true;
-        behaviour.lost = vec!["worker-00000004".into()];
+        behaviour.lost = vec![id(4).into()];
     });
     coordinator.hang_up().await;
-    coordinator.reported("worker-00000004", |what| matches!(what, What::Exited(_))).await;
-    assert!(tree::marked("worker-00000004").is_empty());
-    until(|| (!tree::marked("worker-00000005").iter().any(stands_still)).then_some(())).await;
+    coordinator.reported(id(4), |what| matches!(what, What::Exited(_))).await;
+    assert!(tree::marked(id(4)).is_empty());
+    until(|| (!tree::marked(id(5)).iter().any(stands_still)).then_some(())).await;
     bed.leave().await.unwrap();
 }
 
@@ -231,7 +231,7 @@ async fn a_runner_has_a_stream_to_every_coordinator_and_refuses_a_former_owner()
     bed.run(&first, TOKEN);
     let known = second.until("a stream to the other", |state| state.registrations.len() == 1).await;
     assert!(known.registrations[0].attaches, "it registered twice");
-    let instance = "worker-00000006";
+    let instance = id(6);
     first.say_under(5, start(instance, 1)).await;
     first.reported(instance, |what| matches!(what, What::Started(_))).await;
 
@@ -239,14 +239,14 @@ async fn a_runner_has_a_stream_to_every_coordinator_and_refuses_a_former_owner()
     second.say_under(7, freeze(instance, 2)).await;
     first.reported(instance, |what| matches!(what, What::Frozen(_))).await;
     first.say_under(6, thaw(instance, 3)).await;
-    first.say_under(6, start("worker-00000007", 1)).await;
+    first.say_under(6, start(id(7), 1)).await;
     first.hang_up().await;
     second.say_under(7, stop(instance, 4)).await;
     second.reported(instance, |what| matches!(what, What::Exited(_))).await;
     let told = first.until("it comes back", |state| state.registrations.len() == 2).await;
     assert!(!told.registrations[0].attaches && told.registrations[1].attaches);
     assert!(!told.reports.iter().any(|report| matches!(report.what, Some(What::Thawed(_)))), "it was thawed");
-    assert!(tree::marked("worker-00000007").is_empty(), "a former owner has started it");
+    assert!(tree::marked(id(7)).is_empty(), "a former owner has started it");
     bed.leave().await.unwrap();
 }
 
@@ -271,15 +271,15 @@ async fn a_runner_takes_over_what_runs_after_its_own_crash() {
         .spawn()
         .unwrap();
     coordinator.until("registration", |state| state.registrations.len() == 1).await;
-    coordinator.say(start("worker-00000006", 1)).await;
-    let started = coordinator.reported("worker-00000006", |what| matches!(what, What::Started(_))).await;
+    coordinator.say(start(id(6), 1)).await;
+    let started = coordinator.reported(id(6), |what| matches!(what, What::Started(_))).await;
     let door = bed.written("door").await;
     first.kill().await.unwrap();
 
     bed.run(&coordinator, TOKEN);
     let state = coordinator.until("registration", |state| state.registrations.len() == 2).await;
     assert_eq!(state.registrations[1].incarnation, 2);
-    assert_eq!(state.registrations[1].held[0].instance, "worker-00000006");
+    assert_eq!(state.registrations[1].held[0].instance, id(6));
     let Some(What::Started(started)) = started.what else { unreachable!() };
     until(|| Process::read(started.pid).filter(|process| !stands_still(process))).await;
 
@@ -288,9 +288,9 @@ async fn a_runner_takes_over_what_runs_after_its_own_crash() {
     call.send().await.unwrap();
     assert_eq!(face.requests(1).await[0].headers["authorization"], format!("Bearer {ACCESS}"));
 
-    coordinator.say(stop("worker-00000006", 2)).await;
-    coordinator.reported("worker-00000006", |what| matches!(what, What::Exited(_))).await;
-    assert!(tree::marked("worker-00000006").is_empty());
+    coordinator.say(stop(id(6), 2)).await;
+    coordinator.reported(id(6), |what| matches!(what, What::Exited(_))).await;
+    assert!(tree::marked(id(6)).is_empty());
     bed.leave().await.unwrap();
 }
 
@@ -302,8 +302,8 @@ async fn what_cannot_start_is_reported_with_what_to_mend() {
     fs::write(file, "command = ['no-such-program']").unwrap();
     bed.run(&coordinator, TOKEN);
     coordinator.until("registration", |state| state.registrations.len() == 1).await;
-    coordinator.say(start("worker-00000007", 1)).await;
-    let report = coordinator.reported("worker-00000007", |what| matches!(what, What::StartFailed(_))).await;
+    coordinator.say(start(id(7), 1)).await;
+    let report = coordinator.reported(id(7), |what| matches!(what, What::StartFailed(_))).await;
     let Some(What::StartFailed(failed)) = report.what else { unreachable!() };
     assert!(failed.reason.contains("`no-such-program` was not found"), "{}", failed.reason);
     bed.leave().await.unwrap();
@@ -330,7 +330,7 @@ async fn an_agent_cannot_read_the_runners_files() {
     );
     bed.run(&coordinator, TOKEN);
     coordinator.until("registration", |state| state.registrations.len() == 1).await;
-    coordinator.say(start("worker-00000008", 1)).await;
+    coordinator.say(start(id(8), 1)).await;
     assert_eq!(bed.written("seen").await, "done\n");
     bed.leave().await.unwrap();
 }
@@ -370,6 +370,7 @@ fn spec(folder: &Path, instance: &str, script: &str) -> Spec {
         open: Vec::new(),
         definition: folder.to_owned(),
         credentials: None,
+        input: None,
         container: None,
     }
 }

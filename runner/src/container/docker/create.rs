@@ -17,6 +17,8 @@ const AGENT: &str = "skein.agent";
 pub(super) const STATIC: &str = "/app/static";
 /// Where it finds what it is lent.
 pub const CREDENTIALS: &str = "/credentials";
+/// Where a long input is.
+pub const INPUT: &str = "/app/input.json";
 /// Where its programs may keep settings.
 pub const HOME: &str = "/home/node";
 const TMP_OPTIONS: &str = "rw,exec,nosuid,nodev,mode=1777,size=2147483648";
@@ -67,6 +69,7 @@ fn host(program: &Program, network: String, spec: &Spec, container: &Container) 
     let mut mounts = program.mounts();
     mounts.push(read_only(&spec.definition, STATIC));
     mounts.extend(spec.credentials.as_deref().map(|lent| read_only(lent, CREDENTIALS)));
+    mounts.extend(spec.input.as_deref().map(|input| read_only(input, INPUT)));
     let log =
         HashMap::from([("max-size".to_owned(), LOG.to_owned()), ("max-file".to_owned(), LOGS.to_owned())]);
     HostConfig {

@@ -38,7 +38,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex as Turn, watch as channel};
 use tokio::task::{JoinHandle, JoinSet};
 
-pub use create::{CREDENTIALS, HOME};
+pub use create::{CREDENTIALS, HOME, INPUT};
 use program::Program;
 pub use settings::{Container, Keys, Network};
 

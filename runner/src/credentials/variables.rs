@@ -10,7 +10,7 @@ use super::{Fields, Reference};
 const SINGLE: [(&str, &[&str]); 17] = [
     ("github_token", &["GITHUB_TOKEN", "GH_TOKEN"]),
     ("anthropic_key", &["ANTHROPIC_API_KEY"]),
-    ("openai_key", &["OPENAI_API_KEY"]),
+    ("openai_key", &["OPENAI_API_KEY", "CODEX_API_KEY"]),
     ("google_key", &["GEMINI_API_KEY", "GOOGLE_API_KEY"]),
     ("groq_key", &["GROQ_API_KEY"]),
     ("xai_key", &["XAI_API_KEY"]),
@@ -90,7 +90,10 @@ mod tests {
     fn programs_find_what_they_look_for() {
         let github = variables("github_token:acme", &[("token", "t")]);
         assert_eq!(github, pairs(&[("GITHUB_TOKEN", "t"), ("GH_TOKEN", "t")]));
-        assert_eq!(variables("openai_key", &[("key", "k")]), pairs(&[("OPENAI_API_KEY", "k")]));
+        assert_eq!(
+            variables("openai_key", &[("key", "k")])[0],
+            ("OPENAI_API_KEY".to_owned(), "k".to_owned())
+        );
         let discord = variables("discord_bot", &[("bot_token", "b"), ("public_key", "p")]);
         assert_eq!(discord, pairs(&[("DISCORD_BOT_TOKEN", "b"), ("DISCORD_PUBLIC_KEY", "p")]));
         let git = variables("git_ssh", &[("id_rsa", "key"), ("email", "a@b")]);

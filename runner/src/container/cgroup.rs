@@ -69,10 +69,16 @@ pub fn join(group: &Path) -> io::Result<()> {
     fs::write(group.join("cgroup.procs"), "0")
 }
 
-/// Freezes the group or lets it go on, and waits until the kernel says that it is so.
+/// Freezes the group or lets it go on, and waits until the kernel says that it is so. One that does not freeze in time,
+/// since a process of it waits for the disk, goes on: later it would stand still unasked.
 pub async fn set_frozen(group: &Path, frozen: bool) -> io::Result<()> {
-    fs::write(group.join("cgroup.freeze"), if frozen { "1" } else { "0" })?;
-    settled(group, if frozen { "frozen 1" } else { "frozen 0" }).await
+    let switch = group.join("cgroup.freeze");
+    fs::write(&switch, if frozen { "1" } else { "0" })?;
+    let done = settled(group, if frozen { "frozen 1" } else { "frozen 0" }).await;
+    if frozen && done.is_err() {
+        fs::write(&switch, "0")?;
+    }
+    done
 }
 
 /// Ends every process of the group and of those below it, and removes them.
@@ -108,4 +114,18 @@ async fn settled(group: &Path, line: &str) -> io::Result<()> {
     let late =
         || io::Error::new(io::ErrorKind::TimedOut, format!("the control group did not become `{line}`"));
     tokio::time::timeout(SETTLE, wait).await.map_err(|_| late())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_group_that_does_not_freeze_in_time_goes_on() {
+        let group = tempfile::tempdir().unwrap();
+        fs::write(group.path().join("cgroup.events"), "populated 1\nfrozen 0\n").unwrap();
+        let late = set_frozen(group.path(), true).await.unwrap_err();
+        assert_eq!(late.kind(), io::ErrorKind::TimedOut);
+        assert_eq!(fs::read_to_string(group.path().join("cgroup.freeze")).unwrap(), "0");
+    }
 }

@@ -20,6 +20,9 @@ use crate::endpoint::Endpoint;
 /// command to thaw, and may be a little later.
 const ANSWER: Duration = Duration::from_secs(2);
 
+/// How long a freeze that failed rests before it is tried again. A process that waits for the disk cannot be frozen.
+const REST: Duration = Duration::from_secs(1);
+
 /// A running instance.
 pub(super) struct Machine {
     pub shared: Arc<Shared>,
@@ -27,6 +30,8 @@ pub(super) struct Machine {
     pub handle: Handle,
     pub endpoint: Endpoint,
     pub inbox: mpsc::Receiver<Order>,
+    /// When a freeze that failed is tried again.
+    pub freeze_again: Option<Instant>,
 }
 
 /// Starts an instance and lives with it to its end.
@@ -37,7 +42,7 @@ pub(super) async fn start(shared: Arc<Shared>, mut row: Row, input: String, inbo
             row.state = State::Running;
             tracing::info!(instance = row.instance, pid = handle.pid, "started");
             shared.save(&row, Some(What::Started { pid: handle.pid })).await;
-            Machine { shared, row, handle, endpoint, inbox }.run().await;
+            Machine { shared, row, handle, endpoint, inbox, freeze_again: None }.run().await;
         }
         Err(Failure(reason)) => {
             tracing::warn!(instance = row.instance, reason, "not started");
@@ -105,6 +110,10 @@ impl Machine {
                     let exit = self.kill().await;
                     self.go_on(exit, true).await
                 }
+                () = at(self.freeze_again) => {
+                    self.freeze().await;
+                    continue;
+                }
                 order = self.inbox.recv() => {
                     let Some(order) = order else { return };
                     match self.follow(order).await {
@@ -127,6 +136,7 @@ impl Machine {
 
     /// A process has ended by itself, or was `late`: goes on to the one that follows.
     async fn go_on(&mut self, exit: Exit, late: bool) -> Next {
+        self.freeze_again = None;
         let told = std::mem::take(&mut self.row.reason);
         let Ok(definition) = self.shared.definition(&self.row) else {
             return Next::Over(self.row.exit.unwrap_or(exit), told);
@@ -222,9 +232,11 @@ impl Machine {
         if self.row.state == State::Running
             && let Err(problem) = self.hold().await
         {
-            tracing::warn!(instance = self.instance(), %problem, "not frozen");
+            tracing::warn!(instance = self.instance(), %problem, "not frozen; tried again");
+            self.freeze_again = Some(Instant::now() + REST);
             return self.shared.save(&self.row, None).await;
         }
+        self.freeze_again = None;
         self.row.state = State::Frozen;
         self.shared.save(&self.row, Some(What::Frozen)).await;
     }
@@ -253,6 +265,7 @@ impl Machine {
     }
 
     async fn thaw(&mut self) {
+        self.freeze_again = None;
         match self.row.state {
             State::Running => self.shared.save(&self.row, None).await,
             _ => self.wake(Some(What::Thawed)).await,
@@ -325,5 +338,13 @@ impl Machine {
         if let Err(problem) = result {
             tracing::error!(instance = self.instance(), %problem, "the engine failed");
         }
+    }
+}
+
+/// Returns at that moment; never if there is none.
+async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
     }
 }

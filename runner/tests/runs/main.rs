@@ -9,6 +9,7 @@ mod coordinator;
 mod hooks;
 mod leaks;
 mod mcp;
+mod stubborn;
 
 use std::fs;
 use std::path::Path;

@@ -65,13 +65,12 @@ pub(super) fn is_frozen(group: &Path) -> bool {
 /// Freezes the group or lets it go on, and waits until the kernel says that it is so. A group that cannot be frozen
 /// goes on.
 pub(super) async fn set_frozen(group: &Path, frozen: bool) -> io::Result<()> {
-    let done = if is_first(group) {
-        set_first(group, frozen).await
-    } else {
-        cgroup::set_frozen(group, frozen).await
-    };
+    if !is_first(group) {
+        return cgroup::set_frozen(group, frozen).await;
+    }
+    let done = set_first(group, frozen).await;
     if done.is_err() && frozen {
-        let _ = fs::write(switch(group), if is_first(group) { "THAWED" } else { "0" });
+        fs::write(switch(group), "THAWED")?;
     }
     done
 }

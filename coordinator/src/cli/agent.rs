@@ -150,7 +150,7 @@ impl History {
 
 async fn shown(common: &Common, agent: &str) -> Result<Value, CliError> {
     let request = AgentRequest { swarm: common.swarm.to_string(), agent: agent.to_owned() };
-    let mut admin = client::connect(&common.layout()).await?;
+    let mut admin = common.admin().await?;
     let document = admin.show_agents(request).await.map_err(client::refused)?.into_inner();
     Ok(client::read(&document.json)?)
 }
@@ -161,9 +161,7 @@ async fn steer(common: &Common, agent: &str, order: &str) -> Result<(), CliError
         agent: agent.to_owned(),
         order: order.to_owned(),
     };
-    let mut admin = client::connect(&common.layout()).await?;
-    let document = admin.steer_agent(request).await.map_err(client::refused)?.into_inner();
-    Ok(table::print_document(&client::read(&document.json)?, common.json)?)
+    common.print(common.admin().await?.steer_agent(request).await)
 }
 
 #[derive(Debug, Args)]
@@ -180,9 +178,7 @@ impl Run {
     async fn run(self) -> Result<(), CliError> {
         let Run { name, prompt, common } = self;
         let request = RunAgentRequest { swarm: common.swarm.to_string(), agent: name.to_string(), prompt };
-        let queued =
-            client::connect(&common.layout()).await?.run_agent(request).await.map_err(client::refused)?;
-        Ok(table::print_document(&client::read(&queued.into_inner().json)?, common.json)?)
+        common.print(common.admin().await?.run_agent(request).await)
     }
 }
 
@@ -201,8 +197,6 @@ impl Kill {
     async fn run(self) -> Result<(), CliError> {
         let Kill { instance, reason, common } = self;
         let request = KillInstanceRequest { swarm: common.swarm.to_string(), instance, reason };
-        let killed =
-            client::connect(&common.layout()).await?.kill_instance(request).await.map_err(client::refused)?;
-        Ok(table::print_document(&client::read(&killed.into_inner().json)?, common.json)?)
+        common.print(common.admin().await?.kill_instance(request).await)
     }
 }

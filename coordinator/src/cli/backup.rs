@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use skein_proto::v1::BackupRequest;
 
-use super::{CliError, Common, table};
-use crate::api::client;
+use super::{CliError, Common};
 
 #[derive(Debug, Args)]
 pub(super) struct Backup {
@@ -20,8 +19,6 @@ impl Backup {
     pub(super) async fn run(self) -> Result<(), CliError> {
         // The node may have another working directory.
         let path = std::path::absolute(&self.file)?.to_string_lossy().into_owned();
-        let mut admin = client::connect(&self.common.layout()).await?;
-        let made = admin.backup(BackupRequest { path }).await.map_err(client::refused)?;
-        Ok(table::print_document(&client::read(&made.into_inner().json)?, self.common.json)?)
+        self.common.print(self.common.admin().await?.backup(BackupRequest { path }).await)
     }
 }

@@ -32,7 +32,7 @@ impl Cluster {
         match self {
             Cluster::Init(init) => init.run(),
             Cluster::Status { common } => {
-                let mut admin = client::connect(&common.layout()).await?;
+                let mut admin = common.admin().await?;
                 let reply = admin.cluster(ClusterRequest {}).await.map_err(client::refused)?.into_inner();
                 let status = client::read(&reply.json)?;
                 if common.json {
@@ -64,9 +64,7 @@ impl Cluster {
                 Ok(())
             }
             Cluster::Drain { node, common } => {
-                let mut admin = client::connect(&common.layout()).await?;
-                let reply = admin.drain(DrainRequest { node }).await.map_err(client::refused)?.into_inner();
-                Ok(table::print_document(&client::read(&reply.json)?, common.json)?)
+                common.print(common.admin().await?.drain(DrainRequest { node }).await)
             }
         }
     }

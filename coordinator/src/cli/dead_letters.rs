@@ -5,9 +5,8 @@ use skein_proto::v1::DeadLetterRequest;
 use skein_shared::id::Name;
 use uuid::Uuid;
 
-use super::table::{self, Column};
+use super::table::Column;
 use super::{CliError, Common, list};
-use crate::api::client;
 
 const COLUMNS: &[Column] = &[
     ("ID", &["id"]),
@@ -58,15 +57,12 @@ impl DeadLetters {
                 return list::rows(&common, "dead-letters", agent, COLUMNS, limit).await;
             }
             DeadLetters::Show(one) => {
-                let mut admin = client::connect(&one.common.layout()).await?;
-                (admin.show_dead_letter(one.request()).await, one.common)
+                (one.common.admin().await?.show_dead_letter(one.request()).await, one.common)
             }
             DeadLetters::Replay(one) => {
-                let mut admin = client::connect(&one.common.layout()).await?;
-                (admin.replay_dead_letter(one.request()).await, one.common)
+                (one.common.admin().await?.replay_dead_letter(one.request()).await, one.common)
             }
         };
-        let document = answer.map_err(client::refused)?.into_inner();
-        Ok(table::print_document(&client::read(&document.json)?, common.json)?)
+        common.print(answer)
     }
 }

@@ -25,7 +25,7 @@ impl Events {
     pub(super) async fn run(self) -> Result<(), CliError> {
         let Events { common, follow, after } = self;
         let request = EventsRequest { swarm: common.swarm.to_string(), after, follow };
-        let mut admin = client::connect(&common.layout()).await?;
+        let mut admin = common.admin().await?;
         let mut events = admin.events(request).await.map_err(client::refused)?.into_inner();
         while let Some(event) = events.message().await.map_err(client::refused)? {
             match print(&event, common.json) {

@@ -75,7 +75,7 @@ pub(super) async fn rows(
     columns: &[Column],
     limit: u32,
 ) -> Result<(), CliError> {
-    let mut admin = client::connect(&common.layout()).await?;
+    let mut admin = common.admin().await?;
     let request = ListRequest {
         view: view.to_owned(),
         swarm: common.swarm.to_string(),

@@ -40,7 +40,7 @@ impl Logs {
             follow: self.follow,
             grep: self.grep,
         };
-        let mut admin = client::connect(&self.common.layout()).await?;
+        let mut admin = self.common.admin().await?;
         let mut parts = admin.agent_logs(request).await.map_err(client::refused)?.into_inner();
         while let Some(part) = parts.message().await.map_err(client::refused)? {
             print(&part, self.common.json)?;

@@ -27,9 +27,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use skein_proto::v1::Document;
 use skein_shared::Refusal;
 use skein_shared::id::Name;
+use tonic::Response;
 
+use crate::api::client;
 use crate::demo;
 use crate::node::StartError;
 use crate::node::datadir::{DataDirError, Layout};
@@ -59,6 +62,17 @@ struct Common {
 impl Common {
     fn layout(&self) -> Layout {
         Layout::new(&self.data)
+    }
+
+    /// The node that runs on the data directory.
+    async fn admin(&self) -> Result<client::Admin, Refusal> {
+        client::connect(&self.layout()).await
+    }
+
+    /// Prints the document that a node has answered with.
+    fn print(&self, answer: Result<Response<Document>, tonic::Status>) -> Result<(), CliError> {
+        let document = answer.map_err(client::refused)?.into_inner();
+        Ok(table::print_document(&client::read(&document.json)?, self.json)?)
     }
 }
 

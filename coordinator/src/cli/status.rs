@@ -14,7 +14,7 @@ pub(super) struct Status {
 
 impl Status {
     pub(super) async fn run(self) -> Result<(), CliError> {
-        let mut admin = client::connect(&self.common.layout()).await?;
+        let mut admin = self.common.admin().await?;
         let reply = admin.status(StatusRequest {}).await.map_err(client::refused)?.into_inner();
         Ok(table::print_document(&client::read(&reply.json)?, self.common.json)?)
     }

@@ -4,8 +4,7 @@ use clap::Subcommand;
 use skein_proto::v1::CreateSwarmRequest;
 use skein_shared::id::Name;
 
-use super::{CliError, Common, list, table};
-use crate::api::client;
+use super::{CliError, Common, list};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Swarm {
@@ -28,12 +27,7 @@ impl Swarm {
             Swarm::List { common } => list::rows(&common, "swarms", "", &[("NAME", &["name"])], 0).await,
             Swarm::Create { name, common } => {
                 let request = CreateSwarmRequest { name: name.to_string() };
-                let made = client::connect(&common.layout())
-                    .await?
-                    .create_swarm(request)
-                    .await
-                    .map_err(client::refused)?;
-                Ok(table::print_document(&client::read(&made.into_inner().json)?, common.json)?)
+                common.print(common.admin().await?.create_swarm(request).await)
             }
         }
     }

@@ -4,8 +4,7 @@ use clap::Subcommand;
 use skein_proto::v1::{CancelTaskRequest, CreateTaskRequest, TaskRequest};
 use uuid::Uuid;
 
-use super::{CliError, Common, table};
-use crate::api::client;
+use super::{CliError, Common};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Task {
@@ -46,10 +45,10 @@ pub(super) enum Task {
 
 impl Task {
     pub(super) async fn run(self) -> Result<(), CliError> {
-        let (document, common) = match self {
+        let (answer, common) = match self {
             Task::Show { id, common } => {
                 let request = TaskRequest { swarm: common.swarm.to_string(), task: id.to_string() };
-                (client::connect(&common.layout()).await?.show_task(request).await, common)
+                (common.admin().await?.show_task(request).await, common)
             }
             Task::Create { text, priority, tags, depends_on, idempotency_key, common } => {
                 let request = CreateTaskRequest {
@@ -60,15 +59,14 @@ impl Task {
                     depends_on: depends_on.iter().map(Uuid::to_string).collect(),
                     idempotency_key,
                 };
-                (client::connect(&common.layout()).await?.create_task(request).await, common)
+                (common.admin().await?.create_task(request).await, common)
             }
             Task::Cancel { id, reason, common } => {
                 let request =
                     CancelTaskRequest { swarm: common.swarm.to_string(), task: id.to_string(), reason };
-                (client::connect(&common.layout()).await?.cancel_task(request).await, common)
+                (common.admin().await?.cancel_task(request).await, common)
             }
         };
-        let document = document.map_err(client::refused)?.into_inner();
-        Ok(table::print_document(&client::read(&document.json)?, common.json)?)
+        common.print(answer)
     }
 }

@@ -5,9 +5,8 @@ use skein_proto::v1::WebhookRequest;
 use uuid::Uuid;
 
 use super::simulate::Simulate;
-use super::table::{self, Column};
+use super::table::Column;
 use super::{CliError, Common, list};
-use crate::api::client;
 
 const COLUMNS: &[Column] = &[
     ("ID", &["receiptId"]),
@@ -59,16 +58,11 @@ impl Webhooks {
                 return list::rows(&common, "webhooks", "", COLUMNS, limit).await;
             }
             Webhooks::Simulate(simulate) => return simulate.run(),
-            Webhooks::Show(one) => {
-                let mut admin = client::connect(&one.common.layout()).await?;
-                (admin.show_webhook(one.request()).await, one.common)
-            }
+            Webhooks::Show(one) => (one.common.admin().await?.show_webhook(one.request()).await, one.common),
             Webhooks::Replay(one) => {
-                let mut admin = client::connect(&one.common.layout()).await?;
-                (admin.replay_webhook(one.request()).await, one.common)
+                (one.common.admin().await?.replay_webhook(one.request()).await, one.common)
             }
         };
-        let document = answer.map_err(client::refused)?.into_inner();
-        Ok(table::print_document(&client::read(&document.json)?, common.json)?)
+        common.print(answer)
     }
 }

@@ -39,45 +39,17 @@ impl Schedules {
             check(&moved)?;
             return Ok(stored(planned(moved, ctx.wall, false)?, |schedule| Event::Updated { schedule }));
         }
-        self.has_room()?;
-        let new = self.of_agent(agent, cron, zone, ctx);
-        check(&new)?;
-        Ok(stored(planned(new, ctx.wall, false)?, |schedule| Event::Created { schedule }))
-    }
-
-    fn of_agent(&self, agent: &Name, cron: &str, zone: &str, ctx: &mut Ctx) -> Schedule {
         let id = ctx.id();
         let name = format!("agent {agent}");
         // Somebody may have a schedule of that name already.
         let name = if self.ids.contains_key(&name) { format!("agent {agent} {id}") } else { name };
-        Schedule {
-            id,
-            name,
-            description: None,
-            one_time: false,
-            moment: None,
+        let times = Create {
             cron: Some(cron.to_owned()),
-            interval_ms: None,
             zone: zone.to_owned(),
-            task: format!("run agent {agent}"),
-            task_type: None,
-            tags: Vec::new(),
-            priority: Create::usual_priority(),
-            model: None,
-            target: None,
-            creator: None,
-            runs: Some(agent.clone()),
-            enabled: true,
-            last_run: None,
-            next_run: None,
-            fired: None,
-            errors: 0,
-            refused: false,
-            last_error_at: None,
-            last_error: None,
-            created: ctx.wall,
-            updated: ctx.wall,
-        }
+            ..Create::new(name, format!("run agent {agent}"))
+        };
+        let new = Schedule { runs: Some(agent.clone()), ..Schedule::new(id, times, ctx.wall) };
+        self.add(new, ctx.wall)
     }
 }
 

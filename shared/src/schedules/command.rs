@@ -102,7 +102,7 @@ pub struct Create {
 }
 
 impl Create {
-    pub(super) fn usual_priority() -> u8 {
+    fn usual_priority() -> u8 {
         50
     }
 

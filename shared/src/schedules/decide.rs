@@ -96,42 +96,19 @@ impl Schedules {
 
     fn create(&self, create: &Create, ctx: &mut Ctx) -> Result<Decision<Self>, Refusal> {
         let moment = timing(create, ctx.wall)?;
-        let schedule = Schedule {
-            id: ctx.id(),
-            name: create.name.clone(),
-            description: create.description.clone(),
-            one_time: create.one_time,
-            moment,
-            cron: create.cron.clone(),
-            interval_ms: create.interval_ms,
-            zone: create.zone.clone(),
-            task: create.task.clone(),
-            task_type: create.task_type.clone(),
-            tags: create.tags.clone(),
-            priority: create.priority,
-            model: create.model.clone(),
-            target: create.target,
-            creator: create.creator,
-            runs: None,
-            enabled: create.enabled,
-            last_run: None,
-            next_run: None,
-            fired: None,
-            errors: 0,
-            refused: false,
-            last_error_at: None,
-            last_error: None,
-            created: ctx.wall,
-            updated: ctx.wall,
-        };
+        let schedule = Schedule { moment, ..Schedule::new(ctx.id(), create.clone(), ctx.wall) };
+        self.add(schedule, ctx.wall)
+    }
+
+    /// Takes in a new schedule.
+    pub(super) fn add(&self, schedule: Schedule, wall: Timestamp) -> Result<Decision<Self>, Refusal> {
         check(&schedule)?;
         self.name_is_free(&schedule.name, None)?;
         self.has_room()?;
-        let schedule = planned(schedule, ctx.wall, false)?;
-        Ok(stored(schedule, |schedule| Event::Created { schedule }))
+        Ok(stored(planned(schedule, wall, false)?, |schedule| Event::Created { schedule }))
     }
 
-    pub(super) fn has_room(&self) -> Result<(), Refusal> {
+    fn has_room(&self) -> Result<(), Refusal> {
         if self.schedules.len() < SCHEDULES {
             return Ok(());
         }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use super::command::Create;
 use crate::code::Refusal;
 use crate::cron::Cron;
 use crate::id::Name;
@@ -82,6 +83,38 @@ pub struct Schedule {
 }
 
 impl Schedule {
+    /// As it is asked for, with no run planned yet.
+    pub(super) fn new(id: Uuid, create: Create, wall: Timestamp) -> Self {
+        Self {
+            id,
+            name: create.name,
+            description: create.description,
+            one_time: create.one_time,
+            moment: None,
+            cron: create.cron,
+            interval_ms: create.interval_ms,
+            zone: create.zone,
+            task: create.task,
+            task_type: create.task_type,
+            tags: create.tags,
+            priority: create.priority,
+            model: create.model,
+            target: create.target,
+            creator: create.creator,
+            runs: None,
+            enabled: create.enabled,
+            last_run: None,
+            next_run: None,
+            fired: None,
+            errors: 0,
+            refused: false,
+            last_error_at: None,
+            last_error: None,
+            created: wall,
+            updated: wall,
+        }
+    }
+
     /// Ran and will not run again. A one-time schedule that was made disabled is not done.
     pub fn is_done(&self) -> bool {
         self.one_time && self.last_run.is_some()

@@ -1,20 +1,23 @@
 //! A running node, as its operator reaches it: the other end of [`super::admin`].
 
 use serde_json::Value;
-use skein_proto::v1::ListRequest;
 use skein_proto::v1::admin_client::AdminClient;
+use skein_proto::v1::{Document, ListRequest};
 use skein_shared::{Code, Refusal};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint as Address};
-use tonic::{Request, Status};
+use tonic::{Request, Response, Status};
 
 use crate::api::bearer;
 use crate::node::Endpoint;
 use crate::node::datadir::Layout;
 
 pub type Admin = AdminClient<InterceptedService<Channel, Bearer>>;
+
+/// What a node answers to most commands: a document, or why not.
+pub type Answer = Result<Response<Document>, Status>;
 
 /// Puts the operator's token on every call.
 #[derive(Clone)]
@@ -103,6 +106,14 @@ pub async fn rows(admin: &mut Admin, mut request: ListRequest) -> Result<Listed,
         }
         request.after = reply.next;
     }
+}
+
+/// The document that a node has answered with.
+///
+/// # Errors
+/// The node's refusal; `internal` when the answer cannot be read.
+pub fn document(answer: Answer) -> Result<Value, Refusal> {
+    read(&answer.map_err(refused)?.into_inner().json)
 }
 
 /// The node's refusal.

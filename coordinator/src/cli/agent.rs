@@ -151,8 +151,7 @@ impl History {
 async fn shown(common: &Common, agent: &str) -> Result<Value, CliError> {
     let request = AgentRequest { swarm: common.swarm.to_string(), agent: agent.to_owned() };
     let mut admin = common.admin().await?;
-    let document = admin.show_agents(request).await.map_err(client::refused)?.into_inner();
-    Ok(client::read(&document.json)?)
+    Ok(client::document(admin.show_agents(request).await)?)
 }
 
 async fn steer(common: &Common, agent: &str, order: &str) -> Result<(), CliError> {

@@ -27,10 +27,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
-use skein_proto::v1::Document;
 use skein_shared::Refusal;
 use skein_shared::id::Name;
-use tonic::Response;
 
 use crate::api::client;
 use crate::demo;
@@ -70,9 +68,8 @@ impl Common {
     }
 
     /// Prints the document that a node has answered with.
-    fn print(&self, answer: Result<Response<Document>, tonic::Status>) -> Result<(), CliError> {
-        let document = answer.map_err(client::refused)?.into_inner();
-        Ok(table::print_document(&client::read(&document.json)?, self.json)?)
+    fn print(&self, answer: client::Answer) -> Result<(), CliError> {
+        Ok(table::print_document(&client::document(answer)?, self.json)?)
     }
 }
 

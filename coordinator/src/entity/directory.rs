@@ -23,7 +23,7 @@ use super::documents::{Documents, Found};
 use super::host::{self, EntityActor, Message, Started, Ticket};
 use super::ownership::Streams;
 use super::passivation::Vitals;
-use super::refusals::moving;
+use super::refusals::{moving, unavailable, unknown_to};
 use super::request::Request;
 use super::routing::Router;
 use super::supervision::Wards;
@@ -496,12 +496,4 @@ async fn answer_of<E: Entity>(
     };
     let problem = format!("{key} {why}; repeat the request with the same idempotency key");
     Err(Refusal::new(Code::Unknown, problem))
-}
-
-fn unknown_to(key: &EntityKey) -> impl Fn(serde_json::Error) -> Refusal {
-    move |error| Refusal::new(Code::InvalidArgument, format!("{key} does not know this command: {error}"))
-}
-
-fn unavailable(key: &EntityKey) -> Refusal {
-    Refusal::new(Code::Unavailable, format!("{key} is restarting; try again in a moment")).retry_after(200)
 }

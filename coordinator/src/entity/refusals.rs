@@ -11,6 +11,16 @@ pub(super) fn restarting(key: &EntityKey) -> Refusal {
     Refusal::new(Code::Unavailable, problem).retry_after(200)
 }
 
+/// To those who found it restarting, before anything of theirs was looked at.
+pub(super) fn unavailable(key: &EntityKey) -> Refusal {
+    Refusal::new(Code::Unavailable, format!("{key} is restarting; try again in a moment")).retry_after(200)
+}
+
+/// To whoever sent something that is no command of it.
+pub(super) fn unknown_to(key: &EntityKey) -> impl Fn(serde_json::Error) -> Refusal {
+    move |error| Refusal::new(Code::InvalidArgument, format!("{key} does not know this command: {error}"))
+}
+
 /// While the entity goes to another node. Nothing was written.
 pub(super) fn moving(key: &EntityKey) -> Refusal {
     let problem =

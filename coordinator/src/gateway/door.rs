@@ -5,11 +5,12 @@ use axum::extract::{FromRequest, Request};
 use http::{HeaderMap, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use serde_json::{Map, Value};
+use skein_shared::id::Name;
 use skein_shared::{Code, limits};
 
 use super::Gateway;
 use super::answer::Problem;
-use crate::auth::{Principal, Role};
+use crate::auth::{Principal, Right, Role, policy};
 use crate::mcp::idempotency;
 
 /// A request of somebody who is known.
@@ -41,6 +42,38 @@ impl FromRequest<Gateway> for Asked {
         let key = parts.headers.get(idempotency::HEADER).and_then(|key| key.to_str().ok()).map(str::to_owned);
         Ok(Self { who, key, fields })
     }
+}
+
+/// A request of an operator, who speaks for a swarm.
+pub(super) struct Operator {
+    pub(super) who: Principal,
+    pub(super) fields: Map<String, Value>,
+}
+
+impl FromRequest<Gateway> for Operator {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, gateway: &Gateway) -> Result<Self, Problem> {
+        let (parts, body) = request.into_parts();
+        let unknown = |text: &str| Problem::error(StatusCode::UNAUTHORIZED, text);
+        let token = bearer(&parts.headers)
+            .ok_or_else(|| unknown("send an operator's token as `Authorization: Bearer`"))?;
+        let who = gateway.keys.verify(token, gateway.service.clock().wall());
+        let who = who.map_err(|refusal| unknown(&refusal.message))?;
+        policy::require(&who, Right::Administer)?;
+        let swarm = swarm(parts.uri.query().unwrap_or_default())?;
+        if !gateway.service.entities().swarms().await?.contains(&swarm) {
+            let text = format!("there is no swarm `{swarm}`; make it with `skein swarm create {swarm}`");
+            return Err(Problem::error(StatusCode::NOT_FOUND, text));
+        }
+        Ok(Self { who: Principal { swarm, ..who }, fields: fields(body).await? })
+    }
+}
+
+/// The swarm that is named by `swarm=`, or the usual one.
+fn swarm(query: &str) -> Result<Name, Problem> {
+    let named = query.split('&').find_map(|pair| pair.strip_prefix("swarm="));
+    Ok(Name::parse(named.unwrap_or("default"))?)
 }
 
 impl Asked {

@@ -6,6 +6,7 @@
 
 mod answer;
 mod calls;
+mod control;
 mod door;
 mod locks;
 mod signals;
@@ -51,7 +52,24 @@ pub fn router(service: Service, keys: Keys, catalogue: Arc<Catalogue>, gate: Gat
         .route("/signals/return", post(signals::return_value))
         .route("/signals/exit", post(signals::exit))
         .route("/shutdown", post(signals::shutdown))
+        .merge(operators())
         .with_state(Gateway { service, keys, catalogue, gate })
+}
+
+/// The routes of operators.
+fn operators() -> Router<Gateway> {
+    Router::new()
+        .route("/locks/status", get(control::locks))
+        .route("/control/status", get(control::status))
+        .route("/control/instances", get(control::instances))
+        .route("/control/pause", post(control::pause))
+        .route("/control/resume", post(control::resume))
+        .route("/control/trigger/{agent}", post(control::trigger))
+        .route("/control/kill/{instance}", post(control::kill))
+        .route("/control/agents/{agent}/{order}", post(control::steer))
+        .route("/api/stats/agents/{agent}/runs", get(control::runs))
+        .route("/api/stats/webhooks/{receipt}", get(control::webhook))
+        .route("/api/webhooks/{receipt}/replay", post(control::replay))
 }
 
 async fn health() -> Json<Value> {

@@ -1,5 +1,7 @@
 //! Each route with each of its statuses, over HTTP, with entities on a store in memory behind them.
 
+mod control;
+
 use std::time::Duration;
 
 use axum::body::Body;
@@ -293,7 +295,8 @@ async fn a_call_goes_from_its_caller_to_its_answer() {
 
     let agent::Reply::Overview(overview) = bed.tell("callee", agent::Command::List).await else { panic!() };
     let callee = bed.token("callee", Role::Worker, Some(overview.instances[0].id.clone()));
-    let asked = bed.get(&format!("{path}?wait=5"), &caller);
+    let waiting = format!("{path}?wait=5");
+    let asked = bed.get(&waiting, &caller);
     let served = async {
         bed.post("/signals/return", &callee, json!({ "value": { "sum": 3 } })).await;
         bed.post("/signals/exit", &callee, json!({ "code": 0 })).await

@@ -15,7 +15,7 @@ use subtle::ConstantTimeEq;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::quota::Limits;
+use super::dispatch::Gate;
 use super::result::refusal_json;
 use crate::auth::token::Keys;
 use crate::auth::{Principal, Right, Role};
@@ -36,7 +36,8 @@ pub struct Config {
     /// The seed's way to tell callers apart: one key for all and a header with the agent's id. Whoever holds
     /// the key can act as any agent, so it is off unless an operator turns it on.
     pub shared_key: Option<SharedKey>,
-    pub limits: Limits,
+    /// Shared with the other faces, so that nobody gets twice as much by asking two.
+    pub gate: Gate,
     /// Where sessions of older clients are kept over a restart; without it they end with the process.
     pub sessions: Option<PathBuf>,
     /// Whether sessions may have begun on other nodes, which may be gone: then one that is unknown is taken up.
@@ -58,7 +59,7 @@ impl Default for Config {
             allowed_origins: ["http://localhost:*", "http://127.0.0.1:*"].map(str::to_owned).to_vec(),
             public_url: None,
             shared_key: None,
-            limits: Limits::default(),
+            gate: Gate::default(),
             sessions: None,
             adopts_sessions: false,
             shutdown: CancellationToken::new(),

@@ -11,7 +11,7 @@ use skein_shared::triggers::{self, Triggers};
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
-use super::{Service, unexpected};
+use super::{Service, step, unexpected};
 use crate::auth::{Principal, Right, policy};
 use crate::projection::{FieldPath, Filter, Freshness, Order, Query, Test};
 
@@ -67,8 +67,7 @@ impl Service {
     pub async fn agent(&self, who: &Principal, agent: &Name) -> Result<Value, Refusal> {
         let overview = self.agent_overview(who, agent).await?;
         if overview.definition.is_none() && overview.instances.is_empty() {
-            let problem = format!("there is no agent `{agent}`; `skein agent list` names them");
-            return Err(Refusal::new(Code::NotFound, problem));
+            return Err(no_agent(agent));
         }
         let mut shown = glance(agent, &overview);
         shown["definition"] = json!(overview.definition);
@@ -146,6 +145,30 @@ impl Service {
         policy::require(who, Right::Administer)?;
         let command = Command::Kill { instance, reason };
         self.change::<Agent>(&EntityKey::agent(&who.swarm, agent), request, command).await.map(|_| ())
+    }
+
+    /// Ends the runs of an agent that have started. Gives how many there were.
+    ///
+    /// # Errors
+    /// `forbidden` unless the caller administers; `not_found` when no runner has defined the agent.
+    pub async fn kill_runs(&self, who: &Principal, request: Uuid, agent: &Name) -> Result<usize, Refusal> {
+        policy::require(who, Right::Administer)?;
+        let overview = self.agent_overview(who, agent).await?;
+        if overview.definition.is_none() {
+            return Err(no_agent(agent));
+        }
+        let started = |run: &Instance| run.slot || run.state.is_waiting();
+        let mut killed = 0;
+        for run in overview.instances.into_iter().filter(started) {
+            let request = step(request, run.id.as_str());
+            match self.kill(who, request, agent, run.id, "killed by the operator".to_owned()).await {
+                Ok(()) => killed += 1,
+                // It has ended by itself meanwhile.
+                Err(refusal) if refusal.code == Code::NotFound => {}
+                Err(refusal) => return Err(refusal),
+            }
+        }
+        Ok(killed)
     }
 
     /// Pauses all agents of the swarm, those that are not defined yet too, or ends that. Gives how many were told.
@@ -245,6 +268,10 @@ impl Service {
             }
         }
     }
+}
+
+fn no_agent(agent: &Name) -> Refusal {
+    Refusal::new(Code::NotFound, format!("there is no agent `{agent}`; `skein agent list` names them"))
 }
 
 /// An agent in one line.

@@ -10,7 +10,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use skein_shared::id::{InstanceId, Name};
-use skein_shared::{Code, Refusal, limits};
+use skein_shared::{Code, Refusal, json, limits};
 use subtle::ConstantTimeEq;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -179,7 +179,7 @@ pub(super) async fn received(body: Body) -> Result<Bytes, Response> {
         }
     })?;
     let body = body.to_bytes();
-    if depth(&body) > limits::JSON_DEPTH {
+    if json::depth(&body) > limits::JSON_DEPTH {
         let told = format!("JSON may be nested {} levels deep", limits::JSON_DEPTH);
         return Err(unparsable(-32600, &told));
     }
@@ -200,35 +200,9 @@ fn unparsable(code: i32, message: &str) -> Response {
     (StatusCode::BAD_REQUEST, axum::Json(error)).into_response()
 }
 
-/// The deepest nesting of brackets outside of strings.
-fn depth(json: &[u8]) -> usize {
-    let (mut depth, mut deepest, mut quoted, mut escaped) = (0_usize, 0, false, false);
-    for byte in json {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if quoted => escaped = true,
-            b'"' => quoted = !quoted,
-            b'{' | b'[' if !quoted => {
-                depth += 1;
-                deepest = deepest.max(depth);
-            }
-            b'}' | b']' if !quoted => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-    }
-    deepest
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn depth_counts_brackets_and_not_texts() {
-        assert_eq!(depth(br#"{"a":[{"b":"[[[[\"[["}]}"#), 3);
-        assert_eq!(depth(b"[]]]]["), 1);
-        assert_eq!(depth("[".repeat(100).as_bytes()), 100);
-    }
 
     #[test]
     fn secrets_are_compared_whole() {

@@ -25,8 +25,9 @@ use super::gate::{Gate, Source, Taken, unknown};
 use super::provider::{Answer, Notice, Reading, sender};
 use crate::config::Provider;
 
-/// A sender that takes longer than this for its body is cut off.
-const BODY_TIME: Duration = Duration::from_secs(30);
+/// A sender that takes longer than this for its body is cut off. Shorter than others wait for their turn, so that those
+/// who dawdle keep nobody out.
+const BODY_TIME: Duration = Duration::from_secs(5);
 /// How much of a body that cannot be read is kept, bytes.
 const KEPT: usize = 256 * 1024;
 /// Longest token that a provider asks to have signed, bytes.
@@ -75,15 +76,23 @@ async fn challenge(
 ) -> Response {
     let sources = gate.behind(&name);
     let Some(source) = sources.first() else { return refuse(&unknown()) };
-    let token = query.get("crc_token").filter(|token| !token.is_empty() && token.len() <= TOKEN);
-    let Some(token) = token else {
-        return refuse(&invalid("events come by POST; a GET needs a `crc_token` to be signed".to_owned()));
+    let Some(token) = query.get("crc_token").filter(|token| is_token(token)) else {
+        return refuse(&invalid(
+            "events come by POST; a GET needs a `crc_token` of letters, digits and `+/=-_.` to be signed"
+                .to_owned(),
+        ));
     };
     // Without a secret there is nothing that a proof could show.
     match source.secret().and_then(|secret| sender(source.provider).prove(token, secret)) {
         Some(proof) => Json(proof).into_response(),
         None => refuse(&Refusal::new(Code::NotFound, "this source has no challenge by GET")),
     }
+}
+
+/// Whether this may be signed for anybody who asks. Bodies are signed with the same secret, so what could be one must not.
+fn is_token(token: &str) -> bool {
+    let plain = |letter: u8| letter.is_ascii_alphanumeric() || b"+/=-_.".contains(&letter);
+    !token.is_empty() && token.len() <= TOKEN && token.bytes().all(plain)
 }
 
 enum Outcome {

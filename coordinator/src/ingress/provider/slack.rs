@@ -25,9 +25,9 @@ impl Sender for Slack {
 
     fn read(&self, delivery: &Delivery<'_>) -> Result<Reading, Refusal> {
         if let Some(fields) = delivery.fields()? {
-            return command(fields);
+            return command(without_token(fields));
         }
-        let body = delivery.json()?;
+        let body = without_token(delivery.json()?);
         let kind = text(&body, "/type").map(str::to_owned);
         match kind.as_deref() {
             Some("url_verification") => {
@@ -39,6 +39,14 @@ impl Sender for Slack {
             None => Err(invalid("the body has no `type`, as Slack's requests have".to_owned())),
         }
     }
+}
+
+/// `token` is a secret of former days, by which requests were believed before they were signed.
+fn without_token(mut body: Value) -> Value {
+    if let Some(fields) = body.as_object_mut() {
+        fields.shift_remove("token");
+    }
+    body
 }
 
 /// A repeat has its event's id again, whatever `x-slack-retry-num` counts.
@@ -76,14 +84,11 @@ fn command(fields: Value) -> Result<Reading, Refusal> {
     context.set("body", text(&fields, "/text"));
     context.set("comment", channel.map(|channel| format!("channel:{channel}")).as_deref());
     let delivery = text(&fields, "/trigger_id").unwrap_or_default().to_owned();
-    // `token` is a secret of former days.
-    let mut payload = fields;
-    payload.as_object_mut().map(|fields| fields.shift_remove("token"));
-    Ok(quiet(delivery, "slash_command", context, payload))
+    Ok(quiet(delivery, "slash_command", context, fields))
 }
 
 /// A click, a shortcut, or a form that was filled in.
-fn interaction(kind: &str, mut body: Value) -> Reading {
+fn interaction(kind: &str, body: Value) -> Reading {
     let channel = text(&body, "/channel/id").or_else(|| text(&body, "/container/channel_id"));
     let mut context = place(text(&body, "/team/id"), channel, text(&body, "/user/id"));
     let actions = ["/actions/0/action_id", "/callback_id", "/view/callback_id"];
@@ -95,7 +100,6 @@ fn interaction(kind: &str, mut body: Value) -> Reading {
     context.set("thread", text(&body, "/message/thread_ts").or_else(|| text(&body, "/message/ts")));
     context.set("comment", channel.map(|channel| format!("channel:{channel}")).as_deref());
     let delivery = text(&body, "/trigger_id").unwrap_or_default().to_owned();
-    body.as_object_mut().map(|fields| fields.shift_remove("token"));
     quiet(delivery, kind, context, body)
 }
 

@@ -24,6 +24,7 @@ pub mod memory;
 pub mod mutation;
 pub mod pool;
 pub mod schedules;
+pub mod slack;
 pub mod span;
 pub mod spelling;
 pub mod time;

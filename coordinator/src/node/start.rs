@@ -34,6 +34,7 @@ use crate::outbox::{Runners, pump};
 use crate::projection::{Projection, ProjectionError};
 use crate::runners::{Control, Sessions};
 use crate::service::{Service, presence};
+use crate::slack::Workspaces;
 use crate::store::StoreError;
 
 /// Tokens that a node makes for itself: the operator's file and the runner in the same process. Both end
@@ -148,7 +149,8 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
     entities.reaches(Arc::new(sessions.clone()));
     start_pumps(&pumps, &entities, &sessions, &config);
     let health = health::router(entities.clone(), runner.stop().clone());
-    let service = Service::new(entities.clone());
+    let slack = Workspaces::new(&config.slack).map_err(|error| StartError::Refused(error.refusal()))?;
+    let service = Service::new(entities.clone()).speaking_in(slack.clone());
     pumps.spawn("presence", quiet(presence::watch(service.clone(), pumps.stop().clone())));
     let http = match roles.coordinator {
         true => agents_face(tasks.stop(), service, &keys, &config, data.layout(), &endpoint)?.merge(health),
@@ -156,6 +158,7 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
     };
     serve(&tasks, "http", listeners.http, http);
     serve_grpc(&tasks, listeners.grpc, &entities, &sessions, &keys, &endpoint);
+    pumps.spawn("slack", quiet(slack.greet(pumps.stop().clone())));
     if let Some(listener) = listeners.ingress {
         let gate = Gate::new(&config.ingress.source, &config.limits, Arc::new(entities.clone()));
         serve(&tasks, "ingress", listener, ingress::router(gate));

@@ -19,6 +19,7 @@ pub mod presence;
 pub mod read;
 pub mod schedules;
 mod seen;
+pub mod slack;
 mod standing;
 pub mod swarm;
 pub mod tasks;
@@ -42,6 +43,7 @@ use crate::auth::{Principal, Role};
 pub use crate::entity::Clock;
 use crate::entity::{Entities, Request};
 pub use crate::projection::Event;
+use crate::slack::Workspaces;
 use presence::Presence;
 use seen::Seen;
 
@@ -56,6 +58,7 @@ pub struct Service {
     ask_again: Duration,
     presence: Presence,
     seen: Seen,
+    slack: Workspaces,
     /// Whether the answers to changes are kept for their repeats.
     keeps: bool,
 }
@@ -67,8 +70,15 @@ impl Service {
             ask_again: ASK_AGAIN,
             presence: Presence::default(),
             seen: Seen::default(),
+            slack: Workspaces::default(),
             keeps: true,
         }
+    }
+
+    /// Lets the agents of these swarms talk to people in Slack.
+    #[must_use]
+    pub fn speaking_in(self, slack: Workspaces) -> Self {
+        Self { slack, ..self }
     }
 
     /// Looks by itself only this often while it waits: with a long pause, a test knows what woke it.

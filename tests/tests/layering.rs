@@ -86,7 +86,7 @@ fn each_outside_library_has_one_home() {
 
 #[test]
 fn the_coordinators_layers_point_down() {
-    let above: [(&str, &[&str]); 10] = [
+    let above: [(&str, &[&str]); 11] = [
         (
             "store",
             &[
@@ -113,6 +113,24 @@ fn the_coordinators_layers_point_down() {
         (
             "cluster",
             &[
+                "entity",
+                "projection",
+                "outbox",
+                "service",
+                "mcp",
+                "api",
+                "ingress",
+                "node",
+                "cli",
+                "runners",
+                "auth",
+            ],
+        ),
+        (
+            "slack",
+            &[
+                "store",
+                "cluster",
                 "entity",
                 "projection",
                 "outbox",

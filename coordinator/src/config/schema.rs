@@ -209,6 +209,11 @@ pub struct Workspace {
     #[serde(default, deserialize_with = "secret")]
     pub app_token: Option<SecretString>,
     pub app_token_file: Option<PathBuf>,
+    /// Who may speak to the swarm: people by their ids, and by the domains of their addresses; both empty for all.
+    #[serde(default)]
+    pub allowed_users: Vec<String>,
+    #[serde(default)]
+    pub allowed_domains: Vec<String>,
     /// Where the methods of the Web API are.
     #[serde(default = "slack_api", deserialize_with = "address")]
     pub api: Url,

@@ -108,7 +108,7 @@ fn parse(body: &[u8]) -> Result<Value, Refusal> {
 }
 
 /// How deep the value goes. The parser has already refused what could overrun the stack.
-fn depth(value: &Value) -> usize {
+pub(super) fn depth(value: &Value) -> usize {
     match value {
         Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
         Value::Object(fields) => 1 + fields.values().map(depth).max().unwrap_or(0),

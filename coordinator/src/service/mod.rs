@@ -20,6 +20,7 @@ pub mod read;
 pub mod schedules;
 mod seen;
 pub mod slack;
+pub mod slack_files;
 mod standing;
 pub mod swarm;
 pub mod tasks;

@@ -131,7 +131,7 @@ impl Service {
     }
 
     /// Where an address leads, if the caller may go there.
-    async fn slack_place(&self, who: &Principal, address: &Address) -> Result<Place, Refusal> {
+    pub(super) async fn slack_place(&self, who: &Principal, address: &Address) -> Result<Place, Refusal> {
         let found = if let Some(message) = address.message {
             self.inbox_message(who, message).await?
         } else if let Some(task) = address.task {

@@ -44,6 +44,7 @@ impl Failure {
 /// The transport of one workspace.
 pub(super) struct Http {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    tls: Arc<ClientConfig>,
     /// What the methods' names are put behind.
     api: Url,
 }
@@ -57,11 +58,17 @@ impl Http {
         connector.set_nodelay(true);
         // Plain text is for a stand-in on this machine; the settings allow it nowhere else.
         let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(tls)
+            .with_tls_config(tls.clone())
             .https_or_http()
             .enable_http1()
             .wrap_connector(connector);
-        Ok(Self { client: Client::builder(TokioExecutor::new()).build(connector), api })
+        let client = Client::builder(TokioExecutor::new()).build(connector);
+        Ok(Self { client, tls: Arc::new(tls), api })
+    }
+
+    /// Whom to trust, for connections of another kind.
+    pub(super) fn tls(&self) -> Arc<ClientConfig> {
+        Arc::clone(&self.tls)
     }
 
     pub(super) fn url(&self, method: &str) -> String {

@@ -2,7 +2,7 @@
 //!
 //! One client for each workspace: it keeps to Slack's limits, says in words what Slack refused, and sends the token to
 //! Slack's own hosts alone. `method` has what is known of each method, `pace` when the next call may go, `http` the
-//! transport, `client` a call from end to end, `workspace` the methods with their arguments.
+//! transport, `client` a call from end to end, `workspace` the methods with their arguments, `socket` a connection for Socket Mode.
 
 mod client;
 mod error;
@@ -10,6 +10,7 @@ mod files;
 mod http;
 mod method;
 mod pace;
+mod socket;
 mod workspace;
 
 use std::collections::BTreeMap;
@@ -22,6 +23,7 @@ use tracing::{info, warn};
 
 pub use error::Error;
 pub use files::{Download, LARGEST};
+pub use socket::{Frame, Socket};
 pub use workspace::{Page, Post, Workspace};
 
 use crate::config;
@@ -50,6 +52,10 @@ impl Workspaces {
             }
         }
         stop.cancelled().await;
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Workspace> {
+        self.0.values().map(AsRef::as_ref)
     }
 
     pub fn of(&self, swarm: &Name) -> Option<&Arc<Workspace>> {

@@ -1,9 +1,15 @@
 //! The methods that Skein calls, with their arguments.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use skein_shared::Refusal;
 use skein_shared::id::Name;
+use skein_shared::slack::Note;
+use tokio::time::Instant;
 use url::Url;
 use uuid::Uuid;
 
@@ -12,6 +18,11 @@ use super::error::Error;
 use super::method::{AUTH_TEST, CONNECT, HISTORY, LIST, POST, REPLIES, UPDATE, USER};
 use crate::config;
 
+/// What an agent's messages are shown with.
+const AGENT_ICON: &str = ":robot_face:";
+/// How long we remember whether somebody may speak, and of how many.
+const REMEMBER: Duration = Duration::from_secs(600);
+const PEOPLE: usize = 10_000;
 /// Most of something that one page may have.
 const PAGE: u32 = 200;
 /// What messages of ours are marked with, where programs see it.
@@ -23,6 +34,9 @@ const PAGES: usize = 50;
 pub struct Workspace {
     pub(super) client: Client,
     swarm: Name,
+    allowed: Allowed,
+    /// Whether a person may speak, as we found out, and when.
+    people: Mutex<BTreeMap<String, (bool, Instant)>>,
 }
 
 /// Shows no token, wherever it is printed.
@@ -65,11 +79,18 @@ impl Workspace {
     pub fn new(settings: &config::Workspace) -> Result<Self, Error> {
         let bot = settings.bot_token.clone().unwrap_or_default();
         let client = Client::new(settings.api.clone(), bot, settings.app_token.clone())?;
-        Ok(Self { client, swarm: settings.swarm.clone() })
+        let (users, domains) = (settings.allowed_users.clone(), settings.allowed_domains.clone());
+        let swarm = settings.swarm.clone();
+        Ok(Self { client, swarm, allowed: Allowed { users, domains }, people: Mutex::default() })
     }
 
     pub fn swarm(&self) -> &Name {
         &self.swarm
+    }
+
+    /// Whether it has the token that opens connections.
+    pub fn has_socket_mode(&self) -> bool {
+        self.client.has_app_token()
     }
 
     /// Who the token speaks for: `team`, `user`, `team_id`, `user_id`, `bot_id`.
@@ -105,20 +126,71 @@ impl Workspace {
     /// # Errors
     /// What Slack says; `outcome_unknown` when it may be there.
     pub async fn post_once(&self, post: &Post<'_>, id: Uuid) -> Result<String, Error> {
-        let id_of = |message: &Value| message["metadata"]["event_payload"]["id"] == json!(id);
         if let Some(thread) = post.thread
-            && let Some(found) = self.find(post.channel, thread, id_of).await?
+            && let Some(found) = self.find(post.channel, thread, |message| is_of(message, id)).await?
         {
             return Ok(found["ts"].as_str().unwrap_or_default().to_owned());
         }
         self.post(post, id).await
     }
 
+    /// Brings a note into its thread, once: whoever does not know whether it is there looks.
+    ///
+    /// # Errors
+    /// What Slack says.
+    pub async fn tell(&self, note: &Note) -> Result<(), Error> {
+        let (channel, thread) = (note.channel.as_str(), note.thread.as_str());
+        if let Some(found) = self.find(channel, thread, |message| is_of(message, note.id)).await? {
+            let ts = found["ts"].as_str().unwrap_or_default();
+            let differs = note.edits && found["text"] != note.text.as_str();
+            return if differs { self.update(channel, ts, &note.text).await } else { Ok(()) };
+        }
+        let icon = note.name.is_some().then_some(AGENT_ICON);
+        let post = Post { channel, thread: Some(thread), text: &note.text, name: note.name.as_deref(), icon };
+        self.post(&post, note.id).await.map(|_| ())
+    }
+
+    /// Whether this person may speak to the swarm: all may unless some are named, by id or by the domain of their
+    /// address. What nobody says is let in.
+    ///
+    /// # Errors
+    /// `unavailable` and the like while Slack does not say whose address it is.
+    pub async fn may_speak(&self, user: Option<&str>) -> Result<bool, Refusal> {
+        let Some(user) = user else { return Ok(true) };
+        if self.allowed.is_open() || self.allowed.users.iter().any(|one| one == user) {
+            return Ok(true);
+        }
+        if self.allowed.domains.is_empty() {
+            return Ok(false);
+        }
+        if let Some(known) = self.known(user) {
+            return Ok(known);
+        }
+        let found = match self.user(user).await {
+            Ok(found) => found,
+            Err(error) if error.is_passing() => return Err(error.refusal()),
+            Err(_) => Value::Null,
+        };
+        let address = found["profile"]["email"].as_str().unwrap_or_default();
+        let may = self.allowed.has_domain_of(address);
+        let mut people = self.people.lock().unwrap_or_else(PoisonError::into_inner);
+        if people.len() >= PEOPLE {
+            people.clear();
+        }
+        people.insert(user.to_owned(), (may, Instant::now()));
+        Ok(may)
+    }
+
+    fn known(&self, user: &str) -> Option<bool> {
+        let people = self.people.lock().unwrap_or_else(PoisonError::into_inner);
+        people.get(user).filter(|(_, since)| since.elapsed() < REMEMBER).map(|(may, _)| *may)
+    }
+
     /// Writes a message anew that the bot has posted.
     ///
     /// # Errors
     /// What Slack says.
-    pub async fn update(&self, channel: &str, message: &str, text: &str) -> Result<(), Error> {
+    async fn update(&self, channel: &str, message: &str, text: &str) -> Result<(), Error> {
         let fields = json!({"channel": channel, "ts": message, "text": text});
         self.client.call(&UPDATE, args(fields)).await.map(|_| ())
     }
@@ -217,6 +289,29 @@ impl Workspace {
         let url = answer["url"].as_str().and_then(|url| Url::parse(url).ok());
         url.ok_or_else(|| Error::Garbled { method: CONNECT.name, problem: "it names no address".to_owned() })
     }
+}
+
+/// Who may speak to a swarm.
+#[derive(Debug)]
+struct Allowed {
+    users: Vec<String>,
+    domains: Vec<String>,
+}
+
+impl Allowed {
+    fn is_open(&self) -> bool {
+        self.users.is_empty() && self.domains.is_empty()
+    }
+
+    fn has_domain_of(&self, address: &str) -> bool {
+        let domain = address.rsplit_once('@').map(|(_, domain)| domain);
+        domain.is_some_and(|domain| self.domains.iter().any(|one| one.eq_ignore_ascii_case(domain)))
+    }
+}
+
+/// Whether a message of ours carries this id.
+fn is_of(message: &Value, id: Uuid) -> bool {
+    message["bot_id"].is_string() && message["metadata"]["event_payload"]["id"] == json!(id)
 }
 
 /// Messages to the bot itself have no membership.

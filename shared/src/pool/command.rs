@@ -7,6 +7,7 @@ use uuid::Uuid;
 use super::cost::Cost;
 use super::state::{MemberView, Outcome, Source, TaskView};
 use crate::id::{EntityKey, InstanceId};
+use crate::slack::Said;
 use crate::time::Timestamp;
 
 /// A request to the pool. Who may ask for what beyond ownership (scopes, "lead only" where it says so in a
@@ -132,6 +133,8 @@ pub enum Command {
         instance: InstanceId,
         reason: String,
     },
+    /// A person said something in Slack that no agent had asked for.
+    Hear(Box<Said>),
     /// Decides everything that is due.
     Tick,
 }
@@ -396,6 +399,10 @@ pub enum Reply {
         tasks: Vec<Uuid>,
     },
     Ended {
+        tasks: Vec<Uuid>,
+    },
+    /// Tasks that came of what was said.
+    Heard {
         tasks: Vec<Uuid>,
     },
     /// How many leases, offers and reservations ended.

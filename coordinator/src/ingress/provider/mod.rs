@@ -17,6 +17,7 @@ mod twitter;
 
 use serde_json::Value;
 use skein_shared::Refusal;
+pub(super) use slack::from_socket;
 
 use super::context::Context;
 use super::delivery::Delivery;

@@ -1,11 +1,11 @@
 //! Slack: events, slash commands and what people click on.
 
 use serde_json::{Value, json};
-use skein_shared::Refusal;
+use skein_shared::{Refusal, limits};
 
 use super::{Answer, Notice, Reading, Sender, outdated, unsigned};
 use crate::ingress::context::{Context, text};
-use crate::ingress::delivery::{Delivery, invalid};
+use crate::ingress::delivery::{Delivery, depth, invalid};
 use crate::ingress::signature::hex_hmac;
 
 const SIGNATURE: &str = "x-slack-signature";
@@ -27,17 +27,36 @@ impl Sender for Slack {
         if let Some(fields) = delivery.fields()? {
             return command(without_token(fields));
         }
-        let body = without_token(delivery.json()?);
-        let kind = text(&body, "/type").map(str::to_owned);
-        match kind.as_deref() {
-            Some("url_verification") => {
-                Ok(Reading::Challenge(json!({"challenge": text(&body, "/challenge").unwrap_or_default()})))
-            }
-            Some("event_callback") => event(body),
-            Some("app_rate_limited") => Ok(Reading::Ignored("Slack held events back: there were too many")),
-            Some(kind) => Ok(interaction(kind, body)),
-            None => Err(invalid("the body has no `type`, as Slack's requests have".to_owned())),
+        document(without_token(delivery.json()?))
+    }
+}
+
+/// What comes over a connection is what comes by request, in an envelope that says of which form it is.
+///
+/// # Errors
+/// `invalid_argument` for a body that is not of its form.
+pub(in crate::ingress) fn from_socket(kind: &str, payload: Value) -> Result<Reading, Refusal> {
+    let payload = without_token(payload);
+    if depth(&payload) > limits::JSON_DEPTH {
+        return Err(invalid(format!("the payload is nested deeper than {} levels", limits::JSON_DEPTH)));
+    }
+    match kind {
+        "slash_commands" => command(payload),
+        "events_api" | "interactive" => document(payload),
+        _ => Ok(Reading::Ignored("Slack has nothing to tell with it that Skein knows of")),
+    }
+}
+
+fn document(body: Value) -> Result<Reading, Refusal> {
+    let kind = text(&body, "/type").map(str::to_owned);
+    match kind.as_deref() {
+        Some("url_verification") => {
+            Ok(Reading::Challenge(json!({"challenge": text(&body, "/challenge").unwrap_or_default()})))
         }
+        Some("event_callback") => event(body),
+        Some("app_rate_limited") => Ok(Reading::Ignored("Slack held events back: there were too many")),
+        Some(kind) => Ok(interaction(kind, body)),
+        None => Err(invalid("the body has no `type`, as Slack's requests have".to_owned())),
     }
 }
 

@@ -10,6 +10,7 @@ mod reports;
 mod schedules;
 mod session;
 mod slack;
+mod slack_files;
 mod tasks;
 
 use serde_json::{Value, json};
@@ -26,6 +27,7 @@ pub fn tools() -> Vec<Tool> {
         messages::tools(),
         profile::tools(),
         slack::tools(),
+        slack_files::tools(),
         memory::tools(),
         epics::tools(),
         schedules::tools(),

@@ -97,7 +97,7 @@ impl Gate {
             name: source.name.clone(),
             provider: source.provider,
             swarm: source.swarm.clone(),
-            secret: source.secret.clone().filter(|_| !source.allow_unsigned),
+            secret: source.secret.clone(),
             is_connected: false,
         });
         Self {

@@ -360,9 +360,8 @@ impl Slack {
             return Err("msg_too_long");
         }
         let metadata = args.get("metadata").cloned().unwrap_or_default();
-        if !metadata.is_null()
-            && !(metadata["event_type"].is_string() && metadata["event_payload"].is_object())
-        {
+        let is_whole = metadata["event_type"].is_string() && metadata["event_payload"].is_object();
+        if !metadata.is_null() && !is_whole {
             return Err("invalid_metadata_format");
         }
         let thread = text("thread_ts");

@@ -1,11 +1,11 @@
 //! Slack: events, slash commands and what people click on.
 
 use serde_json::{Value, json};
-use skein_shared::{Refusal, limits};
+use skein_shared::{Refusal, json, limits};
 
 use super::{Answer, Notice, Reading, Sender, outdated, unsigned};
 use crate::ingress::context::{Context, text};
-use crate::ingress::delivery::{Delivery, depth, invalid};
+use crate::ingress::delivery::{Delivery, invalid};
 use crate::ingress::signature::hex_hmac;
 
 const SIGNATURE: &str = "x-slack-signature";
@@ -37,7 +37,7 @@ impl Sender for Slack {
 /// `invalid_argument` for a body that is not of its form.
 pub(in crate::ingress) fn from_socket(kind: &str, payload: Value) -> Result<Reading, Refusal> {
     let payload = without_token(payload);
-    if depth(&payload) > limits::JSON_DEPTH {
+    if json::depth(payload.to_string().as_bytes()) > limits::JSON_DEPTH {
         return Err(invalid(format!("the payload is nested deeper than {} levels", limits::JSON_DEPTH)));
     }
     match kind {

@@ -90,7 +90,9 @@ async fn a_script_calls_another_and_gets_its_answer() -> Result<()> {
         .start()
         .await?;
     let lead = stage.ask("lead", "").await?;
-    let row = async || Ok(stage.list("instances").await?.into_iter().find(|run| run["agent"] == "adder"));
+    let row = async || -> Result<Option<Value>> {
+        Ok(stage.list("instances").await?.into_iter().find(|run| run["agent"] == "adder"))
+    };
     stage
         .until("the callee shows what it does", async || {
             let run: Option<Value> = row().await?;
@@ -151,8 +153,9 @@ async fn a_script_ends_with_the_status_that_it_chooses() -> Result<()> {
             .await?;
     }
     for (agent, count) in [("repeats", 2), ("asks", 2), ("succeeds", 1)] {
-        let runs =
-            async || Ok(stage.list("instances").await?.iter().filter(|run| run["agent"] == agent).count());
+        let runs = async || -> Result<usize> {
+            Ok(stage.list("instances").await?.iter().filter(|run| run["agent"] == agent).count())
+        };
         stage.until("it has run so often", async || Ok(runs().await? == count)).await?;
     }
     Ok(())

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::done;
 use crate::auth::Right;
-use crate::mcp::catalogue::{Call, Outcome, Tool, Toolset};
+use crate::mcp::catalogue::{Call, Hints, Outcome, Tool, Toolset};
 use crate::mcp::schema::{Args, any_text, flag, object, text, uuid};
 use crate::service::slack::Address;
 use crate::service::slack_files::{Given, Parcel, Wanted};
@@ -37,8 +37,9 @@ pub(super) fn tools() -> Vec<Tool> {
             )
             .output(json!({ "success": flag(), "message": any_text(4000), "fileId": any_text(100) })),
         Tool::new("slack-download-file", "Download a file from Slack", SWARM, download)
-            .reads()
-            .open_world()
+            .writes(Right::Work)
+            // The seed's hint, although a file is written: permissions go by the effect.
+            .hinted(Hints { read_only: Some(true), open_world: Some(true), ..Hints::default() })
             .about(
                 "Fetch a file that people have put into Slack.",
                 "It is kept in your instance; without one the answer has its content in base64.",

@@ -75,7 +75,7 @@ fn grants(bench: &Bench<Fleet>) -> Vec<(u128, String)> {
 fn to_agents(bench: &Bench<Fleet>) -> Vec<agent::Command> {
     let command = |effect: &Effect| match effect {
         Effect::Entity { command, .. } => Some(serde_json::from_value(command.clone()).unwrap()),
-        Effect::Runner { .. } => None,
+        Effect::Runner { .. } | Effect::Slack { .. } => None,
     };
     bench.effects.iter().filter_map(command).collect()
 }

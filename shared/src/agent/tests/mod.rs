@@ -251,6 +251,7 @@ impl World {
                     self.obey(command);
                 }
             }
+            Effect::Slack { .. } => panic!("an agent tells people nothing by itself"),
         }
     }
 

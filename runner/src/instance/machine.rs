@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use skein_shared::fence::Token;
 use skein_shared::{Code, Refusal};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::ledger::{Row, State, What};
@@ -31,18 +31,29 @@ pub(super) struct Machine {
     pub endpoint: Endpoint,
     pub inbox: mpsc::Receiver<Order>,
     /// When a freeze that failed is tried again.
-    pub freeze_again: Option<Instant>,
+    freeze_again: Option<Instant>,
+    /// Whether the runner has no lease.
+    silent: watch::Receiver<bool>,
 }
 
 /// Starts an instance and lives with it to its end.
-pub(super) async fn start(shared: Arc<Shared>, mut row: Row, input: String, inbox: mpsc::Receiver<Order>) {
+pub(super) async fn start(
+    shared: Arc<Shared>,
+    mut row: Row,
+    input: String,
+    mut inbox: mpsc::Receiver<Order>,
+) {
     row.input = input;
-    match launch(&shared, &mut row).await {
+    let started = match cleared(&shared, &mut row, &mut inbox).await {
+        Ok(()) => launch(&shared, &mut row).await,
+        Err(reason) => Err(reason),
+    };
+    match started {
         Ok((handle, endpoint)) => {
             row.state = State::Running;
             tracing::info!(instance = row.instance, pid = handle.pid, "started");
             shared.save(&row, Some(What::Started { pid: handle.pid })).await;
-            Machine { shared, row, handle, endpoint, inbox, freeze_again: None }.run().await;
+            Machine::new(shared, row, handle, endpoint, inbox).run().await;
         }
         Err(Failure(reason)) => {
             tracing::warn!(instance = row.instance, reason, "not started");
@@ -51,6 +62,30 @@ pub(super) async fn start(shared: Arc<Shared>, mut row: Row, input: String, inbo
             row.reason.clone_from(&reason);
             shared.save(&row, Some(What::StartFailed { reason })).await;
         }
+    }
+}
+
+/// Waits until the runner has its lease: a start may have lain about for longer than it lasted, and what it starts may
+/// run elsewhere by now.
+async fn cleared(shared: &Shared, row: &mut Row, inbox: &mut mpsc::Receiver<Order>) -> Result<(), Failure> {
+    let mut silent = shared.silent.subscribe();
+    loop {
+        let order = tokio::select! {
+            biased;
+            // Its sender lives in `shared`.
+            _ = silent.wait_for(|silent| !silent) => return Ok(()),
+            order = inbox.recv() => order,
+        };
+        let reason = match order {
+            Some(Order::Stop { token, reason, .. }) if token >= row.token => {
+                row.token = token;
+                reason
+            }
+            Some(Order::Kill { reason }) => reason,
+            Some(Order::Leave) | None => "the runner was stopped".to_owned(),
+            Some(_) => continue,
+        };
+        return Err(Failure(reason));
     }
 }
 
@@ -94,6 +129,19 @@ enum Next {
 }
 
 impl Machine {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        row: Row,
+        handle: Handle,
+        endpoint: Endpoint,
+        inbox: mpsc::Receiver<Order>,
+    ) -> Self {
+        let mut silent = shared.silent.subscribe();
+        // Looked at before anything else.
+        silent.mark_changed();
+        Self { shared, row, handle, endpoint, inbox, freeze_again: None, silent }
+    }
+
     pub(super) fn instance(&self) -> &str {
         &self.row.instance
     }
@@ -120,6 +168,11 @@ impl Machine {
                         Some((exit, reason)) => Next::Over(self.row.exit.unwrap_or(exit), reason),
                         None => continue,
                     }
+                }
+                // Behind the orders: one that was given away ends before it could go on.
+                Ok(()) = self.silent.changed() => {
+                    self.follow_lease().await;
+                    continue;
                 }
             };
             match ended {
@@ -185,13 +238,17 @@ impl Machine {
             }
             // Whoever asked may be gone.
             Order::Reach(answer) => _ = answer.send(self.reach()),
-            Order::Silence if self.row.state == State::Running => self.silence().await,
-            Order::Resume if self.row.state == State::Silenced => {
-                self.wake(None).await;
-            }
-            Order::Silence | Order::Resume => {}
         }
         None
+    }
+
+    async fn follow_lease(&mut self) {
+        let silent = *self.silent.borrow_and_update();
+        match self.row.state {
+            State::Running if silent => self.silence().await,
+            State::Silenced if !silent => self.wake(None).await,
+            _ => {}
+        }
     }
 
     /// What it takes to run something beside the first process. Only a running instance may be touched: in a frozen
@@ -268,6 +325,11 @@ impl Machine {
         self.freeze_again = None;
         match self.row.state {
             State::Running => self.shared.save(&self.row, None).await,
+            // It runs on with the lease.
+            _ if *self.silent.borrow() => {
+                self.row.state = State::Silenced;
+                self.shared.save(&self.row, Some(What::Thawed)).await;
+            }
             _ => self.wake(Some(What::Thawed)).await,
         }
     }
@@ -299,10 +361,10 @@ impl Machine {
             self.log_failure(self.shared.engine.thaw(&self.handle).await);
         }
         self.log_failure(self.shared.engine.ask(&self.handle).await);
-        let inbox = &mut self.inbox;
+        let (inbox, silent) = (&mut self.inbox, &mut self.silent);
         let cut_short = async {
             while let Some(order) = inbox.recv().await {
-                if matches!(order, Order::Kill { .. } | Order::Silence | Order::Leave) {
+                if matches!(order, Order::Kill { .. } | Order::Leave) {
                     return;
                 }
             }
@@ -312,6 +374,8 @@ impl Machine {
             exit = self.shared.engine.wait(&self.handle) => return exit,
             () = tokio::time::sleep(grace) => {}
             () = cut_short => {}
+            // It may not run on beyond the lease.
+            _ = silent.wait_for(|silent| *silent) => {}
         }
         self.kill().await
     }

@@ -19,6 +19,7 @@ use futures::future::BoxFuture;
 use skein_shared::Refusal;
 use skein_shared::entity::{Reign, RunnerCommand};
 use skein_shared::fence::Token;
+use skein_shared::id::{EntityKey, Kind};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::task::TaskTracker;
 
@@ -54,10 +55,6 @@ enum Order {
     Leave,
     /// Answers with what it takes to run something inside.
     Reach(oneshot::Sender<Result<Reach, Refusal>>),
-    /// The lease is about to end.
-    Silence,
-    /// The lease was renewed in time.
-    Resume,
 }
 
 /// What it takes to run something inside an instance.
@@ -90,6 +87,8 @@ pub struct Shared {
     pub upstreams: Upstreams,
     /// Rises with every report.
     pub reported: watch::Sender<u64>,
+    /// The runner has no lease, so nothing of it may run. A state and no order, for it must not be overlooked.
+    pub silent: watch::Sender<bool>,
 }
 
 impl Shared {
@@ -228,7 +227,10 @@ impl Instances {
             (RunnerCommand::Start { .. }, _) => Ok(()),
             (RunnerCommand::Freeze { instance, token }, _) => self.order(&instance, Order::Freeze(token)),
             (RunnerCommand::Thaw { instance, token }, _) => self.order(&instance, Order::Thaw(token)),
-            (RunnerCommand::Stop { instance, token, reason, grace_ms }, _) => {
+            (RunnerCommand::Stop { instance, token, .. }, None) => {
+                self.never_starts(instance, token, reign).await
+            }
+            (RunnerCommand::Stop { instance, token, reason, grace_ms }, Some(_)) => {
                 let grace = Duration::from_millis(grace_ms);
                 self.order(&instance, Order::Stop { token, reason, grace })
             }
@@ -255,19 +257,17 @@ impl Instances {
 
     /// Freezes everything: the lease is about to end unrenewed.
     pub fn silence(&self) {
-        self.all(|| Order::Silence);
+        self.shared.silent.send_replace(true);
     }
 
     /// The lease holds. Instances in `lost` were given away meanwhile and end; the others go on.
     pub fn verdict(&self, lost: &[String]) {
-        for (instance, orders) in self.running().iter() {
-            let order = if lost.contains(instance) {
-                Order::Kill { reason: "it was given to another runner while this one was silent".into() }
-            } else {
-                Order::Resume
-            };
-            deliver(instance, orders, order);
+        for (instance, orders) in self.running().iter().filter(|(instance, _)| lost.contains(instance)) {
+            let reason = "it was given to another runner while this one was silent".to_owned();
+            deliver(instance, orders, Order::Kill { reason });
         }
+        // After that, so that what was given away does not run on.
+        self.shared.silent.send_replace(false);
     }
 
     /// Ends everything with each agent's grace, and waits for it.
@@ -276,6 +276,18 @@ impl Instances {
         self.tasks.close();
         self.all(|| Order::Leave);
         self.tasks.wait().await;
+    }
+
+    /// Answers for an instance that never came here. It is remembered as ended: were its start to come after all, it
+    /// would run beside the one that was made elsewhere meanwhile.
+    async fn never_starts(&self, instance: String, token: Token, reign: &Reign) -> Result<(), Error> {
+        let EntityKey { kind: Kind::Agent, swarm, name: Some(agent), .. } = &reign.source else {
+            return Ok(());
+        };
+        let mut row = Row::new(instance, swarm.to_string(), agent.to_string(), token, "");
+        row.state = State::Ended;
+        row.reason = "it was stopped before it was started".to_owned();
+        self.shared.report_end(row, token).await
     }
 
     /// Starts an instance once its earlier start has ended here.
@@ -392,9 +404,15 @@ impl Instances {
 }
 
 fn deliver(instance: &str, orders: &mpsc::Sender<Order>, order: Order) {
-    if orders.try_send(order).is_err() {
+    match orders.try_send(order) {
+        Ok(()) => {}
+        // Nobody gives these again.
+        Err(mpsc::error::TrySendError::Full(order @ (Order::Kill { .. } | Order::Leave))) => {
+            let orders = orders.clone();
+            tokio::spawn(async move { orders.send(order).await });
+        }
         // Ended just now, or overrun by repeats; the coordinator sends what it still wants again.
-        tracing::warn!(instance, "an order was not taken");
+        Err(_) => tracing::warn!(instance, "an order was not taken"),
     }
 }
 

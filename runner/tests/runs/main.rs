@@ -8,6 +8,7 @@ mod clients;
 mod coordinator;
 mod hooks;
 mod leaks;
+mod leases;
 mod mcp;
 mod stubborn;
 

@@ -107,6 +107,7 @@ async fn a_freeze_that_fails_is_tried_again() {
         definitions: watch::Sender::new(agents.definitions).subscribe(),
         upstreams: Upstreams::default(),
         reported: watch::Sender::new(0),
+        silent: watch::Sender::new(false),
     });
     let reign = Reign { source: "agent/default/worker".parse().unwrap(), epoch: Epoch(1) };
     let start = RunnerCommand::Start {

@@ -116,6 +116,7 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
         engine: engine.clone(),
     });
     instances.reconcile().await?;
+    let writers = Arc::clone(&instances);
     let runner = Runner {
         engines: engine.names(),
         definitions: definitions.subscribe(),
@@ -133,7 +134,7 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
         config,
     };
     let mut tasks = JoinSet::new();
-    tasks.spawn(folders.tend());
+    tasks.spawn(folders.tend(move || writers.live()));
     let checking = Arc::clone(&engine);
     tasks.spawn(watch.follow(definitions, move |known| checking.check(known.container.as_ref())));
     let result = Arc::new(runner).serve(shutdown).await;

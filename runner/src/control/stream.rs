@@ -358,10 +358,8 @@ impl Session<'_> {
                 let span = debug_span!(target: TRACES, "runner command", otel.kind = "consumer");
                 trace::follow(&span, &traceparent);
                 let taken = self.control.runner.instances.command(command, &access_token, &reign);
-                if let Err(error) = taken.instrument(span).await {
-                    tracing::error!(%error, "a command was not taken");
-                }
-                Ok(())
+                // The next stream says what is here, and what was not taken comes again.
+                Ok(taken.instrument(span).await?)
             }
             Ok(Err(other)) => self.note(other).await,
             Err(refusal) => {

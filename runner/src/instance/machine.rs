@@ -44,11 +44,7 @@ pub(super) async fn start(
     mut inbox: mpsc::Receiver<Order>,
 ) {
     row.input = input;
-    let started = match cleared(&shared, &mut row, &mut inbox).await {
-        Ok(()) => launch(&shared, &mut row).await,
-        Err(reason) => Err(reason),
-    };
-    match started {
+    match begin(&shared, &mut row, &mut inbox).await {
         Ok((handle, endpoint)) => {
             row.state = State::Running;
             tracing::info!(instance = row.instance, pid = handle.pid, "started");
@@ -65,27 +61,41 @@ pub(super) async fn start(
     }
 }
 
-/// Waits until the runner has its lease: a start may have lain about for longer than it lasted, and what it starts may
-/// run elsewhere by now.
-async fn cleared(shared: &Shared, row: &mut Row, inbox: &mut mpsc::Receiver<Order>) -> Result<(), Failure> {
-    let mut silent = shared.silent.subscribe();
+/// Starts the first process, once the runner has its lease: a start may have lain about for longer than that lasted, and
+/// what it starts may run elsewhere by now. It is given up when it is not wanted any more: an image may take hours.
+async fn begin(
+    shared: &Shared,
+    row: &mut Row,
+    inbox: &mut mpsc::Receiver<Order>,
+) -> Result<(Handle, Endpoint), Failure> {
+    let (mut silent, first) = (shared.silent.subscribe(), row.token);
+    let launched = async {
+        // Its sender lives in `shared`.
+        let _ = silent.wait_for(|silent| !silent).await;
+        launch(shared, row).await
+    };
+    let (token, reason) = tokio::select! {
+        biased;
+        launched = launched => return launched,
+        given_up = given_up(inbox, first) => given_up,
+    };
+    row.token = token;
+    // It may have got as far as to leave something behind.
+    if let Err(problem) = shared.engine.sweep(&row.instance).await {
+        tracing::error!(instance = row.instance, %problem, "the engine failed");
+    }
+    Err(Failure(reason))
+}
+
+/// Returns when a start is not wanted any more, with the token of that word and the reason.
+async fn given_up(inbox: &mut mpsc::Receiver<Order>, first: Token) -> (Token, String) {
     loop {
-        let order = tokio::select! {
-            biased;
-            // Its sender lives in `shared`.
-            _ = silent.wait_for(|silent| !silent) => return Ok(()),
-            order = inbox.recv() => order,
-        };
-        let reason = match order {
-            Some(Order::Stop { token, reason, .. }) if token >= row.token => {
-                row.token = token;
-                reason
-            }
-            Some(Order::Kill { reason }) => reason,
-            Some(Order::Leave) | None => "the runner was stopped".to_owned(),
-            Some(_) => continue,
-        };
-        return Err(Failure(reason));
+        match inbox.recv().await {
+            Some(Order::Stop { token, reason, .. }) if token >= first => return (token, reason),
+            Some(Order::Kill { reason }) => return (first, reason),
+            Some(Order::Leave) | None => return (first, "the runner was stopped".to_owned()),
+            Some(_) => {}
+        }
     }
 }
 

@@ -20,7 +20,7 @@ use skein_shared::Refusal;
 use skein_shared::entity::{Reign, RunnerCommand};
 use skein_shared::fence::Token;
 use skein_shared::id::{EntityKey, Kind};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Mutex as Turn, mpsc, oneshot, watch};
 use tokio_util::task::TaskTracker;
 
 use crate::container::confine::USERS;
@@ -70,6 +70,8 @@ pub struct Instances {
     running: Mutex<HashMap<String, mpsc::Sender<Order>>>,
     /// Starts that wait for the end of an earlier one of the same instance, with their access tokens.
     next: Mutex<HashMap<String, (RunnerCommand, String)>>,
+    /// Held by a start while it chooses its user.
+    starting: Turn<()>,
     tasks: TaskTracker,
 }
 
@@ -142,6 +144,7 @@ impl Shared {
     /// Removes what an instance was given that is over.
     fn take_back(&self, instance: &str) {
         credentials::take_back(&self.folders.lent(instance));
+        self.folders.take_outputs_back(instance);
         input::take_back(&self.folders.input(instance));
     }
 
@@ -164,6 +167,7 @@ impl Instances {
             shared: Arc::new(shared),
             running: Mutex::default(),
             next: Mutex::default(),
+            starting: Turn::default(),
             tasks: TaskTracker::new(),
         })
     }
@@ -322,7 +326,19 @@ impl Instances {
         if self.tasks.is_closed() {
             return Ok(());
         }
+        // Until the row is written down: no other start may take the same user.
+        let _turn = self.starting.lock().await;
         row.user = self.free_user(&row).await?;
+        if row.user.is_none() && self.shared.isolation == Isolation::Users {
+            // Without one it would run as root.
+            row.state = State::Ended;
+            row.reason = format!(
+                "all {} users that a runner gives to instances are given away; begin anew with another data folder",
+                USERS.len()
+            );
+            let token = row.token;
+            return self.shared.report_end(row, token).await;
+        }
         row.secret = secret()?;
         let (orders, inbox) = mpsc::channel(ORDERS);
         {
@@ -368,16 +384,18 @@ impl Instances {
         Box::pin(self.go_on(instance))
     }
 
-    /// A user that no held instance has.
+    /// A user of the agent's that no held instance has.
     async fn free_user(&self, row: &Row) -> Result<Option<User>, Error> {
         let Some(gid) = self.shared.group(&row.swarm, &row.agent).await? else { return Ok(None) };
         let held = self.shared.ledger.held().await?;
         // An instance that is started again finds what it left in its home.
-        if let Some(earlier) = held.iter().find(|held| held.instance == row.instance) {
-            return Ok(earlier.user);
+        let earlier = held.iter().find(|held| held.instance == row.instance);
+        if let Some(user) = earlier.and_then(|earlier| earlier.user) {
+            return Ok(Some(user));
         }
-        let taken: Vec<u32> = held.iter().filter_map(|row| Some(row.user?.uid)).collect();
-        Ok(USERS.clone().find(|uid| !taken.contains(uid)).map(|uid| User { uid, gid }))
+        let taken = held.iter().filter_map(|row| Some(row.user?.uid)).collect();
+        let uid = self.shared.ledger.user(&row.swarm, &row.agent, USERS, taken).await?;
+        Ok(uid.map(|uid| User { uid, gid }))
     }
 
     fn order(&self, instance: &str, order: Order) -> Result<(), Error> {

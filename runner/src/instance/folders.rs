@@ -22,6 +22,7 @@ const INPUTS: &str = ".inputs";
 const OUTPUTS: &str = ".outputs";
 /// Folders that hold something for each instance. Each may pass through them to its own.
 const OF_EACH: [&str; 3] = [LENT, INPUTS, OUTPUTS];
+const HELPER: &str = ".bin";
 const LOG_LOOK: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug)]
@@ -92,6 +93,11 @@ impl Folders {
     /// Where the input of an instance is when it is too long for a variable.
     pub fn input(&self, instance: &str) -> PathBuf {
         self.work.join(INPUTS).join(instance)
+    }
+
+    /// Where the commands are that shell scripts call.
+    pub fn helper(&self) -> PathBuf {
+        self.work.join(HELPER)
     }
 
     /// Where the tools of an instance keep what is too long to be shown.

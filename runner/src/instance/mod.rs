@@ -71,8 +71,9 @@ pub struct Instances {
     running: Mutex<HashMap<String, mpsc::Sender<Order>>>,
     /// Starts that wait for the end of an earlier one of the same instance, with their access tokens.
     next: Mutex<HashMap<String, (RunnerCommand, String)>>,
-    /// Held by a start while it chooses its user.
-    starting: Turn<()>,
+    /// Held while a command is taken: two coordinators may send at one moment, and the second has to find what the first
+    /// has written down.
+    taking: Turn<()>,
     tasks: TaskTracker,
 }
 
@@ -170,7 +171,7 @@ impl Instances {
             shared: Arc::new(shared),
             running: Mutex::default(),
             next: Mutex::default(),
-            starting: Turn::default(),
+            taking: Turn::default(),
             tasks: TaskTracker::new(),
         })
     }
@@ -202,6 +203,7 @@ impl Instances {
         access_token: &str,
         reign: &Reign,
     ) -> Result<(), Error> {
+        let _turn = self.taking.lock().await;
         let (instance, token) = subject(&command);
         let highest = self.shared.ledger.reign(reign).await?;
         if reign.epoch < highest {
@@ -329,8 +331,6 @@ impl Instances {
         if self.tasks.is_closed() {
             return Ok(());
         }
-        // Until the row is written down: no other start may take the same user.
-        let _turn = self.starting.lock().await;
         row.user = self.free_user(&row).await?;
         if row.user.is_none() && self.shared.isolation == Isolation::Users {
             // Without one it would run as root.
@@ -376,6 +376,7 @@ impl Instances {
         self.tasks.spawn(async move {
             work.await;
             instances.running().remove(&instance);
+            let _turn = instances.taking.lock().await;
             if let Err(error) = instances.go_on_later(&instance).await {
                 tracing::error!(instance, %error, "an instance was not started anew");
             }

@@ -36,6 +36,9 @@ pub struct ExecAgent {
     close: Vec<PathBuf>,
     #[arg(long)]
     open: Vec<PathBuf>,
+    /// Closed folders that may be read all the same.
+    #[arg(long)]
+    read: Vec<PathBuf>,
     #[arg(long)]
     workdir: PathBuf,
     /// Becomes this very program again, with the arguments that follow.
@@ -70,7 +73,7 @@ fn prepare(agent: &ExecAgent) -> Result<(), String> {
     // instance of another agent.
     rustix::thread::set_no_new_privs(true)
         .map_err(|error| format!("cannot keep the agent from gaining privileges: {error}"))?;
-    if agent.landlock { confine::restrict(&agent.close, &agent.open) } else { Ok(()) }
+    if agent.landlock { confine::restrict(&agent.close, &agent.open, &agent.read) } else { Ok(()) }
 }
 
 fn become_agent(agent: &ExecAgent) -> String {

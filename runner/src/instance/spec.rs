@@ -77,7 +77,6 @@ pub(super) fn of(
         open: [home, workdir.clone(), shared.folders.input(&row.instance), outputs]
             .into_iter()
             .chain(lent.clone())
-            .chain(shared.helper.clone())
             .collect(),
         workdir,
         definition: std::path::absolute(&definition.folder)

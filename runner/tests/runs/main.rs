@@ -355,7 +355,7 @@ fn landlock_closes_a_folder_and_leaves_the_rest_open() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    for name in ["closed/open", "other"] {
+    for name in ["closed/open", "closed/read", "other"] {
         fs::create_dir_all(folder.path().join(name)).unwrap();
         fs::write(folder.path().join(name).join("file"), "text").unwrap();
     }
@@ -363,10 +363,11 @@ fn landlock_closes_a_folder_and_leaves_the_rest_open() {
     let reads = |file: &str| {
         let mut agent = std::process::Command::new(env!("CARGO_BIN_EXE_skein-runner"));
         agent.args(["exec-agent", "--landlock", "--close"]).arg(folder.path().join("closed"));
-        agent.arg("--open").arg(folder.path().join("closed/open")).args(["--workdir", "/", "--", "cat"]);
+        agent.arg("--open").arg(folder.path().join("closed/open"));
+        agent.arg("--read").arg(folder.path().join("closed/read")).args(["--workdir", "/", "--", "cat"]);
         agent.arg(folder.path().join(file)).output().unwrap().status.success()
     };
-    assert!(reads("other/file") && reads("closed/open/file"));
+    assert!(reads("other/file") && reads("closed/open/file") && reads("closed/read/file"));
     assert!(!reads("closed/file"));
 }
 

@@ -17,7 +17,6 @@ use uuid::Uuid;
 
 use super::datadir::{DataDir, DataDirError, Layout};
 use super::endpoint::Endpoint;
-use super::runner::Place;
 use super::tasks::Tasks;
 use super::truth::{self, Sharing, Truth};
 use super::{health, retention, runner};
@@ -58,7 +57,6 @@ pub struct Node {
     /// The runner of this process, which leaves first.
     pub(super) runner: Tasks,
     /// How the fleet knows it; none when this process runs no agents.
-    pub(super) place: Option<Place>,
     /// What takes requests.
     pub(super) tasks: Tasks,
     /// What entities need to finish requests.
@@ -173,19 +171,7 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
     let path = data.layout().endpoint();
     endpoint.write(data.layout()).map_err(|error| StartError::Write(path, error))?;
     info!(http = %endpoint.http, grpc = %endpoint.grpc, ingress = ?endpoint.ingress, "ready");
-    let place = roles.runner.then(|| Place::of(&config));
-    Ok(Node {
-        data,
-        entities,
-        runner,
-        place,
-        tasks,
-        pumps,
-        leases,
-        cluster,
-        drain: config.limits.drain,
-        endpoint,
-    })
+    Ok(Node { data, entities, runner, tasks, pumps, leases, cluster, drain: config.limits.drain, endpoint })
 }
 
 /// Issues the token with which the command line administers this node.

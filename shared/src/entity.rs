@@ -10,8 +10,9 @@ use uuid::Uuid;
 
 use crate::code::Refusal;
 use crate::fence::{Epoch, Token};
-use crate::id::{EntityKey, InstanceId, Kind};
+use crate::id::{EntityKey, InstanceId, Kind, Name};
 use crate::json::Json;
+use crate::slack::Note;
 use crate::time::Timestamp;
 
 /// A deterministic state machine.
@@ -202,6 +203,8 @@ pub enum Effect {
     Entity { key: EntityKey, command: Value },
     /// A command for a runner, at least once; the runner drops repeats by the attempt token.
     Runner { runner: String, command: RunnerCommand },
+    /// Words for people in Slack, at least once; the note's id tells repeats.
+    Slack { swarm: Name, note: Note },
 }
 
 impl Effect {

@@ -26,6 +26,7 @@ pub mod pool;
 pub mod profiles;
 pub mod schedules;
 pub mod services;
+pub mod slack;
 pub mod span;
 pub mod spelling;
 pub mod time;

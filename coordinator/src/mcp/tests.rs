@@ -79,7 +79,12 @@ impl Face {
         let entities = Entities::new(store, projection, clock.clone(), Hub::default());
         let stop = CancellationToken::new();
         tokio::spawn(entity::timers::pump(entities.clone(), stop.clone()));
-        tokio::spawn(outbox::pump::run(entities.clone(), Arc::new(NoRunners), stop.clone()));
+        tokio::spawn(outbox::pump::run(
+            entities.clone(),
+            Arc::new(NoRunners),
+            crate::slack::Workspaces::default(),
+            stop.clone(),
+        ));
         let keys = Keys::ephemeral().unwrap();
         // So long that whoever is woken was woken by what happened.
         let service = Service::new(entities).asking_again_every(Duration::from_secs(3600));

@@ -21,6 +21,8 @@ pub mod read;
 pub mod schedules;
 mod seen;
 pub mod services;
+pub mod slack;
+pub mod slack_files;
 mod standing;
 pub mod swarm;
 pub mod tasks;
@@ -44,6 +46,7 @@ use crate::auth::{Principal, Role};
 pub use crate::entity::Clock;
 use crate::entity::{Entities, Request};
 pub use crate::projection::Event;
+use crate::slack::Workspaces;
 use presence::Presence;
 use seen::Seen;
 
@@ -58,6 +61,7 @@ pub struct Service {
     ask_again: Duration,
     presence: Presence,
     seen: Seen,
+    slack: Workspaces,
     /// Whether the answers to changes are kept for their repeats.
     keeps: bool,
 }
@@ -69,8 +73,15 @@ impl Service {
             ask_again: ASK_AGAIN,
             presence: Presence::default(),
             seen: Seen::default(),
+            slack: Workspaces::default(),
             keeps: true,
         }
+    }
+
+    /// Lets the agents of these swarms talk to people in Slack.
+    #[must_use]
+    pub fn speaking_in(self, slack: Workspaces) -> Self {
+        Self { slack, ..self }
     }
 
     /// Looks by itself only this often while it waits: with a long pause, a test knows what woke it.

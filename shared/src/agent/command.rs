@@ -156,10 +156,13 @@ pub enum Command {
         instances: Vec<InstanceId>,
     },
     /// From the fleet: the runner has registered. Of these, which are placed on it, it holds those with a token, the
-    /// highest that it has seen of each, and not the others.
+    /// highest that it has seen of each, and not the others. If it only `attaches` one more stream, those may be on their
+    /// way to it.
     RunnerHolds {
         runner: String,
         held: Vec<(InstanceId, Option<Token>)>,
+        #[serde(default)]
+        attaches: bool,
     },
     /// Ends an instance from outside.
     Kill {

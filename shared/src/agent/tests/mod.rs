@@ -100,6 +100,7 @@ impl World {
     pub(super) fn register(&mut self, slots: u32) {
         let registration = Registration {
             runner: "r1".to_owned(),
+            identity: String::new(),
             slots,
             labels: BTreeSet::new(),
             engines: BTreeSet::from(["docker".to_owned()]),
@@ -251,6 +252,7 @@ impl World {
                     self.obey(command);
                 }
             }
+            Effect::Slack { .. } => panic!("an agent tells people nothing by itself"),
         }
     }
 

@@ -22,10 +22,11 @@ pub enum Kind {
     Inboxes,
     Channels,
     Memory,
+    Blobs,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 10] = [
+    pub const ALL: [Kind; 11] = [
         Kind::Pool,
         Kind::Lockspace,
         Kind::Triggers,
@@ -36,6 +37,7 @@ impl Kind {
         Kind::Inboxes,
         Kind::Channels,
         Kind::Memory,
+        Kind::Blobs,
     ];
 
     pub fn as_str(self) -> &'static str {
@@ -50,6 +52,7 @@ impl Kind {
             Kind::Inboxes => "inboxes",
             Kind::Channels => "channels",
             Kind::Memory => "memory",
+            Kind::Blobs => "blobs",
         }
     }
 
@@ -70,7 +73,7 @@ impl FromStr for Kind {
 
     fn from_str(text: &str) -> Result<Self, Refusal> {
         Kind::ALL.into_iter().find(|kind| kind.as_str() == text).ok_or_else(|| {
-            Refusal::new(Code::InvalidArgument, format!("`{text}` is no kind of entity; use one of pool, lockspace, triggers, agent, fleet, schedules, epics, inboxes, channels, memory"))
+            Refusal::new(Code::InvalidArgument, format!("`{text}` is no kind of entity; use one of pool, lockspace, triggers, agent, fleet, schedules, epics, inboxes, channels, memory, blobs"))
         })
     }
 }

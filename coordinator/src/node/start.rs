@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use axum::serve::ListenerExt;
 use skein_shared::Refusal;
+use skein_shared::blobs::Bounds;
 use skein_shared::id::Name;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -26,7 +27,7 @@ use crate::auth::Role;
 use crate::auth::token::{Claims, Keys};
 use crate::cluster::identity::{self, IdentityError};
 use crate::cluster::{Cluster, Silence};
-use crate::config::Config;
+use crate::config::{Config, Limits};
 use crate::entity::{Clock, Entities, Hub, passivation, timers};
 use crate::ingress::{self, Gate};
 use crate::mcp;
@@ -148,7 +149,9 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
     entities.reaches(Arc::new(sessions.clone()));
     start_pumps(&pumps, &entities, &sessions, &config);
     let health = health::router(entities.clone(), runner.stop().clone());
-    let service = Service::new(entities.clone());
+    let Limits { result_bytes, swarm_result_bytes, .. } = config.limits;
+    let bounds = Bounds { each: result_bytes, all: swarm_result_bytes };
+    let service = Service::new(entities.clone()).bounded(bounds);
     pumps.spawn("presence", quiet(presence::watch(service.clone(), pumps.stop().clone())));
     let http = match roles.coordinator {
         true => agents_face(tasks.stop(), service, &keys, &config, data.layout(), &endpoint)?.merge(health),

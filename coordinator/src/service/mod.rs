@@ -23,6 +23,7 @@ mod standing;
 pub mod swarm;
 pub mod tasks;
 pub mod transport;
+pub mod values;
 pub mod waits;
 pub mod webhooks;
 
@@ -31,10 +32,11 @@ use std::future::Future;
 use std::time::Duration;
 
 use serde_json::Value;
-use skein_shared::Refusal;
+use skein_shared::blobs::Bounds;
 use skein_shared::caller::Caller;
 use skein_shared::entity::Entity;
 use skein_shared::id::EntityKey;
+use skein_shared::{Refusal, limits};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -58,6 +60,8 @@ pub struct Service {
     seen: Seen,
     /// Whether the answers to changes are kept for their repeats.
     keeps: bool,
+    /// How long the values of calls may be.
+    bounds: Bounds,
 }
 
 impl Service {
@@ -68,6 +72,7 @@ impl Service {
             presence: Presence::default(),
             seen: Seen::default(),
             keeps: true,
+            bounds: Bounds { each: limits::RESULT as u64, all: limits::SWARM_BLOBS },
         }
     }
 

@@ -142,8 +142,8 @@ impl Proxy {
         let Some(suffix) = suffix(&head.uri) else {
             return Err(refusal(Code::NotFound, "this endpoint serves /mcp and what is below it"));
         };
-        let Ok(body) = Limited::new(body, limits::BODY).collect().await else {
-            let text = format!("the request is cut off or longer than {} bytes; send less", limits::BODY);
+        let Ok(body) = Limited::new(body, limits::REQUEST).collect().await else {
+            let text = format!("the request is cut off or longer than {} bytes; send less", limits::REQUEST);
             return Err(refusal(Code::TooLarge, &text));
         };
         let body = body.to_bytes();

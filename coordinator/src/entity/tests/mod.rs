@@ -74,6 +74,7 @@ pub(crate) fn first_batch(node: &Node, key: EntityKey) -> Batch {
         replies: Vec::new(),
         timer: TimerChange::Keep,
         outbox: Vec::new(),
+        blobs: Vec::new(),
     }
 }
 

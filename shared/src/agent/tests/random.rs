@@ -4,6 +4,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::agent::Returned;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -97,7 +98,13 @@ impl World {
             Step::CallerEnded(who, cancel) => {
                 Command::CallerEnded { instance: caller(people[usize::from(who)], &[]).instance, cancel }
             }
-            Step::Return(who) => Command::ReturnValue { instance: self.pick(who), value: "v".to_owned() },
+            Step::Return(who) => {
+                // Never the same blob for two values, as the ids of requests have it.
+                let blob = Blob { id: id(5000 + self.agent.events.len() as u128), bytes: 300_000 };
+                let long = Returned::Long { blob, preview: "v".to_owned() };
+                let value = if who % 2 == 0 { long } else { "v".into() };
+                Command::ReturnValue { instance: self.pick(who), value }
+            }
             Step::Wait { who, wait, webhook, broadcast } => Command::BeginWait {
                 instance: self.pick(who),
                 wait: id(wait + 100 * self.agent.events.len() as u128),
@@ -237,6 +244,7 @@ impl World {
         assert!(agent.finished.values().next().is_none(), "calls are kept for ever");
         assert!(agent.queue.is_empty() && agent.calls.is_empty() && agent.waits.is_empty());
         assert_eq!(agent.next_due(), None);
+        assert!(agent.blobs.is_empty() && self.agent.blobs().is_empty(), "values are kept for ever");
         assert!(self.fleet.entity.bids.is_empty(), "{:?}", self.fleet.entity.bids);
         assert!(self.fleet.entity.places.is_empty(), "{:?}", self.fleet.entity.places);
     }

@@ -203,7 +203,7 @@ fn status_and_completion() {
 fn a_run_without_a_status_is_done_if_it_returned_a_value() {
     let mut world = World::new(2);
     let (silent, spoke) = (world.manual(), world.manual());
-    world.must(Command::ReturnValue { instance: spoke.clone(), value: "done".to_owned() });
+    world.must(Command::ReturnValue { instance: spoke.clone(), value: "done".into() });
     for run in [&silent, &spoke] {
         let token = world.token(run);
         world

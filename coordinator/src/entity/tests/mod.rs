@@ -1,5 +1,6 @@
 //! The host against a store that fails on purpose.
 
+mod blobs;
 mod loading;
 mod passivation;
 mod pipeline;

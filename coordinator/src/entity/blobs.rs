@@ -3,6 +3,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use skein_shared::agent::Blob;
 use skein_shared::id::EntityKey;
 use skein_shared::limits::CHUNK;
 use skein_shared::{Code, Refusal};
@@ -70,16 +71,18 @@ impl Entities {
     pub async fn read_blob(
         &self,
         key: &EntityKey,
-        blob: Uuid,
+        blob: Blob,
         offset: u64,
         limit: usize,
     ) -> Result<Option<Vec<u8>>, Refusal> {
         let chunk = CHUNK as u64;
+        let left = blob.bytes.saturating_sub(offset);
+        let limit = limit.min(usize::try_from(left).unwrap_or(usize::MAX));
         let mut part = Vec::new();
         while part.len() < limit {
             let next = offset + part.len() as u64;
             let place = u32::try_from(next / chunk).unwrap_or(u32::MAX);
-            let found = self.shared().store.chunk(key, blob, place).await;
+            let found = self.shared().store.chunk(key, blob.id, place).await;
             let found = found.map_err(|StoreError(problem)| {
                 Refusal::new(Code::Unavailable, format!("{problem}; try again in a moment")).retry_after(500)
             })?;
@@ -87,8 +90,8 @@ impl Entities {
             let begin = usize::try_from(next % chunk).unwrap_or(usize::MAX).min(bytes.len());
             let end = bytes.len().min(begin + (limit - part.len()));
             part.extend_from_slice(&bytes[begin..end]);
-            if bytes.len() < CHUNK {
-                break;
+            if begin == end {
+                break; // it is shorter than it was said to be
             }
         }
         Ok(Some(part))

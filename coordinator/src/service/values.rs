@@ -117,10 +117,7 @@ impl Service {
         offset: u64,
         limit: usize,
     ) -> Result<Vec<u8>, Refusal> {
-        if offset == blob.bytes {
-            return Ok(Vec::new());
-        }
-        self.entities.read_blob(key, blob.id, offset, limit).await?.ok_or_else(|| {
+        self.entities.read_blob(key, blob, offset, limit).await?.ok_or_else(|| {
             Refusal::new(
                 Code::NotFound,
                 "the value is gone: it is kept for ten minutes after its call; call again",

@@ -78,7 +78,8 @@ async fn blob_of(node: &Node) -> Option<Blob> {
 }
 
 async fn read(node: &Node, offset: u64, limit: usize) -> Option<String> {
-    let bytes = node.entities.read_blob(&worker(), BLOB, offset, limit).await.unwrap();
+    let blob = Blob { id: BLOB, bytes: value().len() as u64 };
+    let bytes = node.entities.read_blob(&worker(), blob, offset, limit).await.unwrap();
     bytes.map(|bytes| String::from_utf8(bytes).unwrap())
 }
 

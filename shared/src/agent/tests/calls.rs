@@ -27,6 +27,31 @@ fn a_call_runs_and_gives_back_its_last_value() {
 }
 
 #[test]
+fn a_run_that_returns_nothing_completes_its_call_without_a_value() {
+    let mut world = World::new(1);
+    world.call(1).unwrap();
+    let run = world.agent.entity.instances.keys().next().unwrap().clone();
+    world.exit(&run, 0);
+    assert_eq!(world.call_status(1), (CallStatus::Completed, None));
+}
+
+#[test]
+fn a_queued_call_outlives_a_restart_and_runs_when_a_slot_is_free() {
+    let mut world = World::new(1);
+    let busy = world.manual();
+    world.call(1).unwrap();
+    assert_eq!(world.call_status(1).0, CallStatus::Pending);
+    world.agent.restart();
+    assert_eq!(world.call_status(1).0, CallStatus::Pending);
+    world.exit(&busy, 0);
+    assert_eq!(world.call_status(1).0, CallStatus::Running);
+    let run = world.agent.entity.instances.keys().next().unwrap().clone();
+    world.must(Command::ReturnValue { instance: run.clone(), value: "late".into() });
+    world.exit(&run, 0);
+    assert_eq!(world.call_status(1), (CallStatus::Completed, Some("late".to_owned())));
+}
+
+#[test]
 fn a_failed_run_gives_the_real_reason() {
     let mut world = World::new(1);
     world.call(1).unwrap();

@@ -22,11 +22,13 @@ pub enum Kind {
     Inboxes,
     Channels,
     Memory,
+    Services,
+    Profiles,
     Blobs,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 11] = [
+    pub const ALL: [Kind; 13] = [
         Kind::Pool,
         Kind::Lockspace,
         Kind::Triggers,
@@ -37,6 +39,8 @@ impl Kind {
         Kind::Inboxes,
         Kind::Channels,
         Kind::Memory,
+        Kind::Services,
+        Kind::Profiles,
         Kind::Blobs,
     ];
 
@@ -52,6 +56,8 @@ impl Kind {
             Kind::Inboxes => "inboxes",
             Kind::Channels => "channels",
             Kind::Memory => "memory",
+            Kind::Services => "services",
+            Kind::Profiles => "profiles",
             Kind::Blobs => "blobs",
         }
     }

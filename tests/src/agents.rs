@@ -65,6 +65,15 @@ impl Agents {
         self.write(definitions, name, &keys, &[])
     }
 
+    /// Defines an agent that is a line for the shell.
+    ///
+    /// # Errors
+    /// When it cannot be written down.
+    pub fn define_script(&self, definitions: &Path, name: &str, keys: &str, script: &str) -> Result<()> {
+        let command = serde_json::to_string(&["sh", "-c", script])?;
+        self.write(definitions, name, &format!("command = {command}\n{keys}"), &[])
+    }
+
     /// Defines an agent that is a coding agent, led to a model at an address.
     ///
     /// # Errors

@@ -108,6 +108,7 @@ impl Bed {
             definition: self.folder.path().to_owned(),
             credentials: None,
             input: None,
+            helper: None,
             container,
         }
     }

@@ -95,6 +95,8 @@ pub struct Spec {
     pub credentials: Option<PathBuf>,
     /// A file with what it was given to do, readable by it alone. A container finds it at `/app/input.json`.
     pub input: Option<PathBuf>,
+    /// The folder of the commands that shell scripts call. A container has it at `/app/bin`, at the end of its `PATH`.
+    pub helper: Option<PathBuf>,
     /// The container that it wants; the folders above are then none of its own.
     pub container: Option<Container>,
 }

@@ -372,6 +372,7 @@ fn spec(folder: &Path, instance: &str, script: &str) -> Spec {
         definition: folder.to_owned(),
         credentials: None,
         input: None,
+        helper: None,
         container: None,
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::body::Body;
 use http::{Request, Response};
 use http_body_util::BodyExt;
-use skein_shared::agent::{self, Agent};
+use skein_shared::agent::{self, Agent, Returned};
 use skein_shared::id::{EntityKey, InstanceId, Kind, Name};
 use skein_shared::lockspace::{self, Lockspace, Settings};
 use tower::ServiceExt;
@@ -347,7 +347,7 @@ async fn signals_are_what_the_tools_are() {
     assert_eq!(bed.post("/signals/rerun", &token, json!({})).await, ok);
     let agent::Reply::Overview(overview) = bed.tell("worker", agent::Command::List).await else { panic!() };
     let run = overview.instances.iter().find(|run| run.id == instance).unwrap();
-    assert_eq!((run.returned.as_deref(), run.again), (Some("done"), true));
+    assert_eq!((run.returned.as_ref().map(Returned::shown), run.again), (Some("done"), true));
     let key = EntityKey::agent(&name("default"), &name("worker"));
     let shown = bed.node.entities.body(&key, &format!("instance/{instance}")).await.unwrap().unwrap();
     assert_eq!(shown["statusText"], "half way", "{shown}");

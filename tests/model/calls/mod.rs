@@ -261,7 +261,7 @@ impl Calls {
         }
         let expected = match (known.stop, code) {
             (Some(stop), _) => Answer::Error(stop.reason),
-            (None, 0) => Answer::Value(known.returned),
+            (None, 0) => Answer::Value(known.returned.map(|value| value.shown().to_owned())),
             (None, _) => Answer::Error(format!("the run exited with status {code}")),
         };
         if answer != Some(expected) {

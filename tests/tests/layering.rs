@@ -86,7 +86,7 @@ fn each_outside_library_has_one_home() {
 
 #[test]
 fn the_coordinators_layers_point_down() {
-    let above: [(&str, &[&str]); 11] = [
+    let above: [(&str, &[&str]); 12] = [
         (
             "store",
             &[

@@ -162,11 +162,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_runner_that_reads_nothing_holds_nobody_up_for_longer_than_was_allowed() {
-        let asks = Asks::default();
+        let (asks, question) = (Asks::default(), question());
         let (outgoing, _stream) = mpsc::channel(1);
         outgoing.send(Ok(command::plain(Message::Withdraw(Withdraw { number: 0 })))).await.unwrap();
-        let answer = asks.ask(Uuid::from_u128(1), outgoing, &question());
-        let limit = Duration::from_millis(question().timeout_ms) + 2 * WAY;
+        let answer = asks.ask(Uuid::from_u128(1), outgoing, &question);
+        let limit = Duration::from_millis(question.timeout_ms) + 2 * WAY;
         let answer = tokio::time::timeout(limit, answer).await.expect("an answer in time");
         assert_eq!(answer.unwrap().unwrap_err().code, Code::Unknown);
         assert!(asks.lock().asked.is_empty());

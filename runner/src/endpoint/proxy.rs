@@ -168,19 +168,19 @@ impl Proxy {
         Ok(Exchange { method: head.method, path, headers, body, owed, gateway, call })
     }
 
-    /// The body without the secret, if either that or a header shows the right one.
+    /// The body without the secret, if either that or a header shows the right one; else what to say.
     fn entitled(&self, headers: &HeaderMap, body: Bytes) -> Result<Bytes, (StatusCode, &'static str)> {
         let (secret, body) = gateway::take_secret(body);
         match gateway::bearer(headers).or(secret.as_deref().map(str::as_bytes)) {
             Some(shown) if self.admits(shown) => Ok(body),
-            Some(_) => {
-                let text = "invalid secret: it is not the value of SKEIN_TOKEN of this instance";
-                Err((StatusCode::FORBIDDEN, text))
-            }
-            None => {
-                let text = "missing secret: send the value of SKEIN_TOKEN as `Authorization: Bearer`, or as `secret` in the JSON body";
-                Err((StatusCode::BAD_REQUEST, text))
-            }
+            Some(_) => Err((
+                StatusCode::FORBIDDEN,
+                "invalid secret: it is not the value of SKEIN_TOKEN of this instance",
+            )),
+            None => Err((
+                StatusCode::BAD_REQUEST,
+                "missing secret: send the value of SKEIN_TOKEN as `Authorization: Bearer`, or as `secret` in the JSON body",
+            )),
         }
     }
 

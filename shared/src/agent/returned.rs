@@ -33,8 +33,9 @@ pub struct Blob {
 impl Returned {
     /// A long value, once its chunks are written as those of the blob `id`.
     pub fn long(id: Uuid, value: &str) -> Self {
-        let preview = &value[..value.floor_char_boundary(limits::PREVIEW)];
-        Self::Long { blob: Blob { id, bytes: value.len() as u64 }, preview: preview.to_owned() }
+        let whole = |end: &usize| value.is_char_boundary(*end);
+        let end = (0..=limits::PREVIEW.min(value.len())).rev().find(whole).unwrap_or_default();
+        Self::Long { blob: Blob { id, bytes: value.len() as u64 }, preview: value[..end].to_owned() }
     }
 
     pub fn blob(&self) -> Option<Blob> {

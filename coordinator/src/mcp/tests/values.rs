@@ -42,7 +42,7 @@ async fn until_room(face: &Face, wanted: u64) {
 /// Of letters of one to four bytes, so that no border of chunks lies between two of them everywhere.
 fn report(bytes: usize) -> String {
     let mut text = "aé€😀\n".repeat(bytes / 11 + 1);
-    text.truncate(text.floor_char_boundary(bytes));
+    text.truncate((0..=bytes).rev().find(|end| text.is_char_boundary(*end)).unwrap());
     text
 }
 

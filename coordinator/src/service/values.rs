@@ -46,9 +46,8 @@ impl Service {
         let blob = value.blob();
         let command = Command::ReturnValue { instance: who.instance.clone(), value };
         let told = self.change::<Agent>(&who.own_agent(), request, command).await;
-        match (&told, blob) {
-            (Err(refusal), Some(blob)) => self.give_room_back(who, blob.id, refusal).await,
-            _ => {}
+        if let (Err(refusal), Some(blob)) = (&told, blob) {
+            self.give_room_back(who, blob.id, refusal).await;
         }
         told.map(|_| ())
     }

@@ -133,7 +133,7 @@ async fn after_waits_in_a_row_the_tools_work_and_files_are_where_they_were() -> 
     let sleeper = stage.run("sleeper").await?;
     stage.until("it has looked", async || Ok(stage.answers("sleeper", "bash")?.len() == 2)).await?;
     let (text, failed) = said(&stage.answers("sleeper", "bash")?[1].1);
-    std::fs::remove_file(format!("/tmp/{sleeper}")).ok();
+    fs::remove_file(format!("/tmp/{sleeper}")).ok();
     let work = stage.data().parent().unwrap().join("data-work/default/sleeper");
     ensure!(!failed && text == format!("{}\nkept\ntmp\ngone", work.display()), "{text}");
     let waits = stage.answers("sleeper", "wait_for_trigger")?;

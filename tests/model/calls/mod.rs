@@ -318,7 +318,7 @@ impl Calls {
                 self.report(state, process, Report::Started { pid: None }, &text);
             }
             Action::Return(process) => {
-                let (instance, value) = (process.instance.clone(), "done".to_owned());
+                let (instance, value) = (process.instance.clone(), "done".into());
                 let _ = self.run(state, process.agent, &Command::ReturnValue { instance, value }, &text);
             }
             Action::Exit(process, code) => self.exit(state, process, *code, &text),

@@ -2,6 +2,7 @@
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
+use skein_shared::limits;
 use skein_tests::mcp::Client;
 use skein_tests::up::Up;
 
@@ -77,7 +78,7 @@ async fn bad_bodies_and_tokens_are_refused() -> Result<()> {
         let (status, text) = post(&up, &token, body).await?;
         ensure!((400..500).contains(&status), "{body:?} gave {status}: {text}");
     }
-    let (status, _) = post(&up, &token, vec![b' '; 5 * 1024 * 1024]).await?;
+    let (status, _) = post(&up, &token, vec![b' '; limits::REQUEST + 1]).await?;
     ensure!(status == 413, "an oversized body gave {status}");
     let mut nested = "[".repeat(100_000);
     nested.push_str(&"]".repeat(100_000));

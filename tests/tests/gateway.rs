@@ -6,6 +6,7 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use skein_tests::stage::Stage;
+use skein_tests::webhook::event;
 
 /// Runs a command, and prints its name, its exit status and what it printed, in one line.
 const TELL: &str = r#"tell() { name=$1; shift; said=$("$@" </dev/null); echo "$name $? $said"; }
@@ -246,7 +247,7 @@ async fn operators_steer_and_replay_over_http() -> Result<()> {
     ensure!(killed["killed"] == 1, "{killed}");
     stage.becomes(&instance, "killed").await?;
 
-    let taken = stage.push("d-1", &json!({"ref": "refs/heads/main"})).await?;
+    let taken = stage.push("d-1", &event(1)).await?;
     let receipt = taken["receipt"].as_str().context("a receipt without an id")?.to_owned();
     let (status, shown) = get(&format!("/api/stats/webhooks/{receipt}")).await?;
     ensure!(status == 200 && shown.to_string().contains("refs/heads/main"), "{taken} {shown}");

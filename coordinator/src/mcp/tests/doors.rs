@@ -1,5 +1,7 @@
 //! Who is let in, with what.
 
+use skein_shared::limits;
+
 use super::*;
 
 fn request(agent: &Agent, headers: &[(&str, &str)], body: impl Into<Body>) -> Request<Body> {
@@ -142,7 +144,7 @@ async fn bad_requests_are_refused_before_they_are_parsed() {
     assert_eq!((status, &answer["error"]["code"]), (StatusCode::BAD_REQUEST, &json!(-32700)));
     let (status, answer) = send("127.0.0.1", "[".repeat(100_000).into_bytes()).await;
     assert_eq!((status, &answer["error"]["code"]), (StatusCode::BAD_REQUEST, &json!(-32600)));
-    let (status, _) = send("127.0.0.1", vec![b' '; 5 * 1024 * 1024]).await;
+    let (status, _) = send("127.0.0.1", vec![b' '; limits::REQUEST + 1]).await;
     assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
     let (status, _) =
         send("evil.example", b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}".to_vec()).await;

@@ -214,7 +214,8 @@ impl Draft<'_> {
             self.send(effects::free_slot(&instance, false));
             self.send(effects::forget(&instance, token));
         }
-        if instance.external || instance.runner.is_some() {
+        // What was ever told to start may hold something, also when its runner was lost and it waits for another.
+        if instance.external || instance.attempts > 0 {
             let released = self.agent.release_locks(id, &exit.reason);
             let ended = self.agent.end_in_pool(id, &exit.reason);
             self.send([released, ended]);

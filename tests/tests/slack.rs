@@ -219,7 +219,7 @@ async fn inbox(lead: &Client, cursor: &Value) -> Result<(Value, Value)> {
     loop {
         let wish = json!({"for": ["messages"], "cursor": cursor, "timeout_s": 30});
         let news = lead.call("wait", wish).await?;
-        ensure!(news["timed_out"] == false, "no message came");
+        ensure!(news["timed_out"] == false, "no message came: {news}");
         cursor = news["cursor"].clone();
         let changes = news["changed"].as_array().context("no changes")?;
         if let Some(delivered) = changes.iter().find(|change| change["event"] == "delivered") {
@@ -343,12 +343,12 @@ async fn files_go_between_slack_and_the_instance_of_an_agent() -> Result<()> {
     let stage = stage.start().await?;
     stage.run("smith").await?;
     let down = stage.answer("smith", "slack-download-file").await?;
-    ensure!(down["structuredContent"]["savedPath"] == "in/it's.bin", "{down}");
+    ensure!(down["savedPath"] == "in/it's.bin", "{down}");
     stage.until("both uploads", async || Ok(stage.answers("smith", "slack-upload-file")?.len() == 2)).await?;
     let uploads = stage.answers("smith", "slack-upload-file")?;
-    let done = &uploads[0].1["structuredContent"];
+    let done = &uploads[0].1;
     ensure!(slack.content(done["fileId"].as_str().unwrap_or_default()) == content, "{done}");
-    let refused = &uploads[1].1["structuredContent"];
+    let refused = &uploads[1].1;
     ensure!(refused["success"] == false && refused["code"] == "invalid_argument", "{refused}");
     Ok(())
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use axum::serve::ListenerExt;
 use skein_shared::Refusal;
+use skein_shared::blobs::Bounds;
 use skein_shared::id::Name;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -25,7 +26,7 @@ use crate::auth::Role;
 use crate::auth::token::{Claims, Keys};
 use crate::cluster::identity::{self, IdentityError};
 use crate::cluster::{Cluster, Silence};
-use crate::config::Config;
+use crate::config::{Config, Limits};
 use crate::entity::{Clock, Entities, Hub, passivation, timers};
 use crate::gateway;
 use crate::ingress::{self, Gate};
@@ -149,7 +150,9 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
     let slack = Workspaces::new(&config.slack).map_err(|error| StartError::Refused(error.refusal()))?;
     start_pumps(&pumps, &entities, &sessions, &slack, &config);
     let health = health::router(entities.clone(), runner.stop().clone());
-    let service = Service::new(entities.clone()).speaking_in(slack.clone());
+    let Limits { result_bytes, swarm_result_bytes, .. } = config.limits;
+    let bounds = Bounds { each: result_bytes, all: swarm_result_bytes };
+    let service = Service::new(entities.clone()).speaking_in(slack.clone()).bounded(bounds);
     pumps.spawn("presence", quiet(presence::watch(service.clone(), pumps.stop().clone())));
     let http = match roles.coordinator {
         true => agents_faces(tasks.stop(), service, &keys, &config, data.layout(), &endpoint)?.merge(health),

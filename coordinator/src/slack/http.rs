@@ -71,6 +71,11 @@ impl Http {
         Arc::clone(&self.tls)
     }
 
+    /// The host that the settings name.
+    pub(super) fn host(&self) -> Option<&str> {
+        self.api.host_str()
+    }
+
     pub(super) fn url(&self, method: &str) -> String {
         format!("{}{method}", self.api)
     }

@@ -146,8 +146,8 @@ impl Proxy {
             return Err(refusal(Code::NotFound, "this endpoint serves /mcp and what is below it"));
         };
         let gateway = gateway::serves(head.uri.path());
-        let Ok(body) = Limited::new(body, limits::BODY).collect().await else {
-            let text = format!("the request is cut off or longer than {} bytes; send less", limits::BODY);
+        let Ok(body) = Limited::new(body, limits::REQUEST).collect().await else {
+            let text = format!("the request is cut off or longer than {} bytes; send less", limits::REQUEST);
             return Err(refusal(Code::TooLarge, &text));
         };
         let mut body = body.to_bytes();

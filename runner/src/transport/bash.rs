@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn the_oldest_outputs_make_room_for_a_new_one() {
         let folder = tempfile::tempdir().unwrap();
-        let now = std::time::SystemTime::now();
+        let now = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(86_400);
         for (number, age) in (0..12_u64).zip((0..12_u64).rev()) {
             let file = File::create(folder.path().join(format!("{PREFIX}{number}.log"))).unwrap();
             file.set_modified(now - Duration::from_secs(age)).unwrap();

@@ -6,6 +6,7 @@ mod socket;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use anyhow::Result;
 use axum::body::Bytes;
@@ -24,6 +25,9 @@ pub const BOT: &str = "xoxb-a-bot-token-that-nobody-prints";
 pub const APP: &str = "xapp-an-app-token-that-nobody-prints";
 /// The bot, as people mention it.
 pub const BOT_USER: &str = "UBOT";
+
+/// How long something may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What goes wrong with a call.
 #[derive(Clone, Copy, Debug)]
@@ -175,17 +179,31 @@ impl Slack {
         calls.map(|(_, args)| args.clone()).collect()
     }
 
-    /// Waits until the channel has so many messages of the bot.
-    pub async fn until_posted(&self, channel: &str, count: usize) -> Vec<Value> {
+    /// Waits until something is as wanted.
+    ///
+    /// # Panics
+    /// When it does not come about.
+    pub async fn until(&self, wanted: impl Fn(&Self) -> bool) {
         let mut happened = self.happened.subscribe();
-        loop {
-            let written = self.written(channel);
-            let posts: Vec<Value> = written.into_iter().filter(|one| one["bot_id"].is_string()).collect();
-            if posts.len() >= count {
-                return posts;
+        let waiting = async {
+            while !wanted(self) {
+                let _ = happened.changed().await;
             }
-            let _ = happened.changed().await;
-        }
+        };
+        tokio::time::timeout(PATIENCE, waiting).await.expect("Slack has waited for it in vain");
+    }
+
+    /// Waits until the channel has so many messages of the bot, and gives them.
+    ///
+    /// # Panics
+    /// When they do not come.
+    pub async fn until_posted(&self, channel: &str, count: usize) -> Vec<Value> {
+        self.until(|slack| slack.posts(channel).len() >= count).await;
+        self.posts(channel)
+    }
+
+    fn posts(&self, channel: &str) -> Vec<Value> {
+        self.written(channel).into_iter().filter(|one| one["bot_id"].is_string()).collect()
     }
 }
 

@@ -70,14 +70,6 @@ impl Slack {
         self.lock().socket_mode.acknowledged.contains(envelope)
     }
 
-    /// Waits until something is as wanted.
-    pub async fn until(&self, wanted: impl Fn(&Self) -> bool) {
-        let mut happened = self.happened.subscribe();
-        while !wanted(self) {
-            let _ = happened.changed().await;
-        }
-    }
-
     fn happens(&self) {
         self.happened.send_modify(|count| *count += 1);
     }

@@ -228,7 +228,7 @@ fn status_and_completion() {
 fn a_run_without_a_status_is_done_if_it_returned_a_value() {
     let mut world = World::new(2);
     let (silent, spoke) = (world.manual(), world.manual());
-    world.must(Command::ReturnValue { instance: spoke.clone(), value: "done".to_owned() });
+    world.must(Command::ReturnValue { instance: spoke.clone(), value: "done".into() });
     for run in [&silent, &spoke] {
         let token = world.token(run);
         world
@@ -267,7 +267,7 @@ fn what_a_run_returned_is_the_answer_if_it_chooses_to_have_succeeded() {
     for (number, code, status) in [(1, 0, CallStatus::Completed), (2, 15, CallStatus::Error)] {
         world.call(number).unwrap();
         let run = world.agent.entity.instances.keys().next().unwrap().clone();
-        world.must(Command::ReturnValue { instance: run.clone(), value: "seen".to_owned() });
+        world.must(Command::ReturnValue { instance: run.clone(), value: "seen".into() });
         world.must(Command::Finish { instance: run, code });
         assert_eq!(world.call_status(number).0, status);
     }

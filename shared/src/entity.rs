@@ -244,10 +244,21 @@ pub enum RunnerCommand {
     Forget { instance: String, token: Token },
 }
 
-/// The documents that events change.
+/// The documents and blobs that events change.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
     pub documents: Vec<DocumentChange>,
+    pub blobs: Vec<BlobChange>,
+}
+
+/// What becomes of a blob: a text too long for a document, whose chunks are in the store before the event that names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BlobChange {
+    /// It can be read from now on. All of its chunks have to be there.
+    Keep { blob: Uuid, bytes: u64 },
+    /// It is gone, with its chunks.
+    Free { blob: Uuid },
 }
 
 /// A document has a head, which the entity restores while the document is live and decides from (at most
@@ -299,6 +310,15 @@ impl Changes {
 
     pub fn delete(&mut self, key: impl Into<String>) {
         self.documents.push(DocumentChange::Delete { key: key.into() });
+    }
+
+    /// Names a blob whose chunks are all there.
+    pub fn keep_blob(&mut self, blob: Uuid, bytes: u64) {
+        self.blobs.push(BlobChange::Keep { blob, bytes });
+    }
+
+    pub fn free_blob(&mut self, blob: Uuid) {
+        self.blobs.push(BlobChange::Free { blob });
     }
 
     fn push(&mut self, key: String, live: bool, head: &impl Serialize, body: Option<Value>, new: bool) {

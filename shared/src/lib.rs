@@ -5,6 +5,7 @@
 
 pub mod agent;
 pub mod ask;
+pub mod blobs;
 pub mod caller;
 pub mod channels;
 pub mod code;

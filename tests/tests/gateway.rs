@@ -95,8 +95,7 @@ async fn a_script_calls_another_and_gets_its_answer() -> Result<()> {
     };
     stage
         .until("the callee shows what it does", async || {
-            let run: Option<Value> = row().await?;
-            Ok(run.is_some_and(|run| run["statusText"] == "adding"))
+            Ok(row().await?.is_some_and(|run| run["statusText"] == "adding"))
         })
         .await?;
     stage.go("adder")?;
@@ -248,8 +247,7 @@ async fn operators_steer_and_replay_over_http() -> Result<()> {
     stage.becomes(&instance, "killed").await?;
 
     let taken = stage.push("d-1", &json!({"ref": "refs/heads/main"})).await?;
-    let receipt = stage.up().row("webhooks", |row| row["receiptId"].is_string()).await?;
-    let receipt = receipt["receiptId"].as_str().context("a receipt without an id")?.to_owned();
+    let receipt = taken["receipt"].as_str().context("a receipt without an id")?.to_owned();
     let (status, shown) = get(&format!("/api/stats/webhooks/{receipt}")).await?;
     ensure!(status == 200 && shown.to_string().contains("refs/heads/main"), "{taken} {shown}");
     let (status, replayed) = post(&format!("/api/webhooks/{receipt}/replay")).await?;

@@ -9,7 +9,7 @@ use figment::Figment;
 use figment::error::Kind;
 use figment::providers::{Env, Format, Toml};
 use secrecy::{ExposeSecret, SecretString};
-use skein_shared::limits::REPLY_KEEP;
+use skein_shared::limits::{self, REPLY_KEEP};
 use skein_shared::spelling::nearest;
 
 use super::schema::{Config, Provider, Source, Workspace};
@@ -136,6 +136,12 @@ fn check(config: &mut Config, folder: &Path) -> Result<(), ConfigError> {
             "`store.redis_certificate` and `store.redis_key` belong together: name both, or neither"
                 .to_owned(),
         ));
+    }
+    let (least, most) = (limits::TEXT as u64, limits::RESULT as u64);
+    if !(least..=most).contains(&config.limits.result_bytes) {
+        return Err(ConfigError(format!(
+            "`limits.result_bytes` must lie between {least} and {most}; more does not fit into one request of an agent"
+        )));
     }
     if config.retention.replies < REPLY_KEEP {
         return Err(ConfigError(
@@ -277,6 +283,8 @@ mod tests {
         let config = read("[retention]\nevents_age = \"12h\"\n[limits]\ndrain = \"1m 30s\"").unwrap();
         assert_eq!(config.retention.events_age, Duration::from_secs(12 * 3600));
         assert_eq!(config.limits.drain, Duration::from_secs(90));
+        let error = read("[limits]\nresult_bytes = 99999999").unwrap_err().to_string();
+        assert!(error.contains("between 262144 and 16777216"), "{error}");
         let error = read("[retention]\nreplies = \"1m\"").unwrap_err().to_string();
         assert!(error.contains("15m at least"), "{error}");
     }

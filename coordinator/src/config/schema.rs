@@ -294,6 +294,10 @@ pub struct Limits {
     pub webhook_bytes: usize,
     /// Webhooks taken in at a time; more wait for their turn, and are told to come back after ten seconds.
     pub webhooks_in_flight: usize,
+    /// The longest value of a call, bytes: from 256 KiB, which every value may have, to 16 MiB.
+    pub result_bytes: u64,
+    /// What the values longer than 256 KiB of one swarm's calls may take together, bytes.
+    pub swarm_result_bytes: u64,
     /// What one agent may ask for in a second: changes, reads, and searches through texts.
     pub writes_per_second: u32,
     pub reads_per_second: u32,
@@ -311,6 +315,8 @@ impl Default for Limits {
         Self {
             webhook_bytes: limits::BODY,
             webhooks_in_flight: 256,
+            result_bytes: limits::RESULT as u64,
+            swarm_result_bytes: limits::SWARM_BLOBS,
             writes_per_second: 5000,
             reads_per_second: 20_000,
             searches_per_second: 1000,

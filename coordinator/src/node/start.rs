@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use axum::serve::ListenerExt;
 use skein_shared::Refusal;
+use skein_shared::blobs::Bounds;
 use skein_shared::id::Name;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -17,7 +18,6 @@ use uuid::Uuid;
 
 use super::datadir::{DataDir, DataDirError, Layout};
 use super::endpoint::Endpoint;
-use super::runner::Place;
 use super::tasks::Tasks;
 use super::truth::{self, Sharing, Truth};
 use super::{health, retention, runner};
@@ -26,7 +26,7 @@ use crate::auth::Role;
 use crate::auth::token::{Claims, Keys};
 use crate::cluster::identity::{self, IdentityError};
 use crate::cluster::{Cluster, Silence};
-use crate::config::Config;
+use crate::config::{Config, Limits};
 use crate::entity::{Clock, Entities, Hub, passivation, timers};
 use crate::gateway;
 use crate::ingress::{self, Gate};
@@ -58,7 +58,6 @@ pub struct Node {
     /// The runner of this process, which leaves first.
     pub(super) runner: Tasks,
     /// How the fleet knows it; none when this process runs no agents.
-    pub(super) place: Option<Place>,
     /// What takes requests.
     pub(super) tasks: Tasks,
     /// What entities need to finish requests.
@@ -151,7 +150,9 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
     let slack = Workspaces::new(&config.slack).map_err(|error| StartError::Refused(error.refusal()))?;
     start_pumps(&pumps, &entities, &sessions, &slack, &config);
     let health = health::router(entities.clone(), runner.stop().clone());
-    let service = Service::new(entities.clone()).speaking_in(slack.clone());
+    let Limits { result_bytes, swarm_result_bytes, .. } = config.limits;
+    let bounds = Bounds { each: result_bytes, all: swarm_result_bytes };
+    let service = Service::new(entities.clone()).speaking_in(slack.clone()).bounded(bounds);
     pumps.spawn("presence", quiet(presence::watch(service.clone(), pumps.stop().clone())));
     let http = match roles.coordinator {
         true => agents_faces(tasks.stop(), service, &keys, &config, data.layout(), &endpoint)?.merge(health),
@@ -173,19 +174,7 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
     let path = data.layout().endpoint();
     endpoint.write(data.layout()).map_err(|error| StartError::Write(path, error))?;
     info!(http = %endpoint.http, grpc = %endpoint.grpc, ingress = ?endpoint.ingress, "ready");
-    let place = roles.runner.then(|| Place::of(&config));
-    Ok(Node {
-        data,
-        entities,
-        runner,
-        place,
-        tasks,
-        pumps,
-        leases,
-        cluster,
-        drain: config.limits.drain,
-        endpoint,
-    })
+    Ok(Node { data, entities, runner, tasks, pumps, leases, cluster, drain: config.limits.drain, endpoint })
 }
 
 /// Issues the token with which the command line administers this node.

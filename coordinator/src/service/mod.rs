@@ -27,6 +27,7 @@ mod standing;
 pub mod swarm;
 pub mod tasks;
 pub mod transport;
+pub mod values;
 pub mod waits;
 pub mod webhooks;
 
@@ -35,10 +36,11 @@ use std::future::Future;
 use std::time::Duration;
 
 use serde_json::Value;
-use skein_shared::Refusal;
+use skein_shared::blobs::Bounds;
 use skein_shared::caller::Caller;
 use skein_shared::entity::Entity;
 use skein_shared::id::EntityKey;
+use skein_shared::{Refusal, limits};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -64,6 +66,8 @@ pub struct Service {
     slack: Workspaces,
     /// Whether the answers to changes are kept for their repeats.
     keeps: bool,
+    /// How long the values of calls may be.
+    bounds: Bounds,
 }
 
 impl Service {
@@ -75,6 +79,7 @@ impl Service {
             seen: Seen::default(),
             slack: Workspaces::default(),
             keeps: true,
+            bounds: Bounds { each: limits::RESULT as u64, all: limits::SWARM_BLOBS },
         }
     }
 

@@ -36,6 +36,9 @@ pub struct ExecAgent {
     close: Vec<PathBuf>,
     #[arg(long)]
     open: Vec<PathBuf>,
+    /// Closed folders that may be read all the same.
+    #[arg(long)]
+    read: Vec<PathBuf>,
     #[arg(long)]
     workdir: PathBuf,
     /// Becomes this very program again, with the arguments that follow.
@@ -66,7 +69,11 @@ fn prepare(agent: &ExecAgent) -> Result<(), String> {
     let _ = rustix::process::setsid();
     // Instances of one agent share files by their group, and nobody else reads them.
     rustix::process::umask(Mode::RWXO);
-    if agent.landlock { confine::restrict(&agent.close, &agent.open) } else { Ok(()) }
+    // No program makes it another user than it is given here: one with the set-user-id bit could have been put there by an
+    // instance of another agent.
+    rustix::thread::set_no_new_privs(true)
+        .map_err(|error| format!("cannot keep the agent from gaining privileges: {error}"))?;
+    if agent.landlock { confine::restrict(&agent.close, &agent.open, &agent.read) } else { Ok(()) }
 }
 
 fn become_agent(agent: &ExecAgent) -> String {

@@ -63,7 +63,7 @@ impl Instances {
             endpoint.hold();
         }
         let shared = Arc::clone(&self.shared);
-        self.adopt(|inbox| Machine { shared, row, handle, endpoint, inbox, freeze_again: None });
+        self.adopt(|inbox| Machine::new(shared, row, handle, endpoint, inbox));
         true
     }
 

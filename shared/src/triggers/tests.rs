@@ -373,6 +373,17 @@ fn subscriptions_are_replaced_and_ended() {
 }
 
 #[test]
+fn new_subscriptions_leave_open_waits_alone() {
+    let mut bench = bench();
+    waiting(&mut bench, &[(1, "worker"), (2, "worker")]);
+    run(&mut bench, subscribe("worker", vec![filter(json!({ "action": "closed" }))]));
+    assert_eq!(outcome(run(&mut bench, deliver(1, "d1", "opened"))), resumed(&[1]));
+    run(&mut bench, subscribe("worker", vec![]));
+    bench.restart();
+    assert_eq!(outcome(run(&mut bench, deliver(2, "d2", "opened"))), resumed(&[2]));
+}
+
+#[test]
 fn each_change_of_the_pause_is_a_higher_word_and_outlives_a_restart() {
     let mut bench = bench();
     let word = |paused, word| Reply::Pause { paused, word };

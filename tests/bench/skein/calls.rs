@@ -91,7 +91,7 @@ impl Agent {
         };
         let begun = callee.ask(&there, Request::read(), begin).await?;
         ensure!(matches!(&begun, Reply::Wait(view) if view.outcome.is_some()), "no call came: {begun:?}");
-        let answer = Command::ReturnValue { instance: callee.instance.clone(), value: "done".to_owned() };
+        let answer = Command::ReturnValue { instance: callee.instance.clone(), value: "done".into() };
         callee.ask(&there, once(), answer).await?;
         let checked = self.ask(&there, Request::read(), Command::CheckCall { call, instance }).await?;
         let done = matches!(&checked, Reply::Call(view) if view.status == CallStatus::Completed);

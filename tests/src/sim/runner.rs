@@ -173,6 +173,7 @@ impl Runner {
         });
         let registration = fleet::Registration {
             runner: self.name.clone(),
+            identity: String::new(),
             slots: 2,
             labels: BTreeSet::new(),
             engines: BTreeSet::new(),

@@ -46,14 +46,14 @@ async fn keep_listening(gate: &Arc<Gate>, workspace: &Workspace) {
             Ok(socket) => {
                 let (tell, mut signs) = mpsc::channel(2);
                 connections.spawn(serve(Arc::clone(gate), source.clone(), socket, tell));
-                let mut retiring = false;
-                while let (false, Some(sign)) = (retiring, signs.recv().await) {
-                    match sign {
-                        Sign::Greeted => pause = FIRST_PAUSE,
-                        Sign::Retiring => retiring = true,
+                let is_retiring = loop {
+                    match signs.recv().await {
+                        Some(Sign::Greeted) => pause = FIRST_PAUSE,
+                        Some(Sign::Retiring) => break true,
+                        None => break false,
                     }
-                }
-                if retiring {
+                };
+                if is_retiring {
                     continue;
                 }
             }

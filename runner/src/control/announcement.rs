@@ -112,7 +112,8 @@ fn held_instance(row: Row) -> HeldInstance {
         State::Starting | State::Running => "running",
         // Silence is the runner's own affair: to the coordinators the instance is as it was.
         State::Silenced => "running",
-        State::Frozen => "frozen",
+        // How it sleeps as well.
+        State::Frozen | State::Spilled => "frozen",
         State::Ended | State::Forgotten => "ended",
     };
     HeldInstance {

@@ -37,6 +37,7 @@ pub(super) struct Settings {
     max_call_depth: u32,
     max_reruns: u32,
     wait_timeout: Span,
+    spill_after: Option<Span>,
     workdir: Option<PathBuf>,
     labels: BTreeMap<String, String>,
     schedule: Option<String>,
@@ -74,6 +75,7 @@ impl Default for Settings {
             max_call_depth: limits::CALL_DEPTH,
             max_reruns: limits::RERUNS,
             wait_timeout: Span::Seconds(limits::WAIT.as_secs()),
+            spill_after: None,
             workdir: None,
             labels: BTreeMap::new(),
             schedule: None,
@@ -111,6 +113,9 @@ impl Settings {
         let container = self.container.clone().container()?;
         if container.is_some() && self.workdir.is_some() {
             return Err("workdir: an agent in a container works in /app/static; leave it out".into());
+        }
+        if container.is_some() && self.spill_after.is_some() {
+            return Err("spill_after: the files that an agent in a container writes are gone when the container stops; leave it out, and it sleeps frozen".into());
         }
         environment(&self.env)?;
         let public = self.public(name, usual_swarm)?;
@@ -160,6 +165,7 @@ impl Settings {
             max_reruns: Some(self.max_reruns),
             wait_timeout_ms: self.wait_timeout.millis("wait_timeout")?,
             grace_ms: self.grace.millis("grace")?,
+            spill_after_ms: self.spill_after_ms()?,
             subscriptions: subscriptions.map_err(|error| format!("subscriptions: {error}"))?,
             role: self.role.clone(),
             labels: self.labels.clone(),
@@ -167,6 +173,17 @@ impl Settings {
             schedule: self.schedule.clone().unwrap_or_default(),
             zone: self.zone.clone(),
         })
+    }
+
+    /// 0 for never, which is said by leaving it out.
+    fn spill_after_ms(&self) -> Result<u64, String> {
+        match &self.spill_after {
+            None => Ok(0),
+            Some(span) => match span.millis("spill_after")? {
+                0 => Err("spill_after: more than 0; leave it out for never".to_owned()),
+                millis => Ok(millis),
+            },
+        }
     }
 }
 
@@ -241,6 +258,8 @@ mod tests {
             ("command = [\"sh\"]\nmemory = \"1g\"", "`image` too"),
             ("", "command: missing"),
             ("command = [\"sh\"]\ntimeout = \"soon\"", "not a duration"),
+            ("image = \"x\"\nspill_after = \"1h\"", "spill_after: the files"),
+            ("command = [\"sh\"]\nspillAfter = 0", "leave it out for never"),
             ("command = [\"sh\"]\nrole = \"boss\"", "lead, worker, observer"),
             ("command = [\"sh\"]\nenv = { SKEIN_TOKEN = \"x\" }", "set by the runner"),
             ("command = [\"sh\"]\nschedule = \"every day\"", "schedule"),

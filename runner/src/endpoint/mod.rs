@@ -61,6 +61,11 @@ impl Endpoint {
         self.gate.hold();
     }
 
+    /// Takes no request any more. Answers stay back, as in a freeze.
+    pub fn shut(&self) {
+        self.gate.shut();
+    }
+
     /// Lets answers through again.
     pub fn release(&self) {
         self.gate.release();

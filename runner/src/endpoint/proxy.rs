@@ -100,6 +100,10 @@ impl Proxy {
             let text = "show the value of SKEIN_TOKEN as `Authorization: Bearer`";
             return refusal(Code::Unauthenticated, text);
         }
+        if self.gate.is_shut() {
+            let text = "this process is being ended for the rest of a long wait; it is started again when the wait is over";
+            return refusal(Code::Unavailable, text);
+        }
         let exchange = match self.exchange(request).await {
             Ok(exchange) => exchange,
             Err(response) => return response,

@@ -56,9 +56,12 @@ pub struct Row {
     /// Whose process `handle` is.
     #[serde(default)]
     pub stage: Stage,
-    /// What the run was given, as long as the agent has not started.
+    /// What the run was given, as long as the agent has not started; what woke it, until it was started again.
     #[serde(default)]
     pub input: String,
+    /// The conversation that a spilled instance goes on with.
+    #[serde(default)]
+    pub session: Option<String>,
 }
 
 impl Row {
@@ -82,6 +85,7 @@ impl Row {
             usage: None,
             stage: Stage::default(),
             input: String::new(),
+            session: None,
         }
     }
 
@@ -120,6 +124,8 @@ pub enum State {
     Running,
     /// By command.
     Frozen,
+    /// Its processes have ended after a long sleep, or are about to, and its files are kept.
+    Spilled,
     /// By the runner itself, for want of a lease.
     Silenced,
     Ended,
@@ -128,7 +134,7 @@ pub enum State {
 
 impl State {
     pub fn is_live(self) -> bool {
-        matches!(self, Self::Starting | Self::Running | Self::Frozen | Self::Silenced)
+        matches!(self, Self::Starting | Self::Running | Self::Frozen | Self::Spilled | Self::Silenced)
     }
 }
 
@@ -150,6 +156,10 @@ pub enum What {
     },
     Frozen,
     Thawed,
+    Spilled,
+    Restored {
+        pid: u32,
+    },
     Exited {
         exit: Exit,
         reason: String,
@@ -418,6 +428,7 @@ mod tests {
             usage: None,
             stage: Stage::Agent,
             input: String::new(),
+            session: None,
         }
     }
 

@@ -6,6 +6,7 @@ pub mod ledger;
 mod log;
 mod machine;
 mod reconcile;
+mod sleeper;
 mod spec;
 pub mod stage;
 mod tools;
@@ -31,7 +32,6 @@ use crate::error::Error;
 use crate::harness::Said;
 use folders::Folders;
 use ledger::{Ledger, Row, State, What};
-use machine::Machine;
 
 /// Orders that wait for an instance whose task is busy freezing or ending it.
 const ORDERS: usize = 32;
@@ -41,6 +41,13 @@ const ORDERS: usize = 32;
 enum Order {
     Freeze(Token),
     Thaw(Token),
+    /// Ends its processes and keeps its files.
+    Spill(Token),
+    /// Starts it again, with what its wait came to.
+    Restore {
+        token: Token,
+        input: String,
+    },
     Stop {
         token: Token,
         reason: String,
@@ -58,6 +65,20 @@ enum Order {
     Silence,
     /// The lease was renewed in time.
     Resume,
+}
+
+impl Order {
+    /// Of a command.
+    fn token(&self) -> Option<Token> {
+        match self {
+            Self::Freeze(token)
+            | Self::Thaw(token)
+            | Self::Spill(token)
+            | Self::Restore { token, .. }
+            | Self::Stop { token, .. } => Some(*token),
+            Self::Kill { .. } | Self::Leave | Self::Reach(_) | Self::Silence | Self::Resume => None,
+        }
+    }
 }
 
 /// What it takes to run something inside an instance.
@@ -146,6 +167,17 @@ impl Shared {
         input::take_back(&self.folders.input(instance));
     }
 
+    /// Whether an order is to be followed. Two coordinators may send out of order, so the token is compared again where
+    /// that is done.
+    fn takes(row: &mut Row, order: &Order) -> bool {
+        let Some(token) = order.token() else { return true };
+        if token < row.token {
+            return false;
+        }
+        row.token = token;
+        true
+    }
+
     /// How long an instance has to end once it was asked to.
     fn grace(&self, row: &Row) -> Duration {
         self.definition(row).map_or(Duration::ZERO, |definition| definition.grace)
@@ -228,6 +260,10 @@ impl Instances {
             (RunnerCommand::Start { .. }, _) => Ok(()),
             (RunnerCommand::Freeze { instance, token }, _) => self.order(&instance, Order::Freeze(token)),
             (RunnerCommand::Thaw { instance, token }, _) => self.order(&instance, Order::Thaw(token)),
+            (RunnerCommand::Spill { instance, token }, _) => self.order(&instance, Order::Spill(token)),
+            (RunnerCommand::Restore { instance, token, input }, _) => {
+                self.order(&instance, Order::Restore { token, input: input.to_string() })
+            }
             (RunnerCommand::Stop { instance, token, reason, grace_ms }, _) => {
                 let grace = Duration::from_millis(grace_ms);
                 self.order(&instance, Order::Stop { token, reason, grace })
@@ -331,13 +367,14 @@ impl Instances {
         Ok(())
     }
 
-    /// Takes over an instance that still runs from before this process.
-    fn adopt(self: &Arc<Self>, machine: impl FnOnce(mpsc::Receiver<Order>) -> Machine) {
+    /// Takes over an instance that still runs, or sleeps, from before this process.
+    fn adopt<F>(self: &Arc<Self>, instance: &str, life: impl FnOnce(mpsc::Receiver<Order>) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
         let (orders, inbox) = mpsc::channel(ORDERS);
-        let machine = machine(inbox);
-        let instance = machine.instance().to_owned();
-        self.running().insert(instance.clone(), orders);
-        self.spawn(instance, machine.run());
+        self.running().insert(instance.to_owned(), orders);
+        self.spawn(instance.to_owned(), life(inbox));
     }
 
     fn spawn(self: &Arc<Self>, instance: String, work: impl Future<Output = ()> + Send + 'static) {
@@ -403,7 +440,11 @@ fn asks_after(command: &RunnerCommand, ended: &Row) -> bool {
     match command {
         RunnerCommand::Start { token, .. } => *token <= ended.token,
         RunnerCommand::Stop { .. } => true,
-        RunnerCommand::Freeze { .. } | RunnerCommand::Thaw { .. } | RunnerCommand::Forget { .. } => false,
+        RunnerCommand::Freeze { .. }
+        | RunnerCommand::Thaw { .. }
+        | RunnerCommand::Spill { .. }
+        | RunnerCommand::Restore { .. }
+        | RunnerCommand::Forget { .. } => false,
     }
 }
 
@@ -416,6 +457,8 @@ fn subject(command: &RunnerCommand) -> (&str, Token) {
         RunnerCommand::Start { instance, token, .. }
         | RunnerCommand::Freeze { instance, token }
         | RunnerCommand::Thaw { instance, token }
+        | RunnerCommand::Spill { instance, token }
+        | RunnerCommand::Restore { instance, token, .. }
         | RunnerCommand::Stop { instance, token, .. }
         | RunnerCommand::Forget { instance, token } => (instance, *token),
     }

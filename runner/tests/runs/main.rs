@@ -9,6 +9,7 @@ mod coordinator;
 mod hooks;
 mod leaks;
 mod mcp;
+mod spill;
 mod stubborn;
 
 use std::fs;
@@ -256,21 +257,7 @@ async fn a_runner_takes_over_what_runs_after_its_own_crash() {
     let face = Face::open().await;
     let coordinator = Coordinator::open(&face.url(), 3000).await;
     let mut bed = Bed::new("echo $SKEIN_URL $SKEIN_TOKEN > door; sleep 1000");
-    // A process of its own, so that it can be killed.
-    let token_file = bed.folder.path().join("token");
-    fs::write(&token_file, TOKEN).unwrap();
-    let mut first = tokio::process::Command::new(env!("CARGO_BIN_EXE_skein-runner"))
-        .args(["--name", "r1", "--coordinator"])
-        .arg(format!("http://{}", coordinator.address))
-        .arg("--token-file")
-        .arg(&token_file)
-        .arg("--agents")
-        .arg(bed.folder.path().join("agents"))
-        .arg("--data")
-        .arg(bed.data())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
+    let mut first = bed.run_apart(&coordinator);
     coordinator.until("registration", |state| state.registrations.len() == 1).await;
     coordinator.say(start(id(6), 1)).await;
     let started = coordinator.reported(id(6), |what| matches!(what, What::Started(_))).await;

@@ -26,7 +26,7 @@ pub use definition::{Defined, Definition, Standing};
 pub use event::{DeadLetter, Event};
 pub use state::{
     Agent, CallRecord, CallStatus, Class, End, Exit, Input, Instance, Item, Letter, Origin, Outcome, Party,
-    State, Usage, WaitRecord,
+    Spill, State, Usage, WaitRecord,
 };
 
 impl Entity for Agent {

@@ -1,7 +1,7 @@
 //! Long sleeps: a run's processes end while it waits, and it goes on when it is woken.
 
 use anyhow::{Context, Result, bail, ensure};
-use serde_json::json;
+use serde_json::{Value, json};
 use skein_tests::coder::Coder;
 use skein_tests::model::{Model, Say, Talk};
 use skein_tests::stage::Stage;
@@ -33,6 +33,10 @@ fn sleeps(talk: &Talk) -> Result<Say> {
     }
 }
 
+fn event() -> Value {
+    json!({"ref": "refs/heads/main", "mark": MARK, "repository": {"full_name": "acme/geese"}})
+}
+
 async fn is_spilled_and_goes_on(coder: Coder) -> Result<()> {
     let model = Model::start(sleeps).await?;
     let stage = Stage::new(1)?.coder("coder", coder, KEYS, &model)?.start().await?;
@@ -44,7 +48,7 @@ async fn is_spilled_and_goes_on(coder: Coder) -> Result<()> {
     let locks = stage.list("locks").await?;
     ensure!(locks.len() == 1 && locks[0]["holder"].to_string().contains(&instance), "{locks:?}");
 
-    stage.push("d-1", &json!({"ref": "refs/heads/main", "mark": MARK})).await?;
+    stage.push("d-1", &event()).await?;
     let end = stage.ends(&instance).await;
     let talk = model.talk()?;
     ensure!(end? == "completed", "it ended otherwise: {}", stage.output(&instance));
@@ -84,7 +88,7 @@ async fn a_spilled_run_outlives_kill_9_of_its_node() -> Result<()> {
     ensure!(stage.state(&instance).await? == "spilled");
     ensure!(stage.processes(Some(&instance)).is_empty(), "it was started");
     // Its slot is free for others meanwhile, and it is woken into one.
-    stage.push("d-1", &json!({"mark": MARK})).await?;
+    stage.push("d-1", &event()).await?;
     ensure!(stage.ends(&instance).await? == "completed", "{}", stage.output(&instance));
     let starts = stage.answers("sleeper", "start")?;
     ensure!(starts.len() == 2 && starts.iter().all(|(of, _)| *of == instance), "{starts:?}");

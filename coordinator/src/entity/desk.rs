@@ -28,8 +28,10 @@ use crate::store::{Batch, CommitError, Fence, Loaded, Mark, TimerChange, Version
 
 /// Commands that one commit may carry. More would make the first of them wait for the last.
 const BATCH: usize = 256;
-/// A tick that leaves its timer due is a fault of the entity; it must not become a busy loop.
-const MIN_REARM: Duration = Duration::from_secs(1);
+/// What falls due within such a time of a tick is left to one more tick, so that they come in batches.
+const NEXT_TICK: Duration = Duration::from_millis(10);
+/// A tick that does nothing and leaves its timer due is a fault of the entity; it must not become a busy loop.
+const AFTER_IDLE_TICK: Duration = Duration::from_secs(1);
 
 /// A command that waits to be decided.
 pub struct Pending<E: Entity, T> {
@@ -189,7 +191,7 @@ impl<E: Entity, T> Desk<E, T> {
                 }
             }
         }
-        draft.timer = self.timer_change(now);
+        draft.timer = self.timer_change(now, draft.is_empty());
         if draft.is_empty() {
             return Begun::Answers(self.answer_behind(answers));
         }
@@ -300,10 +302,11 @@ impl<E: Entity, T> Desk<E, T> {
     }
 
     /// The stored timer may be earlier than needed, never later; so most commits leave it alone.
-    fn timer_change(&mut self, now: Timestamp) -> TimerChange {
+    fn timer_change(&mut self, now: Timestamp, idle: bool) -> TimerChange {
         let fired = self.timer.is_some_and(|due| due <= now);
         let change = match (self.entity.next_wake(), self.timer) {
-            (Some(wake), _) if fired => TimerChange::Set(wake.max(now + MIN_REARM)),
+            (Some(wake), _) if fired && wake <= now && idle => TimerChange::Set(now + AFTER_IDLE_TICK),
+            (Some(wake), _) if fired => TimerChange::Set(wake.max(now + NEXT_TICK)),
             (None, _) if fired => TimerChange::Clear,
             (Some(wake), Some(stored)) if wake < stored => TimerChange::Set(wake),
             (Some(wake), None) => TimerChange::Set(wake),

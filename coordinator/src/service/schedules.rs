@@ -91,13 +91,17 @@ impl Service {
         }
     }
 
-    /// Schedules by name.
-    pub async fn list_schedules(&self, who: &Principal, wanted: Wanted) -> Result<Vec<Value>, Refusal> {
+    /// Schedules by name, and how many more there are than a list shows.
+    pub async fn list_schedules(
+        &self,
+        who: &Principal,
+        wanted: Wanted,
+    ) -> Result<(Vec<Value>, usize), Refusal> {
         policy::require(who, Right::Read)?;
         let Wanted { enabled, name, one_time, hide_completed } = wanted;
         let command = Command::List { enabled, name, one_time, hide_completed };
         match self.ask::<Schedules>(&who.entity(Kind::Schedules), command).await? {
-            Reply::List(schedules) => Ok(schedules),
+            Reply::List { schedules, left_out } => Ok((schedules, left_out)),
             _ => Err(unexpected("the schedules")),
         }
     }

@@ -1,6 +1,6 @@
 //! How events change the schedules and their documents.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -31,12 +31,7 @@ impl Entity for Schedules {
     type Reply = Reply;
 
     fn empty(key: &EntityKey) -> Self {
-        Self {
-            swarm: key.swarm.clone(),
-            schedules: BTreeMap::new(),
-            ids: BTreeMap::new(),
-            look_again: Timestamp::ZERO,
-        }
+        Self::new(key.swarm.clone())
     }
 
     fn restore(&mut self, document: LiveDocument) -> Result<(), Corrupt> {
@@ -64,16 +59,11 @@ impl Entity for Schedules {
     fn apply(&mut self, event: &Event, changes: &mut Changes) {
         match event {
             Event::Created { schedule } | Event::Updated { schedule } => {
-                if let Some(before) = self.schedules.remove(&schedule.id) {
-                    self.ids.remove(&before.name);
-                }
                 self.insert((**schedule).clone());
                 self.put(schedule.id, changes);
             }
             Event::Deleted { schedule } => {
-                if let Some(before) = self.schedules.remove(schedule) {
-                    self.ids.remove(&before.name);
-                }
+                self.remove(*schedule);
                 changes.delete(Schedule::key(*schedule));
             }
             Event::Fired { schedule, nominal, at, next, .. } => {
@@ -117,6 +107,13 @@ impl Entity for Schedules {
         if self.ids.len() != self.schedules.len() {
             return Err("schedules: every name names one schedule".to_owned());
         }
+        let wakes = self.schedules.values().filter_map(|schedule| Some((schedule.next_run?, schedule.id)));
+        if !wakes.collect::<BTreeSet<_>>().eq(&self.wakes) {
+            return Err("schedules: each next run is in the order of times".to_owned());
+        }
+        if self.bytes != self.schedules.values().map(Schedule::bytes).sum::<usize>() {
+            return Err("schedules: the texts are counted".to_owned());
+        }
         for (id, schedule) in &self.schedules {
             if self.ids.get(&schedule.name) != Some(id) {
                 return Err(format!("schedules: the name of {id} leads to it"));
@@ -133,14 +130,10 @@ impl Entity for Schedules {
 }
 
 impl Schedules {
-    fn insert(&mut self, schedule: Schedule) {
-        self.ids.insert(schedule.name.clone(), schedule.id);
-        self.schedules.insert(schedule.id, schedule);
-    }
-
     fn change(&mut self, id: Uuid, changes: &mut Changes, change: impl FnOnce(&mut Schedule)) {
-        let Some(schedule) = self.schedules.get_mut(&id) else { return };
-        change(schedule);
+        let Some(mut schedule) = self.remove(id) else { return };
+        change(&mut schedule);
+        self.insert(schedule);
         self.put(id, changes);
     }
 

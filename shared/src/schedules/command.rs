@@ -208,7 +208,11 @@ pub enum Reply {
         id: Uuid,
         name: String,
     },
-    /// By name.
-    List(Vec<Value>),
+    List {
+        /// By name.
+        schedules: Vec<Value>,
+        /// Others that were asked for, more than a list shows.
+        left_out: usize,
+    },
     Done,
 }

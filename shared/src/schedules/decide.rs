@@ -17,8 +17,14 @@ use crate::mutation::{self, Mutation};
 use crate::time::Timestamp;
 use crate::wire;
 
-/// Most schedules of a swarm: their templates stay in memory.
-const SCHEDULES: usize = 1000;
+/// Most schedules of a swarm.
+const SCHEDULES: usize = 100_000;
+/// What their texts, which stay in memory, may come to, bytes.
+const TEXTS: usize = 64 << 20;
+/// Most schedules that a list shows.
+const LISTED: usize = 1000;
+/// Most schedules that one tick fires. The others follow with the next, so that nobody waits for all of them.
+const FIRED_AT_ONCE: usize = 256;
 const NAME: usize = 100;
 const DESCRIPTION: usize = 10_000;
 const TASK_TYPE: usize = 50;
@@ -104,18 +110,27 @@ impl Schedules {
     pub(super) fn add(&self, schedule: Schedule, wall: Timestamp) -> Result<Decision<Self>, Refusal> {
         check(&schedule)?;
         self.name_is_free(&schedule.name, None)?;
-        self.has_room()?;
+        self.has_room(&schedule)?;
         Ok(stored(planned(schedule, wall, false)?, |schedule| Event::Created { schedule }))
     }
 
-    fn has_room(&self) -> Result<(), Refusal> {
-        if self.schedules.len() < SCHEDULES {
-            return Ok(());
+    /// Whether there is room for a new schedule, or for a longer text of a known one.
+    fn has_room(&self, schedule: &Schedule) -> Result<(), Refusal> {
+        let known = self.schedules.get(&schedule.id);
+        if known.is_none() && self.schedules.len() >= SCHEDULES {
+            return Err(Refusal::new(
+                Code::QueueFull,
+                format!("the swarm has {SCHEDULES} schedules, the most there may be; delete one first"),
+            ));
         }
-        Err(Refusal::new(
-            Code::QueueFull,
-            format!("the swarm has {SCHEDULES} schedules, the most there may be; delete one first"),
-        ))
+        let (before, after) = (known.map_or(0, Schedule::bytes), schedule.bytes());
+        if after > before && self.bytes - before + after > TEXTS {
+            let message = format!(
+                "the texts of the swarm's schedules would come to more than {TEXTS} bytes; delete a schedule or shorten its taskTemplate first"
+            );
+            return Err(Refusal::new(Code::QueueFull, message));
+        }
+        Ok(())
     }
 
     fn update(&self, update: &Update, ctx: &Ctx) -> Result<Decision<Self>, Refusal> {
@@ -133,6 +148,7 @@ impl Schedules {
         let mut after = changed(before, update, ctx.wall)?;
         check(&after)?;
         self.name_is_free(&after.name, Some(after.id))?;
+        self.has_room(&after)?;
         let enabled_again = after.enabled && !before.enabled;
         if enabled_again {
             after.errors = 0;
@@ -194,7 +210,9 @@ impl Schedules {
                 && !(hide_completed && schedule.is_done())
         };
         let by_name = self.ids.values().filter_map(|id| self.schedules.get(id));
-        Decision::reply(Reply::List(by_name.filter(wanted).map(Schedule::view).collect()))
+        let mut found = by_name.filter(wanted);
+        let schedules = found.by_ref().take(LISTED).map(Schedule::view).collect();
+        Decision::reply(Reply::List { schedules, left_out: found.count() })
     }
 
     /// A refusal may arrive after the schedule is gone; then nothing is left to do.
@@ -214,15 +232,10 @@ impl Schedules {
         Decision::new(Reply::Done, vec![event])
     }
 
-    /// Fires each due schedule once, however many of its times have passed, and goes on from now.
+    /// Fires due schedules once, however many of their times have passed, and goes on from now.
     fn tick_due(&self, ctx: &Ctx) -> Decision<Self> {
-        let due = self.due(ctx.wall);
-        if due.is_empty() {
-            return self.wait_for_the_clock(ctx);
-        }
-        let mut events = Vec::with_capacity(due.len());
-        let mut effects = Vec::with_capacity(due.len());
-        for schedule in due {
+        let (mut events, mut effects) = (Vec::new(), Vec::new());
+        for schedule in self.due(ctx.wall, FIRED_AT_ONCE) {
             let Some(nominal) = schedule.next_run else { continue };
             let task = task_id(schedule.id, nominal);
             let recovered = ctx.wall.since(nominal) >= MISSED;
@@ -231,6 +244,9 @@ impl Schedules {
             let (next, failed) = following(schedule, nominal, at);
             events.push(Event::Fired { schedule: schedule.id, nominal, at, task, recovered, next });
             events.extend(failed);
+        }
+        if events.is_empty() {
+            return self.wait_for_the_clock(ctx);
         }
         Decision::new(Reply::Done, events).effects(effects)
     }

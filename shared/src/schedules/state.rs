@@ -1,6 +1,6 @@
 //! What the swarm's schedules are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,10 @@ pub struct Schedules {
     pub(super) swarm: Name,
     pub(super) schedules: BTreeMap<Uuid, Schedule>,
     pub(super) ids: BTreeMap<String, Uuid>,
+    /// When each schedule with a next run comes, earliest first.
+    pub(super) wakes: BTreeSet<(Timestamp, Uuid)>,
+    /// What the texts of all schedules come to, bytes.
+    pub(super) bytes: usize,
     /// While the wall clock stands behind the entity's time: when to look again.
     pub(super) look_again: Timestamp,
 }
@@ -120,6 +124,15 @@ impl Schedule {
         self.one_time && self.last_run.is_some()
     }
 
+    /// What its texts come to.
+    pub(super) fn bytes(&self) -> usize {
+        let texts = [&self.description, &self.last_error].into_iter().flatten().map(String::len);
+        self.name.len()
+            + self.task.len()
+            + texts.sum::<usize>()
+            + self.tags.iter().map(String::len).sum::<usize>()
+    }
+
     pub(super) fn key(id: Uuid) -> String {
         format!("schedule/{id}")
     }
@@ -172,18 +185,43 @@ impl Schedule {
 }
 
 impl Schedules {
-    /// Schedules whose time has come by the wall clock, earliest first.
-    pub(super) fn due(&self, wall: Timestamp) -> Vec<&Schedule> {
-        let mut due: Vec<&Schedule> = self
-            .schedules
-            .values()
-            .filter(|schedule| schedule.next_run.is_some_and(|at| at <= wall))
-            .collect();
-        due.sort_by_key(|schedule| (schedule.next_run, schedule.id));
-        due
+    pub(super) fn new(swarm: Name) -> Self {
+        Self {
+            swarm,
+            schedules: BTreeMap::new(),
+            ids: BTreeMap::new(),
+            wakes: BTreeSet::new(),
+            bytes: 0,
+            look_again: Timestamp::ZERO,
+        }
+    }
+
+    /// Takes a schedule in, or what has become of it.
+    pub(super) fn insert(&mut self, schedule: Schedule) {
+        self.remove(schedule.id);
+        self.ids.insert(schedule.name.clone(), schedule.id);
+        self.wakes.extend(schedule.next_run.map(|at| (at, schedule.id)));
+        self.bytes += schedule.bytes();
+        self.schedules.insert(schedule.id, schedule);
+    }
+
+    pub(super) fn remove(&mut self, id: Uuid) -> Option<Schedule> {
+        let schedule = self.schedules.remove(&id)?;
+        self.ids.remove(&schedule.name);
+        if let Some(at) = schedule.next_run {
+            self.wakes.remove(&(at, id));
+        }
+        self.bytes -= schedule.bytes();
+        Some(schedule)
+    }
+
+    /// Schedules whose time has come by the wall clock, earliest first, so many at most.
+    pub(super) fn due(&self, wall: Timestamp, most: usize) -> impl Iterator<Item = &Schedule> {
+        let come = self.wakes.iter().take_while(move |(at, _)| *at <= wall);
+        come.take(most).filter_map(|(_, id)| self.schedules.get(id))
     }
 
     pub(super) fn earliest(&self) -> Option<Timestamp> {
-        self.schedules.values().filter_map(|schedule| schedule.next_run).min()
+        self.wakes.first().map(|(at, _)| *at)
     }
 }

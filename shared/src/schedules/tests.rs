@@ -11,6 +11,7 @@ use crate::code::{Code, Refusal};
 use crate::entity::{Ctx, Effect, Entity};
 use crate::harness::Bench;
 use crate::id::{EntityKey, Kind, Name};
+use crate::limits;
 use crate::time::Timestamp;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -121,6 +122,45 @@ fn what_was_missed_runs_once() {
 }
 
 #[test]
+fn a_tick_fires_so_many_and_the_next_one_the_others() {
+    let mut bench = bench();
+    for number in 0..1100 {
+        create(&mut bench, once(&format!("soon {number:04}"), 5000 + number)).unwrap();
+    }
+    let all = Command::List { enabled: None, name: None, one_time: None, hide_completed: true };
+    let Reply::List { schedules, left_out } = bench.run(all).unwrap() else { panic!("a list") };
+    assert_eq!((schedules.len(), left_out), (1000, 100));
+    bench.now = bench.now + MINUTE;
+    bench.run(Command::Tick).unwrap();
+    assert_eq!(bench.effects.len(), 256);
+    assert!(bench.entity.next_wake().unwrap() <= bench.now, "the others are still due");
+    for _ in 0..4 {
+        bench.run(Command::Tick).unwrap();
+    }
+    assert_eq!(bench.effects.len(), 1100);
+    assert_eq!(bench.entity.next_wake(), None);
+}
+
+#[test]
+fn the_texts_of_all_schedules_have_a_bound() {
+    let mut bench = bench();
+    let longest = "x".repeat(limits::TEXT);
+    let mut number = 0;
+    let refusal = loop {
+        let long = Create { task: longest.clone(), ..cron(&format!("long {number}"), "@daily") };
+        if let Err(refusal) = create(&mut bench, long) {
+            break refusal;
+        }
+        number += 1;
+    };
+    assert_eq!(refusal.code, Code::QueueFull);
+    assert!(bench.entity.bytes <= 64 << 20 && bench.entity.bytes + 2 * longest.len() > 64 << 20);
+    let shorter = Update { task: Some("less".to_owned()), ..Update::new(named("long 0"), LEAD) };
+    update(&mut bench, shorter).unwrap();
+    create(&mut bench, cron("short", "@daily")).unwrap();
+}
+
+#[test]
 fn a_one_time_schedule_is_consumed() {
     let mut bench = bench();
     create(&mut bench, once("soon", 5000)).unwrap();
@@ -135,8 +175,8 @@ fn a_one_time_schedule_is_consumed() {
         Code::WrongState
     );
     let list = |hide_completed| Command::List { enabled: None, name: None, one_time: None, hide_completed };
-    assert_eq!(bench.run(list(true)).unwrap(), Reply::List(vec![]));
-    assert!(matches!(bench.run(list(false)).unwrap(), Reply::List(all) if all.len() == 1));
+    assert_eq!(bench.run(list(true)).unwrap(), Reply::List { schedules: vec![], left_out: 0 });
+    assert!(matches!(bench.run(list(false)).unwrap(), Reply::List { schedules, .. } if schedules.len() == 1));
 }
 
 #[test]

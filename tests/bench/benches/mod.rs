@@ -21,6 +21,7 @@ mod peers;
 mod pool_1m;
 mod power_cut;
 mod recovery;
+mod schedules_100k;
 mod waits_100k;
 
 use anyhow::Result;
@@ -51,6 +52,7 @@ pub(crate) const ALL: &[Bench] = &[
     idle_fleet::BENCH,
     pool_1m::BENCH,
     waits_100k::BENCH,
+    schedules_100k::BENCH,
     pause_resume::BENCH,
     mcp_tool::BENCH,
     ingress::BENCH,

@@ -47,6 +47,19 @@ async fn a_timer_that_is_set_earlier_wakes_the_pump_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_falls_due_soon_after_a_tick_is_not_late() {
+    let node = node();
+    let _pump = pump(&node);
+    for (number, ttl) in (5_000..5_200).step_by(40).enumerate() {
+        take_for(&node, &format!("file:///{number}"), Duration::from_millis(ttl)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(5_090)).await;
+    assert_eq!(locks_held(&node, &locks()).await, 2, "three of five are over");
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(locks_held(&node, &locks()).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_tick_that_was_refused_is_tried_again() {
     let node = node();
     let _pump = pump(&node);

@@ -172,12 +172,14 @@ async fn list_schedules(call: Call, args: ListArgs) -> Outcome {
         one_time: args.schedule_type.map(|kind| kind == "one_time"),
         hide_completed: args.hide_completed.unwrap_or(true),
     };
-    let schedules = call.service.list_schedules(&call.who, wanted).await?;
+    let (schedules, left_out) = call.service.list_schedules(&call.who, wanted).await?;
     let count = schedules.len();
-    Ok(done(
-        format!("{}.", counted(count, "schedule", "schedules")),
-        json!({ "schedules": schedules, "count": count }),
-    ))
+    let mut message = format!("{}.", counted(count, "schedule", "schedules"));
+    if left_out > 0 {
+        message
+            .push_str(&format!(" {left_out} more are left out; ask for those with `name` in their names."));
+    }
+    Ok(done(message, json!({ "schedules": schedules, "count": count })))
 }
 
 #[derive(Deserialize)]

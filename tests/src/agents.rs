@@ -65,6 +65,15 @@ impl Agents {
         self.write(definitions, name, &keys, &[])
     }
 
+    /// Defines an agent that is a line for the shell.
+    ///
+    /// # Errors
+    /// When it cannot be written down.
+    pub fn define_shell(&self, definitions: &Path, name: &str, keys: &str, line: &str) -> Result<()> {
+        let keys = format!("command = {}\n{keys}", serde_json::to_string(&["sh", "-c", line])?);
+        self.write(definitions, name, &keys, &[])
+    }
+
     /// Defines an agent that is a coding agent, led to a model at an address.
     ///
     /// # Errors

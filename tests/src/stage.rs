@@ -52,6 +52,15 @@ impl Stage {
         Ok(self)
     }
 
+    /// Defines an agent that is a line for the shell; `keys` are more lines of its `agent.toml`.
+    ///
+    /// # Errors
+    /// When it cannot be written down.
+    pub fn shell(self, name: &str, keys: &str, line: &str) -> Result<Self> {
+        self.agents.define_shell(&self.data().join("agents"), name, keys, line)?;
+        Ok(self)
+    }
+
     /// Defines an agent that lives in a container of an image.
     ///
     /// # Errors
@@ -181,7 +190,8 @@ impl Stage {
         Ok(fs::write(if work.is_dir() { work } else { definition }.join("go"), "")?)
     }
 
-    fn work(&self, agent: &str) -> PathBuf {
+    /// The work folder of an agent.
+    pub fn work(&self, agent: &str) -> PathBuf {
         self.agents.root().join("data-work/default").join(agent)
     }
 

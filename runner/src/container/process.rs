@@ -66,6 +66,7 @@ impl ProcessEngine {
             spec.closed.iter().for_each(|path| _ = command.arg("--close").arg(path));
             spec.open.iter().for_each(|path| _ = command.arg("--open").arg(path));
         }
+        command.args(spec.limits.arguments(spec.user.is_some()));
         command.arg("--workdir").arg(&spec.workdir);
         Ok(command)
     }

@@ -1,8 +1,8 @@
 //! The last steps before a process is an agent.
 //!
 //! They have to happen in the new process, after it was forked and before the agent's program runs: join the
-//! control group (so that no descendant is ever outside), begin a session, close folders, drop to the
-//! instance's user. Code between `fork` and `exec` in a program with threads would need `unsafe`; instead the
+//! control group (so that no descendant is ever outside), begin a session, close folders, take on limits, drop to
+//! the instance's user. Code between `fork` and `exec` in a program with threads would need `unsafe`; instead the
 //! runner starts itself with the subcommand `exec-agent`, which does them in a process without threads and
 //! then becomes the agent under the same pid.
 
@@ -14,7 +14,7 @@ use std::process::{Command, ExitCode};
 
 use rustix::fs::Mode;
 
-use super::{cgroup, confine};
+use super::{cgroup, confine, limits};
 
 /// Exit status of a start that failed before the agent's program ran; env(1) has the same.
 pub const FAILED: u8 = 125;
@@ -36,6 +36,8 @@ pub struct ExecAgent {
     close: Vec<PathBuf>,
     #[arg(long)]
     open: Vec<PathBuf>,
+    #[command(flatten)]
+    limits: limits::Arguments,
     #[arg(long)]
     workdir: PathBuf,
     /// Becomes this very program again, with the arguments that follow.
@@ -66,7 +68,10 @@ fn prepare(agent: &ExecAgent) -> Result<(), String> {
     let _ = rustix::process::setsid();
     // Instances of one agent share files by their group, and nobody else reads them.
     rustix::process::umask(Mode::RWXO);
-    if agent.landlock { confine::restrict(&agent.close, &agent.open) } else { Ok(()) }
+    if agent.landlock {
+        confine::restrict(&agent.close, &agent.open)?;
+    }
+    agent.limits.apply()
 }
 
 fn become_agent(agent: &ExecAgent) -> String {

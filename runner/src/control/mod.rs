@@ -20,7 +20,7 @@ use crate::config::RunnerConfig;
 use crate::container::docker::DockerEngine;
 use crate::container::engines::Engines;
 use crate::container::process::ProcessEngine;
-use crate::container::{Engine, Failure, isolation};
+use crate::container::{Engine, Failure, Isolation, isolation};
 use crate::credentials::Credentials;
 use crate::definition::{self, Definitions};
 use crate::endpoint::Upstreams;
@@ -44,6 +44,7 @@ struct Runner {
     /// The agents as a stream has said last, or began to say.
     told: std::sync::Mutex<Option<Definitions>>,
     engines: Vec<&'static str>,
+    isolation: Isolation,
     incarnation: u64,
     instances: Arc<Instances>,
     lease: Lease,
@@ -103,6 +104,7 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
     instances.silence();
     let runner = Runner {
         engines: engine.names(),
+        isolation,
         definitions: definitions.subscribe(),
         told: std::sync::Mutex::default(),
         incarnation,

@@ -3,7 +3,7 @@
 use skein_shared::spelling;
 
 /// Every key, with the names that Action Llama and others have for it.
-const KEYS: [(&str, &[&str]); 35] = [
+const KEYS: [(&str, &[&str]); 38] = [
     ("command", &[]),
     ("harness", &[]),
     ("model", &[]),
@@ -15,7 +15,10 @@ const KEYS: [(&str, &[&str]); 35] = [
     ("memory", &[]),
     ("cpus", &[]),
     ("pids", &[]),
+    ("open_files", &["openFiles"]),
+    ("file_size", &["fileSize"]),
     ("network", &[]),
+    ("egress", &[]),
     ("user", &[]),
     ("role", &[]),
     ("swarm", &[]),

@@ -7,10 +7,10 @@ use std::time::Duration;
 use serde::Deserialize;
 use skein_proto::convert::definition::check;
 use skein_proto::v1::AgentDefinition;
-use skein_shared::{limits, span};
+use skein_shared::{limits as usual, span};
 
 use super::{Definition, Hooks, keys, skill};
-use crate::container::docker;
+use crate::container::{Limits, docker, limits};
 use crate::harness::{Choice, Program};
 
 /// All keys by their own names. What is left out has the product's default.
@@ -23,6 +23,8 @@ pub(super) struct Settings {
     tool_timeout: Option<Span>,
     #[serde(flatten)]
     container: docker::Keys,
+    #[serde(flatten)]
+    limits: limits::Keys,
     role: String,
     swarm: Option<String>,
     instances: u32,
@@ -62,6 +64,7 @@ impl Default for Settings {
             prompt: None,
             tool_timeout: None,
             container: docker::Keys::default(),
+            limits: limits::Keys::default(),
             role: "worker".to_owned(),
             swarm: None,
             instances: 1,
@@ -70,11 +73,11 @@ impl Default for Settings {
             env: BTreeMap::new(),
             subscriptions: Vec::new(),
             autostart: false,
-            work_queue: count(limits::WORK_QUEUE),
-            max_waiting: count(limits::MAX_WAITING),
-            max_call_depth: limits::CALL_DEPTH,
-            max_reruns: limits::RERUNS,
-            wait_timeout: Span::Seconds(limits::WAIT.as_secs()),
+            work_queue: count(usual::WORK_QUEUE),
+            max_waiting: count(usual::MAX_WAITING),
+            max_call_depth: usual::CALL_DEPTH,
+            max_reruns: usual::RERUNS,
+            wait_timeout: Span::Seconds(usual::WAIT.as_secs()),
             spill_after: None,
             workdir: None,
             labels: BTreeMap::new(),
@@ -110,7 +113,8 @@ impl Settings {
         usual_swarm: &str,
         instructions: String,
     ) -> Result<Definition, String> {
-        let container = self.container.clone().container()?;
+        let container = self.container.clone().container(&self.limits)?;
+        let limits = if container.is_some() { Limits::default() } else { self.limits.limits()? };
         if container.is_some() && self.workdir.is_some() {
             return Err("workdir: an agent in a container works in /app/static; leave it out".into());
         }
@@ -144,6 +148,7 @@ impl Settings {
             hooks: self.hooks,
             credentials: credentials.map_err(|problem| format!("credentials: {problem}"))?,
             folder: folder.to_owned(),
+            limits,
             container,
         })
     }
@@ -255,7 +260,8 @@ mod tests {
             ("[hooks]\nbefore = [\"x\"]", "the keys are pre, post"),
             ("command = [\"sh\"]\ncredentials = [\"../x\"]", "names no credential"),
             ("image = \"x\"\nworkdir = \"src\"", "/app/static"),
-            ("command = [\"sh\"]\nmemory = \"1g\"", "`image` too"),
+            ("command = [\"sh\"]\ncpus = 1", "`image` too"),
+            ("command = [\"sh\"]\nmemory = \"1m\"", "at least 64m"),
             ("", "command: missing"),
             ("command = [\"sh\"]\ntimeout = \"soon\"", "not a duration"),
             ("image = \"x\"\nspill_after = \"1h\"", "spill_after: the files"),

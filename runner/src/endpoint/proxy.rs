@@ -25,6 +25,7 @@ use uuid::Uuid;
 use super::answer::{Events, Meaning, is_request, meaning};
 use super::gate::{Gate, Owed};
 use super::repeats::{self, Repeats};
+use super::tunnel::Tunnels;
 use super::upstreams::Upstreams;
 use crate::instance::ledger::Row;
 
@@ -57,6 +58,7 @@ pub(super) struct Proxy {
     upstreams: Upstreams,
     gate: Arc<Gate>,
     repeats: Repeats,
+    tunnels: Tunnels,
     client: reqwest::Client,
 }
 
@@ -74,7 +76,7 @@ struct Exchange {
 }
 
 impl Proxy {
-    pub(super) fn new(row: &Row, upstreams: Upstreams, gate: Arc<Gate>) -> Self {
+    pub(super) fn new(row: &Row, upstreams: Upstreams, gate: Arc<Gate>, tunnels: Tunnels) -> Self {
         let mut authorization = HeaderValue::from_str(&format!("Bearer {}", row.access_token))
             .unwrap_or(HeaderValue::from_static("Bearer"));
         authorization.set_sensitive(true);
@@ -85,7 +87,7 @@ impl Proxy {
             .build()
             .unwrap_or_default();
         let (secret, repeats) = (row.secret.clone(), Repeats::new(row.patience));
-        Self { secret, authorization, upstreams, gate, repeats, client }
+        Self { secret, authorization, upstreams, gate, repeats, tunnels, client }
     }
 
     pub(super) async fn serve(
@@ -96,6 +98,12 @@ impl Proxy {
     }
 
     async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
+        if request.method() == Method::CONNECT {
+            return match self.tunnels.open(request).await {
+                Ok(()) => Response::new(Full::default().map_err(|never| match never {}).boxed()),
+                Err((status, problem)) => told(status, &problem),
+            };
+        }
         if !self.admits(request.headers()) {
             let text = "show the value of SKEIN_TOKEN as `Authorization: Bearer`";
             return refusal(Code::Unauthenticated, text);
@@ -310,6 +318,14 @@ fn pass(from: &HeaderMap, into: &mut HeaderMap) {
             into.append(name.clone(), value.clone());
         }
     }
+}
+
+/// What a proxy says to a program that does not know Skein.
+fn told(status: StatusCode, problem: &str) -> Response<Body> {
+    let body = Full::new(Bytes::from(format!("{problem}\n"))).map_err(|never| match never {}).boxed();
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response
 }
 
 fn refusal(code: Code, message: &str) -> Response<Body> {

@@ -1,7 +1,8 @@
 //! The data folder: the ledger and logs are the runner's alone, each agent has a work folder.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -134,8 +135,7 @@ fn tend_logs(logs: &Path) -> std::io::Result<()> {
         let Ok(about) = fs::metadata(&path) else { continue };
         if path.extension().is_some_and(|extension| extension == "log") {
             if about.len() > LOG {
-                fs::copy(&path, path.with_extension("log.1"))?;
-                fs::OpenOptions::new().write(true).open(&path)?.set_len(0)?;
+                cut(&path)?;
             }
             kept.push((about.modified()?, path));
         }
@@ -150,7 +150,22 @@ fn tend_logs(logs: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Every folder above the work folders must let other users through.
+/// Bounds a log that nobody writes to any more.
+pub(super) fn cut_if_long(log: &Path) -> std::io::Result<()> {
+    if fs::metadata(log)?.len() > LOG { cut(log) } else { Ok(()) }
+}
+
+/// Keeps the last part of a log in the second file, however much came between two looks.
+fn cut(log: &Path) -> std::io::Result<()> {
+    let mut file = fs::OpenOptions::new().read(true).write(true).open(log)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(LOG)))?;
+    let before = log.with_extension("log.1");
+    let mut kept = fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(before)?;
+    std::io::copy(&mut Read::by_ref(&mut file).take(LOG), &mut kept)?;
+    file.set_len(0)
+}
+
 /// Where agents work when nothing is said: beside the data folder, or among the temporary ones where agents'
 /// users could not get there.
 pub fn usual_work(data: &Path, isolation: Isolation) -> PathBuf {
@@ -165,7 +180,7 @@ pub fn usual_work(data: &Path, isolation: Isolation) -> PathBuf {
     std::env::temp_dir().join(format!("skein-work-{}", mark.simple()))
 }
 
-/// The first folder on the way that others cannot pass through.
+/// The first folder on the way that others cannot pass through: every folder above the work folders must let them.
 fn blocked_at(path: &Path) -> Result<Option<PathBuf>, Error> {
     for folder in path.ancestors() {
         let about = fs::metadata(folder).map_err(|error| Error::io("look at", folder, error))?;

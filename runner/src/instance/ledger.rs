@@ -17,6 +17,7 @@ use skein_shared::fence::{Epoch, Token};
 
 use super::stage::Stage;
 use crate::container::{Exit, Handle, User};
+use crate::endpoint::tunnel::Place;
 use crate::error::Error;
 use crate::harness::{Ending, Harness};
 
@@ -59,6 +60,9 @@ pub struct Row {
     /// What the run was given, as long as the agent has not started; what woke it, until it was started again.
     #[serde(default)]
     pub input: String,
+    /// What it may reach through its endpoint.
+    #[serde(default)]
+    pub egress: Vec<Place>,
     /// The conversation that a spilled instance goes on with.
     #[serde(default)]
     pub session: Option<String>,
@@ -85,6 +89,7 @@ impl Row {
             usage: None,
             stage: Stage::default(),
             input: String::new(),
+            egress: Vec::new(),
             session: None,
         }
     }
@@ -428,6 +433,7 @@ mod tests {
             usage: None,
             stage: Stage::Agent,
             input: String::new(),
+            egress: Vec::new(),
             session: None,
         }
     }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::process::Signal;
 use skein_shared::{Code, Refusal};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -49,7 +50,7 @@ pub(super) async fn start(shared: Arc<Shared>, mut row: Row, input: String, inbo
         }
         Err(Failure(reason)) => {
             tracing::warn!(instance = row.instance, reason, "not started");
-            shared.take_back(&row.instance);
+            shared.take_back(&row.instance).await;
             row.state = State::Ended;
             row.reason.clone_from(&reason);
             shared.save(&row, Some(What::StartFailed { reason })).await;
@@ -70,6 +71,7 @@ pub(super) async fn open_and_launch(
     row: &mut Row,
     definition: &Definition,
 ) -> Result<(Handle, Endpoint), Failure> {
+    row.egress = definition.container.as_ref().map(|container| container.egress.clone()).unwrap_or_default();
     row.address = shared.engine.door(definition.container.as_ref()).await?;
     let endpoint = Endpoint::open(row, shared.upstreams.clone()).await.map_err(|error| {
         let address = row.address;
@@ -343,14 +345,16 @@ impl Machine {
     }
 
     async fn over(mut self, exit: Exit, mut reason: String) {
-        if exit.out_of_memory && reason.is_empty() {
-            reason = "it needed more memory than it may have; raise `memory`, or write less into its writable folders".into();
+        if reason.is_empty() {
+            reason = limit_met(exit).unwrap_or_default().to_owned();
         }
         self.log_failure(self.shared.engine.kill(&self.handle).await);
         tracing::info!(instance = self.instance(), code = exit.code, signal = exit.signal, reason, "ended");
         self.shared.engine.let_go(&self.handle);
-        self.shared.take_back(self.instance());
-        let ending = self.shared.said(&self.row).await.ending(exit);
+        let mask = self.shared.mask(self.instance()).await;
+        self.shared.take_back(self.instance()).await;
+        let mut ending = self.shared.said(&self.row).await.ending(exit);
+        ending.reason = mask.hidden(&ending.reason);
         let what = self.row.ended(ending, reason);
         self.shared.save(&self.row, Some(what)).await;
     }
@@ -360,6 +364,17 @@ impl Machine {
             tracing::error!(instance = self.instance(), %problem, "the engine failed");
         }
     }
+}
+
+/// What the kernel has ended it for.
+fn limit_met(exit: Exit) -> Option<&'static str> {
+    if exit.out_of_memory {
+        return Some(
+            "it needed more memory than it may have; raise `memory`, or write less into its writable folders",
+        );
+    }
+    let too_long = exit.signal == Some(Signal::XFSZ.as_raw());
+    too_long.then_some("it wrote a longer file than it may; raise `file_size`, or write less")
 }
 
 /// Returns at that moment; never if there is none.

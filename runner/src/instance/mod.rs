@@ -25,7 +25,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::container::confine::USERS;
 use crate::container::{Engine, Failure, Handle, Isolation, Spec, User};
-use crate::credentials::{self, Credentials};
+use crate::credentials::{self, Credentials, Mask};
 use crate::definition::{Definition, Definitions};
 use crate::endpoint::Upstreams;
 use crate::error::Error;
@@ -161,10 +161,25 @@ impl Shared {
         })
     }
 
-    /// Removes what an instance was given that is over.
-    fn take_back(&self, instance: &str) {
-        credentials::take_back(&self.folders.lent(instance));
-        input::take_back(&self.folders.input(instance));
+    /// Removes what an instance was given whose processes have ended, and what it has printed of it.
+    async fn take_back(&self, instance: &str) {
+        let (lent, input, log) =
+            (self.folders.lent(instance), self.folders.input(instance), self.folders.log(instance));
+        let taken = tokio::task::spawn_blocking(move || {
+            let hidden = log::hide(&log, &Mask::of(&lent));
+            credentials::take_back(&lent);
+            input::take_back(&input);
+            hidden
+        });
+        if let Ok(Err(error)) = taken.await {
+            tracing::error!(instance, %error, "its log may show what it was lent");
+        }
+    }
+
+    /// What is not to be seen of an instance.
+    async fn mask(&self, instance: &str) -> Mask {
+        let lent = self.folders.lent(instance);
+        tokio::task::spawn_blocking(move || Mask::of(&lent)).await.unwrap_or_default()
     }
 
     /// Whether an order is to be followed. Two coordinators may send out of order, so the token is compared again where

@@ -26,7 +26,7 @@ impl Instances {
             }
         }
         for borrower in self.shared.folders.borrowers().into_iter().filter(|one| !known.contains(one)) {
-            self.shared.take_back(&borrower);
+            self.shared.take_back(&borrower).await;
         }
         for stray in self.shared.engine.list().await.into_iter().filter(|stray| !known.contains(stray)) {
             tracing::warn!(instance = stray, "ending processes that the ledger knows no live instance for");
@@ -80,7 +80,7 @@ impl Instances {
         let instance = row.instance.clone();
         if let Some(handle) = row.handle.take() {
             self.shared.engine.kill(&handle).await.unwrap_or_else(|problem| tracing::error!(%problem));
-            self.shared.take_back(&instance);
+            self.shared.take_back(&instance).await;
             self.shared.save(&row, Some(What::Spilled)).await;
         }
         self.shared.engine.sweep(&instance).await.unwrap_or_else(|problem| tracing::error!(%problem));

@@ -81,7 +81,7 @@ impl Machine {
         let _ = tokio::time::timeout(grace, engine.wait(handle)).await;
         self.log_failure(engine.kill(handle).await);
         engine.let_go(handle);
-        self.shared.take_back(self.instance());
+        self.shared.take_back(self.instance()).await;
     }
 }
 
@@ -138,7 +138,7 @@ impl Sleeper {
             }
             Err(Failure(reason)) => {
                 tracing::warn!(instance = self.row.instance, reason, "not started again");
-                self.shared.take_back(&self.row.instance);
+                self.shared.take_back(&self.row.instance).await;
                 self.row.state = State::Ended;
                 self.row.reason.clone_from(&reason);
                 self.shared.save(&self.row, Some(What::StartFailed { reason })).await;

@@ -6,9 +6,11 @@ mod asks;
 mod bed;
 mod clients;
 mod coordinator;
+mod egress;
 mod hooks;
 mod leaks;
 mod mcp;
+mod secrets;
 mod spill;
 mod stubborn;
 
@@ -25,7 +27,7 @@ use skein_proto::v1::{self, Forget};
 use skein_runner::Error;
 use skein_runner::container::process::ProcessEngine;
 use skein_runner::container::tree::{self, Process};
-use skein_runner::container::{Engine, Handle, Isolation, Spec, confine};
+use skein_runner::container::{Engine, Handle, Isolation, Limits, Spec, confine};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_starts_freezes_thaws_and_is_reported_once_over_a_broken_stream() {
@@ -359,6 +361,7 @@ fn spec(folder: &Path, instance: &str, script: &str) -> Spec {
         definition: folder.to_owned(),
         credentials: None,
         input: None,
+        limits: Limits::default(),
         container: None,
     }
 }

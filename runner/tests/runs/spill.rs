@@ -16,6 +16,7 @@ use crate::coordinator::{Coordinator, TOKEN};
 const SLEEPER: &str = r#"echo "$SKEIN_INPUT" >> inputs; echo "$SKEIN_URL" >> doors
 trap "echo asked >> goodbye; exit 3" TERM
 setsid sh -c "trap : TERM; while :; do sleep 0.02; done" &
+echo up > up-$SKEIN_INSTANCE
 while :; do sleep 0.02; done"#;
 
 fn spill(instance: &str, number: u32) -> Message {
@@ -41,15 +42,16 @@ async fn asleep(script: &str, settings: &str, instance: &'static str) -> (Coordi
     let mut bed = Bed::with(script, settings);
     bed.run(&coordinator, TOKEN);
     coordinator.until("registration", |state| state.registrations.len() == 1).await;
-    begin(&coordinator, instance).await;
+    begin(&coordinator, &bed, instance).await;
     (coordinator, bed)
 }
 
-/// Starts an instance of three processes, freezes it and has it spilled.
-async fn begin(coordinator: &Coordinator, instance: &'static str) {
+/// Starts an instance of some processes, freezes it once it is up, and has it spilled.
+async fn begin(coordinator: &Coordinator, bed: &Bed, instance: &'static str) {
     coordinator.say(start(instance, 1)).await;
     coordinator.reported(instance, |what| matches!(what, What::Started(_))).await;
-    until(|| (tree::marked(instance).len() >= 3).then_some(())).await;
+    bed.written(&format!("up-{instance}")).await;
+    assert!(tree::marked(instance).len() >= 2, "{:?}", tree::marked(instance));
     coordinator.say(freeze(instance, 2)).await;
     coordinator.reported(instance, |what| matches!(what, What::Frozen(_))).await;
     coordinator.say(spill(instance, 3)).await;
@@ -97,7 +99,7 @@ async fn a_client_goes_on_in_its_conversation_with_the_answer_to_its_call() {
     let script = r#"echo "{\"type\":\"system\",\"session_id\":\"s-1\"}"
 cat > prompt.part; mv prompt.part prompt-$(ls | grep -c prompt); echo "$*" >> arguments
 case "$*" in *--resume*) exit 0 ;; esac
-sleep 1000 & sleep 1000"#;
+sleep 1000 & echo up > up-$SKEIN_INSTANCE; sleep 1000"#;
     let instance = id(2);
     let (coordinator, mut bed) = asleep(script, "harness = 'claude-code'\nprompt = 'Count.'", instance).await;
     coordinator.say(restore(instance, 4)).await;
@@ -138,7 +140,7 @@ async fn a_spilled_instance_sleeps_through_a_crash_of_its_runner() {
     let mut bed = Bed::new(SLEEPER);
     let mut first = bed.run_apart(&coordinator);
     coordinator.until("registration", |state| state.registrations.len() == 1).await;
-    begin(&coordinator, instance).await;
+    begin(&coordinator, &bed, instance).await;
     first.kill().await.unwrap();
 
     bed.run(&coordinator, TOKEN);
@@ -174,7 +176,7 @@ async fn what_cannot_be_started_again_is_over_and_says_why() {
 async fn a_spilled_instance_ends_by_order_and_with_its_runner() {
     let (first, second) = (id(6), id(7));
     let (coordinator, mut bed) = asleep(SLEEPER, "", first).await;
-    begin(&coordinator, second).await;
+    begin(&coordinator, &bed, second).await;
     coordinator.say(stop(first, 4)).await;
     coordinator.reported(first, |what| matches!(what, What::Exited(_))).await;
     bed.leave().await.unwrap();

@@ -247,7 +247,7 @@ impl Machine {
         Ok(Reach { handle: self.handle.clone(), spec })
     }
 
-    async fn freeze(&mut self) {
+    pub(super) async fn freeze(&mut self) {
         if self.row.state == State::Frozen {
             // A repeat. Its token is written down; the first was reported.
             return self.shared.save(&self.row, None).await;
@@ -351,10 +351,8 @@ impl Machine {
         self.log_failure(self.shared.engine.kill(&self.handle).await);
         tracing::info!(instance = self.instance(), code = exit.code, signal = exit.signal, reason, "ended");
         self.shared.engine.let_go(&self.handle);
-        let mask = self.shared.mask(self.instance()).await;
+        let ending = self.shared.ending(&self.row, exit).await;
         self.shared.take_back(self.instance()).await;
-        let mut ending = self.shared.said(&self.row).await.ending(exit);
-        ending.reason = mask.hidden(&ending.reason);
         let what = self.row.ended(ending, reason);
         self.shared.save(&self.row, Some(what)).await;
     }

@@ -24,12 +24,12 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::task::TaskTracker;
 
 use crate::container::confine::USERS;
-use crate::container::{Engine, Failure, Handle, Isolation, Spec, User};
+use crate::container::{Engine, Exit, Failure, Handle, Isolation, Spec, User};
 use crate::credentials::{self, Credentials, Mask};
 use crate::definition::{Definition, Definitions};
 use crate::endpoint::Upstreams;
 use crate::error::Error;
-use crate::harness::Said;
+use crate::harness::{Ending, Said};
 use folders::Folders;
 use ledger::{Ledger, Row, State, What};
 
@@ -174,6 +174,14 @@ impl Shared {
         if let Ok(Err(error)) = taken.await {
             tracing::error!(instance, %error, "its log may show what it was lent");
         }
+    }
+
+    /// How an instance ended, by its exit and by its program's own word.
+    async fn ending(&self, row: &Row, exit: Exit) -> Ending {
+        let mask = self.mask(&row.instance).await;
+        let mut ending = self.said(row).await.ending(exit);
+        ending.reason = mask.hidden(&ending.reason);
+        ending
     }
 
     /// What is not to be seen of an instance.

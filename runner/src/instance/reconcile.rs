@@ -91,7 +91,7 @@ impl Instances {
 
     async fn ended_alone(&self, mut row: Row, reason: &str) -> bool {
         let exit = row.exit.unwrap_or_default();
-        let ending = self.shared.said(&row).await.ending(exit);
+        let ending = self.shared.ending(&row, exit).await;
         // A client that has said how it ended knows better.
         let reason = if ending.exit == exit { reason.to_owned() } else { String::new() };
         let what = row.ended(ending, reason);

@@ -36,7 +36,8 @@ impl Machine {
     /// Ends all processes of a frozen instance and keeps its files. False when it stays as it is.
     pub(super) async fn spill(&mut self) -> bool {
         if self.row.state != State::Frozen {
-            self.shared.save(&self.row, None).await;
+            // A coordinator has lost that it was thawed: what it hears is that it is frozen now.
+            self.freeze().await;
             return false;
         }
         match self.session().await {
@@ -157,7 +158,7 @@ impl Sleeper {
     async fn over(mut self, reason: String) {
         tracing::info!(instance = self.row.instance, reason, "ended in its sleep");
         let exit = Exit { signal: Some(TERM), ..Exit::default() };
-        let ending = self.shared.said(&self.row).await.ending(exit);
+        let ending = self.shared.ending(&self.row, exit).await;
         let what = self.row.ended(ending, reason);
         self.shared.save(&self.row, Some(what)).await;
     }

@@ -31,9 +31,11 @@ impl Instances {
             limit: request.limit(),
             most: transport::ANSWER,
         };
+        // Before it runs: with the end of the instance it is gone.
+        let mask = self.shared.mask(instance).await;
         let executed = self.shared.engine.exec(&handle, &exec).await;
         let executed = executed.map_err(|problem| Refusal::new(Code::Internal, problem.to_string()))?;
-        outcome(name, executed, &self.shared.mask(instance).await)
+        outcome(name, executed, &mask)
     }
 
     async fn reach(&self, instance: &str) -> Result<Reach, Refusal> {

@@ -8,6 +8,7 @@ pub mod cluster;
 pub mod config;
 pub mod demo;
 pub mod entity;
+pub mod gateway;
 pub mod ingress;
 pub mod mcp;
 pub mod node;

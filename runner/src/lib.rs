@@ -7,6 +7,7 @@
 //! - `credentials` are the keys and tokens that agents are lent;
 //! - `transport` is what an agent's tools do inside its instance;
 //! - `harness` is the program that an agent is: a coding agent, or any command;
+//! - `helper` is what agents call that are shell scripts;
 //! - `endpoint` is the instance's own door to the coordinators.
 
 pub mod config;
@@ -17,6 +18,7 @@ pub mod definition;
 pub mod endpoint;
 mod error;
 pub mod harness;
+pub mod helper;
 pub mod instance;
 pub mod telemetry;
 pub mod transport;

@@ -22,10 +22,12 @@ pub enum Kind {
     Inboxes,
     Channels,
     Memory,
+    Services,
+    Profiles,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 10] = [
+    pub const ALL: [Kind; 12] = [
         Kind::Pool,
         Kind::Lockspace,
         Kind::Triggers,
@@ -36,6 +38,8 @@ impl Kind {
         Kind::Inboxes,
         Kind::Channels,
         Kind::Memory,
+        Kind::Services,
+        Kind::Profiles,
     ];
 
     pub fn as_str(self) -> &'static str {
@@ -50,6 +54,8 @@ impl Kind {
             Kind::Inboxes => "inboxes",
             Kind::Channels => "channels",
             Kind::Memory => "memory",
+            Kind::Services => "services",
+            Kind::Profiles => "profiles",
         }
     }
 

@@ -1,4 +1,4 @@
-//! A value as its JSON text.
+//! JSON as text: a value that is passed on unread, and what can be said of a text before it is read.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -49,6 +49,25 @@ impl From<Value> for Json {
     }
 }
 
+/// The deepest nesting of brackets outside of strings: what a text would ask of a parser that recurses into it.
+pub fn depth(json: &[u8]) -> usize {
+    let (mut depth, mut deepest, mut quoted, mut escaped) = (0_usize, 0, false, false);
+    for byte in json {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b'{' | b'[' if !quoted => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b'}' | b']' if !quoted => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -63,5 +82,12 @@ mod tests {
         assert_eq!(outer, format!("[{}]", value.text()));
         let back: Vec<Json> = serde_json::from_str(&outer).unwrap();
         assert_eq!(back, [value]);
+    }
+
+    #[test]
+    fn depth_counts_brackets_and_not_texts() {
+        assert_eq!(depth(br#"{"a":[{"b":"[[[[\"[["}]}"#), 3);
+        assert_eq!(depth(b"[]]]]["), 1);
+        assert_eq!(depth("[".repeat(100).as_bytes()), 100);
     }
 }

@@ -69,9 +69,9 @@ impl Agents {
     ///
     /// # Errors
     /// When it cannot be written down.
-    pub fn define_shell(&self, definitions: &Path, name: &str, keys: &str, line: &str) -> Result<()> {
-        let keys = format!("command = {}\n{keys}", serde_json::to_string(&["sh", "-c", line])?);
-        self.write(definitions, name, &keys, &[])
+    pub fn define_script(&self, definitions: &Path, name: &str, keys: &str, script: &str) -> Result<()> {
+        let command = serde_json::to_string(&["sh", "-c", script])?;
+        self.write(definitions, name, &format!("command = {command}\n{keys}"), &[])
     }
 
     /// Defines an agent that is a coding agent, led to a model at an address.

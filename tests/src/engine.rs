@@ -110,6 +110,7 @@ impl Bed {
             credentials: None,
             input: None,
             limits: Limits::default(),
+            helper: None,
             container,
         }
     }

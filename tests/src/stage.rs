@@ -52,15 +52,6 @@ impl Stage {
         Ok(self)
     }
 
-    /// Defines an agent that is a line for the shell; `keys` are more lines of its `agent.toml`.
-    ///
-    /// # Errors
-    /// When it cannot be written down.
-    pub fn shell(self, name: &str, keys: &str, line: &str) -> Result<Self> {
-        self.agents.define_shell(&self.data().join("agents"), name, keys, line)?;
-        Ok(self)
-    }
-
     /// Defines an agent that lives in a container of an image.
     ///
     /// # Errors
@@ -68,6 +59,17 @@ impl Stage {
     pub fn contained(mut self, image: &str, name: &str, keys: &str, steps: &[&str]) -> Result<Self> {
         self.contained = true;
         self.agents.define_contained(&self.data().join("agents"), name, image, keys, steps)?;
+        Ok(self)
+    }
+
+    /// Defines an agent that is a line for the shell; `keys` are more lines of its `agent.toml`, among them perhaps an
+    /// `image`.
+    ///
+    /// # Errors
+    /// When it cannot be written down.
+    pub fn script(mut self, name: &str, keys: &str, script: &str) -> Result<Self> {
+        self.contained |= keys.contains("image = ");
+        self.agents.define_script(&self.data().join("agents"), name, keys, script)?;
         Ok(self)
     }
 
@@ -241,10 +243,15 @@ impl Stage {
         self.state(instance).await
     }
 
+    /// All that an instance printed.
+    pub fn printed(&self, instance: &str) -> String {
+        let log = self.data().join("runner/logs").join(format!("{instance}.log"));
+        fs::read_to_string(log).unwrap_or_default()
+    }
+
     /// The last lines that an instance printed.
     pub fn output(&self, instance: &str) -> String {
-        let log = self.data().join("runner/logs").join(format!("{instance}.log"));
-        let text = fs::read_to_string(log).unwrap_or_default();
+        let text = self.printed(instance);
         let tail: Vec<&str> = text.lines().rev().take(5).collect();
         tail.into_iter().rev().map(|line| line.chars().take(2000).collect::<String>() + "\n").collect()
     }

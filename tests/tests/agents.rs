@@ -54,6 +54,7 @@ async fn a_disabled_agent_stays_so_over_a_restart_and_what_it_missed_is_replayed
         .await?;
     let letters = rows(&stage, &of_worker).await?;
     ensure!(letters.len() == 1 && letters[0]["reason"] == "agent_disabled", "{letters:?}");
+    ensure!(letters[0].get("input").is_none(), "a list holds no events: {letters:?}");
     let letter = letters[0]["id"].as_str().context("it has no id")?;
     let shown = printed(&stage, &["dead-letters", "show", letter]).await?;
     ensure!(shown["input"]["payload"]["number"] == 7, "{shown}");

@@ -181,3 +181,31 @@ async fn strangers_do_not_get_in_and_bad_containers_harm_nobody() -> Result<()> 
     let _stage = stage.terminate().await?;
     nothing_is_left_of(&runner).await
 }
+
+#[tokio::test]
+async fn a_script_in_a_container_locks_calls_and_ends_itself() -> Result<()> {
+    // An image that sets no PATH, and programs that load no library of the helper's.
+    let image = Image::agents().await?;
+    let keys = format!("image = \"{}\"\n", image.name());
+    let lead = r#"
+        rlock test://repository/1 && echo locked
+        call=$(echo hello | al-subagent helper); call=${call#*callId\":\"}; call=${call%%\"*}
+        al-subagent-wait "$call" && echo answered
+        (unset SKEIN_TOKEN; rlock test://repository/2; echo "without $?")
+        al-exit 12; echo went on
+    "#;
+    let stage = Stage::new(2)?
+        .script("lead", &keys, lead)?
+        .script("helper", &format!("{keys}network = \"internal\"\n"), "al-status thinking; al-return seen")?
+        .start()
+        .await?;
+    let lead = stage.ask("lead", "").await?;
+    ensure!(stage.ends(&lead).await? == "error", "{}", stage.printed(&lead));
+    let (run, printed) = (stage.instance(&lead).await?, stage.printed(&lead));
+    ensure!(run["exit"]["code"] == 12 && run["exit"]["reason"].to_string().contains("rate limited"), "{run}");
+    for line in ["locked", "answered", "without 5"] {
+        ensure!(printed.lines().any(|printed| printed == line), "{line} is missing: {printed}");
+    }
+    ensure!(printed.contains(r#""returnValue":"seen""#) && !printed.contains("went on"), "{printed}");
+    stage.until("its lock is free", async || Ok(stage.list("locks").await?.is_empty())).await
+}

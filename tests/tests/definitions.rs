@@ -127,6 +127,9 @@ async fn agents_are_added_by_a_program_from_a_folder_and_from_a_repository() -> 
     );
     let gone = skein(&["agent", "add", "other", "--from", "file:///nowhere"]).await.unwrap_err().to_string();
     ensure!(gone.contains("git cannot fetch it"), "{gone}");
+    let closed = ["agent", "add", "other", "--from", "http://me:s3cret@127.0.0.1:1/agents"];
+    let closed = String::from_utf8(stage.up().run(&closed).await?.stderr)?;
+    ensure!(closed.contains("//127.0.0.1:1/agents") && !closed.contains("s3cret"), "{closed}");
 
     let good = skein(&["agent", "validate", "--json"]).await?;
     ensure!(good.lines().count() == 2 && !good.contains("problem"), "{good}");

@@ -23,7 +23,7 @@ async fn an_agent_that_forks_without_end_stands_at_its_limit_and_can_be_killed()
         skein_runner::isolation() == Isolation::Users,
         "run the suite as root: processes are counted by user"
     );
-    let stage = Stage::new(2)?.shell("bomb", "pids = 40\n", BOMB)?.agent("neighbour", "", &["tree"])?;
+    let stage = Stage::new(2)?.script("bomb", "pids = 40\n", BOMB)?.agent("neighbour", "", &["tree"])?;
     let stage = stage.start().await?;
     let bomb = stage.ask("bomb", "").await?;
     let logs = async || stage.up().skein(&["agent", "logs", &bomb, "-n", "3"]).await;
@@ -45,9 +45,9 @@ async fn an_agent_that_forks_without_end_stands_at_its_limit_and_can_be_killed()
 #[tokio::test]
 async fn what_an_agent_may_not_have_ends_it_with_a_reason() -> Result<()> {
     let stage = Stage::new(2)?
-        .shell("hungry", "memory = \"256m\"\n", "exec python3 -c 'bytearray(1 << 30)'")?
-        .shell("writer", "file_size = \"32m\"\n", "exec dd if=/dev/zero of=big bs=1M count=100")?
-        .shell(
+        .script("hungry", "memory = \"256m\"\n", "exec python3 -c 'bytearray(1 << 30)'")?
+        .script("writer", "file_size = \"32m\"\n", "exec dd if=/dev/zero of=big bs=1M count=100")?
+        .script(
             "modest",
             "memory = \"256m\"\nfile_size = \"32m\"\n",
             "ulimit -c; ulimit -n; exec python3 -c 'bytearray(1 << 26)'",
@@ -81,7 +81,7 @@ async fn the_log_of_an_agent_that_prints_without_end_is_bounded() -> Result<()> 
     const LOG: u64 = 16 * 1024 * 1024;
     let line =
         "while :; do echo goose goose goose goose goose goose goose goose goose goose goose goose; done";
-    let stage = Stage::new(1)?.shell("printer", "", line)?.start().await?;
+    let stage = Stage::new(1)?.script("printer", "", line)?.start().await?;
     let printer = stage.ask("printer", "").await?;
     let log = stage.data().join("runner/logs").join(format!("{printer}.log"));
     let before = log.with_extension("log.1");

@@ -1,6 +1,7 @@
 //! `skein-runner` as a process of its own beside `skein up --no-runner`.
 
 use std::net::TcpListener;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -77,6 +78,35 @@ async fn a_node_that_stops_knows_the_end_of_its_agents() -> Result<()> {
     // No runner is there to tell it afterwards: it was reported and written down before the node was gone.
     let ended = up.row("instances", |instance| instance["instance"] == row["instance"]).await?;
     ensure!(ended["state"] != "running", "{ended}");
+    Ok(())
+}
+
+/// The log of a run is on its runner alone, if there is one at all. Whoever follows it must not wait for a runner that
+/// may never come back.
+#[tokio::test]
+async fn how_a_run_ended_is_told_without_its_log_and_its_runner() -> Result<()> {
+    let place = Place::new("far")?;
+    place.define("lost", "command = [\"no-such-program\"]\n")?;
+    place.define("brief", "command = [\"sh\", \"-c\", \"echo one; exit 3\"]\n")?;
+    let up = Up::start_in(Folder::new()?, &["--no-runner"]).await?;
+    let runner = place.start(&[&up.grpc], &up.token("runner", "far").await?)?;
+    up.row("runners", |runner| runner["state"] == "ready").await?;
+    for agent in ["brief", "lost"] {
+        up.skein(&["agent", "run", agent]).await?;
+        up.row("instances", |row| row["agent"] == agent && row["endedAt"].is_string()).await?;
+    }
+    let unstarted = String::from_utf8(up.run(&["agent", "logs", "lost"]).await?.stderr)?;
+    ensure!(
+        unstarted.contains("it never started") && unstarted.contains("not found on this runner"),
+        "{unstarted}"
+    );
+    let logs = ["agent", "logs", "brief", "--follow"];
+    ensure!(up.skein(&logs).await? == "one\n", "it has other lines");
+    terminate(runner).await?;
+    let followed = tokio::time::timeout(Duration::from_secs(30), up.run(&logs)).await;
+    let followed = followed.context("it is followed still")??;
+    let note = String::from_utf8(followed.stderr)?;
+    ensure!(note.contains("no coordinator has a connection") && note.contains("exit code 3"), "{note}");
     Ok(())
 }
 

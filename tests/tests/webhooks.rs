@@ -65,14 +65,16 @@ async fn secrets_and_tokens_stay_out_of_the_log_and_the_answers() -> Result<()> 
     up.row("instances", |instance| instance["state"] == "running").await?;
     let body = r#"{"ref":"refs/heads/main","repository":{"full_name":"acme/app"}}"#;
     push(&up, "d-1", body, &signature(body)).await?;
-    push(&up, "d-2", body, "sha256=00").await?;
-    reqwest::Client::new().post(&up.mcp).bearer_auth(format!("{token}x")).body("{}").send().await?;
+    let (_, unsigned) = push(&up, "d-2", body, "sha256=00").await?;
+    let foreign = reqwest::Client::new().post(&up.mcp).bearer_auth(format!("{token}x")).body("{}");
+    let refusals = format!("{unsigned}{}", foreign.send().await?.text().await?);
+    ensure!(refusals.matches("unauthenticated").count() == 2, "{refusals}");
     let numbers = reqwest::get(up.mcp.replace("/mcp", "/metrics")).await?.text().await?;
     let operator = std::fs::read_to_string(up.data().join("operator.token"))?;
     let folder = up.terminate().await?;
     let log = std::fs::read_to_string(folder.path().join("log"))?;
     ensure!(log.contains("started"), "the log does not tell of the agent: {log}");
-    for text in [&log, &numbers] {
+    for text in [&log, &numbers, &refusals] {
         // Every token starts with this; a part of one would be enough for nobody, but has no place there either.
         for secret in [SECRET, token.trim(), operator.trim(), "eyJ", "a secret"] {
             ensure!(!text.contains(secret), "{secret} stands in the log or the numbers:\n{text}");

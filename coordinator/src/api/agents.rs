@@ -2,14 +2,12 @@
 
 use serde_json::{Value, json};
 use skein_proto::v1;
-use skein_shared::agent::{self, Agent, Class};
-use skein_shared::id::{EntityKey, InstanceId, Name, parse_uuid};
+use skein_shared::id::{InstanceId, Name, parse_uuid};
 use skein_shared::{Code, Refusal};
 use tonic::Request;
 use uuid::Uuid;
 
 use super::admin::Admin;
-use crate::entity;
 use crate::service::agents::Steer;
 
 impl Admin {
@@ -60,30 +58,11 @@ impl Admin {
     }
 
     pub(super) async fn run_agent(&self, request: Request<v1::RunAgentRequest>) -> Result<Value, Refusal> {
-        let asked = request.get_ref();
-        let who = self.of_swarm(&request, &asked.swarm).await?;
-        let mut input = json!({"type": "manual", "source": "operator"});
-        if !asked.prompt.is_empty() {
-            input["prompt"] = json!(asked.prompt);
-        }
-        let command = agent::Command::Enqueue {
-            class: Class::Manual,
-            source: "operator".to_owned(),
-            receipt: None,
-            input,
-        };
-        let key = EntityKey::agent(&who.swarm, &Name::parse(&asked.agent)?);
-        let request = entity::Request::once(Uuid::now_v7());
-        match self.service.entities().ask::<Agent>(&key, request, command).await? {
-            agent::Reply::Queued { instance } | agent::Reply::Coalesced { instance } => {
-                Ok(json!({"agent": asked.agent, "instance": instance}))
-            }
-            agent::Reply::DeadLettered { reason, .. } => {
-                let problem = format!("`{}` will not run: {reason}", asked.agent);
-                Err(Refusal::new(Code::WrongState, problem))
-            }
-            _ => Err(Refusal::new(Code::Internal, "the agent did not answer; report this")),
-        }
+        let v1::RunAgentRequest { swarm, agent, prompt } = request.get_ref();
+        let who = self.of_swarm(&request, swarm).await?;
+        let prompt = (!prompt.is_empty()).then_some(prompt.as_str());
+        let instance = self.service.run_agent(&who, Uuid::now_v7(), &Name::parse(agent)?, prompt).await?;
+        Ok(json!({"agent": agent, "instance": instance}))
     }
 
     pub(super) async fn kill_instance(

@@ -68,12 +68,17 @@ impl Logs {
             let query = LogQuery { after, lines, grep: self.grep.clone(), wait_ms };
             let part = match self.service.log(&run.instance, runner, query).await {
                 Ok(part) => part,
-                // A runner that restarts comes back, and its logs with it.
-                Err(refusal) if follow && matches!(refusal.code, Code::Unavailable | Code::Unknown) => {
-                    tokio::time::sleep(PAUSE).await;
-                    continue;
+                Err(refusal) => {
+                    let now = self.now(run).await;
+                    let is_away = matches!(refusal.code, Code::Unavailable | Code::Unknown);
+                    // A runner that restarts comes back, and its logs with it. Once the run is over it may be gone for good.
+                    if follow && is_away && !now.ended {
+                        tokio::time::sleep(PAUSE).await;
+                        continue;
+                    }
+                    say(run, Vec::new(), refusal.message, listener).await?;
+                    return say(run, Vec::new(), now.state, listener).await;
                 }
-                Err(refusal) => return say(run, Vec::new(), refusal.message, listener).await,
             };
             // Behind the last line there is none, but more may fit behind the end of a page.
             over = !follow || (part.over && part.lines.is_empty());
@@ -82,23 +87,27 @@ impl Logs {
                 say(run, part.lines, String::new(), listener).await?;
             }
         }
-        let state = self.state(run, follow).await;
+        let state = if follow { self.end(run).await } else { run.state.clone() };
         say(run, Vec::new(), state, listener).await
     }
 
-    /// How a run is, in a sentence. The runner knows of an end a moment before it is written down.
-    async fn state(&self, run: &Run, ended: bool) -> String {
-        let mut state = run.state.clone();
+    /// How a run that the runner knows to be over has ended: a moment later it is written down.
+    async fn end(&self, run: &Run) -> String {
+        let mut now = self.now(run).await;
         for _ in 0..LOOKS {
-            let now = self.service.runs(&self.who, &run.instance.0, None).await;
-            let Some(now) = now.ok().and_then(|runs| runs.into_iter().next()) else { break };
-            state = now.state;
-            if now.ended || !ended {
+            if now.ended {
                 break;
             }
             tokio::time::sleep(LOOK).await;
+            now = self.now(run).await;
         }
-        state
+        now.state
+    }
+
+    /// A run as it is now, or as it was when it cannot be found out.
+    async fn now(&self, run: &Run) -> Run {
+        let now = self.service.runs(&self.who, &run.instance.0, None).await;
+        now.ok().and_then(|runs| runs.into_iter().next()).unwrap_or_else(|| run.clone())
     }
 }
 

@@ -41,22 +41,12 @@ pub(super) async fn list(entities: &Entities, swarm: &Name, asked: &ListRequest)
     query.filters.extend(of_agent(view, &asked.agent)?);
     let asked = query.clone();
     // What one entity has is its owner's to show; what many have lies on all nodes.
-    let (mut rows, freshness) = match query.kind.is_singleton() {
+    let (rows, freshness) = match query.kind.is_singleton() {
         true => entities.list(&EntityKey::of(query.kind, swarm), query).await?,
         false => entities.list_everywhere(query).await?,
     };
-    if view == "webhooks" {
-        rows.iter_mut().for_each(without_what_came);
-    }
     let (rows, next) = page(&asked, &rows);
     Ok(Rows { rows, rebuilding: freshness != Freshness::Fresh, next })
-}
-
-/// A webhook may be megabytes long; `ShowWebhook` has all of it.
-fn without_what_came(row: &mut Value) {
-    for field in ["incoming", "body"] {
-        row.as_object_mut().map(|fields| fields.shift_remove(field));
-    }
 }
 
 /// Leaves out what is not of the agent, if one is named.
@@ -105,6 +95,15 @@ fn page(query: &Query, found: &[Value]) -> (Vec<String>, String) {
     (rows, next)
 }
 
+/// What a row is shown without: an event may be megabytes long. Whoever asks for the one document has all of it.
+fn long_fields(view: &str) -> &'static [&'static str] {
+    match view {
+        "dead-letters" => &["input"],
+        "webhooks" => &["incoming", "body"],
+        _ => &[],
+    }
+}
+
 /// Each order ends with a field that tells each document from each, so that a list can go on where another ended.
 fn query(view: &str, swarm: &Name, limit: u32) -> Result<Query, Refusal> {
     let order = |path: &str, descending| Ok(Order { path: FieldPath::parse(path)?, descending });
@@ -135,6 +134,8 @@ fn query(view: &str, swarm: &Name, limit: u32) -> Result<Query, Refusal> {
         }
     };
     query.order = order;
+    query.without =
+        long_fields(view).iter().map(|field| FieldPath::parse(field)).collect::<Result<_, _>>()?;
     query.limit = match usize::try_from(limit).unwrap_or(LIMIT) {
         0 => USUAL,
         limit => limit.min(LIMIT),

@@ -10,6 +10,7 @@ use skein_runner::definition::{self, is_agent};
 use skein_shared::id::Name;
 use skein_shared::{Code, Refusal};
 use tokio::process::Command;
+use url::Url;
 
 use super::table;
 use super::{CliError, Common};
@@ -72,7 +73,8 @@ pub(super) struct Add {
     /// A folder or a git repository with the agent, or with several of which one has this name.
     #[arg(long, value_name = "FOLDER|URL")]
     from: Option<String>,
-    /// The program that is to be the agent, with its arguments: `--command python3 --command agent.py`.
+    /// The program that is to be the agent, with its arguments: `--command python3 --command /opt/agents/agent.py`. It starts
+    /// in the agent's work folder, so files are named from the root.
     #[arg(long, allow_hyphen_values = true)]
     command: Vec<String>,
     /// The coding agent that it is to be, such as claude-code.
@@ -138,8 +140,8 @@ impl Add {
         if let Some(schedule) = &self.schedule {
             asked.push_str(&format!("schedule = {}\n", json!(schedule)));
         }
-        if self.from.as_ref().is_some_and(|source| source.contains("://")) {
-            asked.push_str(&format!("source = {}\n", json!(self.from)));
+        if let Some(url) = self.from.as_deref().filter(|source| source.contains("://")) {
+            asked.push_str(&format!("source = {}\n", json!(public(url))));
         }
         let file = definition::settings_file(folder);
         let there = fs::read_to_string(&file).unwrap_or_default();
@@ -162,7 +164,8 @@ async fn find(source: &str, workshop: &Path, name: &Name) -> Result<PathBuf, Cli
     let found = named.into_iter().chain([root]).find(|folder| is_agent(folder));
     found.ok_or_else(|| {
         let problem = format!(
-            "{source} has no agent {name}: neither SKILL.md nor agent.toml or config.toml, there or below agents/ and skills/"
+            "{} has no agent {name}: neither SKILL.md nor agent.toml or config.toml, there or below agents/ and skills/",
+            public(source)
         );
         Refusal::new(Code::NotFound, problem).into()
     })
@@ -181,9 +184,24 @@ async fn clone(url: &str, into: &Path) -> Result<PathBuf, CliError> {
     if cloned.status.success() {
         return Ok(into.to_owned());
     }
-    let said = String::from_utf8_lossy(&cloned.stderr);
-    let said = said.trim().lines().last().unwrap_or("git did not say why").to_owned();
-    Err(CliError::Usage(format!("{url} is no folder, and git cannot fetch it: {said}")))
+    let said = String::from_utf8_lossy(&cloned.stderr).replace(url, &public(url));
+    let said = said.trim().lines().last().unwrap_or("git did not say why");
+    Err(CliError::Usage(format!("{} is no folder, and git cannot fetch it: {said}", public(url))))
+}
+
+/// Where an agent came from, as it may be shown and written down: without a password, and without a name at a web
+/// address, for that is a token there.
+fn public(source: &str) -> String {
+    let Ok(mut url) = Url::parse(source) else { return source.to_owned() };
+    if url.password().is_none() && (url.username().is_empty() || !url.scheme().starts_with("http")) {
+        return source.to_owned();
+    }
+    // These fail for addresses without a host alone, which have neither.
+    let _ = url.set_password(None);
+    if url.scheme().starts_with("http") {
+        let _ = url.set_username("");
+    }
+    url.to_string()
 }
 
 /// Copies an agent's files. Links are left out: they may lead anywhere.
@@ -199,4 +217,25 @@ fn copy_tree(from: &Path, to: &Path) -> std::io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_secret_of_a_source_is_shown() {
+        for (source, shown) in [
+            ("https://user:s3cret@host/a/b.git", "https://host/a/b.git"),
+            ("https://s3cret@host/a/b.git", "https://host/a/b.git"),
+            ("ssh://git:s3cret@host/a", "ssh://git@host/a"),
+            ("ssh://git@host/a", "ssh://git@host/a"),
+            ("https://host/a", "https://host/a"),
+            ("file:///srv/agents", "file:///srv/agents"),
+            ("git@host:a/b", "git@host:a/b"),
+            ("../agents", "../agents"),
+        ] {
+            assert_eq!(public(source), shown);
+        }
+    }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use skein_proto::v1::{AgentLogsRequest, LogLines};
 
-use super::{CliError, Common};
+use super::{CliError, Common, table};
 use crate::api::client;
 
 #[derive(Debug, Args)]
@@ -66,6 +66,6 @@ fn print(part: &LogLines, json: bool) -> std::io::Result<()> {
         (note, true) => {
             writeln!(output, "{}", serde_json::json!({"instance": part.instance, "note": note}))
         }
-        (note, false) => writeln!(std::io::stderr().lock(), "{note}"),
+        (note, false) => writeln!(std::io::stderr().lock(), "{}", table::plain(note)),
     }
 }

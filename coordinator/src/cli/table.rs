@@ -29,12 +29,12 @@ pub(super) fn print_document(document: &Value, json: bool) -> io::Result<()> {
     if json {
         return writeln!(out, "{document}");
     }
-    for (field, value) in document.as_object().into_iter().flatten() {
-        if !value.is_null() {
-            writeln!(out, "{field}: {}", text(value))?;
-        }
-    }
-    Ok(())
+    write!(out, "{}", fields(document))
+}
+
+fn fields(document: &Value) -> String {
+    let there = document.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
+    there.map(|(field, value)| format!("{field}: {}\n", plain(&text(value)))).collect()
 }
 
 fn table(rows: &[Value], columns: &[Column]) -> Table {
@@ -61,9 +61,15 @@ fn text(value: &Value) -> String {
     }
 }
 
-/// A cell is one line, without the control characters that a terminal would obey.
+/// A text of others, without the characters that a terminal would obey. Its lines stay.
+pub(super) fn plain(text: &str) -> String {
+    text.chars().filter(|letter| !letter.is_control() || matches!(letter, '\n' | '\t')).collect()
+}
+
+/// A cell is one line.
 fn cut(text: &str) -> String {
-    let mut line = text.lines().next().unwrap_or_default().chars().filter(|letter| !letter.is_control());
+    let text = plain(text).replace('\t', " ");
+    let mut line = text.lines().next().unwrap_or_default().chars();
     let mut shown: String = line.by_ref().take(CELL).collect();
     if line.next().is_some() || text.lines().nth(1).is_some() {
         shown.push('…');
@@ -76,6 +82,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn what_others_wrote_gives_a_terminal_no_orders() {
+        let document = json!({"reason": "a\u{1b}]0;title\u{7}\n\tb\r\u{9b}2J\u{7f}", "at": null, "n": 7});
+        assert_eq!(fields(&document), "reason: a]0;title\n\tb2J\nn: 7\n");
+    }
 
     #[test]
     fn cells_are_single_lines_that_a_terminal_can_bear() {

@@ -186,6 +186,8 @@ fn check_secret(source: &Source) -> Result<(), &'static str> {
 
 #[cfg(test)]
 mod tests {
+    use skein_shared::triggers::subscription;
+
     use super::*;
     use crate::config::Provider;
     use crate::store::redis::Durability;
@@ -272,6 +274,20 @@ mod tests {
         }
         assert!(source("discord", &format!("secret = \"{}\"", "0a".repeat(32))).is_ok());
         assert!(source("gitlab", "secret = \"x\"").is_ok());
+    }
+
+    #[test]
+    fn subscriptions_have_words_for_every_provider() {
+        let knows = |source: &str, word: &str| {
+            let fields = serde_json::json!({"source": source, word: "x"});
+            subscription(fields.as_object().unwrap()).is_ok()
+        };
+        let all = |source: &str| ["guilds", "resources"].iter().all(|word| knows(source, word));
+        // A source of any name may be of any provider, so its subscriptions have the words of all.
+        assert!(all("door"));
+        for provider in Provider::ALL {
+            assert!(!all(provider.as_str()), "{} has no words of its own", provider.as_str());
+        }
     }
 
     #[test]

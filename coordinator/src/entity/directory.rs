@@ -148,6 +148,14 @@ macro_rules! by_kind {
                 type $entity = skein_shared::memory::Memory;
                 $body
             }
+            skein_shared::id::Kind::Services => {
+                type $entity = skein_shared::services::Services;
+                $body
+            }
+            skein_shared::id::Kind::Profiles => {
+                type $entity = skein_shared::profiles::Profiles;
+                $body
+            }
         }
     };
 }

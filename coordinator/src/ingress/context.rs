@@ -4,6 +4,8 @@ use serde_json::{Map, Value};
 
 /// Longest free text, characters. The whole of it stays in the event's body.
 const LONGEST: usize = 4000;
+/// Most texts of a list.
+const TEXTS: usize = 100;
 
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Context(Map<String, Value>);
@@ -53,6 +55,10 @@ impl Context {
             match body.get(field) {
                 None | Some(Value::Null | Value::Object(_)) => {}
                 Some(Value::String(text)) => self.set(field, Some(text)),
+                Some(Value::Array(items)) => {
+                    let texts = items.iter().filter_map(Value::as_str).take(TEXTS).map(excerpt);
+                    self.0.insert(field.to_owned(), texts.collect());
+                }
                 Some(value) => {
                     self.0.insert(field.to_owned(), value.clone());
                 }
@@ -92,6 +98,18 @@ mod tests {
         let body = context["body"].as_str().unwrap();
         assert_eq!(body.chars().count(), LONGEST + 1);
         assert!(body.ends_with('…') && context.get("title").is_none());
+    }
+
+    #[test]
+    fn lists_are_texts_and_as_bounded_as_they_are() {
+        let mut context = Context::default();
+        let many = vec!["x".repeat(5000); 200];
+        context.copy(&json!({"labels": many, "assignee": ["ada", {"deep": [1]}, 7, null]}));
+        let context = context.into_value();
+        assert_eq!(context["assignee"], json!(["ada"]));
+        let labels = context["labels"].as_array().unwrap();
+        assert_eq!(labels.len(), TEXTS);
+        assert_eq!(labels[0].as_str().unwrap().chars().count(), LONGEST + 1);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
 use serde_json::{Map, Value};
 use skein_shared::time::Timestamp;
-use skein_shared::{Code, Refusal, limits};
+use skein_shared::{Code, Refusal, json, limits};
 use url::form_urlencoded;
 
 /// Longest delivery id or event name, bytes. GitHub's are 36 and some 30.
@@ -98,22 +98,12 @@ impl<'a> Delivery<'a> {
 
 /// Reads JSON of a bounded depth.
 fn parse(body: &[u8]) -> Result<Value, Refusal> {
-    let payload: Value = serde_json::from_slice(body).map_err(|error| {
-        invalid(format!("the body is not JSON ({error}); send JSON with the content type application/json"))
-    })?;
-    if depth(&payload) > limits::JSON_DEPTH {
+    if json::depth(body) > limits::JSON_DEPTH {
         return Err(invalid(format!("the body is nested deeper than {} levels", limits::JSON_DEPTH)));
     }
-    Ok(payload)
-}
-
-/// How deep the value goes. The parser has already refused what could overrun the stack.
-fn depth(value: &Value) -> usize {
-    match value {
-        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
-        Value::Object(fields) => 1 + fields.values().map(depth).max().unwrap_or(0),
-        _ => 0,
-    }
+    serde_json::from_slice(body).map_err(|error| {
+        invalid(format!("the body is not JSON ({error}); send JSON with the content type application/json"))
+    })
 }
 
 pub(super) fn invalid(message: String) -> Refusal {

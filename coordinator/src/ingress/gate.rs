@@ -85,7 +85,7 @@ impl Gate {
             name: source.name.clone(),
             provider: source.provider,
             swarm: source.swarm.clone(),
-            secret: source.secret.clone().filter(|_| !source.allow_unsigned),
+            secret: source.secret.clone(),
         });
         Self {
             sources: sources.collect(),

@@ -10,17 +10,23 @@ use tokio::time::Instant;
 
 use super::catalogue::{Call, Catalogue, Effect, Tool, Toolset};
 use super::idempotency::Keys;
-use super::quota::{Quota, Seat};
+use super::quota::{Limits, Quota, Seat};
 use super::result::{Reply, refusal_json};
 use super::{finder, idempotency};
 use crate::auth::{Principal, View, policy};
 use crate::service::Service;
 
 /// What every call passes, from whichever client it comes. Cheap to clone.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Gate {
     pub quota: Quota,
     pub keys: Keys,
+}
+
+impl Gate {
+    pub fn new(limits: Limits) -> Self {
+        Self { quota: Quota::new(limits), keys: Keys::default() }
+    }
 }
 
 /// What comes with a call besides its name and arguments.

@@ -10,12 +10,12 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use skein_shared::id::{InstanceId, Name};
-use skein_shared::{Code, Refusal, limits};
+use skein_shared::{Code, Refusal, json, limits};
 use subtle::ConstantTimeEq;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::quota::Limits;
+use super::dispatch::Gate;
 use super::result::refusal_json;
 use crate::auth::token::Keys;
 use crate::auth::{Principal, Right, Role};
@@ -36,7 +36,8 @@ pub struct Config {
     /// The seed's way to tell callers apart: one key for all and a header with the agent's id. Whoever holds
     /// the key can act as any agent, so it is off unless an operator turns it on.
     pub shared_key: Option<SharedKey>,
-    pub limits: Limits,
+    /// Shared with the other faces, so that nobody gets twice as much by asking two.
+    pub gate: Gate,
     /// Where sessions of older clients are kept over a restart; without it they end with the process.
     pub sessions: Option<PathBuf>,
     /// Whether sessions may have begun on other nodes, which may be gone: then one that is unknown is taken up.
@@ -58,7 +59,7 @@ impl Default for Config {
             allowed_origins: ["http://localhost:*", "http://127.0.0.1:*"].map(str::to_owned).to_vec(),
             public_url: None,
             shared_key: None,
-            limits: Limits::default(),
+            gate: Gate::default(),
             sessions: None,
             adopts_sessions: false,
             shutdown: CancellationToken::new(),
@@ -178,7 +179,7 @@ pub(super) async fn received(body: Body) -> Result<Bytes, Response> {
         }
     })?;
     let body = body.to_bytes();
-    if depth(&body) > limits::JSON_DEPTH {
+    if json::depth(&body) > limits::JSON_DEPTH {
         let told = format!("JSON may be nested {} levels deep", limits::JSON_DEPTH);
         return Err(unparsable(-32600, &told));
     }
@@ -199,35 +200,9 @@ fn unparsable(code: i32, message: &str) -> Response {
     (StatusCode::BAD_REQUEST, axum::Json(error)).into_response()
 }
 
-/// The deepest nesting of brackets outside of strings.
-fn depth(json: &[u8]) -> usize {
-    let (mut depth, mut deepest, mut quoted, mut escaped) = (0_usize, 0, false, false);
-    for byte in json {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if quoted => escaped = true,
-            b'"' => quoted = !quoted,
-            b'{' | b'[' if !quoted => {
-                depth += 1;
-                deepest = deepest.max(depth);
-            }
-            b'}' | b']' if !quoted => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-    }
-    deepest
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn depth_counts_brackets_and_not_texts() {
-        assert_eq!(depth(br#"{"a":[{"b":"[[[[\"[["}]}"#), 3);
-        assert_eq!(depth(b"[]]]]["), 1);
-        assert_eq!(depth("[".repeat(100).as_bytes()), 100);
-    }
 
     #[test]
     fn secrets_are_compared_whole() {

@@ -21,6 +21,7 @@ pub mod tools;
 pub mod view;
 
 pub use catalogue::Catalogue;
+pub use dispatch::Gate;
 pub use door::{Config, SharedKey};
 pub use server::router;
 

@@ -106,6 +106,12 @@ pub struct Seat {
     caller: (Name, InstanceId),
 }
 
+impl Default for Quota {
+    fn default() -> Self {
+        Self::new(Limits::default())
+    }
+}
+
 impl Quota {
     pub fn new(limits: Limits) -> Self {
         let counts = Counts { buckets: HashMap::new(), room: BUCKETS, waits: HashMap::new(), open: 0 };

@@ -48,7 +48,6 @@ const TRACEPARENT: &str = "traceparent";
 use super::catalogue::Catalogue;
 use super::dispatch::{self, Context, Gate, Progress};
 use super::door::{Config, Door, METADATA, received, refused, text_header, unreadable};
-use super::quota::Quota;
 use super::result::Reply;
 use super::sessions::Sessions;
 use super::view::{self, Detail};
@@ -215,8 +214,7 @@ impl Facade {
         };
         let listed =
             catalogue.tools().map(|tool| (typed(tool, Detail::Brief), typed(tool, Detail::Full))).collect();
-        let gate = Gate { quota: Quota::new(config.limits), keys: idempotency::Keys::default() };
-        Self { service, catalogue, listed, gate, shutdown: config.shutdown.clone() }
+        Self { service, catalogue, listed, gate: config.gate.clone(), shutdown: config.shutdown.clone() }
     }
 
     /// Resolves when the node stops and what was short has had its time: a wait must not hold the node up.

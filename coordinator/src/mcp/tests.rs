@@ -40,6 +40,7 @@ struct Face {
 mod calls;
 mod direct;
 mod doors;
+mod members;
 mod repeats;
 mod sessions;
 mod tasks;

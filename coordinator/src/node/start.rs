@@ -28,6 +28,7 @@ use crate::cluster::identity::{self, IdentityError};
 use crate::cluster::{Cluster, Silence};
 use crate::config::Config;
 use crate::entity::{Clock, Entities, Hub, passivation, timers};
+use crate::gateway;
 use crate::ingress::{self, Gate};
 use crate::mcp;
 use crate::outbox::{Runners, pump};
@@ -151,7 +152,7 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
     let service = Service::new(entities.clone());
     pumps.spawn("presence", quiet(presence::watch(service.clone(), pumps.stop().clone())));
     let http = match roles.coordinator {
-        true => agents_face(tasks.stop(), service, &keys, &config, data.layout(), &endpoint)?.merge(health),
+        true => agents_faces(tasks.stop(), service, &keys, &config, data.layout(), &endpoint)?.merge(health),
         false => health,
     };
     serve(&tasks, "http", listeners.http, http);
@@ -285,8 +286,8 @@ pub(super) async fn quiet(role: impl Future<Output = ()>) -> Result<(), io::Erro
     Ok(())
 }
 
-/// The protocol's face for agents.
-fn agents_face(
+/// The faces for agents: the protocol's, and that for programs that do not speak it.
+fn agents_faces(
     stop: &CancellationToken,
     service: Service,
     keys: &Keys,
@@ -295,8 +296,10 @@ fn agents_face(
     endpoint: &Endpoint,
 ) -> Result<axum::Router, StartError> {
     let catalogue = mcp::tools::catalogue().map_err(|error| StartError::Catalogue(error.to_string()))?;
+    let (catalogue, gate) = (Arc::new(catalogue), mcp::Gate::new((&config.limits).into()));
+    let gateway = gateway::router(service.clone(), keys.clone(), Arc::clone(&catalogue), gate.clone());
     let mut face = mcp::Config {
-        limits: (&config.limits).into(),
+        gate,
         sessions: Some(layout.sessions()),
         adopts_sessions: service.entities().cluster().is_some(),
         shutdown: stop.clone(),
@@ -308,7 +311,7 @@ fn agents_face(
         face.allowed_hosts.push(host.split('/').next().unwrap_or(host).to_owned());
         face.public_url = Some(endpoint.url.clone());
     }
-    Ok(mcp::router(service, keys.clone(), Arc::new(catalogue), face))
+    Ok(mcp::router(service, keys.clone(), catalogue, face).merge(gateway))
 }
 
 /// Serves until the node stops, and then finishes what is in flight.

@@ -140,6 +140,10 @@ pub struct Query {
     pub after: Vec<Value>,
     pub limit: usize,
     pub offset: usize,
+    /// Fields that are left out of each document, since they may be long and the list does not show them. None of
+    /// `order`, for what lists of several files are put together by.
+    #[serde(default)]
+    pub without: Vec<Path>,
 }
 
 impl Query {
@@ -158,6 +162,7 @@ impl Query {
             after: Vec::new(),
             limit: LIMIT,
             offset: 0,
+            without: Vec::new(),
         }
     }
 
@@ -182,7 +187,9 @@ impl Query {
     }
 
     pub(super) fn list_statement(&self) -> Statement {
-        let mut sql = Statement::new("SELECT body FROM document WHERE ");
+        let mut sql = Statement::new("SELECT ");
+        sql.body(&self.without);
+        sql.push(" FROM document WHERE ");
         self.conditions(&mut sql);
         sql.push(" ORDER BY ");
         for order in &self.order {
@@ -275,6 +282,17 @@ impl Statement {
 
     pub(super) fn push(&mut self, text: &str) {
         self.text.push_str(text);
+    }
+
+    fn body(&mut self, without: &[Path]) {
+        if without.is_empty() {
+            return self.push("body");
+        }
+        self.push("json_remove(body");
+        for path in without {
+            self.push(&format!(", '$.{}'", path.0));
+        }
+        self.push(")");
     }
 
     pub(super) fn bind(&mut self, value: Bound) {

@@ -4,14 +4,14 @@ use std::str::FromStr;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use serde_json::{Value, json};
-use skein_shared::agent::{Agent, Command, DeadLetter, Instance, Overview, Reply};
+use skein_shared::agent::{Agent, Class, Command, DeadLetter, Instance, Overview, Reply};
 use skein_shared::id::{EntityKey, InstanceId, Kind, Name};
 use skein_shared::time::Timestamp;
 use skein_shared::triggers::{self, Triggers};
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
-use super::{Service, unexpected};
+use super::{Service, step, unexpected};
 use crate::auth::{Principal, Right, policy};
 use crate::projection::{FieldPath, Filter, Freshness, Order, Query, Test};
 
@@ -67,8 +67,7 @@ impl Service {
     pub async fn agent(&self, who: &Principal, agent: &Name) -> Result<Value, Refusal> {
         let overview = self.agent_overview(who, agent).await?;
         if overview.definition.is_none() && overview.instances.is_empty() {
-            let problem = format!("there is no agent `{agent}`; `skein agent list` names them");
-            return Err(Refusal::new(Code::NotFound, problem));
+            return Err(no_agent(agent));
         }
         let mut shown = glance(agent, &overview);
         shown["definition"] = json!(overview.definition);
@@ -100,6 +99,37 @@ impl Service {
         self.change::<Agent>(&EntityKey::agent(&who.swarm, agent), request, command).await.map(|_| ())
     }
 
+    /// Starts a run by hand, with what it is to do if that is said. Gives its instance.
+    ///
+    /// # Errors
+    /// `forbidden` unless the caller administers; `not_found` when no runner has defined the agent; `wrong_state` when it
+    /// takes no work, with the reason.
+    pub async fn run_agent(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        agent: &Name,
+        prompt: Option<&str>,
+    ) -> Result<InstanceId, Refusal> {
+        policy::require(who, Right::Administer)?;
+        let mut input = json!({"type": "manual", "source": "operator"});
+        if let Some(prompt) = prompt {
+            input["prompt"] = json!(prompt);
+        }
+        let source = "operator".to_owned();
+        let command = Command::Enqueue { class: Class::Manual, source, receipt: None, input };
+        match self.change::<Agent>(&EntityKey::agent(&who.swarm, agent), request, command).await? {
+            Reply::Queued { instance } | Reply::Coalesced { instance } => Ok(instance),
+            Reply::DeadLettered { reason, .. } => {
+                let problem = format!(
+                    "`{agent}` has no room for this run ({reason}); it is kept, and `skein dead-letters replay` queues it later"
+                );
+                Err(Refusal::new(Code::WrongState, problem))
+            }
+            _ => Err(unexpected("the agent")),
+        }
+    }
+
     /// Ends an instance.
     ///
     /// # Errors
@@ -115,6 +145,30 @@ impl Service {
         policy::require(who, Right::Administer)?;
         let command = Command::Kill { instance, reason };
         self.change::<Agent>(&EntityKey::agent(&who.swarm, agent), request, command).await.map(|_| ())
+    }
+
+    /// Ends the runs of an agent that have started. Gives how many there were.
+    ///
+    /// # Errors
+    /// `forbidden` unless the caller administers; `not_found` when no runner has defined the agent.
+    pub async fn kill_runs(&self, who: &Principal, request: Uuid, agent: &Name) -> Result<usize, Refusal> {
+        policy::require(who, Right::Administer)?;
+        let overview = self.agent_overview(who, agent).await?;
+        if overview.definition.is_none() {
+            return Err(no_agent(agent));
+        }
+        let started = |run: &Instance| run.slot || run.state.is_waiting();
+        let mut killed = 0;
+        for run in overview.instances.into_iter().filter(started) {
+            let request = step(request, run.id.as_str());
+            match self.kill(who, request, agent, run.id, "killed by the operator".to_owned()).await {
+                Ok(()) => killed += 1,
+                // It has ended by itself meanwhile.
+                Err(refusal) if refusal.code == Code::NotFound => {}
+                Err(refusal) => return Err(refusal),
+            }
+        }
+        Ok(killed)
     }
 
     /// Pauses all agents of the swarm, those that are not defined yet too, or ends that. Gives how many were told.
@@ -216,6 +270,10 @@ impl Service {
     }
 }
 
+fn no_agent(agent: &Name) -> Refusal {
+    Refusal::new(Code::NotFound, format!("there is no agent `{agent}`; `skein agent list` names them"))
+}
+
 /// An agent in one line.
 fn glance(agent: &Name, all: &Overview) -> Value {
     let count = |wanted: fn(&Instance) -> bool| all.instances.iter().filter(|run| wanted(run)).count();
@@ -246,4 +304,56 @@ fn contents(body: &Value) -> Option<DeadLetter> {
         "input": field("input"), "reason": field("reason"), "at": at,
     });
     serde_json::from_value(letter).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::auth::Role;
+    use crate::entity::{Clock, Entities, Hub};
+    use crate::projection::Projection;
+    use crate::store::memory::Memory;
+
+    fn principal(role: Role) -> Principal {
+        Principal {
+            swarm: Name::parse("default").unwrap(),
+            agent: Uuid::from_u128(7),
+            agent_name: Name::parse("somebody").unwrap(),
+            instance: InstanceId("somebody-00000001".to_owned()),
+            managed: false,
+            role,
+            view: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn operators_alone_steer_agents() {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Clock::start();
+        let store = Arc::new(Memory::new(clock.wall()));
+        let projection = Projection::open(&folder.path().join("read.db"), store.clone()).unwrap();
+        let service = Service::new(Entities::new(store, projection, clock, Hub::default()));
+        let (agent, id) = (Name::parse("worker").unwrap(), Uuid::from_u128(1));
+        for (role, code) in [
+            (Role::Observer, Code::Forbidden),
+            (Role::Worker, Code::Forbidden),
+            (Role::Lead, Code::Forbidden),
+            (Role::Runner, Code::Forbidden),
+            // There is no such agent: the right was there.
+            (Role::Operator, Code::NotFound),
+        ] {
+            let who = principal(role);
+            let instance = InstanceId("worker-00000001".to_owned());
+            let refused = [
+                service.run_agent(&who, id, &agent, None).await.err(),
+                service.steer(&who, id, &agent, Steer::Disable).await.err(),
+                service.kill(&who, id, &agent, instance, String::new()).await.err(),
+                service.replay(&who, id, id).await.err(),
+            ];
+            let codes = refused.map(|refusal| refusal.map(|refusal| refusal.code));
+            assert_eq!(codes, [Some(code); 4], "{role:?}");
+        }
+    }
 }

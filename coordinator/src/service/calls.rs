@@ -149,6 +149,22 @@ impl Service {
         }
     }
 
+    /// Ends the caller's run with an exit status, whatever its process would have ended with.
+    pub async fn finish(&self, who: &Principal, request: Uuid, code: u8) -> Result<(), Refusal> {
+        policy::require(who, Right::Work)?;
+        self.attach(who).await?;
+        let command = Command::Finish { instance: who.instance.clone(), code };
+        self.change::<Agent>(&who.own_agent(), request, command).await.map(|_| ())
+    }
+
+    /// Kills the caller's run.
+    pub async fn shut_down(&self, who: &Principal, request: Uuid, reason: String) -> Result<(), Refusal> {
+        policy::require(who, Right::Work)?;
+        self.attach(who).await?;
+        let command = Command::Kill { instance: who.instance.clone(), reason };
+        self.change::<Agent>(&who.own_agent(), request, command).await.map(|_| ())
+    }
+
     /// Makes a hand-made token known to its agent; runs of runners are known before they start.
     pub(super) async fn attach(&self, who: &Principal) -> Result<(), Refusal> {
         if who.managed {

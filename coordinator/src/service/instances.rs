@@ -1,14 +1,41 @@
-//! Whether the instance that a token was made for still runs.
+//! The runs of agents: which there are, and whether the one that a token was made for still runs.
 
+use serde_json::Value;
 use skein_shared::agent::{Agent, Command};
 use skein_shared::id::{Kind, Name};
 use skein_shared::{Code, Refusal};
 
 use super::Service;
-use crate::auth::Principal;
-use crate::projection::{Filter, Query, Test};
+use crate::auth::{Principal, Right, policy};
+use crate::projection::{FieldPath, Filter, LIMIT, Order, Query, Test};
+
+/// Most runs that are listed.
+pub const MOST: usize = LIMIT;
 
 impl Service {
+    /// The latest runs of the swarm or of one agent, also those that have ended, the latest first.
+    ///
+    /// # Errors
+    /// `forbidden` unless the caller administers.
+    pub async fn instances(
+        &self,
+        who: &Principal,
+        agent: Option<&Name>,
+        limit: usize,
+    ) -> Result<Vec<Value>, Refusal> {
+        policy::require(who, Right::Administer)?;
+        let mut query = Query::new(&who.swarm, Kind::Agent, "instance");
+        if let Some(agent) = agent {
+            query.filters.push(Filter::new("agent", Test::Eq(agent.as_str().into()))?);
+        }
+        query.order = ["createdAt", "instance"]
+            .into_iter()
+            .map(|path| Ok(Order { path: FieldPath::parse(path)?, descending: true }))
+            .collect::<Result<_, Refusal>>()?;
+        query.limit = limit.min(MOST);
+        Ok(self.entities.list_everywhere(query).await?.0)
+    }
+
     /// Lets a run of a runner pass while it lives. A hand-made token is its own instance and has no end.
     ///
     /// # Errors

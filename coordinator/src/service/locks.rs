@@ -28,7 +28,7 @@ impl Service {
             holder: who.instance.clone(),
             agent: who.agent_name.clone(),
             key,
-            ttl_ms: ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)),
+            ttl_ms: ttl.map(millis),
         };
         let granted =
             self.change::<Lockspace>(&who.entity(Kind::Lockspace), request, command).await?.granted()?;
@@ -41,6 +41,22 @@ impl Service {
             return Err(ended);
         }
         Ok(granted)
+    }
+
+    /// Starts the time to live of the caller's own lock anew, with the lock's own time unless another is given.
+    ///
+    /// # Errors
+    /// `not_holding`, naming the holder if there is one; `invalid_argument` for a bad key or time.
+    pub async fn keep_lock(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        key: String,
+        ttl: Option<Duration>,
+    ) -> Result<Reply, Refusal> {
+        policy::require(who, Right::Work)?;
+        let command = Command::Heartbeat { holder: who.instance.clone(), key, ttl_ms: ttl.map(millis) };
+        self.change::<Lockspace>(&who.entity(Kind::Lockspace), request, command).await?.granted()
     }
 
     /// Gives a lock back. Returns its canonical key.
@@ -77,4 +93,8 @@ impl Service {
             _ => Err(Refusal::new(Code::NotHolding, "nobody holds this lock")),
         }
     }
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }

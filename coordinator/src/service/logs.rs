@@ -104,8 +104,39 @@ fn run(row: &Value) -> Run {
     if let Some(signal) = exit["signal"].as_i64() {
         said.push_str(&format!(", signal {signal}"));
     }
-    if let Some(reason) = exit["reason"].as_str().filter(|reason| !reason.is_empty()) {
+    // Of a run that has completed the reason is that word again.
+    if let Some(reason) = exit["reason"].as_str().filter(|reason| !reason.is_empty() && *reason != state) {
         said.push_str(&format!(": {reason}"));
     }
     Run { instance, runner: text(&row["runner"]), state: said, ended: row["endedAt"].is_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn how_a_run_is_stands_in_one_sentence() {
+        for (row, said) in [
+            (json!({"state": "running"}), "w-1: running"),
+            (
+                json!({"state": "completed", "exit": {"code": 0, "reason": "completed"}}),
+                "w-1: completed, exit code 0",
+            ),
+            (
+                json!({"state": "killed", "exit": {"signal": 15, "reason": "enough"}}),
+                "w-1: killed, signal 15: enough",
+            ),
+            (
+                json!({"state": "error", "exit": {"reason": "start failed: no such image"}}),
+                "w-1: error: start failed: no such image",
+            ),
+        ] {
+            let mut row = row;
+            row["instance"] = json!("w-1");
+            assert_eq!(run(&row).state, said);
+        }
+    }
 }

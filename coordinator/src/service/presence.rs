@@ -98,6 +98,7 @@ mod tests {
     use crate::auth::Role;
     use crate::entity::{Clock, Hub, Request};
     use crate::projection::Projection;
+    use crate::store::Store;
     use crate::store::memory::Memory;
 
     fn worker() -> Principal {
@@ -157,7 +158,7 @@ mod tests {
         let clock = Clock::start();
         let store = Arc::new(Memory::new(clock.wall()));
         let projection = Projection::open(&folder.path().join("read.db"), store.clone()).unwrap();
-        let entities = Entities::new(store, projection, clock, Hub::default());
+        let entities = Entities::new(store.clone(), projection, clock, Hub::default());
         let service = Service::new(entities.clone());
         let stop = CancellationToken::new();
         tokio::spawn(watch(service.clone(), stop.clone()));
@@ -165,11 +166,14 @@ mod tests {
         let _stops = stop.drop_guard();
 
         let task = begin(&service).await;
+        let commits = store.load(&worker().entity(Kind::Pool)).await.unwrap().version;
         let present = service.presence.enter(&worker());
         let second = service.presence.enter(&worker());
         drop(second);
         tokio::time::sleep(3 * limits::TASK_LEASE_AGENT).await;
         assert_eq!(status(&service, task).await, "in_progress");
+        let since = store.load(&worker().entity(Kind::Pool)).await.unwrap().version;
+        assert!(since.0 - commits.0 <= 3, "{} commits in three lease times", since.0 - commits.0);
         drop(present);
         assert!(service.presence.lock().is_empty());
         tokio::time::sleep(limits::TASK_LEASE_AGENT + 2 * SIGN).await;

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use skein_shared::id::Kind;
-use skein_shared::pool::{Command, Join, MemberView, Pool, Profile, Reply};
+use skein_shared::pool::{Command, Join, MemberView, Pool, Reply};
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
@@ -61,22 +61,6 @@ impl Service {
         self.member_with_profile(who, who.agent).await
     }
 
-    /// Changes what the caller says of itself.
-    ///
-    /// # Errors
-    /// `not_joined`, `already_exists` for a taken name, `too_large`.
-    pub async fn describe(&self, who: &Principal, request: Uuid, profile: Profile) -> Result<Value, Refusal> {
-        policy::require(who, Right::Work)?;
-        let command = Command::Describe { agent: who.agent, profile };
-        match self.change::<Pool>(&who.entity(Kind::Pool), request, command).await? {
-            Reply::Member(member) => {
-                let shown = self.member_with_profile(who, member.id).await?;
-                Ok(shown.unwrap_or_else(|| member_json(&member)))
-            }
-            _ => Err(unexpected("the pool")),
-        }
-    }
-
     /// Sets how many tasks the caller takes at a time.
     pub async fn set_capacity(
         &self,
@@ -93,7 +77,7 @@ impl Service {
     }
 }
 
-fn member_json(member: &MemberView) -> Value {
+pub(super) fn member_json(member: &MemberView) -> Value {
     let status = match (member.offline, member.current) {
         (true, _) => "offline",
         (false, 0) => "idle",

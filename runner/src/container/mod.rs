@@ -99,6 +99,8 @@ pub struct Spec {
     pub input: Option<PathBuf>,
     /// What each of its processes may use, outside of containers, which have limits of their own.
     pub limits: Limits,
+    /// The folder of the commands that shell scripts call. A container has it at `/app/bin`, at the end of its `PATH`.
+    pub helper: Option<PathBuf>,
     /// The container that it wants; the folders above are then none of its own.
     pub container: Option<Container>,
 }

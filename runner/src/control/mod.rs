@@ -8,6 +8,7 @@ mod roster;
 mod stream;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -25,6 +26,7 @@ use crate::credentials::Credentials;
 use crate::definition::{self, Definitions};
 use crate::endpoint::Upstreams;
 use crate::error::Error;
+use crate::helper;
 use crate::instance::folders::Folders;
 use crate::instance::ledger::{Ledger, Row};
 use crate::instance::{Instances, Shared};
@@ -94,6 +96,7 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
         folders: folders.clone(),
         closed: config.closed.clone(),
         credentials: Credentials::new(config.credentials.clone()),
+        helper: helper_in(&folders),
         definitions: definitions.subscribe(),
         upstreams: Upstreams::default(),
         reported: watch::Sender::new(0),
@@ -160,6 +163,23 @@ impl Runner {
             && !left.is_empty()
             && acknowledged.changed().await.is_ok()
         {}
+    }
+}
+
+/// Puts the commands for shell scripts where agents find them. A runner without them does all else.
+fn helper_in(folders: &Folders) -> Option<PathBuf> {
+    let without = "agents that are shell scripts do not find `rlock`, `al-status` and the like";
+    if !helper::is_there() {
+        tracing::warn!("{without}: this program was built where there was no static C library");
+        return None;
+    }
+    let folder = folders.helper();
+    match helper::install(&folder) {
+        Ok(()) => Some(folder),
+        Err(error) => {
+            tracing::warn!(%error, folder = %folder.display(), "{without}: they cannot be put there");
+            None
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod answer;
 mod gate;
+mod gateway;
 mod port;
 mod proxy;
 mod repeats;

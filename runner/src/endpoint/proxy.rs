@@ -24,12 +24,13 @@ use uuid::Uuid;
 
 use super::answer::{Events, Meaning, is_request, meaning};
 use super::gate::{Gate, Owed};
+use super::gateway;
 use super::repeats::{self, Repeats};
 use super::tunnel::Tunnels;
 use super::upstreams::Upstreams;
 use crate::instance::ledger::Row;
 
-type Body = BoxBody<Bytes, std::io::Error>;
+pub(super) type Body = BoxBody<Bytes, std::io::Error>;
 type Sent = Result<Frame<Bytes>, std::io::Error>;
 
 /// How long a coordinator is looked for before the instance is told that there is none.
@@ -65,12 +66,14 @@ pub(super) struct Proxy {
 /// A request as it is sent, as often as need be.
 struct Exchange {
     method: Method,
-    /// What follows `/mcp`, with the query.
-    suffix: String,
+    /// With the query.
+    path: String,
     headers: HeaderMap,
     body: Bytes,
-    /// It is a JSON-RPC request: an answer is owed.
+    /// It is a request that waits for its answer.
     owed: bool,
+    /// It is for one of the routes beside MCP.
+    gateway: bool,
     /// The call of a tool that it is.
     call: Option<Uuid>,
 }
@@ -104,13 +107,17 @@ impl Proxy {
                 Err((status, problem)) => told(status, &problem),
             };
         }
-        if !self.admits(request.headers()) {
+        let gateway = gateway::serves(request.uri().path());
+        if !gateway && !self.admits(gateway::bearer(request.headers()).unwrap_or_default()) {
             let text = "show the value of SKEIN_TOKEN as `Authorization: Bearer`";
             return refusal(Code::Unauthenticated, text);
         }
         if self.gate.is_shut() {
             let text = "this process is being ended for the rest of a long wait; it is started again when the wait is over";
-            return refusal(Code::Unavailable, text);
+            return match gateway {
+                true => gateway::refusal(StatusCode::SERVICE_UNAVAILABLE, text),
+                false => refusal(Code::Unavailable, text),
+            };
         }
         let exchange = match self.exchange(request).await {
             Ok(exchange) => exchange,
@@ -119,10 +126,11 @@ impl Proxy {
         let owed = exchange.owed.then(|| self.gate.owe());
         let Some(answer) = self.send(&exchange).await else {
             self.gate.open().await;
-            return refusal(
-                Code::Unavailable,
-                "no coordinator could be reached; call again in a few seconds",
-            );
+            let text = "no coordinator could be reached; call again in a few seconds";
+            return match exchange.gateway {
+                true => gateway::refusal(StatusCode::SERVICE_UNAVAILABLE, text),
+                false => refusal(Code::Unavailable, text),
+            };
         };
         self.gate.open_unless(streamed(&answer)).await;
         let mut response = Response::builder().status(answer.status());
@@ -143,22 +151,24 @@ impl Proxy {
         response.body(body).unwrap_or_else(|_| refusal(Code::Internal, "the answer could not be passed on"))
     }
 
-    fn admits(&self, headers: &HeaderMap) -> bool {
-        let shown = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes).unwrap_or_default();
-        let shown = shown.strip_prefix(b"Bearer ").unwrap_or_default();
+    fn admits(&self, shown: &[u8]) -> bool {
         !self.secret.is_empty() && bool::from(shown.ct_eq(self.secret.as_bytes()))
     }
 
     async fn exchange(&self, request: Request<Incoming>) -> Result<Exchange, Response<Body>> {
         let (head, body) = request.into_parts();
-        let Some(suffix) = suffix(&head.uri) else {
+        let Some(path) = path(&head.uri) else {
             return Err(refusal(Code::NotFound, "this endpoint serves /mcp and what is below it"));
         };
+        let gateway = gateway::serves(head.uri.path());
         let Ok(body) = Limited::new(body, limits::BODY).collect().await else {
             let text = format!("the request is cut off or longer than {} bytes; send less", limits::BODY);
             return Err(refusal(Code::TooLarge, &text));
         };
-        let body = body.to_bytes();
+        let mut body = body.to_bytes();
+        if gateway {
+            body = self.entitled(&head.headers, body)?;
+        }
         let mut headers = HeaderMap::new();
         pass(&head.headers, &mut headers);
         headers.insert(header::AUTHORIZATION, self.authorization.clone());
@@ -168,8 +178,24 @@ impl Proxy {
             let key = call.map_or(fresh.clone(), |call| self.repeats.key(call, fresh, Instant::now()));
             headers.entry(KEY).or_insert(key);
         }
-        let owed = head.method == Method::POST && is_request(&message);
-        Ok(Exchange { method: head.method, suffix, headers, body, owed, call })
+        let owed = gateway || head.method == Method::POST && is_request(&message);
+        Ok(Exchange { method: head.method, path, headers, body, owed, gateway, call })
+    }
+
+    /// The body without the secret, if either that or a header shows the right one.
+    fn entitled(&self, headers: &HeaderMap, body: Bytes) -> Result<Bytes, Response<Body>> {
+        let (secret, body) = gateway::take_secret(body);
+        match gateway::bearer(headers).or(secret.as_deref().map(str::as_bytes)) {
+            Some(shown) if self.admits(shown) => Ok(body),
+            Some(_) => {
+                let text = "invalid secret: it is not the value of SKEIN_TOKEN of this instance";
+                Err(gateway::refusal(StatusCode::FORBIDDEN, text))
+            }
+            None => {
+                let text = "missing secret: send the value of SKEIN_TOKEN as `Authorization: Bearer`, or as `secret` in the JSON body";
+                Err(gateway::refusal(StatusCode::BAD_REQUEST, text))
+            }
+        }
     }
 
     /// Sends until a coordinator answers. `None` when none did in time; the time of a freeze does not count.
@@ -178,7 +204,7 @@ impl Proxy {
         let mut pause = PAUSE;
         for attempt in 0.. {
             if let Some(base) = self.upstreams.pick(attempt) {
-                let url = format!("{base}{}", exchange.suffix);
+                let url = format!("{base}{}", exchange.path);
                 let request = self.client.request(exchange.method.clone(), url);
                 let request = request.headers(exchange.headers.clone()).body(exchange.body.clone());
                 match request.send().await {
@@ -302,14 +328,16 @@ fn streamed(answer: &reqwest::Response) -> bool {
     kind.is_some_and(|kind| kind.starts_with(b"text/event-stream"))
 }
 
-/// What follows `/mcp`. A path that could climb out of it after normalising is none.
-fn suffix(uri: &http::Uri) -> Option<String> {
-    let rest = uri.path().strip_prefix("/mcp")?;
-    let plain = rest.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/-_".contains(&byte));
-    if !plain || !(rest.is_empty() || rest.starts_with('/')) {
+/// What is asked for, if an instance may: MCP, and the routes beside it. A path that could climb out of them after
+/// normalising is none.
+fn path(uri: &http::Uri) -> Option<String> {
+    let path = uri.path();
+    let plain = path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/-_".contains(&byte));
+    let is_mcp = path == "/mcp" || path.starts_with("/mcp/");
+    if !plain || !(is_mcp || gateway::serves(path)) {
         return None;
     }
-    Some(uri.query().map_or_else(|| rest.to_owned(), |query| format!("{rest}?{query}")))
+    Some(uri.query().map_or_else(|| path.to_owned(), |query| format!("{path}?{query}")))
 }
 
 fn pass(from: &HeaderMap, into: &mut HeaderMap) {
@@ -342,12 +370,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_paths_below_mcp_are_passed_on() {
-        let suffix = |text: &str| suffix(&text.parse().unwrap());
-        assert_eq!(suffix("/mcp"), Some(String::new()));
-        assert_eq!(suffix("/mcp/x/swarm/readonly?a=b"), Some("/x/swarm/readonly?a=b".into()));
-        for bad in ["/", "/mcpx", "/mcp/../admin", "/mcp/%2e%2e/admin", "/admin"] {
-            assert_eq!(suffix(bad), None, "{bad}");
+    fn only_paths_of_agents_are_passed_on() {
+        let path = |text: &str| path(&text.parse().unwrap());
+        for good in ["/mcp", "/mcp/x/swarm/readonly?a=b", "/locks/acquire", "/calls/1-a?wait=5"] {
+            assert_eq!(path(good).as_deref(), Some(good));
+        }
+        for bad in [
+            "/",
+            "/mcpx",
+            "/mcp/../admin",
+            "/mcp/%2e%2e/admin",
+            "/admin",
+            "/locks/../control",
+            "/control/status",
+        ] {
+            assert_eq!(path(bad), None, "{bad}");
         }
     }
 }

@@ -17,9 +17,10 @@ struct Upstream {
 }
 
 impl Upstreams {
-    /// Coordinator number `index` serves MCP at `url`.
+    /// Coordinator number `index` serves MCP at `url`, which ends in `/mcp`; what else it serves is beside that.
     pub fn connected(&self, index: usize, url: &str) {
-        let upstream = Upstream { url: url.trim_end_matches('/').to_owned(), connected: true };
+        let url = url.trim_end_matches('/').trim_end_matches("/mcp");
+        let upstream = Upstream { url: url.to_owned(), connected: true };
         self.known.send_modify(|known| _ = known.insert(index, upstream));
     }
 

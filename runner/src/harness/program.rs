@@ -89,7 +89,7 @@ impl Program {
         if !choice.harness.is_client() {
             let of_the_image = contained && choice.command.is_empty();
             if !named && !of_the_image {
-                return Err("command: missing; write the program and its arguments, such as [\"python3\", \"agent.py\"], or say which coding agent it is, such as harness = \"claude-code\"".to_owned());
+                return Err("command: missing; write the program and its arguments, such as [\"python3\", \"/opt/agents/agent.py\"], or say which coding agent it is, such as harness = \"claude-code\"".to_owned());
             }
             alone(&choice, tool_timeout)?;
         } else if !named && !choice.command.is_empty() {

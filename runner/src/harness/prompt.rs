@@ -98,5 +98,8 @@ fn bounded(text: &str) -> String {
         return text;
     }
     let end = (0..=INPUT).rev().find(|&end| text.is_char_boundary(end)).unwrap_or_default();
-    format!("{}\n… (cut here; all of it is in the environment variable SKEIN_INPUT)", &text[..end])
+    format!(
+        "{}\n… (cut here; all of it is in SKEIN_INPUT, or in the file that SKEIN_INPUT_FILE names)",
+        &text[..end]
+    )
 }

@@ -18,6 +18,7 @@ const LOGS: usize = 500;
 /// No swarm's name begins with a dot.
 const LENT: &str = ".lent";
 const INPUTS: &str = ".inputs";
+const HELPER: &str = ".bin";
 const LOG_LOOK: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug)]
@@ -82,6 +83,11 @@ impl Folders {
     /// Where the input of an instance is when it is too long for a variable.
     pub fn input(&self, instance: &str) -> PathBuf {
         self.work.join(INPUTS).join(instance)
+    }
+
+    /// Where the commands are that shell scripts call.
+    pub fn helper(&self) -> PathBuf {
+        self.work.join(HELPER)
     }
 
     /// Makes the folder that holds those of all instances.

@@ -32,8 +32,9 @@ impl Instances {
         // The name comes from outside, and must not lead elsewhere.
         let is_name = !instance.is_empty() && !instance.contains(['/', '\0']) && instance != "..";
         if !is_name || !path.exists() {
-            let problem =
-                format!("this runner has no log of {instance}; it keeps those of the last 500 runs");
+            let problem = format!(
+                "this runner has no log of {instance}: it never started, or 500 others have run since"
+            );
             return Err(Refusal::new(Code::NotFound, problem));
         }
         let pattern = query.grep.as_deref().map(Regex::new).transpose().map_err(|error| {

@@ -13,6 +13,7 @@ mod tools;
 mod transcript;
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -105,8 +106,10 @@ pub struct Shared {
     pub isolation: Isolation,
     pub ledger: Ledger,
     pub folders: Folders,
-    pub closed: Vec<std::path::PathBuf>,
+    pub closed: Vec<PathBuf>,
     pub credentials: Credentials,
+    /// The folder of the commands that shell scripts call, if there are any.
+    pub helper: Option<PathBuf>,
     pub definitions: watch::Receiver<Definitions>,
     pub upstreams: Upstreams,
     /// Rises with every report.

@@ -60,6 +60,12 @@ pub(super) fn of(
     env.insert("SKEIN_RUNNER".to_owned(), shared.mark.clone());
     env.insert("SKEIN_INSTRUCTIONS".to_owned(), definition.instructions.clone());
     env.insert("SKEIN_PARAMS".to_owned(), definition.params.to_string());
+    if definition.container.is_none()
+        && let (Some(helper), Some(path)) = (&shared.helper, env.get_mut("PATH"))
+    {
+        // At the end: what the agent brings along is found first.
+        path.push_str(&format!(":{}", helper.display()));
+    }
     let mut closed = shared.closed.clone();
     closed.push(shared.folders.data().to_owned());
     let workdir = definition.workdir.clone().unwrap_or_else(|| home.clone());
@@ -70,13 +76,14 @@ pub(super) fn of(
         log: shared.folders.log(&row.instance),
         user: row.user,
         closed,
-        open: [home, workdir.clone()].into_iter().chain(lent.clone()).collect(),
+        open: [home, workdir.clone()].into_iter().chain(lent.clone()).chain(shared.helper.clone()).collect(),
         workdir,
         definition: std::path::absolute(&definition.folder)
             .map_err(|error| Failure(format!("the agent's definition is not found: {error}")))?,
         credentials: lent,
         input: None,
         limits: definition.limits.clone(),
+        helper: shared.helper.clone(),
         container: definition.container.clone(),
     })
 }

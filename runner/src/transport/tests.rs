@@ -205,17 +205,28 @@ fn an_edit_answers_with_a_diff_and_takes_the_older_form() {
 
 #[test]
 fn edits_of_one_file_at_a_time_lose_none() {
-    let tree = Tree::of(&[("file", &(0..40).map(|number| format!("<{number}>\n")).collect::<String>())]);
+    // Long enough to be seen in the making, if it could be.
+    let filler = "x".repeat(50_000);
+    let text: String = (0..40).map(|number| format!("<{number}>{filler}\n")).collect();
+    let tree = Tree::of(&[("file", &text)]);
+    let open = std::sync::atomic::AtomicUsize::new(40);
     std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while open.load(std::sync::atomic::Ordering::Relaxed) > 0 {
+                assert_eq!(tree.text("file").len(), text.len(), "it was seen half written");
+            }
+        });
         for number in 0..40 {
-            let path = tree.path("file");
+            let (path, open) = (tree.path("file"), &open);
             scope.spawn(move || {
                 let edits = json!([{"oldText": format!("<{number}>"), "newText": format!("[{number}]")}]);
-                assert!(!tool(Tool::Edit, json!({"path": path, "edits": edits})).failed);
+                let failed = tool(Tool::Edit, json!({"path": path, "edits": edits})).failed;
+                open.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+                assert!(!failed);
             });
         }
     });
-    assert!(!tree.text("file").contains('<'), "{}", tree.text("file"));
+    assert!(!tree.text("file").contains('<'));
 }
 
 fn repository() -> Tree {

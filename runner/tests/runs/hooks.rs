@@ -18,16 +18,18 @@ async fn run(script: &str, hooks: &str) -> (Exited, String) {
     let started = |report: &&v1::Report| matches!(report.what, Some(What::Started(_)));
     let state = coordinator.until("its start", |state| state.reports.iter().any(|one| started(&one))).await;
     assert_eq!(state.reports.iter().filter(started).count(), 1, "a run starts once, however many processes");
-    bed.leave().await.unwrap();
     assert!(tree::marked(id(1)).is_empty(), "something of it still runs");
+    bed.leave().await.unwrap();
     let Some(What::Exited(exited)) = report.what else { unreachable!("that was waited for") };
     (exited, bed.log(id(1)))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hooks_run_in_order_around_the_agent_with_its_environment() {
-    let hooks = "hooks = { pre = [\"sleep 1000 & echo one $SKEIN_AGENT\", \"echo two\"], post = [\"echo after; exit 7\", \"echo last\"] }";
-    let (exited, log) = run("echo agent $SKEIN_INPUT; exit 3", hooks).await;
+    let hooks = "hooks = { pre = [\"sleep 1000 & echo $! > child; echo one $SKEIN_AGENT\", \"echo two\"], post = [\"setsid sleep 1000 & echo after; exit 7\", \"echo last\"] }";
+    // One that was killed and that nobody has reaped yet has no command line.
+    let look = "grep -q sleep /proc/$(cat child)/cmdline 2>&- && echo a hook runs on";
+    let (exited, log) = run(&format!("{look}; echo agent $SKEIN_INPUT; exit 3"), hooks).await;
     assert_eq!(log, "one worker\ntwo\nagent {\"prompt\":\"hello\"}\nafter\nlast\n");
     assert_eq!((exited.code, exited.reason.as_str()), (Some(3), ""), "the run ends as the agent did");
 }

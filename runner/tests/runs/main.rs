@@ -362,6 +362,7 @@ fn spec(folder: &Path, instance: &str, script: &str) -> Spec {
         credentials: None,
         input: None,
         limits: Limits::default(),
+        helper: None,
         container: None,
     }
 }

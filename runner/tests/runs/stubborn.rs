@@ -104,6 +104,7 @@ async fn a_freeze_that_fails_is_tried_again() {
         folders,
         closed: Vec::new(),
         credentials: Credentials::new(bed.folder.path().join("credentials")),
+        helper: None,
         definitions: watch::Sender::new(agents.definitions).subscribe(),
         upstreams: Upstreams::default(),
         reported: watch::Sender::new(0),

@@ -170,6 +170,11 @@ pub enum Command {
     Complete {
         instance: InstanceId,
     },
+    /// A run ends itself, with an exit status of its own choice.
+    Finish {
+        instance: InstanceId,
+        code: u8,
+    },
     /// Handles everything due.
     Tick,
     /// Everything live, for lists.

@@ -265,6 +265,7 @@ fn held(key: &str, lock: &Lock, ctx: &Ctx) -> Refusal {
         "key": key,
         "holder": lock.holder,
         "agent": lock.agent,
+        "held_since": lock.since.iso(),
         "expires_at": ends.iso(),
         "remaining_ms": ends.0.saturating_sub(ctx.now.0),
     }))

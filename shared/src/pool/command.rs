@@ -7,6 +7,7 @@ use uuid::Uuid;
 use super::cost::Cost;
 use super::state::{MemberView, Outcome, Source, TaskView};
 use crate::id::{EntityKey, InstanceId};
+use crate::profiles::Field;
 use crate::time::Timestamp;
 
 /// A request to the pool. Who may ask for what beyond ownership (scopes, "lead only" where it says so in a
@@ -35,6 +36,9 @@ pub enum Command {
     Describe {
         agent: Uuid,
         profile: Profile,
+        /// What the texts among it were until now, as the service has read them. For their versions.
+        #[serde(default)]
+        before: Box<Profile>,
     },
     Create(Box<Create>),
     /// Asks for work. The pool answers what there is now; waiting is the caller's business.
@@ -177,6 +181,19 @@ pub struct Profile {
     pub setup_script: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools_md: Option<String>,
+}
+
+impl Profile {
+    /// The texts that have versions.
+    pub(super) fn texts(&self) -> [(Field, Option<&String>); 5] {
+        [
+            (Field::ClaudeMd, self.claude_md.as_ref()),
+            (Field::SoulMd, self.soul_md.as_ref()),
+            (Field::IdentityMd, self.identity_md.as_ref()),
+            (Field::SetupScript, self.setup_script.as_ref()),
+            (Field::ToolsMd, self.tools_md.as_ref()),
+        ]
+    }
 }
 
 /// A new task.

@@ -91,6 +91,10 @@ impl Entity for Pool {
 
     /// Facts and what the epic gives are read anew at each try.
     fn asked(command: &Command) -> Option<Command> {
+        if let Command::Describe { agent, profile, .. } = command {
+            let (profile, before) = (profile.clone(), Box::default());
+            return Some(Command::Describe { agent: *agent, profile, before });
+        }
         let Command::Create(create) = command else { return None };
         let mut asked = create.clone();
         asked.facts.clear();

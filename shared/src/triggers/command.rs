@@ -76,7 +76,6 @@ pub enum Command {
         at: Timestamp,
         limit: usize,
     },
-    ListWaits,
     Tick,
 }
 
@@ -128,7 +127,6 @@ pub enum Reply {
     Registered {
         wait: Uuid,
     },
-    Waits(Vec<WaitView>),
     /// Whether the swarm's agents are paused. `word` rises with each change.
     Pause {
         paused: bool,
@@ -136,16 +134,4 @@ pub enum Reply {
     },
     Receipts(Vec<Uuid>),
     Done,
-}
-
-/// An open wait, as lists show it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct WaitView {
-    pub wait: Uuid,
-    pub agent: Name,
-    pub instance: InstanceId,
-    pub filter: Filter,
-    pub registered_at: Timestamp,
-    pub deadline: Timestamp,
-    pub broadcast: bool,
 }

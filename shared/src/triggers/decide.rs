@@ -61,7 +61,6 @@ impl Triggers {
             Command::ReceivedSince { at, limit } => {
                 Ok(Decision::reply(Reply::Receipts(self.received_since(*at).take(*limit).collect())))
             }
-            Command::ListWaits => Ok(self.list()),
             Command::Tick => Ok(self.sweep(ctx)),
         }
     }
@@ -70,19 +69,20 @@ impl Triggers {
         let repeated = self.receipts.contains_key(&incoming.receipt).then_some(incoming.receipt);
         let seen = repeated.or_else(|| self.seen(delivery_id(&incoming.source, &incoming.delivery)));
         let Some(receipt) = seen else { return self.receive(incoming.clone(), None, ctx) };
-        self.take_up_again(receipt, incoming, ctx).unwrap_or_else(|| {
-            let (resumed, started) = (Vec::new(), Vec::new());
-            Decision::reply(Reply::Delivered { receipt, duplicate: true, resumed, started })
-        })
+        if self.receipts.get(&receipt).is_some_and(|receipt| receipt.dead.is_some()) {
+            return self.look_again(Incoming { receipt, ..incoming.clone() }, ctx);
+        }
+        duplicate(receipt)
     }
 
     /// A delivery that nobody took is no duplicate when it comes again and somebody does: its sender was asked
     /// to repeat it for that.
-    fn take_up_again(&self, receipt: Uuid, incoming: &Incoming, ctx: &Ctx) -> Option<Decision<Self>> {
-        self.receipts.get(&receipt)?.dead.as_ref()?;
-        let again = Incoming { receipt, ..incoming.clone() };
-        let matched = self.outcome(&Envelope::webhook(&again)).matched();
-        (matched > 0).then(|| self.receive(again, None, ctx))
+    fn look_again(&self, incoming: Incoming, ctx: &Ctx) -> Decision<Self> {
+        let event = Envelope::webhook(&incoming);
+        match self.outcome(&event) {
+            outcome if outcome.matched() == 0 => duplicate(incoming.receipt),
+            outcome => self.write_down(incoming, &event, outcome, None, ctx),
+        }
     }
 
     fn outcome(&self, event: &Envelope) -> Outcome {
@@ -131,11 +131,22 @@ impl Triggers {
 
     fn receive(&self, incoming: Incoming, replay_of: Option<Uuid>, ctx: &Ctx) -> Decision<Self> {
         let event = Envelope::webhook(&incoming);
-        let receipt = incoming.receipt;
         let outcome = self.outcome(&event);
+        self.write_down(incoming, &event, outcome, replay_of, ctx)
+    }
+
+    fn write_down(
+        &self,
+        incoming: Incoming,
+        event: &Envelope,
+        outcome: Outcome,
+        replay_of: Option<Uuid>,
+        ctx: &Ctx,
+    ) -> Decision<Self> {
+        let receipt = incoming.receipt;
         let mut events = self.make_room();
         events.push(Event::Received { incoming, at: ctx.now, replay_of, outcome: outcome.clone() });
-        let effects = effect::of(&outcome, &self.swarm, receipt, &event);
+        let effects = effect::of(&outcome, &self.swarm, receipt, event);
         Decision::new(delivered(receipt, outcome), events).effects(effects)
     }
 
@@ -235,10 +246,6 @@ impl Triggers {
         Decision::new(Reply::Pause { paused, word }, vec![Event::Paused { paused, word }])
     }
 
-    fn list(&self) -> Decision<Self> {
-        Decision::reply(Reply::Waits(self.waits.iter().map(|(id, wait)| wait.view(*id)).collect()))
-    }
-
     fn make_room(&self) -> Vec<Event> {
         if self.receipts.len() < RECEIPTS {
             return Vec::new();
@@ -256,6 +263,11 @@ impl Triggers {
         }
         Decision::new(Reply::Done, events)
     }
+}
+
+fn duplicate(receipt: Uuid) -> Decision<Triggers> {
+    let (resumed, started) = (Vec::new(), Vec::new());
+    Decision::reply(Reply::Delivered { receipt, duplicate: true, resumed, started })
 }
 
 fn delivered(receipt: Uuid, outcome: Outcome) -> Reply {

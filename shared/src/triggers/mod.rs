@@ -15,7 +15,7 @@ mod subscription;
 #[cfg(test)]
 mod tests;
 
-pub use command::{Command, Incoming, Rejected, Reply, WaitView};
+pub use command::{Command, Incoming, Rejected, Reply};
 pub use event::{Event, Outcome, Resumption, WaitEnd};
 pub use filter::{Envelope, Filter, FilterKind, Miss};
 pub use state::Triggers;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::command::{Reply, WaitView};
+use super::command::Reply;
 use super::filter::{Envelope, Filter};
 use super::index::{Index, Place};
 use crate::id::{InstanceId, Name};
@@ -58,20 +58,6 @@ pub(super) struct Wait {
     pub deadline: Timestamp,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub broadcast: bool,
-}
-
-impl Wait {
-    pub(super) fn view(&self, wait: Uuid) -> WaitView {
-        WaitView {
-            wait,
-            agent: self.agent.clone(),
-            instance: self.instance.clone(),
-            filter: self.filter.clone(),
-            registered_at: self.registered_at,
-            deadline: self.deadline,
-            broadcast: self.broadcast,
-        }
-    }
 }
 
 /// An event that was taken in; also the head of its document, whose body holds the event.

@@ -8,6 +8,7 @@ use futures::FutureExt;
 use serde_json::json;
 use skein_coordinator::entity::Request;
 use skein_coordinator::outbox::pump;
+use skein_coordinator::projection::Query;
 use skein_shared::agent::{Command, Definition, Outcome, Reply};
 use skein_shared::id::{EntityKey, InstanceId, Kind, Name};
 use skein_shared::triggers::{self, Filter, FilterKind, Incoming, Triggers};
@@ -199,15 +200,13 @@ where
 
 /// Waits until so many waits are with triggers, no more and no less.
 async fn registered(kernel: &Kernel, wanted: usize) -> Result<()> {
-    let key = EntityKey::of(Kind::Triggers, &kernel.swarm);
+    let mut waits = Query::new(&kernel.swarm, Kind::Triggers, "wait");
+    waits.live = Some(true);
     let look = async {
-        loop {
-            let list = triggers::Command::ListWaits;
-            match kernel.entities.ask::<Triggers>(&key, Request::read(), list).await.map_err(refused)? {
-                triggers::Reply::Waits(waits) if waits.len() == wanted => return anyhow::Ok(()),
-                _ => tokio::time::sleep(Duration::from_millis(20)).await,
-            }
+        while kernel.entities.shared().projection.count(waits.clone()).await? != wanted as u64 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
+        anyhow::Ok(())
     };
     tokio::time::timeout(PATIENCE, look).await.with_context(|| format!("there are never {wanted} waits"))?
 }

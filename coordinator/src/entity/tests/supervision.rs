@@ -128,10 +128,17 @@ async fn an_entity_that_keeps_dying_comes_back_ever_later_and_then_turns_callers
 
     let before = node.store.load(&EntityKey::of(Kind::Memory, &swarm())).await.unwrap().version;
     let refusal = touch(node.entities.clone(), Touch::Add).await.unwrap_err();
-    let after = refusal.retry_after_ms.unwrap();
+    let mut after = refusal.retry_after_ms.unwrap();
     assert!(refusal.code == Code::Unavailable && (1_500..=1_600).contains(&after), "{refusal:?}");
     assert_eq!(before, Version(0));
 
+    for most in [3_200, 5_000, 5_000] {
+        tokio::time::sleep(Duration::from_millis(after)).await;
+        die().await;
+        let refusal = touch(node.entities.clone(), Touch::Add).await.unwrap_err();
+        after = refusal.retry_after_ms.unwrap();
+        assert!((most - 100..=most).contains(&after), "{refusal:?}");
+    }
     tokio::time::sleep(Duration::from_millis(after)).await;
     assert_eq!(touch(node.entities.clone(), Touch::Add).await, Ok(1));
 

@@ -3,6 +3,7 @@
 use axum::response::Response;
 
 use super::*;
+use crate::mcp::Gate;
 use crate::mcp::quota::Limits;
 
 fn calling(agent: &Agent, session: Option<&str>, tool: &str, arguments: Value) -> Request<Body> {
@@ -113,7 +114,7 @@ async fn a_wait_in_a_session_ends_with_its_connection() {
 #[tokio::test]
 async fn waits_are_bounded_for_each_instance() {
     let limits = Limits { waits_per_instance: 1, ..Limits::default() };
-    let face = Face::with(Config { limits, ..Config::default() });
+    let face = Face::with(Config { gate: Gate::new(limits), ..Config::default() });
     let worker = face.agent("worker", Role::Worker);
     face.facts(&worker, "join-swarm", json!({ "name": "Worker" })).await;
     let first = tokio::spawn(face.router.clone().oneshot(calling(&worker, None, "poll-task", json!({}))));
@@ -130,7 +131,7 @@ async fn waits_are_bounded_for_each_instance() {
 #[tokio::test]
 async fn calls_are_bounded_for_each_agent() {
     let limits = Limits { reads_per_second: 1, ..Limits::default() };
-    let face = Face::with(Config { limits, ..Config::default() });
+    let face = Face::with(Config { gate: Gate::new(limits), ..Config::default() });
     let (noisy, quiet) = (face.agent("noisy", Role::Worker), face.agent("quiet", Role::Worker));
     let mut refused = Value::Null;
     for _ in 0..50 {

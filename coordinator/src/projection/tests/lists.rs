@@ -91,3 +91,20 @@ async fn a_list_goes_on_where_another_ended() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_list_leaves_out_the_fields_that_it_does_not_show() {
+    let mut world = World::new();
+    let long = json!({"id": "1", "payload": "x".repeat(1000), "by": {"name": "a", "token": [1]}});
+    let documents = vec![put("task/1", long), put("task/2", json!({"id": "2", "priority": 1}))];
+    world.feed(&pool(), documents, vec![]).await;
+    world.settle().await;
+    let mut query = tasks();
+    query.filters = vec![Filter::new("payload", Test::Present).unwrap()];
+    query.without = ["payload", "by.token"].map(|path| FieldPath::parse(path).unwrap()).to_vec();
+    let rows = world.projection.list(query.clone()).await.unwrap();
+    assert_eq!(rows, [json!({"id": "1", "by": {"name": "a"}})]);
+    query.filters.clear();
+    let rows = world.projection.list(query).await.unwrap();
+    assert_eq!(rows[1], json!({"id": "2", "priority": 1}));
+}

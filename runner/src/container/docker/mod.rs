@@ -106,9 +106,9 @@ impl DockerEngine {
     }
 
     /// Makes and starts the container. It exists from the first of the two steps on.
-    async fn create(&self, spec: &Spec, container: &Container) -> Result<String, Failure> {
+    async fn create(&self, spec: &Spec, container: &Container, path: &str) -> Result<String, Failure> {
         let network = network::name(&self.runner, container.network);
-        let body = create::body(&self.runner, &self.program, network, spec, container);
+        let body = create::body(&self.runner, &self.program, network, spec, container, path);
         let name = create::name(&self.runner, &spec.instance);
         let options = CreateContainerOptionsBuilder::new().name(&name).build();
         let made = self.docker.create_container(Some(options), body).await;
@@ -242,9 +242,9 @@ impl Engine for DockerEngine {
     async fn start(&self, spec: &Spec) -> Result<Handle, Failure> {
         let container = spec.container.as_ref().ok_or_else(|| Failure("no image was given".into()))?;
         readable(&spec.definition)?;
-        image::ensure(&self.docker, container).await?;
+        let path = image::ensure(&self.docker, container).await?;
         let (file, log) = log::open(&spec.log, None)?;
-        let id = self.create(spec, container).await?;
+        let id = self.create(spec, container, &path).await?;
         let container = Id { id: id.clone(), log };
         match self.handle(&spec.instance, container.clone()).await {
             Ok(handle) => {

@@ -65,6 +65,7 @@ fn route(draft: &mut Draft<'_>, command: &Command) -> Result<Reply, Refusal> {
         Command::RunnerHolds { runner, held } => Ok(draft.runner_holds(runner, held)),
         Command::Kill { instance, reason } => draft.kill(instance, reason),
         Command::Complete { instance } => draft.complete(instance),
+        Command::Finish { instance, code } => draft.finish(instance, *code),
         Command::Inspect { instance } => Ok(Reply::Instance(Box::new(draft.instance(instance)?.clone()))),
         Command::List => Ok(Reply::Overview(Box::new(overview(&draft.agent)))),
         Command::Tick => Ok(draft.tick()),

@@ -101,10 +101,36 @@ fn refuse_stale(instance: &Instance, token: Token, what: &Report) -> Result<(), 
 /// that outlived its runner's process reaches nobody; then a value that it returned is its word that it is done.
 fn exit_of(instance: &Instance, code: Option<i32>, signal: Option<i32>, reason: Option<&str>) -> Exit {
     if let Some(stop) = &instance.stop {
+        // The signal only carried out what was decided with the status.
+        let signal = signal.filter(|_| stop.code.is_none());
         return Exit { code: stop.code.or(code), signal, ..stop.clone() };
     }
+    exited(code, signal, reason, instance.returned.is_some())
+}
+
+/// The end that a run has chosen for itself.
+pub(super) fn chosen(code: u8) -> Exit {
+    let told = meaning(code).map(|meaning| format!("the run ended itself with status {code}: {meaning}"));
+    exited(Some(code.into()), None, told.as_deref(), false)
+}
+
+/// What a status stands for that agents end with on purpose (spec: Action Llama 12).
+fn meaning(code: u8) -> Option<&'static str> {
+    Some(match code {
+        10 => "authentication failed",
+        11 => "permission denied",
+        12 => "rate limited",
+        13 => "invalid configuration",
+        14 => "a dependency failed",
+        15 => "it cannot be mended by another try",
+        16 => "aborted by its user",
+        _ => return None,
+    })
+}
+
+fn exited(code: Option<i32>, signal: Option<i32>, reason: Option<&str>, returned: bool) -> Exit {
     let unknown = (code, signal) == (None, None);
-    let completed = matches!(code, Some(0 | RERUN)) || (unknown && instance.returned.is_some());
+    let completed = matches!(code, Some(0 | RERUN)) || (unknown && returned);
     let end = if completed { End::Completed } else { End::Error };
     let told = match (end, code, signal) {
         (End::Completed, Some(RERUN), _) => "completed, and asked to be run again".to_owned(),

@@ -4,6 +4,7 @@ use uuid::Uuid;
 
 use super::define::killed;
 use super::draft::Draft;
+use super::reports::chosen;
 use crate::agent::event::Event;
 use crate::agent::state::{CallStatus, End, Exit, Instance, Spill, State};
 use crate::agent::{Reply, effects};
@@ -147,6 +148,13 @@ impl Draft<'_> {
     pub(super) fn kill(&mut self, id: &InstanceId, reason: &str) -> Result<Reply, Refusal> {
         self.instance(id)?;
         self.stop(id, killed(reason));
+        Ok(Reply::Killed { instance: id.clone() })
+    }
+
+    /// What the run's process ends with after this does not count.
+    pub(super) fn finish(&mut self, id: &InstanceId, code: u8) -> Result<Reply, Refusal> {
+        self.instance(id)?;
+        self.stop(id, chosen(code));
         Ok(Reply::Killed { instance: id.clone() })
     }
 

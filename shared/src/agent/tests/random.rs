@@ -18,6 +18,7 @@ enum Step {
     Ack(u128, u8),
     Report { who: u8, what: u8, behind: u64 },
     Kill(u8),
+    Finish(u8, u8),
     Attach(u8),
     Complete(u8),
     Enable(bool),
@@ -53,6 +54,7 @@ fn step() -> impl Strategy<Value = Step> {
         8 => (who.clone(), 0..7u8, 0..2u64)
             .prop_map(|(who, what, behind)| Step::Report { who, what, behind }),
         1 => who.clone().prop_map(Step::Kill),
+        1 => (who.clone(), prop::sample::select(vec![0, 3, 42])).prop_map(|(who, code)| Step::Finish(who, code)),
         1 => (0..2u8).prop_map(Step::Attach),
         1 => who.clone().prop_map(Step::Complete),
         1 => any::<bool>().prop_map(Step::Enable),
@@ -122,6 +124,7 @@ impl World {
                 }
             }
             Step::Report { who, what, behind } => self.some_report(who, what, behind),
+            Step::Finish(who, code) => Command::Finish { instance: self.pick(who), code },
             Step::Kill(who) => Command::Kill { instance: self.pick(who), reason: "chance".to_owned() },
             Step::Attach(who) => {
                 Command::Attach { instance: InstanceId(format!("token-{who}")), agent_id: id(who.into()) }

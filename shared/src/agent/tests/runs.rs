@@ -213,3 +213,37 @@ fn a_run_without_a_status_is_done_if_it_returned_a_value() {
     assert_eq!((world.end_of(&silent).0.as_str(), world.end_of(&spoke).0.as_str()), ("error", "completed"));
     assert!(world.end_of(&silent).1.contains("runner"), "{:?}", world.end_of(&silent));
 }
+
+#[test]
+fn a_run_ends_with_the_status_that_it_chooses() {
+    let mut world = World::new(4);
+    for (code, end, reason) in [
+        (0, "completed", "completed"),
+        (3, "error", "the run exited with status 3"),
+        (12, "error", "the run ended itself with status 12: rate limited"),
+        (124, "error", "timeout"),
+    ] {
+        let run = world.manual();
+        world.must(Command::Finish { instance: run.clone(), code });
+        assert_eq!(world.end_of(&run), (end.to_owned(), reason.to_owned()));
+        let exit = &world.agent.body(&format!("instance/{run}")).unwrap()["exit"];
+        assert_eq!((&exit["code"], exit.get("signal").unwrap_or(&Value::Null)), (&json!(code), &Value::Null));
+    }
+    let again = world.manual();
+    world.must(Command::Finish { instance: again.clone(), code: 42 });
+    assert_eq!(world.agent.entity.instances.len(), 1, "it asked to be run again");
+    let ended = Command::Finish { instance: again, code: 0 };
+    assert_eq!(world.refused(ended), Code::NotFound);
+}
+
+#[test]
+fn what_a_run_returned_is_the_answer_if_it_chooses_to_have_succeeded() {
+    let mut world = World::new(4);
+    for (number, code, status) in [(1, 0, CallStatus::Completed), (2, 15, CallStatus::Error)] {
+        world.call(number).unwrap();
+        let run = world.agent.entity.instances.keys().next().unwrap().clone();
+        world.must(Command::ReturnValue { instance: run.clone(), value: "seen".to_owned() });
+        world.must(Command::Finish { instance: run, code });
+        assert_eq!(world.call_status(number).0, status);
+    }
+}

@@ -1,14 +1,18 @@
 //! Joining, leaving, capacity.
 
+use std::collections::BTreeMap;
+
 use uuid::Uuid;
 
 use super::Answer;
 use crate::code::{Code, Refusal};
-use crate::entity::{Ctx, Decision};
+use crate::entity::{Ctx, Decision, Effect};
+use crate::id::{EntityKey, Kind};
 use crate::limits;
 use crate::pool::command::{Join, Profile, Reply};
 use crate::pool::event::Event;
 use crate::pool::state::{Member, Pool};
+use crate::profiles::{self, Change, Field, Profiles, Source};
 
 /// Longest role, characters (spec: Agent Swarm, the agent's shape).
 const ROLE: usize = 100;
@@ -110,7 +114,13 @@ impl Pool {
         Ok(Decision::new(Reply::Member(view), vec![event]))
     }
 
-    pub(super) fn decide_describe(&self, agent: Uuid, profile: &Profile, ctx: &Ctx) -> Answer {
+    pub(super) fn decide_describe(
+        &self,
+        agent: Uuid,
+        profile: &Profile,
+        before: &Profile,
+        ctx: &Ctx,
+    ) -> Answer {
         let member = self.joined(agent)?;
         if *profile == Profile::default() {
             return Err(Refusal::new(
@@ -119,14 +129,8 @@ impl Pool {
             ));
         }
         require_role(profile.role.as_deref())?;
-        let texts = [
-            &profile.claude_md,
-            &profile.soul_md,
-            &profile.identity_md,
-            &profile.setup_script,
-            &profile.tools_md,
-        ];
-        if texts.into_iter().flatten().any(|text| text.chars().count() > PROFILE_TEXT) {
+        let texts = profile.texts().into_iter().filter_map(|(_, text)| text);
+        if texts.into_iter().any(|text| text.chars().count() > PROFILE_TEXT) {
             let problem = format!("a profile text has more than {PROFILE_TEXT} characters; shorten it");
             return Err(Refusal::new(Code::TooLarge, problem));
         }
@@ -139,7 +143,24 @@ impl Pool {
             view.name.clone_from(name);
         }
         let event = Event::Described { agent, profile: profile.clone(), at: ctx.now };
-        Ok(Decision::new(Reply::Member(view), vec![event]))
+        let versions = self.versions(agent, profile, before);
+        Ok(Decision::new(Reply::Member(view), vec![event]).effects(versions.into_iter().collect()))
+    }
+
+    /// Has the texts that were given kept beside what they were.
+    fn versions(&self, agent: Uuid, profile: &Profile, before: &Profile) -> Option<Effect> {
+        let pairs = profile.texts().into_iter().zip(before.texts());
+        let texts: BTreeMap<Field, Change> = pairs
+            .filter_map(|((field, text), (_, before))| {
+                Some((field, Change { text: text?.clone(), before: before.cloned() }))
+            })
+            .collect();
+        let (source, by) = (Source::SelfEdit, Some(agent));
+        if texts.is_empty() {
+            return None;
+        }
+        let command = profiles::Command::Changed { agent, texts, source, by };
+        Some(Effect::entity::<Profiles>(EntityKey::of(Kind::Profiles, &self.swarm), &command))
     }
 
     fn require_free_name(&self, name: &str) -> Result<(), Refusal> {

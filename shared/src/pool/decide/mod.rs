@@ -32,7 +32,9 @@ impl Pool {
             Command::Offline { agent } => self.decide_offline(*agent, ctx),
             Command::Ping { agent, managed } => self.decide_ping(*agent, *managed, ctx),
             Command::SetCapacity { agent, max_tasks } => self.decide_capacity(*agent, *max_tasks, ctx),
-            Command::Describe { agent, profile } => self.decide_describe(*agent, profile, ctx),
+            Command::Describe { agent, profile, before } => {
+                self.decide_describe(*agent, profile, before, ctx)
+            }
             Command::Create(create) => self.decide_create(create, ctx),
             Command::Poll { agent, instance, managed, last } => {
                 self.decide_poll(*agent, instance, *managed, *last, ctx)

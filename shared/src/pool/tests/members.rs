@@ -1,4 +1,8 @@
+use serde_json::json;
+
 use super::*;
+use crate::entity::Effect;
+use crate::id::Kind;
 
 #[test]
 fn a_member_shows_the_agent_shape() {
@@ -85,18 +89,40 @@ fn a_lowered_capacity_spares_what_runs() {
     }
 }
 
+fn describe(profile: Profile) -> Command {
+    Command::Describe { agent: ANN, profile, before: Box::default() }
+}
+
+#[test]
+fn new_texts_of_a_profile_are_kept_as_versions() {
+    let mut swarm = Swarm::new();
+    let named = Profile { name: Some("anna".to_owned()), ..Profile::default() };
+    swarm.run(describe(named)).unwrap();
+    assert!(swarm.0.effects.is_empty(), "a name has no versions");
+    let texts = |text: &str| Profile { soul_md: Some(text.to_owned()), ..Profile::default() };
+    let before = Box::new(Profile { claude_md: Some("other".to_owned()), ..texts("calm") });
+    swarm.run(Command::Describe { agent: ANN, profile: texts("brave"), before }).unwrap();
+    let [Effect::Entity { key, command }] = swarm.0.effects.as_slice() else {
+        panic!("{:?}", swarm.0.effects)
+    };
+    assert_eq!(key.kind, Kind::Profiles);
+    let changed = &command["changed"];
+    assert_eq!(changed["texts"], json!({"soulMd": {"text": "brave", "before": "calm"}}));
+    assert_eq!((&changed["agent"], &changed["by"]), (&json!(ANN), &json!(ANN)));
+}
+
 #[test]
 fn a_profile_changes_what_is_given() {
     let mut swarm = Swarm::new();
     let role = Profile { role: Some("tester".to_owned()), ..Profile::default() };
-    swarm.run(Command::Describe { agent: ANN, profile: role }).unwrap();
+    swarm.run(describe(role)).unwrap();
     let name = Profile { name: Some("anna".to_owned()), ..Profile::default() };
-    swarm.run(Command::Describe { agent: ANN, profile: name }).unwrap();
+    swarm.run(describe(name)).unwrap();
     let body = swarm.member(ANN);
     assert_eq!((&body["role"], &body["name"]), (&Value::from("tester"), &Value::from("anna")));
     let taken = Profile { name: Some("bob".to_owned()), ..Profile::default() };
-    assert_eq!(swarm.refused(Command::Describe { agent: ANN, profile: taken }), Code::AlreadyExists);
+    assert_eq!(swarm.refused(describe(taken)), Code::AlreadyExists);
     let nothing = Profile::default();
-    assert_eq!(swarm.refused(Command::Describe { agent: ANN, profile: nothing }), Code::InvalidArgument);
+    assert_eq!(swarm.refused(describe(nothing)), Code::InvalidArgument);
     swarm.run(Command::Join(join(Uuid::from_u128(9), "ann", false))).unwrap();
 }

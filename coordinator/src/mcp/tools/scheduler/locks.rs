@@ -27,12 +27,29 @@ pub(super) fn tools() -> Vec<Tool> {
                 Args::none()
                     .need("resource_key", text(limits::LOCK_KEY), "The resource as an absolute URI, such as github://org/repo/issues/7")
                     .explained()
-                    .take("ttl_seconds", json!({ "type": "number", "exclusiveMinimum": 0, "maximum": 86_400 }), "How long it lasts (1800)"),
+                    .take("ttl_seconds", seconds(), "How long it lasts (1800)"),
             )
             .output(json!({
                 "ok": flag(), "resource_key": any_text(4096), "fencing_token": any_text(64),
                 "expires_at": any_text(64), "refreshed": flag(), "holder": any_text(200),
                 "reason": any_text(4000), "code": any_text(64),
+            })),
+        Tool::new("heartbeat_lock", "Keep a lock", Toolset::Scheduler, heartbeat)
+            .writes(Right::Work)
+            .idempotent()
+            .about(
+                "Start the time to live of a lock that you hold anew.",
+                "It lasts as long as it was acquired for, or ttl_seconds from now. The fencing_token stays.",
+            )
+            .found_by("extend refresh renew mutex lease longer")
+            .args(
+                Args::none()
+                    .need("resource_key", text(limits::LOCK_KEY), "The resource, as it was acquired")
+                    .take("ttl_seconds", seconds(), "How long it lasts from now on"),
+            )
+            .output(json!({
+                "ok": flag(), "resource_key": any_text(4096), "fencing_token": any_text(64),
+                "expires_at": any_text(64), "reason": any_text(4000), "code": any_text(64),
             })),
         Tool::new("release_lock", "Release a lock", Toolset::Scheduler, release)
             .core()
@@ -45,6 +62,10 @@ pub(super) fn tools() -> Vec<Tool> {
     ]
 }
 
+fn seconds() -> serde_json::Value {
+    json!({ "type": "number", "exclusiveMinimum": 0, "maximum": 86_400 })
+}
+
 #[derive(Deserialize)]
 struct Acquire {
     resource_key: String,
@@ -52,13 +73,9 @@ struct Acquire {
 }
 
 async fn acquire(call: Call, args: Acquire) -> Outcome {
-    let ttl = match args.ttl_seconds.map(Duration::try_from_secs_f64).transpose() {
+    let ttl = match time_to_live(args.ttl_seconds) {
         Ok(ttl) => ttl,
-        Err(_) => {
-            let refusal =
-                Refusal::new(Code::InvalidArgument, "ttl_seconds must be a number of seconds above 0");
-            return refused("Lock not acquired:", refusal);
-        }
+        Err(refusal) => return refused("Lock not acquired:", refusal),
     };
     let asked = args.resource_key.clone();
     match call.service.acquire(&call.who, call.request, args.resource_key, ttl).await {
@@ -73,11 +90,35 @@ async fn acquire(call: Call, args: Acquire) -> Outcome {
                 }),
             ))
         }
-        Ok(_) => {
-            Err(Refusal::new(Code::Internal, "the lockspace gave an answer of another kind; report this"))
-        }
+        Ok(_) => Err(unexpected()),
         Err(refusal) => refused("Lock not acquired:", refusal),
     }
+}
+
+async fn heartbeat(call: Call, args: Acquire) -> Outcome {
+    let ttl = match time_to_live(args.ttl_seconds) {
+        Ok(ttl) => ttl,
+        Err(refusal) => return refused("Lock not kept:", refusal),
+    };
+    match call.service.keep_lock(&call.who, call.request, args.resource_key, ttl).await {
+        Ok(Reply::Acquired { key, token, expires_at, .. }) => Ok(granted(
+            format!("Lock kept on {key}. It expires at {expires_at}"),
+            json!({ "resource_key": key, "fencing_token": token.to_string(), "expires_at": expires_at.iso() }),
+        )),
+        Ok(_) => Err(unexpected()),
+        Err(refusal) => refused("Lock not kept:", refusal),
+    }
+}
+
+fn time_to_live(seconds: Option<f64>) -> Result<Option<Duration>, Refusal> {
+    seconds
+        .map(Duration::try_from_secs_f64)
+        .transpose()
+        .map_err(|_| Refusal::new(Code::InvalidArgument, "ttl_seconds must be a number of seconds above 0"))
+}
+
+fn unexpected() -> Refusal {
+    Refusal::new(Code::Internal, "the lockspace gave an answer of another kind; report this")
 }
 
 #[derive(Deserialize)]

@@ -44,6 +44,16 @@ pub(super) fn tools() -> Vec<Tool> {
                 "ok": flag(), "rerun": integer(1, 1000), "most": integer(0, 1000), "reason": any_text(4000),
                 "code": any_text(64),
             })),
+        Tool::new("exit_run", "End your run", SCHEDULER, exit_run)
+            .writes(Right::Work)
+            .destructive()
+            .about(
+                "End your run at once with an exit status.",
+                "0 is a success, after which your caller gets the value that you returned; 42 also asks for a rerun; anything else is a failure. Your processes are ended whatever they are at, and hooks after the run are left out.",
+            )
+            .found_by("quit stop abort fail failure finish status code terminate")
+            .args(Args::none().need("status", integer(0, 255), "The exit status"))
+            .output(json!({ "ok": flag(), "status": integer(0, 255) })),
     ]
 }
 
@@ -82,5 +92,18 @@ async fn request_rerun(call: Call, _: Nothing) -> Outcome {
             json!({ "rerun": number, "most": most }),
         )),
         Err(refusal) => refused("Rerun not requested:", refusal),
+    }
+}
+
+#[derive(Deserialize)]
+struct ExitRun {
+    status: u8,
+}
+
+async fn exit_run(call: Call, args: ExitRun) -> Outcome {
+    let status = args.status;
+    match call.service.finish(&call.who, call.request, status).await {
+        Ok(()) => Ok(granted(format!("Your run ends with status {status}."), json!({ "status": status }))),
+        Err(refusal) => refused("Run not ended:", refusal),
     }
 }

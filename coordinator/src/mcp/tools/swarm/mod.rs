@@ -6,8 +6,10 @@ mod inbox;
 mod memory;
 mod messages;
 mod profile;
+mod profile_versions;
 mod reports;
 mod schedules;
+mod services;
 mod session;
 mod slack;
 mod tasks;
@@ -25,10 +27,12 @@ pub fn tools() -> Vec<Tool> {
         reports::tools(),
         messages::tools(),
         profile::tools(),
+        profile_versions::tools(),
         slack::tools(),
         memory::tools(),
         epics::tools(),
         schedules::tools(),
+        services::tools(),
         inbox::tools(),
     ]
     .into_iter()

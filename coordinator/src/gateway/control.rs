@@ -1,0 +1,190 @@
+//! What operators do over HTTP, with an operator's token: the same services as those of `skein agent …` and
+//! `skein webhooks …`. `?swarm=NAME` names a swarm other than the usual one.
+
+use axum::extract::{Path, RawQuery, State};
+use http::StatusCode;
+use serde_json::{Value, json};
+use skein_shared::id::{InstanceId, Name, parse_uuid};
+use skein_shared::{Code, Refusal};
+use uuid::Uuid;
+
+use super::answer::{Answer, Problem};
+use super::door::Operator;
+use super::{Gateway, granted};
+use crate::service::agents::Steer;
+use crate::service::instances::MOST;
+
+/// Runs on a page that names no number, and most on any.
+const PAGE: usize = 10;
+const LONGEST_PAGE: usize = 100;
+
+/// The agents with their runs, and what waits.
+pub(super) async fn status(State(gateway): State<Gateway>, Operator { who, .. }: Operator) -> Answer {
+    let agents = gateway.service.agents(&who).await?;
+    let field = |agent: &Value, name: &str| agent[name].clone();
+    let queues =
+        agents.iter().filter_map(|agent| Some((agent["agent"].as_str()?.to_owned(), field(agent, "queued"))));
+    let running: u64 = agents.iter().filter_map(|agent| agent["running"].as_u64()).sum();
+    let runs = gateway.service.instances(&who, None, LONGEST_PAGE).await?;
+    let live: Vec<Value> = runs.iter().filter(|run| run["endedAt"].is_null()).map(run).collect();
+    granted(json!({
+        "scheduler": { "version": env!("CARGO_PKG_VERSION"), "swarm": who.swarm },
+        "running": running,
+        "queueSizes": queues.collect::<serde_json::Map<_, _>>(),
+        "agents": agents,
+        "instances": live,
+    }))
+}
+
+/// The latest runs, also those that have ended.
+pub(super) async fn instances(State(gateway): State<Gateway>, Operator { who, .. }: Operator) -> Answer {
+    let runs = gateway.service.instances(&who, None, LONGEST_PAGE).await?;
+    granted(json!({ "instances": runs.iter().map(run).collect::<Vec<_>>() }))
+}
+
+/// A page of the runs of an agent, the latest first: `?page=1&limit=10`.
+pub(super) async fn runs(
+    State(gateway): State<Gateway>,
+    Path(agent): Path<String>,
+    RawQuery(query): RawQuery,
+    Operator { who, .. }: Operator,
+) -> Answer {
+    let query = query.unwrap_or_default();
+    let (page, limit) = (number(&query, "page", 1)?, number(&query, "limit", PAGE)?.min(LONGEST_PAGE));
+    let all = page.saturating_mul(limit);
+    if all > MOST {
+        return Err(Problem::bad_request(format!("page: only the latest {MOST} runs are listed")));
+    }
+    let runs = gateway.service.instances(&who, Some(&Name::parse(&agent)?), all).await?;
+    granted(
+        json!({ "runs": runs.iter().skip(all - limit).collect::<Vec<_>>(), "page": page, "limit": limit }),
+    )
+}
+
+pub(super) async fn pause(State(gateway): State<Gateway>, Operator { who, .. }: Operator) -> Answer {
+    let told = gateway.service.pause_swarm(&who, Uuid::now_v7(), true).await?;
+    done(format!("{told} agents are paused: they take work and start none"))
+}
+
+pub(super) async fn resume(State(gateway): State<Gateway>, Operator { who, .. }: Operator) -> Answer {
+    let told = gateway.service.pause_swarm(&who, Uuid::now_v7(), false).await?;
+    done(format!("{told} agents go on"))
+}
+
+/// Starts a run by hand.
+pub(super) async fn trigger(
+    State(gateway): State<Gateway>,
+    Path(agent): Path<String>,
+    Operator { who, fields }: Operator,
+) -> Answer {
+    let prompt = match fields.get("prompt") {
+        None | Some(Value::Null) => None,
+        Some(Value::String(prompt)) => Some(prompt.as_str()).filter(|prompt| !prompt.is_empty()),
+        Some(_) => return Err(Problem::bad_request("prompt must be a text")),
+    };
+    let instance = gateway.service.run_agent(&who, Uuid::now_v7(), &Name::parse(&agent)?, prompt).await?;
+    granted(json!({ "success": true, "message": format!("{instance} is queued"), "instanceId": instance }))
+}
+
+pub(super) async fn kill(
+    State(gateway): State<Gateway>,
+    Path(instance): Path<String>,
+    Operator { who, .. }: Operator,
+) -> Answer {
+    let agent = gateway.service.agent_of(&who.swarm, &instance).await?;
+    let reason = "killed by the operator".to_owned();
+    gateway.service.kill(&who, Uuid::now_v7(), &agent, InstanceId(instance.clone()), reason).await?;
+    done(format!("{instance} is being ended"))
+}
+
+/// Pauses, resumes, enables or disables an agent, or kills its runs.
+pub(super) async fn steer(
+    State(gateway): State<Gateway>,
+    Path((agent, order)): Path<(String, String)>,
+    Operator { who, .. }: Operator,
+) -> Answer {
+    let agent = Name::parse(&agent)?;
+    if order == "kill" {
+        let killed = gateway.service.kill_runs(&who, Uuid::now_v7(), &agent).await?;
+        let message = format!("{killed} runs of {agent} are being ended");
+        return granted(json!({ "success": true, "message": message, "killed": killed }));
+    }
+    let wanted: Steer = order.parse().map_err(|_| {
+        let text = format!("`{order}` is no order; use pause, resume, enable, disable or kill");
+        Problem::error(StatusCode::NOT_FOUND, text)
+    })?;
+    gateway.service.steer(&who, Uuid::now_v7(), &agent, wanted).await?;
+    done(format!("{agent}: {order}"))
+}
+
+/// Every held lock of the swarm.
+pub(super) async fn locks(State(gateway): State<Gateway>, Operator { who, .. }: Operator) -> Answer {
+    let locks = gateway.service.held_locks(&who).await?;
+    let shown = locks.iter().map(|lock| {
+        json!({
+            "resourceKey": lock.key,
+            "agentName": lock.agent,
+            "holder": lock.holder,
+            "heldSince": lock.held_since.millis(),
+            "expiresAt": lock.expires_at.millis(),
+        })
+    });
+    granted(json!({ "locks": shown.collect::<Vec<_>>() }))
+}
+
+/// A webhook as it was taken in, with what it led to.
+pub(super) async fn webhook(
+    State(gateway): State<Gateway>,
+    Path(receipt): Path<String>,
+    Operator { who, .. }: Operator,
+) -> Answer {
+    granted(gateway.service.webhook(&who, parse_uuid("receipt", &receipt)?).await?)
+}
+
+/// Hands a webhook on once more.
+pub(super) async fn replay(
+    State(gateway): State<Gateway>,
+    Path(receipt): Path<String>,
+    Operator { who, .. }: Operator,
+) -> Answer {
+    let receipt = parse_uuid("receipt", &receipt)?;
+    let replayed = gateway.service.replay_webhook(&who, Uuid::now_v7(), receipt).await.map_err(unreadable)?;
+    granted(json!({
+        "ok": true,
+        "matched": replayed["matched"],
+        "replayReceiptId": replayed["receipt"],
+        "resumed": replayed["resumed"],
+        "started": replayed["started"],
+    }))
+}
+
+/// Of what could not be read nothing is stored that could be replayed.
+fn unreadable(refusal: Refusal) -> Problem {
+    match refusal.code {
+        Code::WrongState => Problem::bad_request(refusal.message),
+        _ => refusal.into(),
+    }
+}
+
+/// A run in the original's words.
+fn run(row: &Value) -> Value {
+    json!({
+        "id": row["instance"],
+        "agentName": row["agent"],
+        "status": row["state"],
+        "startedAt": row["startedAt"],
+        "trigger": row["source"],
+        "statusText": row["statusText"],
+    })
+}
+
+fn done(message: String) -> Answer {
+    granted(json!({ "success": true, "message": message }))
+}
+
+fn number(query: &str, name: &str, usual: usize) -> Result<usize, Problem> {
+    let given = query.split('&').filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name);
+    let Some((_, text)) = given else { return Ok(usual) };
+    let wrong = || Problem::bad_request(format!("{name} must be a whole number from 1"));
+    text.parse().ok().filter(|number| *number > 0).ok_or_else(wrong)
+}

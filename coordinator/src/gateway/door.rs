@@ -1,0 +1,125 @@
+//! Who asks: the bearer of a token in the header `Authorization`, or in the field `secret` of the body, where agents
+//! written for Action Llama have it. Never in the address, for addresses end up in logs.
+
+use axum::extract::{FromRequest, Request};
+use http::{HeaderMap, StatusCode, header};
+use http_body_util::{BodyExt, Limited};
+use serde_json::{Map, Value};
+use skein_shared::id::Name;
+use skein_shared::{Code, limits};
+
+use super::Gateway;
+use super::answer::Problem;
+use crate::auth::{Principal, Right, Role, policy};
+use crate::mcp::idempotency;
+
+/// A request of somebody who is known.
+pub(super) struct Asked {
+    pub(super) who: Principal,
+    /// The idempotency key, if it has one.
+    pub(super) key: Option<String>,
+    fields: Map<String, Value>,
+}
+
+impl FromRequest<Gateway> for Asked {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, gateway: &Gateway) -> Result<Self, Problem> {
+        let (parts, body) = request.into_parts();
+        let mut fields = fields(body).await?;
+        let secret = fields.remove("secret");
+        let token = bearer(&parts.headers).or_else(|| secret.as_ref()?.as_str()).ok_or_else(|| {
+            Problem::bad_request(
+                "missing secret: send the value of SKEIN_TOKEN as `Authorization: Bearer`, or as `secret` in the JSON body",
+            )
+        })?;
+        let who = gateway.keys.verify(token, gateway.service.clock().wall())?;
+        if who.role == Role::Runner {
+            let text = "a runner's token opens nothing here; use an agent's token";
+            return Err(Problem::error(StatusCode::FORBIDDEN, text));
+        }
+        gateway.service.require_live(&who).await?;
+        let key = parts.headers.get(idempotency::HEADER).and_then(|key| key.to_str().ok()).map(str::to_owned);
+        Ok(Self { who, key, fields })
+    }
+}
+
+/// A request of an operator, who speaks for a swarm.
+pub(super) struct Operator {
+    pub(super) who: Principal,
+    pub(super) fields: Map<String, Value>,
+}
+
+impl FromRequest<Gateway> for Operator {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, gateway: &Gateway) -> Result<Self, Problem> {
+        let (parts, body) = request.into_parts();
+        let unknown = |text: &str| Problem::error(StatusCode::UNAUTHORIZED, text);
+        let token = bearer(&parts.headers)
+            .ok_or_else(|| unknown("send an operator's token as `Authorization: Bearer`"))?;
+        let who = gateway.keys.verify(token, gateway.service.clock().wall());
+        let who = who.map_err(|refusal| unknown(&refusal.message))?;
+        policy::require(&who, Right::Administer)?;
+        let swarm = swarm(parts.uri.query().unwrap_or_default())?;
+        if !gateway.service.entities().swarms().await?.contains(&swarm) {
+            let text = format!("there is no swarm `{swarm}`; make it with `skein swarm create {swarm}`");
+            return Err(Problem::error(StatusCode::NOT_FOUND, text));
+        }
+        Ok(Self { who: Principal { swarm, ..who }, fields: fields(body).await? })
+    }
+}
+
+/// The swarm that is named by `swarm=`, or the usual one.
+fn swarm(query: &str) -> Result<Name, Problem> {
+    let named = query.split('&').find_map(|pair| pair.strip_prefix("swarm="));
+    Ok(Name::parse(named.unwrap_or("default"))?)
+}
+
+impl Asked {
+    /// A field that has to be there and may not be null.
+    pub(super) fn value(&self, name: &str) -> Result<&Value, Problem> {
+        let missing = || Problem::bad_request(format!("missing {name}: put it into the JSON body"));
+        self.fields.get(name).filter(|value| !value.is_null()).ok_or_else(missing)
+    }
+
+    /// A text that has to be there and may be empty.
+    pub(super) fn text(&self, name: &str) -> Result<&str, Problem> {
+        let wrong = || Problem::bad_request(format!("{name} must be a text"));
+        self.value(name)?.as_str().ok_or_else(wrong)
+    }
+
+    /// A text that says something.
+    pub(super) fn some_text(&self, name: &str) -> Result<&str, Problem> {
+        let empty = || Problem::bad_request(format!("missing {name}: it is empty"));
+        Some(self.text(name)?).filter(|text| !text.is_empty()).ok_or_else(empty)
+    }
+
+    /// A field that may be left out.
+    pub(super) fn optional(&self, name: &str) -> Option<&Value> {
+        self.fields.get(name).filter(|value| !value.is_null())
+    }
+}
+
+/// The token of `Authorization: Bearer`.
+pub(super) fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+/// The body's fields; an empty body has none.
+async fn fields(body: axum::body::Body) -> Result<Map<String, Value>, Problem> {
+    let body = Limited::new(body, limits::BODY).collect().await.map_err(|_| {
+        let status = StatusCode::from_u16(Code::TooLarge.http()).unwrap_or(StatusCode::BAD_REQUEST);
+        Problem::error(
+            status,
+            format!("the body is cut off or longer than {} bytes; send less", limits::BODY),
+        )
+    })?;
+    let body = body.to_bytes();
+    if body.is_empty() {
+        return Ok(Map::new());
+    }
+    serde_json::from_slice(&body)
+        .map_err(|error| Problem::bad_request(format!("invalid JSON: the body must be an object: {error}")))
+}

@@ -1,0 +1,127 @@
+//! What operators ask.
+
+use super::*;
+
+const RECEIPT: &str = "0190d3a0-0000-7000-8000-000000000000";
+
+impl Bed {
+    fn operator(&self) -> String {
+        self.token("operator", Role::Operator, None)
+    }
+
+    /// Sends an operator's request, a POST unless there is no body.
+    async fn control(&self, path: &str, body: Option<Value>) -> (u16, Value) {
+        match body {
+            Some(body) => self.post(path, &self.operator(), body).await,
+            None => self.get(path, &self.operator()).await,
+        }
+    }
+}
+
+#[tokio::test]
+async fn operators_alone_get_in_and_by_the_header_alone() {
+    let bed = Bed::new();
+    bed.define("worker").await;
+    let (worker, lead) = (bed.worker("worker"), bed.token("lead", Role::Lead, None));
+    for path in ["/control/status", "/control/instances", "/locks/status", "/api/stats/agents/worker/runs"] {
+        let without = Request::get(path).body(Body::empty()).unwrap();
+        let (status, answer) = bed.send(without).await;
+        assert!(status == 401 && answer["error"].is_string(), "{path}: {answer}");
+        assert_eq!(bed.get(path, "nonsense").await.0, 401, "{path}");
+        for other in [&worker, &lead] {
+            assert_eq!(bed.get(path, other).await.0, 403, "{path}");
+        }
+        assert_eq!(bed.control(path, None).await.0, 200, "{path}");
+        assert_eq!(bed.control(&format!("{path}?swarm=nowhere"), None).await.0, 404, "{path}");
+    }
+    for path in ["/control/pause", "/control/trigger/worker", "/control/agents/worker/kill"] {
+        let body = json!({ "secret": bed.operator() }).to_string();
+        let in_the_body = Request::post(path).body(Body::from(body)).unwrap();
+        assert_eq!(bed.send(in_the_body).await.0, 401, "{path}");
+        assert_eq!(bed.post(path, &worker, json!({})).await.0, 403, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn agents_are_started_steered_and_ended() {
+    let bed = Bed::new();
+    bed.define("worker").await;
+    let (status, started) = bed.control("/control/trigger/worker", Some(json!({ "prompt": "look" }))).await;
+    assert_eq!((status, &started["success"]), (200, &json!(true)), "{started}");
+    let instance = started["instanceId"].as_str().unwrap().to_owned();
+    let (_, listed) = bed.control("/control/instances", None).await;
+    let run = &listed["instances"][0];
+    assert_eq!(
+        (&run["id"], &run["agentName"], &run["status"]),
+        (&json!(instance), &json!("worker"), &json!("queued"))
+    );
+    let (_, shown) = bed.control("/control/status", None).await;
+    assert_eq!((&shown["queueSizes"]["worker"], &shown["running"]), (&json!(1), &json!(0)), "{shown}");
+    assert_eq!(shown["instances"][0]["id"], json!(instance));
+
+    let (status, killed) = bed.control(&format!("/control/kill/{instance}"), Some(json!({}))).await;
+    assert_eq!((status, &killed["success"]), (200, &json!(true)));
+    assert_eq!(
+        bed.control(&format!("/control/kill/{instance}"), Some(json!({}))).await.0,
+        404,
+        "it has ended"
+    );
+    let (_, page) = bed.control("/api/stats/agents/worker/runs?limit=1", None).await;
+    assert_eq!((&page["runs"][0]["instance"], &page["limit"]), (&json!(instance), &json!(1)), "{page}");
+    let (_, next) = bed.control("/api/stats/agents/worker/runs?limit=1&page=2", None).await;
+    assert_eq!(next["runs"], json!([]));
+
+    for (order, paused, enabled) in
+        [("pause", true, true), ("resume", false, true), ("disable", false, false), ("enable", false, true)]
+    {
+        let (status, done) = bed.control(&format!("/control/agents/worker/{order}"), Some(json!({}))).await;
+        assert_eq!((status, &done["success"]), (200, &json!(true)), "{order}");
+        let (_, shown) = bed.control("/control/status", None).await;
+        let agent = &shown["agents"][0];
+        assert_eq!((&agent["paused"], &agent["enabled"]), (&json!(paused), &json!(enabled)), "{order}");
+    }
+    for (path, paused) in [("/control/pause", true), ("/control/resume", false)] {
+        assert_eq!(bed.control(path, Some(json!({}))).await.0, 200);
+        assert_eq!(bed.control("/control/status", None).await.1["agents"][0]["paused"], json!(paused));
+    }
+    let (status, killed) = bed.control("/control/agents/worker/kill", Some(json!({}))).await;
+    assert_eq!((status, &killed["killed"]), (200, &json!(0)), "{killed}");
+}
+
+#[tokio::test]
+async fn what_there_is_not_or_cannot_be_is_refused() {
+    let bed = Bed::new();
+    bed.define("idle").await;
+    bed.control("/control/agents/idle/disable", Some(json!({}))).await;
+    for (path, body, wanted) in [
+        ("/control/trigger/nobody", Some(json!({})), 404),
+        ("/control/trigger/idle", Some(json!({})), 409),
+        ("/control/trigger/idle", Some(json!({ "prompt": 7 })), 400),
+        ("/control/kill/nobody-00000000", Some(json!({})), 404),
+        ("/control/agents/nobody/pause", Some(json!({})), 404),
+        ("/control/agents/nobody/kill", Some(json!({})), 404),
+        ("/control/agents/idle/scale", Some(json!({ "scale": 2 })), 404),
+        ("/api/stats/agents/idle/runs?page=0", None, 400),
+        ("/api/stats/agents/idle/runs?page=9999&limit=100", None, 400),
+        ("/api/stats/webhooks/nonsense", None, 400),
+        (&format!("/api/stats/webhooks/{RECEIPT}"), None, 404),
+        (&format!("/api/webhooks/{RECEIPT}/replay"), Some(json!({})), 404),
+    ] {
+        let (status, answer) = bed.control(path, body).await;
+        assert!(status == wanted && answer["error"].is_string(), "{path}: {status} {answer}");
+    }
+}
+
+#[tokio::test]
+async fn an_operator_sees_every_lock() {
+    let bed = Bed::new();
+    let (instance, token) = bed.run("worker").await;
+    bed.post("/locks/acquire", &token, json!({ "resourceKey": KEY })).await;
+    let (status, shown) = bed.control("/locks/status", None).await;
+    let lock = &shown["locks"][0];
+    assert_eq!(
+        (status, &lock["resourceKey"], &lock["agentName"], &lock["holder"]),
+        (200, &json!(KEY), &json!("worker"), &json!(instance))
+    );
+    assert!(lock["heldSince"].is_u64() && lock["expiresAt"].is_u64(), "{lock}");
+}

@@ -1,0 +1,84 @@
+//! What members say of themselves and of the services they keep.
+
+use super::*;
+
+/// The versions of the worker's texts, once there are so many.
+async fn versions(face: &Face, worker: &Agent, count: usize) -> Vec<Value> {
+    let look = async {
+        loop {
+            let history = face.facts(worker, "context-history", json!({ "field": "soulMd" })).await;
+            let versions = history["versions"].as_array().unwrap().clone();
+            if versions.len() == count {
+                return versions;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), look).await.unwrap()
+}
+
+#[tokio::test]
+async fn what_a_profile_said_before_is_kept() {
+    let (face, lead, worker) = swarm().await;
+    for soul in ["calm\nkind", "brave\nkind"] {
+        face.facts(&worker, "update-profile", json!({ "soulMd": soul, "name": "worker" })).await;
+    }
+    // The first of them is the text that every member starts with.
+    let versions = versions(&face, &worker, 3).await;
+    let numbers: Vec<_> = versions.iter().map(|version| version["version"].as_u64().unwrap()).collect();
+    assert_eq!(numbers, [3, 2, 1]);
+    assert_eq!(
+        (&versions[0]["changeSource"], &versions[2]["changeSource"]),
+        (&json!("self_edit"), &json!("system"))
+    );
+    assert_eq!((&versions[0]["contentLength"], &versions[0]["changeReason"]), (&json!(10), &Value::Null));
+
+    let diff = face.facts(&worker, "context-diff", json!({ "versionId": versions[0]["id"] })).await;
+    assert_eq!((diff["fromVersion"].as_u64(), diff["toVersion"].as_u64()), (Some(2), Some(3)));
+    assert_eq!(
+        diff["diff"],
+        "--- old\n+++ new\n@@ -1,2 +1,2 @@\n-calm\n+brave\n kind\n\\ No newline at end of file\n"
+    );
+    let first = face.facts(&lead, "context-diff", json!({ "versionId": versions[2]["id"] })).await;
+    assert_eq!(first["fromVersion"], 0);
+    let both = json!({ "versionId": versions[1]["id"], "compareToVersionId": versions[1]["id"] });
+    assert_eq!(face.facts(&worker, "context-diff", both).await["diff"], "(no differences)");
+
+    let all = face.facts(&lead, "context-history", json!({ "agentId": worker.id, "limit": 2 })).await;
+    assert_eq!(all["versions"].as_array().unwrap().len(), 2);
+    for (tool, foreign, code) in [
+        ("context-history", json!({ "agentId": lead.id }), "forbidden"),
+        ("context-diff", json!({ "versionId": Uuid::from_u128(9) }), "not_found"),
+    ] {
+        let refused = face.call(&worker, tool, foreign).await;
+        assert_eq!(refused["structuredContent"]["code"], code);
+    }
+}
+
+#[tokio::test]
+async fn the_swarm_knows_what_its_members_keep_running() {
+    let (face, lead, worker) = swarm().await;
+    let site = json!({ "script": "serve.js", "env": { "PORT": 3000 }, "metadata": { "label": "site" } });
+    let service = face.facts(&worker, "register-service", site).await["service"].clone();
+    assert_eq!((&service["status"], &service["env"]["PORT"]), (&json!("starting"), &json!("3000")));
+    assert_eq!(service["url"], format!("https://{}.localhost", worker.id));
+    let well = json!({ "name": "site", "status": "healthy" });
+    assert_eq!(
+        face.facts(&worker, "update-service-status", well.clone()).await["service"]["status"],
+        "healthy"
+    );
+    let foreign = json!({ "serviceId": service["id"], "status": "stopped" });
+    let refused = face.call(&lead, "update-service-status", foreign).await;
+    assert_eq!(refused["structuredContent"]["code"], "forbidden");
+
+    let listed = face.facts(&lead, "list-services", json!({ "status": "healthy" })).await;
+    assert_eq!((&listed["count"], &listed["services"][0]["agentName"]), (&json!(1), &json!("Worker")));
+    assert_eq!(face.facts(&worker, "list-services", json!({ "includeOwn": false })).await["count"], 0);
+    let nameless = face.call(&worker, "unregister-service", json!({})).await;
+    assert_eq!(nameless["structuredContent"]["code"], "not_found");
+    face.facts(&worker, "unregister-service", json!({ "name": "site" })).await;
+    assert_eq!(face.facts(&lead, "list-services", json!({})).await["count"], 0);
+    let nested = json!({ "script": "serve.js", "env": { "A": {} } });
+    let refused = face.call(&worker, "register-service", nested).await;
+    assert_eq!(refused["structuredContent"]["code"], "invalid_argument");
+}

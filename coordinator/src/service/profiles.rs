@@ -1,0 +1,167 @@
+//! What members say of themselves, and what they said before.
+
+use serde_json::{Value, json};
+use similar::TextDiff;
+use skein_shared::id::Kind;
+use skein_shared::pool::{Command, Pool, Profile, Reply};
+use skein_shared::profiles::Field;
+use skein_shared::{Code, Refusal};
+use uuid::Uuid;
+
+use super::lists::List;
+use super::swarm::member_json;
+use super::{Service, unexpected};
+use crate::auth::{Principal, Right, policy};
+use crate::projection::{FieldPath, Filter, Order, Query, Test};
+
+/// Lines around each change of a difference.
+const CONTEXT: usize = 3;
+
+/// What a version of a text changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    pub field: String,
+    /// The version that it is held against; 0 is an empty text before the first one.
+    pub from: u64,
+    pub to: u64,
+    /// A unified diff; `None` when both say the same.
+    pub diff: Option<String>,
+    pub source: String,
+    pub created_at: String,
+}
+
+impl Service {
+    /// Changes what the caller says of itself.
+    ///
+    /// # Errors
+    /// `not_joined`, `already_exists` for a taken name, `too_large`.
+    pub async fn describe(&self, who: &Principal, request: Uuid, profile: Profile) -> Result<Value, Refusal> {
+        policy::require(who, Right::Work)?;
+        let pool = who.entity(Kind::Pool);
+        let texts = self.body(&pool, &format!("profile/{}", who.agent)).await?;
+        let before = Box::new(texts.map(|texts| texts_of(&texts)).unwrap_or_default());
+        let command = Command::Describe { agent: who.agent, profile, before };
+        match self.change::<Pool>(&pool, request, command).await? {
+            Reply::Member(member) => {
+                let shown = self.member_with_profile(who, member.id).await?;
+                Ok(shown.unwrap_or_else(|| member_json(&member)))
+            }
+            _ => Err(unexpected("the pool")),
+        }
+    }
+
+    /// The versions of a member's texts, without the texts: of one field the newest first, else by time.
+    ///
+    /// # Errors
+    /// `forbidden` for another member's, unless the caller leads; `not_found` for a stranger.
+    pub async fn profile_history(
+        &self,
+        who: &Principal,
+        agent: Option<Uuid>,
+        field: Option<Field>,
+        limit: usize,
+    ) -> Result<List, Refusal> {
+        let agent = agent.unwrap_or(who.agent);
+        self.may_see_profile(who, agent).await?;
+        if self.member(who, agent).await?.is_none() {
+            let sentence = format!("no agent {agent} is in this swarm; get-swarm lists those that are");
+            return Err(Refusal::new(Code::NotFound, sentence));
+        }
+        let mut query = Query::new(&who.swarm, Kind::Profiles, "version");
+        query.filters = vec![Filter::new("agentId", Test::Eq(json!(agent)))?];
+        if let Some(field) = field {
+            query.filters.push(Filter::new("field", Test::Eq(json!(field)))?);
+        }
+        let newest = if field.is_some() { "version" } else { "createdAt" };
+        query.order = vec![Order { path: FieldPath::parse(newest)?, descending: true }];
+        query.limit = limit;
+        self.list(&who.entity(Kind::Profiles), query).await
+    }
+
+    /// What a version changed, compared with another one of the same text or with the one before it.
+    ///
+    /// # Errors
+    /// `not_found` for versions that are not kept (any more); `forbidden` for another member's, unless the caller leads;
+    /// `invalid_argument` for versions of different texts.
+    pub async fn profile_diff(
+        &self,
+        who: &Principal,
+        version: Uuid,
+        compare_to: Option<Uuid>,
+    ) -> Result<Difference, Refusal> {
+        let new = self.profile_version(who, version).await?;
+        let agent = id_of(&new, "agentId").unwrap_or_default();
+        self.may_see_profile(who, agent).await?;
+        let old = match compare_to.or_else(|| id_of(&new, "previousVersionId")) {
+            Some(old) => Some((self.profile_version(who, old).await?, self.version_text(who, old).await?)),
+            None => None,
+        };
+        if let Some((old, _)) = &old
+            && (old["agentId"] != new["agentId"] || old["field"] != new["field"])
+        {
+            return Err(Refusal::new(
+                Code::InvalidArgument,
+                "both versions must be of the same agent and field; context-history lists those that are",
+            ));
+        }
+        let to = self.version_text(who, version).await?;
+        let from = old.as_ref().map(|(_, text)| text.as_str()).unwrap_or_default();
+        let text = |field: &str| new[field].as_str().unwrap_or_default().to_owned();
+        Ok(Difference {
+            field: text("field"),
+            from: old.as_ref().and_then(|(old, _)| old["version"].as_u64()).unwrap_or_default(),
+            to: new["version"].as_u64().unwrap_or_default(),
+            diff: unified(from, &to),
+            source: text("changeSource"),
+            created_at: text("createdAt"),
+        })
+    }
+
+    async fn may_see_profile(&self, who: &Principal, agent: Uuid) -> Result<(), Refusal> {
+        policy::require(who, Right::Read)?;
+        if agent == who.agent || self.caller(who).await?.lead {
+            return Ok(());
+        }
+        Err(Refusal::new(Code::Forbidden, "only the lead may look at another agent's texts; ask it to"))
+    }
+
+    async fn profile_version(&self, who: &Principal, id: Uuid) -> Result<Value, Refusal> {
+        let version = self.body(&who.entity(Kind::Profiles), &format!("version/{id}")).await?;
+        version.ok_or_else(|| not_kept(id))
+    }
+
+    async fn version_text(&self, who: &Principal, id: Uuid) -> Result<String, Refusal> {
+        let text = self.body(&who.entity(Kind::Profiles), &format!("text/{id}")).await?;
+        Ok(text.ok_or_else(|| not_kept(id))?["content"].as_str().unwrap_or_default().to_owned())
+    }
+}
+
+fn not_kept(version: Uuid) -> Refusal {
+    let sentence = format!("no version {version} is kept; context-history lists those that are");
+    Refusal::new(Code::NotFound, sentence)
+}
+
+fn id_of(version: &Value, field: &str) -> Option<Uuid> {
+    version[field].as_str().and_then(|id| Uuid::try_parse(id).ok())
+}
+
+/// The texts of a stored profile.
+fn texts_of(body: &Value) -> Profile {
+    let text = |field: &str| body[field].as_str().map(str::to_owned);
+    Profile {
+        claude_md: text("claudeMd"),
+        soul_md: text("soulMd"),
+        identity_md: text("identityMd"),
+        setup_script: text("setupScript"),
+        tools_md: text("toolsMd"),
+        ..Profile::default()
+    }
+}
+
+fn unified(from: &str, to: &str) -> Option<String> {
+    if from == to {
+        return None;
+    }
+    let diff = TextDiff::from_lines(from, to);
+    Some(diff.unified_diff().context_radius(CONTEXT).header("old", "new").to_string())
+}

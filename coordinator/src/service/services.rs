@@ -1,0 +1,97 @@
+//! Services: programs that agents keep running for others.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use skein_shared::Refusal;
+use skein_shared::id::Kind;
+use skein_shared::services::{Command, Health, Register, Reply, Services, Wanted, Which};
+use uuid::Uuid;
+
+use super::{Service, unexpected};
+use crate::auth::{Principal, Right, policy};
+
+impl Service {
+    /// Makes the caller's service known, or changes it. Says whether it is new.
+    ///
+    /// # Errors
+    /// `too_large` and `invalid_argument` for what cannot be kept; `not_found` for a caller that has not joined.
+    pub async fn register_service(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        register: Register,
+    ) -> Result<(Value, bool), Refusal> {
+        policy::require(who, Right::Work)?;
+        self.own_member(who).await?;
+        let register = Command::Register(Box::new(Register { agent: who.agent, ..register }));
+        match self.change::<Services>(&who.entity(Kind::Services), request, register).await? {
+            Reply::Registered { service, new } => Ok((service, new)),
+            _ => Err(unexpected("the services")),
+        }
+    }
+
+    /// Takes the caller's service out of the list.
+    ///
+    /// # Errors
+    /// `not_found`; `forbidden` for another agent's.
+    pub async fn unregister_service(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        which: Which,
+    ) -> Result<Value, Refusal> {
+        self.on_own_service(who, request, Command::Unregister { by: who.agent, which }).await
+    }
+
+    /// Says how the caller's service fares.
+    ///
+    /// # Errors
+    /// `not_found`; `forbidden` for another agent's.
+    pub async fn set_service_health(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        which: Which,
+        health: Health,
+    ) -> Result<Value, Refusal> {
+        self.on_own_service(who, request, Command::SetHealth { by: who.agent, which, health }).await
+    }
+
+    /// Services with the names of their agents, the healthiest first.
+    pub async fn list_services(&self, who: &Principal, wanted: Wanted) -> Result<Vec<Value>, Refusal> {
+        policy::require(who, Right::Read)?;
+        let list = Command::List(wanted);
+        let Reply::List(mut services) = self.ask::<Services>(&who.entity(Kind::Services), list).await? else {
+            return Err(unexpected("the services"));
+        };
+        if services.is_empty() {
+            return Ok(services);
+        }
+        let members = self.list_members(who).await?;
+        let names: BTreeMap<&str, &str> = members
+            .rows
+            .iter()
+            .filter_map(|member| Some((member["id"].as_str()?, member["name"].as_str()?)))
+            .collect();
+        for service in &mut services {
+            if let Some(name) = service["agentId"].as_str().and_then(|agent| names.get(agent)) {
+                service["agentName"] = json!(name);
+            }
+        }
+        Ok(services)
+    }
+
+    async fn on_own_service(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        command: Command,
+    ) -> Result<Value, Refusal> {
+        policy::require(who, Right::Work)?;
+        match self.change::<Services>(&who.entity(Kind::Services), request, command).await? {
+            Reply::Service(service) => Ok(service),
+            _ => Err(unexpected("the services")),
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! What the profiles can be told, and what they answer.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::state::{Field, Source};
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Command {
+    /// Texts of an agent were written anew.
+    Changed {
+        agent: Uuid,
+        texts: BTreeMap<Field, Change>,
+        source: Source,
+        /// Who has changed them.
+        by: Option<Uuid>,
+    },
+    /// Nothing is ever due.
+    Tick,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    pub text: String,
+    /// What it was until then. It becomes the first version of a text that has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    Done,
+}

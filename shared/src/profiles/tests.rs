@@ -1,0 +1,57 @@
+use uuid::Uuid;
+
+use super::*;
+use crate::harness::Bench;
+use crate::id::{EntityKey, Kind, Name};
+
+const ANN: Uuid = Uuid::from_u128(1);
+
+fn bench() -> Bench<Profiles> {
+    Bench::new(EntityKey::of(Kind::Profiles, &Name::parse("default").unwrap()))
+}
+
+fn write(bench: &mut Bench<Profiles>, field: Field, text: &str, before: Option<&str>) {
+    let change = Change { text: text.to_owned(), before: before.map(str::to_owned) };
+    let texts = [(field, change)].into();
+    bench.run(Command::Changed { agent: ANN, texts, source: Source::SelfEdit, by: Some(ANN) }).unwrap();
+    assert_eq!(bench.restored(), bench.entity);
+}
+
+fn versions(bench: &Bench<Profiles>) -> Vec<(u32, &str, Source)> {
+    let versions = bench.events.iter().map(|Event::VersionKept(version)| version);
+    versions.map(|version| (version.version, version.text.as_str(), version.source)).collect()
+}
+
+#[test]
+fn each_new_text_is_a_version() {
+    let mut bench = bench();
+    write(&mut bench, Field::ClaudeMd, "one", Some("as it began"));
+    write(&mut bench, Field::ClaudeMd, "two", Some("one"));
+    let expected =
+        [(1, "as it began", Source::System), (2, "one", Source::SelfEdit), (3, "two", Source::SelfEdit)];
+    assert_eq!(versions(&bench), expected);
+    let Event::VersionKept(last) = &bench.events[2];
+    let Event::VersionKept(before) = &bench.events[1];
+    assert_eq!(last.previous, Some(before.id));
+    let body = bench.body(&format!("version/{}", last.id)).unwrap();
+    assert_eq!((body["contentLength"].as_u64(), body["field"].as_str()), (Some(3), Some("claudeMd")));
+    assert!(!body.contains_key("content"), "a history is read without its texts");
+    assert_eq!(bench.body(&format!("text/{}", last.id)).unwrap()["content"], "two");
+}
+
+#[test]
+fn the_same_text_again_is_no_version() {
+    let mut bench = bench();
+    write(&mut bench, Field::SoulMd, "calm", Some("calm"));
+    assert_eq!(versions(&bench), [(1, "calm", Source::System)]);
+    write(&mut bench, Field::SoulMd, "calm", Some("calm"));
+    assert_eq!(bench.events.len(), 1);
+    bench.restart();
+    write(&mut bench, Field::SoulMd, "calm", None);
+    assert_eq!(bench.events.len(), 1);
+    // What was there before is the first version of a text that has none, and of no other.
+    write(&mut bench, Field::SoulMd, "brave", Some("something else"));
+    assert_eq!(versions(&bench)[1], (2, "brave", Source::SelfEdit));
+    write(&mut bench, Field::ToolsMd, "hammer", Some(""));
+    assert_eq!(versions(&bench)[2], (1, "hammer", Source::SelfEdit));
+}

@@ -1,0 +1,91 @@
+//! What the services can be asked, and what they answer.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use uuid::Uuid;
+
+use super::state::Health;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Command {
+    Register(Box<Register>),
+    /// Only the service's agent may.
+    Unregister {
+        by: Uuid,
+        which: Which,
+    },
+    /// Only the service's agent may: a service says itself how it fares.
+    SetHealth {
+        by: Uuid,
+        which: Which,
+        health: Health,
+    },
+    List(Wanted),
+    Tick,
+}
+
+/// Names one service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Which {
+    Id(Uuid),
+    /// Of the caller's own services: the name, or the label in the metadata.
+    Name(String),
+}
+
+/// A new service of an agent, or what its known one has become.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Register {
+    pub agent: Uuid,
+    pub script: String,
+    /// Where others reach it.
+    pub url: String,
+    #[serde(default)]
+    pub description: Option<String>,
+    /// A path below the URL that answers while the service is healthy.
+    #[serde(default)]
+    pub health_path: Option<String>,
+    #[serde(default)]
+    pub cwd: Option<String>,
+    #[serde(default)]
+    pub interpreter: Option<String>,
+    #[serde(default)]
+    pub args: Option<Vec<String>>,
+    #[serde(default)]
+    pub env: Option<BTreeMap<String, String>>,
+    /// Anything else; `label` is a name that the service can be found by.
+    #[serde(default)]
+    pub metadata: Option<Map<String, Value>>,
+}
+
+/// Which services a list shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wanted {
+    #[serde(default)]
+    pub agent: Option<Uuid>,
+    /// Part of the name or the label.
+    #[serde(default)]
+    pub name: Option<String>,
+    #[serde(default)]
+    pub health: Option<Health>,
+    /// Leaves this agent's out.
+    #[serde(default)]
+    pub except: Option<Uuid>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    /// The service as clients see it, and whether it is new.
+    Registered {
+        service: Value,
+        new: bool,
+    },
+    Service(Value),
+    /// The healthiest first, then by name.
+    List(Vec<Value>),
+    Done,
+}

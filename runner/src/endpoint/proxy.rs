@@ -167,7 +167,7 @@ impl Proxy {
         };
         let mut body = body.to_bytes();
         if gateway {
-            body = self.entitled(&head.headers, body)?;
+            body = self.entitled(&head.headers, body).map_err(|refused| *refused)?;
         }
         let mut headers = HeaderMap::new();
         pass(&head.headers, &mut headers);
@@ -183,17 +183,17 @@ impl Proxy {
     }
 
     /// The body without the secret, if either that or a header shows the right one.
-    fn entitled(&self, headers: &HeaderMap, body: Bytes) -> Result<Bytes, Response<Body>> {
+    fn entitled(&self, headers: &HeaderMap, body: Bytes) -> Result<Bytes, Box<Response<Body>>> {
         let (secret, body) = gateway::take_secret(body);
         match gateway::bearer(headers).or(secret.as_deref().map(str::as_bytes)) {
             Some(shown) if self.admits(shown) => Ok(body),
             Some(_) => {
                 let text = "invalid secret: it is not the value of SKEIN_TOKEN of this instance";
-                Err(gateway::refusal(StatusCode::FORBIDDEN, text))
+                Err(Box::new(gateway::refusal(StatusCode::FORBIDDEN, text)))
             }
             None => {
                 let text = "missing secret: send the value of SKEIN_TOKEN as `Authorization: Bearer`, or as `secret` in the JSON body";
-                Err(gateway::refusal(StatusCode::BAD_REQUEST, text))
+                Err(Box::new(gateway::refusal(StatusCode::BAD_REQUEST, text)))
             }
         }
     }

@@ -46,6 +46,8 @@ async fn an_instance_starts_freezes_thaws_and_is_reported_once_over_a_broken_str
     assert!(environment.contains("SKEIN_AGENT=worker") && !environment.contains(ACCESS));
     assert!(!environment.contains("CARGO"), "the runner's environment leaked");
 
+    // Its last process begins after all that it writes.
+    until(|| (tree::marked(id(1)).len() >= 3).then_some(())).await;
     coordinator.say(freeze(id(1), 4)).await;
     coordinator.say(freeze(id(1), 6)).await;
     let frozen = coordinator.reported(id(1), |what| matches!(what, What::Frozen(_))).await;

@@ -6,15 +6,8 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use crate::container::cgroup;
-
-/// Longest wait for version 1 to report that it is so.
-const SETTLE: Duration = Duration::from_secs(5);
-const LOOK: Duration = Duration::from_millis(1);
-/// Looks that are taken before any pause: a small container freezes within microseconds.
-const SOON: usize = 50;
 
 /// The container's group; `None` where only the daemon can freeze it.
 pub(super) fn find(pid: u32, container: &str) -> Option<PathBuf> {
@@ -77,20 +70,12 @@ pub(super) async fn set_frozen(group: &Path, frozen: bool) -> io::Result<()> {
 
 async fn set_first(group: &Path, frozen: bool) -> io::Result<()> {
     let (file, state) = (group.join("freezer.state"), if frozen { "FROZEN" } else { "THAWED" });
-    let settle = async {
-        for look in 0.. {
-            // Written again at each look: a process that was made meanwhile is frozen with the others only then.
-            fs::write(&file, state)?;
-            if fs::read_to_string(&file)?.trim() == state {
-                return Ok(());
-            }
-            if look < SOON { tokio::task::yield_now().await } else { tokio::time::sleep(LOOK).await }
-        }
-        Ok(())
-    };
-    let late =
-        || io::Error::new(io::ErrorKind::TimedOut, format!("the control group did not become {state}"));
-    tokio::time::timeout(SETTLE, settle).await.map_err(|_| late())?
+    cgroup::until(state, || {
+        // Written again at each look: a process that was made meanwhile is frozen with the others only then.
+        fs::write(&file, state)?;
+        Ok(fs::read_to_string(&file)?.trim() == state)
+    })
+    .await
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ const PART: Duration = Duration::from_secs(5);
 /// What is wanted of the read side.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Read {
-    List(Query),
+    List(Box<Query>),
     Search { swarm: Name, text: String, filters: Vec<Filter>, limit: usize },
     History { subject: String, limit: usize },
 }
@@ -43,7 +43,7 @@ impl Entities {
     /// # Errors
     /// `unavailable` when the read side or the owner cannot answer.
     pub async fn list(&self, key: &EntityKey, query: Query) -> Result<(Vec<Value>, Freshness), Refusal> {
-        match self.find(key, Read::List(query)).await? {
+        match self.find(key, Read::List(Box::new(query))).await? {
             (Found::Rows(rows), freshness) => Ok((rows, freshness)),
             _ => Err(unexpected()),
         }
@@ -151,7 +151,7 @@ impl Entities {
         let projection = &self.shared().projection;
         let freshness = projection.caught_up(key, version, CATCH_UP).await;
         let found = match wanted {
-            Read::List(query) => projection.list(query).await.map(Found::Rows),
+            Read::List(query) => projection.list(*query).await.map(Found::Rows),
             Read::Search { swarm, text, filters, limit } => {
                 projection.search(&swarm, &text, filters, limit).await.map(Found::Hits)
             }

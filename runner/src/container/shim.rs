@@ -50,9 +50,9 @@ pub struct ExecAgent {
 
 /// Turns this process into an agent. It returns only when that failed, after it has said why on stderr,
 /// which is the instance's log.
-pub fn exec_agent(agent: ExecAgent) -> ExitCode {
-    let problem = match prepare(&agent) {
-        Ok(()) => become_agent(&agent),
+pub fn exec_agent(agent: &ExecAgent) -> ExitCode {
+    let problem = match prepare(agent) {
+        Ok(()) => become_agent(agent),
         Err(problem) => problem,
     };
     eprintln!("skein: the agent was not started: {problem}");

@@ -58,11 +58,15 @@ async fn begin(coordinator: &Coordinator, bed: &Bed, instance: &'static str) {
     coordinator.reported(instance, is_spilled).await;
 }
 
-/// What the instance was given at its second start.
-async fn second_input(bed: &Bed) -> Value {
+/// What the second start of an instance has added to a file.
+async fn second_line(bed: &Bed, file: &str) -> String {
     let twice = |text: &String| text.lines().count() == 2 && text.ends_with('\n');
-    let inputs = until(|| fs::read_to_string(bed.work("inputs")).ok().filter(twice)).await;
-    serde_json::from_str(inputs.lines().last().unwrap()).unwrap()
+    let text = until(|| fs::read_to_string(bed.work(file)).ok().filter(twice)).await;
+    text.lines().last().unwrap().to_owned()
+}
+
+async fn second_input(bed: &Bed) -> Value {
+    serde_json::from_str(&second_line(bed, "inputs").await).unwrap()
 }
 
 /// The control groups of an instance, on machines that have such.
@@ -108,8 +112,8 @@ sleep 1000 & echo up > up-$SKEIN_INSTANCE; sleep 1000"#;
     assert!(prompt.starts_with("You slept in `wait_for_trigger`"), "{prompt}");
     assert_eq!(prompt.matches("\"event\": \"push\"").count(), 1, "{prompt}");
     assert!(!prompt.contains("Where you run") && !prompt.contains("Count."), "it was told before: {prompt}");
-    let arguments = bed.written("arguments").await;
-    assert!(arguments.lines().last().unwrap().contains("--resume s-1"), "{arguments}");
+    let arguments = second_line(&bed, "arguments").await;
+    assert!(arguments.contains("--resume s-1"), "{arguments}");
     bed.leave().await.unwrap();
 }
 

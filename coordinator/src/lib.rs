@@ -16,4 +16,5 @@ pub mod outbox;
 pub mod projection;
 pub mod runners;
 pub mod service;
+pub mod slack;
 pub mod store;

@@ -66,7 +66,8 @@ pub struct RunnerConfig {
     pub swarms: Vec<Name>,
     /// Program and arguments that run [`crate::exec_agent`].
     pub launcher: Vec<OsString>,
-    /// Folders, besides `data`, that agents may not open: a coordinator's data in the same process.
+    /// Folders and files, besides those in `data`, that agents may not open: the runner's token, the credentials, the data of
+    /// a coordinator in the same process.
     pub closed: Vec<PathBuf>,
 }
 
@@ -83,7 +84,9 @@ impl RunnerConfig {
             let file = args.token_file.display();
             return Err(Error::config(format!("{file} is empty; write the runner's token into it")));
         }
+        let credentials = args.credentials.unwrap_or_else(|| args.data.join("credentials"));
         Ok(Self {
+            closed: vec![args.token_file, credentials.clone()],
             coordinators: args.coordinators,
             token: SecretString::from(token),
             name: args.name,
@@ -91,12 +94,11 @@ impl RunnerConfig {
             slots: args.slots,
             labels: args.labels.into_iter().collect(),
             agents: args.agents,
-            credentials: args.credentials.unwrap_or_else(|| args.data.join("credentials")),
+            credentials,
             data: args.data,
             work: args.work,
             swarms: args.swarms,
             launcher: own_launcher()?,
-            closed: Vec::new(),
         })
     }
 }
@@ -114,5 +116,32 @@ fn label(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err(format!("`{text}` is not a label; write key=value")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    /// Where agents run as the runner's own user, its modes do not keep them out.
+    #[test]
+    fn the_runners_token_and_all_credentials_are_closed_to_agents() {
+        let folder = tempfile::tempdir().unwrap();
+        let token = folder.path().join("token");
+        std::fs::write(&token, "secret\n").unwrap();
+        let token = token.to_str().unwrap();
+        let line = ["runner", "--coordinator", "http://c:1", "--name", "r1", "--token-file", token];
+        let rest = ["--agents", "/agents", "--data", "/data", "--credentials", "/elsewhere"];
+        let line = Line::parse_from(line.into_iter().chain(rest));
+        let config = RunnerConfig::from_args(line.args).unwrap();
+        assert_eq!(config.closed, [PathBuf::from(token), PathBuf::from("/elsewhere")]);
     }
 }

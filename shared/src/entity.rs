@@ -10,8 +10,9 @@ use uuid::Uuid;
 
 use crate::code::Refusal;
 use crate::fence::{Epoch, Token};
-use crate::id::{EntityKey, InstanceId, Kind};
+use crate::id::{EntityKey, InstanceId, Kind, Name};
 use crate::json::Json;
+use crate::slack::Note;
 use crate::time::Timestamp;
 
 /// A deterministic state machine.
@@ -202,6 +203,8 @@ pub enum Effect {
     Entity { key: EntityKey, command: Value },
     /// A command for a runner, at least once; the runner drops repeats by the attempt token.
     Runner { runner: String, command: RunnerCommand },
+    /// Words for people in Slack, at least once; the note's id tells repeats.
+    Slack { swarm: Name, note: Note },
 }
 
 impl Effect {
@@ -245,10 +248,21 @@ pub enum RunnerCommand {
     Forget { instance: String, token: Token },
 }
 
-/// The documents that events change.
+/// The documents and blobs that events change.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
     pub documents: Vec<DocumentChange>,
+    pub blobs: Vec<BlobChange>,
+}
+
+/// What becomes of a blob: a text too long for a document, whose chunks are in the store before the event that names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BlobChange {
+    /// It can be read from now on. All of its chunks have to be there.
+    Keep { blob: Uuid, bytes: u64 },
+    /// It is gone, with its chunks.
+    Free { blob: Uuid },
 }
 
 /// A document has a head, which the entity restores while the document is live and decides from (at most
@@ -300,6 +314,15 @@ impl Changes {
 
     pub fn delete(&mut self, key: impl Into<String>) {
         self.documents.push(DocumentChange::Delete { key: key.into() });
+    }
+
+    /// Names a blob whose chunks are all there.
+    pub fn keep_blob(&mut self, blob: Uuid, bytes: u64) {
+        self.blobs.push(BlobChange::Keep { blob, bytes });
+    }
+
+    pub fn free_blob(&mut self, blob: Uuid) {
+        self.blobs.push(BlobChange::Free { blob });
     }
 
     fn push(&mut self, key: String, live: bool, head: &impl Serialize, body: Option<Value>, new: bool) {

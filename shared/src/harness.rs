@@ -1,14 +1,14 @@
 //! Runs an entity the way the host does, for property tests: every command is decided, applied and checked,
 //! and the documents must give back the state that the events made.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::Value;
 use uuid::Uuid;
 
 use crate::code::Refusal;
-use crate::entity::{Changes, Ctx, DocumentChange, Effect, Entity, LiveDocument};
+use crate::entity::{BlobChange, Changes, Ctx, DocumentChange, Effect, Entity, LiveDocument};
 use crate::fence::Epoch;
 use crate::id::EntityKey;
 use crate::time::Timestamp;
@@ -25,6 +25,7 @@ pub struct Bench<E: Entity> {
     pub effects: Vec<Effect>,
     documents: BTreeMap<String, (bool, Value)>,
     bodies: BTreeMap<String, serde_json::Map<String, Value>>,
+    blobs: BTreeSet<Uuid>,
     requests: u128,
 }
 
@@ -41,6 +42,7 @@ impl<E: Entity> Bench<E> {
             effects: Vec::new(),
             documents: BTreeMap::new(),
             bodies: BTreeMap::new(),
+            blobs: BTreeSet::new(),
             requests: 0,
         }
     }
@@ -123,7 +125,18 @@ impl<E: Entity> Bench<E> {
         self.bodies.get(key)
     }
 
+    /// The blobs that are kept.
+    pub fn blobs(&self) -> &BTreeSet<Uuid> {
+        &self.blobs
+    }
+
     fn store(&mut self, changes: Changes) {
+        for change in changes.blobs {
+            match change {
+                BlobChange::Keep { blob, .. } => assert!(self.blobs.insert(blob), "{blob} is kept already"),
+                BlobChange::Free { blob } => assert!(self.blobs.remove(&blob), "{blob} is not kept"),
+            }
+        }
         for change in changes.documents {
             match change {
                 DocumentChange::Put { key, live, head, body, new } => {

@@ -24,10 +24,11 @@ pub enum Kind {
     Memory,
     Services,
     Profiles,
+    Blobs,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 12] = [
+    pub const ALL: [Kind; 13] = [
         Kind::Pool,
         Kind::Lockspace,
         Kind::Triggers,
@@ -40,6 +41,7 @@ impl Kind {
         Kind::Memory,
         Kind::Services,
         Kind::Profiles,
+        Kind::Blobs,
     ];
 
     pub fn as_str(self) -> &'static str {
@@ -56,6 +58,7 @@ impl Kind {
             Kind::Memory => "memory",
             Kind::Services => "services",
             Kind::Profiles => "profiles",
+            Kind::Blobs => "blobs",
         }
     }
 
@@ -76,7 +79,7 @@ impl FromStr for Kind {
 
     fn from_str(text: &str) -> Result<Self, Refusal> {
         Kind::ALL.into_iter().find(|kind| kind.as_str() == text).ok_or_else(|| {
-            Refusal::new(Code::InvalidArgument, format!("`{text}` is no kind of entity; use one of pool, lockspace, triggers, agent, fleet, schedules, epics, inboxes, channels, memory"))
+            Refusal::new(Code::InvalidArgument, format!("`{text}` is no kind of entity; use one of pool, lockspace, triggers, agent, fleet, schedules, epics, inboxes, channels, memory, blobs"))
         })
     }
 }

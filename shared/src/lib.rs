@@ -5,6 +5,7 @@
 
 pub mod agent;
 pub mod ask;
+pub mod blobs;
 pub mod caller;
 pub mod channels;
 pub mod code;
@@ -26,6 +27,7 @@ pub mod pool;
 pub mod profiles;
 pub mod schedules;
 pub mod services;
+pub mod slack;
 pub mod span;
 pub mod spelling;
 pub mod time;

@@ -2,8 +2,20 @@
 
 use std::time::Duration;
 
-/// Longest task text, output, call context or return value, bytes. Larger things belong into files.
+/// Longest task text, output or call context, bytes, and the longest value of a call that its documents hold. Larger
+/// things belong into files.
 pub const TEXT: usize = 256 * 1024;
+/// Longest value of a call, bytes. What is longer than a text is kept in chunks.
+pub const RESULT: usize = 16 * 1024 * 1024;
+/// Chunks of a blob, bytes; the last one may be shorter. One message between nodes and one command of a store carries
+/// one of them with ease.
+pub const CHUNK: usize = 512 * 1024;
+/// What the blobs of one swarm may take together by default, bytes.
+pub const SWARM_BLOBS: u64 = 256 * 1024 * 1024;
+/// How long room may be reserved, and chunks may lie, before something keeps them.
+pub const BLOB_LOOSE: Duration = Duration::from_secs(3600);
+/// How much of a long value is shown at first, bytes.
+pub const PREVIEW: usize = 1024;
 /// Longest lock key, bytes (spec: Action Llama 4.5).
 pub const LOCK_KEY: usize = 2048;
 /// Default time to live of a lock.
@@ -58,5 +70,7 @@ pub const EFFECT_EXPIRY: Duration = Duration::from_secs(7 * 86_400);
 pub const MESSAGE: usize = 4000;
 /// Deepest nesting of JSON that is taken from outside.
 pub const JSON_DEPTH: usize = 64;
-/// Request bodies of the MCP face and of webhooks, bytes.
+/// Request bodies of webhooks, bytes, and what a file tool may be given.
 pub const BODY: usize = 4 * 1024 * 1024;
+/// Request bodies of the MCP face, bytes: the longest value of a call, and what stands around it.
+pub const REQUEST: usize = RESULT + BODY;

@@ -17,6 +17,7 @@ pub mod redis_cluster;
 pub mod runner;
 pub mod sentinel;
 pub mod sim;
+pub mod slack;
 pub mod stage;
 pub mod up;
 pub mod webhook;

@@ -56,6 +56,13 @@ impl Place {
         agents::journal(&self.folder.path().join("work/default").join(agent))
     }
 
+    /// The command lines of an instance's processes.
+    pub fn commands(&self, instance: &str) -> Vec<String> {
+        let line = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let processes = self.agents.processes(Some(instance));
+        processes.iter().map(|process| line(process.pid).replace('\0', " ")).collect()
+    }
+
     pub fn path(&self) -> &Path {
         self.folder.path()
     }

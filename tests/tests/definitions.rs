@@ -170,7 +170,12 @@ async fn an_agent_is_lent_the_credentials_that_it_names_and_no_others() -> Resul
         let process = stage.processes(Some(instance)).pop().context("it does not run")?;
         Ok(fs::metadata(format!("/proc/{}", process.pid))?.uid())
     };
-    ensure!(owner == user(&mender)? && modes == 0o700, "{owner} {modes:o}");
+    let of_file = fs::metadata(&file)?.mode() & 0o777;
+    // The folder stays the runner's: its group may look into it, and nobody but the runner changes it.
+    ensure!(
+        owner == user(&mender)? && of_file == 0o400 && modes & 0o027 == 0,
+        "{owner} {of_file:o} {modes:o}"
+    );
     ensure!(skein_runner::isolation() != Isolation::Users || owner != user(&curious)?, "others can read it");
 
     stage.go("mender")?;

@@ -90,11 +90,12 @@ async fn a_script_calls_another_and_gets_its_answer() -> Result<()> {
         .start()
         .await?;
     let lead = stage.ask("lead", "").await?;
-    let row = async || Ok(stage.list("instances").await?.into_iter().find(|run| run["agent"] == "adder"));
+    let row = async || -> Result<Option<Value>> {
+        Ok(stage.list("instances").await?.into_iter().find(|run| run["agent"] == "adder"))
+    };
     stage
         .until("the callee shows what it does", async || {
-            let run: Option<Value> = row().await?;
-            Ok(run.is_some_and(|run| run["statusText"] == "adding"))
+            Ok(row().await?.is_some_and(|run| run["statusText"] == "adding"))
         })
         .await?;
     stage.go("adder")?;
@@ -151,8 +152,9 @@ async fn a_script_ends_with_the_status_that_it_chooses() -> Result<()> {
             .await?;
     }
     for (agent, count) in [("repeats", 2), ("asks", 2), ("succeeds", 1)] {
-        let runs =
-            async || Ok(stage.list("instances").await?.iter().filter(|run| run["agent"] == agent).count());
+        let runs = async || -> Result<usize> {
+            Ok(stage.list("instances").await?.iter().filter(|run| run["agent"] == agent).count())
+        };
         stage.until("it has run so often", async || Ok(runs().await? == count)).await?;
     }
     Ok(())
@@ -245,8 +247,7 @@ async fn operators_steer_and_replay_over_http() -> Result<()> {
     stage.becomes(&instance, "killed").await?;
 
     let taken = stage.push("d-1", &json!({"ref": "refs/heads/main"})).await?;
-    let receipt = stage.up().row("webhooks", |row| row["receiptId"].is_string()).await?;
-    let receipt = receipt["receiptId"].as_str().context("a receipt without an id")?.to_owned();
+    let receipt = taken["receipt"].as_str().context("a receipt without an id")?.to_owned();
     let (status, shown) = get(&format!("/api/stats/webhooks/{receipt}")).await?;
     ensure!(status == 200 && shown.to_string().contains("refs/heads/main"), "{taken} {shown}");
     let (status, replayed) = post(&format!("/api/webhooks/{receipt}/replay")).await?;

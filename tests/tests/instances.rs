@@ -206,6 +206,7 @@ async fn an_instance_is_closed_to_others_and_the_data_folder_to_it() -> Result<(
             "SKEIN_INPUT",
             "SKEIN_INSTRUCTIONS",
             "SKEIN_PARAMS",
+            "SKEIN_OUTPUTS",
         ];
         ensure!(expected.contains(name), "its environment has {name}");
     }

@@ -86,7 +86,7 @@ fn each_outside_library_has_one_home() {
 
 #[test]
 fn the_coordinators_layers_point_down() {
-    let above: [(&str, &[&str]); 10] = [
+    let above: [(&str, &[&str]); 12] = [
         (
             "store",
             &[
@@ -126,10 +126,29 @@ fn the_coordinators_layers_point_down() {
                 "auth",
             ],
         ),
+        (
+            "slack",
+            &[
+                "store",
+                "cluster",
+                "entity",
+                "projection",
+                "outbox",
+                "service",
+                "mcp",
+                "api",
+                "ingress",
+                "node",
+                "cli",
+                "runners",
+                "auth",
+            ],
+        ),
         ("outbox", &["service", "mcp", "api", "ingress", "node", "cli", "runners", "auth"]),
         ("auth", &["entity", "store", "service", "mcp", "api", "ingress", "node", "cli", "runners"]),
         ("service", &["store", "mcp", "api", "ingress", "node", "cli", "runners"]),
-        ("mcp", &["store", "entity", "projection", "api", "ingress", "node", "cli", "runners"]),
+        ("mcp", &["store", "entity", "projection", "gateway", "api", "ingress", "node", "cli", "runners"]),
+        ("gateway", &["store", "entity", "projection", "api", "ingress", "node", "cli", "runners"]),
         ("ingress", &["store", "projection", "mcp", "api", "cli", "runners"]),
         ("api", &["store", "mcp", "ingress", "cli"]),
     ];

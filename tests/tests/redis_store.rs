@@ -66,6 +66,7 @@ fn batch(expected: u64) -> Batch {
         replies: Vec::new(),
         timer: TimerChange::Set(Timestamp(5)),
         outbox: Vec::new(),
+        blobs: Vec::new(),
     }
 }
 

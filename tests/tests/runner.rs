@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use skein_tests::cluster::Cluster;
+use skein_tests::mcp::Client;
 use skein_tests::runner::{Place, terminate};
 use skein_tests::up::{Folder, Up};
 
@@ -117,6 +118,49 @@ async fn has_a_stream(up: &Up) -> Result<()> {
         Ok((status["runners"] == json!(["far"])).then_some(()))
     })
     .await
+}
+
+/// The second coordinator tells runners of a door that leads nowhere: no runner has a stream to it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_reaches_its_instance_through_a_coordinator_without_a_stream_to_its_runner() -> Result<()> {
+    let (cluster, first) = Cluster::start("lease = \"4s\"\nsettle = \"1s\"").await?;
+    let nowhere = format!("[listen]\nrunner_url = \"http://{}\"\n", free_address()?);
+    let second = cluster.serve(cluster.folder(&nowhere)?).await?;
+    let place = Place::new("far")?;
+    place.agent("idle", "", &["hold"])?;
+    let _runner = place.start(&[&first.grpc], &first.token("runner", "far").await?)?;
+    has_a_stream(&first).await?;
+    let run: Value = serde_json::from_str(&first.skein(&["agent", "run", "idle", "--json"]).await?)?;
+    let instance = run["instance"].as_str().context("no instance")?.to_owned();
+    first.row("instances", |row| row["instance"] == *instance && row["state"] == "running").await?;
+
+    let operator = Client::new(&second.mcp, &first.token("operator", "boss").await?);
+    let bash = json!({"name": "bash", "arguments": {"instance": instance, "command": "echo $SKEIN_INSTANCE; exit 3"}});
+    let answer = operator.request("tools/call", bash).await?;
+    let said = answer["result"]["content"][0]["text"].as_str().unwrap_or_default();
+    ensure!(said.contains(&instance) && said.contains("exit code 3"), "{answer}");
+    let status: Value = serde_json::from_str(&second.skein(&["status", "--json"]).await?)?;
+    ensure!(status["runners"] == json!([]), "it has a stream of its own after all: {status}");
+
+    // Whoever asked goes away: that reaches the runner by the same detour.
+    let endless = json!({"name": "bash", "arguments": {"instance": instance, "command": "sleep 3333; true"}});
+    let asking = tokio::spawn(async move { operator.request("tools/call", endless).await });
+    let sleeps = || place.commands(&instance).iter().any(|command| command.contains("sleep 3333"));
+    first.until("the command runs", async || Ok(sleeps().then_some(()))).await?;
+    asking.abort();
+    first.until("it ends with who asked for it", async || Ok((!sleeps()).then_some(()))).await?;
+
+    // Without the one that has the stream nobody can ask, and that is said.
+    let operator = Client::new(&second.mcp, &second.token("operator", "boss").await?);
+    first.kill().await?;
+    let refused = second.until("the instance has an owner again", async || {
+        let ls = json!({"name": "ls", "arguments": {"instance": instance}});
+        let answer = operator.request("tools/call", ls).await?;
+        let said = answer["result"]["content"][0]["text"].as_str().unwrap_or_default().to_owned();
+        Ok(said.contains("no coordinator has a connection to the runner").then_some(answer))
+    });
+    ensure!(refused.await?["result"]["isError"] == true);
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -215,7 +215,7 @@ impl Both {
             _ => TimerChange::Set(Timestamp(BEGIN + rng.u64(0..1_000_000))),
         };
         let id = Uuid::from_u128(rng.u128(..));
-        Batch { key, expected, id, at, documents, events, seen, replies, timer, outbox }
+        Batch { key, expected, id, at, documents, events, seen, replies, timer, outbox, blobs: Vec::new() }
     }
 
     async fn load(&mut self) {

@@ -56,6 +56,12 @@ async fn a_swarm_moves_to_redis_and_back() -> Result<()> {
     ask(&client, "task-action", json!({"action": "claim", "taskId": task})).await?;
     ask(&client, "post-message", json!({"content": "seven of them"})).await?;
 
+    let lead = Client::new(&up.mcp, &up.token("lead", "lead").await?);
+    let called = lead.call("call_agent", json!({"target_agent": "lena", "context": "report"})).await?;
+    client.call("wait_for_trigger", json!({"type": "agent_trigger"})).await?;
+    let report = "seven geese, é\n".repeat(60_000);
+    ensure!(client.call("return_value", json!({"value": report})).await?["ok"] == true);
+
     let file = up.folder.path().join("state.jsonl").to_string_lossy().into_owned();
     let busy = up.run(&["export", &file]).await?;
     ensure!(busy.status.code() == Some(5), "a node has the store: {busy:?}");
@@ -74,6 +80,11 @@ async fn a_swarm_moves_to_redis_and_back() -> Result<()> {
     let client = Client::new(&up.mcp, &token);
     let progress = json!({"taskId": task, "status": "completed", "output": "seven"});
     ask(&client, "store-progress", progress).await?;
+    // Behind the first chunk.
+    let far = json!({"call_id": called["call_id"], "cursor": "540000", "limit": 16});
+    let part = lead.at(&up.mcp).call("read_call_value", far).await?;
+    ensure!(part["text"].as_str().is_some_and(|text| report.contains(text)), "{part}");
+    ensure!(part["value_bytes"] == report.len(), "{part}");
     let events = up.skein(&["events", "--json"]).await?;
     ensure!(events.contains("seven of them"), "{events}");
     let away = up.terminate().await?;

@@ -63,7 +63,7 @@ pub(super) enum Agent {
     Resume(Held),
     /// Take work again.
     Enable(One),
-    /// Take no more work. The queue becomes dead letters, what waits is ended, what runs goes on.
+    /// Take no more work. Of the queue calls fail and the rest become dead letters; what waits is ended, what runs goes on.
     Disable(One),
 }
 

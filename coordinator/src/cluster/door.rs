@@ -28,6 +28,7 @@ use tracing::{Instrument, debug_span};
 use super::handshake;
 use super::member::READS;
 use super::peers::{MESSAGE, PROBE, PROBE_ANSWER};
+use super::pipe::one_message;
 use super::{Cluster, Tenants, Wake};
 use crate::store::redis::shard::Shard;
 
@@ -188,10 +189,19 @@ async fn give_back(
 ) {
     let mut replies = Vec::new();
     while answered.recv_many(&mut replies, ANSWERS).await > 0 {
-        let message = ForwardReplies { replies: std::mem::take(&mut replies) };
-        if stream.send(Ok(message)).await.is_err() {
-            return;
+        while !replies.is_empty() {
+            let message = ForwardReplies { replies: one_message(&mut replies, weight) };
+            if stream.send(Ok(message)).await.is_err() {
+                return;
+            }
         }
+    }
+}
+
+fn weight(replied: &Replied) -> usize {
+    match replied.reply.as_ref().and_then(|reply| reply.outcome.as_ref()) {
+        Some(Outcome::Answer(answer)) => answer.len(),
+        _ => 0,
     }
 }
 

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use crate::store::redis::shard::SHARDS;
 
 /// The version in which nodes write what they forward. A node forwards to those alone that read it.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 /// Those that this program reads.
 pub const READS: RangeInclusive<u32> = FORMAT..=FORMAT;
 

@@ -18,6 +18,8 @@ use super::peers::{Secret, Silence, refused, silent};
 const QUEUE: usize = 1024;
 /// Requests in one message, at most.
 const BATCH: usize = 256;
+/// Bytes in one message, unless a single request has more: far below what a message may have.
+const BATCH_BYTES: usize = 4 << 20;
 /// Messages on their way.
 const UNDER_WAY: usize = 4;
 
@@ -70,14 +72,14 @@ struct Waiting(Arc<Mutex<HashMap<u64, oneshot::Sender<Answer>>>>);
 
 impl Waiting {
     /// Numbers requests that go together, and keeps those who wait for their answers.
-    fn note(&self, together: &mut Vec<Asked>, last: &mut u64) -> Vec<Forwarded> {
+    fn note(&self, together: Vec<Asked>, last: &mut u64) -> Vec<Forwarded> {
         let mut waiting = self.lock();
         let number = |Asked { request, answer }| {
             *last += 1;
             waiting.insert(*last, answer);
             Forwarded { number: *last, request: Some(request) }
         };
-        together.drain(..).map(number).collect()
+        together.into_iter().map(number).collect()
     }
 
     /// Gives each answer to whoever waits for it.
@@ -130,11 +132,25 @@ async fn run(
 async fn send(queue: &mut mpsc::Receiver<Asked>, messages: &mpsc::Sender<ForwardBatch>, waiting: &Waiting) {
     let (mut together, mut number) = (Vec::with_capacity(BATCH), 0);
     while queue.recv_many(&mut together, BATCH).await > 0 {
-        let forwarded = waiting.note(&mut together, &mut number);
-        if messages.send(ForwardBatch { forwarded }).await.is_err() {
-            return;
+        while !together.is_empty() {
+            let batch = one_message(&mut together, |asked| asked.request.call.len());
+            let forwarded = waiting.note(batch, &mut number);
+            if messages.send(ForwardBatch { forwarded }).await.is_err() {
+                return;
+            }
         }
     }
+}
+
+/// Takes from the front what goes into one message: at least one.
+pub(super) fn one_message<T>(all: &mut Vec<T>, weight: impl Fn(&T) -> usize) -> Vec<T> {
+    let mut bytes = 0;
+    let fits = all.iter().take_while(|one| {
+        bytes += weight(one);
+        bytes <= BATCH_BYTES
+    });
+    let count = fits.count().max(1).min(all.len());
+    all.drain(..count).collect()
 }
 
 /// Gives each answer to whoever waits for it, until the stream ends. Says how it ended.
@@ -145,5 +161,22 @@ async fn hear(node: &Member, mut replies: Streaming<ForwardReplies>, waiting: &W
             Ok(None) => return ended(node),
             Err(status) => return refused(node, &status),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_together_is_divided_into_messages_that_are_not_too_large() {
+        let half = BATCH_BYTES / 2;
+        let mut all = vec![1, half, half, half, 3 * BATCH_BYTES, 2, 3];
+        let mut messages = Vec::new();
+        while !all.is_empty() {
+            messages.push(one_message(&mut all, |bytes| *bytes));
+        }
+        assert_eq!(messages, [vec![1, half], vec![half, half], vec![3 * BATCH_BYTES], vec![2, 3]]);
+        assert_eq!(one_message(&mut all, |bytes| *bytes), Vec::<usize>::new());
     }
 }

@@ -9,10 +9,10 @@ use figment::Figment;
 use figment::error::Kind;
 use figment::providers::{Env, Format, Toml};
 use secrecy::{ExposeSecret, SecretString};
-use skein_shared::limits::REPLY_KEEP;
+use skein_shared::limits::{self, REPLY_KEEP};
 use skein_shared::spelling::nearest;
 
-use super::schema::{Config, Provider, Source};
+use super::schema::{Config, Provider, Source, Workspace};
 
 /// What the command line sets; `None` leaves the file's or the environment's word.
 #[derive(Clone, Debug, Default)]
@@ -94,7 +94,9 @@ fn explain(error: &figment::Error) -> ConfigError {
             }
         }
         // The value may be the secret itself.
-        _ if path.contains("secret") || path == "store.redis" => format!("`{path}` must be a text in quotes"),
+        _ if ["secret", "token", "store.redis"].iter().any(|part| path.contains(part)) => {
+            format!("`{path}` must be a text in quotes")
+        }
         kind => format!("`{path}`: {kind}"),
     };
     ConfigError(format!("{place}{problem}"))
@@ -111,6 +113,18 @@ fn check(config: &mut Config, folder: &Path) -> Result<(), ConfigError> {
         }
         take_secret(source, folder)?;
     }
+    let mut swarms = HashSet::new();
+    for workspace in &mut config.slack.workspace {
+        if !swarms.insert(workspace.swarm.clone()) {
+            return Err(ConfigError(format!(
+                "slack.workspace: the swarm `{}` has two; give each swarm one",
+                workspace.swarm
+            )));
+        }
+        take_tokens(workspace, folder).map_err(|problem| {
+            ConfigError(format!("slack.workspace of the swarm `{}`: {problem}", workspace.swarm))
+        })?;
+    }
     let store = &mut config.store;
     for path in
         [&mut config.cluster.tls, &mut store.redis_ca, &mut store.redis_certificate, &mut store.redis_key]
@@ -122,6 +136,12 @@ fn check(config: &mut Config, folder: &Path) -> Result<(), ConfigError> {
             "`store.redis_certificate` and `store.redis_key` belong together: name both, or neither"
                 .to_owned(),
         ));
+    }
+    let (least, most) = (limits::TEXT as u64, limits::RESULT as u64);
+    if !(least..=most).contains(&config.limits.result_bytes) {
+        return Err(ConfigError(format!(
+            "`limits.result_bytes` must lie between {least} and {most}; more does not fit into one request of an agent"
+        )));
     }
     if config.retention.replies < REPLY_KEEP {
         return Err(ConfigError(
@@ -143,23 +163,58 @@ fn check(config: &mut Config, folder: &Path) -> Result<(), ConfigError> {
 
 /// Gives the source its secret. A source without one lets anybody in, which has to be said.
 fn take_secret(source: &mut Source, folder: &Path) -> Result<(), ConfigError> {
-    if let Some(file) = &source.secret_file {
-        if source.secret.is_some() {
-            return Err(ConfigError(format!(
-                "ingress.source `{}` has both `secret` and `secret_file`; keep one",
-                source.name
-            )));
-        }
-        let text = std::fs::read_to_string(folder.join(file)).map_err(|error| {
-            ConfigError(format!(
-                "ingress.source `{}`: secret_file {} cannot be read: {error}",
-                source.name,
-                file.display()
-            ))
-        })?;
-        source.secret = Some(SecretString::from(text.trim_end().to_owned()));
+    let taken = read_secret("secret", &mut source.secret, source.secret_file.as_deref(), folder);
+    taken
+        .and_then(|()| check_secret(source).map_err(str::to_owned))
+        .map_err(|problem| ConfigError(format!("ingress.source `{}` {problem}", source.name)))
+}
+
+/// Takes the secret from its file, if one is named.
+fn read_secret(
+    name: &str,
+    secret: &mut Option<SecretString>,
+    file: Option<&Path>,
+    folder: &Path,
+) -> Result<(), String> {
+    let Some(file) = file else { return Ok(()) };
+    if secret.is_some() {
+        return Err(format!("has both `{name}` and `{name}_file`; keep one"));
     }
-    check_secret(source).map_err(|problem| ConfigError(format!("ingress.source `{}` {problem}", source.name)))
+    let text = std::fs::read_to_string(folder.join(file))
+        .map_err(|error| format!("has a {name}_file, {}, that cannot be read: {error}", file.display()))?;
+    *secret = Some(SecretString::from(text.trim_end().to_owned()));
+    Ok(())
+}
+
+/// Gives the workspace its tokens, and looks whether each is where it belongs.
+fn take_tokens(workspace: &mut Workspace, folder: &Path) -> Result<(), String> {
+    let Workspace { bot_token: bot, bot_token_file, app_token: app, app_token_file, api, .. } = workspace;
+    read_secret("bot_token", bot, bot_token_file.as_deref(), folder)?;
+    read_secret("app_token", app, app_token_file.as_deref(), folder)?;
+    let begins = |token: &Option<SecretString>, with: &str| {
+        token.as_ref().is_some_and(|token| token.expose_secret().starts_with(with))
+    };
+    if bot.as_ref().is_none_or(|token| token.expose_secret().is_empty()) {
+        return Err(
+            "has no bot token; set `bot_token` or `bot_token_file` to the one that begins with xoxb-"
+                .to_owned(),
+        );
+    }
+    if begins(bot, "xapp-") || begins(app, "xoxb-") {
+        return Err(
+            "has its tokens mixed up: `bot_token` begins with xoxb-, `app_token` with xapp-".to_owned()
+        );
+    }
+    let here = match api.host() {
+        Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
+        Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
+        Some(url::Host::Domain(name)) => name == "localhost",
+        None => false,
+    };
+    if api.scheme() == "https" || (api.scheme() == "http" && here) {
+        return Ok(());
+    }
+    Err(format!("has the `api` {api}, to which tokens would go in plain text; use https"))
 }
 
 /// What is wrong with the source's secret, if anything.
@@ -228,6 +283,8 @@ mod tests {
         let config = read("[retention]\nevents_age = \"12h\"\n[limits]\ndrain = \"1m 30s\"").unwrap();
         assert_eq!(config.retention.events_age, Duration::from_secs(12 * 3600));
         assert_eq!(config.limits.drain, Duration::from_secs(90));
+        let error = read("[limits]\nresult_bytes = 99999999").unwrap_err().to_string();
+        assert!(error.contains("between 262144 and 16777216"), "{error}");
         let error = read("[retention]\nreplies = \"1m\"").unwrap_err().to_string();
         assert!(error.contains("15m at least"), "{error}");
     }
@@ -274,6 +331,34 @@ mod tests {
         }
         assert!(source("discord", &format!("secret = \"{}\"", "0a".repeat(32))).is_ok());
         assert!(source("gitlab", "secret = \"x\"").is_ok());
+    }
+
+    #[test]
+    fn a_workspace_needs_its_tokens_where_they_belong_and_never_shows_them() {
+        let workspace = |text: &str| read(&format!("[[slack.workspace]]\n{text}"));
+        let config = workspace("bot_token = \"xoxb-hush\"\napp_token_file = \"hook.key\"").unwrap();
+        let [found] = config.slack.workspace.as_slice() else { panic!("one workspace") };
+        assert_eq!((found.swarm.as_str(), found.api.as_str()), ("default", "https://slack.com/api/"));
+        assert_eq!(found.app_token.as_ref().unwrap().expose_secret(), "from-file");
+        assert!(!format!("{config:?}").contains("hush"));
+        let local = workspace("bot_token = \"xoxb-hush\"\napi = \"http://127.0.0.1:9/api\"").unwrap();
+        assert_eq!(local.slack.workspace[0].api.as_str(), "http://127.0.0.1:9/api/");
+        for (text, problem) in [
+            ("swarm = \"a\"", "has no bot token"),
+            ("bot_token = \"xapp-hush\"", "mixed up"),
+            ("bot_token = \"xoxb-hush\"\napp_token = \"xoxb-hush\"", "mixed up"),
+            ("bot_token = \"xoxb-hush\"\nbot_token_file = \"hook.key\"", "keep one"),
+            ("bot_token_file = \"nowhere\"", "cannot be read"),
+            ("bot_token = \"xoxb-hush\"\napi = \"http://slack.example/api/\"", "plain text"),
+            ("bot_token = \"xoxb-hush\"\n[[slack.workspace]]\nbot_token = \"xoxb-hush\"", "has two"),
+            ("bot_token = 4242", "in quotes"),
+        ] {
+            let said = workspace(text).unwrap_err().to_string();
+            assert!(
+                said.contains(problem) && !said.contains("hush") && !said.contains("4242"),
+                "{text}: {said}"
+            );
+        }
     }
 
     #[test]

@@ -5,4 +5,6 @@ mod load;
 mod schema;
 
 pub use load::{ConfigError, Overrides, load};
-pub use schema::{Config, Ingress, Limits, Listen, Provider, Retention, Runner, Source, Store};
+pub use schema::{
+    Config, Ingress, Limits, Listen, Provider, Retention, Runner, Slack, Source, Store, Workspace,
+};

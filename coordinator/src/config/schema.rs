@@ -8,6 +8,7 @@ use secrecy::SecretString;
 use serde::{Deserialize, Deserializer};
 use skein_shared::id::Name;
 use skein_shared::limits;
+use url::Url;
 
 use crate::store::redis::{Durability, Tls};
 
@@ -18,6 +19,7 @@ pub struct Config {
     pub store: Store,
     pub cluster: Cluster,
     pub ingress: Ingress,
+    pub slack: Slack,
     pub retention: Retention,
     pub runner: Runner,
     pub limits: Limits,
@@ -185,6 +187,38 @@ impl Provider {
     }
 }
 
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Slack {
+    /// `[[slack.workspace]]`, at most one for each swarm.
+    pub workspace: Vec<Workspace>,
+}
+
+/// A Slack workspace whose people talk to a swarm.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Workspace {
+    #[serde(default = "default_name")]
+    pub swarm: Name,
+    /// `xoxb-…`. `SecretString` shows nothing when printed.
+    #[serde(default, deserialize_with = "secret")]
+    pub bot_token: Option<SecretString>,
+    /// A file with the token; white space at its end does not count.
+    pub bot_token_file: Option<PathBuf>,
+    /// `xapp-…`, for Socket Mode; without it events come by webhook.
+    #[serde(default, deserialize_with = "secret")]
+    pub app_token: Option<SecretString>,
+    pub app_token_file: Option<PathBuf>,
+    /// Who may speak to the swarm: people by their ids, and by the domains of their addresses; both empty for all.
+    #[serde(default)]
+    pub allowed_users: Vec<String>,
+    #[serde(default)]
+    pub allowed_domains: Vec<String>,
+    /// Where the methods of the Web API are.
+    #[serde(default = "slack_api", deserialize_with = "address")]
+    pub api: Url,
+}
+
 /// What is forgotten, and when.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -260,6 +294,10 @@ pub struct Limits {
     pub webhook_bytes: usize,
     /// Webhooks taken in at a time; more wait for their turn, and are told to come back after ten seconds.
     pub webhooks_in_flight: usize,
+    /// The longest value of a call, bytes: from 256 KiB, which every value may have, to 16 MiB.
+    pub result_bytes: u64,
+    /// What the values longer than 256 KiB of one swarm's calls may take together, bytes.
+    pub swarm_result_bytes: u64,
     /// What one agent may ask for in a second: changes, reads, and searches through texts.
     pub writes_per_second: u32,
     pub reads_per_second: u32,
@@ -277,6 +315,8 @@ impl Default for Limits {
         Self {
             webhook_bytes: limits::BODY,
             webhooks_in_flight: 256,
+            result_bytes: limits::RESULT as u64,
+            swarm_result_bytes: limits::SWARM_BLOBS,
             writes_per_second: 5000,
             reads_per_second: 20_000,
             searches_per_second: 1000,
@@ -293,6 +333,19 @@ fn default_name() -> Name {
 
 fn name(text: &str) -> Name {
     Name::parse(text).expect("a literal that follows the rule for names")
+}
+
+fn slack_api() -> Url {
+    Url::parse("https://slack.com/api/").expect("a literal that is an address")
+}
+
+/// An address that ends in a slash, so that names can be put behind it.
+fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Url, D::Error> {
+    let mut text = String::deserialize(deserializer)?;
+    if !text.ends_with('/') {
+        text.push('/');
+    }
+    Url::parse(&text).map_err(|error| serde::de::Error::custom(format!("`{text}` is no address: {error}")))
 }
 
 fn secret<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SecretString>, D::Error> {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use serde::Serialize;
-use skein_shared::entity::{Changes, DocumentChange, Effect, Entity};
+use skein_shared::entity::{BlobChange, Changes, DocumentChange, Effect, Entity};
 use skein_shared::fence::Epoch;
 use skein_shared::id::EntityKey;
 use skein_shared::json::Json;
@@ -17,6 +17,7 @@ use crate::store::{Batch, EventRecord, Mark, OutboxEffect, StoredReply, TimerCha
 #[derive(Debug)]
 pub(super) struct Draft {
     documents: Vec<DocumentChange>,
+    blobs: Vec<BlobChange>,
     events: Vec<EventRecord>,
     outbox: Vec<OutboxEffect>,
     pub(super) seen: Vec<Mark>,
@@ -30,6 +31,7 @@ impl Default for Draft {
     fn default() -> Self {
         Self {
             documents: Vec::new(),
+            blobs: Vec::new(),
             events: Vec::new(),
             outbox: Vec::new(),
             seen: Vec::new(),
@@ -43,6 +45,7 @@ impl Default for Draft {
 impl Draft {
     pub(super) fn event<E: Entity>(&mut self, event: &E::Event, changes: Changes) {
         self.documents.extend(changes.documents);
+        self.blobs.extend(changes.blobs);
         self.events.push(EventRecord { subject: E::subject(event), body: Json::of(event) });
     }
 
@@ -69,6 +72,7 @@ impl Draft {
             replies: self.replies,
             timer: self.timer,
             outbox: self.outbox,
+            blobs: self.blobs,
         }
     }
 }

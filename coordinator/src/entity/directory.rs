@@ -148,6 +148,10 @@ macro_rules! by_kind {
                 type $entity = skein_shared::memory::Memory;
                 $body
             }
+            skein_shared::id::Kind::Blobs => {
+                type $entity = skein_shared::blobs::Blobs;
+                $body
+            }
             skein_shared::id::Kind::Services => {
                 type $entity = skein_shared::services::Services;
                 $body

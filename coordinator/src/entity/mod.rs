@@ -7,6 +7,7 @@
 pub mod admission;
 mod asking;
 mod batch;
+mod blobs;
 pub mod clock;
 mod commits;
 pub mod desk;

@@ -24,6 +24,8 @@ pub(super) enum Call<C> {
     Observe(Vec<Signal>),
     /// Something of the read side.
     Read(Box<Read>),
+    /// A chunk of a blob for the entity's shard, its bytes in base64.
+    Chunk { blob: Uuid, place: u32, bytes: String },
 }
 
 /// What is asked of a node as such.

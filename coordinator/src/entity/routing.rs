@@ -61,7 +61,7 @@ impl Entities {
         router.routed(key, request.timeout, &call, here).await
     }
 
-    /// Asks something of an entity's node that changes nothing.
+    /// Asks something of an entity's node that changes nothing, or nothing more when it is asked again.
     pub(super) async fn read_routed<T, F, R>(
         &self,
         key: &EntityKey,
@@ -157,6 +157,7 @@ impl Entities {
                 encoded(())
             }
             Call::Read(wanted) => encoded(self.read_here(key, *wanted).await?),
+            Call::Chunk { blob, place, bytes } => encoded(self.take_chunk(key, blob, place, &bytes).await?),
         })
     }
 }

@@ -31,6 +31,7 @@ impl Entities {
             all.marks += step.marks;
             all.documents += step.documents;
             all.dead_letters += step.dead_letters;
+            all.loose += step.loose;
         }
         if all.documents > 0 {
             self.shared().documents.forget();

@@ -75,6 +75,9 @@ impl No {
     pub(super) fn or_facts(reply: Reply) -> Result<Value, No> {
         if let Some(code) = reply.code.filter(|_| reply.is_error) {
             let told = reply.json["message"].as_str().unwrap_or(&reply.text);
+            if code.http() == StatusCode::CONFLICT.as_u16() {
+                return Err(No::Refused(json!({ "reason": told, "code": code })));
+            }
             let mut refusal = Refusal::new(code, told);
             refusal.retry_after_ms = reply.json["retry_after_ms"].as_u64();
             return Err(No::Fault(refusal.into()));

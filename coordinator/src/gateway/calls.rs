@@ -4,9 +4,10 @@ use axum::extract::{Path, RawQuery, State};
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::answer::{Answer, Problem};
+use super::answer::{Answer, No, Problem};
 use super::door::Asked;
 use super::{Gateway, granted};
+use crate::service::values::PART_MAX;
 
 /// Longest that a question after a call waits for its end, seconds. Those who ask wait ten for an answer.
 const WAIT: u64 = 5;
@@ -50,7 +51,10 @@ pub(super) async fn check(
             waited.map(|mut facts| facts["calls"][0].take())
         }
     };
-    let facts = facts.map_err(|no| no.told(unknown))?;
+    let mut facts = facts.map_err(|no| no.told(unknown))?;
+    if facts.get("value_bytes").is_some() {
+        facts["return_value"] = json!(whole(&gateway, &asked, &id).await.map_err(|no| no.told(unknown))?);
+    }
     let mut told = json!({ "status": facts["status"] });
     for (name, field) in [("returnValue", "return_value"), ("errorMessage", "error_message")] {
         if let Some(value) = facts.get(field) {
@@ -58,6 +62,20 @@ pub(super) async fn check(
         }
     }
     granted(told)
+}
+
+/// A value that is too long for one answer of a tool: a script has no use for its parts.
+async fn whole(gateway: &Gateway, asked: &Asked, call: &str) -> Result<String, No> {
+    let (mut text, mut cursor) = (String::new(), json!(""));
+    loop {
+        let arguments = json!({ "call_id": call, "cursor": cursor, "limit": PART_MAX });
+        let part = gateway.call(asked, "read_call_value", arguments).await?;
+        text += part["text"].as_str().unwrap_or_default();
+        match part.get("cursor") {
+            Some(next) => cursor = next.clone(),
+            None => return Ok(text),
+        }
+    }
 }
 
 /// The seconds of `wait=`.

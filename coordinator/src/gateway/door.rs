@@ -109,11 +109,11 @@ pub(super) fn bearer(headers: &HeaderMap) -> Option<&str> {
 
 /// The body's fields; an empty body has none.
 async fn fields(body: axum::body::Body) -> Result<Map<String, Value>, Problem> {
-    let body = Limited::new(body, limits::BODY).collect().await.map_err(|_| {
+    let body = Limited::new(body, limits::REQUEST).collect().await.map_err(|_| {
         let status = StatusCode::from_u16(Code::TooLarge.http()).unwrap_or(StatusCode::BAD_REQUEST);
         Problem::error(
             status,
-            format!("the body is cut off or longer than {} bytes; send less", limits::BODY),
+            format!("the body is cut off or longer than {} bytes; send less", limits::REQUEST),
         )
     })?;
     let body = body.to_bytes();

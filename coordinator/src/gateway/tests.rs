@@ -316,6 +316,24 @@ async fn a_call_goes_from_its_caller_to_its_answer() {
 }
 
 #[tokio::test]
+async fn a_long_value_comes_back_whole() {
+    let bed = Bed::new();
+    let (_, caller) = bed.run("caller").await;
+    bed.define("callee").await;
+    let (_, called) = bed.post("/calls", &caller, json!({ "targetAgent": "callee", "context": "" })).await;
+    let agent::Reply::Overview(overview) = bed.tell("callee", agent::Command::List).await else { panic!() };
+    let callee = bed.token("callee", Role::Worker, Some(overview.instances[0].id.clone()));
+    let value = "é\n".repeat(250_000);
+    let (status, told) = bed.post("/signals/return", &callee, json!({ "value": value })).await;
+    assert_eq!((status, &told["ok"]), (200, &json!(true)), "{told}");
+    bed.post("/signals/exit", &callee, json!({ "code": 0 })).await;
+    let (status, over) =
+        bed.get(&format!("/calls/{}?wait=5", called["callId"].as_str().unwrap()), &caller).await;
+    assert_eq!((status, &over["status"]), (200, &json!("completed")));
+    assert!(over["returnValue"] == value, "{} bytes", over["returnValue"].as_str().unwrap_or_default().len());
+}
+
+#[tokio::test]
 async fn a_call_that_is_refused_says_why() {
     let bed = Bed::new();
     let (_, caller) = bed.run("caller").await;
@@ -347,7 +365,7 @@ async fn signals_are_what_the_tools_are() {
     assert_eq!(bed.post("/signals/rerun", &token, json!({})).await, ok);
     let agent::Reply::Overview(overview) = bed.tell("worker", agent::Command::List).await else { panic!() };
     let run = overview.instances.iter().find(|run| run.id == instance).unwrap();
-    assert_eq!((run.returned.as_deref(), run.again), (Some("done"), true));
+    assert_eq!((run.returned.as_ref().map(agent::Returned::shown), run.again), (Some("done"), true));
     let key = EntityKey::agent(&name("default"), &name("worker"));
     let shown = bed.node.entities.body(&key, &format!("instance/{instance}")).await.unwrap().unwrap();
     assert_eq!(shown["statusText"], "half way", "{shown}");

@@ -15,6 +15,7 @@ use uuid::Uuid;
 use super::delivery::Delivery;
 use super::provider::sender;
 use crate::config::{self, Provider};
+use crate::slack::Workspaces;
 
 /// How long a webhook waits for its turn while others are written down. Not every sender comes back, so a store that
 /// stands still for a moment must turn nobody away; bodies stay outside meanwhile.
@@ -51,20 +52,31 @@ pub struct Gate {
     /// Largest body, bytes.
     pub(super) largest: usize,
     turns: Semaphore,
+    /// Swarms that talk to people in Slack.
+    pub(super) slack: Workspaces,
 }
 
+#[derive(Clone)]
 pub(super) struct Source {
     pub name: Name,
     pub provider: Provider,
     pub swarm: Name,
     /// None for a source that takes what is not signed.
     secret: Option<SecretString>,
+    /// It sends over a connection that the node has opened.
+    is_connected: bool,
 }
 
 impl Source {
+    /// Slack, over a connection. It is named as its kind is, so that subscriptions mean both.
+    pub(super) fn connected(swarm: Name) -> Self {
+        let name = Name::parse(Provider::Slack.as_str()).expect("the kinds of senders are names");
+        Self { name, provider: Provider::Slack, swarm, secret: None, is_connected: true }
+    }
+
     /// Whether its events are known to come from whoever has the secret.
     pub(super) fn is_signed(&self) -> bool {
-        self.secret.is_some()
+        self.secret.is_some() || self.is_connected
     }
 
     pub(super) fn secret(&self) -> Option<&[u8]> {
@@ -86,13 +98,21 @@ impl Gate {
             provider: source.provider,
             swarm: source.swarm.clone(),
             secret: source.secret.clone(),
+            is_connected: false,
         });
         Self {
             sources: sources.collect(),
             intake,
             largest: limits.webhook_bytes,
             turns: Semaphore::new(limits.webhooks_in_flight),
+            slack: Workspaces::default(),
         }
+    }
+
+    /// Lets these swarms hear what people say in Slack, beyond what their agents wait for.
+    #[must_use]
+    pub fn hearing(self, slack: Workspaces) -> Self {
+        Self { slack, ..self }
     }
 
     /// # Errors

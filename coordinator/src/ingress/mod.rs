@@ -13,9 +13,11 @@ mod provider;
 mod receive;
 mod signature;
 mod simulate;
+mod socket;
 #[cfg(test)]
 mod tests;
 
 pub use gate::{Gate, Intake, Taken};
 pub use receive::router;
 pub use simulate::simulate;
+pub use socket::listen;

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::{Value, json};
 use skein_shared::id::Name;
+use skein_shared::slack::Said;
 use skein_shared::time::Timestamp;
 use skein_shared::triggers::{Incoming, Rejected};
 use skein_shared::{Code, Refusal};
@@ -25,22 +26,23 @@ use super::gate::{Gate, Source, Taken, unknown};
 use super::provider::{Answer, Notice, Reading, sender};
 use crate::config::Provider;
 
-/// A sender that takes longer than this for its body is cut off.
-const BODY_TIME: Duration = Duration::from_secs(30);
+/// A sender that takes longer than this for its body is cut off. Shorter than others wait for their turn, so that those
+/// who dawdle keep nobody out.
+const BODY_TIME: Duration = Duration::from_secs(5);
 /// How much of a body that cannot be read is kept, bytes.
 const KEPT: usize = 256 * 1024;
 /// Longest token that a provider asks to have signed, bytes.
 const TOKEN: usize = 1024;
 
 /// The routes of the ingress.
-pub fn router(gate: Gate) -> Router {
+pub fn router(gate: impl Into<Arc<Gate>>) -> Router {
     Router::new()
         .route("/webhooks/{source}", post(webhook).get(challenge))
         .route("/healthz", axum::routing::get(|| async { "ok\n" }))
         .fallback(|| async {
             refuse(&Refusal::new(Code::NotFound, "webhooks go to /webhooks/<source> or /webhooks/<provider>"))
         })
-        .with_state(Arc::new(gate))
+        .with_state(gate.into())
 }
 
 async fn webhook(
@@ -50,7 +52,17 @@ async fn webhook(
     body: Body,
 ) -> Response {
     let outcome = receive(&gate, &name, &headers, body).await;
-    let label = match &outcome {
+    // Names that nobody configured would let a stranger fill the metrics.
+    count(if gate.behind(&name).is_empty() { "unknown" } else { &name }, &outcome);
+    match outcome {
+        Ok(outcome) => outcome.into_response(),
+        Err(refusal) => refuse(&refusal),
+    }
+}
+
+/// Counts what became of a request.
+pub(super) fn count(source: &str, outcome: &Result<Outcome, Refusal>) {
+    let label = match outcome {
         Ok(Outcome::Challenge(_)) => "challenge",
         Ok(Outcome::Ignored(_)) => "ignored",
         Ok(Outcome::Taken(taken, _)) if taken.duplicate => "duplicate",
@@ -58,13 +70,7 @@ async fn webhook(
         Err(refusal) if refusal.code == Code::Unauthenticated => "validation_failed",
         Err(refusal) => refusal.code.as_str(),
     };
-    // Names that nobody configured would let a stranger fill the metrics.
-    let source = if gate.behind(&name).is_empty() { "unknown".to_owned() } else { name };
-    metrics::counter!("skein_webhooks_total", "source" => source, "outcome" => label).increment(1);
-    match outcome {
-        Ok(outcome) => outcome.into_response(),
-        Err(refusal) => refuse(&refusal),
-    }
+    metrics::counter!("skein_webhooks_total", "source" => source.to_owned(), "outcome" => label).increment(1);
 }
 
 /// A provider asks by GET whether the secret is known here; the first of the sources answers.
@@ -75,9 +81,11 @@ async fn challenge(
 ) -> Response {
     let sources = gate.behind(&name);
     let Some(source) = sources.first() else { return refuse(&unknown()) };
-    let token = query.get("crc_token").filter(|token| !token.is_empty() && token.len() <= TOKEN);
-    let Some(token) = token else {
-        return refuse(&invalid("events come by POST; a GET needs a `crc_token` to be signed".to_owned()));
+    let Some(token) = query.get("crc_token").filter(|token| is_token(token)) else {
+        return refuse(&invalid(
+            "events come by POST; a GET needs a `crc_token` of letters, digits and `+/=-_.` to be signed"
+                .to_owned(),
+        ));
     };
     // Without a secret there is nothing that a proof could show.
     match source.secret().and_then(|secret| sender(source.provider).prove(token, secret)) {
@@ -86,7 +94,13 @@ async fn challenge(
     }
 }
 
-enum Outcome {
+/// Whether this may be signed for anybody who asks. Bodies are signed with the same secret, so what could be one must not.
+fn is_token(token: &str) -> bool {
+    let plain = |letter: u8| letter.is_ascii_alphanumeric() || b"+/=-_.".contains(&letter);
+    !token.is_empty() && token.len() <= TOKEN && token.bytes().all(plain)
+}
+
+pub(super) enum Outcome {
     Taken(Taken, Answer),
     Challenge(Value),
     Ignored(&'static str),
@@ -122,7 +136,7 @@ async fn receive(gate: &Gate, name: &str, headers: &HeaderMap, body: Body) -> Re
     let read = match sender(source.provider).read(&delivery) {
         Ok(read) => read,
         Err(refusal) => {
-            set_aside(gate, source, &delivery, &refusal).await;
+            set_aside(gate, source, &body, &refusal).await;
             return Err(refusal);
         }
     };
@@ -133,10 +147,18 @@ async fn receive(gate: &Gate, name: &str, headers: &HeaderMap, body: Body) -> Re
     }
 }
 
-async fn take_in(gate: &Gate, source: &Source, notice: Notice) -> Result<Outcome, Refusal> {
+pub(super) async fn take_in(gate: &Gate, source: &Source, notice: Notice) -> Result<Outcome, Refusal> {
     let answer = notice.answer.clone();
     let incoming = incoming(notice, &source.name, source.provider, gate.intake.now())?;
-    let incoming = Incoming { unsigned: !source.is_signed(), ..incoming };
+    let mut incoming = Incoming { unsigned: !source.is_signed(), ..incoming };
+    if source.provider == Provider::Slack
+        && let Some(workspace) = gate.slack.of(&source.swarm)
+    {
+        if !workspace.may_speak(incoming.context["author"].as_str()).await? {
+            return Ok(Outcome::Ignored("its author is none of those who may speak to this swarm"));
+        }
+        incoming.said = Said::of(&incoming.payload).map(Box::new);
+    }
     let taken = gate.intake.deliver(&source.swarm, incoming).await?;
     Ok(Outcome::Taken(taken, answer))
 }
@@ -166,15 +188,16 @@ pub(super) fn incoming(
         payload,
         received_at,
         unsigned: false,
+        said: None,
     })
 }
 
 /// Keeps what a known sender has sent and nobody can read. Strangers could fill the store with it.
-async fn set_aside(gate: &Gate, source: &Source, delivery: &Delivery<'_>, refusal: &Refusal) {
+pub(super) async fn set_aside(gate: &Gate, source: &Source, body: &[u8], refusal: &Refusal) {
     if !source.is_signed() {
         return;
     }
-    let kept = &delivery.body[..delivery.body.len().min(KEPT)];
+    let kept = &body[..body.len().min(KEPT)];
     let rejected = Rejected {
         receipt: Uuid::now_v7(),
         source: source.name.to_string(),

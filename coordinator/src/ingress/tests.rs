@@ -297,6 +297,10 @@ async fn a_challenge_by_get_is_answered_by_those_who_have_one() {
         ("/webhooks/bird", 400),
         ("/webhooks/bird?crc_token=", 400),
         (long.as_str(), 400),
+        // What is signed here would be believed as a body.
+        ("/webhooks/twitter?crc_token=%7B%22tweet_create_events%22%3A%5B%5D%7D", 400),
+        ("/webhooks/twitter?crc_token=payload=%257B%257D", 400),
+        ("/webhooks/twitter?crc_token=aZ09%2B%2F=-_.", 200),
         ("/webhooks/hub?crc_token=t", 404),
         ("/webhooks/open?crc_token=t", 404),
         ("/webhooks/nobody?crc_token=t", 404),

@@ -169,11 +169,11 @@ pub(super) fn refused(refusal: &Refusal) -> Response {
     (status, axum::Json(refusal_json(refusal))).into_response()
 }
 
-/// Reads a body of at most 4 MiB, and refuses one that is nested too deeply before any parser recurses into it.
+/// Reads a body of at most 20 MiB, and refuses one that is nested too deeply before any parser recurses into it.
 pub(super) async fn received(body: Body) -> Result<Bytes, Response> {
-    let body = Limited::new(body, limits::BODY).collect().await.map_err(|error| {
+    let body = Limited::new(body, limits::REQUEST).collect().await.map_err(|error| {
         if error.is::<LengthLimitError>() {
-            refused(&Refusal::new(Code::TooLarge, "a request may have 4 MiB; put large things into files"))
+            refused(&Refusal::new(Code::TooLarge, "a request may have 20 MiB; put large things into files"))
         } else {
             refused(&Refusal::new(Code::InvalidArgument, "the request's body could not be read"))
         }

@@ -74,7 +74,7 @@ pub fn router(service: Service, keys: Keys, catalogue: Arc<Catalogue>, config: C
         .with_json_response(true)
         .with_allowed_hosts(config.allowed_hosts.clone())
         .with_allowed_origins(config.allowed_origins.clone())
-        .with_max_request_body_bytes(limits::BODY)
+        .with_max_request_body_bytes(limits::REQUEST)
         .with_cancellation_token(after(config.shutdown.clone(), FINISH * 2));
     let sessions = config.sessions.as_deref().map_or_else(Sessions::fleeting, Sessions::kept_in);
     transport.session_store = Some(Arc::new(Sleeping { sessions, adopts: config.adopts_sessions }));

@@ -9,8 +9,10 @@ use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use skein_shared::agent;
+use skein_shared::blobs::Bounds;
 use skein_shared::entity::{Reign, RunnerCommand};
 use skein_shared::id::{EntityKey, InstanceId, Name};
+use skein_shared::limits;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tower::ServiceExt;
 use uuid::Uuid;
@@ -44,6 +46,7 @@ mod members;
 mod repeats;
 mod sessions;
 mod tasks;
+mod values;
 mod waits;
 
 struct NoRunners;
@@ -72,6 +75,10 @@ impl Face {
     }
 
     fn with(config: Config) -> Self {
+        Self::bounded(config, Bounds { each: limits::RESULT as u64, all: limits::SWARM_BLOBS })
+    }
+
+    fn bounded(config: Config, bounds: Bounds) -> Self {
         let files = tempfile::tempdir().unwrap();
         let clock = Clock::start();
         let store = Arc::new(Memory::new(clock.wall()));
@@ -79,10 +86,15 @@ impl Face {
         let entities = Entities::new(store, projection, clock.clone(), Hub::default());
         let stop = CancellationToken::new();
         tokio::spawn(entity::timers::pump(entities.clone(), stop.clone()));
-        tokio::spawn(outbox::pump::run(entities.clone(), Arc::new(NoRunners), stop.clone()));
+        tokio::spawn(outbox::pump::run(
+            entities.clone(),
+            Arc::new(NoRunners),
+            crate::slack::Workspaces::default(),
+            stop.clone(),
+        ));
         let keys = Keys::ephemeral().unwrap();
         // So long that whoever is woken was woken by what happened.
-        let service = Service::new(entities).asking_again_every(Duration::from_secs(3600));
+        let service = Service::new(entities).asking_again_every(Duration::from_secs(3600)).bounded(bounds);
         let catalogue = Arc::new(catalogue().unwrap());
         let config = Config { shutdown: stop.clone(), ..config };
         let router = router(service.clone(), keys.clone(), catalogue, config);

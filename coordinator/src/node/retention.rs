@@ -1,6 +1,6 @@
 //! Forgets what nobody needs any more, a little at a time.
 
-use skein_shared::limits::EFFECT_EXPIRY;
+use skein_shared::limits::{BLOB_LOOSE, EFFECT_EXPIRY};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
@@ -36,6 +36,7 @@ fn plan(keep: &Retention, entities: &Entities) -> TrimPlan {
         marks_before: now - 2 * EFFECT_EXPIRY,
         archived_before: now - keep.archived,
         dead_letters_before: now - keep.dead_letters,
+        loose_before: now - BLOB_LOOSE,
         limit: STEP,
     }
 }

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use secrecy::SecretString;
-use skein_shared::fleet::{self, Fleet};
-use skein_shared::id::{EntityKey, Name};
+use skein_shared::id::Name;
 use tracing::warn;
 
 use super::datadir::DataDir;
@@ -15,33 +14,12 @@ use super::tasks::Tasks;
 use crate::auth::Role;
 use crate::auth::token::Keys;
 use crate::config::Config;
-use crate::entity::{Entities, Request};
+use crate::entity::Entities;
 use crate::outbox::Runners as _;
 use crate::runners::Sessions;
 
 /// How long a node that starts waits for its runner.
 const REGISTRATION: Duration = Duration::from_secs(20);
-
-/// Where the fleet has it.
-pub(super) struct Place {
-    fleet: EntityKey,
-    runner: Name,
-}
-
-impl Place {
-    pub(super) fn of(config: &Config) -> Self {
-        Self { fleet: EntityKey::fleet(&config.runner.group), runner: config.runner.name.clone() }
-    }
-
-    /// Has it given no more work, until it registers again: a run that was granted to a runner that leaves would
-    /// count as a failed start.
-    pub(super) async fn drain(&self, entities: &Entities) {
-        let command = fleet::Command::Drain { runner: self.runner.to_string() };
-        if let Err(refusal) = entities.ask::<Fleet>(&self.fleet, Request::read(), command).await {
-            warn!(runner = %self.runner, problem = %refusal.message, "the runner leaves unannounced");
-        }
-    }
-}
 
 /// Starts it as a role of its own: it registers over the loopback as any other runner does.
 pub(super) fn start(

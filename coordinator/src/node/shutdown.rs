@@ -63,9 +63,6 @@ impl Node {
             cluster.drain();
             cluster.drained(self.drain).await;
         }
-        if let Some(place) = &self.place {
-            place.drain(&self.entities).await;
-        }
         self.runner.stop().cancel();
         let failed = self.runner.finish(self.drain + RUNNER).await;
         self.tasks.stop().cancel();

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use axum::serve::ListenerExt;
 use skein_shared::Refusal;
+use skein_shared::blobs::Bounds;
 use skein_shared::id::Name;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -17,7 +18,6 @@ use uuid::Uuid;
 
 use super::datadir::{DataDir, DataDirError, Layout};
 use super::endpoint::Endpoint;
-use super::runner::Place;
 use super::tasks::Tasks;
 use super::truth::{self, Sharing, Truth};
 use super::{health, retention, runner};
@@ -26,7 +26,7 @@ use crate::auth::Role;
 use crate::auth::token::{Claims, Keys};
 use crate::cluster::identity::{self, IdentityError};
 use crate::cluster::{Cluster, Silence};
-use crate::config::Config;
+use crate::config::{Config, Limits};
 use crate::entity::{Clock, Entities, Hub, passivation, timers};
 use crate::gateway;
 use crate::ingress::{self, Gate};
@@ -35,6 +35,7 @@ use crate::outbox::{Runners, pump};
 use crate::projection::{Projection, ProjectionError};
 use crate::runners::{Control, Sessions};
 use crate::service::{Service, presence};
+use crate::slack::Workspaces;
 use crate::store::StoreError;
 
 /// Tokens that a node makes for itself: the operator's file and the runner in the same process. Both end
@@ -57,7 +58,6 @@ pub struct Node {
     /// The runner of this process, which leaves first.
     pub(super) runner: Tasks,
     /// How the fleet knows it; none when this process runs no agents.
-    pub(super) place: Option<Place>,
     /// What takes requests.
     pub(super) tasks: Tasks,
     /// What entities need to finish requests.
@@ -147,9 +147,12 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
     let (runner, tasks, pumps) = (Tasks::default(), Tasks::default(), Tasks::default());
     let sessions = Sessions::new(keys.clone(), entities.clock().clone());
     entities.reaches(Arc::new(sessions.clone()));
-    start_pumps(&pumps, &entities, &sessions, &config);
+    let slack = Workspaces::new(&config.slack).map_err(|error| StartError::Refused(error.refusal()))?;
+    start_pumps(&pumps, &entities, &sessions, &slack, &config);
     let health = health::router(entities.clone(), runner.stop().clone());
-    let service = Service::new(entities.clone());
+    let Limits { result_bytes, swarm_result_bytes, .. } = config.limits;
+    let bounds = Bounds { each: result_bytes, all: swarm_result_bytes };
+    let service = Service::new(entities.clone()).speaking_in(slack.clone()).bounded(bounds);
     pumps.spawn("presence", quiet(presence::watch(service.clone(), pumps.stop().clone())));
     let http = match roles.coordinator {
         true => agents_faces(tasks.stop(), service, &keys, &config, data.layout(), &endpoint)?.merge(health),
@@ -157,8 +160,11 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
     };
     serve(&tasks, "http", listeners.http, http);
     serve_grpc(&tasks, listeners.grpc, &entities, &sessions, &keys, &endpoint);
+    pumps.spawn("slack", quiet(slack.clone().greet(pumps.stop().clone())));
     if let Some(listener) = listeners.ingress {
         let gate = Gate::new(&config.ingress.source, &config.limits, Arc::new(entities.clone()));
+        let gate = Arc::new(gate.hearing(slack));
+        tasks.spawn("socket mode", quiet(ingress::listen(Arc::clone(&gate), tasks.stop().clone())));
         serve(&tasks, "ingress", listener, ingress::router(gate));
     }
     if roles.runner {
@@ -168,19 +174,7 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
     let path = data.layout().endpoint();
     endpoint.write(data.layout()).map_err(|error| StartError::Write(path, error))?;
     info!(http = %endpoint.http, grpc = %endpoint.grpc, ingress = ?endpoint.ingress, "ready");
-    let place = roles.runner.then(|| Place::of(&config));
-    Ok(Node {
-        data,
-        entities,
-        runner,
-        place,
-        tasks,
-        pumps,
-        leases,
-        cluster,
-        drain: config.limits.drain,
-        endpoint,
-    })
+    Ok(Node { data, entities, runner, tasks, pumps, leases, cluster, drain: config.limits.drain, endpoint })
 }
 
 /// Issues the token with which the command line administers this node.
@@ -269,14 +263,14 @@ async fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
     TcpListener::bind(address).await.map_err(|error| StartError::Listen(address, error))
 }
 
-fn start_pumps(pumps: &Tasks, entities: &Entities, sessions: &Sessions, config: &Config) {
+fn start_pumps(pumps: &Tasks, entities: &Entities, sessions: &Sessions, slack: &Workspaces, config: &Config) {
     let stop = pumps.stop();
     let runners: Arc<dyn Runners> = Arc::new(sessions.clone());
     let timers = timers::pump(entities.clone(), stop.clone());
     pumps.spawn("timers", quiet(timers));
     let sweep = passivation::sweep(entities.clone(), passivation::IDLE, stop.clone());
     pumps.spawn("passivation", quiet(sweep));
-    pumps.spawn("outbox", quiet(pump::run(entities.clone(), runners, stop.clone())));
+    pumps.spawn("outbox", quiet(pump::run(entities.clone(), runners, slack.clone(), stop.clone())));
     pumps.spawn("retention", quiet(retention::run(entities.clone(), config.retention.clone(), stop.clone())));
 }
 

@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use skein_proto::trace::{self, TRACES};
 use skein_shared::entity::{Effect, Reign};
-use skein_shared::id::EntityKey;
+use skein_shared::id::{EntityKey, Name as SwarmName};
 use skein_shared::mutation::{self, Mutation};
+use skein_shared::slack::Note;
 use tokio::sync::watch;
 use tracing::{Instrument, debug_span, error};
 
 use super::lanes::{Fate, Name};
 use super::{Delivery, Runners};
 use crate::entity::Entities;
+use crate::slack::Workspaces;
 use crate::store::{Mark, OutboxEntry};
 
 /// What the lanes need of the node.
@@ -20,6 +22,7 @@ use crate::store::{Mark, OutboxEntry};
 pub(super) struct World {
     pub(super) entities: Entities,
     pub(super) runners: Arc<dyn Runners>,
+    pub(super) slack: Workspaces,
     /// Changes when a runner has connected.
     pub(super) connected: watch::Receiver<u64>,
 }
@@ -59,6 +62,7 @@ async fn deliver(world: &World, entries: &[Arc<OutboxEntry>]) -> Vec<Fate> {
     match entries.first().map(|first| &first.effect) {
         Some(Effect::Entity { key, .. }) => hand_over(world, key, entries).await,
         Some(Effect::Runner { runner, .. }) => command(world, runner, entries).await,
+        Some(Effect::Slack { swarm, .. }) => tell(world, swarm, entries).await,
         None => Vec::new(),
     }
 }
@@ -77,6 +81,32 @@ async fn hand_over(world: &World, target: &EntityKey, entries: &[Arc<OutboxEntry
     let outcomes = world.entities.deliver(target, commands).await;
     let now = world.entities.clock().now();
     entries.iter().zip(outcomes).map(|(entry, outcome)| Fate::of(entry, outcome, now)).collect()
+}
+
+/// One after the other, until Slack takes no more. A note that the next one writes over need not be shown.
+async fn tell(world: &World, swarm: &SwarmName, entries: &[Arc<OutboxEntry>]) -> Vec<Fate> {
+    let Some(workspace) = world.slack.of(swarm) else {
+        let dead = || Fate::Dead(format!("no Slack workspace is connected to the swarm {swarm}"));
+        return entries.iter().map(|_| dead()).collect();
+    };
+    let notes = entries.iter().map_while(|entry| match &entry.effect {
+        Effect::Slack { note, .. } => Some(note),
+        _ => None,
+    });
+    let notes: Vec<&Note> = notes.collect();
+    let mut fates = Vec::with_capacity(notes.len());
+    for (at, (entry, note)) in entries.iter().zip(&notes).enumerate() {
+        let is_outdated = note.edits && notes[at + 1..].iter().any(|later| later.id == note.id);
+        match if is_outdated { Ok(()) } else { workspace.tell(note).await } {
+            Ok(()) => fates.push(Fate::Delivered),
+            Err(problem) if problem.is_passing() => {
+                fates.push(Fate::later(entry, world.entities.clock().now()));
+                break;
+            }
+            Err(problem) => fates.push(Fate::Dead(problem.to_string())),
+        }
+    }
+    fates
 }
 
 /// One after the other, until one is not taken.

@@ -251,6 +251,8 @@ fn name(entry: &OutboxEntry) -> Name {
     let target = match &entry.effect {
         Effect::Entity { key, .. } => key.to_string(),
         Effect::Runner { runner, .. } => format!("runner:{runner}"),
+        // What is told of one thread has an order; threads wait for nobody.
+        Effect::Slack { note, .. } => format!("slack:{}:{}", note.channel, note.thread),
     };
     (entry.source.to_string(), target)
 }

@@ -1,4 +1,5 @@
-//! Carries effects out of the store: to other entities exactly once, to runners at least once.
+//! Carries effects out of the store: to other entities exactly once, to runners and to people at
+//! least once.
 //!
 //! An effect stays in the outbox until it is known to be delivered. The pump delivers in order for each pair
 //! of source and target, so that the receiver can tell repeats by one high-water mark for each source: such a

@@ -19,6 +19,7 @@ use super::Runners;
 use super::lane::{self, Report, World};
 use super::lanes::{Ended, Input, Lanes, Name, Output, PAGE};
 use crate::entity::Entities;
+use crate::slack::Workspaces;
 use crate::store::{CommitError, OutboxEntry, Store, StoreError};
 
 /// Looks at the store at least this often.
@@ -44,11 +45,11 @@ struct Pump {
 
 /// Runs until `stop`. When shards come or go it begins anew: what was read may be another node's to deliver now, and of
 /// what came some stands behind the place up to which was read.
-pub async fn run(entities: Entities, runners: Arc<dyn Runners>, stop: CancellationToken) {
+pub async fn run(entities: Entities, runners: Arc<dyn Runners>, slack: Workspaces, stop: CancellationToken) {
     let mut shards = entities.shared().shards.subscribe();
     while !stop.is_cancelled() {
         let end = stop.child_token();
-        let pumping = pump(entities.clone(), Arc::clone(&runners), end.clone());
+        let pumping = pump(entities.clone(), Arc::clone(&runners), slack.clone(), end.clone());
         tokio::pin!(pumping);
         tokio::select! {
             () = &mut pumping => return,
@@ -60,11 +61,11 @@ pub async fn run(entities: Entities, runners: Arc<dyn Runners>, stop: Cancellati
     }
 }
 
-async fn pump(entities: Entities, runners: Arc<dyn Runners>, stop: CancellationToken) {
+async fn pump(entities: Entities, runners: Arc<dyn Runners>, slack: Workspaces, stop: CancellationToken) {
     let mut committed = entities.shared().outbox.subscribe();
     let connections = watch::Sender::new(0_u64);
     let store = Arc::clone(&entities.shared().store);
-    let world = World { entities, runners: Arc::clone(&runners), connected: connections.subscribe() };
+    let world = World { entities, runners: Arc::clone(&runners), slack, connected: connections.subscribe() };
     let mut pump =
         Pump { world, store, work: FuturesUnordered::new(), lanes: Lanes::default(), worlds: HashMap::new() };
     pump.on(Input::Look);

@@ -19,6 +19,7 @@ use uuid::Uuid;
 use super::{Delivery, Runners, pump};
 use crate::entity::Request;
 use crate::entity::tests::{Node, change, first_batch, locks, member, node, poison, swarm, task};
+use crate::slack::Workspaces;
 use crate::store::memory::Fault;
 use crate::store::{Batch, OutboxEffect, Store};
 
@@ -70,7 +71,8 @@ impl Pumping {
     fn start(node: &Node, runners: &Arc<Fleet>) -> Self {
         let stop = CancellationToken::new();
         let runners: Arc<dyn Runners> = runners.clone();
-        let running = tokio::spawn(pump::run(node.entities.clone(), runners, stop.clone()));
+        let running =
+            tokio::spawn(pump::run(node.entities.clone(), runners, Workspaces::default(), stop.clone()));
         Self { stop, running }
     }
 

@@ -55,6 +55,7 @@ impl World {
             replies: Vec::new(),
             timer: TimerChange::Keep,
             outbox: Vec::new(),
+            blobs: Vec::new(),
         };
         *version += 1;
         let batch = Arc::new(batch);

@@ -60,15 +60,15 @@ impl Asks {
         };
         let open = Open { asks: self.clone(), number, outgoing };
         let message = command::plain(Message::Ask(convert::to_wire(ask.clone(), number)));
-        if open.outgoing.send(Ok(message)).await.is_err() {
-            return None;
-        }
         let limit = Duration::from_millis(ask.timeout_ms).saturating_add(WAY);
-        Some(match tokio::time::timeout(limit, answer).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => Err(unknown("the stream to the runner broke before it had answered")),
-            Err(_) => Err(unknown("the runner did not answer in time")),
-        })
+        // With the sending: a runner that reads nothing holds that up too.
+        let asked = async {
+            open.outgoing.send(Ok(message)).await.ok()?;
+            let broke = |_| Err(unknown("the stream to the runner broke before it had answered"));
+            Some(answer.await.unwrap_or_else(broke))
+        };
+        let late = |_| Some(Err(unknown("the runner did not answer in time")));
+        tokio::time::timeout(limit, asked).await.unwrap_or_else(late)
     }
 
     /// Takes in a part of an answer that came on a stream.
@@ -157,6 +157,18 @@ mod tests {
         asks.answered(here, part("one ", false));
         asks.answered(here, part("two", true));
         assert_eq!(waiting.await.unwrap(), Some(Ok("one two".to_owned())));
+        assert!(asks.lock().asked.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_runner_that_reads_nothing_holds_nobody_up_for_longer_than_was_allowed() {
+        let (asks, question) = (Asks::default(), question());
+        let (outgoing, _stream) = mpsc::channel(1);
+        outgoing.send(Ok(command::plain(Message::Withdraw(Withdraw { number: 0 })))).await.unwrap();
+        let answer = asks.ask(Uuid::from_u128(1), outgoing, &question);
+        let limit = Duration::from_millis(question.timeout_ms) + 2 * WAY;
+        let answer = tokio::time::timeout(limit, answer).await.expect("an answer in time");
+        assert_eq!(answer.unwrap().unwrap_err().code, Code::Unknown);
         assert!(asks.lock().asked.is_empty());
     }
 

@@ -3,19 +3,25 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::stream::{self, StreamExt};
 use serde_json::json;
 use skein_proto::convert::{command, definition};
-use skein_proto::v1::{AgentDefinition, HeldInstance, Register};
+use skein_proto::v1::{AgentDefinition, AgentName, AgentProblem, HeldInstance, Register};
 use skein_shared::agent::{self, Agent, Class, Definition};
 use skein_shared::fleet::{self, Fleet};
 use skein_shared::id::{EntityKey, InstanceId, Kind, Name};
 use skein_shared::schedules::{self, Schedules};
 use skein_shared::triggers::{self, Filter, Triggers};
 use skein_shared::{Code, Refusal, limits};
+use tracing::{info, warn};
 use uuid::Uuid;
 
 use super::sessions::{Grant, Grants};
 use crate::entity::{Entities, Request};
+
+/// Agents that are defined at a time: one whose entity is slow holds up few others.
+const AT_A_TIME: usize = 16;
 
 /// A runner that was taken in.
 pub(super) struct Registered {
@@ -25,30 +31,63 @@ pub(super) struct Registered {
     pub(super) grants: Grants,
     /// Held instances that were given away meanwhile.
     pub(super) lost: Vec<String>,
+    /// What of the agents could not be taken as it is.
+    pub(super) problems: Vec<AgentProblem>,
 }
 
-/// Defines the runner's agents and then registers it, so that no grant comes before its agent is known.
+impl Registered {
+    fn note(&mut self, agent: AgentName, refusal: &Refusal) {
+        warn!(swarm = agent.swarm, agent = agent.name, problem = %refusal.message, "an agent was not taken as it is");
+        let (problem, again) = (refusal.message.clone(), passes(refusal.code));
+        self.problems.push(AgentProblem { agent: Some(agent), problem, again });
+    }
+}
+
+/// Defines the runner's agents and then registers it, so that no grant comes before its agent is known. An agent that
+/// cannot be taken is told of and keeps no other from running.
 pub(super) async fn register(entities: &Entities, register: &Register) -> Result<Registered, Refusal> {
     let mut registered = described(register)?;
     let group = Name::parse(&register.group)?;
-    for agent in &register.agents {
-        define(entities, &Name::parse(&agent.swarm)?, &group, agent).await?;
+    let (agents, _) = definition::agents(register);
+    let each: Vec<_> = agents.iter().map(|agent| define(entities, &group, agent).boxed()).collect();
+    let defined: Vec<_> = stream::iter(each).buffered(AT_A_TIME).collect().await;
+    for (agent, outcome) in agents.iter().zip(defined) {
+        outcome.unwrap_or_else(|refusal| registered.note(named(agent), &refusal));
     }
-    registered.lost = take_in(entities, &registered.fleet, register).await?;
+    registered.lost = take_in(entities, &registered.fleet, register, &agents).await?;
     for agent in &register.removed {
-        remove(entities, &registered.fleet, &Name::parse(&agent.swarm)?, &Name::parse(&agent.name)?).await?;
+        let (swarm, name) = (Name::parse(&agent.swarm)?, Name::parse(&agent.name)?);
+        let removed = remove(entities, &registered.fleet, &swarm, &name).await;
+        removed.unwrap_or_else(|refusal| registered.note(agent.clone(), &refusal));
     }
     Ok(registered)
 }
 
 /// Takes in one more stream of a runner that is registered through another coordinator. Nothing is judged by what it
-/// holds: a run may be on its way to it over another stream.
+/// holds, for a run may be on its way to it over another stream; what it has not heard it is told again.
 pub(super) async fn attach(entities: &Entities, register: &Register) -> Result<Registered, Refusal> {
     let registered = described(register)?;
-    match is_known(entities, &registered.fleet, &register.name).await {
-        Ok(()) => Ok(registered),
+    let held = register.held.iter().map(held).collect::<Result<_, _>>()?;
+    let command = fleet::Command::Attach { runner: register.name.clone(), held };
+    match entities.ask::<Fleet>(&registered.fleet, Request::read(), command).await {
+        Ok(_) => Ok(registered),
         Err(refusal) if refusal.code == Code::NotFound => Err(given_up()),
         Err(refusal) => Err(refusal),
+    }
+}
+
+/// The runner was asked to end: it gets no new runs. Once it is `done` it is gone.
+pub(super) async fn leaves(entities: &Entities, fleet: &EntityKey, runner: &str, done: bool) {
+    let runner = runner.to_owned();
+    let command = match done {
+        true => fleet::Command::Leave { runner: runner.clone() },
+        false => fleet::Command::Drain { runner: runner.clone() },
+    };
+    match entities.ask::<Fleet>(fleet, Request::read(), command).await {
+        Ok(_) => info!(runner, done, "a runner leaves"),
+        // It said so over another stream.
+        Err(refusal) if refusal.code == Code::NotFound => {}
+        Err(refusal) => warn!(runner, problem = %refusal.message, "a runner leaves unannounced"),
     }
 }
 
@@ -71,7 +110,8 @@ fn described(register: &Register) -> Result<Registered, Refusal> {
     definition::check_registration(register)?;
     let mut grants = Grants::new();
     let mut swarms = names(&register.swarms)?;
-    for agent in &register.agents {
+    let (agents, wrong) = definition::agents(register);
+    for agent in agents {
         let grant = Grant { role: agent.role.parse()?, timeout: Duration::from_millis(agent.timeout_ms) };
         grants.insert((agent.swarm.clone(), agent.name.clone()), grant);
         swarms.insert(Name::parse(&agent.swarm)?);
@@ -81,41 +121,60 @@ fn described(register: &Register) -> Result<Registered, Refusal> {
     }
     let pools = swarms.iter().map(|swarm| EntityKey::of(Kind::Pool, swarm)).collect();
     let fleet = EntityKey::fleet(&Name::parse(&register.group)?);
-    Ok(Registered { fleet, pools, grants, lost: Vec::new() })
+    let mut registered = Registered { fleet, pools, grants, lost: Vec::new(), problems: Vec::new() };
+    wrong.iter().for_each(|(agent, refusal)| registered.note(named(agent), refusal));
+    Ok(registered)
 }
 
-/// Starts one run of each agent that asks for it, once for each start of the runner's process.
+/// Starts one run of each agent that asks for it, once for each start of the runner's process. One that takes no work,
+/// since somebody has disabled it, is not started.
 ///
-/// An agent that is at work already needs no second run; that also covers a reconnection so late that the
-/// stored answer of the first request is forgotten.
+/// # Errors
+/// What may pass: the runner registers again, and what was started is not started twice.
 pub(super) async fn autostart(entities: &Entities, register: &Register) -> Result<(), Refusal> {
-    for definition in register.agents.iter().filter(|definition| definition.autostart) {
-        let key = agent_key(definition)?;
-        let overview = entities.ask::<Agent>(&key, Request::read(), agent::Command::List).await?;
-        if let agent::Reply::Overview(overview) = overview
-            && (!overview.queue.is_empty() || overview.instances.iter().any(|instance| !instance.external))
-        {
-            continue;
+    let (agents, _) = definition::agents(register);
+    for definition in agents.into_iter().filter(|definition| definition.autostart) {
+        match start(entities, register, definition).await {
+            Ok(()) => {}
+            Err(refusal) if passes(refusal.code) => return Err(refusal),
+            Err(refusal) => {
+                let (swarm, agent) = (&definition.swarm, &definition.name);
+                warn!(swarm, agent, problem = %refusal.message, "an agent was not started");
+            }
         }
-        let name = format!("autostart {} {} {key}", register.name, register.incarnation);
-        let request = Request::once(Uuid::new_v5(&Uuid::NAMESPACE_OID, name.as_bytes()));
-        let command = agent::Command::Enqueue {
-            class: Class::Manual,
-            source: "autostart".to_owned(),
-            receipt: None,
-            input: json!({"type": "manual", "source": "autostart"}),
-        };
-        entities.ask::<Agent>(&key, request, command).await?;
     }
     Ok(())
 }
 
-async fn define(
+/// An agent that is at work already needs no second run; that also covers a reconnection so late that the
+/// stored answer of the first request is forgotten.
+async fn start(
     entities: &Entities,
-    swarm: &Name,
-    group: &Name,
-    wire: &AgentDefinition,
+    register: &Register,
+    definition: &AgentDefinition,
 ) -> Result<(), Refusal> {
+    let key = agent_key(definition)?;
+    let overview = entities.ask::<Agent>(&key, Request::read(), agent::Command::List).await?;
+    if let agent::Reply::Overview(overview) = overview
+        && (!overview.queue.is_empty() || overview.instances.iter().any(|instance| !instance.external))
+    {
+        return Ok(());
+    }
+    let name = format!("autostart {} {} {key}", register.name, register.incarnation);
+    let request = Request::once(Uuid::new_v5(&Uuid::NAMESPACE_OID, name.as_bytes()));
+    let command = agent::Command::Enqueue {
+        class: Class::Manual,
+        source: "autostart".to_owned(),
+        receipt: None,
+        input: json!({"type": "manual", "source": "autostart"}),
+    };
+    entities.ask::<Agent>(&key, request, command).await.map(|_| ())
+}
+
+/// Tells the kernel what an agent is. What is refused of it leaves the rest as it was said, and as far as nothing else
+/// was said before.
+async fn define(entities: &Entities, group: &Name, wire: &AgentDefinition) -> Result<(), Refusal> {
+    let swarm = &Name::parse(&wire.swarm)?;
     let definition = Definition {
         scale: wire.instances,
         timeout_ms: wire.timeout_ms,
@@ -133,8 +192,13 @@ async fn define(
     let command = agent::Command::Define { definition, group: group.clone() };
     entities.ask::<Agent>(&key, Request::read(), command).await?;
     let triggers = EntityKey::of(Kind::Triggers, swarm);
-    let command = triggers::Command::Subscribe { agent: Name::parse(&wire.name)?, filters: filters(wire)? };
-    entities.ask::<Triggers>(&triggers, Request::read(), command).await?;
+    let subscribed = match filters(wire) {
+        Ok(filters) => {
+            let command = triggers::Command::Subscribe { agent: Name::parse(&wire.name)?, filters };
+            entities.ask::<Triggers>(&triggers, Request::read(), command).await.map(|_| ())
+        }
+        Err(refusal) => Err(refusal),
+    };
     // After the definition: whoever pauses the swarm tells all agents that are defined by then.
     let asked = entities.ask::<Triggers>(&triggers, Request::read(), triggers::Command::AskPause).await?;
     if let triggers::Reply::Pause { paused, word } = asked {
@@ -146,8 +210,26 @@ async fn define(
         cron: (!wire.schedule.is_empty()).then(|| wire.schedule.clone()),
         zone: wire.zone.clone(),
     };
-    entities.ask::<Schedules>(&EntityKey::of(Kind::Schedules, swarm), Request::read(), command).await?;
-    Ok(())
+    let schedules = EntityKey::of(Kind::Schedules, swarm);
+    let scheduled = entities.ask::<Schedules>(&schedules, Request::read(), command).await;
+    subscribed.and(scheduled.map(|_| ()))
+}
+
+/// Whether a refusal says nothing of what was asked, so that the same may be taken a moment later.
+fn passes(code: Code) -> bool {
+    matches!(
+        code,
+        Code::Overloaded
+            | Code::Unavailable
+            | Code::NotOwner
+            | Code::Unknown
+            | Code::Internal
+            | Code::RateLimited
+    )
+}
+
+fn named(definition: &AgentDefinition) -> AgentName {
+    AgentName { swarm: definition.swarm.clone(), name: definition.name.clone() }
 }
 
 /// Undefines an agent that its runner has no more, unless another one has it: its runs end, its queue becomes dead
@@ -172,13 +254,15 @@ async fn take_in(
     entities: &Entities,
     fleet: &EntityKey,
     register: &Register,
+    agents: &[&AgentDefinition],
 ) -> Result<Vec<String>, Refusal> {
     let registration = fleet::Registration {
         runner: register.name.clone(),
+        identity: register.identity.clone(),
         slots: register.slots,
         labels: labels(&register.labels),
         engines: register.engines.iter().cloned().collect(),
-        agents: register.agents.iter().map(|agent| Name::parse(&agent.name)).collect::<Result<_, _>>()?,
+        agents: agents.iter().map(|agent| Name::parse(&agent.name)).collect::<Result<_, _>>()?,
         swarms: names(&register.swarms)?,
         held: register.held.iter().map(held).collect::<Result<_, _>>()?,
     };
@@ -236,6 +320,68 @@ fn size(number: u32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::entity::tests::node;
+
+    fn agent(name: &str) -> AgentDefinition {
+        AgentDefinition {
+            name: name.to_owned(),
+            swarm: "default".to_owned(),
+            instances: 1,
+            timeout_ms: 60_000,
+            wait_timeout_ms: 60_000,
+            role: "worker".to_owned(),
+            autostart: true,
+            zone: "UTC".to_owned(),
+            ..Default::default()
+        }
+    }
+
+    fn registration(incarnation: u64, agents: Vec<AgentDefinition>) -> Register {
+        let (name, group) = ("r1".to_owned(), "default".to_owned());
+        Register { name, group, slots: 4, agents, incarnation, ..Default::default() }
+    }
+
+    /// What of an agent runs or waits to.
+    async fn runs(node: &crate::entity::tests::Node, name: &str) -> usize {
+        let key = agent_key(&agent(name)).unwrap();
+        match node.entities.ask::<Agent>(&key, Request::read(), agent::Command::List).await.unwrap() {
+            agent::Reply::Overview(overview) => overview.instances.len(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn an_agent_that_is_refused_keeps_no_other_from_running_and_is_told_of() {
+        let node = node();
+        let spoilt = AgentDefinition { schedule: "every other day".to_owned(), ..agent("spoilt") };
+        let mistyped = AgentDefinition {
+            subscriptions: vec![r#"{"source":"github","repo":["a/b"]}"#.to_owned()],
+            ..agent("mistyped")
+        };
+        let all = registration(1, vec![spoilt, mistyped, agent("good")]);
+        let registered = register(&node.entities, &all).await.unwrap();
+        let told: Vec<_> = registered.problems.iter().map(|one| one.agent.clone().unwrap().name).collect();
+        assert_eq!(told, ["spoilt", "mistyped"]);
+        assert!(registered.problems.iter().all(|one| !one.again), "{:?}", registered.problems);
+        autostart(&node.entities, &all).await.unwrap();
+        assert_eq!(runs(&node, "good").await, 1);
+        assert_eq!(runs(&node, "mistyped").await, 1, "all of it but its subscriptions");
+        assert_eq!(runs(&node, "spoilt").await, 0);
+    }
+
+    #[tokio::test]
+    async fn an_agent_that_somebody_has_disabled_turns_no_runner_away() {
+        let node = node();
+        let both = || vec![agent("idle"), agent("good")];
+        register(&node.entities, &registration(1, both())).await.unwrap();
+        let key = agent_key(&agent("idle")).unwrap();
+        let disable = agent::Command::SetEnabled { enabled: false };
+        node.entities.ask::<Agent>(&key, Request::read(), disable).await.unwrap();
+        let anew = registration(2, both());
+        register(&node.entities, &anew).await.unwrap();
+        autostart(&node.entities, &anew).await.unwrap();
+        assert_eq!((runs(&node, "idle").await, runs(&node, "good").await), (0, 1));
+    }
 
     #[test]
     fn subscriptions_are_read_as_definitions_spell_them() {

@@ -79,6 +79,7 @@ impl Session {
             lease_ms: u64::try_from(limits::RUNNER_LEASE.as_millis()).unwrap_or(u64::MAX),
             mcp_url: self.mcp_url.clone(),
             lost: registered.lost.clone(),
+            problems: registered.problems.clone(),
         });
         // The welcome has to be the first thing on the stream, so commands may come only after it.
         self.send(welcome).await.map_err(|Gone| Refusal::new(Code::Unavailable, "the stream broke"))?;
@@ -140,6 +141,13 @@ impl Session {
                     beats.push(self.alive(runner, &registered, heartbeat));
                 }
                 Some(Message::Report(report)) => reports.take_in(report),
+                // Answered by the end of the stream: whoever is done waits for that.
+                Some(Message::Leaving(leaving)) => {
+                    register::leaves(&self.entities, &registered.fleet, runner, leaving.done).await;
+                    if leaving.done {
+                        return Ok(());
+                    }
+                }
                 Some(Message::Answer(part)) => self.sessions.answered(id, part),
                 Some(Message::Register(register)) => match self.begin(id, &register).await {
                     Ok(anew) => {

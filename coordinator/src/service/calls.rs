@@ -54,12 +54,21 @@ impl Service {
     /// # Errors
     /// `not_found`.
     pub async fn check_call(&self, who: &Principal, call: Uuid) -> Result<CallView, Refusal> {
+        self.find_call(who, call).await.map(|(_, view)| view)
+    }
+
+    /// The same, with the agent that was called.
+    pub(super) async fn find_call(
+        &self,
+        who: &Principal,
+        call: Uuid,
+    ) -> Result<(EntityKey, CallView), Refusal> {
         policy::require(who, Right::Work)?;
         for target in self.callees(who).await? {
             let key = EntityKey::agent(&who.swarm, &target);
             let command = Command::CheckCall { call, instance: who.instance.clone() };
             match self.ask::<Agent>(&key, command).await {
-                Ok(Reply::Call(view)) => return Ok(view),
+                Ok(Reply::Call(view)) => return Ok((key, view)),
                 Ok(_) => return Err(unexpected("the agent")),
                 Err(refusal) if refusal.code == Code::NotFound => {}
                 Err(refusal) => return Err(refusal),
@@ -117,14 +126,6 @@ impl Service {
             }
         }
         Err(not_yours())
-    }
-
-    /// Says what the calls that the caller's instance serves will get. The last word wins.
-    pub async fn return_value(&self, who: &Principal, request: Uuid, value: String) -> Result<(), Refusal> {
-        policy::require(who, Right::Work)?;
-        self.attach(who).await?;
-        let command = Command::ReturnValue { instance: who.instance.clone(), value };
-        self.change::<Agent>(&who.own_agent(), request, command).await.map(|_| ())
     }
 
     /// Sets the line that people see beside the caller's instance.

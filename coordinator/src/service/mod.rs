@@ -21,10 +21,13 @@ pub mod read;
 pub mod schedules;
 mod seen;
 pub mod services;
+pub mod slack;
+pub mod slack_files;
 mod standing;
 pub mod swarm;
 pub mod tasks;
 pub mod transport;
+pub mod values;
 pub mod waits;
 pub mod webhooks;
 
@@ -33,10 +36,11 @@ use std::future::Future;
 use std::time::Duration;
 
 use serde_json::Value;
-use skein_shared::Refusal;
+use skein_shared::blobs::Bounds;
 use skein_shared::caller::Caller;
 use skein_shared::entity::Entity;
 use skein_shared::id::EntityKey;
+use skein_shared::{Refusal, limits};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -44,6 +48,7 @@ use crate::auth::{Principal, Role};
 pub use crate::entity::Clock;
 use crate::entity::{Entities, Request};
 pub use crate::projection::Event;
+use crate::slack::Workspaces;
 use presence::Presence;
 use seen::Seen;
 
@@ -58,8 +63,11 @@ pub struct Service {
     ask_again: Duration,
     presence: Presence,
     seen: Seen,
+    slack: Workspaces,
     /// Whether the answers to changes are kept for their repeats.
     keeps: bool,
+    /// How long the values of calls may be.
+    bounds: Bounds,
 }
 
 impl Service {
@@ -69,8 +77,16 @@ impl Service {
             ask_again: ASK_AGAIN,
             presence: Presence::default(),
             seen: Seen::default(),
+            slack: Workspaces::default(),
             keeps: true,
+            bounds: Bounds { each: limits::RESULT as u64, all: limits::SWARM_BLOBS },
         }
+    }
+
+    /// Lets the agents of these swarms talk to people in Slack.
+    #[must_use]
+    pub fn speaking_in(self, slack: Workspaces) -> Self {
+        Self { slack, ..self }
     }
 
     /// Looks by itself only this often while it waits: with a long pause, a test knows what woke it.

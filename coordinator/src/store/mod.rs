@@ -14,7 +14,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use skein_shared::entity::{DocumentChange, Effect, LiveDocument};
+use skein_shared::entity::{BlobChange, DocumentChange, Effect, LiveDocument};
 use skein_shared::fence::Epoch;
 use skein_shared::id::EntityKey;
 use skein_shared::json::Json;
@@ -55,6 +55,8 @@ pub struct Batch {
     pub replies: Vec<StoredReply>,
     pub timer: TimerChange,
     pub outbox: Vec<OutboxEffect>,
+    /// Blobs that can be read from now on, or not any more. Of what is kept all chunks have to be there.
+    pub blobs: Vec<BlobChange>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -181,6 +183,28 @@ pub struct DeadLetter {
     pub buried_at: Timestamp,
 }
 
+/// A piece of a blob, which nobody can read before a commit keeps the blob.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    pub key: EntityKey,
+    pub blob: Uuid,
+    /// Counted from zero.
+    pub place: u32,
+    /// At most [`skein_shared::limits::CHUNK`]; all but the last have as many.
+    pub bytes: Vec<u8>,
+    pub at: Timestamp,
+}
+
+/// A blob that is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredBlob {
+    pub key: EntityKey,
+    pub blob: Uuid,
+    pub bytes: u64,
+    /// When the batch that keeps it was committed.
+    pub at: Timestamp,
+}
+
 /// What may be forgotten. Replies and marks that [`Loaded`] needs outlive the events they came with.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TrimPlan {
@@ -196,6 +220,8 @@ pub struct TrimPlan {
     /// Documents that are not live and were last written before this are removed.
     pub archived_before: Timestamp,
     pub dead_letters_before: Timestamp,
+    /// Chunks that no commit has kept, and that were written before this, are removed.
+    pub loose_before: Timestamp,
     /// At most this many of each sort in one step, so that a trim never holds up the writer for long.
     pub limit: usize,
 }
@@ -210,6 +236,8 @@ pub struct Trimmed {
     pub marks: u64,
     pub documents: u64,
     pub dead_letters: u64,
+    /// Blobs whose chunks nobody kept.
+    pub loose: u64,
 }
 
 impl Trimmed {
@@ -232,6 +260,13 @@ pub enum CommitError {
     /// Nothing was written.
     #[error("the store refused the write: {0}")]
     Failed(String),
+}
+
+impl CommitError {
+    /// Nothing was written, because a blob was to be kept whose chunks are not all there.
+    fn incomplete(blob: impl std::fmt::Display) -> Self {
+        Self::Failed(format!("not all chunks of the blob {blob} are there; write them again"))
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -302,6 +337,21 @@ pub trait Store: Send + Sync + 'static {
     async fn bury(&self, effect: OutboxPlace, reason: String, at: Timestamp) -> Result<(), CommitError>;
 
     async fn dead_letters(&self, after: u64, limit: usize) -> Result<Vec<DeadLetter>, StoreError>;
+
+    /// Writes a chunk of a blob, and answers when a commit can rely on it. The same chunk again changes nothing, and
+    /// neither does one of a blob that is kept.
+    async fn write_chunk(&self, fence: Fence, chunk: Chunk) -> Result<(), CommitError>;
+
+    /// A chunk of a blob that is kept, whosever the entity is.
+    async fn chunk(&self, key: &EntityKey, blob: Uuid, place: u32) -> Result<Option<Vec<u8>>, StoreError>;
+
+    /// The blobs of this process' own entities that are kept, after the given one: in the byte order of the entity
+    /// key's text, then of the blob's id.
+    async fn blobs(
+        &self,
+        after: Option<(EntityKey, Uuid)>,
+        limit: usize,
+    ) -> Result<Vec<StoredBlob>, StoreError>;
 
     /// Forgets what the plan names, in one small step. Call again while something was trimmed.
     async fn trim(&self, plan: TrimPlan) -> Result<Trimmed, CommitError>;

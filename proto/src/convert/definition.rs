@@ -59,10 +59,11 @@ pub fn check(definition: &AgentDefinition) -> Result<(), Refusal> {
     subscriptions(agent, &definition.subscriptions)
 }
 
-/// Checks a whole registration: names, sizes, each definition, each held instance.
+/// Checks what a registration says of the runner: names, sizes, each held instance. Its agents are judged by
+/// [`agents`], each for itself.
 ///
 /// # Errors
-/// As [`check`]; also when two definitions share swarm and name.
+/// `invalid_argument` naming the field, the limit and what to write instead.
 pub fn check_registration(register: &Register) -> Result<(), Refusal> {
     Name::parse(&register.name)?;
     let runner = &register.name;
@@ -72,17 +73,6 @@ pub fn check_registration(register: &Register) -> Result<(), Refusal> {
     labels(runner, &register.labels)?;
     for swarm in &register.swarms {
         Name::parse(swarm).map_err(|refusal| invalid(runner, "swarms", &refusal.message))?;
-    }
-    let mut seen = BTreeSet::new();
-    for definition in &register.agents {
-        check(definition)?;
-        if !seen.insert((&definition.swarm, &definition.name)) {
-            return Err(invalid(&definition.name, "name", "it is defined twice in this swarm"));
-        }
-        if !register.swarms.is_empty() && !register.swarms.contains(&definition.swarm) {
-            let problem = format!("the runner may not run agents of swarm `{}`", definition.swarm);
-            return Err(invalid(&definition.name, "swarm", &problem));
-        }
     }
     for removed in &register.removed {
         for name in [&removed.swarm, &removed.name] {
@@ -94,6 +84,31 @@ pub fn check_registration(register: &Register) -> Result<(), Refusal> {
         if !HELD.contains(&held.state.as_str()) {
             return Err(invalid(&held.instance, "state", &format!("use one of {}", HELD.join(", "))));
         }
+    }
+    Ok(())
+}
+
+/// The agents of a registration that can be taken, and what is wrong with each of the others.
+pub fn agents(register: &Register) -> (Vec<&AgentDefinition>, Vec<(&AgentDefinition, Refusal)>) {
+    let (mut good, mut wrong, mut seen) = (Vec::new(), Vec::new(), BTreeSet::new());
+    for definition in &register.agents {
+        let once = seen.insert((&definition.swarm, &definition.name));
+        match check(definition).and_then(|()| fits(definition, register, once)) {
+            Ok(()) => good.push(definition),
+            Err(refusal) => wrong.push((definition, refusal)),
+        }
+    }
+    (good, wrong)
+}
+
+/// Whether a definition may be among the others of its runner.
+fn fits(definition: &AgentDefinition, register: &Register, once: bool) -> Result<(), Refusal> {
+    if !once {
+        return Err(invalid(&definition.name, "name", "it is defined twice in this swarm"));
+    }
+    if !register.swarms.is_empty() && !register.swarms.contains(&definition.swarm) {
+        let problem = format!("the runner may not run agents of swarm `{}`", definition.swarm);
+        return Err(invalid(&definition.name, "swarm", &problem));
     }
     Ok(())
 }
@@ -173,19 +188,30 @@ mod tests {
     }
 
     #[test]
-    fn a_registration_defines_an_agent_once_and_in_its_own_swarms() {
-        let mut register = Register {
+    fn a_wrong_agent_of_a_registration_spoils_no_other() {
+        let agent =
+            |name: &str, swarm: &str| AgentDefinition { name: name.into(), swarm: swarm.into(), ..worker() };
+        let register = Register {
             name: "r1".into(),
             group: "default".into(),
             slots: 4,
             swarms: vec!["default".into()],
-            agents: vec![worker()],
+            agents: vec![
+                agent("one", "default"),
+                agent("one", "default"),
+                agent("Two", "default"),
+                agent("three", "other"),
+                agent("four", "default"),
+            ],
             ..Register::default()
         };
         check_registration(&register).unwrap();
-        register.agents.push(worker());
-        assert!(check_registration(&register).unwrap_err().message.contains("twice"));
-        register.agents[1].swarm = "other".into();
-        assert!(check_registration(&register).unwrap_err().message.contains("other"));
+        let (good, wrong) = agents(&register);
+        assert_eq!(good.iter().map(|agent| agent.name.as_str()).collect::<Vec<_>>(), ["one", "four"]);
+        let told: Vec<&str> = wrong.iter().map(|(_, refusal)| refusal.message.as_str()).collect();
+        assert!(
+            told[0].contains("twice") && told[1].contains("Two") && told[2].contains("other"),
+            "{told:?}"
+        );
     }
 }

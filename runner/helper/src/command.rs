@@ -16,6 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(900);
 pub(crate) enum Command {
     Help,
     Once(Request),
+    /// It does not return from that.
+    Shutdown(Request),
     /// The context comes from standard input.
     Call {
         agent: String,
@@ -123,7 +125,7 @@ fn command(name: &str, words: Vec<String>) -> Result<Command, String> {
         }
         _ => {
             let fields: Vec<_> = text(&words).iter().map(|text| ("reason", json::text(text))).collect();
-            Ok(Command::Once(Request::post("/shutdown", &fields)))
+            Ok(Command::Shutdown(Request::post("/shutdown", &fields)))
         }
     }
 }
@@ -218,10 +220,12 @@ mod tests {
             ("rlock-heartbeat --ttl=5 a:b", "/locks/heartbeat", r#"{"resourceKey":"a:b","ttl":5}"#),
             ("al-status half way", "/signals/status", r#"{"text":"half way"}"#),
             ("al-rerun", "/signals/rerun", "{}"),
-            ("al-shutdown", "/shutdown", "{}"),
-            ("al-shutdown disk full", "/shutdown", r#"{"reason":"disk full"}"#),
         ] {
             assert_eq!(parsed(line), Ok(once(path, body)), "{line}");
+        }
+        for (line, body) in [("al-shutdown", "{}"), ("al-shutdown disk full", r#"{"reason":"disk full"}"#)] {
+            let request = Request { path: "/shutdown".to_owned(), body: Some(body.to_owned()) };
+            assert_eq!(parsed(line), Ok(Command::Shutdown(request)), "{line}");
         }
         let check = Request { path: "/calls/1-a".to_owned(), body: None };
         assert_eq!(parsed("al-subagent-check 1-a"), Ok(Command::Once(check)));

@@ -54,6 +54,11 @@ fn run(command: Command) -> Result<(String, u8), Failure> {
             once(&gateway, &Request::returned(&value)).map(|said| (said, exit::OK))
         }
         Command::Wait { calls, timeout } => wait(&Gateway::of_environment()?, &calls, timeout),
+        Command::Shutdown(request) => {
+            let said = once(&Gateway::of_environment()?, &request)?;
+            rest_of_the_run();
+            Ok((said, exit::OK))
+        }
         Command::Exit { code } => {
             let said = once(&Gateway::of_environment()?, &Request::exit(code))?;
             rest_of_the_run();

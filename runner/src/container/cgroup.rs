@@ -16,6 +16,8 @@ const LOOK: Duration = Duration::from_millis(1);
 /// Looks that are taken before any pause, some two milliseconds of them: a small group freezes within microseconds, and
 /// a pause is longer than it says.
 const SOON: usize = 200;
+/// Takes in the process whose id is written to it.
+const PROCESSES: &str = "cgroup.procs";
 
 /// The runner's own group, in which those of its instances are made; `None` where that is not possible.
 pub fn root(runner: &str) -> Option<PathBuf> {
@@ -27,6 +29,11 @@ pub fn root(runner: &str) -> Option<PathBuf> {
     let root = if own.contains("..") { mount.join(format!("skein-{runner}")) } else { root };
     let made = make(&root).is_ok();
     (made && works(&root)).then_some(root)
+}
+
+/// The uppermost group above one, where all groups are mounted.
+pub fn hierarchy(group: &Path) -> Option<&Path> {
+    group.ancestors().take_while(|folder| folder.join(PROCESSES).exists()).last()
 }
 
 /// The fifth field of a line of proc_pid_mountinfo(5), if it is a cgroup2 mount.
@@ -46,7 +53,7 @@ fn works(root: &Path) -> bool {
     }
     let joined = Command::new("/bin/sh")
         .args(["-c", "echo 0 > \"$0\""])
-        .arg(probe.join("cgroup.procs"))
+        .arg(probe.join(PROCESSES))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -69,7 +76,7 @@ pub fn make(group: &Path) -> io::Result<()> {
 
 /// Moves the calling process into the group.
 pub fn join(group: &Path) -> io::Result<()> {
-    fs::write(group.join("cgroup.procs"), "0")
+    fs::write(group.join(PROCESSES), "0")
 }
 
 /// Freezes the group or lets it go on, and waits until the kernel says that it is so. One that does not freeze in time,
@@ -130,6 +137,18 @@ pub(super) async fn until(state: &str, mut is_so: impl FnMut() -> io::Result<boo
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_hierarchy_ends_where_no_groups_are() {
+        let mount = tempfile::tempdir().unwrap();
+        let own = mount.path().join("unit/skein-r1");
+        fs::create_dir_all(&own).unwrap();
+        for group in own.ancestors().take(3) {
+            fs::write(group.join(PROCESSES), "").unwrap();
+        }
+        assert_eq!(hierarchy(&own), Some(mount.path()));
+        assert_eq!(hierarchy(Path::new("/no/such/group")), None);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_group_that_does_not_freeze_in_time_goes_on() {

@@ -79,25 +79,26 @@ fn users_are_mapped() -> bool {
     })
 }
 
-/// Closes folders to this process and all that it starts, except for those in `open`.
+/// Closes folders to this process and all that it starts, except for those in `open`. Those in `readable` it may read.
 ///
 /// Landlock knows only what is allowed, so everything is allowed but the closed folders and the folders on the
 /// way to them. The last means that the process cannot put new files directly into a parent of a closed folder.
 ///
 /// # Errors
 /// A sentence, when the kernel refuses.
-pub fn restrict(closed: &[PathBuf], open: &[PathBuf]) -> Result<(), String> {
+pub fn restrict(closed: &[PathBuf], open: &[PathBuf], readable: &[PathBuf]) -> Result<(), String> {
     let closed: Vec<PathBuf> = closed.iter().filter_map(|path| path.canonicalize().ok()).collect();
     let allowed = allowed(Path::new("/"), &closed);
     let open = open.iter().filter_map(|path| path.canonicalize().ok());
     let open = open.filter(|path| !closed.iter().any(|shut| shut.starts_with(path)));
-    let everything = AccessFs::from_all(NEWEST);
+    let (everything, reading) = (AccessFs::from_all(NEWEST), AccessFs::from_read(NEWEST));
     let apply = || {
         Ruleset::default()
             .handle_access(everything)?
             .scope(Scope::Signal)?
             .create()?
             .add_rules(path_beneath_rules(allowed.into_iter().chain(open), everything))?
+            .add_rules(path_beneath_rules(readable, reading))?
             .restrict_self()
     };
     apply().map(|_| ()).map_err(|error| format!("Landlock could not be applied: {error}"))

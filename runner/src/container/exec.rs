@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
@@ -95,12 +96,23 @@ async fn end(id: String, group: Option<PathBuf>) {
     }
 }
 
-/// Runs the command, which begins in its scope, to its end or to the end of its time.
-pub(super) async fn run(mut command: Command, exec: &Exec, scope: Scope) -> Result<Executed, Failure> {
+/// Runs the command, which begins in its scope, to its end or to the end of its time. In an instance that was `closed`
+/// meanwhile it does not run: whoever froze or ended that has looked for its processes before this one was there.
+pub(super) async fn run(
+    mut command: Command,
+    exec: &Exec,
+    scope: Scope,
+    closed: &AtomicBool,
+) -> Result<Executed, Failure> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     let child = command
         .spawn()
         .map_err(|error| Failure(format!("a process could not be started in the instance: {error}")))?;
+    if closed.load(Ordering::SeqCst) {
+        drop(child);
+        scope.kill().await;
+        return Err(Failure("the instance was frozen or ended at that moment; look, and try again".into()));
+    }
     match tokio::time::timeout(exec.limit, finish(child, exec)).await {
         Ok(Ok(executed)) => {
             scope.settle(&executed).await;

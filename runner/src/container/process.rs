@@ -8,6 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -25,7 +26,13 @@ use super::{
 /// How often an adopted process is looked for.
 const OUTLIVE_LOOK: Duration = Duration::from_millis(100);
 
-type Ending = watch::Receiver<Option<Exit>>;
+/// What is known of an instance that was started or taken over.
+#[derive(Clone)]
+struct Known {
+    ending: watch::Receiver<Option<Exit>>,
+    /// It stands still, or is to, or ends: nothing more may begin in it.
+    closed: Arc<AtomicBool>,
+}
 
 /// Processes, each instance in a control group of its own where the machine allows it.
 pub struct ProcessEngine {
@@ -33,7 +40,7 @@ pub struct ProcessEngine {
     launcher: Vec<OsString>,
     cgroups: Option<PathBuf>,
     isolation: Isolation,
-    endings: Arc<Mutex<HashMap<String, Ending>>>,
+    known: Arc<Mutex<HashMap<String, Known>>>,
 }
 
 impl ProcessEngine {
@@ -46,7 +53,7 @@ impl ProcessEngine {
     /// For a machine whose control groups are known; `None` freezes by signals.
     pub fn with_cgroups(runner: &str, launcher: Vec<OsString>, cgroups: Option<PathBuf>) -> Self {
         let isolation = isolation();
-        Self { runner: runner.to_owned(), launcher, cgroups, isolation, endings: Arc::default() }
+        Self { runner: runner.to_owned(), launcher, cgroups, isolation, known: Arc::default() }
     }
 
     /// The launcher, up to where the program's arguments follow.
@@ -64,6 +71,11 @@ impl ProcessEngine {
         if self.isolation == Isolation::Landlock {
             command.arg("--landlock");
             spec.closed.iter().for_each(|path| _ = command.arg("--close").arg(path));
+            // As the runner's own user it could leave its group, or wake it, or put a program in the helper's place.
+            let groups = self.cgroups.as_deref().and_then(cgroup::hierarchy);
+            for path in groups.into_iter().chain(spec.helper.as_deref()) {
+                command.arg("--close").arg(path).arg("--read").arg(path);
+            }
             spec.open.iter().for_each(|path| _ = command.arg("--open").arg(path));
         }
         command.args(spec.limits.arguments(spec.user.is_some()));
@@ -83,7 +95,7 @@ impl ProcessEngine {
     /// Collects the child when it ends; an adopted process is watched by its descriptor.
     fn watch(&self, handle: &Handle, child: Option<Child>) {
         let (ended, ending) = watch::channel(None);
-        self.endings().insert(handle.instance.clone(), ending);
+        self.known().insert(handle.instance.clone(), Known { ending, closed: Arc::default() });
         let handle = handle.clone();
         tokio::spawn(async move {
             let exit = match child {
@@ -94,8 +106,15 @@ impl ProcessEngine {
         });
     }
 
-    fn endings(&self) -> std::sync::MutexGuard<'_, HashMap<String, Ending>> {
-        self.endings.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Lets nothing more begin in an instance, or lets it again.
+    fn close_to_others(&self, handle: &Handle, closed: bool) {
+        if let Some(known) = self.known().get(&handle.instance) {
+            known.closed.store(closed, Ordering::SeqCst);
+        }
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, HashMap<String, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -113,12 +132,12 @@ impl Engine for ProcessEngine {
         find_program(spec)?;
         let log = open_log(&spec.log)?;
         let group = self.cgroups.as_ref().map(|root| root.join(&spec.instance));
+        let mut command = self.command(spec, group.as_deref(), log)?;
         if let Some(group) = &group {
             let problem =
                 |error| Failure(format!("cannot make the control group {}: {error}", group.display()));
             cgroup::make(group).map_err(problem)?;
         }
-        let mut command = self.command(spec, group.as_deref(), log)?;
         let child = match command.spawn() {
             Ok(child) => child,
             Err(error) => {
@@ -155,15 +174,21 @@ impl Engine for ProcessEngine {
     }
 
     async fn freeze(&self, handle: &Handle) -> Result<(), Failure> {
-        match &handle.cgroup {
+        self.close_to_others(handle, true);
+        let frozen = match &handle.cgroup {
             Some(group) => {
                 cgroup::set_frozen(group, true).await.map_err(|error| group_failed(handle, &error))
             }
             None => freeze::stop(handle).await,
+        };
+        if frozen.is_err() {
+            self.close_to_others(handle, false);
         }
+        frozen
     }
 
     async fn thaw(&self, handle: &Handle) -> Result<(), Failure> {
+        self.close_to_others(handle, false);
         match &handle.cgroup {
             Some(group) => {
                 cgroup::set_frozen(group, false).await.map_err(|error| group_failed(handle, &error))
@@ -176,7 +201,10 @@ impl Engine for ProcessEngine {
     }
 
     async fn ask(&self, handle: &Handle) -> Result<(), Failure> {
-        let Some(pid) = i32::try_from(handle.pid).ok().and_then(Pid::from_raw) else { return Ok(()) };
+        // The number may be another's by now.
+        let known = Process::read(handle.pid).is_some_and(|now| now.born == handle.born);
+        let pid = i32::try_from(handle.pid).ok().and_then(Pid::from_raw);
+        let Some(pid) = pid.filter(|_| known && handle.boot == tree::boot()) else { return Ok(()) };
         // The shim makes the first process the leader of a group; until it has, there is only that process.
         if kill_process_group(pid, Signal::TERM).is_err() {
             // It has ended already.
@@ -186,6 +214,7 @@ impl Engine for ProcessEngine {
     }
 
     async fn kill(&self, handle: &Handle) -> Result<(), Failure> {
+        self.close_to_others(handle, true);
         match &handle.cgroup {
             Some(group) => cgroup::kill(group).await.map_err(|error| group_failed(handle, &error)),
             None => freeze::kill(handle).await,
@@ -193,23 +222,26 @@ impl Engine for ProcessEngine {
     }
 
     async fn exec(&self, handle: &Handle, exec: &Exec) -> Result<Executed, Failure> {
+        let gone = || Failure(format!("{} has ended", handle.instance));
+        let closed =
+            self.known().get(&handle.instance).map(|known| Arc::clone(&known.closed)).ok_or_else(gone)?;
         let scope = Scope::new(handle).map_err(|error| group_failed(handle, &error))?;
         let mut spec = exec.spec.clone();
         spec.env.insert(Scope::MARK.to_owned(), scope.id().to_owned());
         let mut command = self.launch(&spec, scope.group())?;
         command.arg("--own").arg("--").args(&exec.arguments);
-        exec::run(command, exec, scope).await
+        exec::run(command, exec, scope, &closed).await
     }
 
     async fn wait(&self, handle: &Handle) -> Exit {
-        let ending = self.endings().get(&handle.instance).cloned();
-        let Some(mut ending) = ending else { return Exit::default() };
-        let exit = ending.wait_for(Option::is_some).await;
+        let known = self.known().get(&handle.instance).cloned();
+        let Some(mut known) = known else { return Exit::default() };
+        let exit = known.ending.wait_for(Option::is_some).await;
         exit.ok().and_then(|exit| *exit).unwrap_or_default()
     }
 
     fn let_go(&self, handle: &Handle) {
-        self.endings().remove(&handle.instance);
+        self.known().remove(&handle.instance);
     }
 
     async fn list(&self) -> Vec<String> {
@@ -284,4 +316,44 @@ async fn outlive(handle: &Handle) -> Exit {
         tokio::time::sleep(OUTLIVE_LOOK).await;
     }
     Exit::default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where agents run as the runner's own user.
+    #[test]
+    fn what_all_agents_use_is_for_reading_alone() {
+        let mount = tempfile::tempdir().unwrap();
+        std::fs::write(mount.path().join("cgroup.procs"), "").unwrap();
+        let cgroups = Some(mount.path().to_owned());
+        let engine = ProcessEngine {
+            isolation: Isolation::Landlock,
+            ..ProcessEngine::with_cgroups("r1", vec!["runner".into()], cgroups)
+        };
+        let place = PathBuf::from("/work");
+        let spec = Spec {
+            instance: "worker-1".into(),
+            command: vec!["sh".into()],
+            env: std::collections::BTreeMap::new(),
+            workdir: place.clone(),
+            log: place.clone(),
+            user: None,
+            closed: vec!["/data".into()],
+            open: vec![place.clone()],
+            definition: place,
+            credentials: None,
+            input: None,
+            helper: Some("/work/.bin".into()),
+            container: None,
+        };
+        let command = engine.launch(&spec, None).unwrap();
+        let told: Vec<_> = command.as_std().get_args().map(|part| part.to_string_lossy()).collect();
+        let told = told.join(" ");
+        for shared in [mount.path().to_str().unwrap(), "/work/.bin"] {
+            assert!(told.contains(&format!("--close {shared} --read {shared}")), "{told}");
+        }
+        assert!(told.contains("--close /data") && told.contains("--open /work"), "{told}");
+    }
 }

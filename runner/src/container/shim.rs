@@ -38,6 +38,9 @@ pub struct ExecAgent {
     open: Vec<PathBuf>,
     #[command(flatten)]
     limits: limits::Arguments,
+    /// Closed folders that may be read all the same.
+    #[arg(long)]
+    read: Vec<PathBuf>,
     #[arg(long)]
     workdir: PathBuf,
     /// Becomes this very program again, with the arguments that follow.
@@ -68,8 +71,12 @@ fn prepare(agent: &ExecAgent) -> Result<(), String> {
     let _ = rustix::process::setsid();
     // Instances of one agent share files by their group, and nobody else reads them.
     rustix::process::umask(Mode::RWXO);
+    // No program makes it another user than it is given here: one with the set-user-id bit could have been put there by an
+    // instance of another agent.
+    rustix::thread::set_no_new_privs(true)
+        .map_err(|error| format!("cannot keep the agent from gaining privileges: {error}"))?;
     if agent.landlock {
-        confine::restrict(&agent.close, &agent.open)?;
+        confine::restrict(&agent.close, &agent.open, &agent.read)?;
     }
     agent.limits.apply()
 }

@@ -63,11 +63,12 @@ pub fn members(handle: &Handle) -> Vec<Process> {
     let processes = all();
     let mark = format!("SKEIN_INSTANCE={}", handle.instance);
     let first = processes.iter().find(|process| process.pid == handle.pid);
-    // Another process has the pid by now: then its session is not ours either.
-    let taken = first.is_some_and(|process| process.born != handle.born);
+    // Another process has the pid by now, or had it since the machine was started anew: then its session is not ours.
+    let taken = first.is_some_and(|process| process.born != handle.born) || handle.boot != boot();
     let mut inside: BTreeSet<u32> = BTreeSet::new();
     for process in &processes {
-        let by_session = !taken && (process.pid == handle.pid || process.session == handle.pid);
+        let in_session = process.pid == handle.pid || process.session == handle.pid;
+        let by_session = !taken && in_session && process.born >= handle.born;
         if by_session || has_user(process.pid, handle) || has_entry(process.pid, &mark) {
             inside.insert(process.pid);
         }
@@ -144,6 +145,34 @@ fn entries(environment: &[u8]) -> impl Iterator<Item = &[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_has_the_number_of_a_process_of_an_earlier_boot_is_not_the_instances() {
+        let mut session = std::process::Command::new("setsid").args(["sleep", "100"]).spawn().unwrap();
+        // It is the leader of its session once it has become its program.
+        let is_leader = |process: &Process| process.session == process.pid;
+        while !Process::read(session.id()).as_ref().is_some_and(is_leader) {
+            std::thread::yield_now();
+        }
+        let first = Process::read(session.id()).unwrap();
+        let handle = |born: u64, boot: String| Handle {
+            instance: "nobody-00000000".to_owned(),
+            pid: first.pid,
+            born,
+            boot,
+            cgroup: None,
+            user: None,
+            container: None,
+        };
+        let found = [
+            members(&handle(first.born, boot())),
+            members(&handle(first.born, "an earlier one".to_owned())),
+            members(&handle(first.born + 1, boot())),
+        ];
+        session.kill().unwrap();
+        session.wait().unwrap();
+        assert_eq!(found.map(|members| members.len()), [1, 0, 0]);
+    }
 
     #[test]
     fn a_program_name_may_hold_parentheses() {

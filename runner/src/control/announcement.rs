@@ -79,6 +79,7 @@ impl Runner {
             agents: agents.collect(),
             held,
             incarnation: self.incarnation,
+            identity: self.identity.clone(),
             attaches,
             removed: removed
                 .iter()

@@ -12,6 +12,7 @@ use skein_proto::v1::{self, Answer, RunnerMessage};
 use skein_shared::ask::{Ask, What};
 use skein_shared::{Code, Refusal, transport};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -24,6 +25,9 @@ const PART: usize = 256 * 1024;
 /// How long the answer of a tool is kept for whoever asks again over another stream, after the one it was asked on
 /// broke.
 const KEEP: Duration = Duration::from_secs(30);
+/// Answers that are kept so at a time, and their bytes.
+const KEPT: usize = 256;
+const KEPT_BYTES: usize = 32 * 1024 * 1024;
 
 type Answered = Result<Arc<str>, Refusal>;
 
@@ -37,6 +41,8 @@ struct Work {
     answer: Shared<BoxFuture<'static, Answered>>,
     /// Those who wait for it, on whatever stream.
     waiting: usize,
+    /// When the last of them left.
+    left: Instant,
     cancel: CancellationToken,
 }
 
@@ -93,7 +99,7 @@ impl Asks {
             work.waiting += 1;
             return Ok((id, work.answer.clone()));
         }
-        if under_way.len() >= MOST {
+        if under_way.values().filter(|work| work.waiting > 0).count() >= MOST {
             let problem = format!("the runner works on {MOST} questions already; ask again in a moment");
             return Err(Refusal::new(Code::Overloaded, problem).retry_after(1000));
         }
@@ -106,7 +112,8 @@ impl Asks {
             Err(lost) => Err(Refusal::new(Code::Internal, format!("the runner failed at it: {lost}"))),
         });
         let answer = answer.boxed().shared();
-        under_way.insert(id, Work { answer: answer.clone(), waiting: 1, cancel });
+        let work = Work { answer: answer.clone(), waiting: 1, left: Instant::now(), cancel };
+        under_way.insert(id, work);
         Ok((id, answer))
     }
 
@@ -123,6 +130,8 @@ impl Asks {
             under_way.remove(&id);
             return;
         }
+        work.left = Instant::now();
+        bound(&mut under_way);
         let asks = self.clone();
         tokio::spawn(async move {
             tokio::time::sleep(KEEP).await;
@@ -135,6 +144,30 @@ impl Asks {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Uuid, Work>> {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Forgets the oldest answers that nobody waits for, as many as are too many.
+fn bound(under_way: &mut HashMap<Uuid, Work>) {
+    let mut kept: Vec<_> = under_way
+        .iter()
+        .filter(|(_, work)| work.waiting == 0)
+        .map(|(id, work)| (work.left, *id, work.size()))
+        .collect();
+    kept.sort_unstable_by(|one, other| other.cmp(one));
+    let mut bytes = 0;
+    for (number, (_, id, size)) in kept.into_iter().enumerate() {
+        bytes += size;
+        if number >= KEPT || bytes > KEPT_BYTES {
+            under_way.remove(&id);
+        }
+    }
+}
+
+impl Work {
+    /// Bytes of the answer.
+    fn size(&self) -> usize {
+        self.answer.peek().and_then(|answer| answer.as_ref().ok()).map_or(0, |text| text.len())
     }
 }
 
@@ -178,5 +211,30 @@ async fn say(answers: &mpsc::Sender<RunnerMessage>, number: u64, answer: Answere
     for part in parts {
         // The stream broke; whoever asked knows it.
         let _ = answers.send(RunnerMessage { message: Some(Message::Answer(part)) }).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn of_answers_that_nobody_waits_for_the_newest_are_kept_within_their_bounds() {
+        let began = Instant::now();
+        let work = |number: u64, bytes: usize, waiting| {
+            let answer = async move { Ok("x".repeat(bytes).into()) }.boxed().shared();
+            // Of one that was never asked for the answer nothing is known.
+            assert!(answer.clone().now_or_never().is_some());
+            let left = began + Duration::from_secs(number);
+            (Uuid::from_u128(number.into()), Work { answer, waiting, left, cancel: CancellationToken::new() })
+        };
+        let mut small: HashMap<_, _> = (0..300).map(|number| work(number, 1, 0)).collect();
+        small.extend([work(1000, 1, 1)]);
+        bound(&mut small);
+        assert_eq!(small.len(), KEPT + 1);
+        assert!(!small.contains_key(&Uuid::from_u128(43)) && small.contains_key(&Uuid::from_u128(44)));
+        let mut large: HashMap<_, _> = (0..10).map(|number| work(number, KEPT_BYTES / 4, 0)).collect();
+        bound(&mut large);
+        assert_eq!(large.len(), 4);
     }
 }

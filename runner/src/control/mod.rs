@@ -48,6 +48,8 @@ struct Runner {
     engines: Vec<&'static str>,
     isolation: Isolation,
     incarnation: u64,
+    /// Tells its data folder from that of any other runner.
+    identity: String,
     instances: Arc<Instances>,
     lease: Lease,
     speakers: Speakers,
@@ -57,6 +59,18 @@ struct Runner {
     registering: Mutex<()>,
     /// The fleet has declared the runner lost: only a registration can tell what it has given away.
     lost: AtomicBool,
+    departure: watch::Sender<Departure>,
+}
+
+/// How far a runner is that was asked to end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Departure {
+    #[default]
+    None,
+    /// It takes no new run, and ends those it has.
+    Begun,
+    /// Nothing of it runs.
+    Done,
 }
 
 /// Runs the agents of a folder until `shutdown`; then ends them with their grace and returns.
@@ -76,7 +90,8 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
     let incarnation = ledger.incarnation().await?;
     // Not the name alone: two runners of one machine may share it, and must not take each other's processes
     // for their own strays.
-    let mark = format!("{}-{}", config.name, ledger.identity().await?);
+    let identity = ledger.identity().await?;
+    let mark = format!("{}-{identity}", config.name);
     let docker = DockerEngine::connect(&mark, &config.launcher).await;
     if let Err(problem) = &docker {
         nothing_is_contained(&ledger, problem).await?;
@@ -100,17 +115,19 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
         definitions: definitions.subscribe(),
         upstreams: Upstreams::default(),
         reported: watch::Sender::new(0),
+        // What is taken over has no lease that this process knows of.
+        silent: watch::Sender::new(true),
         engine: engine.clone(),
     });
     instances.reconcile().await?;
-    // What was taken over has no lease that this process knows of.
-    instances.silence();
+    let writers = Arc::clone(&instances);
     let runner = Runner {
         engines: engine.names(),
         isolation,
         definitions: definitions.subscribe(),
         told: std::sync::Mutex::default(),
         incarnation,
+        identity,
         instances,
         lease: Lease::default(),
         speakers: Speakers::default(),
@@ -118,10 +135,11 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
         asks: Asks::default(),
         registering: Mutex::default(),
         lost: AtomicBool::new(false),
+        departure: watch::Sender::default(),
         config,
     };
     let mut tasks = JoinSet::new();
-    tasks.spawn(folders.tend());
+    tasks.spawn(folders.tend(move || writers.live()));
     let checking = Arc::clone(&engine);
     tasks.spawn(watch.follow(definitions, move |known| checking.check(known.container.as_ref())));
     let result = Arc::new(runner).serve(shutdown).await;
@@ -139,12 +157,17 @@ impl Runner {
             () = shutdown.cancelled() => Ok(()),
             ended = streams.follow() => ended,
         };
-        watchdog.abort();
+        // Said before the first instance ends, or its slot would be given to another.
+        self.departure.send_replace(Departure::Begun);
         self.instances.leave().await;
+        // Until here: what may take its time to end does so under the lease.
+        watchdog.abort();
         // Unacknowledged reports stay in the ledger and are sent after the next start.
         let _ = tokio::time::timeout(FAREWELL, self.all_acknowledged()).await;
+        self.departure.send_replace(Departure::Done);
+        let _ = tokio::time::timeout(FAREWELL, streams.end()).await;
         hang_up.cancel();
-        streams.running.join_all().await;
+        streams.end().await;
         result
     }
 
@@ -155,6 +178,12 @@ impl Runner {
 
     async fn watch_lease(self: Arc<Self>) {
         self.lease.watch(|| self.instances.silence()).await;
+    }
+
+    /// Returns when nothing of the runner runs any more and it was asked to end.
+    async fn is_done(&self) {
+        // The sender is `self`, so there is no error.
+        let _ = self.departure.subscribe().wait_for(|departure| *departure == Departure::Done).await;
     }
 
     async fn all_acknowledged(&self) {
@@ -223,6 +252,11 @@ impl Streams {
         self.count += 1;
         self.running.spawn(control.keep(end));
         Ok(())
+    }
+
+    /// Returns when no stream is left.
+    async fn end(&mut self) {
+        while self.running.join_next().await.is_some() {}
     }
 
     /// Follows who comes and goes, until a stream is refused.

@@ -10,7 +10,7 @@ use skein_proto::convert::command;
 use skein_proto::v1::coordinator_message::Message;
 use skein_proto::v1::runner_message::Message as Said;
 use skein_proto::v1::runners_client::RunnersClient;
-use skein_proto::v1::{CoordinatorMessage, Heartbeat, RunnerMessage, Welcome};
+use skein_proto::v1::{CoordinatorMessage, Heartbeat, Leaving, RunnerMessage, Welcome};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 use tokio_stream::StreamExt as _;
@@ -24,7 +24,7 @@ use tracing::{Instrument, debug_span};
 use super::announcement::{Announcement, Occasion};
 use super::asks::Asked;
 use super::roster::Node;
-use super::{Runner, reports};
+use super::{Departure, Runner, reports};
 use crate::error::Error;
 use skein_proto::trace::{self, TRACES};
 
@@ -35,6 +35,17 @@ const WELCOME: Duration = Duration::from_secs(20);
 const NODE: &str = "skein-node";
 /// What a coordinator calls a runner that the fleet has given up.
 const GIVEN_UP: &str = "stale_token";
+/// What says nothing of the runner: it is tried again, at its first registration too. A name is free again once the
+/// other one that has it is gone.
+const PASSES: [&str; 7] = [
+    "unavailable",
+    "overloaded",
+    "not_owner",
+    "outcome_unknown",
+    "internal",
+    "rate_limited",
+    "already_exists",
+];
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
@@ -128,8 +139,10 @@ impl Control {
     pub(super) async fn keep(self, hang_up: CancellationToken) -> Result<(), Error> {
         let mut pause = PAUSE;
         loop {
-            if hang_up.run_until_cancelled(self.is_free()).await.is_none() {
-                return Ok(());
+            tokio::select! {
+                () = self.is_free() => {}
+                () = hang_up.cancelled() => return Ok(()),
+                () = self.runner.is_done() => return Ok(()),
             }
             let began = Instant::now();
             let session = Box::pin(self.session());
@@ -140,6 +153,9 @@ impl Control {
             self.runner.speakers.leave(self.index);
             self.runner.roster.leave(self.index);
             self.runner.instances.upstreams().disconnected(self.index);
+            if *self.runner.departure.borrow() == Departure::Done {
+                return Ok(());
+            }
             match ended {
                 Ended::HungUp => return Ok(()),
                 Ended::Taken => pause = LONGEST_PAUSE,
@@ -151,7 +167,8 @@ impl Control {
                         self.runner.lost.store(true, Ordering::Release);
                     }
                     tracing::error!(coordinator = %self.endpoint.uri(), code, message, "refused");
-                    if !self.runner.lease.was_given() && self.runner.instances.live().is_empty() {
+                    let stays = PASSES.contains(&code.as_str()) || self.runner.lease.was_given();
+                    if !stays && self.runner.instances.live().is_empty() {
                         return Err(Error::Refused { code, message });
                     }
                 }
@@ -160,8 +177,10 @@ impl Control {
                 pause = PAUSE;
             }
             let wait = tokio::time::sleep(jitter(pause));
-            if hang_up.run_until_cancelled(wait).await.is_none() {
-                return Ok(());
+            tokio::select! {
+                () = wait => {}
+                () = hang_up.cancelled() => return Ok(()),
+                () = self.runner.is_done() => return Ok(()),
             }
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
@@ -175,7 +194,11 @@ impl Control {
     }
 
     async fn session(&self) -> Ended {
-        match self.connect().await {
+        let connected = tokio::select! {
+            connected = self.connect() => connected,
+            () = self.runner.is_done() => return Ended::HungUp,
+        };
+        match connected {
             Ok((said, answers, heard)) => {
                 let session = Session {
                     control: self,
@@ -188,6 +211,8 @@ impl Control {
                     beats: 0,
                     lease: Duration::ZERO,
                     announcements: VecDeque::new(),
+                    again: None,
+                    departed: Departure::None,
                 };
                 session.run().await
             }
@@ -235,6 +260,10 @@ struct Session<'a> {
     lease: Duration,
     /// What was said of changed agents, and is not yet answered.
     announcements: VecDeque<Announcement>,
+    /// When the agents are said again, for some could not be taken for a reason that passes.
+    again: Option<Instant>,
+    /// How much of its leaving the runner has said on this stream.
+    departed: Departure,
 }
 
 impl Session<'_> {
@@ -257,6 +286,7 @@ impl Session<'_> {
         let mut speakers = runner.speakers.changes();
         let mut definitions = runner.definitions.clone();
         definitions.mark_unchanged();
+        let mut departure = runner.departure.subscribe();
         self.register().await?;
         let mut heartbeat = interval(self.lease / 3);
         let mut resend = interval(RESEND);
@@ -271,7 +301,9 @@ impl Session<'_> {
                 _ = heartbeat.tick() => self.beat()?,
                 _ = reported.changed() => self.speak().await?,
                 _ = speakers.changed() => self.speak().await?,
-                Ok(()) = definitions.changed() => self.announce().await?,
+                Ok(()) = definitions.changed() => self.announce(runner.takes_turn()).await?,
+                () = at(self.again) => self.announce(Occasion::Changed).await?,
+                Ok(()) = departure.changed() => self.depart()?,
                 _ = resend.tick() => seen = self.repeat(seen).await?,
             }
         }
@@ -299,9 +331,9 @@ impl Session<'_> {
     }
 
     /// Says that the agents have changed. The answer is a welcome again.
-    async fn announce(&mut self) -> Result<(), Ended> {
-        let runner = &self.control.runner;
-        let (registration, announcement) = runner.announcement(runner.takes_turn()).await?;
+    async fn announce(&mut self, occasion: Occasion) -> Result<(), Ended> {
+        self.again = None;
+        let (registration, announcement) = self.control.runner.announcement(occasion).await?;
         self.announcements.push_back(announcement);
         say(&self.said, Said::Register(registration))
     }
@@ -326,10 +358,8 @@ impl Session<'_> {
                 let span = debug_span!(target: TRACES, "runner command", otel.kind = "consumer");
                 trace::follow(&span, &traceparent);
                 let taken = self.control.runner.instances.command(command, &access_token, &reign);
-                if let Err(error) = taken.instrument(span).await {
-                    tracing::error!(%error, "a command was not taken");
-                }
-                Ok(())
+                // The next stream says what is here, and what was not taken comes again.
+                Ok(taken.instrument(span).await?)
             }
             Ok(Err(other)) => self.note(other).await,
             Err(refusal) => {
@@ -378,6 +408,15 @@ impl Session<'_> {
         let lease = Duration::from_millis(welcome.lease_ms.max(30));
         tracing::info!(coordinator = %self.control.endpoint.uri(), epoch = welcome.epoch, attaches, "welcome");
         self.lease = lease;
+        for wrong in &welcome.problems {
+            let agent = wrong.agent.clone().unwrap_or_default();
+            tracing::error!(
+                swarm = agent.swarm,
+                agent = agent.name,
+                problem = wrong.problem,
+                "an agent was not taken as it is"
+            );
+        }
         runner.instances.upstreams().connected(self.control.index, &welcome.mcp_url);
         if !attaches {
             runner.lost.store(false, Ordering::Release);
@@ -385,6 +424,7 @@ impl Session<'_> {
             runner.instances.verdict(&welcome.lost);
             runner.instances.report_ends().await?;
             runner.note_taken(announcement).await?;
+            self.again = welcome.problems.iter().any(|wrong| wrong.again).then(|| Instant::now() + lease);
         }
         runner.speakers.join(self.control.index);
         Ok(())
@@ -413,8 +453,19 @@ impl Session<'_> {
         }
     }
 
+    /// Says how far the runner is with leaving.
+    fn depart(&mut self) -> Result<(), Ended> {
+        let departure = *self.control.runner.departure.borrow();
+        if departure == self.departed {
+            return Ok(());
+        }
+        self.departed = departure;
+        say(&self.said, Said::Leaving(Leaving { done: departure == Departure::Done }))
+    }
+
     /// Sends what this stream has not yet sent, if it is the one that speaks.
     async fn speak(&mut self) -> Result<(), Ended> {
+        self.depart()?;
         if self.control.runner.speakers.speaks(self.control.index) {
             self.send_after(self.spoken).await?;
         }
@@ -444,6 +495,14 @@ impl Session<'_> {
 fn say(said: &mpsc::Sender<RunnerMessage>, message: Said) -> Result<(), Ended> {
     let sent = said.try_send(RunnerMessage { message: Some(message) });
     sent.map_err(|_| Ended::Broken("the coordinator does not read what it is sent".into()))
+}
+
+/// Returns at that moment; never if there is none.
+async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
 }
 
 fn interval(period: Duration) -> Interval {

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, chown};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, chown, fchown};
 use std::path::{Path, PathBuf};
 
 use secrecy::ExposeSecret;
 
 use super::{Credentials, Fields, Reference, variables};
+use crate::container::User;
 
 impl Credentials {
     /// The variables of an instance that finds the files in `seen`.
@@ -27,11 +28,12 @@ impl Credentials {
         Ok(variables)
     }
 
-    /// Copies credentials into a folder, anew if it is there, that only `reader` may read, or this user if none is named.
+    /// Copies credentials into a folder, anew if it is there, that only `reader` may read, or this user if none is named. It
+    /// stays this user's: nothing that runs as the reader can put something else in the place of what is written next.
     ///
     /// # Errors
     /// A sentence without any value.
-    pub fn lend(&self, references: &[Reference], folder: &Path, reader: Option<u32>) -> Result<(), String> {
+    pub fn lend(&self, references: &[Reference], folder: &Path, reader: Option<User>) -> Result<(), String> {
         take_back(folder);
         for reference in references {
             let written = write(&self.read(reference)?, folder, &place(reference), reader);
@@ -54,30 +56,31 @@ pub fn take_back(folder: &Path) {
     }
 }
 
-fn write(fields: &Fields, folder: &Path, place: &Path, reader: Option<u32>) -> std::io::Result<()> {
+fn write(fields: &Fields, folder: &Path, place: &Path, reader: Option<User>) -> std::io::Result<()> {
     let mut path = folder.to_owned();
-    let mut folders = vec![path.clone()];
+    open(&path, reader)?;
     for part in place {
         path.push(part);
-        folders.push(path.clone());
+        open(&path, reader)?;
     }
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
     for (field, value) in fields {
-        let file = path.join(field);
         let mut options = fs::OpenOptions::new();
-        options
-            .create_new(true)
-            .write(true)
-            .mode(0o400)
-            .open(&file)?
-            .write_all(value.expose_secret().as_bytes())?;
-        chown(&file, reader, None)?;
-    }
-    for folder in folders {
-        chown(&folder, reader, None)?;
-        fs::set_permissions(&folder, fs::Permissions::from_mode(0o700))?;
+        let mut file = options.create_new(true).write(true).mode(0o400).open(path.join(field))?;
+        file.write_all(value.expose_secret().as_bytes())?;
+        fchown(&file, reader.map(|user| user.uid), None)?;
     }
     Ok(())
+}
+
+/// Makes a folder that the reader's group may look into.
+fn open(folder: &Path, reader: Option<User>) -> std::io::Result<()> {
+    match fs::DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => return Ok(()),
+        made => made?,
+    }
+    let Some(User { gid, .. }) = reader else { return Ok(()) };
+    chown(folder, None, Some(gid))?;
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o750))
 }
 
 #[cfg(test)]
@@ -93,6 +96,7 @@ mod tests {
         for (name, value) in [("github_token:acme", "g"), ("openai_key", "o"), ("other", "x")] {
             credentials.set(&name.parse().unwrap(), "token", &SecretString::from(value)).unwrap();
         }
+        fs::create_dir(root.path().join("lent")).unwrap();
         let folder = root.path().join("lent/worker-1");
         let references = ["github_token:acme", "openai_key"].map(|name| name.parse().unwrap());
         // A second stage of the run is lent the same.
@@ -109,5 +113,26 @@ mod tests {
         let variables = credentials.variables(&references, Path::new("/credentials")).unwrap();
         assert_eq!(variables["OPENAI_API_KEY"], "o");
         assert_eq!(variables["GITHUB_TOKEN"], "g");
+    }
+
+    /// The tests run as root, as a runner that gives its instances users of their own.
+    #[test]
+    fn what_is_lent_is_for_the_reader_and_stays_the_runners() {
+        use std::os::unix::fs::MetadataExt;
+
+        let root = tempfile::tempdir().unwrap();
+        let credentials = Credentials::new(root.path().join("all"));
+        let reference: Reference = "github_token:acme".parse().unwrap();
+        credentials.set(&reference, "token", &SecretString::from("g")).unwrap();
+        let folder = root.path().join("lent");
+        let reader = User { uid: 1_900_000_007, gid: 1_900_000_003 };
+        credentials.lend(&[reference], &folder, Some(reader)).unwrap();
+        let own = rustix::process::geteuid().as_raw();
+        for place in ["", "github_token", "github_token/acme"] {
+            let about = fs::metadata(folder.join(place)).unwrap();
+            assert_eq!((about.uid(), about.gid(), about.mode() & 0o777), (own, reader.gid, 0o750), "{place}");
+        }
+        let about = fs::metadata(folder.join("github_token/acme/token")).unwrap();
+        assert_eq!((about.uid(), about.mode() & 0o777), (reader.uid, 0o400));
     }
 }

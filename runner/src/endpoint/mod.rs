@@ -27,6 +27,8 @@ pub use upstreams::Upstreams;
 
 /// Connections that one instance may have open.
 const CONNECTIONS: usize = 64;
+/// How long no connection is taken after one could not be.
+const PAUSE: Duration = Duration::from_millis(100);
 /// How long a client may take to send a request's head.
 const HEAD: Duration = Duration::from_secs(30);
 
@@ -86,7 +88,11 @@ async fn serve(listener: TcpListener, proxy: Arc<Proxy>, stop: CancellationToken
     let connections = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return };
-        let Ok((stream, _)) = listener.accept().await else { continue };
+        let Ok((stream, _)) = listener.accept().await else {
+            // No file is left to open, say. At once it would fail again, and take a processor.
+            tokio::time::sleep(PAUSE).await;
+            continue;
+        };
         // It only saves a delay; the connection works without.
         let _ = stream.set_nodelay(true);
         let proxy = Arc::clone(&proxy);

@@ -161,13 +161,14 @@ impl Proxy {
             return Err(refusal(Code::NotFound, "this endpoint serves /mcp and what is below it"));
         };
         let gateway = gateway::serves(head.uri.path());
-        let Ok(body) = Limited::new(body, limits::BODY).collect().await else {
-            let text = format!("the request is cut off or longer than {} bytes; send less", limits::BODY);
+        let Ok(body) = Limited::new(body, limits::REQUEST).collect().await else {
+            let text = format!("the request is cut off or longer than {} bytes; send less", limits::REQUEST);
             return Err(refusal(Code::TooLarge, &text));
         };
         let mut body = body.to_bytes();
         if gateway {
-            body = self.entitled(&head.headers, body).map_err(|refused| *refused)?;
+            let entitled = self.entitled(&head.headers, body);
+            body = entitled.map_err(|(status, text)| gateway::refusal(status, text))?;
         }
         let mut headers = HeaderMap::new();
         pass(&head.headers, &mut headers);
@@ -182,19 +183,19 @@ impl Proxy {
         Ok(Exchange { method: head.method, path, headers, body, owed, gateway, call })
     }
 
-    /// The body without the secret, if either that or a header shows the right one.
-    fn entitled(&self, headers: &HeaderMap, body: Bytes) -> Result<Bytes, Box<Response<Body>>> {
+    /// The body without the secret, if either that or a header shows the right one; else what to say.
+    fn entitled(&self, headers: &HeaderMap, body: Bytes) -> Result<Bytes, (StatusCode, &'static str)> {
         let (secret, body) = gateway::take_secret(body);
         match gateway::bearer(headers).or(secret.as_deref().map(str::as_bytes)) {
             Some(shown) if self.admits(shown) => Ok(body),
-            Some(_) => {
-                let text = "invalid secret: it is not the value of SKEIN_TOKEN of this instance";
-                Err(Box::new(gateway::refusal(StatusCode::FORBIDDEN, text)))
-            }
-            None => {
-                let text = "missing secret: send the value of SKEIN_TOKEN as `Authorization: Bearer`, or as `secret` in the JSON body";
-                Err(Box::new(gateway::refusal(StatusCode::BAD_REQUEST, text)))
-            }
+            Some(_) => Err((
+                StatusCode::FORBIDDEN,
+                "invalid secret: it is not the value of SKEIN_TOKEN of this instance",
+            )),
+            None => Err((
+                StatusCode::BAD_REQUEST,
+                "missing secret: send the value of SKEIN_TOKEN as `Authorization: Bearer`, or as `secret` in the JSON body",
+            )),
         }
     }
 

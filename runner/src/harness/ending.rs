@@ -7,6 +7,10 @@ use crate::container::Exit;
 
 /// Longest reason that is taken over from a client, characters.
 const REASON: usize = 300;
+/// Longest id of a conversation, characters.
+const SESSION: usize = 200;
+/// Greatest count that is believed. A log holds no more lines than can be added up.
+const MOST: u64 = 1 << 40;
 /// What a shell exits with when it does not find a program.
 const NOT_FOUND: i32 = 127;
 
@@ -31,7 +35,7 @@ pub struct Ending {
 
 impl Said {
     pub(super) fn session_is(&mut self, id: &Value) {
-        if let Some(id) = id.as_str() {
+        if let Some(id) = id.as_str().filter(|id| is_session(id)) {
             self.session = Some(id.to_owned());
         }
     }
@@ -44,7 +48,7 @@ impl Said {
     /// Adds what a part of it cost, in US dollars.
     pub(super) fn costs(&mut self, dollars: &Value) {
         if let Some(micros) = micros(dollars) {
-            self.usage.cost_micros = Some(self.usage.cost_micros.unwrap_or(0) + micros);
+            self.usage.cost_micros = Some(self.usage.cost_micros.unwrap_or(0).saturating_add(micros));
         }
     }
 
@@ -76,12 +80,21 @@ fn micros(dollars: &Value) -> Option<u64> {
     dollars.as_f64().map(|dollars| (dollars * 1e6).round().clamp(0.0, 1e15) as u64)
 }
 
+/// It becomes an argument of the client's next start, and whatever the agent runs may print one.
+fn is_session(id: &str) -> bool {
+    let usual = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
+    id.len() <= SESSION
+        && id.starts_with(|first: char| first.is_ascii_alphanumeric())
+        && id.chars().all(usual)
+}
+
 fn failed() -> Exit {
     Exit { code: Some(1), ..Exit::default() }
 }
 
+/// A count, at most so large that no sum of them overflows.
 pub(super) fn number(value: &Value) -> u64 {
-    value.as_u64().unwrap_or(0)
+    value.as_u64().unwrap_or(0).min(MOST)
 }
 
 /// What fits into a reason.

@@ -243,3 +243,14 @@ fn what_is_no_event_is_passed_over_and_a_missing_program_is_named() {
     let ending = nothing.ending(Exit { code: Some(127), signal: None, out_of_memory: false });
     assert!(ending.reason.contains("not found on this runner") && ending.usage.is_none());
 }
+
+/// Whatever an agent runs may print events too.
+#[test]
+fn what_is_no_id_of_a_conversation_never_becomes_an_argument() {
+    for forged in ["--dangerous", "a b", "", "-", "x\ny", &"x".repeat(201)] {
+        let lines = [json!({"type": "system", "session_id": "s-1"}), json!({"session_id": forged})];
+        assert_eq!(said(Harness::ClaudeCode, &lines).session.as_deref(), Some("s-1"), "{forged:?}");
+    }
+    let much = json!({"type": "result", "usage": {"input_tokens": u64::MAX, "output_tokens": u64::MAX}, "num_turns": u64::MAX});
+    said(Harness::ClaudeCode, &[much.clone(), much]);
+}

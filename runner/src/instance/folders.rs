@@ -1,8 +1,9 @@
 //! The data folder: the ledger and logs are the runner's alone, each agent has a work folder.
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::io::{Read, Seek, SeekFrom};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, chown};
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -18,6 +19,9 @@ const LOGS: usize = 500;
 /// No swarm's name begins with a dot.
 const LENT: &str = ".lent";
 const INPUTS: &str = ".inputs";
+const OUTPUTS: &str = ".outputs";
+/// Folders that hold something for each instance. Each may pass through them to its own.
+const OF_EACH: [&str; 3] = [LENT, INPUTS, OUTPUTS];
 const HELPER: &str = ".bin";
 const LOG_LOOK: Duration = Duration::from_secs(1);
 
@@ -41,8 +45,13 @@ impl Folders {
         make(&data.join("logs"), 0o700)?;
         let users = isolation == Isolation::Users;
         let work = work.map_or_else(|| usual_work(&data, isolation), Path::to_owned);
-        make(&work, if users { 0o711 } else { 0o700 })?;
+        fs::create_dir_all(&work).map_err(|error| Error::io("make", &work, error))?;
+        must_be_ours(&work)?;
+        set_mode(&work, if users { 0o711 } else { 0o700 })?;
         let work = work.canonicalize().map_err(|error| Error::io("find", &work, error))?;
+        for folder in OF_EACH {
+            make(&work.join(folder), if users { 0o711 } else { 0o700 })?;
+        }
         // What agents leave behind is nothing for the version control of the folder around it.
         let ignore = work.join(".gitignore");
         fs::write(&ignore, "*\n").map_err(|error| Error::io("write", &ignore, error))?;
@@ -75,9 +84,10 @@ impl Folders {
         self.work.join(LENT).join(instance)
     }
 
-    /// Makes the folder that holds those of all instances. Each may pass through it to its own.
-    pub fn open_lent(&self, isolation: Isolation) -> Result<(), Error> {
-        make(&self.work.join(LENT), if isolation == Isolation::Users { 0o711 } else { 0o700 })
+    /// What no instance may open but for its own part of it.
+    pub fn closed(&self) -> Vec<PathBuf> {
+        let shared = OF_EACH.map(|folder| self.work.join(folder));
+        std::iter::once(self.data.clone()).chain(shared).collect()
     }
 
     /// Where the input of an instance is when it is too long for a variable.
@@ -90,14 +100,38 @@ impl Folders {
         self.work.join(HELPER)
     }
 
-    /// Makes the folder that holds those of all instances.
-    pub fn open_inputs(&self, isolation: Isolation) -> Result<(), Error> {
-        make(&self.work.join(INPUTS), if isolation == Isolation::Users { 0o711 } else { 0o700 })
+    /// Where the tools of an instance keep what is too long to be shown.
+    pub fn outputs(&self, instance: &str) -> PathBuf {
+        self.work.join(OUTPUTS).join(instance)
+    }
+
+    /// Makes that folder, for the instance alone.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn open_outputs(&self, instance: &str, user: Option<User>) -> Result<(), Error> {
+        let folder = self.outputs(instance);
+        match fs::DirBuilder::new().mode(0o700).create(&folder) {
+            // An earlier process of the same run has it.
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => return Ok(()),
+            made => made.map_err(|error| Error::io("make", &folder, error))?,
+        }
+        let (uid, gid) = (user.map(|user| user.uid), user.map(|user| user.gid));
+        chown(&folder, uid, gid).map_err(|error| Error::io("hand over", &folder, error))
+    }
+
+    /// Removes that folder, with whatever the instance has put there: links are removed and not followed.
+    pub fn take_outputs_back(&self, instance: &str) {
+        if let Err(error) = fs::remove_dir_all(self.outputs(instance))
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!(instance, %error, "outputs of an instance that has ended are still there");
+        }
     }
 
     /// The instances that are lent something, or were when this machine or runner ended.
     pub fn borrowers(&self) -> Vec<String> {
-        let folders = [LENT, INPUTS].map(|folder| fs::read_dir(self.work.join(folder)).into_iter());
+        let folders = OF_EACH.map(|folder| fs::read_dir(self.work.join(folder)).into_iter());
         let entries = folders.into_iter().flatten().flatten().flatten();
         entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
     }
@@ -119,13 +153,13 @@ impl Folders {
         Ok(folder)
     }
 
-    /// Keeps logs bounded while instances write to them. Never returns.
-    pub async fn tend(self) {
+    /// Keeps logs bounded while instances write to them; `live` are those that do. Never returns.
+    pub async fn tend(self, live: impl Fn() -> Vec<String>) {
         let mut look = tokio::time::interval(LOG_LOOK);
         loop {
             look.tick().await;
-            let logs = self.data.join("logs");
-            let tended = tokio::task::spawn_blocking(move || tend_logs(&logs)).await;
+            let (logs, live) = (self.data.join("logs"), live().into_iter().map(|id| self.log(&id)).collect());
+            let tended = tokio::task::spawn_blocking(move || tend_logs(&logs, &live)).await;
             if let Ok(Err(error)) = tended {
                 tracing::warn!(%error, "logs could not be bounded");
             }
@@ -133,8 +167,9 @@ impl Folders {
     }
 }
 
-/// Agents append, so a log can be copied and cut under them; lines written in between are lost.
-fn tend_logs(logs: &Path) -> std::io::Result<()> {
+/// Agents append, so a log can be copied and cut under them; lines written in between are lost. That of an instance that
+/// sleeps may be older than any other, and is still needed when it wakes.
+fn tend_logs(logs: &Path, live: &BTreeSet<PathBuf>) -> std::io::Result<()> {
     let mut kept = Vec::new();
     for entry in fs::read_dir(logs)? {
         let path = entry?.path();
@@ -143,7 +178,9 @@ fn tend_logs(logs: &Path) -> std::io::Result<()> {
             if about.len() > LOG {
                 cut(&path)?;
             }
-            kept.push((about.modified()?, path));
+            if !live.contains(&path) {
+                kept.push((about.modified()?, path));
+            }
         }
     }
     kept.sort();
@@ -161,15 +198,31 @@ pub(super) fn cut_if_long(log: &Path) -> std::io::Result<()> {
     if fs::metadata(log)?.len() > LOG { cut(log) } else { Ok(()) }
 }
 
-/// Keeps the last part of a log in the second file, however much came between two looks.
-fn cut(log: &Path) -> std::io::Result<()> {
-    let mut file = fs::OpenOptions::new().read(true).write(true).open(log)?;
-    let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(LOG)))?;
-    let before = log.with_extension("log.1");
-    let mut kept = fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(before)?;
-    std::io::copy(&mut Read::by_ref(&mut file).take(LOG), &mut kept)?;
-    file.set_len(0)
+/// Keeps the newest part of a log beside it. However fast an agent prints, that part has its bound.
+fn cut(path: &Path) -> std::io::Result<()> {
+    let mut log = fs::OpenOptions::new().read(true).write(true).open(path)?;
+    let length = log.metadata()?.len();
+    log.seek(SeekFrom::Start(length.saturating_sub(LOG)))?;
+    let mut older = fs::OpenOptions::new();
+    let older = older.create(true).truncate(true).write(true).mode(0o600).open(path.with_extension("log.1"));
+    std::io::copy(&mut (&log).take(LOG), &mut older?)?;
+    log.set_len(0)
+}
+
+/// Whoever owns the work folder, or may write into it, could put links in the place of what the runner makes there, and
+/// so have it write and give away whatever they like. Among the temporary files anybody may have been there first.
+fn must_be_ours(folder: &Path) -> Result<(), Error> {
+    let failed = |error| Error::io("look at", folder, error);
+    let (place, about) =
+        (fs::symlink_metadata(folder).map_err(failed)?, fs::metadata(folder).map_err(failed)?);
+    let own = rustix::process::geteuid().as_raw();
+    if place.uid() == own && about.uid() == own && about.mode() & 0o022 == 0 {
+        return Ok(());
+    }
+    let shown = folder.display();
+    Err(Error::config(format!(
+        "the work folder {shown} belongs to another user, or others may write into it; run `chown $(id -u) {shown}` and `chmod go-w {shown}` if all in it is yours, or choose another with --work"
+    )))
 }
 
 /// Where agents work when nothing is said: beside the data folder, or among the temporary ones where agents'
@@ -205,4 +258,87 @@ fn make(folder: &Path, mode: u32) -> Result<(), Error> {
 fn set_mode(folder: &Path, mode: u32) -> Result<(), Error> {
     let permissions = fs::Permissions::from_mode(mode);
     fs::set_permissions(folder, permissions).map_err(|error| Error::io("set the mode of", folder, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn open(root: &Path) -> Result<(Folders, fs::File), Error> {
+        Folders::open(&root.join("data"), Some(&root.join("work")), Isolation::Landlock)
+    }
+
+    #[test]
+    fn a_work_folder_that_others_can_change_is_refused() {
+        let root = tempfile::tempdir().unwrap();
+        let work = root.path().join("work");
+        fs::create_dir(&work).unwrap();
+        fs::set_permissions(&work, fs::Permissions::from_mode(0o777)).unwrap();
+        let refused = open(root.path()).unwrap_err().to_string();
+        assert!(refused.contains("--work"), "{refused}");
+        assert_eq!(fs::metadata(&work).unwrap().mode() & 0o777, 0o777, "it was left alone");
+
+        fs::set_permissions(&work, fs::Permissions::from_mode(0o755)).unwrap();
+        open(root.path()).unwrap();
+        assert_eq!(fs::metadata(&work).unwrap().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn what_each_instance_is_given_is_closed_to_the_others_from_the_start() {
+        let root = tempfile::tempdir().unwrap();
+        let (folders, _lock) = open(root.path()).unwrap();
+        let closed = folders.closed();
+        let own = [folders.lent("worker-1"), folders.input("worker-1"), folders.outputs("worker-1")];
+        for given in own.into_iter().chain([folders.ledger()]) {
+            assert!(
+                closed.iter().any(|shut| given.starts_with(shut) && shut.is_dir()),
+                "{}",
+                given.display()
+            );
+        }
+        assert!(!closed.iter().any(|shut| folders.work("s", "a", None).unwrap().starts_with(shut)));
+    }
+
+    #[test]
+    fn logs_are_bounded_and_those_of_live_instances_stay() {
+        let root = tempfile::tempdir().unwrap();
+        let (folders, _lock) = open(root.path()).unwrap();
+        let old = std::time::SystemTime::UNIX_EPOCH;
+        for number in 0..=LOGS {
+            fs::write(folders.log(&format!("worker-{number}")), "done\n").unwrap();
+        }
+        for instance in ["asleep", "gone"] {
+            let log = fs::File::create(folders.log(instance)).unwrap();
+            log.set_modified(old).unwrap();
+        }
+        let endless = folders.log("worker-0");
+        fs::File::options().write(true).open(&endless).unwrap().set_len(5 * LOG).unwrap();
+        tend_logs(&root.path().join("data/logs"), &BTreeSet::from([folders.log("asleep")])).unwrap();
+        assert!(folders.log("asleep").exists(), "it wakes some day");
+        assert!(!folders.log("gone").exists());
+        assert_eq!(fs::metadata(&endless).unwrap().len(), 0);
+        let older = fs::metadata(endless.with_extension("log.1")).unwrap();
+        assert_eq!((older.len(), older.mode() & 0o777), (LOG, 0o600));
+    }
+
+    /// Only root may give a file away: what another has put there is made by it.
+    #[test]
+    fn a_work_folder_that_another_put_there_is_refused() {
+        let (root, target) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (work, stranger) = (root.path().join("work"), Some(12_345));
+        fs::create_dir(&work).unwrap();
+        chown(&work, stranger, None).unwrap();
+        assert!(open(root.path()).is_err());
+
+        fs::remove_dir(&work).unwrap();
+        fs::set_permissions(target.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        symlink(target.path(), &work).unwrap();
+        std::os::unix::fs::lchown(&work, stranger, None).unwrap();
+        assert!(open(root.path()).is_err());
+        assert_eq!(fs::metadata(target.path()).unwrap().mode() & 0o777, 0o755, "it was left alone");
+        std::os::unix::fs::lchown(&work, Some(rustix::process::geteuid().as_raw()), None).unwrap();
+        open(root.path()).unwrap();
+    }
 }

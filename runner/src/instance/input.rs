@@ -2,14 +2,14 @@
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::{OpenOptionsExt, chown};
+use std::os::unix::fs::{OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
 use super::Shared;
 use super::ledger::Row;
-use crate::container::{Failure, Spec, docker};
+use crate::container::{Failure, Spec, User, docker};
 use crate::definition::Definition;
 
 /// Longest input in a variable, bytes. The kernel takes 128 KiB with its name.
@@ -32,15 +32,11 @@ pub(super) fn give(
         return Ok(());
     }
     let file = shared.folders.input(&row.instance);
-    let written =
-        shared.folders.open_inputs(shared.isolation).map_err(|error| error.to_string()).and_then(|()| {
-            write(&row.input, &file, super::spec::reader(row, definition)).map_err(|error| error.to_string())
-        });
+    let written = write(&row.input, &file, super::spec::reader(row, definition));
     written.map_err(|problem| Failure(format!("its input cannot be handed over: {problem}")))?;
     let seen = if definition.container.is_some() { PathBuf::from(docker::INPUT) } else { file.clone() };
     spec.env.insert("SKEIN_INPUT".to_owned(), shortened(&row.input, &seen));
     spec.env.insert("SKEIN_INPUT_FILE".to_owned(), seen.display().to_string());
-    spec.open.push(file.clone());
     spec.input = Some(file);
     Ok(())
 }
@@ -54,11 +50,12 @@ pub(super) fn take_back(file: &Path) {
     }
 }
 
-fn write(input: &str, file: &Path, reader: Option<u32>) -> std::io::Result<()> {
+fn write(input: &str, file: &Path, reader: Option<User>) -> std::io::Result<()> {
     take_back(file);
     let mut options = fs::OpenOptions::new();
-    options.create_new(true).write(true).mode(0o400).open(file)?.write_all(input.as_bytes())?;
-    chown(file, reader, None)
+    let mut file = options.create_new(true).write(true).mode(0o400).open(file)?;
+    file.write_all(input.as_bytes())?;
+    fchown(&file, reader.map(|user| user.uid), None)
 }
 
 /// The short fields of an input, and where the whole is.

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -199,6 +200,7 @@ impl Ledger {
              CREATE TABLE IF NOT EXISTS report (sequence INTEGER PRIMARY KEY AUTOINCREMENT, data TEXT NOT NULL);
              CREATE TABLE IF NOT EXISTS reign (source TEXT PRIMARY KEY, epoch INTEGER NOT NULL) WITHOUT ROWID;
              CREATE TABLE IF NOT EXISTS announced (swarm TEXT, name TEXT, PRIMARY KEY (swarm, name)) WITHOUT ROWID;
+             CREATE TABLE IF NOT EXISTS owner (uid INTEGER PRIMARY KEY, swarm TEXT, agent TEXT);
              CREATE TABLE IF NOT EXISTS number (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;",
         )?;
         Ok(Self { connection: Arc::new(Mutex::new(connection)) })
@@ -236,6 +238,39 @@ impl Ledger {
             let number = u32::try_from(next(connection, "groups", -1)?).unwrap_or(u32::MAX);
             connection.execute("INSERT INTO number VALUES (?1, ?2)", params![name, number])?;
             Ok(number)
+        })
+        .await
+    }
+
+    /// A user of an agent's that is not `taken`; a new one if it has none. A user is never another agent's: what the first
+    /// left behind with it, such as files and programs that run as it, would be the second's. `None` when all of `users`
+    /// are given away.
+    pub async fn user(
+        &self,
+        swarm: &str,
+        agent: &str,
+        users: Range<u32>,
+        taken: BTreeSet<u32>,
+    ) -> Result<Option<u32>, Error> {
+        let (swarm, agent) = (swarm.to_owned(), agent.to_owned());
+        self.with(move |connection| {
+            let mut own = connection
+                .prepare_cached("SELECT uid FROM owner WHERE swarm = ?1 AND agent = ?2 ORDER BY uid")?;
+            let known = own.query_map([&swarm, &agent], |row| row.get(0))?;
+            for uid in known {
+                let uid: u32 = uid?;
+                if users.contains(&uid) && !taken.contains(&uid) {
+                    return Ok(Some(uid));
+                }
+            }
+            let last: Option<u32> =
+                connection.query_row("SELECT max(uid) FROM owner", [], |row| row.get(0))?;
+            let first = last.map_or(users.start, |last| last.saturating_add(1)).max(users.start);
+            let new = (first..users.end).find(|uid| !taken.contains(uid));
+            if let Some(uid) = new {
+                connection.execute("INSERT INTO owner VALUES (?1, ?2, ?3)", params![uid, swarm, agent])?;
+            }
+            Ok(new)
         })
         .await
     }
@@ -487,6 +522,22 @@ mod tests {
         assert_eq!(ledger.reign(&reign("b", 1)).await.unwrap(), Epoch(1), "another one's shard has its own");
         drop(ledger);
         assert_eq!(Ledger::open(&file).unwrap().reign(&reign("a", 1)).await.unwrap(), Epoch(7));
+    }
+
+    #[tokio::test]
+    async fn a_user_is_never_given_to_another_agent() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("ledger.sqlite");
+        let ledger = Ledger::open(&file).unwrap();
+        let taken = |uids: &[u32]| uids.iter().copied().collect::<BTreeSet<u32>>();
+        let user =
+            async |agent: &str, held: &[u32]| ledger.user("s", agent, 10..14, taken(held)).await.unwrap();
+        assert_eq!(user("a", &[10]).await, Some(11), "an instance from before has the first");
+        assert_eq!(user("a", &[]).await, Some(11), "the same again once it is free");
+        assert_eq!(user("a", &[11]).await, Some(12));
+        assert_eq!(user("b", &[]).await, Some(13));
+        assert_eq!(user("b", &[13]).await, None, "none is left");
+        assert_eq!(user("a", &[11]).await, Some(12));
     }
 
     #[tokio::test]

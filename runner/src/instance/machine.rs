@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use skein_shared::fence::Token;
 use skein_shared::{Code, Refusal};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::ledger::{Row, State, What};
@@ -35,18 +36,25 @@ pub(super) struct Machine {
     pub endpoint: Endpoint,
     pub inbox: mpsc::Receiver<Order>,
     /// When a freeze that failed is tried again.
-    pub freeze_again: Option<Instant>,
+    freeze_again: Option<Instant>,
+    /// Whether the runner has no lease.
+    silent: watch::Receiver<bool>,
 }
 
 /// Starts an instance and lives with it to its end.
-pub(super) async fn start(shared: Arc<Shared>, mut row: Row, input: String, inbox: mpsc::Receiver<Order>) {
+pub(super) async fn start(
+    shared: Arc<Shared>,
+    mut row: Row,
+    input: String,
+    mut inbox: mpsc::Receiver<Order>,
+) {
     row.input = input;
-    match launch(&shared, &mut row).await {
+    match begin(&shared, &mut row, &mut inbox).await {
         Ok((handle, endpoint)) => {
             row.state = State::Running;
             tracing::info!(instance = row.instance, pid = handle.pid, "started");
             shared.save(&row, Some(What::Started { pid: handle.pid })).await;
-            Machine { shared, row, handle, endpoint, inbox, freeze_again: None }.run().await;
+            Machine::new(shared, row, handle, endpoint, inbox).run().await;
         }
         Err(Failure(reason)) => {
             tracing::warn!(instance = row.instance, reason, "not started");
@@ -54,6 +62,44 @@ pub(super) async fn start(shared: Arc<Shared>, mut row: Row, input: String, inbo
             row.state = State::Ended;
             row.reason.clone_from(&reason);
             shared.save(&row, Some(What::StartFailed { reason })).await;
+        }
+    }
+}
+
+/// Starts the first process, once the runner has its lease: a start may have lain about for longer than that lasted, and
+/// what it starts may run elsewhere by now. It is given up when it is not wanted any more: an image may take hours.
+async fn begin(
+    shared: &Shared,
+    row: &mut Row,
+    inbox: &mut mpsc::Receiver<Order>,
+) -> Result<(Handle, Endpoint), Failure> {
+    let (mut silent, first) = (shared.silent.subscribe(), row.token);
+    let launched = async {
+        // Its sender lives in `shared`.
+        let _ = silent.wait_for(|silent| !silent).await;
+        launch(shared, row).await
+    };
+    let (token, reason) = tokio::select! {
+        biased;
+        launched = launched => return launched,
+        given_up = given_up(inbox, first) => given_up,
+    };
+    row.token = token;
+    // It may have got as far as to leave something behind.
+    if let Err(problem) = shared.engine.sweep(&row.instance).await {
+        tracing::error!(instance = row.instance, %problem, "the engine failed");
+    }
+    Err(Failure(reason))
+}
+
+/// Returns when a start is not wanted any more, with the token of that word and the reason.
+async fn given_up(inbox: &mut mpsc::Receiver<Order>, first: Token) -> (Token, String) {
+    loop {
+        match inbox.recv().await {
+            Some(Order::Stop { token, reason, .. }) if token >= first => return (token, reason),
+            Some(Order::Kill { reason }) => return (first, reason),
+            Some(Order::Leave) | None => return (first, "the runner was stopped".to_owned()),
+            Some(_) => {}
         }
     }
 }
@@ -121,6 +167,19 @@ enum Next {
 }
 
 impl Machine {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        row: Row,
+        handle: Handle,
+        endpoint: Endpoint,
+        inbox: mpsc::Receiver<Order>,
+    ) -> Self {
+        let mut silent = shared.silent.subscribe();
+        // Looked at before anything else.
+        silent.mark_changed();
+        Self { shared, row, handle, endpoint, inbox, freeze_again: None, silent }
+    }
+
     pub(super) fn instance(&self) -> &str {
         &self.row.instance
     }
@@ -151,6 +210,11 @@ impl Machine {
                         }
                         Followed::On => continue,
                     }
+                }
+                // Behind the orders: one that was given away ends before it could go on.
+                Ok(()) = self.silent.changed() => {
+                    self.follow_lease().await;
+                    continue;
                 }
             };
             match ended {
@@ -222,13 +286,17 @@ impl Machine {
             }
             // Whoever asked may be gone.
             Order::Reach(answer) => _ = answer.send(self.reach()),
-            Order::Silence if self.row.state == State::Running => self.silence().await,
-            Order::Resume if self.row.state == State::Silenced => {
-                self.wake(None).await;
-            }
-            Order::Silence | Order::Resume => {}
         }
         Followed::On
+    }
+
+    async fn follow_lease(&mut self) {
+        let silent = *self.silent.borrow_and_update();
+        match self.row.state {
+            State::Running if silent => self.silence().await,
+            State::Silenced if !silent => self.wake(None).await,
+            _ => {}
+        }
     }
 
     /// What it takes to run something beside the first process. Only a running instance may be touched: in a frozen
@@ -291,6 +359,11 @@ impl Machine {
         self.freeze_again = None;
         match self.row.state {
             State::Running => self.shared.save(&self.row, None).await,
+            // It runs on with the lease.
+            _ if *self.silent.borrow() => {
+                self.row.state = State::Silenced;
+                self.shared.save(&self.row, Some(report)).await;
+            }
             _ => self.wake(Some(report)).await,
         }
     }
@@ -322,10 +395,10 @@ impl Machine {
             self.log_failure(self.shared.engine.thaw(&self.handle).await);
         }
         self.log_failure(self.shared.engine.ask(&self.handle).await);
-        let inbox = &mut self.inbox;
+        let (inbox, silent) = (&mut self.inbox, &mut self.silent);
         let cut_short = async {
             while let Some(order) = inbox.recv().await {
-                if matches!(order, Order::Kill { .. } | Order::Silence | Order::Leave) {
+                if matches!(order, Order::Kill { .. } | Order::Leave) {
                     return;
                 }
             }
@@ -335,6 +408,8 @@ impl Machine {
             exit = self.shared.engine.wait(&self.handle) => return exit,
             () = tokio::time::sleep(grace) => {}
             () = cut_short => {}
+            // It may not run on beyond the lease.
+            _ = silent.wait_for(|silent| *silent) => {}
         }
         self.kill().await
     }

@@ -21,7 +21,8 @@ use futures::future::BoxFuture;
 use skein_shared::Refusal;
 use skein_shared::entity::{Reign, RunnerCommand};
 use skein_shared::fence::Token;
-use tokio::sync::{mpsc, oneshot, watch};
+use skein_shared::id::{EntityKey, Kind};
+use tokio::sync::{Mutex as Turn, mpsc, oneshot, watch};
 use tokio_util::task::TaskTracker;
 
 use crate::container::confine::USERS;
@@ -62,10 +63,6 @@ enum Order {
     Leave,
     /// Answers with what it takes to run something inside.
     Reach(oneshot::Sender<Result<Reach, Refusal>>),
-    /// The lease is about to end.
-    Silence,
-    /// The lease was renewed in time.
-    Resume,
 }
 
 impl Order {
@@ -77,7 +74,7 @@ impl Order {
             | Self::Spill(token)
             | Self::Restore { token, .. }
             | Self::Stop { token, .. } => Some(*token),
-            Self::Kill { .. } | Self::Leave | Self::Reach(_) | Self::Silence | Self::Resume => None,
+            Self::Kill { .. } | Self::Leave | Self::Reach(_) => None,
         }
     }
 }
@@ -95,6 +92,9 @@ pub struct Instances {
     running: Mutex<HashMap<String, mpsc::Sender<Order>>>,
     /// Starts that wait for the end of an earlier one of the same instance, with their access tokens.
     next: Mutex<HashMap<String, (RunnerCommand, String)>>,
+    /// Held while a command is taken: two coordinators may send at one moment, and the second has to find what the first
+    /// has written down.
+    taking: Turn<()>,
     tasks: TaskTracker,
 }
 
@@ -114,6 +114,8 @@ pub struct Shared {
     pub upstreams: Upstreams,
     /// Rises with every report.
     pub reported: watch::Sender<u64>,
+    /// The runner has no lease, so nothing of it may run. A state and no order, for it must not be overlooked.
+    pub silent: watch::Sender<bool>,
 }
 
 impl Shared {
@@ -166,11 +168,14 @@ impl Shared {
 
     /// Removes what an instance was given whose processes have ended, and what it has printed of it.
     async fn take_back(&self, instance: &str) {
+        let folders = self.folders.clone();
         let (lent, input, log) =
             (self.folders.lent(instance), self.folders.input(instance), self.folders.log(instance));
+        let of = instance.to_owned();
         let taken = tokio::task::spawn_blocking(move || {
             let hidden = log::hide(&log, &Mask::of(&lent));
             credentials::take_back(&lent);
+            folders.take_outputs_back(&of);
             input::take_back(&input);
             hidden
         });
@@ -223,6 +228,7 @@ impl Instances {
             shared: Arc::new(shared),
             running: Mutex::default(),
             next: Mutex::default(),
+            taking: Turn::default(),
             tasks: TaskTracker::new(),
         })
     }
@@ -254,6 +260,7 @@ impl Instances {
         access_token: &str,
         reign: &Reign,
     ) -> Result<(), Error> {
+        let _turn = self.taking.lock().await;
         let (instance, token) = subject(&command);
         let highest = self.shared.ledger.reign(reign).await?;
         if reign.epoch < highest {
@@ -290,7 +297,10 @@ impl Instances {
             (RunnerCommand::Restore { instance, token, input }, _) => {
                 self.order(&instance, Order::Restore { token, input: input.to_string() })
             }
-            (RunnerCommand::Stop { instance, token, reason, grace_ms }, _) => {
+            (RunnerCommand::Stop { instance, token, .. }, None) => {
+                self.never_starts(instance, token, reign).await
+            }
+            (RunnerCommand::Stop { instance, token, reason, grace_ms }, Some(_)) => {
                 let grace = Duration::from_millis(grace_ms);
                 self.order(&instance, Order::Stop { token, reason, grace })
             }
@@ -317,19 +327,17 @@ impl Instances {
 
     /// Freezes everything: the lease is about to end unrenewed.
     pub fn silence(&self) {
-        self.all(|| Order::Silence);
+        self.shared.silent.send_replace(true);
     }
 
     /// The lease holds. Instances in `lost` were given away meanwhile and end; the others go on.
     pub fn verdict(&self, lost: &[String]) {
-        for (instance, orders) in self.running().iter() {
-            let order = if lost.contains(instance) {
-                Order::Kill { reason: "it was given to another runner while this one was silent".into() }
-            } else {
-                Order::Resume
-            };
-            deliver(instance, orders, order);
+        for (instance, orders) in self.running().iter().filter(|(instance, _)| lost.contains(instance)) {
+            let reason = "it was given to another runner while this one was silent".to_owned();
+            deliver(instance, orders, Order::Kill { reason });
         }
+        // After that, so that what was given away does not run on.
+        self.shared.silent.send_replace(false);
     }
 
     /// Ends everything with each agent's grace, and waits for it.
@@ -338,6 +346,18 @@ impl Instances {
         self.tasks.close();
         self.all(|| Order::Leave);
         self.tasks.wait().await;
+    }
+
+    /// Answers for an instance that never came here. It is remembered as ended: were its start to come after all, it
+    /// would run beside the one that was made elsewhere meanwhile.
+    async fn never_starts(&self, instance: String, token: Token, reign: &Reign) -> Result<(), Error> {
+        let EntityKey { kind: Kind::Agent, swarm, name: Some(agent), .. } = &reign.source else {
+            return Ok(());
+        };
+        let mut row = Row::new(instance, swarm.to_string(), agent.to_string(), token, "");
+        row.state = State::Ended;
+        row.reason = "it was stopped before it was started".to_owned();
+        self.shared.report_end(row, token).await
     }
 
     /// Starts an instance once its earlier start has ended here.
@@ -373,6 +393,16 @@ impl Instances {
             return Ok(());
         }
         row.user = self.free_user(&row).await?;
+        if row.user.is_none() && self.shared.isolation == Isolation::Users {
+            // Without one it would run as root.
+            row.state = State::Ended;
+            row.reason = format!(
+                "all {} users that a runner gives to instances are given away; begin anew with another data folder",
+                USERS.len()
+            );
+            let token = row.token;
+            return self.shared.report_end(row, token).await;
+        }
         row.secret = secret()?;
         let (orders, inbox) = mpsc::channel(ORDERS);
         {
@@ -408,6 +438,7 @@ impl Instances {
         self.tasks.spawn(async move {
             work.await;
             instances.running().remove(&instance);
+            let _turn = instances.taking.lock().await;
             if let Err(error) = instances.go_on_later(&instance).await {
                 tracing::error!(instance, %error, "an instance was not started anew");
             }
@@ -419,16 +450,18 @@ impl Instances {
         Box::pin(self.go_on(instance))
     }
 
-    /// A user that no held instance has.
+    /// A user of the agent's that no held instance has.
     async fn free_user(&self, row: &Row) -> Result<Option<User>, Error> {
         let Some(gid) = self.shared.group(&row.swarm, &row.agent).await? else { return Ok(None) };
         let held = self.shared.ledger.held().await?;
         // An instance that is started again finds what it left in its home.
-        if let Some(earlier) = held.iter().find(|held| held.instance == row.instance) {
-            return Ok(earlier.user);
+        let earlier = held.iter().find(|held| held.instance == row.instance);
+        if let Some(user) = earlier.and_then(|earlier| earlier.user) {
+            return Ok(Some(user));
         }
-        let taken: Vec<u32> = held.iter().filter_map(|row| Some(row.user?.uid)).collect();
-        Ok(USERS.clone().find(|uid| !taken.contains(uid)).map(|uid| User { uid, gid }))
+        let taken = held.iter().filter_map(|row| Some(row.user?.uid)).collect();
+        let uid = self.shared.ledger.user(&row.swarm, &row.agent, USERS, taken).await?;
+        Ok(uid.map(|uid| User { uid, gid }))
     }
 
     fn order(&self, instance: &str, order: Order) -> Result<(), Error> {
@@ -455,9 +488,15 @@ impl Instances {
 }
 
 fn deliver(instance: &str, orders: &mpsc::Sender<Order>, order: Order) {
-    if orders.try_send(order).is_err() {
+    match orders.try_send(order) {
+        Ok(()) => {}
+        // Nobody gives these again.
+        Err(mpsc::error::TrySendError::Full(order @ (Order::Kill { .. } | Order::Leave))) => {
+            let orders = orders.clone();
+            tokio::spawn(async move { orders.send(order).await });
+        }
         // Ended just now, or overrun by repeats; the coordinator sends what it still wants again.
-        tracing::warn!(instance, "an order was not taken");
+        Err(_) => tracing::warn!(instance, "an order was not taken"),
     }
 }
 

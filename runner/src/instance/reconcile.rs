@@ -69,8 +69,7 @@ impl Instances {
         }
         let shared = Arc::clone(&self.shared);
         let instance = row.instance.clone();
-        let live = |inbox| Machine { shared, row, handle, endpoint, inbox, freeze_again: None }.run();
-        self.adopt(&instance, live);
+        self.adopt(&instance, |inbox| Machine::new(shared, row, handle, endpoint, inbox).run());
         true
     }
 

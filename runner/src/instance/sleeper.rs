@@ -89,7 +89,22 @@ impl Machine {
 impl Sleeper {
     /// Follows orders until the instance has been started again or is over.
     pub(super) async fn run(mut self) {
-        while let Some(order) = self.inbox.recv().await {
+        let mut silent = self.shared.silent.subscribe();
+        loop {
+            let leased = async {
+                // The sender is among what all instances share.
+                let _ = silent.wait_for(|silent| !*silent).await;
+            };
+            let order = tokio::select! {
+                biased;
+                order = self.inbox.recv() => order,
+                // The runner was started anew in the middle of a start.
+                () = leased, if !self.row.input.is_empty() => {
+                    let input = std::mem::take(&mut self.row.input);
+                    return self.restore(input).await;
+                }
+            };
+            let Some(order) = order else { return };
             if !Shared::takes(&mut self.row, &order) {
                 continue;
             }
@@ -99,17 +114,11 @@ impl Sleeper {
                 Order::Restore { input, .. } => return self.restore(input).await,
                 // By the word of a coordinator that has lost the spill: the agent asks for the rest itself.
                 Order::Thaw(_) => return self.restore(r#"{"type":"resumed"}"#.to_owned()).await,
-                // The runner was started anew in the middle of a start.
-                Order::Resume if !self.row.input.is_empty() => {
-                    let input = std::mem::take(&mut self.row.input);
-                    return self.restore(input).await;
-                }
                 // Repeats: the first has been reported, and may have been lost.
                 Order::Spill(_) => self.shared.save(&self.row, Some(What::Spilled)).await,
                 Order::Freeze(_) => self.shared.save(&self.row, Some(What::Frozen)).await,
                 // Whoever asked may be gone.
                 Order::Reach(answer) => _ = answer.send(Err(self.asleep())),
-                Order::Silence | Order::Resume => {}
             }
         }
     }
@@ -134,7 +143,7 @@ impl Sleeper {
                 row.input.clear();
                 tracing::info!(instance = row.instance, pid = handle.pid, "started again after a long sleep");
                 shared.save(&row, Some(What::Restored { pid: handle.pid })).await;
-                let machine = Machine { shared, row, handle, endpoint, inbox, freeze_again: None };
+                let machine = Machine::new(shared, row, handle, endpoint, inbox);
                 Box::pin(machine.run()).await;
             }
             Err(Failure(reason)) => {

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 
 use super::Shared;
 use super::ledger::Row;
-use crate::container::{Failure, Spec, docker};
+use crate::container::{Failure, Spec, User, docker};
 use crate::definition::Definition;
 use crate::endpoint::tunnel;
 use crate::harness::{Launch, Place};
+use crate::transport::OUTPUTS;
 
 /// Where programs are looked for if the agent's definition sets no PATH.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -31,13 +32,15 @@ pub(super) fn of(
             definition.program.launch(&place, &row.input, session)
         }
     };
-    let mut env = BTreeMap::new();
+    let (mut env, outputs) = (BTreeMap::new(), shared.folders.outputs(&row.instance));
     let home = if definition.container.is_some() {
         // Programs are looked for where the image says.
         PathBuf::from(docker::HOME)
     } else {
         env.insert("PATH".to_owned(), PATH.to_owned());
-        let made = shared.folders.work(&row.swarm, &row.agent, row.user);
+        env.insert(OUTPUTS.to_owned(), outputs.display().to_string());
+        let opened = shared.folders.open_outputs(&row.instance, row.user);
+        let made = opened.and_then(|()| shared.folders.work(&row.swarm, &row.agent, row.user));
         made.map_err(|error| Failure(error.to_string()))?
     };
     env.insert("HOME".to_owned(), home.display().to_string());
@@ -67,7 +70,7 @@ pub(super) fn of(
         path.push_str(&format!(":{}", helper.display()));
     }
     let mut closed = shared.closed.clone();
-    closed.push(shared.folders.data().to_owned());
+    closed.extend(shared.folders.closed());
     let workdir = definition.workdir.clone().unwrap_or_else(|| home.clone());
     Ok(Spec {
         instance: row.instance.clone(),
@@ -76,7 +79,10 @@ pub(super) fn of(
         log: shared.folders.log(&row.instance),
         user: row.user,
         closed,
-        open: [home, workdir.clone()].into_iter().chain(lent.clone()).chain(shared.helper.clone()).collect(),
+        open: [home, workdir.clone(), shared.folders.input(&row.instance), outputs]
+            .into_iter()
+            .chain(lent.clone())
+            .collect(),
         workdir,
         definition: std::path::absolute(&definition.folder)
             .map_err(|error| Failure(format!("the agent's definition is not found: {error}")))?,
@@ -101,16 +107,15 @@ pub(super) fn lend(shared: &Shared, row: &Row, definition: &Definition) -> Resul
     if definition.credentials.is_empty() {
         return Ok(());
     }
-    shared.folders.open_lent(shared.isolation).map_err(|error| Failure(error.to_string()))?;
     let folder = shared.folders.lent(&row.instance);
     shared.credentials.lend(&definition.credentials, &folder, reader(row, definition)).map_err(Failure)
 }
 
 /// The user that an instance reads its files as, if it is not the runner's own.
-pub(super) fn reader(row: &Row, definition: &Definition) -> Option<u32> {
+pub(super) fn reader(row: &Row, definition: &Definition) -> Option<User> {
     match &definition.container {
         // Only root may give a file away; to others the container's user has to be their own.
-        Some(container) => rustix::process::geteuid().is_root().then_some(container.user.uid),
-        None => row.user.map(|user| user.uid),
+        Some(container) => rustix::process::geteuid().is_root().then_some(container.user),
+        None => row.user,
     }
 }

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, PipeReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,8 +13,8 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
 use skein_shared::transport::{self, Outcome};
 
-use super::Result;
 use super::cut::{self, Cut};
+use super::{OUTPUTS, Result};
 
 /// How long a command may take to end after it was asked to.
 const GRACE: Duration = Duration::from_secs(1);
@@ -24,6 +24,9 @@ const REST: Duration = Duration::from_millis(200);
 const KEPT: usize = 4 * cut::BYTES;
 /// Largest file that a command's whole output gets.
 const FILE: u64 = 64 * 1024 * 1024;
+/// Most such files of one instance; then the oldest go.
+const FILES: usize = 8;
+const PREFIX: &str = "skein-bash-";
 
 #[derive(Deserialize)]
 pub(super) struct Arguments {
@@ -38,7 +41,8 @@ pub(super) fn run(arguments: Arguments) -> Result<(Outcome, bool)> {
     let failed = |error: io::Error| format!("the command could not be started: {error}");
     let (reader, writer) = io::pipe().map_err(failed)?;
     let mut command = Command::new(shell());
-    command.arg("-c").arg(&arguments.command).process_group(0).stdin(Stdio::null());
+    // A command may begin with a dash.
+    command.args(["-c", "--"]).arg(&arguments.command).process_group(0).stdin(Stdio::null());
     command.stdout(writer.try_clone().map_err(failed)?).stderr(writer);
     let child = command.spawn().map_err(failed)?;
     // It holds the writing end too.
@@ -174,10 +178,49 @@ impl Output {
     }
 }
 
+/// Removes the oldest outputs, so that one more may come.
+fn make_room(folder: &Path) {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let outputs = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
+    let mut outputs: Vec<_> =
+        outputs.filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path()))).collect();
+    outputs.sort();
+    let surplus = (outputs.len() + 1).saturating_sub(FILES);
+    for (_, oldest) in outputs.into_iter().take(surplus) {
+        // Another tool may have been quicker.
+        let _ = std::fs::remove_file(oldest);
+    }
+}
+
 /// A file that stays, with this in it.
 fn keep(begin: &[u8]) -> Option<(PathBuf, File)> {
-    let fresh = tempfile::Builder::new().prefix("skein-bash-").suffix(".log").tempfile().ok()?;
+    let folder = std::env::var_os(OUTPUTS).map_or_else(std::env::temp_dir, PathBuf::from);
+    make_room(&folder);
+    let fresh = tempfile::Builder::new().prefix(PREFIX).suffix(".log").tempfile_in(folder).ok()?;
     let (mut file, path) = fresh.keep().ok()?;
     file.write_all(begin).ok()?;
     Some((path, file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_outputs_make_room_for_a_new_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let now = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(86_400);
+        for (number, age) in (0..12_u64).zip((0..12_u64).rev()) {
+            let file = File::create(folder.path().join(format!("{PREFIX}{number}.log"))).unwrap();
+            file.set_modified(now - Duration::from_secs(age)).unwrap();
+        }
+        std::fs::write(folder.path().join("notes"), "").unwrap();
+        make_room(folder.path());
+        let left = |name: &str| folder.path().join(name).exists();
+        assert_eq!(
+            (0..12).filter(|number| left(&format!("{PREFIX}{number}.log"))).collect::<Vec<_>>(),
+            [5, 6, 7, 8, 9, 10, 11]
+        );
+        assert!(left("notes"));
+    }
 }

@@ -29,6 +29,9 @@ use skein_shared::transport::{self as shared, Outcome, Tool};
 
 /// The hidden subcommand that runs a tool; every binary that runs a runner has to offer it.
 pub const SUBCOMMAND: &str = "transport";
+/// The variable that says in which folder output is kept that is too long to be shown. It goes with the instance, as the
+/// temporary files of a container do, where it is not set.
+pub const OUTPUTS: &str = "SKEIN_OUTPUTS";
 /// What is left to a tool, after its time, to say so.
 const MARGIN: Duration = Duration::from_secs(10);
 /// Exit status of a tool whose time was over, as timeout(1) has it: what it has started shall end with it.

@@ -358,3 +358,9 @@ fn what_runs_on_in_the_background_holds_nobody_up() {
     )
     .unwrap();
 }
+
+#[test]
+fn a_command_that_begins_with_a_dash_is_a_command() {
+    let outcome = tool(Tool::Bash, json!({"command": "--version"}));
+    assert!(outcome.failed && outcome.text.contains("127"), "{outcome:?}");
+}

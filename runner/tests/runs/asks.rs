@@ -1,5 +1,6 @@
 //! Questions to a runner: worked on once, answered in parts, and given up with whoever asked.
 
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use skein_proto::v1::ask::What as Asked;
@@ -93,6 +94,35 @@ async fn what_nobody_waits_for_is_ended_and_what_is_not_here_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn output_that_is_kept_in_a_file_is_the_instances_alone_and_goes_with_it() {
+    let (coordinator, mut bed) = begun().await;
+    coordinator.say(bash(1, 1, "seq 100000")).await;
+    let told = text(&answer(&coordinator, 1).await);
+    let (_, file) = told.trim_end_matches(']').rsplit_once("The full output is in ").expect(&told);
+    let outputs = bed.folder.path().join("data-work/.outputs").join(id(0xa));
+    assert!(Path::new(file).starts_with(&outputs), "{file}");
+    assert!(fs::read_to_string(file).unwrap().ends_with("\n100000\n"));
+    assert_eq!(fs::metadata(&outputs).unwrap().permissions().mode() & 0o777, 0o700);
+    coordinator.say(stop(id(0xa), 2)).await;
+    coordinator.reported(id(0xa), |what| matches!(what, What::Exited(_))).await;
+    assert!(!outputs.exists());
+    bed.leave().await.unwrap();
+}
+
+/// Answers are kept for a while, and that must not keep others from asking.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_questions_one_after_the_other_are_all_worked_on() {
+    let (coordinator, mut bed) = begun().await;
+    for number in 0..300_u64 {
+        let gone = ask(number, 1000 + u128::from(number), "worker-ffffffff", "ls", &serde_json::json!({}));
+        coordinator.say(gone).await;
+        let refused = answer(&coordinator, number).await.remove(0).refused.unwrap();
+        assert_eq!(refused.code, "not_found", "the {number}th: {}", refused.message);
+    }
+    bed.leave().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_large_answer_comes_in_parts() {
     let (coordinator, mut bed) = begun().await;
     coordinator.say(bash(1, 1, r"{ printf '\211PNG'; head -c 2000000 /dev/zero; } > picture")).await;
@@ -102,6 +132,35 @@ async fn a_large_answer_comes_in_parts() {
     assert!(parts.len() > 8 && parts.iter().all(|part| part.part.len() <= 256 * 1024), "{}", parts.len());
     assert!(text(&parts).starts_with("The image picture"));
     bed.leave().await.unwrap();
+}
+
+/// Without control groups nothing but the engine holds up what begins in an instance that stands still.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_begins_in_an_instance_that_was_frozen_or_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = ProcessEngine::with_cgroups("closed", launcher(), None);
+    let mut spec = spec(folder.path(), id(0xd), "exec sleep 1000");
+    spec.env.insert("SKEIN_RUNNER".into(), "closed".into());
+    let handle = engine.start(&spec).await.unwrap();
+    let input = serde_json::json!({"tool": "write", "arguments": {"path": "there", "content": "x"}});
+    let exec = skein_runner::container::Exec {
+        spec,
+        arguments: vec![skein_runner::transport::SUBCOMMAND.to_owned()],
+        input: input.to_string().into(),
+        limit: LIMIT,
+        most: 1000,
+    };
+    engine.freeze(&handle).await.unwrap();
+    let frozen = engine.exec(&handle, &exec).await;
+    let all_stand = tree::members(&handle).iter().all(stands_still);
+    engine.thaw(&handle).await.unwrap();
+    let thawed = engine.exec(&handle, &exec).await;
+    engine.kill(&handle).await.unwrap();
+    let ended = engine.exec(&handle, &exec).await;
+    assert!(frozen.is_err() && all_stand, "{frozen:?}");
+    assert_eq!(thawed.unwrap().exit.code, Some(0));
+    assert!(ended.is_err(), "{ended:?}");
+    assert!(tree::members(&handle).is_empty());
 }
 
 /// Without control groups: what a tool left behind is known by its environment.

@@ -110,10 +110,11 @@ impl Bed {
     }
 }
 
-/// An instance of the test that asks. Processes are looked for by it, and tests run beside one another.
+/// An instance of the test that asks. Processes are looked for by it, and tests run beside one another, also those of other
+/// runs on the machine.
 pub(crate) fn id(number: u32) -> &'static str {
     let mut hasher = DefaultHasher::new();
-    std::thread::current().name().hash(&mut hasher);
+    (std::thread::current().name(), std::process::id()).hash(&mut hasher);
     format!("worker-{:04x}{number:04x}", hasher.finish() & 0xffff).leak()
 }
 

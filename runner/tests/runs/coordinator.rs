@@ -10,7 +10,8 @@ use skein_proto::v1::report::What;
 use skein_proto::v1::runner_message::Message as Said;
 use skein_proto::v1::runners_server::{Runners, RunnersServer};
 use skein_proto::v1::{
-    Acknowledge, Answer, CoordinatorMessage, Coordinators, Register, Renewed, Report, RunnerMessage, Welcome,
+    Acknowledge, AgentProblem, Answer, CoordinatorMessage, Coordinators, Refused, Register, Renewed, Report,
+    RunnerMessage, Welcome,
 };
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -28,6 +29,8 @@ pub(crate) struct State {
     pub(crate) reports: Vec<Report>,
     pub(crate) heartbeats: u64,
     pub(crate) answers: Vec<Answer>,
+    /// Each word of leaving, with the number of reports that had come before it.
+    pub(crate) leaving: Vec<(bool, usize)>,
 }
 
 #[derive(Clone)]
@@ -53,6 +56,9 @@ pub(crate) struct Behaviour {
     pub(crate) lost: Vec<String>,
     /// What it says of the others after each welcome.
     pub(crate) coordinators: Option<Coordinators>,
+    /// With what it turns a registration away.
+    pub(crate) refuses: Option<Refused>,
+    pub(crate) problems: Vec<AgentProblem>,
 }
 
 impl Coordinator {
@@ -63,7 +69,14 @@ impl Coordinator {
     pub(crate) async fn named(name: &'static str, mcp_url: &str, lease_ms: u64) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let behaviour = Behaviour { acknowledge: true, renew: true, lost: Vec::new(), coordinators: None };
+        let behaviour = Behaviour {
+            acknowledge: true,
+            renew: true,
+            lost: Vec::new(),
+            coordinators: None,
+            refuses: None,
+            problems: Vec::new(),
+        };
         let inner = Arc::new(Inner {
             state: watch::Sender::default(),
             stream: Mutex::default(),
@@ -122,7 +135,9 @@ impl Coordinator {
                 registered = Some(register);
                 others = behaviour.coordinators.map(Message::Coordinators);
                 let (lease_ms, mcp_url) = (self.inner.lease_ms, self.inner.mcp_url.clone());
-                Some(Message::Welcome(Welcome { epoch: 1, lease_ms, mcp_url, lost: behaviour.lost }))
+                let Behaviour { lost, problems, .. } = behaviour;
+                let welcome = Welcome { epoch: 1, lease_ms, mcp_url, lost, problems };
+                Some(behaviour.refuses.map_or(Message::Welcome(welcome), Message::Refused))
             }
             Said::Heartbeat(heartbeat) => {
                 self.inner.state.send_modify(|state| state.heartbeats += 1);
@@ -130,6 +145,10 @@ impl Coordinator {
             }
             Said::Answer(answer) => {
                 self.inner.state.send_modify(|state| state.answers.push(answer));
+                None
+            }
+            Said::Leaving(leaving) => {
+                self.inner.state.send_modify(|state| state.leaving.push((leaving.done, state.reports.len())));
                 None
             }
             Said::Report(report) => {
@@ -164,7 +183,14 @@ impl Runners for Coordinator {
         let mut heard = request.into_inner();
         tokio::spawn(async move {
             while let Ok(Some(message)) = heard.message().await {
-                coordinator.hear(message.message.unwrap(), &answers).await;
+                let message = message.message.unwrap();
+                let done = matches!(&message, Said::Leaving(leaving) if leaving.done);
+                coordinator.hear(message, &answers).await;
+                if done {
+                    // Its stream ends when nobody holds it any more.
+                    *coordinator.inner.stream.lock().unwrap() = None;
+                    return;
+                }
             }
         });
         let mut response = Response::new(ReceiverStream::new(stream));

@@ -9,6 +9,7 @@ mod coordinator;
 mod egress;
 mod hooks;
 mod leaks;
+mod leases;
 mod mcp;
 mod secrets;
 mod spill;
@@ -84,6 +85,17 @@ async fn an_instance_starts_freezes_thaws_and_is_reported_once_over_a_broken_str
     assert!(tree::marked(id(2)).is_empty(), "the runner left an instance behind");
     let last = coordinator.reported(id(2), |what| matches!(what, What::Exited(_))).await;
     assert!(matches!(last.what, Some(What::Exited(exited)) if exited.reason == "the runner was stopped"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_program_gives_an_agent_more_rights_than_it_was_started_with() {
+    let coordinator = Coordinator::open(MCP, 3000).await;
+    let mut bed = Bed::new("grep NoNewPrivs /proc/self/status > rights");
+    bed.run(&coordinator, TOKEN);
+    coordinator.until("registration", |state| state.registrations.len() == 1).await;
+    coordinator.say(start(id(1), 1)).await;
+    assert_eq!(bed.written("rights").await, "NoNewPrivs:\t1\n");
+    bed.leave().await.unwrap();
 }
 
 /// Whoever took the report in has lost it, with Redis perhaps.
@@ -334,7 +346,7 @@ fn landlock_closes_a_folder_and_leaves_the_rest_open() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    for name in ["closed/open", "other"] {
+    for name in ["closed/open", "closed/read", "other"] {
         fs::create_dir_all(folder.path().join(name)).unwrap();
         fs::write(folder.path().join(name).join("file"), "text").unwrap();
     }
@@ -342,10 +354,11 @@ fn landlock_closes_a_folder_and_leaves_the_rest_open() {
     let reads = |file: &str| {
         let mut agent = std::process::Command::new(env!("CARGO_BIN_EXE_skein-runner"));
         agent.args(["exec-agent", "--landlock", "--close"]).arg(folder.path().join("closed"));
-        agent.arg("--open").arg(folder.path().join("closed/open")).args(["--workdir", "/", "--", "cat"]);
+        agent.arg("--open").arg(folder.path().join("closed/open"));
+        agent.arg("--read").arg(folder.path().join("closed/read")).args(["--workdir", "/", "--", "cat"]);
         agent.arg(folder.path().join(file)).output().unwrap().status.success()
     };
-    assert!(reads("other/file") && reads("closed/open/file"));
+    assert!(reads("other/file") && reads("closed/open/file") && reads("closed/read/file"));
     assert!(!reads("closed/file"));
 }
 
@@ -373,11 +386,16 @@ fn spec(folder: &Path, instance: &str, script: &str) -> Spec {
 #[tokio::test(flavor = "multi_thread")]
 async fn signals_freeze_the_whole_tree_too() {
     let folder = tempfile::tempdir().unwrap();
-    let engine = ProcessEngine::with_cgroups("signals", launcher(), None);
+    // Another run of this test on the machine must not be taken for this one.
+    let own = std::process::id();
+    let mark = format!("signals-{own}");
+    let engine = ProcessEngine::with_cgroups(&mark, launcher(), None);
     let script = "(setsid sh -c 'sleep 1000; true' &); (sleep 1000 &); echo up; sleep 1000";
-    let handle: Handle = engine.start(&spec(folder.path(), "signals-1", script)).await.unwrap();
+    let mut spec = spec(folder.path(), &format!("signals-1-{own}"), script);
+    spec.env.insert("SKEIN_RUNNER".to_owned(), mark);
+    let handle: Handle = engine.start(&spec).await.unwrap();
     let whole = until(|| Some(tree::members(&handle)).filter(|tree| tree.len() >= 5)).await;
-    assert_eq!(engine.list().await, ["signals-1"]);
+    assert_eq!(engine.list().await, [format!("signals-1-{own}")]);
     engine.freeze(&handle).await.unwrap();
     let tree = tree::members(&handle);
     assert_eq!(tree.len(), whole.len());

@@ -19,69 +19,82 @@ use tokio::sync::watch;
 
 use super::*;
 
-/// Refuses so many freezes.
-struct Stubborn(ProcessEngine, AtomicU32);
+/// Refuses so many freezes, and starts nothing if it is `idle`.
+struct Stubborn {
+    engine: ProcessEngine,
+    refuses: AtomicU32,
+    idle: bool,
+}
+
+fn stubborn(mark: &str, refuses: u32, idle: bool) -> Arc<dyn Engine> {
+    let engine = ProcessEngine::new(mark, launcher());
+    Arc::new(Stubborn { engine, refuses: AtomicU32::new(refuses), idle })
+}
 
 #[async_trait]
 impl Engine for Stubborn {
     async fn freeze(&self, handle: &Handle) -> Result<(), Failure> {
-        let left = self.1.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        let left =
+            self.refuses.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
         match left {
             Ok(_) => Err(Failure("it waits for the disk".into())),
-            Err(_) => self.0.freeze(handle).await,
+            Err(_) => self.engine.freeze(handle).await,
         }
     }
 
     fn names(&self) -> Vec<&'static str> {
-        self.0.names()
+        self.engine.names()
     }
 
     async fn door(&self, container: Option<&Container>) -> Result<IpAddr, Failure> {
-        self.0.door(container).await
+        self.engine.door(container).await
     }
 
     async fn start(&self, spec: &Spec) -> Result<Handle, Failure> {
-        self.0.start(spec).await
+        if self.idle {
+            std::future::pending::<()>().await;
+        }
+        self.engine.start(spec).await
     }
 
     async fn adopt(&self, handle: &Handle, log: &Path) -> bool {
-        self.0.adopt(handle, log).await
+        self.engine.adopt(handle, log).await
     }
 
     async fn thaw(&self, handle: &Handle) -> Result<(), Failure> {
-        self.0.thaw(handle).await
+        self.engine.thaw(handle).await
     }
 
     async fn ask(&self, handle: &Handle) -> Result<(), Failure> {
-        self.0.ask(handle).await
+        self.engine.ask(handle).await
     }
 
     async fn kill(&self, handle: &Handle) -> Result<(), Failure> {
-        self.0.kill(handle).await
+        self.engine.kill(handle).await
     }
 
     async fn exec(&self, handle: &Handle, exec: &Exec) -> Result<Executed, Failure> {
-        self.0.exec(handle, exec).await
+        self.engine.exec(handle, exec).await
     }
 
     async fn wait(&self, handle: &Handle) -> Exit {
-        self.0.wait(handle).await
+        self.engine.wait(handle).await
     }
 
     fn let_go(&self, handle: &Handle) {
-        self.0.let_go(handle);
+        self.engine.let_go(handle);
     }
 
     async fn list(&self) -> Vec<String> {
-        self.0.list().await
+        self.engine.list().await
     }
 
     async fn sweep(&self, instance: &str) -> Result<(), Failure> {
-        self.0.sweep(instance).await
+        self.engine.sweep(instance).await
     }
 
     async fn close(&self) {
-        self.0.close().await;
+        self.engine.close().await;
     }
 }
 
@@ -89,15 +102,13 @@ fn nth(number: u64) -> Token {
     Token { epoch: Epoch(1), number }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_freeze_that_fails_is_tried_again() {
-    let bed = Bed::new("exec sleep 1000");
-    let (folders, _lock) = Folders::open(&bed.data(), None, skein_runner::isolation()).unwrap();
+/// The instances of a runner without streams, on a bed's folders.
+fn instances(bed: &Bed, mark: &str, engine: Arc<dyn Engine>) -> (Arc<Instances>, Ledger, fs::File) {
+    let (folders, lock) = Folders::open(&bed.data(), None, skein_runner::isolation()).unwrap();
     let ledger = Ledger::open(&folders.ledger()).unwrap();
     let agents = definition::load(&bed.folder.path().join("agents"), &[]).unwrap();
-    let engine = Arc::new(Stubborn(ProcessEngine::new("stubborn", launcher()), AtomicU32::new(1)));
     let instances = Instances::new(Shared {
-        mark: "stubborn".to_owned(),
+        mark: mark.to_owned(),
         engine,
         isolation: skein_runner::isolation(),
         ledger: ledger.clone(),
@@ -108,16 +119,73 @@ async fn a_freeze_that_fails_is_tried_again() {
         definitions: watch::Sender::new(agents.definitions).subscribe(),
         upstreams: Upstreams::default(),
         reported: watch::Sender::new(0),
+        silent: watch::Sender::new(false),
     });
-    let reign = Reign { source: "agent/default/worker".parse().unwrap(), epoch: Epoch(1) };
-    let start = RunnerCommand::Start {
-        instance: id(1).to_owned(),
+    (instances, ledger, lock)
+}
+
+fn started_by(number: u32) -> RunnerCommand {
+    RunnerCommand::Start {
+        instance: id(number).to_owned(),
         agent: "worker".to_owned(),
         swarm: "default".to_owned(),
         token: nth(1),
         input: json!({}),
-    };
-    instances.command(start, ACCESS, &reign).await.unwrap();
+    }
+}
+
+/// As one whose image comes from far away: it says nothing, and is given up.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_takes_for_ever_is_given_up_by_a_stop_and_by_the_runners_end() {
+    let bed = Bed::new("exec sleep 1000");
+    let (instances, ledger, _lock) = instances(&bed, "endless", stubborn("endless", 0, true));
+    let reign = Reign { source: "agent/default/worker".parse().unwrap(), epoch: Epoch(1) };
+    let mut reported = instances.reported();
+    for number in [1, 2] {
+        instances.command(started_by(number), ACCESS, &reign).await.unwrap();
+    }
+    let reason = "not wanted".to_owned();
+    let stop = RunnerCommand::Stop { instance: id(1).to_owned(), token: nth(2), reason, grace_ms: 100_000 };
+    instances.command(stop, "", &reign).await.unwrap();
+    tokio::time::timeout(LIMIT, reported.changed()).await.expect("its end").unwrap();
+    tokio::time::timeout(LIMIT, instances.leave()).await.expect("the runner can leave");
+    let ends: Vec<_> = ledger.reports(0, 10).await.unwrap().into_iter().map(|(_, report)| report).collect();
+    let told: Vec<_> = ends.iter().map(|end| (end.instance.as_str(), end.token, end.what.clone())).collect();
+    let failed = |reason: &str| What::StartFailed { reason: reason.to_owned() };
+    assert_eq!(
+        told,
+        [(id(1), nth(2), failed("not wanted")), (id(2), nth(1), failed("the runner was stopped"))]
+    );
+}
+
+/// Each coordinator has a stream of its own, and may start something at the same moment.
+#[tokio::test(flavor = "multi_thread")]
+async fn instances_that_start_at_one_moment_have_users_of_their_own() {
+    let bed = Bed::new("exec sleep 1000");
+    let (instances, ledger, _lock) = instances(&bed, "moment", stubborn("moment", 0, false));
+    let reign = Reign { source: "agent/default/worker".parse().unwrap(), epoch: Epoch(1) };
+    let starts = (1..=8).map(|number| {
+        let (instances, reign) = (Arc::clone(&instances), reign.clone());
+        let command = started_by(number);
+        tokio::spawn(async move { instances.command(command, ACCESS, &reign).await })
+    });
+    for start in starts.collect::<Vec<_>>() {
+        start.await.unwrap().unwrap();
+    }
+    let users: Vec<_> = ledger.held().await.unwrap().into_iter().map(|row| row.user).collect();
+    instances.leave().await;
+    let mut different: Vec<u32> = users.iter().map(|user| user.expect("the tests run as root").uid).collect();
+    different.sort_unstable();
+    different.dedup();
+    assert_eq!(different.len(), 8, "{users:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_freeze_that_fails_is_tried_again() {
+    let bed = Bed::new("exec sleep 1000");
+    let (instances, ledger, _lock) = instances(&bed, "stubborn", stubborn("stubborn", 1, false));
+    let reign = Reign { source: "agent/default/worker".parse().unwrap(), epoch: Epoch(1) };
+    instances.command(started_by(1), ACCESS, &reign).await.unwrap();
     let mut reported = instances.reported();
     let mut told = async |what: fn(&What) -> bool| {
         while !ledger.reports(0, 10).await.unwrap().iter().any(|(_, report)| what(&report.what)) {

@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::definition::{Defined, Standing};
 use super::event::{DeadLetter, Event};
+use super::returned::Returned;
 use super::state::{
     Agent, CallRecord, CallStatus, Exit, Instance, Item, Letter, Outcome, Spill, State, WaitRecord,
 };
@@ -57,6 +58,7 @@ impl Agent {
             }
             Event::CallForgotten { call } => {
                 if let Some(record) = self.finished.remove(*call) {
+                    self.let_go(record.value.as_ref(), changes);
                     changes.archive(format!("call/{call}"), &record, None);
                 }
             }
@@ -166,10 +168,7 @@ impl Agent {
             Event::StatusSet { instance, text } => {
                 self.with_instance(instance, changes, |_| Some(json!({ "statusText": text })));
             }
-            Event::ValueReturned { instance, value } => self.with_instance(instance, changes, |instance| {
-                instance.returned = Some(value.clone());
-                None
-            }),
+            Event::ValueReturned { instance, value } => self.return_value(instance, value, changes),
             _ => {}
         }
     }
@@ -216,6 +215,7 @@ impl Agent {
         self.remove_wait_of(id, changes);
         self.remove_item(id, changes);
         let Some(mut ended) = self.instances.remove(id) else { return };
+        self.let_go(ended.returned.as_ref(), changes);
         ended.state = State::Ended;
         ended.since = at;
         ended.waited_ms += asleep;
@@ -292,7 +292,7 @@ impl Agent {
     fn end_call(
         &mut self,
         call: Uuid,
-        value: Option<&String>,
+        value: Option<&Returned>,
         error: Option<&String>,
         at: Timestamp,
         changes: &mut Changes,
@@ -300,13 +300,29 @@ impl Agent {
         let Some(mut record) = self.calls.remove(&call) else { return };
         record.status = if error.is_some() { CallStatus::Error } else { CallStatus::Completed };
         record.value = value.cloned();
+        self.hold(value, changes);
         record.error = error.cloned();
         record.until = at + limits::CALL_KEEP;
         let body = json!({
-            "status": record.status, "returnValue": value, "errorMessage": error, "completedAt": at.iso(),
+            "status": record.status, "returnValue": value.map(Returned::shown), "errorMessage": error,
+            "returnBytes": value.and_then(Returned::blob).map(|blob| blob.bytes), "completedAt": at.iso(),
         });
         changes.put(format!("call/{call}"), &record, Some(body));
         self.finished.insert(record);
+    }
+
+    /// The last word wins, and what it takes the place of is let go.
+    fn return_value(&mut self, id: &InstanceId, value: &Returned, changes: &mut Changes) {
+        if !self.instances.contains_key(id) {
+            return;
+        }
+        self.hold(Some(value), changes);
+        let mut before = None;
+        self.with_instance(id, changes, |instance| {
+            before = instance.returned.replace(value.clone());
+            None
+        });
+        self.let_go(before.as_ref(), changes);
     }
 
     fn begin_wait(&mut self, wait: &WaitRecord, changes: &mut Changes) {

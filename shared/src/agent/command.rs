@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::definition::{Definition, Standing};
 use super::event::DeadLetter;
+use super::returned::{Blob, Returned};
 use super::state::{CallStatus, Class, Instance, Item, Outcome, Usage, WaitRecord};
 use crate::fence::Token;
 use crate::id::{InstanceId, Name};
@@ -91,7 +92,7 @@ pub enum Command {
     /// What the calls that this instance serves will get; the last one wins.
     ReturnValue {
         instance: InstanceId,
-        value: String,
+        value: Returned,
     },
     /// Begins to wait. `wait` names the new wait; the answer may name an older one that goes on.
     BeginWait {
@@ -156,10 +157,13 @@ pub enum Command {
         instances: Vec<InstanceId>,
     },
     /// From the fleet: the runner has registered. Of these, which are placed on it, it holds those with a token, the
-    /// highest that it has seen of each, and not the others.
+    /// highest that it has seen of each, and not the others. If it only `attaches` one more stream, those may be on their
+    /// way to it.
     RunnerHolds {
         runner: String,
         held: Vec<(InstanceId, Option<Token>)>,
+        #[serde(default)]
+        attaches: bool,
     },
     /// Ends an instance from outside.
     Kill {
@@ -260,8 +264,11 @@ pub enum Reply {
 pub struct CallView {
     pub call_id: Uuid,
     pub status: CallStatus,
+    /// What was returned; of a blob how it begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub return_value: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blob: Option<Blob>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_message: Option<String>,
 }

@@ -5,6 +5,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::definition::Defined;
+use super::returned::Returned;
 use super::state::{CallRecord, Class, Exit, Instance, Item, Outcome, Party, WaitRecord};
 use crate::fence::Token;
 use crate::id::{InstanceId, Name};
@@ -82,7 +83,7 @@ pub enum Event {
     },
     CallEnded {
         call: Uuid,
-        value: Option<String>,
+        value: Option<Returned>,
         error: Option<String>,
         at: Timestamp,
     },
@@ -99,7 +100,7 @@ pub enum Event {
     },
     ValueReturned {
         instance: InstanceId,
-        value: String,
+        value: Returned,
     },
     WaitBegun(WaitRecord),
     WaitAcknowledged {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::returned::Returned;
 use super::state::{Agent, CallRecord, Instance, Spill, State, WaitRecord};
 
 pub(super) fn check(agent: &Agent) -> Result<(), String> {
@@ -18,6 +19,11 @@ pub(super) fn check(agent: &Agent) -> Result<(), String> {
     for wait in agent.waits.values() {
         check_wait(agent, wait)?;
     }
+    let named = agent.instances.values().filter_map(|instance| instance.returned.as_ref());
+    let named = named.chain(agent.finished.values().filter_map(|call| call.value.as_ref()));
+    let named = named.filter_map(Returned::blob).count();
+    let counted: u32 = agent.blobs.values().sum();
+    rule(named == counted as usize, "each who names a blob is counted", counted)?;
     let closed = agent.finished.values().all(CallRecord::is_over);
     rule(closed && !agent.calls.values().any(CallRecord::is_over), "calls are open or over", "calls")?;
     agent.calls.values().try_for_each(|call| check_call(agent, call))

@@ -12,6 +12,7 @@ mod effects;
 mod event;
 mod finished;
 mod invariants;
+mod returned;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -24,6 +25,7 @@ use crate::time::Timestamp;
 pub use command::{CallView, Caller, Command, Overview, Reply, Report, WaitView};
 pub use definition::{Defined, Definition, Standing};
 pub use event::{DeadLetter, Event};
+pub use returned::{Blob, Returned};
 pub use state::{
     Agent, CallRecord, CallStatus, Class, End, Exit, Input, Instance, Item, Letter, Origin, Outcome, Party,
     Spill, State, Usage, WaitRecord,
@@ -44,6 +46,7 @@ impl Entity for Agent {
             "definition" => self.defined = Some(document.read()?),
             "instance" => {
                 let instance: Instance = document.read()?;
+                self.count_blob(instance.returned.as_ref());
                 self.instances.insert(instance.id.clone(), instance);
             }
             "queue" => {
@@ -53,6 +56,7 @@ impl Entity for Agent {
             "call" => {
                 let call: CallRecord = document.read()?;
                 if call.is_over() {
+                    self.count_blob(call.value.as_ref());
                     self.finished.insert(call);
                 } else {
                     self.calls.insert(call.id, call);

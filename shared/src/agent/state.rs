@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use super::definition::{Defined, Definition, Standing};
 use super::finished::Finished;
+use super::returned::Returned;
 use crate::cow_map::CowMap;
 use crate::fence::Token;
 use crate::id::{EntityKey, InstanceId, Name};
@@ -31,6 +32,8 @@ pub struct Agent {
     pub(super) standing: Standing,
     /// Dead letters that can be replayed.
     pub(super) letters: CowMap<Uuid, Letter>,
+    /// How many instances and calls name each blob.
+    pub(super) blobs: CowMap<Uuid, u32>,
 }
 
 /// Why a run is wanted, most urgent first.
@@ -126,7 +129,7 @@ pub struct Instance {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<Uuid>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub returned: Option<String>,
+    pub returned: Option<Returned>,
     /// Agents that it has called.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub callees: BTreeSet<Name>,
@@ -272,7 +275,7 @@ pub struct CallRecord {
     /// When it fails for want of an end, or, after its end, when it is forgotten. Waits of the callee move it.
     pub until: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub value: Option<String>,
+    pub value: Option<Returned>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -440,6 +443,7 @@ impl Agent {
             waits: CowMap::default(),
             standing: Standing::default(),
             letters: CowMap::default(),
+            blobs: CowMap::default(),
         }
     }
 

@@ -26,7 +26,7 @@ impl Fleet {
             Event::Awaited { runner, until } => {
                 self.alive_until.insert(runner.clone(), *until);
             }
-            Event::Lost { runner, at } => self.lose(runner, *at, changes),
+            Event::Lost { runner, at, left } => self.lose(runner, *at, *left, changes),
             Event::BidPlaced(bid) => self.put_bid(bid, changes),
             Event::BidWithdrawn { bid } | Event::Refused { bid } => {
                 self.remove_bid(*bid, changes);
@@ -53,13 +53,14 @@ impl Fleet {
         self.runners.insert(runner.name.clone(), runner);
     }
 
-    fn lose(&mut self, runner: &str, at: Timestamp, changes: &mut Changes) {
+    fn lose(&mut self, runner: &str, at: Timestamp, left: bool, changes: &mut Changes) {
         for place in self.places_on(runner) {
             self.remove_place(&place.instance, changes);
         }
         self.alive_until.remove(runner);
         if let Some(lost) = self.runners.remove(runner) {
-            let body = json!({ "state": "lost", "lostAt": at.iso() });
+            let state = if left { "left" } else { "lost" };
+            let body = json!({ "state": state, "lostAt": at.iso() });
             changes.archive(format!("runner/{runner}"), &lost, Some(body));
         }
     }

@@ -16,6 +16,16 @@ use crate::time::Timestamp;
 pub enum Command {
     /// A runner connects, for the first time or again, and says what it holds.
     Register(Registration),
+    /// A registered runner has one more stream, and says what it holds. Nothing is given up for what is not among it: that
+    /// may be on its way over another stream.
+    Attach {
+        runner: String,
+        held: Vec<HeldInstance>,
+    },
+    /// The runner has ended what it ran, and goes.
+    Leave {
+        runner: String,
+    },
     /// An agent wants a slot for an instance.
     Bid {
         bid: Uuid,
@@ -63,6 +73,9 @@ pub enum Command {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Registration {
     pub runner: String,
+    /// Tells two runners of one name apart; of one that does not say it nothing is known.
+    #[serde(default)]
+    pub identity: String,
     pub slots: u32,
     #[serde(default)]
     pub labels: BTreeSet<String>,

@@ -19,10 +19,12 @@ pub enum Event {
         runner: String,
         until: Timestamp,
     },
-    /// The runner's lease ended. Its places are gone.
+    /// The runner's lease ended, or it left. Its places are gone.
     Lost {
         runner: String,
         at: Timestamp,
+        #[serde(default)]
+        left: bool,
     },
     BidPlaced(Bid),
     BidWithdrawn {

@@ -31,6 +31,9 @@ pub struct Fleet {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Runner {
     pub name: String,
+    /// Tells it from another one of its name.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub identity: String,
     pub slots: u32,
     pub labels: BTreeSet<String>,
     pub engines: BTreeSet<String>,

@@ -23,6 +23,7 @@ fn fleet() -> Bench<Fleet> {
 fn registration(runner: &str, slots: u32) -> Registration {
     Registration {
         runner: runner.to_owned(),
+        identity: String::new(),
         slots,
         labels: BTreeSet::new(),
         engines: BTreeSet::new(),
@@ -75,7 +76,7 @@ fn grants(bench: &Bench<Fleet>) -> Vec<(u128, String)> {
 fn to_agents(bench: &Bench<Fleet>) -> Vec<agent::Command> {
     let command = |effect: &Effect| match effect {
         Effect::Entity { command, .. } => Some(serde_json::from_value(command.clone()).unwrap()),
-        Effect::Runner { .. } => None,
+        Effect::Runner { .. } | Effect::Slack { .. } => None,
     };
     bench.effects.iter().filter_map(command).collect()
 }
@@ -288,11 +289,61 @@ fn registering_again_compares_ledgers() {
     assert!(instance == "stranger" && token == held("stranger").token);
     let own =
         vec![(InstanceId("i1".to_owned()), None), (InstanceId("i2".to_owned()), Some(held("i2").token))];
-    let told = agent::Command::RunnerHolds { runner: "r".to_owned(), held: own };
+    let told = agent::Command::RunnerHolds { runner: "r".to_owned(), held: own, attaches: false };
     assert!(to_agents(&bench).contains(&told));
     assert_eq!(bench.entity.places.len(), 2, "its start may be on the way");
     freed(&mut bench, "i1", false);
     assert_eq!(bench.entity.places.len(), 1);
+}
+
+#[test]
+fn a_runner_that_attaches_is_compared_with_and_not_judged() {
+    let mut bench = fleet();
+    register(&mut bench, "r", 2);
+    bench.run(bid(1, "i1", Class::Manual)).unwrap();
+    bench.run(bid(2, "i2", Class::Manual)).unwrap();
+    bench.effects.clear();
+    let attach =
+        |runner: &str| Command::Attach { runner: runner.to_owned(), held: vec![held("i2"), held("x")] };
+    bench.run(attach("r")).unwrap();
+    let own =
+        vec![(InstanceId("i1".to_owned()), None), (InstanceId("i2".to_owned()), Some(held("i2").token))];
+    let told = agent::Command::RunnerHolds { runner: "r".to_owned(), held: own, attaches: true };
+    assert_eq!(to_agents(&bench), [told]);
+    assert_eq!(bench.effects.len(), 1, "a start that the fleet has not heard of may be on its way");
+    assert_eq!(bench.run(attach("q")).unwrap_err().code, Code::NotFound);
+}
+
+#[test]
+fn a_second_runner_of_a_name_has_to_wait_until_the_first_is_gone() {
+    let mut bench = fleet();
+    let of = |identity: &str| Registration { identity: identity.to_owned(), ..registration("r", 1) };
+    bench.run(Command::Register(of("one"))).unwrap();
+    bench.run(bid(1, "i1", Class::Manual)).unwrap();
+    let refused = bench.run(Command::Register(of("two"))).unwrap_err();
+    assert_eq!(refused.code, Code::AlreadyExists);
+    assert!(refused.message.contains("another name"), "{refused}");
+    assert_eq!(bench.entity.places.len(), 1, "the first keeps what it runs");
+    bench.run(Command::Register(of("one"))).unwrap();
+    bench.advance(limits::RUNNER_LEASE);
+    bench.run(Command::Register(of("two"))).unwrap();
+}
+
+#[test]
+fn what_was_granted_to_a_runner_that_leaves_is_told_at_once() {
+    let mut bench = fleet();
+    register(&mut bench, "r", 1);
+    bench.run(Command::Drain { runner: "r".to_owned() }).unwrap();
+    bench.run(bid(1, "i1", Class::Manual)).unwrap();
+    assert!(grants(&bench).is_empty(), "it takes no new run");
+    register(&mut bench, "r", 1);
+    assert_eq!(numbers(&bench), [1]);
+    bench.run(Command::Leave { runner: "r".to_owned() }).unwrap();
+    let instances = vec![InstanceId("i1".to_owned())];
+    assert!(to_agents(&bench).contains(&agent::Command::RunnerLost { runner: "r".to_owned(), instances }));
+    assert!(bench.entity.runners.is_empty() && bench.entity.places.is_empty());
+    let again = bench.run(Command::Leave { runner: "r".to_owned() }).unwrap_err();
+    assert_eq!(again.code, Code::NotFound);
 }
 
 #[test]
@@ -365,7 +416,7 @@ proptest! {
 
     #[test]
     fn any_history_keeps_the_rules(
-        steps in prop::collection::vec((0..8u8, 0..6u128, 0..4u32, any::<bool>()), 1..100)
+        steps in prop::collection::vec((0..10u8, 0..6u128, 0..4u32, any::<bool>()), 1..100)
     ) {
         let mut bench = fleet();
         for (number, (kind, which, amount, flag)) in (100..).zip(steps) {
@@ -395,6 +446,13 @@ proptest! {
                 }
                 6 => {
                     let _ = bench.run(Command::Drain { runner: runner.to_owned() });
+                }
+                7 => {
+                    let _ = bench.run(Command::Leave { runner: runner.to_owned() });
+                }
+                8 => {
+                    let held = (0..which).map(|i| held(&format!("i{i}"))).collect();
+                    let _ = bench.run(Command::Attach { runner: runner.to_owned(), held });
                 }
                 _ if flag => bench.restart(),
                 _ => bench.advance(Duration::from_secs(u64::from(amount) * 12)),

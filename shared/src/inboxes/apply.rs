@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::command::{Command, Reply};
 use super::decide;
 use super::event::Event;
-use super::state::{Inboxes, Message, Seen, Status};
+use super::state::{Inboxes, Message, Owner, Seen, Status};
 use crate::code::Refusal;
 use crate::entity::{Changes, Corrupt, Ctx, Decision, Entity, LiveDocument};
 use crate::id::{EntityKey, Kind};
@@ -21,17 +21,22 @@ impl Entity for Inboxes {
     type Reply = Reply;
 
     fn empty(_: &EntityKey) -> Self {
-        Self { messages: BTreeMap::new(), seen: BTreeMap::new(), last: 0, ends: BTreeSet::new() }
+        Self {
+            messages: BTreeMap::new(),
+            seen: BTreeMap::new(),
+            threads: BTreeMap::new(),
+            last: 0,
+            ends: BTreeSet::new(),
+        }
     }
 
     fn restore(&mut self, document: LiveDocument) -> Result<(), Corrupt> {
         let (kind, id) = document.split();
+        let digest = || Uuid::try_parse(id).map_err(|error| document.corrupt(error.to_string()));
         match kind {
             "message" => self.insert(document.read()?),
-            "seen" => {
-                let digest = Uuid::try_parse(id).map_err(|error| document.corrupt(error.to_string()))?;
-                self.insert_seen(digest, document.read()?);
-            }
+            "seen" => self.insert_seen(digest()?, document.read()?),
+            "thread" => self.insert_thread(digest()?, document.read()?),
             "order" => self.last = document.read()?,
             _ => return Err(document.corrupt("inboxes have no such document")),
         }
@@ -61,10 +66,14 @@ impl Entity for Inboxes {
             Event::Delegated { message, task, at } => {
                 self.end(*message, Status::Delegated, *at, json!({ "delegatedToTaskId": task }), changes);
             }
-            Event::Forgotten { seen } => {
+            Event::Forgotten { seen, threads } => {
                 for digest in seen {
                     self.remove_seen(*digest);
                     changes.delete(Self::seen_key(*digest));
+                }
+                for digest in threads {
+                    self.remove_thread(*digest);
+                    changes.delete(Self::thread_key(*digest));
                 }
             }
         }
@@ -90,7 +99,7 @@ impl Entity for Inboxes {
 
     fn check(&self) -> Result<(), String> {
         let processing = self.messages.values().filter(|message| message.status == Status::Processing);
-        if self.ends.len() != processing.count() + self.seen.len() {
+        if self.ends.len() != processing.count() + self.seen.len() + self.threads.len() {
             return Err("inboxes: everything that ends by itself is waited for".to_owned());
         }
         for (id, message) in &self.messages {
@@ -127,6 +136,11 @@ impl Inboxes {
         self.insert(message);
         self.last = *number;
         changes.put("order/last", number, None);
+        if let Some(digest) = slack.thread() {
+            let owner = Owner { agent: *agent, at: *at };
+            changes.put(Self::thread_key(digest), &owner, None);
+            self.insert_thread(digest, owner);
+        }
         if let Some(digest) = seen {
             let seen = Seen { message: *id, at: *at };
             changes.put(Self::seen_key(*digest), &seen, None);

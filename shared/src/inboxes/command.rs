@@ -5,11 +5,19 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::state::{Message, Source};
+use crate::slack::Said;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Command {
     Deliver(Box<Deliver>),
+    /// A person said something in Slack, and the pool knows nobody who works in that thread. It is for whoever had the
+    /// thread's newest message, else for `otherwise`, else for nobody. `request` is what was said without whom it names.
+    Hear {
+        said: Said,
+        request: String,
+        otherwise: Option<Uuid>,
+    },
     /// Hands out the agent's oldest unread messages, five at most.
     Take {
         agent: Uuid,

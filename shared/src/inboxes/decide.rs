@@ -3,11 +3,12 @@
 use uuid::Uuid;
 
 use super::apply::ended;
-use super::command::{Command, Deliver, Reply};
+use super::command::{Command, Deliver, Reply, Slack};
 use super::event::Event;
-use super::state::{End, Inboxes, Message, PROCESSING, Status};
+use super::state::{End, Inboxes, Message, PROCESSING, Source, Status};
 use crate::code::{Code, Refusal};
 use crate::entity::{Ctx, Decision};
+use crate::slack::Said;
 use crate::wire;
 
 /// Most messages that one question hands out: a lead that gets more treats none of them well.
@@ -24,6 +25,7 @@ pub(super) fn decide(
 ) -> Result<Decision<Inboxes>, Refusal> {
     match command {
         Command::Deliver(deliver) => state.accept(deliver, ctx),
+        Command::Hear { said, request, otherwise } => state.hear(said, request, *otherwise, ctx),
         Command::Take { agent, limit } => state.take(*agent, *limit, ctx),
         Command::Respond { agent, message, text } => {
             state.owned(*agent, *message)?;
@@ -52,7 +54,35 @@ pub(super) fn decide(
     }
 }
 
+impl Slack {
+    /// The digest of the thread, if it came from one.
+    pub(super) fn thread(&self) -> Option<Uuid> {
+        let (channel, thread) = self.channel_id.as_ref().zip(self.thread_ts.as_ref())?;
+        Some(Inboxes::digest(&format!("{channel}\n{thread}")))
+    }
+}
+
 impl Inboxes {
+    fn hear(
+        &self,
+        said: &Said,
+        request: &str,
+        otherwise: Option<Uuid>,
+        ctx: &mut Ctx,
+    ) -> Result<Decision<Self>, Refusal> {
+        let slack = Slack {
+            channel_id: Some(said.channel.clone()),
+            thread_ts: Some(said.thread.clone()),
+            user_id: Some(said.user.clone()),
+            matched_text: None,
+        };
+        let owner = slack.thread().and_then(|digest| self.threads.get(&digest)).map(|owner| owner.agent);
+        let Some(agent) = owner.or(otherwise) else { return Ok(Decision::reply(Reply::Done)) };
+        let content = request.to_owned();
+        let dedupe = Some(said.key());
+        self.accept(&Deliver { agent, content, source: Source::Slack, slack, dedupe }, ctx)
+    }
+
     fn accept(&self, deliver: &Deliver, ctx: &mut Ctx) -> Result<Decision<Self>, Refusal> {
         wire::text("content", &deliver.content, 1)?;
         let slack = &deliver.slack;
@@ -127,10 +157,12 @@ impl Inboxes {
 
     /// Messages whose period ended while nobody served the inboxes get a full one first.
     fn sweep(&self, ctx: &Ctx) -> Decision<Self> {
-        let (mut released, mut kept, mut seen) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut released, mut kept) = (Vec::new(), Vec::new());
+        let (mut seen, mut threads) = (Vec::new(), Vec::new());
         for (at, end) in self.ends.iter().take_while(|(at, _)| *at <= ctx.now) {
             match end {
                 End::Seen(digest) => seen.push(*digest),
+                End::Thread(digest) => threads.push(*digest),
                 End::Processing(message) if ctx.grace(*at, PROCESSING) <= ctx.now => released.push(*message),
                 End::Processing(message) => kept.push(*message),
             }
@@ -142,8 +174,8 @@ impl Inboxes {
         if !kept.is_empty() {
             events.push(Event::Kept { messages: kept, since: ctx.serving_since });
         }
-        if !seen.is_empty() {
-            events.push(Event::Forgotten { seen });
+        if !seen.is_empty() || !threads.is_empty() {
+            events.push(Event::Forgotten { seen, threads });
         }
         Decision::new(Reply::Done, events)
     }

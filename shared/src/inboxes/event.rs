@@ -46,8 +46,10 @@ pub enum Event {
         messages: Vec<Uuid>,
         since: Timestamp,
     },
-    /// These deliveries will not come again.
+    /// These deliveries will not come again, and in these threads nobody has written for long.
     Forgotten {
         seen: Vec<Uuid>,
+        #[serde(default)]
+        threads: Vec<Uuid>,
     },
 }

@@ -11,7 +11,7 @@ use crate::time::Timestamp;
 
 /// A message that was handed out and neither answered nor delegated in this time is unread again.
 pub(super) const PROCESSING: Duration = Duration::from_secs(30 * 60);
-/// How long a delivery is known. No provider repeats an event for longer.
+/// How long a delivery is known, and whose a thread is. No provider repeats an event for longer.
 pub(super) const SEEN: Duration = limits::EFFECT_EXPIRY;
 
 /// All open messages of a swarm.
@@ -20,6 +20,8 @@ pub struct Inboxes {
     pub(super) messages: BTreeMap<Uuid, Message>,
     /// Deliveries that may come again, by their key's digest.
     pub(super) seen: BTreeMap<Uuid, Seen>,
+    /// Who has had the newest message of a thread in Slack, by the thread's digest.
+    pub(super) threads: BTreeMap<Uuid, Owner>,
     /// The number of the latest message: the order in which they came.
     pub(super) last: u64,
     /// What ends by itself, by when: the next wake must not cost a walk through everything.
@@ -33,6 +35,8 @@ pub(super) enum End {
     Processing(Uuid),
     /// The memory of a delivery.
     Seen(Uuid),
+    /// The memory of whose a thread is.
+    Thread(Uuid),
 }
 
 /// An open message: its document's head.
@@ -69,6 +73,13 @@ pub enum Source {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Seen {
     pub message: Uuid,
+    pub at: Timestamp,
+}
+
+/// Whose a thread is, and since when.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Owner {
+    pub agent: Uuid,
     pub at: Timestamp,
 }
 
@@ -110,6 +121,22 @@ impl Inboxes {
         if let Some(before) = self.seen.remove(&digest) {
             self.ends.remove(&(before.at + SEEN, End::Seen(digest)));
         }
+    }
+
+    pub(super) fn insert_thread(&mut self, digest: Uuid, owner: Owner) {
+        self.remove_thread(digest);
+        self.ends.insert((owner.at + SEEN, End::Thread(digest)));
+        self.threads.insert(digest, owner);
+    }
+
+    pub(super) fn remove_thread(&mut self, digest: Uuid) {
+        if let Some(before) = self.threads.remove(&digest) {
+            self.ends.remove(&(before.at + SEEN, End::Thread(digest)));
+        }
+    }
+
+    pub(super) fn thread_key(digest: Uuid) -> String {
+        format!("thread/{digest}")
     }
 
     pub(super) fn seen_key(digest: Uuid) -> String {

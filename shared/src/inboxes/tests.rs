@@ -8,6 +8,7 @@ use super::*;
 use crate::code::Code;
 use crate::harness::Bench;
 use crate::id::{EntityKey, Kind, Name};
+use crate::slack::Said;
 
 const LEAD: Uuid = Uuid::from_u128(1);
 const OTHER: Uuid = Uuid::from_u128(2);
@@ -86,6 +87,38 @@ fn a_repeat_makes_no_second_message() {
     assert!(matches!(later, Reply::Delivered { repeated: false, .. }));
 }
 
+fn said(ts: &str, thread: &str) -> Said {
+    let text = "and this?".to_owned();
+    let (channel, user) = ("C1".to_owned(), "U1".to_owned());
+    Said { channel, thread: thread.into(), ts: ts.into(), user, text, bot: None, mentioned: false }
+}
+
+fn hear(bench: &mut Bench<Inboxes>, said: Said, otherwise: Option<Uuid>) -> Reply {
+    let request = said.request();
+    bench.run(Command::Hear { said, request, otherwise }).unwrap()
+}
+
+#[test]
+fn what_is_said_in_a_thread_is_for_whoever_had_its_newest_message() {
+    let mut bench = bench();
+    assert_eq!(hear(&mut bench, said("2.0", "1.0"), None), Reply::Done, "nobody is meant");
+    let first = hear(&mut bench, said("2.0", "1.0"), Some(LEAD));
+    let Reply::Delivered { message, repeated: false } = first else { panic!("{first:?}") };
+    let body = bench.body(&Message::key(message)).unwrap();
+    assert_eq!((&body["slackThreadTs"], &body["agentId"]), (&json!("1.0"), &json!(LEAD)));
+    assert_eq!(
+        hear(&mut bench, said("2.0", "1.0"), Some(LEAD)),
+        Reply::Delivered { message, repeated: true }
+    );
+    bench.run(Command::Respond { agent: LEAD, message, text: "done".into() }).unwrap();
+    bench.restart();
+    hear(&mut bench, said("3.0", "1.0"), Some(OTHER));
+    assert_eq!(take(&mut bench, LEAD).len(), 1, "the thread stays with its owner after the answer");
+    assert_eq!(hear(&mut bench, said("4.0", "9.0"), None), Reply::Done, "another thread");
+    bench.advance(Duration::from_secs(7 * 86_400));
+    assert_eq!(hear(&mut bench, said("5.0", "1.0"), None), Reply::Done, "forgotten after a week");
+}
+
 #[test]
 fn only_the_owner_ends_an_open_message() {
     let mut bench = bench();
@@ -126,6 +159,7 @@ fn a_takeover_gives_a_full_period() {
 #[derive(Clone, Debug)]
 enum Step {
     Deliver(Uuid, Option<u8>),
+    Hear(Option<Uuid>, u8),
     Take(Uuid, u32),
     Respond(Uuid, usize),
     Delegate(Uuid, usize),
@@ -137,6 +171,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let agent = || prop::sample::select(vec![LEAD, OTHER]);
     let step = prop_oneof![
         4 => (agent(), prop::option::of(0u8..6)).prop_map(|(agent, key)| Step::Deliver(agent, key)),
+        3 => (prop::option::of(agent()), 0u8..4).prop_map(|(agent, thread)| Step::Hear(agent, thread)),
         2 => (agent(), 0u32..7).prop_map(|(agent, limit)| Step::Take(agent, limit)),
         2 => (agent(), 0usize..8).prop_map(|(agent, nth)| Step::Respond(agent, nth)),
         1 => (agent(), 0usize..8).prop_map(|(agent, nth)| Step::Delegate(agent, nth)),
@@ -158,6 +193,9 @@ proptest! {
                 Step::Deliver(agent, key) => {
                     let key = key.map(|key| key.to_string());
                     bench.run(mail(agent, key.as_deref())).unwrap();
+                }
+                Step::Hear(otherwise, thread) => {
+                    hear(&mut bench, said("1.0", &thread.to_string()), otherwise);
                 }
                 Step::Take(agent, limit) => { let _ = bench.run(Command::Take { agent, limit }); }
                 Step::Respond(agent, n) => {

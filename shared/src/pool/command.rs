@@ -8,6 +8,7 @@ use super::cost::Cost;
 use super::state::{MemberView, Outcome, Source, TaskView};
 use crate::id::{EntityKey, InstanceId};
 use crate::profiles::Field;
+use crate::slack::Said;
 use crate::time::Timestamp;
 
 /// A request to the pool. Who may ask for what beyond ownership (scopes, "lead only" where it says so in a
@@ -136,6 +137,8 @@ pub enum Command {
         instance: InstanceId,
         reason: String,
     },
+    /// A person said something in Slack that no agent had asked for.
+    Hear(Box<Said>),
     /// Decides everything that is due.
     Tick,
 }
@@ -413,6 +416,10 @@ pub enum Reply {
         tasks: Vec<Uuid>,
     },
     Ended {
+        tasks: Vec<Uuid>,
+    },
+    /// Tasks that came of what was said.
+    Heard {
         tasks: Vec<Uuid>,
     },
     /// How many leases, offers and reservations ended.

@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::state::{Dependency, Outcome, Status, Task};
 use super::tag::Numbers;
 use crate::id::InstanceId;
+use crate::slack::Thread;
 use crate::time::Timestamp;
 
 /// Heads by task. Most tasks wait, and what only some of them have takes no room in the others.
@@ -87,6 +88,7 @@ mod has {
     pub(super) const EPIC: u16 = 1 << 11;
     pub(super) const SCHEDULE: u16 = 1 << 12;
     pub(super) const PROGRESS: u16 = 1 << 13;
+    pub(super) const THREAD: u16 = 1 << 14;
 }
 
 fn pack(task: &Task, tags: &mut Numbers) -> Box<[u8]> {
@@ -106,8 +108,7 @@ fn pack(task: &Task, tags: &mut Numbers) -> Box<[u8]> {
     writer.id(has::OFFERED_TO, task.offered_to);
     if let Some(instance) = &task.instance {
         writer.has |= has::INSTANCE;
-        writer.number(instance.as_str().len() as u64);
-        writer.bytes.extend(instance.as_str().bytes());
+        writer.text(instance.as_str());
     }
     writer.flag(has::MANAGED, task.managed);
     writer.flag(has::REPORTED, task.reported);
@@ -129,6 +130,11 @@ fn pack(task: &Task, tags: &mut Numbers) -> Box<[u8]> {
     writer.id(has::EPIC, task.epic);
     writer.id(has::SCHEDULE, task.schedule);
     writer.some(has::PROGRESS, task.progress.map(u64::from));
+    if let Some(thread) = &task.thread {
+        writer.has |= has::THREAD;
+        writer.text(&thread.channel);
+        writer.text(&thread.ts);
+    }
     writer.bytes[..2].copy_from_slice(&writer.has.to_le_bytes());
     // Of its exact size: to shrink the vector would leave a hole behind each head.
     writer.bytes.as_slice().into()
@@ -160,6 +166,7 @@ fn unpack(bytes: &[u8], tags: &Numbers) -> Task {
         epic: reader.id(has::EPIC),
         schedule: reader.id(has::SCHEDULE),
         progress: reader.some(has::PROGRESS).map(|hash| hash as u32),
+        thread: reader.has(has::THREAD).then(|| Thread { channel: reader.text(), ts: reader.text() }),
     }
 }
 
@@ -190,6 +197,11 @@ impl Writer {
             number >>= 7;
         }
         self.bytes.push(number as u8);
+    }
+
+    fn text(&mut self, text: &str) {
+        self.number(text.len() as u64);
+        self.bytes.extend(text.bytes());
     }
 
     fn flag(&mut self, field: u16, set: bool) {
@@ -310,14 +322,16 @@ mod tests {
             (attempt, generation, progress) in (any::<u32>(), any::<u32>(), any::<Option<u32>>()),
             (created, updated, until) in (time(), time(), prop::option::of(time())),
             instance in prop::option::of("[a-zé]{0,70}"),
+            thread in prop::option::of(("[A-Z0-9]{0,12}", "[0-9.]{0,17}")),
             dependencies in prop::collection::vec(dependency(), 0..4),
             tags in prop::collection::btree_set("[a-d]", 0..3),
         ) -> Task {
-            let instance = instance.map(InstanceId);
+            let (instance, thread) = (instance.map(InstanceId), thread.map(Thread::from));
             let tags = tags.iter().map(|tag| Tag::from(tag.as_str())).collect();
             Task {
                 status: STATUSES[status], priority, managed, reported, creator, agent, offered_to, epic, schedule,
                 attempt, generation, progress, created, updated, until, instance, dependencies, tags,
+                thread,
             }
         }
     }

@@ -7,6 +7,7 @@ use uuid::Uuid;
 use super::state::{Status, Task, Term};
 use super::tag::Tag;
 use crate::id::InstanceId;
+use crate::slack::Thread;
 use crate::time::Timestamp;
 
 /// Higher priority first, older first, and the id where both are equal: the order of the bytes is the order of
@@ -54,6 +55,8 @@ pub(super) struct Indexes {
     instances: Groups<InstanceId, Uuid>,
     /// For each task that has not ended, the live tasks that wait for it.
     dependants: Groups<Uuid, Uuid>,
+    /// Tasks of a thread in Slack.
+    threads: Groups<Thread, Uuid>,
 }
 
 impl Indexes {
@@ -64,7 +67,7 @@ impl Indexes {
         let mut pool: Vec<Rank> = Vec::new();
         let mut tagged: BTreeMap<Tag, Vec<Rank>> = BTreeMap::new();
         for (id, task) in tasks {
-            if task.status != Status::Unassigned || !task.is_ready() {
+            if task.status != Status::Unassigned || !task.is_ready() || task.thread.is_some() {
                 indexes.add(id, &task);
                 continue;
             }
@@ -106,6 +109,9 @@ impl Indexes {
         if task.status == Status::Unassigned {
             self.change_pool(id, task, add);
         }
+        if let Some(thread) = &task.thread {
+            put(&mut self.threads, thread.clone(), id, add);
+        }
         for open in task.dependencies.iter().filter(|d| d.outcome.is_none()) {
             put(&mut self.dependants, open.task, id, add);
         }
@@ -125,6 +131,10 @@ impl Indexes {
         for tag in &task.tags {
             put(&mut self.tagged, tag.clone(), rank, add);
         }
+    }
+
+    pub(super) fn of_thread(&self, thread: &Thread) -> impl Iterator<Item = Uuid> + '_ {
+        self.threads.get(thread).into_iter().flatten().copied()
     }
 
     pub(super) fn active(&self, agent: Uuid) -> usize {

@@ -86,6 +86,8 @@ impl Entity for Pool {
         let mut decision = self.answer(command, ctx)?;
         let progress = self.epic_progress(&decision.events);
         decision.effects.extend(progress);
+        let notes = self.slack_notes(&decision.events);
+        decision.effects.extend(notes);
         Ok(decision)
     }
 

@@ -15,6 +15,7 @@ use super::standing::Standing;
 use super::tag::Tag;
 use crate::id::{InstanceId, Name};
 use crate::limits;
+use crate::slack::Thread;
 use crate::time::Timestamp;
 
 /// Where a task stands (spec: Agent Swarm 3.1).
@@ -208,6 +209,9 @@ pub struct Task {
     /// Its instance has reported since it started, so the hand-over has arrived.
     #[serde(rename = "r", default, skip_serializing_if = "is_default")]
     pub reported: bool,
+    /// The thread in Slack that it came from, where people are told of it.
+    #[serde(rename = "w", default, skip_serializing_if = "Option::is_none")]
+    pub thread: Option<Thread>,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {

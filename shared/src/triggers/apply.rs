@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::command::{Incoming, Rejected};
 use super::event::{Event, Outcome, Resumption};
 use super::filter::Filter;
-use super::state::{NO_MATCH, PARSE_ERROR, Pause, Receipt, Triggers, Wait, delivery_id};
+use super::state::{NO_MATCH, PARSE_ERROR, Pause, Receipt, Triggers, Wait, delivery_id, said_id};
 use crate::entity::{Changes, Corrupt, LiveDocument};
 use crate::id::Name;
 use crate::time::Timestamp;
@@ -94,6 +94,10 @@ impl Triggers {
             ..Receipt::default()
         };
         receipt.count(0, outcome.matched(), NO_MATCH);
+        // The same receipt is written anew when a delivery is taken up again.
+        let said = incoming.said.as_ref().filter(|_| outcome.matched() > 0);
+        let said = said.and_then(|said| said_id(&incoming.source, said));
+        receipt.said = said.filter(|_| self.saying(said).is_none_or(|first| first == incoming.receipt));
         self.consume(&outcome.resumed, &mut receipt, changes);
         let body = json!({
             "receiptId": incoming.receipt,
@@ -109,6 +113,7 @@ impl Triggers {
             "replayOf": replay_of,
             "resumed": outcome.resumed,
             "started": outcome.started,
+            "heard": outcome.heard,
             "incoming": incoming,
         });
         changes.put(document(incoming.receipt), &receipt, Some(body));

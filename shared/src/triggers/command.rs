@@ -7,6 +7,7 @@ use uuid::Uuid;
 use super::event::Resumption;
 use super::filter::{Envelope, Filter};
 use crate::id::{EntityKey, InstanceId, Name};
+use crate::slack::Said;
 use crate::time::Timestamp;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -98,6 +99,9 @@ pub struct Incoming {
     /// Nobody's signature was asked for, so anybody may have sent it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unsigned: bool,
+    /// What a person says with it, if the swarm talks to people there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub said: Option<Box<Said>>,
 }
 
 /// A request that was signed by its source, and is no event.

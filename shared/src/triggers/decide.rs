@@ -8,10 +8,11 @@ use super::effect;
 use super::event::{Event, Outcome, Resumption, WaitEnd};
 use super::filter::{Envelope, Filter, FilterKind};
 use super::index::Place;
-use super::state::{Triggers, Wait, delivery_id};
+use super::state::{Triggers, Wait, delivery_id, said_id};
 use crate::code::{Code, Refusal};
 use crate::entity::{Ctx, Decision};
 use crate::id::{EntityKey, Name};
+use crate::slack::Said;
 
 type Answer = Result<Decision<Triggers>, Refusal>;
 
@@ -135,18 +136,26 @@ impl Triggers {
         self.write_down(incoming, &event, outcome, replay_of, ctx)
     }
 
+    /// What none of the agents has asked for, and what may be meant for the swarm, the swarm hears.
     fn write_down(
         &self,
         incoming: Incoming,
         event: &Envelope,
-        outcome: Outcome,
+        mut outcome: Outcome,
         replay_of: Option<Uuid>,
         ctx: &Ctx,
     ) -> Decision<Self> {
         let receipt = incoming.receipt;
+        let said = incoming.said.as_deref().filter(|said| outcome.matched() == 0 && said.may_concern());
+        outcome.heard = said.is_some();
+        // A mention comes twice, by itself and as a message; who hands an event on means this one.
+        let is_new = |said: &&Said| {
+            replay_of.is_some() || self.saying(said_id(&incoming.source, said)).is_none_or(|of| of == receipt)
+        };
+        let mut effects = effect::of(&outcome, &self.swarm, receipt, event);
+        effects.extend(said.filter(is_new).map(|said| effect::hear(&self.swarm, said)));
         let mut events = self.make_room();
         events.push(Event::Received { incoming, at: ctx.now, replay_of, outcome: outcome.clone() });
-        let effects = effect::of(&outcome, &self.swarm, receipt, event);
         Decision::new(delivered(receipt, outcome), events).effects(effects)
     }
 

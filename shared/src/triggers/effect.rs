@@ -7,7 +7,9 @@ use super::event::{Outcome, Resumption};
 use super::filter::Envelope;
 use crate::agent::{Agent, Class, Command};
 use crate::entity::Effect;
-use crate::id::{EntityKey, Name};
+use crate::id::{EntityKey, Kind, Name};
+use crate::pool::{self, Pool};
+use crate::slack::Said;
 
 /// An event's effects: one for each wait that it ends and one for each run that it starts.
 pub(super) fn of(outcome: &Outcome, swarm: &Name, receipt: Uuid, event: &Envelope) -> Vec<Effect> {
@@ -28,6 +30,12 @@ fn run(swarm: &Name, agent: &Name, receipt: Uuid, event: &Envelope) -> Effect {
         input: Value::Object(event.0.clone()),
     };
     Effect::entity::<Agent>(EntityKey::agent(swarm, agent), &command)
+}
+
+/// People's words go to the pool, which knows who works on what.
+pub(super) fn hear(swarm: &Name, said: &Said) -> Effect {
+    let command = pool::Command::Hear(Box::new(said.clone()));
+    Effect::entity::<Pool>(EntityKey::of(Kind::Pool, swarm), &command)
 }
 
 /// Tells the agent that its wait stands, so that no event is missed from now on.

@@ -77,12 +77,15 @@ pub struct Outcome {
     pub resumed: Vec<Resumption>,
     /// Agents whose subscription starts a run.
     pub started: Vec<Name>,
+    /// The swarm hears what was said: none of its agents had asked for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub heard: bool,
 }
 
 impl Outcome {
     /// How many have the event from it.
     pub fn matched(&self) -> usize {
-        self.resumed.len() + self.started.len()
+        self.resumed.len() + self.started.len() + usize::from(self.heard)
     }
 }
 

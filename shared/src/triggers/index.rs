@@ -191,6 +191,7 @@ mod tests {
                 payload: json!({ "a": b, "b": b, "c": { "d": d } }),
                 received_at: Timestamp(5),
                 unsigned: false,
+                said: None,
             })
         })
     }

@@ -10,6 +10,7 @@ use super::command::Reply;
 use super::filter::{Envelope, Filter};
 use super::index::{Index, Place};
 use crate::id::{InstanceId, Name};
+use crate::slack::Said;
 use crate::time::Timestamp;
 
 /// How long a wait is kept past its deadline. The agent's clock alone ends a wait, and it may run behind.
@@ -32,6 +33,7 @@ pub struct Triggers {
     pub(super) receipts: BTreeMap<Uuid, Receipt>,
     by_age: BTreeSet<(Timestamp, Uuid)>,
     by_delivery: BTreeMap<Uuid, Uuid>,
+    by_said: BTreeMap<Uuid, Uuid>,
     pub(super) pause: Pause,
 }
 
@@ -67,6 +69,9 @@ pub(super) struct Receipt {
     /// [`delivery_id`] of the delivery; none if the provider gives no ids, and for a replay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivery: Option<Uuid>,
+    /// [`said_id`] of what a person said with it, in the first receipt of that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub said: Option<Uuid>,
     /// How many have the event: waits that it ended, and agents that it starts.
     #[serde(default)]
     pub matched: usize,
@@ -103,6 +108,11 @@ pub(super) fn delivery_id(source: &str, delivery: &str) -> Option<Uuid> {
     (!delivery.is_empty()).then(|| Uuid::new_v5(&NAMESPACE, name.as_bytes()))
 }
 
+/// The identity of what a person said, by whichever event it comes.
+pub(super) fn said_id(source: &str, said: &Said) -> Option<Uuid> {
+    delivery_id(source, &said.key())
+}
+
 impl Triggers {
     pub(super) fn new(swarm: Name) -> Self {
         Self {
@@ -115,6 +125,7 @@ impl Triggers {
             receipts: BTreeMap::new(),
             by_age: BTreeSet::new(),
             by_delivery: BTreeMap::new(),
+            by_said: BTreeMap::new(),
             pause: Pause::default(),
         }
     }
@@ -161,6 +172,11 @@ impl Triggers {
         self.by_delivery.get(&delivery?).copied()
     }
 
+    /// The receipt under which this was heard, or found its reader.
+    pub(super) fn saying(&self, said: Option<Uuid>) -> Option<Uuid> {
+        self.by_said.get(&said?).copied()
+    }
+
     pub(super) fn overdue(&self, now: Timestamp) -> impl Iterator<Item = Uuid> {
         self.by_deadline.iter().take_while(move |(end, _)| *end + OVERDUE <= now).map(|(_, id)| *id)
     }
@@ -201,6 +217,9 @@ impl Triggers {
         if let Some(delivery) = receipt.delivery {
             self.by_delivery.insert(delivery, id);
         }
+        if let Some(said) = receipt.said {
+            self.by_said.insert(said, id);
+        }
         self.receipts.insert(id, receipt);
     }
 
@@ -209,6 +228,9 @@ impl Triggers {
         self.by_age.remove(&(receipt.at, id));
         if let Some(delivery) = receipt.delivery {
             self.by_delivery.remove(&delivery);
+        }
+        if let Some(said) = receipt.said {
+            self.by_said.remove(&said);
         }
     }
 
@@ -240,6 +262,11 @@ impl Triggers {
         let known = deliveries.clone().all(|(delivery, id)| self.by_delivery.get(&delivery) == Some(id));
         if !known || deliveries.count() != self.by_delivery.len() {
             return Some("triggers.one_receipt_per_delivery".to_owned());
+        }
+        let sayings = self.receipts.iter().filter_map(|(id, r)| r.said.map(|said| (said, id)));
+        let known = sayings.clone().all(|(said, id)| self.by_said.get(&said) == Some(id));
+        if !known || sayings.count() != self.by_said.len() {
+            return Some("triggers.what_is_said_is_heard_once".to_owned());
         }
         if self.by_age.len() != self.receipts.len()
             || !self.receipts.iter().all(|(id, receipt)| self.by_age.contains(&(receipt.at, *id)))

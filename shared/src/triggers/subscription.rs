@@ -228,11 +228,7 @@ impl Key {
                 let mut names = labels.into_iter().flatten().filter_map(Value::as_str);
                 names.any(|label| wanted.iter().any(|one| one == label))
             }
-            Key::Channels => match event.text("comment").and_then(|comment| comment.strip_prefix("channel:"))
-            {
-                Some(channel) => wanted.iter().any(|one| one == channel),
-                None => event.text("source") == Some("discord") && is("branch"),
-            },
+            Key::Channels => is("channel"),
         }
     }
 }
@@ -316,12 +312,12 @@ mod tests {
                 json!({"repo": "acme/api", "branch": "main", "conclusion": "failure"}),
             )
         };
-        let said = || event("slack", "message", json!({"repo": "T1", "comment": "channel:C1"}));
-        let slash = || event("slack", "slash_command", json!({"action": "/go", "comment": "channel:C1"}));
+        let said = || event("slack", "message", json!({"repo": "T1", "channel": "C1"}));
+        let slash = || event("slack", "slash_command", json!({"action": "/go", "channel": "C1"}));
         let typed =
-            || event("discord", "application_command", json!({"repo": "g", "branch": "c", "action": "go"}));
+            || event("discord", "application_command", json!({"repo": "g", "channel": "c", "action": "go"}));
         let click =
-            || event("discord", "message_component", json!({"repo": "g", "branch": "c", "action": "ok"}));
+            || event("discord", "message_component", json!({"repo": "g", "channel": "c", "action": "ok"}));
         for (source, key, wanted, event, hit) in [
             ("github", "repos", json!(["x/y", "acme/api"]), issue(), true),
             ("github", "repos", json!("acme/app"), issue(), false),

@@ -12,6 +12,7 @@ use crate::code::Code;
 use crate::entity::Effect;
 use crate::harness::Bench;
 use crate::id::{InstanceId, Name};
+use crate::slack::Said;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -46,6 +47,7 @@ fn incoming(receipt: u128, delivery: &str, action: &str) -> Incoming {
         payload: json!({ "raw": action }),
         received_at: Timestamp(1_790_000_000_000),
         unsigned: false,
+        said: None,
     }
 }
 
@@ -371,6 +373,17 @@ fn subscriptions_are_replaced_and_ended() {
 }
 
 #[test]
+fn new_subscriptions_leave_open_waits_alone() {
+    let mut bench = bench();
+    waiting(&mut bench, &[(1, "worker"), (2, "worker")]);
+    run(&mut bench, subscribe("worker", vec![filter(json!({ "action": "closed" }))]));
+    assert_eq!(outcome(run(&mut bench, deliver(1, "d1", "opened"))), resumed(&[1]));
+    run(&mut bench, subscribe("worker", vec![]));
+    bench.restart();
+    assert_eq!(outcome(run(&mut bench, deliver(2, "d2", "opened"))), resumed(&[2]));
+}
+
+#[test]
 fn each_change_of_the_pause_is_a_higher_word_and_outlives_a_restart() {
     let mut bench = bench();
     let word = |paused, word| Reply::Pause { paused, word };
@@ -418,4 +431,48 @@ fn commands_have_their_wire_form() {
         "registered_at": 1, "deadline": 2, "broadcast": false, "reply_to": "agent/default/worker",
     }});
     assert!(serde_json::from_value::<Command>(command).is_ok());
+}
+
+fn says(receipt: u128, delivery: &str, action: &str, ts: &str, mentioned: bool) -> Command {
+    let (channel, text) = ("C1".to_owned(), "hi".to_owned());
+    let said =
+        Said { channel, thread: ts.into(), ts: ts.into(), user: "U1".into(), text, bot: None, mentioned };
+    Command::Deliver {
+        incoming: Incoming { said: Some(Box::new(said)), ..incoming(receipt, delivery, action) },
+    }
+}
+
+fn heard(bench: &Bench<Triggers>) -> usize {
+    let to_pool = |effect: &&Effect| matches!(effect, Effect::Entity { key, .. } if key.kind == Kind::Pool);
+    bench.effects.iter().filter(to_pool).count()
+}
+
+#[test]
+fn the_swarm_hears_once_what_none_of_its_agents_asked_for() {
+    let mut bench = bench();
+    bench.run(says(1, "d1", "message", "1.0", true)).unwrap();
+    assert_eq!(heard(&bench), 1);
+    bench.restart();
+    bench.run(says(2, "d1", "message", "1.0", true)).unwrap();
+    bench.run(says(3, "d2", "app_mention", "1.0", true)).unwrap();
+    assert_eq!(heard(&bench), 1, "a repeat, and the mention as an event of its own");
+    assert_eq!(bench.body("receipt/00000000-0000-0000-0000-000000000003").unwrap()["status"], "processed");
+
+    bench.run(says(4, "d4", "message", "2.0", false)).unwrap();
+    assert_eq!(heard(&bench), 1, "people among themselves");
+    assert_eq!(bench.body("receipt/00000000-0000-0000-0000-000000000004").unwrap()["status"], "dead_letter");
+
+    let waits = wait(&bench, 9, "ann", json!({ "action": "message" }));
+    bench.run(waits).unwrap();
+    bench.run(says(5, "d5", "message", "3.0", true)).unwrap();
+    bench.run(says(6, "d6", "app_mention", "3.0", true)).unwrap();
+    assert_eq!(heard(&bench), 1, "whoever waited has it");
+
+    let incoming = match says(7, "", "message", "1.0", true) {
+        Command::Deliver { incoming } => incoming,
+        other => panic!("{other:?}"),
+    };
+    bench.run(Command::Replay { of: id(1), incoming }).unwrap();
+    assert_eq!(heard(&bench), 2, "who hands it on once more means it");
+    assert_eq!(bench.restored(), bench.entity);
 }

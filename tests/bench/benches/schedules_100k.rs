@@ -11,6 +11,7 @@ use hdrhistogram::Histogram;
 use skein_coordinator::entity::hub::Subscription;
 use skein_coordinator::entity::{Clock, Request, timers};
 use skein_coordinator::outbox::pump;
+use skein_coordinator::slack::Workspaces;
 use skein_shared::id::{EntityKey, Kind};
 use skein_shared::pool::Event as PoolEvent;
 use skein_shared::schedules::{Command, Create, Reply, Schedules};
@@ -131,7 +132,12 @@ struct Node {
 impl Node {
     fn open(folder: &std::path::Path) -> Result<Self> {
         let (kernel, stop) = (Kernel::open(folder)?, CancellationToken::new());
-        tokio::spawn(pump::run(kernel.entities.clone(), Arc::new(Nobody), stop.clone()));
+        tokio::spawn(pump::run(
+            kernel.entities.clone(),
+            Arc::new(Nobody),
+            Workspaces::default(),
+            stop.clone(),
+        ));
         tokio::spawn(timers::pump(kernel.entities.clone(), stop.clone()));
         Ok(Self { kernel, pumps: stop.drop_guard() })
     }

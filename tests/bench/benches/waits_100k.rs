@@ -9,6 +9,7 @@ use serde_json::json;
 use skein_coordinator::entity::Request;
 use skein_coordinator::outbox::pump;
 use skein_coordinator::projection::Query;
+use skein_coordinator::slack::Workspaces;
 use skein_shared::agent::{Command, Definition, Outcome, Reply};
 use skein_shared::id::{EntityKey, InstanceId, Kind, Name};
 use skein_shared::triggers::{self, Filter, FilterKind, Incoming, Triggers};
@@ -48,7 +49,12 @@ async fn run(options: Options) -> Result<Report> {
     let of_each = if options.rounds < 5 { 100 } else { 1000 };
     let (total, some) = (AGENTS * of_each, AGENTS * of_each / 10);
     let (kernel, stop) = (Kernel::open(&options.folder_for("skein")?)?, CancellationToken::new());
-    let pumping = tokio::spawn(pump::run(kernel.entities.clone(), Arc::new(Nobody), stop.clone()));
+    let pumping = tokio::spawn(pump::run(
+        kernel.entities.clone(),
+        Arc::new(Nobody),
+        Workspaces::default(),
+        stop.clone(),
+    ));
     let mut report = Report::default();
 
     let waiters = attach(&kernel, total).await?;
@@ -159,6 +165,7 @@ impl Waiter {
             context: json!({ "number": number }),
             payload: json!({}),
             unsigned: false,
+            said: None,
             received_at: kernel.entities.clock().now(),
         };
         let key = EntityKey::of(Kind::Triggers, &kernel.swarm);

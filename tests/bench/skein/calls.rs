@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use async_trait::async_trait;
 use skein_coordinator::entity::Request;
 use skein_coordinator::outbox::{Delivery, Runners, pump};
+use skein_coordinator::slack::Workspaces;
 use skein_shared::agent::{self, CallStatus, Caller, Command, Reply};
 use skein_shared::entity::{Reign, RunnerCommand};
 use skein_shared::id::EntityKey;
@@ -90,7 +91,7 @@ impl Agent {
         };
         let begun = callee.ask(&there, Request::read(), begin).await?;
         ensure!(matches!(&begun, Reply::Wait(view) if view.outcome.is_some()), "no call came: {begun:?}");
-        let answer = Command::ReturnValue { instance: callee.instance.clone(), value: "done".to_owned() };
+        let answer = Command::ReturnValue { instance: callee.instance.clone(), value: "done".into() };
         callee.ask(&there, once(), answer).await?;
         let checked = self.ask(&there, Request::read(), Command::CheckCall { call, instance }).await?;
         let done = matches!(&checked, Reply::Call(view) if view.status == CallStatus::Completed);
@@ -111,7 +112,12 @@ impl InProcess {
     /// When the store cannot be opened.
     pub(crate) fn open(folder: &Path) -> Result<Self> {
         let (kernel, stop) = (Kernel::open(folder)?, CancellationToken::new());
-        tokio::spawn(pump::run(kernel.entities.clone(), Arc::new(Nobody), stop.clone()));
+        tokio::spawn(pump::run(
+            kernel.entities.clone(),
+            Arc::new(Nobody),
+            Workspaces::default(),
+            stop.clone(),
+        ));
         Ok(Self { kernel, pairs: Vec::new(), stop })
     }
 }

@@ -151,6 +151,7 @@ impl Filling {
             replies: Vec::new(),
             timer: self.pool.next_wake().map_or(TimerChange::Keep, TimerChange::Set),
             outbox: Vec::new(),
+            blobs: Vec::new(),
         };
         self.version = self.store.commit(self.store.fence(&self.key), Arc::new(batch)).await?;
         Ok(())

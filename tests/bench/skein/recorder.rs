@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use skein_coordinator::store::{
-    Batch, CommitError, DeadLetter, Fence, Loaded, OutboxEntry, OutboxPlace, Record, Store, StoreError,
-    StoredDocument, TrimPlan, Trimmed, Version,
+    Batch, Chunk, CommitError, DeadLetter, Fence, Loaded, OutboxEntry, OutboxPlace, Record, Store,
+    StoreError, StoredBlob, StoredDocument, TrimPlan, Trimmed, Version,
 };
 use skein_shared::entity::LiveDocument;
 use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
+use uuid::Uuid;
 
 pub(crate) struct Recorder {
     store: Arc<dyn Store>,
@@ -93,6 +94,22 @@ impl Store for Recorder {
 
     async fn dead_letters(&self, after: u64, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {
         self.store.dead_letters(after, limit).await
+    }
+
+    async fn write_chunk(&self, fence: Fence, chunk: Chunk) -> Result<(), CommitError> {
+        self.store.write_chunk(fence, chunk).await
+    }
+
+    async fn chunk(&self, key: &EntityKey, blob: Uuid, place: u32) -> Result<Option<Vec<u8>>, StoreError> {
+        self.store.chunk(key, blob, place).await
+    }
+
+    async fn blobs(
+        &self,
+        after: Option<(EntityKey, Uuid)>,
+        limit: usize,
+    ) -> Result<Vec<StoredBlob>, StoreError> {
+        self.store.blobs(after, limit).await
     }
 
     async fn trim(&self, plan: TrimPlan) -> Result<Trimmed, CommitError> {

@@ -261,7 +261,7 @@ impl Calls {
         }
         let expected = match (known.stop, code) {
             (Some(stop), _) => Answer::Error(stop.reason),
-            (None, 0) => Answer::Value(known.returned),
+            (None, 0) => Answer::Value(known.returned.map(|value| value.shown().to_owned())),
             (None, _) => Answer::Error(format!("the run exited with status {code}")),
         };
         if answer != Some(expected) {
@@ -318,7 +318,7 @@ impl Calls {
                 self.report(state, process, Report::Started { pid: None }, &text);
             }
             Action::Return(process) => {
-                let (instance, value) = (process.instance.clone(), "done".to_owned());
+                let (instance, value) = (process.instance.clone(), "done".into());
                 let _ = self.run(state, process.agent, &Command::ReturnValue { instance, value }, &text);
             }
             Action::Exit(process, code) => self.exit(state, process, *code, &text),

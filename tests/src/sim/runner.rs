@@ -175,6 +175,7 @@ impl Runner {
         });
         let registration = fleet::Registration {
             runner: self.name.clone(),
+            identity: String::new(),
             slots: 2,
             labels: BTreeSet::new(),
             engines: BTreeSet::new(),

@@ -1,5 +1,6 @@
 //! The host against a store that fails on purpose.
 
+mod blobs;
 mod loading;
 mod passivation;
 mod pipeline;
@@ -74,6 +75,7 @@ pub(crate) fn first_batch(node: &Node, key: EntityKey) -> Batch {
         replies: Vec::new(),
         timer: TimerChange::Keep,
         outbox: Vec::new(),
+        blobs: Vec::new(),
     }
 }
 

@@ -53,7 +53,9 @@ fn context(body: &Value) -> Context {
     let person = text(body, "/member/user/username").or_else(|| text(body, "/user/username"));
     let mut context = Context::default();
     context.set("repo", text(body, "/guild_id"));
-    context.set("branch", text(body, "/channel_id").or_else(|| text(body, "/channel/id")));
+    let channel = text(body, "/channel_id").or_else(|| text(body, "/channel/id"));
+    context.set("branch", channel);
+    context.set("channel", channel);
     context.set("action", name);
     context.set("title", name);
     context.set("author", person);

@@ -2,7 +2,7 @@
 
 use skein_shared::Refusal;
 
-use super::{Notice, Reading, Sender, unsigned};
+use super::{Notice, Reading, Sender, signs_body};
 use crate::ingress::context::Context;
 use crate::ingress::delivery::Delivery;
 use crate::ingress::signature::hex_hmac;
@@ -13,9 +13,7 @@ pub(super) struct Generic;
 
 impl Sender for Generic {
     fn verify(&self, delivery: &Delivery<'_>, secret: &[u8]) -> Result<(), String> {
-        let signed = delivery.header(SIGNATURE).strip_prefix("sha256=");
-        let holds = signed.is_some_and(|signature| hex_hmac(secret, &[delivery.body], signature));
-        if holds { Ok(()) } else { Err(unsigned(SIGNATURE)) }
+        signs_body(delivery, SIGNATURE, "sha256=", secret, hex_hmac)
     }
 
     fn read(&self, delivery: &Delivery<'_>) -> Result<Reading, Refusal> {

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use skein_shared::Refusal;
 
-use super::{Notice, Reading, Sender, unsigned};
+use super::{Notice, Reading, Sender, signs_body};
 use crate::ingress::context::{Context, text};
 use crate::ingress::delivery::Delivery;
 use crate::ingress::signature::hex_hmac;
@@ -14,9 +14,7 @@ pub(super) struct Github;
 
 impl Sender for Github {
     fn verify(&self, delivery: &Delivery<'_>, secret: &[u8]) -> Result<(), String> {
-        let signed = delivery.header(SIGNATURE).strip_prefix("sha256=");
-        let holds = signed.is_some_and(|signature| hex_hmac(secret, &[delivery.body], signature));
-        if holds { Ok(()) } else { Err(unsigned(SIGNATURE)) }
+        signs_body(delivery, SIGNATURE, "sha256=", secret, hex_hmac)
     }
 
     fn read(&self, delivery: &Delivery<'_>) -> Result<Reading, Refusal> {

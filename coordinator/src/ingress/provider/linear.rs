@@ -3,7 +3,7 @@
 use serde_json::Value;
 use skein_shared::Refusal;
 
-use super::{Notice, Reading, Sender, unsigned};
+use super::{Notice, Reading, Sender, signs_body};
 use crate::ingress::context::{Context, text};
 use crate::ingress::delivery::{Delivery, invalid};
 use crate::ingress::signature::hex_hmac;
@@ -14,8 +14,7 @@ pub(super) struct Linear;
 
 impl Sender for Linear {
     fn verify(&self, delivery: &Delivery<'_>, secret: &[u8]) -> Result<(), String> {
-        let holds = hex_hmac(secret, &[delivery.body], delivery.header(SIGNATURE));
-        if holds { Ok(()) } else { Err(unsigned(SIGNATURE)) }
+        signs_body(delivery, SIGNATURE, "", secret, hex_hmac)
     }
 
     fn read(&self, delivery: &Delivery<'_>) -> Result<Reading, Refusal> {

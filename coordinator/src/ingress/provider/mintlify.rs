@@ -3,7 +3,7 @@
 use serde_json::Value;
 use skein_shared::Refusal;
 
-use super::{Notice, Reading, Sender, unsigned};
+use super::{Notice, Reading, Sender, signs_body};
 use crate::ingress::context::{Context, text};
 use crate::ingress::delivery::Delivery;
 use crate::ingress::signature::hex_hmac;
@@ -14,9 +14,8 @@ pub(super) struct Mintlify;
 
 impl Sender for Mintlify {
     fn verify(&self, delivery: &Delivery<'_>, secret: &[u8]) -> Result<(), String> {
-        let given = SIGNATURES.into_iter().map(|name| delivery.header(name)).find(|value| !value.is_empty());
-        let holds = given.is_some_and(|signature| hex_hmac(secret, &[delivery.body], signature));
-        if holds { Ok(()) } else { Err(unsigned(SIGNATURES[0])) }
+        let given = SIGNATURES.into_iter().find(|name| !delivery.header(name).is_empty());
+        signs_body(delivery, given.unwrap_or(SIGNATURES[0]), "", secret, hex_hmac)
     }
 
     fn read(&self, delivery: &Delivery<'_>) -> Result<Reading, Refusal> {

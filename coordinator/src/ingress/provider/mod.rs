@@ -17,6 +17,7 @@ mod twitter;
 
 use serde_json::Value;
 use skein_shared::Refusal;
+pub(super) use slack::from_socket;
 
 use super::context::Context;
 use super::delivery::Delivery;
@@ -88,6 +89,19 @@ pub(super) fn sender(provider: Provider) -> &'static dyn Sender {
         Provider::Test => &test::Test,
         Provider::Twitter => &twitter::Twitter,
     }
+}
+
+/// Checks that a header has the body's HMAC, after a prefix.
+fn signs_body(
+    delivery: &Delivery<'_>,
+    header: &str,
+    prefix: &str,
+    secret: &[u8],
+    holds: fn(&[u8], &[&[u8]], &str) -> bool,
+) -> Result<(), String> {
+    let given = delivery.header(header).strip_prefix(prefix);
+    let signed = given.is_some_and(|signature| holds(secret, &[delivery.body], signature));
+    if signed { Ok(()) } else { Err(unsigned(header)) }
 }
 
 /// The sentence for a signature that is missing or does not hold.

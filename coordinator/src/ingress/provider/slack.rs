@@ -1,7 +1,7 @@
 //! Slack: events, slash commands and what people click on.
 
 use serde_json::{Value, json};
-use skein_shared::Refusal;
+use skein_shared::{Refusal, json, limits};
 
 use super::{Answer, Notice, Reading, Sender, outdated, unsigned};
 use crate::ingress::context::{Context, text};
@@ -25,20 +25,47 @@ impl Sender for Slack {
 
     fn read(&self, delivery: &Delivery<'_>) -> Result<Reading, Refusal> {
         if let Some(fields) = delivery.fields()? {
-            return command(fields);
+            return command(without_token(fields));
         }
-        let body = delivery.json()?;
-        let kind = text(&body, "/type").map(str::to_owned);
-        match kind.as_deref() {
-            Some("url_verification") => {
-                Ok(Reading::Challenge(json!({"challenge": text(&body, "/challenge").unwrap_or_default()})))
-            }
-            Some("event_callback") => event(body),
-            Some("app_rate_limited") => Ok(Reading::Ignored("Slack held events back: there were too many")),
-            Some(kind) => Ok(interaction(kind, body)),
-            None => Err(invalid("the body has no `type`, as Slack's requests have".to_owned())),
-        }
+        document(without_token(delivery.json()?))
     }
+}
+
+/// What comes over a connection is what comes by request, in an envelope that says of which form it is.
+///
+/// # Errors
+/// `invalid_argument` for a body that is not of its form.
+pub(in crate::ingress) fn from_socket(kind: &str, payload: Value) -> Result<Reading, Refusal> {
+    let payload = without_token(payload);
+    if json::depth(payload.to_string().as_bytes()) > limits::JSON_DEPTH {
+        return Err(invalid(format!("the payload is nested deeper than {} levels", limits::JSON_DEPTH)));
+    }
+    match kind {
+        "slash_commands" => command(payload),
+        "events_api" | "interactive" => document(payload),
+        _ => Ok(Reading::Ignored("Slack has nothing to tell with it that Skein knows of")),
+    }
+}
+
+fn document(body: Value) -> Result<Reading, Refusal> {
+    let kind = text(&body, "/type").map(str::to_owned);
+    match kind.as_deref() {
+        Some("url_verification") => {
+            Ok(Reading::Challenge(json!({"challenge": text(&body, "/challenge").unwrap_or_default()})))
+        }
+        Some("event_callback") => event(body),
+        Some("app_rate_limited") => Ok(Reading::Ignored("Slack held events back: there were too many")),
+        Some(kind) => Ok(interaction(kind, body)),
+        None => Err(invalid("the body has no `type`, as Slack's requests have".to_owned())),
+    }
+}
+
+/// `token` is a secret of former days, by which requests were believed before they were signed.
+fn without_token(mut body: Value) -> Value {
+    if let Some(fields) = body.as_object_mut() {
+        fields.shift_remove("token");
+    }
+    body
 }
 
 /// A repeat has its event's id again, whatever `x-slack-retry-num` counts.
@@ -76,14 +103,11 @@ fn command(fields: Value) -> Result<Reading, Refusal> {
     context.set("body", text(&fields, "/text"));
     context.set("comment", channel.map(|channel| format!("channel:{channel}")).as_deref());
     let delivery = text(&fields, "/trigger_id").unwrap_or_default().to_owned();
-    // `token` is a secret of former days.
-    let mut payload = fields;
-    payload.as_object_mut().map(|fields| fields.shift_remove("token"));
-    Ok(quiet(delivery, "slash_command", context, payload))
+    Ok(quiet(delivery, "slash_command", context, fields))
 }
 
 /// A click, a shortcut, or a form that was filled in.
-fn interaction(kind: &str, mut body: Value) -> Reading {
+fn interaction(kind: &str, body: Value) -> Reading {
     let channel = text(&body, "/channel/id").or_else(|| text(&body, "/container/channel_id"));
     let mut context = place(text(&body, "/team/id"), channel, text(&body, "/user/id"));
     let actions = ["/actions/0/action_id", "/callback_id", "/view/callback_id"];
@@ -95,7 +119,6 @@ fn interaction(kind: &str, mut body: Value) -> Reading {
     context.set("thread", text(&body, "/message/thread_ts").or_else(|| text(&body, "/message/ts")));
     context.set("comment", channel.map(|channel| format!("channel:{channel}")).as_deref());
     let delivery = text(&body, "/trigger_id").unwrap_or_default().to_owned();
-    body.as_object_mut().map(|fields| fields.shift_remove("token"));
     quiet(delivery, kind, context, body)
 }
 

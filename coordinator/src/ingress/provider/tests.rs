@@ -319,8 +319,8 @@ fn events_are_told_in_shared_words() {
                 "member": {"user": {"username": "ada"}}}),
             "application_command",
             "1",
-            json!({"repo": "g", "branch": "c", "action": "deploy", "title": "deploy", "author": "ada",
-                "sender": "ada"}),
+            json!({"repo": "g", "branch": "c", "channel": "c", "action": "deploy", "title": "deploy",
+                "author": "ada", "sender": "ada"}),
         ),
         (
             Provider::Test,
@@ -354,6 +354,11 @@ fn people_are_not_shown_our_receipts() {
             Provider::Slack,
             Sent::new(&[form], "payload=%7B%22type%22%3A%22shortcut%22%2C%22token%22%3A%22old%22%7D"),
             Answer::Nothing,
+        ),
+        (
+            Provider::Slack,
+            Sent::new(&[], r#"{"type":"event_callback","token":"old","event":{"type":"message"}}"#),
+            Answer::Receipt,
         ),
         (Provider::Discord, Sent::new(&[], r#"{"type":2}"#), Answer::Body(json!({"type": THINKING}))),
     ] {

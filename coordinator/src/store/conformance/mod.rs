@@ -4,6 +4,7 @@
 
 #![expect(clippy::unwrap_used, reason = "the suite speaks through panics, as tests do")]
 
+mod blobs;
 mod commits;
 mod trims;
 
@@ -58,6 +59,11 @@ pub async fn suite<B: Backend>(fresh: impl Fn() -> B) {
     commits::records_are_found_by_version(&fresh()).await;
     commits::many_committers_lose_nothing(&fresh()).await;
     commits::reopening_gives_all_that_was_acknowledged(&fresh()).await;
+    blobs::a_blob_is_there_once_a_commit_keeps_it(&fresh()).await;
+    blobs::a_commit_that_keeps_what_is_not_whole_changes_nothing(&fresh()).await;
+    blobs::chunks_that_nobody_keeps_are_swept(&fresh()).await;
+    blobs::a_chunk_of_a_former_owner_is_refused(&fresh()).await;
+    blobs::blobs_come_in_order(&fresh()).await;
     trims::what_loading_needs_outlives_events(&fresh()).await;
     trims::each_entity_keeps_its_newest_events(&fresh()).await;
     trims::a_step_keeps_to_its_limit(&fresh()).await;
@@ -90,6 +96,7 @@ fn batch(key: &EntityKey, expected: u64) -> Batch {
         replies: Vec::new(),
         timer: TimerChange::Keep,
         outbox: Vec::new(),
+        blobs: Vec::new(),
     }
 }
 

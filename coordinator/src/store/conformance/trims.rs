@@ -16,6 +16,7 @@ pub(super) fn nothing() -> TrimPlan {
         marks_before: Timestamp::ZERO,
         archived_before: Timestamp::ZERO,
         dead_letters_before: Timestamp::ZERO,
+        loose_before: Timestamp::ZERO,
         limit: 100,
     }
 }

@@ -1,6 +1,7 @@
 //! The store in memory, for tests and simulation: the semantics of the others, nothing on disk, and faults by
 //! script ([`faults`]).
 
+mod blobs;
 mod faults;
 mod state;
 
@@ -14,10 +15,11 @@ use skein_shared::entity::LiveDocument;
 use skein_shared::fence::Epoch;
 use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
+use uuid::Uuid;
 
 use super::{
-    Batch, CommitError, DeadLetter, Fence, Loaded, OutboxEntry, OutboxPlace, Record, Store, StoreError,
-    StoredDocument, TrimPlan, Trimmed, Version,
+    Batch, Chunk, CommitError, DeadLetter, Fence, Loaded, OutboxEntry, OutboxPlace, Record, Store,
+    StoreError, StoredBlob, StoredDocument, TrimPlan, Trimmed, Version,
 };
 pub use faults::{Fault, Faults, Gate};
 pub use state::State;
@@ -205,6 +207,25 @@ impl Store for Memory {
 
     async fn dead_letters(&self, after: u64, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {
         Ok(self.contents.lock().dead_letters(after, limit))
+    }
+
+    async fn write_chunk(&self, fence: Fence, chunk: Chunk) -> Result<(), CommitError> {
+        self.write(fence, |state| {
+            state.blobs.write(&chunk);
+            Ok(())
+        })
+    }
+
+    async fn chunk(&self, key: &EntityKey, blob: Uuid, place: u32) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(self.contents.lock().blobs.chunk(key, blob, place))
+    }
+
+    async fn blobs(
+        &self,
+        after: Option<(EntityKey, Uuid)>,
+        limit: usize,
+    ) -> Result<Vec<StoredBlob>, StoreError> {
+        Ok(self.contents.lock().blobs.kept(after, limit))
     }
 
     async fn trim(&self, plan: TrimPlan) -> Result<Trimmed, CommitError> {

@@ -11,6 +11,7 @@ use skein_shared::limits::REPLY_KEEP;
 use skein_shared::time::Timestamp;
 use uuid::Uuid;
 
+use super::blobs::Blobs;
 use crate::store::{
     Batch, CommitError, DeadLetter, EventRecord, Fence, LIVE_PAGE, Loaded, Mark, OutboxEffect, OutboxEntry,
     Record, StoredDocument, StoredReply, TimerChange, TrimPlan, Trimmed, Version,
@@ -27,6 +28,7 @@ pub struct State {
     outbox: BTreeMap<u64, OutboxEntry>,
     last_effect: u64,
     dead: BTreeMap<u64, DeadLetter>,
+    pub(super) blobs: Blobs,
 }
 
 /// An entity.
@@ -65,7 +67,7 @@ impl State {
     /// Applies one batch under a fence that was found to be right.
     ///
     /// # Errors
-    /// `Conflict` when the entity stands elsewhere.
+    /// `Conflict` when the entity stands elsewhere, `Failed` when chunks are missing of what it keeps.
     pub fn commit(&mut self, fence: Fence, batch: &Batch) -> Result<Version, CommitError> {
         let name = batch.key.to_string();
         let version = Version(batch.expected.0 + 1);
@@ -76,6 +78,8 @@ impl State {
         if actual != batch.expected {
             return Err(CommitError::Conflict { actual });
         }
+        self.blobs.check(batch)?;
+        self.blobs.take(batch);
         let held = self.entities.entry(name).or_insert_with(|| Held::new(&batch.key));
         held.take(batch, version);
         for entry in &batch.outbox {
@@ -201,6 +205,7 @@ impl State {
             marks: self.trim_marks(plan),
             documents: self.trim_documents(plan),
             dead_letters: self.trim_dead_letters(plan),
+            loose: self.blobs.sweep(plan.loose_before, plan.limit),
         };
         self.records.retain(|_, record| !record.events.is_empty() || !record.replies.is_empty());
         trimmed

@@ -32,6 +32,7 @@ fn batch(expected: u64) -> Batch {
         replies: Vec::new(),
         timer: TimerChange::Keep,
         outbox: Vec::new(),
+        blobs: Vec::new(),
     }
 }
 

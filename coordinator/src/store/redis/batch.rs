@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use redis::Cmd;
 use serde_json::{Map, Value};
-use skein_shared::entity::DocumentChange;
+use skein_shared::blobs::chunks;
+use skein_shared::entity::{BlobChange, DocumentChange};
 use skein_shared::json::Json;
 use skein_shared::time::Timestamp;
 
@@ -147,6 +148,7 @@ impl<'a> Preparing<'a> {
 
     fn finish(mut self) -> Result<Prepared, CommitError> {
         self.head();
+        self.check_blobs();
         // The streams first: they are what could refuse.
         self.events()?;
         self.effects()?;
@@ -154,6 +156,7 @@ impl<'a> Preparing<'a> {
             self.inhabit();
         }
         self.put_documents()?;
+        self.change_blobs();
         self.move_marks();
         self.keep_replies()?;
         self.set_timer();
@@ -187,6 +190,44 @@ impl<'a> Preparing<'a> {
         for (name, left) in &self.documents {
             arguments.text(name);
             arguments.text(left.as_str());
+        }
+    }
+
+    /// What the script has to find before it writes anything.
+    fn check_blobs(&mut self) {
+        let kept = self.batch.blobs.iter().filter_map(|change| match change {
+            BlobChange::Keep { blob, bytes } => Some((*blob, *bytes)),
+            BlobChange::Free { .. } => None,
+        });
+        let kept: Vec<_> = kept.collect();
+        self.prepared.arguments.shown(kept.len());
+        for (blob, bytes) in kept {
+            let key = self.key(self.names.chunks(blob), Type::Hash);
+            let arguments = &mut self.prepared.arguments;
+            arguments.shown(key);
+            arguments.shown(chunks(bytes));
+            arguments.shown(bytes);
+            arguments.shown(blob);
+        }
+    }
+
+    fn change_blobs(&mut self) {
+        let batch = self.batch;
+        for change in &batch.blobs {
+            let (BlobChange::Keep { blob, .. } | BlobChange::Free { blob }) = change;
+            let blobs = self.key(self.names.blobs(), Type::Hash);
+            let loose = self.key(self.names.shard.loose(), Type::SortedSet);
+            let member = format!("{} {blob}", self.names.name);
+            self.operation("ZREM", loose, 1).text(&member);
+            if let BlobChange::Keep { bytes, .. } = change {
+                let arguments = self.operation("HSET", blobs, 2);
+                arguments.shown(blob);
+                arguments.text(&format!("{bytes} {}", batch.at.0));
+                continue;
+            }
+            self.operation("HDEL", blobs, 1).shown(blob);
+            let chunks = self.key(self.names.chunks(*blob), Type::Hash);
+            self.operation("UNLINK", chunks, 0);
         }
     }
 

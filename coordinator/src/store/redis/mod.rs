@@ -40,10 +40,11 @@ use skein_shared::time::Timestamp;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
+use uuid::Uuid;
 
 use super::{
-    Batch, CommitError, DeadLetter, Fence, Loaded, OutboxEntry, OutboxPlace, Record, Store, StoreError,
-    StoredDocument, TrimPlan, Trimmed, Version,
+    Batch, Chunk, CommitError, DeadLetter, Fence, Loaded, OutboxEntry, OutboxPlace, Record, Store,
+    StoreError, StoredBlob, StoredDocument, TrimPlan, Trimmed, Version,
 };
 use batch::Prepared;
 use connection::{Connection, Unrun};
@@ -443,6 +444,22 @@ impl Store for Redis {
 
     async fn dead_letters(&self, after: u64, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {
         self.read(self.scan(Of::All).await?.dead_letters(after, limit).await)
+    }
+
+    async fn write_chunk(&self, fence: Fence, chunk: Chunk) -> Result<(), CommitError> {
+        self.upkeep.write_chunk(fence, chunk).await
+    }
+
+    async fn chunk(&self, key: &EntityKey, blob: Uuid, place: u32) -> Result<Option<Vec<u8>>, StoreError> {
+        self.read(self.reader.chunk(key, blob, place).await)
+    }
+
+    async fn blobs(
+        &self,
+        after: Option<(EntityKey, Uuid)>,
+        limit: usize,
+    ) -> Result<Vec<StoredBlob>, StoreError> {
+        self.read(self.scan(Of::Ours).await?.blobs(after, limit).await)
     }
 
     async fn trim(&self, plan: TrimPlan) -> Result<Trimmed, CommitError> {

@@ -10,13 +10,15 @@ use skein_shared::fence::Epoch;
 use skein_shared::id::EntityKey;
 use skein_shared::limits::REPLY_KEEP;
 use skein_shared::time::Timestamp;
+use uuid::Uuid;
 
 use super::batch::BODY;
 use super::connection::{Connection, at};
 use super::recent::Standing;
 use super::shard::{Keys, Shard};
 use crate::store::{
-    EventRecord, LIVE_PAGE, Loaded, Mark, Record, StoreError, StoredDocument, StoredReply, Version,
+    EventRecord, LIVE_PAGE, Loaded, Mark, Record, StoreError, StoredBlob, StoredDocument, StoredReply,
+    Version,
 };
 
 /// Batches whose replies are read at once.
@@ -138,6 +140,44 @@ impl Reader {
         let found: Vec<HashMap<String, String>> = self.connection.ask_all(&questions).await?;
         let there = wanted.iter().zip(names.iter().zip(found)).filter(|(_, (_, fields))| !fields.is_empty());
         there.map(|((key, document), (name, fields))| stored_document(key, document, name, &fields)).collect()
+    }
+
+    /// A chunk of a blob that is kept.
+    pub(super) async fn chunk(
+        &self,
+        key: &EntityKey,
+        blob: Uuid,
+        place: u32,
+    ) -> Result<Option<Vec<u8>>, StoreError> {
+        let keys = Keys::new(key);
+        let (blobs, chunks) = (keys.blobs(), keys.chunks(blob));
+        let ask = cmd("HGET").arg(&blobs).arg(blob.to_string()).to_owned();
+        let kept: Option<String> = self.connection.ask(&blobs, &ask).await?;
+        if kept.is_none() {
+            return Ok(None);
+        }
+        self.connection.ask(&chunks, &cmd("HGET").arg(&chunks).arg(place).to_owned()).await
+    }
+
+    /// The blobs of entities that are kept, by the blob's id.
+    pub(super) async fn blobs(&self, entities: &[EntityKey]) -> Result<Vec<StoredBlob>, StoreError> {
+        let names: Vec<String> = entities.iter().map(|key| Keys::new(key).blobs()).collect();
+        let questions: Vec<_> =
+            names.iter().map(|name| (name.clone(), cmd("HGETALL").arg(name).to_owned())).collect();
+        let found: Vec<BTreeMap<String, String>> = self.connection.ask_all(&questions).await?;
+        let mut blobs = Vec::new();
+        for ((key, name), kept) in entities.iter().zip(&names).zip(found) {
+            for (blob, text) in kept {
+                let (bytes, written) = text.split_once(' ').ok_or_else(|| garbled(name))?;
+                blobs.push(StoredBlob {
+                    key: key.clone(),
+                    blob: blob.parse().map_err(|_| garbled(name))?,
+                    bytes: parsed(name, bytes)?,
+                    at: Timestamp(parsed(name, written)?),
+                });
+            }
+        }
+        Ok(blobs)
     }
 
     pub(super) async fn records_of(

@@ -136,6 +136,7 @@ mod tests {
             replies: Vec::new(),
             timer: TimerChange::Keep,
             outbox: Vec::new(),
+            blobs: Vec::new(),
         }
     }
 

@@ -6,13 +6,14 @@ use redis::{Cmd, cmd};
 use skein_shared::fence::Epoch;
 use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
+use uuid::Uuid;
 
 use super::batch::EFFECTS;
 use super::connection::at;
 use super::merge::Merge;
 use super::reader::{Entry, Reader, behind, entity, json, number, parsed, record, required};
 use super::shard::{Keys, Shard};
-use crate::store::{DeadLetter, Fence, OutboxEntry, Record, StoreError, StoredDocument, Version};
+use crate::store::{DeadLetter, Fence, OutboxEntry, Record, StoreError, StoredBlob, StoredDocument, Version};
 
 /// Entities whose documents are listed at once.
 const ENTITIES: usize = 64;
@@ -50,6 +51,31 @@ impl Scan<'_> {
             merge.take(self.reader.connection.ask_all(&questions).await?);
         }
         Ok(merge.page())
+    }
+
+    pub(super) async fn blobs(
+        &self,
+        after: Option<(EntityKey, Uuid)>,
+        limit: usize,
+    ) -> Result<Vec<StoredBlob>, StoreError> {
+        let mut from = after.as_ref().map(|(key, _)| key.to_string()).unwrap_or_default();
+        let is_later = |blob: &StoredBlob| match &after {
+            Some((key, last)) => blob.key != *key || blob.blob > *last,
+            None => true,
+        };
+        let mut page = Vec::new();
+        loop {
+            let names = self.entities(&from, ENTITIES).await?;
+            let keys = names.iter().map(|name| entity("entities", name));
+            let keys: Vec<EntityKey> = keys.collect::<Result<_, _>>()?;
+            page.extend(self.reader.blobs(&keys).await?.into_iter().filter(is_later));
+            match names.last() {
+                Some(name) if names.len() == ENTITIES && page.len() < limit => from = least_behind(name),
+                _ => break,
+            }
+        }
+        page.truncate(limit);
+        Ok(page)
     }
 
     pub(super) async fn documents(

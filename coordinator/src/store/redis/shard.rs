@@ -5,6 +5,7 @@
 //! Redis keeps in the order of their bytes.
 
 use skein_shared::id::EntityKey;
+use uuid::Uuid;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// How many shards a store has, for ever: it is written into the store, and another number is refused.
@@ -107,6 +108,11 @@ impl Shard {
         self.key("archived")
     }
 
+    /// Blobs that no batch has kept yet, by the time when their last chunk was written: an entity's name and a blob.
+    pub(super) fn loose(self) -> String {
+        self.key("loose")
+    }
+
     /// What all its keys begin with.
     pub(super) fn prefix(self) -> String {
         self.key("")
@@ -168,6 +174,16 @@ impl Keys {
     /// Positions of its events, by version.
     pub(super) fn history(&self) -> String {
         self.of("history")
+    }
+
+    /// A hash: the blobs that are kept, with their lengths and times.
+    pub(super) fn blobs(&self) -> String {
+        self.of("blobs")
+    }
+
+    /// A hash: the chunks of a blob by their places.
+    pub(super) fn chunks(&self, blob: Uuid) -> String {
+        self.of("chunks") + &format!(":{blob}")
     }
 
     fn of(&self, what: &str) -> String {

@@ -1,4 +1,5 @@
-//! Taking out of the store what is over: delivered effects, dead letters, what is old.
+//! What is written beside commits: chunks of blobs, and taking out what is over, such as delivered effects, dead letters
+//! and what is old.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use super::generation::Reliance;
 use super::reader::entity;
 use super::scan::{digits, outbox_id};
 use super::shard::{Keys, Shard};
-use crate::store::{CommitError, Fence, OutboxPlace, StoreError, TrimPlan, Trimmed, Version};
+use crate::store::{Chunk, CommitError, Fence, OutboxPlace, StoreError, TrimPlan, Trimmed, Version};
 
 /// Effects that one script takes out.
 const EFFECTS: usize = 500;
@@ -27,6 +28,7 @@ pub(super) struct Upkeep {
     delivered: Script,
     bury: Script,
     trim: Script,
+    chunk: Script,
 }
 
 /// What is left of a plan's limits.
@@ -37,6 +39,7 @@ struct Limits {
     marks: usize,
     documents: usize,
     letters: usize,
+    loose: usize,
 }
 
 /// What makes room runs also when there is none.
@@ -54,6 +57,7 @@ impl Upkeep {
             delivered: checked!(" flags=allow-oom", "scripts/delivered.lua"),
             bury: checked!("", "scripts/bury.lua"),
             trim: checked!(" flags=allow-oom", "scripts/trim.lua"),
+            chunk: checked!("", "scripts/chunk.lua"),
         }
     }
 
@@ -98,6 +102,15 @@ impl Upkeep {
         self.run(&self.bury, fence, "-xhzz", &keys, what).await.map(|_| ())
     }
 
+    pub(super) async fn write_chunk(&self, fence: Fence, chunk: Chunk) -> Result<(), CommitError> {
+        let names = Keys::new(&chunk.key);
+        let keys = [names.shard.lease(), names.chunks(chunk.blob), names.blobs(), names.shard.loose()];
+        let (place, at) = (chunk.place.to_string(), chunk.at.0.to_string());
+        let what = [chunk.blob.to_string(), names.name, place, at].into_iter().map(String::into_bytes);
+        let what = what.chain([chunk.bytes]).collect();
+        self.run(&self.chunk, fence, "-hhz", &keys, what).await.map(|_| ())
+    }
+
     pub(super) async fn trim(
         &self,
         fence: impl Fn(Shard) -> Fence,
@@ -112,6 +125,7 @@ impl Upkeep {
             marks: limit,
             documents: limit,
             letters: limit,
+            loose: limit,
         };
         let mut all = Trimmed::default();
         for shard in shards {
@@ -121,6 +135,7 @@ impl Upkeep {
             all.marks += step.marks;
             all.documents += step.documents;
             all.dead_letters += step.dead_letters;
+            all.loose += step.loose;
         }
         Ok(all)
     }
@@ -141,6 +156,7 @@ impl Upkeep {
             shard.dead_order(),
             shard.dead_ages(),
             shard.dead(),
+            shard.loose(),
         ];
         let mut arguments = vec![shard.prefix()];
         for (before, limit) in [
@@ -149,6 +165,7 @@ impl Upkeep {
             (plan.marks_before, left.marks),
             (plan.archived_before, left.documents),
             (plan.dead_letters_before, left.letters),
+            (plan.loose_before, left.loose),
         ] {
             arguments.extend([before.0.to_string(), limit.to_string()]);
         }
@@ -159,9 +176,9 @@ impl Upkeep {
             arguments.extend([name, last.to_string()]);
         }
         let arguments = arguments.into_iter().map(String::into_bytes).collect();
-        let answer = self.run(&self.trim, fence, "-xzzzzzh", &keys, arguments).await?;
+        let answer = self.run(&self.trim, fence, "-xzzzzzhz", &keys, arguments).await?;
         let count = |place: usize| answer.get(place).and_then(|text| text.parse().ok()).unwrap_or(0_u64);
-        let [old, surplus, replies, marks, documents, dead_letters] = [1, 2, 3, 4, 5, 6].map(count);
+        let [old, surplus, replies, marks, documents, dead_letters, loose] = [1, 2, 3, 4, 5, 6, 7].map(count);
         for (left, spent) in [
             (&mut left.old, old),
             (&mut left.surplus, surplus),
@@ -169,10 +186,11 @@ impl Upkeep {
             (&mut left.marks, marks),
             (&mut left.documents, documents),
             (&mut left.letters, dead_letters),
+            (&mut left.loose, loose),
         ] {
             *left = left.saturating_sub(usize::try_from(spent).unwrap_or(usize::MAX));
         }
-        Ok(Trimmed { records: old + surplus, replies, marks, documents, dead_letters })
+        Ok(Trimmed { records: old + surplus, replies, marks, documents, dead_letters, loose })
     }
 
     /// Entities with more events than they may keep, and the last version whose events are too many. It only rises, so

@@ -256,6 +256,7 @@ impl Task {
             }
             "FENCED" => Err(CommitError::Fenced(Epoch(number()))),
             "CONFLICT" => Err(CommitError::Conflict { actual: Version(number()) }),
+            "INCOMPLETE" => Err(CommitError::incomplete(text(1))),
             "GARBAGE" => {
                 let StoreError(problem) = at(text(1), &format!("{}; restore it from a copy", text(2)));
                 self.watch.failed(&problem);

@@ -8,6 +8,7 @@ use skein_shared::fence::Epoch;
 use skein_shared::id::EntityKey;
 use uuid::Uuid;
 
+use super::blobs;
 use super::journal::{Entry, Journal, Table, Waiting};
 use super::number::{signed, unsigned};
 use crate::store::{Batch, CommitError, Fence, TimerChange, Version};
@@ -120,6 +121,8 @@ pub(super) fn apply<'a>(
     if actual != batch.expected {
         return Err(Stop::Answer(CommitError::Conflict { actual }));
     }
+    // The only one that may refuse: nothing of the batch is written before it.
+    blobs::apply(connection, key, batch)?;
     let position = write_record(connection, prepared, version)?;
     prepared.entry.append(connection, table, position, key, batch)?;
     write_timer(connection, prepared)?;

@@ -232,6 +232,7 @@ impl Journal {
                 replies: Vec::new(),
                 timer: TimerChange::Keep,
                 outbox: Vec::new(),
+                blobs: Vec::new(),
             };
             journal.take_in(&Arc::new(batch), unsigned(row.get(4)?), 0);
         }

@@ -6,7 +6,7 @@ use rusqlite::{Connection, TransactionBehavior};
 const APPLICATION: i32 = 0x534B_454E;
 
 /// Step n brings a file of schema n to schema n + 1. Steps are never changed, only added.
-const STEPS: &[&str] = &[include_str!("schema.sql"), include_str!("journal.sql")];
+const STEPS: &[&str] = &[include_str!("schema.sql"), include_str!("journal.sql"), include_str!("blobs.sql")];
 
 /// Why a file cannot be used as the store.
 #[derive(Debug, thiserror::Error)]

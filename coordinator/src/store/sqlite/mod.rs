@@ -6,6 +6,7 @@
 //! from its row and what waits, whoever reads many has them folded first.
 
 mod apply;
+mod blobs;
 mod body;
 mod checkpoint;
 pub(crate) mod connection;
@@ -27,10 +28,11 @@ use skein_shared::entity::LiveDocument;
 use skein_shared::fence::Epoch;
 use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
+use uuid::Uuid;
 
 use super::{
-    Batch, CommitError, DeadLetter, Fence, Loaded, OutboxEntry, OutboxPlace, Record, Store, StoreError,
-    StoredDocument, TrimPlan, Trimmed, Version,
+    Batch, Chunk, CommitError, DeadLetter, Fence, Loaded, OutboxEntry, OutboxPlace, Record, Store,
+    StoreError, StoredBlob, StoredDocument, TrimPlan, Trimmed, Version,
 };
 use apply::Prepared;
 use checkpoint::Checkpoints;
@@ -229,6 +231,23 @@ impl Store for Sqlite {
 
     async fn dead_letters(&self, after: u64, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {
         self.read(move |connection| reader::dead_letters(connection, after, limit)).await
+    }
+
+    async fn write_chunk(&self, fence: Fence, chunk: Chunk) -> Result<(), CommitError> {
+        self.writer.write(fence, Work::Chunk(Box::new(chunk))).await
+    }
+
+    async fn chunk(&self, key: &EntityKey, blob: Uuid, place: u32) -> Result<Option<Vec<u8>>, StoreError> {
+        let key = key.to_string();
+        self.read(move |connection| blobs::chunk(connection, &key, blob, place)).await
+    }
+
+    async fn blobs(
+        &self,
+        after: Option<(EntityKey, Uuid)>,
+        limit: usize,
+    ) -> Result<Vec<StoredBlob>, StoreError> {
+        self.read(move |connection| blobs::kept(connection, after, limit)).await
     }
 
     async fn trim(&self, plan: TrimPlan) -> Result<Trimmed, CommitError> {

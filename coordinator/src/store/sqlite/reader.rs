@@ -222,7 +222,7 @@ fn number(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
     Ok(unsigned(row.get(column)?))
 }
 
-fn count(limit: usize) -> i64 {
+pub(super) fn count(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 

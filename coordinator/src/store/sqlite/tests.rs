@@ -47,6 +47,7 @@ fn batch(expected: u64, text: &str) -> Batch {
         replies: Vec::new(),
         timer: TimerChange::Keep,
         outbox: Vec::new(),
+        blobs: Vec::new(),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use rusqlite::{Connection, params};
 
+use super::blobs;
 use super::number::signed;
 use crate::store::{TrimPlan, Trimmed};
 
@@ -13,6 +14,7 @@ pub(super) fn trim(connection: &Connection, plan: &TrimPlan) -> rusqlite::Result
         marks: marks(connection, plan, limit)?,
         documents: documents(connection, plan, limit)?,
         dead_letters: dead_letters(connection, plan, limit)?,
+        loose: blobs::sweep(connection, plan.loose_before, limit)?,
     };
     drop_empty(connection, limit)?;
     Ok(trimmed)

@@ -12,13 +12,14 @@ use skein_shared::time::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 
 use super::apply::{self, Group, Prepared, Stop};
+use super::blobs;
 use super::checkpoint::Checkpoints;
 use super::connection::sentence;
 use super::fold;
 use super::journal::{Journal, Table, Waiting};
 use super::number::signed;
 use super::trim;
-use crate::store::{CommitError, Fence, TrimPlan, Trimmed, Version};
+use crate::store::{Chunk, CommitError, Fence, TrimPlan, Trimmed, Version};
 
 /// Requests that may wait; beyond them callers wait for a place.
 const QUEUE: usize = 1024;
@@ -32,6 +33,7 @@ const SLICE: usize = 32;
 /// Something to write.
 pub(super) enum Work {
     Commit(Box<Prepared>),
+    Chunk(Box<Chunk>),
     Delivered(Vec<u64>),
     Bury {
         position: u64,
@@ -333,6 +335,7 @@ impl Pen {
                 let journal = (&*self.waiting, self.table);
                 apply::apply(connection, journal, group, stored.epoch, batch).map(Done::Committed)
             }
+            Work::Chunk(chunk) => Ok(blobs::write(connection, chunk).map(|()| Done::Written)?),
             Work::Delivered(positions) => Ok(delivered(connection, positions).map(|()| Done::Written)?),
             Work::Bury { position, reason, at } => {
                 Ok(bury(connection, *position, reason, *at).map(|()| Done::Written)?)
@@ -351,6 +354,7 @@ impl Request {
     fn bytes(&self) -> usize {
         match &self.work {
             Work::Commit(batch) => batch.bytes,
+            Work::Chunk(chunk) => chunk.bytes.len(),
             _ => 0,
         }
     }

@@ -3,14 +3,19 @@
 use std::collections::HashMap;
 use std::io::Write;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use serde_json::{Map, Value};
+use skein_shared::blobs::chunks;
 use skein_shared::entity::Effect;
 use skein_shared::fence::Epoch;
 use skein_shared::id::EntityKey;
 
 use super::{FORMAT, Head, Line, Sum, Summary, TransferError, sorted, sorted_json};
-use crate::store::{DeadLetter, Mark, OutboxEntry, Record, Store, StoredDocument, StoredReply};
+use crate::store::{
+    DeadLetter, Mark, OutboxEntry, Record, Store, StoreError, StoredBlob, StoredDocument, StoredReply,
+};
 
 /// Things that are read at once.
 const PAGE: usize = 1024;
@@ -27,6 +32,7 @@ pub async fn export(store: &dyn Store, out: &mut (dyn Write + Send)) -> Result<S
     lines.head(&Head { format: FORMAT.to_owned(), epoch })?;
     lines.records(store).await?;
     lines.documents(store).await?;
+    lines.blobs(store).await?;
     lines.dead_letters(store).await?;
     lines.effects(store).await?;
     for key in entities {
@@ -84,6 +90,28 @@ impl Lines<'_> {
                     _ => Map::new(),
                 };
                 self.line(&Line::Document { key, document, at, live, head: sorted(head), body })?;
+            }
+        }
+    }
+
+    async fn blobs(&mut self, store: &dyn Store) -> Result<(), TransferError> {
+        let mut after = None;
+        loop {
+            let page = store.blobs(after.take(), PAGE).await?;
+            let Some(last) = page.last() else { return Ok(()) };
+            after = Some((last.key.clone(), last.blob));
+            for StoredBlob { key, blob, bytes, at } in page {
+                for place in 0..chunks(bytes) {
+                    let Some(chunk) = store.chunk(&key, blob, place).await? else {
+                        let problem = format!(
+                            "{key}: chunk {place} of the blob {blob} is missing; restore it from a copy"
+                        );
+                        return Err(StoreError(problem).into());
+                    };
+                    let bytes = STANDARD.encode(chunk);
+                    self.line(&Line::Chunk { key: key.clone(), blob, place, at, bytes })?;
+                }
+                self.line(&Line::Blob { key, blob, bytes, at })?;
             }
         }
     }

@@ -5,16 +5,18 @@ use std::io::{BufRead, Seek};
 use std::pin::Pin;
 use std::sync::Arc;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use futures::StreamExt;
 use futures::stream::FuturesOrdered;
-use skein_shared::entity::{DocumentChange, Effect};
+use skein_shared::entity::{BlobChange, DocumentChange, Effect};
 use skein_shared::id::EntityKey;
 use skein_shared::json::Json;
 use skein_shared::time::Timestamp;
 use uuid::Uuid;
 
 use super::{FORMAT, Head, Line, Sum, Summary, TransferError, export};
-use crate::store::{Batch, CommitError, OutboxEffect, Store, TimerChange, Version};
+use crate::store::{Batch, Chunk, CommitError, OutboxEffect, Store, TimerChange, Version};
 
 /// Commits under way at a time: a store writes them together.
 const WINDOW: usize = 256;
@@ -126,6 +128,11 @@ impl Pen {
                 self.gather(key, at).await?.documents.push(put);
                 Ok(())
             }
+            Line::Chunk { key, blob, place, at, bytes } => self.chunk(key, blob, place, at, &bytes).await,
+            Line::Blob { key, blob, bytes, at } => {
+                let blobs = vec![BlobChange::Keep { blob, bytes }];
+                self.commit(Batch { blobs, ..empty(key, at) }).await
+            }
             Line::DeadLetter { source, sequence, at, effect, reason, buried_at } => {
                 self.effect(source, sequence, at, effect).await?;
                 self.bury(reason, buried_at).await
@@ -136,6 +143,19 @@ impl Pen {
                 self.commit(Batch { seen: marks, replies, timer, ..empty(key, at) }).await
             }
         }
+    }
+
+    async fn chunk(
+        &mut self,
+        key: EntityKey,
+        blob: Uuid,
+        place: u32,
+        at: Timestamp,
+        text: &str,
+    ) -> Result<(), TransferError> {
+        let bytes = STANDARD.decode(text).map_err(|_| TransferError::Checksum)?;
+        let fence = self.store.fence(&key);
+        Ok(self.store.write_chunk(fence, Chunk { key, blob, place, bytes, at }).await?)
     }
 
     async fn effect(
@@ -226,5 +246,6 @@ fn empty(key: EntityKey, at: Timestamp) -> Batch {
         replies: Vec::new(),
         timer: TimerChange::Keep,
         outbox: Vec::new(),
+        blobs: Vec::new(),
     }
 }

@@ -17,6 +17,7 @@ use skein_shared::entity::Effect;
 use skein_shared::id::EntityKey;
 use skein_shared::json::Json;
 use skein_shared::time::Timestamp;
+use uuid::Uuid;
 
 use super::{CommitError, EventRecord, Mark, StoreError, StoredReply};
 pub use export::export;
@@ -33,7 +34,7 @@ struct Head {
     epoch: u64,
 }
 
-/// A line between the first and the last. They come in the order of these variants.
+/// A line between the first and the last. They come in the order of these variants, a blob behind its own chunks.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Line {
@@ -47,6 +48,10 @@ enum Line {
         head: Value,
         body: Map<String, Value>,
     },
+    /// A piece of a blob, in base64. The blob itself comes after the last of them.
+    Chunk { key: EntityKey, blob: Uuid, place: u32, at: Timestamp, bytes: String },
+    /// A blob that is kept.
+    Blob { key: EntityKey, blob: Uuid, bytes: u64, at: Timestamp },
     /// What could not be delivered.
     DeadLetter {
         source: EntityKey,

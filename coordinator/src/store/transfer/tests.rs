@@ -2,14 +2,14 @@ use std::io::Cursor;
 use std::sync::Arc;
 
 use serde_json::json;
-use skein_shared::entity::DocumentChange;
+use skein_shared::entity::{BlobChange, DocumentChange};
 use skein_shared::id::{Kind, Name};
 use uuid::Uuid;
 
 use super::*;
 use crate::store::memory::{Contents, Memory};
 use crate::store::sqlite::Sqlite;
-use crate::store::{Batch, OutboxEffect, Store, TimerChange, Version};
+use crate::store::{Batch, Chunk, OutboxEffect, Store, TimerChange, Version};
 
 const START: Timestamp = Timestamp(1_790_000_000_000);
 const LATER: Timestamp = Timestamp(START.0 + 60_000);
@@ -34,6 +34,7 @@ fn batch(key: EntityKey, expected: u64) -> Batch {
         replies: Vec::new(),
         timer: TimerChange::Keep,
         outbox: Vec::new(),
+        blobs: Vec::new(),
     }
 }
 
@@ -75,8 +76,14 @@ async fn filled() -> Arc<dyn Store> {
         }],
         ..batch(pool(), 1)
     };
+    for (place, bytes) in [(0, vec![0, 255]), (1, vec![7])] {
+        // One chunk of a blob that is kept, and one that nobody keeps, which is not carried over.
+        let chunk = Chunk { key: agent(), blob: Uuid::from_u128(place), place: 0, bytes, at: START };
+        store.write_chunk(fence, chunk).await.unwrap();
+    }
+    let blobs = vec![BlobChange::Keep { blob: Uuid::from_u128(0), bytes: 2 }];
     let seen = vec![Mark { source: pool(), epoch: fence.epoch, sequence: 2 }];
-    for batch in [first, second, Batch { seen, ..batch(agent(), 0) }] {
+    for batch in [first, second, Batch { seen, blobs, ..batch(agent(), 0) }] {
         store.commit(fence, batch.into()).await.unwrap();
     }
     let entries = store.outbox(0, 10).await.unwrap();
@@ -105,6 +112,9 @@ async fn a_store_of_another_kind_has_the_same_state() {
     assert_eq!((loaded.timer, loaded.sequence, loaded.replies.len()), (Some(LATER), 3, 1));
     let body = sqlite.document(&pool(), "task/1").await.unwrap().unwrap().body;
     assert_eq!(body, json!({"a": {"x": [1.5, null], "y": 1}, "b": 3}));
+    let kept = Uuid::from_u128(0);
+    assert_eq!(sqlite.chunk(&agent(), kept, 0).await.unwrap(), Some(vec![0, 255]));
+    assert_eq!(sqlite.blobs(None, 10).await.unwrap().len(), 1);
     let (back, file) = exported(&*sqlite).await;
     assert_eq!(back.state, old.state);
     let memory = Arc::new(Contents::default().open(Timestamp(LATER.0 + 1)));

@@ -7,8 +7,9 @@ use super::define::killed;
 use super::draft::Draft;
 use crate::agent::event::Event;
 use crate::agent::state::{CallRecord, CallStatus, Class, Instance, Outcome, State};
-use crate::agent::{CallView, Caller, Reply};
+use crate::agent::{CallView, Caller, Reply, Returned};
 use crate::code::{Code, Refusal};
+use crate::entity::BlobChange;
 use crate::id::{InstanceId, Name};
 use crate::limits;
 use crate::triggers::Envelope;
@@ -66,17 +67,23 @@ impl Draft<'_> {
         Reply::Done
     }
 
-    pub(super) fn return_value(&mut self, id: &InstanceId, value: &str) -> Result<Reply, Refusal> {
-        if value.len() > limits::TEXT {
-            return Err(too_large("value", value.len()));
+    pub(super) fn return_value(&mut self, id: &InstanceId, value: &Returned) -> Result<Reply, Refusal> {
+        let shown = value.shown().len();
+        if shown > limits::TEXT {
+            return Err(too_large("value", shown));
         }
         if !self.instance(id)?.external {
-            self.push(Event::ValueReturned { instance: id.clone(), value: value.to_owned() });
+            self.push(Event::ValueReturned { instance: id.clone(), value: value.clone() });
             return Ok(Reply::Done);
         }
         // Nobody reports the end of a hand-made instance, so its word is the end of what it serves.
         for call in self.agent.calls_at(id) {
-            self.end_call(call, Ok(Some(value.to_owned())));
+            self.end_call(call, Ok(Some(value.clone())));
+        }
+        // What nobody gets takes no room.
+        if let Some(blob) = value.blob().filter(|blob| !self.agent.blobs.contains_key(&blob.id)) {
+            let freed = self.agent.account_for(BlobChange::Free { blob: blob.id });
+            self.send([freed]);
         }
         Ok(Reply::Done)
     }
@@ -103,7 +110,7 @@ impl Draft<'_> {
     }
 
     /// Ends a call that is not over.
-    pub(super) fn end_call(&mut self, call: Uuid, result: Result<Option<String>, String>) {
+    pub(super) fn end_call(&mut self, call: Uuid, result: Result<Option<Returned>, String>) {
         let at = self.now();
         let (value, error) = match result {
             Ok(value) => (value, None),
@@ -226,7 +233,8 @@ impl From<&CallRecord> for CallView {
         Self {
             call_id: record.id,
             status: record.status,
-            return_value: record.value.clone(),
+            return_value: record.value.as_ref().map(|value| value.shown().to_owned()),
+            blob: record.value.as_ref().and_then(Returned::blob),
             error_message: record.error.clone(),
         }
     }

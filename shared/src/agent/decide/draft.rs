@@ -33,8 +33,11 @@ impl<'a> Draft<'a> {
     }
 
     pub(super) fn push(&mut self, event: Event) {
-        self.agent.to_mut().follow(&event, &mut Changes::default());
+        let mut changes = Changes::default();
+        self.agent.to_mut().follow(&event, &mut changes);
         self.events.push(event);
+        let told = changes.blobs.into_iter().map(|change| self.agent.account_for(change));
+        self.effects.extend(told);
     }
 
     pub(super) fn send(&mut self, effect: impl IntoIterator<Item = Effect>) {

@@ -81,13 +81,17 @@ impl Draft<'_> {
     }
 
     /// Makes good what was lost with a stream of the runner: nobody else knows of it.
-    pub(super) fn runner_holds(&mut self, runner: &str, held: &[(InstanceId, Option<Token>)]) -> Reply {
+    pub(super) fn runner_holds(
+        &mut self,
+        runner: &str,
+        held: &[(InstanceId, Option<Token>)],
+        attaches: bool,
+    ) -> Reply {
         for (id, seen) in held {
             let Some(instance) = self.on(runner, id).filter(|known| *seen < known.token) else { continue };
-            if seen.is_none() && instance.state != State::Starting {
-                self.lose(&instance, runner);
-            } else {
-                self.send(self.last_command(&instance, runner));
+            match seen {
+                None if instance.state != State::Starting && !attaches => self.lose(&instance, runner),
+                _ => self.send(self.last_command(&instance, runner)),
             }
         }
         Reply::Done

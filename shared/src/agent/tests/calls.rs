@@ -14,7 +14,7 @@ fn a_call_runs_and_gives_back_its_last_value() {
     let run = InstanceId(instance);
     assert_eq!(world.instance(&run).chain, [(name("lead"), caller("lead", &[]).instance)]);
     for value in ["first", "last"] {
-        world.must(Command::ReturnValue { instance: run.clone(), value: value.to_owned() });
+        world.must(Command::ReturnValue { instance: run.clone(), value: value.into() });
     }
     assert_eq!(world.call_status(1).0, CallStatus::Running);
     world.exit(&run, 0);
@@ -27,11 +27,36 @@ fn a_call_runs_and_gives_back_its_last_value() {
 }
 
 #[test]
+fn a_run_that_returns_nothing_completes_its_call_without_a_value() {
+    let mut world = World::new(1);
+    world.call(1).unwrap();
+    let run = world.agent.entity.instances.keys().next().unwrap().clone();
+    world.exit(&run, 0);
+    assert_eq!(world.call_status(1), (CallStatus::Completed, None));
+}
+
+#[test]
+fn a_queued_call_outlives_a_restart_and_runs_when_a_slot_is_free() {
+    let mut world = World::new(1);
+    let busy = world.manual();
+    world.call(1).unwrap();
+    assert_eq!(world.call_status(1).0, CallStatus::Pending);
+    world.agent.restart();
+    assert_eq!(world.call_status(1).0, CallStatus::Pending);
+    world.exit(&busy, 0);
+    assert_eq!(world.call_status(1).0, CallStatus::Running);
+    let run = world.agent.entity.instances.keys().next().unwrap().clone();
+    world.must(Command::ReturnValue { instance: run.clone(), value: "late".into() });
+    world.exit(&run, 0);
+    assert_eq!(world.call_status(1), (CallStatus::Completed, Some("late".to_owned())));
+}
+
+#[test]
 fn a_failed_run_gives_the_real_reason() {
     let mut world = World::new(1);
     world.call(1).unwrap();
     let run = world.agent.entity.instances.keys().next().unwrap().clone();
-    world.must(Command::ReturnValue { instance: run.clone(), value: "half".to_owned() });
+    world.must(Command::ReturnValue { instance: run.clone(), value: "half".into() });
     world.exit(&run, 3);
     assert_eq!(world.call_status(1), (CallStatus::Error, Some("the run exited with status 3".to_owned())));
 }
@@ -221,7 +246,7 @@ fn a_call_resumes_the_longest_waiting_instance_that_matches() {
     let outcome = world.outcome(&second, 2).unwrap();
     assert_eq!(outcome["triggered"]["payload"]["sourceAgent"], "lead");
     assert_eq!(outcome["triggered"]["payload"]["context"], "do it");
-    world.must(Command::ReturnValue { instance: second.clone(), value: "done".to_owned() });
+    world.must(Command::ReturnValue { instance: second.clone(), value: "done".into() });
     world.exit(&second, 0);
     assert_eq!(world.call_status(1), (CallStatus::Completed, Some("done".to_owned())));
 }
@@ -258,7 +283,7 @@ fn a_hand_made_instance_serves_calls_by_waiting() {
     assert!(view.outcome.is_some(), "the queued call is handed over at once");
     assert!(world.sent_to(Kind::Lockspace).is_empty(), "nobody gets ready for a wait that is over");
     assert_eq!(world.call_status(1).0, CallStatus::Running);
-    world.must(Command::ReturnValue { instance: hand.clone(), value: "yes".to_owned() });
+    world.must(Command::ReturnValue { instance: hand.clone(), value: "yes".into() });
     assert_eq!(world.call_status(1), (CallStatus::Completed, Some("yes".to_owned())));
     world.wait(&hand, 2, agent_filter(None));
     assert_eq!(world.state(&hand), State::Waiting, "never frozen");

@@ -1,5 +1,6 @@
 //! An agent with its fleet, and stand-ins for the rest of the world that answer at once or when told.
 
+mod blobs;
 mod calls;
 mod letters;
 mod queue;
@@ -16,7 +17,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::{Agent, CallStatus, Caller, Class, Command, Definition, Instance, Reply, Report, State};
+use super::{Agent, Blob, CallStatus, Caller, Class, Command, Definition, Instance, Reply, Report, State};
+use crate::blobs::Blobs;
 use crate::code::{Code, Refusal};
 use crate::entity::{Effect, RunnerCommand};
 use crate::fence::Token;
@@ -28,6 +30,7 @@ use crate::triggers::{Filter, FilterKind};
 pub(super) struct World {
     pub(super) agent: Bench<Agent>,
     pub(super) fleet: Bench<Fleet>,
+    pub(super) room: Bench<Blobs>,
     /// The runner does as it is told at once, and says so.
     pub(super) prompt_runner: bool,
     /// Locks, leases and triggers acknowledge at once.
@@ -90,6 +93,7 @@ impl World {
         Self {
             agent: Bench::new(EntityKey::agent(&name("s"), &name("worker"))),
             fleet: Bench::new(EntityKey::fleet(&name("default"))),
+            room: Bench::new(EntityKey::of(Kind::Blobs, &name("s"))),
             prompt_runner: true,
             prompt_acks: true,
             told: Vec::new(),
@@ -101,6 +105,7 @@ impl World {
     pub(super) fn register(&mut self, slots: u32) {
         let registration = Registration {
             runner: "r1".to_owned(),
+            identity: String::new(),
             slots,
             labels: BTreeSet::new(),
             engines: BTreeSet::from(["docker".to_owned()]),
@@ -226,6 +231,8 @@ impl World {
         }
         assert!(self.agent.restored() == self.agent.entity, "the agent's documents tell another state");
         assert!(self.fleet.restored() == self.fleet.entity, "the fleet's documents tell another state");
+        let counted: BTreeSet<Uuid> = self.room.entity.held.keys().copied().collect();
+        assert_eq!(&counted, self.agent.blobs(), "the agent keeps what is counted");
         let runs = self.agent.entity.instances.values().filter(|run| run.slot).map(|run| &run.id);
         let places =
             self.fleet.entity.places.values().filter(|place| place.slot).map(|place| &place.instance);
@@ -240,6 +247,9 @@ impl World {
             Effect::Entity { key, command } if key == self.agent.key => {
                 self.agent.run(serde_json::from_value(command).unwrap()).unwrap();
             }
+            Effect::Entity { key, command } if key == self.room.key => {
+                self.room.run(serde_json::from_value(command).unwrap()).unwrap();
+            }
             Effect::Entity { key, command } => {
                 if self.prompt_acks {
                     self.acknowledge(&command);
@@ -252,6 +262,7 @@ impl World {
                     self.obey(command);
                 }
             }
+            Effect::Slack { .. } => panic!("an agent tells people nothing by itself"),
         }
     }
 

@@ -4,6 +4,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::agent::Returned;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -29,7 +30,7 @@ enum Step {
     Define { scale: u32, group: bool, spills: bool },
     Undefine,
     Lost(u8),
-    Holds(u8, Option<u64>),
+    Holds(u8, Option<u64>, bool),
     Register { slots: u32, keep: bool },
     Advance(u64),
     Prompt { runner: bool, acks: bool },
@@ -66,7 +67,8 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(scale, group, spills)| Step::Define { scale, group, spills }),
         1 => Just(Step::Undefine),
         1 => who.clone().prop_map(Step::Lost),
-        2 => (who, prop::option::of(0..3u64)).prop_map(|(who, behind)| Step::Holds(who, behind)),
+        2 => (who, prop::option::of(0..3u64), any::<bool>())
+            .prop_map(|(who, behind, attaches)| Step::Holds(who, behind, attaches)),
         2 => (0..4u32, any::<bool>()).prop_map(|(slots, keep)| Step::Register { slots, keep }),
         3 => prop_oneof![Just(1), Just(20), Just(1000), Just(8000)].prop_map(Step::Advance),
         2 => (any::<bool>(), any::<bool>()).prop_map(|(runner, acks)| Step::Prompt { runner, acks }),
@@ -100,7 +102,13 @@ impl World {
             Step::CallerEnded(who, cancel) => {
                 Command::CallerEnded { instance: caller(people[usize::from(who)], &[]).instance, cancel }
             }
-            Step::Return(who) => Command::ReturnValue { instance: self.pick(who), value: "v".to_owned() },
+            Step::Return(who) => {
+                // Never the same blob for two values, as the ids of requests have it.
+                let blob = Blob { id: id(5000 + self.agent.events.len() as u128), bytes: 300_000 };
+                let long = Returned::Long { blob, preview: "v".to_owned() };
+                let value = if who % 2 == 0 { long } else { "v".into() };
+                Command::ReturnValue { instance: self.pick(who), value }
+            }
             Step::Wait { who, wait, webhook, broadcast } => Command::BeginWait {
                 instance: self.pick(who),
                 wait: id(wait + 100 * self.agent.events.len() as u128),
@@ -147,10 +155,10 @@ impl World {
             Step::Lost(who) => {
                 Command::RunnerLost { runner: "r1".to_owned(), instances: vec![self.pick(who)] }
             }
-            Step::Holds(who, behind) => {
+            Step::Holds(who, behind, attaches) => {
                 let instance = self.pick(who);
                 let seen = behind.map(|behind| self.earlier_token(&instance, behind));
-                Command::RunnerHolds { runner: "r1".to_owned(), held: vec![(instance, seen)] }
+                Command::RunnerHolds { runner: "r1".to_owned(), held: vec![(instance, seen)], attaches }
             }
             other => return self.surroundings(other),
         };
@@ -215,6 +223,7 @@ impl World {
         });
         let registration = Registration {
             runner: "r1".to_owned(),
+            identity: String::new(),
             slots,
             labels: BTreeSet::new(),
             engines: BTreeSet::new(),
@@ -224,6 +233,39 @@ impl World {
         };
         self.fleet.run(fleet::Command::Register(registration)).unwrap();
         self.settle();
+    }
+
+    /// What was asked for has come to one end, and nothing hangs on what is over.
+    fn check_ends(&self) {
+        use super::super::Event;
+        let (mut begun, mut ended) = (BTreeMap::new(), BTreeMap::new());
+        let (mut called, mut answered, mut forgotten) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let mut placed = BTreeSet::new();
+        for event in &self.agent.events {
+            match event {
+                Event::Queued { instance, .. } => *begun.entry(instance.id.clone()).or_insert(0) += 1,
+                Event::Attached { instance, .. } => {
+                    *begun.entry(instance.id.clone()).or_insert(0) += 1;
+                    placed.insert(instance.id.clone());
+                }
+                Event::Granted { instance, .. } => drop(placed.insert(instance.clone())),
+                Event::Ended { instance, .. } => *ended.entry(instance.clone()).or_insert(0) += 1,
+                Event::Called { call, .. } => *called.entry(call.id).or_insert(0) += 1,
+                Event::CallEnded { call, .. } => *answered.entry(*call).or_insert(0) += 1,
+                Event::CallForgotten { call } => *forgotten.entry(*call).or_insert(0) += 1,
+                _ => {}
+            }
+        }
+        assert_eq!(begun, ended, "each run ends once");
+        // An id may call again once its first call is forgotten.
+        assert_eq!(called, answered, "each call is answered once");
+        assert_eq!(called, forgotten, "each call is forgotten once");
+        let freed = self.sent.iter().filter(|(key, _)| key.kind == Kind::Lockspace);
+        let freed: BTreeSet<InstanceId> = freed
+            .filter_map(|(_, command)| serde_json::from_value(command["release_all"]["holder"].clone()).ok())
+            .collect();
+        let missing: Vec<_> = placed.difference(&freed).collect();
+        assert!(missing.is_empty(), "{missing:?} ended with their locks");
     }
 
     /// With a world that obeys and a runner with room, everything comes to an end.
@@ -244,8 +286,10 @@ impl World {
         assert!(agent.finished.values().next().is_none(), "calls are kept for ever");
         assert!(agent.queue.is_empty() && agent.calls.is_empty() && agent.waits.is_empty());
         assert_eq!(agent.next_due(), None);
+        assert!(agent.blobs.is_empty() && self.agent.blobs().is_empty(), "values are kept for ever");
         assert!(self.fleet.entity.bids.is_empty(), "{:?}", self.fleet.entity.bids);
         assert!(self.fleet.entity.places.is_empty(), "{:?}", self.fleet.entity.places);
+        self.check_ends();
     }
 }
 

@@ -70,7 +70,7 @@ fn a_lost_start_is_made_again_a_lost_run_is_an_error() {
 }
 
 fn holds(runner: &str, run: &InstanceId, seen: Option<Token>) -> Command {
-    Command::RunnerHolds { runner: runner.to_owned(), held: vec![(run.clone(), seen)] }
+    Command::RunnerHolds { runner: runner.to_owned(), held: vec![(run.clone(), seen)], attaches: false }
 }
 
 #[test]
@@ -96,6 +96,31 @@ fn a_start_that_its_runner_does_not_have_yet_is_sent_again_and_made_nowhere_else
     let run = world.manual();
     world.must(holds("r1", &run, None));
     assert_eq!(world.end_of(&run), ("error".to_owned(), "runner lost: r1".to_owned()));
+}
+
+/// One stream of several broke: what is not there may have gone over another one since the runner looked.
+#[test]
+fn a_runner_that_attaches_loses_no_run_and_gets_what_was_lost() {
+    let mut world = World::new(1);
+    world.prompt_runner = false;
+    let attaches = |run: &InstanceId| Command::RunnerHolds {
+        runner: "r1".to_owned(),
+        held: vec![(run.clone(), None)],
+        attaches: true,
+    };
+    let run = world.manual();
+    let (token, last) = (world.token(&run), world.told.last().cloned());
+    world.must(attaches(&run));
+    assert_eq!(world.told.last().cloned(), last, "the same start, under the same token");
+    assert_eq!(world.told.len(), 2);
+    world.report(&run, token, Report::Started { pid: None }).unwrap();
+    world.must(attaches(&run));
+    assert_eq!(world.state(&run), State::Running);
+    world.must(Command::Kill { instance: run.clone(), reason: "enough".to_owned() });
+    let stop = world.told.last().cloned();
+    world.must(attaches(&run));
+    assert!(matches!(stop, Some(RunnerCommand::Stop { .. })));
+    assert_eq!(world.told.last().cloned(), stop, "it answers that there is nothing to end");
 }
 
 #[test]
@@ -203,7 +228,7 @@ fn status_and_completion() {
 fn a_run_without_a_status_is_done_if_it_returned_a_value() {
     let mut world = World::new(2);
     let (silent, spoke) = (world.manual(), world.manual());
-    world.must(Command::ReturnValue { instance: spoke.clone(), value: "done".to_owned() });
+    world.must(Command::ReturnValue { instance: spoke.clone(), value: "done".into() });
     for run in [&silent, &spoke] {
         let token = world.token(run);
         world
@@ -242,7 +267,7 @@ fn what_a_run_returned_is_the_answer_if_it_chooses_to_have_succeeded() {
     for (number, code, status) in [(1, 0, CallStatus::Completed), (2, 15, CallStatus::Error)] {
         world.call(number).unwrap();
         let run = world.agent.entity.instances.keys().next().unwrap().clone();
-        world.must(Command::ReturnValue { instance: run.clone(), value: "seen".to_owned() });
+        world.must(Command::ReturnValue { instance: run.clone(), value: "seen".into() });
         world.must(Command::Finish { instance: run, code });
         assert_eq!(world.call_status(number).0, status);
     }

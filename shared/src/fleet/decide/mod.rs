@@ -8,7 +8,7 @@ use draft::Draft;
 
 use super::command::{BidView, Command, Overview, Reply, RunnerView};
 use super::state::Fleet;
-use crate::code::{Code, Refusal};
+use crate::code::Refusal;
 use crate::entity::{Ctx, Decision};
 use crate::time::Timestamp;
 
@@ -16,6 +16,8 @@ pub(super) fn decide(fleet: &Fleet, command: &Command, ctx: &mut Ctx) -> Result<
     let mut draft = Draft::new(fleet, ctx);
     let reply = match command {
         Command::Register(registration) => draft.register(registration)?,
+        Command::Attach { runner, held } => draft.attach(runner, held)?,
+        Command::Leave { runner } => draft.leave(runner)?,
         Command::Bid { bid, swarm, agent, instance, class, scale, needs, affinity } => {
             draft.place(super::Bid {
                 id: *bid,
@@ -32,7 +34,7 @@ pub(super) fn decide(fleet: &Fleet, command: &Command, ctx: &mut Ctx) -> Result<
         Command::Withdraw { bid, instance } => draft.withdraw(*bid, instance),
         Command::SlotFreed { instance, held } => draft.slot_freed(instance, *held),
         Command::Drain { runner } => draft.drain(runner)?,
-        Command::Knows { runner } => return knows(fleet, runner).map(|()| Decision::reply(Reply::Done)),
+        Command::Knows { runner } => return draft.known(runner).map(|_| Decision::reply(Reply::Done)),
         Command::IsOffered { agent } => {
             let offered = fleet.runners.values().any(|runner| runner.agents.contains(agent));
             return Ok(Decision::reply(Reply::Offered(offered)));
@@ -42,16 +44,6 @@ pub(super) fn decide(fleet: &Fleet, command: &Command, ctx: &mut Ctx) -> Result<
     };
     draft.grant();
     Ok(draft.done(reply))
-}
-
-fn knows(fleet: &Fleet, runner: &str) -> Result<(), Refusal> {
-    match fleet.runners.contains_key(runner) {
-        true => Ok(()),
-        false => Err(Refusal::new(
-            Code::NotFound,
-            format!("no runner `{runner}` is registered, or it was declared lost; register again"),
-        )),
-    }
 }
 
 fn overview(fleet: &Fleet, now: Timestamp) -> Overview {

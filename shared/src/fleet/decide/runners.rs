@@ -27,15 +27,12 @@ impl Draft<'_> {
                 "a runner needs a name; set one and register again",
             ));
         }
+        self.must_be_the_same(registration)?;
         let session = self.next_session(name);
-        let held: BTreeMap<&InstanceId, Token> =
-            registration.held.iter().map(|held| (&held.instance, held.token)).collect();
-        self.tell_agents(&self.fleet.places_on(name), |instances| agent::Command::RunnerHolds {
-            runner: name.clone(),
-            held: instances.into_iter().map(|id| (id.clone(), held.get(&id).copied())).collect(),
-        });
+        self.compare_ledgers(name, &registration.held, false);
         self.push(Event::Registered(Runner {
             name: name.clone(),
+            identity: registration.identity.clone(),
             slots: registration.slots,
             labels: registration.labels.clone(),
             engines: registration.engines.clone(),
@@ -50,14 +47,59 @@ impl Draft<'_> {
         Ok(Reply::Registered { session, stopped })
     }
 
-    pub(super) fn drain(&mut self, runner: &str) -> Result<Reply, Refusal> {
-        let Some(known) = self.fleet.runners.get(runner) else {
-            return Err(Refusal::new(
+    /// One that took another's place would end what the other runs, and the other would end what it runs in turn.
+    fn must_be_the_same(&self, registration: &Registration) -> Result<(), Refusal> {
+        let (name, identity) = (&registration.runner, &registration.identity);
+        let known = self.fleet.runners.get(name).map_or("", |known| known.identity.as_str());
+        if known == identity || known.is_empty() || identity.is_empty() {
+            return Ok(());
+        }
+        let lease = limits::RUNNER_LEASE.as_secs();
+        Err(Refusal::new(
+            Code::AlreadyExists,
+            format!(
+                "another runner is called `{name}`, with a data folder of its own; give this one another name. If that one is gone for good, its name is free {lease} seconds after it was heard of last"
+            ),
+        ))
+    }
+
+    /// What was lost with a stream of a runner nobody notices but by what the runner holds.
+    pub(super) fn attach(&mut self, runner: &str, held: &[HeldInstance]) -> Result<Reply, Refusal> {
+        self.known(runner)?;
+        self.compare_ledgers(runner, held, true);
+        Ok(Reply::Done)
+    }
+
+    fn compare_ledgers(&mut self, runner: &str, held: &[HeldInstance], attaches: bool) {
+        let seen: BTreeMap<&InstanceId, Token> =
+            held.iter().map(|held| (&held.instance, held.token)).collect();
+        self.tell_agents(&self.fleet.places_on(runner), |instances| agent::Command::RunnerHolds {
+            runner: runner.to_owned(),
+            held: instances.into_iter().map(|id| (id.clone(), seen.get(&id).copied())).collect(),
+            attaches,
+        });
+    }
+
+    /// What was granted to it and never got there starts elsewhere at once.
+    pub(super) fn leave(&mut self, runner: &str) -> Result<Reply, Refusal> {
+        self.known(runner)?;
+        self.lose(runner.to_owned(), true);
+        Ok(Reply::Done)
+    }
+
+    /// # Errors
+    /// `not_found` for a runner that is not registered, or was declared lost since.
+    pub(super) fn known(&self, runner: &str) -> Result<&Runner, Refusal> {
+        self.fleet.runners.get(runner).ok_or_else(|| {
+            Refusal::new(
                 Code::NotFound,
-                format!("no runner `{runner}` is registered; list the runners for their names"),
-            ));
-        };
-        if !known.draining {
+                format!("no runner `{runner}` is registered, or it was declared lost; list the runners for their names, or register again"),
+            )
+        })
+    }
+
+    pub(super) fn drain(&mut self, runner: &str) -> Result<Reply, Refusal> {
+        if !self.known(runner)?.draining {
             self.push(Event::Draining { runner: runner.to_owned() });
         }
         Ok(Reply::Done)
@@ -73,15 +115,15 @@ impl Draft<'_> {
             if until > now {
                 self.push(Event::Awaited { runner, until });
             } else {
-                self.lose(runner);
+                self.lose(runner, false);
             }
         }
         Reply::Done
     }
 
-    fn lose(&mut self, runner: String) {
+    fn lose(&mut self, runner: String, left: bool) {
         let places = self.fleet.places_on(&runner);
-        self.push(Event::Lost { runner: runner.clone(), at: self.now() });
+        self.push(Event::Lost { runner: runner.clone(), at: self.now(), left });
         self.tell_agents(&places, |instances| agent::Command::RunnerLost {
             runner: runner.clone(),
             instances,

@@ -2,8 +2,9 @@
 
 use crate::pool::event::{Created, Event, Return};
 use crate::pool::guard;
-use crate::pool::state::{Status, Task};
+use crate::pool::state::{Source, Status, Task};
 use crate::pool::tag::Tag;
+use crate::slack::Thread;
 
 impl Task {
     pub(in crate::pool) fn of(created: &Created) -> Self {
@@ -26,6 +27,7 @@ impl Task {
             schedule: created.spec.schedule,
             progress: None,
             reported: false,
+            thread: Thread::of(&created.spec.context).filter(|_| created.spec.source == Source::Slack),
         }
     }
 

@@ -4,6 +4,7 @@ mod create;
 pub(super) mod ended;
 mod expiry;
 mod finish;
+mod hear;
 mod invariants;
 mod members;
 mod offers;
@@ -65,6 +66,7 @@ impl Pool {
                 Ok(self.decide_extend(instance, *until, *wait, reply_to, ctx))
             }
             Command::EndInstance { instance, reason } => Ok(self.decide_end(instance, reason, ctx)),
+            Command::Hear(said) => self.decide_hear(said, ctx),
             Command::Tick => Ok(self.decide_tick(ctx)),
         }
     }

@@ -3,6 +3,7 @@
 mod claiming;
 mod dependencies;
 mod finishing;
+mod hearing;
 mod leases;
 mod members;
 mod random;

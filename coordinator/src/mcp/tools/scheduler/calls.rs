@@ -13,6 +13,7 @@ use crate::auth::Right;
 use crate::mcp::catalogue::{Call, Outcome, Tool, Toolset};
 use crate::mcp::result::Answer;
 use crate::mcp::schema::{Args, any_text, flag, integer, list, object, one_of, text};
+use crate::service::values::{PART, PART_MAX, Part};
 
 const SCHEDULER: Toolset = Toolset::Scheduler;
 /// How long a wait for calls that names no time goes on.
@@ -24,6 +25,7 @@ pub(super) fn tools() -> Vec<Tool> {
             "ok": flag(), "call_id": any_text(64), "reason": any_text(4000), "code": any_text(64),
             "status": one_of(&["pending", "running", "completed", "error"]),
             "return_value": any_text(limits::TEXT), "error_message": any_text(limits::TEXT),
+            "value_id": any_text(64), "value_bytes": integer(0, limits::RESULT as i64),
         })
     };
     vec![
@@ -46,7 +48,10 @@ pub(super) fn tools() -> Vec<Tool> {
             .core()
             .right(Right::Work)
             .reads()
-            .about("Ask for the result of a call that you made.", "")
+            .about(
+                "Ask for the result of a call that you made.",
+                "Of a value longer than 256 KiB it gives the beginning, and how many bytes there are.",
+            )
             .found_by("poll result answer return call status")
             .args(Args::none().need("call_id", text(64), "From call_agent"))
             .output(call_result()),
@@ -69,6 +74,26 @@ pub(super) fn tools() -> Vec<Tool> {
             .output(json!({
                 "ok": flag(), "calls": list(object(), 50), "timed_out": flag(), "reason": any_text(4000),
                 "code": any_text(64),
+            })),
+        Tool::new("read_call_value", "Read a call's value", SCHEDULER, read_call_value)
+            .right(Right::Work)
+            .reads()
+            .about(
+                "Read a part of the value that a call of yours gave back.",
+                "A cursor is a byte of the value, 0 without one. It answers with the cursor of the next part, and none at the \
+                 end. The value is kept for ten minutes after the call has ended.",
+            )
+            .found_by("large long result value blob range page offset fetch return")
+            .args(
+                Args::none()
+                    .need("call_id", text(64), "From call_agent")
+                    .take("cursor", any_text(40), "From the last answer")
+                    .take("limit", integer(16, PART_MAX as i64), "At most so many bytes (32768)")
+                    .closed(),
+            )
+            .output(json!({
+                "ok": flag(), "text": any_text(PART_MAX), "cursor": any_text(40),
+                "value_bytes": integer(0, limits::RESULT as i64), "reason": any_text(4000), "code": any_text(64),
             })),
         Tool::new("cancel_call", "Cancel a call", SCHEDULER, cancel_call)
             .writes(Right::Work)
@@ -134,6 +159,36 @@ async fn check_call(call: Call, args: CheckCall) -> Outcome {
 }
 
 #[derive(Deserialize)]
+struct ReadCallValue {
+    call_id: String,
+    cursor: Option<String>,
+    limit: Option<usize>,
+}
+
+async fn read_call_value(call: Call, args: ReadCallValue) -> Outcome {
+    const LEAD: &str = "Value not read:";
+    let Ok(id) = Uuid::try_parse(&args.call_id) else { return refused(LEAD, unknown()) };
+    let cursor = args.cursor.filter(|cursor| !cursor.is_empty());
+    let Ok(offset) = cursor.as_deref().map_or(Ok(0), str::parse::<u64>) else {
+        let problem = "cursor: this is none; give the one of the last answer, or leave it out to begin";
+        return refused(LEAD, Refusal::new(Code::InvalidArgument, problem));
+    };
+    let limit = args.limit.unwrap_or(PART);
+    match call.service.read_value(&call.who, id, offset, limit).await {
+        Ok(Part { text, next, bytes }) => {
+            let more = match next {
+                Some(next) => format!("\n[bytes {offset} to {next} of {bytes}; go on with cursor {next}]"),
+                None => String::new(),
+            };
+            let cursor = next.map(|next| next.to_string());
+            let facts = json!({ "text": text, "cursor": cursor, "value_bytes": bytes });
+            Ok(granted(text + &more, facts))
+        }
+        Err(refusal) => refused(LEAD, refusal),
+    }
+}
+
+#[derive(Deserialize)]
 struct WaitForCalls {
     call_ids: Vec<String>,
     #[serde(default)]
@@ -169,6 +224,9 @@ fn facts(view: &CallView) -> serde_json::Value {
     if let Some(value) = &view.return_value {
         facts["return_value"] = json!(value);
     }
+    if let Some(blob) = view.blob {
+        (facts["value_id"], facts["value_bytes"]) = (json!(blob.id), json!(blob.bytes));
+    }
     if let Some(message) = &view.error_message {
         facts["error_message"] = json!(message);
     }
@@ -181,7 +239,12 @@ fn checked(view: &CallView) -> Answer {
             "Call status: pending. It has not started yet; check again later.".to_owned()
         }
         (CallStatus::Running, ..) => "Call status: running. Check again later.".to_owned(),
-        (CallStatus::Completed, Some(value), _) => format!("Call completed. Return value: {value}"),
+        (CallStatus::Completed, Some(value), _) => {
+            let more = view.blob.map(|blob| {
+                format!("\n[this is how its {} bytes begin; read_call_value gives all of it]", blob.bytes)
+            });
+            format!("Call completed. Return value: {value}{}", more.unwrap_or_default())
+        }
         (CallStatus::Completed, None, _) => "Call completed.".to_owned(),
         (CallStatus::Error, _, message) => {
             format!("Call failed: {}", message.as_deref().unwrap_or("the agent's run failed"))

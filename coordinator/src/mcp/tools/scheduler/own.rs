@@ -19,11 +19,11 @@ pub(super) fn tools() -> Vec<Tool> {
             .idempotent()
             .about(
                 "Set the result that your caller gets when you end.",
-                "The last value wins. It is delivered when the run ends successfully.",
+                "The last value wins. It is delivered when the run ends successfully. At most 16 MiB are taken.",
             )
             .found_by("answer result reply caller output")
-            .args(Args::none().need("value", any_text(limits::TEXT), "The result"))
-            .output(json!({ "ok": flag() })),
+            .args(Args::none().need("value", any_text(limits::RESULT), "The result"))
+            .output(json!({ "ok": flag(), "reason": any_text(4000), "code": any_text(64) })),
         Tool::new("set_status", "Set your status", SCHEDULER, set_status)
             .writes(Right::Work)
             .idempotent()

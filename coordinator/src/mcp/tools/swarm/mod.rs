@@ -12,6 +12,7 @@ mod schedules;
 mod services;
 mod session;
 mod slack;
+mod slack_files;
 mod tasks;
 
 use serde_json::{Value, json};
@@ -29,6 +30,7 @@ pub fn tools() -> Vec<Tool> {
         profile::tools(),
         profile_versions::tools(),
         slack::tools(),
+        slack_files::tools(),
         memory::tools(),
         epics::tools(),
         schedules::tools(),

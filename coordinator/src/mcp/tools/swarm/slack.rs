@@ -5,14 +5,24 @@
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use skein_shared::{Code, Refusal, limits};
+use skein_shared::limits;
 use uuid::Uuid;
 
-use crate::auth::{Right, policy};
+use super::done;
+use crate::auth::Right;
 use crate::mcp::catalogue::{Call, Outcome, Tool, Toolset};
 use crate::mcp::schema::{Args, any_text, flag, integer, list, object, one_of, text, uuid};
+use crate::service::slack::Address;
 
 const SWARM: Toolset = Toolset::Swarm;
+/// How much is shown without a limit.
+const MESSAGES: u32 = 20;
+const CHANNELS: usize = 100;
+/// Longest transcript, characters: a hundred messages as long as Slack takes them.
+const TRANSCRIPT: usize = 4_100_000;
+/// Kinds of channels, and Slack's words for them.
+const KINDS: [(&str, &str); 4] =
+    [("public", "public_channel"), ("private", "private_channel"), ("dm", "im"), ("mpim", "mpim")];
 
 pub(super) fn tools() -> Vec<Tool> {
     vec![
@@ -50,7 +60,13 @@ pub(super) fn tools() -> Vec<Tool> {
                     .take("limit", integer(1, 100), "At most so many (20)")
                     .rare("includeFiles", flag(), "With attached files (true)"),
             )
-            .output(json!({ "success": flag(), "message": any_text(4000), "messages": list(object(), 100) })),
+            .output(json!({
+                "success": flag(),
+                "message": any_text(TRANSCRIPT),
+                "channelId": any_text(100),
+                "threadTs": any_text(100),
+                "messages": list(object(), 100),
+            })),
         Tool::new("slack-post", "Post in Slack", SWARM, post)
             .writes(Right::Lead)
             .open_world()
@@ -72,80 +88,110 @@ pub(super) fn tools() -> Vec<Tool> {
                     .take("types", list(one_of(&["public", "private", "dm", "mpim"]), 4), "Kinds of channels")
                     .take("limit", integer(1, 200), "At most so many (100)"),
             )
-            .output(json!({ "success": flag(), "message": any_text(4000), "channels": list(object(), 200) })),
+            .output(
+                json!({ "success": flag(), "message": any_text(30_000), "channels": list(object(), 200) }),
+            ),
     ]
 }
 
 #[derive(Deserialize)]
-struct Ignored {}
-
-async fn post(call: Call, _: Ignored) -> Outcome {
-    call.service.require_lead(&call.who).await?;
-    Err(not_configured())
+#[serde(rename_all = "camelCase")]
+struct PostArgs {
+    channel_id: String,
+    message: String,
 }
 
-async fn list_channels(call: Call, _: Ignored) -> Outcome {
-    policy::require(&call.who, Right::Read)?;
-    Err(not_configured())
+async fn post(call: Call, args: PostArgs) -> Outcome {
+    let ts = call.service.slack_post(&call.who, call.request, &args.channel_id, &args.message).await?;
+    Ok(done("The message is posted.", json!({ "messageTs": ts })))
+}
+
+#[derive(Deserialize)]
+struct ChannelsArgs {
+    types: Option<Vec<String>>,
+    limit: Option<usize>,
+}
+
+async fn list_channels(call: Call, args: ChannelsArgs) -> Outcome {
+    let wanted = args.types.as_ref().filter(|types| !types.is_empty());
+    let is_wanted = |kind: &str| wanted.is_none_or(|types| types.iter().any(|one| one == kind));
+    let kinds = KINDS.iter().filter(|(kind, _)| is_wanted(kind)).map(|(_, slack)| *slack).collect::<Vec<_>>();
+    let limit = args.limit.unwrap_or(CHANNELS);
+    let channels = call.service.slack_channels(&call.who, &kinds, limit).await?;
+    let line = |channel: &Value| {
+        format!(
+            "{} {} ({})",
+            channel["id"].as_str().unwrap_or_default(),
+            channel["name"].as_str().unwrap_or_default(),
+            channel["type"].as_str().unwrap_or_default()
+        )
+    };
+    let text = match channels.is_empty() {
+        true => "The bot is in no such channel; people invite it with /invite.".to_owned(),
+        false => channels.iter().map(line).collect::<Vec<_>>().join("\n"),
+    };
+    Ok(done(text, json!({ "channels": channels })))
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Address {
+struct ReplyArgs {
+    message: String,
+    inbox_message_id: Option<Uuid>,
+    task_id: Option<Uuid>,
+}
+
+async fn reply(call: Call, args: ReplyArgs) -> Outcome {
+    let address = Address { message: args.inbox_message_id, task: args.task_id, channel: None, thread: None };
+    let repeats = call.key.is_some();
+    call.service.slack_reply(&call.who, call.request, &address, &args.message, repeats).await?;
+    Ok(done("The answer is in its Slack thread.", json!({})))
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ReadArgs {
     inbox_message_id: Option<Uuid>,
     task_id: Option<Uuid>,
     channel_id: Option<String>,
+    thread_ts: Option<String>,
+    limit: Option<u32>,
+    include_files: Option<bool>,
 }
 
-async fn reply(call: Call, address: Address) -> Outcome {
-    let thread = thread(&call, &Address { channel_id: None, ..address }).await?;
-    if !thread["slackThreadTs"].is_string() {
-        return Err(no_context());
-    }
-    Err(not_configured())
-}
-
-async fn read(call: Call, address: Address) -> Outcome {
-    thread(&call, &address).await?;
-    Err(not_configured())
-}
-
-/// The task or message whose Slack fields say where to write.
-async fn thread(call: &Call, address: &Address) -> Result<Value, Refusal> {
-    let found = if let Some(message) = address.inbox_message_id {
-        call.service.inbox_message(&call.who, message).await?
-    } else if let Some(task) = address.task_id {
-        let task = call.service.get_task(&call.who, task).await?;
-        let me = json!(call.who.agent);
-        if task["agentId"] != me && task["creatorAgentId"] != me {
-            return Err(Refusal::new(
-                Code::Forbidden,
-                "this task is neither assigned to you nor made by you; its own agent may write there",
-            ));
-        }
-        task
-    } else if let Some(channel) = &address.channel_id {
-        call.service.require_lead(&call.who).await?;
-        json!({ "slackChannelId": channel })
-    } else {
-        return Err(Refusal::new(
-            Code::InvalidArgument,
-            "give inboxMessageId or taskId to say which thread is meant",
-        ));
+async fn read(call: Call, args: ReadArgs) -> Outcome {
+    let address = Address {
+        message: args.inbox_message_id,
+        task: args.task_id,
+        channel: args.channel_id,
+        thread: args.thread_ts,
     };
-    if found["slackChannelId"].is_string() { Ok(found) } else { Err(no_context()) }
+    let (limit, files) = (args.limit.unwrap_or(MESSAGES), args.include_files.unwrap_or(true));
+    let found = call.service.slack_read(&call.who, &address, limit, files).await?;
+    let mut text = found.messages.iter().map(transcribed).collect::<Vec<_>>().join("\n");
+    if found.messages.is_empty() {
+        text.push_str("Nothing is written there.");
+    }
+    if found.more {
+        text.push_str("\n(There is more; ask with a higher limit.)");
+    }
+    let facts = json!({
+        "channelId": found.place.channel,
+        "threadTs": found.place.thread,
+        "messages": found.messages,
+    });
+    Ok(done(text, facts))
 }
 
-fn no_context() -> Refusal {
-    Refusal::new(
-        Code::WrongState,
-        "this did not come from Slack, so it has no thread there; use post-message instead",
-    )
-}
-
-fn not_configured() -> Refusal {
-    Refusal::new(
-        Code::SlackNotConfigured,
-        "no Slack workspace is connected; an operator connects one, until then use post-message",
-    )
+/// A message on a line of its own, with its files on lines below.
+fn transcribed(message: &Value) -> String {
+    let text = |field: &str| message[field].as_str();
+    let name = text("username").or_else(|| text("user")).unwrap_or("somebody");
+    let mark = if message["isBot"] == true { " (bot)" } else { "" };
+    let mut line = format!("{name}{mark}: {}", text("text").unwrap_or_default());
+    for file in message["files"].as_array().into_iter().flatten() {
+        let field = |name: &str| file[name].as_str().unwrap_or("?");
+        line.push_str(&format!("\n  [file {}: {}, {}]", field("id"), field("name"), field("mimetype")));
+    }
+    line
 }

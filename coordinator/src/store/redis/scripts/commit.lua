@@ -2,7 +2,8 @@
 -- KEYS: 2 the entity; 3 the last position of all shards; 4 the entity's documents; 5 those that are live; 6 those of the
 -- shard that are archived; then the documents of this batch; then the others, as the operations name them.
 -- ARGV: 4 the version it builds on; 5 its id; 6 its time; 7 the last sequence of its effects, or nothing; 8 the entity's
--- name; 9 how many documents; of each its name and how it is left: `1` live, `0` archived, or deleted; then the
+-- name; 9 how many documents; of each its name and how it is left: `1` live, `0` archived, or deleted; then how many
+-- blobs are to be kept; of each the number of the key of its chunks, how many they are, their bytes, and its id; then the
 -- operations: how many arguments, command, number of the key, arguments.
 local expected = tonumber(ARGV[4])
 local entity = redis.pcall('HMGET', KEYS[2], 'version', 'batch', 'sequence')
@@ -56,6 +57,19 @@ for list = 4, 6 do
   end
 end
 
+-- A blob is kept whole or not at all.
+local kept = 10 + documents * 2
+for i = 1, tonumber(ARGV[kept]) do
+  local chunks, count, bytes = KEYS[tonumber(ARGV[kept + i * 4 - 3])], ARGV[kept + i * 4 - 2], ARGV[kept + i * 4 - 1]
+  local found = 0
+  for place = 0, tonumber(count) - 1 do
+    found = found + redis.call('HSTRLEN', chunks, place)
+  end
+  if redis.call('HLEN', chunks) ~= tonumber(count) or found ~= tonumber(bytes) then
+    return { 'INCOMPLETE', ARGV[kept + i * 4] }
+  end
+end
+
 -- The first thing that is written. Scripts run one after the other, so whoever has read the newest position has
 -- everything up to it; one that is left out here belongs to nothing.
 local position = redis.pcall('INCR', KEYS[3])
@@ -99,7 +113,7 @@ local perform = {
   end,
 }
 
-local at = 10 + documents * 2
+local at = kept + 1 + tonumber(ARGV[kept]) * 4
 while at <= #ARGV do
   local count, command, key = tonumber(ARGV[at]), ARGV[at + 1], KEYS[tonumber(ARGV[at + 2])]
   if perform[command] then

@@ -1,10 +1,10 @@
 -- Forgets what is old in one shard, a bounded step. Follows check.lua. What it removes is chosen here, for what was
 -- read before may have come to life again.
 -- KEYS: 2 events; 3 ages of replies; 4 ages of marks; 5 archived documents; 6 dead letters' order; 7 their ages;
--- 8 dead letters.
+-- 8 dead letters; 9 blobs that nobody has kept.
 -- ARGV: 4 what the keys of the shard begin with; pairs of a time and a limit: 5 events, 7 replies, 9 marks,
--- 11 archived documents, 13 dead letters; 15 the limit for entities with too many events; then of each of those its
--- name and the highest version to forget.
+-- 11 archived documents, 13 dead letters, 15 loose blobs; 17 the limit for entities with too many events; then of each of
+-- those its name and the highest version to forget.
 local prefix = ARGV[4]
 
 local function forget_events(id, name)
@@ -64,12 +64,20 @@ local letters = by_age(KEYS[7], before, limit, function(position)
   redis.call('UNLINK', KEYS[8] .. ':' .. position)
 end)
 
-local left = tonumber(ARGV[15])
-for i = 16, #ARGV, 2 do
+before, limit = bound(15)
+local loose = by_age(KEYS[9], before, limit, function(name, blob)
+  redis.call('UNLINK', prefix .. 'chunks:' .. name .. ':' .. blob)
+end)
+
+local left = tonumber(ARGV[17])
+for i = 18, #ARGV, 2 do
   local history = prefix .. 'history:' .. ARGV[i]
   for _, position in ipairs(redis.call('ZRANGEBYSCORE', history, '-inf', ARGV[i + 1], 'LIMIT', 0, left)) do
     forget_events(position .. '-0', ARGV[i])
     surplus, left = surplus + 1, left - 1
   end
 end
-return { 'OK', tostring(old), tostring(surplus), tostring(replies), tostring(marks), tostring(documents), tostring(letters) }
+return {
+  'OK', tostring(old), tostring(surplus), tostring(replies), tostring(marks), tostring(documents), tostring(letters),
+  tostring(loose)
+}

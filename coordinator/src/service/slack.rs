@@ -1,0 +1,260 @@
+//! What agents say to people in Slack, and read of what they wrote.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+use skein_shared::id::Kind;
+use skein_shared::slack::mrkdwn;
+use skein_shared::{Code, Refusal};
+use uuid::Uuid;
+
+use super::Service;
+use crate::auth::{Principal, Right, policy};
+use crate::slack::{Error, Post, Workspace};
+
+/// What names a thread: a message of the caller's inbox, a task, or a channel, which only the lead may name.
+#[derive(Clone, Debug, Default)]
+pub struct Address {
+    pub message: Option<Uuid>,
+    pub task: Option<Uuid>,
+    pub channel: Option<String>,
+    pub thread: Option<String>,
+}
+
+/// A channel, and a thread in it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Place {
+    pub channel: String,
+    pub thread: Option<String>,
+}
+
+/// What was written in a place.
+#[derive(Clone, Debug)]
+pub struct Conversation {
+    pub place: Place,
+    /// `{user?, username?, isBot, text, ts, files?}`, as Slack orders them.
+    pub messages: Vec<Value>,
+    pub more: bool,
+}
+
+impl Service {
+    /// Answers in a thread. A message of the inbox counts as answered from before the answer is sent. With `repeats` the
+    /// same request may come again, and an answer that is there already is not sent a second time.
+    ///
+    /// # Errors
+    /// Of the address first, then `wrong_state` without a thread, `slack_not_configured`, and what Slack says.
+    pub async fn slack_reply(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        address: &Address,
+        text: &str,
+        repeats: bool,
+    ) -> Result<Place, Refusal> {
+        let place = self.slack_place(who, address).await?;
+        if place.thread.is_none() {
+            return Err(no_context());
+        }
+        let workspace = self.slack.require(&who.swarm)?;
+        if let Some(message) = address.message
+            && let Err(refusal) = self.respond(who, request, message, text.to_owned()).await
+            && refusal.code != Code::NotFound
+        {
+            // Not found: it has ended before, and a second answer is posted all the same.
+            return Err(refusal);
+        }
+        self.slack_say(who, workspace, request, &place, text, repeats).await?;
+        Ok(place)
+    }
+
+    /// Posts a message of its own in a channel, and gives its time stamp. Only the lead does.
+    ///
+    /// # Errors
+    /// `forbidden`, `slack_not_configured`, and what Slack says.
+    pub async fn slack_post(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        channel: &str,
+        text: &str,
+    ) -> Result<String, Refusal> {
+        self.require_lead(who).await?;
+        let workspace = self.slack.require(&who.swarm)?;
+        let place = Place { channel: channel.to_owned(), thread: None };
+        self.slack_say(who, workspace, request, &place, text, false).await
+    }
+
+    /// # Errors
+    /// Of the address first, then `slack_not_configured`, and what Slack says.
+    pub async fn slack_read(
+        &self,
+        who: &Principal,
+        address: &Address,
+        limit: u32,
+        files: bool,
+    ) -> Result<Conversation, Refusal> {
+        let place = self.slack_place(who, address).await?;
+        let workspace = self.slack.require(&who.swarm)?;
+        let page = match &place.thread {
+            Some(thread) => workspace.thread(&place.channel, thread, limit).await,
+            None => workspace.history(&place.channel, limit).await,
+        };
+        let page = page.map_err(Error::refusal)?;
+        let mut names = BTreeMap::new();
+        let mut messages = Vec::new();
+        for message in &page.messages {
+            if let Some(user) = message["user"].as_str().filter(|_| !is_bot(message))
+                && !names.contains_key(user)
+            {
+                let name = name_of(workspace, user).await;
+                names.insert(user.to_owned(), name);
+            }
+            messages.extend(shown(message, &names, files));
+        }
+        Ok(Conversation { place, messages, more: page.more })
+    }
+
+    /// The channels that the bot is a member of: `{id, name?, type, isMember, numMembers?}`.
+    ///
+    /// # Errors
+    /// `slack_not_configured`, and what Slack says.
+    pub async fn slack_channels(
+        &self,
+        who: &Principal,
+        kinds: &[&str],
+        limit: usize,
+    ) -> Result<Vec<Value>, Refusal> {
+        policy::require(who, Right::Read)?;
+        let workspace = self.slack.require(&who.swarm)?;
+        let channels = workspace.channels(kinds, limit).await.map_err(Error::refusal)?;
+        Ok(channels.iter().map(channel).collect())
+    }
+
+    /// Where an address leads, if the caller may go there.
+    pub(super) async fn slack_place(&self, who: &Principal, address: &Address) -> Result<Place, Refusal> {
+        let found = if let Some(message) = address.message {
+            self.inbox_message(who, message).await?
+        } else if let Some(task) = address.task {
+            let task = self.get_task(who, task).await?;
+            let me = json!(who.agent);
+            if task["agentId"] != me && task["creatorAgentId"] != me {
+                return Err(Refusal::new(
+                    Code::Forbidden,
+                    "this task is neither assigned to you nor made by you; its own agent may write there",
+                ));
+            }
+            task
+        } else if let Some(channel) = &address.channel {
+            self.require_lead(who).await?;
+            json!({ "slackChannelId": channel, "slackThreadTs": address.thread })
+        } else {
+            return Err(Refusal::new(
+                Code::InvalidArgument,
+                "give inboxMessageId or taskId to say which thread is meant",
+            ));
+        };
+        let text = |field: &str| found[field].as_str().map(str::to_owned);
+        let channel = text("slackChannelId").ok_or_else(no_context)?;
+        Ok(Place { channel, thread: text("slackThreadTs") })
+    }
+
+    async fn slack_say(
+        &self,
+        who: &Principal,
+        workspace: &Workspace,
+        request: Uuid,
+        place: &Place,
+        text: &str,
+        repeats: bool,
+    ) -> Result<String, Refusal> {
+        let member = self.body(&who.entity(Kind::Pool), &format!("member/{}", who.agent)).await?;
+        let name = member.as_ref().and_then(|member| member["name"].as_str());
+        let lead = member.as_ref().is_some_and(|member| member["isLead"] == true);
+        let text = mrkdwn(text);
+        let post = Post {
+            channel: &place.channel,
+            thread: place.thread.as_deref(),
+            text: &text,
+            name,
+            icon: Some(if lead { ":crown:" } else { ":robot_face:" }),
+        };
+        let posted = match repeats {
+            true => workspace.post_once(&post, request).await,
+            false => workspace.post(&post, request).await,
+        };
+        posted.map_err(Error::refusal)
+    }
+}
+
+fn no_context() -> Refusal {
+    Refusal::new(
+        Code::WrongState,
+        "this did not come from Slack, so it has no thread there; use post-message instead",
+    )
+}
+
+/// People are shown by the name that they gave themselves; without it by their id.
+async fn name_of(workspace: &Workspace, user: &str) -> Option<String> {
+    let user = workspace.user(user).await.ok()?;
+    let names = ["/profile/display_name", "/profile/real_name", "/real_name", "/name"];
+    let mut names = names.into_iter().filter_map(|pointer| user.pointer(pointer)?.as_str());
+    names.find(|name| !name.is_empty()).map(str::to_owned)
+}
+
+fn is_bot(message: &Value) -> bool {
+    message["bot_id"].is_string() || message["subtype"] == "bot_message"
+}
+
+/// A message as agents see it; none of what has neither text nor files.
+fn shown(message: &Value, names: &BTreeMap<String, Option<String>>, files: bool) -> Option<Value> {
+    let text = message["text"].as_str().unwrap_or_default();
+    let files = message["files"].as_array().filter(|list| files && !list.is_empty());
+    if text.is_empty() && files.is_none() {
+        return None;
+    }
+    let user = message["user"].as_str();
+    let name = user.and_then(|user| names.get(user)?.as_deref());
+    let name = name
+        .or_else(|| message["username"].as_str())
+        .or_else(|| message.pointer("/bot_profile/name")?.as_str());
+    let fields = [
+        ("user", json!(user)),
+        ("username", json!(name)),
+        ("isBot", json!(is_bot(message))),
+        ("text", json!(text)),
+        ("ts", message["ts"].clone()),
+        ("files", json!(files.map(|list| list.iter().map(file).collect::<Vec<_>>()))),
+    ];
+    Some(some(fields))
+}
+
+fn file(file: &Value) -> Value {
+    some(
+        ["id", "name", "mimetype", "filetype", "size", "url_private_download"]
+            .map(|field| (field, file[field].clone())),
+    )
+}
+
+fn channel(channel: &Value) -> Value {
+    let is = |field: &str| channel[field] == true;
+    let kind = match () {
+        () if is("is_im") => "dm",
+        () if is("is_mpim") => "mpim",
+        () if is("is_private") || is("is_group") => "private",
+        () => "public",
+    };
+    some([
+        ("id", channel["id"].clone()),
+        // A conversation with one person has no name of its own.
+        ("name", json!(channel["name"].as_str().or_else(|| channel["user"].as_str()))),
+        ("type", json!(kind)),
+        ("isMember", json!(true)),
+        ("numMembers", channel["num_members"].clone()),
+    ])
+}
+
+/// An object of the fields that have a value.
+fn some<const N: usize>(fields: [(&str, Value); N]) -> Value {
+    let fields = fields.into_iter().filter(|(_, value)| !value.is_null());
+    Value::Object(fields.map(|(name, value)| (name.to_owned(), value)).collect::<Map<_, _>>())
+}

@@ -1,0 +1,185 @@
+//! HTTP to Slack: with the certificates that the system trusts, bounded in time and size, and to its own hosts alone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{HeaderValue, USER_AGENT};
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use rustls::{ClientConfig, RootCertStore};
+use url::Url;
+
+use super::error::Error;
+
+const AGENT: &str = concat!("skein/", env!("CARGO_PKG_VERSION"));
+/// How long Slack may take for the connection. For an answer it depends on what is asked.
+const CONNECT: Duration = Duration::from_secs(5);
+/// The domain of Slack and of whatever it serves files from.
+const SLACK: &str = "slack.com";
+
+/// What a try came to when there is no answer.
+pub(super) enum Failure {
+    /// Nothing was sent.
+    Unreachable(String),
+    /// Something was, and the answer did not come, or not whole.
+    Unanswered(String),
+    TooLarge,
+}
+
+impl Failure {
+    pub(super) fn of(self, method: &'static str, largest: u64) -> Error {
+        match self {
+            Failure::Unreachable(problem) => Error::Unreachable { method, problem },
+            Failure::Unanswered(problem) => Error::Unanswered { method, problem },
+            Failure::TooLarge => Error::TooLarge(largest),
+        }
+    }
+}
+
+/// The transport of one workspace.
+pub(super) struct Http {
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    tls: Arc<ClientConfig>,
+    /// What the methods' names are put behind.
+    api: Url,
+}
+
+impl Http {
+    pub(super) fn new(api: Url) -> Result<Self, Error> {
+        let tls = trusted(&api)?;
+        let mut connector = HttpConnector::new();
+        connector.enforce_http(false);
+        connector.set_connect_timeout(Some(CONNECT));
+        connector.set_nodelay(true);
+        // Plain text is for a stand-in on this machine; the settings allow it nowhere else.
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(tls.clone())
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(connector);
+        let client = Client::builder(TokioExecutor::new()).build(connector);
+        Ok(Self { client, tls: Arc::new(tls), api })
+    }
+
+    /// Whom to trust, for connections of another kind.
+    pub(super) fn tls(&self) -> Arc<ClientConfig> {
+        Arc::clone(&self.tls)
+    }
+
+    /// The host that the settings name.
+    pub(super) fn host(&self) -> Option<&str> {
+        self.api.host_str()
+    }
+
+    pub(super) fn url(&self, method: &str) -> String {
+        format!("{}{method}", self.api)
+    }
+
+    /// The address, if it may have the token: one of Slack's, or on the host that the settings name.
+    pub(super) fn own(&self, address: &str) -> Result<Url, Error> {
+        let url = Url::parse(address).map_err(|_| Error::Foreign("this".to_owned()))?;
+        let host = url.host_str().unwrap_or_default();
+        let slacks = url.scheme() == "https"
+            && url.port().is_none()
+            && (host == SLACK || host.strip_suffix(SLACK).is_some_and(|before| before.ends_with('.')));
+        let named = url.origin() == self.api.origin();
+        if slacks || named { Ok(url) } else { Err(Error::Foreign(host.to_owned())) }
+    }
+
+    /// Sends a request, and takes its answer whole. Redirects are answers.
+    pub(super) async fn send(
+        &self,
+        mut request: Request<Full<Bytes>>,
+        largest: u64,
+        patience: Duration,
+    ) -> Result<Response<Bytes>, Failure> {
+        request.headers_mut().insert(USER_AGENT, HeaderValue::from_static(AGENT));
+        match tokio::time::timeout(patience, self.exchange(request, largest)).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(Failure::Unanswered(format!("nothing came for {} s", patience.as_secs()))),
+        }
+    }
+
+    async fn exchange(
+        &self,
+        request: Request<Full<Bytes>>,
+        largest: u64,
+    ) -> Result<Response<Bytes>, Failure> {
+        let answer = self.client.request(request).await.map_err(|error| {
+            let problem = innermost(&error);
+            if error.is_connect() { Failure::Unreachable(problem) } else { Failure::Unanswered(problem) }
+        })?;
+        let (head, body) = answer.into_parts();
+        let longest = usize::try_from(largest).unwrap_or(usize::MAX);
+        match Limited::new(body, longest).collect().await {
+            Ok(body) => Ok(Response::from_parts(head, body.to_bytes())),
+            Err(error) if error.is::<LengthLimitError>() => Err(Failure::TooLarge),
+            Err(error) => Err(Failure::Unanswered(innermost(error.as_ref()))),
+        }
+    }
+}
+
+/// What the system trusts, for a connection that needs it.
+fn trusted(api: &Url) -> Result<ClientConfig, Error> {
+    let mut roots = RootCertStore::empty();
+    if api.scheme() == "https" {
+        let found = rustls_native_certs::load_native_certs();
+        roots.add_parsable_certificates(found.certs);
+        if roots.is_empty() {
+            let problem = found
+                .errors
+                .first()
+                .map_or_else(|| "there are none; install ca-certificates".to_owned(), ToString::to_string);
+            return Err(Error::Certificates(problem));
+        }
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| Error::Certificates(error.to_string()))?;
+    Ok(config.with_root_certificates(roots).with_no_client_auth())
+}
+
+/// What is at the bottom of an error: the outer ones repeat that something failed.
+fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut last = error;
+    while let Some(source) = last.source() {
+        last = source;
+    }
+    last.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_token_goes_to_slacks_hosts_alone() {
+        let http = Http::new(Url::parse("http://127.0.0.1:9/api/").unwrap()).unwrap();
+        for good in [
+            "https://files.slack.com/files-pri/T1-F1/x.txt",
+            "https://slack.com/x",
+            "http://127.0.0.1:9/files/F1",
+        ] {
+            assert!(http.own(good).is_ok(), "{good}");
+        }
+        for foreign in [
+            "http://files.slack.com/x",
+            "https://files.slack.com:8443/x",
+            "https://slack.com.evil.example/x",
+            "https://evilslack.com/x",
+            "https://evil.example/?slack.com",
+            "https://files.slack.com@evil.example/x",
+            "http://127.0.0.1:10/files/F1",
+            "file:///etc/passwd",
+            "not an address",
+        ] {
+            assert!(http.own(foreign).is_err(), "{foreign}");
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! The methods that Skein calls, with their arguments.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use skein_shared::Refusal;
+use skein_shared::id::Name;
+use skein_shared::slack::Note;
+use tokio::time::Instant;
+use url::Url;
+use uuid::Uuid;
+
+use super::client::{Args, Client};
+use super::error::Error;
+use super::method::{AUTH_TEST, CONNECT, HISTORY, LIST, POST, REPLIES, UPDATE, USER};
+use crate::config;
+
+/// What an agent's messages are shown with.
+const AGENT_ICON: &str = ":robot_face:";
+/// How long we remember whether somebody may speak, and of how many.
+const REMEMBER: Duration = Duration::from_secs(600);
+const PEOPLE: usize = 10_000;
+/// Most of something that one page may have.
+const PAGE: u32 = 200;
+/// What messages of ours are marked with, where programs see it.
+const EVENT: &str = "skein_message";
+/// Most pages of a list that are read.
+const PAGES: usize = 50;
+
+/// A Slack workspace with its bot.
+pub struct Workspace {
+    pub(super) client: Client,
+    swarm: Name,
+    allowed: Allowed,
+    /// Whether a person may speak, as we found out, and when.
+    people: Mutex<BTreeMap<String, (bool, Instant)>>,
+}
+
+/// Shows no token, wherever it is printed.
+impl fmt::Debug for Workspace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Workspace").field("swarm", &self.swarm).finish_non_exhaustive()
+    }
+}
+
+/// A message to post.
+#[derive(Clone, Debug, Default)]
+pub struct Post<'a> {
+    pub channel: &'a str,
+    pub thread: Option<&'a str>,
+    /// In Slack's own markup.
+    pub text: &'a str,
+    /// The name that it is shown under, with its emoji; the app's own without.
+    pub name: Option<&'a str>,
+    pub icon: Option<&'a str>,
+}
+
+/// Messages, and whether there are more.
+#[derive(Clone, Debug)]
+pub struct Page {
+    pub messages: Vec<Value>,
+    pub more: bool,
+}
+
+/// The fields of an object, which every list of arguments is.
+pub(super) fn args(fields: Value) -> Args {
+    match fields {
+        Value::Object(fields) => fields,
+        _ => Args::new(),
+    }
+}
+
+impl Workspace {
+    /// # Errors
+    /// When the system's certificates cannot be read.
+    pub fn new(settings: &config::Workspace) -> Result<Self, Error> {
+        let bot = settings.bot_token.clone().unwrap_or_default();
+        let client = Client::new(settings.api.clone(), bot, settings.app_token.clone())?;
+        let (users, domains) = (settings.allowed_users.clone(), settings.allowed_domains.clone());
+        let swarm = settings.swarm.clone();
+        Ok(Self { client, swarm, allowed: Allowed { users, domains }, people: Mutex::default() })
+    }
+
+    pub fn swarm(&self) -> &Name {
+        &self.swarm
+    }
+
+    /// Whether it has the token that opens connections.
+    pub fn has_socket_mode(&self) -> bool {
+        self.client.has_app_token()
+    }
+
+    /// Who the token speaks for: `team`, `user`, `team_id`, `user_id`, `bot_id`.
+    ///
+    /// # Errors
+    /// `slack_not_configured` for a token that is not good.
+    pub async fn identity(&self) -> Result<Value, Error> {
+        self.client.call(&AUTH_TEST, Args::new()).await
+    }
+
+    /// Posts a message, and gives its time stamp, which is its id in the channel. `id` is what the message can be told
+    /// by later; people do not see it.
+    ///
+    /// # Errors
+    /// What Slack says; `outcome_unknown` when it may be there.
+    pub async fn post(&self, post: &Post<'_>, id: Uuid) -> Result<String, Error> {
+        let fields = json!({
+            "channel": post.channel,
+            "thread_ts": post.thread,
+            "text": post.text,
+            "username": post.name,
+            "icon_emoji": post.icon,
+            "metadata": {"event_type": EVENT, "event_payload": {"id": id}},
+            "unfurl_links": false,
+        });
+        let answer = self.client.call(&POST, args(fields)).await?;
+        Ok(answer["ts"].as_str().unwrap_or_default().to_owned())
+    }
+
+    /// Posts a message into a thread unless it is there already, and gives its time stamp. Slack takes whatever it gets
+    /// for new, so who does not know what became of a message has to look.
+    ///
+    /// # Errors
+    /// What Slack says; `outcome_unknown` when it may be there.
+    pub async fn post_once(&self, post: &Post<'_>, id: Uuid) -> Result<String, Error> {
+        if let Some(thread) = post.thread
+            && let Some(found) = self.find(post.channel, thread, |message| is_of(message, id)).await?
+        {
+            return Ok(found["ts"].as_str().unwrap_or_default().to_owned());
+        }
+        self.post(post, id).await
+    }
+
+    /// Brings a note into its thread, once: whoever does not know whether it is there looks.
+    ///
+    /// # Errors
+    /// What Slack says.
+    pub async fn tell(&self, note: &Note) -> Result<(), Error> {
+        let (channel, thread) = (note.channel.as_str(), note.thread.as_str());
+        if let Some(found) = self.find(channel, thread, |message| is_of(message, note.id)).await? {
+            let ts = found["ts"].as_str().unwrap_or_default();
+            let differs = note.edits && found["text"] != note.text.as_str();
+            return if differs { self.update(channel, ts, &note.text).await } else { Ok(()) };
+        }
+        let icon = note.name.is_some().then_some(AGENT_ICON);
+        let post = Post { channel, thread: Some(thread), text: &note.text, name: note.name.as_deref(), icon };
+        self.post(&post, note.id).await.map(|_| ())
+    }
+
+    /// Whether this person may speak to the swarm: all may unless some are named, by id or by the domain of their
+    /// address. What nobody says is let in.
+    ///
+    /// # Errors
+    /// `unavailable` and the like while Slack does not say whose address it is.
+    pub async fn may_speak(&self, user: Option<&str>) -> Result<bool, Refusal> {
+        let Some(user) = user else { return Ok(true) };
+        if self.allowed.is_open() || self.allowed.users.iter().any(|one| one == user) {
+            return Ok(true);
+        }
+        if self.allowed.domains.is_empty() {
+            return Ok(false);
+        }
+        if let Some(known) = self.known(user) {
+            return Ok(known);
+        }
+        let found = match self.user(user).await {
+            Ok(found) => found,
+            Err(error) if error.is_passing() => return Err(error.refusal()),
+            Err(_) => Value::Null,
+        };
+        let address = found["profile"]["email"].as_str().unwrap_or_default();
+        let may = self.allowed.has_domain_of(address);
+        let mut people = self.people.lock().unwrap_or_else(PoisonError::into_inner);
+        if people.len() >= PEOPLE {
+            people.clear();
+        }
+        people.insert(user.to_owned(), (may, Instant::now()));
+        Ok(may)
+    }
+
+    fn known(&self, user: &str) -> Option<bool> {
+        let people = self.people.lock().unwrap_or_else(PoisonError::into_inner);
+        people.get(user).filter(|(_, since)| since.elapsed() < REMEMBER).map(|(may, _)| *may)
+    }
+
+    /// Writes a message anew that the bot has posted.
+    ///
+    /// # Errors
+    /// What Slack says.
+    async fn update(&self, channel: &str, message: &str, text: &str) -> Result<(), Error> {
+        let fields = json!({"channel": channel, "ts": message, "text": text});
+        self.client.call(&UPDATE, args(fields)).await.map(|_| ())
+    }
+
+    /// The messages of a thread, the oldest first.
+    ///
+    /// # Errors
+    /// What Slack says.
+    pub async fn thread(&self, channel: &str, thread: &str, limit: u32) -> Result<Page, Error> {
+        let fields = json!({"channel": channel, "ts": thread, "limit": limit});
+        self.messages(self.client.call(&REPLIES, args(fields)).await?)
+    }
+
+    /// Looks through a thread, page by page.
+    async fn find(
+        &self,
+        channel: &str,
+        thread: &str,
+        wanted: impl Fn(&Value) -> bool,
+    ) -> Result<Option<Value>, Error> {
+        let fields = json!({"channel": channel, "ts": thread, "limit": PAGE, "include_all_metadata": true});
+        let mut cursor = None;
+        for _ in 0..PAGES {
+            let mut fields = args(fields.clone());
+            fields.insert("cursor".to_owned(), json!(cursor));
+            let answer = self.client.call(&REPLIES, fields).await?;
+            if let Some(found) = answer["messages"].as_array().into_iter().flatten().find(|one| wanted(one)) {
+                return Ok(Some(found.clone()));
+            }
+            match next(&answer) {
+                Some(next) => cursor = Some(next),
+                None => break,
+            }
+        }
+        Ok(None)
+    }
+
+    /// The messages of a channel, the newest first.
+    ///
+    /// # Errors
+    /// What Slack says.
+    pub async fn history(&self, channel: &str, limit: u32) -> Result<Page, Error> {
+        let fields = json!({"channel": channel, "limit": limit});
+        self.messages(self.client.call(&HISTORY, args(fields)).await?)
+    }
+
+    fn messages(&self, mut answer: Value) -> Result<Page, Error> {
+        let more = answer["has_more"].as_bool().unwrap_or_default();
+        match answer["messages"].take() {
+            Value::Array(messages) => Ok(Page { messages, more }),
+            _ => Err(Error::Garbled { method: HISTORY.name, problem: "it has no messages".to_owned() }),
+        }
+    }
+
+    /// The channels of these kinds that the bot is a member of, so many at most. Slack lists those too that it is not
+    /// in, so it may take several pages to find them.
+    ///
+    /// # Errors
+    /// What Slack says.
+    pub async fn channels(&self, kinds: &[&str], limit: usize) -> Result<Vec<Value>, Error> {
+        let fields = json!({"types": kinds.join(","), "exclude_archived": true, "limit": PAGE});
+        let (mut found, mut cursor) = (Vec::new(), None);
+        for _ in 0..PAGES {
+            let mut fields = args(fields.clone());
+            fields.insert("cursor".to_owned(), json!(cursor));
+            let mut answer = self.client.call(&LIST, fields).await?;
+            let Value::Array(channels) = answer["channels"].take() else { break };
+            found.extend(channels.into_iter().filter(is_member));
+            match next(&answer) {
+                Some(next) if found.len() < limit => cursor = Some(next),
+                _ => break,
+            }
+        }
+        found.truncate(limit);
+        Ok(found)
+    }
+
+    /// A person's record.
+    ///
+    /// # Errors
+    /// `not_found`, and what else Slack says.
+    pub async fn user(&self, id: &str) -> Result<Value, Error> {
+        let mut answer = self.client.call(&USER, args(json!({"user": id}))).await?;
+        Ok(answer["user"].take())
+    }
+
+    /// Where a connection for Socket Mode can be opened, once and soon.
+    ///
+    /// # Errors
+    /// Without an app token, and what Slack says.
+    pub async fn connection(&self) -> Result<Url, Error> {
+        if !self.client.has_app_token() {
+            return Err(Error::NoAppToken);
+        }
+        let answer = self.client.call(&CONNECT, Args::new()).await?;
+        let url = answer["url"].as_str().and_then(|url| Url::parse(url).ok());
+        url.ok_or_else(|| Error::Garbled { method: CONNECT.name, problem: "it names no address".to_owned() })
+    }
+}
+
+/// Who may speak to a swarm.
+#[derive(Debug)]
+struct Allowed {
+    users: Vec<String>,
+    domains: Vec<String>,
+}
+
+impl Allowed {
+    fn is_open(&self) -> bool {
+        self.users.is_empty() && self.domains.is_empty()
+    }
+
+    fn has_domain_of(&self, address: &str) -> bool {
+        let domain = address.rsplit_once('@').map(|(_, domain)| domain);
+        domain.is_some_and(|domain| self.domains.iter().any(|one| one.eq_ignore_ascii_case(domain)))
+    }
+}
+
+/// Whether a message of ours carries this id.
+fn is_of(message: &Value, id: Uuid) -> bool {
+    message["bot_id"].is_string() && message["metadata"]["event_payload"]["id"] == json!(id)
+}
+
+/// Messages to the bot itself have no membership.
+fn is_member(channel: &Value) -> bool {
+    channel["is_member"] == true || channel["is_im"] == true || channel["is_mpim"] == true
+}
+
+fn next(answer: &Value) -> Option<String> {
+    let cursor = answer["response_metadata"]["next_cursor"].as_str()?;
+    (!cursor.is_empty()).then(|| cursor.to_owned())
+}

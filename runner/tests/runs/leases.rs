@@ -1,0 +1,91 @@
+//! What a runner may do by its lease, from its first registration to its last word.
+
+use std::time::Duration;
+
+use skein_proto::v1::{AgentName, AgentProblem, Refused};
+
+use super::*;
+
+fn started(what: &What) -> bool {
+    matches!(what, What::Started(_))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runner_says_that_it_leaves_before_it_ends_anything_and_again_when_all_is_over() {
+    let coordinator = Coordinator::open(MCP, 3000).await;
+    let mut bed = Bed::new("exec sleep 1000");
+    bed.run(&coordinator, TOKEN);
+    let state = coordinator.until("registration", |state| state.registrations.len() == 1).await;
+    assert_eq!(state.registrations[0].identity.len(), 14, "{:?}", state.registrations[0].identity);
+    coordinator.say(start(id(1), 1)).await;
+    coordinator.reported(id(1), started).await;
+    bed.leave().await.unwrap();
+    let state = coordinator.until("its words", |state| state.leaving.len() == 2).await;
+    assert_eq!(state.leaving, [(false, 1), (true, 2)], "its end came between the two");
+    assert!(tree::marked(id(1)).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_comes_after_its_stop_is_none() {
+    let coordinator = Coordinator::open(MCP, 3000).await;
+    let mut bed = Bed::new("echo begun >> begun; exec sleep 1000");
+    bed.run(&coordinator, TOKEN);
+    coordinator.until("registration", |state| state.registrations.len() == 1).await;
+    let failed = |what: &What| matches!(what, What::StartFailed(_));
+    coordinator.say(stop(id(1), 5)).await;
+    let told = coordinator.reported(id(1), failed).await;
+    assert_eq!((told.agent.as_str(), told.token), ("worker", token(5)));
+    coordinator.say(start(id(1), 4)).await;
+    let twice = |state: &coordinator::State| state.reports.len() == 2;
+    let state = coordinator.until("the same again", twice).await;
+    assert!(state.reports[1].what.as_ref().is_some_and(failed), "{:?}", state.reports);
+    // A later one is another attempt.
+    coordinator.say(start(id(1), 6)).await;
+    coordinator.reported(id(1), started).await;
+    assert_eq!(bed.written("begun").await, "begun\n");
+    bed.leave().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_starts_while_the_runner_has_no_lease() {
+    let coordinator = Coordinator::open(MCP, 1000).await;
+    let mut bed = Bed::new("exec sleep 1000");
+    bed.run(&coordinator, TOKEN);
+    coordinator.until("registration", |state| state.registrations.len() == 1).await;
+    coordinator.say(start(id(1), 1)).await;
+    coordinator.reported(id(1), started).await;
+    coordinator.behave(|behaviour| behaviour.renew = false);
+    until(|| tree::marked(id(1)).iter().all(stands_still).then_some(())).await;
+
+    coordinator.say(start(id(2), 1)).await;
+    coordinator.say(start(id(3), 1)).await;
+    coordinator.say(stop(id(3), 2)).await;
+    coordinator.reported(id(3), |what| matches!(what, What::StartFailed(_))).await;
+    let waits = coordinator.until("nothing of it", |_| true).await;
+    assert!(!waits.reports.iter().any(|report| report.instance == id(2)), "{:?}", waits.reports);
+    assert!(tree::marked(id(2)).is_empty());
+    coordinator.behave(|behaviour| behaviour.renew = true);
+    coordinator.reported(id(2), started).await;
+    bed.leave().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_passes_is_waited_for_at_the_first_registration_and_for_single_agents() {
+    let coordinator = Coordinator::open(MCP, 600).await;
+    let refused = Refused { code: "unavailable".into(), message: "the fleet is being loaded".into() };
+    coordinator.behave(|behaviour| behaviour.refuses = Some(refused));
+    let mut bed = Bed::new("exec sleep 1000");
+    bed.run(&coordinator, TOKEN);
+    coordinator.until("a second try", |state| state.registrations.len() >= 2).await;
+    let agent = AgentName { swarm: "default".into(), name: "worker".into() };
+    let problem = AgentProblem { agent: Some(agent), problem: "it is being loaded".into(), again: true };
+    coordinator.behave(|behaviour| {
+        behaviour.refuses = None;
+        behaviour.problems = vec![problem];
+    });
+    let welcomed = coordinator.until("a sign of life", |state| state.heartbeats > 0).await;
+    let more = welcomed.registrations.len() + 1;
+    coordinator.until("its agents again", |state| state.registrations.len() >= more).await;
+    coordinator.behave(|behaviour| behaviour.problems.clear());
+    tokio::time::timeout(Duration::from_secs(20), bed.leave()).await.unwrap().unwrap();
+}

@@ -1,0 +1,354 @@
+//! Slack, whose part a stand-in takes that checks requests as the real one would.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
+
+use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
+use serde_json::{Value, json};
+use skein_coordinator::config::Workspace as Settings;
+use skein_coordinator::slack::{Error, LARGEST, Post, Workspace};
+use skein_shared::Code;
+use skein_tests::mcp::Client;
+use skein_tests::slack::{APP, BOT, BOT_USER, Slack, Trouble};
+use skein_tests::stage::Stage;
+use skein_tests::up::{Folder, Up};
+use uuid::Uuid;
+
+const ID: Uuid = Uuid::from_u128(7);
+
+async fn workspace() -> Result<(Slack, Workspace)> {
+    let slack = Slack::start().await?;
+    let workspace = Workspace::new(&slack.settings())?;
+    Ok((slack, workspace))
+}
+
+fn post<'a>(channel: &'a str, thread: Option<&'a str>, text: &'a str) -> Post<'a> {
+    Post { channel, thread, text, name: Some("Lea"), icon: Some(":crown:") }
+}
+
+fn texts(messages: &[Value]) -> Vec<&str> {
+    messages.iter().filter_map(|message| message["text"].as_str()).collect()
+}
+
+#[tokio::test]
+async fn every_method_is_called_as_slack_wants_it() -> Result<()> {
+    let (slack, workspace) = workspace().await?;
+    let first = slack.says("C1", "U1", "hello & <all>", None);
+    let reply = workspace.post(&post("C1", Some(&first), "hi"), ID).await?;
+    ensure!(slack.written("C1")[1]["ts"] == reply.as_str());
+    let thread = workspace.thread("C1", &first, 20).await?;
+    ensure!(texts(&thread.messages) == ["hello & <all>", "hi"] && !thread.more, "{thread:?}");
+    slack.says("C1", "U2", "newer", None);
+    let history = workspace.history("C1", 1).await?;
+    ensure!(texts(&history.messages) == ["newer"] && history.more, "{history:?}");
+    // One channel a page, of which the bot is in the first and the last.
+    let channels = workspace.channels(&["public_channel", "im"], 10).await?;
+    ensure!(channels.iter().map(|one| &one["id"]).eq(["C1", "D1"]), "{channels:?}");
+    ensure!(workspace.user("U1").await?["profile"]["display_name"] == "Ada");
+    ensure!(workspace.identity().await?["user_id"] == "UBOT");
+    ensure!(workspace.connection().await?.scheme() == "ws");
+    let file =
+        workspace.upload("notes.txt", Bytes::from_static(b"words"), "C1", Some(&first), Some("here")).await?;
+    let down = workspace.file(&file).await;
+    ensure!(matches!(down, Err(Error::Garbled { .. })), "an upload has no address yet: {down:?}");
+    slack.has_file("F9", "data.txt", b"content");
+    let down = workspace.file("F9").await?;
+    ensure!(down.content == "content" && down.info["name"] == "data.txt", "{down:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_slack_refuses_is_said_in_its_words() -> Result<()> {
+    let (_slack, workspace) = workspace().await?;
+    let refusal = |outcome: Result<String, Error>| outcome.unwrap_err().refusal();
+    let outside = refusal(workspace.post(&post("C2", None, "x"), ID).await);
+    ensure!(outside.code == Code::Forbidden && outside.message.contains("invite the bot"), "{outside:?}");
+    let nowhere = refusal(workspace.post(&post("C9", None, "x"), ID).await);
+    ensure!(nowhere.code == Code::NotFound && nowhere.detail["slack"] == "channel_not_found", "{nowhere:?}");
+    let long = refusal(workspace.post(&post("C1", None, &"x".repeat(40_001)), ID).await);
+    ensure!(long.code == Code::TooLarge, "{long:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_token_that_is_not_good_is_said_and_not_shown() -> Result<()> {
+    let slack = Slack::start().await?;
+    let settings: Settings = serde_json::from_value(json!({"bot_token": "xoxb-old", "api": slack.api()}))?;
+    let workspace = Workspace::new(&settings)?;
+    let refusal = workspace.identity().await.unwrap_err().refusal();
+    ensure!(
+        refusal.code == Code::SlackNotConfigured && refusal.message.contains("invalid_auth"),
+        "{refusal:?}"
+    );
+    ensure!(matches!(workspace.connection().await, Err(Error::NoAppToken)));
+    for shown in [format!("{refusal:?}"), format!("{workspace:?}"), format!("{settings:?}")] {
+        ensure!(!shown.contains("xoxb-old"), "{shown}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_limit_is_waited_for_as_long_as_it_makes_sense() -> Result<()> {
+    let (slack, workspace) = workspace().await?;
+    slack.trouble("chat.postMessage", Trouble::Limited(1));
+    workspace.post(&post("C1", None, "once"), ID).await?;
+    ensure!(slack.written("C1").len() == 1);
+    slack.trouble("users.info", Trouble::Limited(3600));
+    let refusal = workspace.user("U1").await.unwrap_err().refusal();
+    ensure!(refusal.code == Code::RateLimited && refusal.retry_after_ms == Some(3_600_000), "{refusal:?}");
+    // Who asks meanwhile is not even sent to Slack.
+    let refusal = workspace.user("U2").await.unwrap_err().refusal();
+    ensure!(refusal.code == Code::RateLimited && slack.calls("users.info").is_empty(), "{refusal:?}");
+    ensure!(workspace.history("C1", 1).await?.messages.len() == 1, "other methods go on");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_slack_may_have_got_is_not_posted_twice() -> Result<()> {
+    let (slack, workspace) = workspace().await?;
+    let thread = slack.says("C1", "U1", "do it", None);
+    let answer = post("C1", Some(&thread), "done");
+    slack.trouble("chat.postMessage", Trouble::AnswerLost);
+    let refusal = workspace.post_once(&answer, ID).await.unwrap_err().refusal();
+    ensure!(refusal.code == Code::Unknown, "{refusal:?}");
+    let ts = workspace.post_once(&answer, ID).await?;
+    let written = slack.written("C1");
+    ensure!(written.len() == 2 && written[1]["ts"] == ts.as_str(), "{written:?}");
+    workspace.post_once(&answer, Uuid::from_u128(8)).await?;
+    ensure!(slack.written("C1").len() == 3, "another message with the same words is another message");
+    // What only reads is asked again.
+    slack.trouble("conversations.history", Trouble::Broken);
+    ensure!(workspace.history("C1", 10).await?.messages.len() == 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn files_and_the_token_go_between_us_and_slack_alone() -> Result<()> {
+    let (slack, workspace) = workspace().await?;
+    let elsewhere = Slack::start().await?;
+    elsewhere.has_file("F1", "bait", b"bait");
+    let foreign = format!("{}F1", elsewhere.api().replace("/api/", "/files/"));
+    let refused = |outcome: Result<Bytes, Error>| outcome.unwrap_err().refusal().code;
+    ensure!(refused(workspace.download(&foreign).await) == Code::Forbidden);
+    slack.has_file("F2", "moved", b"");
+    slack.redirects("F2", &foreign);
+    let own = slack.api().replace("/api/", "/files/");
+    ensure!(refused(workspace.download(&format!("{own}F2")).await) == Code::Forbidden);
+    ensure!(refused(workspace.download(&format!("{own}F3")).await) == Code::NotFound);
+    let size = usize::try_from(LARGEST)? + 1;
+    let large = workspace.upload("large", Bytes::from(vec![0; size]), "C1", None, None).await;
+    ensure!(matches!(large, Err(Error::TooLarge(_))) && slack.calls("files.getUploadURLExternal").is_empty());
+    Ok(())
+}
+
+async fn node(slack: &Slack) -> Result<Up> {
+    let folder = Folder::new()?;
+    std::fs::create_dir_all(folder.data())?;
+    std::fs::write(folder.data().join("config.toml"), slack.configuration())?;
+    Up::start_in(folder, &["--no-runner"]).await
+}
+
+#[tokio::test]
+async fn agents_talk_to_people_and_no_token_is_shown() -> Result<()> {
+    let slack = Slack::start().await?;
+    let up = node(&slack).await?;
+    let (lead, worker) = agents(&up).await?;
+    let posted =
+        lead.call("slack-post", json!({"channelId": "C1", "message": "# News\n**all** <done>"})).await?;
+    ensure!(posted["success"] == true, "{posted}");
+    let written = slack.written("C1");
+    ensure!(written[0]["text"] == "*News*\n*all* &lt;done&gt;", "{written:?}");
+    ensure!(written[0]["username"] == "lea" && written[0]["icons"]["emoji"] == ":crown:", "{written:?}");
+    ensure!(posted["messageTs"] == written[0]["ts"], "{posted}");
+
+    slack.says("C1", "U1", "thanks", posted["messageTs"].as_str());
+    let thread = json!({"channelId": "C1", "threadTs": posted["messageTs"]});
+    let read = lead.call("slack-read", thread).await?;
+    let people: Vec<&str> =
+        read["messages"].as_array().unwrap().iter().filter_map(|m| m["username"].as_str()).collect();
+    ensure!(people == ["lea", "Ada"] && read["messages"][0]["isBot"] == true, "{read}");
+    let channels = worker.call("slack-list-channels", json!({"types": ["public"]})).await?;
+    ensure!(
+        channels["channels"]
+            == json!([{"id": "C1", "name": "general", "type": "public", "isMember": true, "numMembers": 3}]),
+        "{channels}"
+    );
+
+    // Files, for agents that have no instance to keep them in.
+    let file =
+        json!({"channelId": "C1", "content": "d29yZHM=", "filename": "a.txt", "initialComment": "look"});
+    let up_file = lead.call("slack-upload-file", file).await?;
+    ensure!(slack.content(up_file["fileId"].as_str().unwrap_or_default()) == b"words", "{up_file}");
+    slack.has_file("F9", "data.txt", b"words");
+    let down = worker.call("slack-download-file", json!({"fileId": "F9"})).await?;
+    ensure!(down["content"] == "d29yZHM=" && down["fileInfo"]["name"] == "data.txt", "{down}");
+    let foreign = worker.call("slack-download-file", json!({"url": "https://evil.example/x"})).await?;
+    ensure!(foreign["code"] == "forbidden", "{foreign}");
+
+    let refused = worker.call("slack-post", json!({"channelId": "C1", "message": "x"})).await;
+    ensure!(refused.is_err() || refused.as_ref().is_ok_and(|one| one["success"] == false), "{refused:?}");
+    let outside = lead.call("slack-post", json!({"channelId": "C2", "message": "x"})).await?;
+    ensure!(outside["code"] == "forbidden" && slack.written("C2").is_empty(), "{outside}");
+
+    let log = up.log()?;
+    ensure!(!log.contains(BOT) && !log.contains(APP), "a token stands in the log:\n{log}");
+    Ok(())
+}
+
+/// What Slack sends when somebody says something.
+fn event(id: &str, channel: &str, ts: &str, thread: Option<&str>, text: &str) -> Value {
+    let mut event = json!({"type": "message", "channel": channel, "user": "U1", "text": text, "ts": ts});
+    if let Some(thread) = thread {
+        event["thread_ts"] = json!(thread);
+    }
+    json!({"type": "event_callback", "team_id": "T1", "event_id": id, "event": event,
+        "authorizations": [{"team_id": "T1", "user_id": BOT_USER, "is_bot": true}]})
+}
+
+async fn agents(up: &Up) -> Result<(Client, Client)> {
+    let (lead, worker) = (up.token("lead", "lea").await?, up.token("worker", "wim").await?);
+    let (lead, worker) = (Client::new(&up.mcp, &lead), Client::new(&up.mcp, &worker));
+    lead.call("join-swarm", json!({"name": "lea", "lead": true})).await?;
+    worker.call("join-swarm", json!({"name": "wim"})).await?;
+    Ok((lead, worker))
+}
+
+/// The lead's next message, by the id with which it is announced, and where to go on.
+async fn inbox(lead: &Client, cursor: &Value) -> Result<(Value, Value)> {
+    let mut cursor = cursor.clone();
+    loop {
+        let wish = json!({"for": ["messages"], "cursor": cursor, "timeout_s": 30});
+        let news = lead.call("wait", wish).await?;
+        ensure!(news["timed_out"] == false, "no message came: {news}");
+        cursor = news["cursor"].clone();
+        let changes = news["changed"].as_array().context("no changes")?;
+        if let Some(delivered) = changes.iter().find(|change| change["event"] == "delivered") {
+            let message = json!({"inboxMessageId": delivered["id"]});
+            return Ok((lead.call("get-inbox-message", message).await?["inboxMessage"].clone(), cursor));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_mention_reaches_the_lead_and_the_work_is_answered_in_its_thread_once() -> Result<()> {
+    let slack = Slack::start().await?;
+    let up = node(&slack).await?;
+    let (lead, worker) = agents(&up).await?;
+    let cursor = lead.call("wait", json!({"timeout_s": 0})).await?["cursor"].clone();
+    let ts = slack.says("C1", "U1", "<@UBOT> fix the **door**", None);
+    let said = event("Ev1", "C1", &ts, None, "<@UBOT> fix the door");
+    let envelope = slack.sends("events_api", &said);
+    let (message, cursor) = inbox(&lead, &cursor).await?;
+    slack.until(|slack| slack.is_acknowledged(&envelope)).await;
+    ensure!(message["content"] == "fix the door" && message["slackThreadTs"] == ts.as_str(), "{message}");
+
+    let answer = json!({"inboxMessageId": message["id"], "message": "wim will do it"});
+    ensure!(lead.call("slack-reply", answer).await?["success"] == true);
+    ensure!(slack.until_posted("C1", 1).await[0]["thread_ts"] == ts.as_str());
+
+    // What is said next in the thread goes to whoever had it, without a mention.
+    let more = slack.says("C1", "U1", "today, please", Some(&ts));
+    slack.sends("events_api", &event("Ev2", "C1", &more, Some(&ts), "today, please"));
+    let (message, _) = inbox(&lead, &cursor).await?;
+    ensure!(message["content"] == "today, please", "{message}");
+    let wim = worker.call("my-agent-info", json!({})).await?["agentId"].clone();
+    let delegated =
+        lead.call("inbox-delegate", json!({"inboxMessageId": message["id"], "agentId": wim})).await?;
+    ensure!(delegated["success"] == true, "{delegated}");
+
+    // Over a crash nothing is posted twice, and what was not is.
+    let polled = worker.call("poll-task", json!({})).await?;
+    let task = polled["task"]["id"].clone();
+    ensure!(task.is_string(), "{polled}");
+    slack.until_posted("C1", 2).await;
+    slack.trouble("chat.postMessage", Trouble::AnswerLost);
+    let done = json!({"taskId": task, "status": "completed", "output": "The **door** is fixed."});
+    ensure!(worker.call("store-progress", done).await?["success"] == true);
+    slack.until_posted("C1", 3).await;
+    let up = Up::start_in(up.kill().await?, &["--no-runner"]).await?;
+    let again = slack.says("C1", "U1", "swarm#all thank you", Some(&ts));
+    slack.sends("events_api", &event("Ev3", "C1", &again, Some(&ts), "swarm#all thank you"));
+    let posts = slack.until_posted("C1", 4).await;
+    let told: Vec<&str> = texts(&posts);
+    ensure!(told[0] == "wim will do it" && told[1].starts_with("*wim*"), "{told:?}");
+    ensure!(told[2] == "The *door* is fixed." && told[3].starts_with("*wim* has it"), "{told:?}");
+    ensure!(posts[2]["username"] == "wim" && posts[2]["thread_ts"] == ts.as_str(), "{posts:?}");
+    let log = up.log()?;
+    ensure!(!log.contains(BOT) && !log.contains(APP), "a token stands in the log:\n{log}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_comes_over_a_connection_is_acknowledged_once_it_cannot_be_lost() -> Result<()> {
+    let slack = Slack::start().await?;
+    let up = node(&slack).await?;
+    slack.until(|slack| slack.connections() == 1).await;
+    let ids = [
+        slack.sends("events_api", &event("Ev1", "C1", "1.0", None, "hello")),
+        slack.sends(
+            "slash_commands",
+            &json!({"command": "/go", "text": "x", "channel_id": "C1", "user_id": "U1",
+            "trigger_id": "t1", "token": "old"}),
+        ),
+        slack.sends(
+            "interactive",
+            &json!({"type": "block_actions", "trigger_id": "t2", "user": {"id": "U1"},
+            "actions": [{"action_id": "ok", "value": "v"}]}),
+        ),
+        // Neither can be read, and no repeat would help.
+        slack.sends("events_api", &json!({"nothing": true})),
+    ];
+    for id in &ids {
+        slack.until(|slack| slack.is_acknowledged(id)).await;
+    }
+    let events = async || -> Result<Vec<String>> {
+        let printed = up.skein(&["webhooks", "list", "--json"]).await?;
+        let rows = printed.lines().map(serde_json::from_str).collect::<Result<Vec<Value>, _>>()?;
+        let mut events: Vec<String> =
+            rows.iter().map(|row| row["event"].as_str().unwrap_or("?").to_owned()).collect();
+        events.sort();
+        Ok(events)
+    };
+    ensure!(events().await? == ["?", "block_actions", "message", "slash_command"], "{:?}", events().await?);
+
+    // Slack asks for another connection; then it breaks off, and what comes meanwhile comes again.
+    slack.retires_connections();
+    slack.until(|slack| slack.connections() == 2).await;
+    slack.cuts_connections();
+    let id = slack.sends("events_api", &event("Ev2", "C1", "2.0", None, "again"));
+    slack.until(|slack| slack.is_acknowledged(&id)).await;
+    // The same event once more is the same event.
+    let id = slack.sends("events_api", &event("Ev2", "C1", "2.0", None, "again"));
+    slack.until(|slack| slack.is_acknowledged(&id)).await;
+    ensure!(events().await?.iter().filter(|event| *event == "message").count() == 2);
+    Ok(())
+}
+
+#[tokio::test]
+async fn files_go_between_slack_and_the_instance_of_an_agent() -> Result<()> {
+    let slack = Slack::start().await?;
+    let content: Vec<u8> = (0..100_000_u32).flat_map(u32::to_le_bytes).collect();
+    slack.has_file("F9", "it's.bin", &content);
+    let steps = [
+        r#"join-swarm={"name":"smith","lead":true}"#,
+        r#"slack-download-file={"fileId":"F9","savePath":"in/"}"#,
+        r#"slack-upload-file={"channelId":"C1","filePath":"in/it's.bin"}"#,
+        r#"slack-upload-file={"channelId":"C1","filePath":"nowhere"}"#,
+        "hold",
+    ];
+    let stage = Stage::new(1)?.agent("smith", "role = \"lead\"", &steps)?;
+    let config = stage.data().join("config.toml");
+    let settings = format!("{}\n{}", std::fs::read_to_string(&config)?, slack.configuration());
+    std::fs::write(&config, settings)?;
+    let stage = stage.start().await?;
+    stage.run("smith").await?;
+    let down = stage.answer("smith", "slack-download-file").await?;
+    ensure!(down["savedPath"] == "in/it's.bin", "{down}");
+    stage.until("both uploads", async || Ok(stage.answers("smith", "slack-upload-file")?.len() == 2)).await?;
+    let uploads = stage.answers("smith", "slack-upload-file")?;
+    let done = &uploads[0].1;
+    ensure!(slack.content(done["fileId"].as_str().unwrap_or_default()) == content, "{done}");
+    let refused = &uploads[1].1;
+    ensure!(refused["success"] == false && refused["code"] == "invalid_argument", "{refused}");
+    Ok(())
+}

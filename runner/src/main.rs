@@ -23,7 +23,7 @@ struct Cli {
 enum Inner {
     /// Becomes an agent's process: the runner calls itself with this.
     #[command(name = "exec-agent", hide = true)]
-    ExecAgent(ExecAgent),
+    ExecAgent(Box<ExecAgent>),
     /// Runs a tool inside an instance: the runner calls itself with this.
     #[command(name = "transport", hide = true)]
     Transport,
@@ -32,7 +32,7 @@ enum Inner {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     match cli.inner {
-        Some(Inner::ExecAgent(agent)) => return exec_agent(agent),
+        Some(Inner::ExecAgent(agent)) => return exec_agent(&agent),
         Some(Inner::Transport) => return transport::serve(),
         None => {}
     }

@@ -238,6 +238,10 @@ pub enum RunnerCommand {
     Freeze { instance: String, token: Token },
     /// Let it run on, after the answer that it waits for was written.
     Thaw { instance: String, token: Token },
+    /// End the processes of a frozen instance, and keep all that it takes to start it again.
+    Spill { instance: String, token: Token },
+    /// Start a spilled instance again where it stopped; `input` is what its wait came to.
+    Restore { instance: String, token: Token, input: Value },
     /// End it: ask, and after the grace kill.
     Stop { instance: String, token: Token, reason: String, grace_ms: u64 },
     /// The coordinators have taken note of the instance's end; the ledger may forget it.

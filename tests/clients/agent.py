@@ -12,7 +12,7 @@
     TOOL=JSON     calls a tool; $CALL stands for the id of the last call, $TASK of the last task, $INSTANCE for its own
 
 Each step becomes one line of JSON in `journal` in the work folder, between a first line `start` and a last `end`. In a
-container, whose folder is closed, it is printed.
+container, whose folder is closed, it is printed. One that is started again after a long sleep goes on behind its first wait.
 """
 
 import errno
@@ -139,10 +139,15 @@ def result(id):
 
 
 def main():
-    note("start", json.loads(os.environ["SKEIN_INPUT"]))
+    told = json.loads(os.environ["SKEIN_INPUT"])
+    note("start", told)
     last_call, last_task = "", ""
     status = 0
-    for step in sys.argv[1:]:
+    steps = sys.argv[1:]
+    if told.get("type") == "resumed":
+        asleep = [step.startswith("wait_for_trigger=") for step in steps].index(True)
+        steps = steps[asleep + 1 :]
+    for step in steps:
         name, _, argument = step.partition("=")
         answer = None
         if name == "tree":

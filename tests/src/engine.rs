@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use skein_runner::container::docker::{DockerEngine, Network};
 use skein_runner::container::process::ProcessEngine;
 use skein_runner::container::tree::{self, Process};
-use skein_runner::container::{Container, Engine, Handle, Spec, User, cgroup};
+use skein_runner::container::{Container, Engine, Handle, Limits, Spec, User, cgroup};
 
 use crate::docker::Image;
 use crate::process::{Signal, signal};
@@ -94,6 +94,7 @@ impl Bed {
             nano_cpus: 1_000_000_000,
             pids: 64,
             network: Network::Open,
+            egress: Vec::new(),
             user: User { uid: 1000, gid: 1000 },
         });
         Spec {
@@ -108,6 +109,7 @@ impl Bed {
             definition: self.folder.path().to_owned(),
             credentials: None,
             input: None,
+            limits: Limits::default(),
             helper: None,
             container,
         }

@@ -192,7 +192,8 @@ impl Stage {
         Ok(fs::write(if work.is_dir() { work } else { definition }.join("go"), "")?)
     }
 
-    fn work(&self, agent: &str) -> PathBuf {
+    /// The work folder of an agent.
+    pub fn work(&self, agent: &str) -> PathBuf {
         self.agents.root().join("data-work/default").join(agent)
     }
 

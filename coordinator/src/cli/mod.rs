@@ -139,7 +139,7 @@ enum Command {
     },
     /// Becomes an agent's program after closing everything that it may not see. Runners start it.
     #[command(hide = true)]
-    ExecAgent(skein_runner::ExecAgent),
+    ExecAgent(Box<skein_runner::ExecAgent>),
     /// Runs a tool inside an instance. Runners start it there.
     #[command(name = "transport", hide = true)]
     Transport,
@@ -191,7 +191,7 @@ impl Cli {
     /// The command line itself, for whatever else.
     pub fn inside(self) -> Result<ExitCode, Box<Self>> {
         match self.command {
-            Command::ExecAgent(agent) => Ok(skein_runner::exec_agent(agent)),
+            Command::ExecAgent(agent) => Ok(skein_runner::exec_agent(&agent)),
             Command::Transport => Ok(skein_runner::transport::serve()),
             command => Err(Box::new(Self { command })),
         }

@@ -185,6 +185,7 @@ async fn define(entities: &Entities, group: &Name, wire: &AgentDefinition) -> Re
         grace_ms: wire.grace_ms,
         needs: labels(&wire.labels),
         max_reruns: wire.max_reruns.unwrap_or(limits::RERUNS),
+        spill_after_ms: wire.spill_after_ms,
         ..Definition::default()
     };
     let key = agent_key(wire)?;

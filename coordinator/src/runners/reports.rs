@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 use skein_proto::convert::{self, command};
 use skein_proto::v1::report::What;
-use skein_proto::v1::{Exited, Report, StartFailed, Started};
+use skein_proto::v1::{Exited, Report, Restored, StartFailed, Started};
 use skein_shared::agent::{self, Agent};
 use skein_shared::id::{EntityKey, InstanceId, Name};
 use skein_shared::{Code, Refusal};
@@ -109,6 +109,8 @@ fn what(what: Option<What>) -> Result<agent::Report, Refusal> {
         Some(What::Started(Started { pid })) => agent::Report::Started { pid: (pid != 0).then_some(pid) },
         Some(What::Frozen(_)) => agent::Report::Frozen,
         Some(What::Thawed(_)) => agent::Report::Thawed,
+        Some(What::Spilled(_)) => agent::Report::Spilled,
+        Some(What::Restored(Restored { pid })) => agent::Report::Restored { pid: (pid != 0).then_some(pid) },
         Some(What::Exited(Exited { code, signal, reason, usage })) => {
             let (reason, usage) = ((!reason.is_empty()).then_some(reason), usage.map(convert::usage));
             agent::Report::Exited { code, signal, reason, usage }

@@ -7,7 +7,7 @@ use skein_shared::limits;
 use skein_shared::{Code, Refusal};
 
 use crate::v1::coordinator_message::Message;
-use crate::v1::{CoordinatorMessage, Forget, Freeze, Start, Stop, Thaw};
+use crate::v1::{CoordinatorMessage, Forget, Freeze, Restore, Spill, Start, Stop, Thaw};
 
 /// Puts a command on the wire.
 ///
@@ -27,6 +27,13 @@ pub fn to_message(command: RunnerCommand, access_token: &str, reign: &Reign) -> 
             Message::Freeze(Freeze { instance, token: token.to_string() })
         }
         RunnerCommand::Thaw { instance, token } => Message::Thaw(Thaw { instance, token: token.to_string() }),
+        RunnerCommand::Spill { instance, token } => {
+            Message::Spill(Spill { instance, token: token.to_string() })
+        }
+        RunnerCommand::Restore { instance, token, input } => {
+            let (token, input) = (token.to_string(), input.to_string());
+            Message::Restore(Restore { instance, token, input })
+        }
         RunnerCommand::Stop { instance, token, reason, grace_ms } => {
             Message::Stop(Stop { instance, token: token.to_string(), reason, grace_ms })
         }
@@ -69,6 +76,12 @@ pub fn from_message(message: Message) -> Result<Result<RunnerCommand, Message>, 
         }
         Message::Thaw(Thaw { instance, token: text }) => {
             RunnerCommand::Thaw { instance, token: token(&text)? }
+        }
+        Message::Spill(Spill { instance, token: text }) => {
+            RunnerCommand::Spill { instance, token: token(&text)? }
+        }
+        Message::Restore(Restore { instance, token: text, input: told }) => {
+            RunnerCommand::Restore { instance, token: token(&text)?, input: input(&told)? }
         }
         Message::Stop(Stop { instance, token: text, reason, grace_ms }) => {
             RunnerCommand::Stop { instance, token: token(&text)?, reason, grace_ms }
@@ -122,6 +135,8 @@ mod tests {
             },
             RunnerCommand::Freeze { instance: instance.clone(), token },
             RunnerCommand::Thaw { instance: instance.clone(), token },
+            RunnerCommand::Spill { instance: instance.clone(), token },
+            RunnerCommand::Restore { instance: instance.clone(), token, input: json!({"type": "resumed"}) },
             RunnerCommand::Stop { instance: instance.clone(), token, reason: "why".into(), grace_ms: 5 },
             RunnerCommand::Forget { instance, token },
         ];

@@ -49,6 +49,7 @@ pub fn check(definition: &AgentDefinition) -> Result<(), Refusal> {
     within(agent, "max_reruns", u64::from(definition.max_reruns.unwrap_or_default()), 0, u64::from(RERUNS))?;
     within(agent, "timeout_ms", definition.timeout_ms, 1, millis(TIMEOUT))?;
     within(agent, "wait_timeout_ms", definition.wait_timeout_ms, 1, millis(limits::WAIT_MAX))?;
+    within(agent, "spill_after_ms", definition.spill_after_ms, 0, millis(limits::WAIT_MAX))?;
     within(agent, "grace_ms", definition.grace_ms, 0, millis(GRACE))?;
     labels(agent, &definition.labels)?;
     if !definition.schedule.is_empty() {

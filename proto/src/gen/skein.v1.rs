@@ -114,6 +114,9 @@ pub struct AgentDefinition {
     /// How often a run by schedule or by hand may be run again because it asked for it; the product's default if left out.
     #[prost(uint32, optional, tag = "22")]
     pub max_reruns: ::core::option::Option<u32>,
+    /// After so long in a wait its processes are ended and its files kept; 0 for never.
+    #[prost(uint64, tag = "23")]
+    pub spill_after_ms: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct HeldInstance {
@@ -155,7 +158,7 @@ pub struct Report {
     pub agent: ::prost::alloc::string::String,
     #[prost(string, tag = "5")]
     pub token: ::prost::alloc::string::String,
-    #[prost(oneof = "report::What", tags = "6, 7, 8, 9, 10")]
+    #[prost(oneof = "report::What", tags = "6, 7, 8, 9, 10, 11, 12")]
     pub what: ::core::option::Option<report::What>,
 }
 /// Nested message and enum types in `Report`.
@@ -172,6 +175,10 @@ pub mod report {
         Exited(super::Exited),
         #[prost(message, tag = "10")]
         StartFailed(super::StartFailed),
+        #[prost(message, tag = "11")]
+        Spilled(super::Spilled),
+        #[prost(message, tag = "12")]
+        Restored(super::Restored),
     }
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -183,6 +190,15 @@ pub struct Started {
 pub struct Frozen {}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Thawed {}
+/// The processes of a frozen instance have ended, and its files are kept.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Spilled {}
+/// It was started again after that.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Restored {
+    #[prost(uint32, tag = "1")]
+    pub pid: u32,
+}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Exited {
     #[prost(int32, optional, tag = "1")]
@@ -240,7 +256,7 @@ pub struct CoordinatorMessage {
     pub traceparent: ::prost::alloc::string::String,
     #[prost(
         oneof = "coordinator_message::Message",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 17"
     )]
     pub message: ::core::option::Option<coordinator_message::Message>,
 }
@@ -272,6 +288,10 @@ pub mod coordinator_message {
         Ask(super::Ask),
         #[prost(message, tag = "12")]
         Withdraw(super::Withdraw),
+        #[prost(message, tag = "13")]
+        Spill(super::Spill),
+        #[prost(message, tag = "17")]
+        Restore(super::Restore),
     }
 }
 /// The runner is registered. It must heartbeat well within the lease.
@@ -352,6 +372,25 @@ pub struct Thaw {
     pub instance: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
     pub token: ::prost::alloc::string::String,
+}
+/// Ends the processes of a frozen instance and keeps its files.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Spill {
+    #[prost(string, tag = "1")]
+    pub instance: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub token: ::prost::alloc::string::String,
+}
+/// Starts a spilled instance again.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Restore {
+    #[prost(string, tag = "1")]
+    pub instance: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub token: ::prost::alloc::string::String,
+    /// What its wait came to: JSON.
+    #[prost(string, tag = "3")]
+    pub input: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Stop {

@@ -29,11 +29,22 @@ pub enum Isolation {
 }
 
 impl Isolation {
+    /// As a label of the runner, for agents that ask for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Users => "users",
+            Self::Landlock => "landlock",
+            Self::None => "none",
+        }
+    }
+
     /// A sentence for the person who starts the runner.
     pub fn sentence(self) -> &'static str {
         match self {
-            Self::Users => "Each instance runs as a user of its own.",
-            Self::Landlock => "Landlock keeps instances from the data folder.",
+            Self::Users => "Each instance runs as a user of its own, with limits of its own.",
+            Self::Landlock => {
+                "Landlock keeps instances from the data folder; how many processes they start is not limited, since they share this user."
+            }
             Self::None => {
                 "Agents run as this user and can read its files, the data folder among them: this kernel has no Landlock, and the runner is not root. Run agents that you trust, or start the runner as root."
             }

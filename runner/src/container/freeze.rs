@@ -19,12 +19,7 @@ const LOOK: Duration = Duration::from_millis(2);
 /// # Errors
 /// When some still run after five seconds; those already stopped go on then.
 pub async fn stop(handle: &Handle) -> Result<(), Failure> {
-    let all_stopped = until(handle, |members| {
-        let running: Vec<&Process> = members.iter().filter(|process| !process.is_stopped()).collect();
-        running.iter().for_each(|process| send(process, Signal::STOP));
-        running.is_empty()
-    });
-    if all_stopped.await {
+    if until(handle, stop_all).await {
         return Ok(());
     }
     go_on(handle).await;
@@ -43,6 +38,9 @@ pub async fn go_on(handle: &Handle) {
 /// # Errors
 /// When some are left after five seconds: the kernel holds them in an uninterruptible wait.
 pub async fn kill(handle: &Handle) -> Result<(), Failure> {
+    // What starts processes without end would outrun those who only kill: stopped ones start none, and count still
+    // against the limit of their user. Those that are not stopped in time are killed all the same.
+    until(handle, stop_all).await;
     let gone = until(handle, |members| {
         members.iter().for_each(|process| send(process, Signal::KILL));
         members.is_empty()
@@ -64,6 +62,13 @@ pub async fn kill_marked(entry: &str) {
         found.iter().for_each(|process| send(process, Signal::KILL));
         tokio::time::sleep(LOOK).await;
     }
+}
+
+/// True when all were stopped already.
+fn stop_all(members: &[Process]) -> bool {
+    let running: Vec<&Process> = members.iter().filter(|process| !process.is_stopped()).collect();
+    running.iter().for_each(|process| send(process, Signal::STOP));
+    running.is_empty()
 }
 
 async fn until(handle: &Handle, step: impl Fn(&[Process]) -> bool) -> bool {

@@ -7,6 +7,7 @@ pub mod docker;
 pub mod engines;
 mod exec;
 pub mod freeze;
+pub mod limits;
 pub mod process;
 pub mod shim;
 pub mod tree;
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 pub use confine::{Isolation, isolation};
 pub use docker::Container;
+pub use limits::Limits;
 
 /// Starts, freezes, thaws and ends instances.
 ///
@@ -95,6 +97,8 @@ pub struct Spec {
     pub credentials: Option<PathBuf>,
     /// A file with what it was given to do, readable by it alone. A container finds it at `/app/input.json`.
     pub input: Option<PathBuf>,
+    /// What each of its processes may use, outside of containers, which have limits of their own.
+    pub limits: Limits,
     /// The folder of the commands that shell scripts call. A container has it at `/app/bin`, at the end of its `PATH`.
     pub helper: Option<PathBuf>,
     /// The container that it wants; the folders above are then none of its own.

@@ -78,6 +78,7 @@ impl ProcessEngine {
             }
             spec.open.iter().for_each(|path| _ = command.arg("--open").arg(path));
         }
+        command.args(spec.limits.arguments(spec.user.is_some()));
         command.arg("--workdir").arg(&spec.workdir);
         Ok(command)
     }

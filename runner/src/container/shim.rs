@@ -1,8 +1,8 @@
 //! The last steps before a process is an agent.
 //!
 //! They have to happen in the new process, after it was forked and before the agent's program runs: join the
-//! control group (so that no descendant is ever outside), begin a session, close folders, drop to the
-//! instance's user. Code between `fork` and `exec` in a program with threads would need `unsafe`; instead the
+//! control group (so that no descendant is ever outside), begin a session, close folders, take on limits, drop to
+//! the instance's user. Code between `fork` and `exec` in a program with threads would need `unsafe`; instead the
 //! runner starts itself with the subcommand `exec-agent`, which does them in a process without threads and
 //! then becomes the agent under the same pid.
 
@@ -14,7 +14,7 @@ use std::process::{Command, ExitCode};
 
 use rustix::fs::Mode;
 
-use super::{cgroup, confine};
+use super::{cgroup, confine, limits};
 
 /// Exit status of a start that failed before the agent's program ran; env(1) has the same.
 pub const FAILED: u8 = 125;
@@ -36,6 +36,8 @@ pub struct ExecAgent {
     close: Vec<PathBuf>,
     #[arg(long)]
     open: Vec<PathBuf>,
+    #[command(flatten)]
+    limits: limits::Arguments,
     /// Closed folders that may be read all the same.
     #[arg(long)]
     read: Vec<PathBuf>,
@@ -51,9 +53,9 @@ pub struct ExecAgent {
 
 /// Turns this process into an agent. It returns only when that failed, after it has said why on stderr,
 /// which is the instance's log.
-pub fn exec_agent(agent: ExecAgent) -> ExitCode {
-    let problem = match prepare(&agent) {
-        Ok(()) => become_agent(&agent),
+pub fn exec_agent(agent: &ExecAgent) -> ExitCode {
+    let problem = match prepare(agent) {
+        Ok(()) => become_agent(agent),
         Err(problem) => problem,
     };
     eprintln!("skein: the agent was not started: {problem}");
@@ -73,7 +75,10 @@ fn prepare(agent: &ExecAgent) -> Result<(), String> {
     // instance of another agent.
     rustix::thread::set_no_new_privs(true)
         .map_err(|error| format!("cannot keep the agent from gaining privileges: {error}"))?;
-    if agent.landlock { confine::restrict(&agent.close, &agent.open, &agent.read) } else { Ok(()) }
+    if agent.landlock {
+        confine::restrict(&agent.close, &agent.open, &agent.read)?;
+    }
+    agent.limits.apply()
 }
 
 fn become_agent(agent: &ExecAgent) -> String {

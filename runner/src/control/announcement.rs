@@ -1,6 +1,6 @@
 //! What the runner says of itself and its agents, and what the coordinators know of that.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
 
 use skein_proto::v1::{AgentDefinition, AgentName, HeldInstance, Register};
@@ -10,6 +10,9 @@ use super::Runner;
 use crate::definition::{Definitions, is_agent};
 use crate::error::Error;
 use crate::instance::ledger::{Row, State};
+
+/// The label that says what stands between an agent and the runner's files.
+const ISOLATION: &str = "isolation";
 
 /// Why a runner says what it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +73,7 @@ impl Runner {
             name: self.config.name.to_string(),
             group: self.config.group.to_string(),
             slots: self.config.slots,
-            labels: self.config.labels.clone(),
+            labels: self.labels(),
             engines: self.engines.iter().map(|name| (*name).to_owned()).collect(),
             swarms: self.config.swarms.iter().map(ToString::to_string).collect(),
             agents: agents.collect(),
@@ -86,6 +89,13 @@ impl Runner {
         let kept = announced.difference(&removed).cloned();
         let agents = kept.chain(definitions.into_keys()).collect();
         Ok((register, Announcement { sent: Instant::now(), attaches, agents }))
+    }
+
+    /// What it was given, and what keeps its agents apart, so that people see it and agents can ask for it.
+    fn labels(&self) -> BTreeMap<String, String> {
+        let mut labels = self.config.labels.clone();
+        labels.entry(ISOLATION.to_owned()).or_insert_with(|| self.isolation.name().to_owned());
+        labels
     }
 
     /// The coordinators have taken an announcement in.
@@ -113,7 +123,8 @@ fn held_instance(row: Row) -> HeldInstance {
         State::Starting | State::Running => "running",
         // Silence is the runner's own affair: to the coordinators the instance is as it was.
         State::Silenced => "running",
-        State::Frozen => "frozen",
+        // How it sleeps as well.
+        State::Frozen | State::Spilled => "frozen",
         State::Ended | State::Forgotten => "ended",
     };
     HeldInstance {

@@ -21,7 +21,7 @@ use crate::config::RunnerConfig;
 use crate::container::docker::DockerEngine;
 use crate::container::engines::Engines;
 use crate::container::process::ProcessEngine;
-use crate::container::{Engine, Failure, isolation};
+use crate::container::{Engine, Failure, Isolation, isolation};
 use crate::credentials::Credentials;
 use crate::definition::{self, Definitions};
 use crate::endpoint::Upstreams;
@@ -46,6 +46,7 @@ struct Runner {
     /// The agents as a stream has said last, or began to say.
     told: std::sync::Mutex<Option<Definitions>>,
     engines: Vec<&'static str>,
+    isolation: Isolation,
     incarnation: u64,
     /// Tells its data folder from that of any other runner.
     identity: String,
@@ -122,6 +123,7 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
     let writers = Arc::clone(&instances);
     let runner = Runner {
         engines: engine.names(),
+        isolation,
         definitions: definitions.subscribe(),
         told: std::sync::Mutex::default(),
         incarnation,

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use skein_proto::convert;
 use skein_proto::v1::report::What as Wire;
-use skein_proto::v1::{self, Exited, Frozen, StartFailed, Started, Thawed};
+use skein_proto::v1::{self, Exited, Frozen, Restored, Spilled, StartFailed, Started, Thawed};
 use tokio::sync::watch;
 
 use crate::instance::ledger::{Report, What};
@@ -59,6 +59,8 @@ pub(super) fn to_wire(sequence: u64, report: Report) -> v1::Report {
         What::Started { pid } => Wire::Started(Started { pid }),
         What::Frozen => Wire::Frozen(Frozen {}),
         What::Thawed => Wire::Thawed(Thawed {}),
+        What::Spilled => Wire::Spilled(Spilled {}),
+        What::Restored { pid } => Wire::Restored(Restored { pid }),
         What::Exited { exit, reason, usage } => {
             let usage = usage.map(convert::usage_to_wire);
             Wire::Exited(Exited { code: exit.code, signal: exit.signal, reason, usage })

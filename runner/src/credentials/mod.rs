@@ -4,6 +4,7 @@
 //! its definition names, as variables of its environment and as files, and no others.
 
 mod lending;
+mod mask;
 mod variables;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use std::str::FromStr;
 use secrecy::{ExposeSecret, SecretString};
 
 pub use lending::take_back;
+pub use mask::Mask;
 
 /// The instance of a credential that is named without one.
 const USUAL: &str = "default";

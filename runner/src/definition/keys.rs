@@ -3,7 +3,7 @@
 use skein_shared::spelling;
 
 /// Every key, with the names that Action Llama and others have for it.
-const KEYS: [(&str, &[&str]); 34] = [
+const KEYS: [(&str, &[&str]); 38] = [
     ("command", &[]),
     ("harness", &[]),
     ("model", &[]),
@@ -15,7 +15,10 @@ const KEYS: [(&str, &[&str]); 34] = [
     ("memory", &[]),
     ("cpus", &[]),
     ("pids", &[]),
+    ("open_files", &["openFiles"]),
+    ("file_size", &["fileSize"]),
     ("network", &[]),
+    ("egress", &[]),
     ("user", &[]),
     ("role", &[]),
     ("swarm", &[]),
@@ -30,6 +33,7 @@ const KEYS: [(&str, &[&str]); 34] = [
     ("max_call_depth", &["maxCallDepth"]),
     ("max_reruns", &["maxReruns"]),
     ("wait_timeout", &["waitTimeout", "defaultWaitTimeout"]),
+    ("spill_after", &["spillAfter"]),
     ("workdir", &["workspace"]),
     ("labels", &[]),
     ("schedule", &[]),

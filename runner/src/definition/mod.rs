@@ -14,7 +14,7 @@ use std::time::Duration;
 use skein_proto::v1::AgentDefinition;
 use skein_shared::id::Name;
 
-use crate::container::Container;
+use crate::container::{Container, Limits};
 use crate::credentials::Reference;
 use crate::error::Error;
 use crate::harness::Program;
@@ -46,6 +46,8 @@ pub struct Definition {
     pub credentials: Vec<Reference>,
     /// The folder that the definition was read from.
     pub folder: PathBuf,
+    /// What its processes may use, if it names no image.
+    pub limits: Limits,
     /// What it lives in, if it names an image.
     pub container: Option<Container>,
 }

@@ -7,10 +7,10 @@ use std::time::Duration;
 use serde::Deserialize;
 use skein_proto::convert::definition::check;
 use skein_proto::v1::AgentDefinition;
-use skein_shared::{limits, span};
+use skein_shared::{limits as usual, span};
 
 use super::{Definition, Hooks, keys, skill};
-use crate::container::docker;
+use crate::container::{Limits, docker, limits};
 use crate::harness::{Choice, Program};
 
 /// All keys by their own names. What is left out has the product's default.
@@ -23,6 +23,8 @@ pub(super) struct Settings {
     tool_timeout: Option<Span>,
     #[serde(flatten)]
     container: docker::Keys,
+    #[serde(flatten)]
+    limits: limits::Keys,
     role: String,
     swarm: Option<String>,
     instances: u32,
@@ -37,6 +39,7 @@ pub(super) struct Settings {
     max_call_depth: u32,
     max_reruns: u32,
     wait_timeout: Span,
+    spill_after: Option<Span>,
     workdir: Option<PathBuf>,
     labels: BTreeMap<String, String>,
     schedule: Option<String>,
@@ -61,6 +64,7 @@ impl Default for Settings {
             prompt: None,
             tool_timeout: None,
             container: docker::Keys::default(),
+            limits: limits::Keys::default(),
             role: "worker".to_owned(),
             swarm: None,
             instances: 1,
@@ -69,11 +73,12 @@ impl Default for Settings {
             env: BTreeMap::new(),
             subscriptions: Vec::new(),
             autostart: false,
-            work_queue: count(limits::WORK_QUEUE),
-            max_waiting: count(limits::MAX_WAITING),
-            max_call_depth: limits::CALL_DEPTH,
-            max_reruns: limits::RERUNS,
-            wait_timeout: Span::Seconds(limits::WAIT.as_secs()),
+            work_queue: count(usual::WORK_QUEUE),
+            max_waiting: count(usual::MAX_WAITING),
+            max_call_depth: usual::CALL_DEPTH,
+            max_reruns: usual::RERUNS,
+            wait_timeout: Span::Seconds(usual::WAIT.as_secs()),
+            spill_after: None,
             workdir: None,
             labels: BTreeMap::new(),
             schedule: None,
@@ -108,9 +113,13 @@ impl Settings {
         usual_swarm: &str,
         instructions: String,
     ) -> Result<Definition, String> {
-        let container = self.container.clone().container()?;
+        let container = self.container.clone().container(&self.limits)?;
+        let limits = if container.is_some() { Limits::default() } else { self.limits.limits()? };
         if container.is_some() && self.workdir.is_some() {
             return Err("workdir: an agent in a container works in /app/static; leave it out".into());
+        }
+        if container.is_some() && self.spill_after.is_some() {
+            return Err("spill_after: the files that an agent in a container writes are gone when the container stops; leave it out, and it sleeps frozen".into());
         }
         environment(&self.env)?;
         let public = self.public(name, usual_swarm)?;
@@ -139,6 +148,7 @@ impl Settings {
             hooks: self.hooks,
             credentials: credentials.map_err(|problem| format!("credentials: {problem}"))?,
             folder: folder.to_owned(),
+            limits,
             container,
         })
     }
@@ -160,6 +170,7 @@ impl Settings {
             max_reruns: Some(self.max_reruns),
             wait_timeout_ms: self.wait_timeout.millis("wait_timeout")?,
             grace_ms: self.grace.millis("grace")?,
+            spill_after_ms: self.spill_after_ms()?,
             subscriptions: subscriptions.map_err(|error| format!("subscriptions: {error}"))?,
             role: self.role.clone(),
             labels: self.labels.clone(),
@@ -167,6 +178,17 @@ impl Settings {
             schedule: self.schedule.clone().unwrap_or_default(),
             zone: self.zone.clone(),
         })
+    }
+
+    /// 0 for never, which is said by leaving it out.
+    fn spill_after_ms(&self) -> Result<u64, String> {
+        match &self.spill_after {
+            None => Ok(0),
+            Some(span) => match span.millis("spill_after")? {
+                0 => Err("spill_after: more than 0; leave it out for never".to_owned()),
+                millis => Ok(millis),
+            },
+        }
     }
 }
 
@@ -238,9 +260,12 @@ mod tests {
             ("[hooks]\nbefore = [\"x\"]", "the keys are pre, post"),
             ("command = [\"sh\"]\ncredentials = [\"../x\"]", "names no credential"),
             ("image = \"x\"\nworkdir = \"src\"", "/app/static"),
-            ("command = [\"sh\"]\nmemory = \"1g\"", "`image` too"),
+            ("command = [\"sh\"]\ncpus = 1", "`image` too"),
+            ("command = [\"sh\"]\nmemory = \"1m\"", "at least 64m"),
             ("", "command: missing"),
             ("command = [\"sh\"]\ntimeout = \"soon\"", "not a duration"),
+            ("image = \"x\"\nspill_after = \"1h\"", "spill_after: the files"),
+            ("command = [\"sh\"]\nspillAfter = 0", "leave it out for never"),
             ("command = [\"sh\"]\nrole = \"boss\"", "lead, worker, observer"),
             ("command = [\"sh\"]\nenv = { SKEIN_TOKEN = \"x\" }", "set by the runner"),
             ("command = [\"sh\"]\nschedule = \"every day\"", "schedule"),

@@ -1,6 +1,7 @@
 //! Whether answers may pass to the instance, and how many it is owed.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::watch;
 
@@ -8,12 +9,23 @@ use tokio::sync::watch;
 #[derive(Default)]
 pub(super) struct Gate {
     held: watch::Sender<bool>,
+    /// Nothing new is asked either.
+    shut: AtomicBool,
     owed: watch::Sender<usize>,
 }
 
 impl Gate {
     pub(super) fn hold(&self) {
         self.held.send_replace(true);
+    }
+
+    /// For good: who is behind it is being ended.
+    pub(super) fn shut(&self) {
+        self.shut.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_shut(&self) -> bool {
+        self.shut.load(Ordering::Relaxed)
     }
 
     pub(super) fn release(&self) {

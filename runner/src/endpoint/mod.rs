@@ -7,6 +7,7 @@ mod gateway;
 mod port;
 mod proxy;
 mod repeats;
+pub mod tunnel;
 mod upstreams;
 
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::instance::ledger::Row;
 use gate::Gate;
 use proxy::Proxy;
+use tunnel::Tunnels;
 pub use upstreams::Upstreams;
 
 /// Connections that one instance may have open.
@@ -49,8 +51,9 @@ impl Endpoint {
         };
         let port = listener.local_addr()?.port();
         let gate = Arc::new(Gate::default());
-        let proxy = Proxy::new(row, upstreams, Arc::clone(&gate));
         let stop = CancellationToken::new();
+        let tunnels = Tunnels::new(row.egress.clone(), &row.secret, stop.clone());
+        let proxy = Proxy::new(row, upstreams, Arc::clone(&gate), tunnels);
         tokio::spawn(stop.clone().run_until_cancelled_owned(serve(listener, Arc::new(proxy), stop.clone())));
         Ok(Self { port, gate, _serving: stop.drop_guard() })
     }
@@ -62,6 +65,11 @@ impl Endpoint {
     /// Keeps answers back from now on: the instance is about to be frozen.
     pub fn hold(&self) {
         self.gate.hold();
+    }
+
+    /// Takes no request any more. Answers stay back, as in a freeze.
+    pub fn shut(&self) {
+        self.gate.shut();
     }
 
     /// Lets answers through again.
@@ -93,7 +101,7 @@ async fn serve(listener: TcpListener, proxy: Arc<Proxy>, stop: CancellationToken
             let mut http = hyper::server::conn::http1::Builder::new();
             http.timer(TokioTimer::new()).header_read_timeout(HEAD);
             // The client went away; nobody is left to tell.
-            let _ = http.serve_connection(TokioIo::new(stream), service).await;
+            let _ = http.serve_connection(TokioIo::new(stream), service).with_upgrades().await;
             drop(permit);
         };
         tokio::spawn(stop.clone().run_until_cancelled_owned(serving));

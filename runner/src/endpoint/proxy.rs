@@ -26,6 +26,7 @@ use super::answer::{Events, Meaning, is_request, meaning};
 use super::gate::{Gate, Owed};
 use super::gateway;
 use super::repeats::{self, Repeats};
+use super::tunnel::Tunnels;
 use super::upstreams::Upstreams;
 use crate::instance::ledger::Row;
 
@@ -58,6 +59,7 @@ pub(super) struct Proxy {
     upstreams: Upstreams,
     gate: Arc<Gate>,
     repeats: Repeats,
+    tunnels: Tunnels,
     client: reqwest::Client,
 }
 
@@ -77,7 +79,7 @@ struct Exchange {
 }
 
 impl Proxy {
-    pub(super) fn new(row: &Row, upstreams: Upstreams, gate: Arc<Gate>) -> Self {
+    pub(super) fn new(row: &Row, upstreams: Upstreams, gate: Arc<Gate>, tunnels: Tunnels) -> Self {
         let mut authorization = HeaderValue::from_str(&format!("Bearer {}", row.access_token))
             .unwrap_or(HeaderValue::from_static("Bearer"));
         authorization.set_sensitive(true);
@@ -88,7 +90,7 @@ impl Proxy {
             .build()
             .unwrap_or_default();
         let (secret, repeats) = (row.secret.clone(), Repeats::new(row.patience));
-        Self { secret, authorization, upstreams, gate, repeats, client }
+        Self { secret, authorization, upstreams, gate, repeats, tunnels, client }
     }
 
     pub(super) async fn serve(
@@ -99,10 +101,23 @@ impl Proxy {
     }
 
     async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
+        if request.method() == Method::CONNECT {
+            return match self.tunnels.open(request).await {
+                Ok(()) => Response::new(Full::default().map_err(|never| match never {}).boxed()),
+                Err((status, problem)) => told(status, &problem),
+            };
+        }
         let gateway = gateway::serves(request.uri().path());
         if !gateway && !self.admits(gateway::bearer(request.headers()).unwrap_or_default()) {
             let text = "show the value of SKEIN_TOKEN as `Authorization: Bearer`";
             return refusal(Code::Unauthenticated, text);
+        }
+        if self.gate.is_shut() {
+            let text = "this process is being ended for the rest of a long wait; it is started again when the wait is over";
+            return match gateway {
+                true => gateway::refusal(StatusCode::SERVICE_UNAVAILABLE, text),
+                false => refusal(Code::Unavailable, text),
+            };
         }
         let exchange = match self.exchange(request).await {
             Ok(exchange) => exchange,
@@ -332,6 +347,14 @@ fn pass(from: &HeaderMap, into: &mut HeaderMap) {
             into.append(name.clone(), value.clone());
         }
     }
+}
+
+/// What a proxy says to a program that does not know Skein.
+fn told(status: StatusCode, problem: &str) -> Response<Body> {
+    let body = Full::new(Bytes::from(format!("{problem}\n"))).map_err(|never| match never {}).boxed();
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response
 }
 
 fn refusal(code: Code, message: &str) -> Response<Body> {

@@ -21,8 +21,16 @@ The tools of the MCP server `skein` connect you to the swarm; your client may sh
 brought is kept for you.
 - What is not listed is found with `tools_find` and called with `tools_read` or `tools_call`.";
 
+const ASLEEP: &str = "\
+You slept in `wait_for_trigger` for so long that your process was ended and has been started again now. Your files, your \
+locks and your tasks are as you left them; processes that you had started are gone. What follows is the answer to that \
+call. Go on with your work from there.";
+
 /// `input` is why the instance runs, as JSON. One that goes on has been told all the rest before.
 pub(super) fn render(place: &Place<'_>, input: &str, goes_on: bool) -> String {
+    if let Some(woken) = woken(input) {
+        return woken;
+    }
     let why = why(input);
     if goes_on {
         return format!(
@@ -35,6 +43,23 @@ pub(super) fn render(place: &Place<'_>, input: &str, goes_on: bool) -> String {
         "# Where you run\n\nYou are the agent `{agent}` of the swarm `{swarm}`, in its run `{instance}`. {HERE}\n\n\
          # Why you run\n\n{why}\n"
     )
+}
+
+/// What it is told after a long sleep: what its call would have been answered.
+fn woken(input: &str) -> Option<String> {
+    let known: Value = serde_json::from_str(input).unwrap_or_default();
+    if known["type"] != "resumed" {
+        return None;
+    }
+    let told = match known["outcome"].as_str() {
+        Some("triggered") => {
+            let payload = serde_json::to_string_pretty(&known["payload"]).unwrap_or_default();
+            format!("Trigger received. Payload:\n\n```json\n{}\n```", bounded(&payload))
+        }
+        Some(_) => "Wait failed: timeout expired, and no such event came.".to_owned(),
+        None => "Call it again with the same arguments to learn what it came to.".to_owned(),
+    };
+    Some(format!("{ASLEEP}\n\n# What `wait_for_trigger` came to\n\n{told}\n"))
 }
 
 fn why(input: &str) -> String {

@@ -193,6 +193,11 @@ fn tend_logs(logs: &Path, live: &BTreeSet<PathBuf>) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Bounds a log that nobody writes to any more.
+pub(super) fn cut_if_long(log: &Path) -> std::io::Result<()> {
+    if fs::metadata(log)?.len() > LOG { cut(log) } else { Ok(()) }
+}
+
 /// Keeps the newest part of a log beside it. However fast an agent prints, that part has its bound.
 fn cut(path: &Path) -> std::io::Result<()> {
     let mut log = fs::OpenOptions::new().read(true).write(true).open(path)?;
@@ -234,7 +239,7 @@ pub fn usual_work(data: &Path, isolation: Isolation) -> PathBuf {
     std::env::temp_dir().join(format!("skein-work-{}", mark.simple()))
 }
 
-/// The first folder on the way that others cannot pass through.
+/// The first folder on the way that others cannot pass through: every folder above the work folders must let them.
 fn blocked_at(path: &Path) -> Result<Option<PathBuf>, Error> {
     for folder in path.ancestors() {
         let about = fs::metadata(folder).map_err(|error| Error::io("look at", folder, error))?;

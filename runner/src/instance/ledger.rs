@@ -18,6 +18,7 @@ use skein_shared::fence::{Epoch, Token};
 
 use super::stage::Stage;
 use crate::container::{Exit, Handle, User};
+use crate::endpoint::tunnel::Place;
 use crate::error::Error;
 use crate::harness::{Ending, Harness};
 
@@ -57,9 +58,15 @@ pub struct Row {
     /// Whose process `handle` is.
     #[serde(default)]
     pub stage: Stage,
-    /// What the run was given, as long as the agent has not started.
+    /// What the run was given, as long as the agent has not started; what woke it, until it was started again.
     #[serde(default)]
     pub input: String,
+    /// What it may reach through its endpoint.
+    #[serde(default)]
+    pub egress: Vec<Place>,
+    /// The conversation that a spilled instance goes on with.
+    #[serde(default)]
+    pub session: Option<String>,
 }
 
 impl Row {
@@ -83,6 +90,8 @@ impl Row {
             usage: None,
             stage: Stage::default(),
             input: String::new(),
+            egress: Vec::new(),
+            session: None,
         }
     }
 
@@ -121,6 +130,8 @@ pub enum State {
     Running,
     /// By command.
     Frozen,
+    /// Its processes have ended after a long sleep, or are about to, and its files are kept.
+    Spilled,
     /// By the runner itself, for want of a lease.
     Silenced,
     Ended,
@@ -129,7 +140,7 @@ pub enum State {
 
 impl State {
     pub fn is_live(self) -> bool {
-        matches!(self, Self::Starting | Self::Running | Self::Frozen | Self::Silenced)
+        matches!(self, Self::Starting | Self::Running | Self::Frozen | Self::Spilled | Self::Silenced)
     }
 }
 
@@ -151,6 +162,10 @@ pub enum What {
     },
     Frozen,
     Thawed,
+    Spilled,
+    Restored {
+        pid: u32,
+    },
     Exited {
         exit: Exit,
         reason: String,
@@ -453,6 +468,8 @@ mod tests {
             usage: None,
             stage: Stage::Agent,
             input: String::new(),
+            egress: Vec::new(),
+            session: None,
         }
     }
 

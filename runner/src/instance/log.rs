@@ -1,8 +1,8 @@
 //! What an instance has written, as people read it: the last lines, and what comes after them.
 
 use std::collections::VecDeque;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read as _, Seek, SeekFrom};
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read as _, Seek, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ use skein_shared::{Code, Refusal};
 use tokio::time::Instant;
 
 use super::Instances;
-use super::folders::LOG;
+use super::folders::{LOG, cut_if_long};
+use crate::credentials::Mask;
 
 /// How often a log is looked at for a line that somebody waits for.
 const LOOK: Duration = Duration::from_millis(200);
@@ -44,7 +45,11 @@ impl Instances {
             // Before the look: what it writes last is there once it has ended.
             let over = !self.running().contains_key(instance);
             let (path, pattern, query) = (path.clone(), pattern.clone(), query.clone());
-            let read = tokio::task::spawn_blocking(move || read(&path, &query, pattern.as_ref())).await;
+            let lent = self.shared.folders.lent(instance);
+            let read = tokio::task::spawn_blocking(move || {
+                read(&path, &query, Look { pattern: pattern.as_ref(), mask: &Mask::of(&lent) })
+            });
+            let read = read.await;
             let read = read.map_err(io::Error::other).and_then(|read| read);
             let mut part = read.map_err(|error| {
                 Refusal::new(Code::Internal, format!("the log of {instance} cannot be read: {error}"))
@@ -58,11 +63,51 @@ impl Instances {
     }
 }
 
-fn read(path: &Path, query: &LogQuery, pattern: Option<&Regex>) -> io::Result<Lines> {
+/// What is looked for, and what is not to be seen.
+#[derive(Clone, Copy)]
+struct Look<'a> {
+    pattern: Option<&'a Regex>,
+    mask: &'a Mask,
+}
+
+/// Masks what an ended instance has printed of what it was lent, in its place.
+pub(super) fn hide(log: &Path, mask: &Mask) -> io::Result<()> {
+    if mask.longest() == 0 || !log.exists() {
+        return Ok(());
+    }
+    cut_if_long(log)?;
+    let before = log.with_extension("log.1");
+    let first = match std::fs::read(&before) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        first => first?,
+    };
+    // As one text: a value may stand across the cut.
+    let split = first.len();
+    let mut text = first;
+    text.extend(std::fs::read(log)?);
+    if !mask.hide(&mut text) {
+        return Ok(());
+    }
+    let rewrite = |path: &Path, part: &[u8]| {
+        let mut file = OpenOptions::new().write(true).open(path)?;
+        file.write_all(part)
+    };
+    if split > 0 {
+        rewrite(&before, &text[..split])?;
+    }
+    rewrite(log, &text[split..])
+}
+
+fn read(path: &Path, query: &LogQuery, look: Look<'_>) -> io::Result<Lines> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();
-    let mut part =
-        Kept { most: query.lines.max(1) as usize, lines: VecDeque::new(), bytes: 0, from_end: true };
+    let mut part = Kept {
+        most: query.lines.max(1) as usize,
+        lines: VecDeque::new(),
+        bytes: 0,
+        from_end: true,
+        begun: Vec::new(),
+    };
     let mut start = 0;
     match query.after {
         // One that is shorter now was cut meanwhile.
@@ -74,14 +119,15 @@ fn read(path: &Path, query: &LogQuery, pattern: Option<&Regex>) -> io::Result<Li
         None => {
             let before: PathBuf = path.with_extension("log.1");
             match File::open(before) {
-                Ok(before) => _ = part.take_from(before, 0, pattern)?,
+                Ok(before) => _ = part.take_from(before, 0, look)?,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
         }
     }
     file.seek(SeekFrom::Start(start))?;
-    let next = part.take_from(file, start, pattern)?;
+    let next = part.take_from(file, start, look)?;
+    part.end(look);
     Ok(Lines { lines: part.lines.into(), next, over: false })
 }
 
@@ -91,39 +137,54 @@ struct Kept {
     lines: VecDeque<String>,
     bytes: usize,
     from_end: bool,
+    /// The beginning of a line that goes on in the next file.
+    begun: Vec<u8>,
 }
 
 impl Kept {
     /// Reads on from a place. Gives the place behind the last whole line that was taken.
-    fn take_from(&mut self, file: File, mut place: u64, pattern: Option<&Regex>) -> io::Result<u64> {
+    fn take_from(&mut self, file: File, mut place: u64, look: Look<'_>) -> io::Result<u64> {
         // An agent may write while this is read, and for ever.
         let mut file = BufReader::new(file.take(2 * LOG));
-        let mut line = Vec::new();
+        // A value that begins in what is shown has to be there to its end.
+        let longest = LONGEST + look.mask.longest() as u64;
         while self.from_end || self.has_room() {
-            line.clear();
-            let mut read = file.by_ref().take(LONGEST).read_until(b'\n', &mut line)? as u64;
-            if read == LONGEST && line.last() != Some(&b'\n') {
+            let mut line = std::mem::take(&mut self.begun);
+            let mut read = file.by_ref().take(longest).read_until(b'\n', &mut line)? as u64;
+            if read == longest && line.last() != Some(&b'\n') {
                 read += file.skip_until(b'\n')? as u64;
             } else if line.last() != Some(&b'\n') {
-                // It is still being written, unless it is the very last one.
+                // It is still being written, or goes on in the next file, unless it is the very last one.
+                if self.from_end {
+                    place += read;
+                    self.begun = line;
+                }
                 break;
             }
             place += read;
-            self.put(String::from_utf8_lossy(&line).trim_end_matches(['\n', '\r']), pattern);
-        }
-        if self.from_end && !line.is_empty() && line.last() != Some(&b'\n') {
-            place += line.len() as u64;
-            self.put(&String::from_utf8_lossy(&line), pattern);
+            self.put(line, look);
         }
         Ok(place)
+    }
+
+    /// There is no file behind the last.
+    fn end(&mut self, look: Look<'_>) {
+        let begun = std::mem::take(&mut self.begun);
+        if !begun.is_empty() {
+            self.put(begun, look);
+        }
     }
 
     fn has_room(&self) -> bool {
         self.lines.len() < self.most && self.bytes < MOST
     }
 
-    fn put(&mut self, line: &str, pattern: Option<&Regex>) {
-        if pattern.is_some_and(|pattern| !pattern.is_match(line)) {
+    fn put(&mut self, mut line: Vec<u8>, look: Look<'_>) {
+        look.mask.hide_in_part(&mut line);
+        line.truncate(usize::try_from(LONGEST).unwrap_or(usize::MAX));
+        let line = String::from_utf8_lossy(&line);
+        let line = line.trim_end_matches(['\n', '\r']);
+        if look.pattern.is_some_and(|pattern| !pattern.is_match(line)) {
             return;
         }
         self.bytes += line.len();
@@ -131,5 +192,39 @@ impl Kept {
         while self.from_end && (self.lines.len() > self.most || self.bytes > MOST) {
             self.bytes -= self.lines.pop_front().map_or(0, |line| line.len());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(log: &Path, mask: &Mask, lines: u32) -> Vec<String> {
+        let query = LogQuery { lines, ..LogQuery::default() };
+        read(log, &query, Look { pattern: None, mask }).unwrap().lines
+    }
+
+    #[test]
+    fn a_value_that_stands_across_the_cut_of_a_log_or_of_a_line_is_masked() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("a.log");
+        let mask = Mask::new(["s3cret-of-the-geese".to_owned()]);
+        std::fs::write(log.with_extension("log.1"), "one\nit is s3cret-of").unwrap();
+        std::fs::write(&log, "-the-geese.\ntwo\nunfinished s3cret-of-t").unwrap();
+        let seen = ["one", "it is *******************.", "two", "unfinished ***********"];
+        assert_eq!(lines(&log, &mask, 10), seen);
+        hide(&log, &mask).unwrap();
+        let none = Mask::default();
+        assert_eq!(lines(&log, &none, 10)[..3], seen[..3]);
+        assert_eq!(std::fs::read_to_string(log.with_extension("log.1")).unwrap(), "one\nit is *********");
+
+        std::fs::remove_file(log.with_extension("log.1")).unwrap();
+        let long = LONGEST as usize - 5;
+        std::fs::write(&log, format!("{}s3cret-of-the-geese\nafter\n", "x".repeat(long))).unwrap();
+        let shown = lines(&log, &mask, 2);
+        assert_eq!(
+            (shown[0].len(), &shown[0][long..], shown[1].as_str()),
+            (LONGEST as usize, "*****", "after")
+        );
     }
 }

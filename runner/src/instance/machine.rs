@@ -4,12 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::process::Signal;
 use skein_shared::fence::Token;
 use skein_shared::{Code, Refusal};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::ledger::{Row, State, What};
+use super::sleeper::Sleeper;
 use super::stage::{self, HOOK, Stage};
 use super::{Order, Reach, Shared, input, spec};
 use crate::container::{Exit, Failure, Handle};
@@ -19,6 +21,9 @@ use crate::endpoint::Endpoint;
 /// How long a thaw waits for an answer that the instance is owed. It comes over another connection than the
 /// command to thaw, and may be a little later.
 const ANSWER: Duration = Duration::from_secs(2);
+
+/// Why an instance ends when its runner leaves.
+pub(super) const STOPPED: &str = "the runner was stopped";
 
 /// How long a freeze that failed rests before it is tried again. A process that waits for the disk cannot be frozen.
 const REST: Duration = Duration::from_secs(1);
@@ -53,7 +58,7 @@ pub(super) async fn start(
         }
         Err(Failure(reason)) => {
             tracing::warn!(instance = row.instance, reason, "not started");
-            shared.take_back(&row.instance);
+            shared.take_back(&row.instance).await;
             row.state = State::Ended;
             row.reason.clone_from(&reason);
             shared.save(&row, Some(What::StartFailed { reason })).await;
@@ -103,24 +108,38 @@ async fn launch(shared: &Shared, row: &mut Row) -> Result<(Handle, Endpoint), Fa
     let definition = shared.definition(row)?;
     row.stage = Stage::first(&definition.hooks);
     (row.harness, row.patience) = (definition.program.harness(), definition.program.patience());
+    open_and_launch(shared, row, &definition).await
+}
+
+/// Opens the instance's endpoint and starts the process whose turn it is.
+pub(super) async fn open_and_launch(
+    shared: &Shared,
+    row: &mut Row,
+    definition: &Definition,
+) -> Result<(Handle, Endpoint), Failure> {
+    row.egress = definition.container.as_ref().map(|container| container.egress.clone()).unwrap_or_default();
     row.address = shared.engine.door(definition.container.as_ref()).await?;
     let endpoint = Endpoint::open(row, shared.upstreams.clone()).await.map_err(|error| {
         let address = row.address;
         Failure(format!("its endpoint could not be opened at {address}: {error}; this has to be an address of the runner's machine"))
     })?;
     row.port = endpoint.port();
-    let handle = launch_stage(shared, row, &definition).await?;
+    let handle = launch_stage(shared, row, definition).await?;
     Ok((handle, endpoint))
 }
 
 /// Starts the process whose turn it is.
 async fn launch_stage(shared: &Shared, row: &mut Row, definition: &Definition) -> Result<Handle, Failure> {
     // An earlier start of the same instance has left a log, and perhaps a conversation to go on with.
-    let session = if row.stage == Stage::Agent { shared.said(row).await.session } else { None };
+    let session = match (row.stage, &row.session) {
+        (Stage::Agent, None) => shared.said(row).await.session,
+        (_, known) => known.clone(),
+    };
     spec::lend(shared, row, definition)?;
     let mut spec = spec::of(shared, row, definition, session.as_deref())?;
     input::give(shared, row, definition, &mut spec)?;
-    if row.stage == Stage::Agent {
+    // What a spilled one was woken by stays written down until it runs.
+    if row.stage == Stage::Agent && row.state != State::Spilled {
         row.input.clear();
     }
     row.handle = None;
@@ -128,6 +147,15 @@ async fn launch_stage(shared: &Shared, row: &mut Row, definition: &Definition) -
     let handle = shared.engine.start(&spec).await?;
     row.handle = Some(handle.clone());
     Ok(handle)
+}
+
+/// What an order came to.
+enum Followed {
+    On,
+    /// The run is over, and how.
+    Over(Exit, String),
+    /// It has no process any more, and sleeps.
+    Spilled,
 }
 
 /// What follows the end of a process.
@@ -175,8 +203,12 @@ impl Machine {
                 order = self.inbox.recv() => {
                     let Some(order) = order else { return };
                     match self.follow(order).await {
-                        Some((exit, reason)) => Next::Over(self.row.exit.unwrap_or(exit), reason),
-                        None => continue,
+                        Followed::Over(exit, reason) => Next::Over(self.row.exit.unwrap_or(exit), reason),
+                        Followed::Spilled => {
+                            let Self { shared, row, inbox, .. } = self;
+                            return Box::pin(Sleeper { shared, row, inbox }.run()).await;
+                        }
+                        Followed::On => continue,
                     }
                 }
                 // Behind the orders: one that was given away ends before it could go on.
@@ -232,24 +264,30 @@ impl Machine {
         }
     }
 
-    /// Returns how the instance ended, if it did.
-    async fn follow(&mut self, order: Order) -> Option<(Exit, String)> {
-        if !self.takes(&order) {
-            return None;
+    async fn follow(&mut self, order: Order) -> Followed {
+        if !Shared::takes(&mut self.row, &order) {
+            return Followed::On;
         }
         match order {
             Order::Freeze(_) => self.freeze().await,
-            Order::Thaw(_) => self.thaw().await,
-            Order::Stop { reason, grace, .. } => return Some((self.end(grace).await, reason)),
-            Order::Kill { reason } => return Some((self.kill().await, reason)),
+            Order::Thaw(_) => self.thaw(What::Thawed).await,
+            Order::Spill(_) if self.spill().await => return Followed::Spilled,
+            Order::Spill(_) => {}
+            // It was never spilled, as far as this runner knows.
+            Order::Restore { .. } => {
+                let pid = self.handle.pid;
+                self.thaw(What::Restored { pid }).await;
+            }
+            Order::Stop { reason, grace, .. } => return Followed::Over(self.end(grace).await, reason),
+            Order::Kill { reason } => return Followed::Over(self.kill().await, reason),
             Order::Leave => {
                 let grace = self.shared.grace(&self.row);
-                return Some((self.end(grace).await, "the runner was stopped".to_owned()));
+                return Followed::Over(self.end(grace).await, STOPPED.to_owned());
             }
             // Whoever asked may be gone.
             Order::Reach(answer) => _ = answer.send(self.reach()),
         }
-        None
+        Followed::On
     }
 
     async fn follow_lease(&mut self) {
@@ -277,21 +315,7 @@ impl Machine {
         Ok(Reach { handle: self.handle.clone(), spec })
     }
 
-    /// Two coordinators may send out of order, so the token is compared again where the order is followed.
-    fn takes(&mut self, order: &Order) -> bool {
-        let token: Option<Token> = match order {
-            Order::Freeze(token) | Order::Thaw(token) | Order::Stop { token, .. } => Some(*token),
-            _ => None,
-        };
-        let Some(token) = token else { return true };
-        if token < self.row.token {
-            return false;
-        }
-        self.row.token = token;
-        true
-    }
-
-    async fn freeze(&mut self) {
+    pub(super) async fn freeze(&mut self) {
         if self.row.state == State::Frozen {
             // A repeat. Its token is written down; the first was reported.
             return self.shared.save(&self.row, None).await;
@@ -331,16 +355,16 @@ impl Machine {
         frozen
     }
 
-    async fn thaw(&mut self) {
+    async fn thaw(&mut self, report: What) {
         self.freeze_again = None;
         match self.row.state {
             State::Running => self.shared.save(&self.row, None).await,
             // It runs on with the lease.
             _ if *self.silent.borrow() => {
                 self.row.state = State::Silenced;
-                self.shared.save(&self.row, Some(What::Thawed)).await;
+                self.shared.save(&self.row, Some(report)).await;
             }
-            _ => self.wake(Some(What::Thawed)).await,
+            _ => self.wake(Some(report)).await,
         }
     }
 
@@ -396,23 +420,34 @@ impl Machine {
     }
 
     async fn over(mut self, exit: Exit, mut reason: String) {
-        if exit.out_of_memory && reason.is_empty() {
-            reason = "it needed more memory than it may have; raise `memory`, or write less into its writable folders".into();
+        if reason.is_empty() {
+            reason = limit_met(exit).unwrap_or_default().to_owned();
         }
         self.log_failure(self.shared.engine.kill(&self.handle).await);
         tracing::info!(instance = self.instance(), code = exit.code, signal = exit.signal, reason, "ended");
         self.shared.engine.let_go(&self.handle);
-        self.shared.take_back(self.instance());
-        let ending = self.shared.said(&self.row).await.ending(exit);
+        let ending = self.shared.ending(&self.row, exit).await;
+        self.shared.take_back(self.instance()).await;
         let what = self.row.ended(ending, reason);
         self.shared.save(&self.row, Some(what)).await;
     }
 
-    fn log_failure(&self, result: Result<(), Failure>) {
+    pub(super) fn log_failure(&self, result: Result<(), Failure>) {
         if let Err(problem) = result {
             tracing::error!(instance = self.instance(), %problem, "the engine failed");
         }
     }
+}
+
+/// What the kernel has ended it for.
+fn limit_met(exit: Exit) -> Option<&'static str> {
+    if exit.out_of_memory {
+        return Some(
+            "it needed more memory than it may have; raise `memory`, or write less into its writable folders",
+        );
+    }
+    let too_long = exit.signal == Some(Signal::XFSZ.as_raw());
+    too_long.then_some("it wrote a longer file than it may; raise `file_size`, or write less")
 }
 
 /// Returns at that moment; never if there is none.

@@ -6,6 +6,7 @@ pub mod ledger;
 mod log;
 mod machine;
 mod reconcile;
+mod sleeper;
 mod spec;
 pub mod stage;
 mod tools;
@@ -25,15 +26,14 @@ use tokio::sync::{Mutex as Turn, mpsc, oneshot, watch};
 use tokio_util::task::TaskTracker;
 
 use crate::container::confine::USERS;
-use crate::container::{Engine, Failure, Handle, Isolation, Spec, User};
-use crate::credentials::{self, Credentials};
+use crate::container::{Engine, Exit, Failure, Handle, Isolation, Spec, User};
+use crate::credentials::{self, Credentials, Mask};
 use crate::definition::{Definition, Definitions};
 use crate::endpoint::Upstreams;
 use crate::error::Error;
-use crate::harness::Said;
+use crate::harness::{Ending, Said};
 use folders::Folders;
 use ledger::{Ledger, Row, State, What};
-use machine::Machine;
 
 /// Orders that wait for an instance whose task is busy freezing or ending it.
 const ORDERS: usize = 32;
@@ -43,6 +43,13 @@ const ORDERS: usize = 32;
 enum Order {
     Freeze(Token),
     Thaw(Token),
+    /// Ends its processes and keeps its files.
+    Spill(Token),
+    /// Starts it again, with what its wait came to.
+    Restore {
+        token: Token,
+        input: String,
+    },
     Stop {
         token: Token,
         reason: String,
@@ -56,6 +63,20 @@ enum Order {
     Leave,
     /// Answers with what it takes to run something inside.
     Reach(oneshot::Sender<Result<Reach, Refusal>>),
+}
+
+impl Order {
+    /// Of a command.
+    fn token(&self) -> Option<Token> {
+        match self {
+            Self::Freeze(token)
+            | Self::Thaw(token)
+            | Self::Spill(token)
+            | Self::Restore { token, .. }
+            | Self::Stop { token, .. } => Some(*token),
+            Self::Kill { .. } | Self::Leave | Self::Reach(_) => None,
+        }
+    }
 }
 
 /// What it takes to run something inside an instance.
@@ -145,11 +166,47 @@ impl Shared {
         })
     }
 
-    /// Removes what an instance was given that is over.
-    fn take_back(&self, instance: &str) {
-        credentials::take_back(&self.folders.lent(instance));
-        self.folders.take_outputs_back(instance);
-        input::take_back(&self.folders.input(instance));
+    /// Removes what an instance was given whose processes have ended, and what it has printed of it.
+    async fn take_back(&self, instance: &str) {
+        let folders = self.folders.clone();
+        let (lent, input, log) =
+            (self.folders.lent(instance), self.folders.input(instance), self.folders.log(instance));
+        let of = instance.to_owned();
+        let taken = tokio::task::spawn_blocking(move || {
+            let hidden = log::hide(&log, &Mask::of(&lent));
+            credentials::take_back(&lent);
+            folders.take_outputs_back(&of);
+            input::take_back(&input);
+            hidden
+        });
+        if let Ok(Err(error)) = taken.await {
+            tracing::error!(instance, %error, "its log may show what it was lent");
+        }
+    }
+
+    /// How an instance ended, by its exit and by its program's own word.
+    async fn ending(&self, row: &Row, exit: Exit) -> Ending {
+        let mask = self.mask(&row.instance).await;
+        let mut ending = self.said(row).await.ending(exit);
+        ending.reason = mask.hidden(&ending.reason);
+        ending
+    }
+
+    /// What is not to be seen of an instance.
+    async fn mask(&self, instance: &str) -> Mask {
+        let lent = self.folders.lent(instance);
+        tokio::task::spawn_blocking(move || Mask::of(&lent)).await.unwrap_or_default()
+    }
+
+    /// Whether an order is to be followed. Two coordinators may send out of order, so the token is compared again where
+    /// that is done.
+    fn takes(row: &mut Row, order: &Order) -> bool {
+        let Some(token) = order.token() else { return true };
+        if token < row.token {
+            return false;
+        }
+        row.token = token;
+        true
     }
 
     /// How long an instance has to end once it was asked to.
@@ -236,6 +293,10 @@ impl Instances {
             (RunnerCommand::Start { .. }, _) => Ok(()),
             (RunnerCommand::Freeze { instance, token }, _) => self.order(&instance, Order::Freeze(token)),
             (RunnerCommand::Thaw { instance, token }, _) => self.order(&instance, Order::Thaw(token)),
+            (RunnerCommand::Spill { instance, token }, _) => self.order(&instance, Order::Spill(token)),
+            (RunnerCommand::Restore { instance, token, input }, _) => {
+                self.order(&instance, Order::Restore { token, input: input.to_string() })
+            }
             (RunnerCommand::Stop { instance, token, .. }, None) => {
                 self.never_starts(instance, token, reign).await
             }
@@ -362,13 +423,14 @@ impl Instances {
         Ok(())
     }
 
-    /// Takes over an instance that still runs from before this process.
-    fn adopt(self: &Arc<Self>, machine: impl FnOnce(mpsc::Receiver<Order>) -> Machine) {
+    /// Takes over an instance that still runs, or sleeps, from before this process.
+    fn adopt<F>(self: &Arc<Self>, instance: &str, life: impl FnOnce(mpsc::Receiver<Order>) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
         let (orders, inbox) = mpsc::channel(ORDERS);
-        let machine = machine(inbox);
-        let instance = machine.instance().to_owned();
-        self.running().insert(instance.clone(), orders);
-        self.spawn(instance, machine.run());
+        self.running().insert(instance.to_owned(), orders);
+        self.spawn(instance.to_owned(), life(inbox));
     }
 
     fn spawn(self: &Arc<Self>, instance: String, work: impl Future<Output = ()> + Send + 'static) {
@@ -443,7 +505,11 @@ fn asks_after(command: &RunnerCommand, ended: &Row) -> bool {
     match command {
         RunnerCommand::Start { token, .. } => *token <= ended.token,
         RunnerCommand::Stop { .. } => true,
-        RunnerCommand::Freeze { .. } | RunnerCommand::Thaw { .. } | RunnerCommand::Forget { .. } => false,
+        RunnerCommand::Freeze { .. }
+        | RunnerCommand::Thaw { .. }
+        | RunnerCommand::Spill { .. }
+        | RunnerCommand::Restore { .. }
+        | RunnerCommand::Forget { .. } => false,
     }
 }
 
@@ -456,6 +522,8 @@ fn subject(command: &RunnerCommand) -> (&str, Token) {
         RunnerCommand::Start { instance, token, .. }
         | RunnerCommand::Freeze { instance, token }
         | RunnerCommand::Thaw { instance, token }
+        | RunnerCommand::Spill { instance, token }
+        | RunnerCommand::Restore { instance, token, .. }
         | RunnerCommand::Stop { instance, token, .. }
         | RunnerCommand::Forget { instance, token } => (instance, *token),
     }

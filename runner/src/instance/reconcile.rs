@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::Instances;
 use super::ledger::{Row, State, What};
 use super::machine::Machine;
+use super::sleeper::Sleeper;
 use crate::endpoint::Endpoint;
 use crate::error::Error;
 
@@ -25,7 +26,7 @@ impl Instances {
             }
         }
         for borrower in self.shared.folders.borrowers().into_iter().filter(|one| !known.contains(one)) {
-            self.shared.take_back(&borrower);
+            self.shared.take_back(&borrower).await;
         }
         for stray in self.shared.engine.list().await.into_iter().filter(|stray| !known.contains(stray)) {
             tracing::warn!(instance = stray, "ending processes that the ledger knows no live instance for");
@@ -37,6 +38,10 @@ impl Instances {
     }
 
     async fn take_over(self: &Arc<Self>, mut row: Row) -> bool {
+        if row.state == State::Spilled {
+            self.take_over_asleep(row).await;
+            return true;
+        }
         let Some(handle) = row.handle.clone() else {
             let reason = "the runner ended while it started this instance".to_owned();
             row.state = State::Ended;
@@ -63,13 +68,29 @@ impl Instances {
             endpoint.hold();
         }
         let shared = Arc::clone(&self.shared);
-        self.adopt(|inbox| Machine::new(shared, row, handle, endpoint, inbox));
+        let instance = row.instance.clone();
+        self.adopt(&instance, |inbox| Machine::new(shared, row, handle, endpoint, inbox).run());
         true
+    }
+
+    /// One whose processes were ended, or were to be, for the rest of a long wait. What a start that was cut short has
+    /// left of it is ended too: it is started again once a coordinator has spoken.
+    async fn take_over_asleep(self: &Arc<Self>, mut row: Row) {
+        let instance = row.instance.clone();
+        if let Some(handle) = row.handle.take() {
+            self.shared.engine.kill(&handle).await.unwrap_or_else(|problem| tracing::error!(%problem));
+            self.shared.take_back(&instance).await;
+            self.shared.save(&row, Some(What::Spilled)).await;
+        }
+        self.shared.engine.sweep(&instance).await.unwrap_or_else(|problem| tracing::error!(%problem));
+        tracing::info!(instance, "sleeps on");
+        let shared = Arc::clone(&self.shared);
+        self.adopt(&instance, |inbox| Sleeper { shared, row, inbox }.run());
     }
 
     async fn ended_alone(&self, mut row: Row, reason: &str) -> bool {
         let exit = row.exit.unwrap_or_default();
-        let ending = self.shared.said(&row).await.ending(exit);
+        let ending = self.shared.ending(&row, exit).await;
         // A client that has said how it ended knows better.
         let reason = if ending.exit == exit { reason.to_owned() } else { String::new() };
         let what = row.ended(ending, reason);

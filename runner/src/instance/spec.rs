@@ -1,12 +1,14 @@
 //! What an engine is told to start for an instance.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use super::Shared;
 use super::ledger::Row;
 use crate::container::{Failure, Spec, User, docker};
 use crate::definition::Definition;
+use crate::endpoint::tunnel;
 use crate::harness::{Launch, Place};
 use crate::transport::OUTPUTS;
 
@@ -43,6 +45,9 @@ pub(super) fn of(
     };
     env.insert("HOME".to_owned(), home.display().to_string());
     env.extend(usual);
+    if !row.egress.is_empty() {
+        env.extend(way_out(row));
+    }
     let lent = (!definition.credentials.is_empty()).then(|| shared.folders.lent(&row.instance));
     if let Some(lent) = &lent {
         let seen = if definition.container.is_some() { Path::new(docker::CREDENTIALS) } else { lent };
@@ -83,9 +88,18 @@ pub(super) fn of(
             .map_err(|error| Failure(format!("the agent's definition is not found: {error}")))?,
         credentials: lent,
         input: None,
+        limits: definition.limits.clone(),
         helper: shared.helper.clone(),
         container: definition.container.clone(),
     })
+}
+
+/// What leads the programs of an instance to its endpoint as their proxy.
+fn way_out(row: &Row) -> [(String, String); 4] {
+    let proxy = format!("http://{}:{}@{}", tunnel::USER, row.secret, SocketAddr::new(row.address, row.port));
+    let own = row.address.to_string();
+    [("HTTPS_PROXY", &proxy), ("https_proxy", &proxy), ("NO_PROXY", &own), ("no_proxy", &own)]
+        .map(|(name, value)| (name.to_owned(), value.clone()))
 }
 
 /// Hands an instance the credentials of its definition, for its first process and again for each that follows.

@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 
 use super::{Instances, Order, Reach};
 use crate::container::{Exec, Executed};
+use crate::credentials::Mask;
 use crate::transport::{Request, SUBCOMMAND};
 
 impl Instances {
@@ -30,9 +31,11 @@ impl Instances {
             limit: request.limit(),
             most: transport::ANSWER,
         };
+        // Before it runs: with the end of the instance it is gone.
+        let mask = self.shared.mask(instance).await;
         let executed = self.shared.engine.exec(&handle, &exec).await;
         let executed = executed.map_err(|problem| Refusal::new(Code::Internal, problem.to_string()))?;
-        outcome(name, executed)
+        outcome(name, executed, &mask)
     }
 
     async fn reach(&self, instance: &str) -> Result<Reach, Refusal> {
@@ -47,7 +50,8 @@ impl Instances {
     }
 }
 
-fn outcome(name: &str, executed: Executed) -> Result<String, Refusal> {
+/// What came of a tool. What it shows may have been cut anywhere.
+fn outcome(name: &str, executed: Executed, mask: &Mask) -> Result<String, Refusal> {
     if executed.timed_out {
         let told = Outcome::failed(format!(
             "{name} did not come to an end in time, and was ended with all that it started"
@@ -56,11 +60,12 @@ fn outcome(name: &str, executed: Executed) -> Result<String, Refusal> {
     }
     // Written by a process of the instance: it is looked at before it is believed.
     match serde_json::from_slice::<Outcome>(&executed.output) {
-        Ok(outcome) => {
+        Ok(mut outcome) => {
+            outcome.text = mask.hidden(&outcome.text);
             serde_json::to_string(&outcome).map_err(|error| Refusal::new(Code::Internal, error.to_string()))
         }
         Err(_) => {
-            let said = executed.errors.trim();
+            let said = mask.hidden(executed.errors.trim());
             let problem = format!("{name} could not be run in the instance ({:?}): {said}", executed.exit);
             Err(Refusal::new(Code::Internal, problem))
         }

@@ -15,10 +15,11 @@ use skein_runner::container::tree::Process;
 use skein_runner::{Error, RunnerConfig};
 use skein_shared::id::Name;
 use tempfile::TempDir;
+use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::coordinator::{Coordinator, LIMIT};
+use crate::coordinator::{Coordinator, LIMIT, TOKEN};
 
 /// Where nobody answers.
 pub(crate) const MCP: &str = "http://127.0.0.1:1/mcp";
@@ -77,6 +78,17 @@ impl Bed {
         tokio::time::timeout(LIMIT, self.running.take().unwrap()).await.unwrap().unwrap()
     }
 
+    /// Runs it as a process of its own, which can be killed.
+    pub(crate) fn run_apart(&self, coordinator: &Coordinator) -> Child {
+        let token_file = self.folder.path().join("token");
+        fs::write(&token_file, TOKEN).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_skein-runner"));
+        command.args(["--name", "r1", "--coordinator", &format!("http://{}", coordinator.address)]);
+        command.arg("--token-file").arg(&token_file);
+        command.arg("--agents").arg(self.folder.path().join("agents")).arg("--data").arg(self.data());
+        command.kill_on_drop(true).spawn().unwrap()
+    }
+
     pub(crate) fn data(&self) -> PathBuf {
         self.folder.path().join("data")
     }
@@ -86,9 +98,14 @@ impl Bed {
         fs::read_to_string(self.data().join(format!("logs/{instance}.log"))).unwrap()
     }
 
+    /// A file in the agent's work folder.
+    pub(crate) fn work(&self, file: &str) -> PathBuf {
+        self.folder.path().join("data-work/default/worker").join(file)
+    }
+
     /// What the agent wrote into its work folder, once it is whole lines.
     pub(crate) async fn written(&self, file: &str) -> String {
-        let path = self.folder.path().join("data-work/default/worker").join(file);
+        let path = self.work(file);
         until(|| fs::read_to_string(&path).ok().filter(|text| text.ends_with('\n'))).await
     }
 }

@@ -6,10 +6,13 @@ mod asks;
 mod bed;
 mod clients;
 mod coordinator;
+mod egress;
 mod hooks;
 mod leaks;
 mod leases;
 mod mcp;
+mod secrets;
+mod spill;
 mod stubborn;
 
 use std::fs;
@@ -25,7 +28,7 @@ use skein_proto::v1::{self, Forget};
 use skein_runner::Error;
 use skein_runner::container::process::ProcessEngine;
 use skein_runner::container::tree::{self, Process};
-use skein_runner::container::{Engine, Handle, Isolation, Spec, confine};
+use skein_runner::container::{Engine, Handle, Isolation, Limits, Spec, confine};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_starts_freezes_thaws_and_is_reported_once_over_a_broken_stream() {
@@ -44,6 +47,8 @@ async fn an_instance_starts_freezes_thaws_and_is_reported_once_over_a_broken_str
     assert!(environment.contains("SKEIN_AGENT=worker") && !environment.contains(ACCESS));
     assert!(!environment.contains("CARGO"), "the runner's environment leaked");
 
+    // Its last process begins after all that it writes.
+    until(|| (tree::marked(id(1)).len() >= 3).then_some(())).await;
     coordinator.say(freeze(id(1), 4)).await;
     coordinator.say(freeze(id(1), 6)).await;
     let frozen = coordinator.reported(id(1), |what| matches!(what, What::Frozen(_))).await;
@@ -268,21 +273,7 @@ async fn a_runner_takes_over_what_runs_after_its_own_crash() {
     let face = Face::open().await;
     let coordinator = Coordinator::open(&face.url(), 3000).await;
     let mut bed = Bed::new("echo $SKEIN_URL $SKEIN_TOKEN > door; sleep 1000");
-    // A process of its own, so that it can be killed.
-    let token_file = bed.folder.path().join("token");
-    fs::write(&token_file, TOKEN).unwrap();
-    let mut first = tokio::process::Command::new(env!("CARGO_BIN_EXE_skein-runner"))
-        .args(["--name", "r1", "--coordinator"])
-        .arg(format!("http://{}", coordinator.address))
-        .arg("--token-file")
-        .arg(&token_file)
-        .arg("--agents")
-        .arg(bed.folder.path().join("agents"))
-        .arg("--data")
-        .arg(bed.data())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
+    let mut first = bed.run_apart(&coordinator);
     coordinator.until("registration", |state| state.registrations.len() == 1).await;
     coordinator.say(start(id(6), 1)).await;
     let started = coordinator.reported(id(6), |what| matches!(what, What::Started(_))).await;
@@ -385,6 +376,7 @@ fn spec(folder: &Path, instance: &str, script: &str) -> Spec {
         definition: folder.to_owned(),
         credentials: None,
         input: None,
+        limits: Limits::default(),
         helper: None,
         container: None,
     }

@@ -8,7 +8,9 @@ use uuid::Uuid;
 use super::definition::{Defined, Standing};
 use super::event::{DeadLetter, Event};
 use super::returned::Returned;
-use super::state::{Agent, CallRecord, CallStatus, Exit, Instance, Item, Letter, Outcome, State, WaitRecord};
+use super::state::{
+    Agent, CallRecord, CallStatus, Exit, Instance, Item, Letter, Outcome, Spill, State, WaitRecord,
+};
 use crate::entity::Changes;
 use crate::fence::Token;
 use crate::id::{InstanceId, Name};
@@ -123,6 +125,16 @@ impl Agent {
                 instance.slot = false;
                 None
             }),
+            Event::Spilling { instance, token } => self.with_instance(instance, changes, |instance| {
+                (instance.token, instance.spill) = (Some(*token), Some(Spill::Ordered));
+                None
+            }),
+            Event::Spilled { instance } => self.set_spill(instance, Some(Spill::Done), changes),
+            Event::SpillRefused { instance } => self.set_spill(instance, Some(Spill::Refused), changes),
+            Event::Restored { instance, pid } => self.with_instance(instance, changes, |instance| {
+                instance.spill = None;
+                Some(json!({ "pid": pid }))
+            }),
             Event::Held { instance } => self.with_instance(instance, changes, |instance| {
                 instance.state = State::Frozen;
                 instance.bid = None;
@@ -159,6 +171,13 @@ impl Agent {
             Event::ValueReturned { instance, value } => self.return_value(instance, value, changes),
             _ => {}
         }
+    }
+
+    fn set_spill(&mut self, id: &InstanceId, spill: Option<Spill>, changes: &mut Changes) {
+        self.with_instance(id, changes, |instance| {
+            instance.spill = spill;
+            None
+        });
     }
 
     fn define(&mut self, defined: Option<Defined>, changes: &mut Changes) {
@@ -241,7 +260,7 @@ impl Agent {
         let Some(instance) = self.instances.get_mut(id) else { return };
         let mut body = change(instance).unwrap_or_else(|| json!({}));
         if let Some(body) = body.as_object_mut() {
-            body.insert("state".to_owned(), json!(instance.state.as_str()));
+            body.insert("state".to_owned(), json!(instance.shown()));
         }
         changes.put(format!("instance/{id}"), instance, Some(body));
     }
@@ -317,7 +336,7 @@ impl Agent {
         self.with_instance(&wait.instance, changes, |instance| {
             instance.state = State::Waiting;
             instance.since = wait.registered;
-            instance.wait = Some(wait.id);
+            (instance.wait, instance.spill) = (Some(wait.id), None);
             let until = wait.deadline.iso();
             Some(json!({ "waitingFor": { "wait": wait.id, "filter": wait.filter, "deadline": until } }))
         });

@@ -207,6 +207,12 @@ pub enum Report {
     },
     Frozen,
     Thawed,
+    /// The processes of a frozen instance have ended, and its files are kept.
+    Spilled,
+    /// It was started again after that.
+    Restored {
+        pid: Option<u32>,
+    },
     Exited {
         code: Option<i32>,
         signal: Option<i32>,

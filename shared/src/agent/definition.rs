@@ -39,6 +39,8 @@ pub struct Definition {
     pub cancel_children: bool,
     /// How often a run by schedule or by hand may be run again because it asked for it.
     pub max_reruns: u32,
+    /// After so long in a wait a frozen run gives its memory back; 0 for never.
+    pub spill_after_ms: u64,
 }
 
 impl Default for Definition {
@@ -55,6 +57,7 @@ impl Default for Definition {
             needs: BTreeSet::new(),
             cancel_children: false,
             max_reruns: limits::RERUNS,
+            spill_after_ms: 0,
         }
     }
 }

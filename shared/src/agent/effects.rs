@@ -1,5 +1,6 @@
 //! What an agent asks of other entities and of runners. Each function is one message.
 
+use serde_json::Value;
 use uuid::Uuid;
 
 use super::command::Command;
@@ -127,6 +128,14 @@ pub(super) fn freeze(instance: &Instance, token: Token) -> Option<Effect> {
 
 pub(super) fn thaw(instance: &Instance, token: Token) -> Option<Effect> {
     to_runner(instance, RunnerCommand::Thaw { instance: instance.id.to_string(), token })
+}
+
+pub(super) fn spill(instance: &Instance, token: Token) -> Option<Effect> {
+    to_runner(instance, RunnerCommand::Spill { instance: instance.id.to_string(), token })
+}
+
+pub(super) fn restore(instance: &Instance, token: Token, input: Value) -> Option<Effect> {
+    to_runner(instance, RunnerCommand::Restore { instance: instance.id.to_string(), token, input })
 }
 
 pub(super) fn stop(instance: &Instance, token: Token, reason: &str, grace_ms: u64) -> Option<Effect> {

@@ -120,6 +120,23 @@ pub enum Event {
     Frozen {
         instance: InstanceId,
     },
+    /// The runner is told to end the processes of a frozen instance and to keep its files.
+    Spilling {
+        instance: InstanceId,
+        token: Token,
+    },
+    Spilled {
+        instance: InstanceId,
+    },
+    /// The runner could not start the instance again later, so it stays frozen as it is.
+    SpillRefused {
+        instance: InstanceId,
+    },
+    /// The runner has started it again after a spill.
+    Restored {
+        instance: InstanceId,
+        pid: Option<u32>,
+    },
     WaitEnded {
         wait: Uuid,
         outcome: Outcome,
@@ -190,6 +207,10 @@ impl Event {
             | Event::ValueReturned { instance, .. }
             | Event::Freezing { instance, .. }
             | Event::Frozen { instance }
+            | Event::Spilling { instance, .. }
+            | Event::Spilled { instance }
+            | Event::SpillRefused { instance }
+            | Event::Restored { instance, .. }
             | Event::Held { instance }
             | Event::Recalled { instance, .. }
             | Event::RerunWanted { instance }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::returned::Returned;
-use super::state::{Agent, CallRecord, Instance, State, WaitRecord};
+use super::state::{Agent, CallRecord, Instance, Spill, State, WaitRecord};
 
 pub(super) fn check(agent: &Agent) -> Result<(), String> {
     let bids: Vec<_> = agent.instances.values().filter_map(|instance| instance.bid).collect();
@@ -59,6 +59,12 @@ fn check_instance(agent: &Agent, instance: &Instance) -> Result<(), String> {
         Resuming => rule(!instance.slot && bids, "what resumes bids for a slot", id),
         Stopping | Ended => rule(!bids, "what stops bids for nothing", id),
     }?;
+    let spills = match instance.spill {
+        Some(Spill::Ordered) => matches!(state, Frozen | Stopping),
+        Some(Spill::Done) => matches!(state, Frozen | Resuming | Running | Stopping),
+        Some(Spill::Refused) | None => true,
+    };
+    rule(spills, "what is spilled sleeps, or is about to be started again", id)?;
     let placed = instance.runner.is_some() && instance.token >= instance.first_token;
     rule(state == Queued || placed, "a run has a runner and rising tokens", id)
 }

@@ -28,7 +28,7 @@ pub use event::{DeadLetter, Event};
 pub use returned::{Blob, Returned};
 pub use state::{
     Agent, CallRecord, CallStatus, Class, End, Exit, Input, Instance, Item, Letter, Origin, Outcome, Party,
-    State, Usage, WaitRecord,
+    Spill, State, Usage, WaitRecord,
 };
 
 impl Entity for Agent {

@@ -139,6 +139,9 @@ pub struct Instance {
     /// How it is going to end once it has stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop: Option<Exit>,
+    /// What became of its processes, if it has slept for long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spill: Option<Spill>,
     /// What it was started with, of a run that may be run again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
@@ -148,6 +151,18 @@ pub struct Instance {
     /// It has asked to be run again once it is done.
     #[serde(default, skip_serializing_if = "is_false")]
     pub again: bool,
+}
+
+/// What becomes of the processes of a frozen run that sleeps for long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Spill {
+    /// The runner was told to end them and to keep the files.
+    Ordered,
+    /// They have ended. It stays so until the runner has started the run again.
+    Done,
+    /// The runner could not start them again, and lets them sleep on.
+    Refused,
 }
 
 /// Why the first of several runs was wanted, and what each of them is given.
@@ -351,6 +366,7 @@ impl Instance {
             callees: BTreeSet::new(),
             recalled: BTreeSet::new(),
             stop: None,
+            spill: None,
             origin: None,
             rerun: 0,
             again: false,
@@ -367,6 +383,14 @@ impl Instance {
     /// A slot that it has or bids for: what the agent's scale counts.
     pub fn is_active(&self) -> bool {
         self.slot || self.bid.is_some()
+    }
+
+    /// Its state as people see it.
+    pub fn shown(&self) -> &'static str {
+        match (self.state, self.spill) {
+            (State::Frozen, Some(Spill::Done)) => "spilled",
+            (state, _) => state.as_str(),
+        }
     }
 
     /// When its run ends for taking too long. Time spent waiting does not count.
@@ -467,12 +491,21 @@ impl Agent {
         (!waits).then_some(call.until)
     }
 
-    /// The next moment at which something ends by itself.
+    /// When a frozen run gives its memory back. One whose wait is over is about to need it again.
+    pub(super) fn spill_due(&self, instance: &Instance) -> Option<Timestamp> {
+        let after = self.defined.as_ref()?.definition.spill_after_ms;
+        let sleeps = instance.state == State::Frozen && instance.spill.is_none() && after > 0;
+        let wait = self.waits.get(&instance.wait.filter(|_| sleeps)?).filter(|wait| wait.is_open())?;
+        Some(wait.registered + Duration::from_millis(after))
+    }
+
+    /// The next moment at which something happens by itself.
     pub(super) fn next_due(&self) -> Option<Timestamp> {
         let waits = self.waits.values().filter(|wait| wait.is_open()).map(|wait| wait.deadline);
         let calls = self.calls.values().filter_map(|call| self.call_due(call));
         let runs = self.instances.values().filter_map(Instance::run_deadline);
-        waits.chain(calls).chain(runs).chain(self.finished.next_due()).min()
+        let spills = self.instances.values().filter_map(|instance| self.spill_due(instance));
+        waits.chain(calls).chain(runs).chain(spills).chain(self.finished.next_due()).min()
     }
 }
 

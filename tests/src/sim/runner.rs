@@ -72,6 +72,8 @@ impl Runner {
             RunnerCommand::Start { instance, token, .. }
             | RunnerCommand::Freeze { instance, token }
             | RunnerCommand::Thaw { instance, token }
+            | RunnerCommand::Spill { instance, token }
+            | RunnerCommand::Restore { instance, token, .. }
             | RunnerCommand::Stop { instance, token, .. }
             | RunnerCommand::Forget { instance, token } => (instance.clone(), *token),
         };

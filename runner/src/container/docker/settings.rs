@@ -1,11 +1,13 @@
-//! The keys of a definition that put its agent into a container, and what holds when they are left out.
+//! The keys of a definition that put its agent into a container, and what holds when they, or those of its limits, are
+//! left out.
 
 use serde::Deserialize;
 
-use crate::container::User;
+use crate::container::{User, limits};
+use crate::endpoint::tunnel::Place;
 
 /// Bytes of memory without the key `memory`.
-const MEMORY: &str = "4g";
+const MEMORY: u64 = 4 << 30;
 /// Docker takes no less.
 const LEAST_MEMORY: u64 = 6 * 1024 * 1024;
 const CPUS: f64 = 2.0;
@@ -21,10 +23,9 @@ const NETWORKS: [(&str, Network); 2] = [("open", Network::Open), ("internal", Ne
 pub struct Keys {
     image: Option<String>,
     pull: Option<bool>,
-    memory: Option<String>,
     cpus: Option<f64>,
-    pids: Option<u32>,
     network: Option<String>,
+    egress: Option<Vec<String>>,
     user: Option<String>,
 }
 
@@ -40,6 +41,8 @@ pub struct Container {
     pub nano_cpus: i64,
     pub pids: u32,
     pub network: Network,
+    /// The places that it reaches through its runner's endpoint, if its network leads nowhere else.
+    pub egress: Vec<Place>,
     pub user: User,
 }
 
@@ -57,7 +60,7 @@ impl Keys {
     ///
     /// # Errors
     /// A sentence that names the key.
-    pub fn container(self) -> Result<Option<Container>, String> {
+    pub fn container(self, limits: &limits::Keys) -> Result<Option<Container>, String> {
         let Some(image) = &self.image else {
             return self.first_given().map_or(Ok(None), |key| {
                 Err(format!(
@@ -65,49 +68,48 @@ impl Keys {
                 ))
             });
         };
+        if let Some(key) = limits.of_processes() {
+            return Err(format!("{key}: an agent in a container does not have it; leave it out"));
+        }
         if image.trim().is_empty() || image.contains(char::is_whitespace) {
             return Err(format!("image: `{image}` is no image; write it as docker(1) takes it"));
         }
         Ok(Some(Container {
             image: image.clone(),
             pull: self.pull.unwrap_or(false),
-            memory: bytes(self.memory.as_deref().unwrap_or(MEMORY))?,
+            memory: limits.memory(LEAST_MEMORY)?.unwrap_or(MEMORY),
             nano_cpus: nano_cpus(self.cpus.unwrap_or(CPUS))?,
-            pids: self.pids.map_or(Ok(PIDS), pids)?,
-            network: self.network.as_deref().map_or(Ok(Network::Open), network)?,
+            pids: limits.pids()?.unwrap_or(PIDS),
+            network: self.reach()?,
+            egress: self.egress()?,
             user: self.user.as_deref().map_or(Ok(USER), user)?,
         }))
+    }
+
+    /// Whoever lists what may be reached means that nothing else may.
+    fn reach(&self) -> Result<Network, String> {
+        let usual = if self.egress.is_some() { Network::Internal } else { Network::Open };
+        let network = self.network.as_deref().map_or(Ok(usual), network)?;
+        if network == Network::Open && self.egress.is_some() {
+            return Err("egress: an open network reaches everything; leave `network` out".into());
+        }
+        Ok(network)
+    }
+
+    fn egress(&self) -> Result<Vec<Place>, String> {
+        let places = self.egress.iter().flatten().map(|place| place.parse());
+        places.collect::<Result<_, String>>().map_err(|problem| format!("egress: {problem}"))
     }
 
     fn first_given(&self) -> Option<&'static str> {
         let given = [
             ("pull", self.pull.is_some()),
-            ("memory", self.memory.is_some()),
             ("cpus", self.cpus.is_some()),
-            ("pids", self.pids.is_some()),
             ("network", self.network.is_some()),
+            ("egress", self.egress.is_some()),
             ("user", self.user.is_some()),
         ];
         given.into_iter().find(|(_, is_given)| *is_given).map(|(key, _)| key)
-    }
-}
-
-fn bytes(text: &str) -> Result<u64, String> {
-    let problem = || format!("memory: `{text}` is no size; write a number and k, m or g, such as \"512m\"");
-    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    let unit: u64 = match text[digits.len()..].to_ascii_lowercase().as_str() {
-        "k" => 1 << 10,
-        "m" => 1 << 20,
-        "g" => 1 << 30,
-        _ => return Err(problem()),
-    };
-    let number: u64 = digits.parse().map_err(|_| problem())?;
-    match number.checked_mul(unit) {
-        Some(bytes) if bytes >= LEAST_MEMORY && i64::try_from(bytes).is_ok() => Ok(bytes),
-        Some(bytes) if bytes < LEAST_MEMORY => {
-            Err(format!("memory: `{text}` is too little; a container needs 6m"))
-        }
-        _ => Err(problem()),
     }
 }
 
@@ -117,11 +119,6 @@ fn nano_cpus(cpus: f64) -> Result<i64, String> {
     }
     #[expect(clippy::cast_possible_truncation, reason = "the range was checked")]
     Ok((cpus * 1e9).round() as i64)
-}
-
-fn pids(pids: u32) -> Result<u32, String> {
-    // Fewer leave no room for the program beside the process that reaps.
-    if pids < 8 { Err(format!("pids: {pids} is too few; give at least 8")) } else { Ok(pids) }
 }
 
 fn network(text: &str) -> Result<Network, String> {
@@ -147,7 +144,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Option<Container>, String> {
-        toml::from_str::<Keys>(text).unwrap().container()
+        toml::from_str::<Keys>(text).unwrap().container(&toml::from_str(text).unwrap())
     }
 
     #[test]
@@ -164,6 +161,8 @@ mod tests {
         let container = read(text).unwrap().unwrap();
         assert_eq!((container.memory, container.nano_cpus, container.pids), (512 << 20, 500_000_000, 64));
         assert_eq!((container.network, container.user), (Network::Internal, User { uid: 7, gid: 8 }));
+        let listed = read("image = \"a\"\negress = [\"api.example.com:443\"]").unwrap().unwrap();
+        assert_eq!((listed.network, listed.egress.len()), (Network::Internal, 1));
         assert_eq!(
             read("image = \"a\"\ncpus = 1\nuser = \"7\"").unwrap().unwrap().user,
             User { uid: 7, gid: 7 }
@@ -173,14 +172,17 @@ mod tests {
     #[test]
     fn mistakes_are_named() {
         let problem = |text: &str| read(text).unwrap_err();
-        assert!(problem("memory = \"1g\"").starts_with("memory: only an agent in a container"));
+        assert!(problem("cpus = 1").starts_with("cpus: only an agent in a container"));
+        assert!(read("memory = \"1g\"\npids = 64").unwrap().is_none(), "processes have them too");
         for (keys, word) in [
             ("memory = \"lots\"", "no size"),
-            ("memory = \"99999999999g\"", "no size"),
-            ("memory = \"1m\"", "needs 6m"),
+            ("memory = \"1m\"", "at least 6m"),
+            ("file_size = \"1g\"", "file_size: an agent in a container"),
             ("cpus = 0", "between"),
             ("pids = 1", "at least 8"),
             ("network = \"host\"", "open, internal"),
+            ("network = \"open\"\negress = [\"a:1\"]", "leave `network` out"),
+            ("egress = [\"example.com\"]", "egress: `example.com` is no place"),
             ("user = \"0:0\"", "root"),
             ("user = \"1000:0\"", "root"),
             ("user = \"node\"", "numbers"),

@@ -8,6 +8,7 @@ mod queue;
 mod reports;
 mod reruns;
 mod runs;
+mod spill;
 mod standing;
 mod tick;
 mod waits;

@@ -5,7 +5,7 @@ use super::draft::Draft;
 use super::reruns::RERUN;
 use super::runs::failed;
 use crate::agent::event::Event;
-use crate::agent::state::{End, Exit, Instance, State};
+use crate::agent::state::{End, Exit, Instance, Spill, State};
 use crate::agent::{Reply, Report, effects};
 use crate::code::{Code, Refusal};
 use crate::entity::{Effect, RunnerCommand};
@@ -33,6 +33,8 @@ impl Draft<'_> {
             Report::Started { pid } => self.began(id, *pid),
             Report::Frozen => self.frozen(&instance),
             Report::Thawed => {}
+            Report::Spilled => self.spilled(&instance),
+            Report::Restored { pid } => self.restored(&instance, *pid),
             Report::Exited { code, signal, reason, usage } => {
                 let exit = exit_of(&instance, *code, *signal, reason.as_deref());
                 let exit = Exit { usage: *usage, ..exit };
@@ -47,6 +49,9 @@ impl Draft<'_> {
     }
 
     fn frozen(&mut self, instance: &Instance) {
+        if instance.spill == Some(Spill::Ordered) {
+            return self.spill_refused(instance);
+        }
         // A repeat, or the wait ended while the freeze was on its way.
         if instance.state != State::Freezing {
             return;
@@ -62,7 +67,11 @@ impl Draft<'_> {
         let instance = id.to_string();
         let command = match what {
             Report::Exited { .. } | Report::StartFailed { .. } => RunnerCommand::Forget { instance, token },
-            Report::Started { .. } | Report::Frozen | Report::Thawed => RunnerCommand::Stop {
+            Report::Started { .. }
+            | Report::Frozen
+            | Report::Thawed
+            | Report::Spilled
+            | Report::Restored { .. } => RunnerCommand::Stop {
                 instance,
                 token,
                 reason: "the instance has ended".to_owned(),
@@ -76,7 +85,7 @@ impl Draft<'_> {
 /// A report must answer the last command, except an end: that is final whatever was commanded since.
 fn refuse_stale(instance: &Instance, token: Token, what: &Report) -> Result<(), Refusal> {
     let least = match what {
-        Report::Frozen | Report::Thawed => instance.token,
+        Report::Frozen | Report::Thawed | Report::Spilled | Report::Restored { .. } => instance.token,
         Report::Started { .. } | Report::Exited { .. } | Report::StartFailed { .. } => instance.first_token,
     };
     match least {

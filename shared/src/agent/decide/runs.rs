@@ -6,7 +6,7 @@ use super::define::killed;
 use super::draft::Draft;
 use super::reports::chosen;
 use crate::agent::event::Event;
-use crate::agent::state::{CallStatus, End, Exit, Instance, State};
+use crate::agent::state::{CallStatus, End, Exit, Instance, Spill, State};
 use crate::agent::{Reply, effects};
 use crate::code::{Code, Refusal};
 use crate::entity::{Effect, RunnerCommand};
@@ -24,7 +24,8 @@ impl Draft<'_> {
         let (token, at) = (self.next_token(&instance), self.now());
         if instance.state == State::Resuming {
             self.push(Event::Resumed { instance: instance.id.clone(), token: Some(token), at });
-            self.send(effects::thaw(&instance, token));
+            self.hand_over(&instance);
+            self.send(self.go_on(&instance, token));
             return Reply::Done;
         }
         self.send([self.start(&instance.id, runner, token)]);
@@ -103,7 +104,8 @@ impl Draft<'_> {
         match instance.state {
             State::Starting => Some(self.start(&instance.id, runner, token)),
             State::Freezing => effects::freeze(instance, token),
-            State::Running => effects::thaw(instance, token),
+            State::Running => self.go_on(instance, token),
+            State::Frozen if instance.spill == Some(Spill::Ordered) => effects::spill(instance, token),
             State::Stopping => {
                 let reason = instance.stop.as_ref().map_or("", |exit| exit.reason.as_str());
                 effects::stop(instance, token, reason, self.agent.limits().grace_ms)

@@ -5,7 +5,7 @@
 use super::define::killed;
 use super::draft::Draft;
 use crate::agent::event::Event;
-use crate::agent::state::{Class, Instance, State};
+use crate::agent::state::{Instance, State};
 use crate::agent::{Reply, effects};
 use crate::code::{Code, Refusal};
 use crate::id::InstanceId;
@@ -71,7 +71,7 @@ impl Draft<'_> {
             return;
         }
         for id in self.woken() {
-            self.bid(&id, Class::Resumed);
+            self.wake(&id);
         }
         self.bid_next();
     }

@@ -17,6 +17,9 @@ impl Draft<'_> {
             }
             self.finish_wait(wait, Outcome::WaitTimeout);
         }
+        for run in self.due_spills() {
+            self.spill(&run);
+        }
         for run in self.due_runs() {
             let reason = "timeout".to_owned();
             self.stop(
@@ -36,6 +39,11 @@ impl Draft<'_> {
     fn due_waits(&self) -> Vec<Uuid> {
         let waits = self.agent.waits.values();
         waits.filter(|wait| wait.is_open() && wait.deadline <= self.now()).map(|wait| wait.id).collect()
+    }
+
+    fn due_spills(&self) -> Vec<InstanceId> {
+        let due = |run: &&Instance| self.agent.spill_due(run).is_some_and(|at| at <= self.now());
+        self.agent.instances.values().filter(due).map(|run| run.id.clone()).collect()
     }
 
     fn due_runs(&self) -> Vec<InstanceId> {

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::draft::Draft;
 use crate::agent::command::WaitView;
 use crate::agent::event::Event;
-use crate::agent::state::{Class, Outcome, Party, State, WaitRecord};
+use crate::agent::state::{Outcome, Party, State, WaitRecord};
 use crate::agent::{Reply, effects};
 use crate::code::{Code, Refusal};
 use crate::id::InstanceId;
@@ -145,7 +145,7 @@ impl Draft<'_> {
                 self.push(Event::Resumed { instance: id, token: Some(token), at });
                 self.send(effects::thaw(&instance, token));
             }
-            State::Frozen if !self.agent.standing.is_paused() => self.bid(&id, Class::Resumed),
+            State::Frozen => self.wake(&id),
             _ => {}
         }
     }

@@ -7,6 +7,7 @@ mod queue;
 mod random;
 mod reruns;
 mod runs;
+mod spill;
 mod standing;
 mod together;
 mod waits;
@@ -283,6 +284,10 @@ impl World {
             }
             RunnerCommand::Freeze { instance, token } => (instance, token, Report::Frozen),
             RunnerCommand::Thaw { instance, token } => (instance, token, Report::Thawed),
+            RunnerCommand::Spill { instance, token } => (instance, token, Report::Spilled),
+            RunnerCommand::Restore { instance, token, .. } => {
+                (instance, token, Report::Restored { pid: Some(8) })
+            }
             RunnerCommand::Stop { instance, token, .. } => (instance, token, exited(143)),
             RunnerCommand::Forget { .. } => return,
         };
@@ -290,6 +295,24 @@ impl World {
         // A late report may be refused, as in life.
         let _ = self.agent.run(Command::Report { instance, token, runner, what });
     }
+}
+
+/// What the runner was told, by the names of its commands.
+pub(super) fn said(world: &World) -> Vec<&'static str> {
+    let verb = |command: &RunnerCommand| match command {
+        RunnerCommand::Start { .. } => "start",
+        RunnerCommand::Freeze { .. } => "freeze",
+        RunnerCommand::Thaw { .. } => "thaw",
+        RunnerCommand::Spill { .. } => "spill",
+        RunnerCommand::Restore { .. } => "restore",
+        RunnerCommand::Stop { .. } => "stop",
+        RunnerCommand::Forget { .. } => "forget",
+    };
+    world.told.iter().map(verb).collect()
+}
+
+pub(super) fn trigger(world: &mut World, wait: u128) {
+    world.must(Command::Trigger { wait: id(wait), receipt: id(900 + wait), payload: envelope() });
 }
 
 pub(super) fn command_name(command: &Value) -> String {

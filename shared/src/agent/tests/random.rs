@@ -27,7 +27,7 @@ enum Step {
     PauseSwarm(bool, u64),
     Rerun(u8),
     Replay(u8),
-    Define { scale: u32, group: bool },
+    Define { scale: u32, group: bool, spills: bool },
     Undefine,
     Lost(u8),
     Holds(u8, Option<u64>, bool),
@@ -52,7 +52,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => who.clone().prop_map(|who| Step::Check { who }),
         4 => number.clone().prop_map(Step::Trigger),
         3 => (number, 0..5u8).prop_map(|(wait, by)| Step::Ack(wait, by)),
-        8 => (who.clone(), 0..5u8, 0..2u64)
+        8 => (who.clone(), 0..7u8, 0..2u64)
             .prop_map(|(who, what, behind)| Step::Report { who, what, behind }),
         1 => who.clone().prop_map(Step::Kill),
         1 => (who.clone(), prop::sample::select(vec![0, 3, 42])).prop_map(|(who, code)| Step::Finish(who, code)),
@@ -63,7 +63,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (any::<bool>(), 0..9u64).prop_map(|(paused, word)| Step::PauseSwarm(paused, word)),
         1 => who.clone().prop_map(Step::Rerun),
         1 => who.clone().prop_map(Step::Replay),
-        2 => (0..4u32, any::<bool>()).prop_map(|(scale, group)| Step::Define { scale, group }),
+        2 => (0..4u32, any::<bool>(), any::<bool>())
+            .prop_map(|(scale, group, spills)| Step::Define { scale, group, spills }),
         1 => Just(Step::Undefine),
         1 => who.clone().prop_map(Step::Lost),
         2 => (who, prop::option::of(0..3u64), any::<bool>())
@@ -145,8 +146,9 @@ impl World {
                 Some(letter) => Command::Replay { letter: Box::new(letter) },
                 None => return,
             },
-            Step::Define { scale, group } => {
-                let definition = Definition { scale, work_queue: 3, ..Definition::default() };
+            Step::Define { scale, group, spills } => {
+                let spill_after_ms = if spills { 10_000 } else { 0 };
+                let definition = Definition { scale, work_queue: 3, spill_after_ms, ..Definition::default() };
                 Command::Define { definition, group: name(if group { "default" } else { "elsewhere" }) }
             }
             Step::Undefine => Command::Undefine,
@@ -203,6 +205,8 @@ impl World {
             1 => Report::Frozen,
             2 => Report::Thawed,
             3 => exited(i32::from(who) % 2),
+            4 => Report::Spilled,
+            5 => Report::Restored { pid: None },
             _ => Report::StartFailed { reason: "chance".to_owned() },
         };
         Command::Report { instance, token, runner: "r1".to_owned(), what }

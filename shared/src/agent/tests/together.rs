@@ -24,6 +24,8 @@ fn one_run_from_start_over_a_wait_to_its_end() {
             | RunnerCommand::Freeze { token, .. }
             | RunnerCommand::Thaw { token, .. }
             | RunnerCommand::Stop { token, .. }
+            | RunnerCommand::Spill { token, .. }
+            | RunnerCommand::Restore { token, .. }
             | RunnerCommand::Forget { token, .. } => *token,
         })
         .collect();

@@ -1,20 +1,5 @@
 use super::*;
 
-fn trigger(world: &mut World, wait: u128) {
-    world.must(Command::Trigger { wait: id(wait), receipt: id(900 + wait), payload: envelope() });
-}
-
-fn said(world: &World) -> Vec<&'static str> {
-    let verb = |command: &RunnerCommand| match command {
-        RunnerCommand::Start { .. } => "start",
-        RunnerCommand::Freeze { .. } => "freeze",
-        RunnerCommand::Thaw { .. } => "thaw",
-        RunnerCommand::Stop { .. } => "stop",
-        RunnerCommand::Forget { .. } => "forget",
-    };
-    world.told.iter().map(verb).collect()
-}
-
 #[test]
 fn nothing_freezes_before_locks_leases_and_triggers_are_ready() {
     let mut world = World::new(1);

@@ -1,0 +1,190 @@
+//! Long sleeps: the processes of a frozen instance are ended and all its files kept, until it is started again by its
+//! client's own resumption of the conversation, with what its wait came to as its next input.
+//!
+//! From the moment at which its processes are asked to end, the ledger has it as spilled: whatever becomes of the runner
+//! then, the instance sleeps on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use skein_shared::{Code, Refusal};
+use tokio::sync::mpsc;
+
+use super::ledger::{Row, State, What};
+use super::machine::{Machine, STOPPED, open_and_launch};
+use super::stage::Stage;
+use super::{Order, Shared};
+use crate::container::{Exit, Failure, Handle};
+use crate::definition::Definition;
+use crate::endpoint::Endpoint;
+use crate::harness::Said;
+
+/// Longest time in which a process may write down what it has to when it is asked to end, unless its agent's grace is
+/// shorter. No orders are followed meanwhile.
+const GRACE: Duration = Duration::from_secs(5);
+/// The signal that ended what is not there any more, for runs that end asleep.
+const TERM: i32 = 15;
+
+/// An instance without a process.
+pub(super) struct Sleeper {
+    pub shared: Arc<Shared>,
+    pub row: Row,
+    pub inbox: mpsc::Receiver<Order>,
+}
+
+impl Machine {
+    /// Ends all processes of a frozen instance and keeps its files. False when it stays as it is.
+    pub(super) async fn spill(&mut self) -> bool {
+        if self.row.state != State::Frozen {
+            // A coordinator has lost that it was thawed: what it hears is that it is frozen now.
+            self.freeze().await;
+            return false;
+        }
+        match self.session().await {
+            Ok(session) => self.row.session = session,
+            Err(Failure(problem)) => {
+                tracing::warn!(instance = self.instance(), problem, "not spilled; it sleeps on frozen");
+                self.shared.save(&self.row, Some(What::Frozen)).await;
+                return false;
+            }
+        }
+        self.row.state = State::Spilled;
+        self.shared.save(&self.row, None).await;
+        self.end_asleep().await;
+        self.row.handle = None;
+        tracing::info!(
+            instance = self.instance(),
+            "spilled: its processes have ended for the rest of its wait"
+        );
+        self.shared.save(&self.row, Some(What::Spilled)).await;
+        true
+    }
+
+    /// The conversation to go on with later. A client that has named none could not be started again.
+    async fn session(&self) -> Result<Option<String>, Failure> {
+        self.shared.definition(&self.row)?;
+        let Said { session, .. } = self.shared.said(&self.row).await;
+        if session.is_none() && self.row.harness.is_client() {
+            return Err(Failure("its client has not said which conversation it has".to_owned()));
+        }
+        Ok(session)
+    }
+
+    /// The request to end waits for it when it is thawed, so that it comes before anything else. It asks nobody for
+    /// anything on the way out: its endpoint is shut.
+    async fn end_asleep(&self) {
+        let (engine, handle) = (&self.shared.engine, &self.handle);
+        self.endpoint.shut();
+        self.log_failure(engine.ask(handle).await);
+        self.log_failure(engine.thaw(handle).await);
+        let grace = GRACE.min(self.shared.grace(&self.row));
+        // Late is no failure: what is left is killed.
+        let _ = tokio::time::timeout(grace, engine.wait(handle)).await;
+        self.log_failure(engine.kill(handle).await);
+        engine.let_go(handle);
+        self.shared.take_back(self.instance()).await;
+    }
+}
+
+impl Sleeper {
+    /// Follows orders until the instance has been started again or is over.
+    pub(super) async fn run(mut self) {
+        let mut silent = self.shared.silent.subscribe();
+        loop {
+            let leased = async {
+                // The sender is among what all instances share.
+                let _ = silent.wait_for(|silent| !*silent).await;
+            };
+            let order = tokio::select! {
+                biased;
+                order = self.inbox.recv() => order,
+                // The runner was started anew in the middle of a start.
+                () = leased, if !self.row.input.is_empty() => {
+                    let input = std::mem::take(&mut self.row.input);
+                    return self.restore(input).await;
+                }
+            };
+            let Some(order) = order else { return };
+            if !Shared::takes(&mut self.row, &order) {
+                continue;
+            }
+            match order {
+                Order::Stop { reason, .. } | Order::Kill { reason } => return self.over(reason).await,
+                Order::Leave => return self.over(STOPPED.to_owned()).await,
+                Order::Restore { input, .. } => return self.restore(input).await,
+                // By the word of a coordinator that has lost the spill: the agent asks for the rest itself.
+                Order::Thaw(_) => return self.restore(r#"{"type":"resumed"}"#.to_owned()).await,
+                // Repeats: the first has been reported, and may have been lost.
+                Order::Spill(_) => self.shared.save(&self.row, Some(What::Spilled)).await,
+                Order::Freeze(_) => self.shared.save(&self.row, Some(What::Frozen)).await,
+                // Whoever asked may be gone.
+                Order::Reach(answer) => _ = answer.send(Err(self.asleep())),
+            }
+        }
+    }
+
+    fn asleep(&self) -> Refusal {
+        let problem = format!(
+            "{} sleeps, and its processes have ended; its tools work again when its wait is over",
+            self.row.instance
+        );
+        Refusal::new(Code::WrongState, problem)
+    }
+
+    /// Starts it again. The row says that it is spilled until its process is there.
+    async fn restore(mut self, input: String) {
+        self.row.input = input;
+        // Its old port may be another's by now, and its new process is told the new one.
+        self.row.port = 0;
+        match self.launch().await {
+            Ok((handle, endpoint)) => {
+                let Self { shared, mut row, inbox } = self;
+                row.state = State::Running;
+                row.input.clear();
+                tracing::info!(instance = row.instance, pid = handle.pid, "started again after a long sleep");
+                shared.save(&row, Some(What::Restored { pid: handle.pid })).await;
+                let machine = Machine::new(shared, row, handle, endpoint, inbox);
+                Box::pin(machine.run()).await;
+            }
+            Err(Failure(reason)) => {
+                tracing::warn!(instance = self.row.instance, reason, "not started again");
+                self.shared.take_back(&self.row.instance).await;
+                self.row.state = State::Ended;
+                self.row.reason.clone_from(&reason);
+                self.shared.save(&self.row, Some(What::StartFailed { reason })).await;
+            }
+        }
+    }
+
+    async fn launch(&mut self) -> Result<(Handle, Endpoint), Failure> {
+        let definition = self.shared.definition(&self.row)?;
+        may_go_on(&self.row, &definition)?;
+        self.row.patience = definition.program.patience();
+        self.row.stage = Stage::Agent;
+        open_and_launch(&self.shared, &mut self.row, &definition).await
+    }
+
+    async fn over(mut self, reason: String) {
+        tracing::info!(instance = self.row.instance, reason, "ended in its sleep");
+        let exit = Exit { signal: Some(TERM), ..Exit::default() };
+        let ending = self.shared.ending(&self.row, exit).await;
+        let what = self.row.ended(ending, reason);
+        self.shared.save(&self.row, Some(what)).await;
+    }
+}
+
+/// A definition may have changed while its instance slept.
+fn may_go_on(row: &Row, definition: &Definition) -> Result<(), Failure> {
+    if definition.program.harness() != row.harness {
+        return Err(Failure(
+            "its definition names another `harness` than the one that it began with; start it anew"
+                .to_owned(),
+        ));
+    }
+    if definition.container.is_some() {
+        return Err(Failure(
+            "its definition has an `image` since, and its files lie outside of it; start it anew".to_owned(),
+        ));
+    }
+    Ok(())
+}

@@ -56,6 +56,8 @@ async fn a_swarm_moves_to_redis_and_back() -> Result<()> {
     ask(&client, "task-action", json!({"action": "claim", "taskId": task})).await?;
     ask(&client, "post-message", json!({"content": "seven of them"})).await?;
 
+    // It takes calls once it was heard of.
+    client.call("set_status", json!({"text": "here"})).await?;
     let lead = Client::new(&up.mcp, &up.token("lead", "lead").await?);
     let called = lead.call("call_agent", json!({"target_agent": "lena", "context": "report"})).await?;
     client.call("wait_for_trigger", json!({"type": "agent_trigger"})).await?;

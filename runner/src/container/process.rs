@@ -321,6 +321,7 @@ async fn outlive(handle: &Handle) -> Exit {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::container::Limits;
 
     /// Where agents run as the runner's own user.
     #[test]
@@ -346,6 +347,7 @@ mod tests {
             credentials: None,
             input: None,
             helper: Some("/work/.bin".into()),
+            limits: Limits::default(),
             container: None,
         };
         let command = engine.launch(&spec, None).unwrap();

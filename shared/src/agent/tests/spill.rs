@@ -115,7 +115,11 @@ fn a_spilled_run_outlives_restarts_and_pauses() {
     // The order was lost with the runner's stream, and the runner has not seen it.
     let order = world.told.last().cloned();
     world.agent.restart();
-    world.must(Command::RunnerHolds { runner: "r1".to_owned(), held: vec![(run.clone(), None)] });
+    world.must(Command::RunnerHolds {
+        runner: "r1".to_owned(),
+        held: vec![(run.clone(), None)],
+        attaches: false,
+    });
     assert_eq!(said(&world).last(), Some(&"forget"), "a runner that does not have it any more has lost it");
     assert!(matches!(order, Some(RunnerCommand::Restore { .. })));
 }
@@ -129,6 +133,7 @@ fn an_order_that_was_lost_is_given_again_with_what_it_brings() {
     let holds = |run: &InstanceId, token| Command::RunnerHolds {
         runner: "r1".to_owned(),
         held: vec![(run.clone(), seen(token))],
+        attaches: false,
     };
     let token = world.token(&run);
     world.must(holds(&run, token));
@@ -187,7 +192,7 @@ fn a_spilled_run_serves_the_call_that_it_was_started_for() {
     world.wait(&run, 1, webhook_filter());
     world.advance(60);
     trigger(&mut world, 1);
-    world.must(Command::ReturnValue { instance: run.clone(), value: "seven".to_owned() });
+    world.must(Command::ReturnValue { instance: run.clone(), value: "seven".into() });
     world.exit(&run, 0);
     assert_eq!(world.call_status(1), (CallStatus::Completed, Some("seven".to_owned())));
 }

@@ -104,8 +104,10 @@ mod tests {
         let other = Member { shards: 64, ..me.clone() };
         assert!(me.quarrel(&other).unwrap().contains("64 shards"));
         // What an older program wrote.
-        let text = r#"{"id":"b","incarnation":"00000000-0000-0000-0000-000000000000","address":"127.0.0.1:1",
-                       "formats":[1,1],"draining":false}"#;
-        assert_eq!(me.quarrel(&serde_json::from_str(text).unwrap()), None);
+        let older = serde_json::json!({
+            "id": "b", "incarnation": Uuid::nil(), "address": "127.0.0.1:1", "formats": [FORMAT, FORMAT],
+            "draining": false,
+        });
+        assert_eq!(me.quarrel(&serde_json::from_value(older).unwrap()), None);
     }
 }

@@ -13,16 +13,22 @@ use super::{Failure, Handle};
 /// How long a tree may go on growing while it is being stopped or killed.
 const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(2);
+/// How often stopping is begun anew.
+const TRIES: u32 = 5;
 
 /// Stops every process of the instance.
 ///
 /// # Errors
-/// When some still run after five seconds; those already stopped go on then.
+/// When some still run after five tries of a second each; those already stopped go on then.
 pub async fn stop(handle: &Handle) -> Result<(), Failure> {
-    if until(handle, stop_all).await {
-        return Ok(());
+    for _ in 0..TRIES {
+        if until(handle, PATIENCE / TRIES, stop_all).await {
+            return Ok(());
+        }
+        // A process that starts another by vfork(2) stands still in the kernel, and not stopped, until that other has become
+        // its program: which it never does if it was stopped before.
+        go_on(handle).await;
     }
-    go_on(handle).await;
     Err(Failure(format!("the processes of {} could not all be stopped; it runs on", handle.instance)))
 }
 
@@ -40,8 +46,8 @@ pub async fn go_on(handle: &Handle) {
 pub async fn kill(handle: &Handle) -> Result<(), Failure> {
     // What starts processes without end would outrun those who only kill: stopped ones start none, and count still
     // against the limit of their user. Those that are not stopped in time are killed all the same.
-    until(handle, stop_all).await;
-    let gone = until(handle, |members| {
+    until(handle, PATIENCE, stop_all).await;
+    let gone = until(handle, PATIENCE, |members| {
         members.iter().for_each(|process| send(process, Signal::KILL));
         members.is_empty()
     });
@@ -71,7 +77,7 @@ fn stop_all(members: &[Process]) -> bool {
     running.is_empty()
 }
 
-async fn until(handle: &Handle, step: impl Fn(&[Process]) -> bool) -> bool {
+async fn until(handle: &Handle, patience: Duration, step: impl Fn(&[Process]) -> bool) -> bool {
     let work = async {
         loop {
             if step(&members(handle).await) {
@@ -80,7 +86,7 @@ async fn until(handle: &Handle, step: impl Fn(&[Process]) -> bool) -> bool {
             tokio::time::sleep(LOOK).await;
         }
     };
-    tokio::time::timeout(PATIENCE, work).await.is_ok()
+    tokio::time::timeout(patience, work).await.is_ok()
 }
 
 async fn members(handle: &Handle) -> Vec<Process> {

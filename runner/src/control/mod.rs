@@ -10,7 +10,7 @@ mod stream;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{Mutex, watch};
@@ -59,6 +59,8 @@ struct Runner {
     registering: Mutex<()>,
     /// The fleet has declared the runner lost: only a registration can tell what it has given away.
     lost: AtomicBool,
+    /// Registrations that were taken so far.
+    registrations: AtomicU64,
     departure: watch::Sender<Departure>,
 }
 
@@ -135,6 +137,7 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
         asks: Asks::default(),
         registering: Mutex::default(),
         lost: AtomicBool::new(false),
+        registrations: AtomicU64::new(0),
         departure: watch::Sender::default(),
         config,
     };

@@ -163,9 +163,6 @@ impl Control {
                     tracing::warn!(coordinator = %self.endpoint.uri(), problem, "the control stream broke");
                 }
                 Ended::Refused { code, message } => {
-                    if code == GIVEN_UP {
-                        self.runner.lost.store(true, Ordering::Release);
-                    }
                     tracing::error!(coordinator = %self.endpoint.uri(), code, message, "refused");
                     let stays = PASSES.contains(&code.as_str()) || self.runner.lease.was_given();
                     if !stays && self.runner.instances.live().is_empty() {
@@ -213,6 +210,7 @@ impl Control {
                     announcements: VecDeque::new(),
                     again: None,
                     departed: Departure::None,
+                    registration: self.runner.registrations.load(Ordering::Acquire),
                 };
                 session.run().await
             }
@@ -264,6 +262,8 @@ struct Session<'a> {
     again: Option<Instant>,
     /// How much of its leaving the runner has said on this stream.
     departed: Departure,
+    /// The registration that the stream belongs to, by its number.
+    registration: u64,
 }
 
 impl Session<'_> {
@@ -272,7 +272,12 @@ impl Session<'_> {
             Ok(()) => Ended::Broken("the coordinator closed it".into()),
             Err(ended) => ended,
         };
-        if self.announcements.iter().any(|announcement| !announcement.attaches) {
+        // Another stream may have registered since: then the refusal is about what was before, and registering once more
+        // would judge the runner by what it held before it was given the latest run.
+        let given_up = matches!(&ended, Ended::Refused { code, .. } if code == GIVEN_UP)
+            && self.registration == self.control.runner.registrations.load(Ordering::Acquire);
+        let unsaid = self.announcements.iter().any(|announcement| !announcement.attaches);
+        if given_up || unsaid {
             // Nobody else will say it: the next stream has to register.
             self.control.runner.lost.store(true, Ordering::Release);
         }
@@ -420,12 +425,14 @@ impl Session<'_> {
         runner.instances.upstreams().connected(self.control.index, &welcome.mcp_url);
         if !attaches {
             runner.lost.store(false, Ordering::Release);
+            runner.registrations.fetch_add(1, Ordering::AcqRel);
             runner.lease.renew(sent, lease);
             runner.instances.verdict(&welcome.lost);
             runner.instances.report_ends().await?;
             runner.note_taken(announcement).await?;
             self.again = welcome.problems.iter().any(|wrong| wrong.again).then(|| Instant::now() + lease);
         }
+        self.registration = runner.registrations.load(Ordering::Acquire);
         runner.speakers.join(self.control.index);
         Ok(())
     }

@@ -5,6 +5,7 @@ pub mod cluster;
 pub mod coder;
 pub mod docker;
 pub mod engine;
+pub mod first_request;
 pub mod history;
 pub mod link;
 pub mod mcp;

@@ -364,3 +364,32 @@ async fn roles_are_served_as_named() -> Result<()> {
     up.terminate().await?;
     Ok(())
 }
+
+/// What agents can do, people can do.
+#[tokio::test]
+async fn tools_are_listed_found_described_and_called_by_people() -> Result<()> {
+    let up = Up::start().await?;
+    let core = up.skein(&["tools", "list", "--view", "core", "--json"]).await?;
+    ensure!(core.lines().count() > 20 && core.contains("poll-task"), "{core}");
+    let found = up.skein(&["tools", "find", "run", "something", "every", "hour", "--json"]).await?;
+    ensure!(found.contains("create-schedule"), "{found}");
+    let described = up.skein(&["tools", "describe", "send-task"]).await?;
+    ensure!(described.contains("needed") && described.contains("allowDuplicate"), "{described}");
+    up.skein(&["tools", "call", "join-swarm", "name=boss", "lead=true"]).await?;
+    let sent = up.skein(&["tools", "call", "send-task", "task=count = 7", "priority=70", "--json"]).await?;
+    let sent: Value = serde_json::from_str(&sent)?;
+    ensure!(sent["task"]["task"] == "count = 7" && sent["task"]["priority"] == 70, "{sent}");
+    let swarm = up.skein(&["tools", "call", "get-swarm", "{}", "--role", "observer"]).await?;
+    ensure!(swarm.contains("boss"), "{swarm}");
+    let refusals: [(&[&str], i32, &str); 5] = [
+        (&["tools", "describe", "send_taks"], 4, "send-task"),
+        (&["tools", "call", "send_taks"], 4, "send-task"),
+        (&["tools", "call", "send-task", "task=7"], 2, "string"),
+        (&["tools", "call", "send-task", "task"], 2, "name=value"),
+        (&["tools", "call", "send-task", "task=x", "--role", "observer"], 3, "observer"),
+    ];
+    for (arguments, code, word) in refusals {
+        refused(&up, arguments, code, word).await?;
+    }
+    Ok(())
+}

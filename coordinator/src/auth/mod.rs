@@ -8,4 +8,4 @@ pub mod token;
 mod verified;
 
 pub use policy::Right;
-pub use principal::{Principal, Role, Scope, View};
+pub use principal::{Principal, Role, Scope, View, agent_id};

@@ -60,7 +60,7 @@ pub fn require(principal: &Principal, right: Right) -> Result<(), Refusal> {
     let able: Vec<&str> = Role::ALL.into_iter().filter(|r| allows(*r, right)).map(Role::as_str).collect();
     Err(Refusal::new(
         Code::Forbidden,
-        format!("a {} may not do this; it takes the role {}", principal.role, able.join(" or ")),
+        format!("the role {} may not do this; it takes the role {}", principal.role, able.join(" or ")),
     )
     .with(serde_json::json!({ "scope": right.scope(), "role": principal.role })))
 }

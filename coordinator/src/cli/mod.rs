@@ -19,6 +19,7 @@ mod swarm;
 mod table;
 mod task;
 mod token;
+mod tools;
 mod transfer;
 mod up;
 mod webhooks;
@@ -121,6 +122,9 @@ enum Command {
     /// Write, list and remove the keys and tokens that agents may be lent.
     #[command(subcommand)]
     Credentials(credentials::Keys),
+    /// List, find, describe and call the tools that agents have.
+    #[command(subcommand)]
+    Tools(tools::Tools),
     /// Print events as they are committed, one a line.
     Events(events::Events),
     /// Copy the store of a running node.
@@ -222,6 +226,7 @@ impl Cli {
             Command::Webhooks(webhooks) => webhooks.run().await,
             Command::Agent(agent) => agent.run().await,
             Command::Credentials(keys) => keys.run(),
+            Command::Tools(tools) => Box::pin(tools.run()).await,
             Command::Events(events) => events.run().await,
             Command::Backup(backup) => backup.run().await,
             Command::Export(export) => export.run().await,
@@ -289,6 +294,11 @@ mod tests {
             "skein credentials set github_token:acme",
             "skein credentials set discord_bot bot_token",
             "skein credentials list",
+            "skein tools list --view x/scheduler/readonly",
+            "skein tools find run something every hour --limit 3",
+            "skein tools describe send-task --json",
+            "skein tools call send-task task=write priority=70 --role lead --name lead",
+            "skein tools call get-swarm",
             "skein events --follow",
             "skein backup copy.db",
             "skein export state.jsonl --data d",

@@ -1,14 +1,12 @@
-//! A swarm as an agent sees it: tools to call over MCP.
+//! A swarm as one of the demo's agents sees it: tools to call over MCP.
 
-use rmcp::model::CallToolRequestParams;
-use rmcp::service::{RoleClient, RunningService, ServiceExt};
-use rmcp::transport::StreamableHttpClientTransport;
-use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use serde_json::{Value, json};
+
+use crate::mcp::client::{Client, ClientError};
 
 /// A session with the swarm.
 pub(super) struct Swarm {
-    session: RunningService<RoleClient, ()>,
+    session: Client,
 }
 
 /// A tool could not be called, or it refused.
@@ -16,10 +14,8 @@ pub(super) struct Swarm {
 pub(super) enum ToolError {
     #[error("the environment lacks {0}: this program is started by a runner")]
     Environment(&'static str),
-    #[error("no session with the swarm: {0}")]
-    Connect(String),
-    #[error("{tool} could not be called: {problem}")]
-    Call { tool: String, problem: String },
+    #[error(transparent)]
+    Client(#[from] ClientError),
     #[error("{tool} was refused: {message}")]
     Refused { tool: String, message: String },
     #[error("{0}")]
@@ -31,10 +27,7 @@ impl Swarm {
     pub(super) async fn from_environment() -> Result<Self, ToolError> {
         let url = std::env::var("SKEIN_URL").map_err(|_| ToolError::Environment("SKEIN_URL"))?;
         let token = std::env::var("SKEIN_TOKEN").map_err(|_| ToolError::Environment("SKEIN_TOKEN"))?;
-        let config = StreamableHttpClientTransportConfig::with_uri(url).auth_header(token);
-        let transport = StreamableHttpClientTransport::from_config(config);
-        let session = ().serve(transport).await.map_err(|error| ToolError::Connect(error.to_string()))?;
-        Ok(Self { session })
+        Ok(Self { session: Client::connect(&url, &token).await? })
     }
 
     /// Calls a tool and gives its structured result. A refusal, in whichever of the two forms, is an error.
@@ -53,17 +46,11 @@ impl Swarm {
         let Value::Object(arguments) = arguments else {
             return Err(ToolError::Work(format!("the arguments of {tool} are no object")));
         };
-        let request = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
-        let result = self
-            .session
-            .call_tool(request)
-            .await
-            .map_err(|error| ToolError::Call { tool: tool.to_owned(), problem: error.to_string() })?;
-        if result.is_error == Some(true) {
-            let message = serde_json::to_string(&result.content).unwrap_or_default();
-            return Err(ToolError::Refused { tool: tool.to_owned(), message });
+        let called = self.session.call(tool, arguments).await?;
+        if called.is_error {
+            return Err(ToolError::Refused { tool: tool.to_owned(), message: called.text });
         }
-        Ok(result.structured_content.unwrap_or(Value::Null))
+        Ok(called.json)
     }
 
     /// Calls a tool that is not among the core ones, the way an agent with a small context does.
@@ -72,6 +59,6 @@ impl Swarm {
     }
 
     pub(super) async fn close(self) {
-        let _ = self.session.cancel().await;
+        self.session.close().await;
     }
 }

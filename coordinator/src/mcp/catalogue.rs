@@ -12,6 +12,7 @@ use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
 use super::dispatch::{Gate, Progress};
+use super::finder;
 use super::result::{Answer, Reply};
 use super::schema::Args;
 use crate::auth::{Principal, Right, View};
@@ -320,7 +321,7 @@ impl Tool {
         {
             properties.insert(
                 super::idempotency::ARGUMENT.to_owned(),
-                json!({ "type": "string", "minLength": 1, "maxLength": 200, "description": "A repeat with the same key returns the first answer and does nothing twice" }),
+                json!({ "type": "string", "minLength": 1, "maxLength": 200, "description": "Same key, same answer" }),
             );
         }
         schema
@@ -335,6 +336,7 @@ impl Tool {
 pub struct Catalogue {
     tools: Vec<Entry>,
     by_name: HashMap<&'static str, usize>,
+    index: finder::Index,
 }
 
 struct Entry {
@@ -371,11 +373,17 @@ impl Catalogue {
                 .map_err(|error| BadDeclaration { tool: tool.name, problem: error.to_string() })?;
             entries.push(Entry { tool, validator });
         }
-        Ok(Self { tools: entries, by_name })
+        let index = finder::Index::new(entries.iter().map(|entry| &entry.tool));
+        Ok(Self { tools: entries, by_name, index })
     }
 
     pub fn tools(&self) -> impl ExactSizeIterator<Item = &Tool> {
         self.tools.iter().map(|entry| &entry.tool)
+    }
+
+    /// What the tools are found by.
+    pub fn index(&self) -> &finder::Index {
+        &self.index
     }
 
     /// The position of a tool by its name or an alias.

@@ -4,9 +4,10 @@
 //! `dispatch` takes every call, direct or through `tools_call`, down the same path; `view` says what a client
 //! is shown; `finder` searches; `quota` bounds what one caller may ask for; `result` shapes answers; `door`
 //! lets requests in; `sessions` remembers clients of older revisions; `server` is the only part that knows
-//! the protocol.
+//! the protocol, with `client`, its other end.
 
 pub mod catalogue;
+pub mod client;
 pub mod dispatch;
 pub mod door;
 pub mod finder;

@@ -85,8 +85,8 @@ impl Args {
     pub fn brief(&self) -> Map<String, Value> {
         let shown = self.arguments.iter().filter(|argument| argument.listing != Listing::Hidden);
         self.object(shown.map(|argument| match argument.listing {
-            Listing::Explained => (argument, stripped(&described(argument))),
-            _ => (argument, stripped(&argument.schema)),
+            Listing::Explained => (argument, without(&described(argument), &LIMITS)),
+            _ => (argument, without(&argument.schema, &LIMITS)),
         }))
     }
 
@@ -129,19 +129,34 @@ fn described(argument: &Argument) -> Value {
     schema
 }
 
-/// Without limits and formats: whoever breaks one is told by the validator, with the complete schema.
-fn stripped(schema: &Value) -> Value {
-    const LIMITS: [&str; 8] =
-        ["minLength", "maxLength", "minimum", "maximum", "exclusiveMinimum", "maxItems", "format", "default"];
-    match schema {
-        Value::Object(fields) => fields
-            .iter()
-            .filter(|(name, _)| !LIMITS.contains(&name.as_str()))
-            .map(|(name, value)| (name.clone(), stripped(value)))
-            .collect::<Map<_, _>>()
-            .into(),
-        other => other.clone(),
-    }
+/// How long texts may be, and how they are spelt. Whoever gets that wrong is told by the validator, with the complete schema.
+const SPELLING: [&str; 4] = ["minLength", "maxLength", "maxItems", "format"];
+
+/// All that is not needed to get a call right most of the time.
+const LIMITS: [&str; 8] =
+    ["minLength", "maxLength", "minimum", "maximum", "exclusiveMinimum", "maxItems", "format", "default"];
+
+/// What is listed of a complete schema: the rest costs a model more than it helps.
+pub fn listed(schema: Map<String, Value>) -> Value {
+    without(&Value::Object(schema), &SPELLING)
+}
+
+/// A schema without some of its keywords.
+fn without(schema: &Value, keywords: &[&str]) -> Value {
+    let Value::Object(fields) = schema else { return schema.clone() };
+    let kept = fields.iter().filter(|(keyword, _)| !keywords.contains(&keyword.as_str()));
+    let each = kept.map(|(keyword, value)| {
+        let value = match (keyword.as_str(), value) {
+            // The names in there are those of arguments.
+            ("properties", Value::Object(arguments)) => {
+                let each = arguments.iter();
+                Value::Object(each.map(|(name, schema)| (name.clone(), without(schema, keywords))).collect())
+            }
+            _ => without(value, keywords),
+        };
+        (keyword.clone(), value)
+    });
+    Value::Object(each.collect())
 }
 
 /// A text of at least one character.
@@ -165,6 +180,11 @@ pub fn instant() -> Value {
 
 pub fn integer(min: i64, max: i64) -> Value {
     json!({ "type": "integer", "minimum": min, "maximum": max })
+}
+
+/// A whole number without an end that anybody would reach.
+pub fn at_least(min: i64) -> Value {
+    json!({ "type": "integer", "minimum": min })
 }
 
 pub fn flag() -> Value {
@@ -219,5 +239,22 @@ mod tests {
             })
         );
         assert_eq!(args.full()["properties"]["repo"]["description"], "where");
+    }
+
+    #[test]
+    fn a_list_names_no_sizes_and_every_argument() {
+        let args =
+            Args::none().need("maxLength", list(text(7), 3), "an argument").take("n", integer(0, 9), "n");
+        assert_eq!(
+            listed(args.full()),
+            json!({
+                "type": "object",
+                "properties": {
+                    "maxLength": { "type": "array", "items": { "type": "string" }, "description": "an argument" },
+                    "n": { "type": "integer", "minimum": 0, "maximum": 9, "description": "n" },
+                },
+                "required": ["maxLength"],
+            })
+        );
     }
 }

@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 use skein_shared::{Code, Refusal};
 
 use super::catalogue::{Catalogue, Effect, Tier, Tool, Toolset};
+use super::schema;
 use crate::auth::{Role, Scope, View, policy};
 
 /// How much of a tool is listed.
@@ -71,7 +72,7 @@ pub fn listed(tool: &Tool, detail: Detail) -> Value {
         Detail::Full => {
             put("title", json!(tool.title));
             put("description", json!(description(tool)));
-            put("inputSchema", Value::Object(tool.input()));
+            put("inputSchema", schema::listed(tool.input()));
             if !tool.output.is_null() {
                 put("outputSchema", tool.output.clone());
             }

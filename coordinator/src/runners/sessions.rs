@@ -18,8 +18,8 @@ use tracing::{Span, error, info};
 use uuid::Uuid;
 
 use super::asks::Asks;
-use crate::auth::Role;
 use crate::auth::token::{Claims, Keys};
+use crate::auth::{Role, agent_id};
 use crate::entity::Clock;
 use crate::entity::ownership::Streams;
 use crate::outbox::{Delivery, Runners};
@@ -56,12 +56,6 @@ pub(super) struct Grant {
     pub(super) role: Role,
     /// Longest run, without the time spent waiting.
     pub(super) timeout: Duration,
-}
-
-/// The id that an agent has in its swarm's pool when a runner starts it: the same for all its instances and
-/// after every restart, since tasks and capacity belong to the agent.
-pub(super) fn agent_id(swarm: &Name, agent: &Name) -> Uuid {
-    Uuid::new_v5(&Uuid::NAMESPACE_URL, format!("skein:agent/{swarm}/{agent}").as_bytes())
 }
 
 impl Sessions {

@@ -9,6 +9,7 @@ mod cycle_redis;
 mod dispatch_push;
 mod failover;
 mod fairness;
+mod first_request;
 mod footprint;
 mod idle_fleet;
 mod ingress;
@@ -59,6 +60,7 @@ pub(crate) const ALL: &[Bench] = &[
     recovery::BENCH,
     failover::BENCH,
     footprint::BENCH,
+    first_request::BENCH,
     power_cut::BENCH,
     cpu_budget::BENCH,
     peers::BENCH,

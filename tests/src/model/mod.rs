@@ -33,14 +33,14 @@ pub struct Talk {
 /// What the model says next.
 #[derive(Clone, Debug)]
 pub enum Say {
-    /// Calls a tool of the swarm.
+    /// Calls a tool of the swarm, or of the client.
     Call(&'static str, Value),
     /// Ends its turn.
     Text(&'static str),
 }
 
 /// Decides what the model says. An error is a client that did not do what it should have.
-pub type Script = fn(&Talk) -> Result<Say>;
+pub type Script = dyn Fn(&Talk) -> Result<Say> + Send + Sync;
 
 /// Tokens that the model says it read and wrote in each answer.
 pub const TOKENS: (u64, u64) = (10, 5);
@@ -53,16 +53,23 @@ pub struct Model {
 }
 
 struct Desk {
-    script: Script,
+    script: Box<Script>,
     problems: Mutex<Vec<String>>,
     talks: Mutex<Vec<Talk>>,
+    /// Each request of a conversation with tools of the swarm.
+    requests: Mutex<Vec<Value>>,
 }
 
 impl Model {
     /// # Errors
     /// When there is no free port.
-    pub async fn start(script: Script) -> Result<Self> {
-        let state = Arc::new(Desk { script, problems: Mutex::default(), talks: Mutex::default() });
+    pub async fn start(script: impl Fn(&Talk) -> Result<Say> + Send + Sync + 'static) -> Result<Self> {
+        let state = Arc::new(Desk {
+            script: Box::new(script),
+            problems: Mutex::default(),
+            talks: Mutex::default(),
+            requests: Mutex::default(),
+        });
         let router = Router::new()
             .route("/v1/messages", post(messages))
             .route("/v1/responses", post(responses))
@@ -80,6 +87,11 @@ impl Model {
     /// Without a path.
     pub fn address(&self) -> &str {
         &self.address
+    }
+
+    /// Each request of a conversation with tools of the swarm, as it came.
+    pub fn requests(&self) -> Vec<Value> {
+        self.state.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The longest conversation so far.
@@ -102,10 +114,11 @@ impl Drop for Model {
 
 impl Desk {
     /// What follows in a conversation. One without tools of the swarm is a question of the client's own, such as for a title.
-    fn next(&self, talk: Talk) -> Result<Say> {
+    fn next(&self, request: &Value, talk: Talk) -> Result<Say> {
         if talk.tools.is_empty() {
             return Ok(Say::Text("Geese"));
         }
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
         let next = (self.script)(&talk);
         self.talks.lock().unwrap_or_else(PoisonError::into_inner).push(talk);
         next
@@ -114,7 +127,7 @@ impl Desk {
     fn answer(&self, body: &[u8], read: fn(&Value) -> Talk, render: fn(&Value, &Say) -> String) -> Response {
         let said = serde_json::from_slice::<Value>(body)
             .map_err(anyhow::Error::from)
-            .and_then(|request| Ok(render(&request, &self.next(read(&request))?)));
+            .and_then(|request| Ok(render(&request, &self.next(&request, read(&request))?)));
         match said {
             Ok(events) => ([("content-type", "text/event-stream")], events).into_response(),
             Err(problem) => {

@@ -9,8 +9,10 @@ use crate::auth::{Right, Role, View};
 use crate::mcp::catalogue::{Catalogue, Effect, Tier, Toolset};
 use crate::mcp::{finder, view};
 
-/// A token of JSON is some four bytes; counting 3.6 leaves room.
-const CORE_BYTES: usize = 3000 * 36 / 10;
+/// Tokens that the short list may cost its reader.
+const CORE_TOKENS: usize = 3000;
+/// Tokens that a tool of the long list may cost on average.
+const FULL_TOKENS: usize = 150;
 
 fn names(catalogue: &Catalogue, role: Role, text: &str) -> Vec<&'static str> {
     let view = View::parse(text).unwrap();
@@ -61,18 +63,35 @@ fn schemas_are_plain_objects_with_described_arguments() {
     }
 }
 
+/// The tools of a view as a model pays for them: name, description, annotations and input schema.
+fn paid_for(catalogue: &Catalogue, role: Role, view: &View) -> Vec<Value> {
+    let tools: Vec<_> = catalogue.tools().collect();
+    let listed = view::list(catalogue, role, view).into_iter();
+    listed
+        .map(|position| {
+            let mut tool = view::listed(tools[position], view::detail(view));
+            tool.as_object_mut().unwrap().retain(|field, _| {
+                ["name", "description", "annotations", "inputSchema"].contains(&field.as_str())
+            });
+            tool
+        })
+        .collect()
+}
+
 #[test]
-fn the_core_view_fits_its_budget() {
+fn the_lists_fit_their_budgets() {
     let catalogue = catalogue().unwrap();
+    let tokens = |tools: Vec<Value>| {
+        let text = Value::Array(tools).to_string();
+        tiktoken_rs::o200k_base_singleton().encode_ordinary(&text).len()
+    };
     for role in [Role::Lead, Role::Worker, Role::Observer, Role::Operator] {
-        let core = View::default();
-        let tools: Vec<_> = catalogue.tools().collect();
-        let shown: Vec<Value> = view::list(&catalogue, role, &core)
-            .into_iter()
-            .map(|position| view::listed(tools[position], view::detail(&core)))
-            .collect();
-        let bytes = Value::Array(shown).to_string().len();
-        assert!(bytes <= CORE_BYTES, "{role}: {bytes} bytes of {CORE_BYTES}");
+        let core = tokens(paid_for(&catalogue, role, &View::default()));
+        assert!(core <= CORE_TOKENS, "{role}: {core} tokens of {CORE_TOKENS}");
+        let full = paid_for(&catalogue, role, &View::parse("full").unwrap());
+        let (count, full) = (full.len(), tokens(full));
+        assert!(full < FULL_TOKENS * count, "{role}: {full} tokens for {count} tools");
+        println!("{role}: {core} tokens in the core view, {full} for {count} tools");
     }
 }
 
@@ -144,31 +163,37 @@ fn every_name_is_found_first() {
     }
 }
 
+/// Queries and the tools that they mean, a line each.
+fn labelled() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let lines = include_str!("queries.txt").lines().filter(|line| !line.starts_with('#'));
+    lines.map(|line| line.split_once(" = ").unwrap())
+}
+
+/// The bar stands in the research on facades: of 150 queries at least, 95 in 100 find what is meant among the first five.
 #[test]
 fn words_find_what_is_meant() {
     let catalogue = catalogue().unwrap();
+    let (mut asked, mut missed) = (0, Vec::new());
+    for (query, wanted) in labelled() {
+        asked += 1;
+        assert!(catalogue.get(wanted).is_some(), "there is no {wanted}");
+        let found: Vec<_> = finder::search(&catalogue, query, 5, |_| true).iter().map(|t| t.name).collect();
+        if !found.contains(&wanted) {
+            missed.push(format!("{query}: {found:?} and not {wanted}"));
+        }
+    }
+    assert!(asked >= 150, "{asked} queries");
+    assert!(missed.len() * 20 <= asked, "{} of {asked} missed:\n{}", missed.len(), missed.join("\n"));
+}
+
+/// A slip of the finger finds what was meant.
+#[test]
+fn misspelt_words_find_what_is_meant() {
+    let catalogue = catalogue().unwrap();
     for (query, wanted) in [
-        ("delegate work to a teammate", "send-task"),
-        ("what should I do next", "poll-task"),
-        ("finish my job with a result", "store-progress"),
-        ("take an exclusive lease on a resource", "acquire_lock"),
-        ("unlock", "release_lock"),
-        ("run something every hour", "create-schedule"),
-        ("abort a job", "cancel-task"),
-        ("talk to the other agents", "post-message"),
-        ("what did we learn before", "memory-search"),
-        ("teach an agent a lesson", "inject-learning"),
-        ("start a new project", "create-epic"),
-        ("pause until a github webhook arrives", "wait_for_trigger"),
-        ("result of my call", "check_call"),
-        ("who is in the team", "get-swarm"),
-        ("whoami", "my-agent-info"),
-        ("list cron jobs", "list-schedules"),
-        ("answer the human in slack", "slack-reply"),
-        ("remove task from project", "unassign-task-from-epic"),
-        ("decline an offer", "task-action"),
-        ("watch for changes", "wait"),
-        ("take the most urgent job with a tag", "task_claim_next"),
+        ("aquire the mutexx", "acquire_lock"),
+        ("webhok", "wait_for_trigger"),
+        ("shedule", "create-schedule"),
     ] {
         let found: Vec<_> = finder::search(&catalogue, query, 5, |_| true).iter().map(|t| t.name).collect();
         assert!(found.contains(&wanted), "{query}: {found:?}");

@@ -40,7 +40,7 @@ fn changing() -> Vec<Tool> {
                 Args::none()
                     .need("command", text(limits::TEXT), "The command")
                     .take("timeout", seconds, "Seconds that it may run (300)")
-                    .rare("instance", text(200), "For operators: the instance to work in"),
+                    .rare("instance", text(200), "For operators: which instance"),
             ),
         Tool::raw("write", "Write a file", SCHEDULER, |call, arguments| run(call, Named::Write, arguments))
             .writes(Right::Read)
@@ -51,7 +51,7 @@ fn changing() -> Vec<Tool> {
             .args(
                 of_file()
                     .need("content", any_text(limits::BODY), "What the file is to hold")
-                    .rare("instance", text(200), "For operators: the instance to work in"),
+                    .rare("instance", text(200), "For operators: which instance"),
             ),
         Tool::raw("edit", "Edit a file", SCHEDULER, |call, arguments| run(call, Named::Edit, arguments))
             .writes(Right::Read)
@@ -67,7 +67,7 @@ fn changing() -> Vec<Tool> {
                     .take("edits", list(edit, 1000), "The replacements")
                     .rare("oldText", text(limits::BODY), "Of a single replacement")
                     .rare("newText", any_text(limits::BODY), "Of a single replacement")
-                    .rare("instance", text(200), "For operators: the instance to work in"),
+                    .rare("instance", text(200), "For operators: which instance"),
             ),
     ]
 }
@@ -86,7 +86,7 @@ fn reading() -> Vec<Tool> {
                 of_file()
                     .take("offset", integer(1, MOST * 1000), "The first line, from 1")
                     .take("limit", integer(1, MOST), "How many lines")
-                    .rare("instance", text(200), "For operators: the instance to work in"),
+                    .rare("instance", text(200), "For operators: which instance"),
             ),
         Tool::raw("grep", "Search in files", SCHEDULER, |call, arguments| run(call, Named::Grep, arguments))
             .reads()
@@ -105,7 +105,7 @@ fn reading() -> Vec<Tool> {
                     .take("literal", flag(), "Take the pattern as plain text")
                     .take("context", integer(0, 100), "Lines to show around each match")
                     .take("limit", integer(1, MOST), "Most matches (100)")
-                    .rare("instance", text(200), "For operators: the instance to work in"),
+                    .rare("instance", text(200), "For operators: which instance"),
             ),
         Tool::raw("find", "Find files", SCHEDULER, |call, arguments| run(call, Named::Find, arguments))
             .reads()
@@ -117,7 +117,7 @@ fn reading() -> Vec<Tool> {
                     .need("pattern", text(1000), "A glob such as *.rs or src/**/*.ts")
                     .take("path", any_text(4096), "Folder to search (the work folder)")
                     .take("limit", integer(1, MOST), "Most results (1000)")
-                    .rare("instance", text(200), "For operators: the instance to work in"),
+                    .rare("instance", text(200), "For operators: which instance"),
             ),
         Tool::raw("ls", "List a folder", SCHEDULER, |call, arguments| run(call, Named::Ls, arguments))
             .reads()
@@ -131,7 +131,7 @@ fn reading() -> Vec<Tool> {
                 Args::none()
                     .take("path", any_text(4096), "The folder (the work folder)")
                     .take("limit", integer(1, MOST), "Most entries (500)")
-                    .rare("instance", text(200), "For operators: the instance to work in"),
+                    .rare("instance", text(200), "For operators: which instance"),
             ),
     ]
 }

@@ -12,7 +12,9 @@ use super::done;
 use crate::auth::Right;
 use crate::mcp::catalogue::{Call, Hints, Outcome, Tool, Toolset};
 use crate::mcp::result::counted;
-use crate::mcp::schema::{Args, any_text, flag, instant, integer, list, object, one_of, text, uuid};
+use crate::mcp::schema::{
+    Args, any_text, at_least, flag, instant, integer, list, object, one_of, text, uuid,
+};
 use crate::service::messages::Draft;
 
 const SWARM: Toolset = Toolset::Swarm;
@@ -57,7 +59,7 @@ pub(super) fn tools() -> Vec<Tool> {
             )
             .output(json!({
                 "success": flag(), "message": any_text(4000), "messages": list(object(), 10_000),
-                "unreadCount": integer(0, i64::MAX), "totalUnreadCount": integer(0, i64::MAX),
+                "unreadCount": at_least(0), "totalUnreadCount": at_least(0),
             })),
         Tool::new("list-channels", "List channels", SWARM, channels)
             .reads()

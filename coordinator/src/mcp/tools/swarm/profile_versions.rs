@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::{done, warned};
 use crate::mcp::catalogue::{Call, Outcome, Tool, Toolset};
 use crate::mcp::result::counted;
-use crate::mcp::schema::{Args, any_text, flag, integer, list, object, one_of, uuid};
+use crate::mcp::schema::{Args, any_text, at_least, flag, integer, list, object, one_of, uuid};
 
 const SWARM: Toolset = Toolset::Swarm;
 const FIELDS: [&str; 5] = ["claudeMd", "soulMd", "identityMd", "setupScript", "toolsMd"];
@@ -44,7 +44,7 @@ pub(super) fn tools() -> Vec<Tool> {
             ))
             .output(json!({
                 "success": flag(), "message": any_text(4000), "field": one_of(&FIELDS),
-                "fromVersion": integer(0, i64::MAX), "toVersion": integer(1, i64::MAX), "diff": any_text(300_000),
+                "fromVersion": at_least(0), "toVersion": at_least(1), "diff": any_text(300_000),
                 "changeSource": any_text(50), "createdAt": any_text(50),
             })),
     ]

@@ -13,7 +13,7 @@ use super::{done, short};
 use crate::auth::Right;
 use crate::mcp::catalogue::{Call, Hints, Outcome, Tool, Toolset};
 use crate::mcp::result::{Answer, counted};
-use crate::mcp::schema::{Args, any_text, flag, integer, list, object, one_of, text, uuid};
+use crate::mcp::schema::{Args, any_text, at_least, flag, integer, list, object, one_of, text, uuid};
 use crate::service::tasks::{Action, Polled, Wanted};
 
 const SWARM: Toolset = Toolset::Swarm;
@@ -38,8 +38,8 @@ pub(super) fn tools() -> Vec<Tool> {
             .found_by("next work wait take job queue fetch")
             .output(json!({
                 "success": flag(), "message": any_text(4000), "task": object(), "offeredTasks": list(object(), 1000),
-                "availableCount": integer(0, i64::MAX), "waitedForSeconds": integer(0, i64::MAX),
-                "shouldExit": flag(), "emptyPollCount": integer(0, i64::MAX), "redelivered": flag(),
+                "availableCount": at_least(0), "waitedForSeconds": at_least(0),
+                "shouldExit": flag(), "emptyPollCount": at_least(0), "redelivered": flag(),
             })),
         Tool::new("store-progress", "Store progress", SWARM, store)
             .core()

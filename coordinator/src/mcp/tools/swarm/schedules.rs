@@ -13,7 +13,9 @@ use super::tasks::MODELS;
 use crate::auth::Right;
 use crate::mcp::catalogue::{Call, Outcome, Tool, Toolset};
 use crate::mcp::result::counted;
-use crate::mcp::schema::{Args, any_text, flag, instant, integer, list, object, one_of, or_null, text, uuid};
+use crate::mcp::schema::{
+    Args, any_text, at_least, flag, instant, integer, list, object, one_of, or_null, text, uuid,
+};
 use crate::service::schedules::Wanted;
 
 const SWARM: Toolset = Toolset::Swarm;
@@ -36,7 +38,7 @@ pub(super) fn tools() -> Vec<Tool> {
                 "Make tasks at certain times: by cron, at intervals, or once.",
                 "recurring takes cronExpression or intervalMs; one_time takes delayMs or runAt. Each occurrence makes exactly one task.",
             )
-            .found_by("cron recurring periodic timer later reminder daily hourly")
+            .found_by("cron recurring periodic timer later remind reminder daily hourly minutes")
             .args(
                 timing(
                     Args::none()
@@ -44,7 +46,7 @@ pub(super) fn tools() -> Vec<Tool> {
                         .need("taskTemplate", text(limits::TEXT), "The text of each task")
                         .take("scheduleType", one_of(&TYPES), "recurring (default) or one_time"),
                 )
-                .take("delayMs", integer(1, i64::MAX), "one_time: so long from now")
+                .take("delayMs", at_least(1), "one_time: so long from now")
                 .take("runAt", instant(), "one_time: at this moment")
                 .take("targetAgentId", uuid(), "Who gets the tasks; the pool without one")
                 .take("model", one_of(&MODELS), "The model of the tasks"),
@@ -53,7 +55,7 @@ pub(super) fn tools() -> Vec<Tool> {
         Tool::new("list-schedules", "List schedules", SWARM, list_schedules)
             .reads()
             .about("List schedules by name.", "One-time schedules that ran are left out unless hideCompleted is false.")
-            .found_by("cron recurring timers show")
+            .found_by("cron recurring timers show next fire")
             .args(
                 Args::none()
                     .take("enabled", flag(), "Enabled ones, or disabled ones")
@@ -96,7 +98,7 @@ pub(super) fn tools() -> Vec<Tool> {
 
 fn timing(args: Args) -> Args {
     args.take("cronExpression", any_text(200), "Five fields, or six with seconds first")
-        .take("intervalMs", integer(1, i64::MAX), "Milliseconds between runs")
+        .take("intervalMs", at_least(1), "Milliseconds between runs")
         .take("timezone", any_text(100), "IANA name (UTC)")
         .take("description", any_text(4000), "What it is for")
         .take("taskType", any_text(50), "Kind of the tasks")

@@ -65,7 +65,7 @@ pub(super) fn tools() -> Vec<Tool> {
                 "List tasks by status, owner, tag or text.",
                 "All conditions must hold; tags mean any of them. The most urgent come first, then the latest changed.",
             )
-            .found_by("list show search filter jobs pool queue backlog offers mine ready")
+            .found_by("list show search filter jobs pool queue backlog offers mine ready working on everybody")
             .args(
                 Args::none()
                     .take("status", one_of(&STATUSES), "Where the task stands")
@@ -85,7 +85,7 @@ pub(super) fn tools() -> Vec<Tool> {
             .core()
             .reads()
             .about("Read a task with its output and log.", "The newest 200 entries of the log are given, oldest first.")
-            .found_by("show task result output history log status one")
+            .found_by("show task result output history log status one single")
             .args(Args::none().need("taskId", uuid(), "The task"))
             .output(json!({ "success": flag(), "message": any_text(4000), "task": object(), "logs": list(object(), 200) })),
     ]

@@ -12,6 +12,7 @@ mod fairness;
 mod first_request;
 mod footprint;
 mod idle_fleet;
+mod inbox;
 mod ingress;
 mod lock_embedded;
 mod lock_redis;
@@ -46,6 +47,7 @@ pub(crate) const ALL: &[Bench] = &[
     lock_embedded::BENCH,
     lock_redis::BENCH,
     call_rtt::BENCH,
+    inbox::BENCH,
     node_grpc::BENCH,
     cluster_spread::BENCH,
     dispatch_push::BENCH,

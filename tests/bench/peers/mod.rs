@@ -3,6 +3,7 @@
 pub(crate) mod bullmq;
 mod install;
 pub(crate) mod nats;
+pub(crate) mod nats_inbox;
 pub(crate) mod nats_push;
 pub(crate) mod postgres;
 pub(crate) mod restate;

@@ -6,6 +6,7 @@ pub(crate) mod embedded;
 pub(crate) mod fill;
 pub(crate) mod fleet;
 pub(crate) mod flood;
+pub(crate) mod inboxes;
 pub(crate) mod lock_wait;
 pub(crate) mod neighbours;
 pub(crate) mod node;

@@ -377,7 +377,7 @@ impl Catalogue {
         Ok(Self { tools: entries, by_name, index })
     }
 
-    pub fn tools(&self) -> impl ExactSizeIterator<Item = &Tool> {
+    pub fn tools(&self) -> impl ExactSizeIterator<Item = &Tool> + Clone {
         self.tools.iter().map(|entry| &entry.tool)
     }
 

@@ -7,6 +7,7 @@ mod cycle_embedded;
 mod cycle_http;
 mod cycle_redis;
 mod dispatch_push;
+mod facade;
 mod failover;
 mod fairness;
 mod first_request;
@@ -58,6 +59,7 @@ pub(crate) const ALL: &[Bench] = &[
     schedules_100k::BENCH,
     pause_resume::BENCH,
     mcp_tool::BENCH,
+    facade::BENCH,
     ingress::BENCH,
     recovery::BENCH,
     failover::BENCH,

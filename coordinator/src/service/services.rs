@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use skein_shared::Refusal;
 use skein_shared::id::Kind;
-use skein_shared::services::{Command, Health, Register, Reply, Services, Wanted, Which};
+use skein_shared::services::{Command, Health, Register, Reply, Services, Wanted};
+use skein_shared::which::Which;
 use uuid::Uuid;
 
 use super::{Service, unexpected};

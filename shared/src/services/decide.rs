@@ -2,11 +2,12 @@
 
 use uuid::Uuid;
 
-use super::command::{Command, Register, Reply, Wanted, Which};
+use super::command::{Command, Register, Reply, Wanted};
 use super::event::Event;
 use super::state::{Health, Service, Services};
 use crate::code::{Code, Refusal};
 use crate::entity::{Ctx, Decision};
+use crate::which::Which;
 use crate::wire;
 
 /// Most services of a swarm: they stay in memory.
@@ -97,19 +98,18 @@ impl Services {
         Ok(Decision::new(Reply::Service(after.view()), vec![event]))
     }
 
-    /// A service that the caller keeps.
+    /// A service that the caller keeps: of its own ones the name, or the label in the metadata, is enough.
     fn own(&self, by: Uuid, which: &Which) -> Result<&Service, Refusal> {
-        let (found, shown) = match which {
-            Which::Id(id) => (self.services.get(id), id.to_string()),
+        let found = match which {
+            Which::Id(id) => self.services.get(id),
             Which::Name(name) => {
                 let own = self.of_agent.get(&by).and_then(|id| self.services.get(id));
-                let called = |own: &&Service| own.name() == *name || own.label() == Some(name);
-                (own.filter(called), name.chars().take(SHORT).collect())
+                own.filter(|own| own.name() == *name || own.label() == Some(name))
             }
         };
         let Some(found) = found else {
             let sentence =
-                format!("there is no service `{shown}` of yours; list-services shows those there are");
+                format!("there is no service `{which}` of yours; list-services shows those there are");
             return Err(Refusal::new(Code::NotFound, sentence));
         };
         if found.agent == by {

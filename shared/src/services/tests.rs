@@ -6,6 +6,7 @@ use super::*;
 use crate::code::{Code, Refusal};
 use crate::harness::Bench;
 use crate::id::{EntityKey, Kind, Name};
+use crate::which::Which;
 
 fn bench() -> Bench<Services> {
     Bench::new(EntityKey::of(Kind::Services, &Name::parse("default").unwrap()))

@@ -3,8 +3,9 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 use skein_shared::caller::Caller;
-use skein_shared::schedules::{Create, Update, Which};
+use skein_shared::schedules::{Create, Update};
 use skein_shared::time::Timestamp;
+use skein_shared::which::Which;
 use skein_shared::{Code, Refusal, limits, wire};
 use uuid::Uuid;
 

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use skein_shared::services::{Health, Register, Wanted, Which};
+use skein_shared::services::{Health, Register, Wanted};
+use skein_shared::which::Which;
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 

@@ -77,7 +77,10 @@ pub enum Reply {
         new: bool,
     },
     Service(Value),
-    /// The healthiest first, then by name.
-    List(Vec<Value>),
+    /// The healthiest first, then by name; `left_out` are more than a list shows.
+    List {
+        services: Vec<Value>,
+        left_out: usize,
+    },
     Done,
 }

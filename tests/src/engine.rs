@@ -110,7 +110,7 @@ impl Bed {
             credentials: None,
             input: None,
             limits: Limits::default(),
-            helper: None,
+            agent_commands: None,
             container,
         }
     }

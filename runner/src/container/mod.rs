@@ -100,7 +100,7 @@ pub struct Spec {
     /// What each of its processes may use, outside of containers, which have limits of their own.
     pub limits: Limits,
     /// The folder of the commands that shell scripts call. A container has it at `/app/bin`, at the end of its `PATH`.
-    pub helper: Option<PathBuf>,
+    pub agent_commands: Option<PathBuf>,
     /// The container that it wants; the folders above are then none of its own.
     pub container: Option<Container>,
 }

@@ -71,9 +71,9 @@ impl ProcessEngine {
         if self.isolation == Isolation::Landlock {
             command.arg("--landlock");
             spec.closed.iter().for_each(|path| _ = command.arg("--close").arg(path));
-            // As the runner's own user it could leave its group, or wake it, or put a program in the helper's place.
+            // As the runner's own user it could leave its group, or wake it, or put a program in the place of the commands for scripts.
             let groups = self.cgroups.as_deref().and_then(cgroup::hierarchy);
-            for path in groups.into_iter().chain(spec.helper.as_deref()) {
+            for path in groups.into_iter().chain(spec.agent_commands.as_deref()) {
                 command.arg("--close").arg(path).arg("--read").arg(path);
             }
             spec.open.iter().for_each(|path| _ = command.arg("--open").arg(path));
@@ -333,7 +333,7 @@ mod tests {
             isolation: Isolation::Landlock,
             ..ProcessEngine::with_cgroups("r1", vec!["runner".into()], cgroups)
         };
-        let place = PathBuf::from("/work");
+        let place = PathBuf::from("/srv/agents");
         let spec = Spec {
             instance: "worker-1".into(),
             command: vec!["sh".into()],
@@ -346,16 +346,16 @@ mod tests {
             definition: place,
             credentials: None,
             input: None,
-            helper: Some("/work/.bin".into()),
+            agent_commands: Some("/srv/agents/.bin".into()),
             limits: Limits::default(),
             container: None,
         };
         let command = engine.launch(&spec, None).unwrap();
         let told: Vec<_> = command.as_std().get_args().map(|part| part.to_string_lossy()).collect();
         let told = told.join(" ");
-        for shared in [mount.path().to_str().unwrap(), "/work/.bin"] {
+        for shared in [mount.path().to_str().unwrap(), "/srv/agents/.bin"] {
             assert!(told.contains(&format!("--close {shared} --read {shared}")), "{told}");
         }
-        assert!(told.contains("--close /data") && told.contains("--open /work"), "{told}");
+        assert!(told.contains("--close /data") && told.contains("--open /srv/agents"), "{told}");
     }
 }

@@ -22,7 +22,7 @@ const INPUTS: &str = ".inputs";
 const OUTPUTS: &str = ".outputs";
 /// Folders that hold something for each instance. Each may pass through them to its own.
 const OF_EACH: [&str; 3] = [LENT, INPUTS, OUTPUTS];
-const HELPER: &str = ".bin";
+const AGENT_COMMANDS: &str = ".bin";
 const LOG_LOOK: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug)]
@@ -96,8 +96,8 @@ impl Folders {
     }
 
     /// Where the commands are that shell scripts call.
-    pub fn helper(&self) -> PathBuf {
-        self.work.join(HELPER)
+    pub fn agent_commands(&self) -> PathBuf {
+        self.work.join(AGENT_COMMANDS)
     }
 
     /// Where the tools of an instance keep what is too long to be shown.

@@ -109,7 +109,7 @@ pub struct Shared {
     pub closed: Vec<PathBuf>,
     pub credentials: Credentials,
     /// The folder of the commands that shell scripts call, if there are any.
-    pub helper: Option<PathBuf>,
+    pub agent_commands: Option<PathBuf>,
     pub definitions: watch::Receiver<Definitions>,
     pub upstreams: Upstreams,
     /// Rises with every report.

@@ -64,10 +64,10 @@ pub(super) fn of(
     env.insert("SKEIN_INSTRUCTIONS".to_owned(), definition.instructions.clone());
     env.insert("SKEIN_PARAMS".to_owned(), definition.params.to_string());
     if definition.container.is_none()
-        && let (Some(helper), Some(path)) = (&shared.helper, env.get_mut("PATH"))
+        && let (Some(commands), Some(path)) = (&shared.agent_commands, env.get_mut("PATH"))
     {
         // At the end: what the agent brings along is found first.
-        path.push_str(&format!(":{}", helper.display()));
+        path.push_str(&format!(":{}", commands.display()));
     }
     let mut closed = shared.closed.clone();
     closed.extend(shared.folders.closed());
@@ -89,7 +89,7 @@ pub(super) fn of(
         credentials: lent,
         input: None,
         limits: definition.limits.clone(),
-        helper: shared.helper.clone(),
+        agent_commands: shared.agent_commands.clone(),
         container: definition.container.clone(),
     })
 }

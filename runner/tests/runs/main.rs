@@ -377,7 +377,7 @@ fn spec(folder: &Path, instance: &str, script: &str) -> Spec {
         credentials: None,
         input: None,
         limits: Limits::default(),
-        helper: None,
+        agent_commands: None,
         container: None,
     }
 }

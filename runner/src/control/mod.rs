@@ -5,6 +5,7 @@ mod asks;
 mod lease;
 mod reports;
 mod roster;
+mod session;
 mod stream;
 
 use std::collections::BTreeMap;

@@ -106,6 +106,7 @@ impl Bed {
             user: None,
             closed: Vec::new(),
             open: Vec::new(),
+            readable: Vec::new(),
             definition: self.folder.path().to_owned(),
             credentials: None,
             input: None,

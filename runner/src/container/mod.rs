@@ -87,10 +87,13 @@ pub struct Spec {
     /// Takes what the instance writes to standard output and error.
     pub log: PathBuf,
     pub user: Option<User>,
-    /// Folders that it may not open.
+    /// Folders that it may not look into.
     pub closed: Vec<PathBuf>,
-    /// Folders inside the closed ones that it may open all the same.
+    /// Its own folders, inside closed ones too. Where nothing but the runner's own user stands behind it, it writes nowhere
+    /// else.
     pub open: Vec<PathBuf>,
+    /// What is inside closed folders and may be read all the same.
+    pub readable: Vec<PathBuf>,
     /// The folder of the agent's definition.
     pub definition: PathBuf,
     /// The credentials that it is lent, readable by it alone. A container finds them at `/credentials`.

@@ -38,7 +38,9 @@ pub(super) fn of(
         PathBuf::from(docker::HOME)
     } else {
         env.insert("PATH".to_owned(), PATH.to_owned());
-        env.insert(OUTPUTS.to_owned(), outputs.display().to_string());
+        for name in [OUTPUTS, "TMPDIR"] {
+            env.insert(name.to_owned(), outputs.display().to_string());
+        }
         let opened = shared.folders.open_outputs(&row.instance, row.user);
         let made = opened.and_then(|()| shared.folders.work(&row.swarm, &row.agent, row.user));
         made.map_err(|error| Failure(error.to_string()))?
@@ -79,9 +81,11 @@ pub(super) fn of(
         log: shared.folders.log(&row.instance),
         user: row.user,
         closed,
-        open: [home, workdir.clone(), shared.folders.input(&row.instance), outputs]
+        open: vec![home, workdir.clone(), outputs],
+        readable: [shared.folders.input(&row.instance)]
             .into_iter()
             .chain(lent.clone())
+            .chain(shared.agent_commands.clone())
             .collect(),
         workdir,
         definition: std::path::absolute(&definition.folder)

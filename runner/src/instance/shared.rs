@@ -85,21 +85,28 @@ impl Shared {
         })
     }
 
-    /// Removes what an instance was given whose processes have ended, and what it has printed of it.
+    /// Removes what an instance was given whose processes have ended, and what it has printed of it. What it has made
+    /// itself stays: it may be started again.
     pub(super) async fn take_back(&self, instance: &str) {
-        let folders = self.folders.clone();
         let (lent, input, log) =
             (self.folders.lent(instance), self.folders.input(instance), self.folders.log(instance));
-        let of = instance.to_owned();
         let taken = tokio::task::spawn_blocking(move || {
             let hidden = log::hide(&log, &Mask::of(&lent));
             credentials::take_back(&lent);
-            folders.take_outputs_back(&of);
             input::take_back(&input);
             hidden
         });
         if let Ok(Err(error)) = taken.await {
             tracing::error!(instance, %error, "its log may show what it was lent");
+        }
+    }
+
+    /// Removes all that was an instance's which is over.
+    pub(super) async fn clear(&self, instance: &str) {
+        self.take_back(instance).await;
+        let (folders, of) = (self.folders.clone(), instance.to_owned());
+        if let Err(lost) = tokio::task::spawn_blocking(move || folders.take_outputs_back(&of)).await {
+            tracing::error!(instance, %lost, "its outputs may still be there");
         }
     }
 

@@ -11,6 +11,7 @@ pub mod link;
 pub mod mcp;
 pub mod model;
 pub mod nemesis;
+pub mod porter;
 pub mod ports;
 pub mod process;
 pub mod redis;

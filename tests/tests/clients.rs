@@ -20,7 +20,8 @@ fn installed(variable: &str) -> Result<String> {
     })
 }
 
-async fn drive(program: &str, script: &Path, mode: &str) -> Result<()> {
+/// Runs a script and gives what it says at its end.
+async fn run(program: &str, script: &Path, mode: &str) -> Result<Value> {
     let up = Up::start().await?;
     let lead = up.token("lead", "lead").await?;
     let worker = up.token("worker", "worker").await?;
@@ -28,7 +29,11 @@ async fn drive(program: &str, script: &Path, mode: &str) -> Result<()> {
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     ensure!(output.status.success(), "{stdout}{stderr}");
     let last = stdout.lines().last().context("the client printed nothing")?;
-    let seen: Value = serde_json::from_str(last)?;
+    Ok(serde_json::from_str(last)?)
+}
+
+async fn drive(program: &str, script: &Path, mode: &str) -> Result<()> {
+    let seen = run(program, script, mode).await?;
     let protocol = if mode == "legacy" { "2025-11-25" } else { mode };
     ensure!(seen["protocol"] == protocol, "the client spoke {}", seen["protocol"]);
     let tools: Vec<&str> = seen["tools"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
@@ -58,4 +63,22 @@ async fn typescript_stateless() -> Result<()> {
 async fn typescript_sessions() -> Result<()> {
     installed("SKEIN_TEST_NODE_MODULES")?;
     drive("node", &script("loop.mjs"), "legacy").await
+}
+
+async fn beyond_tools(mode: &str) -> Result<()> {
+    let seen = run(&installed("SKEIN_TEST_PYTHON")?, &script("offers.py"), mode).await?;
+    ensure!(seen["prompts"] == serde_json::json!(["lead", "worker"]), "{seen}");
+    ensure!(seen["told"] == true, "{seen}");
+    Ok(())
+}
+
+/// Prompts, resources with pages and changes, completion, questions to people; whoever may not see something is refused.
+#[tokio::test]
+async fn python_beyond_tools_stateless() -> Result<()> {
+    beyond_tools("2026-07-28").await
+}
+
+#[tokio::test]
+async fn python_beyond_tools_sessions() -> Result<()> {
+    beyond_tools("legacy").await
 }

@@ -70,7 +70,7 @@ fn each_outside_library_has_one_home() {
     let homes: [(&str, &[&str]); 6] = [
         ("use redis", &["store/redis"]),
         ("rusqlite", &["store/sqlite", "projection"]),
-        ("rmcp", &["mcp/server", "mcp/client"]),
+        ("rmcp", &["mcp/server", "mcp/connection"]),
         ("tonic", &["api", "cluster", "runners"]),
         ("ractor", &["entity"]),
         ("skein_runner", &["node", "cli", "main.rs"]),

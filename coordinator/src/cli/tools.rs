@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::table::{self, Column};
 use super::{CliError, Common, token};
 use crate::auth::{Role, View, agent_id};
-use crate::mcp::client::{Called, Client, ClientError};
+use crate::mcp::connection::{Called, Connection, ConnectionError};
 use crate::node::Endpoint;
 
 /// A call may wait for an hour.
@@ -96,7 +96,7 @@ impl Tools {
 
 impl AsWhom {
     /// Opens a session with a token of its own.
-    async fn connect(&self, view: &View) -> Result<Client, CliError> {
+    async fn connect(&self, view: &View) -> Result<Connection, CliError> {
         let layout = self.common.layout();
         let endpoint = Endpoint::read(&layout).map_err(|error| {
             let data = layout.root().display();
@@ -110,7 +110,7 @@ impl AsWhom {
         let agent = self.agent.unwrap_or_else(|| agent_id(&self.common.swarm, &name));
         let issued = token::issue(&self.common, self.role, name, agent, LIFETIME)?;
         let url = format!("{}/mcp/{view}", endpoint.url.trim_end_matches('/'));
-        Ok(Client::connect(&url, issued.text()).await?)
+        Ok(Connection::connect(&url, issued.text()).await?)
     }
 
     /// Calls a tool by its name, listed or not.
@@ -225,8 +225,8 @@ fn print(called: &Called, json: bool) -> Result<(), CliError> {
     Ok(table::print_document(&called.json, json)?)
 }
 
-impl From<ClientError> for CliError {
-    fn from(error: ClientError) -> Self {
+impl From<ConnectionError> for CliError {
+    fn from(error: ConnectionError) -> Self {
         CliError::Refused(Refusal::new(Code::Unavailable, error.to_string()))
     }
 }

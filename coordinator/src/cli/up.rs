@@ -26,6 +26,9 @@ struct Place {
     /// Address for webhooks [default: 127.0.0.1:7702].
     #[arg(long, value_name = "ADDRESS")]
     ingress: Option<SocketAddr>,
+    /// Offer agents what the official conformance suite of MCP asks for, and nothing else.
+    #[arg(long, hide = true)]
+    conformance_fixture: bool,
 }
 
 #[derive(Debug, Args)]
@@ -98,8 +101,9 @@ impl Place {
     /// Its own addresses go over what else the command line says.
     fn open(self, others: Overrides) -> Result<(DataDir, Config), CliError> {
         let overrides = Overrides { http: self.listen, grpc: self.grpc, ingress: self.ingress, ..others };
-        let config = config::load(&Layout::new(&self.data).config(), &overrides)
+        let mut config = config::load(&Layout::new(&self.data).config(), &overrides)
             .map_err(|error| CliError::Usage(error.to_string()))?;
+        config.conformance_fixture = self.conformance_fixture;
         let data = DataDir::open(&self.data).map_err(StartError::from)?;
         Ok((data, config))
     }

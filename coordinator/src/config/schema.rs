@@ -23,6 +23,9 @@ pub struct Config {
     pub retention: Retention,
     pub runner: Runner,
     pub limits: Limits,
+    /// Only the command line sets it, and no help text shows it.
+    #[serde(skip)]
+    pub conformance_fixture: bool,
 }
 
 /// Where the node listens. Loopback unless told otherwise: a token is the only lock on these doors.

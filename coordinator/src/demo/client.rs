@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use crate::mcp::client::{Client, ClientError};
+use crate::mcp::connection::{Connection, ConnectionError};
 
 /// A session with the swarm.
 pub(super) struct Swarm {
-    session: Client,
+    session: Connection,
 }
 
 /// A tool could not be called, or it refused.
@@ -15,7 +15,7 @@ pub(super) enum ToolError {
     #[error("the environment lacks {0}: this program is started by a runner")]
     Environment(&'static str),
     #[error(transparent)]
-    Client(#[from] ClientError),
+    Connection(#[from] ConnectionError),
     #[error("{tool} was refused: {message}")]
     Refused { tool: String, message: String },
     #[error("{0}")]
@@ -27,7 +27,7 @@ impl Swarm {
     pub(super) async fn from_environment() -> Result<Self, ToolError> {
         let url = std::env::var("SKEIN_URL").map_err(|_| ToolError::Environment("SKEIN_URL"))?;
         let token = std::env::var("SKEIN_TOKEN").map_err(|_| ToolError::Environment("SKEIN_TOKEN"))?;
-        Ok(Self { session: Client::connect(&url, &token).await? })
+        Ok(Self { session: Connection::connect(&url, &token).await? })
     }
 
     /// Calls a tool and gives its structured result. A refusal, in whichever of the two forms, is an error.

@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 
 use crate::auth::View;
 use crate::auth::token::Keys;
+use crate::mcp::client::Client;
 use crate::mcp::dispatch::{self, Context, Progress};
 use crate::mcp::{Catalogue, Gate};
 use crate::service::Service;
@@ -87,6 +88,7 @@ impl Gateway {
             who: asked.who.clone(),
             key: asked.key.clone(),
             progress: Progress::silent(),
+            client: Client::default(),
             gate: self.gate.clone(),
         };
         No::or_facts(dispatch::call(context, tool, arguments).await)

@@ -11,6 +11,7 @@ use skein_shared::id::InstanceId;
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
+use super::client::Client;
 use super::dispatch::{Gate, Progress};
 use super::finder;
 use super::result::{Answer, Reply};
@@ -106,6 +107,7 @@ pub struct Call {
     pub progress: Progress,
     /// For a call inside this one.
     pub gate: Gate,
+    pub client: Client,
 }
 
 impl Call {
@@ -163,7 +165,7 @@ impl Tool {
     pub fn raw<A, F, R>(name: &'static str, title: &'static str, toolset: Toolset, handler: F) -> Self
     where
         A: DeserializeOwned,
-        F: Fn(Call, A) -> R + Copy + Send + Sync + 'static,
+        F: Fn(Call, A) -> R + Send + Sync + 'static,
         R: Future<Output = Reply> + Send + 'static,
     {
         let handler: Handler =

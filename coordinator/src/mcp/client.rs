@@ -1,81 +1,133 @@
-//! The other end of the facade: tools as the command line and the demo's agents call them.
+//! The client behind a call: what it can do, what it is asked, and what it has answered.
+//!
+//! A tool that needs a word from the client's side answers with questions. How they get there is the server's
+//! matter: a client of the stateless revision gets them as the answer and calls again with what came of them;
+//! in a session they are asked while the call is under way. Either way the tool runs again, with the answers.
 
-use rmcp::model::CallToolRequestParams;
-use rmcp::service::{RoleClient, RunningService, ServiceExt};
-use rmcp::transport::StreamableHttpClientTransport;
-use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
-use serde_json::{Map, Value};
+use std::collections::{BTreeMap, BTreeSet};
 
-/// A session with the swarm.
+use serde_json::{Map, Value, json};
+
+/// What a client may be able to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Ability {
+    /// Asks the person in front of it.
+    Elicitation,
+    /// Asks its model.
+    Sampling,
+    /// Names the folders that it works in.
+    Roots,
+    /// Follows a task that goes on after the answer.
+    Tasks,
+}
+
+/// The client, as a tool sees it.
+#[derive(Clone, Debug, Default)]
 pub struct Client {
-    session: RunningService<RoleClient, ()>,
-}
-
-/// What came of a call.
-#[derive(Clone, Debug)]
-pub struct Called {
-    /// What a model would read.
-    pub text: String,
-    /// Null for a tool whose text is all there is.
-    pub json: Value,
-    pub is_error: bool,
-}
-
-/// There is no answer. Whether a call took effect is then unknown.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum ClientError {
-    #[error("no session with the swarm: {0}")]
-    Connect(String),
-    #[error("{what} was not answered: {problem}")]
-    Answer { what: String, problem: String },
+    pub abilities: BTreeSet<Ability>,
+    /// What came of the questions of the last round, by their keys.
+    pub answers: BTreeMap<String, Value>,
+    /// What the tool put down in the last round; null in the first.
+    pub state: Value,
 }
 
 impl Client {
-    /// Opens a session at the address of a view, with a token.
-    ///
-    /// # Errors
-    /// When nobody answers there or the token is refused.
-    pub async fn connect(url: &str, token: &str) -> Result<Self, ClientError> {
-        let config = StreamableHttpClientTransportConfig::with_uri(url).auth_header(token);
-        let transport = StreamableHttpClientTransport::from_config(config);
-        let session = ().serve(transport).await.map_err(|error| ClientError::Connect(error.to_string()))?;
-        Ok(Self { session })
+    pub fn can(&self, ability: Ability) -> bool {
+        self.abilities.contains(&ability)
     }
 
-    /// The tools of the view, as they are listed.
-    ///
-    /// # Errors
-    /// When there is no answer.
-    pub async fn list(&self) -> Result<Vec<Value>, ClientError> {
-        let unanswered =
-            |problem: String| ClientError::Answer { what: "the list of tools".to_owned(), problem };
-        let tools = self.session.list_all_tools().await.map_err(|error| unanswered(error.to_string()))?;
-        tools
-            .iter()
-            .map(|tool| serde_json::to_value(tool).map_err(|error| unanswered(error.to_string())))
-            .collect()
+    /// What a person wrote into a form; `None` while nobody has answered it.
+    pub fn form(&self, key: &str) -> Option<Form> {
+        let answer = self.answers.get(key)?.as_object()?;
+        match answer.get("action")?.as_str()? {
+            "accept" => Some(Form::Accepted(answer.get("content")?.as_object()?.clone())),
+            "decline" => Some(Form::Declined),
+            "cancel" => Some(Form::Cancelled),
+            _ => None,
+        }
+    }
+}
+
+/// What came of a form.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Form {
+    Accepted(Map<String, Value>),
+    /// The person will not say.
+    Declined,
+    /// The person closed it.
+    Cancelled,
+}
+
+/// One thing that a client is asked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Question {
+    pub takes: Ability,
+    /// As the protocol has them.
+    pub params: Value,
+}
+
+impl Question {
+    /// A form for a person. Its schema is flat, as the protocol demands.
+    pub fn form(message: impl Into<String>, schema: Value) -> Self {
+        let params = json!({ "mode": "form", "message": message.into(), "requestedSchema": schema });
+        Self { takes: Ability::Elicitation, params }
     }
 
-    /// Calls a tool. A refusal is an answer.
-    ///
-    /// # Errors
-    /// When there is no answer.
-    pub async fn call(&self, tool: &str, arguments: Map<String, Value>) -> Result<Called, ClientError> {
-        let request = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
-        let result = self
-            .session
-            .call_tool(request)
-            .await
-            .map_err(|error| ClientError::Answer { what: tool.to_owned(), problem: error.to_string() })?;
-        let texts = result.content.iter().filter_map(|block| block.as_text()).map(|text| text.text.as_str());
-        Ok(Called {
-            text: texts.collect::<Vec<_>>().join("\n"),
-            json: result.structured_content.unwrap_or(Value::Null),
-            is_error: result.is_error == Some(true),
-        })
+    /// The protocol's name for it.
+    pub fn method(&self) -> &'static str {
+        match self.takes {
+            Ability::Elicitation => "elicitation/create",
+            Ability::Sampling => "sampling/createMessage",
+            Ability::Roots => "roots/list",
+            Ability::Tasks => "tasks/get",
+        }
+    }
+}
+
+/// What a tool wants to know before it can go on.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Questions {
+    pub asked: BTreeMap<String, Question>,
+    /// Given back with the answers. The client carries it and cannot change it, and it ends after some minutes.
+    pub state: Value,
+}
+
+impl Questions {
+    pub fn one(key: &str, question: Question) -> Self {
+        Self { asked: BTreeMap::from([(key.to_owned(), question)]), state: Value::Null }
     }
 
-    pub async fn close(self) {
-        let _ = self.session.cancel().await;
+    #[must_use]
+    pub fn and(mut self, key: &str, question: Question) -> Self {
+        self.asked.insert(key.to_owned(), question);
+        self
+    }
+
+    #[must_use]
+    pub fn keeping(mut self, state: Value) -> Self {
+        self.state = state;
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_whole_answer_is_one() {
+        let answered = |answer: Value| Client {
+            answers: BTreeMap::from([("name".to_owned(), answer)]),
+            ..Client::default()
+        };
+        let accepted = answered(json!({ "action": "accept", "content": { "name": "Ann" } }));
+        assert!(matches!(accepted.form("name"), Some(Form::Accepted(form)) if form["name"] == "Ann"));
+        assert_eq!(answered(json!({ "action": "decline" })).form("name"), Some(Form::Declined));
+        for odd in
+            [json!(12345), json!(null), json!({}), json!({ "action": "accept" }), json!({ "action": 1 })]
+        {
+            assert_eq!(answered(odd).form("name"), None);
+        }
+        assert_eq!(accepted.form("other"), None);
     }
 }

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::catalogue::{Call, Catalogue, Effect, Tool, Toolset};
+use super::client::Client;
 use super::idempotency::Keys;
 use super::quota::{Limits, Quota, Seat};
 use super::result::{Reply, refusal_json};
@@ -40,28 +41,54 @@ pub struct Context {
     pub key: Option<String>,
     pub progress: Progress,
     pub gate: Gate,
+    pub client: Client,
 }
 
-/// Where a handler that waits says what it waits for.
+/// What a handler says before it answers.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Told {
+    /// That it is alive, and what it waits for.
+    Alive(String),
+    /// How far it is.
+    Step {
+        done: f64,
+        of: f64,
+        message: String,
+    },
+    Log(String),
+}
+
+/// Where a handler says how it goes on. Whoever listens does so between two steps of the handler, so that
+/// nothing is said over before it was heard.
 #[derive(Clone, Debug)]
 pub struct Progress {
-    message: Option<watch::Sender<String>>,
+    told: Option<watch::Sender<Told>>,
+    heard: bool,
 }
 
 impl Progress {
     /// A client that listens: it is told that the call is alive, and so may be kept waiting for long.
-    pub fn heard(message: watch::Sender<String>) -> Self {
-        Self { message: Some(message) }
+    pub fn heard(told: watch::Sender<Told>) -> Self {
+        Self { told: Some(told), heard: true }
+    }
+
+    /// A client that hears no signs of life, but may be told something all the same.
+    pub fn unheard(told: watch::Sender<Told>) -> Self {
+        Self { told: Some(told), heard: false }
     }
 
     /// A client that hears nothing before the answer.
     pub fn silent() -> Self {
-        Self { message: None }
+        Self { told: None, heard: false }
     }
 
     pub fn say(&self, message: impl Into<String>) {
-        if let Some(sender) = &self.message {
-            sender.send_replace(message.into());
+        self.tell(Told::Alive(message.into()));
+    }
+
+    pub fn tell(&self, told: Told) {
+        if let Some(sender) = &self.told {
+            sender.send_replace(told);
         }
     }
 
@@ -70,7 +97,7 @@ impl Progress {
     pub fn patience(&self, wanted: Duration) -> Duration {
         const SILENT: Duration = Duration::from_secs(45);
         const HEARD: Duration = Duration::from_secs(3600);
-        wanted.min(if self.message.is_some() { HEARD } else { SILENT })
+        wanted.min(if self.heard { HEARD } else { SILENT })
     }
 }
 
@@ -119,7 +146,7 @@ struct Prepared {
 }
 
 fn prepare(context: Context, name: &str, mut arguments: Map<String, Value>) -> Result<Prepared, Box<Reply>> {
-    let Context { service, catalogue, who, view, key, progress, gate } = context;
+    let Context { service, catalogue, who, view, key, progress, gate, client } = context;
     let tool = catalogue.get(name).ok_or_else(|| Box::new(Reply::error(&unknown(&catalogue, name))))?;
     let agent = who.agent;
     let refuse = |refusal: Refusal| Box::new(Reply::shape(tool.toolset, agent, Err(refusal)));
@@ -137,7 +164,8 @@ fn prepare(context: Context, name: &str, mut arguments: Map<String, Value>) -> R
         gate.keys.take(request, &arguments, Instant::now()).map_err(refuse)?;
     }
     let service = service.keeping_answers(key.is_some());
-    let call = Call { service, catalogue: Arc::clone(&catalogue), who, view, request, key, progress, gate };
+    let call =
+        Call { service, catalogue: Arc::clone(&catalogue), who, view, request, key, progress, gate, client };
     Ok(Prepared { call, catalogue, arguments, seat })
 }
 
@@ -194,5 +222,5 @@ fn invalid(tool: &Tool, problems: &[(String, String)]) -> Reply {
         Toolset::Swarm => format!("MCP error -32602: {}\nSchema: {}", refusal.message, json["schema"]),
         _ => json.to_string(),
     };
-    Reply { text, json, is_error: true, code: Some(Code::InvalidArgument), image: None }
+    Reply { is_error: true, code: Some(Code::InvalidArgument), ..Reply::new(text, json) }
 }

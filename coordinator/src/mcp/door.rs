@@ -42,6 +42,8 @@ pub struct Config {
     pub sessions: Option<PathBuf>,
     /// Whether sessions may have begun on other nodes, which may be gone: then one that is unknown is taken up.
     pub adopts_sessions: bool,
+    /// Offers what the official conformance suite asks for, in place of everything else.
+    pub fixture: bool,
     /// Ends the sessions when the node stops.
     pub shutdown: CancellationToken,
 }
@@ -62,6 +64,7 @@ impl Default for Config {
             gate: Gate::default(),
             sessions: None,
             adopts_sessions: false,
+            fixture: false,
             shutdown: CancellationToken::new(),
         }
     }

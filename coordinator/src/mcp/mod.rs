@@ -3,16 +3,23 @@
 //! `catalogue` declares what a tool is and finds it; `tools` declares the tools, one file per group;
 //! `dispatch` takes every call, direct or through `tools_call`, down the same path; `view` says what a client
 //! is shown; `finder` searches; `quota` bounds what one caller may ask for; `result` shapes answers; `door`
-//! lets requests in; `sessions` remembers clients of older revisions; `server` is the only part that knows
-//! the protocol, with `client`, its other end.
+//! lets requests in; `sessions` remembers clients of older revisions; `offer` is what there is besides tools,
+//! and `product` this program's; `fixture` offers what the official conformance suite asks for, in its place;
+//! `server` is the only part that knows the protocol, with `connection`, its other end.
 
 pub mod catalogue;
 pub mod client;
+pub mod connection;
+pub mod content;
 pub mod dispatch;
 pub mod door;
 pub mod finder;
+mod fixture;
 pub mod idempotency;
 pub mod instructions;
+pub mod job;
+pub mod offer;
+mod product;
 pub mod quota;
 pub mod result;
 pub mod schema;

@@ -129,8 +129,27 @@ impl Quota {
             return Ok(None);
         }
         self.sit(&mut counts, who)?;
-        let caller = (who.swarm.clone(), who.instance.clone());
-        Ok(Some(Seat { counts: Arc::clone(&self.counts), caller }))
+        Ok(Some(self.seat(who)))
+    }
+
+    /// Lets a look at something pass that is no tool.
+    ///
+    /// # Errors
+    /// `rate_limited`, as for a tool that reads.
+    pub fn look(&self, who: &Principal, now: Instant) -> Result<(), Refusal> {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        self.spend(&mut counts, who, Kind::Read, now)
+    }
+
+    /// Lets somebody listen, which holds what a wait holds.
+    ///
+    /// # Errors
+    /// `rate_limited`, as for a tool that waits.
+    pub fn listen(&self, who: &Principal, now: Instant) -> Result<Seat, Refusal> {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        self.spend(&mut counts, who, Kind::Read, now)?;
+        self.sit(&mut counts, who)?;
+        Ok(self.seat(who))
     }
 
     /// Requests that wait now.
@@ -171,6 +190,10 @@ impl Quota {
             ),
         )
         .retry_after(millis))
+    }
+
+    fn seat(&self, who: &Principal) -> Seat {
+        Seat { counts: Arc::clone(&self.counts), caller: (who.swarm.clone(), who.instance.clone()) }
     }
 
     fn sit(&self, counts: &mut Counts, who: &Principal) -> Result<(), Refusal> {

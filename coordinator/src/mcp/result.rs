@@ -4,17 +4,21 @@
 //! so both carry every fact, save that the text of a success is one sentence.
 
 use serde_json::{Map, Value, json};
-use skein_shared::transport::{Image, Outcome};
+use skein_shared::transport::Outcome;
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
 use super::catalogue::Toolset;
+use super::client::{Ability, Questions};
+use super::content::Content;
+use super::job::Job;
 
 /// A success: a sentence that says what happened and what to do next, and the facts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
     pub text: String,
     pub json: Map<String, Value>,
+    pub then: Then,
 }
 
 impl Answer {
@@ -25,7 +29,14 @@ impl Answer {
             Value::Object(fields) => fields,
             other => Map::from_iter([("value".to_owned(), other)]),
         };
-        Self { text: text.into(), json }
+        Self { text: text.into(), json, then: Then::Nothing }
+    }
+
+    /// An answer in place of which the client follows the work, or is asked.
+    #[must_use]
+    pub fn then(mut self, then: Then) -> Self {
+        self.then = then;
+        self
     }
 
     /// An answer whose text is its JSON, for programs and for lists.
@@ -43,7 +54,22 @@ pub struct Reply {
     pub is_error: bool,
     /// For the audit line.
     pub code: Option<Code>,
-    pub image: Option<Image>,
+    /// What comes behind the text.
+    pub more: Vec<Content>,
+    pub then: Then,
+}
+
+/// What happens after a reply.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Then {
+    #[default]
+    Nothing,
+    /// Nothing was done yet: the tool has to know something first.
+    Asks(Box<Questions>),
+    /// The work goes on, and the result is found there.
+    Goes(Box<Job>),
+    /// The tool cannot serve a client without this.
+    Takes(Ability),
 }
 
 impl Reply {
@@ -58,18 +84,24 @@ impl Reply {
         }
     }
 
+    /// A success with these words and facts.
+    pub fn new(text: impl Into<String>, json: Value) -> Self {
+        let (more, then) = (Vec::new(), Then::Nothing);
+        Self { text: text.into(), json, is_error: false, code: None, more, then }
+    }
+
     /// An error that the model sees: everything in the text, and the same as JSON.
     pub fn error(refusal: &Refusal) -> Self {
         let json = refusal_json(refusal);
-        Self { text: json.to_string(), json, is_error: true, code: Some(refusal.code), image: None }
+        Self { is_error: true, code: Some(refusal.code), ..Self::new(json.to_string(), json) }
     }
 
     fn success(toolset: Toolset, agent: Uuid, answer: Answer) -> Self {
-        let Answer { text, mut json } = answer;
+        let Answer { text, mut json, then } = answer;
         if toolset == Toolset::Swarm {
             json.entry("yourAgentId").or_insert_with(|| json!(agent));
         }
-        Self { text, json: Value::Object(json), is_error: false, code: None, image: None }
+        Self { then, ..Self::new(text, Value::Object(json)) }
     }
 
     /// Agent Swarm answers a refusal with a normal result whose `success` is false. `code` is added, and
@@ -88,19 +120,14 @@ impl Reply {
         if !refusal.detail.is_null() {
             json.insert("detail".to_owned(), refusal.detail.clone());
         }
-        Self {
-            text: refusal.message.clone(),
-            json: Value::Object(json),
-            is_error: false,
-            code: Some(refusal.code),
-            image: None,
-        }
+        Self { code: Some(refusal.code), ..Self::new(refusal.message.clone(), Value::Object(json)) }
     }
 
     /// What a transport tool says, as it says it.
     pub fn of_tool(outcome: Outcome) -> Self {
         let Outcome { text, failed, image } = outcome;
-        Self { text, json: Value::Null, is_error: failed, code: None, image }
+        let image = image.map(|image| Content::Image { data: image.data, mime_type: image.mime_type });
+        Self { is_error: failed, more: image.into_iter().collect(), ..Self::new(text, Value::Null) }
     }
 }
 

@@ -9,6 +9,8 @@ pub struct Args {
     arguments: Vec<Argument>,
     /// Unknown arguments are an error. The seed toolsets drop them in silence instead.
     closed: bool,
+    /// In place of all that.
+    written: Option<Map<String, Value>>,
 }
 
 #[derive(Clone, Debug)]
@@ -67,6 +69,17 @@ impl Args {
         self
     }
 
+    /// A schema that is written out as it is, for what arguments cannot say.
+    #[must_use]
+    pub fn written(schema: Map<String, Value>) -> Self {
+        Self { written: Some(schema), ..Self::default() }
+    }
+
+    /// Whether a client sends some of the arguments as headers too.
+    pub fn mirrored(&self) -> bool {
+        self.arguments.iter().any(|argument| argument.schema.get("x-mcp-header").is_some())
+    }
+
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         self.arguments.iter().map(|argument| argument.name)
     }
@@ -91,6 +104,9 @@ impl Args {
     }
 
     fn object<'a>(&self, shown: impl Iterator<Item = (&'a Argument, Value)>) -> Map<String, Value> {
+        if let Some(written) = &self.written {
+            return written.clone();
+        }
         let mut properties = Map::new();
         let mut required = Vec::new();
         for (argument, schema) in shown {

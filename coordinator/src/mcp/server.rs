@@ -6,7 +6,10 @@
 
 mod direct;
 mod listened;
+mod listening;
 mod openings;
+mod running;
+mod wire;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,11 +22,15 @@ use axum::routing::{any, get};
 use http::HeaderMap;
 use http_body_util::BodyExt;
 use rmcp::model::{
-    CacheScope, CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, DiscoverResult,
-    Implementation, InitializeRequestParams, InitializeResult, ListToolsResult, PaginatedRequestParams,
-    ProgressNotificationParam, ServerCapabilities, ServerConfig,
+    CacheScope, CallToolRequestParams, CallToolResponse, CancelTaskParams, ClientCapabilities,
+    CompleteRequestParams, CompleteResult, CompletionInfo, DiscoverResult, GetPromptRequestParams,
+    GetPromptResponse, GetPromptResult, GetTaskParams, GetTaskResult, Implementation,
+    InitializeRequestParams, InitializeResult, ListPromptsResult, ListResourceTemplatesResult,
+    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams,
+    ReadResourceResponse, ReadResourceResult, Reference, ServerCapabilities, ServerConfig,
+    SubscribeRequestParams, SubscriptionFilter, Tool, UnsubscribeRequestParams, UpdateTaskParams,
 };
-use rmcp::service::RequestContext;
+use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::session::store::{
     SessionState, SessionStore, SessionStoreError,
@@ -33,13 +40,14 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::{Map, Value, json};
 use skein_proto::trace::{self, TRACES};
 use skein_shared::{Code, Refusal, limits};
-use tokio::sync::watch;
-use tokio::time::MissedTickBehavior;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug_span};
 use uuid::Uuid;
 
 use direct::Call;
+use listening::Watched;
+use running::{Heard, Running, Seal, Sound};
 
 /// A part of the log's filter: this library would say three lines for each request.
 pub const QUIET: &str = "rmcp=warn";
@@ -47,9 +55,13 @@ pub const QUIET: &str = "rmcp=warn";
 const TRACEPARENT: &str = "traceparent";
 
 use super::catalogue::Catalogue;
+use super::client::Client;
 use super::dispatch::{self, Context, Gate, Progress};
 use super::door::{Config, Door, METADATA, received, refused, text_header, unreadable};
-use super::result::Reply;
+use super::fixture::Fixture;
+use super::offer::{Offer, Place, Written};
+use super::product::Product;
+use super::result::{Reply, Then};
 use super::sessions::Sessions;
 use super::view::{self, Detail};
 use super::{idempotency, instructions};
@@ -66,6 +78,10 @@ const PROGRESS: Duration = Duration::from_secs(30);
 const FINISH: Duration = Duration::from_secs(1);
 /// How long a client may keep a list. The catalogue changes with the program alone.
 const LIST_TTL_MS: u64 = 300_000;
+/// What is read may be different the next moment.
+const READ_TTL_MS: u64 = 0;
+/// So often a client may be asked in the course of one call.
+const ROUNDS: usize = 10;
 
 /// The routes of the MCP face: `/mcp` and its views, and the metadata that a 401 points to. It must be called
 /// within a tokio runtime.
@@ -82,7 +98,11 @@ pub fn router(service: Service, keys: Keys, catalogue: Arc<Catalogue>, config: C
     let door = Door::new(keys, facade.service.clock().clone(), config);
     let behind = facade.clone();
     let awake = Arc::new(LocalSessionManager::default());
-    let mcp = StreamableHttpService::new(move || Ok(behind.clone()), Arc::clone(&awake), transport);
+    let mcp = StreamableHttpService::new(
+        move || Ok(Facade { watched: Watched::default(), ..behind.clone() }),
+        Arc::clone(&awake),
+        transport,
+    );
     let entrance = Arc::new(Entrance { mcp, awake, door, facade });
     Router::new()
         .route("/mcp", any(enter))
@@ -146,7 +166,8 @@ async fn enter(State(entrance): State<Arc<Entrance>>, request: Request) -> Respo
         key: text_header(&parts.headers, idempotency::HEADER).map(str::to_owned),
         traceparent: text_header(&parts.headers, TRACEPARENT).map(str::to_owned),
     };
-    let Some(call) = direct::read(&parts.method, &parts.headers, &body, door.allowed_hosts()) else {
+    let call = direct::read(&parts.method, &parts.headers, &body, door.allowed_hosts());
+    let Some(call) = call.filter(|call| !facade.is_mirrored(&call.name)) else {
         return Box::pin(entrance.pass_on(parts, body, caller)).await;
     };
     // What came in is read. A call may wait for long, and these hold the connection's buffers.
@@ -201,87 +222,173 @@ struct Caller {
 #[derive(Clone, Debug)]
 struct Gone(CancellationToken);
 
-/// The handler: made anew for each request by cloning, so everything in it is shared.
+/// A tool as the protocol's type.
+struct Listed {
+    brief: Tool,
+    full: Tool,
+    /// Some of its arguments come as headers too, which rmcp compares.
+    mirrored: bool,
+}
+
+/// The handler: made anew for each request by cloning, so everything in it is shared; but what a session
+/// watches is its own.
 #[derive(Clone)]
 struct Facade {
     service: Service,
-    catalogue: Arc<Catalogue>,
-    /// Each tool as the protocol's type, brief and full, in the catalogue's order.
-    listed: Arc<[(rmcp::model::Tool, rmcp::model::Tool)]>,
+    offer: Arc<dyn Offer>,
+    /// In the catalogue's order.
+    listed: Arc<[Listed]>,
     gate: Gate,
     shutdown: CancellationToken,
+    seal: Seal,
+    watched: Watched,
 }
 
 impl Facade {
     fn new(service: Service, catalogue: Arc<Catalogue>, config: &Config) -> Self {
+        let offer: Arc<dyn Offer> =
+            if config.fixture { Arc::new(Fixture::new()) } else { Arc::new(Product::new(catalogue)) };
         let typed = |tool, detail| {
             serde_json::from_value(view::listed(tool, detail)).expect("a listed tool has the protocol's form")
         };
-        let listed =
-            catalogue.tools().map(|tool| (typed(tool, Detail::Brief), typed(tool, Detail::Full))).collect();
-        Self { service, catalogue, listed, gate: config.gate.clone(), shutdown: config.shutdown.clone() }
+        let listed = offer.tools().tools().map(|tool| Listed {
+            brief: typed(tool, Detail::Brief),
+            full: typed(tool, Detail::Full),
+            mirrored: tool.args.mirrored(),
+        });
+        Self {
+            service,
+            listed: listed.collect(),
+            offer,
+            gate: config.gate.clone(),
+            shutdown: config.shutdown.clone(),
+            seal: Seal::new(),
+            watched: Watched::default(),
+        }
+    }
+
+    fn is_mirrored(&self, name: &str) -> bool {
+        self.offer.tools().position(name).is_some_and(|position| self.listed[position].mirrored)
     }
 
     /// Resolves when the node stops and what was short has had its time: a wait must not hold the node up.
-    async fn stopping(&self) -> CallToolResult {
+    async fn stopping(&self) -> Reply {
         self.shutdown.cancelled().await;
         tokio::time::sleep(FINISH).await;
-        finished(Reply::error(
+        Reply::error(
             &Refusal::new(
                 Code::Unavailable,
                 "this coordinator is stopping; call again, with the same idempotency key if you gave one",
             )
             .retry_after(1000),
-        ))
+        )
     }
 
     fn config(&self, role: Role) -> ServerConfig {
-        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+        let has = ServerCapabilities::builder()
+            .enable_tools()
+            .enable_prompts()
+            .enable_resources()
+            .enable_resources_subscribe()
+            .enable_resources_list_changed()
+            .enable_completions()
+            .enable_tasks();
+        #[expect(deprecated, reason = "the older revision has it")]
+        let has = match self.offer.is_fixture() {
+            true => has.enable_logging().enable_tool_list_changed().enable_prompts_list_changed().build(),
+            false => has.build(),
+        };
+        ServerConfig::new(has)
             .with_server_info(Implementation::new("skein", env!("CARGO_PKG_VERSION")))
             .with_instructions(instructions::for_role(role))
     }
 
+    /// Answers an ordinary call.
     async fn answer(&self, caller: Caller, call: Call) -> Response {
         if let Some(token) = call.progress.clone() {
             return listened::answer(self, caller, call, token).await;
         }
-        let result = self.finish(caller, &call.name, call.arguments, Progress::silent()).await;
-        direct::answer(call.id, result)
+        let Call { id, name, arguments, client, .. } = call;
+        let who = caller.who.clone();
+        let reply = self.finish(caller, client.clone(), &name, arguments, Progress::silent()).await;
+        direct::answer(id, running::response(&self.seal, &who, &name, &client, reply))
     }
 
     /// Runs a tool until it is done or the node stops. A client that goes away drops this.
     async fn finish(
         &self,
         caller: Caller,
-        name: &str,
-        arguments: Map<String, Value>,
-        progress: Progress,
-    ) -> CallToolResult {
-        let span = debug_span!(target: TRACES, "tools/call", otel.kind = "server", tool = name);
-        trace::follow(&span, caller.traceparent.as_deref().unwrap_or_default());
-        tokio::select! {
-            reply = self.run(caller, name, arguments, progress).instrument(span) => finished(reply),
-            stopped = self.stopping() => stopped,
-        }
-    }
-
-    async fn run(
-        &self,
-        caller: Caller,
+        client: Client,
         name: &str,
         arguments: Map<String, Value>,
         progress: Progress,
     ) -> Reply {
-        let context = Context {
+        let span = debug_span!(target: TRACES, "tools/call", otel.kind = "server", tool = name);
+        trace::follow(&span, caller.traceparent.as_deref().unwrap_or_default());
+        let context = self.context(caller, client, progress);
+        tokio::select! {
+            reply = dispatch::call(context, name, arguments).instrument(span) => reply,
+            stopped = self.stopping() => stopped,
+        }
+    }
+
+    fn context(&self, caller: Caller, client: Client, progress: Progress) -> Context {
+        Context {
             service: self.service.clone(),
-            catalogue: Arc::clone(&self.catalogue),
+            catalogue: Arc::clone(self.offer.tools()),
             who: caller.who,
             view: caller.view,
             key: caller.key,
             progress,
             gate: self.gate.clone(),
-        };
-        dispatch::call(context, name, arguments).await
+            client,
+        }
+    }
+
+    /// Somebody who looks at something that is no tool, which counts as a read all the same.
+    fn looking(&self, context: &RequestContext<RoleServer>) -> Result<Context, ErrorData> {
+        let caller = left::<Caller>(context)?;
+        self.gate.quota.look(&caller.who, Instant::now()).map_err(|refusal| wire::refused(&refusal))?;
+        Ok(self.context(caller, client_of(context), Progress::silent()))
+    }
+
+    /// Runs a tool while its client listens, or until it has gone.
+    async fn heard(
+        &self,
+        caller: &Caller,
+        client: &Client,
+        name: &str,
+        arguments: Map<String, Value>,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<Reply, ErrorData> {
+        let Gone(gone_away) = left(context)?;
+        let token = context.meta.get_progress_token();
+        let (said, ear) = running::channel(name);
+        let progress = running::said(said, token.is_some());
+        let (facade, caller, client, tool) = (self.clone(), caller.clone(), client.clone(), name.to_owned());
+        let run: Running =
+            Box::pin(async move { facade.finish(caller, client, &tool, arguments, progress).await });
+        let mut heard = Heard::new(run, ear);
+        loop {
+            let sound = tokio::select! {
+                sound = heard.next() => sound,
+                () = context.ct.cancelled() => return Err(gone()),
+                () = gone_away.cancelled() => return Err(gone()),
+            };
+            // A client that cannot be told has gone, which the cancellation says as well.
+            match (sound, &token) {
+                (Sound::Over(reply), _) => return Ok(reply),
+                (Sound::Log(text), _) if is_session(context) => {
+                    running::log(&context.peer, text).await;
+                }
+                (sound, Some(token)) => {
+                    if let Some(progress) = running::progress(token, sound) {
+                        let _ = context.peer.notify_progress(progress).await;
+                    }
+                }
+                (_, None) => {}
+            }
+        }
     }
 }
 
@@ -293,6 +400,33 @@ fn left<T: Clone + Send + Sync + 'static>(context: &RequestContext<RoleServer>) 
         .and_then(|parts| parts.extensions.get::<T>())
         .cloned()
         .ok_or_else(|| ErrorData::internal_error("the request came without its caller", None))
+}
+
+/// A client of an older revision, which is asked and told things while its call is under way.
+fn is_session(context: &RequestContext<RoleServer>) -> bool {
+    context.protocol_version().is_none_or(|version| version.as_str() < ProtocolVersion::V_2026_07_28.as_str())
+}
+
+fn client_of(context: &RequestContext<RoleServer>) -> Client {
+    let capabilities: ClientCapabilities = context.client_capabilities().unwrap_or_default();
+    Client { abilities: wire::abilities(&capabilities), ..Client::default() }
+}
+
+fn gone() -> ErrorData {
+    ErrorData::internal_error("the client went away", None)
+}
+
+fn refuse(refusal: Refusal) -> ErrorData {
+    wire::refused(&refusal)
+}
+
+fn one_page(request: Option<PaginatedRequestParams>, what: &str) -> Result<(), ErrorData> {
+    match request.is_some_and(|page| page.cursor.is_some()) {
+        true => {
+            Err(ErrorData::invalid_params(format!("{what} come in one page; leave the cursor out"), None))
+        }
+        false => Ok(()),
+    }
 }
 
 impl ServerHandler for Facade {
@@ -324,70 +458,237 @@ impl ServerHandler for Facade {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        if request.is_some_and(|page| page.cursor.is_some()) {
-            return Err(ErrorData::invalid_params("tools come in one page; leave the cursor out", None));
-        }
+        one_page(request, "tools")?;
         let Caller { who, view, .. } = left(&context)?;
         let brief = view::detail(&view) == Detail::Brief;
-        let tools = view::list(&self.catalogue, who.role, &view).into_iter().map(|position| {
-            let (short, long) = &self.listed[position];
-            if brief { short.clone() } else { long.clone() }
+        let tools = view::list(self.offer.tools(), who.role, &view).into_iter().map(|position| {
+            let Listed { brief: short, full, .. } = &self.listed[position];
+            if brief { short.clone() } else { full.clone() }
         });
         Ok(ListToolsResult::with_all_items(tools.collect())
             .with_ttl_ms(LIST_TTL_MS)
             .with_cache_scope(CacheScope::Private))
     }
 
-    /// Runs the tool, tells a client that asked for progress that it is alive, and stops when it has gone.
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        self.offer.tools().position(name).map(|position| self.listed[position].full.clone())
+    }
+
+    /// Runs the tool, tells a client that asked for progress that it is alive, asks a client in a session what
+    /// the tool has to know, and stops when it has gone.
     async fn call_tool(
         &self,
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let caller = left::<Caller>(&context)?;
-        let Gone(gone_away) = left(&context)?;
-        let CallToolRequestParams { name, arguments, .. } = request;
+        let CallToolRequestParams { name, arguments, input_responses, request_state, .. } = request;
         let arguments = arguments.unwrap_or_default();
-        let Some(token) = context.meta.get_progress_token() else {
-            tokio::select! {
-                result = self.finish(caller, &name, arguments, Progress::silent()) => return Ok(result.into()),
-                () = context.ct.cancelled() => return Err(gone()),
-                () = gone_away.cancelled() => return Err(gone()),
+        let mut client = client_of(&context);
+        client.answers = input_responses.unwrap_or_default();
+        client.state = self.seal.open(&caller.who, &name, request_state.as_deref())?;
+        for _ in 0..ROUNDS {
+            let mut reply = self.heard(&caller, &client, &name, arguments.clone(), &context).await?;
+            let Then::Asks(questions) = &mut reply.then else {
+                return running::response(&self.seal, &caller.who, &name, &client, reply);
+            };
+            if !is_session(&context) {
+                return running::response(&self.seal, &caller.who, &name, &client, reply);
             }
-        };
-        let (said, message) = watch::channel(format!("{name} is running"));
-        let mut run = Box::pin(self.finish(caller, &name, arguments, Progress::heard(said)));
-        let mut beat = tokio::time::interval_at(tokio::time::Instant::now() + FIRST_PROGRESS, PROGRESS);
-        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut count = 0.0;
-        loop {
-            tokio::select! {
-                result = &mut run => return Ok(result.into()),
+            client.answers = tokio::select! {
+                answers = running::ask(&context.peer, &client, questions) => answers?,
                 () = context.ct.cancelled() => return Err(gone()),
-                () = gone_away.cancelled() => return Err(gone()),
-                _ = beat.tick() => {
-                    count += 1.0;
-                    let text = message.borrow().clone();
-                    let progress = ProgressNotificationParam::new(token.clone(), count).with_message(text);
-                    // A client that cannot be told has gone, which the cancellation says as well.
-                    let _ = context.peer.notify_progress(progress).await;
-                }
+            };
+            client.state = std::mem::take(&mut questions.state);
+        }
+        Err(ErrorData::internal_error(format!("{name} asks on and on; it was given up"), None))
+    }
+
+    async fn list_prompts(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        one_page(request, "prompts")?;
+        let prompts = self.offer.prompts(&self.looking(&context)?);
+        Ok(ListPromptsResult::with_all_items(prompts.iter().map(wire::prompt).collect())
+            .with_ttl_ms(LIST_TTL_MS)
+            .with_cache_scope(CacheScope::Private))
+    }
+
+    async fn get_prompt(
+        &self,
+        request: GetPromptRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        let mut caller = self.looking(&context)?;
+        let GetPromptRequestParams { name, arguments, input_responses, request_state, .. } = request;
+        caller.client.answers = input_responses.unwrap_or_default();
+        caller.client.state = self.seal.open(&caller.who, &name, request_state.as_deref())?;
+        let arguments = arguments.unwrap_or_default();
+        let known = self.offer.prompts(&caller).into_iter().find(|prompt| prompt.name == name);
+        if let Some(prompt) = &known
+            && let Some(missing) =
+                prompt.arguments.iter().find(|one| one.required && !arguments.contains_key(one.name))
+        {
+            let problem =
+                format!("the prompt `{name}` needs the argument `{}`: {}", missing.name, missing.about);
+            return Err(ErrorData::invalid_params(problem, None));
+        }
+        let written = self.offer.prompt(&caller, &name, &arguments).await;
+        match written.map_err(|refusal| wire::not_found(&name, &refusal))? {
+            Written::Messages(messages) => {
+                let messages = messages.into_iter().map(wire::message).collect();
+                let about = known.map(|prompt| prompt.about).unwrap_or_default();
+                Ok(GetPromptResult::new(messages).with_description(about).into())
+            }
+            Written::Asks(questions) => {
+                running::input_required(&self.seal, &caller.who, &name, &caller.client, &questions)
+                    .map(Into::into)
             }
         }
     }
-}
 
-fn gone() -> ErrorData {
-    ErrorData::internal_error("the client went away", None)
-}
+    async fn list_resources(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        let caller = self.looking(&context)?;
+        let cursor = request.and_then(|page| page.cursor);
+        let page = self.offer.list(&caller, cursor.as_deref()).await.map_err(refuse)?;
+        let resources = page.listed.into_iter().map(wire::resource).collect();
+        let mut listed = ListResourcesResult::with_all_items(resources)
+            .with_ttl_ms(READ_TTL_MS)
+            .with_cache_scope(CacheScope::Private);
+        listed.next_cursor = page.next;
+        Ok(listed)
+    }
 
-fn finished(reply: Reply) -> CallToolResult {
-    let image = reply.image.map(|image| ContentBlock::image(image.data, image.mime_type));
-    let content = std::iter::once(ContentBlock::text(reply.text)).chain(image).collect();
-    let mut result = CallToolResult::success(content);
-    result.structured_content = Some(reply.json).filter(|json| !json.is_null());
-    result.is_error = Some(reply.is_error);
-    result
+    async fn list_resource_templates(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        one_page(request, "templates")?;
+        let templates = self.offer.templates().into_iter().map(wire::template).collect();
+        Ok(ListResourceTemplatesResult::with_all_items(templates)
+            .with_ttl_ms(LIST_TTL_MS)
+            .with_cache_scope(CacheScope::Private))
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        let caller = self.looking(&context)?;
+        let document = self.offer.read(&caller, &request.uri).await;
+        let document = document.map_err(|refusal| wire::not_found(&request.uri, &refusal))?;
+        let read = ReadResourceResult::new(vec![wire::contents(document)]);
+        Ok(read.with_ttl_ms(READ_TTL_MS).with_cache_scope(CacheScope::Private).into())
+    }
+
+    async fn complete(
+        &self,
+        request: CompleteRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CompleteResult, ErrorData> {
+        let caller = self.looking(&context)?;
+        let place = match &request.r#ref {
+            Reference::Resource(template) => Place::Template(&template.uri),
+            Reference::Prompt(prompt) => Place::Prompt(&prompt.name),
+            _ => return Err(ErrorData::invalid_params("ref: name a prompt or a resource template", None)),
+        };
+        let argument = &request.argument;
+        let mut words =
+            self.offer.complete(&caller, place, &argument.name, &argument.value).await.map_err(refuse)?;
+        let more = words.len() > CompletionInfo::MAX_VALUES;
+        words.truncate(CompletionInfo::MAX_VALUES);
+        let completion = CompletionInfo::with_pagination(words, None, more);
+        Ok(CompleteResult::new(completion.map_err(|problem| ErrorData::internal_error(problem, None))?))
+    }
+
+    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        Some(listening::accepted(requested))
+    }
+
+    async fn listen(&self, subscription: SubscriptionContext) -> Result<(), ErrorData> {
+        let caller = self.context(
+            left(subscription.request_context())?,
+            client_of(subscription.request_context()),
+            Progress::silent(),
+        );
+        tokio::select! {
+            ended = listening::listen(Arc::clone(&self.offer), caller, &subscription) => ended,
+            () = self.shutdown.cancelled() => Ok(()),
+        }
+    }
+
+    async fn subscribe(
+        &self,
+        request: SubscribeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        let caller = self.context(left(&context)?, client_of(&context), Progress::silent());
+        let uri = request.uri;
+        let watched =
+            self.watched.add(Arc::clone(&self.offer), caller, uri.clone(), context.peer.clone()).await;
+        watched.map_err(|refusal| wire::not_found(&uri, &refusal))
+    }
+
+    async fn unsubscribe(
+        &self,
+        request: UnsubscribeRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.watched.remove(&request.uri);
+        Ok(())
+    }
+
+    #[expect(deprecated, reason = "the older revision has it")]
+    async fn set_level(
+        &self,
+        _request: rmcp::model::SetLevelRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        match self.offer.is_fixture() {
+            true => Ok(()),
+            false => Err(ErrorData::method_not_found::<rmcp::model::SetLevelRequestMethod>()),
+        }
+    }
+
+    async fn get_task(
+        &self,
+        request: GetTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<GetTaskResult, ErrorData> {
+        let caller = self.looking(&context)?;
+        let job = self.offer.job(&caller, &request.task_id).await;
+        let job = job.map_err(|refusal| wire::not_found(&request.task_id, &refusal))?;
+        wire::detailed(job).map(GetTaskResult::new)
+    }
+
+    async fn update_task(
+        &self,
+        request: UpdateTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        let caller = self.looking(&context)?;
+        let UpdateTaskParams { task_id, input_responses, .. } = request;
+        let answered = self.offer.answer_job(&caller, &task_id, input_responses).await;
+        answered.map_err(|refusal| wire::not_found(&task_id, &refusal))
+    }
+
+    async fn cancel_task(
+        &self,
+        request: CancelTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        let caller = self.looking(&context)?;
+        let cancelled = self.offer.cancel_job(&caller, &request.task_id).await;
+        cancelled.map_err(|refusal| wire::not_found(&request.task_id, &refusal))
+    }
 }
 
 /// Wakes a session that rmcp closed when it was idle, or that began before the node was started anew.

@@ -27,6 +27,7 @@ mod direct;
 mod doors;
 mod face;
 mod members;
+mod offers;
 mod repeats;
 mod sessions;
 mod tasks;

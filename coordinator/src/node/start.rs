@@ -296,6 +296,7 @@ fn agents_faces(
         gate,
         sessions: Some(layout.sessions()),
         adopts_sessions: service.entities().cluster().is_some(),
+        fixture: config.conformance_fixture,
         shutdown: stop.clone(),
         ..mcp::Config::default()
     };

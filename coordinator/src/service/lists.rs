@@ -235,7 +235,7 @@ fn search(text: Option<String>, paths: &[&str]) -> Result<Option<Search>, Refusa
     Ok(Some(Search { paths, text }))
 }
 
-fn descending(path: &str) -> Result<Order, Refusal> {
+pub(super) fn descending(path: &str) -> Result<Order, Refusal> {
     Ok(Order { path: FieldPath::parse(path)?, descending: true })
 }
 

@@ -77,7 +77,12 @@ impl Service {
     }
 
     /// The latest first.
-    async fn instances_with(&self, who: &Principal, field: &str, is: &str) -> Result<Vec<Value>, Refusal> {
+    pub(super) async fn instances_with(
+        &self,
+        who: &Principal,
+        field: &str,
+        is: &str,
+    ) -> Result<Vec<Value>, Refusal> {
         if Name::parse(is).is_err() && field == "agent" {
             return Ok(Vec::new());
         }

@@ -26,6 +26,7 @@ pub mod slack_files;
 mod standing;
 pub mod swarm;
 pub mod tasks;
+pub mod things;
 pub mod transport;
 pub mod values;
 pub mod waits;

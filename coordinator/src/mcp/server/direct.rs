@@ -8,13 +8,17 @@ use std::borrow::Cow;
 
 use axum::body::{Body, Bytes};
 use axum::response::Response;
-use http::{HeaderMap, HeaderValue, Method, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use rmcp::ErrorData;
 use rmcp::model::{
-    CallToolResult, ClientCapabilities, JsonRpcResponse, JsonRpcVersion2_0, ProgressToken, ProtocolVersion,
-    RequestId,
+    CallToolResponse, ClientCapabilities, ErrorCode, JsonRpcVersion2_0, ProgressToken, ProtocolVersion,
+    RequestId, ServerResult,
 };
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+
+use super::wire;
+use crate::mcp::client::Client;
 
 const CALL: &str = "tools/call";
 const JSON: &str = "application/json";
@@ -28,6 +32,7 @@ pub(super) struct Call {
     pub(super) arguments: Map<String, Value>,
     /// Set when the client listens to progress.
     pub(super) progress: Option<ProgressToken>,
+    pub(super) client: Client,
 }
 
 /// A message with the fields that an ordinary one has, and no others.
@@ -57,7 +62,7 @@ struct Meta {
     #[serde(rename = "io.modelcontextprotocol/protocolVersion")]
     version: ProtocolVersion,
     #[serde(rename = "io.modelcontextprotocol/clientCapabilities")]
-    _capabilities: ClientCapabilities,
+    capabilities: ClientCapabilities,
     #[serde(rename = "progressToken")]
     progress: Option<ProgressToken>,
 }
@@ -84,19 +89,45 @@ pub(super) fn read(
     let Message { id, method, params, .. } = serde_json::from_slice(body).ok()?;
     let same = method == CALL && params.name == name && params.meta.version == ProtocolVersion::V_2026_07_28;
     let Params { name, arguments, meta } = params;
-    same.then(|| Call { id, name, arguments: arguments.unwrap_or_default(), progress: meta.progress })
+    let client = Client { abilities: wire::abilities(&meta.capabilities), ..Client::default() };
+    let arguments = arguments.unwrap_or_default();
+    same.then(|| Call { id, name, arguments, progress: meta.progress, client })
 }
 
 /// The answer as rmcp writes it.
-pub(super) fn answer(id: RequestId, result: CallToolResult) -> Response {
+pub(super) fn answer(id: RequestId, result: Result<CallToolResponse, ErrorData>) -> Response {
+    let lacks = matches!(&result, Err(error) if error.code == ErrorCode::MISSING_REQUIRED_CLIENT_CAPABILITY);
     let body = serde_json::to_vec(&message(id, result)).map_or_else(|_| Bytes::new(), Bytes::from);
     let mut response = Response::new(Body::from(body));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON));
+    if lacks {
+        *response.status_mut() = StatusCode::BAD_REQUEST;
+    }
     response
 }
 
-pub(super) fn message(id: RequestId, result: CallToolResult) -> JsonRpcResponse<CallToolResult> {
-    JsonRpcResponse { jsonrpc: JsonRpcVersion2_0, id, result }
+/// An answer on the wire.
+#[derive(Serialize)]
+pub(super) struct Answer {
+    jsonrpc: JsonRpcVersion2_0,
+    id: RequestId,
+    #[serde(flatten)]
+    outcome: Outcome,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Outcome {
+    Result(ServerResult),
+    Error(ErrorData),
+}
+
+pub(super) fn message(id: RequestId, result: Result<CallToolResponse, ErrorData>) -> Answer {
+    let outcome = match result {
+        Ok(response) => Outcome::Result(response.into()),
+        Err(error) => Outcome::Error(error),
+    };
+    Answer { jsonrpc: JsonRpcVersion2_0, id, outcome }
 }
 
 /// The value of a header that came once.

@@ -2,75 +2,88 @@
 //! a stream of events, which holds the call and a timer and nothing else: ten thousand agents may wait so.
 
 use std::convert::Infallible;
-use std::pin::Pin;
+use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::response::Response;
-use futures::{Stream, stream};
+use futures::{Stream, StreamExt, stream};
 use http::{HeaderValue, header};
-use rmcp::model::{CallToolResult, ProgressNotificationParam, ProgressToken};
+use rmcp::model::ProgressToken;
 use serde::Serialize;
 use serde_json::json;
-use tokio::sync::watch;
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
+use tokio::time::Instant;
 
 use super::direct::{self, Call};
-use super::{Caller, FIRST_PROGRESS, Facade, PROGRESS};
+use super::running::{self, Heard, Running, Sound};
+use super::{Caller, Facade};
 use crate::mcp::dispatch::Progress;
+use crate::mcp::result::Reply;
 
-/// The call under way. It ends when it is dropped, and hyper drops it when the client goes away.
-type Running = Pin<Box<dyn Future<Output = CallToolResult> + Send>>;
+/// What a call finds right after it has said that it waits is answered alone: most polls find a task.
+const SOON: Duration = Duration::from_millis(20);
 
 /// Runs a call, and tells its client from time to time that it is alive.
 pub(super) async fn answer(facade: &Facade, caller: Caller, call: Call, token: ProgressToken) -> Response {
-    let Call { id, name, arguments, .. } = call;
-    let (said, message) = watch::channel(format!("{name} is running"));
+    let Call { id, name, arguments, client, .. } = call;
+    let (said, ear) = running::channel(&name);
+    let (seal, who, of, asked) = (facade.seal.clone(), caller.who.clone(), name.clone(), client.clone());
     let facade = facade.clone();
-    let mut run: Running =
-        Box::pin(async move { facade.finish(caller, &name, arguments, Progress::heard(said)).await });
-    if let Ok(result) = tokio::time::timeout(FIRST_PROGRESS, &mut run).await {
-        return direct::answer(id, result);
+    let run: Running =
+        Box::pin(async move { facade.finish(caller, client, &name, arguments, Progress::heard(said)).await });
+    let respond = move |reply| running::response(&seal, &who, &of, &asked, reply);
+    let mut heard = Heard::new(run, ear);
+    let mut first = Vec::new();
+    let mut end = None;
+    loop {
+        let next = heard.next();
+        let sound = match end {
+            None => next.await,
+            Some(end) => match tokio::time::timeout_at(end, next).await {
+                Ok(sound) => sound,
+                Err(_) => break,
+            },
+        };
+        match sound {
+            Sound::Over(reply) => return direct::answer(id, respond(reply)),
+            sound => first.extend(event_of(&token, sound).map(Ok)),
+        }
+        end.get_or_insert_with(|| Instant::now() + SOON);
     }
-    let mut beat = interval_at(Instant::now(), PROGRESS);
-    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let waiting = Waiting { run, message, beat, told: 0.0, token };
-    let events = events(waiting, move |result| event(&direct::message(id, result)));
-    let mut response = Response::new(Body::from_stream(events));
+    let rest = events(heard, token, move |reply| event(&direct::message(id, respond(reply))));
+    let mut response = Response::new(Body::from_stream(stream::iter(first).chain(rest)));
     for (name, value) in [(header::CONTENT_TYPE, direct::EVENTS), (header::CACHE_CONTROL, "no-cache")] {
         response.headers_mut().insert(name, HeaderValue::from_static(value));
     }
     response
 }
 
-struct Waiting {
-    run: Running,
-    message: watch::Receiver<String>,
-    beat: Interval,
-    /// Signs of life so far; the protocol wants a number that rises.
-    told: f64,
-    token: ProgressToken,
-}
-
 /// Progress after progress, and then the result.
 fn events(
-    waiting: Waiting,
-    last: impl FnOnce(CallToolResult) -> Bytes,
+    heard: Heard,
+    token: ProgressToken,
+    last: impl FnOnce(Reply) -> Bytes,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> {
-    stream::unfold(Some((waiting, last)), |state| async move {
-        let (mut waiting, last) = state?;
-        tokio::select! {
-            result = &mut waiting.run => Some((Ok(last(result)), None)),
-            _ = waiting.beat.tick() => {
-                waiting.told += 1.0;
-                let said = waiting.message.borrow().clone();
-                let params = ProgressNotificationParam::new(waiting.token.clone(), waiting.told).with_message(said);
-                let told = event(&json!({
-                    "jsonrpc": "2.0", "method": "notifications/progress", "params": params,
-                }));
-                Some((Ok(told), Some((waiting, last))))
+    stream::unfold(Some((heard, last)), move |state| {
+        let token = token.clone();
+        async move {
+            let (mut heard, last) = state?;
+            loop {
+                match heard.next().await {
+                    Sound::Over(reply) => return Some((Ok(last(reply)), None)),
+                    sound => {
+                        if let Some(told) = event_of(&token, sound) {
+                            return Some((Ok(told), Some((heard, last))));
+                        }
+                    }
+                }
             }
         }
     })
+}
+
+fn event_of(token: &ProgressToken, sound: Sound) -> Option<Bytes> {
+    let params = running::progress(token, sound)?;
+    Some(event(&json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": params })))
 }
 
 /// One server-sent event. JSON has no line breaks.

@@ -166,11 +166,23 @@ impl Face {
         path: &str,
         token: &str,
         method: &str,
+        params: Value,
+    ) -> (StatusCode, Value) {
+        self.send_able(&json!({}), path, token, method, params).await
+    }
+
+    /// The same of a client that says what it can do.
+    pub(super) async fn send_able(
+        &self,
+        abilities: &Value,
+        path: &str,
+        token: &str,
+        method: &str,
         mut params: Value,
     ) -> (StatusCode, Value) {
         params["_meta"] = json!({
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-            "io.modelcontextprotocol/clientCapabilities": {},
+            "io.modelcontextprotocol/clientCapabilities": abilities,
             "io.modelcontextprotocol/clientInfo": { "name": "test", "version": "0" },
         });
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
@@ -181,7 +193,8 @@ impl Face {
             .header("accept", "application/json, text/event-stream")
             .header("mcp-protocol-version", "2026-07-28")
             .header("mcp-method", method);
-        if let Some(name) = params["name"].as_str() {
+        let named = ["name", "uri", "taskId"].into_iter().find_map(|field| params[field].as_str());
+        if let Some(name) = named {
             request = request.header("mcp-name", name);
         }
         self.raw(request.body(Body::from(body.to_string())).unwrap()).await

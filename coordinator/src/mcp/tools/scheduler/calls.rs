@@ -11,8 +11,11 @@ use uuid::Uuid;
 use super::{granted, refused};
 use crate::auth::Right;
 use crate::mcp::catalogue::{Call, Outcome, Tool, Toolset};
-use crate::mcp::result::Answer;
+use crate::mcp::client::Ability;
+use crate::mcp::product::job_of;
+use crate::mcp::result::{Answer, Then};
 use crate::mcp::schema::{Args, any_text, flag, integer, list, object, one_of, text};
+use crate::service::Service;
 use crate::service::values::{PART, PART_MAX, Part};
 
 const SCHEDULER: Toolset = Toolset::Scheduler;
@@ -115,12 +118,23 @@ async fn call_agent(call: Call, args: CallAgent) -> Outcome {
     let CallAgent { target_agent, context } = args;
     match call.service.call_agent(&call.who, call.request, &target_agent, context).await {
         Ok(view) if view.status == CallStatus::Error => Ok(rejected(&view)),
-        Ok(view) => Ok(granted(
-            format!("Call dispatched. call_id: {}", view.call_id),
-            json!({ "call_id": view.call_id, "status": view.status }),
-        )),
+        Ok(view) => {
+            let answer = granted(
+                format!("Call dispatched. call_id: {}", view.call_id),
+                json!({ "call_id": view.call_id, "status": view.status }),
+            );
+            Ok(match call.client.can(Ability::Tasks) {
+                true => answer.then(followed(&call.service, view.call_id)),
+                false => answer,
+            })
+        }
         Err(refusal) => refused("Call rejected:", refusal),
     }
+}
+
+/// A client that can follow a call gets its result without asking check_call.
+fn followed(service: &Service, call: Uuid) -> Then {
+    Then::Goes(Box::new(job_of(call, service.clock().wall())))
 }
 
 /// A rejected call leaves a record that says why.

@@ -1,5 +1,6 @@
-//! Skein's own tools: waiting for changes, claiming tasks by tag, finding and calling tools.
+//! Skein's own tools: waiting for changes, claiming tasks by tag, asking people, finding and calling tools.
 
+mod ask;
 mod claim;
 mod finders;
 mod wait;
@@ -7,5 +8,5 @@ mod wait;
 use crate::mcp::catalogue::Tool;
 
 pub fn tools() -> Vec<Tool> {
-    [claim::tools(), finders::tools(), wait::tools()].into_iter().flatten().collect()
+    [ask::tools(), claim::tools(), finders::tools(), wait::tools()].into_iter().flatten().collect()
 }

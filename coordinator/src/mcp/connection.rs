@@ -1,0 +1,81 @@
+//! The other end of the facade: tools as the command line and the demo's agents call them.
+
+use rmcp::model::CallToolRequestParams;
+use rmcp::service::{RoleClient, RunningService, ServiceExt};
+use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
+use serde_json::{Map, Value};
+
+/// A session with the swarm.
+pub struct Connection {
+    session: RunningService<RoleClient, ()>,
+}
+
+/// What came of a call.
+#[derive(Clone, Debug)]
+pub struct Called {
+    /// What a model would read.
+    pub text: String,
+    /// Null for a tool whose text is all there is.
+    pub json: Value,
+    pub is_error: bool,
+}
+
+/// There is no answer. Whether a call took effect is then unknown.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ConnectionError {
+    #[error("no session with the swarm: {0}")]
+    Connect(String),
+    #[error("{what} was not answered: {problem}")]
+    Answer { what: String, problem: String },
+}
+
+impl Connection {
+    /// Opens a session at the address of a view, with a token.
+    ///
+    /// # Errors
+    /// When nobody answers there or the token is refused.
+    pub async fn connect(url: &str, token: &str) -> Result<Self, ConnectionError> {
+        let config = StreamableHttpClientTransportConfig::with_uri(url).auth_header(token);
+        let transport = StreamableHttpClientTransport::from_config(config);
+        let session = ().serve(transport).await.map_err(|error| ConnectionError::Connect(error.to_string()))?;
+        Ok(Self { session })
+    }
+
+    /// The tools of the view, as they are listed.
+    ///
+    /// # Errors
+    /// When there is no answer.
+    pub async fn list(&self) -> Result<Vec<Value>, ConnectionError> {
+        let unanswered =
+            |problem: String| ConnectionError::Answer { what: "the list of tools".to_owned(), problem };
+        let tools = self.session.list_all_tools().await.map_err(|error| unanswered(error.to_string()))?;
+        tools
+            .iter()
+            .map(|tool| serde_json::to_value(tool).map_err(|error| unanswered(error.to_string())))
+            .collect()
+    }
+
+    /// Calls a tool. A refusal is an answer.
+    ///
+    /// # Errors
+    /// When there is no answer.
+    pub async fn call(&self, tool: &str, arguments: Map<String, Value>) -> Result<Called, ConnectionError> {
+        let request = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
+        let result = self
+            .session
+            .call_tool(request)
+            .await
+            .map_err(|error| ConnectionError::Answer { what: tool.to_owned(), problem: error.to_string() })?;
+        let texts = result.content.iter().filter_map(|block| block.as_text()).map(|text| text.text.as_str());
+        Ok(Called {
+            text: texts.collect::<Vec<_>>().join("\n"),
+            json: result.structured_content.unwrap_or(Value::Null),
+            is_error: result.is_error == Some(true),
+        })
+    }
+
+    pub async fn close(self) {
+        let _ = self.session.cancel().await;
+    }
+}

@@ -1,0 +1,138 @@
+//! What a face has to offer besides its tools: prompts, documents, and work that goes on after an answer.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures::stream::BoxStream;
+use serde_json::{Map, Value};
+use skein_shared::{Code, Refusal};
+
+use super::Catalogue;
+use super::client::Questions;
+use super::content::{Content, Document};
+use super::dispatch::Context;
+use super::job::Job;
+
+/// A prompt as it is listed.
+#[derive(Clone, Debug)]
+pub struct Prompt {
+    pub name: &'static str,
+    pub title: &'static str,
+    pub about: &'static str,
+    pub arguments: &'static [Argument],
+}
+
+#[derive(Clone, Debug)]
+pub struct Argument {
+    pub name: &'static str,
+    pub about: &'static str,
+    pub required: bool,
+}
+
+/// A prompt that was asked for.
+#[derive(Clone, Debug)]
+pub enum Written {
+    Messages(Vec<Content>),
+    Asks(Questions),
+}
+
+/// An address as it is listed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Listed {
+    pub uri: String,
+    pub name: String,
+    pub about: String,
+    pub mime_type: &'static str,
+}
+
+/// Addresses, and where the next ones begin.
+#[derive(Clone, Debug, Default)]
+pub struct Page {
+    pub listed: Vec<Listed>,
+    pub next: Option<String>,
+}
+
+/// What words are to be completed for.
+#[derive(Clone, Copy, Debug)]
+pub enum Place<'a> {
+    Prompt(&'a str),
+    Template(&'a str),
+}
+
+/// Everything that is offered. The tools' catalogue is a part of it.
+#[async_trait]
+pub trait Offer: Send + Sync + 'static {
+    fn tools(&self) -> &Arc<Catalogue>;
+
+    fn prompts(&self, caller: &Context) -> Vec<Prompt>;
+
+    async fn prompt(
+        &self,
+        caller: &Context,
+        name: &str,
+        arguments: &Map<String, Value>,
+    ) -> Result<Written, Refusal>;
+
+    async fn list(&self, caller: &Context, cursor: Option<&str>) -> Result<Page, Refusal>;
+
+    fn templates(&self) -> Vec<Listed>;
+
+    /// What lies at an address.
+    ///
+    /// # Errors
+    /// `not_found`.
+    async fn read(&self, caller: &Context, uri: &str) -> Result<Document, Refusal>;
+
+    /// Resolves when what lies at an address is no longer what was seen there.
+    ///
+    /// # Errors
+    /// As [`Self::read`]: also when it is gone by then.
+    async fn changed(&self, caller: &Context, uri: &str, seen: &Document) -> Result<Document, Refusal>;
+
+    /// Words that begin as `begun` does, at most a hundred.
+    async fn complete(
+        &self,
+        caller: &Context,
+        place: Place<'_>,
+        argument: &str,
+        begun: &str,
+    ) -> Result<Vec<String>, Refusal>;
+
+    async fn job(&self, caller: &Context, id: &str) -> Result<Job, Refusal>;
+
+    async fn answer_job(
+        &self,
+        caller: &Context,
+        id: &str,
+        answers: BTreeMap<String, Value>,
+    ) -> Result<(), Refusal>;
+
+    async fn cancel_job(&self, caller: &Context, id: &str) -> Result<(), Refusal>;
+
+    /// Whether this is what the conformance suite asks for: then log messages, which the protocol has given up, and
+    /// changes of the lists of tools and prompts are announced.
+    fn is_fixture(&self) -> bool {
+        false
+    }
+
+    /// The lists that have become others since the stream was asked for, one after the other.
+    fn relisted(&self, caller: Context) -> BoxStream<'static, List>;
+}
+
+/// A list that has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum List {
+    Tools,
+    Prompts,
+    Documents,
+}
+
+pub fn no_prompt(name: &str, known: &[&str]) -> Refusal {
+    let shown: String = name.chars().take(60).collect();
+    let problem = match known {
+        [] => "there are no prompts for your role".to_owned(),
+        known => format!("there is no prompt `{shown}`; there are {}", known.join(", ")),
+    };
+    Refusal::new(Code::NotFound, problem)
+}

@@ -1,0 +1,183 @@
+//! What this program offers besides its tools. All of it is asked of the same services as the tools ask.
+
+mod prompts;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::stream::{self, BoxStream, StreamExt};
+use serde_json::{Map, Value};
+use skein_shared::agent::CallStatus;
+use skein_shared::time::Timestamp;
+use skein_shared::{Code, Refusal};
+use uuid::Uuid;
+
+use super::content::Document;
+use super::dispatch::{self, Context};
+use super::job::{Job, State};
+use super::offer::{List, Listed, Offer, Page, Place, Prompt, Written};
+use super::{Catalogue, result::Reply};
+use crate::service::things::{Line, Sort, Thing};
+
+const JSON: &str = "application/json";
+/// How long one look at a list lasts, and the pause after a change: a busy swarm is not told of each task.
+const LOOK: Duration = Duration::from_secs(3600);
+const CALM: Duration = Duration::from_secs(1);
+
+pub(super) struct Product {
+    tools: Arc<Catalogue>,
+}
+
+impl Product {
+    pub(super) fn new(tools: Arc<Catalogue>) -> Self {
+        Self { tools }
+    }
+}
+
+#[async_trait]
+impl Offer for Product {
+    fn tools(&self) -> &Arc<Catalogue> {
+        &self.tools
+    }
+
+    fn prompts(&self, caller: &Context) -> Vec<Prompt> {
+        prompts::of(caller.who.role)
+    }
+
+    async fn prompt(
+        &self,
+        caller: &Context,
+        name: &str,
+        arguments: &Map<String, Value>,
+    ) -> Result<Written, Refusal> {
+        prompts::write(caller, name, arguments).await
+    }
+
+    async fn list(&self, caller: &Context, cursor: Option<&str>) -> Result<Page, Refusal> {
+        let (lines, next) = caller.service.lines(&caller.who, cursor).await?;
+        let lists = Sort::ALL.into_iter().filter(|_| cursor.is_none()).map(|sort| Listed {
+            uri: sort.list_address(),
+            name: sort.as_str().to_owned(),
+            about: format!("The {} of the swarm", sort.as_str()),
+            mime_type: JSON,
+        });
+        Ok(Page { listed: lists.chain(lines.into_iter().map(listed)).collect(), next })
+    }
+
+    fn templates(&self) -> Vec<Listed> {
+        let template = |sort: Sort| Listed {
+            uri: sort.address(&format!("{{{}}}", sort.by())),
+            name: sort.as_str().to_owned(),
+            about: format!("One of the {}, by its {}", sort.as_str(), sort.by()),
+            mime_type: JSON,
+        };
+        Sort::ALL.map(template).to_vec()
+    }
+
+    async fn read(&self, caller: &Context, uri: &str) -> Result<Document, Refusal> {
+        let thing = Thing::parse(uri)?;
+        Ok(shown(uri, &caller.service.show(&caller.who, &thing).await?))
+    }
+
+    async fn changed(&self, caller: &Context, uri: &str, seen: &Document) -> Result<Document, Refusal> {
+        let thing = Thing::parse(uri)?;
+        let differs = |now: &Value| shown(uri, now) != *seen;
+        loop {
+            if let Some(now) = caller.service.shown_anew(&caller.who, &thing, differs, LOOK).await? {
+                return Ok(shown(uri, &now));
+            }
+        }
+    }
+
+    async fn complete(
+        &self,
+        caller: &Context,
+        place: Place<'_>,
+        argument: &str,
+        begun: &str,
+    ) -> Result<Vec<String>, Refusal> {
+        let sort = match place {
+            Place::Template(uri) => Sort::ALL
+                .into_iter()
+                .find(|sort| sort.by() == argument && uri == sort.address(&format!("{{{argument}}}"))),
+            Place::Prompt(_) => (argument == "epic").then_some(Sort::Epics),
+        };
+        match sort {
+            Some(sort) => caller.service.called(&caller.who, sort, begun).await,
+            None => Ok(Vec::new()),
+        }
+    }
+
+    async fn job(&self, caller: &Context, id: &str) -> Result<Job, Refusal> {
+        let (call, began) = parse(id)?;
+        let view = caller.service.check_call(&caller.who, call).await?;
+        let over = view.status.is_over();
+        let state = match view.status {
+            CallStatus::Pending | CallStatus::Running => State::Working,
+            CallStatus::Completed | CallStatus::Error => {
+                let arguments = Map::from_iter([("call_id".to_owned(), Value::String(call.to_string()))]);
+                State::Done(Box::new(dispatch::call(caller.clone(), "check_call", arguments).await))
+            }
+        };
+        let changed = if over { caller.service.clock().wall() } else { began };
+        Ok(Job { id: id.to_owned(), state, began, changed, kept: None })
+    }
+
+    async fn answer_job(
+        &self,
+        caller: &Context,
+        id: &str,
+        _answers: BTreeMap<String, Value>,
+    ) -> Result<(), Refusal> {
+        // A call asks nothing, so whatever the answers are for is over.
+        self.job(caller, id).await.map(drop)
+    }
+
+    async fn cancel_job(&self, caller: &Context, id: &str) -> Result<(), Refusal> {
+        let (call, _) = parse(id)?;
+        let arguments = Map::from_iter([("call_id".to_owned(), Value::String(call.to_string()))]);
+        if self.job(caller, id).await?.state == State::Working {
+            // One that is over by now is as good as cancelled.
+            let _: Reply = dispatch::call(caller.clone(), "cancel_call", arguments).await;
+        }
+        Ok(())
+    }
+
+    fn relisted(&self, caller: Context) -> BoxStream<'static, List> {
+        stream::unfold((caller, None), |(caller, seen)| async move {
+            let seen: Vec<Line> = match seen {
+                Some(seen) => seen,
+                None => caller.service.lines(&caller.who, None).await.ok()?.0,
+            };
+            loop {
+                if let Some(now) = caller.service.lines_anew(&caller.who, &seen, LOOK).await.ok()? {
+                    tokio::time::sleep(CALM).await;
+                    return Some((List::Documents, (caller, Some(now))));
+                }
+            }
+        })
+        .boxed()
+    }
+}
+
+/// The job that a call is to a client which can follow it.
+pub(super) fn job_of(call: Uuid, began: Timestamp) -> Job {
+    Job { id: format!("{call}@{}", began.0), state: State::Working, began, changed: began, kept: None }
+}
+
+/// A job's id says when it began as well, for a call does not.
+fn parse(id: &str) -> Result<(Uuid, Timestamp), Refusal> {
+    let parts = id.split_once('@');
+    let read = parts.and_then(|(call, at)| Some((Uuid::try_parse(call).ok()?, Timestamp(at.parse().ok()?))));
+    read.ok_or_else(|| Refusal::new(Code::NotFound, "there is no such task; its id comes from call_agent"))
+}
+
+fn listed(line: Line) -> Listed {
+    Listed { uri: line.address, name: line.name, about: line.about, mime_type: JSON }
+}
+
+fn shown(uri: &str, value: &Value) -> Document {
+    Document::text(uri, JSON, value.to_string())
+}

@@ -1,0 +1,157 @@
+//! Telling clients what has become different: by a stream of their own, or by the session of an older one.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::stream::{self, BoxStream, SelectAll, StreamExt};
+use rmcp::ErrorData;
+use rmcp::model::{
+    PromptListChangedNotification, ResourceListChangedNotification, ResourceUpdatedNotification,
+    ResourceUpdatedNotificationParam, ServerNotification, SubscriptionFilter, ToolListChangedNotification,
+};
+use rmcp::service::{Peer, RoleServer, SubscriptionContext};
+use skein_shared::{Code, Refusal};
+use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::wire;
+use crate::mcp::content::Document;
+use crate::mcp::dispatch::Context;
+use crate::mcp::offer::{List, Offer};
+use crate::mcp::quota::Seat;
+
+/// Documents that one client may have watched at a time.
+const WATCHED: usize = 50;
+/// A stream ends after this long, and its client asks for another with a token that still holds.
+const LISTENS: Duration = Duration::from_secs(3600);
+/// Between two messages about one document: one that changes all the time is told of now and then.
+const CALM: Duration = Duration::from_millis(250);
+
+#[derive(Clone, Debug)]
+enum Change {
+    Of(List),
+    At(String),
+}
+
+/// Of what a client asks to hear, what it may.
+pub(super) fn accepted(requested: &SubscriptionFilter) -> SubscriptionFilter {
+    let mut accepted = requested.clone();
+    if let Some(uris) = &mut accepted.resource_subscriptions {
+        uris.truncate(WATCHED);
+    }
+    accepted
+}
+
+/// Tells a client of the stateless revision until it goes, the node stops or the hour is over.
+pub(super) async fn listen(
+    offer: Arc<dyn Offer>,
+    caller: Context,
+    subscription: &SubscriptionContext,
+) -> Result<(), ErrorData> {
+    let _seat =
+        caller.gate.quota.listen(&caller.who, Instant::now()).map_err(|refusal| wire::refused(&refusal))?;
+    let wanted = subscription.accepted().clone();
+    let mut changes: SelectAll<BoxStream<'static, Change>> = SelectAll::new();
+    changes.push(offer.relisted(caller.clone()).map(Change::Of).boxed());
+    for uri in wanted.resource_subscriptions.clone().unwrap_or_default() {
+        changes.push(updates(Arc::clone(&offer), caller.clone(), uri, None));
+    }
+    let end = tokio::time::sleep(LISTENS);
+    tokio::pin!(end);
+    loop {
+        let change = tokio::select! {
+            Some(change) = changes.next() => change,
+            () = &mut end => return Ok(()),
+            () = subscription.cancelled() => return Ok(()),
+        };
+        if !wants(&wanted, &change) {
+            continue;
+        }
+        if subscription.sink().send(notification(change)).await.is_err() {
+            return Ok(());
+        }
+    }
+}
+
+fn wants(wanted: &SubscriptionFilter, change: &Change) -> bool {
+    match change {
+        Change::Of(List::Tools) => wanted.tools_list_changed == Some(true),
+        Change::Of(List::Prompts) => wanted.prompts_list_changed == Some(true),
+        Change::Of(List::Documents) => wanted.resources_list_changed == Some(true),
+        Change::At(_) => true,
+    }
+}
+
+fn notification(change: Change) -> ServerNotification {
+    match change {
+        Change::Of(List::Tools) => ToolListChangedNotification::default().into(),
+        Change::Of(List::Prompts) => PromptListChangedNotification::default().into(),
+        Change::Of(List::Documents) => ResourceListChangedNotification::default().into(),
+        Change::At(uri) => {
+            ResourceUpdatedNotification::new(ResourceUpdatedNotificationParam::new(uri)).into()
+        }
+    }
+}
+
+/// Each change of what lies at an address, until it is gone or the caller may no longer see it.
+fn updates(
+    offer: Arc<dyn Offer>,
+    caller: Context,
+    uri: String,
+    seen: Option<Document>,
+) -> BoxStream<'static, Change> {
+    stream::unfold((offer, caller, uri, seen), |(offer, caller, uri, seen)| async move {
+        let (seen, again) = match seen {
+            Some(seen) => (seen, true),
+            None => (offer.read(&caller, &uri).await.ok()?, false),
+        };
+        if again {
+            tokio::time::sleep(CALM).await;
+        }
+        let now = offer.changed(&caller, &uri, &seen).await.ok()?;
+        Some((Change::At(uri.clone()), (offer, caller, uri, Some(now))))
+    })
+    .boxed()
+}
+
+/// What the session of an older client watches. It ends with the session.
+#[derive(Clone, Default)]
+pub(super) struct Watched(Arc<Mutex<HashMap<String, AbortOnDropHandle<()>>>>);
+
+impl Watched {
+    /// Begins to tell a session of an address.
+    ///
+    /// # Errors
+    /// `not_found`; `limit` when it watches too many already.
+    pub(super) async fn add(
+        &self,
+        offer: Arc<dyn Offer>,
+        caller: Context,
+        uri: String,
+        peer: Peer<RoleServer>,
+    ) -> Result<(), Refusal> {
+        let seat: Seat = caller.gate.quota.listen(&caller.who, Instant::now())?;
+        let seen = offer.read(&caller, &uri).await?;
+        let mut watched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if watched.len() >= WATCHED && !watched.contains_key(&uri) {
+            let problem = format!("{WATCHED} resources are watched already; unsubscribe from one first");
+            return Err(Refusal::new(Code::RateLimited, problem));
+        }
+        let mut changes = updates(offer, caller, uri.clone(), Some(seen));
+        let told = async move {
+            let _seat = seat;
+            while let Some(Change::At(uri)) = changes.next().await {
+                if peer.notify_resource_updated(ResourceUpdatedNotificationParam::new(uri)).await.is_err() {
+                    return;
+                }
+            }
+        };
+        watched.insert(uri, AbortOnDropHandle::new(tokio::spawn(told)));
+        Ok(())
+    }
+
+    pub(super) fn remove(&self, uri: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(uri);
+    }
+}

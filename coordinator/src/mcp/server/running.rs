@@ -1,0 +1,210 @@
+//! A call under way: heard while it goes on, answered with a result, a question or a task.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rmcp::ErrorData;
+use rmcp::model::{
+    CallToolResponse, ElicitRequestParams, InputRequest, InputRequiredResult, ProgressNotificationParam,
+    ProgressToken, RequestStateCodec, SealOptions,
+};
+use rmcp::service::{Peer, RoleServer};
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
+use uuid::Uuid;
+
+use super::{FIRST_PROGRESS, PROGRESS, wire};
+use crate::auth::Principal;
+use crate::mcp::client::{Client, Questions};
+use crate::mcp::dispatch::{Progress, Told};
+use crate::mcp::result::{Reply, Then};
+
+/// The call itself. It ends when it is dropped.
+pub(super) type Running = Pin<Box<dyn Future<Output = Reply> + Send>>;
+
+/// How long a client may take for an answer.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(600);
+/// A beat is told apart from the one before it by this much, for progress has to rise.
+const BEAT: f64 = 1e-3;
+
+/// A call with an ear to it.
+pub(super) struct Heard {
+    run: Running,
+    told: watch::Receiver<Told>,
+    beat: Interval,
+    /// How far it is; the protocol wants a number that rises.
+    done: f64,
+}
+
+/// What is heard of a call.
+pub(super) enum Sound {
+    Over(Reply),
+    Step { done: f64, of: Option<f64>, message: String },
+    Log(String),
+}
+
+/// A place for what a call says, and the ear.
+pub(super) fn channel(name: &str) -> (watch::Sender<Told>, watch::Receiver<Told>) {
+    watch::channel(Told::Alive(format!("{name} is running")))
+}
+
+impl Heard {
+    pub(super) fn new(run: Running, told: watch::Receiver<Told>) -> Self {
+        let mut beat = interval_at(Instant::now() + FIRST_PROGRESS, PROGRESS);
+        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Self { run, told, beat, done: 0.0 }
+    }
+
+    /// The next that is heard. What was said comes before the call goes on, so nothing is said over.
+    pub(super) async fn next(&mut self) -> Sound {
+        tokio::select! {
+            biased;
+            Ok(()) = self.told.changed() => {}
+            reply = &mut self.run => return Sound::Over(reply),
+            _ = self.beat.tick() => {}
+        }
+        let told = self.told.borrow_and_update().clone();
+        self.beat.reset();
+        match told {
+            Told::Log(text) => Sound::Log(text),
+            Told::Alive(message) => {
+                self.done += 1.0;
+                Sound::Step { done: self.done, of: None, message }
+            }
+            Told::Step { done, of, message } => {
+                self.done = if done > self.done { done } else { self.done + BEAT };
+                Sound::Step { done: self.done, of: Some(of), message }
+            }
+        }
+    }
+}
+
+pub(super) fn progress(token: &ProgressToken, sound: Sound) -> Option<ProgressNotificationParam> {
+    let Sound::Step { done, of, message } = sound else { return None };
+    let mut told = ProgressNotificationParam::new(token.clone(), done).with_message(message);
+    told.total = of;
+    Some(told)
+}
+
+/// Keeps what a tool has put down until its client comes back with answers. The client carries it, sealed for
+/// this caller and this request; another node cannot open it, and the client begins anew there.
+#[derive(Clone)]
+pub(super) struct Seal(Arc<RequestStateCodec>);
+
+impl Seal {
+    pub(super) fn new() -> Self {
+        let key = [Uuid::new_v4(), Uuid::new_v4(), Uuid::new_v4()].map(Uuid::into_bytes).concat();
+        Self(Arc::new(RequestStateCodec::new_unchecked(key)))
+    }
+
+    pub(super) fn close(&self, who: &Principal, of: &str, state: &Value) -> Result<String, ErrorData> {
+        let bound = bound(who, of);
+        let options = SealOptions::new().associated_data(&bound).ttl(ANSWERED_WITHIN);
+        let sealed = self.0.seal_json_with(state, &options);
+        sealed.map_err(|error| ErrorData::internal_error(error.to_string(), None))
+    }
+
+    pub(super) fn open(&self, who: &Principal, of: &str, sealed: Option<&str>) -> Result<Value, ErrorData> {
+        let Some(sealed) = sealed else { return Ok(Value::Null) };
+        self.0.open_json_with(sealed, &bound(who, of)).map_err(|_| {
+            let problem = "requestState: it is too old, or not as it was given to you for this request; call \
+                           again without it";
+            ErrorData::invalid_params(problem, None)
+        })
+    }
+}
+
+fn bound(who: &Principal, of: &str) -> Vec<u8> {
+    [who.swarm.as_str(), who.instance.as_str(), of].join("\n").into_bytes()
+}
+
+/// What a client of the stateless revision gets.
+pub(super) fn response(
+    seal: &Seal,
+    who: &Principal,
+    of: &str,
+    client: &Client,
+    mut reply: Reply,
+) -> Result<CallToolResponse, ErrorData> {
+    Ok(match std::mem::take(&mut reply.then) {
+        Then::Nothing => wire::finished(reply).into(),
+        Then::Goes(job) => wire::begun(&job).into(),
+        Then::Takes(ability) => return Err(wire::lacks(ability)),
+        Then::Asks(questions) => input_required(seal, who, of, client, &questions)?.into(),
+    })
+}
+
+pub(super) fn input_required(
+    seal: &Seal,
+    who: &Principal,
+    of: &str,
+    client: &Client,
+    questions: &Questions,
+) -> Result<InputRequiredResult, ErrorData> {
+    askable(client, questions)?;
+    let state = match &questions.state {
+        Value::Null => None,
+        state => Some(seal.close(who, of, state)?),
+    };
+    Ok(InputRequiredResult::new(Some(wire::requests(&questions.asked)?), state))
+}
+
+/// A client is asked only what it can answer.
+fn askable(client: &Client, questions: &Questions) -> Result<(), ErrorData> {
+    let missing = questions.asked.values().map(|question| question.takes).find(|takes| !client.can(*takes));
+    missing.map_or(Ok(()), |ability| Err(wire::lacks(ability)))
+}
+
+/// Asks the client of a session, which gets questions while its call is under way.
+pub(super) async fn ask(
+    peer: &Peer<RoleServer>,
+    client: &Client,
+    questions: &Questions,
+) -> Result<BTreeMap<String, Value>, ErrorData> {
+    askable(client, questions)?;
+    let mut answers = BTreeMap::new();
+    for (key, request) in wire::requests(&questions.asked)? {
+        let answer = tokio::time::timeout(ANSWERED_WITHIN, ask_one(peer, request)).await.map_err(|_| {
+            ErrorData::internal_error(
+                "nobody answered within ten minutes; call again to be asked again",
+                None,
+            )
+        })?;
+        answers.insert(key, answer?);
+    }
+    Ok(answers)
+}
+
+#[expect(deprecated, reason = "the older revision has them")]
+async fn ask_one(peer: &Peer<RoleServer>, request: InputRequest) -> Result<Value, ErrorData> {
+    let answer = match request {
+        InputRequest::Elicitation(request) => {
+            let params: ElicitRequestParams = request.params;
+            peer.create_elicitation(params).await.map(serde_json::to_value)
+        }
+        InputRequest::CreateMessage(request) => {
+            peer.create_message(request.params).await.map(serde_json::to_value)
+        }
+        InputRequest::ListRoots(_) => peer.list_roots().await.map(serde_json::to_value),
+        _ => return Err(ErrorData::internal_error("a question that no client knows", None)),
+    };
+    let failed =
+        |error: String| ErrorData::internal_error(format!("the client did not answer: {error}"), None);
+    answer.map_err(|error| failed(error.to_string()))?.map_err(|error| failed(error.to_string()))
+}
+
+/// Tells the client of a session what a tool has logged.
+#[expect(deprecated, reason = "the older revision has it")]
+pub(super) async fn log(peer: &Peer<RoleServer>, text: String) {
+    use rmcp::model::{LoggingLevel, LoggingMessageNotificationParam};
+    let log = LoggingMessageNotificationParam::new(LoggingLevel::Info, Value::String(text));
+    let _ = peer.notify_logging_message(log).await;
+}
+
+/// How a call may be heard.
+pub(super) fn said(told: watch::Sender<Told>, heard: bool) -> Progress {
+    if heard { Progress::heard(told) } else { Progress::unheard(told) }
+}

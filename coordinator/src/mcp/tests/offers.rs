@@ -1,0 +1,177 @@
+//! What there is besides tools: prompts, resources, questions, tasks of the protocol.
+
+use super::*;
+use crate::auth::token::Claims;
+
+const TASKS: &str = "io.modelcontextprotocol/tasks";
+
+impl Face {
+    async fn read(&self, agent: &Agent, uri: &str) -> Result<Value, Value> {
+        let (_, answer) = self.send("/mcp", &agent.token, "resources/read", json!({ "uri": uri })).await;
+        match answer["result"]["contents"][0]["text"].as_str() {
+            Some(text) => Ok(serde_json::from_str(text).unwrap()),
+            None => Err(answer["error"].clone()),
+        }
+    }
+
+    /// The tool as a client calls it that can do this, with what it has answered.
+    async fn asked(&self, agent: &Agent, abilities: &Value, tool: &str, mut call: Value) -> Value {
+        call["name"] = json!(tool);
+        let answer = self.send_able(abilities, "/mcp", &agent.token, "tools/call", call).await.1;
+        answer["result"].clone()
+    }
+}
+
+#[tokio::test]
+async fn a_prompt_is_for_its_role() {
+    let (face, lead, worker) = swarm().await;
+    let observer = face.agent("observer", Role::Observer);
+    let listed = async |agent: &Agent| {
+        let (_, answer) = face.send("/mcp", &agent.token, "prompts/list", json!({})).await;
+        let prompts = answer["result"]["prompts"].as_array().unwrap().clone();
+        prompts.iter().map(|prompt| prompt["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(&lead).await, ["lead", "worker"]);
+    assert_eq!(listed(&worker).await, ["worker"]);
+    assert!(listed(&observer).await.is_empty());
+    let wanted = json!({ "name": "lead", "arguments": { "goal": "count the birds" } });
+    let (_, written) = face.send("/mcp", &lead.token, "prompts/get", wanted.clone()).await;
+    let text = written["result"]["messages"][0]["content"]["text"].as_str().unwrap();
+    assert!(text.contains("count the birds") && text.contains("2 agents, 2 idle"), "{text}");
+    let (_, refused) = face.send("/mcp", &worker.token, "prompts/get", wanted).await;
+    assert_eq!(refused["error"]["code"], -32602, "{refused}");
+}
+
+#[tokio::test]
+async fn a_resource_shows_what_its_reader_may_see() {
+    let (face, lead, worker) = swarm().await;
+    let sent = face.facts(&lead, "send-task", json!({ "task": "fly" })).await;
+    let uri = format!("skein://tasks/{}", sent["task"]["id"].as_str().unwrap());
+    assert_eq!(face.read(&worker, &uri).await.unwrap()["task"]["task"], "fly");
+    assert_eq!(face.read(&worker, "skein://agents/Lead").await.unwrap()["agent"]["isLead"], true);
+    assert_eq!(face.read(&worker, "skein://tasks").await.unwrap()["tasks"][0]["task"], "fly");
+    let forbidden = face.read(&worker, "skein://runs").await.unwrap_err();
+    assert_eq!(forbidden["data"]["code"], "forbidden", "{forbidden}");
+    for nothing in
+        ["skein://tasks/0199aaaa-0000-7000-8000-000000000001", "skein://locks", "file:///etc/passwd"]
+    {
+        let missing = face.read(&lead, nothing).await.unwrap_err();
+        assert_eq!((&missing["code"], &missing["data"]["uri"]), (&json!(-32602), &json!(nothing)));
+    }
+    let elsewhere = face.issued(Claims {
+        swarm: Name::parse("other").unwrap(),
+        agent: Uuid::new_v4(),
+        agent_name: Name::parse("stranger").unwrap(),
+        role: Role::Lead,
+        view: None,
+        instance: None,
+        lifetime: Duration::from_secs(900),
+    });
+    assert_eq!(face.read(&elsewhere, &uri).await.unwrap_err()["code"], -32602);
+}
+
+#[tokio::test]
+async fn reading_resources_is_bounded() {
+    let limits = crate::mcp::quota::Limits { reads_per_second: 1, ..Default::default() };
+    let face = Face::with(Config { gate: crate::mcp::Gate::new(limits), ..Config::default() });
+    let lead = face.agent("lead", Role::Lead);
+    let mut refused = Value::Null;
+    for _ in 0..50 {
+        if let Err(error) = face.read(&lead, "skein://tasks").await {
+            refused = error;
+            break;
+        }
+    }
+    assert_eq!(refused["data"]["code"], "rate_limited", "{refused}");
+}
+
+#[tokio::test]
+async fn a_person_is_asked_where_the_client_can() {
+    let (face, lead, worker) = swarm().await;
+    let able = json!({ "elicitation": {} });
+    let question = json!({ "question": "Red or blue?", "choices": ["red", "blue"] });
+    let asked = face.asked(&worker, &able, "ask_human", json!({ "arguments": question })).await;
+    assert_eq!(asked["resultType"], "input_required", "{asked}");
+    let params = &asked["inputRequests"]["answer"]["params"];
+    assert_eq!(
+        (&params["message"], &params["requestedSchema"]["properties"]["answer"]["enum"]),
+        (&json!("Red or blue?"), &json!(["red", "blue"]))
+    );
+    for (answer, outcome) in [
+        (json!({ "action": "accept", "content": { "answer": "blue" } }), "answered"),
+        (json!({ "action": "decline" }), "declined"),
+        (json!({ "action": "cancel" }), "cancelled"),
+    ] {
+        let call = json!({ "arguments": question, "inputResponses": { "answer": answer } });
+        let told = face.asked(&worker, &able, "ask_human", call).await;
+        assert_eq!(told["structuredContent"]["outcome"], outcome, "{told}");
+    }
+    let odd = json!({ "arguments": question, "inputResponses": { "answer": 7 } });
+    assert_eq!(face.asked(&worker, &able, "ask_human", odd).await["resultType"], "input_required");
+
+    let passed_on = face.facts(&worker, "ask_human", question.clone()).await;
+    assert_eq!(passed_on["outcome"], "passed_on");
+    let read = face.facts(&lead, "read-messages", json!({})).await;
+    assert_eq!(read["messages"][0]["content"], "Red or blue?\n\nChoices: red | blue");
+    let nobody = face.call(&lead, "ask_human", question).await;
+    assert_eq!(
+        (&nobody["isError"], &nobody["structuredContent"]["code"]),
+        (&json!(true), &json!("unavailable"))
+    );
+}
+
+#[tokio::test]
+async fn a_call_is_a_task_to_a_client_that_can_follow_it() {
+    let (face, lead, worker) = swarm().await;
+    let able = json!({ "extensions": { TASKS: {} } });
+    face.facts(&worker, "set_status", json!({ "text": "here" })).await;
+    let follow = async |method: &str, agent: &Agent, id: &Value| {
+        face.send_able(&able, "/mcp", &agent.token, method, json!({ "taskId": id })).await.1
+    };
+    let begin = async || {
+        let call = json!({ "arguments": { "target_agent": "worker", "context": "sum 1 and 2" } });
+        let begun = face.asked(&lead, &able, "call_agent", call).await;
+        assert_eq!((&begun["resultType"], &begun["status"]), (&json!("task"), &json!("working")), "{begun}");
+        begun["taskId"].clone()
+    };
+    let task = begin().await;
+    assert_eq!(follow("tasks/get", &lead, &task).await["result"]["status"], "working");
+    face.facts(&worker, "wait_for_trigger", json!({ "type": "agent_trigger" })).await;
+    face.facts(&worker, "return_value", json!({ "value": "three" })).await;
+    let over = follow("tasks/get", &lead, &task).await["result"].clone();
+    assert_eq!(over["status"], "completed", "{over}");
+    assert_eq!(over["result"]["structuredContent"]["return_value"], "three", "{over}");
+
+    let given_up = begin().await;
+    assert_eq!(follow("tasks/cancel", &lead, &given_up).await["result"]["resultType"], "complete");
+    let cancelled = follow("tasks/get", &lead, &given_up).await["result"].clone();
+    assert_ne!(cancelled["status"], "working", "{cancelled}");
+
+    assert_eq!(follow("tasks/get", &worker, &task).await["error"]["code"], -32602);
+    assert_eq!(follow("tasks/get", &lead, &json!("none")).await["error"]["code"], -32602);
+    let (_, unable) = face.send("/mcp", &lead.token, "tasks/get", json!({ "taskId": task })).await;
+    assert_eq!(unable["error"]["code"], -32021, "{unable}");
+}
+
+#[tokio::test]
+async fn what_a_tool_has_put_down_comes_back_unchanged_or_not_at_all() {
+    let face = Face::with(Config { fixture: true, ..Config::default() });
+    let (one, other) = (face.agent("one", Role::Lead), face.agent("other", Role::Lead));
+    let able = json!({ "elicitation": {} });
+    let tool = "test_input_required_result_request_state";
+    let asked = face.asked(&one, &able, tool, json!({ "arguments": {} })).await;
+    let state = asked["requestState"].as_str().unwrap();
+    let with = |state: &str| {
+        let answers = json!({ "confirm": { "action": "accept", "content": { "ok": true } } });
+        json!({ "name": tool, "arguments": {}, "inputResponses": answers, "requestState": state })
+    };
+    let send = async |agent: &Agent, call: Value| {
+        face.send_able(&able, "/mcp", &agent.token, "tools/call", call).await.1
+    };
+    assert_eq!(send(&one, with(state)).await["result"]["content"][0]["text"], "state-ok");
+    assert_eq!(send(&one, with(&format!("{state}x"))).await["error"]["code"], -32602);
+    assert_eq!(send(&other, with(state)).await["error"]["code"], -32602);
+    let mut elsewhere = with(state);
+    elsewhere["name"] = json!("test_input_required_result_tampered_state");
+    assert_eq!(send(&one, elsewhere).await["error"]["code"], -32602);
+}

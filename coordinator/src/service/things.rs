@@ -1,0 +1,340 @@
+//! What has an address in a swarm: its tasks, agents, epics and runs, and the lists of them.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use skein_shared::id::{EntityKey, InstanceId, Kind, Name};
+use skein_shared::{Code, Refusal, uri};
+use uuid::Uuid;
+
+use super::Service;
+use super::lists::{Epics, descending};
+use crate::auth::{Principal, Right, policy};
+use crate::entity::hub::commits_of;
+use crate::projection::Query;
+use skein_shared::which::Which;
+
+/// The scheme of the addresses.
+const SCHEME: &str = "skein";
+/// Most rows of a list that is shown whole.
+const SHOWN: usize = 100;
+
+/// Something with an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Thing {
+    All(Sort),
+    Task(Uuid),
+    Agent(Name),
+    Epic(Uuid),
+    Run(InstanceId),
+}
+
+/// A sort of things.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sort {
+    Tasks,
+    Agents,
+    Epics,
+    Runs,
+}
+
+impl Sort {
+    pub const ALL: [Sort; 4] = [Sort::Tasks, Sort::Agents, Sort::Epics, Sort::Runs];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Sort::Tasks => "tasks",
+            Sort::Agents => "agents",
+            Sort::Epics => "epics",
+            Sort::Runs => "runs",
+        }
+    }
+
+    /// What a thing of this sort is told from the others by.
+    pub fn by(self) -> &'static str {
+        match self {
+            Sort::Tasks | Sort::Epics => "id",
+            Sort::Agents => "name",
+            Sort::Runs => "instance",
+        }
+    }
+
+    /// The address of one of them.
+    pub fn address(self, of: &str) -> String {
+        format!("{SCHEME}://{}/{of}", self.as_str())
+    }
+
+    /// The address of the list.
+    pub fn list_address(self) -> String {
+        format!("{SCHEME}://{}", self.as_str())
+    }
+}
+
+impl Thing {
+    /// Reads an address.
+    ///
+    /// # Errors
+    /// `not_found` when nothing can lie there.
+    pub fn parse(address: &str) -> Result<Self, Refusal> {
+        let unknown = || {
+            let shown: String = address.chars().take(80).collect();
+            let sorts = Sort::ALL.map(|sort| format!("{}[/{}]", sort.list_address(), sort.by()));
+            let problem = format!("there is nothing at `{shown}`; addresses are {}", sorts.join(", "));
+            Refusal::new(Code::NotFound, problem)
+        };
+        let form = uri::canonical(address).map_err(|_| unknown())?;
+        let path = form.strip_prefix(SCHEME).and_then(|rest| rest.strip_prefix("://")).ok_or_else(unknown)?;
+        let (sort, of) = path.split_once('/').unwrap_or((path, ""));
+        let sort = Sort::ALL.into_iter().find(|known| known.as_str() == sort).ok_or_else(unknown)?;
+        let id = || Uuid::try_parse(of).map_err(|_| unknown());
+        Ok(match sort {
+            sort if of.is_empty() => Self::All(sort),
+            Sort::Tasks => Self::Task(id()?),
+            Sort::Epics => Self::Epic(id()?),
+            Sort::Agents => Self::Agent(Name::parse(of).map_err(|_| unknown())?),
+            // Instances are named after their agents.
+            Sort::Runs => Self::Run(InstanceId(Name::parse(of).map_err(|_| unknown())?.to_string())),
+        })
+    }
+
+    pub fn address(&self) -> String {
+        match self {
+            Self::All(sort) => sort.list_address(),
+            Self::Task(id) => Sort::Tasks.address(&id.to_string()),
+            Self::Agent(name) => Sort::Agents.address(name.as_str()),
+            Self::Epic(id) => Sort::Epics.address(&id.to_string()),
+            Self::Run(instance) => Sort::Runs.address(instance.as_str()),
+        }
+    }
+
+    /// What changes when it does. An epic counts the tasks in it, and an agent's runs are its own entity's.
+    fn topics(&self, who: &Principal) -> BTreeSet<String> {
+        let all = |kinds: &[Kind]| kinds.iter().map(|kind| commits_of(*kind, &who.swarm)).collect();
+        match self {
+            Self::Task(id) => BTreeSet::from([id.to_string()]),
+            Self::All(Sort::Tasks) => all(&[Kind::Pool]),
+            Self::All(Sort::Agents) => all(&[Kind::Pool, Kind::Agent]),
+            Self::Epic(_) | Self::All(Sort::Epics) => all(&[Kind::Epics, Kind::Pool]),
+            Self::Agent(name) => {
+                let own = EntityKey::agent(&who.swarm, name).to_string();
+                BTreeSet::from([own, commits_of(Kind::Pool, &who.swarm)])
+            }
+            Self::Run(_) | Self::All(Sort::Runs) => all(&[Kind::Agent]),
+        }
+    }
+}
+
+/// One line of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    pub address: String,
+    pub name: String,
+    pub about: String,
+}
+
+impl Service {
+    /// Shows what lies at an address.
+    ///
+    /// # Errors
+    /// `not_found`; `forbidden` when the caller may not see it.
+    pub async fn show(&self, who: &Principal, thing: &Thing) -> Result<Value, Refusal> {
+        policy::require(who, Right::Read)?;
+        Ok(match thing {
+            Thing::Task(id) => json!({ "task": self.get_task(who, *id).await? }),
+            Thing::Epic(id) => {
+                let (_, epic) = self.find_epic(who, Which::Id(*id)).await?;
+                json!({ "epic": epic, "tasks": self.epic_tasks(who, *id).await?.rows })
+            }
+            Thing::Agent(name) => self.show_agent(who, name).await?,
+            Thing::Run(instance) => json!({ "run": self.own_run(who, instance).await? }),
+            Thing::All(Sort::Tasks) => json!({ "tasks": self.live_tasks(who, Vec::new()).await? }),
+            Thing::All(Sort::Epics) => json!({ "epics": self.first_epics(who).await? }),
+            Thing::All(Sort::Agents) => json!({ "agents": self.list_members(who).await?.rows }),
+            Thing::All(Sort::Runs) => json!({ "runs": self.instances(who, None, SHOWN).await? }),
+        })
+    }
+
+    /// Waits until what lies at an address is shown differently, at most for `patience`.
+    ///
+    /// # Errors
+    /// As [`Self::show`]: also when it is gone by then.
+    pub async fn shown_anew(
+        &self,
+        who: &Principal,
+        thing: &Thing,
+        differs: impl Fn(&Value) -> bool,
+        patience: Duration,
+    ) -> Result<Option<Value>, Refusal> {
+        let look = || async {
+            let now = self.show(who, thing).await?;
+            Ok(differs(&now).then_some(now))
+        };
+        self.until(who, thing.topics(who), patience, look).await
+    }
+
+    /// A page of what has an address, and where the next one begins: the members and the most urgent epics come first,
+    /// then the tasks that are not over, the latest first.
+    ///
+    /// # Errors
+    /// `invalid_argument` for a cursor that is none.
+    pub async fn lines(
+        &self,
+        who: &Principal,
+        cursor: Option<&str>,
+    ) -> Result<(Vec<Line>, Option<String>), Refusal> {
+        policy::require(who, Right::Read)?;
+        let (mut lines, after) = match cursor {
+            None => (self.first_lines(who).await?, Vec::new()),
+            Some(cursor) => (Vec::new(), place(cursor)?),
+        };
+        let tasks = self.live_tasks(who, after).await?;
+        let next = tasks.last().filter(|_| tasks.len() == SHOWN).map(|last| {
+            format!(
+                "{} {}",
+                last["createdAt"].as_str().unwrap_or_default(),
+                last["id"].as_str().unwrap_or_default()
+            )
+        });
+        lines.extend(tasks.iter().filter_map(|task| line(Sort::Tasks, task, "task", "status")));
+        Ok((lines, next))
+    }
+
+    /// Waits until the first page of lines is another, at most for `patience`.
+    ///
+    /// # Errors
+    /// As [`Self::lines`].
+    pub async fn lines_anew(
+        &self,
+        who: &Principal,
+        seen: &[Line],
+        patience: Duration,
+    ) -> Result<Option<Vec<Line>>, Refusal> {
+        let topics = [Sort::Agents, Sort::Epics].into_iter().flat_map(|sort| Thing::All(sort).topics(who));
+        let look = || async {
+            let (now, _) = self.lines(who, None).await?;
+            let addresses =
+                |lines: &[Line]| lines.iter().map(|line| line.address.clone()).collect::<Vec<_>>();
+            Ok((addresses(&now) != addresses(seen)).then_some(now))
+        };
+        self.until(who, topics.collect(), patience, look).await
+    }
+
+    /// What the things of a sort are called that begin so, at most a hundred.
+    ///
+    /// # Errors
+    /// As the lists.
+    pub async fn called(&self, who: &Principal, sort: Sort, begun: &str) -> Result<Vec<String>, Refusal> {
+        policy::require(who, Right::Read)?;
+        let rows = match sort {
+            Sort::Tasks => self.live_tasks(who, Vec::new()).await?,
+            Sort::Epics => self.first_epics(who).await?,
+            Sort::Agents => self.list_members(who).await?.rows,
+            Sort::Runs if policy::allows(who.role, Right::Administer) => {
+                self.instances(who, None, SHOWN).await?
+            }
+            Sort::Runs => vec![json!({ "instance": who.instance })],
+        };
+        let names = rows.iter().filter_map(|row| row[sort.by()].as_str());
+        Ok(names.filter(|name| name.starts_with(begun)).take(SHOWN).map(str::to_owned).collect())
+    }
+
+    async fn first_lines(&self, who: &Principal) -> Result<Vec<Line>, Refusal> {
+        let mut lines = Vec::new();
+        let members = self.list_members(who).await?.rows;
+        lines.extend(members.iter().take(SHOWN).filter_map(|row| line(Sort::Agents, row, "name", "status")));
+        let epics = self.first_epics(who).await?;
+        lines.extend(epics.iter().filter_map(|row| line(Sort::Epics, row, "name", "status")));
+        Ok(lines)
+    }
+
+    async fn first_epics(&self, who: &Principal) -> Result<Vec<Value>, Refusal> {
+        Ok(self.list_epics(who, Epics { limit: SHOWN, ..Epics::default() }).await?.rows)
+    }
+
+    /// Tasks that are not over, the latest first, from behind a place on.
+    async fn live_tasks(&self, who: &Principal, after: Vec<Value>) -> Result<Vec<Value>, Refusal> {
+        let mut query = Query::new(&who.swarm, Kind::Pool, "task");
+        query.live = Some(true);
+        query.order = vec![descending("createdAt")?, descending("id")?];
+        (query.after, query.limit) = (after, SHOWN);
+        let tasks = self.list(&who.entity(Kind::Pool), query).await?.rows;
+        Ok(tasks.into_iter().map(super::read::task_shape).collect())
+    }
+
+    /// A member, an agent that runners have defined, or both.
+    async fn show_agent(&self, who: &Principal, name: &Name) -> Result<Value, Refusal> {
+        let members = self.list_members(who).await?.rows;
+        let member = members.into_iter().find(|row| row["name"] == name.as_str());
+        match (member, self.agent(who, name).await) {
+            (Some(member), Ok(runs)) => Ok(json!({ "agent": member, "runs": runs })),
+            (Some(member), Err(refusal)) if refusal.code == Code::NotFound => Ok(json!({ "agent": member })),
+            (None, Ok(runs)) => Ok(json!({ "runs": runs })),
+            (_, Err(refusal)) => Err(refusal),
+        }
+    }
+
+    /// A run, for those who administer and for the agent whose run it is.
+    async fn own_run(&self, who: &Principal, instance: &InstanceId) -> Result<Value, Refusal> {
+        let rows = self.instances_with(who, "instance", instance.as_str()).await?;
+        let theirs = |row: &Value| {
+            policy::allows(who.role, Right::Administer) || row["agent"] == who.agent_name.as_str()
+        };
+        rows.into_iter().find(theirs).ok_or_else(|| {
+            let problem = format!("there is no run {instance} of yours; its agent and operators may see it");
+            Refusal::new(Code::NotFound, problem)
+        })
+    }
+}
+
+fn line(sort: Sort, row: &Value, name: &str, about: &str) -> Option<Line> {
+    const LONGEST: usize = 80;
+    let text = |field: &str| row[field].as_str().unwrap_or_default();
+    Some(Line {
+        address: sort.address(row[sort.by()].as_str()?),
+        name: text(name).chars().take(LONGEST).collect(),
+        about: text(about).to_owned(),
+    })
+}
+
+/// Where a page of tasks begins.
+fn place(cursor: &str) -> Result<Vec<Value>, Refusal> {
+    let none = || {
+        Refusal::new(
+            Code::InvalidArgument,
+            "cursor: this is none; give the one of the last page, or leave it out",
+        )
+    };
+    let (created, id) = cursor.split_once(' ').ok_or_else(none)?;
+    let id = Uuid::try_parse(id).map_err(|_| none())?;
+    Ok(vec![json!(created), json!(id)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_as_they_are_written() {
+        for address in [
+            "skein://tasks",
+            "skein://tasks/0199aaaa-0000-7000-8000-000000000001",
+            "skein://agents/coder",
+            "skein://epics/0199aaaa-0000-7000-8000-000000000001",
+            "skein://runs/coder-00000001",
+        ] {
+            assert_eq!(Thing::parse(address).unwrap().address(), address);
+        }
+        assert_eq!(Thing::parse("SKEIN://tasks/").unwrap(), Thing::All(Sort::Tasks));
+        for nothing in [
+            "",
+            "skein://",
+            "skein://locks",
+            "skein://tasks/7",
+            "skein://agents/../tasks/x y",
+            "file:///tasks",
+        ] {
+            assert_eq!(Thing::parse(nothing).unwrap_err().code, Code::NotFound, "{nothing}");
+        }
+    }
+}

@@ -29,6 +29,7 @@ mod face;
 mod members;
 mod repeats;
 mod sessions;
+mod settings;
 mod tasks;
 mod values;
 mod waits;

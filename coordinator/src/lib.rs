@@ -18,3 +18,4 @@ pub mod runners;
 pub mod service;
 pub mod slack;
 pub mod store;
+pub mod vault;

@@ -25,10 +25,11 @@ pub enum Kind {
     Services,
     Profiles,
     Blobs,
+    Settings,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 13] = [
+    pub const ALL: [Kind; 14] = [
         Kind::Pool,
         Kind::Lockspace,
         Kind::Triggers,
@@ -42,6 +43,7 @@ impl Kind {
         Kind::Services,
         Kind::Profiles,
         Kind::Blobs,
+        Kind::Settings,
     ];
 
     pub fn as_str(self) -> &'static str {
@@ -59,6 +61,7 @@ impl Kind {
             Kind::Services => "services",
             Kind::Profiles => "profiles",
             Kind::Blobs => "blobs",
+            Kind::Settings => "settings",
         }
     }
 
@@ -79,7 +82,7 @@ impl FromStr for Kind {
 
     fn from_str(text: &str) -> Result<Self, Refusal> {
         Kind::ALL.into_iter().find(|kind| kind.as_str() == text).ok_or_else(|| {
-            Refusal::new(Code::InvalidArgument, format!("`{text}` is no kind of entity; use one of pool, lockspace, triggers, agent, fleet, schedules, epics, inboxes, channels, memory, blobs"))
+            Refusal::new(Code::InvalidArgument, format!("`{text}` is no kind of entity; use one of pool, lockspace, triggers, agent, fleet, schedules, epics, inboxes, channels, memory, services, profiles, blobs, settings"))
         })
     }
 }

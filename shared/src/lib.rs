@@ -27,6 +27,7 @@ pub mod pool;
 pub mod profiles;
 pub mod schedules;
 pub mod services;
+pub mod settings;
 pub mod slack;
 pub mod span;
 pub mod spelling;

@@ -16,10 +16,13 @@ use crate::link::Link;
 use crate::redis::Server;
 use crate::up::{Folder, Up, binary};
 
-/// Coordinators that share a Redis and the keys that sign tokens.
+/// The files with the keys of all nodes: those that sign tokens, and those that seal secrets.
+const KEYS: [&str; 2] = ["keys.json", "secrets.json"];
+
+/// Coordinators that share a Redis and their keys.
 pub struct Cluster {
     pub server: Server,
-    keys: Vec<u8>,
+    keys: Vec<(&'static str, Vec<u8>)>,
     settings: String,
     /// Ways in which its nodes are broken on purpose.
     mutations: String,
@@ -68,7 +71,9 @@ impl Cluster {
         let (settings, mutations) = (settings.to_owned(), mutations.join(","));
         let mut cluster = Self { server, keys: Vec::new(), settings, mutations };
         let first = cluster.serve_with(cluster.folder("")?, more).await?;
-        cluster.keys = std::fs::read(first.data().join("keys.json"))?;
+        for name in KEYS {
+            cluster.keys.push((name, std::fs::read(first.data().join(name))?));
+        }
         Ok((cluster, first))
     }
 
@@ -134,10 +139,10 @@ impl Cluster {
         std::fs::create_dir(folder.data())?;
         let config = format!("[cluster]\n{}\n{settings}", self.settings);
         std::fs::write(folder.data().join("config.toml"), config)?;
-        if !self.keys.is_empty() {
-            let keys = folder.data().join("keys.json");
-            std::fs::write(&keys, &self.keys)?;
-            std::fs::set_permissions(&keys, Permissions::from_mode(0o600))?;
+        for (name, keys) in &self.keys {
+            let path = folder.data().join(name);
+            std::fs::write(&path, keys)?;
+            std::fs::set_permissions(&path, Permissions::from_mode(0o600))?;
         }
         Ok(folder)
     }

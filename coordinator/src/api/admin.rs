@@ -45,7 +45,7 @@ pub struct Admin {
 
 impl Admin {
     /// The operator, speaking for `swarm`; an empty name means the default one.
-    fn operator<T>(&self, request: &Request<T>, swarm: &str) -> Result<Principal, Refusal> {
+    pub(super) fn operator<T>(&self, request: &Request<T>, swarm: &str) -> Result<Principal, Refusal> {
         let who = bearer::identify(request.metadata(), &self.keys, self.service.clock().now())?;
         policy::require(&who, Right::Administer)?;
         Ok(Principal { swarm: Name::parse(if swarm.is_empty() { USUAL_SWARM } else { swarm })?, ..who })
@@ -339,6 +339,10 @@ impl admin_server::Admin for Admin {
 
     async fn cluster(&self, request: Request<v1::ClusterRequest>) -> Answer<v1::Document> {
         document(Admin::cluster(self, request).await)
+    }
+
+    async fn secret_keys(&self, request: Request<v1::SecretKeysRequest>) -> Answer<v1::Document> {
+        document(Admin::secret_keys(self, request).await)
     }
 
     async fn drain(&self, request: Request<v1::DrainRequest>) -> Answer<v1::Document> {

@@ -12,6 +12,7 @@ mod events;
 mod logs;
 pub mod server;
 mod views;
+mod secrets;
 mod webhooks;
 
 pub use admin::Admin;

@@ -2,6 +2,7 @@
 //!
 //! `token` issues and verifies, `principal` is what a verified token says, `policy` is the table of rights.
 
+pub(crate) mod key_file;
 pub mod policy;
 pub mod principal;
 pub mod token;

@@ -5,9 +5,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +21,7 @@ use skein_shared::time::Timestamp;
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
+use super::key_file;
 use super::principal::{Principal, Role, View};
 use super::verified::Verified;
 
@@ -123,12 +122,11 @@ impl Keys {
     /// # Errors
     /// When the file cannot be read or written, holds no usable key, or can be read by others.
     pub fn load_or_create(dir: &Path) -> io::Result<Self> {
-        let path = dir.join(FILE);
-        match File::open(&path) {
-            Ok(file) => Self::read(&path, file),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Self::create(dir, &path),
-            Err(error) => Err(error),
-        }
+        let text = key_file::load_or_create(&dir.join(FILE), || {
+            let keys = KeyFile { ed25519: vec![STANDARD.encode(generate()?)] };
+            Ok(serde_json::to_vec_pretty(&keys)?)
+        })?;
+        Self::parse(&dir.join(FILE), &text)
     }
 
     /// Takes over the keys that came with a node's certificate, unless the data directory has some already.
@@ -136,14 +134,8 @@ impl Keys {
     /// # Errors
     /// When they cannot be read or written.
     pub fn adopt(dir: &Path, from: &Path) -> io::Result<()> {
-        let (path, source) = (dir.join(FILE), from.join(FILE));
-        if path.exists() || !source.exists() {
-            return Ok(());
-        }
-        let text = fs::read_to_string(&source)?;
-        // Checked before they are taken: what is there is kept for good.
-        Self::parse(&source, &text)?;
-        Self::put(dir, &path, text.as_bytes())
+        let check = |source: &Path, text: &str| Self::parse(source, text).map(|_| ());
+        key_file::adopt(&dir.join(FILE), &from.join(FILE), check)
     }
 
     /// Keys that live as long as the process, for tests and demonstrations.
@@ -219,18 +211,6 @@ impl Keys {
         Ok(Known { who, issued: claims.iat, expires: claims.exp })
     }
 
-    fn read(path: &Path, mut file: File) -> io::Result<Self> {
-        if file.metadata()?.permissions().mode() & 0o077 != 0 {
-            return Err(io::Error::new(
-                io::ErrorKind::PermissionDenied,
-                format!("{} can be read by others; set its mode to 0600", path.display()),
-            ));
-        }
-        let mut text = String::new();
-        file.read_to_string(&mut text)?;
-        Self::parse(path, &text)
-    }
-
     fn parse(path: &Path, text: &str) -> io::Result<Self> {
         let broken =
             || io::Error::new(io::ErrorKind::InvalidData, format!("{} holds no keys", path.display()));
@@ -241,29 +221,6 @@ impl Keys {
             .map(|key| STANDARD.decode(key).map_err(|_| broken()))
             .collect::<Result<_, _>>()?;
         Self::assemble(&documents)
-    }
-
-    fn create(dir: &Path, path: &Path) -> io::Result<Self> {
-        fs::create_dir_all(dir)?;
-        let document = generate()?;
-        let keys = KeyFile { ed25519: vec![STANDARD.encode(&document)] };
-        Self::put(dir, path, &serde_json::to_vec_pretty(&keys)?)?;
-        Self::read(path, File::open(path)?)
-    }
-
-    /// Writes beside the target and links it in: of two starts at once one wins and both use its keys.
-    fn put(dir: &Path, path: &Path, content: &[u8]) -> io::Result<()> {
-        let draft = dir.join(format!("{FILE}.{}", Uuid::now_v7()));
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
-        file.write_all(content)?;
-        file.sync_all()?;
-        let linked = fs::hard_link(&draft, path);
-        fs::remove_file(&draft)?;
-        match linked {
-            Ok(()) => File::open(dir)?.sync_all(),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-            Err(error) => Err(error),
-        }
     }
 
     fn assemble(documents: &[Vec<u8>]) -> io::Result<Self> {
@@ -317,6 +274,9 @@ fn refuse(reason: &str) -> Refusal {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     const NOW: Timestamp = Timestamp(1_790_000_000_000);

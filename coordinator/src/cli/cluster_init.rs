@@ -14,6 +14,7 @@ use crate::auth::token::Keys;
 use crate::cluster::authority::{Authority, AuthorityError, Host};
 use crate::cluster::identity::{CA, CERTIFICATE, KEY};
 use crate::entity::Clock;
+use crate::vault::{self, Vault};
 
 /// The authority's own key, which no node needs.
 const CA_KEY: &str = "ca.key";
@@ -88,13 +89,17 @@ impl Init {
         let keys =
             std::fs::read_to_string(self.out.join(TOKEN_KEYS)).map_err(at(&self.out.join(TOKEN_KEYS)))?;
         let keys = SecretString::from(keys);
+        let sealing = self.out.join(vault::FILE);
+        let made = Vault::open(&self.out, None).and_then(|_| std::fs::read_to_string(&sealing));
+        let sealing = SecretString::from(made.map_err(at(&sealing))?);
         for node in nodes {
             let issued = authority.issue(&node.hosts, now, self.days).map_err(refused)?;
             let written = folder(&node.folder)
                 .and_then(|()| write(&node.folder.join(CA), authority.certificate()))
                 .and_then(|()| write(&node.folder.join(CERTIFICATE), &issued.certificate))
                 .and_then(|()| write(&node.folder.join(KEY), issued.key.expose_secret()))
-                .and_then(|()| write(&node.folder.join(TOKEN_KEYS), keys.expose_secret()));
+                .and_then(|()| write(&node.folder.join(TOKEN_KEYS), keys.expose_secret()))
+                .and_then(|()| write(&node.folder.join(vault::FILE), sealing.expose_secret()));
             written.map_err(at(&node.folder))?;
         }
         Ok(fresh)
@@ -193,9 +198,12 @@ mod tests {
             assert!(Identity::load(&folder, "10.0.0.2", now).is_err());
             assert_eq!((mode(&folder), mode(&folder.join(KEY))), (0o700, 0o600));
             let files = std::fs::read_dir(&folder).unwrap().count();
-            assert_eq!(files, 4, "the authority's key is in a node's folder");
+            assert_eq!(files, 5, "the authority's key is in a node's folder");
             let keys = std::fs::read(folder.join(TOKEN_KEYS)).unwrap();
             assert_eq!(keys, std::fs::read(out.join(TOKEN_KEYS)).unwrap());
+            let sealing = std::fs::read(folder.join(vault::FILE)).unwrap();
+            assert_eq!(sealing, std::fs::read(out.join(vault::FILE)).unwrap());
+            assert_eq!(mode(&folder.join(vault::FILE)), 0o600);
         }
         assert_eq!(mode(&out.join(CA_KEY)), 0o600);
     }

@@ -13,6 +13,7 @@ mod events;
 mod list;
 mod logs;
 mod mcp_config;
+mod secrets;
 mod simulate;
 mod status;
 mod swarm;
@@ -125,6 +126,9 @@ enum Command {
     /// List, find, describe and call the tools that agents have.
     #[command(subcommand)]
     Tools(tools::Tools),
+    /// List, replace and drop the keys that seal the swarms' secrets.
+    #[command(subcommand)]
+    Secrets(secrets::Secrets),
     /// Print events as they are committed, one a line.
     Events(events::Events),
     /// Copy the store of a running node.
@@ -227,6 +231,7 @@ impl Cli {
             Command::Agent(agent) => agent.run().await,
             Command::Credentials(keys) => keys.run(),
             Command::Tools(tools) => Box::pin(tools.run()).await,
+            Command::Secrets(secrets) => secrets.run().await,
             Command::Events(events) => events.run().await,
             Command::Backup(backup) => backup.run().await,
             Command::Export(export) => export.run().await,
@@ -299,6 +304,10 @@ mod tests {
             "skein tools describe send-task --json",
             "skein tools call send-task task=write priority=70 --role lead --name lead",
             "skein tools call get-swarm",
+            "skein secrets keys --json",
+            "skein secrets add",
+            "skein secrets rotate",
+            "skein secrets drop",
             "skein events --follow",
             "skein backup copy.db",
             "skein export state.jsonl --data d",

@@ -20,6 +20,7 @@ pub struct Config {
     pub cluster: Cluster,
     pub ingress: Ingress,
     pub slack: Slack,
+    pub secrets: Secrets,
     pub retention: Retention,
     pub runner: Runner,
     pub limits: Limits,
@@ -220,6 +221,18 @@ pub struct Workspace {
     /// Where the methods of the Web API are.
     #[serde(default = "slack_api", deserialize_with = "address")]
     pub api: Url,
+}
+
+/// What seals the secrets of the swarms. Without it the node has a key of its own in the data directory.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Secrets {
+    /// 32 bytes in base64 or hexadecimal digits; of several, with commas between them, the first seals. The variable
+    /// `SECRETS_ENCRYPTION_KEY` sets it, too, and `SECRETS_ENCRYPTION_KEY_FILE` the file.
+    #[serde(deserialize_with = "secret")]
+    pub key: Option<SecretString>,
+    /// A file with the same; white space at its end does not count.
+    pub key_file: Option<PathBuf>,
 }
 
 /// What is forgotten, and when.

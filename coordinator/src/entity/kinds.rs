@@ -53,6 +53,10 @@ macro_rules! by_kind {
                 type $entity = skein_shared::services::Services;
                 $body
             }
+            skein_shared::id::Kind::Settings => {
+                type $entity = skein_shared::settings::Settings;
+                $body
+            }
             skein_shared::id::Kind::Profiles => {
                 type $entity = skein_shared::profiles::Profiles;
                 $body

@@ -30,6 +30,7 @@ mod members;
 mod offers;
 mod repeats;
 mod sessions;
+mod settings;
 mod tasks;
 mod values;
 mod waits;

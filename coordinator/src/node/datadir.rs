@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use tracing::warn;
 use uuid::Uuid;
 
+use crate::auth::key_file;
+
 /// Where the files of a data directory are. Opening nothing, it serves the command line as well.
 #[derive(Clone, Debug)]
 pub struct Layout {
@@ -100,11 +102,7 @@ impl Layout {
     /// # Errors
     /// When the directory cannot be written to.
     pub fn write_private(&self, path: &Path, content: &[u8]) -> io::Result<()> {
-        let mut file = tempfile::NamedTempFile::new_in(&self.root)?;
-        file.write_all(content)?;
-        file.as_file().sync_all()?;
-        file.persist(path)?;
-        File::open(&self.root)?.sync_all()
+        key_file::replace(path, content)
     }
 }
 

@@ -37,6 +37,7 @@ use crate::runners::{Control, Sessions};
 use crate::service::{Service, presence};
 use crate::slack::Workspaces;
 use crate::store::StoreError;
+use crate::vault::Vault;
 
 /// Tokens that a node makes for itself: the operator's file and the runner in the same process. Both end
 /// with the data directory, whose reader could issue others anyway.
@@ -78,7 +79,7 @@ pub enum StartError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Projection(#[from] ProjectionError),
-    #[error("the signing keys in {0} cannot be used: {1}")]
+    #[error("the keys in {0} cannot be used: {1}")]
     Keys(PathBuf, io::Error),
     #[error("cannot listen on {0}: {1}; choose another address, or stop what listens there")]
     Listen(SocketAddr, io::Error),
@@ -117,9 +118,13 @@ impl Node {
 pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, StartError> {
     let root = data.layout().root().to_owned();
     if let Some(folder) = &config.cluster.tls {
-        Keys::adopt(&root, folder).map_err(|error| StartError::Keys(folder.clone(), error))?;
+        let failed = |error| StartError::Keys(folder.clone(), error);
+        Keys::adopt(&root, folder).map_err(failed)?;
+        Vault::adopt(&root, folder).map_err(failed)?;
     }
-    let keys = Keys::load_or_create(&root).map_err(|error| StartError::Keys(root, error))?;
+    let unusable = |error| StartError::Keys(root.clone(), error);
+    let keys = Keys::load_or_create(&root).map_err(unusable)?;
+    let vault = Vault::open(&root, config.secrets.key.as_ref()).map_err(unusable)?;
     let clock = Clock::start();
     write_operator_token(data.layout(), &keys, &clock)?;
     let leases = Tasks::default();
@@ -152,14 +157,15 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
     let health = health::router(entities.clone(), runner.stop().clone());
     let Limits { result_bytes, swarm_result_bytes, .. } = config.limits;
     let bounds = Bounds { each: result_bytes, all: swarm_result_bytes };
-    let service = Service::new(entities.clone()).speaking_in(slack.clone()).bounded(bounds);
+    let service = Service::new(entities.clone()).speaking_in(slack.clone()).bounded(bounds).keeping_secrets(vault);
+    let administered = service.clone();
     pumps.spawn("presence", quiet(presence::watch(service.clone(), pumps.stop().clone())));
     let http = match roles.coordinator {
         true => agents_faces(tasks.stop(), service, &keys, &config, data.layout(), &endpoint)?.merge(health),
         false => health,
     };
     serve(&tasks, "http", listeners.http, http);
-    serve_grpc(&tasks, listeners.grpc, &entities, &sessions, &keys, &endpoint);
+    serve_grpc(&tasks, listeners.grpc, administered, &sessions, &keys, &endpoint);
     pumps.spawn("slack", quiet(slack.clone().greet(pumps.stop().clone())));
     if let Some(listener) = listeners.ingress {
         let gate = Gate::new(&config.ingress.source, &config.limits, Arc::new(entities.clone()));
@@ -324,14 +330,14 @@ fn serve(tasks: &Tasks, name: &'static str, listener: TcpListener, router: axum:
 fn serve_grpc(
     tasks: &Tasks,
     listener: TcpListener,
-    entities: &Entities,
+    service: Service,
     sessions: &Sessions,
     keys: &Keys,
     endpoint: &Endpoint,
 ) {
     let stop = tasks.stop().clone();
     let control = Control {
-        entities: entities.clone(),
+        entities: service.entities().clone(),
         sessions: sessions.clone(),
         keys: keys.clone(),
         mcp_url: format!("{}/mcp", endpoint.url),
@@ -339,7 +345,7 @@ fn serve_grpc(
         tracker: TaskTracker::new(),
     };
     let admin = Admin {
-        service: Service::new(entities.clone()),
+        service,
         sessions: sessions.clone(),
         keys: keys.clone(),
         endpoint: endpoint.clone(),

@@ -21,6 +21,7 @@ pub mod read;
 pub mod schedules;
 mod seen;
 pub mod services;
+pub mod settings;
 pub mod slack;
 pub mod slack_files;
 mod standing;
@@ -50,6 +51,7 @@ pub use crate::entity::Clock;
 use crate::entity::{Entities, Request};
 pub use crate::projection::Event;
 use crate::slack::Workspaces;
+use crate::vault::Vault;
 use presence::Presence;
 use seen::Seen;
 
@@ -65,6 +67,7 @@ pub struct Service {
     presence: Presence,
     seen: Seen,
     slack: Workspaces,
+    vault: Vault,
     /// Whether the answers to changes are kept for their repeats.
     keeps: bool,
     /// How long the values of calls may be.
@@ -79,6 +82,7 @@ impl Service {
             presence: Presence::default(),
             seen: Seen::default(),
             slack: Workspaces::default(),
+            vault: Vault::without_keys(),
             keeps: true,
             bounds: Bounds { each: limits::RESULT as u64, all: limits::SWARM_BLOBS },
         }
@@ -88,6 +92,12 @@ impl Service {
     #[must_use]
     pub fn speaking_in(self, slack: Workspaces) -> Self {
         Self { slack, ..self }
+    }
+
+    /// Lets swarms keep secrets, sealed with these keys.
+    #[must_use]
+    pub fn keeping_secrets(self, vault: Vault) -> Self {
+        Self { vault, ..self }
     }
 
     /// Looks by itself only this often while it waits: with a long pause, a test knows what woke it.

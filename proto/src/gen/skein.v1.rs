@@ -916,6 +916,12 @@ pub struct AgentRequest {
     pub agent: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SecretKeysRequest {
+    /// list, add, rotate or drop
+    #[prost(string, tag = "1")]
+    pub order: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SteerAgentRequest {
     #[prost(string, tag = "1")]
     pub swarm: ::prost::alloc::string::String,
@@ -1418,6 +1424,27 @@ pub mod admin_client {
             req.extensions_mut().insert(GrpcMethod::new("skein.v1.Admin", "Backup"));
             self.inner.unary(req, path, codec).await
         }
+        /// Lists the keys of secrets with what each has sealed, adds one, seals everything with it, or drops the old ones.
+        pub async fn secret_keys(
+            &mut self,
+            request: impl tonic::IntoRequest<super::SecretKeysRequest>,
+        ) -> std::result::Result<tonic::Response<super::Document>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/skein.v1.Admin/SecretKeys",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("skein.v1.Admin", "SecretKeys"));
+            self.inner.unary(req, path, codec).await
+        }
         /// The coordinators of the cluster, the shards that each owns, and under which epochs.
         pub async fn cluster(
             &mut self,
@@ -1561,6 +1588,11 @@ pub mod admin_server {
         async fn backup(
             &self,
             request: tonic::Request<super::BackupRequest>,
+        ) -> std::result::Result<tonic::Response<super::Document>, tonic::Status>;
+        /// Lists the keys of secrets with what each has sealed, adds one, seals everything with it, or drops the old ones.
+        async fn secret_keys(
+            &self,
+            request: tonic::Request<super::SecretKeysRequest>,
         ) -> std::result::Result<tonic::Response<super::Document>, tonic::Status>;
         /// The coordinators of the cluster, the shards that each owns, and under which epochs.
         async fn cluster(
@@ -2374,6 +2406,49 @@ pub mod admin_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = BackupSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/skein.v1.Admin/SecretKeys" => {
+                    #[allow(non_camel_case_types)]
+                    struct SecretKeysSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::SecretKeysRequest>
+                    for SecretKeysSvc<T> {
+                        type Response = super::Document;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::SecretKeysRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::secret_keys(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SecretKeysSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -27,6 +27,7 @@ use crate::outbox::{self, Delivery, Runners};
 use crate::projection::Projection;
 use crate::service::Service;
 use crate::store::memory::Memory;
+use crate::vault::Vault;
 
 pub(super) struct Face {
     pub(super) router: Router,
@@ -84,10 +85,18 @@ impl Face {
         let keys = Keys::ephemeral().unwrap();
         // So long that whoever is woken was woken by what happened.
         let service = Service::new(entities).asking_again_every(Duration::from_secs(3600)).bounded(bounds);
+        let service = service.keeping_secrets(Vault::ephemeral().unwrap());
         let catalogue = Arc::new(catalogue().unwrap());
         let config = Config { shutdown: stop.clone(), ..config };
         let router = router(service.clone(), keys.clone(), catalogue, config);
         Self { router, service, keys, clock, stop: stop.clone(), _stops: stop.drop_guard(), _files: files }
+    }
+
+    /// Another door to the same swarm.
+    pub(super) fn beside(self, service: Service) -> Self {
+        let catalogue = Arc::new(catalogue().unwrap());
+        let router = router(service.clone(), self.keys.clone(), catalogue, Config::default());
+        Self { router, service, ..self }
     }
 
     pub(super) fn agent(&self, name: &str, role: Role) -> Agent {

@@ -63,8 +63,8 @@ initContainers:
       - -ec
       - |
         install -d -m 0700 /var/lib/skein/data /run/skein/cluster/node /run/skein/work/authority
-        install -m 0600 -t /var/lib/skein/data /run/skein/authority/keys.json /etc/skein/config.toml
-        install -m 0600 -t /run/skein/work/authority /run/skein/authority/ca.pem /run/skein/authority/ca.key /run/skein/authority/keys.json
+        install -m 0600 -t /var/lib/skein/data /run/skein/authority/keys.json /run/skein/authority/secrets.json /etc/skein/config.toml
+        install -m 0600 -t /run/skein/work/authority /run/skein/authority/ca.pem /run/skein/authority/ca.key /run/skein/authority/keys.json /run/skein/authority/secrets.json
         skein cluster init --out /run/skein/work/authority --days {{ .root.Values.authority.days }} "$POD_IP"
         install -m 0600 -t /run/skein/cluster/node "/run/skein/work/authority/$POD_IP"/*
         rm -r /run/skein/work/authority

@@ -1,6 +1,7 @@
 //! The tools of Agent Swarm, under their names, schemas and manners: a refusal is a normal result with
 //! `success: false`.
 
+mod config;
 mod epics;
 mod inbox;
 mod memory;
@@ -35,6 +36,7 @@ pub fn tools() -> Vec<Tool> {
         epics::tools(),
         schedules::tools(),
         services::tools(),
+        config::tools(),
         inbox::tools(),
     ]
     .into_iter()

@@ -12,7 +12,7 @@ use super::catalogue::{Call, Catalogue, Effect, Tool, Toolset};
 use super::idempotency::Keys;
 use super::quota::{Limits, Quota, Seat};
 use super::result::{Reply, refusal_json};
-use super::{finder, idempotency};
+use super::{finder, idempotency, names};
 use crate::auth::{Principal, View, policy};
 use crate::service::Service;
 
@@ -80,10 +80,15 @@ pub async fn call(context: Context, name: &str, arguments: Map<String, Value>) -
     let (agent, role) = (context.who.agent, context.who.role);
     let reads = context.catalogue.get(name).is_some_and(|tool| tool.effect == Effect::Read);
     let reply = match prepare(context, name, arguments) {
-        Ok(Prepared { call: tool_call, catalogue, arguments, seat: _seat }) => match catalogue.get(name) {
-            Some(tool) => tool.run(tool_call, arguments).await,
-            None => Reply::error(&unknown(&catalogue, name)),
-        },
+        Ok(Prepared { call: tool_call, catalogue, mut arguments, seat: _seat }) => {
+            match catalogue.get(name) {
+                Some(tool) => match names::resolve(&tool_call, tool, &mut arguments).await {
+                    Ok(()) => tool.run(tool_call, arguments).await,
+                    Err(refusal) => Reply::shape(tool.toolset, agent, Err(refusal)),
+                },
+                None => Reply::error(&unknown(&catalogue, name)),
+            }
+        }
         Err(reply) => *reply,
     };
     // Arguments and results stay out of the log: they may hold secrets.
@@ -194,5 +199,5 @@ fn invalid(tool: &Tool, problems: &[(String, String)]) -> Reply {
         Toolset::Swarm => format!("MCP error -32602: {}\nSchema: {}", refusal.message, json["schema"]),
         _ => json.to_string(),
     };
-    Reply { text, json, is_error: true, code: Some(Code::InvalidArgument), image: None }
+    Reply { text, json, is_error: true, code: Some(Code::InvalidArgument), image: None, notes: Vec::new() }
 }

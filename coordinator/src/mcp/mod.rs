@@ -2,7 +2,7 @@
 //!
 //! `catalogue` declares what a tool is and finds it; `tools` declares the tools, one file per group;
 //! `dispatch` takes every call, direct or through `tools_call`, down the same path; `view` says what a client
-//! is shown; `finder` searches; `quota` bounds what one caller may ask for; `result` shapes answers; `door`
+//! is shown; `finder` searches; `names` lets agents be named; `quota` bounds what one caller may ask for; `result` shapes answers; `door`
 //! lets requests in; `sessions` remembers clients of older revisions; `server` is the only part that knows
 //! the protocol, with `client`, its other end.
 
@@ -13,6 +13,7 @@ pub mod door;
 pub mod finder;
 pub mod idempotency;
 pub mod instructions;
+mod names;
 pub mod quota;
 pub mod result;
 pub mod schema;

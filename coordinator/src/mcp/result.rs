@@ -44,9 +44,30 @@ pub struct Reply {
     /// For the audit line.
     pub code: Option<Code>,
     pub image: Option<Image>,
+    /// What else the agent has to know, which has nothing to do with the call.
+    pub notes: Vec<String>,
 }
 
 impl Reply {
+    /// Adds what was said to the agent about its tasks: as texts, and in the JSON for those clients that show nothing
+    /// else.
+    #[must_use]
+    pub fn steered(mut self, words: Vec<Value>) -> Self {
+        for word in &words {
+            let text = |field: &str| word[field].as_str().unwrap_or_default();
+            let from = word["from"].as_str().unwrap_or("the operator");
+            self.notes.push(format!(
+                "Message from {from} about task {}: {}",
+                text("taskId"),
+                text("content")
+            ));
+        }
+        if let (Value::Object(json), false) = (&mut self.json, words.is_empty()) {
+            json.insert("steering".to_owned(), Value::Array(words));
+        }
+        self
+    }
+
     /// Gives an outcome the manners of its toolset.
     pub fn shape(toolset: Toolset, agent: Uuid, outcome: Result<Answer, Refusal>) -> Self {
         match outcome {
@@ -61,7 +82,14 @@ impl Reply {
     /// An error that the model sees: everything in the text, and the same as JSON.
     pub fn error(refusal: &Refusal) -> Self {
         let json = refusal_json(refusal);
-        Self { text: json.to_string(), json, is_error: true, code: Some(refusal.code), image: None }
+        Self {
+            text: json.to_string(),
+            json,
+            is_error: true,
+            code: Some(refusal.code),
+            image: None,
+            notes: Vec::new(),
+        }
     }
 
     fn success(toolset: Toolset, agent: Uuid, answer: Answer) -> Self {
@@ -69,7 +97,7 @@ impl Reply {
         if toolset == Toolset::Swarm {
             json.entry("yourAgentId").or_insert_with(|| json!(agent));
         }
-        Self { text, json: Value::Object(json), is_error: false, code: None, image: None }
+        Self { text, json: Value::Object(json), is_error: false, code: None, image: None, notes: Vec::new() }
     }
 
     /// Agent Swarm answers a refusal with a normal result whose `success` is false. `code` is added, and
@@ -94,13 +122,14 @@ impl Reply {
             is_error: false,
             code: Some(refusal.code),
             image: None,
+            notes: Vec::new(),
         }
     }
 
     /// What a transport tool says, as it says it.
     pub fn of_tool(outcome: Outcome) -> Self {
         let Outcome { text, failed, image } = outcome;
-        Self { text, json: Value::Null, is_error: failed, code: None, image }
+        Self { text, json: Value::Null, is_error: failed, code: None, image, notes: Vec::new() }
     }
 }
 

@@ -54,7 +54,7 @@ use super::sessions::Sessions;
 use super::view::{self, Detail};
 use super::{idempotency, instructions};
 use crate::auth::token::Keys;
-use crate::auth::{Principal, Role, View};
+use crate::auth::{Principal, Role, View, policy};
 use crate::service::Service;
 
 /// An answer that comes sooner than this is sent alone; later ones are announced by progress, so that the
@@ -281,7 +281,10 @@ impl Facade {
             progress,
             gate: self.gate.clone(),
         };
-        dispatch::call(context, name, arguments).await
+        let (who, service) = (context.who.clone(), self.service.clone());
+        let may_take = !context.view.readonly && policy::require_writable(&who).is_ok();
+        let reply = dispatch::call(context, name, arguments).await;
+        if may_take { reply.steered(service.take_steering(&who).await) } else { reply }
     }
 }
 
@@ -383,7 +386,8 @@ fn gone() -> ErrorData {
 
 fn finished(reply: Reply) -> CallToolResult {
     let image = reply.image.map(|image| ContentBlock::image(image.data, image.mime_type));
-    let content = std::iter::once(ContentBlock::text(reply.text)).chain(image).collect();
+    let notes = reply.notes.into_iter().map(ContentBlock::text);
+    let content = std::iter::once(ContentBlock::text(reply.text)).chain(image).chain(notes).collect();
     let mut result = CallToolResult::success(content);
     result.structured_content = Some(reply.json).filter(|json| !json.is_null());
     result.is_error = Some(reply.is_error);

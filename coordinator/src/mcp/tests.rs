@@ -27,6 +27,7 @@ mod direct;
 mod doors;
 mod face;
 mod members;
+mod permissions;
 mod repeats;
 mod sessions;
 mod tasks;

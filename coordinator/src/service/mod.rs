@@ -24,6 +24,7 @@ pub mod services;
 pub mod slack;
 pub mod slack_files;
 mod standing;
+pub mod steering;
 pub mod swarm;
 pub mod tasks;
 pub mod transport;
@@ -51,6 +52,7 @@ pub use crate::projection::Event;
 use crate::slack::Workspaces;
 use presence::Presence;
 use seen::Seen;
+use steering::Steered;
 
 /// How often a waiter looks by itself. Whatever changes wakes it, so this only bounds what a fault in that costs;
 /// ten thousand waiters that looked often would keep the node busy while nothing happens.
@@ -63,6 +65,7 @@ pub struct Service {
     ask_again: Duration,
     presence: Presence,
     seen: Seen,
+    steered: Steered,
     slack: Workspaces,
     /// Whether the answers to changes are kept for their repeats.
     keeps: bool,
@@ -77,6 +80,7 @@ impl Service {
             ask_again: ASK_AGAIN,
             presence: Presence::default(),
             seen: Seen::default(),
+            steered: Steered::default(),
             slack: Workspaces::default(),
             keeps: true,
             bounds: Bounds { each: limits::RESULT as u64, all: limits::SWARM_BLOBS },

@@ -87,7 +87,7 @@ fn each_outside_library_has_one_home() {
 #[test]
 fn the_coordinators_layers_point_down() {
     let outside = ["api", "ingress", "node", "cli", "runners"].as_slice();
-    let above: [(&str, [&[&str]; 2]); 12] = [
+    let above: [(&str, [&[&str]; 2]); 13] = [
         ("store", [&["cluster", "entity", "projection", "outbox", "service", "mcp", "auth"], outside]),
         ("projection", [&["entity", "outbox", "service", "mcp", "auth"], outside]),
         ("entity", [&["outbox", "service", "mcp", "auth"], outside]),
@@ -100,7 +100,8 @@ fn the_coordinators_layers_point_down() {
         ("outbox", [&["service", "mcp", "auth"], outside]),
         ("auth", [&["entity", "store", "service", "mcp"], outside]),
         ("service", [&["store", "mcp"], outside]),
-        ("mcp", [&["store", "entity", "projection", "gateway"], outside]),
+        ("mcp", [&["store", "entity", "projection", "compat", "gateway"], outside]),
+        ("compat", [&["store", "entity", "projection", "gateway"], outside]),
         ("gateway", [&["store", "entity", "projection"], outside]),
         ("ingress", [&["store", "projection", "mcp"], &["api", "cli", "runners"]]),
         ("api", [&["store", "mcp"], &["ingress", "cli"]]),

@@ -25,6 +25,7 @@ pub mod slack;
 pub mod slack_files;
 mod standing;
 pub mod steering;
+pub mod summons;
 pub mod swarm;
 pub mod tasks;
 pub mod transport;

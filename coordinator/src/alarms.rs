@@ -37,10 +37,12 @@ pub enum Kind {
     StoreGarbage,
     /// The store lost what it had acknowledged.
     StoreLost,
+    /// A swarm has work that could be claimed, and nobody does.
+    Unclaimed,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 8] = [
+    pub const ALL: [Kind; 9] = [
         Kind::Unreachable,
         Kind::Distrusted,
         Kind::TurnedAway,
@@ -49,6 +51,7 @@ impl Kind {
         Kind::StoreFull,
         Kind::StoreGarbage,
         Kind::StoreLost,
+        Kind::Unclaimed,
     ];
 
     pub fn as_str(self) -> &'static str {
@@ -61,6 +64,7 @@ impl Kind {
             Kind::StoreFull => "store_full",
             Kind::StoreGarbage => "store_garbage",
             Kind::StoreLost => "store_lost",
+            Kind::Unclaimed => "unclaimed",
         }
     }
 

@@ -5,6 +5,7 @@ pub mod api;
 pub mod auth;
 pub mod cli;
 pub mod cluster;
+pub mod compat;
 pub mod config;
 pub mod demo;
 pub mod entity;

@@ -82,6 +82,11 @@ pub trait Entity: Sized + Send + 'static {
         None
     }
 
+    /// What an operator has to look after, for as long as it is so.
+    fn alarm(&self) -> Option<String> {
+        None
+    }
+
     /// The first invariant that does not hold, by name.
     fn check(&self) -> Result<(), String>;
 

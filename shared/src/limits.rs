@@ -32,6 +32,14 @@ pub const TASK_LEASE_AGENT: Duration = Duration::from_secs(30 * 60);
 pub const TASK_RETURN: Duration = Duration::from_secs(5 * 60);
 /// After this many generations a task that keeps losing its agent goes to the lead.
 pub const TASK_GENERATIONS: u32 = 3;
+/// After this many generations a task that whoever takes it dies of is failed.
+pub const TASK_GENERATIONS_MAX: u32 = 10;
+/// A started task without a report for this long is put before the lead, though its agent lives.
+pub const TASK_STALL: Duration = Duration::from_secs(30 * 60);
+/// Work of the pool that could be claimed for this long, and that nobody took, is an alarm.
+pub const TASK_UNCLAIMED: Duration = Duration::from_secs(30 * 60);
+/// Most words for one task that its agent has not had yet.
+pub const STEERING: usize = 20;
 /// An offer that nobody answered returns to the pool.
 pub const OFFER: Duration = Duration::from_secs(30 * 60);
 /// Greatest capacity of an agent.

@@ -18,6 +18,7 @@ use tonic::{Request, Response, Status};
 use uuid::Uuid;
 
 use super::{bearer, events, logs, views};
+use crate::alarms::Alarms;
 use crate::auth::token::Keys;
 use crate::auth::{Principal, Right, policy};
 use crate::entity;
@@ -78,6 +79,7 @@ impl Admin {
             "entities": entities.in_memory().len(),
             "deadLetters": entities.dead_letters(1000).await?,
             "projectionLag": entities.shared().projection.lag(),
+            "alarms": shown(&entities.shared().alarms),
         }))
     }
 
@@ -205,14 +207,6 @@ impl Admin {
                 "shards": shards,
             })
         });
-        let alarms = cluster.alarms().all().into_iter().map(|alarm| {
-            json!({
-                "kind": alarm.kind.as_str(),
-                "subject": alarm.subject,
-                "problem": alarm.problem,
-                "for_s": alarm.since.as_secs(),
-            })
-        });
         // Whoever looks because the store stands still wants the rest all the same.
         let incidents = tokio::time::timeout(INCIDENTS, cluster.incidents()).await;
         let generation = cluster.generation();
@@ -220,7 +214,7 @@ impl Admin {
             "nodes": nodes.collect::<Vec<_>>(),
             "unowned": cluster.shards().saturating_sub(owned),
             "generation": {"run": generation.run, "replication": generation.replication},
-            "alarms": alarms.collect::<Vec<_>>(),
+            "alarms": shown(&self.service.entities().shared().alarms),
             "incidents": incidents.ok().and_then(Result::ok),
         }))
     }
@@ -248,6 +242,19 @@ impl Admin {
         self.service.entities().backup(path).await?;
         Ok(json!({"path": path}))
     }
+}
+
+/// What is wrong, as programs read it.
+fn shown(alarms: &Alarms) -> Vec<Value> {
+    let shown = alarms.all().into_iter().map(|alarm| {
+        json!({
+            "kind": alarm.kind.as_str(),
+            "subject": alarm.subject,
+            "problem": alarm.problem,
+            "for_s": alarm.since.as_secs(),
+        })
+    });
+    shown.collect()
 }
 
 fn document(outcome: Result<Value, Refusal>) -> Answer<v1::Document> {

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use secrecy::SecretString;
 
 use super::CliError;
-use crate::config::{self, Config, Overrides};
+use crate::config::{self, Config, Dialect, Overrides};
 use crate::node::datadir::{DataDir, Layout};
 use crate::node::{self, Roles, Signals, StartError};
 
@@ -23,6 +23,12 @@ struct Place {
     /// Address for runners and administration [default: 127.0.0.1:7701].
     #[arg(long, value_name = "ADDRESS")]
     grpc: Option<SocketAddr>,
+    /// Let programs of another system in as they are, by the one key that they share (SKEIN_COMPAT__KEY).
+    #[arg(long, value_enum, value_name = "SYSTEM")]
+    compat: Option<Dialect>,
+    /// Let them in from other machines too, where whoever has that key can act as any agent.
+    #[arg(long)]
+    compat_beyond_loopback: bool,
     /// Address for webhooks [default: 127.0.0.1:7702].
     #[arg(long, value_name = "ADDRESS")]
     ingress: Option<SocketAddr>,
@@ -100,7 +106,14 @@ impl Serve {
 impl Place {
     /// Its own addresses go over what else the command line says.
     fn open(self, others: Overrides) -> Result<(DataDir, Config), CliError> {
-        let overrides = Overrides { http: self.listen, grpc: self.grpc, ingress: self.ingress, ..others };
+        let overrides = Overrides {
+            http: self.listen,
+            grpc: self.grpc,
+            ingress: self.ingress,
+            compat: self.compat,
+            beyond_loopback: self.compat_beyond_loopback,
+            ..others
+        };
         let mut config = config::load(&Layout::new(&self.data).config(), &overrides)
             .map_err(|error| CliError::Usage(error.to_string()))?;
         config.conformance_fixture = self.conformance_fixture;

@@ -12,7 +12,7 @@ use secrecy::{ExposeSecret, SecretString};
 use skein_shared::limits::{self, REPLY_KEEP};
 use skein_shared::spelling::nearest;
 
-use super::schema::{Config, Provider, Source, Workspace};
+use super::schema::{Config, Dialect, Provider, Source, Workspace};
 
 /// What the command line sets; `None` leaves the file's or the environment's word.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +24,8 @@ pub struct Overrides {
     pub redis: Option<SecretString>,
     pub node: Option<String>,
     pub tls: Option<PathBuf>,
+    pub compat: Option<Dialect>,
+    pub beyond_loopback: bool,
 }
 
 /// A setting is wrong. The sentence names it and says what to write.
@@ -73,6 +75,12 @@ pub fn load(file: &Path, overrides: &Overrides) -> Result<Config, ConfigError> {
             .map_err(|error| ConfigError(format!("--cluster-tls {}: {error}", folder.display())))?;
         figment = figment.merge(("cluster.tls", folder));
     }
+    if overrides.compat == Some(Dialect::AgentSwarm) {
+        figment = figment.merge(("compat.mode", "agent-swarm"));
+    }
+    if overrides.beyond_loopback {
+        figment = figment.merge(("compat.beyond_loopback", true));
+    }
     let mut config: Config = figment.extract().map_err(|error| explain(&error))?;
     check(&mut config, file.parent().unwrap_or(Path::new(".")))?;
     Ok(config)
@@ -102,7 +110,7 @@ fn explain(error: &figment::Error) -> ConfigError {
             }
         }
         // The value may be the secret itself.
-        _ if ["secret", "token", "store.redis"].iter().any(|part| path.contains(part)) => {
+        _ if ["secret", "token", "store.redis", "compat.key"].iter().any(|part| path.contains(part)) => {
             format!("`{path}` must be a text in quotes")
         }
         kind => format!("`{path}`: {kind}"),
@@ -110,7 +118,30 @@ fn explain(error: &figment::Error) -> ConfigError {
     ConfigError(format!("{place}{problem}"))
 }
 
+/// One key for all is as good as none where others listen, so that takes a word of its own.
+fn check_compat(config: &Config) -> Result<(), ConfigError> {
+    let compat = &config.compat;
+    if compat.mode.is_none() {
+        return Ok(());
+    }
+    if compat.key.as_ref().is_none_or(|key| key.expose_secret().is_empty()) {
+        return Err(ConfigError(
+            "`compat.key`: give the key that those programs share (their API_KEY), best as SKEIN_COMPAT__KEY"
+                .to_owned(),
+        ));
+    }
+    let http = config.listen.http;
+    if http.ip().is_loopback() || compat.beyond_loopback {
+        return Ok(());
+    }
+    Err(ConfigError(format!(
+        "`compat.mode`: whoever has its one key can act as any agent, and {http} is reached from other machines; listen on \
+         127.0.0.1, or say --compat-beyond-loopback (`compat.beyond_loopback = true`) as well"
+    )))
+}
+
 fn check(config: &mut Config, folder: &Path) -> Result<(), ConfigError> {
+    check_compat(config)?;
     let mut names = HashSet::new();
     for source in &mut config.ingress.source {
         if !names.insert(source.name.clone()) {
@@ -277,6 +308,22 @@ mod tests {
         assert_eq!(config.listen.http.port(), 9000);
         assert_eq!(config.listen.grpc.port(), 7701);
         assert!(!config.runner.enabled);
+    }
+
+    #[test]
+    fn one_key_for_all_needs_a_word_of_its_own_beyond_loopback() {
+        let compat = |listen: &str, more: &str| {
+            read(&format!("[listen]\nhttp = \"{listen}\"\n[compat]\nmode = \"agent-swarm\"\n{more}"))
+        };
+        assert!(read("").unwrap().compat.mode.is_none());
+        assert!(compat("127.0.0.1:1", "key = \"k\"").unwrap().compat.mode.is_some());
+        let error = compat("127.0.0.1:1", "").unwrap_err().to_string();
+        assert!(error.contains("SKEIN_COMPAT__KEY"), "{error}");
+        let error = compat("0.0.0.0:1", "key = \"hush\"").unwrap_err().to_string();
+        assert!(error.contains("--compat-beyond-loopback") && !error.contains("hush"), "{error}");
+        compat("0.0.0.0:1", "key = \"k\"\nbeyond_loopback = true").unwrap();
+        let error = read("[compat]\nmode = \"other\"").unwrap_err().to_string();
+        assert!(error.contains("agent-swarm"), "{error}");
     }
 
     #[test]

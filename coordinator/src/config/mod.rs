@@ -6,5 +6,5 @@ mod schema;
 
 pub use load::{ConfigError, Overrides, load};
 pub use schema::{
-    Config, Ingress, Limits, Listen, Provider, Retention, Runner, Slack, Source, Store, Workspace,
+    Config, Dialect, Ingress, Limits, Listen, Provider, Retention, Runner, Slack, Source, Store, Workspace,
 };

@@ -23,6 +23,7 @@ pub struct Config {
     pub secrets: Secrets,
     pub retention: Retention,
     pub runner: Runner,
+    pub compat: Compat,
     pub limits: Limits,
     /// Only the command line sets it, and no help text shows it.
     #[serde(skip)]
@@ -56,6 +57,32 @@ impl Default for Listen {
             runner_url: None,
         }
     }
+}
+
+/// Programs of another system that come as they are. Off unless it is asked for.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Compat {
+    pub mode: Option<Dialect>,
+    /// The one key that all of its programs share. Whoever has it can act as any agent of the swarm.
+    #[serde(deserialize_with = "secret")]
+    pub key: Option<SecretString>,
+    pub swarm: Name,
+    /// Lets such programs in from other machines.
+    pub beyond_loopback: bool,
+}
+
+impl Default for Compat {
+    fn default() -> Self {
+        Self { mode: None, key: None, swarm: default_name(), beyond_loopback: false }
+    }
+}
+
+/// Whose programs come as they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Dialect {
+    AgentSwarm,
 }
 
 /// Where the truth is kept: a file in the data directory, unless a Redis is named.

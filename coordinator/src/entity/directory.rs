@@ -29,6 +29,7 @@ use super::routing::Router;
 use super::supervision::Wards;
 use super::traces::Traces;
 use super::{Clock, Hub};
+use crate::alarms::Alarms;
 use crate::by_kind;
 use crate::cluster::Cluster;
 use crate::projection::Projection;
@@ -51,6 +52,8 @@ pub struct Shared {
     /// Tells the outbox pump that an effect was committed.
     pub outbox: tokio::sync::watch::Sender<u64>,
     pub(super) documents: Documents,
+    /// What is wrong until somebody looks after it.
+    pub alarms: Alarms,
     /// To which traces effects belong.
     pub traces: Traces,
     /// Where entities live that are not this node's; none when all are.
@@ -136,6 +139,7 @@ impl Entities {
             timers: tokio::sync::watch::channel(Timestamp::NEVER).0,
             outbox: tokio::sync::watch::channel(0).0,
             documents: Documents::default(),
+            alarms: router.as_ref().map_or_else(Alarms::default, |router| router.cluster.alarms().clone()),
             traces: Traces::default(),
             router,
             streams: OnceLock::new(),

@@ -28,6 +28,7 @@ use super::directory::Shared;
 use super::hub;
 use super::line::Outcome;
 use super::load::{self, Unloadable};
+use super::notice::Notice;
 use super::passivation::Vitals;
 use super::refusals::{moving, panicked};
 use super::supervision::Ward;
@@ -100,6 +101,7 @@ pub struct Host<E: Entity> {
     fence: Fence,
     desk: Desk<E, Ticket<E>>,
     vitals: Arc<Vitals>,
+    notice: Notice,
     ward: Arc<Ward>,
     commits: Option<Commits>,
     /// A [`Message::Gather`] or [`Message::Begin`] is in the mailbox.
@@ -212,10 +214,13 @@ impl<E: Entity> Host<E> {
         shared.clock.not_before(loaded.at);
         let serving_since = ward.back(shared.clock.now());
         let vitals = Vitals::new(key.kind, serving_since, entity.next_wake().is_some());
+        let mut notice = Notice::new(shared.alarms.clone(), &key);
+        notice.tell(entity.alarm());
         Ok(Self {
             fence,
             desk: Desk::new(key.clone(), fence, serving_since, (entity, loaded)),
             vitals: Arc::new(vitals),
+            notice,
             ward,
             commits: None,
             gathering: false,
@@ -275,6 +280,7 @@ impl<E: Entity> Host<E> {
         let clock = &self.shared.clock;
         let begun = self.desk.begin(clock.now(), clock.wall(), Uuid::now_v7());
         self.vitals.note(self.desk.entity().next_wake().is_some());
+        self.notice.tell(self.desk.entity().alarm());
         match begun {
             Begun::Answers(answers) => self.answer(answers),
             Begun::Broken(answers) => {

@@ -4,7 +4,8 @@
 //! time, never correctness.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use skein_shared::id::{Kind, Name};
 use tokio::sync::{broadcast, watch};
@@ -21,6 +22,7 @@ pub fn commits_of(kind: Kind, swarm: &Name) -> String {
 #[derive(Clone, Debug)]
 pub struct Hub {
     topics: Arc<Mutex<HashMap<String, watch::Sender<u64>>>>,
+    bells: Arc<Mutex<Bells>>,
     /// What the entities of this node publish, for those who wait on other nodes.
     outgoing: broadcast::Sender<Wake>,
 }
@@ -30,7 +32,51 @@ const OUTGOING: usize = 8192;
 
 impl Default for Hub {
     fn default() -> Self {
-        Self { topics: Arc::default(), outgoing: broadcast::Sender::new(OUTGOING) }
+        Self { topics: Arc::default(), bells: Arc::default(), outgoing: broadcast::Sender::new(OUTGOING) }
+    }
+}
+
+/// Says whether its topic has changed since it was last asked, for those who look only when they pass by. It has rung
+/// when it is made.
+#[derive(Debug)]
+pub struct Bell(Arc<AtomicBool>);
+
+impl Bell {
+    pub fn has_rung(&self) -> bool {
+        self.0.swap(false, Ordering::AcqRel)
+    }
+
+    /// Whoever could not look looks again.
+    pub fn ring(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// The bells by topic. Those that nobody holds are taken down when there are twice as many as were left last time.
+#[derive(Debug, Default)]
+struct Bells {
+    hung: HashMap<String, Vec<Weak<AtomicBool>>>,
+    room: usize,
+}
+
+impl Bells {
+    fn hang(&mut self, topic: String) -> Bell {
+        const FEW: usize = 1024;
+        if self.hung.len() >= self.room.max(FEW) {
+            self.hung.retain(|_, bells| bells.iter().any(|bell| bell.strong_count() > 0));
+            self.room = self.hung.len() * 2;
+        }
+        let bell = Arc::new(AtomicBool::new(true));
+        let bells = self.hung.entry(topic).or_default();
+        bells.retain(|bell| bell.strong_count() > 0);
+        bells.push(Arc::downgrade(&bell));
+        Bell(bell)
+    }
+}
+
+fn ring(bells: &[Weak<AtomicBool>]) {
+    for bell in bells.iter().filter_map(Weak::upgrade) {
+        Bell(bell).ring();
     }
 }
 
@@ -50,6 +96,10 @@ impl Hub {
         Subscription { hub: self.clone(), topic, receiver }
     }
 
+    pub fn bell(&self, topic: impl Into<String>) -> Bell {
+        self.bells.lock().unwrap_or_else(PoisonError::into_inner).hang(topic.into())
+    }
+
     /// Wakes all who wait for this topic, on whichever node.
     pub fn publish(&self, topic: &str) {
         if self.outgoing.receiver_count() > 0 {
@@ -63,6 +113,10 @@ impl Hub {
         let topics = self.topics.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(sender) = topics.get(topic) {
             sender.send_modify(|count| *count += 1);
+        }
+        drop(topics);
+        if let Some(bells) = self.bells.lock().unwrap_or_else(PoisonError::into_inner).hung.get(topic) {
+            ring(bells);
         }
     }
 
@@ -81,6 +135,9 @@ impl Hub {
     pub(super) fn wake_all(&self) {
         for sender in self.topics.lock().unwrap_or_else(PoisonError::into_inner).values() {
             sender.send_modify(|count| *count += 1);
+        }
+        for bells in self.bells.lock().unwrap_or_else(PoisonError::into_inner).hung.values() {
+            ring(bells);
         }
     }
 
@@ -126,5 +183,23 @@ mod tests {
         second.changed().await;
         drop((first, second));
         assert!(hub.is_empty());
+    }
+
+    #[test]
+    fn a_bell_tells_once_of_what_happened_meanwhile() {
+        let hub = Hub::default();
+        let (bell, other) = (hub.bell("task"), hub.bell("task"));
+        assert!(bell.has_rung() && !bell.has_rung());
+        hub.publish("other");
+        assert!(!bell.has_rung());
+        hub.publish("task");
+        hub.publish("task");
+        assert!(bell.has_rung() && !bell.has_rung() && other.has_rung());
+        hub.publish_all();
+        assert!(bell.has_rung());
+        for number in 0..5000 {
+            hub.bell(number.to_string());
+        }
+        assert!(hub.bells.lock().unwrap().hung.len() < 3000, "bells that nobody holds stay");
     }
 }

@@ -13,7 +13,7 @@ use super::client::Client;
 use super::idempotency::Keys;
 use super::quota::{Limits, Quota, Seat};
 use super::result::{Reply, refusal_json};
-use super::{finder, idempotency};
+use super::{finder, idempotency, names};
 use crate::auth::{Principal, View, policy};
 use crate::service::Service;
 
@@ -107,10 +107,15 @@ pub async fn call(context: Context, name: &str, arguments: Map<String, Value>) -
     let (agent, role) = (context.who.agent, context.who.role);
     let reads = context.catalogue.get(name).is_some_and(|tool| tool.effect == Effect::Read);
     let reply = match prepare(context, name, arguments) {
-        Ok(Prepared { call: tool_call, catalogue, arguments, seat: _seat }) => match catalogue.get(name) {
-            Some(tool) => tool.run(tool_call, arguments).await,
-            None => Reply::error(&unknown(&catalogue, name)),
-        },
+        Ok(Prepared { call: tool_call, catalogue, mut arguments, seat: _seat }) => {
+            match catalogue.get(name) {
+                Some(tool) => match names::resolve(&tool_call, tool, &mut arguments).await {
+                    Ok(()) => tool.run(tool_call, arguments).await,
+                    Err(refusal) => Reply::shape(tool.toolset, agent, Err(refusal)),
+                },
+                None => Reply::error(&unknown(&catalogue, name)),
+            }
+        }
         Err(reply) => *reply,
     };
     // Arguments and results stay out of the log: they may hold secrets.

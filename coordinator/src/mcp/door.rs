@@ -18,9 +18,11 @@ use uuid::Uuid;
 use super::dispatch::Gate;
 use super::result::refusal_json;
 use crate::auth::token::Keys;
-use crate::auth::{Principal, Right, Role};
+use crate::auth::{Principal, Right, Role, View};
 use crate::service::Clock;
 
+/// By which a caller with the shared key says who it is.
+const AGENT: &str = "x-agent-id";
 /// Where the metadata lies that a 401 points to.
 pub(super) const METADATA: &str = "/.well-known/oauth-protected-resource";
 
@@ -96,7 +98,7 @@ impl Door {
                 )
             })?;
         match &self.config.shared_key {
-            Some(shared) if same(shared.key.expose_secret(), token) => claimed(&shared.swarm, headers),
+            Some(shared) if shared.is(token) => shared.named(headers),
             _ => self.keys.verify(token, self.clock.wall()),
         }
     }
@@ -145,22 +147,55 @@ fn same(one: &str, other: &str) -> bool {
     one.as_bytes().ct_eq(other.as_bytes()).into()
 }
 
-/// The caller by the seed's header. Ownership and leadership are still the pool's to check.
-fn claimed(swarm: &Name, headers: &HeaderMap) -> Result<Principal, Refusal> {
-    let id = text_header(headers, "x-agent-id").ok_or_else(|| {
-        Refusal::new(Code::Unauthenticated, "with the shared key, say who you are: X-Agent-ID: <uuid>")
-    })?;
-    let agent: Uuid = skein_shared::id::parse_uuid("X-Agent-ID", id)?;
-    let agent_name = Name::parse(&format!("agent-{}", agent.as_simple()))?;
-    Ok(Principal {
-        swarm: swarm.clone(),
-        agent,
-        agent_name,
-        instance: InstanceId(agent.to_string()),
-        managed: false,
-        role: Role::Lead,
-        view: None,
-    })
+impl SharedKey {
+    fn is(&self, token: &str) -> bool {
+        same(self.key.expose_secret(), token)
+    }
+
+    /// Whether a request shows the key.
+    pub fn admits(&self, headers: &HeaderMap) -> bool {
+        let token =
+            text_header(headers, header::AUTHORIZATION.as_str()).and_then(|value| value.split_once(' '));
+        token.is_some_and(|(scheme, token)| scheme.eq_ignore_ascii_case("bearer") && self.is(token.trim()))
+    }
+
+    /// The caller by the seed's header; without one the key speaks for the operator.
+    ///
+    /// # Errors
+    /// `invalid_argument` for a header that is no id.
+    pub fn claimed(&self, headers: &HeaderMap) -> Result<Principal, Refusal> {
+        if headers.contains_key(AGENT) {
+            return self.named(headers);
+        }
+        let name = Name::parse("operator")?;
+        let role = Role::Operator;
+        Ok(Principal { agent_name: name, role, ..self.agent(Uuid::nil())? })
+    }
+
+    /// The caller by the seed's header.
+    fn named(&self, headers: &HeaderMap) -> Result<Principal, Refusal> {
+        let id = text_header(headers, AGENT).ok_or_else(|| {
+            Refusal::new(Code::Unauthenticated, "with the shared key, say who you are: X-Agent-ID: <uuid>")
+        })?;
+        self.agent(skein_shared::id::parse_uuid("X-Agent-ID", id)?)
+    }
+
+    /// An agent that nothing but its id is known of. Ownership and leadership are the pool's to check. It is shown the
+    /// tools that its programs know.
+    ///
+    /// # Errors
+    /// Never: an id makes a name.
+    pub fn agent(&self, agent: Uuid) -> Result<Principal, Refusal> {
+        Ok(Principal {
+            swarm: self.swarm.clone(),
+            agent,
+            agent_name: Name::parse(&format!("agent-{}", agent.as_simple()))?,
+            instance: InstanceId(agent.to_string()),
+            managed: false,
+            role: Role::Lead,
+            view: Some(View::parse("x/swarm")?),
+        })
+    }
 }
 
 pub(super) fn text_header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {

@@ -73,6 +73,22 @@ pub enum Then {
 }
 
 impl Reply {
+    /// Adds what was said to the agent about its tasks: as texts, and in the JSON for those clients that show nothing
+    /// else.
+    #[must_use]
+    pub fn steered(mut self, words: Vec<Value>) -> Self {
+        for word in &words {
+            let text = |field: &str| word[field].as_str().unwrap_or_default();
+            let from = word["from"].as_str().unwrap_or("the operator");
+            let note = format!("Message from {from} about task {}: {}", text("taskId"), text("content"));
+            self.more.push(Content::Text(note));
+        }
+        if let (Value::Object(json), false) = (&mut self.json, words.is_empty()) {
+            json.insert("steering".to_owned(), Value::Array(words));
+        }
+        self
+    }
+
     /// Gives an outcome the manners of its toolset.
     pub fn shape(toolset: Toolset, agent: Uuid, outcome: Result<Answer, Refusal>) -> Self {
         match outcome {

@@ -20,6 +20,8 @@ struct Argument {
     schema: Value,
     required: bool,
     listing: Listing,
+    /// It names an agent, or several: by id or by name.
+    agent: bool,
 }
 
 /// How much of an argument the brief form shows.
@@ -61,6 +63,20 @@ impl Args {
             last.listing = Listing::Explained;
         }
         self
+    }
+
+    /// The last argument names an agent, or several. Names are taken as well as ids; its handler gets ids.
+    #[must_use]
+    pub fn of_agents(mut self) -> Self {
+        if let Some(last) = self.arguments.last_mut() {
+            last.agent = true;
+        }
+        self
+    }
+
+    /// The arguments that name agents.
+    pub fn agents(&self) -> impl Iterator<Item = &'static str> {
+        self.arguments.iter().filter(|argument| argument.agent).map(|argument| argument.name)
     }
 
     #[must_use]
@@ -132,7 +148,7 @@ impl Args {
         required: bool,
         listing: Listing,
     ) -> Self {
-        self.arguments.push(Argument { name, about, schema, required, listing });
+        self.arguments.push(Argument { name, about, schema, required, listing, agent: false });
         self
     }
 }
@@ -183,6 +199,11 @@ pub fn text(max: usize) -> Value {
 /// A text that may be empty.
 pub fn any_text(max: usize) -> Value {
     json!({ "type": "string", "maxLength": max })
+}
+
+/// An agent, by its id or its name.
+pub fn agent() -> Value {
+    text(200)
 }
 
 pub fn uuid() -> Value {

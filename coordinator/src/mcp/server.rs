@@ -66,7 +66,7 @@ use super::sessions::Sessions;
 use super::view::{self, Detail};
 use super::{idempotency, instructions};
 use crate::auth::token::Keys;
-use crate::auth::{Principal, Role, View};
+use crate::auth::{Principal, Role, View, policy};
 use crate::service::Service;
 
 /// An answer that comes sooner than this is sent alone; later ones are announced by progress, so that the
@@ -326,10 +326,15 @@ impl Facade {
         let span = debug_span!(target: TRACES, "tools/call", otel.kind = "server", tool = name);
         trace::follow(&span, caller.traceparent.as_deref().unwrap_or_default());
         let context = self.context(caller, client, progress);
-        tokio::select! {
+        let who = context.who.clone();
+        let may_take = !context.view.readonly && policy::require_writable(&who).is_ok();
+        let reply = tokio::select! {
             reply = dispatch::call(context, name, arguments).instrument(span) => reply,
-            stopped = self.stopping() => stopped,
-        }
+            stopped = self.stopping() => return stopped,
+        };
+        // A question to the client is no result yet, and what is said with it would be lost.
+        let is_result = reply.then == Then::Nothing;
+        if may_take && is_result { reply.steered(self.service.take_steering(&who).await) } else { reply }
     }
 
     fn context(&self, caller: Caller, client: Client, progress: Progress) -> Context {

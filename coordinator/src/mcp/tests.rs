@@ -28,6 +28,7 @@ mod doors;
 mod face;
 mod members;
 mod offers;
+mod permissions;
 mod repeats;
 mod sessions;
 mod settings;

@@ -59,10 +59,7 @@ fn describe() {
         ("skein_cluster_nodes", "Coordinators that share the store, as this one sees them."),
         ("skein_cluster_shards", "Shards that this coordinator holds."),
         ("skein_cluster_shards_unowned", "Shards that nobody holds, as this coordinator sees it."),
-        (
-            "skein_alarms",
-            "What is wrong, by kind, as this coordinator sees it; `skein cluster status` says more.",
-        ),
+        ("skein_alarms", "What is wrong, by kind, as this coordinator sees it; `skein status` says more."),
         (
             "skein_cluster_certificate_expires_seconds",
             "Seconds until the certificate of this coordinator ends; below zero, the others refuse it.",
@@ -103,6 +100,7 @@ pub(super) fn router(entities: Entities, stop: CancellationToken) -> Router {
         metrics::gauge!("skein_commands_in_flight").set(count(waiting));
         metrics::gauge!("skein_projection_lag").set(entities.shared().projection.lag() as f64);
         measure_memory();
+        measure_alarms(&entities);
         measure_cluster(&entities);
         let from_the_store = async {
             measure_outbox(&entities).await;
@@ -130,6 +128,14 @@ fn measure_memory() {
     }
 }
 
+fn measure_alarms(entities: &Entities) {
+    let alarms = entities.shared().alarms.all();
+    for kind in Kind::ALL {
+        let raised = alarms.iter().filter(|alarm| alarm.kind == kind).count();
+        metrics::gauge!("skein_alarms", "kind" => kind.as_str()).set(count(raised));
+    }
+}
+
 fn measure_cluster(entities: &Entities) {
     let Some(cluster) = entities.cluster() else { return };
     let survey = cluster.survey();
@@ -137,11 +143,6 @@ fn measure_cluster(entities: &Entities) {
     metrics::gauge!("skein_cluster_nodes").set(count(survey.len()));
     metrics::gauge!("skein_cluster_shards").set(count(cluster.shards_held()));
     metrics::gauge!("skein_cluster_shards_unowned").set(count(cluster.shards().saturating_sub(owned)));
-    let alarms = cluster.alarms().all();
-    for kind in Kind::ALL {
-        let raised = alarms.iter().filter(|alarm| alarm.kind == kind).count();
-        metrics::gauge!("skein_alarms", "kind" => kind.as_str()).set(count(raised));
-    }
     if let Some(identity) = cluster.identity() {
         let (ends, now) = (identity.expires(), entities.clock().wall());
         let left = ends.since(now).as_secs_f64() - now.since(ends).as_secs_f64();

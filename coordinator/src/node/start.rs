@@ -26,7 +26,8 @@ use crate::auth::Role;
 use crate::auth::token::{Claims, Keys};
 use crate::cluster::identity::{self, IdentityError};
 use crate::cluster::{Cluster, Silence};
-use crate::config::{Config, Limits};
+use crate::compat;
+use crate::config::{Config, Dialect, Limits};
 use crate::entity::{Clock, Entities, Hub, passivation, timers};
 use crate::gateway;
 use crate::ingress::{self, Gate};
@@ -157,7 +158,8 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
     let health = health::router(entities.clone(), runner.stop().clone());
     let Limits { result_bytes, swarm_result_bytes, .. } = config.limits;
     let bounds = Bounds { each: result_bytes, all: swarm_result_bytes };
-    let service = Service::new(entities.clone()).speaking_in(slack.clone()).bounded(bounds).keeping_secrets(vault);
+    let service =
+        Service::new(entities.clone()).speaking_in(slack.clone()).bounded(bounds).keeping_secrets(vault);
     let administered = service.clone();
     pumps.spawn("presence", quiet(presence::watch(service.clone(), pumps.stop().clone())));
     let http = match roles.coordinator {
@@ -306,13 +308,26 @@ fn agents_faces(
         shutdown: stop.clone(),
         ..mcp::Config::default()
     };
+    let shared = config
+        .compat
+        .mode
+        .zip(config.compat.key.clone())
+        .map(|(Dialect::AgentSwarm, key)| mcp::SharedKey { key, swarm: config.compat.swarm.clone() });
+    let compat = shared
+        .clone()
+        .map(|shared| compat::router(service.clone(), shared, Arc::clone(&catalogue), face.gate.clone()));
+    face.shared_key = shared;
     face.allowed_hosts.push(endpoint.http.ip().to_string());
     if let Some(url) = &config.listen.public_url {
         let host = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
         face.allowed_hosts.push(host.split('/').next().unwrap_or(host).to_owned());
         face.public_url = Some(endpoint.url.clone());
     }
-    Ok(mcp::router(service, keys.clone(), catalogue, face).merge(gateway))
+    let faces = mcp::router(service, keys.clone(), catalogue, face).merge(gateway);
+    Ok(match compat {
+        Some(compat) => faces.merge(compat),
+        None => faces,
+    })
 }
 
 /// Serves until the node stops, and then finishes what is in flight.

@@ -165,6 +165,10 @@ fn of_interest(awaited: &Awaited, event: &Event) -> Option<Value> {
     }
     let mut change =
         json!({ "topic": topic.as_str(), "id": subject, "event": event.kind, "at": event.at.iso() });
+    // How a task or a call ended, so that nobody has to ask for it.
+    if let Some(outcome) = event.body.get(&event.kind).and_then(|facts| facts.get("outcome")) {
+        change["outcome"] = outcome.clone();
+    }
     if let Some(name) = &event.key.name {
         change["agent"] = json!(name);
     }

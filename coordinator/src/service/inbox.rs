@@ -24,12 +24,19 @@ pub struct Delegation {
 }
 
 impl Service {
-    /// A message of the caller's inbox.
+    /// A message of the lead's inbox. Only the lead reads there, and only its own messages.
     ///
     /// # Errors
-    /// `not_found`, also for messages of others.
+    /// `forbidden`; `not_found`, also for messages of others.
     pub async fn inbox_message(&self, who: &Principal, message: Uuid) -> Result<Value, Refusal> {
+        self.require_lead(who).await?;
+        self.own_message(who, message).await
+    }
+
+    /// A message of the caller's inbox.
+    pub(super) async fn own_message(&self, who: &Principal, message: Uuid) -> Result<Value, Refusal> {
         policy::require(who, Right::Work)?;
+        self.own_member(who).await?;
         let body = self.body(&who.entity(Kind::Inboxes), &format!("message/{message}")).await?;
         let own = body.filter(|body| body["agentId"] == json!(who.agent));
         own.map(|body| wire::shown(body, &[])).ok_or_else(|| {

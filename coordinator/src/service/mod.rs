@@ -25,6 +25,8 @@ pub mod settings;
 pub mod slack;
 pub mod slack_files;
 mod standing;
+pub mod steering;
+pub mod summons;
 pub mod swarm;
 pub mod tasks;
 pub mod things;
@@ -54,6 +56,7 @@ use crate::slack::Workspaces;
 use crate::vault::Vault;
 use presence::Presence;
 use seen::Seen;
+use steering::Steered;
 
 /// How often a waiter looks by itself. Whatever changes wakes it, so this only bounds what a fault in that costs;
 /// ten thousand waiters that looked often would keep the node busy while nothing happens.
@@ -66,6 +69,7 @@ pub struct Service {
     ask_again: Duration,
     presence: Presence,
     seen: Seen,
+    steered: Steered,
     slack: Workspaces,
     vault: Vault,
     /// Whether the answers to changes are kept for their repeats.
@@ -81,6 +85,7 @@ impl Service {
             ask_again: ASK_AGAIN,
             presence: Presence::default(),
             seen: Seen::default(),
+            steered: Steered::default(),
             slack: Workspaces::default(),
             vault: Vault::without_keys(),
             keeps: true,

@@ -6,7 +6,7 @@ use skein_shared::{Code, Refusal, wire};
 use uuid::Uuid;
 
 use super::Service;
-use crate::auth::Principal;
+use crate::auth::{Principal, Right, policy};
 
 impl Service {
     /// The body of a document, or `None` if there is no such document.
@@ -45,6 +45,14 @@ impl Service {
     pub(super) async fn member(&self, who: &Principal, id: Uuid) -> Result<Option<Value>, Refusal> {
         let body = self.body(&who.entity(Kind::Pool), &format!("member/{id}")).await?;
         Ok(body.map(|body| wire::shown(body, &[])))
+    }
+
+    /// An agent must have joined. Those who only look, and operators, are no agents.
+    pub(super) async fn require_member(&self, who: &Principal) -> Result<(), Refusal> {
+        if policy::allows(who.role, Right::Work) {
+            self.own_member(who).await?;
+        }
+        Ok(())
     }
 
     /// The caller as a member.

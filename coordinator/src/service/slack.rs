@@ -78,6 +78,7 @@ impl Service {
         channel: &str,
         text: &str,
     ) -> Result<String, Refusal> {
+        self.require_member(who).await?;
         self.require_lead(who).await?;
         let workspace = self.slack.require(&who.swarm)?;
         let place = Place { channel: channel.to_owned(), thread: None };
@@ -125,6 +126,7 @@ impl Service {
         limit: usize,
     ) -> Result<Vec<Value>, Refusal> {
         policy::require(who, Right::Read)?;
+        self.require_member(who).await?;
         let workspace = self.slack.require(&who.swarm)?;
         let channels = workspace.channels(kinds, limit).await.map_err(Error::refusal)?;
         Ok(channels.iter().map(channel).collect())
@@ -132,8 +134,9 @@ impl Service {
 
     /// Where an address leads, if the caller may go there.
     pub(super) async fn slack_place(&self, who: &Principal, address: &Address) -> Result<Place, Refusal> {
+        self.require_member(who).await?;
         let found = if let Some(message) = address.message {
-            self.inbox_message(who, message).await?
+            self.own_message(who, message).await?
         } else if let Some(task) = address.task {
             let task = self.get_task(who, task).await?;
             let me = json!(who.agent);

@@ -61,6 +61,61 @@ impl Service {
         self.member_with_profile(who, who.agent).await
     }
 
+    /// The member of this name.
+    ///
+    /// # Errors
+    /// `not_found`.
+    pub async fn agent_named(&self, who: &Principal, name: &str) -> Result<Uuid, Refusal> {
+        policy::require(who, Right::Read)?;
+        let command = Command::Find { name: name.to_owned() };
+        match self.ask::<Pool>(&who.entity(Kind::Pool), command).await? {
+            Reply::Member(member) => Ok(member.id),
+            _ => Err(unexpected("the pool")),
+        }
+    }
+
+    /// The caller works (again).
+    ///
+    /// # Errors
+    /// `not_joined`.
+    pub async fn come_back(&self, who: &Principal, request: Uuid) -> Result<MemberView, Refusal> {
+        self.note_presence(who, request, Command::Ping { agent: who.agent, managed: who.managed }).await
+    }
+
+    /// The caller stops working. It stays a member, and what was offered to it goes to others.
+    ///
+    /// # Errors
+    /// `not_joined`.
+    pub async fn go_offline(&self, who: &Principal, request: Uuid) -> Result<MemberView, Refusal> {
+        self.note_presence(who, request, Command::Offline { agent: who.agent }).await
+    }
+
+    async fn note_presence(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        command: Command,
+    ) -> Result<MemberView, Refusal> {
+        policy::require(who, Right::Work)?;
+        match self.change::<Pool>(&who.entity(Kind::Pool), request, command).await? {
+            Reply::Member(member) => Ok(member),
+            _ => Err(unexpected("the pool")),
+        }
+    }
+
+    /// How many offers the caller has, and how many tasks are in the pool.
+    ///
+    /// # Errors
+    /// `not_joined`.
+    pub async fn open_work(&self, who: &Principal) -> Result<(usize, usize), Refusal> {
+        policy::require(who, Right::Work)?;
+        let command = Command::Peek { agent: who.agent, instance: who.instance.clone() };
+        match self.ask::<Pool>(&who.entity(Kind::Pool), command).await? {
+            Reply::Peeked { offers, pool, .. } => Ok((offers, pool)),
+            _ => Err(unexpected("the pool")),
+        }
+    }
+
     /// Sets how many tasks the caller takes at a time.
     pub async fn set_capacity(
         &self,

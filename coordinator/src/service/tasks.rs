@@ -214,7 +214,8 @@ impl Service {
         policy::require(who, Right::Work)?;
         let (finish, cost) = finish.map_or((None, None), |(finish, cost)| (Some(finish), cost));
         let before = self.known_task(who, task).await?;
-        let by = Some(who.agent);
+        // For the lead, who may have ended it, and now says so again.
+        let by = (!self.caller(who).await?.lead).then_some(who.agent);
         let attempted = match finish.clone() {
             Some(finish) => Attempted::Finish { by, finish },
             None => Attempted::Progress { by },
@@ -273,6 +274,24 @@ impl Service {
             }
         };
         self.on_task(who, request, task, command, attempted).await
+    }
+
+    /// Notes the model's session that works on a task, so that a child can continue it.
+    ///
+    /// # Errors
+    /// `not_found`; `forbidden` for somebody else's task.
+    pub async fn note_session(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        task: Uuid,
+        session: String,
+    ) -> Result<Changed, Refusal> {
+        let administers = who.role == Role::Operator;
+        policy::require(who, if administers { Right::Lead } else { Right::Work })?;
+        let by = (!administers).then_some(who.agent);
+        let command = Command::NoteSession { task, by, session };
+        self.on_task(who, request, task, command, Attempted::Other("given a session")).await
     }
 
     /// A task with all its fields.
@@ -340,7 +359,7 @@ impl Service {
     }
 
     /// The document of a task as it is shown. The view stands in should the document be gone.
-    async fn shown(&self, who: &Principal, view: &TaskView) -> Result<Value, Refusal> {
+    pub(super) async fn shown(&self, who: &Principal, view: &TaskView) -> Result<Value, Refusal> {
         let found = self.task(who, view.id).await?;
         Ok(found.unwrap_or_else(|| json!({ "id": view.id, "agentId": view.agent, "status": view.status })))
     }

@@ -42,6 +42,22 @@ pub enum Command {
         before: Box<Profile>,
     },
     Create(Box<Create>),
+    /// Says something to whoever works on the task: it comes with the next answer that this agent gets.
+    Steer {
+        task: Uuid,
+        /// `None` is the administration.
+        by: Option<Uuid>,
+        text: String,
+    },
+    /// Takes what was said to the instance about the tasks that it works on.
+    TakeSteering {
+        agent: Uuid,
+        instance: InstanceId,
+    },
+    /// The member of this name.
+    Find {
+        name: String,
+    },
     /// Asks for work. The pool answers what there is now; waiting is the caller's business.
     Poll {
         agent: Uuid,
@@ -407,6 +423,12 @@ pub enum Reply {
     Reviewing {
         task: Option<TaskView>,
     },
+    Steered {
+        message: Uuid,
+        task: TaskView,
+    },
+    /// Ids, oldest first; `steering/<id>` are the documents.
+    Steering(Vec<Uuid>),
     /// `repeated`: it was so already, and nothing changed.
     Task {
         task: TaskView,

@@ -122,6 +122,31 @@ pub enum Event {
         epic: Option<Uuid>,
         at: Timestamp,
     },
+    /// Something was said to whoever works on the task.
+    Steered {
+        task: Uuid,
+        message: Uuid,
+        by: Option<Uuid>,
+        text: String,
+        since: Timestamp,
+    },
+    /// It went with an answer to the agent.
+    SteeringTaken {
+        task: Uuid,
+        messages: Vec<Uuid>,
+        agent: Uuid,
+        since: Timestamp,
+    },
+    /// A started task has had no report for long, though its agent lives.
+    Stalled {
+        task: Uuid,
+        since: Timestamp,
+    },
+    /// A task of the pool could be claimed for long, and nobody took it. It is looked at again then.
+    Unclaimed {
+        task: Uuid,
+        again: Timestamp,
+    },
     LeasesExtended {
         instance: InstanceId,
         tasks: Vec<Uuid>,
@@ -215,6 +240,10 @@ impl Event {
             | Event::Paused { task, .. }
             | Event::SessionNoted { task, .. }
             | Event::EpicSet { task, .. }
+            | Event::Steered { task, .. }
+            | Event::SteeringTaken { task, .. }
+            | Event::Stalled { task, .. }
+            | Event::Unclaimed { task, .. }
             | Event::LeaseLost { task, .. }
             | Event::ReservationEnded { task, .. }
             | Event::OfferExpired { task, .. }

@@ -148,6 +148,18 @@ mod tests {
         Sketch::of(one, &Map::new()).similarity(&Sketch::of(other, &Map::new()))
     }
 
+    /// So a new task is held against the same few, whether there were none before it or a million.
+    #[test]
+    fn what_a_new_task_is_held_against_does_not_grow() {
+        let (mut recent, creator) = (Recent::default(), Uuid::from_u128(1));
+        for number in 0..10_000_u64 {
+            let at = Timestamp(1_790_000_000_000 + number);
+            recent.add(creator, at, Uuid::from_u128(number.into()), Sketch::of("a task", &Map::new()));
+        }
+        assert_eq!(recent.of[&creator].len(), NEWEST);
+        assert_eq!(recent.young(creator, Timestamp(1_790_000_010_000)).count(), NEWEST);
+    }
+
     #[test]
     fn similarity_is_that_of_the_word_sets() {
         assert!((alike("Fix the LOGIN bug!", "fix the login bug") - 1.0).abs() < 1e-9);

@@ -89,6 +89,7 @@ mod has {
     pub(super) const SCHEDULE: u16 = 1 << 12;
     pub(super) const PROGRESS: u16 = 1 << 13;
     pub(super) const THREAD: u16 = 1 << 14;
+    pub(super) const STALLED: u16 = 1 << 15;
 }
 
 fn pack(task: &Task, tags: &mut Numbers) -> Box<[u8]> {
@@ -112,6 +113,7 @@ fn pack(task: &Task, tags: &mut Numbers) -> Box<[u8]> {
     }
     writer.flag(has::MANAGED, task.managed);
     writer.flag(has::REPORTED, task.reported);
+    writer.flag(has::STALLED, task.stalled);
     if (task.attempt, task.generation) != (0, 0) {
         writer.has |= has::ATTEMPTS;
         writer.number(u64::from(task.attempt));
@@ -158,6 +160,7 @@ fn unpack(bytes: &[u8], tags: &Numbers) -> Task {
         instance: reader.has(has::INSTANCE).then(|| InstanceId(reader.text())),
         managed: reader.has(has::MANAGED),
         reported: reader.has(has::REPORTED),
+        stalled: reader.has(has::STALLED),
         attempt: if reader.has(has::ATTEMPTS) { reader.number() as u32 } else { 0 },
         generation: if reader.has(has::ATTEMPTS) { reader.number() as u32 } else { 0 },
         until: reader.some(has::UNTIL).map(Timestamp),
@@ -317,7 +320,8 @@ mod tests {
 
     prop_compose! {
         fn task()(
-            (status, priority, managed, reported) in (0..10_usize, any::<u8>(), any::<bool>(), any::<bool>()),
+            (status, priority) in (0..10_usize, any::<u8>()),
+            (managed, reported, stalled) in (any::<bool>(), any::<bool>(), any::<bool>()),
             (creator, agent, offered_to, epic, schedule) in (id(), id(), id(), id(), id()),
             (attempt, generation, progress) in (any::<u32>(), any::<u32>(), any::<Option<u32>>()),
             (created, updated, until) in (time(), time(), prop::option::of(time())),
@@ -329,7 +333,7 @@ mod tests {
             let (instance, thread) = (instance.map(InstanceId), thread.map(Thread::from));
             let tags = tags.iter().map(|tag| Tag::from(tag.as_str())).collect();
             Task {
-                status: STATUSES[status], priority, managed, reported, creator, agent, offered_to, epic, schedule,
+                status: STATUSES[status], priority, managed, reported, stalled, creator, agent, offered_to, epic, schedule,
                 attempt, generation, progress, created, updated, until, instance, dependencies, tags,
                 thread,
             }

@@ -55,6 +55,8 @@ pub(super) struct Indexes {
     instances: Groups<InstanceId, Uuid>,
     /// For each task that has not ended, the live tasks that wait for it.
     dependants: Groups<Uuid, Uuid>,
+    /// Tasks of the pool of which it was said that nobody takes them.
+    unclaimed: BTreeSet<Uuid>,
     /// Tasks of a thread in Slack.
     threads: Groups<Thread, Uuid>,
 }
@@ -67,7 +69,8 @@ impl Indexes {
         let mut pool: Vec<Rank> = Vec::new();
         let mut tagged: BTreeMap<Tag, Vec<Rank>> = BTreeMap::new();
         for (id, task) in tasks {
-            if task.status != Status::Unassigned || !task.is_ready() || task.thread.is_some() {
+            let plain = task.status == Status::Unassigned && task.is_ready();
+            if !plain || task.thread.is_some() || task.until.is_some() {
                 indexes.add(id, &task);
                 continue;
             }
@@ -77,8 +80,13 @@ impl Indexes {
                 tagged.entry(tag).or_default().push(rank);
             }
         }
+        let (few, few_tagged) = (std::mem::take(&mut indexes.pool), std::mem::take(&mut indexes.tagged));
         indexes.pool = pool.into_iter().collect();
+        indexes.pool.extend(few);
         indexes.tagged = tagged.into_iter().map(|(tag, ranks)| (tag, ranks.into_iter().collect())).collect();
+        for (tag, ranks) in few_tagged {
+            indexes.tagged.entry(tag).or_default().extend(ranks);
+        }
         indexes
     }
 
@@ -128,6 +136,11 @@ impl Indexes {
         } else {
             self.pool.remove(&rank);
         }
+        match (task.until.is_some(), add) {
+            (true, true) => self.unclaimed.insert(id),
+            (true, false) => self.unclaimed.remove(&id),
+            (false, _) => false,
+        };
         for tag in &task.tags {
             put(&mut self.tagged, tag.clone(), rank, add);
         }
@@ -168,6 +181,11 @@ impl Indexes {
     /// Number of tasks in the pool, whether or not they can start.
     pub(super) fn pool(&self) -> usize {
         self.pool.len() + self.blocked
+    }
+
+    /// Tasks of the pool of which it was said that nobody takes them.
+    pub(super) fn unclaimed(&self) -> &BTreeSet<Uuid> {
+        &self.unclaimed
     }
 
     /// The first task of the pool that can start and has any of the tags; without tags, the first of all.

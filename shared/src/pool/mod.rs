@@ -15,6 +15,7 @@ mod index;
 mod profile;
 mod standing;
 mod state;
+mod steering;
 mod tag;
 #[cfg(test)]
 mod tests;
@@ -38,6 +39,7 @@ pub use cost::Cost;
 pub use decide::ended::{Attempted, answer_for_ended};
 pub use event::{Event, Return};
 pub use state::{Dependency, Member, MemberView, Outcome, Pool, Source, Status, Task, TaskView};
+pub use steering::steering;
 pub use tag::Tag;
 
 impl Entity for Pool {
@@ -58,6 +60,7 @@ impl Entity for Pool {
             "member" => self.take_member(id, document.read()?),
             // Texts: no decision looks at them.
             "profile" => {}
+            "steering" => self.steering.restore(id, &document.read()?),
             other => return Err(document.corrupt(format!("`{other}` is no kind of document of a pool"))),
         }
         Ok(())
@@ -112,7 +115,7 @@ impl Entity for Pool {
     }
 
     fn next_wake(&self) -> Option<Timestamp> {
-        self.deadlines.next()
+        [self.deadlines.next(), self.reports.next(), self.claim_due()].into_iter().flatten().min()
     }
 
     fn tick() -> Command {
@@ -125,7 +128,11 @@ impl Entity for Pool {
 
     fn topics(&self, event: &Event) -> Vec<String> {
         let concerned = self.concerned(event).into_iter().map(|id| id.to_string());
-        concerned.chain(self.opened(event)).collect()
+        concerned.chain(self.opened(event)).chain(self.steered(event)).collect()
+    }
+
+    fn alarm(&self) -> Option<String> {
+        self.unclaimed()
     }
 
     fn check(&self) -> Result<(), String> {

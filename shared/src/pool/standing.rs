@@ -37,6 +37,9 @@ impl Standing {
 
     /// Follows an event: one open poll gets one task.
     pub(super) fn follow(&mut self, event: &Event) {
+        if matches!(event, Event::Steered { .. } | Event::SteeringTaken { .. }) {
+            return;
+        }
         let Some(task) = event.task() else { return };
         self.handed.remove(&task);
         if let Event::Started { agent, instance, .. } = event

@@ -12,6 +12,7 @@ use super::guard::{Recent, Sketch};
 use super::heads::Heads;
 use super::index::{Deadlines, Indexes};
 use super::standing::Standing;
+use super::steering::Steering;
 use super::tag::Tag;
 use crate::id::{InstanceId, Name};
 use crate::limits;
@@ -209,6 +210,9 @@ pub struct Task {
     /// Its instance has reported since it started, so the hand-over has arrived.
     #[serde(rename = "r", default, skip_serializing_if = "is_default")]
     pub reported: bool,
+    /// Nobody reported on it for long since it started, and the lead was told.
+    #[serde(rename = "z", default, skip_serializing_if = "is_default")]
+    pub stalled: bool,
     /// The thread in Slack that it came from, where people are told of it.
     #[serde(rename = "w", default, skip_serializing_if = "Option::is_none")]
     pub thread: Option<Thread>,
@@ -246,9 +250,12 @@ pub(super) enum Term {
     Offer,
     /// Pending, kept for the agent that lost it.
     Return,
+    /// In progress without a report.
+    Report,
 }
 
 impl Term {
+    /// Those of [`Task::term`].
     pub(super) const ALL: [Term; 4] = [Term::Runner, Term::Agent, Term::Offer, Term::Return];
 
     pub(super) fn period(self) -> Duration {
@@ -257,6 +264,7 @@ impl Term {
             Term::Agent => limits::TASK_LEASE_AGENT,
             Term::Offer => limits::OFFER,
             Term::Return => limits::TASK_RETURN,
+            Term::Report => limits::TASK_STALL,
         }
     }
 
@@ -280,6 +288,18 @@ impl Task {
             Status::Pending => Term::Return,
             _ => return None,
         })
+    }
+
+    /// When it counts as stalled. One that sleeps for long has said so by its lease.
+    pub(super) fn report_due(&self) -> Option<Timestamp> {
+        let started = self.status == Status::InProgress && !self.stalled;
+        let due = self.updated + limits::TASK_STALL;
+        started.then(|| self.until.map_or(due, |until| due.max(until)))
+    }
+
+    /// When somebody ought to have claimed it, or when it is to be said again that nobody did.
+    pub(super) fn claim_due(&self) -> Timestamp {
+        self.until.unwrap_or(self.updated + limits::TASK_UNCLAIMED)
     }
 
     pub fn unmet(&self) -> Vec<Uuid> {
@@ -384,6 +404,10 @@ pub struct Pool {
     pub(super) indexes: Indexes,
     /// When what ends. Signs of life move it and are not written down, so a copy may be earlier.
     pub(super) deadlines: Deadlines,
+    /// When which started task ought to have had a report.
+    pub(super) reports: Deadlines,
+    /// What was said about which task and has not reached its agent, oldest first.
+    pub(super) steering: Steering,
     /// What the duplicate guard compares with: a cache, which after a restart may hold more, never less.
     pub(super) recent: Recent,
     /// Who waits for work. Memory, as signs of life are.
@@ -399,6 +423,7 @@ impl PartialEq for Pool {
             && self.names == other.names
             && self.lead == other.lead
             && self.indexes == other.indexes
+            && self.steering == other.steering
     }
 }
 
@@ -412,6 +437,8 @@ impl Pool {
             tasks: Heads::default(),
             indexes: Indexes::default(),
             deadlines: Deadlines::default(),
+            reports: Deadlines::default(),
+            steering: Steering::default(),
             recent: Recent::default(),
             standing: Standing::default(),
         }
@@ -462,15 +489,21 @@ impl Pool {
         if let Some(creator) = task.creator {
             self.recent.add(creator, task.created, id, Sketch::default());
         }
-        self.deadlines.set(id, task.term(), task.until);
+        self.promise(id, task);
         self.tasks.restore(id, task);
     }
 
     /// Puts a task in and into every index.
     pub(super) fn enter(&mut self, id: Uuid, task: &Task) {
         self.indexes.add(id, task);
-        self.deadlines.set(id, task.term(), task.until);
+        self.promise(id, task);
         self.tasks.insert(id, task);
+    }
+
+    /// Notes when what is to have happened to a task.
+    pub(super) fn promise(&mut self, id: Uuid, task: &Task) {
+        self.deadlines.set(id, task.term(), task.until);
+        self.reports.set(id, Some(Term::Report), task.report_due());
     }
 
     /// Takes a task out of memory and of every index.
@@ -478,6 +511,7 @@ impl Pool {
         let task = self.tasks.remove(id)?;
         self.indexes.remove(id, &task);
         self.deadlines.set(id, None, None);
+        self.reports.set(id, None, None);
         Some(task)
     }
 }

@@ -41,6 +41,49 @@ fn every_declaration_is_complete() {
     }
 }
 
+/// As the seed sends them (spec: Agent Swarm 1.3); a hint that is not listed is absent.
+#[test]
+fn the_annotations_are_those_of_the_seed() {
+    let groups: [(&str, &str); 6] = [
+        (
+            r#"{"readOnlyHint":true}"#,
+            "poll-task get-swarm get-tasks get-task-details my-agent-info get-config list-config get-inbox-message list-channels read-messages context-history context-diff list-services list-schedules list-epics get-epic-details memory-search memory-get",
+        ),
+        (
+            r#"{"openWorldHint":true,"readOnlyHint":true}"#,
+            "slack-read slack-list-channels slack-download-file",
+        ),
+        (r#"{"openWorldHint":true}"#, "slack-reply slack-post slack-upload-file"),
+        (
+            r#"{"destructiveHint":true}"#,
+            "cancel-task delete-config delete-channel unregister-service delete-schedule delete-epic",
+        ),
+        (
+            r#"{"destructiveHint":false}"#,
+            "send-task task-action inbox-delegate create-channel post-message create-schedule run-schedule-now create-epic inject-learning",
+        ),
+        (
+            r#"{"idempotentHint":true}"#,
+            "join-swarm store-progress set-config register-agentmail-inbox update-profile register-service update-service-status update-schedule update-epic assign-task-to-epic unassign-task-from-epic",
+        ),
+    ];
+    let catalogue = catalogue().unwrap();
+    let mut known = BTreeSet::new();
+    for (hints, names) in groups {
+        let hints: Value = serde_json::from_str(hints).unwrap();
+        for name in names.split(' ') {
+            assert!(known.insert(name), "{name} is listed twice");
+            if let Some(tool) = catalogue.get(name) {
+                assert_eq!(tool.hints.json(), hints, "{name}");
+            }
+        }
+    }
+    assert_eq!(known.len(), 50);
+    for tool in catalogue.tools().filter(|tool| tool.toolset == Toolset::Swarm) {
+        assert!(known.contains(tool.name), "{} is none of the seed's", tool.name);
+    }
+}
+
 #[test]
 fn schemas_are_plain_objects_with_described_arguments() {
     let catalogue = catalogue().unwrap();

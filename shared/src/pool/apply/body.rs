@@ -30,9 +30,11 @@ pub(super) fn of(created: &Created) -> Value {
 /// a field: the task has no agent, the offer is over.
 pub(super) fn after(task: &Task, event: &Event) -> Value {
     let own = match event {
-        Event::Progressed { text, .. } => json!({ "progress": text }),
+        Event::Progressed { text, .. } => json!({ "progress": text, "stalled": null }),
+        Event::Started { .. } => json!({ "stalled": null }),
         Event::SessionNoted { session, .. } => json!({ "claudeSessionId": session }),
         Event::EpicSet { epic, .. } => json!({ "epicId": epic }),
+        Event::Stalled { .. } => json!({ "stalled": true }),
         Event::Accepted { at, .. } => json!({ "acceptedAt": at.iso() }),
         Event::Rejected { reason, .. } => {
             json!({ "offeredTo": null, "offeredAt": null, "rejectionReason": reason })

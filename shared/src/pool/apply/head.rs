@@ -27,6 +27,7 @@ impl Task {
             schedule: created.spec.schedule,
             progress: None,
             reported: false,
+            stalled: false,
             thread: Thread::of(&created.spec.context).filter(|_| created.spec.source == Source::Slack),
         }
     }
@@ -43,10 +44,12 @@ impl Task {
                 self.attempt = *attempt;
                 self.until = Some(*until);
                 self.reported = false;
+                self.stalled = false;
             }
             Event::Progressed { text, reported, until, .. } => {
                 self.progress = Some(guard::hash(text));
                 self.reported |= reported;
+                self.stalled = false;
                 self.until = self.until.max(Some(*until));
             }
             Event::Reported { until, .. } => {
@@ -73,8 +76,13 @@ impl Task {
                 self.until = None;
             }
             Event::EpicSet { epic, .. } => self.epic = *epic,
+            Event::Stalled { .. } => self.stalled = true,
+            Event::Unclaimed { again, .. } => self.until = Some(*again),
             Event::Reviewed { .. } => self.status = Status::Reviewing,
-            Event::Parked { .. } => self.status = Status::Backlog,
+            Event::Parked { .. } => {
+                self.status = Status::Backlog;
+                self.until = None;
+            }
             Event::LeaseLost { generation, to, .. } => self.lose(*generation, *to),
             Event::Rejected { .. }
             | Event::OfferExpired { .. }

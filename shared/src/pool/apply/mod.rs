@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use super::event::{Created, Event};
-use super::state::{Outcome, Pool, Status, Task};
+use super::state::{Outcome, Pool, Status, Task, Term};
 use crate::entity::Changes;
 use crate::time::Timestamp;
 
@@ -19,6 +19,7 @@ impl Pool {
     pub(super) fn follow(&mut self, event: &Event, changes: &mut Changes) {
         self.standing.follow(event);
         match event {
+            Event::Steered { .. } | Event::SteeringTaken { .. } => self.steering.follow(event, changes),
             Event::Created(created) => self.create(created, changes),
             Event::Finished { task, outcome, at, .. } => self.finish(*task, *outcome, *at, event, changes),
             Event::LeasesExtended { tasks, until, .. } => {
@@ -26,7 +27,10 @@ impl Pool {
                     self.extend(task, *until, changes);
                 }
             }
-            Event::Served { since } => self.deadlines.serve(*since),
+            Event::Served { since } => {
+                self.deadlines.serve(*since);
+                self.reports.serve(*since);
+            }
             _ => match event.task() {
                 Some(task) => self.change(task, event, changes),
                 None => self.follow_member(event, changes),
@@ -74,6 +78,7 @@ impl Pool {
             self.recent.remove(creator, task.created, id);
         }
         changes.archive(key(id), &task, Some(body::after(&task, event)));
+        self.steering.give_up(id, changes);
         if let (true, Some(agent)) = (active, task.agent) {
             self.settle_member(agent, false, at, changes);
         }
@@ -103,6 +108,7 @@ impl Pool {
         task.until = task.until.max(Some(until));
         self.tasks.insert(id, &task);
         self.deadlines.renew(id, until);
+        self.reports.set(id, Some(Term::Report), task.report_due());
         self.save(id, None, changes);
     }
 

@@ -14,45 +14,62 @@ use crate::time::Timestamp;
 impl Pool {
     /// Ends what is due. A new owner has heard no sign of life yet, so each term gets one full period from
     /// the start of its service; [`Event::Served`] makes the timer know.
-    pub(super) fn decide_tick(&self, ctx: &Ctx) -> Decision<Pool> {
-        let mut events = Vec::new();
+    pub(super) fn decide_tick(&self, ctx: &mut Ctx) -> Decision<Pool> {
+        let (mut events, mut effects) = (Vec::new(), Vec::new());
         for term in Term::ALL {
             if ctx.grace(Timestamp::ZERO, term.period()) > ctx.now {
                 continue;
             }
             for id in self.deadlines.due(term, ctx.now) {
-                if let Some(task) = self.tasks.get(id) {
-                    events.push(self.expired(id, &task, term, ctx));
+                let Some(task) = self.tasks.get(id) else { continue };
+                match term {
+                    Term::Offer => events.push(Event::OfferExpired { task: id, at: ctx.now }),
+                    Term::Return => events.push(Event::ReservationEnded { task: id, at: ctx.now }),
+                    Term::Runner | Term::Agent | Term::Report => {
+                        let lost = self.lose(id, &task, silence(term), ctx);
+                        events.extend(lost.0);
+                        effects.extend(lost.1);
+                    }
                 }
             }
         }
         let ended = events.len();
+        // What else is due is looked at by itself: a task that has just been lost is not stalled.
+        if ended == 0 {
+            events.extend(self.stalled(ctx));
+            events.extend(self.neglected(ctx));
+        }
         if self.deadlines.serving_since() != ctx.serving_since {
             events.push(Event::Served { since: ctx.serving_since });
         }
-        Decision::new(Reply::Ticked { ended }, events)
+        Decision::new(Reply::Ticked { ended }, events).effects(effects)
     }
 
-    fn expired(&self, id: Uuid, task: &Task, term: Term, ctx: &Ctx) -> Event {
-        match term {
-            Term::Offer => Event::OfferExpired { task: id, at: ctx.now },
-            Term::Return => Event::ReservationEnded { task: id, at: ctx.now },
-            Term::Runner => self.lose(id, task, "its runner no longer answers for the instance", ctx),
-            Term::Agent => self.lose(id, task, "its agent has made no call for the length of its lease", ctx),
-        }
-    }
-
-    pub(super) fn decide_end(&self, instance: &InstanceId, reason: &str, ctx: &Ctx) -> Decision<Pool> {
+    pub(super) fn decide_end(&self, instance: &InstanceId, reason: &str, ctx: &mut Ctx) -> Decision<Pool> {
         let tasks: Vec<Uuid> = self.indexes.of_instance(instance).collect();
-        let live = tasks.iter().filter_map(|&id| Some((id, self.tasks.get(id)?)));
-        let events = live.map(|(id, task)| self.lose(id, &task, reason, ctx)).collect();
-        Decision::new(Reply::Ended { tasks }, events)
+        let (mut events, mut effects) = (Vec::new(), Vec::new());
+        for &id in &tasks {
+            let Some(task) = self.tasks.get(id) else { continue };
+            let lost = self.lose(id, &task, reason, ctx);
+            events.extend(lost.0);
+            effects.extend(lost.1);
+        }
+        Decision::new(Reply::Ended { tasks }, events).effects(effects)
     }
 
     /// The same agent has the first right to a task that it lost, for it may hold half of the work; after
-    /// too many losses the lead decides. A lead's own task stays with the lead.
-    fn lose(&self, task: Uuid, head: &Task, reason: &str, ctx: &Ctx) -> Event {
+    /// too many losses the lead decides. A lead's own task stays with the lead. What goes on losing whoever takes it
+    /// is failed.
+    fn lose(&self, task: Uuid, head: &Task, reason: &str, ctx: &mut Ctx) -> (Vec<Event>, Vec<Effect>) {
         let generation = head.generation + 1;
+        if generation >= limits::TASK_GENERATIONS_MAX {
+            return self.give_up(
+                task,
+                head,
+                &format!("it lost its agent {generation} times, last because {reason}"),
+                ctx,
+            );
+        }
         let spent = generation >= limits::TASK_GENERATIONS;
         let agent = head.agent.filter(|agent| self.members.contains_key(agent));
         let to = match (self.lead, agent) {
@@ -61,7 +78,8 @@ impl Pool {
             (_, Some(_)) => Return::SameAgent { until: ctx.now + limits::TASK_RETURN },
             (_, None) => Return::Pool,
         };
-        Event::LeaseLost { task, generation, to, reason: reason.to_owned(), at: ctx.now }
+        let lost = Event::LeaseLost { task, generation, to, reason: reason.to_owned(), at: ctx.now };
+        (vec![lost], Vec::new())
     }
 
     /// The acknowledgement goes out even when there was nothing to extend: the sleeper waits for it.
@@ -83,5 +101,13 @@ impl Pool {
         let acknowledged =
             Effect::entity::<Agent>(reply_to.clone(), &agent::Command::LeasesExtended { wait });
         Decision::new(Reply::Extended { tasks }, events).effects(vec![acknowledged])
+    }
+}
+
+/// Why the agent of a task counts as gone.
+fn silence(term: Term) -> &'static str {
+    match term {
+        Term::Runner => "its runner no longer answers for the instance",
+        _ => "its agent has made no call for the length of its lease",
     }
 }

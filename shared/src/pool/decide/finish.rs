@@ -35,9 +35,12 @@ impl Pool {
     pub(super) fn decide_progress(&self, report: &Progress, ctx: &mut Ctx) -> Answer {
         let id = report.task;
         let task = &self.live(id)?;
-        let foreign = report.by.is_some() && report.by != task.agent;
-        if foreign && !mutation::is_on(Mutation::ResultFromAnyone) {
-            return Err(not_yours(id, "reported on", "the agent that it is assigned to"));
+        if !self.may_report(report, task) && !mutation::is_on(Mutation::ResultFromAnyone) {
+            return Err(not_yours(
+                id,
+                "reported on",
+                "the agent that it is assigned to, and ended by the lead",
+            ));
         }
         if !matches!(task.status, Status::Pending | Status::InProgress | Status::Paused) {
             return Err(wrong_state(id, task.status, "reported on", "pending, in_progress or paused"));
@@ -50,6 +53,7 @@ impl Pool {
             note_progress(report, task, text, &mut events, ctx);
         }
         let Some(finish) = &report.finish else {
+            events.extend(sign(report, task, ctx).filter(|_| events.is_empty()));
             if events.is_empty() {
                 return Ok(Self::unchanged(id, task));
             }
@@ -67,8 +71,33 @@ impl Pool {
         let about = report.about.as_ref();
         decision.effects = self.memories(id, task, about, outcome, &result, ctx);
         decision.effects.extend(self.notices(id, outcome));
-        decision.events.extend(self.follow_up(id, task, about, outcome, &result, ctx));
+        if report.by.is_none() || report.by != self.lead {
+            decision.events.extend(self.follow_up(id, task, about, outcome, &result, ctx));
+        }
         Ok(decision)
+    }
+
+    /// Whose report counts: that of the agent that has the task. The lead may end it too, and its creator while nobody
+    /// has begun it. Later not: a worker that made a task itself, and lost it, must not end what its successor does.
+    fn may_report(&self, report: &Progress, task: &Task) -> bool {
+        let Some(by) = report.by else { return true };
+        let ends = report.finish.is_some() && report.progress.is_none();
+        let unbegun = task.attempt == 0 && task.creator == Some(by);
+        task.agent == Some(by) || (ends && (self.lead == Some(by) || unbegun))
+    }
+
+    /// Fails a task that nobody could bring to its end.
+    pub(super) fn give_up(
+        &self,
+        id: Uuid,
+        task: &Task,
+        reason: &str,
+        ctx: &mut Ctx,
+    ) -> (Vec<Event>, Vec<Effect>) {
+        let (outcome, cause) = (Outcome::Failed, Some(reason.to_owned()));
+        let end = Event::Finished { task: id, outcome, output: None, reason: cause, cost: None, at: ctx.now };
+        let told = self.follow_up(id, task, None, outcome, reason, ctx);
+        (std::iter::once(end).chain(told).collect(), self.notices(id, outcome))
     }
 
     /// A report on a task that is not in progress begins it, under the rules of every beginning.
@@ -258,6 +287,13 @@ fn note_progress(report: &Progress, task: &Task, text: &str, events: &mut Vec<Ev
     } else if spoke && !task.reported {
         events.push(Event::Reported { task: report.task, until, at: ctx.now });
     }
+}
+
+/// A report that says nothing says that the hand-over has arrived.
+fn sign(report: &Progress, task: &Task, ctx: &Ctx) -> Option<Event> {
+    let spoke = report.instance.is_some() && report.instance == task.instance;
+    let until = ctx.now + Term::lease(task.managed).period();
+    (spoke && !task.reported).then(|| Event::Reported { task: report.task, until, at: ctx.now })
 }
 
 fn require_lengths(report: &Progress) -> Result<(), Refusal> {

@@ -163,6 +163,23 @@ impl Pool {
         Some(Effect::entity::<Profiles>(EntityKey::of(Kind::Profiles, &self.swarm), &command))
     }
 
+    /// By its name as it is written, else by the only one that differs in its letters' case alone.
+    pub(super) fn decide_find(&self, name: &str) -> Answer {
+        let same = |(known, _): &(&String, &Uuid)| known.to_lowercase() == name.to_lowercase();
+        let alike = || {
+            let mut alike = self.names.iter().filter(same);
+            alike.next().filter(|_| alike.next().is_none()).map(|(_, agent)| agent)
+        };
+        let found = self.names.get(name).or_else(alike);
+        match found.and_then(|agent| Some((agent, self.members.get(agent)?))) {
+            Some((agent, member)) => Ok(Decision::reply(Reply::Member(self.member_view(*agent, member)))),
+            None => Err(Refusal::new(
+                Code::NotFound,
+                format!("no agent of this swarm is named `{name}`; get-swarm lists their names and ids"),
+            )),
+        }
+    }
+
     fn require_free_name(&self, name: &str) -> Result<(), Refusal> {
         if !self.names.contains_key(name) {
             return Ok(());

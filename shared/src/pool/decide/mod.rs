@@ -7,7 +7,9 @@ mod finish;
 mod hear;
 mod invariants;
 mod members;
+mod neglect;
 mod offers;
+mod steer;
 pub(super) mod work;
 
 use std::collections::BTreeMap;
@@ -37,6 +39,9 @@ impl Pool {
                 self.decide_describe(*agent, profile, before, ctx)
             }
             Command::Create(create) => self.decide_create(create, ctx),
+            Command::Steer { task, by, text } => self.decide_steer(*task, *by, text, ctx),
+            Command::TakeSteering { agent, instance } => Ok(self.decide_take_steering(*agent, instance, ctx)),
+            Command::Find { name } => self.decide_find(name),
             Command::Poll { agent, instance, managed, last } => {
                 self.decide_poll(*agent, instance, *managed, *last, ctx)
             }

@@ -6,9 +6,11 @@ mod finishing;
 mod hearing;
 mod leases;
 mod members;
+mod neglect;
 mod random;
 mod sending;
 mod standing;
+mod steering;
 mod working;
 
 use serde_json::{Map, Value};

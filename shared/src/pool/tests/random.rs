@@ -1,7 +1,7 @@
 //! Random commands: the bench checks the invariants after every event, and here that the documents give
 //! back the state, that capacity is kept, that ends are final and that attempts rise.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -18,6 +18,7 @@ enum Step {
     Task(u8, u8, u8),
     Report(u8, u8, u8),
     Instance(u8, u8),
+    Steer(u8, u8, bool),
     Alive(u8),
     Advance(u16),
     Restart,
@@ -34,6 +35,7 @@ fn step() -> impl Strategy<Value = Step> {
         8 => (any::<u8>(), 0..4u8, 0..13u8).prop_map(|(task, agent, what)| Step::Task(task, agent, what)),
         4 => (any::<u8>(), 0..4u8, 0..4u8).prop_map(|(task, agent, what)| Step::Report(task, agent, what)),
         1 => (0..4u8, 0..3u8).prop_map(|(agent, what)| Step::Instance(agent, what)),
+        2 => (any::<u8>(), 0..4u8, any::<bool>()).prop_map(|(task, who, take)| Step::Steer(task, who, take)),
         2 => (0..4u8).prop_map(Step::Alive),
         2 => (0..2400u16).prop_map(Step::Advance),
         1 => Just(Step::Restart),
@@ -49,6 +51,8 @@ struct Run {
     tasks: Vec<Uuid>,
     ended: BTreeMap<Uuid, Value>,
     attempts: BTreeMap<Uuid, u32>,
+    /// What was said and has reached its agent.
+    heard: BTreeSet<Uuid>,
 }
 
 impl Run {
@@ -118,6 +122,18 @@ impl Run {
                     },
                 };
                 self.swarm.run(command).unwrap();
+            }
+            Step::Steer(task, who, take) => {
+                let (task, agent) = (self.task(*task), agent(*who));
+                let command = match take {
+                    true => Command::TakeSteering { agent, instance: instance(agent) },
+                    false => Command::Steer { task, by: Some(agent), text: format!("by {who}") },
+                };
+                if let Ok(Reply::Steering(messages)) = self.swarm.run(command) {
+                    for message in messages {
+                        assert!(self.heard.insert(message), "{message} was given twice");
+                    }
+                }
             }
             Step::Alive(who) => {
                 let (now, instance) = (self.swarm.0.now, instance(agent(*who)).to_string());
@@ -213,6 +229,27 @@ impl Run {
         assert!(after == before || after <= most, "{reply:?} exceeds {most}");
     }
 
+    /// Each lease has one recovery at most, and no task more than may be.
+    fn check_recoveries(&self) {
+        let mut losses: BTreeMap<Uuid, u32> = BTreeMap::new();
+        let mut leases = BTreeSet::new();
+        let mut attempts: BTreeMap<Uuid, u32> = BTreeMap::new();
+        for event in &self.swarm.0.events {
+            match event {
+                Event::Started { task, attempt, .. } => {
+                    attempts.insert(*task, *attempt);
+                }
+                Event::LeaseLost { task, generation, .. } => {
+                    let count = losses.entry(*task).or_default();
+                    *count += 1;
+                    assert_eq!((*count, *count < crate::limits::TASK_GENERATIONS_MAX), (*generation, true));
+                    assert!(leases.insert((*task, attempts[task])), "{task} was recovered twice");
+                }
+                _ => {}
+            }
+        }
+    }
+
     fn check(&mut self) {
         assert_eq!(self.swarm.0.restored(), self.swarm.0.entity, "documents and events differ");
         for &task in &self.tasks {
@@ -227,6 +264,7 @@ impl Run {
             let attempts = self.attempts.insert(task, head.attempt).unwrap_or_default();
             assert!(head.attempt >= attempts);
         }
+        self.check_recoveries();
         for number in 0..4 {
             let Some(member) = self.swarm.0.entity.member(agent(number)) else { continue };
             let busy = self.swarm.0.entity.active(agent(number)) > 0;
@@ -248,7 +286,7 @@ proptest! {
     #[test]
     fn any_commands_keep_the_promises(steps in prop::collection::vec(step(), 1..80)) {
         let swarm = Swarm::new();
-        let mut run = Run { swarm, tasks: Vec::new(), ended: BTreeMap::new(), attempts: BTreeMap::new() };
+        let mut run = Run { swarm, tasks: Vec::new(), ended: BTreeMap::new(), attempts: BTreeMap::new(), heard: BTreeSet::new() };
         for step in &steps {
             run.take(step);
             run.check();
@@ -258,7 +296,7 @@ proptest! {
     #[test]
     fn commands_and_events_survive_their_json(steps in prop::collection::vec(step(), 1..30)) {
         let swarm = Swarm::new();
-        let mut run = Run { swarm, tasks: Vec::new(), ended: BTreeMap::new(), attempts: BTreeMap::new() };
+        let mut run = Run { swarm, tasks: Vec::new(), ended: BTreeMap::new(), attempts: BTreeMap::new(), heard: BTreeSet::new() };
         for step in &steps {
             run.take(step);
         }

@@ -1,12 +1,14 @@
-//! Skein's own tools: waiting for changes, claiming tasks by tag, asking people, finding and calling tools.
+//! Skein's own tools: waiting for changes, claiming tasks by tag, steering them, asking people, finding and calling tools.
 
 mod ask;
 mod claim;
 mod finders;
+mod steer;
 mod wait;
 
 use crate::mcp::catalogue::Tool;
 
 pub fn tools() -> Vec<Tool> {
-    [ask::tools(), claim::tools(), finders::tools(), wait::tools()].into_iter().flatten().collect()
+    let groups = [ask::tools(), claim::tools(), finders::tools(), steer::tools(), wait::tools()];
+    groups.into_iter().flatten().collect()
 }

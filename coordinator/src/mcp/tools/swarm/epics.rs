@@ -12,7 +12,7 @@ use super::{done, short, warned};
 use crate::auth::Right;
 use crate::mcp::catalogue::{Call, Outcome, Tool, Toolset};
 use crate::mcp::result::counted;
-use crate::mcp::schema::{Args, any_text, flag, integer, list, object, one_of, or_null, text, uuid};
+use crate::mcp::schema::{Args, agent, any_text, flag, integer, list, object, one_of, or_null, text, uuid};
 use crate::service::lists;
 
 const SWARM: Toolset = Toolset::Swarm;
@@ -34,7 +34,7 @@ pub(super) fn tools() -> Vec<Tool> {
             .args(
                 texts(Args::none().need("name", text(200), "Its name, unique in the swarm"), true)
                     .take("priority", integer(0, 100), "0 to 100 (50)")
-                    .take("leadAgentId", uuid(), "The agent that leads it"),
+                    .take("leadAgentId", agent(), "The agent that leads it").of_agents(),
             )
             .output(json!({ "success": flag(), "message": any_text(4000), "epic": object(), "channel": object() })),
         Tool::new("list-epics", "List epics", SWARM, list_epics)
@@ -45,8 +45,8 @@ pub(super) fn tools() -> Vec<Tool> {
                 Args::none()
                     .take("status", one_of(&STATUSES), "Where the epic stands")
                     .take("search", any_text(1000), "Part of its name, description or goal")
-                    .take("leadAgentId", uuid(), "Led by this agent")
-                    .take("createdByAgentId", uuid(), "Made by this agent")
+                    .take("leadAgentId", agent(), "Led by this agent").of_agents()
+                    .take("createdByAgentId", agent(), "Made by this agent").of_agents()
                     .take("limit", integer(1, 100), "At most so many (25)"),
             )
             .output(json!({ "success": flag(), "message": any_text(4000), "epics": list(object(), 100), "total": integer(0, 100) })),
@@ -65,7 +65,7 @@ pub(super) fn tools() -> Vec<Tool> {
                 texts(which().take("newName", text(200), "A new name"), false)
                     .take("status", one_of(&STATUSES), "Where it stands")
                     .take("priority", integer(0, 100), "0 to 100")
-                    .take("leadAgentId", or_null(uuid()), "The agent that leads it; null for none"),
+                    .take("leadAgentId", or_null(agent()), "The agent that leads it; null for none").of_agents(),
             )
             .output(result()),
         Tool::new("delete-epic", "Delete an epic", SWARM, delete)

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::{done, short};
 use crate::auth::Right;
 use crate::mcp::catalogue::{Call, Outcome, Tool, Toolset};
-use crate::mcp::schema::{Args, any_text, flag, object, text, uuid};
+use crate::mcp::schema::{Args, agent, any_text, flag, object, text, uuid};
 use crate::service::inbox::Delegation;
 
 const SWARM: Toolset = Toolset::Swarm;
@@ -36,7 +36,8 @@ pub(super) fn tools() -> Vec<Tool> {
             .args(
                 Args::none()
                     .need("inboxMessageId", uuid(), "The message")
-                    .need("agentId", uuid(), "Who shall do it")
+                    .need("agentId", agent(), "Who shall do it")
+                    .of_agents()
                     .take(
                         "taskDescription",
                         text(limits::TEXT),

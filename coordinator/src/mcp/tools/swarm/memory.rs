@@ -10,7 +10,7 @@ use super::{done, warned};
 use crate::auth::Right;
 use crate::mcp::catalogue::{Call, Outcome, Tool, Toolset};
 use crate::mcp::result::counted;
-use crate::mcp::schema::{Args, any_text, flag, integer, list, object, one_of, text, uuid};
+use crate::mcp::schema::{Args, agent, any_text, flag, integer, list, object, one_of, text, uuid};
 use crate::service::memory::Visible;
 
 const SWARM: Toolset = Toolset::Swarm;
@@ -50,7 +50,8 @@ pub(super) fn tools() -> Vec<Tool> {
             .found_by("teach feedback lesson remember store memory coach")
             .args(
                 Args::none()
-                    .need("agentId", uuid(), "Who shall know it")
+                    .need("agentId", agent(), "Who shall know it")
+                    .of_agents()
                     .need("learning", text(limits::TEXT), "What is to be known")
                     .need("category", one_of(&CATEGORIES), "What kind of learning"),
             )

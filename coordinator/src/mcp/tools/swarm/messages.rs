@@ -13,7 +13,7 @@ use crate::auth::Right;
 use crate::mcp::catalogue::{Call, Hints, Outcome, Tool, Toolset};
 use crate::mcp::result::counted;
 use crate::mcp::schema::{
-    Args, any_text, at_least, flag, instant, integer, list, object, one_of, text, uuid,
+    Args, agent, any_text, at_least, flag, instant, integer, list, object, one_of, text, uuid,
 };
 use crate::service::messages::Draft;
 
@@ -35,7 +35,7 @@ pub(super) fn tools() -> Vec<Tool> {
                     .take("channel", any_text(100), "Name or id (general)")
                     .need("content", text(limits::MESSAGE), "What you say")
                     .take("replyTo", uuid(), "The message that you answer")
-                    .take("mentions", list(uuid(), 100), "Agents to wake"),
+                    .take("mentions", list(agent(), 100), "Agents to wake").of_agents(),
             )
             .output(json!({ "success": flag(), "message": any_text(4000), "posted": object() })),
         Tool::new("read-messages", "Read messages", SWARM, read)
@@ -76,7 +76,7 @@ pub(super) fn tools() -> Vec<Tool> {
                     .need("name", text(100), "Its name, unique in the swarm")
                     .take("description", any_text(500), "What it is for")
                     .take("type", one_of(&["public", "dm"]), "public, or dm between few")
-                    .take("participants", list(uuid(), 100), "Who takes part"),
+                    .take("participants", list(agent(), 100), "Who takes part").of_agents(),
             )
             .output(json!({ "success": flag(), "message": any_text(4000), "channel": object() })),
         Tool::new("delete-channel", "Delete a channel", SWARM, delete)

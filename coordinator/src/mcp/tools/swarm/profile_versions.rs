@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::{done, warned};
 use crate::mcp::catalogue::{Call, Outcome, Tool, Toolset};
 use crate::mcp::result::counted;
-use crate::mcp::schema::{Args, any_text, at_least, flag, integer, list, object, one_of, uuid};
+use crate::mcp::schema::{Args, agent, any_text, at_least, flag, integer, list, object, one_of, uuid};
 
 const SWARM: Toolset = Toolset::Swarm;
 const FIELDS: [&str; 5] = ["claudeMd", "soulMd", "identityMd", "setupScript", "toolsMd"];
@@ -28,7 +28,8 @@ pub(super) fn tools() -> Vec<Tool> {
             .found_by("claude md soul identity profile versions changes log who changed")
             .args(
                 Args::none()
-                    .take("agentId", uuid(), "Whose (yours)")
+                    .take("agentId", agent(), "Whose (yours)")
+                    .of_agents()
                     .take("field", one_of(&FIELDS), "Of this text alone")
                     .take("limit", integer(1, 100), "At most so many (10)"),
             )

@@ -15,7 +15,7 @@ use crate::auth::Right;
 use crate::mcp::catalogue::{Call, Outcome, Tool, Toolset};
 use crate::mcp::result::counted;
 use crate::mcp::schema::{
-    Args, any_text, at_least, flag, instant, integer, list, object, one_of, or_null, text, uuid,
+    Args, agent, any_text, at_least, flag, instant, integer, list, object, one_of, or_null, text, uuid,
 };
 use crate::service::schedules::Wanted;
 
@@ -49,7 +49,7 @@ pub(super) fn tools() -> Vec<Tool> {
                 )
                 .take("delayMs", at_least(1), "one_time: so long from now")
                 .take("runAt", instant(), "one_time: at this moment")
-                .take("targetAgentId", uuid(), "Who gets the tasks; the pool without one")
+                .take("targetAgentId", agent(), "Who gets the tasks; the pool without one").of_agents()
                 .take("model", one_of(&MODELS), "The model of the tasks"),
             )
             .output(result()),
@@ -76,7 +76,7 @@ pub(super) fn tools() -> Vec<Tool> {
                     text(limits::TEXT),
                     "The text of each task",
                 ))
-                .take("targetAgentId", or_null(uuid()), "Who gets the tasks; null for the pool")
+                .take("targetAgentId", or_null(agent()), "Who gets the tasks; null for the pool").of_agents()
                 .take("model", or_null(any_text(20)), "The model of the tasks; null for none"),
             )
             .output(result()),

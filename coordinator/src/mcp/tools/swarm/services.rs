@@ -13,7 +13,7 @@ use super::{done, listed};
 use crate::auth::Right;
 use crate::mcp::catalogue::{Call, Outcome, Tool, Toolset};
 use crate::mcp::result::counted;
-use crate::mcp::schema::{Args, any_text, flag, integer, list, object, one_of, text, uuid};
+use crate::mcp::schema::{Args, agent, any_text, flag, integer, list, object, one_of, text, uuid};
 
 const SWARM: Toolset = Toolset::Swarm;
 const STATUSES: [&str; 4] = ["starting", "healthy", "unhealthy", "stopped"];
@@ -62,7 +62,7 @@ pub(super) fn tools() -> Vec<Tool> {
             .found_by("web servers urls ports show who runs")
             .args(
                 Args::none()
-                    .take("agentId", uuid(), "Of this agent")
+                    .take("agentId", agent(), "Of this agent").of_agents()
                     .take("name", any_text(100), "Part of the name or the label")
                     .take("status", one_of(&STATUSES), "Those that fare so")
                     .take("includeOwn", flag(), "Your own, too (true)"),

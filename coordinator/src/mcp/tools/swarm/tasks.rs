@@ -3,15 +3,15 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use skein_shared::id::Kind;
+use skein_shared::limits;
 use skein_shared::pool::{Rules, Target, TaskSpec};
-use skein_shared::{Code, Refusal, limits};
 use uuid::Uuid;
 
 use super::{done, short, warned};
 use crate::auth::Right;
 use crate::mcp::catalogue::{Call, Outcome, Tool, Toolset};
 use crate::mcp::result::{Answer, counted};
-use crate::mcp::schema::{Args, any_text, flag, integer, list, object, one_of, text, uuid};
+use crate::mcp::schema::{Args, agent, any_text, flag, integer, list, object, one_of, text, uuid};
 use crate::service::Event;
 use crate::service::lists;
 use crate::service::tasks::Wanted;
@@ -45,7 +45,7 @@ pub(super) fn tools() -> Vec<Tool> {
             .args(
                 Args::none()
                     .need("task", text(limits::TEXT), "What is to be done, complete in itself")
-                    .take("agentId", uuid(), "Who shall do it")
+                    .take("agentId", agent(), "Who shall do it").of_agents()
                     .take("offerMode", flag(), "Let the agent accept or reject it")
                     .take("priority", integer(0, 100), "0 to 100, more is sooner (50)")
                     .take("tags", list(text(limits::TAG), limits::TAGS), "Words to find it by")
@@ -113,12 +113,6 @@ struct Send {
 }
 
 async fn send(call: Call, args: Send) -> Outcome {
-    if args.agent_id == Some(call.who.agent) {
-        return Err(Refusal::new(
-            Code::InvalidArgument,
-            "you cannot send a task to yourself; leave agentId out to put it into the pool",
-        ));
-    }
     let agent = args.agent_id;
     let target = match (args.offer_mode, agent, args.parent_task_id) {
         (_, None, None) => Target::Pool,
@@ -262,6 +256,7 @@ fn log_entry(task: Uuid, event: &Event) -> Value {
         "rejected" => "task_rejected",
         "started" => "task_claimed",
         "released" => "task_released",
+        "steered" => "channel_message",
         _ => "task_status_change",
     };
     let facts = event.body.get(&event.kind).unwrap_or(&event.body);

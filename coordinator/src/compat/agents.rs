@@ -1,0 +1,182 @@
+//! Agents: they register, say that they live, and are looked at.
+
+use axum::extract::{Path, State};
+use http::StatusCode;
+use serde_json::{Map, Value, json};
+use skein_shared::channels::Read;
+use uuid::Uuid;
+
+use super::Compat;
+use super::answer::{Answer, Problem, made, nothing, ok};
+use super::door::Asked;
+use super::tasks::mine;
+use crate::auth::{Principal, Role};
+use crate::service::lists;
+use crate::service::swarm::Introduction;
+
+/// So many polls without a task mean that a worker may go.
+const EMPTY_POLLS: u64 = 2;
+
+/// Makes the agent a member, or welcomes it back. Without a header it gets a new id.
+pub(super) async fn register(State(compat): State<Compat>, asked: Asked) -> Answer {
+    let who = match asked.who.role {
+        Role::Operator => compat.shared.agent(Uuid::new_v4())?,
+        _ => asked.who.clone(),
+    };
+    let max_tasks = asked.fields.get("maxTasks").and_then(Value::as_u64).map(|most| most as u32);
+    if compat.service.me(&who).await?.is_some() {
+        compat.service.come_back(&who, asked.request).await?;
+        if let Some(max_tasks) = max_tasks {
+            compat.service.set_capacity(&who, Uuid::now_v7(), max_tasks).await?;
+        }
+        return ok(compat.service.me(&who).await?.unwrap_or_default());
+    }
+    let texts = |field: &str| asked.fields.get(field).and_then(Value::as_array).cloned().unwrap_or_default();
+    let introduction = Introduction {
+        name: asked.need("name")?.to_owned(),
+        lead: asked.fields.get("isLead") == Some(&json!(true)),
+        role: asked.text("role").map(str::to_owned),
+        capabilities: texts("capabilities").iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+        description: asked.text("description").map(str::to_owned),
+        max_tasks,
+    };
+    made(compat.service.join(&who, asked.request, introduction).await?.0)
+}
+
+pub(super) async fn ping(State(compat): State<Compat>, asked: Asked) -> Answer {
+    compat.service.come_back(asked.agent()?, asked.request).await?;
+    nothing()
+}
+
+pub(super) async fn close(State(compat): State<Compat>, asked: Asked) -> Answer {
+    compat.service.go_offline(asked.agent()?, asked.request).await?;
+    nothing()
+}
+
+/// The caller with its capacity, and with `?include=inbox` what waits for it.
+pub(super) async fn me(State(compat): State<Compat>, asked: Asked) -> Answer {
+    let who = asked.agent()?;
+    let mut me = known(compat.service.me(who).await?)?;
+    let current = mine(&compat, who, "in_progress").await?.len();
+    me["capacity"] = capacity(&me, current);
+    me["shouldBlockPolling"] = json!(me["emptyPollCount"].as_u64().unwrap_or_default() >= EMPTY_POLLS);
+    if asked.query("include") == Some("inbox") {
+        me["inbox"] = inbox(&compat, who, current).await?;
+    }
+    ok(me)
+}
+
+async fn inbox(compat: &Compat, who: &Principal, current: usize) -> Result<Value, Problem> {
+    let (unread, mentions) = compat.service.unread(who).await?;
+    let (offers, pool) = compat.service.open_work(who).await?;
+    let read = Read { mentions_only: true, mark_as_read: false, limit: 3, ..Read::new(who.agent) };
+    let found = compat.service.read_messages(who, Uuid::now_v7(), read).await?;
+    let newest = found.messages.iter().rev().take(3).map(|(channel, message)| {
+        json!({
+            "channelName": channel, "agentName": message["agentName"], "content": message["content"],
+            "createdAt": message["createdAt"],
+        })
+    });
+    Ok(json!({
+        "unreadCount": unread, "mentionsCount": mentions, "offeredTasksCount": offers, "poolTasksCount": pool,
+        "inProgressCount": current, "recentMentions": newest.collect::<Vec<_>>(),
+    }))
+}
+
+fn capacity(agent: &Value, current: usize) -> Value {
+    let max = agent["maxTasks"].as_u64().unwrap_or(1);
+    json!({ "current": current, "max": max, "available": max.saturating_sub(current as u64) })
+}
+
+fn known(agent: Option<Value>) -> Result<Value, Problem> {
+    agent.ok_or_else(|| Problem::new(StatusCode::NOT_FOUND, "Agent not found"))
+}
+
+/// All agents; `?include=tasks` with the tasks that they work on.
+pub(super) async fn list(State(compat): State<Compat>, asked: Asked) -> Answer {
+    let mut agents = compat.service.list_members(&asked.who).await?.rows;
+    let wanted = lists::Tasks {
+        status: Some("in_progress".to_owned()),
+        heartbeat: true,
+        limit: 1000,
+        ..lists::Tasks::default()
+    };
+    let tasks = compat.service.list_tasks(&asked.who, wanted).await?.rows;
+    for agent in &mut agents {
+        let own: Vec<&Value> = tasks.iter().filter(|task| task["agentId"] == agent["id"]).collect();
+        agent["capacity"] = capacity(agent, own.len());
+        if asked.query("include") == Some("tasks") {
+            agent["tasks"] = json!(own);
+        }
+    }
+    ok(json!({ "agents": agents }))
+}
+
+pub(super) async fn one(State(compat): State<Compat>, Path(agent): Path<Uuid>, asked: Asked) -> Answer {
+    ok(profile(&compat, &asked, agent).await?)
+}
+
+async fn profile(compat: &Compat, asked: &Asked, agent: Uuid) -> Result<Value, Problem> {
+    known(compat.service.me(&Principal { agent, ..asked.who.clone() }).await?)
+}
+
+pub(super) async fn rename(
+    State(compat): State<Compat>,
+    Path(agent): Path<Uuid>,
+    mut asked: Asked,
+) -> Answer {
+    let name = asked.need("name")?.to_owned();
+    asked.fields = Map::from_iter([("name".to_owned(), json!(name))]);
+    update(&compat, agent, &asked).await
+}
+
+pub(super) async fn describe(State(compat): State<Compat>, Path(agent): Path<Uuid>, asked: Asked) -> Answer {
+    update(&compat, agent, &asked).await
+}
+
+/// An agent describes itself alone, whatever it calls itself in the path.
+async fn update(compat: &Compat, agent: Uuid, asked: &Asked) -> Answer {
+    if asked.agent()?.agent != agent {
+        return Err(Problem::new(
+            StatusCode::FORBIDDEN,
+            "an agent describes itself alone: X-Agent-ID is another",
+        ));
+    }
+    ok(compat.tool(asked, "update-profile", asked.fields.clone()).await?["agent"].take())
+}
+
+/// There is no script for all agents here, only each agent's own.
+pub(super) async fn setup_script(
+    State(compat): State<Compat>,
+    Path(agent): Path<Uuid>,
+    asked: Asked,
+) -> Answer {
+    let own = profile(&compat, &asked, agent).await?["setupScript"].take();
+    ok(json!({ "setupScript": own, "globalSetupScript": null }))
+}
+
+pub(super) async fn services(State(compat): State<Compat>, asked: Asked) -> Answer {
+    let given = ["status", "agentId", "name"].into_iter();
+    let arguments = given.filter_map(|name| Some((name.to_owned(), json!(asked.query(name)?)))).collect();
+    let listed = compat.tool(&asked, "list-services", arguments).await?;
+    ok(json!({ "services": listed["services"] }))
+}
+
+/// The caller's services in the words of a process manager.
+pub(super) async fn ecosystem(State(compat): State<Compat>, asked: Asked) -> Answer {
+    let own = Map::from_iter([("agentId".to_owned(), json!(asked.agent()?.agent))]);
+    let listed = compat.tool(&asked, "list-services", own).await?;
+    let app = |service: &Value| {
+        let mut app: Map<String, Value> = ["name", "script", "cwd", "interpreter", "args"]
+            .into_iter()
+            .filter_map(|field| Some((field.to_owned(), service.get(field)?.clone())))
+            .filter(|(_, value)| !value.is_null())
+            .collect();
+        let mut env = service["env"].as_object().cloned().unwrap_or_default();
+        env.insert("PORT".to_owned(), json!(service["port"].to_string()));
+        app.insert("env".to_owned(), Value::Object(env));
+        Value::Object(app)
+    };
+    let apps: Vec<Value> = listed["services"].as_array().into_iter().flatten().map(app).collect();
+    ok(json!({ "apps": apps }))
+}

@@ -1,0 +1,103 @@
+//! Who asks: whoever holds the key, as the agent that the header `X-Agent-ID` names; without the header, the operator.
+
+use axum::extract::{FromRequest, Request};
+use http::StatusCode;
+use http_body_util::{BodyExt, Limited};
+use serde_json::{Map, Value};
+use skein_shared::limits;
+use uuid::Uuid;
+
+use super::Compat;
+use super::answer::Problem;
+use crate::auth::{Principal, Role};
+use crate::mcp::idempotency;
+
+/// A request of somebody who holds the key.
+pub(super) struct Asked {
+    pub(super) who: Principal,
+    /// Names this request, so that what it makes has an id.
+    pub(super) request: Uuid,
+    /// The idempotency key, if it has one.
+    pub(super) key: Option<String>,
+    pub(super) fields: Map<String, Value>,
+    query: Vec<(String, String)>,
+}
+
+impl FromRequest<Compat> for Asked {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, compat: &Compat) -> Result<Self, Problem> {
+        let (parts, body) = request.into_parts();
+        if !compat.shared.admits(&parts.headers) {
+            return Err(Problem::new(StatusCode::UNAUTHORIZED, "Unauthorized"));
+        }
+        let who = compat.shared.claimed(&parts.headers)?;
+        if who.role != Role::Operator {
+            compat.service.seen(&who);
+        }
+        let key = parts.headers.get(idempotency::HEADER).and_then(|key| key.to_str().ok()).map(str::to_owned);
+        let query = url::form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes());
+        let query = query.into_owned().collect();
+        Ok(Self { who, request: Uuid::now_v7(), key, fields: fields(body).await?, query })
+    }
+}
+
+impl Asked {
+    pub(super) fn query(&self, name: &str) -> Option<&str> {
+        self.query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
+    pub(super) fn flag(&self, name: &str) -> Option<bool> {
+        self.query(name).map(|value| value == "true" || value == "1")
+    }
+
+    pub(super) fn number(&self, name: &str, usual: usize) -> Result<usize, Problem> {
+        let wrong = |_| Problem::bad_request(format!("{name} must be a whole number"));
+        self.query(name).map_or(Ok(usual), |text| text.parse().map_err(wrong))
+    }
+
+    /// An id in the query.
+    pub(super) fn id(&self, name: &str) -> Result<Option<Uuid>, Problem> {
+        let parse = |text| skein_shared::id::parse_uuid(name, text);
+        Ok(self.query(name).map(parse).transpose()?)
+    }
+
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
+        self.fields.get(name)?.as_str()
+    }
+
+    pub(super) fn need(&self, name: &str) -> Result<&str, Problem> {
+        let missing = || Problem::bad_request(format!("{name} is missing: put it into the JSON body"));
+        self.text(name).filter(|text| !text.is_empty()).ok_or_else(missing)
+    }
+
+    /// An id in the body.
+    pub(super) fn field_id(&self, name: &str) -> Result<Option<Uuid>, Problem> {
+        let parse = |text| skein_shared::id::parse_uuid(name, text);
+        Ok(self.text(name).map(parse).transpose()?)
+    }
+
+    /// Who has to say which agent it is: the operator works on nothing.
+    pub(super) fn agent(&self) -> Result<&Principal, Problem> {
+        if self.who.role == Role::Operator {
+            return Err(Problem::bad_request("say which agent you are: X-Agent-ID: <uuid>"));
+        }
+        Ok(&self.who)
+    }
+}
+
+async fn fields(body: axum::body::Body) -> Result<Map<String, Value>, Problem> {
+    let body = Limited::new(body, limits::REQUEST).collect().await.map_err(|_| {
+        let text = format!("the body is cut off or longer than {} bytes; send less", limits::REQUEST);
+        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, text)
+    })?;
+    let body = body.to_bytes();
+    if body.is_empty() {
+        return Ok(Map::new());
+    }
+    if skein_shared::json::depth(&body) > limits::JSON_DEPTH {
+        return Err(Problem::bad_request(format!("JSON may be nested {} levels deep", limits::JSON_DEPTH)));
+    }
+    serde_json::from_slice(&body)
+        .map_err(|error| Problem::bad_request(format!("invalid JSON: the body must be an object: {error}")))
+}

@@ -1,0 +1,96 @@
+//! What a runner of the seed asks again and again, and tells of its sessions. Sessions are signs of life here; what they
+//! cost and say is not kept.
+
+use axum::extract::State;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::Compat;
+use super::answer::{Answer, made, ok};
+use super::door::Asked;
+use crate::service::lists;
+use crate::service::summons::Summons;
+
+/// Tasks that count as sessions at most.
+const SESSIONS: usize = 100;
+
+/// What there is to do, one thing at a time. The pool is claimed for the worker: of all who poll one gets the task.
+pub(super) async fn poll(State(compat): State<Compat>, asked: Asked) -> Answer {
+    let summons = compat.service.next_summons(asked.agent()?, asked.request).await?;
+    let trigger = match summons {
+        None => Value::Null,
+        Some(Summons::Offered(task)) => json!({ "type": "task_offered", "taskId": task["id"], "task": task }),
+        Some(Summons::Assigned(task)) => {
+            json!({ "type": "task_assigned", "taskId": task["id"], "task": task })
+        }
+        Some(Summons::Mentioned { mentions, channels }) => {
+            json!({ "type": "unread_mentions", "mentionsCount": mentions, "claimedChannels": channels })
+        }
+        Some(Summons::Wrote(messages)) => {
+            json!({ "type": "slack_inbox_message", "count": messages.len(), "messages": messages })
+        }
+        Some(Summons::Progressed(epics)) => {
+            json!({ "type": "epic_progress_changed", "count": epics.len(), "epics": epics })
+        }
+    };
+    ok(json!({ "trigger": trigger }))
+}
+
+/// A session began: the task that it was begun for has arrived.
+pub(super) async fn begin(State(compat): State<Compat>, asked: Asked) -> Answer {
+    let who = asked.agent()?;
+    let task = asked.field_id("taskId")?;
+    if let Some(task) = task {
+        compat.service.report(who, asked.request, task, None, None).await?;
+    }
+    let id = task.unwrap_or(asked.request);
+    made(json!({ "session": session(id, who.agent, task, compat.service.clock().now().iso()) }))
+}
+
+/// The tasks that are being worked on.
+pub(super) async fn sessions(State(compat): State<Compat>, asked: Asked) -> Answer {
+    let agent = asked.id("agentId")?;
+    let wanted = lists::Tasks {
+        status: Some("in_progress".to_owned()),
+        heartbeat: true,
+        limit: SESSIONS,
+        ..lists::Tasks::default()
+    };
+    let tasks = compat.service.list_tasks(&asked.who, wanted).await?;
+    let id = |task: &Value, field: &str| task[field].as_str().and_then(|id| Uuid::try_parse(id).ok());
+    let sessions = tasks.rows.iter().filter_map(|task| {
+        let (task_id, owner) = (id(task, "id")?, id(task, "agentId")?);
+        let since = task["lastUpdatedAt"].as_str().unwrap_or_default().to_owned();
+        agent.is_none_or(|agent| agent == owner).then(|| session(task_id, owner, Some(task_id), since))
+    });
+    ok(json!({ "sessions": sessions.collect::<Vec<_>>() }))
+}
+
+fn session(id: Uuid, agent: Uuid, task: Option<Uuid>, since: String) -> Value {
+    json!({ "id": id, "agentId": agent, "taskId": task, "startedAt": since, "lastHeartbeatAt": since })
+}
+
+pub(super) async fn beat(asked: Asked) -> Answer {
+    asked.agent()?;
+    ok(json!({ "updated": true }))
+}
+
+pub(super) async fn end(_: Asked) -> Answer {
+    ok(json!({ "deleted": true }))
+}
+
+/// Nothing is left over: a task whose agent is gone goes back by its lease.
+pub(super) async fn clean_up(_: Asked) -> Answer {
+    ok(json!({ "cleaned": 0 }))
+}
+
+pub(super) async fn log(asked: Asked) -> Answer {
+    asked.need("sessionId")?;
+    let lines = asked.fields.get("lines").and_then(Value::as_array).map_or(0, Vec::len);
+    made(json!({ "success": true, "count": lines, "kept": false }))
+}
+
+pub(super) async fn cost(asked: Asked) -> Answer {
+    asked.need("sessionId")?;
+    made(json!({ "success": true, "cost": asked.fields, "kept": false }))
+}

@@ -1,0 +1,91 @@
+//! Work that does not move though nobody died: started and not reported on, or claimable and not claimed.
+
+use crate::entity::Ctx;
+use crate::limits;
+use crate::pool::command::TaskSpec;
+use crate::pool::event::{Created, Event};
+use crate::pool::state::{Pool, Source, Status, Task, Term};
+use crate::time::Timestamp;
+use uuid::Uuid;
+
+/// Stalled tasks that one triage task names.
+const NAMED: usize = 50;
+/// How urgent a triage is (spec: Agent Swarm 3.8).
+const PRIORITY: u8 = 70;
+
+impl Pool {
+    /// Puts what stalled before the lead: once for each stall, all that stalled by now in one task. What the lead does
+    /// itself it need not be told.
+    pub(super) fn stalled(&self, ctx: &mut Ctx) -> Vec<Event> {
+        if ctx.grace(Timestamp::ZERO, Term::Report.period()) > ctx.now {
+            return Vec::new();
+        }
+        let due = self.reports.due(Term::Report, ctx.now);
+        let due: Vec<(Uuid, Task)> = due.filter_map(|id| Some((id, self.tasks.get(id)?))).collect();
+        let mut events: Vec<Event> =
+            due.iter().map(|(task, _)| Event::Stalled { task: *task, since: ctx.now }).collect();
+        let others: Vec<&(Uuid, Task)> = due.iter().filter(|(_, task)| task.agent != self.lead).collect();
+        if let Some(lead) = self.lead.filter(|_| !others.is_empty()) {
+            events.push(self.triage(lead, &others, ctx));
+        }
+        events
+    }
+
+    fn triage(&self, lead: Uuid, stalled: &[&(Uuid, Task)], ctx: &mut Ctx) -> Event {
+        let line = |(id, task): &(Uuid, Task)| {
+            let name = task.agent.and_then(|agent| self.members.get(&agent));
+            let name = name.map_or("an agent", |member| member.name.as_str());
+            format!("- {id}: with {name}, last report at {}", task.updated.iso())
+        };
+        let mut lines: Vec<String> = stalled.iter().take(NAMED).map(|stalled| line(stalled)).collect();
+        if stalled.len() > NAMED {
+            lines.push(format!("- and {} more", stalled.len() - NAMED));
+        }
+        let minutes = limits::TASK_STALL.as_secs() / 60;
+        let mut spec = TaskSpec::new(format!(
+            "There has been no report on these tasks for {minutes} minutes, though their agents live:\n{}\n\nLook at each with get-task-details; ask its agent with task_steer, or cancel it.",
+            lines.join("\n")
+        ));
+        spec.task_type = Some("heartbeat".to_owned());
+        spec.tags = ["heartbeat", "triage", "auto-generated"].map(str::to_owned).to_vec();
+        spec.priority = PRIORITY;
+        spec.source = Source::System;
+        Event::Created(Box::new(Created {
+            task: ctx.id(),
+            by: None,
+            spec,
+            status: Status::Pending,
+            agent: Some(lead),
+            offered_to: None,
+            dependencies: Vec::new(),
+            until: None,
+            sketch: None,
+            at: ctx.now,
+        }))
+    }
+
+    /// When the task that would be claimed next ought to have been.
+    pub(in crate::pool) fn claim_due(&self) -> Option<Timestamp> {
+        let first = self.tasks.get(self.indexes.best(&[])?)?;
+        Some(first.claim_due().max(self.deadlines.serving_since() + limits::TASK_UNCLAIMED))
+    }
+
+    /// Notes that nobody takes the task that would be claimed next. The one alone: whoever comes takes it first.
+    pub(super) fn neglected(&self, ctx: &Ctx) -> Option<Event> {
+        let due = ctx.grace(self.claim_due()?, limits::TASK_UNCLAIMED);
+        let task = self.indexes.best(&[]).filter(|_| due <= ctx.now)?;
+        Some(Event::Unclaimed { task, again: ctx.now + limits::TASK_UNCLAIMED })
+    }
+
+    /// What an operator is told while such a task waits.
+    pub(in crate::pool) fn unclaimed(&self) -> Option<String> {
+        let waiting = self.indexes.unclaimed();
+        let first = waiting.iter().filter_map(|id| Some((self.tasks.get(*id)?.created, id))).min()?;
+        Some(format!(
+            "nobody claims the work of swarm `{}`: task {} waits since {}; look whether its workers run, and at its tags",
+            self.swarm,
+            first.1,
+            first.0.iso()
+        ))
+    }
+}

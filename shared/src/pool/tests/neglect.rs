@@ -1,0 +1,124 @@
+use std::time::Duration;
+
+use super::*;
+use crate::entity::Entity;
+use crate::limits;
+
+const STEP: Duration = Duration::from_secs(1);
+
+/// The agent calls again and again, and reports nothing.
+fn lives_on(swarm: &mut Swarm, agent: Uuid, span: Duration) {
+    let mut left = span;
+    while left > Duration::ZERO {
+        let step = left.min(limits::TASK_LEASE_AGENT / 3);
+        let now = swarm.0.now;
+        let agents = vec![(agent, instance(agent).to_string())];
+        swarm.0.entity.observe(&Signal::AgentsAlive { agents }, now);
+        swarm.0.advance(step);
+        left -= step;
+    }
+}
+
+fn triages(swarm: &Swarm) -> Vec<String> {
+    let created = swarm.0.events.iter().filter_map(|event| match event {
+        Event::Created(created) if created.spec.task_type.as_deref() == Some("heartbeat") => Some(created),
+        _ => None,
+    });
+    created.map(|created| created.spec.task.clone()).collect()
+}
+
+#[test]
+fn a_task_that_stalls_is_put_before_the_lead_once() {
+    let mut swarm = Swarm::new();
+    let (first, second) = (swarm.assigned(ANN), swarm.assigned(BOB));
+    swarm.poll(ANN);
+    swarm.poll(BOB);
+    swarm.say(second, BOB, "going").unwrap();
+    lives_on(&mut swarm, ANN, limits::TASK_STALL - STEP);
+    assert_eq!(triages(&swarm).len(), 0);
+    swarm.say(second, BOB, "still going").unwrap();
+    lives_on(&mut swarm, ANN, STEP);
+    let told = triages(&swarm);
+    assert!(told.len() == 1 && told[0].contains(&first.to_string()) && told[0].contains("ann"), "{told:?}");
+    assert!(!told[0].contains(&second.to_string()));
+    assert_eq!(swarm.body(first)["stalled"], true);
+    assert_eq!(swarm.status(first), Status::InProgress);
+    swarm.0.restart();
+    lives_on(&mut swarm, ANN, 3 * limits::TASK_STALL);
+    assert_eq!(triages(&swarm).iter().filter(|text| text.contains(&first.to_string())).count(), 1);
+    let (task, ..) = swarm.poll(LEAD);
+    let triage = swarm.body(task.unwrap().id);
+    assert_eq!((&triage["priority"], &triage["tags"][1]), (&Value::from(70), &Value::from("triage")));
+    // Whoever reports again and stalls again is told of again.
+    swarm.say(first, ANN, "back").unwrap();
+    assert!(!swarm.body(first).contains_key("stalled"));
+    lives_on(&mut swarm, ANN, limits::TASK_STALL);
+    assert_eq!(triages(&swarm).iter().filter(|text| text.contains(&first.to_string())).count(), 2);
+}
+
+#[test]
+fn what_the_lead_does_itself_and_what_sleeps_is_not_stalled() {
+    let mut swarm = Swarm::new();
+    let (own, slept) = (swarm.assigned(LEAD), swarm.assigned(ANN));
+    swarm.poll(LEAD);
+    swarm.poll(ANN);
+    let until = swarm.0.now + 3 * limits::TASK_STALL;
+    let sleep = Command::ExtendLease {
+        instance: instance(ANN),
+        until,
+        wait: Uuid::nil(),
+        reply_to: EntityKey::agent(&Name::parse("default").unwrap(), &Name::parse("ann").unwrap()),
+    };
+    swarm.run(sleep).unwrap();
+    lives_on(&mut swarm, LEAD, 2 * limits::TASK_STALL);
+    assert_eq!(triages(&swarm), Vec::<String>::new());
+    assert_eq!((swarm.status(own), swarm.status(slept)), (Status::InProgress, Status::InProgress));
+}
+
+#[test]
+fn work_that_nobody_claims_is_an_alarm_until_somebody_does() {
+    let mut swarm = Swarm::new();
+    let task = swarm.task(Target::Pool);
+    swarm.0.advance(limits::TASK_UNCLAIMED - STEP);
+    assert_eq!(swarm.0.entity.alarm(), None);
+    swarm.0.advance(STEP);
+    let alarm = swarm.0.entity.alarm().unwrap();
+    assert!(alarm.contains(&task.to_string()) && alarm.contains("default"), "{alarm}");
+    assert!(swarm.0.restored().alarm().is_some(), "a new owner knows it");
+    swarm.0.advance(3 * limits::TASK_UNCLAIMED);
+    assert!(swarm.0.entity.alarm().is_some());
+    swarm.run(claim(ANN, task)).unwrap();
+    assert_eq!(swarm.0.entity.alarm(), None);
+    // What cannot be claimed yet is nobody's neglect.
+    let mut spec = TaskSpec::new("later");
+    spec.depends_on = vec![task];
+    swarm.create(spec, Target::Pool);
+    lives_on(&mut swarm, ANN, 2 * limits::TASK_UNCLAIMED);
+    assert_eq!(swarm.0.entity.alarm(), None);
+}
+
+#[test]
+fn a_task_that_whoever_takes_it_dies_of_is_failed_in_the_end() {
+    let mut swarm = Swarm::new();
+    let task = swarm.assigned(ANN);
+    for generation in 1..limits::TASK_GENERATIONS_MAX {
+        let who = swarm.head(task).agent.unwrap();
+        let mut polled = swarm.poll(who);
+        while polled.0.as_ref().is_some_and(|got| got.id != task) {
+            swarm.finish(polled.0.unwrap().id, who, completed("seen")).unwrap();
+            polled = swarm.poll(who);
+        }
+        let end = Command::EndInstance { instance: instance(who), reason: "it crashed".to_owned() };
+        swarm.run(end.clone()).unwrap();
+        assert_eq!(swarm.head(task).generation, generation);
+        // One recovery for each lease: the news of the same death changes nothing more.
+        let events = swarm.0.events.len();
+        swarm.run(end).unwrap();
+        assert_eq!(swarm.0.events.len(), events);
+    }
+    assert_eq!(swarm.head(task).agent, Some(LEAD));
+    swarm.poll(LEAD);
+    swarm.run(Command::EndInstance { instance: instance(LEAD), reason: "it crashed".to_owned() }).unwrap();
+    assert_eq!(swarm.status(task), Status::Failed);
+    assert!(swarm.body(task)["failureReason"].as_str().unwrap().contains("10 times"));
+}

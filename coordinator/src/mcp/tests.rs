@@ -42,6 +42,7 @@ struct Face {
 mod calls;
 mod direct;
 mod doors;
+mod hostile;
 mod members;
 mod repeats;
 mod sessions;

@@ -1,20 +1,21 @@
-//! Builds the helper that agents call (`helper/`), statically, so that it runs in any container whatever that is made of.
+//! Builds the program of the commands that agents call (`agent-commands/`), statically, so that it runs in any container
+//! whatever that is made of.
 //! The runner carries it: nobody has to install it, and it always fits.
 //!
-//! Cargo links a whole build in one way, so the compiler is asked directly; the helper needs nothing but the standard
-//! library. Without a static C library (on Debian it comes with libc6-dev) there is no helper, and the runner says so.
+//! Cargo links a whole build in one way, so the compiler is asked directly; it needs nothing but the standard library.
+//! Without a static C library (on Debian it comes with libc6-dev) there are no commands, and the runner says so.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const SOURCE: &str = "helper/src";
+const SOURCE: &str = "agent-commands/src";
 
 fn main() {
     println!("cargo::rerun-if-changed={SOURCE}");
     println!("cargo::rerun-if-changed=build.rs");
-    let target = PathBuf::from(variable("OUT_DIR")).join("helper");
+    let target = PathBuf::from(variable("OUT_DIR")).join("agent-commands");
     if let Err(problem) = build(&target) {
-        println!("cargo::warning=the runner is built without its helper for shell scripts: {problem}");
+        println!("cargo::warning=the runner is built without its commands for shell scripts: {problem}");
         // Whoever carries it looks whether it is empty.
         if let Err(error) = std::fs::write(&target, "") {
             panic!("{} cannot be written: {error}", target.display());

@@ -7,9 +7,10 @@
 //! - `credentials` are the keys and tokens that agents are lent;
 //! - `transport` is what an agent's tools do inside its instance;
 //! - `harness` is the program that an agent is: a coding agent, or any command;
-//! - `helper` is what agents call that are shell scripts;
+//! - `agent_commands` are what agents call that are shell scripts;
 //! - `endpoint` is the instance's own door to the coordinators.
 
+pub mod agent_commands;
 pub mod config;
 pub mod container;
 pub mod control;
@@ -18,7 +19,6 @@ pub mod definition;
 pub mod endpoint;
 mod error;
 pub mod harness;
-pub mod helper;
 pub mod instance;
 pub mod telemetry;
 pub mod transport;

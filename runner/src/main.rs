@@ -5,9 +5,12 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use skein_runner::telemetry::Telemetry;
 use skein_runner::{Args, Error, ExecAgent, RunnerConfig, exec_agent, transport};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
+
+/// What a shell adds to the number of the signal that has ended a program.
+const BY_SIGNAL: i32 = 128;
 
 /// Runs the agents of a folder for a Skein cluster.
 #[derive(Parser)]
@@ -56,16 +59,27 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let _telemetry = Telemetry::start("skein-runner", filter)?;
     let config = RunnerConfig::from_args(args)?;
     let shutdown = CancellationToken::new();
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let asked = shutdown.clone();
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        asked.cancel();
-    });
+    tokio::spawn(follow_signals(
+        signal(SignalKind::terminate())?,
+        signal(SignalKind::interrupt())?,
+        shutdown.clone(),
+    ));
     skein_runner::run(config, shutdown).await?;
     Ok(())
+}
+
+/// The first has the agents end in their time. Whoever sends another does not want to wait for that: what still runs then
+/// is left as after a crash, and the next start takes it over.
+async fn follow_signals(mut terminate: Signal, mut interrupt: Signal, shutdown: CancellationToken) {
+    let mut come = async || {
+        tokio::select! {
+            _ = terminate.recv() => SignalKind::terminate(),
+            _ = interrupt.recv() => SignalKind::interrupt(),
+        }
+    };
+    come().await;
+    shutdown.cancel();
+    let again = come().await;
+    tracing::warn!("asked to end again: the agents that still run are left to the next start");
+    std::process::exit(BY_SIGNAL + again.as_raw_value());
 }

@@ -34,6 +34,7 @@ pub mod time;
 pub mod transport;
 pub mod triggers;
 pub mod uri;
+pub mod which;
 pub mod wire;
 
 pub use code::{Code, Refusal};

@@ -106,11 +106,12 @@ impl Bed {
             user: None,
             closed: Vec::new(),
             open: Vec::new(),
+            readable: Vec::new(),
             definition: self.folder.path().to_owned(),
             credentials: None,
             input: None,
             limits: Limits::default(),
-            helper: None,
+            agent_commands: None,
             container,
         }
     }

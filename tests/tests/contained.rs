@@ -184,7 +184,7 @@ async fn strangers_do_not_get_in_and_bad_containers_harm_nobody() -> Result<()> 
 
 #[tokio::test]
 async fn a_script_in_a_container_locks_calls_and_ends_itself() -> Result<()> {
-    // An image that sets no PATH, and programs that load no library of the helper's.
+    // An image that sets no PATH, and programs that load no library of the commands'.
     let image = Image::agents().await?;
     let keys = format!("image = \"{}\"\n", image.name());
     let lead = r#"

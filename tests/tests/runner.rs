@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use skein_tests::cluster::Cluster;
 use skein_tests::mcp::Client;
+use skein_tests::process::{Signal, signal};
 use skein_tests::runner::{Place, terminate};
 use skein_tests::up::{Folder, Up};
 
@@ -44,6 +45,38 @@ async fn a_runner_of_its_own_keeps_its_instance_over_the_nodes_restart() -> Resu
     // The runner takes its instance along when it goes.
     terminate(runner).await?;
     up.row("instances", |row| row["instance"] == run["instance"] && row["state"] != "running").await?;
+    Ok(())
+}
+
+/// An operator who asks again does not want to wait for the agents.
+#[tokio::test]
+async fn a_runner_that_is_asked_twice_ends_at_once_and_its_next_start_takes_over_what_runs() -> Result<()> {
+    let place = Place::new("far")?;
+    place.agent("deaf", "grace = \"1h\"\n", &["deaf", "hold"])?;
+    let up = Up::start_in(Folder::new()?, &["--no-runner"]).await?;
+    let token = up.token("runner", "far").await?;
+    let mut runner = place.start(&[&up.grpc], &token)?;
+    up.row("runners", |runner| runner["state"] == "ready").await?;
+    let run: Value = serde_json::from_str(&up.skein(&["agent", "run", "deaf", "--json"]).await?)?;
+    let running = |row: &Value| row["instance"] == run["instance"] && row["state"] == "running";
+    up.row("instances", running).await?;
+    let deaf = async || Ok(place.journal("deaf")?.iter().any(|line| line["step"] == "deaf").then_some(()));
+    up.until("the agent is deaf", deaf).await?;
+
+    let id = runner.id().context("the runner has ended")?;
+    signal(id, Signal::TERM)?;
+    up.row("runners", |runner| runner["state"] == "draining").await?;
+    ensure!(runner.try_wait()?.is_none(), "it did not wait for its agent: {}", place.log());
+    signal(id, Signal::INT)?;
+    let status = runner.wait().await?;
+    ensure!(status.code() == Some(130), "it ended with {status}: {}", place.log());
+    let instance = run["instance"].as_str().context("no instance")?;
+    ensure!(!place.commands(instance).is_empty(), "its agent ended with it");
+
+    let _runner = place.start(&[&up.grpc], &token)?;
+    up.row("runners", |runner| runner["state"] == "ready").await?;
+    up.row("instances", running).await?;
+    ensure!(place.log().matches("started instance").count() == 1, "it ran twice: {}", place.log());
     Ok(())
 }
 

@@ -11,13 +11,14 @@ use skein_coordinator::store::redis::lease::{Acquired, Kept};
 use skein_coordinator::store::redis::shard::Shard;
 use skein_coordinator::store::redis::{Options, Redis};
 use skein_coordinator::store::{
-    Batch, CommitError, EventRecord, Fence, Mark, OutboxEffect, OutboxEntry, Store, StoredReply, TimerChange,
-    Version,
+    Batch, Chunk, CommitError, EventRecord, Fence, Mark, OutboxEffect, OutboxEntry, Store, StoredReply,
+    TimerChange, Version,
 };
-use skein_shared::entity::{DocumentChange, Effect};
+use skein_shared::entity::{BlobChange, DocumentChange, Effect};
 use skein_shared::fence::Epoch;
 use skein_shared::id::{EntityKey, Kind, Name};
 use skein_shared::json::Json;
+use skein_shared::limits::CHUNK;
 use skein_shared::time::Timestamp;
 use skein_tests::redis::Server;
 use skein_tests::sim::store::Server as Simulated;
@@ -27,7 +28,10 @@ use uuid::Uuid;
 const OWNERS: [&str; 2] = ["a", "b"];
 /// No lease ends by itself while the test runs.
 const LEASE: Duration = Duration::from_secs(3600);
-const STEPS: usize = 600;
+const STEPS: usize = 700;
+/// Blobs of an entity, and what the last of a blob's chunks has, bytes.
+const BLOBS: u128 = 3;
+const REST: usize = 3;
 
 /// A fence as either store gave it.
 type Fences = (Fence, Fence);
@@ -42,6 +46,8 @@ struct Both {
     /// For repeats.
     sent: Vec<(usize, Fences, Arc<Batch>)>,
     refused: usize,
+    /// Commits that kept a blob.
+    kept: usize,
 }
 
 fn keys() -> Vec<EntityKey> {
@@ -65,7 +71,7 @@ impl Both {
             real.push(Redis::join(&options, wall).await.unwrap());
         }
         let (simulated, rng) = (Simulated::default(), Rng::with_seed(seed));
-        Self { server, real, simulated, rng, fences: Vec::new(), sent: Vec::new(), refused: 0 }
+        Self { server, real, simulated, rng, fences: Vec::new(), sent: Vec::new(), refused: 0, kept: 0 }
     }
 
     fn any_key(&mut self) -> EntityKey {
@@ -83,7 +89,7 @@ impl Both {
     }
 
     async fn step(&mut self) {
-        match self.rng.u32(0..20) {
+        match self.rng.u32(0..24) {
             0..=1 => self.acquire().await,
             2 => self.keep(true).await,
             3 => self.keep(false).await,
@@ -92,7 +98,9 @@ impl Both {
             13 => self.repeat().await,
             14..=16 => self.load().await,
             17 => self.timers().await,
-            _ => self.outbox().await,
+            18..=19 => self.outbox().await,
+            20..=22 => self.write_chunk().await,
+            _ => self.blobs().await,
         }
     }
 
@@ -163,8 +171,12 @@ impl Both {
         let real = self.real[owner].commit(real, Arc::clone(&batch)).await;
         let simulated = self.simulated.commit(simulated, &batch, None);
         match (&real, &simulated) {
-            (Ok(real), Ok(simulated)) => assert_eq!(real, simulated),
-            (Err(CommitError::Fenced(_)), Err(CommitError::Fenced(_))) => self.refused += 1,
+            (Ok(real), Ok(simulated)) => {
+                assert_eq!(real, simulated);
+                self.kept += batch.blobs.iter().filter(|it| matches!(it, BlobChange::Keep { .. })).count();
+            }
+            (Err(CommitError::Fenced(_)), Err(CommitError::Fenced(_)))
+            | (Err(CommitError::Failed(_)), Err(CommitError::Failed(_))) => self.refused += 1,
             (Err(CommitError::Conflict { actual }), Err(CommitError::Conflict { actual: simulated })) => {
                 assert_eq!(actual, simulated);
                 self.refused += 1;
@@ -214,8 +226,50 @@ impl Both {
             1 => TimerChange::Clear,
             _ => TimerChange::Set(Timestamp(BEGIN + rng.u64(0..1_000_000))),
         };
+        let blob = Uuid::from_u128(rng.u128(0..BLOBS));
+        let blobs = match rng.u8(0..6) {
+            0..=2 => Vec::new(),
+            3 => vec![BlobChange::Free { blob }],
+            _ => {
+                let bytes = [REST, CHUNK, CHUNK + REST][rng.usize(0..3)] as u64;
+                vec![BlobChange::Keep { blob, bytes }]
+            }
+        };
         let id = Uuid::from_u128(rng.u128(..));
-        Batch { key, expected, id, at, documents, events, seen, replies, timer, outbox, blobs: Vec::new() }
+        Batch { key, expected, id, at, documents, events, seen, replies, timer, outbox, blobs }
+    }
+
+    /// The first of one or two chunks, or the second.
+    async fn write_chunk(&mut self) {
+        let key = self.any_key();
+        let Some((owner, (real, simulated))) = self.any_fence(Shard::of(&key)) else { return };
+        let (place, bytes) = [(0, CHUNK), (0, REST), (1, REST)][self.rng.usize(0..3)];
+        let bytes = vec![self.rng.u8(..); bytes];
+        let blob = Uuid::from_u128(self.rng.u128(0..BLOBS));
+        let at = Timestamp(BEGIN + self.rng.u64(0..1_000_000));
+        let chunk = Chunk { key, blob, place, bytes, at };
+        let simulated = self.simulated.write_chunk(simulated, &chunk);
+        match (self.real[owner].write_chunk(real, chunk).await, simulated) {
+            (Ok(()), Ok(())) => {}
+            (Err(CommitError::Fenced(_)), Err(CommitError::Fenced(_))) => self.refused += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// What is kept can be read by everybody, and nothing else.
+    async fn blobs(&mut self) {
+        let key = self.any_key();
+        for blob in (0..BLOBS).map(Uuid::from_u128) {
+            for place in 0..2 {
+                let real = self.real[0].chunk(&key, blob, place).await.unwrap();
+                assert!(real == self.simulated.state.chunk(&key, blob, place), "{key} {blob} {place}");
+            }
+        }
+        let owner = self.rng.usize(0..OWNERS.len());
+        let mut simulated = self.simulated.state.blobs(None, 100);
+        let ours = self.ours(owner);
+        simulated.retain(|blob| ours.contains(&Shard::of(&blob.key)));
+        assert_eq!(self.real[owner].blobs(None, 100).await.unwrap(), simulated);
     }
 
     async fn load(&mut self) {
@@ -296,9 +350,10 @@ async fn the_simulated_store_does_what_the_scripts_do() {
         }
         let committed: u64 = keys().iter().map(|key| both.simulated.state.load(key).version.0).sum();
         assert!(
-            committed > 50 && both.refused > 20,
-            "seed {seed}: {committed} commits, {} refusals",
-            both.refused
+            committed > 50 && both.refused > 20 && both.kept > 5,
+            "seed {seed}: {committed} commits, {} refusals, {} blobs kept",
+            both.refused,
+            both.kept
         );
     }
 }

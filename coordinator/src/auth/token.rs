@@ -398,4 +398,27 @@ mod tests {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         assert_eq!(Keys::load_or_create(dir.path()).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
     }
+
+    #[test]
+    fn a_key_is_replaced_by_a_new_one_in_front_and_its_tokens_hold_until_it_is_taken_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(FILE);
+        let before = Keys::load_or_create(dir.path()).unwrap();
+        let old = before.issue(claims(), NOW).unwrap();
+        let mut file: KeyFile = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        let mut with = |change: fn(&mut Vec<String>)| {
+            change(&mut file.ed25519);
+            fs::write(&path, serde_json::to_vec(&file).unwrap()).unwrap();
+            Keys::load_or_create(dir.path()).unwrap()
+        };
+
+        let both = with(|keys| keys.insert(0, STANDARD.encode(generate().unwrap())));
+        let new = both.issue(claims(), NOW).unwrap();
+        assert!(both.verify(old.text(), NOW).is_ok() && both.verify(new.text(), NOW).is_ok());
+        assert_eq!(before.verify(new.text(), NOW).unwrap_err().code, Code::Unauthenticated);
+
+        let after = with(|keys| keys.truncate(1));
+        assert!(after.verify(new.text(), NOW).is_ok());
+        assert_eq!(after.verify(old.text(), NOW).unwrap_err().code, Code::Unauthenticated);
+    }
 }

@@ -89,10 +89,11 @@ impl Entities {
             let Some(bytes) = found else { return Ok(None) };
             let begin = usize::try_from(next % chunk).unwrap_or(usize::MAX).min(bytes.len());
             let end = bytes.len().min(begin + (limit - part.len()));
-            part.extend_from_slice(&bytes[begin..end]);
             if begin == end {
-                break; // it is shorter than it was said to be
+                // Shorter than it was said to be. Whoever reads part after part would never come to the end.
+                return Ok(None);
             }
+            part.extend_from_slice(&bytes[begin..end]);
         }
         Ok(Some(part))
     }

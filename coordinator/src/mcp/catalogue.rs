@@ -152,22 +152,11 @@ impl Tool {
         F: Fn(Call, A) -> R + Copy + Send + Sync + 'static,
         R: Future<Output = Outcome> + Send + 'static,
     {
-        let handler: Handler = Arc::new(move |call, arguments| {
+        Self::raw(name, title, toolset, move |call, arguments: A| {
             let agent = call.who.agent;
-            let parsed = serde_json::from_value::<A>(arguments);
-            match parsed {
-                Ok(parsed) => {
-                    let running = handler(call, parsed);
-                    Box::pin(async move { Reply::shape(toolset, agent, running.await) })
-                }
-                Err(error) => {
-                    let refusal =
-                        Refusal::new(Code::InvalidArgument, format!("the arguments do not fit: {error}"));
-                    Box::pin(async move { Reply::error(&refusal) })
-                }
-            }
-        });
-        Self::with(name, title, toolset, handler)
+            let running = handler(call, arguments);
+            async move { Reply::shape(toolset, agent, running.await) }
+        })
     }
 
     /// A tool that shapes its reply itself, because it passes on the reply of another.
@@ -186,10 +175,6 @@ impl Tool {
                     Box::pin(async move { Reply::error(&refusal) })
                 }
             });
-        Self::with(name, title, toolset, handler)
-    }
-
-    fn with(name: &'static str, title: &'static str, toolset: Toolset, handler: Handler) -> Self {
         Self {
             name,
             title,

@@ -16,6 +16,8 @@ pub const ARGUMENT: &str = "idempotency_key";
 /// The header that a runner's endpoint sends, once for each request of the agent and again on fail-over.
 pub const HEADER: &str = "idempotency-key";
 const LONGEST: usize = 200;
+/// Most keys that are remembered, some 80 bytes each; the oldest go first.
+const KEPT: usize = 500_000;
 
 /// Takes the key out of the arguments, or else from the header.
 ///
@@ -67,7 +69,7 @@ impl Keys {
         let digest = digest(arguments);
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(&(at, oldest)) = seen.by_age.front()
-            && now.duration_since(at) > limits::REPLY_KEEP
+            && (now.duration_since(at) > limits::REPLY_KEEP || seen.by_age.len() >= KEPT)
         {
             seen.by_age.pop_front();
             seen.digests.remove(&oldest);
@@ -111,6 +113,18 @@ mod tests {
         assert_eq!(keys.take(request, &json!({ "a": 2 }), now).unwrap_err().code, Code::KeyReused);
         let now = now + limits::REPLY_KEEP * 2;
         keys.take(request, &json!({ "a": 2 }), now).unwrap();
+    }
+
+    #[test]
+    fn of_too_many_keys_the_oldest_are_forgotten() {
+        let (keys, now) = (Keys::default(), Instant::now());
+        for number in 0..=KEPT as u128 {
+            keys.take(Uuid::from_u128(number), &Value::Null, now).unwrap();
+        }
+        assert_eq!(keys.seen.lock().unwrap().digests.len(), KEPT);
+        keys.take(Uuid::from_u128(0), &json!("other"), now).unwrap();
+        let newest = Uuid::from_u128(KEPT as u128);
+        assert_eq!(keys.take(newest, &json!("other"), now).unwrap_err().code, Code::KeyReused);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 mod direct;
 mod listened;
+mod openings;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -80,12 +81,9 @@ pub fn router(service: Service, keys: Keys, catalogue: Arc<Catalogue>, config: C
     transport.session_store = Some(Arc::new(Sleeping { sessions, adopts: config.adopts_sessions }));
     let door = Door::new(keys, facade.service.clock().clone(), config);
     let behind = facade.clone();
-    let mcp = StreamableHttpService::new(
-        move || Ok(behind.clone()),
-        Arc::new(LocalSessionManager::default()),
-        transport,
-    );
-    let entrance = Arc::new(Entrance { mcp, door, facade });
+    let awake = Arc::new(LocalSessionManager::default());
+    let mcp = StreamableHttpService::new(move || Ok(behind.clone()), Arc::clone(&awake), transport);
+    let entrance = Arc::new(Entrance { mcp, awake, door, facade });
     Router::new()
         .route("/mcp", any(enter))
         .route("/mcp/", any(enter))
@@ -110,6 +108,8 @@ fn after(stop: CancellationToken, pause: Duration) -> CancellationToken {
 
 struct Entrance {
     mcp: StreamableHttpService<Facade, LocalSessionManager>,
+    /// The sessions that rmcp has in memory.
+    awake: Arc<LocalSessionManager>,
     door: Door,
     facade: Facade,
 }
@@ -159,6 +159,11 @@ impl Entrance {
     async fn pass_on(&self, mut parts: http::request::Parts, body: Bytes, caller: Caller) -> Response {
         if let Some(response) = unreadable(&body) {
             return response;
+        }
+        if let Err(refusal) =
+            openings::admit(&self.awake, text_header(&parts.headers, "mcp-session-id"), &body).await
+        {
+            return refused(&refusal);
         }
         let here = CancellationToken::new();
         let listening = here.clone().drop_guard();

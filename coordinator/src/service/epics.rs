@@ -1,8 +1,9 @@
 //! Epics: goals that gather tasks.
 
 use serde_json::{Value, json};
-use skein_shared::epics::{Command, Create, Epics, Reply, Update, Which};
+use skein_shared::epics::{Command, Create, Epics, Reply, Update};
 use skein_shared::id::Kind;
+use skein_shared::which::Which;
 use skein_shared::{Code, Refusal, wire};
 use uuid::Uuid;
 

@@ -3,7 +3,8 @@
 use serde_json::Value;
 use skein_shared::Refusal;
 use skein_shared::id::Kind;
-use skein_shared::schedules::{Command, Create, Reply, Schedules, Update, Which};
+use skein_shared::schedules::{Command, Create, Reply, Schedules, Update};
+use skein_shared::which::Which;
 use uuid::Uuid;
 
 use super::{Service, unexpected};

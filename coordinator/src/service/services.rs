@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use skein_shared::Refusal;
 use skein_shared::id::Kind;
-use skein_shared::services::{Command, Health, Register, Reply, Services, Wanted, Which};
+use skein_shared::services::{Command, Health, Register, Reply, Services, Wanted};
+use skein_shared::which::Which;
 use uuid::Uuid;
 
 use super::{Service, unexpected};
@@ -58,15 +59,18 @@ impl Service {
         self.on_own_service(who, request, Command::SetHealth { by: who.agent, which, health }).await
     }
 
-    /// Services with the names of their agents, the healthiest first.
-    pub async fn list_services(&self, who: &Principal, wanted: Wanted) -> Result<Vec<Value>, Refusal> {
+    /// Services with the names of their agents, the healthiest first, and how many more there are than a list shows.
+    pub async fn list_services(
+        &self,
+        who: &Principal,
+        wanted: Wanted,
+    ) -> Result<(Vec<Value>, usize), Refusal> {
         policy::require(who, Right::Read)?;
         let list = Command::List(wanted);
-        let Reply::List(mut services) = self.ask::<Services>(&who.entity(Kind::Services), list).await? else {
-            return Err(unexpected("the services"));
-        };
+        let found = self.ask::<Services>(&who.entity(Kind::Services), list).await?;
+        let Reply::List { mut services, left_out } = found else { return Err(unexpected("the services")) };
         if services.is_empty() {
-            return Ok(services);
+            return Ok((services, left_out));
         }
         let members = self.list_members(who).await?;
         let names: BTreeMap<&str, &str> = members
@@ -79,7 +83,7 @@ impl Service {
                 service["agentName"] = json!(name);
             }
         }
-        Ok(services)
+        Ok((services, left_out))
     }
 
     async fn on_own_service(

@@ -12,10 +12,8 @@ use uuid::Uuid;
 use super::slack::Address;
 use super::{Service, step};
 use crate::auth::{Principal, Right, policy};
-use crate::slack::Error;
+use crate::slack::{Error, LARGEST};
 
-/// Largest file that goes through an agent's instance, bytes: it takes a command for each part.
-const LARGEST: usize = 8 * 1024 * 1024;
 /// How much of a file one command reads, so that its output is not cut, and how much one writes, so that it can be started.
 const READS: usize = 36_000;
 const WRITES: usize = 60_000;
@@ -140,13 +138,13 @@ impl Service {
             let from = content.len() + 1;
             let command = format!("tail -c +{from} -- {0} | head -c {READS} | base64", quoted(path));
             // `tail` fails beside the pipe, so the file is looked at by itself first.
-            let command = format!("test -r {0} -a -f {0} && {command}", quoted(path));
+            let command = format!("test -r {0} && test -f {0} && {command}", quoted(path));
             let text = self.command(who, step(request, &format!("read {from}")), &command).await?;
             let text: String = text.split_whitespace().collect();
             let part = STANDARD.decode(text).map_err(|_| unreadable(path))?;
             let is_last = part.len() < READS;
             content.extend(part);
-            if content.len() > LARGEST {
+            if content.len() as u64 > LARGEST {
                 return Err(Refusal::new(Code::TooLarge, format!("{path} has more than {LARGEST} bytes")));
             }
             if is_last {
@@ -163,17 +161,13 @@ impl Service {
         path: &str,
         content: &Bytes,
     ) -> Result<(), Refusal> {
-        if content.len() > LARGEST {
-            return Err(Refusal::new(Code::TooLarge, format!("the file has more than {LARGEST} bytes")));
-        }
-        let (whole, part) = (quoted(path), quoted(&format!("{path}.part")));
-        let begin = format!("mkdir -p -- \"$(dirname -- {whole})\" && : > {part}");
-        self.command(who, step(request, "begin"), &begin).await?;
+        let part = quoted(&format!("{path}.part"));
+        self.command(who, step(request, "begin"), &beginning(path)).await?;
         for (number, bytes) in content.chunks(WRITES).enumerate() {
             let command = format!("printf %s {} | base64 -d >> {part}", STANDARD.encode(bytes));
             self.command(who, step(request, &format!("write {number}")), &command).await?;
         }
-        self.command(who, step(request, "end"), &format!("mv -- {part} {whole}")).await.map(|_| ())
+        self.command(who, step(request, "end"), &format!("mv -- {part} {}", quoted(path))).await.map(|_| ())
     }
 
     /// Runs a command in the caller's instance, and gives its output.
@@ -206,6 +200,16 @@ fn decoded(content: &str) -> Result<Vec<u8>, Refusal> {
 /// For the shell, as it stands.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// Begins the part of a file. Into a folder of the file's name `mv` would put it under the name of the part.
+fn beginning(path: &str) -> String {
+    let (whole, part) = (quoted(path), quoted(&format!("{path}.part")));
+    let is_folder = format!("{path} is a folder; end savePath with a slash to keep the file in it");
+    format!(
+        "if test -d {whole}; then echo {}; false; else mkdir -p -- \"$(dirname -- {whole})\" && : > {part}; fi",
+        quoted(&is_folder)
+    )
 }
 
 /// Where a file goes. A path that ends in a slash, or has no dot in it, is a folder.
@@ -251,5 +255,21 @@ mod tests {
     #[test]
     fn a_path_is_one_word_for_the_shell() {
         assert_eq!(quoted("a b;$(c)'d"), r"'a b;$(c)'\''d'");
+    }
+
+    #[test]
+    fn a_file_takes_no_folders_place() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("v1.2")).unwrap();
+        let begin = |path: &str| {
+            let mut shell = std::process::Command::new("sh");
+            shell.arg("-c").arg(beginning(path)).current_dir(folder.path()).output().unwrap()
+        };
+        let refused = begin("v1.2");
+        assert!(!refused.status.success());
+        assert!(String::from_utf8_lossy(&refused.stdout).contains("v1.2 is a folder; end savePath"));
+        assert!(!folder.path().join("v1.2.part").exists());
+        assert!(begin("new/it's.txt").status.success());
+        assert!(folder.path().join("new/it's.txt.part").is_file());
     }
 }

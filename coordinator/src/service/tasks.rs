@@ -9,7 +9,8 @@ use skein_shared::pool::{
     About, Attempted, Command, Cost, Create, Fact, Finish, Outcome, Pool, Progress, Reply, Rules, Target,
     TaskSpec, TaskView, answer_for_ended, claimable,
 };
-use skein_shared::{Code, Refusal, epics};
+use skein_shared::which::Which;
+use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
 use super::standing::Standing;
@@ -360,7 +361,7 @@ impl Service {
     /// An epic gives its tasks a tag and its repository.
     async fn inherit_epic(&self, who: &Principal, spec: &mut TaskSpec) -> Result<(), Refusal> {
         let Some(epic) = spec.epic else { return Ok(()) };
-        let (_, body) = self.find_epic(who, epics::Which::Id(epic)).await?;
+        let (_, body) = self.find_epic(who, Which::Id(epic)).await?;
         spec.epic_name = body["name"].as_str().map(str::to_owned);
         if let Some(repo) = body.get("githubRepo").filter(|repo| repo.is_string()) {
             spec.context.entry("githubRepo").or_insert_with(|| repo.clone());

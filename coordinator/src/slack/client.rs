@@ -28,6 +28,8 @@ const AGAIN: Duration = Duration::from_millis(500);
 const TRIES: u32 = 4;
 /// What Slack wants when it does not say how long to wait.
 const USUAL_PAUSE: Duration = Duration::from_secs(30);
+/// What is believed of it at most: more is a mistake, and no moment so far away can be written down.
+const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 /// Largest answer, bytes. A page of 200 long messages has less.
 const ANSWER: u64 = 16 * 1024 * 1024;
 
@@ -165,7 +167,9 @@ fn understood(method: &Method, answer: &Response<Bytes>) -> Result<Said, Error> 
     let status = answer.status();
     let wait = || {
         let header = answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
-        header.and_then(|text| text.trim().parse().ok()).map_or(USUAL_PAUSE, Duration::from_secs)
+        let wanted =
+            header.and_then(|text| text.trim().parse().ok()).map_or(USUAL_PAUSE, Duration::from_secs);
+        wanted.min(LONGEST_PAUSE)
     };
     if status == StatusCode::TOO_MANY_REQUESTS {
         return Ok(Said::Wait(wait()));
@@ -185,5 +189,26 @@ fn understood(method: &Method, answer: &Response<Bytes>) -> Result<Said, Error> 
             needed: body["needed"].as_str().map(str::to_owned),
         }),
         _ => Err(garbled("there is no `ok` in it".to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slack::method::POST;
+
+    #[test]
+    fn a_pause_that_no_clock_can_hold_is_cut() {
+        for (wanted, pause) in [
+            ("7", Duration::from_secs(7)),
+            ("18446744073709551615", LONGEST_PAUSE),
+            ("soon", USUAL_PAUSE),
+            ("-1", USUAL_PAUSE),
+        ] {
+            let answer =
+                Response::builder().status(429).header(RETRY_AFTER, wanted).body(Bytes::new()).unwrap();
+            let Ok(Said::Wait(told)) = understood(&POST, &answer) else { panic!("{wanted}") };
+            assert_eq!(told, pause, "{wanted}");
+        }
     }
 }

@@ -39,7 +39,10 @@ impl Error {
     /// Whether the same call may do better a moment later.
     pub(crate) fn is_passing(&self) -> bool {
         match self {
-            Error::Limited { .. } | Error::Unreachable { .. } | Error::Unanswered { .. } => true,
+            Error::Limited { .. }
+            | Error::Unreachable { .. }
+            | Error::Unanswered { .. }
+            | Error::Garbled { .. } => true,
             Error::Refused { error, .. } => code(error) == Code::Unavailable,
             _ => false,
         }
@@ -138,6 +141,16 @@ mod tests {
             assert_eq!(refusal.detail["slack"], error);
         }
         assert!(refused("missing_scope", Some("chat:write")).message.contains("the scope chat:write"));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_asked_again_and_what_was_refused_is_not() {
+        let garbled = Error::Garbled { method: "chat.update", problem: "HTTP status 404".to_owned() };
+        assert!(garbled.is_passing());
+        let refused =
+            |error: &str| Error::Refused { method: "chat.update", error: error.to_owned(), needed: None };
+        assert!(refused("service_unavailable").is_passing());
+        assert!(!refused("token_revoked").is_passing() && !refused("channel_not_found").is_passing());
     }
 
     #[test]

@@ -13,8 +13,9 @@ use super::error::Error;
 use super::method::{FILE, UPLOAD_DONE, UPLOAD_URL};
 use super::workspace::{Workspace, args};
 
-/// Largest file that passes through a coordinator, which has it in memory meanwhile, bytes.
-pub const LARGEST: u64 = 32 * 1024 * 1024;
+/// Largest file that passes through a coordinator, which has it in memory meanwhile, bytes. An agent's instance takes a
+/// command for each part of it.
+pub const LARGEST: u64 = 8 * 1024 * 1024;
 /// How long a file may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How often Slack may point elsewhere.

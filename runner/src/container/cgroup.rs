@@ -31,11 +31,6 @@ pub fn root(runner: &str) -> Option<PathBuf> {
     (made && works(&root)).then_some(root)
 }
 
-/// The uppermost group above one, where all groups are mounted.
-pub fn hierarchy(group: &Path) -> Option<&Path> {
-    group.ancestors().take_while(|folder| folder.join(PROCESSES).exists()).last()
-}
-
 /// The fifth field of a line of proc_pid_mountinfo(5), if it is a cgroup2 mount.
 fn mount_point(line: &str) -> Option<PathBuf> {
     let (fields, kind) = line.split_once(" - ")?;
@@ -137,18 +132,6 @@ pub(super) async fn until(state: &str, mut is_so: impl FnMut() -> io::Result<boo
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_hierarchy_ends_where_no_groups_are() {
-        let mount = tempfile::tempdir().unwrap();
-        let own = mount.path().join("unit/skein-r1");
-        fs::create_dir_all(&own).unwrap();
-        for group in own.ancestors().take(3) {
-            fs::write(group.join(PROCESSES), "").unwrap();
-        }
-        assert_eq!(hierarchy(&own), Some(mount.path()));
-        assert_eq!(hierarchy(Path::new("/no/such/group")), None);
-    }
 
     #[tokio::test(start_paused = true)]
     async fn a_group_that_does_not_freeze_in_time_goes_on() {

@@ -14,6 +14,18 @@ use landlock::{
 
 /// Users and groups given to instances. The range lies above those that distributions and systemd hand out.
 pub const USERS: std::ops::Range<u32> = 1_900_000_000..1_900_065_536;
+/// What programs write to that is no file of anybody's.
+const DEVICES: [&str; 9] = [
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/random",
+    "/dev/urandom",
+    "/dev/tty",
+    "/dev/ptmx",
+    "/dev/pts",
+    "/dev/shm",
+];
 /// The newest Landlock rules that are asked for; older kernels apply what they know.
 const NEWEST: ABI = ABI::V6;
 
@@ -43,7 +55,7 @@ impl Isolation {
         match self {
             Self::Users => "Each instance runs as a user of its own, with limits of its own.",
             Self::Landlock => {
-                "Landlock keeps instances from the data folder; how many processes they start is not limited, since they share this user."
+                "Landlock keeps instances from the data folder and from each other's files, and lets them write into their own folders alone. What else this user may read they can read; how many processes they start is not limited, since they share this user."
             }
             Self::None => {
                 "Agents run as this user and can read its files, the data folder among them: this kernel has no Landlock, and the runner is not root. Run agents that you trust, or start the runner as root."
@@ -79,29 +91,43 @@ fn users_are_mapped() -> bool {
     })
 }
 
-/// Closes folders to this process and all that it starts, except for those in `open`. Those in `readable` it may read.
+/// Keeps this process and all that it starts from writing anywhere but into the folders in `open` and to devices, and from
+/// reading those in `closed`, except for what of them is in `open` or `readable`.
 ///
-/// Landlock knows only what is allowed, so everything is allowed but the closed folders and the folders on the
-/// way to them. The last means that the process cannot put new files directly into a parent of a closed folder.
+/// Landlock knows only what is allowed, so what may be read is everything but the closed folders and the folders on the way
+/// to them, which cannot be listed. An open folder with a closed one in it is open in the same way: the process cannot put
+/// new files directly into a parent of a closed folder.
 ///
 /// # Errors
 /// A sentence, when the kernel refuses.
 pub fn restrict(closed: &[PathBuf], open: &[PathBuf], readable: &[PathBuf]) -> Result<(), String> {
-    let closed: Vec<PathBuf> = closed.iter().filter_map(|path| path.canonicalize().ok()).collect();
-    let allowed = allowed(Path::new("/"), &closed);
-    let open = open.iter().filter_map(|path| path.canonicalize().ok());
-    let open = open.filter(|path| !closed.iter().any(|shut| shut.starts_with(path)));
+    let found = |paths: &[PathBuf]| -> Vec<PathBuf> {
+        paths.iter().filter_map(|path| path.canonicalize().ok()).collect()
+    };
+    let closed = found(closed);
+    let (open, devices) =
+        (found(open).into_iter().flat_map(|path| around(path, &closed)), DEVICES.map(Path::new));
     let (everything, reading) = (AccessFs::from_all(NEWEST), AccessFs::from_read(NEWEST));
     let apply = || {
         Ruleset::default()
             .handle_access(everything)?
             .scope(Scope::Signal)?
             .create()?
-            .add_rules(path_beneath_rules(allowed.into_iter().chain(open), everything))?
+            .add_rules(path_beneath_rules(allowed(Path::new("/"), &closed), reading))?
             .add_rules(path_beneath_rules(readable, reading))?
+            .add_rules(path_beneath_rules(open, everything))?
+            .add_rules(path_beneath_rules(devices, everything))?
             .restrict_self()
     };
     apply().map(|_| ()).map_err(|error| format!("Landlock could not be applied: {error}"))
+}
+
+/// A folder, or what is in it if a closed one is too.
+fn around(folder: PathBuf, closed: &[PathBuf]) -> BTreeSet<PathBuf> {
+    if closed.iter().any(|shut| shut.starts_with(&folder)) {
+        return allowed(&folder, closed);
+    }
+    BTreeSet::from([folder])
 }
 
 /// The largest folders and files under `folder` that hold no closed folder.
@@ -109,13 +135,8 @@ fn allowed(folder: &Path, closed: &[PathBuf]) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     let Ok(entries) = fs::read_dir(folder) else { return found };
     for entry in entries.flatten().map(|entry| entry.path()) {
-        if closed.contains(&entry) {
-            continue;
-        }
-        if closed.iter().any(|shut| shut.starts_with(&entry)) {
-            found.extend(allowed(&entry, closed));
-        } else {
-            found.insert(entry);
+        if !closed.contains(&entry) {
+            found.extend(around(entry, closed));
         }
     }
     found

@@ -87,10 +87,13 @@ pub struct Spec {
     /// Takes what the instance writes to standard output and error.
     pub log: PathBuf,
     pub user: Option<User>,
-    /// Folders that it may not open.
+    /// Folders that it may not look into.
     pub closed: Vec<PathBuf>,
-    /// Folders inside the closed ones that it may open all the same.
+    /// Its own folders, inside closed ones too. Where nothing but the runner's own user stands behind it, it writes nowhere
+    /// else.
     pub open: Vec<PathBuf>,
+    /// What is inside closed folders and may be read all the same.
+    pub readable: Vec<PathBuf>,
     /// The folder of the agent's definition.
     pub definition: PathBuf,
     /// The credentials that it is lent, readable by it alone. A container finds them at `/credentials`.
@@ -100,7 +103,7 @@ pub struct Spec {
     /// What each of its processes may use, outside of containers, which have limits of their own.
     pub limits: Limits,
     /// The folder of the commands that shell scripts call. A container has it at `/app/bin`, at the end of its `PATH`.
-    pub helper: Option<PathBuf>,
+    pub agent_commands: Option<PathBuf>,
     /// The container that it wants; the folders above are then none of its own.
     pub container: Option<Container>,
 }

@@ -70,13 +70,11 @@ impl ProcessEngine {
         }
         if self.isolation == Isolation::Landlock {
             command.arg("--landlock");
-            spec.closed.iter().for_each(|path| _ = command.arg("--close").arg(path));
-            // As the runner's own user it could leave its group, or wake it, or put a program in the helper's place.
-            let groups = self.cgroups.as_deref().and_then(cgroup::hierarchy);
-            for path in groups.into_iter().chain(spec.helper.as_deref()) {
-                command.arg("--close").arg(path).arg("--read").arg(path);
+            for (option, paths) in
+                [("--close", &spec.closed), ("--open", &spec.open), ("--read", &spec.readable)]
+            {
+                paths.iter().for_each(|path| _ = command.arg(option).arg(path));
             }
-            spec.open.iter().for_each(|path| _ = command.arg("--open").arg(path));
         }
         command.args(spec.limits.arguments(spec.user.is_some()));
         command.arg("--workdir").arg(&spec.workdir);
@@ -316,46 +314,4 @@ async fn outlive(handle: &Handle) -> Exit {
         tokio::time::sleep(OUTLIVE_LOOK).await;
     }
     Exit::default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::container::Limits;
-
-    /// Where agents run as the runner's own user.
-    #[test]
-    fn what_all_agents_use_is_for_reading_alone() {
-        let mount = tempfile::tempdir().unwrap();
-        std::fs::write(mount.path().join("cgroup.procs"), "").unwrap();
-        let cgroups = Some(mount.path().to_owned());
-        let engine = ProcessEngine {
-            isolation: Isolation::Landlock,
-            ..ProcessEngine::with_cgroups("r1", vec!["runner".into()], cgroups)
-        };
-        let place = PathBuf::from("/work");
-        let spec = Spec {
-            instance: "worker-1".into(),
-            command: vec!["sh".into()],
-            env: std::collections::BTreeMap::new(),
-            workdir: place.clone(),
-            log: place.clone(),
-            user: None,
-            closed: vec!["/data".into()],
-            open: vec![place.clone()],
-            definition: place,
-            credentials: None,
-            input: None,
-            helper: Some("/work/.bin".into()),
-            limits: Limits::default(),
-            container: None,
-        };
-        let command = engine.launch(&spec, None).unwrap();
-        let told: Vec<_> = command.as_std().get_args().map(|part| part.to_string_lossy()).collect();
-        let told = told.join(" ");
-        for shared in [mount.path().to_str().unwrap(), "/work/.bin"] {
-            assert!(told.contains(&format!("--close {shared} --read {shared}")), "{told}");
-        }
-        assert!(told.contains("--close /data") && told.contains("--open /work"), "{told}");
-    }
 }

@@ -29,18 +29,18 @@ pub struct ExecAgent {
     uid: Option<u32>,
     #[arg(long, requires = "uid")]
     gid: Option<u32>,
-    /// Closes the folders of --close by Landlock.
+    /// Only folders of --open may be written to, and those of --close not even be read, by Landlock.
     #[arg(long)]
     landlock: bool,
     #[arg(long)]
     close: Vec<PathBuf>,
     #[arg(long)]
     open: Vec<PathBuf>,
-    #[command(flatten)]
-    limits: limits::Arguments,
-    /// Closed folders that may be read all the same.
+    /// What of the closed folders may be read all the same.
     #[arg(long)]
     read: Vec<PathBuf>,
+    #[command(flatten)]
+    limits: limits::Arguments,
     #[arg(long)]
     workdir: PathBuf,
     /// Becomes this very program again, with the arguments that follow.

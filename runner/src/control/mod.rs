@@ -5,6 +5,7 @@ mod asks;
 mod lease;
 mod reports;
 mod roster;
+mod session;
 mod stream;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::agent_commands;
 use crate::config::RunnerConfig;
 use crate::container::docker::DockerEngine;
 use crate::container::engines::Engines;
@@ -26,7 +28,6 @@ use crate::credentials::Credentials;
 use crate::definition::{self, Definitions};
 use crate::endpoint::Upstreams;
 use crate::error::Error;
-use crate::helper;
 use crate::instance::folders::Folders;
 use crate::instance::ledger::{Ledger, Row};
 use crate::instance::{Instances, Shared};
@@ -113,7 +114,7 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
         folders: folders.clone(),
         closed: config.closed.clone(),
         credentials: Credentials::new(config.credentials.clone()),
-        helper: helper_in(&folders),
+        agent_commands: agent_commands_in(&folders),
         definitions: definitions.subscribe(),
         upstreams: Upstreams::default(),
         reported: watch::Sender::new(0),
@@ -199,14 +200,14 @@ impl Runner {
 }
 
 /// Puts the commands for shell scripts where agents find them. A runner without them does all else.
-fn helper_in(folders: &Folders) -> Option<PathBuf> {
+fn agent_commands_in(folders: &Folders) -> Option<PathBuf> {
     let without = "agents that are shell scripts do not find `rlock`, `al-status` and the like";
-    if !helper::is_there() {
+    if !agent_commands::is_there() {
         tracing::warn!("{without}: this program was built where there was no static C library");
         return None;
     }
-    let folder = folders.helper();
-    match helper::install(&folder) {
+    let folder = folders.agent_commands();
+    match agent_commands::install(&folder) {
         Ok(()) => Some(folder),
         Err(error) => {
             tracing::warn!(%error, folder = %folder.display(), "{without}: they cannot be put there");

@@ -1,40 +1,30 @@
 //! One control stream, made anew whenever it breaks.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use secrecy::ExposeSecret;
-use skein_proto::convert::command;
-use skein_proto::v1::coordinator_message::Message;
-use skein_proto::v1::runner_message::Message as Said;
 use skein_proto::v1::runners_client::RunnersClient;
-use skein_proto::v1::{CoordinatorMessage, Heartbeat, Leaving, RunnerMessage, Welcome};
+use skein_proto::v1::{CoordinatorMessage, RunnerMessage};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, Interval, MissedTickBehavior};
+use tokio::time::Instant;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status, Streaming};
-use tracing::{Instrument, debug_span};
 
-use super::announcement::{Announcement, Occasion};
-use super::asks::Asked;
 use super::roster::Node;
-use super::{Departure, Runner, reports};
+use super::session::Session;
+use super::{Departure, Runner};
 use crate::error::Error;
-use skein_proto::trace::{self, TRACES};
 
 const CONNECT: Duration = Duration::from_secs(5);
-/// How long a registration may take: the fleet may be about to get another owner.
-const WELCOME: Duration = Duration::from_secs(20);
 /// By what a coordinator says who it is.
 const NODE: &str = "skein-node";
 /// What a coordinator calls a runner that the fleet has given up.
-const GIVEN_UP: &str = "stale_token";
+pub(super) const GIVEN_UP: &str = "stale_token";
 /// What says nothing of the runner: it is tried again, at its first registration too. A name is free again once the
 /// other one that has it is gone.
 const PASSES: [&str; 7] = [
@@ -49,31 +39,31 @@ const PASSES: [&str; 7] = [
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// A report that is not acknowledged for about this long is sent again.
-const RESEND: Duration = Duration::from_secs(5);
 /// Messages that may wait for a coordinator that reads slowly; past them the stream is given up.
 const OUTBOX: usize = 1024;
 /// Parts of answers that may wait; past them whoever answers waits.
 const ANSWERS: usize = 4;
 
-type Outgoing = mpsc::Sender<RunnerMessage>;
-/// Reports sent at one go.
-const BATCH: u32 = 256;
-/// Heartbeats whose answers are still awaited.
-const PENDING: usize = 16;
-
 /// The stream to one coordinator.
 pub(super) struct Control {
-    runner: Arc<Runner>,
-    index: usize,
-    endpoint: Endpoint,
+    pub(super) runner: Arc<Runner>,
+    pub(super) index: usize,
+    pub(super) endpoint: Endpoint,
     token: MetadataValue<Ascii>,
     /// Which coordinator it is to be; none for an address that was named at the start.
     node: Option<Node>,
 }
 
+/// A stream on which nothing has been said yet.
+pub(super) struct Opened {
+    pub(super) said: mpsc::Sender<RunnerMessage>,
+    /// What goes beside all else: large answers must not hold up a heartbeat.
+    pub(super) answers: mpsc::Sender<RunnerMessage>,
+    pub(super) heard: Streaming<CoordinatorMessage>,
+}
+
 /// Why a stream ended.
-enum Ended {
+pub(super) enum Ended {
     /// Asked to.
     HungUp,
     /// Worth another try.
@@ -196,30 +186,13 @@ impl Control {
             () = self.runner.is_done() => return Ended::HungUp,
         };
         match connected {
-            Ok((said, answers, heard)) => {
-                let session = Session {
-                    control: self,
-                    said,
-                    answers,
-                    asked: Asked::default(),
-                    heard,
-                    spoken: 0,
-                    pending: Vec::new(),
-                    beats: 0,
-                    lease: Duration::ZERO,
-                    announcements: VecDeque::new(),
-                    again: None,
-                    departed: Departure::None,
-                    registration: self.runner.registrations.load(Ordering::Acquire),
-                };
-                session.run().await
-            }
+            Ok(opened) => Session::new(self, opened).run().await,
             Err(ended) => ended,
         }
     }
 
     /// Opens a stream, on which nothing is said before it is known to lead to a coordinator that has no other.
-    async fn connect(&self) -> Result<(Outgoing, Outgoing, Streaming<CoordinatorMessage>), Ended> {
+    async fn connect(&self) -> Result<Opened, Ended> {
         let channel: Channel =
             self.endpoint.connect().await.map_err(|error| Ended::Broken(error.to_string()))?;
         let (said, messages) = mpsc::channel(OUTBOX);
@@ -237,285 +210,8 @@ impl Control {
                 return Err(Ended::Taken);
             }
         }
-        Ok((said, answers, answer.into_inner()))
+        Ok(Opened { said, answers, heard: answer.into_inner() })
     }
-}
-
-/// A stream while it lasts.
-struct Session<'a> {
-    control: &'a Control,
-    said: mpsc::Sender<RunnerMessage>,
-    heard: Streaming<CoordinatorMessage>,
-    /// The latest report sent on this stream.
-    spoken: u64,
-    /// What goes beside all else: large answers must not hold up a heartbeat.
-    answers: mpsc::Sender<RunnerMessage>,
-    asked: Asked,
-    /// Heartbeats under way, with the times at which they were sent.
-    pending: Vec<(u64, Instant)>,
-    beats: u64,
-    /// As the welcome said.
-    lease: Duration,
-    /// What was said of changed agents, and is not yet answered.
-    announcements: VecDeque<Announcement>,
-    /// When the agents are said again, for some could not be taken for a reason that passes.
-    again: Option<Instant>,
-    /// How much of its leaving the runner has said on this stream.
-    departed: Departure,
-    /// The registration that the stream belongs to, by its number.
-    registration: u64,
-}
-
-impl Session<'_> {
-    async fn run(mut self) -> Ended {
-        let ended = match self.serve().await {
-            Ok(()) => Ended::Broken("the coordinator closed it".into()),
-            Err(ended) => ended,
-        };
-        // Another stream may have registered since: then the refusal is about what was before, and registering once more
-        // would judge the runner by what it held before it was given the latest run.
-        let given_up = matches!(&ended, Ended::Refused { code, .. } if code == GIVEN_UP)
-            && self.registration == self.control.runner.registrations.load(Ordering::Acquire);
-        let unsaid = self.announcements.iter().any(|announcement| !announcement.attaches);
-        if given_up || unsaid {
-            // Nobody else will say it: the next stream has to register.
-            self.control.runner.lost.store(true, Ordering::Release);
-        }
-        ended
-    }
-
-    async fn serve(&mut self) -> Result<(), Ended> {
-        let runner = &self.control.runner;
-        // Before the first report is sent: none may fall between.
-        let mut reported = runner.instances.reported();
-        let mut speakers = runner.speakers.changes();
-        let mut definitions = runner.definitions.clone();
-        definitions.mark_unchanged();
-        let mut departure = runner.departure.subscribe();
-        self.register().await?;
-        let mut heartbeat = interval(self.lease / 3);
-        let mut resend = interval(RESEND);
-        // The newest report at the last look: what is older and still there was not acknowledged in time.
-        let mut seen = 0;
-        loop {
-            tokio::select! {
-                message = self.heard.message() => match message? {
-                    Some(message) => self.hear(message).await?,
-                    None => return Ok(()),
-                },
-                _ = heartbeat.tick() => self.beat()?,
-                _ = reported.changed() => self.speak().await?,
-                _ = speakers.changed() => self.speak().await?,
-                Ok(()) = definitions.changed() => self.announce(runner.takes_turn()).await?,
-                () = at(self.again) => self.announce(Occasion::Changed).await?,
-                Ok(()) = departure.changed() => self.depart()?,
-                _ = resend.tick() => seen = self.repeat(seen).await?,
-            }
-        }
-    }
-
-    /// Registers, or attaches to the registration of another stream: a second one would judge the runner by what it
-    /// holds while a run is on its way to it over the first.
-    async fn register(&mut self) -> Result<(), Ended> {
-        let runner = &self.control.runner;
-        let turn = if runner.is_registered() { None } else { Some(runner.registering.lock().await) };
-        let occasion = if runner.is_registered() { Occasion::Attaches } else { Occasion::Registers };
-        let (registration, announcement) = runner.announcement(occasion).await?;
-        say(&self.said, Said::Register(registration))?;
-        let answer = tokio::time::timeout(WELCOME, self.heard.message()).await;
-        let answer = answer.map_err(|_| Ended::Broken("no answer to the registration".into()))??;
-        match answer.and_then(|answer| answer.message) {
-            Some(Message::Welcome(welcome)) => self.welcome(&welcome, announcement).await?,
-            Some(Message::Refused(refused)) => {
-                return Err(Ended::Refused { code: refused.code, message: refused.message });
-            }
-            _ => return Err(Ended::Broken("the coordinator does not answer the registration".into())),
-        }
-        drop(turn);
-        self.speak().await
-    }
-
-    /// Says that the agents have changed. The answer is a welcome again.
-    async fn announce(&mut self, occasion: Occasion) -> Result<(), Ended> {
-        self.again = None;
-        let (registration, announcement) = self.control.runner.announcement(occasion).await?;
-        self.announcements.push_back(announcement);
-        say(&self.said, Said::Register(registration))
-    }
-
-    async fn hear(&mut self, heard: CoordinatorMessage) -> Result<(), Ended> {
-        let reign = command::reign(&heard);
-        let traceparent = heard.traceparent;
-        let Some(message) = heard.message else { return Ok(()) };
-        let access_token = match &message {
-            Message::Start(start) => start.access_token.clone(),
-            _ => String::new(),
-        };
-        match command::from_message(message) {
-            Ok(Ok(command)) => {
-                let reign = match reign {
-                    Ok(reign) => reign,
-                    Err(refusal) => {
-                        tracing::error!(%refusal, "a command does not say whose it is");
-                        return Ok(());
-                    }
-                };
-                let span = debug_span!(target: TRACES, "runner command", otel.kind = "consumer");
-                trace::follow(&span, &traceparent);
-                let taken = self.control.runner.instances.command(command, &access_token, &reign);
-                // The next stream says what is here, and what was not taken comes again.
-                Ok(taken.instrument(span).await?)
-            }
-            Ok(Err(other)) => self.note(other).await,
-            Err(refusal) => {
-                tracing::error!(%refusal, "a command could not be read");
-                Ok(())
-            }
-        }
-    }
-
-    async fn note(&mut self, message: Message) -> Result<(), Ended> {
-        let runner = &self.control.runner;
-        match message {
-            Message::Coordinators(all) => {
-                runner.roster.hear(self.control.index, all);
-                Ok(())
-            }
-            Message::Renewed(renewed) => {
-                self.renewed(renewed.heartbeat);
-                Ok(())
-            }
-            Message::Acknowledge(acknowledge) => {
-                runner.instances.ledger().acknowledge(acknowledge.sequence).await?;
-                runner.speakers.note_acknowledged();
-                Ok(())
-            }
-            Message::Ask(ask) => {
-                self.asked.take_in(&runner.asks, &runner.instances, ask, &self.answers);
-                Ok(())
-            }
-            Message::Withdraw(withdraw) => {
-                self.asked.withdraw(withdraw.number);
-                Ok(())
-            }
-            Message::Welcome(welcome) => match self.announcements.pop_front() {
-                Some(announcement) => self.welcome(&welcome, announcement).await,
-                None => Ok(()),
-            },
-            Message::Refused(refused) => Err(Ended::Refused { code: refused.code, message: refused.message }),
-            _ => Ok(()),
-        }
-    }
-
-    async fn welcome(&mut self, welcome: &Welcome, announcement: Announcement) -> Result<(), Ended> {
-        let runner = &self.control.runner;
-        let Announcement { sent, attaches, .. } = announcement;
-        let lease = Duration::from_millis(welcome.lease_ms.max(30));
-        tracing::info!(coordinator = %self.control.endpoint.uri(), epoch = welcome.epoch, attaches, "welcome");
-        self.lease = lease;
-        for wrong in &welcome.problems {
-            let agent = wrong.agent.clone().unwrap_or_default();
-            tracing::error!(
-                swarm = agent.swarm,
-                agent = agent.name,
-                problem = wrong.problem,
-                "an agent was not taken as it is"
-            );
-        }
-        runner.instances.upstreams().connected(self.control.index, &welcome.mcp_url);
-        if !attaches {
-            runner.lost.store(false, Ordering::Release);
-            runner.registrations.fetch_add(1, Ordering::AcqRel);
-            runner.lease.renew(sent, lease);
-            runner.instances.verdict(&welcome.lost);
-            runner.instances.report_ends().await?;
-            runner.note_taken(announcement).await?;
-            self.again = welcome.problems.iter().any(|wrong| wrong.again).then(|| Instant::now() + lease);
-        }
-        self.registration = runner.registrations.load(Ordering::Acquire);
-        runner.speakers.join(self.control.index);
-        Ok(())
-    }
-
-    fn beat(&mut self) -> Result<(), Ended> {
-        self.beats += 1;
-        if self.pending.len() == PENDING {
-            self.pending.remove(0);
-        }
-        self.pending.push((self.beats, Instant::now()));
-        let instances = self.control.runner.instances.live();
-        say(&self.said, Said::Heartbeat(Heartbeat { instances, number: self.beats }))
-    }
-
-    fn renewed(&mut self, number: u64) {
-        let sent = self.pending.iter().find(|(pending, _)| *pending == number).map(|(_, sent)| *sent);
-        let Some(sent) = sent else { return };
-        self.pending.retain(|(pending, _)| *pending > number);
-        let runner = &self.control.runner;
-        let held = runner.lease.holds();
-        runner.lease.renew(sent, self.lease);
-        // The fleet did not give up on a runner whose heartbeat it answers.
-        if !held && runner.lease.holds() {
-            runner.instances.verdict(&[]);
-        }
-    }
-
-    /// Says how far the runner is with leaving.
-    fn depart(&mut self) -> Result<(), Ended> {
-        let departure = *self.control.runner.departure.borrow();
-        if departure == self.departed {
-            return Ok(());
-        }
-        self.departed = departure;
-        say(&self.said, Said::Leaving(Leaving { done: departure == Departure::Done }))
-    }
-
-    /// Sends what this stream has not yet sent, if it is the one that speaks.
-    async fn speak(&mut self) -> Result<(), Ended> {
-        self.depart()?;
-        if self.control.runner.speakers.speaks(self.control.index) {
-            self.send_after(self.spoken).await?;
-        }
-        Ok(())
-    }
-
-    /// Sends again what was there at the last look. Returns the newest report for the next.
-    async fn repeat(&mut self, seen: u64) -> Result<u64, Ended> {
-        let waiting = self.control.runner.instances.ledger().reports(0, 1).await?;
-        if waiting.first().is_some_and(|(sequence, _)| *sequence <= seen) {
-            self.send_after(0).await?;
-        }
-        Ok(waiting.last().map_or(seen, |(sequence, _)| *sequence))
-    }
-
-    async fn send_after(&mut self, mut after: u64) -> Result<(), Ended> {
-        let reports = self.control.runner.instances.ledger().reports(after, BATCH).await?;
-        for (sequence, report) in reports {
-            say(&self.said, Said::Report(reports::to_wire(sequence, report)))?;
-            after = sequence;
-        }
-        self.spoken = self.spoken.max(after);
-        Ok(())
-    }
-}
-
-fn say(said: &mpsc::Sender<RunnerMessage>, message: Said) -> Result<(), Ended> {
-    let sent = said.try_send(RunnerMessage { message: Some(message) });
-    sent.map_err(|_| Ended::Broken("the coordinator does not read what it is sent".into()))
-}
-
-/// Returns at that moment; never if there is none.
-async fn at(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => tokio::time::sleep_until(moment).await,
-        None => std::future::pending().await,
-    }
-}
-
-fn interval(period: Duration) -> Interval {
-    let mut interval = tokio::time::interval_at(Instant::now() + period, period);
-    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    interval
 }
 
 /// Between half and the whole of a pause, so that runners do not come back all at once.

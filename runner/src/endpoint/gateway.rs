@@ -2,12 +2,11 @@
 //! in the body, and are answered in the words of these routes.
 
 use bytes::Bytes;
-use http::header::{self, HeaderMap, HeaderValue};
+use http::header::{self, HeaderMap};
 use http::{Response, StatusCode};
-use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 
-use super::proxy::Body;
+use super::proxy::{Body, in_json};
 
 /// What an instance may ask for. Those of operators are none of its own.
 const ROUTES: [&str; 4] = ["/locks", "/calls", "/signals", "/shutdown"];
@@ -37,12 +36,7 @@ pub(super) fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 }
 
 pub(super) fn refusal(status: StatusCode, text: &str) -> Response<Body> {
-    let body =
-        Full::new(Bytes::from(json!({ "error": text }).to_string())).map_err(|never| match never {}).boxed();
-    let mut response = Response::new(body);
-    *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
+    in_json(status, &json!({ "error": text }))
 }
 
 #[cfg(test)]

@@ -103,7 +103,7 @@ impl Proxy {
     async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
         if request.method() == Method::CONNECT {
             return match self.tunnels.open(request).await {
-                Ok(()) => Response::new(Full::default().map_err(|never| match never {}).boxed()),
+                Ok(()) => whole(StatusCode::OK, String::new()),
                 Err((status, problem)) => told(status, &problem),
             };
         }
@@ -351,18 +351,24 @@ fn pass(from: &HeaderMap, into: &mut HeaderMap) {
 
 /// What a proxy says to a program that does not know Skein.
 fn told(status: StatusCode, problem: &str) -> Response<Body> {
-    let body = Full::new(Bytes::from(format!("{problem}\n"))).map_err(|never| match never {}).boxed();
-    let mut response = Response::new(body);
-    *response.status_mut() = status;
-    response
+    whole(status, format!("{problem}\n"))
 }
 
 fn refusal(code: Code, message: &str) -> Response<Body> {
-    let text = json!({ "error": { "code": code.as_str(), "message": message } }).to_string();
-    let body = Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed();
-    let mut response = Response::new(body);
-    *response.status_mut() = StatusCode::from_u16(code.http()).unwrap_or(StatusCode::BAD_GATEWAY);
+    let status = StatusCode::from_u16(code.http()).unwrap_or(StatusCode::BAD_GATEWAY);
+    in_json(status, &json!({ "error": { "code": code.as_str(), "message": message } }))
+}
+
+pub(super) fn in_json(status: StatusCode, value: &Value) -> Response<Body> {
+    let mut response = whole(status, value.to_string());
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// An answer that is there at once.
+fn whole(status: StatusCode, text: String) -> Response<Body> {
+    let mut response = Response::new(Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed());
+    *response.status_mut() = status;
     response
 }
 

@@ -22,7 +22,7 @@ const INPUTS: &str = ".inputs";
 const OUTPUTS: &str = ".outputs";
 /// Folders that hold something for each instance. Each may pass through them to its own.
 const OF_EACH: [&str; 3] = [LENT, INPUTS, OUTPUTS];
-const HELPER: &str = ".bin";
+const AGENT_COMMANDS: &str = ".bin";
 const LOG_LOOK: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug)]
@@ -84,10 +84,9 @@ impl Folders {
         self.work.join(LENT).join(instance)
     }
 
-    /// What no instance may open but for its own part of it.
+    /// What no instance may look into but for its own part of it.
     pub fn closed(&self) -> Vec<PathBuf> {
-        let shared = OF_EACH.map(|folder| self.work.join(folder));
-        std::iter::once(self.data.clone()).chain(shared).collect()
+        vec![self.data.clone(), self.work.clone()]
     }
 
     /// Where the input of an instance is when it is too long for a variable.
@@ -96,8 +95,8 @@ impl Folders {
     }
 
     /// Where the commands are that shell scripts call.
-    pub fn helper(&self) -> PathBuf {
-        self.work.join(HELPER)
+    pub fn agent_commands(&self) -> PathBuf {
+        self.work.join(AGENT_COMMANDS)
     }
 
     /// Where the tools of an instance keep what is too long to be shown.
@@ -291,14 +290,14 @@ mod tests {
         let (folders, _lock) = open(root.path()).unwrap();
         let closed = folders.closed();
         let own = [folders.lent("worker-1"), folders.input("worker-1"), folders.outputs("worker-1")];
-        for given in own.into_iter().chain([folders.ledger()]) {
+        let work = folders.work("s", "a", None).unwrap();
+        for given in own.into_iter().chain([folders.ledger(), work]) {
             assert!(
                 closed.iter().any(|shut| given.starts_with(shut) && shut.is_dir()),
                 "{}",
                 given.display()
             );
         }
-        assert!(!closed.iter().any(|shut| folders.work("s", "a", None).unwrap().starts_with(shut)));
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub(super) async fn start(
         }
         Err(Failure(reason)) => {
             tracing::warn!(instance = row.instance, reason, "not started");
-            shared.take_back(&row.instance).await;
+            shared.clear(&row.instance).await;
             row.state = State::Ended;
             row.reason.clone_from(&reason);
             shared.save(&row, Some(What::StartFailed { reason })).await;
@@ -427,7 +427,7 @@ impl Machine {
         tracing::info!(instance = self.instance(), code = exit.code, signal = exit.signal, reason, "ended");
         self.shared.engine.let_go(&self.handle);
         let ending = self.shared.ending(&self.row, exit).await;
-        self.shared.take_back(self.instance()).await;
+        self.shared.clear(self.instance()).await;
         let what = self.row.ended(ending, reason);
         self.shared.save(&self.row, Some(what)).await;
     }

@@ -26,7 +26,7 @@ impl Instances {
             }
         }
         for borrower in self.shared.folders.borrowers().into_iter().filter(|one| !known.contains(one)) {
-            self.shared.take_back(&borrower).await;
+            self.shared.clear(&borrower).await;
         }
         for stray in self.shared.engine.list().await.into_iter().filter(|stray| !known.contains(stray)) {
             tracing::warn!(instance = stray, "ending processes that the ledger knows no live instance for");

@@ -148,7 +148,7 @@ impl Sleeper {
             }
             Err(Failure(reason)) => {
                 tracing::warn!(instance = self.row.instance, reason, "not started again");
-                self.shared.take_back(&self.row.instance).await;
+                self.shared.clear(&self.row.instance).await;
                 self.row.state = State::Ended;
                 self.row.reason.clone_from(&reason);
                 self.shared.save(&self.row, Some(What::StartFailed { reason })).await;
@@ -168,6 +168,7 @@ impl Sleeper {
         tracing::info!(instance = self.row.instance, reason, "ended in its sleep");
         let exit = Exit { signal: Some(TERM), ..Exit::default() };
         let ending = self.shared.ending(&self.row, exit).await;
+        self.shared.clear(&self.row.instance).await;
         let what = self.row.ended(ending, reason);
         self.shared.save(&self.row, Some(what)).await;
     }

@@ -38,7 +38,9 @@ pub(super) fn of(
         PathBuf::from(docker::HOME)
     } else {
         env.insert("PATH".to_owned(), PATH.to_owned());
-        env.insert(OUTPUTS.to_owned(), outputs.display().to_string());
+        for name in [OUTPUTS, "TMPDIR"] {
+            env.insert(name.to_owned(), outputs.display().to_string());
+        }
         let opened = shared.folders.open_outputs(&row.instance, row.user);
         let made = opened.and_then(|()| shared.folders.work(&row.swarm, &row.agent, row.user));
         made.map_err(|error| Failure(error.to_string()))?
@@ -64,10 +66,10 @@ pub(super) fn of(
     env.insert("SKEIN_INSTRUCTIONS".to_owned(), definition.instructions.clone());
     env.insert("SKEIN_PARAMS".to_owned(), definition.params.to_string());
     if definition.container.is_none()
-        && let (Some(helper), Some(path)) = (&shared.helper, env.get_mut("PATH"))
+        && let (Some(commands), Some(path)) = (&shared.agent_commands, env.get_mut("PATH"))
     {
         // At the end: what the agent brings along is found first.
-        path.push_str(&format!(":{}", helper.display()));
+        path.push_str(&format!(":{}", commands.display()));
     }
     let mut closed = shared.closed.clone();
     closed.extend(shared.folders.closed());
@@ -79,9 +81,11 @@ pub(super) fn of(
         log: shared.folders.log(&row.instance),
         user: row.user,
         closed,
-        open: [home, workdir.clone(), shared.folders.input(&row.instance), outputs]
+        open: vec![home, workdir.clone(), outputs],
+        readable: [shared.folders.input(&row.instance)]
             .into_iter()
             .chain(lent.clone())
+            .chain(shared.agent_commands.clone())
             .collect(),
         workdir,
         definition: std::path::absolute(&definition.folder)
@@ -89,7 +93,7 @@ pub(super) fn of(
         credentials: lent,
         input: None,
         limits: definition.limits.clone(),
-        helper: shared.helper.clone(),
+        agent_commands: shared.agent_commands.clone(),
         container: definition.container.clone(),
     })
 }

@@ -340,26 +340,47 @@ async fn an_agent_cannot_read_the_runners_files() {
 }
 
 #[test]
-fn landlock_closes_a_folder_and_leaves_the_rest_open() {
+fn with_landlock_an_instance_writes_into_its_own_folders_alone_and_looks_into_no_closed_one() {
     if !confine::has_landlock() {
         eprintln!("skipped: this kernel has no Landlock");
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    for name in ["closed/open", "closed/read", "other"] {
-        fs::create_dir_all(folder.path().join(name)).unwrap();
-        fs::write(folder.path().join(name).join("file"), "text").unwrap();
+    let place = |name: &str| folder.path().join(name);
+    for name in ["closed/own", "closed/given", "repository/source", "repository/data", "other"] {
+        fs::create_dir_all(place(name)).unwrap();
+        fs::write(place(name).join("file"), "text").unwrap();
     }
-    fs::write(folder.path().join("closed/file"), "secret").unwrap();
-    let reads = |file: &str| {
+    fs::write(place("closed/file"), "secret").unwrap();
+    let run = |script: &str, file: &str| {
         let mut agent = std::process::Command::new(env!("CARGO_BIN_EXE_skein-runner"));
-        agent.args(["exec-agent", "--landlock", "--close"]).arg(folder.path().join("closed"));
-        agent.arg("--open").arg(folder.path().join("closed/open"));
-        agent.arg("--read").arg(folder.path().join("closed/read")).args(["--workdir", "/", "--", "cat"]);
-        agent.arg(folder.path().join(file)).output().unwrap().status.success()
+        agent.args(["exec-agent", "--landlock"]);
+        for (option, name) in [
+            ("--close", "closed"),
+            ("--close", "repository/data"),
+            ("--open", "closed/own"),
+            ("--open", "repository"),
+            ("--read", "closed/given"),
+        ] {
+            agent.arg(option).arg(place(name));
+        }
+        agent.args(["--workdir", "/", "--", "sh", "-c", script]).arg(place(file));
+        agent.output().unwrap().status.success()
     };
-    assert!(reads("other/file") && reads("closed/open/file") && reads("closed/read/file"));
-    assert!(!reads("closed/file"));
+    let (reads, writes) =
+        (|file: &str| run("cat \"$0\"", file), |file: &str| run("echo more >> \"$0\" && : > \"$0\"", file));
+    for file in ["closed/own/file", "closed/own/new", "repository/source/file", "repository/source/new"] {
+        assert!(writes(file) && reads(file), "{file}");
+    }
+    for file in ["other/file", "closed/given/file"] {
+        assert!(reads(file) && !writes(file), "{file}");
+    }
+    for file in ["closed/file", "repository/data/file"] {
+        assert!(!reads(file) && !writes(file), "{file}");
+    }
+    assert!(!run("rm \"$0\"", "other/file") && !run("mkdir \"$0\"", "other/new"));
+    assert!(run("echo x > /dev/null && ls /usr /proc/self/fd /etc/passwd", "other/file"));
+    assert_eq!(fs::read_to_string(place("other/file")).unwrap(), "text");
 }
 
 fn spec(folder: &Path, instance: &str, script: &str) -> Spec {
@@ -373,11 +394,12 @@ fn spec(folder: &Path, instance: &str, script: &str) -> Spec {
         user: None,
         closed: Vec::new(),
         open: Vec::new(),
+        readable: Vec::new(),
         definition: folder.to_owned(),
         credentials: None,
         input: None,
         limits: Limits::default(),
-        helper: None,
+        agent_commands: None,
         container: None,
     }
 }

@@ -1,7 +1,7 @@
 //! Long sleeps: the processes of a frozen instance end, and it is started again with what woke it.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use skein_proto::v1::coordinator_message::Message;
@@ -14,6 +14,7 @@ use crate::coordinator::{Coordinator, TOKEN};
 
 /// Has a child of its own session, writes down what it gets, and says goodbye when it is asked to end.
 const SLEEPER: &str = r#"echo "$SKEIN_INPUT" >> inputs; echo "$SKEIN_URL" >> doors
+echo kept >> "$TMPDIR/kept"; echo "$(wc -l < "$TMPDIR/kept") in $TMPDIR" >> temporary
 trap "echo asked >> goodbye; exit 3" TERM
 setsid sh -c "trap : TERM; while :; do sleep 0.02; done" &
 echo up > up-$SKEIN_INSTANCE
@@ -91,10 +92,14 @@ async fn a_spilled_instance_has_no_process_and_is_started_again_with_what_woke_i
     let woken = second_input(&bed).await;
     assert_eq!(woken, json!({"type": "resumed", "outcome": "triggered", "payload": {"event": "push"}}));
 
+    let temporary = second_line(&bed, "temporary").await;
+    let folder = temporary.strip_prefix("2 in ").expect("what it had kept aside is gone");
+
     coordinator.say(stop(instance, 5)).await;
     coordinator
         .reported(instance, |what| matches!(what, What::Exited(exited) if exited.code == Some(3)))
         .await;
+    assert!(!Path::new(folder).exists(), "it outlived its instance: {folder}");
     bed.leave().await.unwrap();
 }
 

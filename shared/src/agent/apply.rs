@@ -8,9 +8,8 @@ use uuid::Uuid;
 use super::definition::{Defined, Standing};
 use super::event::{DeadLetter, Event};
 use super::returned::Returned;
-use super::state::{
-    Agent, CallRecord, CallStatus, Exit, Instance, Item, Letter, Outcome, Spill, State, WaitRecord,
-};
+use super::state::{Agent, CallRecord, CallStatus, Exit, Instance, Item, Letter, Spill, State};
+use super::waits::{Outcome, WaitRecord};
 use crate::entity::Changes;
 use crate::fence::Token;
 use crate::id::{InstanceId, Name};

@@ -4,7 +4,8 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::command::Command;
-use super::state::{Agent, Class, Instance, WaitRecord};
+use super::state::{Agent, Class, Instance};
+use super::waits::WaitRecord;
 use crate::entity::{Effect, Entity, RunnerCommand};
 use crate::fence::Token;
 use crate::fleet::{self, Fleet};

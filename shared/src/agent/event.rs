@@ -6,7 +6,8 @@ use uuid::Uuid;
 
 use super::definition::Defined;
 use super::returned::Returned;
-use super::state::{CallRecord, Class, Exit, Instance, Item, Outcome, Party, WaitRecord};
+use super::state::{CallRecord, Class, Exit, Instance, Item};
+use super::waits::{Outcome, Party, WaitRecord};
 use crate::fence::Token;
 use crate::id::{InstanceId, Name};
 use crate::time::Timestamp;

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::returned::Returned;
-use super::state::{Agent, CallRecord, Instance, Spill, State, WaitRecord};
+use super::state::{Agent, CallRecord, Instance, Spill, State};
+use super::waits::WaitRecord;
 
 pub(super) fn check(agent: &Agent) -> Result<(), String> {
     let bids: Vec<_> = agent.instances.values().filter_map(|instance| instance.bid).collect();

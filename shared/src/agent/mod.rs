@@ -16,6 +16,7 @@ mod returned;
 mod state;
 #[cfg(test)]
 mod tests;
+mod waits;
 
 use crate::code::Refusal;
 use crate::entity::{Changes, Corrupt, Ctx, Decision, Entity, LiveDocument};
@@ -27,9 +28,10 @@ pub use definition::{Defined, Definition, Standing};
 pub use event::{DeadLetter, Event};
 pub use returned::{Blob, Returned};
 pub use state::{
-    Agent, CallRecord, CallStatus, Class, End, Exit, Input, Instance, Item, Letter, Origin, Outcome, Party,
-    Spill, State, Usage, WaitRecord,
+    Agent, CallRecord, CallStatus, Class, End, Exit, Input, Instance, Item, Letter, Origin, Spill, State,
+    Usage,
 };
+pub use waits::{Outcome, Party, WaitRecord};
 
 impl Entity for Agent {
     const KIND: Kind = Kind::Agent;

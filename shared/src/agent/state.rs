@@ -11,11 +11,11 @@ use uuid::Uuid;
 use super::definition::{Defined, Definition, Standing};
 use super::finished::Finished;
 use super::returned::Returned;
+use super::waits::WaitRecord;
 use crate::cow_map::CowMap;
 use crate::fence::Token;
 use crate::id::{EntityKey, InstanceId, Name};
 use crate::time::Timestamp;
-use crate::triggers::{Envelope, Filter, FilterKind};
 
 /// The agent with everything of it that is not over.
 #[derive(Clone, Debug, PartialEq)]
@@ -280,44 +280,6 @@ pub struct CallRecord {
     pub error: Option<String>,
 }
 
-/// A wait for a trigger.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct WaitRecord {
-    pub id: Uuid,
-    pub instance: InstanceId,
-    pub filter: Filter,
-    pub registered: Timestamp,
-    pub deadline: Timestamp,
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub broadcast: bool,
-    /// Whose acknowledgement is still out.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub unacknowledged: BTreeSet<Party>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub outcome: Option<Outcome>,
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub delivered: bool,
-}
-
-/// Who must be ready before an instance may be frozen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Party {
-    Locks,
-    Leases,
-    Triggers,
-    /// Somebody looks for the event among those that came since the run began.
-    LookBack,
-}
-
-/// What a wait came to.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    Triggered { payload: Envelope },
-    WaitTimeout,
-}
-
 impl State {
     pub fn as_str(self) -> &'static str {
         match self {
@@ -410,21 +372,6 @@ impl CallStatus {
 impl CallRecord {
     pub fn is_over(&self) -> bool {
         self.status.is_over()
-    }
-}
-
-impl WaitRecord {
-    pub fn is_open(&self) -> bool {
-        self.outcome.is_none()
-    }
-
-    pub fn is_webhook(&self) -> bool {
-        self.filter.kind == FilterKind::Webhook
-    }
-
-    /// Whether `event` is what it waits for.
-    pub fn takes(&self, event: &Envelope) -> bool {
-        self.is_open() && self.filter.matches(event)
     }
 }
 

@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::state::Status;
 use crate::caller::Caller;
+use crate::which::Which;
 use crate::wire;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -36,14 +37,6 @@ pub enum Command {
     TakeNews,
     /// Nothing is ever due.
     Tick,
-}
-
-/// Names one epic.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Which {
-    Id(Uuid),
-    Name(String),
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

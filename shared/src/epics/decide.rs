@@ -1,6 +1,6 @@
 //! The rules of epics.
 
-use super::command::{Command, Create, Notice, Reply, Texts, Update, Which};
+use super::command::{Command, Create, Notice, Reply, Texts, Update};
 use super::event::Event;
 use super::state::{Counts, Epic, Epics, Status, merge};
 use crate::caller::Caller;
@@ -8,6 +8,7 @@ use crate::channels::{self, Channels};
 use crate::code::{Code, Refusal};
 use crate::entity::{Ctx, Decision, Effect};
 use crate::id::{EntityKey, Kind};
+use crate::which::Which;
 use crate::wire;
 
 /// Most epics of a swarm: their heads stay in memory.
@@ -35,17 +36,14 @@ pub(super) fn decide(state: &Epics, command: &Command, ctx: &mut Ctx) -> Result<
 
 impl Epics {
     fn find(&self, which: &Which) -> Result<&Epic, Refusal> {
-        let (found, shown) = match which {
-            Which::Id(id) => (self.epics.get(id), id.to_string()),
-            Which::Name(name) => {
-                let found = self.ids.get(name).and_then(|id| self.epics.get(id));
-                (found, name.chars().take(NAME).collect())
-            }
+        let id = match which {
+            Which::Id(id) => Some(id),
+            Which::Name(name) => self.ids.get(name),
         };
-        found.ok_or_else(|| {
+        id.and_then(|id| self.epics.get(id)).ok_or_else(|| {
             Refusal::new(
                 Code::NotFound,
-                format!("there is no epic `{shown}`; list-epics shows those there are"),
+                format!("there is no epic `{which}`; list-epics shows those there are"),
             )
         })
     }

@@ -11,6 +11,6 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-pub use command::{Command, Create, Notice, Reply, Texts, Update, Which};
+pub use command::{Command, Create, Notice, Reply, Texts, Update};
 pub use event::Event;
 pub use state::{Counts, Epic, Epics, Status};

@@ -8,6 +8,7 @@ use crate::code::{Code, Refusal};
 use crate::entity::Effect;
 use crate::harness::Bench;
 use crate::id::{EntityKey, Kind, Name};
+use crate::which::Which;
 
 const LEAD: Caller = Caller { agent: Some(Uuid::from_u128(1)), lead: true };
 

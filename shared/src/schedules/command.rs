@@ -7,6 +7,7 @@ use uuid::Uuid;
 use crate::caller::Caller;
 use crate::id::Name;
 use crate::time::Timestamp;
+use crate::which::Which;
 use crate::wire;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -53,14 +54,6 @@ pub enum Command {
     },
     /// Fires what is due. The host may send it at any time, such as after a step of the wall clock.
     Tick,
-}
-
-/// Names one schedule.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Which {
-    Id(Uuid),
-    Name(String),
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::command::{Command, Create, Reply, Update, Which};
+use super::command::{Command, Create, Reply, Update};
 use super::effects::{manual_task_id, occurrence, task_id};
 use super::event::Event;
 use super::state::{Schedule, Schedules};
@@ -15,6 +15,7 @@ use crate::entity::{Ctx, Decision};
 use crate::limits;
 use crate::mutation::{self, Mutation};
 use crate::time::Timestamp;
+use crate::which::Which;
 use crate::wire;
 
 /// Most schedules of a swarm.
@@ -75,17 +76,14 @@ pub(super) fn decide(
 
 impl Schedules {
     fn find(&self, which: &Which) -> Result<&Schedule, Refusal> {
-        let (found, shown) = match which {
-            Which::Id(id) => (self.schedules.get(id), id.to_string()),
-            Which::Name(name) => {
-                let found = self.ids.get(name).and_then(|id| self.schedules.get(id));
-                (found, name.chars().take(NAME).collect())
-            }
+        let id = match which {
+            Which::Id(id) => Some(id),
+            Which::Name(name) => self.ids.get(name),
         };
-        found.ok_or_else(|| {
+        id.and_then(|id| self.schedules.get(id)).ok_or_else(|| {
             Refusal::new(
                 Code::NotFound,
-                format!("there is no schedule `{shown}`; list-schedules shows those there are"),
+                format!("there is no schedule `{which}`; list-schedules shows those there are"),
             )
         })
     }

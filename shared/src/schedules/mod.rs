@@ -15,7 +15,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-pub use command::{Command, Create, Reply, Update, Which};
+pub use command::{Command, Create, Reply, Update};
 pub use effects::TaskTemplate;
 pub use event::Event;
 pub use state::{Schedule, Schedules};

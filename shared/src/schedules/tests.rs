@@ -13,6 +13,7 @@ use crate::harness::Bench;
 use crate::id::{EntityKey, Kind, Name};
 use crate::limits;
 use crate::time::Timestamp;
+use crate::which::Which;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const LEAD: Caller = Caller { agent: Some(Uuid::from_u128(1)), lead: true };

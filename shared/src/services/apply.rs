@@ -75,8 +75,11 @@ impl Entity for Services {
         let known = |(agent, id): (&Uuid, &Uuid)| {
             self.services.get(id).is_some_and(|service| service.agent == *agent)
         };
-        let each_has_one = self.of_agent.len() == self.services.len() && self.of_agent.iter().all(known);
-        if each_has_one { Ok(()) } else { Err("services: an agent has one service".to_owned()) }
+        if self.of_agent.len() != self.services.len() || !self.of_agent.iter().all(known) {
+            return Err("services: an agent has one service".to_owned());
+        }
+        let bytes: usize = self.services.values().map(Service::bytes).sum();
+        if bytes == self.bytes { Ok(()) } else { Err("services: their texts are counted".to_owned()) }
     }
 }
 

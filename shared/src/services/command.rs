@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use super::state::Health;
+use crate::which::Which;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -25,15 +26,6 @@ pub enum Command {
     },
     List(Wanted),
     Tick,
-}
-
-/// Names one service.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Which {
-    Id(Uuid),
-    /// Of the caller's own services: the name, or the label in the metadata.
-    Name(String),
 }
 
 /// A new service of an agent, or what its known one has become.
@@ -85,7 +77,10 @@ pub enum Reply {
         new: bool,
     },
     Service(Value),
-    /// The healthiest first, then by name.
-    List(Vec<Value>),
+    /// The healthiest first, then by name; `left_out` are more than a list shows.
+    List {
+        services: Vec<Value>,
+        left_out: usize,
+    },
     Done,
 }

@@ -2,15 +2,20 @@
 
 use uuid::Uuid;
 
-use super::command::{Command, Register, Reply, Wanted, Which};
+use super::command::{Command, Register, Reply, Wanted};
 use super::event::Event;
 use super::state::{Health, Service, Services};
 use crate::code::{Code, Refusal};
 use crate::entity::{Ctx, Decision};
+use crate::which::Which;
 use crate::wire;
 
 /// Most services of a swarm: they stay in memory.
 const SERVICES: usize = 10_000;
+/// What their texts may come to, bytes.
+const TEXTS: usize = 64 << 20;
+/// Most that a list shows.
+const LISTED: usize = 1000;
 const SCRIPT: usize = 4000;
 const DESCRIPTION: usize = 4000;
 /// Longest path, URL, interpreter or argument, characters.
@@ -32,7 +37,7 @@ pub(super) fn decide(
             Ok(Decision::new(Reply::Service(service.view()), vec![event]))
         }
         Command::SetHealth { by, which, health } => state.set_health(*by, which, *health, ctx),
-        Command::List(wanted) => Ok(Decision::reply(Reply::List(state.list(wanted)))),
+        Command::List(wanted) => Ok(Decision::reply(state.list(wanted))),
         Command::Tick => Ok(Decision::reply(Reply::Done)),
     }
 }
@@ -72,6 +77,7 @@ impl Services {
             created: known.map_or(ctx.now, |known| known.created),
             updated: ctx.now,
         };
+        self.has_room(known.map_or(0, Service::bytes), service.bytes())?;
         let reply = Reply::Registered { service: service.view(), new: known.is_none() };
         let service = Box::new(service);
         let event = match known {
@@ -79,6 +85,16 @@ impl Services {
             Some(_) => Event::ServiceChanged { service },
         };
         Ok(Decision::new(reply, vec![event]))
+    }
+
+    fn has_room(&self, before: usize, after: usize) -> Result<(), Refusal> {
+        if after <= before || self.bytes - before + after <= TEXTS {
+            return Ok(());
+        }
+        let message = format!(
+            "the texts of the swarm's services would come to more than {TEXTS} bytes; shorten env or metadata, or unregister a service first"
+        );
+        Err(Refusal::new(Code::QueueFull, message))
     }
 
     fn set_health(
@@ -97,19 +113,18 @@ impl Services {
         Ok(Decision::new(Reply::Service(after.view()), vec![event]))
     }
 
-    /// A service that the caller keeps.
+    /// A service that the caller keeps: of its own ones the name, or the label in the metadata, is enough.
     fn own(&self, by: Uuid, which: &Which) -> Result<&Service, Refusal> {
-        let (found, shown) = match which {
-            Which::Id(id) => (self.services.get(id), id.to_string()),
+        let found = match which {
+            Which::Id(id) => self.services.get(id),
             Which::Name(name) => {
                 let own = self.of_agent.get(&by).and_then(|id| self.services.get(id));
-                let called = |own: &&Service| own.name() == *name || own.label() == Some(name);
-                (own.filter(called), name.chars().take(SHORT).collect())
+                own.filter(|own| own.name() == *name || own.label() == Some(name))
             }
         };
         let Some(found) = found else {
             let sentence =
-                format!("there is no service `{shown}` of yours; list-services shows those there are");
+                format!("there is no service `{which}` of yours; list-services shows those there are");
             return Err(Refusal::new(Code::NotFound, sentence));
         };
         if found.agent == by {
@@ -121,7 +136,7 @@ impl Services {
         ))
     }
 
-    fn list(&self, wanted: &Wanted) -> Vec<serde_json::Value> {
+    fn list(&self, wanted: &Wanted) -> Reply {
         let called = |service: &Service, part: &String| {
             service.name().contains(part) || service.label().is_some_and(|label| label.contains(part))
         };
@@ -134,7 +149,8 @@ impl Services {
             .filter(|service| wanted.name.as_ref().is_none_or(|part| called(service, part)))
             .collect();
         found.sort_by_key(|service| (service.health, service.agent));
-        found.into_iter().map(Service::view).collect()
+        let services = found.iter().take(LISTED).map(|service| service.view()).collect();
+        Reply::List { services, left_out: found.len().saturating_sub(LISTED) }
     }
 }
 

@@ -12,6 +12,6 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-pub use command::{Command, Register, Reply, Wanted, Which};
+pub use command::{Command, Register, Reply, Wanted};
 pub use event::Event;
 pub use state::{Health, Service, Services};

@@ -15,6 +15,8 @@ pub struct Services {
     pub(super) services: BTreeMap<Uuid, Service>,
     /// Each agent's service.
     pub(super) of_agent: BTreeMap<Uuid, Uuid>,
+    /// What the texts of all services come to, bytes.
+    pub(super) bytes: usize,
 }
 
 /// One service. It is its document's head.
@@ -69,6 +71,17 @@ impl Service {
         self.metadata.get("label").and_then(Value::as_str)
     }
 
+    /// What its texts come to.
+    pub(super) fn bytes(&self) -> usize {
+        let json = |text: serde_json::Result<String>| text.map_or(0, |text| text.len());
+        let texts = [&self.description, &self.cwd, &self.interpreter].into_iter().flatten();
+        let texts =
+            texts.chain([&self.script, &self.url, &self.health_path]).chain(self.args.iter().flatten());
+        texts.map(String::len).sum::<usize>()
+            + json(serde_json::to_string(&self.env))
+            + json(serde_json::to_string(&self.metadata))
+    }
+
     /// The shape `Service` of Agent Swarm, with nulls for what is absent.
     pub(super) fn body(&self) -> Value {
         json!({
@@ -98,7 +111,10 @@ impl Service {
 }
 
 impl Services {
+    /// Takes a service in, or what has become of it.
     pub(super) fn insert(&mut self, service: Service) {
+        self.remove(service.id);
+        self.bytes += service.bytes();
         self.of_agent.insert(service.agent, service.id);
         self.services.insert(service.id, service);
     }
@@ -106,6 +122,7 @@ impl Services {
     pub(super) fn remove(&mut self, id: Uuid) {
         if let Some(service) = self.services.remove(&id) {
             self.of_agent.remove(&service.agent);
+            self.bytes -= service.bytes();
         }
     }
 }

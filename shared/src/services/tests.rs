@@ -6,6 +6,7 @@ use super::*;
 use crate::code::{Code, Refusal};
 use crate::harness::Bench;
 use crate::id::{EntityKey, Kind, Name};
+use crate::which::Which;
 
 fn bench() -> Bench<Services> {
     Bench::new(EntityKey::of(Kind::Services, &Name::parse("default").unwrap()))
@@ -39,7 +40,7 @@ fn register(bench: &mut Bench<Services>, register: Register) -> Result<(Value, b
 
 fn list(bench: &mut Bench<Services>, wanted: Wanted) -> Vec<Value> {
     match bench.run(Command::List(wanted)).unwrap() {
-        Reply::List(services) => services,
+        Reply::List { services, .. } => services,
         other => panic!("{other:?}"),
     }
 }
@@ -122,6 +123,35 @@ fn the_healthiest_come_first() {
     assert_eq!(agents(list(&mut bench, named)), [4]);
     let of = Wanted { agent: Some(agent(1)), ..Wanted::default() };
     assert_eq!(agents(list(&mut bench, of)), [1]);
+}
+
+#[test]
+fn a_list_has_an_end_and_says_how_many_more_there_are() {
+    let mut bench = bench();
+    register(&mut bench, web(0)).unwrap();
+    let known = bench.entity.services.values().next().unwrap().clone();
+    for number in 1..1003 {
+        bench.entity.insert(Service { id: agent(number), agent: agent(number), ..known.clone() });
+    }
+    match bench.run(Command::List(Wanted::default())).unwrap() {
+        Reply::List { services, left_out } => assert_eq!((services.len(), left_out), (1000, 3)),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_texts_of_all_services_have_a_bound() {
+    let mut bench = bench();
+    register(&mut bench, web(1)).unwrap();
+    let room = (64 << 20) - 2 * bench.entity.bytes;
+    // As if others had it.
+    bench.entity.bytes += room;
+    let longer = Register { description: Some("x".to_owned()), ..web(2) };
+    let refusal = register(&mut bench, longer).unwrap_err();
+    assert_eq!(refusal.code, Code::QueueFull);
+    assert!(refusal.message.contains("shorten env"), "{}", refusal.message);
+    bench.entity.bytes -= room;
+    register(&mut bench, web(2)).unwrap();
 }
 
 #[test]

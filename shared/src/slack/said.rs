@@ -9,6 +9,8 @@ use uuid::Uuid;
 /// What names an agent by its id, or all of them, wherever it stands in a text.
 const SWARM: &str = "swarm#";
 const ALL: &str = "all";
+/// What the mention of a person or the bot begins with.
+const MENTION: &str = "<@";
 
 /// A message of a person.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,7 +57,7 @@ impl Said {
             .find_map(|one| one["user_id"].as_str())
             .map(str::to_owned);
         let direct = event["channel_type"] == "im";
-        let named = bot.as_ref().is_some_and(|bot| mention(&words, bot).is_some());
+        let named = bot.as_ref().is_some_and(|bot| mentions(&words, bot));
         Some(Self {
             channel: text("channel")?,
             thread: text("thread_ts").unwrap_or_else(|| ts.clone()),
@@ -100,8 +102,7 @@ impl Said {
         let mut words = String::with_capacity(rest.len());
         while let Some(letter) = rest.chars().next() {
             let id = rest.strip_prefix(SWARM).and_then(addressee).map(|id| SWARM.len() + id.len());
-            let bot = self.bot.as_ref().and_then(|bot| mention(rest, bot)).filter(|(at, _)| *at == 0);
-            let gone = id.or(bot.map(|(_, length)| length));
+            let gone = id.or_else(|| mention(rest, self.bot.as_deref()?));
             if gone.is_none() {
                 words.push(letter);
             }
@@ -120,14 +121,18 @@ fn files(event: &Value) -> impl Iterator<Item = String> {
     })
 }
 
-/// Where the bot is mentioned, and how long that is: `<@U1>` or `<@U1|name>`.
-fn mention(text: &str, bot: &str) -> Option<(usize, usize)> {
-    let open = format!("<@{bot}");
-    text.match_indices(&open).find_map(|(at, _)| {
-        let behind = &text[at + open.len()..];
-        let end = behind.find('>').filter(|end| *end == 0 || behind.starts_with('|'))?;
-        Some((at, open.len() + end + 1))
-    })
+fn mentions(text: &str, bot: &str) -> bool {
+    text.match_indices(MENTION).any(|(at, _)| mention(&text[at..], bot).is_some())
+}
+
+/// How long the mention of the bot is with which a text begins: `<@U1>` or `<@U1|name>`.
+fn mention(text: &str, bot: &str) -> Option<usize> {
+    let behind = text.strip_prefix(MENTION)?.strip_prefix(bot)?;
+    let name = match behind.strip_prefix('|') {
+        Some(name) => 1 + name.find(['<', '>', '\n'])?,
+        None => 0,
+    };
+    behind[name..].starts_with('>').then_some(MENTION.len() + bot.len() + name + 1)
 }
 
 /// `all`, or an id of 36 characters.
@@ -135,9 +140,8 @@ fn addressee(text: &str) -> Option<&str> {
     if let Some(id) = text.get(..36).filter(|id| Uuid::try_parse(id).is_ok()) {
         return Some(id);
     }
-    let word = text.get(..ALL.len()).filter(|word| word.eq_ignore_ascii_case(ALL))?;
-    let ends = !text[ALL.len()..].starts_with(char::is_alphanumeric);
-    (ends && word == ALL).then_some(ALL)
+    let behind = text.strip_prefix(ALL)?;
+    (!behind.starts_with(char::is_alphanumeric)).then_some(ALL)
 }
 
 #[cfg(test)]
@@ -182,6 +186,7 @@ mod tests {
             (json!({"text": "hi <@UBOT>"}), true, true),
             (json!({"text": "hi <@UBOT|skein>"}), true, true),
             (json!({"text": "hi <@UBOTTLE>"}), false, false),
+            (json!({"text": "hi <@UBOT|<@UBOT"}), false, false),
             (json!({"text": "hi", "type": "app_mention"}), true, true),
             (json!({"text": "hi", "channel_type": "im"}), true, true),
             (json!({"text": "and?", "thread_ts": "1.0"}), false, true),
@@ -191,6 +196,16 @@ mod tests {
         ] {
             let said = heard(event.clone()).unwrap();
             assert_eq!((said.mentioned, said.may_concern()), (mentioned, concerns), "{event}");
+        }
+    }
+
+    /// Each letter is looked at a bounded number of times: the pool decides nothing else meanwhile.
+    #[test]
+    fn a_text_is_read_in_one_pass_however_long_it_is() {
+        for word in ["a ", "<@UBOT", "<@UBOT|", "swarm#", "<@"] {
+            let text = word.repeat(500_000 / word.len());
+            let said = heard(json!({"text": format!("{text} <@UBOT>")})).unwrap();
+            assert_eq!(said.request(), text.trim());
         }
     }
 

@@ -9,7 +9,7 @@ use skein_coordinator::cluster::member::Member;
 use skein_coordinator::store::memory::State;
 use skein_coordinator::store::redis::lease::{Acquired, Kept, Lease};
 use skein_coordinator::store::redis::shard::{SHARDS, Shard};
-use skein_coordinator::store::{Batch, CommitError, Fence, OutboxEntry, OutboxPlace, Version};
+use skein_coordinator::store::{Batch, Chunk, CommitError, Fence, OutboxEntry, OutboxPlace, Version};
 use skein_shared::fence::Epoch;
 use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
@@ -129,7 +129,7 @@ impl Server {
     /// `check.lua` and `commit.lua`.
     ///
     /// # Errors
-    /// `Fenced` or `Conflict`.
+    /// `Fenced` or `Conflict`; `Failed` when chunks are missing of what the batch keeps.
     pub fn commit(
         &mut self,
         fence: Fence,
@@ -146,6 +146,16 @@ impl Server {
             }
             answer => answer,
         }
+    }
+
+    /// `check.lua` and `chunk.lua`.
+    ///
+    /// # Errors
+    /// `Fenced`.
+    pub fn write_chunk(&mut self, fence: Fence, chunk: &Chunk) -> Result<(), CommitError> {
+        self.check(&chunk.key, fence)?;
+        self.state.write_chunk(chunk);
+        Ok(())
     }
 
     /// Effects of these shards (in order) behind a position.

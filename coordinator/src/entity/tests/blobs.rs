@@ -120,6 +120,10 @@ async fn a_crash_between_chunks_and_commit_leaves_nothing_that_anybody_sees() {
     assert_eq!(read(&node, border, 4).await.as_deref(), Some("aabb"));
     assert_eq!(read(&node, 0, value().len() + 9).await, Some(value()));
     assert_eq!(read(&node, value().len() as u64 - 1, 9).await.as_deref(), Some("b"));
+    // Told more than there is, a reader gets nothing, rather than the same end again and again.
+    let longer = Blob { id: BLOB, bytes: value().len() as u64 + 10 };
+    let behind = node.entities.read_blob(&worker(), longer, value().len() as u64, 5).await.unwrap();
+    assert_eq!(behind, None);
 }
 
 #[tokio::test]

@@ -211,13 +211,13 @@ impl Store for Memory {
 
     async fn write_chunk(&self, fence: Fence, chunk: Chunk) -> Result<(), CommitError> {
         self.write(fence, |state| {
-            state.blobs.write(&chunk);
+            state.write_chunk(&chunk);
             Ok(())
         })
     }
 
     async fn chunk(&self, key: &EntityKey, blob: Uuid, place: u32) -> Result<Option<Vec<u8>>, StoreError> {
-        Ok(self.contents.lock().blobs.chunk(key, blob, place))
+        Ok(self.contents.lock().chunk(key, blob, place))
     }
 
     async fn blobs(
@@ -225,7 +225,7 @@ impl Store for Memory {
         after: Option<(EntityKey, Uuid)>,
         limit: usize,
     ) -> Result<Vec<StoredBlob>, StoreError> {
-        Ok(self.contents.lock().blobs.kept(after, limit))
+        Ok(self.contents.lock().blobs(after, limit))
     }
 
     async fn trim(&self, plan: TrimPlan) -> Result<Trimmed, CommitError> {

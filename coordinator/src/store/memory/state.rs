@@ -13,8 +13,8 @@ use uuid::Uuid;
 
 use super::blobs::Blobs;
 use crate::store::{
-    Batch, CommitError, DeadLetter, EventRecord, Fence, LIVE_PAGE, Loaded, Mark, OutboxEffect, OutboxEntry,
-    Record, StoredDocument, StoredReply, TimerChange, TrimPlan, Trimmed, Version,
+    Batch, Chunk, CommitError, DeadLetter, EventRecord, Fence, LIVE_PAGE, Loaded, Mark, OutboxEffect,
+    OutboxEntry, Record, StoredBlob, StoredDocument, StoredReply, TimerChange, TrimPlan, Trimmed, Version,
 };
 
 /// Entities, records and effects.
@@ -28,7 +28,7 @@ pub struct State {
     outbox: BTreeMap<u64, OutboxEntry>,
     last_effect: u64,
     dead: BTreeMap<u64, DeadLetter>,
-    pub(super) blobs: Blobs,
+    blobs: Blobs,
 }
 
 /// An entity.
@@ -95,6 +95,21 @@ impl State {
         let Batch { key, at, events, replies, .. } = batch.clone();
         self.records.insert(self.last_record, Kept { key, version, at, events, replies });
         Ok(version)
+    }
+
+    /// Writes a chunk under a fence that was found to be right.
+    pub fn write_chunk(&mut self, chunk: &Chunk) {
+        self.blobs.write(chunk);
+    }
+
+    /// A chunk of a blob that is kept.
+    pub fn chunk(&self, key: &EntityKey, blob: Uuid, place: u32) -> Option<Vec<u8>> {
+        self.blobs.chunk(key, blob, place)
+    }
+
+    /// Blobs that are kept, after the given one.
+    pub fn blobs(&self, after: Option<(EntityKey, Uuid)>, limit: usize) -> Vec<StoredBlob> {
+        self.blobs.kept(after, limit)
     }
 
     pub fn load(&self, key: &EntityKey) -> Loaded {

@@ -20,7 +20,7 @@ pub const CREDENTIALS: &str = "/credentials";
 /// Where a long input is.
 pub const INPUT: &str = "/app/input.json";
 /// Where the commands for shell scripts are.
-pub(super) const HELPER: &str = "/app/bin";
+pub(super) const AGENT_COMMANDS: &str = "/app/bin";
 /// Where its programs may keep settings.
 pub const HOME: &str = "/home/node";
 const TMP_OPTIONS: &str = "rw,exec,nosuid,nodev,mode=1777,size=2147483648";
@@ -43,11 +43,11 @@ pub(super) fn body(
     path: &str,
 ) -> ContainerCreateBody {
     let mut env: Vec<String> = spec.env.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    if spec.helper.is_some() {
+    if spec.agent_commands.is_some() {
         // What the agent or its image brings along is found first.
         let path = spec.env.get("PATH").map_or(path, String::as_str);
         env.retain(|variable| !variable.starts_with("PATH="));
-        env.push(format!("PATH={path}:{HELPER}"));
+        env.push(format!("PATH={path}:{AGENT_COMMANDS}"));
     }
     // The init process passes a request to end on to the whole group of the agent, not to its first process alone.
     env.push("TINI_KILL_PROCESS_GROUP=1".to_owned());
@@ -79,7 +79,7 @@ fn host(program: &Program, network: String, spec: &Spec, container: &Container) 
     mounts.push(read_only(&spec.definition, STATIC));
     mounts.extend(spec.credentials.as_deref().map(|lent| read_only(lent, CREDENTIALS)));
     mounts.extend(spec.input.as_deref().map(|input| read_only(input, INPUT)));
-    mounts.extend(spec.helper.as_deref().map(|helper| read_only(helper, HELPER)));
+    mounts.extend(spec.agent_commands.as_deref().map(|commands| read_only(commands, AGENT_COMMANDS)));
     let log =
         HashMap::from([("max-size".to_owned(), LOG.to_owned()), ("max-file".to_owned(), LOGS.to_owned())]);
     HostConfig {

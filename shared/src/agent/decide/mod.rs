@@ -17,7 +17,8 @@ use draft::Draft;
 use waits::Manner;
 
 use super::command::{Command, Overview, Reply};
-use super::state::{Agent, Party};
+use super::state::Agent;
+use super::waits::Party;
 use crate::code::Refusal;
 use crate::entity::{Ctx, Decision};
 

@@ -4,7 +4,8 @@ use super::draft::Draft;
 use super::reports::TIMED_OUT;
 use crate::agent::Reply;
 use crate::agent::event::Event;
-use crate::agent::state::{CallRecord, End, Exit, Instance, Outcome};
+use crate::agent::state::{CallRecord, End, Exit, Instance};
+use crate::agent::waits::Outcome;
 use crate::id::InstanceId;
 use uuid::Uuid;
 

@@ -3,7 +3,8 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 use skein_shared::caller::Caller;
-use skein_shared::epics::{Create, Status, Texts, Update, Which};
+use skein_shared::epics::{Create, Status, Texts, Update};
+use skein_shared::which::Which;
 use skein_shared::{Code, Refusal, limits, wire};
 use uuid::Uuid;
 

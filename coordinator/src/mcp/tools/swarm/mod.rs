@@ -52,6 +52,14 @@ fn done(message: impl Into<String>, facts: Value) -> Answer {
     Answer::new(message, json)
 }
 
+/// What a list that has an end shows, and how to see the rest.
+fn listed(shown: &str, left_out: usize) -> String {
+    match left_out {
+        0 => format!("{shown}."),
+        more => format!("{shown}. {more} more are left out; ask for those with `name` in their names."),
+    }
+}
+
 /// Adds to an answer that a list may lack something.
 fn warned<T>(mut answer: Answer, list: &List<T>) -> Answer {
     if let Some(warning) = list.warning() {

@@ -3,13 +3,14 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 use skein_shared::caller::Caller;
-use skein_shared::schedules::{Create, Update, Which};
+use skein_shared::schedules::{Create, Update};
 use skein_shared::time::Timestamp;
+use skein_shared::which::Which;
 use skein_shared::{Code, Refusal, limits, wire};
 use uuid::Uuid;
 
-use super::done;
 use super::tasks::MODELS;
+use super::{done, listed};
 use crate::auth::Right;
 use crate::mcp::catalogue::{Call, Outcome, Tool, Toolset};
 use crate::mcp::result::counted;
@@ -63,7 +64,7 @@ pub(super) fn tools() -> Vec<Tool> {
                     .take("scheduleType", one_of(&TYPES), "Of this type")
                     .take("hideCompleted", flag(), "Leave out one-time ones that ran (true)"),
             )
-            .output(json!({ "success": flag(), "message": any_text(4000), "schedules": list(object(), 10_000), "count": integer(0, 10_000) })),
+            .output(json!({ "success": flag(), "message": any_text(4000), "schedules": list(object(), 1000), "count": integer(0, 1000) })),
         Tool::new("update-schedule", "Update a schedule", SWARM, update)
             .writes(Right::Work)
             .idempotent()
@@ -176,11 +177,7 @@ async fn list_schedules(call: Call, args: ListArgs) -> Outcome {
     };
     let (schedules, left_out) = call.service.list_schedules(&call.who, wanted).await?;
     let count = schedules.len();
-    let mut message = format!("{}.", counted(count, "schedule", "schedules"));
-    if left_out > 0 {
-        message
-            .push_str(&format!(" {left_out} more are left out; ask for those with `name` in their names."));
-    }
+    let message = listed(&counted(count, "schedule", "schedules"), left_out);
     Ok(done(message, json!({ "schedules": schedules, "count": count })))
 }
 

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use skein_shared::services::{Health, Register, Wanted, Which};
+use skein_shared::services::{Health, Register, Wanted};
+use skein_shared::which::Which;
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
-use super::done;
+use super::{done, listed};
 use crate::auth::Right;
 use crate::mcp::catalogue::{Call, Outcome, Tool, Toolset};
 use crate::mcp::result::counted;
@@ -66,7 +67,7 @@ pub(super) fn tools() -> Vec<Tool> {
                     .take("status", one_of(&STATUSES), "Those that fare so")
                     .take("includeOwn", flag(), "Your own, too (true)"),
             )
-            .output(json!({ "success": flag(), "message": any_text(4000), "services": list(object(), 10_000), "count": integer(0, 10_000) })),
+            .output(json!({ "success": flag(), "message": any_text(4000), "services": list(object(), 1000), "count": integer(0, 1000) })),
         Tool::new("update-service-status", "Update a service's status", SWARM, update_status)
             .writes(Right::Work)
             .idempotent()
@@ -172,10 +173,8 @@ struct ListArgs {
 async fn list_services(call: Call, args: ListArgs) -> Outcome {
     let except = (args.include_own == Some(false)).then_some(call.who.agent);
     let wanted = Wanted { agent: args.agent_id, name: args.name, health: args.status, except };
-    let services = call.service.list_services(&call.who, wanted).await?;
+    let (services, left_out) = call.service.list_services(&call.who, wanted).await?;
     let count = services.len();
-    Ok(done(
-        format!("{}.", counted(count, "service", "services")),
-        json!({ "services": services, "count": count }),
-    ))
+    let message = listed(&counted(count, "service", "services"), left_out);
+    Ok(done(message, json!({ "services": services, "count": count })))
 }

@@ -63,9 +63,10 @@ for i = 1, tonumber(ARGV[kept]) do
   local chunks, count, bytes = KEYS[tonumber(ARGV[kept + i * 4 - 3])], ARGV[kept + i * 4 - 2], ARGV[kept + i * 4 - 1]
   local found = 0
   for place = 0, tonumber(count) - 1 do
-    found = found + redis.call('HSTRLEN', chunks, place)
+    local length = redis.call('HSTRLEN', chunks, place)
+    found = found + (length > 0 and length or math.huge)
   end
-  if redis.call('HLEN', chunks) ~= tonumber(count) or found ~= tonumber(bytes) then
+  if found ~= tonumber(bytes) then
     return { 'INCOMPLETE', ARGV[kept + i * 4] }
   end
 end

@@ -21,8 +21,8 @@ use command::{Command, Request};
 use exit::Failure;
 use gateway::Gateway;
 
-/// Longest standard input that is read. A coordinator takes less.
-const INPUT: u64 = 1 << 20;
+/// Longest standard input that is read: the longest value that a caller can get.
+const INPUT: usize = 16 << 20;
 /// How long one question after a call may wait for its end.
 const ASK: Duration = Duration::from_secs(5);
 /// How long a run that ends itself waits for that.
@@ -45,12 +45,12 @@ fn run(command: Command) -> Result<(String, u8), Failure> {
         Command::Once(request) => once(&Gateway::of_environment()?, &request).map(|said| (said, exit::OK)),
         Command::Call { agent } => {
             let gateway = Gateway::of_environment()?;
-            let context = input()?;
+            let context = input(std::io::stdin())?;
             once(&gateway, &Request::call(&agent, &context)).map(|said| (said, exit::OK))
         }
         Command::Return { value } => {
             let gateway = Gateway::of_environment()?;
-            let value = value.map_or_else(input, Ok)?;
+            let value = value.map_or_else(|| input(std::io::stdin()), Ok)?;
             once(&gateway, &Request::returned(&value)).map(|said| (said, exit::OK))
         }
         Command::Wait { calls, timeout } => wait(&Gateway::of_environment()?, &calls, timeout),
@@ -107,9 +107,26 @@ fn rest_of_the_run() {
     }
 }
 
-fn input() -> Result<String, Failure> {
+/// All of it or nothing: what is cut off must not pass for the whole.
+fn input(from: impl Read) -> Result<String, Failure> {
     let mut text = Vec::new();
-    let read = std::io::stdin().take(INPUT).read_to_end(&mut text);
+    let read = from.take(INPUT as u64 + 1).read_to_end(&mut text);
     read.map_err(|error| Failure::usage(format!("the standard input cannot be read: {error}")))?;
+    if text.len() > INPUT {
+        let problem = format!("the standard input is longer than {INPUT} bytes; nothing was done, send less");
+        return Err(Failure::new(exit::BAD_REQUEST, problem));
+    }
     String::from_utf8(text).map_err(|_| Failure::usage("the standard input is not UTF-8".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_input_is_read_to_its_end_or_refused() {
+        let letters = |count: usize| std::io::repeat(b'x').take(count as u64);
+        assert_eq!(input(letters(INPUT)).map(|text| text.len()), Ok(INPUT));
+        assert_eq!(input(letters(INPUT + 1)).map_err(|failure| failure.status), Err(exit::BAD_REQUEST));
+    }
 }

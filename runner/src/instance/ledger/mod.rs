@@ -2,180 +2,25 @@
 //!
 //! A change of state and the report of it are one transaction, so that neither is ever without the other.
 
+mod row;
+
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, params};
-use serde::{Deserialize, Serialize};
-use skein_shared::agent::Usage;
+use serde::Serialize;
 use skein_shared::entity::Reign;
-use skein_shared::fence::{Epoch, Token};
+use skein_shared::fence::Epoch;
 
-use super::stage::Stage;
-use crate::container::{Exit, Handle, User};
-use crate::endpoint::tunnel::Place;
+pub use row::{Report, Row, State, What};
+
 use crate::error::Error;
-use crate::harness::{Ending, Harness};
 
 /// How many forgotten instances are remembered by token, so that a late command starts none of them again.
 const REMEMBERED: i64 = 10_000;
-
-/// One instance. It holds secrets and so has no `Debug`.
-#[derive(Clone, Serialize, Deserialize)]
-pub struct Row {
-    pub instance: String,
-    pub swarm: String,
-    pub agent: String,
-    /// The highest token of a command taken for it.
-    pub token: Token,
-    pub state: State,
-    pub handle: Option<Handle>,
-    pub user: Option<User>,
-    /// The endpoint's address, kept so that the instance finds it again after the runner's restart.
-    #[serde(default = "loopback")]
-    pub address: IpAddr,
-    pub port: u16,
-    /// What the instance shows at its endpoint.
-    pub secret: String,
-    /// What the endpoint shows to the coordinators.
-    pub access_token: String,
-    /// How the agent ended.
-    pub exit: Option<Exit>,
-    pub reason: String,
-    /// Who reads what it prints.
-    #[serde(default)]
-    pub harness: Harness,
-    /// How long it waits for the answer to a call, if that is known.
-    #[serde(default)]
-    pub patience: Option<Duration>,
-    #[serde(default)]
-    pub usage: Option<Usage>,
-    /// Whose process `handle` is.
-    #[serde(default)]
-    pub stage: Stage,
-    /// What the run was given, as long as the agent has not started; what woke it, until it was started again.
-    #[serde(default)]
-    pub input: String,
-    /// What it may reach through its endpoint.
-    #[serde(default)]
-    pub egress: Vec<Place>,
-    /// The conversation that a spilled instance goes on with.
-    #[serde(default)]
-    pub session: Option<String>,
-}
-
-impl Row {
-    pub fn new(instance: String, swarm: String, agent: String, token: Token, access_token: &str) -> Self {
-        Self {
-            instance,
-            swarm,
-            agent,
-            token,
-            state: State::Starting,
-            handle: None,
-            user: None,
-            address: loopback(),
-            port: 0,
-            secret: String::new(),
-            access_token: access_token.to_owned(),
-            exit: None,
-            reason: String::new(),
-            harness: Harness::default(),
-            patience: None,
-            usage: None,
-            stage: Stage::default(),
-            input: String::new(),
-            egress: Vec::new(),
-            session: None,
-        }
-    }
-
-    /// Where the instance finds its endpoint.
-    pub fn url(&self) -> String {
-        format!("http://{}/mcp", SocketAddr::new(self.address, self.port))
-    }
-
-    /// Takes down how it ended. A reason that is given goes before what its program said.
-    pub fn ended(&mut self, ending: Ending, reason: String) -> What {
-        self.state = State::Ended;
-        self.exit = Some(ending.exit);
-        self.reason = if reason.is_empty() { ending.reason } else { reason };
-        self.usage = ending.usage;
-        self.end()
-    }
-
-    /// How it ended, as it is reported.
-    pub fn end(&self) -> What {
-        let reason = self.reason.clone();
-        match self.exit {
-            Some(exit) => What::Exited { exit, reason, usage: self.usage },
-            None => What::StartFailed { reason },
-        }
-    }
-}
-
-fn loopback() -> IpAddr {
-    IpAddr::V4(Ipv4Addr::LOCALHOST)
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum State {
-    Starting,
-    Running,
-    /// By command.
-    Frozen,
-    /// Its processes have ended after a long sleep, or are about to, and its files are kept.
-    Spilled,
-    /// By the runner itself, for want of a lease.
-    Silenced,
-    Ended,
-    Forgotten,
-}
-
-impl State {
-    pub fn is_live(self) -> bool {
-        matches!(self, Self::Starting | Self::Running | Self::Frozen | Self::Spilled | Self::Silenced)
-    }
-}
-
-/// Something that the coordinators have to be told.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Report {
-    pub instance: String,
-    pub swarm: String,
-    pub agent: String,
-    pub token: Token,
-    pub what: What,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum What {
-    Started {
-        pid: u32,
-    },
-    Frozen,
-    Thawed,
-    Spilled,
-    Restored {
-        pid: u32,
-    },
-    Exited {
-        exit: Exit,
-        reason: String,
-        #[serde(default)]
-        usage: Option<Usage>,
-    },
-    StartFailed {
-        reason: String,
-    },
-}
 
 /// The file. Calls block for a disk flush at most and run on blocking threads.
 #[derive(Clone)]
@@ -446,31 +291,14 @@ fn parse<T: serde::de::DeserializeOwned>(data: &str) -> rusqlite::Result<T> {
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
+    use skein_shared::fence::Token;
+
     use super::*;
 
     fn row(instance: &str) -> Row {
-        Row {
-            instance: instance.into(),
-            swarm: "default".into(),
-            agent: "worker".into(),
-            token: Token { epoch: Epoch(1), number: 1 },
-            state: State::Running,
-            handle: None,
-            user: None,
-            address: loopback(),
-            port: 1,
-            secret: "s".into(),
-            access_token: "a".into(),
-            exit: None,
-            reason: String::new(),
-            harness: Harness::default(),
-            patience: None,
-            usage: None,
-            stage: Stage::Agent,
-            input: String::new(),
-            egress: Vec::new(),
-            session: None,
-        }
+        let token = Token { epoch: Epoch(1), number: 1 };
+        let row = Row::new(instance.into(), "default".into(), "worker".into(), token, "a");
+        Row { state: State::Running, secret: "s".into(), ..row }
     }
 
     #[tokio::test]

@@ -1,7 +1,7 @@
-//! The program that agents call which are shell scripts: locks, calls and signals without MCP. It stands in `helper/`;
-//! `build.rs` makes it, and this program carries it.
+//! The commands that agents call which are shell scripts: locks, calls and signals without MCP. They are one program,
+//! which stands in `agent-commands/`; `build.rs` makes it, and this program carries it.
 
-#[path = "../helper/src/names.rs"]
+#[path = "../agent-commands/src/names.rs"]
 mod names;
 
 use std::fs;
@@ -11,7 +11,7 @@ use std::path::Path;
 
 use names::NAMES;
 
-const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/helper"));
+const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent-commands"));
 const NAME: &str = "skein-agent";
 
 /// Whether this program was built with it.
@@ -58,7 +58,7 @@ mod tests {
     const INTERPRETER: u32 = 3;
 
     #[test]
-    fn the_helper_needs_nothing_that_an_image_might_not_have() {
+    fn the_commands_need_nothing_that_an_image_might_not_have() {
         assert!(is_there(), "it was not built; on Debian: apt-get install libc6-dev");
         assert!(PROGRAM.len() < 1_500_000, "{} bytes", PROGRAM.len());
         let number = |at: usize, length: usize| {

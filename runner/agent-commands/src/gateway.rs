@@ -11,8 +11,8 @@ use crate::json;
 const CONNECT: Duration = Duration::from_secs(5);
 /// All that a request takes, besides what it asks to wait.
 const TOTAL: Duration = Duration::from_secs(10);
-/// Longest answer that is read.
-const ANSWER: usize = 16 << 20;
+/// Longest answer that is read: a value of 16 MiB, of which JSON may take six bytes for each.
+const ANSWER: usize = 100 << 20;
 
 /// Where the gateway is, and what opens it.
 #[derive(Debug)]

@@ -1,0 +1,149 @@
+//! What the tasks of the instances have in common.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use skein_shared::fence::Token;
+use tokio::sync::watch;
+
+use super::folders::Folders;
+use super::ledger::{Ledger, Row, What};
+use super::{Order, input, log, transcript};
+use crate::container::confine::USERS;
+use crate::container::{Engine, Exit, Failure, Isolation};
+use crate::credentials::{self, Credentials, Mask};
+use crate::definition::{Definition, Definitions};
+use crate::endpoint::Upstreams;
+use crate::error::Error;
+use crate::harness::{Ending, Said};
+
+pub struct Shared {
+    /// Stands in the environment of every process, to find strays by.
+    pub mark: String,
+    pub engine: Arc<dyn Engine>,
+    pub isolation: Isolation,
+    pub ledger: Ledger,
+    pub folders: Folders,
+    pub closed: Vec<PathBuf>,
+    pub credentials: Credentials,
+    /// The folder of the commands that shell scripts call, if there are any.
+    pub agent_commands: Option<PathBuf>,
+    pub definitions: watch::Receiver<Definitions>,
+    pub upstreams: Upstreams,
+    /// Rises with every report.
+    pub reported: watch::Sender<u64>,
+    /// The runner has no lease, so nothing of it may run. A state and no order, for it must not be overlooked.
+    pub silent: watch::Sender<bool>,
+}
+
+impl Shared {
+    /// Writes a row down with its report. A ledger that fails is logged; the state in memory goes on, and the
+    /// next registration tells the coordinators of it.
+    pub(super) async fn save(&self, row: &Row, what: Option<What>) {
+        let reports = what.is_some();
+        if let Err(error) = self.ledger.save(row.clone(), what).await {
+            tracing::error!(instance = row.instance, %error, "an instance's state was not written down");
+        }
+        if reports {
+            self.reported.send_modify(|count| *count += 1);
+        }
+    }
+
+    /// Reports again how an instance ended, to whoever has commanded it since.
+    pub(super) async fn report_end(&self, mut row: Row, token: Token) -> Result<(), Error> {
+        row.token = row.token.max(token);
+        let what = row.end();
+        self.ledger.save(row, Some(what)).await?;
+        self.reported.send_modify(|count| *count += 1);
+        Ok(())
+    }
+
+    /// What an instance's program has said so far, by its log.
+    pub(super) async fn said(&self, row: &Row) -> Said {
+        let (harness, log) = (row.harness, self.folders.log(&row.instance));
+        if !harness.is_client() {
+            return Said::default();
+        }
+        let reading = tokio::task::spawn_blocking(move || transcript::read(harness, &log));
+        match reading.await {
+            Ok(Ok(said)) => said,
+            Ok(Err(problem)) => {
+                tracing::error!(instance = row.instance, %problem, "its log could not be read");
+                Said::default()
+            }
+            Err(_) => Said::default(),
+        }
+    }
+
+    /// What the instance is a run of.
+    pub(super) fn definition(&self, row: &Row) -> Result<Arc<Definition>, Failure> {
+        let key = (row.swarm.clone(), row.agent.clone());
+        self.definitions.borrow().get(&key).cloned().ok_or_else(|| {
+            let (swarm, agent) = key;
+            Failure(format!("this runner has no definition of agent `{agent}` in swarm `{swarm}`"))
+        })
+    }
+
+    /// Removes what an instance was given whose processes have ended, and what it has printed of it. What it has made
+    /// itself stays: it may be started again.
+    pub(super) async fn take_back(&self, instance: &str) {
+        let (lent, input, log) =
+            (self.folders.lent(instance), self.folders.input(instance), self.folders.log(instance));
+        let taken = tokio::task::spawn_blocking(move || {
+            let hidden = log::hide(&log, &Mask::of(&lent));
+            credentials::take_back(&lent);
+            input::take_back(&input);
+            hidden
+        });
+        if let Ok(Err(error)) = taken.await {
+            tracing::error!(instance, %error, "its log may show what it was lent");
+        }
+    }
+
+    /// Removes all that was an instance's which is over.
+    pub(super) async fn clear(&self, instance: &str) {
+        self.take_back(instance).await;
+        let (folders, of) = (self.folders.clone(), instance.to_owned());
+        if let Err(lost) = tokio::task::spawn_blocking(move || folders.take_outputs_back(&of)).await {
+            tracing::error!(instance, %lost, "its outputs may still be there");
+        }
+    }
+
+    /// How an instance ended, by its exit and by its program's own word.
+    pub(super) async fn ending(&self, row: &Row, exit: Exit) -> Ending {
+        let mask = self.mask(&row.instance).await;
+        let mut ending = self.said(row).await.ending(exit);
+        ending.reason = mask.hidden(&ending.reason);
+        ending
+    }
+
+    /// What is not to be seen of an instance.
+    pub(super) async fn mask(&self, instance: &str) -> Mask {
+        let lent = self.folders.lent(instance);
+        tokio::task::spawn_blocking(move || Mask::of(&lent)).await.unwrap_or_default()
+    }
+
+    /// Whether an order is to be followed. Two coordinators may send out of order, so the token is compared again where
+    /// that is done.
+    pub(super) fn takes(row: &mut Row, order: &Order) -> bool {
+        let Some(token) = order.token() else { return true };
+        if token < row.token {
+            return false;
+        }
+        row.token = token;
+        true
+    }
+
+    /// How long an instance has to end once it was asked to.
+    pub(super) fn grace(&self, row: &Row) -> Duration {
+        self.definition(row).map_or(Duration::ZERO, |definition| definition.grace)
+    }
+
+    pub(super) async fn group(&self, swarm: &str, agent: &str) -> Result<Option<u32>, Error> {
+        if self.isolation != Isolation::Users {
+            return Ok(None);
+        }
+        Ok(Some(USERS.start + self.ledger.group(swarm, agent).await? % (USERS.end - USERS.start)))
+    }
+}

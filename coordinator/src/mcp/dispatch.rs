@@ -157,7 +157,8 @@ fn prepare(context: Context, name: &str, mut arguments: Map<String, Value>) -> R
     let refuse = |refusal: Refusal| Box::new(Reply::shape(tool.toolset, agent, Err(refusal)));
     permit(tool, &who, &view).map_err(refuse)?;
     let seat = gate.quota.admit(&who, tool, Instant::now()).map_err(refuse)?;
-    let key = idempotency::key(&mut arguments, key.as_deref()).map_err(refuse)?;
+    // As with any other argument of a wrong kind, it is an error in every toolset.
+    let key = idempotency::key(&mut arguments, key.as_deref()).map_err(|bad| Box::new(Reply::error(&bad)))?;
     let arguments = Value::Object(arguments);
     let problems = catalogue.problems(name, &arguments);
     if !problems.is_empty() {

@@ -26,6 +26,7 @@ mod calls;
 mod direct;
 mod doors;
 mod face;
+mod hostile;
 mod members;
 mod offers;
 mod permissions;

@@ -1,10 +1,13 @@
 //! What members say of themselves, and what they said before.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use similar::TextDiff;
 use skein_shared::id::Kind;
 use skein_shared::pool::{Command, Pool, Profile, Reply};
-use skein_shared::profiles::Field;
+use skein_shared::profiles::{self, Field, Latest, Profiles};
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
@@ -16,6 +19,11 @@ use crate::projection::{FieldPath, Filter, Order, Query, Test};
 
 /// Lines around each change of a difference.
 const CONTEXT: usize = 3;
+
+/// How long a change waits for its versions. They are a moment away, unless their owner has just been lost.
+const FOLLOWS: Duration = Duration::from_secs(2);
+
+type Versions = BTreeMap<Field, Latest>;
 
 /// What a version of a text changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,13 +48,44 @@ impl Service {
         let pool = who.entity(Kind::Pool);
         let texts = self.body(&pool, &format!("profile/{}", who.agent)).await?;
         let before = Box::new(texts.map(|texts| texts_of(&texts)).unwrap_or_default());
-        let command = Command::Describe { agent: who.agent, profile, before };
+        let known = self.latest_versions(who).await?;
+        let command = Command::Describe { agent: who.agent, profile: profile.clone(), before };
         match self.change::<Pool>(&pool, request, command).await? {
             Reply::Member(member) => {
+                self.versions_follow(who, &profile, &known).await?;
                 let shown = self.member_with_profile(who, member.id).await?;
                 Ok(shown.unwrap_or_else(|| member_json(&member)))
             }
             _ => Err(unexpected("the pool")),
+        }
+    }
+
+    /// Waits until what the caller said of itself is kept as versions: they come after, by an effect of the pool, and who
+    /// looks for them next is to see them.
+    async fn versions_follow(
+        &self,
+        who: &Principal,
+        said: &Profile,
+        known: &Versions,
+    ) -> Result<(), Refusal> {
+        let followed = |versions: &Versions| {
+            said.texts().into_iter().filter_map(|(field, text)| Some((field, text?))).all(|(field, text)| {
+                let now = versions.get(&field);
+                // Or another change has come on top of it.
+                now.is_some_and(|now| now.says(text))
+                    || now.map(|now| now.id) != known.get(&field).map(|was| was.id)
+            })
+        };
+        let topic = BTreeSet::from([who.entity(Kind::Profiles).to_string()]);
+        let ask = || async { Ok(followed(&self.latest_versions(who).await?).then_some(())) };
+        self.until(who, topic, FOLLOWS, ask).await.map(|_| ())
+    }
+
+    async fn latest_versions(&self, who: &Principal) -> Result<Versions, Refusal> {
+        let command = profiles::Command::Latest { agent: who.agent };
+        match self.ask::<Profiles>(&who.entity(Kind::Profiles), command).await? {
+            profiles::Reply::Latest(versions) => Ok(versions),
+            profiles::Reply::Done => Err(unexpected("the profiles")),
         }
     }
 

@@ -204,7 +204,7 @@ pub struct Profile {
 
 impl Profile {
     /// The texts that have versions.
-    pub(super) fn texts(&self) -> [(Field, Option<&String>); 5] {
+    pub fn texts(&self) -> [(Field, Option<&String>); 5] {
         [
             (Field::ClaudeMd, self.claude_md.as_ref()),
             (Field::SoulMd, self.soul_md.as_ref()),

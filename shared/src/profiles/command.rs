@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::state::{Field, Source};
+use super::state::{Field, Latest, Source};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -18,6 +18,8 @@ pub enum Command {
         /// Who has changed them.
         by: Option<Uuid>,
     },
+    /// The latest versions of an agent's texts.
+    Latest { agent: Uuid },
     /// Nothing is ever due.
     Tick,
 }
@@ -34,4 +36,5 @@ pub struct Change {
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
     Done,
+    Latest(BTreeMap<Field, Latest>),
 }

@@ -23,6 +23,10 @@ pub(super) fn decide(
             });
             Ok(Decision::new(Reply::Done, events.collect()))
         }
+        Command::Latest { agent } => {
+            let latest = state.agents.get(agent).cloned().unwrap_or_default();
+            Ok(Decision::reply(Reply::Latest(latest)))
+        }
         Command::Tick => Ok(Decision::reply(Reply::Done)),
     }
 }
@@ -40,10 +44,10 @@ fn versions(
     let first = change.before.as_ref().filter(|before| latest.is_none() && !before.is_empty());
     let steps = [first.map(|text| (text, Source::System, None)), Some((&change.text, source, by))];
     for (text, source, by) in steps.into_iter().flatten() {
-        let digest = digest(text);
-        if latest.is_some_and(|latest| latest.digest == digest) {
+        if latest.is_some_and(|latest| latest.says(text)) {
             continue;
         }
+        let digest = digest(text);
         let (version, previous) = latest.map_or((1, None), |latest| (latest.version + 1, Some(latest.id)));
         let id = ctx.id();
         latest = Some(Latest { id, version, digest });

@@ -39,6 +39,13 @@ pub struct Latest {
     pub digest: Uuid,
 }
 
+impl Latest {
+    /// Whether the version has this text.
+    pub fn says(&self, text: &str) -> bool {
+        self.digest == digest(text)
+    }
+}
+
 /// Tells texts apart without keeping them.
 pub(super) fn digest(text: &str) -> Uuid {
     Uuid::new_v5(&Uuid::NAMESPACE_OID, text.as_bytes())

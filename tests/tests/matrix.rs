@@ -1,0 +1,99 @@
+//! Every tool of the `swarm` toolset, through each kind of client, in each view, as a lead and as a worker, with good and with
+//! bad arguments.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use skein_tests::up::Up;
+use tokio::process::Command;
+
+/// Where each view is, behind the address of the facade.
+const VIEWS: [&str; 3] = ["", "/full", "/x/swarm"];
+/// Tools of the seed.
+const SWARM: usize = 50;
+
+fn installed(variable: &str) -> Result<String> {
+    std::env::var(variable).with_context(|| {
+        format!("{variable} is not set: run the suite by tests/run, which installs the clients")
+    })
+}
+
+/// Goes through the plan once for each view, in a swarm of its own. `spoken` is the revision that the client has to end up
+/// with, if it tells.
+async fn drive(program: &str, script: &str, client: &str, mode: &str, spoken: Option<&str>) -> Result<()> {
+    let up = Up::start().await?;
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients").join(script);
+    for (number, view) in VIEWS.into_iter().enumerate() {
+        let swarm = format!("swarm-{number}");
+        up.skein(&["swarm", "create", &swarm]).await?;
+        let url = format!("{}{view}", up.mcp);
+        let (lead, worker) = (token(&up, &swarm, "lead").await?, token(&up, &swarm, "worker").await?);
+        let arguments = [url.as_str(), lead.as_str(), worker.as_str(), client, mode];
+        let output = Command::new(program).arg(&script).args(arguments).output().await?;
+        let (stdout, stderr) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        ensure!(output.status.success(), "{client} {mode} at {view:?}: {stdout}{stderr}");
+        let seen: Value = serde_json::from_str(stdout.lines().last().context("the client printed nothing")?)?;
+        let problems = seen["problems"].as_array().context("a list of problems")?;
+        ensure!(problems.is_empty(), "{client} {mode} at {view:?}: {problems:#?}");
+        ensure!(spoken.is_none_or(|revision| seen["protocol"] == revision), "it spoke {}", seen["protocol"]);
+        let listed = seen["tools"].as_array().map_or(0, Vec::len);
+        ensure!(view.is_empty() || listed >= SWARM, "{listed} tools at {view:?}");
+    }
+    Ok(())
+}
+
+async fn token(up: &Up, swarm: &str, role: &str) -> Result<String> {
+    let printed = up.skein(&["token", "issue", "--role", role, "--name", role, "--swarm", swarm]).await?;
+    Ok(printed.lines().last().context("no token")?.to_owned())
+}
+
+async fn python(client: &str, mode: &str, spoken: Option<&str>) -> Result<()> {
+    drive(&installed("SKEIN_TEST_PYTHON")?, "matrix.py", client, mode, spoken).await
+}
+
+async fn typescript(client: &str, mode: &str, spoken: Option<&str>) -> Result<()> {
+    installed("SKEIN_TEST_NODE_MODULES")?;
+    drive("node", "matrix.mjs", client, mode, spoken).await
+}
+
+#[tokio::test]
+async fn python_that_finds_out() -> Result<()> {
+    python("mcp", "auto", Some("2026-07-28")).await
+}
+
+#[tokio::test]
+async fn python_of_the_older_revision() -> Result<()> {
+    python("mcp", "legacy", Some("2025-11-25")).await
+}
+
+#[tokio::test]
+async fn python_that_insists() -> Result<()> {
+    python("mcp", "2026-07-28", Some("2026-07-28")).await
+}
+
+#[tokio::test]
+async fn fastmcp() -> Result<()> {
+    drive(&installed("SKEIN_TEST_FASTMCP")?, "matrix.py", "fastmcp", "auto", None).await
+}
+
+#[tokio::test]
+async fn typescript_that_finds_out() -> Result<()> {
+    typescript("v2", "auto", Some("2026-07-28")).await
+}
+
+#[tokio::test]
+async fn typescript_of_the_older_revision() -> Result<()> {
+    typescript("v2", "legacy", Some("2025-11-25")).await
+}
+
+#[tokio::test]
+async fn typescript_that_insists() -> Result<()> {
+    typescript("v2", "2026-07-28", Some("2026-07-28")).await
+}
+
+#[tokio::test]
+async fn typescript_of_the_first_line() -> Result<()> {
+    typescript("v1", "legacy", None).await
+}

@@ -87,7 +87,7 @@ fn each_outside_library_has_one_home() {
 #[test]
 fn the_coordinators_layers_point_down() {
     let outside = ["api", "ingress", "node", "cli", "runners"].as_slice();
-    let above: [(&str, [&[&str]; 2]); 13] = [
+    let above: [(&str, [&[&str]; 2]); 14] = [
         ("store", [&["cluster", "entity", "projection", "outbox", "service", "mcp", "auth"], outside]),
         ("projection", [&["entity", "outbox", "service", "mcp", "auth"], outside]),
         ("entity", [&["outbox", "service", "mcp", "auth"], outside]),

@@ -5,6 +5,7 @@
 //! Ordinary calls are answered by `direct`, and by `listened` when they take long; all else goes through rmcp.
 
 mod direct;
+mod handler;
 mod listened;
 mod listening;
 mod openings;
@@ -22,21 +23,15 @@ use axum::routing::{any, get};
 use http::HeaderMap;
 use http_body_util::BodyExt;
 use rmcp::model::{
-    CacheScope, CallToolRequestParams, CallToolResponse, CancelTaskParams, ClientCapabilities,
-    CompleteRequestParams, CompleteResult, CompletionInfo, DiscoverResult, GetPromptRequestParams,
-    GetPromptResponse, GetPromptResult, GetTaskParams, GetTaskResult, Implementation,
-    InitializeRequestParams, InitializeResult, ListPromptsResult, ListResourceTemplatesResult,
-    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams,
-    ReadResourceResponse, ReadResourceResult, Reference, ServerCapabilities, ServerConfig,
-    SubscribeRequestParams, SubscriptionFilter, Tool, UnsubscribeRequestParams, UpdateTaskParams,
+    ClientCapabilities, Implementation, ProtocolVersion, ServerCapabilities, ServerConfig, Tool,
 };
-use rmcp::service::{RequestContext, SubscriptionContext};
+use rmcp::service::RequestContext;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::session::store::{
     SessionState, SessionStore, SessionStoreError,
 };
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
-use rmcp::{ErrorData, RoleServer, ServerHandler};
+use rmcp::{ErrorData, RoleServer};
 use serde_json::{Map, Value, json};
 use skein_proto::trace::{self, TRACES};
 use skein_shared::{Code, Refusal, limits};
@@ -49,8 +44,9 @@ use direct::Call;
 use listening::Watched;
 use running::{Heard, Running, Seal, Sound};
 
-/// A part of the log's filter: this library would say three lines for each request.
-pub const QUIET: &str = "rmcp=warn";
+/// A part of the log's filter: this library would say three lines for each request, warn of what clients do wrong, and
+/// call it an error when one that listens goes away.
+pub const QUIET: &str = "rmcp=warn,rmcp::service=off";
 /// The header by which a client names its trace.
 const TRACEPARENT: &str = "traceparent";
 
@@ -59,9 +55,9 @@ use super::client::Client;
 use super::dispatch::{self, Context, Gate, Progress};
 use super::door::{Config, Door, METADATA, received, refused, text_header, unreadable};
 use super::fixture::Fixture;
-use super::offer::{Offer, Place, Written};
+use super::offer::Offer;
 use super::product::Product;
-use super::result::{Reply, Then};
+use super::result::Reply;
 use super::sessions::Sessions;
 use super::view::{self, Detail};
 use super::{idempotency, instructions};
@@ -78,10 +74,6 @@ const PROGRESS: Duration = Duration::from_secs(30);
 const FINISH: Duration = Duration::from_secs(1);
 /// How long a client may keep a list. The catalogue changes with the program alone.
 const LIST_TTL_MS: u64 = 300_000;
-/// What is read may be different the next moment.
-const READ_TTL_MS: u64 = 0;
-/// So often a client may be asked in the course of one call.
-const ROUNDS: usize = 10;
 
 /// The routes of the MCP face: `/mcp` and its views, and the metadata that a 401 points to. It must be called
 /// within a tokio runtime.
@@ -419,281 +411,6 @@ fn client_of(context: &RequestContext<RoleServer>) -> Client {
 
 fn gone() -> ErrorData {
     ErrorData::internal_error("the client went away", None)
-}
-
-fn refuse(refusal: Refusal) -> ErrorData {
-    wire::refused(&refusal)
-}
-
-fn one_page(request: Option<PaginatedRequestParams>, what: &str) -> Result<(), ErrorData> {
-    match request.is_some_and(|page| page.cursor.is_some()) {
-        true => {
-            Err(ErrorData::invalid_params(format!("{what} come in one page; leave the cursor out"), None))
-        }
-        false => Ok(()),
-    }
-}
-
-impl ServerHandler for Facade {
-    fn get_info(&self) -> ServerConfig {
-        self.config(Role::Worker)
-    }
-
-    async fn initialize(
-        &self,
-        request: InitializeRequestParams,
-        context: RequestContext<RoleServer>,
-    ) -> Result<InitializeResult, ErrorData> {
-        let role = left::<Caller>(&context)?.who.role;
-        context.peer.set_peer_info(request.clone());
-        let negotiated = self.negotiate_initialize(&request)?;
-        Ok(negotiated.with_instructions(instructions::for_role(role)))
-    }
-
-    async fn discover(&self, context: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
-        let role = left::<Caller>(&context)?.who.role;
-        let versions = self.supported_protocol_versions().into_owned();
-        Ok(DiscoverResult::from_server_info(versions, self.config(role))
-            .with_ttl_ms(LIST_TTL_MS)
-            .with_cache_scope(CacheScope::Private))
-    }
-
-    async fn list_tools(
-        &self,
-        request: Option<PaginatedRequestParams>,
-        context: RequestContext<RoleServer>,
-    ) -> Result<ListToolsResult, ErrorData> {
-        one_page(request, "tools")?;
-        let Caller { who, view, .. } = left(&context)?;
-        let brief = view::detail(&view) == Detail::Brief;
-        let tools = view::list(self.offer.tools(), who.role, &view).into_iter().map(|position| {
-            let Listed { brief: short, full, .. } = &self.listed[position];
-            if brief { short.clone() } else { full.clone() }
-        });
-        Ok(ListToolsResult::with_all_items(tools.collect())
-            .with_ttl_ms(LIST_TTL_MS)
-            .with_cache_scope(CacheScope::Private))
-    }
-
-    fn get_tool(&self, name: &str) -> Option<Tool> {
-        self.offer.tools().position(name).map(|position| self.listed[position].full.clone())
-    }
-
-    /// Runs the tool, tells a client that asked for progress that it is alive, asks a client in a session what
-    /// the tool has to know, and stops when it has gone.
-    async fn call_tool(
-        &self,
-        request: CallToolRequestParams,
-        context: RequestContext<RoleServer>,
-    ) -> Result<CallToolResponse, ErrorData> {
-        let caller = left::<Caller>(&context)?;
-        let CallToolRequestParams { name, arguments, input_responses, request_state, .. } = request;
-        let arguments = arguments.unwrap_or_default();
-        let mut client = client_of(&context);
-        client.answers = input_responses.unwrap_or_default();
-        client.state = self.seal.open(&caller.who, &name, request_state.as_deref())?;
-        for _ in 0..ROUNDS {
-            let mut reply = self.heard(&caller, &client, &name, arguments.clone(), &context).await?;
-            let Then::Asks(questions) = &mut reply.then else {
-                return running::response(&self.seal, &caller.who, &name, &client, reply);
-            };
-            if !is_session(&context) {
-                return running::response(&self.seal, &caller.who, &name, &client, reply);
-            }
-            client.answers = tokio::select! {
-                answers = running::ask(&context.peer, &client, questions) => answers?,
-                () = context.ct.cancelled() => return Err(gone()),
-            };
-            client.state = std::mem::take(&mut questions.state);
-        }
-        Err(ErrorData::internal_error(format!("{name} asks on and on; it was given up"), None))
-    }
-
-    async fn list_prompts(
-        &self,
-        request: Option<PaginatedRequestParams>,
-        context: RequestContext<RoleServer>,
-    ) -> Result<ListPromptsResult, ErrorData> {
-        one_page(request, "prompts")?;
-        let prompts = self.offer.prompts(&self.looking(&context)?);
-        Ok(ListPromptsResult::with_all_items(prompts.iter().map(wire::prompt).collect())
-            .with_ttl_ms(LIST_TTL_MS)
-            .with_cache_scope(CacheScope::Private))
-    }
-
-    async fn get_prompt(
-        &self,
-        request: GetPromptRequestParams,
-        context: RequestContext<RoleServer>,
-    ) -> Result<GetPromptResponse, ErrorData> {
-        let mut caller = self.looking(&context)?;
-        let GetPromptRequestParams { name, arguments, input_responses, request_state, .. } = request;
-        caller.client.answers = input_responses.unwrap_or_default();
-        caller.client.state = self.seal.open(&caller.who, &name, request_state.as_deref())?;
-        let arguments = arguments.unwrap_or_default();
-        let known = self.offer.prompts(&caller).into_iter().find(|prompt| prompt.name == name);
-        if let Some(prompt) = &known
-            && let Some(missing) =
-                prompt.arguments.iter().find(|one| one.required && !arguments.contains_key(one.name))
-        {
-            let problem =
-                format!("the prompt `{name}` needs the argument `{}`: {}", missing.name, missing.about);
-            return Err(ErrorData::invalid_params(problem, None));
-        }
-        let written = self.offer.prompt(&caller, &name, &arguments).await;
-        match written.map_err(|refusal| wire::not_found(&name, &refusal))? {
-            Written::Messages(messages) => {
-                let messages = messages.into_iter().map(wire::message).collect();
-                let about = known.map(|prompt| prompt.about).unwrap_or_default();
-                Ok(GetPromptResult::new(messages).with_description(about).into())
-            }
-            Written::Asks(questions) => {
-                running::input_required(&self.seal, &caller.who, &name, &caller.client, &questions)
-                    .map(Into::into)
-            }
-        }
-    }
-
-    async fn list_resources(
-        &self,
-        request: Option<PaginatedRequestParams>,
-        context: RequestContext<RoleServer>,
-    ) -> Result<ListResourcesResult, ErrorData> {
-        let caller = self.looking(&context)?;
-        let cursor = request.and_then(|page| page.cursor);
-        let page = self.offer.list(&caller, cursor.as_deref()).await.map_err(refuse)?;
-        let resources = page.listed.into_iter().map(wire::resource).collect();
-        let mut listed = ListResourcesResult::with_all_items(resources)
-            .with_ttl_ms(READ_TTL_MS)
-            .with_cache_scope(CacheScope::Private);
-        listed.next_cursor = page.next;
-        Ok(listed)
-    }
-
-    async fn list_resource_templates(
-        &self,
-        request: Option<PaginatedRequestParams>,
-        _context: RequestContext<RoleServer>,
-    ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        one_page(request, "templates")?;
-        let templates = self.offer.templates().into_iter().map(wire::template).collect();
-        Ok(ListResourceTemplatesResult::with_all_items(templates)
-            .with_ttl_ms(LIST_TTL_MS)
-            .with_cache_scope(CacheScope::Private))
-    }
-
-    async fn read_resource(
-        &self,
-        request: ReadResourceRequestParams,
-        context: RequestContext<RoleServer>,
-    ) -> Result<ReadResourceResponse, ErrorData> {
-        let caller = self.looking(&context)?;
-        let document = self.offer.read(&caller, &request.uri).await;
-        let document = document.map_err(|refusal| wire::not_found(&request.uri, &refusal))?;
-        let read = ReadResourceResult::new(vec![wire::contents(document)]);
-        Ok(read.with_ttl_ms(READ_TTL_MS).with_cache_scope(CacheScope::Private).into())
-    }
-
-    async fn complete(
-        &self,
-        request: CompleteRequestParams,
-        context: RequestContext<RoleServer>,
-    ) -> Result<CompleteResult, ErrorData> {
-        let caller = self.looking(&context)?;
-        let place = match &request.r#ref {
-            Reference::Resource(template) => Place::Template(&template.uri),
-            Reference::Prompt(prompt) => Place::Prompt(&prompt.name),
-            _ => return Err(ErrorData::invalid_params("ref: name a prompt or a resource template", None)),
-        };
-        let argument = &request.argument;
-        let mut words =
-            self.offer.complete(&caller, place, &argument.name, &argument.value).await.map_err(refuse)?;
-        let more = words.len() > CompletionInfo::MAX_VALUES;
-        words.truncate(CompletionInfo::MAX_VALUES);
-        let completion = CompletionInfo::with_pagination(words, None, more);
-        Ok(CompleteResult::new(completion.map_err(|problem| ErrorData::internal_error(problem, None))?))
-    }
-
-    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
-        Some(listening::accepted(requested))
-    }
-
-    async fn listen(&self, subscription: SubscriptionContext) -> Result<(), ErrorData> {
-        let caller = self.context(
-            left(subscription.request_context())?,
-            client_of(subscription.request_context()),
-            Progress::silent(),
-        );
-        tokio::select! {
-            ended = listening::listen(Arc::clone(&self.offer), caller, &subscription) => ended,
-            () = self.shutdown.cancelled() => Ok(()),
-        }
-    }
-
-    async fn subscribe(
-        &self,
-        request: SubscribeRequestParams,
-        context: RequestContext<RoleServer>,
-    ) -> Result<(), ErrorData> {
-        let caller = self.context(left(&context)?, client_of(&context), Progress::silent());
-        let uri = request.uri;
-        let watched =
-            self.watched.add(Arc::clone(&self.offer), caller, uri.clone(), context.peer.clone()).await;
-        watched.map_err(|refusal| wire::not_found(&uri, &refusal))
-    }
-
-    async fn unsubscribe(
-        &self,
-        request: UnsubscribeRequestParams,
-        _context: RequestContext<RoleServer>,
-    ) -> Result<(), ErrorData> {
-        self.watched.remove(&request.uri);
-        Ok(())
-    }
-
-    #[expect(deprecated, reason = "the older revision has it")]
-    async fn set_level(
-        &self,
-        _request: rmcp::model::SetLevelRequestParams,
-        _context: RequestContext<RoleServer>,
-    ) -> Result<(), ErrorData> {
-        match self.offer.is_fixture() {
-            true => Ok(()),
-            false => Err(ErrorData::method_not_found::<rmcp::model::SetLevelRequestMethod>()),
-        }
-    }
-
-    async fn get_task(
-        &self,
-        request: GetTaskParams,
-        context: RequestContext<RoleServer>,
-    ) -> Result<GetTaskResult, ErrorData> {
-        let caller = self.looking(&context)?;
-        let job = self.offer.job(&caller, &request.task_id).await;
-        let job = job.map_err(|refusal| wire::not_found(&request.task_id, &refusal))?;
-        wire::detailed(job).map(GetTaskResult::new)
-    }
-
-    async fn update_task(
-        &self,
-        request: UpdateTaskParams,
-        context: RequestContext<RoleServer>,
-    ) -> Result<(), ErrorData> {
-        let caller = self.looking(&context)?;
-        let UpdateTaskParams { task_id, input_responses, .. } = request;
-        let answered = self.offer.answer_job(&caller, &task_id, input_responses).await;
-        answered.map_err(|refusal| wire::not_found(&task_id, &refusal))
-    }
-
-    async fn cancel_task(
-        &self,
-        request: CancelTaskParams,
-        context: RequestContext<RoleServer>,
-    ) -> Result<(), ErrorData> {
-        let caller = self.looking(&context)?;
-        let cancelled = self.offer.cancel_job(&caller, &request.task_id).await;
-        cancelled.map_err(|refusal| wire::not_found(&request.task_id, &refusal))
-    }
 }
 
 /// Wakes a session that rmcp closed when it was idle, or that began before the node was started anew.

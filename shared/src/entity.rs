@@ -64,6 +64,11 @@ pub trait Entity: Sized + Send + 'static {
     /// The next moment at which [`Entity::tick`] has something to do; the store keeps it as a timer.
     fn next_wake(&self) -> Option<Timestamp>;
 
+    /// Whether it watches over somebody's life just now, by signs that are written nowhere. It stays in memory then.
+    fn watches(&self) -> bool {
+        false
+    }
+
     /// The command that the host sends when the timer is due. It must decide everything that is due
     /// at `ctx.now`, or move [`Entity::next_wake`] on.
     fn tick() -> Self::Command;

@@ -149,7 +149,7 @@ fn sources(folder: &str) -> Vec<(PathBuf, String)> {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
-                folders.push(path);
+                folders.extend(Some(path).filter(|path| !path.ends_with("tests")));
             } else if path.extension().is_some_and(|e| e == "rs")
                 && path.file_name().is_none_or(|name| name != "tests.rs")
             {

@@ -213,7 +213,7 @@ impl<E: Entity> Host<E> {
         let (entity, loaded) = loaded.map_err(|problem| unloadable(&key, &problem))?;
         shared.clock.not_before(loaded.at);
         let serving_since = ward.back(shared.clock.now());
-        let vitals = Vitals::new(key.kind, serving_since, entity.next_wake().is_some());
+        let vitals = Vitals::new(serving_since, &entity);
         let mut notice = Notice::new(shared.alarms.clone(), &key);
         notice.tell(entity.alarm());
         Ok(Self {
@@ -279,7 +279,7 @@ impl<E: Entity> Host<E> {
     fn begin(&mut self) {
         let clock = &self.shared.clock;
         let begun = self.desk.begin(clock.now(), clock.wall(), Uuid::now_v7());
-        self.vitals.note(self.desk.entity().next_wake().is_some());
+        self.vitals.note(self.desk.entity());
         self.notice.tell(self.desk.entity().alarm());
         match begun {
             Begun::Answers(answers) => self.answer(answers),
@@ -359,7 +359,7 @@ impl<E: Entity> Host<E> {
         // What another node decides for meanwhile is served anew when it comes back.
         if !self.desk.is_leaving() {
             self.ward.died();
-            if !self.vitals.watches_life() {
+            if !self.vitals.must_stay() {
                 self.ward.resumes(self.vitals.serving_since);
             }
         }

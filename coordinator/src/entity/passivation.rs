@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use skein_shared::id::Kind;
+use skein_shared::entity::Entity;
 use skein_shared::time::Timestamp;
 use tokio_util::sync::CancellationToken;
 
@@ -19,19 +19,22 @@ pub const IDLE: Duration = Duration::from_secs(5 * 60);
 /// What the directory has to know of a host without asking it.
 #[derive(Debug)]
 pub(super) struct Vitals {
-    pub(super) kind: Kind,
     /// Since when the entity counts as served: its grace periods begin here.
     pub(super) serving_since: Timestamp,
     deadline: AtomicBool,
+    watches: AtomicBool,
 }
 
 impl Vitals {
-    pub(super) fn new(kind: Kind, serving_since: Timestamp, deadline: bool) -> Self {
-        Self { kind, serving_since, deadline: AtomicBool::new(deadline) }
+    pub(super) fn new<E: Entity>(serving_since: Timestamp, entity: &E) -> Self {
+        let vitals = Self { serving_since, deadline: AtomicBool::default(), watches: AtomicBool::default() };
+        vitals.note(entity);
+        vitals
     }
 
-    pub(super) fn note(&self, deadline: bool) {
-        self.deadline.store(deadline, Ordering::Release);
+    pub(super) fn note<E: Entity>(&self, entity: &E) {
+        self.deadline.store(entity.next_wake().is_some(), Ordering::Release);
+        self.watches.store(entity.watches(), Ordering::Release);
     }
 
     /// Whether something of the entity ends by itself at some time.
@@ -39,14 +42,9 @@ impl Vitals {
         self.deadline.load(Ordering::Acquire)
     }
 
-    /// Whether the entity knows who is alive from heartbeats that are written nowhere.
-    pub(super) fn watches_life(&self) -> bool {
-        matches!(self.kind, Kind::Pool | Kind::Fleet)
-    }
-
-    /// Whether leaving would lose something: with a lease to watch, whoever watches it stays.
+    /// Whether leaving would lose something: signs of life that are written nowhere.
     pub(super) fn must_stay(&self) -> bool {
-        self.watches_life() && self.has_deadline()
+        self.watches.load(Ordering::Acquire)
     }
 }
 

@@ -57,7 +57,7 @@ use super::door::{Config, Door, METADATA, received, refused, text_header, unread
 use super::fixture::Fixture;
 use super::offer::Offer;
 use super::product::Product;
-use super::result::Reply;
+use super::result::{Reply, Then};
 use super::sessions::Sessions;
 use super::view::{self, Detail};
 use super::{idempotency, instructions};

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use skein_shared::id::{EntityKey, InstanceId, Kind, Name};
+use skein_shared::id::{InstanceId, Kind, Name};
+use skein_shared::which::Which;
 use skein_shared::{Code, Refusal, uri};
 use uuid::Uuid;
 
@@ -13,7 +14,6 @@ use super::lists::{Epics, descending};
 use crate::auth::{Principal, Right, policy};
 use crate::entity::hub::commits_of;
 use crate::projection::Query;
-use skein_shared::which::Which;
 
 /// The scheme of the addresses.
 const SCHEME: &str = "skein";
@@ -25,7 +25,8 @@ const SHOWN: usize = 100;
 pub enum Thing {
     All(Sort),
     Task(Uuid),
-    Agent(Name),
+    /// By its name, or by its id: members may have names that no address has.
+    Agent(Which),
     Epic(Uuid),
     Run(InstanceId),
 }
@@ -92,7 +93,10 @@ impl Thing {
             sort if of.is_empty() => Self::All(sort),
             Sort::Tasks => Self::Task(id()?),
             Sort::Epics => Self::Epic(id()?),
-            Sort::Agents => Self::Agent(Name::parse(of).map_err(|_| unknown())?),
+            Sort::Agents => Self::Agent(match id() {
+                Ok(id) => Which::Id(id),
+                Err(_) => Which::Name(Name::parse(of).map_err(|_| unknown())?.to_string()),
+            }),
             // Instances are named after their agents.
             Sort::Runs => Self::Run(InstanceId(Name::parse(of).map_err(|_| unknown())?.to_string())),
         })
@@ -102,7 +106,7 @@ impl Thing {
         match self {
             Self::All(sort) => sort.list_address(),
             Self::Task(id) => Sort::Tasks.address(&id.to_string()),
-            Self::Agent(name) => Sort::Agents.address(name.as_str()),
+            Self::Agent(which) => Sort::Agents.address(&which.to_string()),
             Self::Epic(id) => Sort::Epics.address(&id.to_string()),
             Self::Run(instance) => Sort::Runs.address(instance.as_str()),
         }
@@ -116,10 +120,7 @@ impl Thing {
             Self::All(Sort::Tasks) => all(&[Kind::Pool]),
             Self::All(Sort::Agents) => all(&[Kind::Pool, Kind::Agent]),
             Self::Epic(_) | Self::All(Sort::Epics) => all(&[Kind::Epics, Kind::Pool]),
-            Self::Agent(name) => {
-                let own = EntityKey::agent(&who.swarm, name).to_string();
-                BTreeSet::from([own, commits_of(Kind::Pool, &who.swarm)])
-            }
+            Self::Agent(_) => all(&[Kind::Pool, Kind::Agent]),
             Self::Run(_) | Self::All(Sort::Runs) => all(&[Kind::Agent]),
         }
     }
@@ -146,7 +147,7 @@ impl Service {
                 let (_, epic) = self.find_epic(who, Which::Id(*id)).await?;
                 json!({ "epic": epic, "tasks": self.epic_tasks(who, *id).await?.rows })
             }
-            Thing::Agent(name) => self.show_agent(who, name).await?,
+            Thing::Agent(which) => self.show_agent(who, which).await?,
             Thing::Run(instance) => json!({ "run": self.own_run(who, instance).await? }),
             Thing::All(Sort::Tasks) => json!({ "tasks": self.live_tasks(who, Vec::new()).await? }),
             Thing::All(Sort::Epics) => json!({ "epics": self.first_epics(who).await? }),
@@ -229,7 +230,7 @@ impl Service {
         let rows = match sort {
             Sort::Tasks => self.live_tasks(who, Vec::new()).await?,
             Sort::Epics => self.first_epics(who).await?,
-            Sort::Agents => self.list_members(who).await?.rows,
+            Sort::Agents => self.list_members(who).await?.rows.into_iter().map(addressable).collect(),
             Sort::Runs if policy::allows(who.role, Right::Administer) => {
                 self.instances(who, None, SHOWN).await?
             }
@@ -242,7 +243,8 @@ impl Service {
     async fn first_lines(&self, who: &Principal) -> Result<Vec<Line>, Refusal> {
         let mut lines = Vec::new();
         let members = self.list_members(who).await?.rows;
-        lines.extend(members.iter().take(SHOWN).filter_map(|row| line(Sort::Agents, row, "name", "status")));
+        let named = members.into_iter().take(SHOWN).map(addressable);
+        lines.extend(named.filter_map(|row| line(Sort::Agents, &row, "title", "status")));
         let epics = self.first_epics(who).await?;
         lines.extend(epics.iter().filter_map(|row| line(Sort::Epics, row, "name", "status")));
         Ok(lines)
@@ -263,10 +265,22 @@ impl Service {
     }
 
     /// A member, an agent that runners have defined, or both.
-    async fn show_agent(&self, who: &Principal, name: &Name) -> Result<Value, Refusal> {
+    async fn show_agent(&self, who: &Principal, which: &Which) -> Result<Value, Refusal> {
         let members = self.list_members(who).await?.rows;
-        let member = members.into_iter().find(|row| row["name"] == name.as_str());
-        match (member, self.agent(who, name).await) {
+        let member = members.into_iter().find(|row| match which {
+            Which::Id(id) => row["id"] == json!(id),
+            Which::Name(name) => row["name"] == name.as_str(),
+        });
+        let name = match (&member, which) {
+            (Some(member), _) => member["name"].as_str().unwrap_or_default().to_owned(),
+            (None, which) => which.to_string(),
+        };
+        // Runners define agents by names alone.
+        let runs = match Name::parse(&name) {
+            Ok(name) => self.agent(who, &name).await,
+            Err(_) => Err(Refusal::new(Code::NotFound, format!("no runner has an agent `{name}`"))),
+        };
+        match (member, runs) {
             (Some(member), Ok(runs)) => Ok(json!({ "agent": member, "runs": runs })),
             (Some(member), Err(refusal)) if refusal.code == Code::NotFound => Ok(json!({ "agent": member })),
             (None, Ok(runs)) => Ok(json!({ "runs": runs })),
@@ -285,6 +299,15 @@ impl Service {
             Refusal::new(Code::NotFound, problem)
         })
     }
+}
+
+/// A member's row whose `name` can stand in an address: its id, if its own name cannot. The latter is its `title`.
+fn addressable(mut member: Value) -> Value {
+    member["title"] = member["name"].clone();
+    if member["name"].as_str().is_none_or(|name| Name::parse(name).is_err()) {
+        member["name"] = member["id"].clone();
+    }
+    member
 }
 
 fn line(sort: Sort, row: &Value, name: &str, about: &str) -> Option<Line> {

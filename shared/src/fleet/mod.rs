@@ -64,6 +64,10 @@ impl Entity for Fleet {
         self.alive_until.values().min().copied()
     }
 
+    fn watches(&self) -> bool {
+        !self.alive_until.is_empty()
+    }
+
     fn tick() -> Command {
         Command::Tick
     }

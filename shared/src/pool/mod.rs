@@ -118,6 +118,10 @@ impl Entity for Pool {
         [self.deadlines.next(), self.reports.next(), self.claim_due()].into_iter().flatten().min()
     }
 
+    fn watches(&self) -> bool {
+        self.deadlines.next().is_some()
+    }
+
     fn tick() -> Command {
         Command::Tick
     }

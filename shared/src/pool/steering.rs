@@ -36,9 +36,15 @@ impl Steering {
         self.waiting.entry(head.task).or_default().insert((head.since, message));
     }
 
-    /// Ids of what waits for the agent of a task.
-    pub(super) fn of(&self, task: Uuid) -> impl Iterator<Item = Uuid> + '_ {
-        self.waiting.get(&task).into_iter().flatten().map(|&(_, message)| message)
+    /// What waits for the agent of a task, in the order in which it was said: when, and its id.
+    pub(super) fn of(&self, task: Uuid) -> impl Iterator<Item = (Timestamp, Uuid)> + '_ {
+        self.waiting.get(&task).into_iter().flatten().copied()
+    }
+
+    /// When the next message about a task counts as said: after those before it, though it comes in the same moment.
+    pub(super) fn next(&self, task: Uuid, now: Timestamp) -> Timestamp {
+        let last = self.waiting.get(&task).and_then(BTreeSet::last);
+        last.map_or(now, |&(last, _)| now.max(Timestamp(last.0 + 1)))
     }
 
     pub(super) fn is_empty(&self) -> bool {

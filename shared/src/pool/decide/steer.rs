@@ -38,7 +38,8 @@ impl Pool {
             .with(json!({ "task": id })));
         }
         let message = ctx.id();
-        let event = Event::Steered { task: id, message, by, text: text.to_owned(), since: ctx.now };
+        let since = self.steering.next(id, ctx.now);
+        let event = Event::Steered { task: id, message, by, text: text.to_owned(), since };
         Ok(Decision::new(Reply::Steered { message, task: task.view(id) }, vec![event]))
     }
 
@@ -57,15 +58,16 @@ impl Pool {
         let mut all = Vec::new();
         for id in self.indexes.active_of(agent) {
             let Some(task) = self.tasks.get(id) else { continue };
-            let messages: Vec<Uuid> = self.steering.of(id).collect();
+            let said: Vec<_> = self.steering.of(id).collect();
+            let messages: Vec<Uuid> = said.iter().map(|(_, message)| *message).collect();
             if messages.is_empty() || (task.managed && task.instance.as_ref() != Some(instance)) {
                 continue;
             }
-            all.extend(&messages);
+            all.extend(said);
             events.push(Event::SteeringTaken { task: id, messages, agent, since: ctx.now });
         }
-        // Ids begin with their time.
         all.sort_unstable();
+        let all = all.into_iter().map(|(_, message)| message).collect();
         Decision::new(Reply::Steering(all), events)
     }
 }

@@ -10,7 +10,7 @@ use super::done;
 use crate::auth::Right;
 use crate::mcp::catalogue::{Call, Outcome, Tool, Toolset};
 use crate::mcp::result::counted;
-use crate::mcp::schema::{Args, any_text, flag, integer, list, object, one_of, text, uuid};
+use crate::mcp::schema::{Args, agent, any_text, flag, integer, list, object, one_of, text, uuid};
 use crate::service::settings::{Look, Shown, Wish};
 
 const SWARM: Toolset = Toolset::Swarm;
@@ -51,7 +51,8 @@ pub(super) fn tools() -> Vec<Tool> {
             .args(
                 Args::none()
                     .take("key", text(KEY), "This one alone")
-                    .take("agentId", uuid(), "As they apply to this agent")
+                    .take("agentId", agent(), "As they apply to this agent")
+                    .of_agents()
                     .take("repoId", uuid(), "As they apply in this repository")
                     .take("includeSecrets", flag(), "Secrets in plain text, those that you may read (false)"),
             )

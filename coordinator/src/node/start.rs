@@ -20,10 +20,11 @@ use super::datadir::{DataDir, DataDirError, Layout};
 use super::endpoint::Endpoint;
 use super::tasks::Tasks;
 use super::truth::{self, Sharing, Truth};
-use super::{health, retention, runner};
+use super::{health, keys, retention, runner};
 use crate::api::{Admin, server};
 use crate::auth::Role;
-use crate::auth::token::{Claims, Keys};
+use crate::auth::issuer::Issuers;
+use crate::auth::token::{self, Claims, Keys};
 use crate::cluster::identity::{self, IdentityError};
 use crate::cluster::{Cluster, Silence};
 use crate::compat;
@@ -32,17 +33,15 @@ use crate::entity::{Clock, Entities, Hub, passivation, timers};
 use crate::gateway;
 use crate::ingress::{self, Gate};
 use crate::mcp;
+use crate::oauth;
 use crate::outbox::{Runners, pump};
 use crate::projection::{Projection, ProjectionError};
 use crate::runners::{Control, Sessions};
+use crate::service::access::Access;
 use crate::service::{Service, presence};
 use crate::slack::Workspaces;
 use crate::store::StoreError;
 use crate::vault::Vault;
-
-/// Tokens that a node makes for itself: the operator's file and the runner in the same process. Both end
-/// with the data directory, whose reader could issue others anyway.
-const OWN_TOKENS: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 /// What this process does besides hosting entities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +81,8 @@ pub enum StartError {
     Projection(#[from] ProjectionError),
     #[error("the keys in {0} cannot be used: {1}")]
     Keys(PathBuf, io::Error),
+    #[error("the tokens of other issuers cannot be taken: {0}")]
+    Issuers(String),
     #[error("cannot listen on {0}: {1}; choose another address, or stop what listens there")]
     Listen(SocketAddr, io::Error),
     #[error("--node-addr {0} cannot be used: {1}")]
@@ -161,13 +162,20 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
     let service =
         Service::new(entities.clone()).speaking_in(slack.clone()).bounded(bounds).keeping_secrets(vault);
     let administered = service.clone();
+    let issuers = Issuers::new(config.auth.issuer.iter().map(Into::into).collect());
+    let issuers = issuers.map_err(StartError::Issuers)?;
+    let access = Access::new(keys.clone(), entities.clone()).trusting(issuers);
     pumps.spawn("presence", quiet(presence::watch(service.clone(), pumps.stop().clone())));
     let http = match roles.coordinator {
-        true => agents_faces(tasks.stop(), service, &keys, &config, data.layout(), &endpoint)?.merge(health),
+        true => {
+            agents_faces(tasks.stop(), service, &access, &config, data.layout(), &endpoint)?.merge(health)
+        }
         false => health,
     };
     serve(&tasks, "http", listeners.http, http);
-    serve_grpc(&tasks, listeners.grpc, administered, &sessions, &keys, &endpoint);
+    serve_grpc(&tasks, listeners.grpc, administered, &sessions, &access, &endpoint);
+    let turn = keys::follow(data.layout().clone(), keys.clone(), clock.clone(), pumps.stop().clone());
+    pumps.spawn("keys", quiet(turn));
     pumps.spawn("slack", quiet(slack.clone().greet(pumps.stop().clone())));
     if let Some(listener) = listeners.ingress {
         let gate = Gate::new(&config.ingress.source, &config.limits, Arc::new(entities.clone()));
@@ -201,13 +209,13 @@ pub(super) fn own_token(keys: &Keys, clock: &Clock, role: Role, name: &Name) -> 
         role,
         view: None,
         instance: None,
-        lifetime: OWN_TOKENS,
+        lifetime: token::OWN,
     };
     keys.issue(claims, clock.now()).map(|issued| issued.text().to_owned())
 }
 
 /// Writes the operator's token at the first start, and anew when the keys no longer know it.
-fn write_operator_token(layout: &Layout, keys: &Keys, clock: &Clock) -> Result<(), StartError> {
+pub(super) fn write_operator_token(layout: &Layout, keys: &Keys, clock: &Clock) -> Result<(), StartError> {
     let path = layout.operator_token();
     let known =
         std::fs::read_to_string(&path).is_ok_and(|text| keys.verify(text.trim(), clock.now()).is_ok());
@@ -292,14 +300,17 @@ pub(super) async fn quiet(role: impl Future<Output = ()>) -> Result<(), io::Erro
 fn agents_faces(
     stop: &CancellationToken,
     service: Service,
-    keys: &Keys,
+    access: &Access,
     config: &Config,
     layout: &Layout,
     endpoint: &Endpoint,
 ) -> Result<axum::Router, StartError> {
     let catalogue = mcp::tools::catalogue().map_err(|error| StartError::Catalogue(error.to_string()))?;
     let (catalogue, gate) = (Arc::new(catalogue), mcp::Gate::new((&config.limits).into()));
-    let gateway = gateway::router(service.clone(), keys.clone(), Arc::clone(&catalogue), gate.clone());
+    for name in config.limits.tools.keys().filter(|name| catalogue.get(name).is_none()) {
+        return Err(StartError::Catalogue(format!("[limits.tools] names `{name}`, which is no tool")));
+    }
+    let gateway = gateway::router(service.clone(), access.clone(), Arc::clone(&catalogue), gate.clone());
     let mut face = mcp::Config {
         gate,
         sessions: Some(layout.sessions()),
@@ -323,7 +334,8 @@ fn agents_faces(
         face.allowed_hosts.push(host.split('/').next().unwrap_or(host).to_owned());
         face.public_url = Some(endpoint.url.clone());
     }
-    let faces = mcp::router(service, keys.clone(), catalogue, face).merge(gateway);
+    let oauth = oauth::router(access.clone(), face.public_url.clone());
+    let faces = mcp::router(service, access.clone(), catalogue, face).merge(gateway).merge(oauth);
     Ok(match compat {
         Some(compat) => faces.merge(compat),
         None => faces,
@@ -347,14 +359,14 @@ fn serve_grpc(
     listener: TcpListener,
     service: Service,
     sessions: &Sessions,
-    keys: &Keys,
+    access: &Access,
     endpoint: &Endpoint,
 ) {
     let stop = tasks.stop().clone();
     let control = Control {
         entities: service.entities().clone(),
         sessions: sessions.clone(),
-        keys: keys.clone(),
+        access: access.clone(),
         mcp_url: format!("{}/mcp", endpoint.url),
         stop: stop.clone(),
         tracker: TaskTracker::new(),
@@ -362,7 +374,7 @@ fn serve_grpc(
     let admin = Admin {
         service,
         sessions: sessions.clone(),
-        keys: keys.clone(),
+        access: access.clone(),
         endpoint: endpoint.clone(),
         stop: stop.clone(),
     };

@@ -14,6 +14,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::info;
+use url::Url;
 use uuid::Uuid;
 
 use super::datadir::{DataDir, DataDirError, Layout};
@@ -173,7 +174,8 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
         false => health,
     };
     serve(&tasks, "http", listeners.http, http);
-    serve_grpc(&tasks, listeners.grpc, administered, &sessions, &access, &endpoint);
+    let instances = for_instances(&config, &endpoint);
+    serve_grpc(&tasks, listeners.grpc, administered, &sessions, &access, &endpoint, &instances);
     let turn = keys::follow(data.layout().clone(), keys.clone(), clock.clone(), pumps.stop().clone());
     pumps.spawn("keys", quiet(turn));
     pumps.spawn("slack", quiet(slack.clone().greet(pumps.stop().clone())));
@@ -275,6 +277,26 @@ fn for_runners(config: &Config, grpc: SocketAddr) -> Option<String> {
     (others_are_here || !grpc.ip().is_loopback()).then(|| format!("http://{grpc}"))
 }
 
+/// Where runners reach the MCP face. They speak plain text: what ends TLS stands before others.
+fn for_instances(config: &Config, endpoint: &Endpoint) -> String {
+    if !endpoint.url.starts_with("https://") {
+        return endpoint.url.clone();
+    }
+    format!("http://{}:{}", plain_host(config, endpoint), endpoint.http.port())
+}
+
+/// The host of this node itself, whatever stands before it.
+fn plain_host(config: &Config, endpoint: &Endpoint) -> String {
+    if !endpoint.http.ip().is_unspecified() {
+        let literal = SocketAddr::new(endpoint.http.ip(), 0).to_string();
+        return literal.trim_end_matches(":0").to_owned();
+    }
+    let said = config.listen.runner_url.as_deref().and_then(|url| Url::parse(url).ok());
+    let said = said.and_then(|url| url.host_str().map(str::to_owned));
+    let node = || config.cluster.node.rsplit_once(':').map_or("localhost", |(host, _)| host).to_owned();
+    said.unwrap_or_else(node)
+}
+
 async fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
     TcpListener::bind(address).await.map_err(|error| StartError::Listen(address, error))
 }
@@ -332,6 +354,7 @@ fn agents_faces(
     if let Some(url) = &config.listen.public_url {
         let host = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
         face.allowed_hosts.push(host.split('/').next().unwrap_or(host).to_owned());
+        face.allowed_hosts.push(plain_host(config, endpoint));
         face.public_url = Some(endpoint.url.clone());
     }
     let oauth = oauth::router(access.clone(), face.public_url.clone());
@@ -361,13 +384,14 @@ fn serve_grpc(
     sessions: &Sessions,
     access: &Access,
     endpoint: &Endpoint,
+    instances: &str,
 ) {
     let stop = tasks.stop().clone();
     let control = Control {
         entities: service.entities().clone(),
         sessions: sessions.clone(),
         access: access.clone(),
-        mcp_url: format!("{}/mcp", endpoint.url),
+        mcp_url: format!("{instances}/mcp"),
         stop: stop.clone(),
         tracker: TaskTracker::new(),
     };

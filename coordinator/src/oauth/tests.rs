@@ -1,12 +1,14 @@
 //! Tokens as programs fetch, narrow and give them back, over HTTP, with entities on a store in memory behind it.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use skein_shared::access::Of;
-use skein_shared::id::Name;
-use std::time::Duration;
+use skein_shared::agent;
+use skein_shared::id::{EntityKey, Name};
 use tower::ServiceExt;
 use uuid::Uuid;
 
@@ -214,6 +216,15 @@ async fn a_lead_hands_on_less_than_it_has() {
         assert_eq!(status, StatusCode::BAD_REQUEST, "{more:?}: {no}");
     }
 
+    // An agent that a runner has speaks for itself.
+    let group = name("default");
+    let define = agent::Command::Define { definition: agent::Definition::default(), group };
+    let key = EntityKey::agent(&name("default"), &name("lead-dev"));
+    let asking = crate::entity::Request::once(Uuid::now_v7());
+    bed.node.entities.ask::<agent::Agent>(&key, asking, define).await.unwrap();
+    let (_, no) = bed.exchange(&lead, &[("agent", "dev")]).await;
+    assert!(no["error_description"].as_str().unwrap().contains("lead-dev"), "{no}");
+
     // What ends the lead's token ends those that came of it.
     assert!(bed.holder(&worker).await.is_some());
     bed.post(REVOKE, &[("token", &lead)], None).await;
@@ -263,7 +274,7 @@ async fn what_is_revoked_holds_no_more_and_what_comes_after_does() {
     assert!(bed.access.identify(&fresh).await.is_err() && bed.access.identify(&other).await.is_err());
     bed.operator().await;
     let not_his = bed.access.revoke(&who, Of::Everyone, lasting).await.unwrap_err();
-    assert_eq!(not_his.code, skein_shared::Code::Forbidden);
+    assert_eq!(not_his.code, Code::Forbidden);
     // Another node reads it from the owner.
     let elsewhere = Access::new(bed.keys.clone(), bed.node.entities.clone());
     assert!(elsewhere.identify(&other).await.is_err());

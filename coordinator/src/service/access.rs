@@ -12,6 +12,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use skein_shared::access::{self, Command, Of, Reply, Revocation, Wish};
+use skein_shared::agent::{self, Agent};
 use skein_shared::id::{EntityKey, Kind, Name};
 use skein_shared::time::Timestamp;
 use skein_shared::{Code, Refusal};
@@ -329,69 +330,95 @@ impl Access {
     /// `forbidden` for what would be wider; `invalid_argument` for what cannot be at all.
     pub async fn exchange(&self, token: &str, narrower: Narrower) -> Result<Handed, Refusal> {
         let from = self.credential(token).await?;
-        let who = &from.who;
-        if who.managed && narrower.agent.is_none() {
-            return Err(forbidden("a run's token is its runner's to renew; exchange it for a worker's"));
-        }
-        let has = who.rights.and(Rights::of(who.role));
-        let handed_on = narrower.agent.is_some();
-        if handed_on {
-            policy::require(who, Right::Lead)?;
-        } else if narrower.role.is_some_and(|role| role != who.role) {
-            return Err(forbidden("another role is another agent's; name the agent"));
-        }
-        let usual = if handed_on { Role::Worker } else { who.role };
-        let role = narrower.role.unwrap_or(usual);
-        let most = Rights::of(role);
-        let wider =
-            || forbidden(&format!("a token with {has} cannot become one of a {role}, which has {most}"));
-        if handed_on && !most.are_within(has) {
-            return Err(wider());
-        }
-        let rights = within(narrower.rights, most.and(has))?;
-        let now = self.now();
         let ends = from.renewable.unwrap_or(from.expires).max(from.expires);
-        let own = if handed_on { USUAL } else { from.expires.since(from.issued) };
-        let lifetime = narrower.lifetime.unwrap_or(own).min(ends.since(now));
+        let usual = if narrower.agent.is_some() { USUAL } else { from.expires.since(from.issued) };
+        let lifetime = narrower.lifetime.unwrap_or(usual).min(ends.since(self.now()));
         if lifetime < Duration::from_secs(1) {
             return Err(forbidden("the token ends now, and what comes of it with it"));
         }
-        let view = narrowed(narrower.view, who.view.as_ref());
-        let (claims, origin) = if let Some(name) = narrower.agent {
-            if from.line().count() > STEPS {
-                return Err(forbidden(
-                    "this token was handed on too often; ask for one from nearer the first",
-                ));
-            }
-            let agent_name = Name::parse(&format!("{}-{name}", who.agent_name))?;
-            let agent = Uuid::new_v5(&who.agent, name.as_str().as_bytes());
-            // The same name is the same agent and the same instance, whenever its token is fetched anew.
-            let family = Uuid::new_v5(&from.family.unwrap_or(from.id), agent.as_bytes());
-            let claims =
-                Claims { swarm: who.swarm.clone(), agent, agent_name, role, view, instance: None, lifetime };
-            let origin =
-                Origin { rights, family: Some(family), actor: Some(from.as_actor()), ..Origin::default() };
-            (claims, origin)
-        } else {
-            let claims = Claims {
-                swarm: who.swarm.clone(),
-                agent: who.agent,
-                agent_name: who.agent_name.clone(),
-                role,
-                view,
-                instance: None,
-                lifetime,
-            };
-            let origin = Origin {
-                rights,
-                family: from.family.or(Some(from.id)),
-                client: from.client.clone(),
-                renewable: from.renewable,
-                actor: from.actor.clone(),
-            };
-            (claims, origin)
+        let view = narrowed(narrower.view.clone(), from.who.view.as_ref());
+        match narrower.agent.clone() {
+            Some(worker) => self.hand_on(&from, &worker, narrower, view, lifetime).await,
+            None => self.renew(&from, &narrower, view, lifetime),
+        }
+    }
+
+    /// A later token of the same agent and the same instance, with less if that is asked for.
+    fn renew(
+        &self,
+        from: &Credential,
+        narrower: &Narrower,
+        view: Option<View>,
+        lifetime: Duration,
+    ) -> Result<Handed, Refusal> {
+        let who = &from.who;
+        if who.managed {
+            return Err(forbidden("a run's token is its runner's to renew; exchange it for a worker's"));
+        }
+        if narrower.role.is_some_and(|role| role != who.role) {
+            return Err(forbidden("another role is another agent's; name the agent"));
+        }
+        let claims = Claims {
+            swarm: who.swarm.clone(),
+            agent: who.agent,
+            agent_name: who.agent_name.clone(),
+            role: who.role,
+            view,
+            instance: None,
+            lifetime,
+        };
+        let origin = Origin {
+            rights: within(narrower.rights, who.rights.and(Rights::of(who.role)))?,
+            family: from.family.or(Some(from.id)),
+            client: from.client.clone(),
+            renewable: from.renewable,
+            actor: from.actor.clone(),
         };
         self.hand(claims, origin)
+    }
+
+    /// A token for a worker of the token's agent.
+    async fn hand_on(
+        &self,
+        from: &Credential,
+        worker: &Name,
+        narrower: Narrower,
+        view: Option<View>,
+        lifetime: Duration,
+    ) -> Result<Handed, Refusal> {
+        let who = &from.who;
+        policy::require(who, Right::Lead)?;
+        if from.line().count() > STEPS {
+            return Err(forbidden("this token was handed on too often; ask for one from nearer the first"));
+        }
+        let role = narrower.role.unwrap_or(Role::Worker);
+        let (most, has) = (Rights::of(role), who.rights.and(Rights::of(who.role)));
+        if !most.are_within(has) {
+            let problem = format!("a token with {has} cannot become one of a {role}, which has {most}");
+            return Err(forbidden(&problem));
+        }
+        let rights = within(narrower.rights, most)?;
+        let agent_name = Name::parse(&format!("{}-{worker}", who.agent_name))?;
+        self.require_unknown(&who.swarm, &agent_name).await?;
+        let agent = Uuid::new_v5(&who.agent, worker.as_str().as_bytes());
+        // The same name is the same agent and the same instance, whenever its token is fetched anew.
+        let family = Uuid::new_v5(&from.family.unwrap_or(from.id), agent.as_bytes());
+        let swarm = who.swarm.clone();
+        let claims = Claims { swarm, agent, agent_name, role, view, instance: None, lifetime };
+        let actor = Some(from.as_actor());
+        self.hand(claims, Origin { rights, family: Some(family), actor, ..Origin::default() })
+    }
+
+    /// A lead makes no token for an agent that runs on a runner: it could then speak for it.
+    async fn require_unknown(&self, swarm: &Name, name: &Name) -> Result<(), Refusal> {
+        let key = EntityKey::agent(swarm, name);
+        match self.entities.ask::<Agent>(&key, Request::read(), agent::Command::List).await? {
+            agent::Reply::Overview(known) if known.definition.is_none() => Ok(()),
+            agent::Reply::Overview(_) => {
+                Err(forbidden(&format!("a runner has an agent `{name}`; choose another name")))
+            }
+            _ => Err(unexpected("the agent")),
+        }
     }
 
     fn hand(&self, claims: Claims, origin: Origin) -> Result<Handed, Refusal> {

@@ -3,6 +3,7 @@
 //! A new rule about tasks goes into `pool/decide.rs`, one about locks into `lockspace/decide.rs`, and so on:
 //! each entity has a folder with `state`, `command`, `event`, `decide`, `apply` and `tests`.
 
+pub mod access;
 pub mod agent;
 pub mod ask;
 pub mod blobs;

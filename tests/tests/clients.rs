@@ -82,3 +82,81 @@ async fn python_beyond_tools_stateless() -> Result<()> {
 async fn python_beyond_tools_sessions() -> Result<()> {
     beyond_tools("legacy").await
 }
+
+#[tokio::test]
+async fn python_fetches_its_token_by_itself() -> Result<()> {
+    let up = Up::start().await?;
+    let made = up.skein(&["client", "add", "ci", "--role", "worker", "--json"]).await?;
+    let made: Value = serde_json::from_str(&made)?;
+    let field = |name: &str| made[name].as_str().with_context(|| format!("{name} is missing in {made}"));
+    let issuer = up.mcp.trim_end_matches("/mcp");
+    let output = Command::new(installed("SKEIN_TEST_PYTHON")?)
+        .arg(script("fetch.py"))
+        .args([&up.mcp, issuer, field("clientId")?, field("secret")?])
+        .output()
+        .await?;
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    ensure!(output.status.success(), "{stdout}{stderr}");
+    let seen: Value = serde_json::from_str(stdout.lines().last().context("the client printed nothing")?)?;
+    ensure!(seen["agent"] == made["agentId"], "{seen} {made}");
+    ensure!(seen["scope"] == "swarm:read swarm:work", "{seen}");
+    let log = up.log()?;
+    ensure!(!log.contains(field("secret")?), "the client's secret stands in the log");
+    Ok(())
+}
+
+#[tokio::test]
+async fn tokens_are_fetched_handed_on_and_revoked_by_the_command_line() -> Result<()> {
+    let up = Up::start().await?;
+    let url = up.mcp.trim_end_matches("/mcp");
+    let tokens = tempfile::tempdir()?;
+    let file = |name: &str| tokens.path().join(name).to_string_lossy().into_owned();
+    let made: Value =
+        serde_json::from_str(&up.skein(&["client", "add", "boss", "--role", "lead", "--json"]).await?)?;
+    std::fs::write(file("secret"), made["secret"].as_str().context("no secret")?)?;
+    let fetch =
+        ["token", "fetch", "--url", url, "--client", "default/boss", "--secret-file", &file("secret")];
+    std::fs::write(file("lead"), up.skein(&fetch).await?)?;
+    let hand = ["token", "refresh", "--url", url, "--token-file", &file("lead"), "--to", "w1"];
+    std::fs::write(file("worker"), up.skein(&hand).await?)?;
+    let again = ["token", "refresh", "--url", url, "--token-file", &file("worker")];
+    up.skein(&again).await?;
+    up.skein(&["token", "revoke", "--token-file", &file("lead")]).await?;
+    // What came of the lead's token ends with it; a new one of the client is good.
+    up.until("the worker's token to end", async || Ok(up.skein(&again).await.is_err().then_some(()))).await?;
+    up.skein(&fetch).await?;
+    ensure!(up.skein(&["token", "revoked"]).await?.contains("token-"));
+    up.skein(&["client", "remove", "boss"]).await?;
+    ensure!(up.skein(&fetch).await.is_err(), "a client that is gone fetches no token");
+    ensure!(!up.skein(&["client", "list"]).await?.contains("boss"));
+
+    // Another key signs; what the old one signed holds, also the command line's own token.
+    let old = up.token("worker", "worker").await?;
+    std::fs::write(file("old"), &old)?;
+    let before = up.skein(&["token", "rotate-keys", "--json"]).await?;
+    let before: Value = serde_json::from_str(&before)?;
+    ensure!(before["keys"].as_array().is_some_and(|keys| keys.len() == 2), "{before}");
+    std::fs::write(file("new"), up.token("worker", "worker").await?)?;
+    let renew = |name: &str| {
+        vec![
+            "token".into(),
+            "refresh".into(),
+            "--url".into(),
+            url.to_owned(),
+            "--token-file".into(),
+            file(name),
+        ]
+    };
+    let held = async |name: &str| {
+        let arguments: Vec<String> = renew(name);
+        up.skein(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).await.is_ok()
+    };
+    up.until("the node to know the new key", async || Ok(held("new").await.then_some(()))).await?;
+    ensure!(held("old").await, "a token of the old key has ended");
+    up.skein(&["status"]).await?;
+    up.skein(&["token", "rotate-keys", "--retire"]).await?;
+    up.until("the old key to be gone", async || Ok((!held("old").await).then_some(()))).await?;
+    ensure!(held("new").await, "a token of the new key has ended");
+    up.until("a new operator's token", async || Ok(up.skein(&["status"]).await.ok())).await?;
+    Ok(())
+}

@@ -87,7 +87,7 @@ fn each_outside_library_has_one_home() {
 #[test]
 fn the_coordinators_layers_point_down() {
     let outside = ["api", "ingress", "node", "cli", "runners"].as_slice();
-    let above: [(&str, [&[&str]; 2]); 14] = [
+    let above: [(&str, [&[&str]; 2]); 15] = [
         ("store", [&["cluster", "entity", "projection", "outbox", "service", "mcp", "auth"], outside]),
         ("projection", [&["entity", "outbox", "service", "mcp", "auth"], outside]),
         ("entity", [&["outbox", "service", "mcp", "auth"], outside]),
@@ -100,10 +100,11 @@ fn the_coordinators_layers_point_down() {
         ("outbox", [&["service", "mcp", "auth"], outside]),
         ("auth", [&["entity", "store", "service", "mcp"], outside]),
         ("vault", [&["entity", "store", "projection", "outbox", "service", "mcp"], outside]),
-        ("service", [&["store", "mcp"], outside]),
+        ("service", [&["store", "mcp", "oauth"], outside]),
         ("mcp", [&["store", "entity", "projection", "compat", "gateway"], outside]),
         ("compat", [&["store", "entity", "projection", "gateway"], outside]),
         ("gateway", [&["store", "entity", "projection"], outside]),
+        ("oauth", [&["store", "entity", "projection", "gateway"], outside]),
         ("ingress", [&["store", "projection", "mcp"], &["api", "cli", "runners"]]),
         ("api", [&["store", "mcp"], &["ingress", "cli"]]),
     ];

@@ -19,12 +19,12 @@ use uuid::Uuid;
 
 use super::{bearer, events, logs, views};
 use crate::alarms::Alarms;
-use crate::auth::token::Keys;
 use crate::auth::{Principal, Right, policy};
 use crate::entity;
 use crate::node::Endpoint;
 use crate::runners::Sessions;
 use crate::service::Service;
+use crate::service::access::Access;
 use crate::service::tasks::{Action, Wanted};
 
 type Answer<T> = Result<Response<T>, Status>;
@@ -39,15 +39,15 @@ const INCIDENTS: Duration = Duration::from_secs(1);
 pub struct Admin {
     pub service: Service,
     pub sessions: Sessions,
-    pub keys: Keys,
+    pub access: Access,
     pub endpoint: Endpoint,
     pub stop: CancellationToken,
 }
 
 impl Admin {
     /// The operator, speaking for `swarm`; an empty name means the default one.
-    pub(super) fn operator<T>(&self, request: &Request<T>, swarm: &str) -> Result<Principal, Refusal> {
-        let who = bearer::identify(request.metadata(), &self.keys, self.service.clock().now())?;
+    pub(super) async fn operator<T>(&self, request: &Request<T>, swarm: &str) -> Result<Principal, Refusal> {
+        let who = bearer::identify(request.metadata(), &self.access).await?.who.clone();
         policy::require(&who, Right::Administer)?;
         Ok(Principal { swarm: Name::parse(if swarm.is_empty() { USUAL_SWARM } else { swarm })?, ..who })
     }
@@ -55,7 +55,7 @@ impl Admin {
     /// As [`Self::operator`], for a swarm that has to be there: a mistyped name must not pass for an empty swarm,
     /// nor make a new one.
     pub(super) async fn of_swarm<T>(&self, request: &Request<T>, swarm: &str) -> Result<Principal, Refusal> {
-        let who = self.operator(request, swarm)?;
+        let who = self.operator(request, swarm).await?;
         if self.service.entities().swarms().await?.contains(&who.swarm) {
             return Ok(who);
         }
@@ -65,7 +65,7 @@ impl Admin {
     }
 
     async fn status(&self, request: Request<v1::StatusRequest>) -> Result<Value, Refusal> {
-        let who = self.operator(&request, "")?;
+        let who = self.operator(&request, "").await?;
         let entities = self.service.entities();
         Ok(json!({
             "version": env!("CARGO_PKG_VERSION"),
@@ -87,7 +87,7 @@ impl Admin {
         let asked = request.get_ref();
         // Runners and swarms stand beside the swarms: there the name is a group of runners, or nothing.
         let who = match asked.view.as_str() {
-            "swarms" | "runners" => self.operator(&request, &asked.swarm)?,
+            "swarms" | "runners" => self.operator(&request, &asked.swarm).await?,
             _ => self.of_swarm(&request, &asked.swarm).await?,
         };
         let entities = self.service.entities();
@@ -98,7 +98,7 @@ impl Admin {
     /// A swarm is there once anything of it was written; this posts to its general channel.
     async fn create_swarm(&self, request: Request<v1::CreateSwarmRequest>) -> Result<Value, Refusal> {
         let name = Name::parse(&request.get_ref().name)?;
-        let who = self.operator(&request, name.as_str())?;
+        let who = self.operator(&request, name.as_str()).await?;
         let entities = self.service.entities();
         if entities.swarms().await?.contains(&name) {
             return Err(Refusal::new(Code::AlreadyExists, format!("there is a swarm `{name}` already")));
@@ -185,7 +185,7 @@ impl Admin {
 
     /// The nodes with their shards, each with its epoch, and what is wrong, as the node that is asked sees it.
     async fn cluster(&self, request: Request<v1::ClusterRequest>) -> Result<Value, Refusal> {
-        self.operator(&request, "")?;
+        self.operator(&request, "").await?;
         let Some(cluster) = self.service.entities().cluster() else {
             let problem = "this node has its store for itself; `skein serve --redis` makes a cluster";
             return Err(Refusal::new(Code::WrongState, problem));
@@ -220,14 +220,14 @@ impl Admin {
     }
 
     async fn drain(&self, request: Request<v1::DrainRequest>) -> Result<Value, Refusal> {
-        self.operator(&request, "")?;
+        self.operator(&request, "").await?;
         let node = &request.get_ref().node;
         self.service.entities().drain(node).await?;
         Ok(json!({"draining": node}))
     }
 
     async fn backup(&self, request: Request<v1::BackupRequest>) -> Result<Value, Refusal> {
-        self.operator(&request, "")?;
+        self.operator(&request, "").await?;
         let path = Path::new(&request.get_ref().path);
         if !path.is_absolute() {
             return Err(Refusal::new(
@@ -323,6 +323,18 @@ impl admin_server::Admin for Admin {
 
     async fn replay_webhook(&self, request: Request<v1::WebhookRequest>) -> Answer<v1::Document> {
         document(Admin::replay_webhook(self, request).await)
+    }
+
+    async fn add_client(&self, request: Request<v1::AddClientRequest>) -> Answer<v1::Document> {
+        document(Admin::add_client(self, request).await)
+    }
+
+    async fn remove_client(&self, request: Request<v1::RemoveClientRequest>) -> Answer<v1::Document> {
+        document(Admin::remove_client(self, request).await)
+    }
+
+    async fn revoke(&self, request: Request<v1::RevokeRequest>) -> Answer<v1::Document> {
+        document(Admin::revoke(self, request).await)
     }
 
     type EventsStream = Pin<Box<dyn Stream<Item = Result<v1::Event, Status>> + Send>>;

@@ -1,12 +1,13 @@
 //! Who makes a gRPC call, and how a refusal is put into a status.
 
-use skein_shared::time::Timestamp;
+use std::sync::Arc;
+
 use skein_shared::{Code, Refusal};
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
-use crate::auth::Principal;
-use crate::auth::token::Keys;
+use crate::auth::Credential;
+use crate::service::access::Access;
 
 /// Holds the refusal's code, since several share one gRPC status.
 pub const CODE: &str = "skein-code";
@@ -15,10 +16,12 @@ pub const CODE: &str = "skein-code";
 ///
 /// # Errors
 /// `unauthenticated` when there is no token or it is not a good one.
-pub fn identify(metadata: &MetadataMap, keys: &Keys, now: Timestamp) -> Result<Principal, Refusal> {
+pub async fn identify(metadata: &MetadataMap, access: &Access) -> Result<Arc<Credential>, Refusal> {
     let header = metadata.get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default();
     match header.split_once(' ') {
-        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => keys.verify(token.trim(), now),
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => {
+            access.credential(token.trim()).await
+        }
         _ => Err(Refusal::new(Code::Unauthenticated, "send a token as `authorization: Bearer …`")),
     }
 }

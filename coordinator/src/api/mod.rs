@@ -4,6 +4,7 @@
 //! documents each list shows; `events` is the feed, `logs` what runs have written; `bearer` tells who calls; `client` is
 //! the other end.
 
+mod access;
 mod admin;
 mod agents;
 pub mod bearer;

@@ -13,8 +13,7 @@ const USUAL: usize = 100;
 /// Most bytes of rows in one answer, of which the first is there however long it is. Clients take 4 MiB.
 const BYTES: usize = 1 << 20;
 
-pub(super) const VIEWS: &str =
-    "agents, tasks, locks, calls, waits, instances, dead-letters, webhooks, runners, swarms";
+pub(super) const VIEWS: &str = "agents, tasks, locks, calls, waits, instances, dead-letters, webhooks, runners, swarms, clients, revocations";
 
 pub(super) struct Rows {
     /// As JSON.
@@ -122,6 +121,8 @@ fn query(view: &str, swarm: &Name, limit: u32) -> Result<Query, Refusal> {
         "instances" => (Query::new(swarm, Kind::Agent, "instance"), newest("startedAt", "instance")?),
         "dead-letters" => (Query::new(swarm, Kind::Agent, "dead"), newest("at", "id")?),
         "webhooks" => (live(Kind::Triggers, "receipt"), newest("receivedAt", "receiptId")?),
+        "clients" => (live(Kind::Access, "client"), vec![order("client", false)?]),
+        "revocations" => (live(Kind::Access, "revocation"), newest("at", "of")?),
         // Fleets stand beside the swarms, since a runner may serve several.
         "runners" => {
             let mut query = Query::new(&EntityKey::fleet(swarm).swarm, Kind::Fleet, "runner");

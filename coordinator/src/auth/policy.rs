@@ -54,8 +54,13 @@ pub fn allows(role: Role, right: Right) -> bool {
 /// # Errors
 /// `forbidden`, with the scope that is missing.
 pub fn require(principal: &Principal, right: Right) -> Result<(), Refusal> {
-    if allows(principal.role, right) {
+    if allows(principal.role, right) && principal.rights.has(right) {
         return Ok(());
+    }
+    if allows(principal.role, right) {
+        let (lacks, has) = (right.scope(), principal.rights);
+        let problem = format!("this takes the scope {lacks}, and this token has {has}; ask for one with it");
+        return Err(Refusal::new(Code::Forbidden, problem).with(serde_json::json!({ "scope": lacks })));
     }
     let able: Vec<&str> = Role::ALL.into_iter().filter(|r| allows(*r, right)).map(Role::as_str).collect();
     Err(Refusal::new(

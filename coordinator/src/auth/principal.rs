@@ -8,6 +8,8 @@ use skein_shared::id::{EntityKey, InstanceId, Kind, Name};
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
+use super::rights::Rights;
+
 /// Tasks and capacity belong to the agent; locks, calls, waits and leases to the instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
@@ -18,6 +20,8 @@ pub struct Principal {
     /// A runner started the instance and watches over it.
     pub managed: bool,
     pub role: Role,
+    /// What the token was left with of its role's rights.
+    pub rights: Rights,
     /// The catalogue's view that the token asks for, if any.
     pub view: Option<View>,
 }

@@ -36,23 +36,41 @@ impl<T> Verified<T> {
         token: &str,
         check: impl FnOnce() -> Result<T, E>,
     ) -> Result<Arc<T>, E> {
-        let mut key = Digest::default();
-        key.copy_from_slice(digest(&SHA256, token.as_bytes()).as_ref());
+        let key = key(token);
         if let Some(known) = self.lock().get(&key) {
             return Ok(Arc::clone(known));
         }
-        let checked = Arc::new(check()?);
+        Ok(self.keep(key, check()?))
+    }
+
+    /// What the token says, if it was checked before.
+    pub(super) fn get(&self, token: &str) -> Option<Arc<T>> {
+        self.lock().get(&key(token)).map(Arc::clone)
+    }
+
+    pub(super) fn insert(&self, token: &str, checked: T) -> Arc<T> {
+        self.keep(key(token), checked)
+    }
+
+    fn keep(&self, key: Digest, checked: T) -> Arc<T> {
+        let checked = Arc::new(checked);
         let mut known = self.lock();
         if known.len() >= KEPT {
             known.clear();
         }
         known.insert(key, Arc::clone(&checked));
-        Ok(checked)
+        checked
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Digest, Arc<T>>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn key(token: &str) -> Digest {
+    let mut key = Digest::default();
+    key.copy_from_slice(digest(&SHA256, token.as_bytes()).as_ref());
+    key
 }
 
 #[cfg(test)]

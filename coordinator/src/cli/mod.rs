@@ -4,6 +4,7 @@
 
 mod agent;
 mod backup;
+mod clients;
 mod cluster;
 mod cluster_init;
 mod credentials;
@@ -13,6 +14,7 @@ mod events;
 mod list;
 mod logs;
 mod mcp_config;
+mod oauth;
 mod secrets;
 mod simulate;
 mod status;
@@ -81,9 +83,12 @@ enum Command {
     Up(up::Up),
     /// Run chosen roles.
     Serve(up::Serve),
-    /// Issue tokens.
+    /// Issue, fetch, refresh and revoke tokens, and change the key that signs them.
     #[command(subcommand)]
     Token(token::Token),
+    /// Make, list and remove programs that fetch tokens with a secret.
+    #[command(subcommand)]
+    Client(clients::Client),
     /// Print the configuration of an MCP client, with a new token in it.
     McpConfig(mcp_config::McpConfig),
     /// Make and list swarms.
@@ -213,7 +218,8 @@ impl Cli {
         match self.command {
             Command::Up(up) => Box::pin(up.run()).await,
             Command::Serve(serve) => Box::pin(serve.run()).await,
-            Command::Token(token::Token::Issue(issue)) => issue.run(),
+            Command::Token(token) => token.run().await,
+            Command::Client(client) => client.run().await,
             Command::McpConfig(config) => config.run(),
             Command::Swarm(swarm) => swarm.run().await,
             Command::Cluster(cluster) => cluster.run().await,
@@ -268,6 +274,17 @@ mod tests {
             "skein cluster status --json",
             "skein cluster drain 127.0.0.1:7703",
             "skein token issue --role worker --name w1 --swarm build",
+            "skein token issue --role worker --name w1 --lifetime 15m --renewable 30d --scope swarm:read --view full",
+            "skein token fetch --client default/ci --secret-file ci.secret --format headers",
+            "skein token refresh --token-file lead.token --to w1 --role worker --lifetime 10m",
+            "skein token revoke --token-file w1.token",
+            "skein token revoke --agent 0190e0a0-0000-7000-8000-000000000001",
+            "skein token revoke --everyone --swarm build",
+            "skein token revoked",
+            "skein token rotate-keys --prepare",
+            "skein client add ci --role worker --scope swarm:read --lifetime 15m",
+            "skein client list",
+            "skein client remove ci",
             "skein mcp-config --client codex --role lead",
             "skein swarm create build",
             "skein swarm list",

@@ -1,22 +1,56 @@
-//! `skein token issue`: works beside a running node, since a signature needs nothing but the key.
+//! `skein token issue|fetch|refresh|revoke|revoked|rotate-keys`: a signature needs nothing but the key, so tokens are issued
+//! beside a running node; what ends them has to reach it.
 
+use std::io::Read;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use skein_proto::v1::RevokeRequest;
 use skein_shared::id::Name;
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
-use super::{CliError, Common};
-use crate::auth::Role;
-use crate::auth::token::{Claims, Issued, Keys};
+use super::{CliError, Common, list, oauth};
+use crate::auth::token::{Claims, Issued, Keys, LONGEST, Origin, Rotation};
+use crate::auth::{Rights, Role, View};
 use crate::entity::Clock;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Token {
     /// Issue a token. It is the last line of the output.
-    Issue(Issue),
+    Issue(Box<Issue>),
+    /// Fetch a token from a node with a client's secret. It is the last line of the output.
+    Fetch(oauth::Fetch),
+    /// Exchange a token for a later one of the same agent, or for a narrower one. It is the last line of the output.
+    Refresh(oauth::Refresh),
+    /// End a token, all of an agent, or all of a swarm's agents, before their time.
+    Revoke(Revoke),
+    /// List what was revoked.
+    Revoked {
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Let another key sign; tokens of the old one hold until their end.
+    RotateKeys(RotateKeys),
 }
+
+impl Token {
+    pub(super) async fn run(self) -> Result<(), CliError> {
+        match self {
+            Token::Issue(issue) => issue.run(),
+            Token::Fetch(fetch) => fetch.run().await,
+            Token::Refresh(refresh) => refresh.run().await,
+            Token::Revoke(revoke) => revoke.run().await,
+            Token::RotateKeys(rotate) => rotate.run(),
+            Token::Revoked { common } => list::rows(&common, "revocations", "", REVOKED, 0).await,
+        }
+    }
+}
+
+const REVOKED: &[super::table::Column] =
+    &[("REVOKED", &["of"]), ("AT", &["at"]), ("BY", &["by"]), ("KEPT UNTIL", &["until"])];
 
 #[derive(Debug, Args)]
 pub(super) struct Issue {
@@ -32,14 +66,26 @@ pub(super) struct Issue {
     /// How long it is good for.
     #[arg(long, default_value = "30d", value_parser = lifetime)]
     lifetime: Duration,
+    /// How long it may be exchanged for later ones, with `skein token refresh`.
+    #[arg(long, value_name = "SPAN", value_parser = lifetime)]
+    renewable: Option<Duration>,
+    /// The scopes that it is left with, such as "swarm:read swarm:work"; all of its role if left out.
+    #[arg(long)]
+    scope: Option<Rights>,
+    /// The view of the tools that it shows, such as full or core/readonly.
+    #[arg(long)]
+    view: Option<View>,
     #[command(flatten)]
     common: Common,
 }
 
-fn lifetime(text: &str) -> Result<Duration, String> {
+pub(super) fn lifetime(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
         Ok(Duration::ZERO) => {
             Err("a token that has ended already is of no use; write 30d, for example".to_owned())
+        }
+        Ok(span) if span > LONGEST => {
+            Err("a token holds for a year at most; write 30d, for example".to_owned())
         }
         Ok(span) => Ok(span),
         Err(error) => Err(format!("{error}; write 12h or 30d, for example")),
@@ -47,12 +93,32 @@ fn lifetime(text: &str) -> Result<Duration, String> {
 }
 
 impl Issue {
-    pub(super) fn run(self) -> Result<(), CliError> {
+    fn run(self) -> Result<(), CliError> {
         let agent = self.agent.unwrap_or_else(Uuid::new_v4);
-        let issued = issue(&self.common, self.role, self.name.clone(), agent, self.lifetime)?;
+        let clock = Clock::start();
+        let rights = self.scope.unwrap_or_default();
+        if rights.and(Rights::of(self.role)).are_none() {
+            let has = Rights::of(self.role);
+            return Err(CliError::Usage(format!(
+                "--scope: a {} has none of these; it may have {has}",
+                self.role
+            )));
+        }
+        let claims = Claims {
+            swarm: self.common.swarm.clone(),
+            agent,
+            agent_name: self.name.clone(),
+            role: self.role,
+            view: self.view,
+            instance: None,
+            lifetime: self.lifetime,
+        };
+        let renewable = self.renewable.map(|span| clock.now() + span);
+        let issued = sign(&self.common, claims, Origin { rights, renewable, ..Origin::default() }, &clock)?;
         if self.common.json {
             let (expires, token) = (issued.expires_at.iso(), issued.text());
-            println!("{}", serde_json::json!({"agent": agent, "expiresAt": expires, "token": token}));
+            let shown = json!({"agent": agent, "id": issued.id, "expiresAt": expires, "token": token});
+            println!("{shown}");
             return Ok(());
         }
         eprintln!("{} `{}` ({agent}), good until {}", self.role, self.name, issued.expires_at);
@@ -69,16 +135,6 @@ pub(super) fn issue(
     agent: Uuid,
     lifetime: Duration,
 ) -> Result<Issued, CliError> {
-    if !common.data.is_dir() {
-        let data = common.data.display();
-        let problem =
-            format!("there is no data directory {data}; start a node with `skein up --data {data}` first");
-        return Err(CliError::Refused(Refusal::new(Code::NotFound, problem)));
-    }
-    let keys = Keys::load_or_create(&common.data).map_err(|error| {
-        let problem = format!("the signing key in {} cannot be used: {error}", common.data.display());
-        Refusal::new(Code::Unauthenticated, problem)
-    })?;
     let claims = Claims {
         swarm: common.swarm.clone(),
         agent,
@@ -88,5 +144,104 @@ pub(super) fn issue(
         instance: None,
         lifetime,
     };
-    Ok(keys.issue(claims, Clock::start().now())?)
+    sign(common, claims, Origin::default(), &Clock::start())
+}
+
+fn sign(common: &Common, claims: Claims, origin: Origin, clock: &Clock) -> Result<Issued, CliError> {
+    let keys = Keys::load_or_create(folder(common)?).map_err(|error| unusable(common, &error))?;
+    Ok(keys.issue_as(claims, origin, clock.now())?)
+}
+
+/// The data directory, which has to be there: a mistyped one must not get keys of its own.
+fn folder(common: &Common) -> Result<&PathBuf, CliError> {
+    if common.data.is_dir() {
+        return Ok(&common.data);
+    }
+    let data = common.data.display();
+    let problem =
+        format!("there is no data directory {data}; start a node with `skein up --data {data}` first");
+    Err(CliError::Refused(Refusal::new(Code::NotFound, problem)))
+}
+
+fn unusable(common: &Common, error: &std::io::Error) -> CliError {
+    let problem = format!("the signing key in {} cannot be used: {error}", common.data.display());
+    Refusal::new(Code::Unauthenticated, problem).into()
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false, id = "what")]
+pub(super) struct What {
+    /// A file with the token; - reads it from standard input.
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// A token's id (`jti`), as `skein token issue --json` prints it.
+    #[arg(long)]
+    id: Option<Uuid>,
+    /// An agent's id: all tokens that it was given until now, and all that came of them.
+    #[arg(long)]
+    agent: Option<Uuid>,
+    /// All tokens that agents of the swarm were given until now. Operators and runners keep theirs.
+    #[arg(long)]
+    everyone: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Revoke {
+    #[command(flatten)]
+    what: What,
+    #[command(flatten)]
+    common: Common,
+}
+
+impl Revoke {
+    async fn run(self) -> Result<(), CliError> {
+        let text = |id: Option<Uuid>| id.map(|id| id.to_string()).unwrap_or_default();
+        let request = RevokeRequest {
+            swarm: self.common.swarm.to_string(),
+            token: self.what.token_file.as_ref().map(secret_of).transpose()?.unwrap_or_default(),
+            id: text(self.what.id),
+            agent: text(self.what.agent),
+            everyone: self.what.everyone,
+        };
+        self.common.print(self.common.admin().await?.revoke(request).await)
+    }
+}
+
+/// What a file holds, without the white space at its end.
+pub(super) fn secret_of(file: &PathBuf) -> Result<String, CliError> {
+    let mut text = String::new();
+    if file.as_os_str() == "-" {
+        std::io::stdin().read_to_string(&mut text)?;
+    } else {
+        text = std::fs::read_to_string(file)
+            .map_err(|error| CliError::Usage(format!("{} cannot be read: {error}", file.display())))?;
+    }
+    Ok(text.trim_end().to_owned())
+}
+
+#[derive(Debug, Args)]
+pub(super) struct RotateKeys {
+    /// Only make the next key, which does not sign yet: with several coordinators, copy keys.json to all of them before
+    /// the first signs with it.
+    #[arg(long, conflicts_with = "retire")]
+    prepare: bool,
+    /// Take out the keys that sign no more, and so end all tokens that they signed.
+    #[arg(long)]
+    retire: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+impl RotateKeys {
+    fn run(self) -> Result<(), CliError> {
+        let step = match (self.prepare, self.retire) {
+            (true, _) => Rotation::Prepare,
+            (_, true) => Rotation::Retire,
+            _ => Rotation::Rotate,
+        };
+        let keys =
+            Keys::change(folder(&self.common)?, step).map_err(|error| unusable(&self.common, &error))?;
+        let document: Value = json!({ "signs": keys.first(), "keys": keys });
+        Ok(super::table::print_document(&document, self.common.json)?)
+    }
 }

@@ -11,8 +11,11 @@ use figment::providers::{Env, Format, Toml};
 use secrecy::{ExposeSecret, SecretString};
 use skein_shared::limits::{self, REPLY_KEEP};
 use skein_shared::spelling::nearest;
+use url::Url;
 
-use super::schema::{Config, Dialect, Provider, Source, Workspace};
+use super::schema::{Config, Dialect, Issuer, Provider, Source, Workspace};
+use crate::auth::Role;
+use crate::auth::issuer::is_private;
 
 /// What the command line sets; `None` leaves the file's or the environment's word.
 #[derive(Clone, Debug, Default)]
@@ -179,6 +182,18 @@ fn check(config: &mut Config, folder: &Path) -> Result<(), ConfigError> {
                 .to_owned(),
         ));
     }
+    for issuer in &config.auth.issuer {
+        check_issuer(issuer)
+            .map_err(|problem| ConfigError(format!("auth.issuer `{}`: {problem}", issuer.issuer)))?;
+    }
+    for (tool, limits) in &config.limits.tools {
+        let rate_is_none = limits.per_second.is_some_and(|rate| !(rate > 0.0 && rate.is_finite()));
+        if rate_is_none || limits.at_a_time == Some(0) {
+            return Err(ConfigError(format!(
+                "limits.tools.{tool}: `per_second` and `at_a_time` are more than nothing; to keep a tool from agents, give them a view without it"
+            )));
+        }
+    }
     let (least, most) = (limits::TEXT as u64, limits::RESULT as u64);
     if !(least..=most).contains(&config.limits.result_bytes) {
         return Err(ConfigError(format!(
@@ -277,6 +292,29 @@ fn check_secret(source: &Source) -> Result<(), &'static str> {
     let is_key = secret.len() == 64 && secret.bytes().all(|letter| letter.is_ascii_hexdigit());
     if source.provider == Provider::Discord && !is_key {
         return Err("needs the application's public key from Discord as its secret: 64 hexadecimal digits");
+    }
+    Ok(())
+}
+
+/// Whoever could change what an issuer says could be anybody here, so it is asked by TLS.
+fn check_issuer(issuer: &Issuer) -> Result<(), &'static str> {
+    let named = Url::parse(&issuer.issuer).ok();
+    if named.is_none_or(|named| !is_private(&named))
+        || issuer.jwks.as_ref().is_some_and(|jwks| !is_private(jwks))
+    {
+        return Err("an issuer and its keys have an address with https (or http on this machine)");
+    }
+    if issuer.audience.is_empty() {
+        return Err("`audience` is empty; name what its tokens for Skein are for");
+    }
+    if issuer.swarm.is_none() && issuer.swarm_claim.is_none() {
+        return Err("name the `swarm` of its tokens, or the `swarm_claim` that does");
+    }
+    if issuer.role.is_none() && (issuer.role_claim.is_none() || issuer.roles.is_empty()) {
+        return Err("name the `role` of its tokens, or the `role_claim` and what its values mean in `roles`");
+    }
+    if issuer.role.iter().chain(issuer.roles.values()).any(|role| *role == Role::Runner) {
+        return Err("a runner has a token of Skein's own: `skein token issue --role runner`");
     }
     Ok(())
 }

@@ -6,5 +6,6 @@ mod schema;
 
 pub use load::{ConfigError, Overrides, load};
 pub use schema::{
-    Config, Dialect, Ingress, Limits, Listen, Provider, Retention, Runner, Slack, Source, Store, Workspace,
+    Auth, Config, Dialect, Ingress, Issuer, Limits, Listen, Provider, Retention, Runner, Slack, Source, Store,
+    ToolLimits, Workspace,
 };

@@ -1,5 +1,6 @@
 //! Every setting with its default. A key that is not here keeps the node from starting.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,6 +11,8 @@ use skein_shared::id::Name;
 use skein_shared::limits;
 use url::Url;
 
+use crate::auth::Role;
+use crate::auth::issuer::Trust;
 use crate::store::redis::{Durability, Tls};
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -24,10 +27,58 @@ pub struct Config {
     pub retention: Retention,
     pub runner: Runner,
     pub compat: Compat,
+    pub auth: Auth,
     pub limits: Limits,
     /// Only the command line sets it, and no help text shows it.
     #[serde(skip)]
     pub conformance_fixture: bool,
+}
+
+/// Whose tokens are taken besides Skein's own.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Auth {
+    /// `[[auth.issuer]]`, one for each OpenID provider.
+    pub issuer: Vec<Issuer>,
+}
+
+/// An OpenID provider, and what its tokens mean here.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Issuer {
+    /// Its address, as its tokens name it.
+    pub issuer: String,
+    /// What its tokens for Skein name as their audience.
+    pub audience: String,
+    /// Where its keys are; left out, it is asked.
+    #[serde(default, deserialize_with = "file_address")]
+    pub jwks: Option<Url>,
+    /// The swarm of all of them, or of those whose claim names none.
+    pub swarm: Option<Name>,
+    pub swarm_claim: Option<String>,
+    pub name_claim: Option<String>,
+    /// The role of those whom `roles` does not speak of; left out, they are turned away.
+    pub role: Option<Role>,
+    /// The claim with roles or groups, a text or a list, and what its values mean.
+    pub role_claim: Option<String>,
+    #[serde(default)]
+    pub roles: BTreeMap<String, Role>,
+}
+
+impl From<&Issuer> for Trust {
+    fn from(issuer: &Issuer) -> Self {
+        Self {
+            issuer: issuer.issuer.clone(),
+            audience: issuer.audience.clone(),
+            jwks: issuer.jwks.clone(),
+            swarm: issuer.swarm.clone(),
+            swarm_claim: issuer.swarm_claim.clone(),
+            name_claim: issuer.name_claim.clone(),
+            role: issuer.role,
+            role_claim: issuer.role_claim.clone(),
+            roles: issuer.roles.clone(),
+        }
+    }
 }
 
 /// Where the node listens. Loopback unless told otherwise: a token is the only lock on these doors.
@@ -348,9 +399,23 @@ pub struct Limits {
     /// Requests of one instance, and of all, that may wait at a time.
     pub waits_per_instance: usize,
     pub waits: usize,
+    /// Calls of one agent that may be under way at a time, those that wait apart.
+    pub calls_per_agent: usize,
+    /// `[limits.tools.NAME]`: less for single tools.
+    pub tools: BTreeMap<String, ToolLimits>,
     /// How long requests in flight may take to finish once the node was told to stop.
     #[serde(with = "humantime_serde")]
     pub drain: Duration,
+}
+
+/// What one agent may ask of one tool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ToolLimits {
+    /// Calls in a second; 0.1 is one in ten seconds.
+    pub per_second: Option<f64>,
+    /// Calls under way at a time.
+    pub at_a_time: Option<usize>,
 }
 
 impl Default for Limits {
@@ -365,6 +430,8 @@ impl Default for Limits {
             searches_per_second: 1000,
             waits_per_instance: 4,
             waits: 10_000,
+            calls_per_agent: 256,
+            tools: BTreeMap::new(),
             drain: Duration::from_secs(20),
         }
     }
@@ -389,6 +456,13 @@ fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Url, D::Error> 
         text.push('/');
     }
     Url::parse(&text).map_err(|error| serde::de::Error::custom(format!("`{text}` is no address: {error}")))
+}
+
+/// The address of one document.
+fn file_address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Url>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let wrong = |error| serde::de::Error::custom(format!("`{text}` is no address: {error}"));
+    Url::parse(&text).map(Some).map_err(wrong)
 }
 
 fn secret<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SecretString>, D::Error> {

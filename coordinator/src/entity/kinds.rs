@@ -57,6 +57,10 @@ macro_rules! by_kind {
                 type $entity = skein_shared::settings::Settings;
                 $body
             }
+            skein_shared::id::Kind::Access => {
+                type $entity = skein_shared::access::Access;
+                $body
+            }
             skein_shared::id::Kind::Profiles => {
                 type $entity = skein_shared::profiles::Profiles;
                 $body

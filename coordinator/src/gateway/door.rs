@@ -33,7 +33,7 @@ impl FromRequest<Gateway> for Asked {
                 "missing secret: send the value of SKEIN_TOKEN as `Authorization: Bearer`, or as `secret` in the JSON body",
             )
         })?;
-        let who = gateway.keys.verify(token, gateway.service.clock().wall())?;
+        let who = gateway.access.identify(token).await?;
         if who.role == Role::Runner {
             let text = "a runner's token opens nothing here; use an agent's token";
             return Err(Problem::error(StatusCode::FORBIDDEN, text));
@@ -58,7 +58,7 @@ impl FromRequest<Gateway> for Operator {
         let unknown = |text: &str| Problem::error(StatusCode::UNAUTHORIZED, text);
         let token = bearer(&parts.headers)
             .ok_or_else(|| unknown("send an operator's token as `Authorization: Bearer`"))?;
-        let who = gateway.keys.verify(token, gateway.service.clock().wall());
+        let who = gateway.access.identify(token).await;
         let who = who.map_err(|refusal| unknown(&refusal.message))?;
         policy::require(&who, Right::Administer)?;
         let swarm = swarm(parts.uri.query().unwrap_or_default())?;

@@ -20,11 +20,11 @@ use axum::{Json, Router};
 use serde_json::{Value, json};
 
 use crate::auth::View;
-use crate::auth::token::Keys;
 use crate::mcp::client::Client;
 use crate::mcp::dispatch::{self, Context, Progress};
 use crate::mcp::{Catalogue, Gate};
 use crate::service::Service;
+use crate::service::access::Access;
 use answer::{Answer, No};
 use door::Asked;
 
@@ -32,13 +32,13 @@ use door::Asked;
 #[derive(Clone)]
 struct Gateway {
     service: Service,
-    keys: Keys,
+    access: Access,
     catalogue: Arc<Catalogue>,
     gate: Gate,
 }
 
 /// The routes. `gate` is that of the MCP face: who asks both gets no more than who asks one.
-pub fn router(service: Service, keys: Keys, catalogue: Arc<Catalogue>, gate: Gate) -> Router {
+pub fn router(service: Service, access: Access, catalogue: Arc<Catalogue>, gate: Gate) -> Router {
     Router::new()
         .route("/health", get(health))
         .route("/locks/acquire", post(locks::acquire))
@@ -54,7 +54,7 @@ pub fn router(service: Service, keys: Keys, catalogue: Arc<Catalogue>, gate: Gat
         .route("/signals/exit", post(signals::exit))
         .route("/shutdown", post(signals::shutdown))
         .merge(operators())
-        .with_state(Gateway { service, keys, catalogue, gate })
+        .with_state(Gateway { service, access, catalogue, gate })
 }
 
 /// The routes of operators.

@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::auth::Role;
-use crate::auth::token::Claims;
+use crate::auth::token::{Claims, Keys};
 use crate::entity::tests::{Node, node};
 use crate::entity::{Clock, Request as Asking};
 use crate::mcp::quota::Limits;
@@ -45,7 +45,8 @@ impl Bed {
         let (node, keys) = (node(), Keys::ephemeral().unwrap());
         let service = Service::new(node.entities.clone());
         let clock = service.clock().clone();
-        let router = router(service, keys.clone(), Arc::new(catalogue().unwrap()), gate);
+        let access = Access::new(keys.clone(), node.entities.clone());
+        let router = router(service, access, Arc::new(catalogue().unwrap()), gate);
         Self { router, keys, clock, node }
     }
 

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use skein_shared::{Code, Refusal};
 use tokio::sync::watch;
 use tokio::time::Instant;
+use uuid::Uuid;
 
 use super::catalogue::{Call, Catalogue, Effect, Tool, Toolset};
 use super::client::Client;
@@ -104,8 +105,10 @@ impl Progress {
 /// Runs a tool by name.
 pub async fn call(context: Context, name: &str, arguments: Map<String, Value>) -> Reply {
     let started = Instant::now();
-    let (agent, role) = (context.who.agent, context.who.role);
-    let reads = context.catalogue.get(name).is_some_and(|tool| tool.effect == Effect::Read);
+    let Principal { agent, agent_name, role, instance, swarm, .. } = context.who.clone();
+    let request = Uuid::now_v7();
+    let found = context.catalogue.get(name);
+    let (known, reads) = (found.is_some(), found.is_some_and(|tool| tool.effect == Effect::Read));
     let reply = match prepare(context, name, arguments) {
         Ok(Prepared { call: tool_call, catalogue, mut arguments, seat: _seat }) => {
             match catalogue.get(name) {
@@ -118,14 +121,20 @@ pub async fn call(context: Context, name: &str, arguments: Map<String, Value>) -
         }
         Err(reply) => *reply,
     };
-    // Arguments and results stay out of the log: they may hold secrets.
+    // Arguments and results stay out of the log: they may hold secrets. The name of a tool that there is not is the
+    // caller's own words, and long perhaps.
+    let tool = if known { name } else { "unknown" };
     macro_rules! audit {
         ($level:ident) => {
             tracing::$level!(
                 target: "skein::audit",
+                %request,
+                %swarm,
                 %agent,
+                name = %agent_name,
+                %instance,
                 %role,
-                tool = name,
+                tool,
                 outcome = reply.code.map_or("ok", Code::as_str),
                 error = reply.is_error,
                 ms = started.elapsed().as_millis() as u64,
@@ -147,7 +156,7 @@ struct Prepared {
     call: Call,
     catalogue: Arc<Catalogue>,
     arguments: Value,
-    seat: Option<Seat>,
+    seat: Seat,
 }
 
 fn prepare(context: Context, name: &str, mut arguments: Map<String, Value>) -> Result<Prepared, Box<Reply>> {

@@ -17,9 +17,8 @@ use uuid::Uuid;
 
 use super::dispatch::Gate;
 use super::result::refusal_json;
-use crate::auth::token::Keys;
-use crate::auth::{Principal, Right, Role, View};
-use crate::service::Clock;
+use crate::auth::{Credential, Principal, Right, Rights, Role, View};
+use crate::service::access::Access;
 
 /// By which a caller with the shared key says who it is.
 const AGENT: &str = "x-agent-id";
@@ -75,18 +74,20 @@ impl Default for Config {
 /// Knows callers by their tokens.
 #[derive(Clone)]
 pub(super) struct Door {
-    keys: Keys,
-    clock: Clock,
+    access: Access,
     config: Arc<Config>,
 }
 
 impl Door {
-    pub(super) fn new(keys: Keys, clock: Clock, config: Config) -> Self {
-        Self { keys, clock, config: Arc::new(config) }
+    pub(super) fn new(access: Access, config: Config) -> Self {
+        Self { access, config: Arc::new(config) }
     }
 
-    /// Who sent the request.
-    pub(super) fn identify(&self, headers: &HeaderMap) -> Result<Principal, Refusal> {
+    /// Who sent the request, and the token if there is one: it may end while the request waits.
+    pub(super) async fn identify(
+        &self,
+        headers: &HeaderMap,
+    ) -> Result<(Principal, Option<Arc<Credential>>), Refusal> {
         let token = text_header(headers, header::AUTHORIZATION.as_str())
             .and_then(|value| value.split_once(' '))
             .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
@@ -98,8 +99,11 @@ impl Door {
                 )
             })?;
         match &self.config.shared_key {
-            Some(shared) if shared.is(token) => shared.named(headers),
-            _ => self.keys.verify(token, self.clock.wall()),
+            Some(shared) if shared.is(token) => Ok((shared.named(headers)?, None)),
+            _ => {
+                let credential = self.access.credential(token).await?;
+                Ok((credential.who.clone(), Some(credential)))
+            }
         }
     }
 
@@ -108,39 +112,50 @@ impl Door {
     }
 
     fn base(&self, headers: &HeaderMap) -> String {
-        let host = || text_header(headers, header::HOST.as_str()).unwrap_or("localhost");
-        self.config.public_url.clone().unwrap_or_else(|| format!("http://{}", host()))
+        base(self.config.public_url.as_deref(), headers)
     }
 
-    /// 401, with where to read how to get a token (RFC 9728).
+    /// 401, with where to read how to get a token (RFC 9728); 403, with the scopes that it takes.
     pub(super) fn challenge(&self, headers: &HeaderMap, refusal: &Refusal) -> Response {
         let mut response = refused(refusal);
-        if refusal.code == Code::Unauthenticated {
-            let problem =
-                if headers.contains_key(header::AUTHORIZATION) { ", error=\"invalid_token\"" } else { "" };
-            let challenge = format!(
-                "Bearer resource_metadata=\"{}{METADATA}\", scope=\"{} {}\"{problem}",
-                self.base(headers),
-                Right::Read.scope(),
-                Right::Work.scope()
-            );
-            if let Ok(value) = HeaderValue::from_str(&challenge) {
-                response.headers_mut().insert(header::WWW_AUTHENTICATE, value);
+        let usual = || format!("{} {}", Right::Read.scope(), Right::Work.scope());
+        let (scope, problem) = match (refusal.code, refusal.detail["scope"].as_str()) {
+            (Code::Unauthenticated, _) if headers.contains_key(header::AUTHORIZATION) => {
+                (usual(), ", error=\"invalid_token\"")
             }
+            (Code::Unauthenticated, _) => (usual(), ""),
+            (Code::Forbidden, Some(scope)) => (scope.to_owned(), ", error=\"insufficient_scope\""),
+            _ => return response,
+        };
+        let base = self.base(headers);
+        let challenge = format!("Bearer resource_metadata=\"{base}{METADATA}\", scope=\"{scope}\"{problem}");
+        if let Ok(value) = HeaderValue::from_str(&challenge) {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, value);
         }
         response
     }
 
-    /// How to get a token, as RFC 9728 has it.
-    pub(super) fn metadata(&self, headers: &HeaderMap) -> Value {
+    /// How to get a token, as RFC 9728 has it: for the view whose address was asked with, or for all of them.
+    pub(super) fn metadata(&self, headers: &HeaderMap, resource: &str) -> Value {
+        let base = self.base(headers);
+        let view = resource.strip_prefix("/mcp").filter(|view| View::parse(view).is_ok());
+        let servers: Vec<&str> =
+            std::iter::once(base.as_str()).chain(self.access.issuers().names()).collect();
         let scopes = Right::ALL.into_iter().filter(|right| *right != Right::Run).map(Right::scope);
         json!({
-            "resource": format!("{}/mcp", self.base(headers)),
+            "resource": format!("{base}/mcp{}", view.unwrap_or_default().trim_end_matches('/')),
             "resource_name": "Skein",
+            "authorization_servers": servers,
             "scopes_supported": scopes.collect::<Vec<_>>(),
             "bearer_methods_supported": ["header"],
         })
     }
+}
+
+/// The address that clients use, without a path.
+pub(crate) fn base(public_url: Option<&str>, headers: &HeaderMap) -> String {
+    let host = || text_header(headers, header::HOST.as_str()).unwrap_or("localhost");
+    public_url.map_or_else(|| format!("http://{}", host()), str::to_owned)
 }
 
 fn same(one: &str, other: &str) -> bool {
@@ -193,6 +208,7 @@ impl SharedKey {
             instance: InstanceId(agent.to_string()),
             managed: false,
             role: Role::Lead,
+            rights: Rights::ALL,
             view: Some(View::parse("x/swarm")?),
         })
     }

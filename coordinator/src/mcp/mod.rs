@@ -31,6 +31,7 @@ pub mod view;
 
 pub use catalogue::Catalogue;
 pub use dispatch::Gate;
+pub(crate) use door::base;
 pub use door::{Config, SharedKey};
 pub use server::router;
 

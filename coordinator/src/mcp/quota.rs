@@ -3,7 +3,9 @@
 //! Calls are counted by agent in token buckets; open waits by instance, because many instances of one agent
 //! may rightly sleep at a time. The limits are far above what a model does: only a runaway program meets them.
 
-use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use skein_shared::id::{InstanceId, Name};
@@ -13,10 +15,10 @@ use uuid::Uuid;
 
 use super::catalogue::{Effect, Tool};
 use crate::auth::Principal;
-use crate::config;
+use crate::config::{self, ToolLimits};
 
-/// What a caller may do in a second, and how many of its requests may wait at a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a caller may do in a second, and how many of its requests may be under way at a time.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
     pub writes_per_second: u32,
     pub reads_per_second: u32,
@@ -24,6 +26,10 @@ pub struct Limits {
     pub waits_per_instance: usize,
     /// Of all callers together: each open wait holds a connection and some kilobytes.
     pub waits: usize,
+    /// Of one agent, those that wait apart.
+    pub calls_per_agent: usize,
+    /// Less for single tools.
+    pub tools: Arc<BTreeMap<String, ToolLimits>>,
 }
 
 impl From<&config::Limits> for Limits {
@@ -34,6 +40,8 @@ impl From<&config::Limits> for Limits {
             searches_per_second: limits.searches_per_second,
             waits_per_instance: limits.waits_per_instance,
             waits: limits.waits,
+            calls_per_agent: limits.calls_per_agent,
+            tools: Arc::new(limits.tools.clone()),
         }
     }
 }
@@ -56,6 +64,8 @@ enum Kind {
     Write,
     Read,
     Search,
+    /// One tool that has limits of its own.
+    Tool(&'static str),
 }
 
 impl Kind {
@@ -67,11 +77,12 @@ impl Kind {
         }
     }
 
-    fn plural(self) -> &'static str {
+    fn plural(self) -> String {
         match self {
-            Kind::Write => "writes",
-            Kind::Read => "reads",
-            Kind::Search => "searches",
+            Kind::Write => "writes".to_owned(),
+            Kind::Read => "reads".to_owned(),
+            Kind::Search => "searches".to_owned(),
+            Kind::Tool(name) => format!("calls of {name}"),
         }
     }
 }
@@ -91,19 +102,28 @@ struct Counts {
     room: usize,
     waits: HashMap<(Name, InstanceId), usize>,
     open: usize,
+    /// Calls under way: of each agent, and of each tool with limits of its own.
+    under_way: HashMap<(Name, Uuid, Option<&'static str>), usize>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     tokens: f64,
+    /// In a second.
+    rate: f64,
     at: Instant,
 }
 
-/// The right to wait; dropping it gives the place to the next, also when the client goes away.
+/// The right to be under way; dropping it gives the place to the next, also when the client goes away.
 #[derive(Debug)]
 pub struct Seat {
     counts: Arc<Mutex<Counts>>,
-    caller: (Name, InstanceId),
+    swarm: Name,
+    agent: Uuid,
+    /// The instance, if the call may wait.
+    waits: Option<InstanceId>,
+    /// The tool, if it has limits of its own.
+    tool: Option<&'static str>,
 }
 
 impl Default for Quota {
@@ -114,7 +134,13 @@ impl Default for Quota {
 
 impl Quota {
     pub fn new(limits: Limits) -> Self {
-        let counts = Counts { buckets: HashMap::new(), room: BUCKETS, waits: HashMap::new(), open: 0 };
+        let counts = Counts {
+            buckets: HashMap::new(),
+            room: BUCKETS,
+            waits: HashMap::new(),
+            open: 0,
+            under_way: HashMap::new(),
+        };
         Self { limits, counts: Arc::new(Mutex::new(counts)) }
     }
 
@@ -122,14 +148,22 @@ impl Quota {
     ///
     /// # Errors
     /// `rate_limited`, with the time after which another try is worth it.
-    pub fn admit(&self, who: &Principal, tool: &Tool, now: Instant) -> Result<Option<Seat>, Refusal> {
+    pub fn admit(&self, who: &Principal, tool: &Tool, now: Instant) -> Result<Seat, Refusal> {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        self.spend(&mut counts, who, Kind::of(tool), now)?;
-        if !tool.waits {
-            return Ok(None);
+        let kind = Kind::of(tool);
+        let rate = f64::from(match kind {
+            Kind::Write => self.limits.writes_per_second,
+            Kind::Read | Kind::Tool(_) => self.limits.reads_per_second,
+            Kind::Search => self.limits.searches_per_second,
+        });
+        self.spend(&mut counts, who, kind, rate, now)?;
+        let own = self.limits.tools.get(tool.name).copied();
+        if let Some(rate) = own.and_then(|own| own.per_second) {
+            self.spend(&mut counts, who, Kind::Tool(tool.name), rate, now)?;
         }
-        self.sit(&mut counts, who)?;
-        Ok(Some(self.seat(who)))
+        let own = own.and_then(|own| own.at_a_time).map(|most| (tool.name, most));
+        self.enter(&mut counts, who, tool.waits, own)?;
+        Ok(self.seat(who, tool.waits, own.map(|(name, _)| name)))
     }
 
     /// Lets a look at something pass that is no tool.
@@ -138,7 +172,7 @@ impl Quota {
     /// `rate_limited`, as for a tool that reads.
     pub fn look(&self, who: &Principal, now: Instant) -> Result<(), Refusal> {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        self.spend(&mut counts, who, Kind::Read, now)
+        self.spend(&mut counts, who, Kind::Read, f64::from(self.limits.reads_per_second), now)
     }
 
     /// Lets somebody listen, which holds what a wait holds.
@@ -147,9 +181,49 @@ impl Quota {
     /// `rate_limited`, as for a tool that waits.
     pub fn listen(&self, who: &Principal, now: Instant) -> Result<Seat, Refusal> {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        self.spend(&mut counts, who, Kind::Read, now)?;
+        self.spend(&mut counts, who, Kind::Read, f64::from(self.limits.reads_per_second), now)?;
         self.sit(&mut counts, who)?;
-        Ok(self.seat(who))
+        Ok(self.seat(who, true, None))
+    }
+
+    fn seat(&self, who: &Principal, waits: bool, tool: Option<&'static str>) -> Seat {
+        Seat {
+            counts: Arc::clone(&self.counts),
+            swarm: who.swarm.clone(),
+            agent: who.agent,
+            waits: waits.then(|| who.instance.clone()),
+            tool,
+        }
+    }
+
+    /// Takes all the places that the call needs, or none.
+    fn enter(
+        &self,
+        counts: &mut Counts,
+        who: &Principal,
+        waits: bool,
+        own: Option<(&'static str, usize)>,
+    ) -> Result<(), Refusal> {
+        let key = |tool| (who.swarm.clone(), who.agent, tool);
+        let all = Some((None, self.limits.calls_per_agent)).filter(|_| !waits);
+        let places = all.into_iter().chain(own.map(|(name, most)| (Some(name), most)));
+        for (tool, most) in places.clone() {
+            let now = counts.under_way.get(&key(tool)).copied().unwrap_or_default();
+            if now >= most {
+                let of = tool.map_or_else(String::new, |tool| format!(" of {tool}"));
+                let problem = format!(
+                    "{now} of your calls{of} are under way, the most there may be; let one end first"
+                );
+                return Err(Refusal::new(Code::RateLimited, problem).retry_after(WAIT_AGAIN_MS));
+            }
+        }
+        if waits {
+            self.sit(counts, who)?;
+        }
+        for (tool, _) in places {
+            *counts.under_way.entry(key(tool)).or_default() += 1;
+        }
+        Ok(())
     }
 
     /// Requests that wait now.
@@ -157,21 +231,28 @@ impl Quota {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner).open
     }
 
-    fn spend(&self, counts: &mut Counts, who: &Principal, kind: Kind, now: Instant) -> Result<(), Refusal> {
-        let rate = f64::from(match kind {
-            Kind::Write => self.limits.writes_per_second,
-            Kind::Read => self.limits.reads_per_second,
-            Kind::Search => self.limits.searches_per_second,
-        });
-        let full = rate * BURST;
+    fn spend(
+        &self,
+        counts: &mut Counts,
+        who: &Principal,
+        kind: Kind,
+        rate: f64,
+        now: Instant,
+    ) -> Result<(), Refusal> {
+        // A tool's own rate of less than one in two seconds has room for one all the same.
+        let least = if matches!(kind, Kind::Tool(_)) { 1.0 } else { 0.0 };
+        let full = (rate * BURST).max(least);
         if counts.buckets.len() >= counts.room {
-            counts.buckets.retain(|_, bucket| now.duration_since(bucket.at).as_secs_f64() < BURST);
+            let full_after = |bucket: &Bucket| BURST.max(1.0 / bucket.rate);
+            counts
+                .buckets
+                .retain(|_, bucket| now.duration_since(bucket.at).as_secs_f64() < full_after(bucket));
             counts.room = BUCKETS.max(counts.buckets.len() * 2);
         }
         let key = (who.swarm.clone(), who.agent, kind);
-        let bucket = counts.buckets.entry(key).or_insert(Bucket { tokens: full, at: now });
+        let bucket = counts.buckets.entry(key).or_insert(Bucket { tokens: full, rate, at: now });
         let gained = now.duration_since(bucket.at).as_secs_f64() * rate;
-        *bucket = Bucket { tokens: (bucket.tokens + gained).min(full), at: now };
+        *bucket = Bucket { tokens: (bucket.tokens + gained).min(full), rate, at: now };
         if bucket.tokens >= 1.0 {
             bucket.tokens -= 1.0;
             return Ok(());
@@ -179,9 +260,9 @@ impl Quota {
         #[allow(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
-            reason = "at least 1, at most 1000"
+            reason = "at least 1, and saturating"
         )]
-        let millis = ((1.0 - bucket.tokens) / rate.max(1.0) * 1000.0).ceil().max(1.0) as u64;
+        let millis = ((1.0 - bucket.tokens) / rate.max(0.001) * 1000.0).ceil().max(1.0) as u64;
         Err(Refusal::new(
             Code::RateLimited,
             format!(
@@ -190,10 +271,6 @@ impl Quota {
             ),
         )
         .retry_after(millis))
-    }
-
-    fn seat(&self, who: &Principal) -> Seat {
-        Seat { counts: Arc::clone(&self.counts), caller: (who.swarm.clone(), who.instance.clone()) }
     }
 
     fn sit(&self, counts: &mut Counts, who: &Principal) -> Result<(), Refusal> {
@@ -216,12 +293,26 @@ impl Quota {
 impl Drop for Seat {
     fn drop(&mut self) {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        counts.open = counts.open.saturating_sub(1);
-        if let Some(own) = counts.waits.get_mut(&self.caller) {
-            *own = own.saturating_sub(1);
-            if *own == 0 {
-                counts.waits.remove(&self.caller);
+        let mut leave = |tool| less(&mut counts.under_way, (self.swarm.clone(), self.agent, tool));
+        if self.tool.is_some() {
+            leave(self.tool);
+        }
+        match &self.waits {
+            None => leave(None),
+            Some(instance) => {
+                less(&mut counts.waits, (self.swarm.clone(), instance.clone()));
+                counts.open = counts.open.saturating_sub(1);
             }
+        }
+    }
+}
+
+/// One less; what nobody counts any more is not kept.
+fn less<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: K) {
+    if let Entry::Occupied(mut entry) = counts.entry(key) {
+        *entry.get_mut() = entry.get().saturating_sub(1);
+        if *entry.get() == 0 {
+            entry.remove();
         }
     }
 }
@@ -231,7 +322,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::auth::Role;
+    use crate::auth::{Rights, Role};
     use crate::mcp::tools::catalogue;
 
     fn caller(number: u128) -> Principal {
@@ -242,6 +333,7 @@ mod tests {
             instance: InstanceId(format!("worker-{number}")),
             managed: false,
             role: Role::Worker,
+            rights: Rights::ALL,
             view: None,
         }
     }
@@ -261,6 +353,35 @@ mod tests {
         let now = now + Duration::from_millis(100);
         quota.admit(&caller(1), send, now).unwrap();
         assert!(quota.admit(&caller(1), send, now).is_err());
+    }
+
+    #[test]
+    fn single_tools_have_limits_of_their_own() {
+        let slow = ToolLimits { per_second: Some(0.1), at_a_time: None };
+        let narrow = ToolLimits { per_second: None, at_a_time: Some(1) };
+        let tools = [("send-task".to_owned(), slow), ("get-tasks".to_owned(), narrow)];
+        let quota =
+            Quota::new(Limits { tools: Arc::new(tools.into()), calls_per_agent: 2, ..Limits::default() });
+        let (catalogue, now) = (catalogue().unwrap(), Instant::now());
+        let (send, get) = (catalogue.get("send-task").unwrap(), catalogue.get("get-tasks").unwrap());
+        drop(quota.admit(&caller(1), send, now).unwrap());
+        let refusal = quota.admit(&caller(1), send, now).unwrap_err();
+        assert_eq!((refusal.code, refusal.retry_after_ms), (Code::RateLimited, Some(10_000)));
+        assert!(refusal.message.contains("send-task"), "{}", refusal.message);
+        drop(quota.admit(&caller(2), send, now).unwrap());
+        drop(quota.admit(&caller(1), send, now + Duration::from_secs(10)).unwrap());
+
+        let first = quota.admit(&caller(1), get, now).unwrap();
+        assert_eq!(quota.admit(&caller(1), get, now).unwrap_err().code, Code::RateLimited);
+        let _other = quota.admit(&caller(2), get, now).unwrap();
+        drop(first);
+        let _again = quota.admit(&caller(1), get, now).unwrap();
+        // A refused call takes no place, and those that wait are counted apart.
+        let list = catalogue.get("get-swarm").unwrap();
+        let _second = quota.admit(&caller(1), list, now).unwrap();
+        let refusal = quota.admit(&caller(1), list, now).unwrap_err();
+        assert_eq!((refusal.code, refusal.retry_after_ms), (Code::RateLimited, Some(1000)));
+        let _wait = quota.admit(&caller(1), catalogue.get("wait").unwrap(), now).unwrap();
     }
 
     #[test]

@@ -20,7 +20,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
-use http::HeaderMap;
+use http::{HeaderMap, Uri};
 use http_body_util::BodyExt;
 use rmcp::model::{
     ClientCapabilities, Implementation, ProtocolVersion, ServerCapabilities, ServerConfig, Tool,
@@ -32,6 +32,7 @@ use rmcp::transport::streamable_http_server::session::store::{
 };
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use rmcp::{ErrorData, RoleServer};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use skein_proto::trace::{self, TRACES};
 use skein_shared::{Code, Refusal, limits};
@@ -61,9 +62,9 @@ use super::result::{Reply, Then};
 use super::sessions::Sessions;
 use super::view::{self, Detail};
 use super::{idempotency, instructions};
-use crate::auth::token::Keys;
-use crate::auth::{Principal, Role, View, policy};
+use crate::auth::{Credential, Principal, Right, Rights, Role, View, policy};
 use crate::service::Service;
+use crate::service::access::Access;
 
 /// An answer that comes sooner than this is sent alone; later ones are announced by progress, so that the
 /// client gets its first byte within a second.
@@ -77,8 +78,8 @@ const LIST_TTL_MS: u64 = 300_000;
 
 /// The routes of the MCP face: `/mcp` and its views, and the metadata that a 401 points to. It must be called
 /// within a tokio runtime.
-pub fn router(service: Service, keys: Keys, catalogue: Arc<Catalogue>, config: Config) -> Router {
-    let facade = Facade::new(service, catalogue, &config);
+pub fn router(service: Service, access: Access, catalogue: Arc<Catalogue>, config: Config) -> Router {
+    let facade = Facade::new(service, access.clone(), catalogue, &config);
     let mut transport = StreamableHttpServerConfig::default()
         .with_json_response(true)
         .with_allowed_hosts(config.allowed_hosts.clone())
@@ -87,7 +88,7 @@ pub fn router(service: Service, keys: Keys, catalogue: Arc<Catalogue>, config: C
         .with_cancellation_token(after(config.shutdown.clone(), FINISH * 2));
     let sessions = config.sessions.as_deref().map_or_else(Sessions::fleeting, Sessions::kept_in);
     transport.session_store = Some(Arc::new(Sleeping { sessions, adopts: config.adopts_sessions }));
-    let door = Door::new(keys, facade.service.clock().clone(), config);
+    let door = Door::new(access, config);
     let behind = facade.clone();
     let awake = Arc::new(LocalSessionManager::default());
     let mcp = StreamableHttpService::new(
@@ -134,15 +135,14 @@ async fn enter(State(entrance): State<Arc<Entrance>>, request: Request) -> Respo
         Ok(view) => view,
         Err(refusal) => return refused(&refusal),
     };
-    let who = match door.identify(request.headers()) {
-        Ok(who) => who,
+    let (who, credential) = match door.identify(request.headers()).await {
+        Ok(known) => known,
         Err(refusal) => return door.challenge(request.headers(), &refusal),
     };
     if who.role == Role::Runner {
-        return refused(&Refusal::new(
-            Code::Forbidden,
-            "a runner's token opens no tools; use an agent's token",
-        ));
+        let problem = "a runner's token opens no tools; use an agent's token";
+        let refusal = Refusal::new(Code::Forbidden, problem).with(json!({ "scope": Right::Read.scope() }));
+        return door.challenge(request.headers(), &refusal);
     }
     if let Err(refusal) = facade.service.require_live(&who).await {
         return door.challenge(request.headers(), &refusal);
@@ -152,7 +152,11 @@ async fn enter(State(entrance): State<Arc<Entrance>>, request: Request) -> Respo
         Ok(body) => body,
         Err(response) => return response,
     };
+    if let Err(refusal) = facade.in_scope(&who, &body) {
+        return door.challenge(&parts.headers, &refusal);
+    }
     let caller = Caller {
+        credential,
         view: view.narrowed_by(who.view.as_ref()),
         who,
         key: text_header(&parts.headers, idempotency::HEADER).map(str::to_owned),
@@ -195,14 +199,15 @@ impl Entrance {
     }
 }
 
-async fn metadata(State(entrance): State<Arc<Entrance>>, headers: HeaderMap) -> axum::Json<Value> {
-    axum::Json(entrance.door.metadata(&headers))
+async fn metadata(State(entrance): State<Arc<Entrance>>, uri: Uri, headers: HeaderMap) -> axum::Json<Value> {
+    axum::Json(entrance.door.metadata(&headers, uri.path().trim_start_matches(METADATA)))
 }
 
 /// What the door found out about a request, for the handler behind rmcp.
 #[derive(Clone, Debug)]
 struct Caller {
     who: Principal,
+    credential: Option<Arc<Credential>>,
     view: View,
     key: Option<String>,
     /// The trace that the call belongs to (W3C), if any.
@@ -227,6 +232,7 @@ struct Listed {
 #[derive(Clone)]
 struct Facade {
     service: Service,
+    access: Access,
     offer: Arc<dyn Offer>,
     /// In the catalogue's order.
     listed: Arc<[Listed]>,
@@ -237,7 +243,7 @@ struct Facade {
 }
 
 impl Facade {
-    fn new(service: Service, catalogue: Arc<Catalogue>, config: &Config) -> Self {
+    fn new(service: Service, access: Access, catalogue: Arc<Catalogue>, config: &Config) -> Self {
         let offer: Arc<dyn Offer> =
             if config.fixture { Arc::new(Fixture::new()) } else { Arc::new(Product::new(catalogue)) };
         let typed = |tool, detail| {
@@ -250,6 +256,7 @@ impl Facade {
         });
         Self {
             service,
+            access,
             listed: listed.collect(),
             offer,
             gate: config.gate.clone(),
@@ -261,6 +268,26 @@ impl Facade {
 
     fn is_mirrored(&self, name: &str) -> bool {
         self.offer.tools().position(name).is_some_and(|position| self.listed[position].mirrored)
+    }
+
+    /// Refuses the call of a tool that the token was left without the scope for, before anything else is said of it: a
+    /// client can then fetch a token with more. Where the role does not allow the tool no token helps, and the tool says so.
+    fn in_scope(&self, who: &Principal, body: &[u8]) -> Result<(), Refusal> {
+        #[derive(Deserialize)]
+        struct Named {
+            method: String,
+            params: Params,
+        }
+        #[derive(Deserialize)]
+        struct Params {
+            name: String,
+        }
+        if Rights::of(who.role).are_within(who.rights) {
+            return Ok(());
+        }
+        let called = serde_json::from_slice::<Named>(body).ok().filter(|call| call.method == "tools/call");
+        let Some(tool) = called.and_then(|call| self.offer.tools().get(&call.params.name)) else { return Ok(()) };
+        if policy::allows(who.role, tool.right) { policy::require(who, tool.right) } else { Ok(()) }
     }
 
     /// Resolves when the node stops and what was short has had its time: a wait must not hold the node up.
@@ -317,6 +344,7 @@ impl Facade {
     ) -> Reply {
         let span = debug_span!(target: TRACES, "tools/call", otel.kind = "server", tool = name);
         trace::follow(&span, caller.traceparent.as_deref().unwrap_or_default());
+        let credential = caller.credential.clone();
         let context = self.context(caller, client, progress);
         let who = context.who.clone();
         let may_take = !context.view.readonly && policy::require_writable(&who).is_ok();
@@ -324,6 +352,13 @@ impl Facade {
             reply = dispatch::call(context, name, arguments).instrument(span) => reply,
             stopped = self.stopping() => return stopped,
         };
+        // A call may wait for an hour: nothing is told any more to a token that was revoked meanwhile.
+        if let Some(credential) = credential
+            && let Err(refusal) = self.access.holds(&credential).await
+            && refusal.code == Code::Unauthenticated
+        {
+            return Reply::error(&refusal);
+        }
         // A question to the client is no result yet, and what is said with it would be lost.
         let is_result = reply.then == Then::Nothing;
         if may_take && is_result { reply.steered(self.service.take_steering(&who).await) } else { reply }

@@ -7,6 +7,7 @@ mod alone;
 pub mod datadir;
 pub mod endpoint;
 mod health;
+mod keys;
 mod retention;
 mod runner;
 mod shutdown;

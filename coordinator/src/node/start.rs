@@ -14,16 +14,18 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::info;
+use url::Url;
 use uuid::Uuid;
 
 use super::datadir::{DataDir, DataDirError, Layout};
 use super::endpoint::Endpoint;
 use super::tasks::Tasks;
 use super::truth::{self, Sharing, Truth};
-use super::{health, retention, runner};
+use super::{health, keys, retention, runner};
 use crate::api::{Admin, server};
 use crate::auth::Role;
-use crate::auth::token::{Claims, Keys};
+use crate::auth::issuer::Issuers;
+use crate::auth::token::{self, Claims, Keys};
 use crate::cluster::identity::{self, IdentityError};
 use crate::cluster::{Cluster, Silence};
 use crate::compat;
@@ -32,17 +34,15 @@ use crate::entity::{Clock, Entities, Hub, passivation, timers};
 use crate::gateway;
 use crate::ingress::{self, Gate};
 use crate::mcp;
+use crate::oauth;
 use crate::outbox::{Runners, pump};
 use crate::projection::{Projection, ProjectionError};
 use crate::runners::{Control, Sessions};
+use crate::service::access::Access;
 use crate::service::{Service, presence};
 use crate::slack::Workspaces;
 use crate::store::StoreError;
 use crate::vault::Vault;
-
-/// Tokens that a node makes for itself: the operator's file and the runner in the same process. Both end
-/// with the data directory, whose reader could issue others anyway.
-const OWN_TOKENS: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 /// What this process does besides hosting entities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +82,8 @@ pub enum StartError {
     Projection(#[from] ProjectionError),
     #[error("the keys in {0} cannot be used: {1}")]
     Keys(PathBuf, io::Error),
+    #[error("the tokens of other issuers cannot be taken: {0}")]
+    Issuers(String),
     #[error("cannot listen on {0}: {1}; choose another address, or stop what listens there")]
     Listen(SocketAddr, io::Error),
     #[error("--node-addr {0} cannot be used: {1}")]
@@ -161,13 +163,21 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
     let service =
         Service::new(entities.clone()).speaking_in(slack.clone()).bounded(bounds).keeping_secrets(vault);
     let administered = service.clone();
+    let issuers = Issuers::new(config.auth.issuer.iter().map(Into::into).collect());
+    let issuers = issuers.map_err(StartError::Issuers)?;
+    let access = Access::new(keys.clone(), entities.clone()).trusting(issuers);
     pumps.spawn("presence", quiet(presence::watch(service.clone(), pumps.stop().clone())));
     let http = match roles.coordinator {
-        true => agents_faces(tasks.stop(), service, &keys, &config, data.layout(), &endpoint)?.merge(health),
+        true => {
+            agents_faces(tasks.stop(), service, &access, &config, data.layout(), &endpoint)?.merge(health)
+        }
         false => health,
     };
     serve(&tasks, "http", listeners.http, http);
-    serve_grpc(&tasks, listeners.grpc, administered, &sessions, &keys, &endpoint);
+    let instances = for_instances(&config, &endpoint);
+    serve_grpc(&tasks, listeners.grpc, administered, &sessions, &access, &endpoint, &instances);
+    let turn = keys::follow(data.layout().clone(), keys.clone(), clock.clone(), pumps.stop().clone());
+    pumps.spawn("keys", quiet(turn));
     pumps.spawn("slack", quiet(slack.clone().greet(pumps.stop().clone())));
     if let Some(listener) = listeners.ingress {
         let gate = Gate::new(&config.ingress.source, &config.limits, Arc::new(entities.clone()));
@@ -201,13 +211,13 @@ pub(super) fn own_token(keys: &Keys, clock: &Clock, role: Role, name: &Name) -> 
         role,
         view: None,
         instance: None,
-        lifetime: OWN_TOKENS,
+        lifetime: token::OWN,
     };
     keys.issue(claims, clock.now()).map(|issued| issued.text().to_owned())
 }
 
 /// Writes the operator's token at the first start, and anew when the keys no longer know it.
-fn write_operator_token(layout: &Layout, keys: &Keys, clock: &Clock) -> Result<(), StartError> {
+pub(super) fn write_operator_token(layout: &Layout, keys: &Keys, clock: &Clock) -> Result<(), StartError> {
     let path = layout.operator_token();
     let known =
         std::fs::read_to_string(&path).is_ok_and(|text| keys.verify(text.trim(), clock.now()).is_ok());
@@ -267,6 +277,26 @@ fn for_runners(config: &Config, grpc: SocketAddr) -> Option<String> {
     (others_are_here || !grpc.ip().is_loopback()).then(|| format!("http://{grpc}"))
 }
 
+/// Where runners reach the MCP face. They speak plain text: what ends TLS stands before others.
+fn for_instances(config: &Config, endpoint: &Endpoint) -> String {
+    if !endpoint.url.starts_with("https://") {
+        return endpoint.url.clone();
+    }
+    format!("http://{}:{}", plain_host(config, endpoint), endpoint.http.port())
+}
+
+/// The host of this node itself, whatever stands before it.
+fn plain_host(config: &Config, endpoint: &Endpoint) -> String {
+    if !endpoint.http.ip().is_unspecified() {
+        let literal = SocketAddr::new(endpoint.http.ip(), 0).to_string();
+        return literal.trim_end_matches(":0").to_owned();
+    }
+    let said = config.listen.runner_url.as_deref().and_then(|url| Url::parse(url).ok());
+    let said = said.and_then(|url| url.host_str().map(str::to_owned));
+    let node = || config.cluster.node.rsplit_once(':').map_or("localhost", |(host, _)| host).to_owned();
+    said.unwrap_or_else(node)
+}
+
 async fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
     TcpListener::bind(address).await.map_err(|error| StartError::Listen(address, error))
 }
@@ -292,14 +322,17 @@ pub(super) async fn quiet(role: impl Future<Output = ()>) -> Result<(), io::Erro
 fn agents_faces(
     stop: &CancellationToken,
     service: Service,
-    keys: &Keys,
+    access: &Access,
     config: &Config,
     layout: &Layout,
     endpoint: &Endpoint,
 ) -> Result<axum::Router, StartError> {
     let catalogue = mcp::tools::catalogue().map_err(|error| StartError::Catalogue(error.to_string()))?;
     let (catalogue, gate) = (Arc::new(catalogue), mcp::Gate::new((&config.limits).into()));
-    let gateway = gateway::router(service.clone(), keys.clone(), Arc::clone(&catalogue), gate.clone());
+    for name in config.limits.tools.keys().filter(|name| catalogue.get(name).is_none()) {
+        return Err(StartError::Catalogue(format!("[limits.tools] names `{name}`, which is no tool")));
+    }
+    let gateway = gateway::router(service.clone(), access.clone(), Arc::clone(&catalogue), gate.clone());
     let mut face = mcp::Config {
         gate,
         sessions: Some(layout.sessions()),
@@ -321,9 +354,11 @@ fn agents_faces(
     if let Some(url) = &config.listen.public_url {
         let host = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
         face.allowed_hosts.push(host.split('/').next().unwrap_or(host).to_owned());
+        face.allowed_hosts.push(plain_host(config, endpoint));
         face.public_url = Some(endpoint.url.clone());
     }
-    let faces = mcp::router(service, keys.clone(), catalogue, face).merge(gateway);
+    let oauth = oauth::router(access.clone(), face.public_url.clone());
+    let faces = mcp::router(service, access.clone(), catalogue, face).merge(gateway).merge(oauth);
     Ok(match compat {
         Some(compat) => faces.merge(compat),
         None => faces,
@@ -347,22 +382,23 @@ fn serve_grpc(
     listener: TcpListener,
     service: Service,
     sessions: &Sessions,
-    keys: &Keys,
+    access: &Access,
     endpoint: &Endpoint,
+    instances: &str,
 ) {
     let stop = tasks.stop().clone();
     let control = Control {
         entities: service.entities().clone(),
         sessions: sessions.clone(),
-        keys: keys.clone(),
-        mcp_url: format!("{}/mcp", endpoint.url),
+        access: access.clone(),
+        mcp_url: format!("{instances}/mcp"),
         stop: stop.clone(),
         tracker: TaskTracker::new(),
     };
     let admin = Admin {
         service,
         sessions: sessions.clone(),
-        keys: keys.clone(),
+        access: access.clone(),
         endpoint: endpoint.clone(),
         stop: stop.clone(),
     };

@@ -1,10 +1,12 @@
 //! Takes control streams in.
 
 use std::pin::Pin;
+use std::time::Duration;
 
 use futures::Stream;
 use skein_proto::v1::runners_server::Runners;
 use skein_proto::v1::{CoordinatorMessage, RunnerMessage};
+use skein_shared::Code;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
@@ -14,20 +16,22 @@ use tonic::{Request, Response, Status, Streaming};
 use super::Sessions;
 use super::session::Session;
 use crate::api::bearer;
-use crate::auth::token::Keys;
-use crate::auth::{Right, policy};
+use crate::auth::{Credential, Right, policy};
 use crate::entity::Entities;
+use crate::service::access::Access;
 
 /// Says which coordinator it is, before the runner registers: it may have a stream to it by another address.
 const NODE: &str = "skein-node";
 /// Messages that may wait for a slow runner before commands go back to the outbox.
 const WAITING: usize = 256;
+/// How often a stream looks whether its token still holds.
+const LOOK: Duration = Duration::from_secs(5);
 
 /// The gRPC service `Runners`.
 pub struct Control {
     pub entities: Entities,
     pub sessions: Sessions,
-    pub keys: Keys,
+    pub access: Access,
     /// The base URL of the MCP face, as runners reach it.
     pub mcp_url: String,
     pub stop: CancellationToken,
@@ -42,9 +46,11 @@ impl Runners for Control {
         &self,
         request: Request<Streaming<RunnerMessage>>,
     ) -> Result<Response<Self::ControlStream>, Status> {
-        let who = bearer::identify(request.metadata(), &self.keys, self.entities.clock().now())
-            .and_then(|who| policy::require(&who, Right::Run).map(|()| who))
+        let credential = bearer::identify(request.metadata(), &self.access)
+            .await
+            .and_then(|known| policy::require(&known.who, Right::Run).map(|()| known))
             .map_err(|refusal| bearer::status(&refusal))?;
+        let who = credential.who.clone();
         let (outgoing, answers) = mpsc::channel(WAITING);
         let session = Session {
             entities: self.entities.clone(),
@@ -53,12 +59,13 @@ impl Runners for Control {
             outgoing,
             named: who.agent_name,
         };
-        let stop = self.stop.clone();
+        let (stop, access) = (self.stop.clone(), self.access.clone());
         let messages = request.into_inner();
         self.tracker.spawn(async move {
             tokio::select! {
                 () = stop.cancelled() => {}
                 () = session.serve(messages) => {}
+                () = revoked(&access, &credential) => {}
             }
         });
         let mut response: Response<Self::ControlStream> =
@@ -68,5 +75,15 @@ impl Runners for Control {
             response.metadata_mut().insert(NODE, node);
         }
         Ok(response)
+    }
+}
+
+/// Returns when the token of a stream holds no more.
+async fn revoked(access: &Access, credential: &Credential) {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        if access.holds(credential).await.is_err_and(|refusal| refusal.code == Code::Unauthenticated) {
+            return;
+        }
     }
 }

@@ -311,7 +311,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::auth::Role;
+    use crate::auth::{Rights, Role};
     use crate::entity::{Clock, Entities, Hub};
     use crate::projection::Projection;
     use crate::store::memory::Memory;
@@ -324,6 +324,7 @@ mod tests {
             instance: InstanceId("somebody-00000001".to_owned()),
             managed: false,
             role,
+            rights: Rights::ALL,
             view: None,
         }
     }

@@ -186,7 +186,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::auth::Role;
+    use crate::auth::{Rights, Role};
     use crate::entity::{Clock, Entities, Hub, Request};
     use crate::projection::Projection;
     use crate::service::messages::Draft;
@@ -221,6 +221,7 @@ mod tests {
             instance: InstanceId(format!("{name}-00000001")),
             managed: false,
             role: Role::Worker,
+            rights: Rights::ALL,
             view: None,
         }
     }

@@ -4,6 +4,7 @@
 //! It knows nothing of MCP, HTTP or the command line, and reaches the store through entities and the
 //! projection alone.
 
+pub mod access;
 pub mod agents;
 pub mod calls;
 pub mod changes;
@@ -48,7 +49,7 @@ use skein_shared::{Refusal, limits};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::auth::{Principal, Role};
+use crate::auth::{Principal, Right, Role};
 pub use crate::entity::Clock;
 use crate::entity::{Entities, Request};
 pub use crate::projection::Event;
@@ -149,7 +150,8 @@ impl Service {
             Role::Operator => Ok(Caller { agent: None, lead: true }),
             Role::Lead => {
                 let member = self.member(who, who.agent).await?;
-                let lead = member.is_some_and(|member| member["isLead"] == Value::Bool(true));
+                let leads = member.is_some_and(|member| member["isLead"] == Value::Bool(true));
+                let lead = leads && who.rights.has(Right::Lead);
                 Ok(Caller { agent: Some(who.agent), lead })
             }
             _ => Ok(Caller::agent(who.agent)),

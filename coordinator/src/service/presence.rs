@@ -95,7 +95,7 @@ mod tests {
     use skein_shared::pool::{self, Pool};
 
     use super::*;
-    use crate::auth::Role;
+    use crate::auth::{Rights, Role};
     use crate::entity::{Clock, Hub, Request};
     use crate::projection::Projection;
     use crate::store::Store;
@@ -109,6 +109,7 @@ mod tests {
             instance: InstanceId("worker-00000001".to_owned()),
             managed: false,
             role: Role::Worker,
+            rights: Rights::ALL,
             view: None,
         }
     }

@@ -71,7 +71,7 @@ mod tests {
     use skein_shared::id::Name;
 
     use super::*;
-    use crate::auth::Role;
+    use crate::auth::{Rights, Role};
 
     #[test]
     fn the_pool_hears_of_each_instance_once_in_a_pause() {
@@ -82,6 +82,7 @@ mod tests {
             instance: InstanceId(format!("worker-{number}")),
             managed: false,
             role: Role::Worker,
+            rights: Rights::ALL,
             view: None,
         };
         let (seen, now) = (Seen::default(), Instant::now());

@@ -7,18 +7,13 @@ use bytes::Bytes;
 use http::header::{HeaderValue, USER_AGENT};
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::ClientConfig;
 use url::Url;
 
 use super::error::Error;
+use crate::https::{self, Client, innermost};
 
 const AGENT: &str = concat!("skein/", env!("CARGO_PKG_VERSION"));
-/// How long Slack may take for the connection. For an answer it depends on what is asked.
-const CONNECT: Duration = Duration::from_secs(5);
 /// The domain of Slack and of whatever it serves files from.
 const SLACK: &str = "slack.com";
 
@@ -43,7 +38,7 @@ impl Failure {
 
 /// The transport of one workspace.
 pub(super) struct Http {
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    client: Client,
     tls: Arc<ClientConfig>,
     /// What the methods' names are put behind.
     api: Url,
@@ -51,19 +46,9 @@ pub(super) struct Http {
 
 impl Http {
     pub(super) fn new(api: Url) -> Result<Self, Error> {
-        let tls = trusted(&api)?;
-        let mut connector = HttpConnector::new();
-        connector.enforce_http(false);
-        connector.set_connect_timeout(Some(CONNECT));
-        connector.set_nodelay(true);
         // Plain text is for a stand-in on this machine; the settings allow it nowhere else.
-        let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(tls.clone())
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(connector);
-        let client = Client::builder(TokioExecutor::new()).build(connector);
-        Ok(Self { client, tls: Arc::new(tls), api })
+        let tls = https::trusted(&api).map_err(Error::Certificates)?;
+        Ok(Self { client: https::client(tls.clone()), tls: Arc::new(tls), api })
     }
 
     /// Whom to trust, for connections of another kind.
@@ -122,36 +107,6 @@ impl Http {
             Err(error) => Err(Failure::Unanswered(innermost(error.as_ref()))),
         }
     }
-}
-
-/// What the system trusts, for a connection that needs it.
-fn trusted(api: &Url) -> Result<ClientConfig, Error> {
-    let mut roots = RootCertStore::empty();
-    if api.scheme() == "https" {
-        let found = rustls_native_certs::load_native_certs();
-        roots.add_parsable_certificates(found.certs);
-        if roots.is_empty() {
-            let problem = found
-                .errors
-                .first()
-                .map_or_else(|| "there are none; install ca-certificates".to_owned(), ToString::to_string);
-            return Err(Error::Certificates(problem));
-        }
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| Error::Certificates(error.to_string()))?;
-    Ok(config.with_root_certificates(roots).with_no_client_auth())
-}
-
-/// What is at the bottom of an error: the outer ones repeat that something failed.
-fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut last = error;
-    while let Some(source) = last.source() {
-        last = source;
-    }
-    last.to_string()
 }
 
 #[cfg(test)]

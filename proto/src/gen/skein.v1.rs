@@ -983,6 +983,53 @@ pub struct DrainRequest {
     #[prost(string, tag = "1")]
     pub node: ::prost::alloc::string::String,
 }
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AddClientRequest {
+    #[prost(string, tag = "1")]
+    pub swarm: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    /// The agent's id; a new one if empty.
+    #[prost(string, tag = "3")]
+    pub agent: ::prost::alloc::string::String,
+    /// The client's name if empty.
+    #[prost(string, tag = "4")]
+    pub agent_name: ::prost::alloc::string::String,
+    #[prost(string, tag = "5")]
+    pub role: ::prost::alloc::string::String,
+    /// All of the role's if empty.
+    #[prost(string, tag = "6")]
+    pub scope: ::prost::alloc::string::String,
+    #[prost(string, tag = "7")]
+    pub view: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "8")]
+    pub lifetime_ms: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RemoveClientRequest {
+    #[prost(string, tag = "1")]
+    pub swarm: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+}
+/// One of the four says what.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RevokeRequest {
+    #[prost(string, tag = "1")]
+    pub swarm: ::prost::alloc::string::String,
+    /// The token itself.
+    #[prost(string, tag = "2")]
+    pub token: ::prost::alloc::string::String,
+    /// A token's id.
+    #[prost(string, tag = "3")]
+    pub id: ::prost::alloc::string::String,
+    /// All that an agent was given until now.
+    #[prost(string, tag = "4")]
+    pub agent: ::prost::alloc::string::String,
+    /// All that the swarm's agents were given until now.
+    #[prost(bool, tag = "5")]
+    pub everyone: bool,
+}
 /// Generated client implementations.
 pub mod admin_client {
     #![allow(
@@ -1093,7 +1140,8 @@ pub mod admin_client {
             req.extensions_mut().insert(GrpcMethod::new("skein.v1.Admin", "Status"));
             self.inner.unary(req, path, codec).await
         }
-        /// Rows of one view: agents, tasks, locks, calls, waits, runners, swarms, instances, dead-letters, webhooks.
+        /// Rows of one view: agents, tasks, locks, calls, waits, runners, swarms, instances, dead-letters, webhooks,
+        /// clients, revocations.
         pub async fn list(
             &mut self,
             request: impl tonic::IntoRequest<super::ListRequest>,
@@ -1483,6 +1531,66 @@ pub mod admin_client {
             req.extensions_mut().insert(GrpcMethod::new("skein.v1.Admin", "Drain"));
             self.inner.unary(req, path, codec).await
         }
+        /// Makes a program that fetches tokens with a secret, which is in the answer this once.
+        pub async fn add_client(
+            &mut self,
+            request: impl tonic::IntoRequest<super::AddClientRequest>,
+        ) -> std::result::Result<tonic::Response<super::Document>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/skein.v1.Admin/AddClient");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("skein.v1.Admin", "AddClient"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Its tokens hold no more.
+        pub async fn remove_client(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RemoveClientRequest>,
+        ) -> std::result::Result<tonic::Response<super::Document>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/skein.v1.Admin/RemoveClient",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("skein.v1.Admin", "RemoveClient"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Ends tokens before their time.
+        pub async fn revoke(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RevokeRequest>,
+        ) -> std::result::Result<tonic::Response<super::Document>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/skein.v1.Admin/Revoke");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("skein.v1.Admin", "Revoke"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -1502,7 +1610,8 @@ pub mod admin_server {
             &self,
             request: tonic::Request<super::StatusRequest>,
         ) -> std::result::Result<tonic::Response<super::StatusReply>, tonic::Status>;
-        /// Rows of one view: agents, tasks, locks, calls, waits, runners, swarms, instances, dead-letters, webhooks.
+        /// Rows of one view: agents, tasks, locks, calls, waits, runners, swarms, instances, dead-letters, webhooks,
+        /// clients, revocations.
         async fn list(
             &self,
             request: tonic::Request<super::ListRequest>,
@@ -1603,6 +1712,21 @@ pub mod admin_server {
         async fn drain(
             &self,
             request: tonic::Request<super::DrainRequest>,
+        ) -> std::result::Result<tonic::Response<super::Document>, tonic::Status>;
+        /// Makes a program that fetches tokens with a secret, which is in the answer this once.
+        async fn add_client(
+            &self,
+            request: tonic::Request<super::AddClientRequest>,
+        ) -> std::result::Result<tonic::Response<super::Document>, tonic::Status>;
+        /// Its tokens hold no more.
+        async fn remove_client(
+            &self,
+            request: tonic::Request<super::RemoveClientRequest>,
+        ) -> std::result::Result<tonic::Response<super::Document>, tonic::Status>;
+        /// Ends tokens before their time.
+        async fn revoke(
+            &self,
+            request: tonic::Request<super::RevokeRequest>,
         ) -> std::result::Result<tonic::Response<super::Document>, tonic::Status>;
     }
     /// What the command line asks of a coordinator. Every call carries an operator's token.
@@ -2535,6 +2659,137 @@ pub mod admin_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = DrainSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/skein.v1.Admin/AddClient" => {
+                    #[allow(non_camel_case_types)]
+                    struct AddClientSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::AddClientRequest>
+                    for AddClientSvc<T> {
+                        type Response = super::Document;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::AddClientRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::add_client(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = AddClientSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/skein.v1.Admin/RemoveClient" => {
+                    #[allow(non_camel_case_types)]
+                    struct RemoveClientSvc<T: Admin>(pub Arc<T>);
+                    impl<
+                        T: Admin,
+                    > tonic::server::UnaryService<super::RemoveClientRequest>
+                    for RemoveClientSvc<T> {
+                        type Response = super::Document;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RemoveClientRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::remove_client(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RemoveClientSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/skein.v1.Admin/Revoke" => {
+                    #[allow(non_camel_case_types)]
+                    struct RevokeSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::RevokeRequest>
+                    for RevokeSvc<T> {
+                        type Response = super::Document;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RevokeRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::revoke(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RevokeSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

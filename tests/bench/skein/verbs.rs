@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use skein_coordinator::auth::{Principal, Role};
+use skein_coordinator::auth::{Principal, Rights, Role};
 use skein_coordinator::service::Service;
 use skein_coordinator::service::lists::Tasks;
 use skein_coordinator::service::messages::Draft;
@@ -51,6 +51,7 @@ fn principal(name: &str, role: Role) -> Result<Principal> {
         agent_name,
         managed: false,
         role,
+        rights: Rights::ALL,
         view: None,
     })
 }

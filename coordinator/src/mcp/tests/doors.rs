@@ -1,8 +1,10 @@
 //! Who is let in, with what.
 
+use skein_shared::access::Of;
 use skein_shared::limits;
 
 use super::*;
+use crate::auth::token::Origin;
 
 fn request(agent: &Agent, headers: &[(&str, &str)], body: impl Into<Body>) -> Request<Body> {
     let mut request = Request::post("/mcp")
@@ -182,7 +184,7 @@ async fn the_seed_s_shared_key_works_where_it_is_turned_on() {
         shared_key: Some(SharedKey { key: "hush".into(), swarm: Name::parse("default").unwrap() }),
         ..Config::default()
     };
-    let router = router(face.service.clone(), face.keys.clone(), Arc::new(catalogue().unwrap()), config);
+    let router = router(face.service.clone(), face.access.clone(), Arc::new(catalogue().unwrap()), config);
     let send = async |key: &str, agent: Option<&str>| {
         let mut request = Request::post("/mcp")
             .header("host", "127.0.0.1")
@@ -208,4 +210,59 @@ async fn the_seed_s_shared_key_works_where_it_is_turned_on() {
     assert_eq!(send("hushed", Some(&id)).await, StatusCode::UNAUTHORIZED);
     let token = face.agent("worker", Role::Worker).token;
     assert_eq!(send(&token, None).await, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_token_with_too_few_scopes_is_told_which_it_takes() {
+    let face = Face::new();
+    let claims = Claims {
+        swarm: Name::parse("default").unwrap(),
+        agent: Uuid::from_u128(9),
+        agent_name: Name::parse("reader").unwrap(),
+        role: Role::Worker,
+        view: None,
+        instance: None,
+        lifetime: Duration::from_secs(900),
+    };
+    let rights = "swarm:read".parse().unwrap();
+    let issued =
+        face.keys.issue_as(claims, Origin { rights, ..Origin::default() }, face.clock.wall()).unwrap();
+    let reader = Agent { id: Uuid::from_u128(9), token: issued.text().to_owned() };
+    face.facts(&reader, "get-tasks", json!({})).await;
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let params = json!({ "name": "send-task", "arguments": { "task": "x" }, "_meta": meta });
+    let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+    let asked = request(&reader, &[("host", "127.0.0.1")], call.to_string());
+    let response = face.router.clone().oneshot(asked).await.unwrap();
+    assert_eq!(response.status(), StatusCode::FORBIDDEN);
+    let challenge = response.headers()["www-authenticate"].to_str().unwrap();
+    assert!(challenge.contains("error=\"insufficient_scope\""), "{challenge}");
+    assert!(
+        challenge.contains("scope=\"swarm:work\"") || challenge.contains("scope=\"swarm:lead\""),
+        "{challenge}"
+    );
+    // By way of another tool it is refused as well.
+    let inner = json!({ "name": "send-task", "arguments": { "task": "x" } });
+    let refused = face.call(&reader, "tools_call", inner).await;
+    assert_eq!(refused["structuredContent"]["code"], "forbidden", "{refused}");
+}
+
+#[tokio::test]
+async fn a_call_that_outlives_its_token_is_told_nothing() {
+    let (face, lead, worker) = swarm().await;
+    let face = Arc::new(face);
+    let (waiting, poller) = (Arc::clone(&face), worker.clone());
+    let before = face.awaited();
+    let poll = tokio::spawn(async move { waiting.call(&poller, "poll-task", json!({})).await });
+    face.until_awaited(|now| now > before).await;
+    let operator = face.agent("operator", Role::Operator);
+    let operator = face.access.identify(&operator.token).await.unwrap();
+    face.access.revoke(&operator, Of::Agent(worker.id), Duration::from_secs(60)).await.unwrap();
+    face.facts(&lead, "send-task", json!({ "task": "secret plan" })).await;
+    let answer = tokio::time::timeout(Duration::from_secs(30), poll).await.unwrap().unwrap();
+    assert_eq!(answer["structuredContent"]["code"], "unauthenticated", "{answer}");
+    assert!(!answer.to_string().contains("secret plan"));
 }

@@ -26,6 +26,7 @@ use crate::mcp::tools::catalogue;
 use crate::outbox::{self, Delivery, Runners};
 use crate::projection::Projection;
 use crate::service::Service;
+use crate::service::access::Access;
 use crate::store::memory::Memory;
 use crate::vault::Vault;
 
@@ -33,6 +34,7 @@ pub(super) struct Face {
     pub(super) router: Router,
     pub(super) service: Service,
     pub(super) keys: Keys,
+    pub(super) access: Access,
     pub(super) clock: Clock,
     pub(super) stop: CancellationToken,
     _stops: DropGuard,
@@ -88,14 +90,15 @@ impl Face {
         let service = service.keeping_secrets(Vault::ephemeral().unwrap());
         let catalogue = Arc::new(catalogue().unwrap());
         let config = Config { shutdown: stop.clone(), ..config };
-        let router = router(service.clone(), keys.clone(), catalogue, config);
-        Self { router, service, keys, clock, stop: stop.clone(), _stops: stop.drop_guard(), _files: files }
+        let access = Access::new(keys.clone(), service.entities().clone());
+        let router = router(service.clone(), access.clone(), catalogue, config);
+        Self { router, service, keys, access, clock, stop: stop.clone(), _stops: stop.drop_guard(), _files: files }
     }
 
     /// Another door to the same swarm.
     pub(super) fn beside(self, service: Service) -> Self {
         let catalogue = Arc::new(catalogue().unwrap());
-        let router = router(service.clone(), self.keys.clone(), catalogue, Config::default());
+        let router = router(service.clone(), self.access.clone(), catalogue, Config::default());
         Self { router, service, ..self }
     }
 

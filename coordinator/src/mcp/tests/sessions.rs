@@ -56,13 +56,13 @@ async fn a_session_outlives_the_process() {
     let session = open(&face.router, &agent).await;
 
     let later = Config { sessions: path, ..Config::default() };
-    let later = router(face.service.clone(), face.keys.clone(), Arc::new(catalogue().unwrap()), later);
+    let later = router(face.service.clone(), face.access.clone(), Arc::new(catalogue().unwrap()), later);
     let (status, _, answer) = send(&later, &agent, Some(&session), call("get-swarm", json!({}))).await;
     assert_eq!(status, StatusCode::OK, "{answer}");
     assert!(answer["result"]["structuredContent"]["agents"].is_array(), "{answer}");
     let forgotten = Config::default();
     let forgotten =
-        router(face.service.clone(), face.keys.clone(), Arc::new(catalogue().unwrap()), forgotten);
+        router(face.service.clone(), face.access.clone(), Arc::new(catalogue().unwrap()), forgotten);
     let (status, ..) = send(&forgotten, &agent, Some(&session), call("get-swarm", json!({}))).await;
     assert_eq!(status, StatusCode::NOT_FOUND);
 }

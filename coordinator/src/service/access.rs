@@ -1,0 +1,498 @@
+//! Who holds a token that still holds, and how tokens are had and ended: for every face, before it does anything else.
+//!
+//! A signature says what a token was; whether it was revoked since stands with the swarm's owner. Each node keeps a copy
+//! of what is revoked and asks for news every [`FRESH`], so a call costs no question of its own.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use skein_shared::access::{self, Command, Of, Reply, Revocation, Wish};
+use skein_shared::agent::{self, Agent};
+use skein_shared::id::{EntityKey, Kind, Name};
+use skein_shared::time::Timestamp;
+use skein_shared::{Code, Refusal};
+use subtle::ConstantTimeEq;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::unexpected;
+use crate::auth::credential::STEPS;
+use crate::auth::issuer::Issuers;
+use crate::auth::token::{Claims, Issued, Keys, LEEWAY, LONGEST, Origin};
+use crate::auth::{Credential, Principal, Right, Rights, Role, View, policy};
+use crate::entity::{Entities, Request};
+
+/// How old a copy of the revocations may be.
+const FRESH: Duration = Duration::from_secs(2);
+/// How long the owner may take to say what is new; after that the copy holds until the next try.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Between two questions as long as there was no answer at all.
+const AGAIN: Duration = Duration::from_millis(200);
+/// Swarms whose revocations are kept; a full table is emptied.
+const SWARMS: usize = 10_000;
+/// The life of a token that was exchanged, when nobody says how long.
+const USUAL: Duration = Duration::from_secs(900);
+
+/// Knows callers by their tokens. Cheap to clone.
+#[derive(Clone)]
+pub struct Access {
+    keys: Keys,
+    issuers: Issuers,
+    entities: Entities,
+    copies: Arc<Mutex<HashMap<Name, Arc<Copy>>>>,
+}
+
+/// What this node knows of a swarm's revocations.
+#[derive(Default)]
+struct Copy {
+    known: RwLock<Known>,
+    asking: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct Known {
+    revoked: HashMap<Of, Revocation>,
+    newest: Timestamp,
+    /// When the owner was asked last, and whether it has ever answered.
+    asked: Option<Instant>,
+    answered: bool,
+}
+
+/// A client that shall fetch tokens.
+#[derive(Clone, Debug)]
+pub struct NewClient {
+    pub name: Name,
+    pub agent: Option<Uuid>,
+    pub agent_name: Name,
+    pub role: Role,
+    pub rights: Rights,
+    pub view: Option<View>,
+    pub lifetime: Duration,
+}
+
+/// What a token is exchanged for: the same agent's, or one for a worker of its own.
+#[derive(Clone, Debug, Default)]
+pub struct Narrower {
+    pub rights: Option<Rights>,
+    pub lifetime: Option<Duration>,
+    /// The agent that gets it. Its name begins with the name of the agent that hands it out.
+    pub agent: Option<Name>,
+    pub role: Option<Role>,
+    pub view: Option<View>,
+}
+
+/// A token that was handed out, and what it allows.
+#[derive(Clone, Debug)]
+pub struct Handed {
+    pub issued: Issued,
+    pub rights: Rights,
+    pub agent: Uuid,
+    pub agent_name: Name,
+    pub lifetime: Duration,
+}
+
+impl Access {
+    pub fn new(keys: Keys, entities: Entities) -> Self {
+        Self { keys, issuers: Issuers::default(), entities, copies: Arc::default() }
+    }
+
+    /// Takes the tokens of these issuers too.
+    #[must_use]
+    pub fn trusting(self, issuers: Issuers) -> Self {
+        Self { issuers, ..self }
+    }
+
+    pub fn issuers(&self) -> &Issuers {
+        &self.issuers
+    }
+
+    fn now(&self) -> Timestamp {
+        self.entities.clock().wall()
+    }
+
+    /// Who holds the token.
+    ///
+    /// # Errors
+    /// As [`Self::credential`].
+    pub async fn identify(&self, token: &str) -> Result<Principal, Refusal> {
+        self.credential(token).await.map(|credential| credential.who.clone())
+    }
+
+    /// All that the token says, if it still holds.
+    ///
+    /// # Errors
+    /// `unauthenticated` for one that is not good or was revoked; `unavailable` while nobody can say which are.
+    pub async fn credential(&self, token: &str) -> Result<Arc<Credential>, Refusal> {
+        let now = self.now();
+        let credential = match self.issuers.read(token, now).await {
+            Some(outcome) => outcome?,
+            None => self.keys.read(token, now)?,
+        };
+        self.holds(&credential).await?;
+        Ok(credential)
+    }
+
+    /// Whether a token that was good a while ago was revoked since.
+    ///
+    /// # Errors
+    /// As [`Self::credential`].
+    pub async fn holds(&self, credential: &Credential) -> Result<(), Refusal> {
+        let swarm = &credential.who.swarm;
+        let copy = self.copy(swarm);
+        self.freshen(swarm, &copy).await;
+        let known = copy.known.read().unwrap_or_else(PoisonError::into_inner);
+        if known.revokes(credential) {
+            let problem = "the token was revoked; ask the operator for a new one (`skein token issue`)";
+            return Err(Refusal::new(Code::Unauthenticated, problem));
+        }
+        // Whoever looks after a node that has just started, or stands still, must get in.
+        let tends = matches!(credential.who.role, Role::Operator | Role::Runner);
+        if known.answered || tends {
+            return Ok(());
+        }
+        let problem = format!("nobody can say yet which tokens of the swarm `{swarm}` hold; try again");
+        Err(Refusal::new(Code::Unavailable, problem).retry_after(1000))
+    }
+
+    fn copy(&self, swarm: &Name) -> Arc<Copy> {
+        let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(copy) = copies.get(swarm) {
+            return Arc::clone(copy);
+        }
+        if copies.len() >= SWARMS {
+            copies.clear();
+        }
+        Arc::clone(copies.entry(swarm.clone()).or_default())
+    }
+
+    async fn freshen(&self, swarm: &Name, copy: &Copy) {
+        if copy.is_fresh() {
+            return;
+        }
+        let _one_asks = copy.asking.lock().await;
+        if copy.is_fresh() {
+            return;
+        }
+        let after = copy.known.read().unwrap_or_else(PoisonError::into_inner).newest;
+        let question = self.ask(swarm, Command::Revoked { after });
+        let answer = tokio::time::timeout(PATIENCE, question).await;
+        let mut known = copy.known.write().unwrap_or_else(PoisonError::into_inner);
+        known.asked = Some(Instant::now());
+        if let Ok(Ok(Reply::Revoked(news))) = answer {
+            known.learn(news, self.now());
+        } else {
+            tracing::warn!(%swarm, "the owner of the swarm does not say which tokens were revoked; what is known holds");
+        }
+    }
+
+    async fn ask(&self, swarm: &Name, command: Command) -> Result<Reply, Refusal> {
+        let key = EntityKey::of(Kind::Access, swarm);
+        self.entities.ask::<access::Access>(&key, Request::read(), command).await
+    }
+
+    async fn change(&self, swarm: &Name, command: Command) -> Result<Reply, Refusal> {
+        let key = EntityKey::of(Kind::Access, swarm);
+        let reply = self.entities.ask::<access::Access>(&key, Request::once(Uuid::now_v7()), command).await;
+        // Whoever revoked here finds it revoked here.
+        self.copy(swarm).known.write().unwrap_or_else(PoisonError::into_inner).asked = None;
+        reply
+    }
+
+    /// Ends tokens before their time.
+    ///
+    /// # Errors
+    /// `forbidden` for who does not administer.
+    pub async fn revoke(&self, who: &Principal, of: Of, lasts: Duration) -> Result<Value, Refusal> {
+        policy::require(who, Right::Administer)?;
+        self.end(&who.swarm, of, who.agent_name.as_str(), self.now() + lasts).await
+    }
+
+    async fn end(&self, swarm: &Name, of: Of, by: &str, until: Timestamp) -> Result<Value, Refusal> {
+        match self.change(swarm, Command::Revoke { of, by: by.to_owned(), until }).await? {
+            Reply::Revocation(shown) => Ok(shown),
+            _ => Err(unexpected("access")),
+        }
+    }
+
+    /// Ends a token that its holder gives back. One that does not hold anyway is no fault (RFC 7009).
+    ///
+    /// # Errors
+    /// When the revocation cannot be written.
+    pub async fn give_back(&self, token: &str) -> Result<(), Refusal> {
+        let Ok(credential) = self.credential(token).await else { return Ok(()) };
+        let Credential { who, id, family, client, expires, renewable, .. } = credential.as_ref();
+        // A client's next token is good again; one that others continue ends with them.
+        let of = Of::Token(family.filter(|_| client.is_none()).unwrap_or(*id));
+        let until = renewable.unwrap_or(*expires).max(*expires) + LEEWAY;
+        self.end(&who.swarm, of, who.agent_name.as_str(), until).await.map(|_| ())
+    }
+
+    /// Makes a client. The secret is shown this once.
+    ///
+    /// # Errors
+    /// `forbidden` for who does not administer; `invalid_argument` for what no client can be; `already_exists`.
+    pub async fn add_client(&self, who: &Principal, client: NewClient) -> Result<(Value, String), Refusal> {
+        policy::require(who, Right::Administer)?;
+        if client.lifetime > LONGEST || client.lifetime < Duration::from_secs(1) {
+            return Err(Refusal::new(
+                Code::InvalidArgument,
+                "lifetime: a token holds from a second to a year; 15m, for example",
+            ));
+        }
+        let narrowed = !Rights::of(client.role).are_within(client.rights);
+        let secret = secret()?;
+        let wish = Wish {
+            name: client.name,
+            digest: digest(&secret),
+            agent: client.agent,
+            agent_name: client.agent_name,
+            role: client.role.to_string(),
+            scope: narrowed.then(|| client.rights.and(Rights::of(client.role)).to_string()),
+            view: client.view.map(|view| view.to_string()),
+            lifetime_s: client.lifetime.as_secs(),
+        };
+        match self.change(&who.swarm, Command::AddClient(Box::new(wish))).await? {
+            Reply::Added(shown) => Ok((shown, secret)),
+            _ => Err(unexpected("access")),
+        }
+    }
+
+    /// Removes a client; its tokens hold no more.
+    ///
+    /// # Errors
+    /// `forbidden`, `not_found`.
+    pub async fn remove_client(&self, who: &Principal, name: Name) -> Result<(), Refusal> {
+        policy::require(who, Right::Administer)?;
+        let until = self.now() + LONGEST + LEEWAY;
+        let command = Command::RemoveClient { name, by: who.agent_name.to_string(), until };
+        self.change(&who.swarm, command).await.map(|_| ())
+    }
+
+    /// A token for a client that shows its secret.
+    ///
+    /// # Errors
+    /// `unauthenticated`, without saying whether there is such a client; `forbidden` for scopes that it does not have.
+    pub async fn fetch(
+        &self,
+        swarm: &Name,
+        client: &Name,
+        secret: &str,
+        wanted: Option<Rights>,
+    ) -> Result<Handed, Refusal> {
+        // A swarm that nobody has made has no owner to be bothered.
+        let known = if self.entities.swarms().await?.contains(swarm) {
+            match self.ask(swarm, Command::Client { name: client.clone() }).await? {
+                Reply::Client(known) => known,
+                _ => return Err(unexpected("access")),
+            }
+        } else {
+            None
+        };
+        let given = digest(secret);
+        let known = known
+            .filter(|known| known.digest.as_bytes().ct_eq(given.as_bytes()).into())
+            .ok_or_else(|| Refusal::new(Code::Unauthenticated, "there is no such client with this secret"))?;
+        let role: Role = known.role.parse()?;
+        let all = match &known.scope {
+            Some(scope) => scope.parse::<Rights>()?.and(Rights::of(role)),
+            None => Rights::of(role),
+        };
+        let rights = within(wanted, all)?;
+        let lifetime = Duration::from_secs(known.lifetime_s);
+        let claims = Claims {
+            swarm: swarm.clone(),
+            agent: known.agent,
+            agent_name: known.agent_name,
+            role,
+            view: known.view.as_deref().map(View::parse).transpose()?,
+            instance: None,
+            lifetime,
+        };
+        let origin = Origin {
+            rights,
+            // All tokens of a client are one instance: what it holds outlives each of them.
+            family: Some(known.id),
+            client: Some(format!("{swarm}/{client}")),
+            ..Origin::default()
+        };
+        self.hand(claims, origin)
+    }
+
+    /// A token for a token: of the same agent or of a worker of it, never with more than the first, and never for longer
+    /// than that can be renewed.
+    ///
+    /// # Errors
+    /// `forbidden` for what would be wider; `invalid_argument` for what cannot be at all.
+    pub async fn exchange(&self, token: &str, narrower: Narrower) -> Result<Handed, Refusal> {
+        let from = self.credential(token).await?;
+        let ends = from.renewable.unwrap_or(from.expires).max(from.expires);
+        let usual = if narrower.agent.is_some() { USUAL } else { from.expires.since(from.issued) };
+        let lifetime = narrower.lifetime.unwrap_or(usual).min(ends.since(self.now()));
+        if lifetime < Duration::from_secs(1) {
+            return Err(forbidden("the token ends now, and what comes of it with it"));
+        }
+        let view = narrowed(narrower.view.clone(), from.who.view.as_ref());
+        match narrower.agent.clone() {
+            Some(worker) => self.hand_on(&from, &worker, narrower, view, lifetime).await,
+            None => self.renew(&from, &narrower, view, lifetime),
+        }
+    }
+
+    /// A later token of the same agent and the same instance, with less if that is asked for.
+    fn renew(
+        &self,
+        from: &Credential,
+        narrower: &Narrower,
+        view: Option<View>,
+        lifetime: Duration,
+    ) -> Result<Handed, Refusal> {
+        let who = &from.who;
+        if who.managed {
+            return Err(forbidden("a run's token is its runner's to renew; exchange it for a worker's"));
+        }
+        if narrower.role.is_some_and(|role| role != who.role) {
+            return Err(forbidden("another role is another agent's; name the agent"));
+        }
+        let claims = Claims {
+            swarm: who.swarm.clone(),
+            agent: who.agent,
+            agent_name: who.agent_name.clone(),
+            role: who.role,
+            view,
+            instance: None,
+            lifetime,
+        };
+        let origin = Origin {
+            rights: within(narrower.rights, who.rights.and(Rights::of(who.role)))?,
+            family: from.family.or(Some(from.id)),
+            client: from.client.clone(),
+            renewable: from.renewable,
+            actor: from.actor.clone(),
+        };
+        self.hand(claims, origin)
+    }
+
+    /// A token for a worker of the token's agent.
+    async fn hand_on(
+        &self,
+        from: &Credential,
+        worker: &Name,
+        narrower: Narrower,
+        view: Option<View>,
+        lifetime: Duration,
+    ) -> Result<Handed, Refusal> {
+        let who = &from.who;
+        policy::require(who, Right::Lead)?;
+        if from.line().count() > STEPS {
+            return Err(forbidden("this token was handed on too often; ask for one from nearer the first"));
+        }
+        let role = narrower.role.unwrap_or(Role::Worker);
+        let (most, has) = (Rights::of(role), who.rights.and(Rights::of(who.role)));
+        if !most.are_within(has) {
+            let problem = format!("a token with {has} cannot become one of a {role}, which has {most}");
+            return Err(forbidden(&problem));
+        }
+        let rights = within(narrower.rights, most)?;
+        let agent_name = Name::parse(&format!("{}-{worker}", who.agent_name))?;
+        self.require_unknown(&who.swarm, &agent_name).await?;
+        let agent = Uuid::new_v5(&who.agent, worker.as_str().as_bytes());
+        // The same name is the same agent and the same instance, whenever its token is fetched anew.
+        let family = Uuid::new_v5(&from.family.unwrap_or(from.id), agent.as_bytes());
+        let swarm = who.swarm.clone();
+        let claims = Claims { swarm, agent, agent_name, role, view, instance: None, lifetime };
+        let actor = Some(from.as_actor());
+        self.hand(claims, Origin { rights, family: Some(family), actor, ..Origin::default() })
+    }
+
+    /// A lead makes no token for an agent that runs on a runner: it could then speak for it.
+    async fn require_unknown(&self, swarm: &Name, name: &Name) -> Result<(), Refusal> {
+        let key = EntityKey::agent(swarm, name);
+        match self.entities.ask::<Agent>(&key, Request::read(), agent::Command::List).await? {
+            agent::Reply::Overview(known) if known.definition.is_none() => Ok(()),
+            agent::Reply::Overview(_) => {
+                Err(forbidden(&format!("a runner has an agent `{name}`; choose another name")))
+            }
+            _ => Err(unexpected("the agent")),
+        }
+    }
+
+    fn hand(&self, claims: Claims, origin: Origin) -> Result<Handed, Refusal> {
+        let (rights, agent, agent_name) = (origin.rights, claims.agent, claims.agent_name.clone());
+        let lifetime = claims.lifetime;
+        let issued = self.keys.issue_as(claims, origin, self.now())?;
+        Ok(Handed { issued, rights, agent, agent_name, lifetime })
+    }
+}
+
+impl Copy {
+    fn is_fresh(&self) -> bool {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let good = if known.answered { FRESH } else { AGAIN };
+        known.asked.is_some_and(|asked| asked.elapsed() < good)
+    }
+}
+
+impl Known {
+    fn learn(&mut self, news: Vec<Revocation>, now: Timestamp) {
+        self.answered = true;
+        for revocation in news {
+            self.newest = self.newest.max(revocation.at);
+            self.revoked.insert(revocation.of, revocation);
+        }
+        self.revoked.retain(|_, revocation| revocation.until > now);
+    }
+
+    fn revokes(&self, credential: &Credential) -> bool {
+        if self.revoked.is_empty() {
+            return false;
+        }
+        let named = |of: Of| self.revoked.get(&of);
+        let before = |of: Of, issued| named(of).is_some_and(|revocation| issued <= revocation.at);
+        let agents = !matches!(credential.who.role, Role::Operator | Role::Runner);
+        credential.line().any(|link| {
+            named(Of::Token(link.id)).is_some()
+                || link.family.is_some_and(|family| named(Of::Token(family)).is_some())
+                || before(Of::Agent(link.agent), link.issued)
+                || (agents && before(Of::Everyone, link.issued))
+        })
+    }
+}
+
+/// The rights that are asked for, which have to be among those there are; all of them if nobody asks.
+fn within(wanted: Option<Rights>, all: Rights) -> Result<Rights, Refusal> {
+    let rights = wanted.unwrap_or(all);
+    if rights.are_none() || !rights.are_within(all) {
+        let problem = format!("the scope `{rights}` is more than there is to give: {all}");
+        return Err(Refusal::new(Code::Forbidden, problem).with(serde_json::json!({ "scope": rights })));
+    }
+    Ok(rights)
+}
+
+/// The view that is asked for; one that may only read stays so.
+fn narrowed(wanted: Option<View>, has: Option<&View>) -> Option<View> {
+    match wanted {
+        Some(view) => Some(view.narrowed_by(has)),
+        None => has.cloned(),
+    }
+}
+
+fn forbidden(problem: &str) -> Refusal {
+    Refusal::new(Code::Forbidden, problem)
+}
+
+/// 256 bits of chance.
+fn secret() -> Result<String, Refusal> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes)
+        .map_err(|_| Refusal::new(Code::Internal, "the system gave no randomness for a secret"))?;
+    Ok(URL_SAFE_NO_PAD.encode(bytes))
+}
+
+fn digest(secret: &str) -> String {
+    URL_SAFE_NO_PAD.encode(Sha256::digest(secret.as_bytes()))
+}

@@ -1,0 +1,97 @@
+//! The rules of access.
+
+use std::time::Duration;
+
+use super::command::{Command, Reply, Wish};
+use super::event::Event;
+use super::state::{Access, Client, Of, Revocation};
+use crate::code::{Code, Refusal};
+use crate::entity::{Ctx, Decision};
+use crate::id::Name;
+use crate::time::Timestamp;
+
+/// Most clients of a swarm, and most revocations that hold at a time: each node keeps them in memory.
+const CLIENTS: usize = 1000;
+const REVOCATIONS: usize = 10_000;
+
+pub(super) fn decide(state: &Access, command: &Command, ctx: &mut Ctx) -> Result<Decision<Access>, Refusal> {
+    match command {
+        Command::AddClient(wish) => state.add(wish, ctx),
+        Command::RemoveClient { name, by, until } => state.remove(name, by, *until, ctx),
+        Command::Client { name } => {
+            let client = state.clients.get(name).cloned().map(Box::new);
+            Ok(Decision::reply(Reply::Client(client)))
+        }
+        Command::Revoke { of, by, until } => {
+            let revocation = state.revocation(*of, by, *until, ctx)?;
+            let reply = Reply::Revocation(revocation.body());
+            Ok(Decision::new(reply, vec![Event::TokensRevoked { revocation }]))
+        }
+        Command::Revoked { after } => {
+            let mut news: Vec<_> = state.revoked.values().filter(|one| one.at > *after).cloned().collect();
+            news.sort_by_key(|one| one.at);
+            Ok(Decision::reply(Reply::Revoked(news)))
+        }
+        Command::Tick => Ok(state.forget(ctx.now)),
+    }
+}
+
+impl Access {
+    fn add(&self, wish: &Wish, ctx: &mut Ctx) -> Result<Decision<Self>, Refusal> {
+        if self.clients.contains_key(&wish.name) {
+            let problem =
+                format!("there is a client `{}` already; remove it, or choose another name", wish.name);
+            return Err(Refusal::new(Code::AlreadyExists, problem));
+        }
+        if self.clients.len() >= CLIENTS {
+            let problem = format!("the swarm has {CLIENTS} clients, the most there may be; remove one first");
+            return Err(Refusal::new(Code::QueueFull, problem));
+        }
+        let wish = wish.clone();
+        let client = Client {
+            id: ctx.id(),
+            name: wish.name,
+            digest: wish.digest,
+            agent: wish.agent.unwrap_or_else(|| ctx.id()),
+            agent_name: wish.agent_name,
+            role: wish.role,
+            scope: wish.scope,
+            view: wish.view,
+            lifetime_s: wish.lifetime_s,
+            created: ctx.now,
+        };
+        let reply = Reply::Added(client.body());
+        Ok(Decision::new(reply, vec![Event::ClientAdded { client: Box::new(client) }]))
+    }
+
+    fn remove(&self, name: &Name, by: &str, until: Timestamp, ctx: &Ctx) -> Result<Decision<Self>, Refusal> {
+        let client = self.clients.get(name).ok_or_else(|| {
+            Refusal::new(Code::NotFound, format!("there is no client `{name}`; list those there are"))
+        })?;
+        let revocation = self.revocation(Of::Token(client.id), by, until, ctx)?;
+        let events = vec![Event::ClientRemoved { name: name.clone() }, Event::TokensRevoked { revocation }];
+        Ok(Decision::new(Reply::Done, events))
+    }
+
+    /// Each has a moment of its own, so that whoever knows the newest can ask for what came after it.
+    fn revocation(&self, of: Of, by: &str, until: Timestamp, ctx: &Ctx) -> Result<Revocation, Refusal> {
+        let known = self.revoked.get(&of);
+        if known.is_none() && self.revoked.len() >= REVOCATIONS {
+            let problem = format!(
+                "{REVOCATIONS} revocations hold already; revoke all tokens of an agent at once, or take the signing key out with `skein token rotate-keys` and `--retire`"
+            );
+            return Err(Refusal::new(Code::QueueFull, problem));
+        }
+        let at = ctx.now.max(self.newest + Duration::from_millis(1));
+        let until = known.map_or(until, |known| known.until.max(until));
+        Ok(Revocation { of, at, until, by: by.chars().take(Name::MAX).collect() })
+    }
+
+    fn forget(&self, now: Timestamp) -> Decision<Self> {
+        let of: Vec<Of> = self.revoked.values().filter(|one| one.until <= now).map(|one| one.of).collect();
+        if of.is_empty() {
+            return Decision::reply(Reply::Done);
+        }
+        Decision::new(Reply::Done, vec![Event::RevocationsForgotten { of }])
+    }
+}

@@ -1,0 +1,132 @@
+use std::time::Duration;
+
+use proptest::prelude::*;
+use uuid::Uuid;
+
+use super::*;
+use crate::code::{Code, Refusal};
+use crate::harness::Bench;
+use crate::id::{EntityKey, Kind, Name};
+use crate::time::Timestamp;
+
+fn bench() -> Bench<Access> {
+    Bench::new(EntityKey::of(Kind::Access, &Name::parse("default").unwrap()))
+}
+
+fn wish(name: &str) -> Command {
+    Command::AddClient(Box::new(Wish {
+        name: Name::parse(name).unwrap(),
+        digest: "digest".to_owned(),
+        agent: None,
+        agent_name: Name::parse("builder").unwrap(),
+        role: "worker".to_owned(),
+        scope: None,
+        view: None,
+        lifetime_s: 900,
+    }))
+}
+
+fn revoke(bench: &mut Bench<Access>, of: Of, lasts: u64) -> Result<Reply, Refusal> {
+    let until = bench.now + Duration::from_secs(lasts);
+    bench.run(Command::Revoke { of, by: "operator".to_owned(), until })
+}
+
+fn revoked(bench: &mut Bench<Access>, after: Timestamp) -> Vec<Revocation> {
+    match bench.run(Command::Revoked { after }).unwrap() {
+        Reply::Revoked(revoked) => revoked,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn known(bench: &mut Bench<Access>, name: &str) -> Option<Box<Client>> {
+    match bench.run(Command::Client { name: Name::parse(name).unwrap() }).unwrap() {
+        Reply::Client(client) => client,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_client_ends_with_its_tokens() {
+    let mut bench = bench();
+    let Reply::Added(shown) = bench.run(wish("ci")).unwrap() else { panic!() };
+    assert!(shown["agentId"].is_string() && !shown.to_string().contains("digest"));
+    assert_eq!(bench.run(wish("ci")).unwrap_err().code, Code::AlreadyExists);
+    let id = known(&mut bench, "ci").unwrap().id;
+    let (name, until) = (Name::parse("ci").unwrap(), bench.now + Duration::from_secs(900));
+    let remove = Command::RemoveClient { name, by: "operator".to_owned(), until };
+    bench.run(remove.clone()).unwrap();
+    assert!(known(&mut bench, "ci").is_none());
+    assert_eq!(revoked(&mut bench, Timestamp::ZERO)[0].of, Of::Token(id));
+    assert_eq!(bench.run(remove).unwrap_err().code, Code::NotFound);
+    // A new one of the name is another one.
+    bench.run(wish("ci")).unwrap();
+    assert_ne!(known(&mut bench, "ci").unwrap().id, id);
+}
+
+#[test]
+fn what_was_revoked_is_asked_for_by_its_moment() {
+    let mut bench = bench();
+    let (first, second) = (Of::Agent(Uuid::from_u128(1)), Of::Everyone);
+    revoke(&mut bench, first, 60).unwrap();
+    revoke(&mut bench, second, 60).unwrap();
+    let all = revoked(&mut bench, Timestamp::ZERO);
+    assert_eq!(all.iter().map(|one| one.of).collect::<Vec<_>>(), [first, second]);
+    // Both were made in one millisecond, and the second can be asked for all the same.
+    assert_eq!(revoked(&mut bench, all[0].at), all[1..]);
+    // Revoked once more, it concerns later tokens too.
+    bench.now = bench.now + Duration::from_secs(10);
+    revoke(&mut bench, first, 5).unwrap();
+    let again = revoked(&mut bench, all[1].at);
+    assert_eq!((again.len(), again[0].of), (1, first));
+    assert_eq!(again[0].until, all[0].until, "it is not forgotten sooner than before");
+}
+
+#[test]
+fn revocations_are_forgotten_with_the_tokens_and_bounded() {
+    let mut bench = bench();
+    revoke(&mut bench, Of::Everyone, 60).unwrap();
+    revoke(&mut bench, Of::Token(Uuid::from_u128(1)), 120).unwrap();
+    bench.advance(Duration::from_secs(60));
+    assert_eq!(revoked(&mut bench, Timestamp::ZERO).len(), 1);
+    bench.advance(Duration::from_secs(60));
+    assert!(revoked(&mut bench, Timestamp::ZERO).is_empty());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// A node that asks for what is new, whenever it does, knows all that holds.
+    #[test]
+    fn a_copy_that_asks_now_and_then_lacks_nothing(
+        steps in prop::collection::vec((0u128..6, 1u64..100, 0u64..40, any::<bool>()), 1..40)
+    ) {
+        let mut bench = bench();
+        let mut copy = std::collections::BTreeMap::new();
+        let mut newest = Timestamp::ZERO;
+        let look = |bench: &mut Bench<Access>, copy: &mut std::collections::BTreeMap<Of, Revocation>, newest: &mut Timestamp| {
+            for one in revoked(bench, *newest) {
+                *newest = one.at;
+                copy.insert(one.of, one);
+            }
+        };
+        for (number, lasts, pause, looks) in steps {
+            let of = match number {
+                0 => Of::Everyone,
+                1 | 2 => Of::Agent(Uuid::from_u128(number)),
+                _ => Of::Token(Uuid::from_u128(number)),
+            };
+            revoke(&mut bench, of, lasts).unwrap();
+            bench.advance(Duration::from_secs(pause));
+            if looks {
+                look(&mut bench, &mut copy, &mut newest);
+            }
+        }
+        look(&mut bench, &mut copy, &mut newest);
+        let now = bench.now;
+        for one in revoked(&mut bench, Timestamp::ZERO) {
+            prop_assert_eq!(copy.get(&one.of), Some(&one));
+        }
+        copy.retain(|_, one| one.until > now);
+        prop_assert_eq!(copy.len(), revoked(&mut bench, Timestamp::ZERO).len());
+    }
+}

@@ -209,7 +209,8 @@ async fn every_route_answers_in_the_seed_s_shape() {
     bed.shows("GET", &format!("{agent}/setup-script"), lead, none.clone(), 200, &["setupScript"]).await;
     bed.shows("GET", "/api/services", None, none.clone(), 200, &["services"]).await;
     bed.shows("GET", "/api/active-sessions", None, none.clone(), 200, &["sessions"]).await;
-    bed.shows("GET", "/api/tasks?limit=5&status=unassigned", None, none.clone(), 200, &["tasks", "total"]).await;
+    bed.shows("GET", "/api/tasks?limit=5&status=unassigned", None, none.clone(), 200, &["tasks", "total"])
+        .await;
     bed.shows("GET", &task, None, none.clone(), 200, &["id", "task", "status", "source", "logs"]).await;
     bed.shows("GET", "/api/scheduled-tasks", None, none.clone(), 200, &["scheduledTasks"]).await;
     bed.shows("GET", &schedule, None, none.clone(), 200, &["id", "cronExpression", "nextRunAt"]).await;
@@ -218,7 +219,15 @@ async fn every_route_answers_in_the_seed_s_shape() {
     bed.shows("DELETE", &schedule, lead, none.clone(), 200, &["success"]).await;
     bed.shows("GET", "/api/epics", None, none.clone(), 200, &["epics", "total"]).await;
     bed.shows("PUT", &epic, lead, json!({ "status": "active" }), 200, &["status"]).await;
-    bed.shows("POST", &format!("{epic}/tasks"), lead, json!({ "task": "a part of it" }), 201, &["id", "epicId"]).await;
+    bed.shows(
+        "POST",
+        &format!("{epic}/tasks"),
+        lead,
+        json!({ "task": "a part of it" }),
+        201,
+        &["id", "epicId"],
+    )
+    .await;
     bed.shows("GET", &epic, None, none.clone(), 200, &["name", "tasks"]).await;
     bed.shows("DELETE", &epic, lead, none.clone(), 200, &["success"]).await;
     bed.shows("GET", "/api/channels", None, none.clone(), 200, &["channels"]).await;
@@ -245,7 +254,8 @@ async fn whoever_lacks_the_key_a_name_or_the_right_is_told_so() {
     bed.refuses("POST", "/api/tasks", Some(LEAD), json!({ "task": "x", "agentId": "nobody" }), 400).await;
     bed.refuses("POST", &finish, Some(WORKER), json!({ "status": "completed" }), 403).await;
     bed.refuses("POST", "/api/epics", Some(WORKER), epic, 403).await;
-    bed.refuses("PUT", &format!("/api/agents/{LEAD}/name"), Some(WORKER), json!({ "name": "lead" }), 403).await;
+    bed.refuses("PUT", &format!("/api/agents/{LEAD}/name"), Some(WORKER), json!({ "name": "lead" }), 403)
+        .await;
     bed.refuses("POST", &format!("/api/tasks/{task}/frobnicate"), Some(LEAD), Value::Null, 404).await;
     bed.refuses("GET", "/api/tasks?limit=many", None, Value::Null, 400).await;
     let lead = json!({ "name": "usurper", "isLead": true });

@@ -6,6 +6,7 @@ use skein_shared::epics::{self, Epics};
 use skein_shared::id::Kind;
 use skein_shared::inboxes::{self, Inboxes};
 use skein_shared::pool::{Command, Pool, Reply};
+use skein_shared::which::Which;
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
@@ -115,7 +116,7 @@ impl Service {
         let epics::Reply::News(notices) = reply else { return Err(unexpected("the epics")) };
         let mut epics = Vec::with_capacity(notices.len());
         for notice in notices {
-            let (_, epic) = self.find_epic(who, epics::Which::Id(notice.epic)).await?;
+            let (_, epic) = self.find_epic(who, Which::Id(notice.epic)).await?;
             let mut finished = Vec::new();
             for task in notice.tasks {
                 finished.extend(self.task(who, task).await?);

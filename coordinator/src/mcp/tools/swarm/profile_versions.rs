@@ -28,7 +28,8 @@ pub(super) fn tools() -> Vec<Tool> {
             .found_by("claude md soul identity profile versions changes log who changed")
             .args(
                 Args::none()
-                    .take("agentId", agent(), "Whose (yours)").of_agents()
+                    .take("agentId", agent(), "Whose (yours)")
+                    .of_agents()
                     .take("field", one_of(&FIELDS), "Of this text alone")
                     .take("limit", integer(1, 100), "At most so many (10)"),
             )

@@ -117,6 +117,20 @@ pub(super) async fn steer(
     done(format!("{agent}: {order}"))
 }
 
+/// Says something to the agent that works on a task.
+pub(super) async fn tell(
+    State(gateway): State<Gateway>,
+    Path(task): Path<String>,
+    Operator { who, fields }: Operator,
+) -> Answer {
+    let task = parse_uuid("task", &task)?;
+    let Some(text) = fields.get("message").and_then(Value::as_str) else {
+        return Err(Problem::bad_request("missing message: put it into the JSON body"));
+    };
+    gateway.service.steer_task(&who, Uuid::now_v7(), task, text.to_owned()).await?;
+    done(format!("the agent of task {task} gets this with its next tool call"))
+}
+
 /// Every held lock of the swarm.
 pub(super) async fn locks(State(gateway): State<Gateway>, Operator { who, .. }: Operator) -> Answer {
     let locks = gateway.service.held_locks(&who).await?;

@@ -68,6 +68,7 @@ fn operators() -> Router<Gateway> {
         .route("/control/trigger/{agent}", post(control::trigger))
         .route("/control/kill/{instance}", post(control::kill))
         .route("/control/agents/{agent}/{order}", post(control::steer))
+        .route("/control/tasks/{task}/message", post(control::tell))
         .route("/api/stats/agents/{agent}/runs", get(control::runs))
         .route("/api/stats/webhooks/{receipt}", get(control::webhook))
         .route("/api/webhooks/{receipt}/replay", post(control::replay))

@@ -43,6 +43,16 @@ async fn operators_alone_get_in_and_by_the_header_alone() {
 }
 
 #[tokio::test]
+async fn what_an_operator_says_about_a_task_is_for_a_task_that_there_is() {
+    let bed = Bed::new();
+    let path = format!("/control/tasks/{}/message", Uuid::from_u128(1));
+    let (status, answer) = bed.control(&path, Some(json!({ "message": "stop there" }))).await;
+    assert!(status == 404 && answer["error"].as_str().unwrap().contains("task"), "{answer}");
+    assert_eq!(bed.control(&path, Some(json!({}))).await.0, 400);
+    assert_eq!(bed.control("/control/tasks/x/message", Some(json!({ "message": "m" }))).await.0, 400);
+}
+
+#[tokio::test]
 async fn agents_are_started_steered_and_ended() {
     let bed = Bed::new();
     bed.define("worker").await;

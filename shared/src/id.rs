@@ -26,10 +26,11 @@ pub enum Kind {
     Profiles,
     Blobs,
     Settings,
+    Mail,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 14] = [
+    pub const ALL: [Kind; 15] = [
         Kind::Pool,
         Kind::Lockspace,
         Kind::Triggers,
@@ -44,6 +45,7 @@ impl Kind {
         Kind::Profiles,
         Kind::Blobs,
         Kind::Settings,
+        Kind::Mail,
     ];
 
     pub fn as_str(self) -> &'static str {
@@ -62,6 +64,7 @@ impl Kind {
             Kind::Profiles => "profiles",
             Kind::Blobs => "blobs",
             Kind::Settings => "settings",
+            Kind::Mail => "mail",
         }
     }
 
@@ -82,7 +85,7 @@ impl FromStr for Kind {
 
     fn from_str(text: &str) -> Result<Self, Refusal> {
         Kind::ALL.into_iter().find(|kind| kind.as_str() == text).ok_or_else(|| {
-            Refusal::new(Code::InvalidArgument, format!("`{text}` is no kind of entity; use one of pool, lockspace, triggers, agent, fleet, schedules, epics, inboxes, channels, memory, services, profiles, blobs, settings"))
+            Refusal::new(Code::InvalidArgument, format!("`{text}` is no kind of entity; use one of pool, lockspace, triggers, agent, fleet, schedules, epics, inboxes, channels, memory, services, profiles, blobs, settings, mail"))
         })
     }
 }

@@ -63,7 +63,8 @@ fn leaks(folder: &Path) -> Result<Vec<String>> {
         let path = entry?.path();
         if path.is_dir() {
             found.extend(leaks(&path)?);
-        } else if path.is_file() && std::fs::read(&path)?.windows(HUSH.len()).any(|at| at == HUSH.as_bytes()) {
+        } else if path.is_file() && std::fs::read(&path)?.windows(HUSH.len()).any(|at| at == HUSH.as_bytes())
+        {
             found.push(path.display().to_string());
         }
     }
@@ -137,7 +138,10 @@ async fn what_was_exported_opens_where_its_keys_are_and_says_what_is_missing_els
         ensure!(values(&lead).await? == wanted, "{files:?}");
         let found = ask(&lead, "list-config", json!({"key": "TOKEN", "includeSecrets": true})).await?;
         let problem = found["configs"][0]["problem"].as_str();
-        ensure!(problem.is_some_and(|text| text.contains("put that key back")) == (files.len() == 1), "{found}");
+        ensure!(
+            problem.is_some_and(|text| text.contains("put that key back")) == (files.len() == 1),
+            "{found}"
+        );
     }
     Ok(())
 }

@@ -10,9 +10,9 @@ pub mod bearer;
 pub mod client;
 mod events;
 mod logs;
+mod secrets;
 pub mod server;
 mod views;
-mod secrets;
 mod webhooks;
 
 pub use admin::Admin;

@@ -157,7 +157,8 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
     let health = health::router(entities.clone(), runner.stop().clone());
     let Limits { result_bytes, swarm_result_bytes, .. } = config.limits;
     let bounds = Bounds { each: result_bytes, all: swarm_result_bytes };
-    let service = Service::new(entities.clone()).speaking_in(slack.clone()).bounded(bounds).keeping_secrets(vault);
+    let service =
+        Service::new(entities.clone()).speaking_in(slack.clone()).bounded(bounds).keeping_secrets(vault);
     let administered = service.clone();
     pumps.spawn("presence", quiet(presence::watch(service.clone(), pumps.stop().clone())));
     let http = match roles.coordinator {

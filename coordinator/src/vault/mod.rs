@@ -110,7 +110,8 @@ impl Vault {
     pub fn seal(&self, request: Uuid, bound: &[u8], text: &str) -> Result<Sealed, Refusal> {
         let ring = self.ring().map_err(|error| unusable(&error))?;
         let Some(key) = ring.first() else {
-            let sentence = "this coordinator has no key for secrets; set it without isSecret, or ask the operator";
+            let sentence =
+                "this coordinator has no key for secrets; set it without isSecret, or ask the operator";
             return Err(Refusal::new(Code::WrongState, sentence));
         };
         key.seal(request, bound, text)
@@ -152,7 +153,8 @@ impl Vault {
     pub fn add(&self) -> Result<String, Refusal> {
         self.change(|ring| {
             if let Some(next) = ring.next_id() {
-                let sentence = format!("the key {next} is there already and waits for `skein secrets rotate`");
+                let sentence =
+                    format!("the key {next} is there already and waits for `skein secrets rotate`");
                 return Err(Refusal::new(Code::WrongState, sentence));
             }
             ring.add().map_err(|error| unusable(&error))
@@ -245,7 +247,9 @@ mod tests {
         let sealed = vault.seal(Uuid::from_u128(1), BOUND, "hush-hush").unwrap();
         assert!(!sealed.text.contains("hush"));
         assert_eq!(text(vault.unseal(BOUND, &sealed)).as_deref(), Ok("hush-hush"));
-        assert!(text(vault.unseal(b"default/global/OTHER", &sealed)).unwrap_err().contains("belongs elsewhere"));
+        assert!(
+            text(vault.unseal(b"default/global/OTHER", &sealed)).unwrap_err().contains("belongs elsewhere")
+        );
         let unknown = text(other.unseal(BOUND, &sealed)).unwrap_err();
         assert!(unknown.contains(&sealed.key) && unknown.contains("put that key back"), "{unknown}");
         for bent in ["", "é", &sealed.text[4..], &sealed.text.replacen(&sealed.text[..1], "_", 1)] {
@@ -276,7 +280,10 @@ mod tests {
     fn keys_are_made_once_and_kept_private() {
         let folder = tempfile::tempdir().unwrap();
         let sealed = Vault::open(folder.path(), None).unwrap().seal(Uuid::nil(), BOUND, "x").unwrap();
-        assert_eq!(text(Vault::open(folder.path(), None).unwrap().unseal(BOUND, &sealed)).as_deref(), Ok("x"));
+        assert_eq!(
+            text(Vault::open(folder.path(), None).unwrap().unseal(BOUND, &sealed)).as_deref(),
+            Ok("x")
+        );
         let path = folder.path().join(FILE);
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);

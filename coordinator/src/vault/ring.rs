@@ -35,7 +35,8 @@ impl Ring {
         let broken =
             || io::Error::new(io::ErrorKind::InvalidData, format!("{} holds no keys", path.display()));
         let file: File = serde_json::from_str(text).map_err(|_| broken())?;
-        let keys: Vec<Key> = file.aes256gcm.iter().map(|key| key_of(key)).collect::<Option<_>>().ok_or_else(broken)?;
+        let keys: Vec<Key> =
+            file.aes256gcm.iter().map(|key| key_of(key)).collect::<Option<_>>().ok_or_else(broken)?;
         let next = file.next.map(|key| key_of(&key).ok_or_else(broken)).transpose()?;
         if keys.is_empty() {
             return Err(broken());
@@ -45,7 +46,8 @@ impl Ring {
 
     pub(super) fn write(&self) -> io::Result<Vec<u8>> {
         let text = |key: &Key| key.secret().expose_secret().to_owned();
-        let file = File { aes256gcm: self.keys.iter().map(text).collect(), next: self.next.as_ref().map(text) };
+        let file =
+            File { aes256gcm: self.keys.iter().map(text).collect(), next: self.next.as_ref().map(text) };
         Ok(serde_json::to_vec_pretty(&file)?)
     }
 

@@ -65,7 +65,9 @@ impl Settings {
         if bytes > ALL {
             return Err(Refusal::new(
                 Code::TooLarge,
-                format!("the swarm's settings would take {bytes} bytes together, and {ALL} is the most; delete some, or keep long values in files"),
+                format!(
+                    "the swarm's settings would take {bytes} bytes together, and {ALL} is the most; delete some, or keep long values in files"
+                ),
             ));
         }
         let reply = Reply::Set { setting: setting.masked(), new: known.is_none() };

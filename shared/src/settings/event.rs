@@ -9,8 +9,15 @@ use super::state::{Sealed, Setting};
 #[serde(rename_all = "snake_case")]
 pub enum Event {
     /// Made, or changed.
-    SettingSet { setting: Box<Setting> },
-    SettingDeleted { setting: Uuid },
+    SettingSet {
+        setting: Box<Setting>,
+    },
+    SettingDeleted {
+        setting: Uuid,
+    },
     /// Its secret is under another key, and the same.
-    SettingResealed { setting: Uuid, value: Sealed },
+    SettingResealed {
+        setting: Uuid,
+        value: Sealed,
+    },
 }

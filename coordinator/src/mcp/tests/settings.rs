@@ -39,7 +39,11 @@ async fn the_narrowest_value_applies_and_each_stands_in_the_list() {
         (json!({ "agentId": worker.id, "repoId": repo, "key": "MODEL" }), "MODEL=local"),
         (json!({ "agentId": lead.id, "key": "MODEL" }), "MODEL=sonnet"),
     ] {
-        assert_eq!(values(&face.facts(&worker, "get-config", arguments.clone()).await), [wanted], "{arguments}");
+        assert_eq!(
+            values(&face.facts(&worker, "get-config", arguments.clone()).await),
+            [wanted],
+            "{arguments}"
+        );
     }
     let all = face.facts(&worker, "list-config", json!({})).await;
     assert_eq!(values(&all), ["MODEL=sonnet", "MODEL=opus", "MODEL=local"]);
@@ -49,7 +53,10 @@ async fn the_narrowest_value_applies_and_each_stands_in_the_list() {
     face.facts(&worker, "delete-config", json!({ "id": id })).await;
     let gone = face.call(&worker, "delete-config", json!({ "id": id })).await;
     assert_eq!(gone["structuredContent"]["code"], "not_found");
-    assert_eq!(values(&face.facts(&worker, "get-config", json!({ "agentId": worker.id })).await), ["MODEL=sonnet"]);
+    assert_eq!(
+        values(&face.facts(&worker, "get-config", json!({ "agentId": worker.id })).await),
+        ["MODEL=sonnet"]
+    );
 }
 
 #[tokio::test]
@@ -146,6 +153,7 @@ async fn a_value_that_no_key_opens_says_so_and_hides_no_other() {
     let resealed = face.service.reseal().await.unwrap();
     assert_eq!((resealed.exchanged, resealed.unreadable), (0, 1));
     let keys = face.service.secret_keys().await.unwrap();
-    let states: Vec<_> = keys.iter().map(|key| (key["state"].as_str().unwrap(), key["secrets"].as_u64())).collect();
+    let states: Vec<_> =
+        keys.iter().map(|key| (key["state"].as_str().unwrap(), key["secrets"].as_u64())).collect();
     assert_eq!(states, [("seals", Some(1)), ("missing", Some(1))]);
 }

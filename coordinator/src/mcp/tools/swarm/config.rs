@@ -20,9 +20,7 @@ const KEY: usize = 255;
 const ALL: i64 = 1000;
 
 pub(super) fn tools() -> Vec<Tool> {
-    let listed = || {
-        json!({ "success": flag(), "message": any_text(4000), "configs": list(object(), 1000), "count": integer(0, ALL) })
-    };
+    let listed = || json!({ "success": flag(), "message": any_text(4000), "configs": list(object(), 1000), "count": integer(0, ALL) });
     vec![
         Tool::new("set-config", "Set a configuration value", SWARM, set)
             .writes(Right::Work)
@@ -168,7 +166,8 @@ fn shown(shown: Shown) -> crate::mcp::result::Answer {
     let mut message = format!("{}.", counted(count, "value", "values"));
     if shown.withheld > 0 {
         let secrets = counted(shown.withheld, "secret", "secrets");
-        message = format!("{message} {secrets} masked: the lead reads them, an agent those of its own scope.");
+        message =
+            format!("{message} {secrets} masked: the lead reads them, an agent those of its own scope.");
     }
     if shown.unreadable > 0 {
         let secrets = counted(shown.unreadable, "secret", "secrets");

@@ -27,10 +27,11 @@ pub enum Kind {
     Blobs,
     Settings,
     Access,
+    Mail,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 15] = [
+    pub const ALL: [Kind; 16] = [
         Kind::Pool,
         Kind::Lockspace,
         Kind::Triggers,
@@ -46,6 +47,7 @@ impl Kind {
         Kind::Blobs,
         Kind::Settings,
         Kind::Access,
+        Kind::Mail,
     ];
 
     pub fn as_str(self) -> &'static str {
@@ -65,6 +67,7 @@ impl Kind {
             Kind::Blobs => "blobs",
             Kind::Settings => "settings",
             Kind::Access => "access",
+            Kind::Mail => "mail",
         }
     }
 
@@ -85,7 +88,7 @@ impl FromStr for Kind {
 
     fn from_str(text: &str) -> Result<Self, Refusal> {
         Kind::ALL.into_iter().find(|kind| kind.as_str() == text).ok_or_else(|| {
-            Refusal::new(Code::InvalidArgument, format!("`{text}` is no kind of entity; use one of pool, lockspace, triggers, agent, fleet, schedules, epics, inboxes, channels, memory, services, profiles, blobs, settings, access"))
+            Refusal::new(Code::InvalidArgument, format!("`{text}` is no kind of entity; use one of pool, lockspace, triggers, agent, fleet, schedules, epics, inboxes, channels, memory, services, profiles, blobs, settings, access or mail"))
         })
     }
 }

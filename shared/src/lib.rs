@@ -22,6 +22,7 @@ pub mod inboxes;
 pub mod json;
 pub mod limits;
 pub mod lockspace;
+pub mod mail;
 pub mod memory;
 pub mod mutation;
 pub mod pool;

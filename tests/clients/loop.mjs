@@ -44,6 +44,21 @@ assert((await call(worker, "store-progress", { taskId, status: "completed", outp
 const details = await call(lead, "get-task-details", { taskId });
 assert.equal(details.task.status, "completed");
 assert.equal(details.task.output, "hello");
+for (const [where, value] of [[{ scope: "global" }, "all"], [{ scope: "agent", scopeId: me.yourAgentId }, "own"]]) {
+  const set = await call(lead, "set-config", { ...where, key: mode, value, isSecret: true });
+  assert.equal(set.config.value, "********", JSON.stringify(set));
+}
+const applies = await call(worker, "get-config", { key: mode, agentId: me.yourAgentId, includeSecrets: true });
+assert.equal(applies.configs[0].value, "own", JSON.stringify(applies));
+const raw = await call(worker, "list-config", { key: mode, includeSecrets: true });
+assert.deepEqual(raw.configs.map((one) => one.value), ["********", "own"]);
+assert.equal((await call(worker, "delete-config", { id: raw.configs[0].id })).success, false);
+assert((await call(lead, "delete-config", { id: raw.configs[0].id })).success);
+const inboxId = `${mode}@agentmail.to`;
+const mail = await call(worker, "register-agentmail-inbox", { action: "register", inboxId });
+assert.equal(mail.mappings[0].inboxEmail, null, JSON.stringify(mail));
+const own = await call(worker, "register-agentmail-inbox", { action: "list" });
+assert.equal(own.mappings[0].inboxId, inboxId, JSON.stringify(own));
 console.log(JSON.stringify({
   protocol: lead.getNegotiatedProtocolVersion?.(), tools: tools.map((tool) => tool.name), task: taskId,
 }));

@@ -49,6 +49,24 @@ async def main():
         assert details["task"]["output"] == "hello", details
         again = await call(worker, "store-progress", taskId=task, status="failed", failureReason="no")
         assert not again["success"], "a finished task was changed"
+        for scope, of, value in [("global", None, "all"), ("agent", me["yourAgentId"], "own")]:
+            where = {"scopeId": of} if of else {}
+            secret = await call(lead, "set-config", scope=scope, key=MODE, value=value, isSecret=True, **where)
+            assert secret["config"]["value"] == "********", secret
+        applies = await call(
+            worker, "get-config", key=MODE, agentId=me["yourAgentId"], includeSecrets=True
+        )
+        assert applies["configs"][0]["value"] == "own", applies
+        raw = await call(worker, "list-config", key=MODE, includeSecrets=True)
+        assert [one["value"] for one in raw["configs"]] == ["********", "own"], raw
+        refused = await call(worker, "delete-config", id=raw["configs"][0]["id"])
+        assert not refused["success"], refused
+        assert (await call(lead, "delete-config", id=raw["configs"][0]["id"]))["success"]
+        inbox = f"{MODE}@agentmail.to"
+        mail = await call(worker, "register-agentmail-inbox", action="register", inboxId=inbox)
+        assert mail["mappings"][0]["inboxEmail"] is None, mail
+        taken = await call(worker, "register-agentmail-inbox", action="list")
+        assert taken["mappings"][0]["inboxId"] == inbox, taken
         print(json.dumps({"protocol": lead.protocol_version, "tools": tools, "task": task}))
 
 

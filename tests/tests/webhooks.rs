@@ -36,6 +36,48 @@ async fn a_delivery_is_taken_in_once_over_a_crash() -> Result<()> {
     Ok(())
 }
 
+/// What came of letters, as its worker sees it.
+async fn letters(up: &Up, worker: &Client, count: usize) -> Result<Vec<Value>> {
+    up.until("the letters become tasks", async || {
+        let found = worker.call("get-tasks", json!({"mineOnly": true})).await?;
+        let tasks = found["tasks"].as_array().cloned().unwrap_or_default();
+        Ok((tasks.len() >= count).then_some(tasks))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_letter_by_webhook_reaches_its_agent_once() -> Result<()> {
+    let folder = Folder::new()?;
+    std::fs::create_dir_all(folder.data())?;
+    std::fs::write(folder.data().join("config.toml"), webhook::mail_configuration())?;
+    let up = Up::start_in(folder, &["--no-runner"]).await?;
+    let worker = Client::new(&up.mcp, &up.token("worker", "worker").await?);
+    worker.call("join-swarm", json!({"name": "worker"})).await?;
+    let inbox = json!({"action": "register", "inboxId": "dev@agentmail.to"});
+    ensure!(worker.call("register-agentmail-inbox", inbox).await?["success"] == true);
+    let (status, answer) = webhook::write(&up.ingress, "e1", "dev@agentmail.to", "it fails").await?;
+    ensure!((status, &answer) == (200, &json!({"received": true})), "{status} {answer}");
+
+    let up = Up::start_in(up.kill().await?, &["--no-runner"]).await?;
+    let worker = worker.at(&up.mcp);
+    let (status, _) = webhook::write(&up.ingress, "e1", "dev@agentmail.to", "it fails").await?;
+    ensure!(status == 200, "{status}");
+    webhook::write(&up.ingress, "e2", "dev@agentmail.to", "it fails again").await?;
+    let tasks = letters(&up, &worker, 2).await?;
+    let kinds: Vec<&str> = tasks.iter().filter_map(|task| task["taskType"].as_str()).collect();
+    ensure!(tasks.len() == 2 && kinds.contains(&"agentmail-message"), "{tasks:?}");
+    ensure!(kinds.contains(&"agentmail-reply"), "{tasks:?}");
+
+    let listed = up.skein(&["webhooks", "list", "--json"]).await?;
+    let first: Value = serde_json::from_str(listed.lines().last().unwrap_or_default())?;
+    ensure!(first["status"] == "processed", "{listed}");
+    let receipt = first["receiptId"].as_str().unwrap_or_default();
+    up.skein(&["webhooks", "replay", receipt]).await?;
+    letters(&up, &worker, 3).await?;
+    Ok(())
+}
+
 #[tokio::test]
 async fn forged_and_foreign_deliveries_are_refused() -> Result<()> {
     let up = Up::start_in(configured()?, &["--no-runner"]).await?;

@@ -12,7 +12,7 @@ impl Admin {
         &self,
         request: Request<v1::SecretKeysRequest>,
     ) -> Result<Value, Refusal> {
-        self.operator(&request, "")?;
+        self.operator(&request, "").await?;
         match request.get_ref().order.as_str() {
             "list" => Ok(json!({ "keys": self.service.secret_keys().await? })),
             "add" => self.service.add_secret_key(),

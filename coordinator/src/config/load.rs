@@ -276,6 +276,10 @@ fn take_tokens(workspace: &mut Workspace, folder: &Path) -> Result<(), String> {
 
 /// What is wrong with the source's secret, if anything.
 fn check_secret(source: &Source) -> Result<(), &'static str> {
+    let filters = [&source.inbox_domains, &source.sender_domains];
+    if source.provider != Provider::Agentmail && filters.iter().any(|domains| !domains.is_empty()) {
+        return Err("is not of the provider `agentmail`, so it has no inboxes: take its domains out");
+    }
     if source.allow_unsigned {
         let alone = source.secret.is_none();
         return if alone { Ok(()) } else { Err("has a secret and `allow_unsigned`; keep one") };
@@ -427,6 +431,9 @@ mod tests {
         }
         assert!(source("discord", &format!("secret = \"{}\"", "0a".repeat(32))).is_ok());
         assert!(source("gitlab", "secret = \"x\"").is_ok());
+        let domains = "secret = \"x\"\nsender_domains = [\"example.org\"]";
+        assert!(source("agentmail", domains).is_ok());
+        assert!(source("gitlab", domains).unwrap_err().to_string().contains("take its domains out"));
     }
 
     #[test]

@@ -213,6 +213,11 @@ pub struct Source {
     pub secret: Option<SecretString>,
     /// A file with the secret; white space at its end does not count.
     pub secret_file: Option<PathBuf>,
+    /// Of AgentMail: the domains whose inboxes count, and those whose people may write; empty for all.
+    #[serde(default)]
+    pub inbox_domains: Vec<String>,
+    #[serde(default)]
+    pub sender_domains: Vec<String>,
     /// Takes events of anybody who reaches the door, in place of a secret.
     #[serde(default)]
     pub allow_unsigned: bool,
@@ -222,6 +227,7 @@ pub struct Source {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Provider {
+    Agentmail,
     Discord,
     Generic,
     Github,
@@ -235,7 +241,8 @@ pub enum Provider {
 }
 
 impl Provider {
-    pub const ALL: [Provider; 10] = [
+    pub const ALL: [Provider; 11] = [
+        Provider::Agentmail,
         Provider::Discord,
         Provider::Generic,
         Provider::Github,
@@ -250,6 +257,7 @@ impl Provider {
 
     pub fn as_str(self) -> &'static str {
         match self {
+            Provider::Agentmail => "agentmail",
             Provider::Discord => "discord",
             Provider::Generic => "generic",
             Provider::Github => "github",

@@ -53,6 +53,10 @@ macro_rules! by_kind {
                 type $entity = skein_shared::services::Services;
                 $body
             }
+            skein_shared::id::Kind::Mail => {
+                type $entity = skein_shared::mail::Mail;
+                $body
+            }
             skein_shared::id::Kind::Settings => {
                 type $entity = skein_shared::settings::Settings;
                 $body

@@ -61,6 +61,9 @@ pub(super) struct Source {
     pub name: Name,
     pub provider: Provider,
     pub swarm: Name,
+    /// The domains that inboxes and senders of mail may be of; empty for all.
+    pub inbox_domains: Vec<String>,
+    pub sender_domains: Vec<String>,
     /// None for a source that takes what is not signed.
     secret: Option<SecretString>,
     /// It sends over a connection that the node has opened.
@@ -71,7 +74,15 @@ impl Source {
     /// Slack, over a connection. It is named as its kind is, so that subscriptions mean both.
     pub(super) fn connected(swarm: Name) -> Self {
         let name = Name::parse(Provider::Slack.as_str()).expect("the kinds of senders are names");
-        Self { name, provider: Provider::Slack, swarm, secret: None, is_connected: true }
+        Self {
+            name,
+            provider: Provider::Slack,
+            swarm,
+            inbox_domains: Vec::new(),
+            sender_domains: Vec::new(),
+            secret: None,
+            is_connected: true,
+        }
     }
 
     /// Whether its events are known to come from whoever has the secret.
@@ -97,6 +108,8 @@ impl Gate {
             name: source.name.clone(),
             provider: source.provider,
             swarm: source.swarm.clone(),
+            inbox_domains: source.inbox_domains.clone(),
+            sender_domains: source.sender_domains.clone(),
             secret: source.secret.clone(),
             is_connected: false,
         });

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::{Value, json};
 use skein_shared::id::Name;
+use skein_shared::mail::Letter;
 use skein_shared::slack::Said;
 use skein_shared::time::Timestamp;
 use skein_shared::triggers::{Incoming, Rejected};
@@ -23,7 +24,7 @@ use uuid::Uuid;
 
 use super::delivery::{Delivery, NAME, invalid};
 use super::gate::{Gate, Source, Taken, unknown};
-use super::provider::{Answer, Notice, Reading, sender};
+use super::provider::{Answer, Notice, Reading, is_at, sender};
 use crate::config::Provider;
 
 /// A sender that takes longer than this for its body is cut off. Shorter than others wait for their turn, so that those
@@ -159,8 +160,23 @@ pub(super) async fn take_in(gate: &Gate, source: &Source, notice: Notice) -> Res
         }
         incoming.said = Said::of(&incoming.payload).map(Box::new);
     }
+    if source.provider == Provider::Agentmail {
+        if !is_wanted(source, &incoming.payload["message"]) {
+            return Ok(Outcome::Ignored("it is of none of the domains that this source takes mail of"));
+        }
+        incoming.letter = Letter::of(&incoming.payload).map(Box::new);
+    }
     let taken = gate.intake.deliver(&source.swarm, incoming).await?;
     Ok(Outcome::Taken(taken, answer))
+}
+
+/// Whether inbox and sender of a letter are of the domains that the source is for.
+fn is_wanted(source: &Source, message: &Value) -> bool {
+    let inbox = message["inbox_id"].as_str().unwrap_or_default();
+    let senders = Letter::senders(message);
+    let sent = source.sender_domains.is_empty()
+        || senders.iter().any(|sender| is_at(sender, &source.sender_domains));
+    is_at(inbox, &source.inbox_domains) && sent
 }
 
 /// An event as the triggers take it.
@@ -189,6 +205,7 @@ pub(super) fn incoming(
         received_at,
         unsigned: false,
         said: None,
+        letter: None,
     })
 }
 

@@ -7,6 +7,8 @@ use async_trait::async_trait;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, request};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
 use http_body_util::BodyExt;
 use secrecy::SecretString;
@@ -69,6 +71,8 @@ fn door(ledger: &Arc<Ledger>) -> Router {
         swarm: Name::parse("build").unwrap(),
         secret: secret.map(SecretString::from),
         secret_file: None,
+        inbox_domains: Vec::new(),
+        sender_domains: Vec::new(),
         allow_unsigned: secret.is_none(),
     };
     let limits = config::Limits { webhook_bytes: 1000, webhooks_in_flight: 1, ..config::Limits::default() };
@@ -309,6 +313,49 @@ async fn a_challenge_by_get_is_answered_by_those_who_have_one() {
         assert_eq!(got, status, "{path}: {answer}");
         assert_eq!(answer["response_token"].is_string(), status == 200, "{path}: {answer}");
     }
+}
+
+#[tokio::test]
+async fn a_letter_is_taken_in_for_its_domains_and_no_others() {
+    let ledger = Arc::new(Ledger::default());
+    let domains = |domain: &str| vec![domain.to_owned()];
+    let source = config::Source {
+        name: Name::parse("mail").unwrap(),
+        provider: Provider::Agentmail,
+        swarm: Name::parse("build").unwrap(),
+        secret: Some(SecretString::from("whsec_aHVzaA==")),
+        secret_file: None,
+        inbox_domains: domains("agentmail.to"),
+        sender_domains: domains("example.org"),
+        allow_unsigned: false,
+    };
+    let limits = config::Limits::default();
+    let door = router(Gate::new(&[source], &limits, Arc::clone(&ledger) as Arc<dyn Intake>));
+    let write = async |id: &str, kind: &str, to: &str, from: &str| {
+        let body = json!({ "event_type": kind, "event_id": id, "message": {
+            "inbox_id": to, "thread_id": "t1", "message_id": id, "from_": from, "text": "hello",
+        }});
+        let body = body.to_string();
+        let mut mac = Hmac::<Sha256>::new_from_slice(b"hush").unwrap();
+        mac.update(format!("{id}.1790000000.{body}").as_bytes());
+        let signature = STANDARD.encode(mac.finalize().into_bytes());
+        let request = Request::post("/webhooks/mail")
+            .header("svix-id", id)
+            .header("svix-timestamp", "1790000000")
+            .header("svix-signature", format!("v1,AAAA v1,{signature}"));
+        send(&door, request.body(body.into()).unwrap()).await
+    };
+    let (received, dev, ada) = ("message.received", "dev@agentmail.to", "Ada <ada@example.org>");
+    assert_eq!(write("e1", received, dev, ada).await, (200, json!({ "received": true })));
+    for (to, from) in [(dev, "x@evil.net"), ("dev@other.to", ada)] {
+        let (status, answer) = write("e2", received, to, from).await;
+        assert!(status == 200 && answer["ignored"].is_string(), "{answer}");
+    }
+    assert_eq!(write("e3", "message.sent", dev, ada).await.0, 200);
+    let seen = ledger.seen.lock().unwrap();
+    let [(_, letter), (_, sent)] = seen.as_slice() else { panic!("two events") };
+    assert_eq!(letter.letter.as_ref().unwrap().ids.thread.as_deref(), Some("t1"));
+    assert_eq!((sent.event.as_str(), &sent.letter), ("message.sent", &None));
 }
 
 #[tokio::test(start_paused = true)]

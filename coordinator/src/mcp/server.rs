@@ -286,7 +286,9 @@ impl Facade {
             return Ok(());
         }
         let called = serde_json::from_slice::<Named>(body).ok().filter(|call| call.method == "tools/call");
-        let Some(tool) = called.and_then(|call| self.offer.tools().get(&call.params.name)) else { return Ok(()) };
+        let Some(tool) = called.and_then(|call| self.offer.tools().get(&call.params.name)) else {
+            return Ok(());
+        };
         if policy::allows(who.role, tool.right) { policy::require(who, tool.right) } else { Ok(()) }
     }
 

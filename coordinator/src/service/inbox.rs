@@ -11,6 +11,16 @@ use super::tasks::{Changed, Wanted};
 use super::{Service, step, unexpected};
 use crate::auth::{Principal, Right, policy};
 
+/// Fields that say where a message came from. Its task has them too.
+const ORIGIN: [&str; 6] = [
+    "slackChannelId",
+    "slackThreadTs",
+    "slackUserId",
+    "agentmailInboxId",
+    "agentmailMessageId",
+    "agentmailThreadId",
+];
+
 /// Hands a message over to a worker.
 #[derive(Clone, Debug)]
 pub struct Delegation {
@@ -59,8 +69,11 @@ impl Service {
         self.must_be_member(who, Some(delegation.agent)).await?;
         let text = |field: &str| message[field].as_str().map(str::to_owned);
         let words = delegation.description.or_else(|| text("content")).unwrap_or_default();
-        let mut spec = TaskSpec { parent: delegation.parent, source: Source::Slack, ..TaskSpec::new(words) };
-        for field in ["slackChannelId", "slackThreadTs", "slackUserId"] {
+        let thread = text("agentmailThreadId");
+        let source =
+            if text("source").as_deref() == Some("agentmail") { Source::Agentmail } else { Source::Slack };
+        let mut spec = TaskSpec { parent: delegation.parent, source, ..TaskSpec::new(words) };
+        for field in ORIGIN {
             if let Some(value) = text(field) {
                 spec.context.insert(field.to_owned(), json!(value));
             }
@@ -70,6 +83,9 @@ impl Service {
         let rules = Rules::Delegation { allow_duplicate: delegation.allow_duplicate };
         let changed = self.send_task(who, step(request, "task"), Wanted { spec, target, rules }).await?;
         let task = changed.task["id"].as_str().and_then(|id| Uuid::try_parse(id).ok()).unwrap_or_default();
+        if let Some(thread) = thread {
+            self.follow_thread(who, step(request, "thread"), thread, task, delegation.agent).await?;
+        }
         let note = Command::Delegate { agent: who.agent, message: delegation.message, task };
         self.change::<Inboxes>(&who.entity(Kind::Inboxes), request, note).await?;
         Ok(changed)

@@ -14,6 +14,7 @@ pub mod instances;
 pub mod lists;
 pub mod locks;
 pub mod logs;
+pub mod mail;
 pub mod memory;
 pub mod messages;
 pub mod presence;

@@ -12,6 +12,7 @@ use super::state::{Inboxes, Message, Owner, Seen, Status};
 use crate::code::Refusal;
 use crate::entity::{Changes, Corrupt, Ctx, Decision, Entity, LiveDocument};
 use crate::id::{EntityKey, Kind};
+use crate::mail::Ids;
 use crate::time::Timestamp;
 
 impl Entity for Inboxes {
@@ -116,7 +117,8 @@ impl Entity for Inboxes {
 
 impl Inboxes {
     fn deliver(&mut self, event: &Event, changes: &mut Changes) {
-        let Event::Delivered { message: id, number, agent, content, source, slack, seen, at } = event else {
+        let Event::Delivered { message: id, number, agent, content, source, slack, mail, seen, at } = event
+        else {
             return;
         };
         let message = Message { id: *id, agent: *agent, number: *number, status: Status::Unread, since: *at };
@@ -131,6 +133,7 @@ impl Inboxes {
         });
         if let (Value::Object(body), Ok(Value::Object(slack))) = (&mut body, serde_json::to_value(slack)) {
             body.extend(slack);
+            body.extend(mail.iter().flat_map(Ids::fields));
         }
         changes.put(Message::key(*id), &message, Some(body));
         self.insert(message);

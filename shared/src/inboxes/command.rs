@@ -5,6 +5,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::state::{Message, Source};
+use crate::mail::Ids;
 use crate::slack::Said;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -55,6 +56,9 @@ pub struct Deliver {
     pub source: Source,
     #[serde(default)]
     pub slack: Slack,
+    /// Where at AgentMail it came from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mail: Option<Ids>,
     /// The provider's id of the event. A repeat within seven days makes no second message.
     #[serde(default)]
     pub dedupe: Option<String>,

@@ -80,7 +80,7 @@ impl Inboxes {
         let Some(agent) = owner.or(otherwise) else { return Ok(Decision::reply(Reply::Done)) };
         let content = request.to_owned();
         let dedupe = Some(said.key());
-        self.accept(&Deliver { agent, content, source: Source::Slack, slack, dedupe }, ctx)
+        self.accept(&Deliver { agent, content, source: Source::Slack, slack, mail: None, dedupe }, ctx)
     }
 
     fn accept(&self, deliver: &Deliver, ctx: &mut Ctx) -> Result<Decision<Self>, Refusal> {
@@ -116,6 +116,7 @@ impl Inboxes {
             content: deliver.content.clone(),
             source: deliver.source,
             slack: deliver.slack.clone(),
+            mail: deliver.mail.clone(),
             seen: digest,
             at: ctx.now,
         };

@@ -5,6 +5,7 @@ use uuid::Uuid;
 
 use super::command::Slack;
 use super::state::Source;
+use crate::mail::Ids;
 use crate::time::Timestamp;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -17,6 +18,8 @@ pub enum Event {
         content: String,
         source: Source,
         slack: Slack,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mail: Option<Ids>,
         /// The digest of the delivery's key.
         seen: Option<Uuid>,
         at: Timestamp,

@@ -24,6 +24,7 @@ fn mail(agent: Uuid, dedupe: Option<&str>) -> Command {
         content: "please help".into(),
         source: Source::Slack,
         slack: Slack { channel_id: Some("C1".into()), ..Slack::default() },
+        mail: None,
         dedupe: dedupe.map(str::to_owned),
     }))
 }

@@ -7,6 +7,7 @@ use uuid::Uuid;
 use super::cost::Cost;
 use super::state::{MemberView, Outcome, Source, TaskView};
 use crate::id::{EntityKey, InstanceId};
+use crate::mail::Letter;
 use crate::profiles::Field;
 use crate::slack::Said;
 use crate::time::Timestamp;
@@ -155,8 +156,25 @@ pub enum Command {
     },
     /// A person said something in Slack that no agent had asked for.
     Hear(Box<Said>),
+    /// From the swarm's mail: somebody wrote an e-mail that no agent had asked for.
+    Mail(Box<Mailed>),
     /// Decides everything that is due.
     Tick,
+}
+
+/// A letter, and what the swarm's mail knows of where it belongs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Mailed {
+    pub letter: Letter,
+    /// Whose the inbox is.
+    #[serde(default)]
+    pub agent: Option<Uuid>,
+    /// The newest task of the thread.
+    #[serde(default)]
+    pub task: Option<Uuid>,
+    /// Who had that task when it was made; the pool may know it no longer.
+    #[serde(default)]
+    pub worker: Option<Uuid>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -440,7 +458,7 @@ pub enum Reply {
     Ended {
         tasks: Vec<Uuid>,
     },
-    /// Tasks that came of what was said.
+    /// Tasks that came of what was said or written.
     Heard {
         tasks: Vec<Uuid>,
     },

@@ -29,7 +29,7 @@ use crate::id::{EntityKey, Kind};
 use crate::time::Timestamp;
 
 pub use command::{
-    About, Command, Create, Fact, Finish, Join, Profile, Progress, Reply, Rules, Target, TaskSpec,
+    About, Command, Create, Fact, Finish, Join, Mailed, Profile, Progress, Reply, Rules, Target, TaskSpec,
 };
 use guard::Sketch;
 use index::Indexes;

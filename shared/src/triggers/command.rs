@@ -7,6 +7,7 @@ use uuid::Uuid;
 use super::event::Resumption;
 use super::filter::{Envelope, Filter};
 use crate::id::{EntityKey, InstanceId, Name};
+use crate::mail::Letter;
 use crate::slack::Said;
 use crate::time::Timestamp;
 
@@ -102,6 +103,9 @@ pub struct Incoming {
     /// What a person says with it, if the swarm talks to people there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub said: Option<Box<Said>>,
+    /// The letter that somebody wrote with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub letter: Option<Box<Letter>>,
 }
 
 /// A request that was signed by its source, and is no event.

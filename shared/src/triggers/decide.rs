@@ -147,13 +147,15 @@ impl Triggers {
     ) -> Decision<Self> {
         let receipt = incoming.receipt;
         let said = incoming.said.as_deref().filter(|said| outcome.matched() == 0 && said.may_concern());
-        outcome.heard = said.is_some();
+        let letter = incoming.letter.as_deref().filter(|_| outcome.matched() == 0);
+        outcome.heard = said.is_some() || letter.is_some();
         // A mention comes twice, by itself and as a message; who hands an event on means this one.
         let is_new = |said: &&Said| {
             replay_of.is_some() || self.saying(said_id(&incoming.source, said)).is_none_or(|of| of == receipt)
         };
         let mut effects = effect::of(&outcome, &self.swarm, receipt, event);
         effects.extend(said.filter(is_new).map(|said| effect::hear(&self.swarm, said)));
+        effects.extend(letter.map(|letter| effect::post(&self.swarm, letter)));
         let mut events = self.make_room();
         events.push(Event::Received { incoming, at: ctx.now, replay_of, outcome: outcome.clone() });
         Decision::new(delivered(receipt, outcome), events).effects(effects)

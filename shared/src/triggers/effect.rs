@@ -8,6 +8,7 @@ use super::filter::Envelope;
 use crate::agent::{Agent, Class, Command};
 use crate::entity::Effect;
 use crate::id::{EntityKey, Kind, Name};
+use crate::mail::{self, Letter, Mail};
 use crate::pool::{self, Pool};
 use crate::slack::Said;
 
@@ -36,6 +37,12 @@ fn run(swarm: &Name, agent: &Name, receipt: Uuid, event: &Envelope) -> Effect {
 pub(super) fn hear(swarm: &Name, said: &Said) -> Effect {
     let command = pool::Command::Hear(Box::new(said.clone()));
     Effect::entity::<Pool>(EntityKey::of(Kind::Pool, swarm), &command)
+}
+
+/// Letters go to the swarm's mail, which knows whose inbox and whose thread it is.
+pub(super) fn post(swarm: &Name, letter: &Letter) -> Effect {
+    let command = mail::Command::Receive(Box::new(letter.clone()));
+    Effect::entity::<Mail>(EntityKey::of(Kind::Mail, swarm), &command)
 }
 
 /// Tells the agent that its wait stands, so that no event is missed from now on.

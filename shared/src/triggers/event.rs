@@ -77,7 +77,7 @@ pub struct Outcome {
     pub resumed: Vec<Resumption>,
     /// Agents whose subscription starts a run.
     pub started: Vec<Name>,
-    /// The swarm hears what was said: none of its agents had asked for it.
+    /// The swarm hears what was said or written: none of its agents had asked for it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub heard: bool,
 }

@@ -304,6 +304,7 @@ mod tests {
             received_at: Timestamp(1_790_000_000_000),
             unsigned: false,
             said: None,
+            letter: None,
         })
     }
 

@@ -192,6 +192,7 @@ mod tests {
                 received_at: Timestamp(5),
                 unsigned: false,
                 said: None,
+                letter: None,
             })
         })
     }

@@ -34,7 +34,8 @@ pub enum Key {
 }
 
 /// The words of each provider, documented and usual ones.
-const WORDS: [(&str, &[(&str, Key)]); 10] = [
+const WORDS: [(&str, &[(&str, Key)]); 11] = [
+    ("agentmail", &[("inboxes", Key::Repos), ("events", Key::Events), ("author", Key::Author)]),
     (
         "discord",
         &[

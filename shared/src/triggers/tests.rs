@@ -12,6 +12,7 @@ use crate::code::Code;
 use crate::entity::Effect;
 use crate::harness::Bench;
 use crate::id::{InstanceId, Name};
+use crate::mail::Letter;
 use crate::slack::Said;
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -48,6 +49,7 @@ fn incoming(receipt: u128, delivery: &str, action: &str) -> Incoming {
         received_at: Timestamp(1_790_000_000_000),
         unsigned: false,
         said: None,
+        letter: None,
     }
 }
 
@@ -445,6 +447,36 @@ fn says(receipt: u128, delivery: &str, action: &str, ts: &str, mentioned: bool) 
 fn heard(bench: &Bench<Triggers>) -> usize {
     let to_pool = |effect: &&Effect| matches!(effect, Effect::Entity { key, .. } if key.kind == Kind::Pool);
     bench.effects.iter().filter(to_pool).count()
+}
+
+#[test]
+fn a_letter_goes_to_the_swarms_mail_once_unless_an_agent_asked_for_it() {
+    let mut bench = bench();
+    let body =
+        json!({ "event_type": "message.received", "message": { "inbox_id": "a@b", "message_id": "m" } });
+    let letter = Letter::of(&body).map(Box::new);
+    let written = |receipt: u128, delivery: &str| Incoming {
+        letter: letter.clone(),
+        ..incoming(receipt, delivery, "message.received")
+    };
+    let posted = |bench: &Bench<Triggers>| {
+        let to_mail =
+            |effect: &&Effect| matches!(effect, Effect::Entity { key, .. } if key.kind == Kind::Mail);
+        bench.effects.iter().filter(to_mail).count()
+    };
+    for receipt in [1, 2] {
+        bench.run(Command::Deliver { incoming: written(receipt, "e1") }).unwrap();
+        bench.restart();
+    }
+    assert_eq!(posted(&bench), 1, "a repeat");
+    assert_eq!(bench.body("receipt/00000000-0000-0000-0000-000000000001").unwrap()["status"], "processed");
+    let waits = wait(&bench, 9, "ann", json!({ "action": "message.received" }));
+    bench.run(waits).unwrap();
+    bench.run(Command::Deliver { incoming: written(3, "e3") }).unwrap();
+    assert_eq!(posted(&bench), 1, "whoever waited has it");
+    bench.run(Command::Replay { of: id(1), incoming: written(4, "") }).unwrap();
+    assert_eq!(posted(&bench), 2, "who hands it on once more means it");
+    assert_eq!(bench.restored(), bench.entity);
 }
 
 #[test]

@@ -166,6 +166,7 @@ impl Waiter {
             payload: json!({}),
             unsigned: false,
             said: None,
+            letter: None,
             received_at: kernel.entities.clock().now(),
         };
         let key = EntityKey::of(Kind::Triggers, &kernel.swarm);

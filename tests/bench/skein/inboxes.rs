@@ -27,6 +27,7 @@ pub(crate) fn pass(agent: Agent) -> BoxFuture<'static, Result<()>> {
             source: Source::Slack,
             slack: Slack::default(),
             dedupe: None,
+            mail: None,
         };
         ask(&agent, Command::Deliver(Box::new(deliver))).await?;
         let Reply::Taken(taken) = ask(&agent, Command::Take { agent: owner, limit: 1 }).await? else {

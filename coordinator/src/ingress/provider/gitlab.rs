@@ -1,21 +1,17 @@
 //! GitLab: hooks of projects, groups and the system.
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use skein_shared::Refusal;
 
-use super::{Notice, Reading, Sender, outdated};
+use super::standard::{self, Headers, SIGNING};
+use super::{Notice, Reading, Sender};
 use crate::ingress::context::{Context, text};
 use crate::ingress::delivery::{Delivery, invalid};
-use crate::ingress::signature::{base64_hmac, is_secret};
+use crate::ingress::signature::is_secret;
 
 const TOKEN: &str = "x-gitlab-token";
-const SIGNATURES: &str = "webhook-signature";
-const ID: &str = "webhook-id";
-const TIME: &str = "webhook-timestamp";
-/// What a signing token begins with, in GitLab and wherever else the Standard Webhooks are spoken.
-const SIGNING: &str = "whsec_";
+const STANDARD: Headers =
+    Headers { id: "webhook-id", time: "webhook-timestamp", signatures: "webhook-signature" };
 
 pub(super) struct Gitlab;
 
@@ -23,7 +19,7 @@ impl Sender for Gitlab {
     /// A hook with a signing token signs; one with a secret token only shows it.
     fn verify(&self, delivery: &Delivery<'_>, secret: &[u8]) -> Result<(), String> {
         match secret.strip_prefix(SIGNING.as_bytes()) {
-            Some(key) => signed(delivery, key),
+            Some(key) => standard::verify(delivery, &STANDARD, key),
             None if is_secret(secret, delivery.header(TOKEN).as_bytes()) => Ok(()),
             None => Err(format!("{TOKEN} is not the secret of this source; write the same into the hook")),
         }
@@ -36,22 +32,10 @@ impl Sender for Gitlab {
             return Err(invalid("the body has no `object_kind`, as GitLab's events have".to_owned()));
         };
         // Hooks that set off hooks share the id of the event, never that of the delivery.
-        let ids = [ID, "idempotency-key", "x-gitlab-event-uuid"].map(|name| delivery.header(name));
+        let ids = [STANDARD.id, "idempotency-key", "x-gitlab-event-uuid"].map(|name| delivery.header(name));
         let id = ids.into_iter().find(|id| !id.is_empty()).unwrap_or_default();
         Ok(Notice::of(id, &event, context(&event, &body), body))
     }
-}
-
-/// The header may have several signatures, while a token is replaced by another.
-fn signed(delivery: &Delivery<'_>, key: &[u8]) -> Result<(), String> {
-    let (id, time) = (delivery.header(ID).as_bytes(), delivery.header(TIME).as_bytes());
-    let parts = [id, b".", time, b".", delivery.body];
-    let key = STANDARD.decode(key).unwrap_or_default();
-    let mut given = delivery.header(SIGNATURES).split_whitespace().filter_map(|one| one.strip_prefix("v1,"));
-    if key.is_empty() || !given.any(|signature| base64_hmac(&key, &parts, signature)) {
-        return Err(format!("{SIGNATURES} does not match; sign with the signing token of this source"));
-    }
-    if delivery.is_recent(TIME) { Ok(()) } else { Err(outdated(TIME)) }
 }
 
 fn context(event: &str, body: &Value) -> Context {

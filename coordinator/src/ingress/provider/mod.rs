@@ -2,6 +2,7 @@
 //!
 //! A new one is a file here, a variant of [`Provider`] in the configuration, and its arm in [`sender`].
 
+mod agentmail;
 mod discord;
 mod generic;
 mod github;
@@ -10,6 +11,7 @@ mod linear;
 mod mintlify;
 mod sentry;
 mod slack;
+mod standard;
 mod test;
 #[cfg(test)]
 mod tests;
@@ -17,6 +19,8 @@ mod twitter;
 
 use serde_json::Value;
 use skein_shared::Refusal;
+
+pub(super) use agentmail::is_at;
 pub(super) use slack::from_socket;
 
 use super::context::Context;
@@ -78,6 +82,7 @@ pub(super) enum Answer {
 
 pub(super) fn sender(provider: Provider) -> &'static dyn Sender {
     match provider {
+        Provider::Agentmail => &agentmail::Agentmail,
         Provider::Discord => &discord::Discord,
         Provider::Generic => &generic::Generic,
         Provider::Github => &github::Github,

@@ -71,6 +71,7 @@ fn discord_key() -> Ed25519KeyPair {
 /// What a source of the provider has as its secret in these tests.
 fn secret(provider: Provider) -> String {
     match provider {
+        Provider::Agentmail => format!("whsec_{}", STANDARD.encode(SECRET)),
         Provider::Discord => hex(discord_key().public_key().as_ref()),
         _ => SECRET.to_owned(),
     }
@@ -81,6 +82,11 @@ fn signed(provider: Provider, body: &[u8]) -> Vec<(&'static str, String)> {
     let now = NOW.to_string();
     let digest = hex(&mac(SECRET.as_bytes(), &[body]));
     match provider {
+        Provider::Agentmail => {
+            let digest = mac(SECRET.as_bytes(), &[b"msg_1.", now.as_bytes(), b".", body]);
+            let signature = format!("v1,{}", STANDARD.encode(digest));
+            vec![("svix-signature", signature), ("svix-id", "msg_1".to_owned()), ("svix-timestamp", now)]
+        }
         Provider::Github => vec![("x-hub-signature-256", format!("sha256={digest}"))],
         Provider::Generic => vec![("x-signature-256", format!("sha256={digest}"))],
         Provider::Gitlab => vec![("x-gitlab-token", SECRET.to_owned())],
@@ -137,7 +143,7 @@ fn what_is_signed_verifies_and_nothing_else_does() {
 
 #[test]
 fn a_recording_is_refused_where_the_time_is_signed() {
-    for provider in [Provider::Slack, Provider::Discord] {
+    for provider in [Provider::Agentmail, Provider::Slack, Provider::Discord] {
         for (at, good) in [(NOW + 300, true), (NOW + 301, false), (NOW - 300, true), (NOW - 301, false)] {
             let sent = Sent { headers: signed(provider, b"{}"), body: b"{}".to_vec(), at };
             assert_eq!(sent.is_good(provider, &secret(provider)), good, "{provider:?} {at}");
@@ -186,6 +192,25 @@ fn the_published_example_of_the_standard_webhooks_verifies() {
 }
 
 #[test]
+fn domains_are_those_of_addresses_whatever_stands_around_them() {
+    let wanted = ["Example.org".to_owned(), " agentmail.to".to_owned()];
+    for (address, good) in [
+        ("ada@example.org", true),
+        ("Ada L. <ada@EXAMPLE.ORG>", true),
+        ("\"x@evil.net\" <ada@example.org>", true),
+        ("dev@agentmail.to", true),
+        ("\"ada@example.org\" <x@evil.net>", false),
+        ("ada@example.org.evil.net", false),
+        ("ada@sub.example.org", false),
+        ("example.org", false),
+        ("", false),
+    ] {
+        assert_eq!(is_at(address, &wanted), good, "{address}");
+        assert!(is_at(address, &[]));
+    }
+}
+
+#[test]
 fn the_owner_of_a_secret_is_proven_to_x() {
     let proof = sender(Provider::Twitter).prove("token", SECRET.as_bytes()).unwrap();
     let digest = STANDARD.encode(mac(SECRET.as_bytes(), &[b"token"]));
@@ -212,6 +237,24 @@ fn challenges_are_answered() {
 fn events_are_told_in_shared_words() {
     let sentry = ("sentry-hook-resource", "issue");
     for (provider, headers, body, event, id, context) in [
+        (
+            Provider::Agentmail,
+            vec![("svix-id", "msg_1")],
+            json!({"event_type": "message.received", "event_id": "e1", "message": {"inbox_id": "dev@agentmail.to",
+                "thread_id": "t1", "message_id": "m1", "from_": ["Ada <Ada@Example.org>"], "subject": "T", "text": "B"}}),
+            "message.received",
+            "e1",
+            json!({"repo": "dev@agentmail.to", "thread": "t1", "title": "T", "body": "B", "author": "ada@example.org",
+                "sender": "ada@example.org"}),
+        ),
+        (
+            Provider::Agentmail,
+            vec![("svix-id", "msg_1")],
+            json!({"event_type": "message.bounced", "message": {"inbox_id": "dev@agentmail.to"}}),
+            "message.bounced",
+            "msg_1",
+            json!({"repo": "dev@agentmail.to"}),
+        ),
         (
             Provider::Gitlab,
             vec![("idempotency-key", "k"), ("x-gitlab-event-uuid", "u")],

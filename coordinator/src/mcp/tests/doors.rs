@@ -4,6 +4,7 @@ use skein_shared::access::Of;
 use skein_shared::limits;
 
 use super::*;
+use crate::auth::token::Claims;
 use crate::auth::token::Origin;
 
 fn request(agent: &Agent, headers: &[(&str, &str)], body: impl Into<Body>) -> Request<Body> {

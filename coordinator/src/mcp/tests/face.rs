@@ -92,7 +92,16 @@ impl Face {
         let config = Config { shutdown: stop.clone(), ..config };
         let access = Access::new(keys.clone(), service.entities().clone());
         let router = router(service.clone(), access.clone(), catalogue, config);
-        Self { router, service, keys, access, clock, stop: stop.clone(), _stops: stop.drop_guard(), _files: files }
+        Self {
+            router,
+            service,
+            keys,
+            access,
+            clock,
+            stop: stop.clone(),
+            _stops: stop.drop_guard(),
+            _files: files,
+        }
     }
 
     /// Another door to the same swarm.

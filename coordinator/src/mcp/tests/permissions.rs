@@ -56,6 +56,7 @@ impl Scene {
             source: Source::Slack,
             slack: Slack { channel_id: Some("C".into()), thread_ts: Some("1".into()), ..Slack::default() },
             dedupe: None,
+            mail: None,
         };
         let key = EntityKey::of(Kind::Inboxes, &Name::parse("default").unwrap());
         let (request, command) = (entity::Request::once(Uuid::now_v7()), Command::Deliver(Box::new(deliver)));

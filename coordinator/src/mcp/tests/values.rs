@@ -1,7 +1,6 @@
 //! What calls give back, of any length.
 
 use skein_shared::blobs;
-use skein_shared::id::Kind;
 
 use super::*;
 

@@ -175,6 +175,68 @@ fn the_core_is_the_core_in_its_order() {
     assert_eq!(swarm.count(), 15);
 }
 
+/// The names on the page of Agent Swarm's tools.
+const SWARM: [&str; 50] = [
+    "join-swarm",
+    "my-agent-info",
+    "poll-task",
+    "get-task-details",
+    "store-progress",
+    "task-action",
+    "send-task",
+    "get-tasks",
+    "read-messages",
+    "post-message",
+    "slack-reply",
+    "slack-read",
+    "memory-search",
+    "memory-get",
+    "get-swarm",
+    "list-schedules",
+    "create-schedule",
+    "update-schedule",
+    "delete-schedule",
+    "run-schedule-now",
+    "create-epic",
+    "list-epics",
+    "get-epic-details",
+    "update-epic",
+    "delete-epic",
+    "assign-task-to-epic",
+    "unassign-task-from-epic",
+    "register-service",
+    "unregister-service",
+    "list-services",
+    "update-service-status",
+    "set-config",
+    "get-config",
+    "list-config",
+    "delete-config",
+    "update-profile",
+    "context-history",
+    "context-diff",
+    "slack-upload-file",
+    "slack-download-file",
+    "slack-list-channels",
+    "slack-post",
+    "create-channel",
+    "delete-channel",
+    "list-channels",
+    "inbox-delegate",
+    "get-inbox-message",
+    "register-agentmail-inbox",
+    "cancel-task",
+    "inject-learning",
+];
+
+#[test]
+fn the_swarm_has_the_fifty_tools_of_its_page() {
+    let catalogue = catalogue().unwrap();
+    let found: BTreeSet<_> =
+        catalogue.tools().filter(|tool| tool.toolset == Toolset::Swarm).map(|tool| tool.name).collect();
+    assert_eq!(found, BTreeSet::from(SWARM));
+}
+
 #[test]
 fn views_show_what_a_role_may_use() {
     let catalogue = catalogue().unwrap();

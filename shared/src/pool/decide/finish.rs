@@ -266,6 +266,7 @@ impl Pool {
                 ),
                 source: inboxes::Source::System,
                 slack: Slack::default(),
+                mail: None,
                 dedupe: Some(format!("blocked:{id}:{agent}")),
             };
             let command = inboxes::Command::Deliver(Box::new(deliver));

@@ -6,6 +6,7 @@ mod expiry;
 mod finish;
 mod hear;
 mod invariants;
+mod mail;
 mod members;
 mod neglect;
 mod offers;
@@ -72,6 +73,7 @@ impl Pool {
             }
             Command::EndInstance { instance, reason } => Ok(self.decide_end(instance, reason, ctx)),
             Command::Hear(said) => self.decide_hear(said, ctx),
+            Command::Mail(mailed) => self.decide_mail(mailed, ctx),
             Command::Tick => Ok(self.decide_tick(ctx)),
         }
     }

@@ -5,6 +5,7 @@ mod dependencies;
 mod finishing;
 mod hearing;
 mod leases;
+mod mailing;
 mod members;
 mod neglect;
 mod random;

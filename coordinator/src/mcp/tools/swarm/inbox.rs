@@ -2,19 +2,35 @@
 
 use serde::Deserialize;
 use serde_json::json;
-use skein_shared::limits;
+use skein_shared::{Code, Refusal, limits};
 use uuid::Uuid;
 
 use super::{done, short};
 use crate::auth::Right;
 use crate::mcp::catalogue::{Call, Outcome, Tool, Toolset};
-use crate::mcp::schema::{Args, agent, any_text, flag, object, text, uuid};
+use crate::mcp::result::counted;
+use crate::mcp::schema::{Args, agent, any_text, flag, list, object, one_of, text, uuid};
 use crate::service::inbox::Delegation;
 
 const SWARM: Toolset = Toolset::Swarm;
 
 pub(super) fn tools() -> Vec<Tool> {
     vec![
+        Tool::new("register-agentmail-inbox", "Register an AgentMail inbox", SWARM, register)
+            .writes(Right::Work)
+            .idempotent()
+            .about(
+                "Let the mail of an AgentMail inbox come to you, give one up, or list yours.",
+                "A worker gets each letter as a task, the lead as a message of its inbox. Another agent's inbox only the lead takes over.",
+            )
+            .found_by("email mail e-mail address receive letters unregister list")
+            .args(
+                Args::none()
+                    .need("action", one_of(&["register", "unregister", "list"]), "What to do")
+                    .take("inboxId", any_text(500), "The inbox's id at AgentMail; not for list")
+                    .take("inboxEmail", any_text(500), "Its address, for the reader"),
+            )
+            .output(json!({ "success": flag(), "message": any_text(4000), "mappings": list(object(), 1000) })),
         Tool::new("get-inbox-message", "Get an inbox message", SWARM, get)
             .right(Right::Lead)
             .reads()
@@ -49,6 +65,51 @@ pub(super) fn tools() -> Vec<Tool> {
             )
             .output(json!({ "success": flag(), "message": any_text(4000), "task": object() })),
     ]
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Action {
+    Register,
+    Unregister,
+    List,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Register {
+    action: Action,
+    inbox_id: Option<String>,
+    inbox_email: Option<String>,
+}
+
+async fn register(call: Call, args: Register) -> Outcome {
+    let inbox = || {
+        args.inbox_id.clone().ok_or_else(|| {
+            Refusal::new(
+                Code::InvalidArgument,
+                "inboxId: say which inbox; action list shows those that are yours",
+            )
+        })
+    };
+    let (said, mappings) = match args.action {
+        Action::Register => {
+            let inbox = inbox()?;
+            let email = args.inbox_email;
+            let own = call.service.register_inbox(&call.who, call.request, inbox.clone(), email).await?;
+            (format!("The mail of {inbox} comes to you."), own)
+        }
+        Action::Unregister => {
+            let inbox = inbox()?;
+            let own = call.service.unregister_inbox(&call.who, call.request, inbox.clone()).await?;
+            (format!("The mail of {inbox} comes to you no more."), own)
+        }
+        Action::List => {
+            let own = call.service.inboxes(&call.who).await?;
+            (format!("You have {}.", counted(own.len(), "inbox", "inboxes")), own)
+        }
+    };
+    Ok(done(said, json!({ "mappings": mappings })))
 }
 
 #[derive(Deserialize)]

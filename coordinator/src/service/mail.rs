@@ -1,0 +1,81 @@
+//! Mail: which of the swarm's inboxes at AgentMail are whose.
+
+use serde_json::Value;
+use skein_shared::Refusal;
+use skein_shared::id::Kind;
+use skein_shared::mail::{Command, Mail, Reply};
+use uuid::Uuid;
+
+use super::{Service, unexpected};
+use crate::auth::{Principal, Right, policy};
+
+impl Service {
+    /// Lets the mail of an inbox come to the caller. Gives the caller's inboxes, the newest first.
+    ///
+    /// # Errors
+    /// `not_joined`; `forbidden` for another agent's inbox, unless the caller leads.
+    pub async fn register_inbox(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        inbox: String,
+        email: Option<String>,
+    ) -> Result<Vec<Value>, Refusal> {
+        self.may_have_inboxes(who).await?;
+        let by = self.caller(who).await?;
+        self.mail(who, request, Command::Register { by, agent: who.agent, inbox, email }).await
+    }
+
+    /// Gives an inbox of the caller up. Gives those that are left.
+    ///
+    /// # Errors
+    /// `not_joined`, `not_found`; `forbidden` for another agent's inbox.
+    pub async fn unregister_inbox(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        inbox: String,
+    ) -> Result<Vec<Value>, Refusal> {
+        self.may_have_inboxes(who).await?;
+        self.mail(who, request, Command::Unregister { agent: who.agent, inbox }).await
+    }
+
+    /// The caller's inboxes, the newest first.
+    ///
+    /// # Errors
+    /// `not_joined`.
+    pub async fn inboxes(&self, who: &Principal) -> Result<Vec<Value>, Refusal> {
+        self.may_have_inboxes(who).await?;
+        let list = Command::List { agent: who.agent };
+        listed(self.ask::<Mail>(&who.entity(Kind::Mail), list).await?)
+    }
+
+    /// Lets what comes next in a thread go to whoever has its task.
+    pub(super) async fn follow_thread(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        thread: String,
+        task: Uuid,
+        agent: Uuid,
+    ) -> Result<(), Refusal> {
+        let follow = Command::Follow { thread, task, agent: Some(agent) };
+        self.change::<Mail>(&who.entity(Kind::Mail), request, follow).await.map(|_| ())
+    }
+
+    async fn may_have_inboxes(&self, who: &Principal) -> Result<(), Refusal> {
+        policy::require(who, Right::Work)?;
+        self.own_member(who).await.map(|_| ())
+    }
+
+    async fn mail(&self, who: &Principal, request: Uuid, command: Command) -> Result<Vec<Value>, Refusal> {
+        listed(self.change::<Mail>(&who.entity(Kind::Mail), request, command).await?)
+    }
+}
+
+fn listed(reply: Reply) -> Result<Vec<Value>, Refusal> {
+    match reply {
+        Reply::Addresses(addresses) => Ok(addresses),
+        Reply::Done => Err(unexpected("the mail")),
+    }
+}

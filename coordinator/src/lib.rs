@@ -6,6 +6,7 @@ pub mod auth;
 pub mod cli;
 pub mod cluster;
 pub mod config;
+pub mod console;
 pub mod demo;
 pub mod entity;
 pub mod gateway;

@@ -67,12 +67,13 @@ fn the_rules_of_the_swarm_are_pure() {
 
 #[test]
 fn each_outside_library_has_one_home() {
-    let homes: [(&str, &[&str]); 6] = [
+    let homes: [(&str, &[&str]); 7] = [
         ("use redis", &["store/redis"]),
         ("rusqlite", &["store/sqlite", "projection"]),
         ("rmcp", &["mcp/server", "demo"]),
         ("tonic", &["api", "cluster", "runners"]),
         ("ractor", &["entity"]),
+        ("minijinja", &["console"]),
         ("skein_runner", &["node", "cli", "main.rs"]),
     ];
     for (file, text) in sources("coordinator/src") {
@@ -86,7 +87,7 @@ fn each_outside_library_has_one_home() {
 
 #[test]
 fn the_coordinators_layers_point_down() {
-    let above: [(&str, &[&str]); 12] = [
+    let above: [(&str, &[&str]); 13] = [
         (
             "store",
             &[
@@ -146,11 +147,15 @@ fn the_coordinators_layers_point_down() {
         ),
         ("outbox", &["service", "mcp", "api", "ingress", "node", "cli", "runners", "auth"]),
         ("auth", &["entity", "store", "service", "mcp", "api", "ingress", "node", "cli", "runners"]),
-        ("service", &["store", "mcp", "api", "ingress", "node", "cli", "runners"]),
+        ("service", &["store", "mcp", "console", "api", "ingress", "node", "cli", "runners"]),
         ("mcp", &["store", "entity", "projection", "gateway", "api", "ingress", "node", "cli", "runners"]),
         ("gateway", &["store", "entity", "projection", "api", "ingress", "node", "cli", "runners"]),
-        ("ingress", &["store", "projection", "mcp", "api", "cli", "runners"]),
-        ("api", &["store", "mcp", "ingress", "cli"]),
+        (
+            "console",
+            &["store", "entity", "projection", "mcp", "gateway", "api", "ingress", "node", "cli", "runners"],
+        ),
+        ("ingress", &["store", "projection", "mcp", "console", "api", "cli", "runners"]),
+        ("api", &["store", "mcp", "console", "ingress", "cli"]),
     ];
     for (file, text) in sources("coordinator/src") {
         let place = file.to_string_lossy().into_owned();

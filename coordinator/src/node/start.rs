@@ -27,6 +27,7 @@ use crate::auth::token::{Claims, Keys};
 use crate::cluster::identity::{self, IdentityError};
 use crate::cluster::{Cluster, Silence};
 use crate::config::{Config, Limits};
+use crate::console::{self, Trends};
 use crate::entity::{Clock, Entities, Hub, passivation, timers};
 use crate::gateway;
 use crate::ingress::{self, Gate};
@@ -155,7 +156,17 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
     let service = Service::new(entities.clone()).speaking_in(slack.clone()).bounded(bounds);
     pumps.spawn("presence", quiet(presence::watch(service.clone(), pumps.stop().clone())));
     let http = match roles.coordinator {
-        true => agents_faces(tasks.stop(), service, &keys, &config, data.layout(), &endpoint)?.merge(health),
+        true => {
+            let trends = Trends::default();
+            pumps.spawn(
+                "trends",
+                quiet(health::sample(entities.clone(), trends.clone(), pumps.stop().clone())),
+            );
+            let stop = tasks.stop().clone();
+            let console = console::router(service.clone(), keys.clone(), trends, &endpoint.url, stop);
+            let agents = agents_faces(tasks.stop(), service, &keys, &config, data.layout(), &endpoint)?;
+            agents.merge(console).merge(health)
+        }
         false => health,
     };
     serve(&tasks, "http", listeners.http, http);

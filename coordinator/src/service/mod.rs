@@ -7,7 +7,9 @@
 pub mod agents;
 pub mod calls;
 pub mod changes;
+pub mod cluster;
 pub mod epics;
+pub mod follow;
 pub mod inbox;
 pub mod instances;
 pub mod lists;
@@ -25,10 +27,13 @@ pub mod slack;
 pub mod slack_files;
 mod standing;
 pub mod swarm;
+pub mod tallies;
 pub mod tasks;
 pub mod transport;
 pub mod values;
+pub mod views;
 pub mod waits;
+pub mod watch;
 pub mod webhooks;
 
 use std::collections::BTreeSet;

@@ -7,7 +7,7 @@ use skein_shared::schedules::{Command, Create, Reply, Schedules, Update, Which};
 use uuid::Uuid;
 
 use super::{Service, unexpected};
-use crate::auth::{Principal, Right, policy};
+use crate::auth::{Principal, Right, Role, policy};
 
 /// Which schedules a list shows.
 #[derive(Clone, Debug, Default)]
@@ -83,7 +83,7 @@ impl Service {
         request: Uuid,
         which: Which,
     ) -> Result<(Value, Uuid), Refusal> {
-        policy::require(who, Right::Work)?;
+        policy::require(who, if who.role == Role::Operator { Right::Lead } else { Right::Work })?;
         let key = who.entity(Kind::Schedules);
         match self.change::<Schedules>(&key, request, Command::RunNow { which }).await? {
             Reply::Ran { schedule, task } => Ok((schedule, task)),

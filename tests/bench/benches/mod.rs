@@ -2,6 +2,7 @@
 
 mod call_rtt;
 mod cluster_spread;
+mod console_10k;
 mod cpu_budget;
 mod cycle_embedded;
 mod cycle_http;
@@ -56,6 +57,7 @@ pub(crate) const ALL: &[Bench] = &[
     pause_resume::BENCH,
     mcp_tool::BENCH,
     ingress::BENCH,
+    console_10k::BENCH,
     recovery::BENCH,
     failover::BENCH,
     footprint::BENCH,

@@ -7,6 +7,7 @@ pub mod cli;
 pub mod cluster;
 pub mod compat;
 pub mod config;
+pub mod console;
 pub mod demo;
 pub mod entity;
 pub mod gateway;

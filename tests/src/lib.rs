@@ -1,6 +1,7 @@
 //! What the tests share: real programs on free ports and in folders of their own.
 
 pub mod agents;
+pub mod browser;
 pub mod cluster;
 pub mod coder;
 pub mod docker;

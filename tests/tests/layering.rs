@@ -67,12 +67,13 @@ fn the_rules_of_the_swarm_are_pure() {
 
 #[test]
 fn each_outside_library_has_one_home() {
-    let homes: [(&str, &[&str]); 6] = [
+    let homes: [(&str, &[&str]); 7] = [
         ("use redis", &["store/redis"]),
         ("rusqlite", &["store/sqlite", "projection"]),
         ("rmcp", &["mcp/server", "mcp/connection"]),
         ("tonic", &["api", "cluster", "runners"]),
         ("ractor", &["entity"]),
+        ("minijinja", &["console"]),
         ("skein_runner", &["node", "cli", "main.rs"]),
     ];
     for (file, text) in sources("coordinator/src") {
@@ -86,8 +87,8 @@ fn each_outside_library_has_one_home() {
 
 #[test]
 fn the_coordinators_layers_point_down() {
-    let outside = ["api", "ingress", "node", "cli", "runners"].as_slice();
-    let above: [(&str, [&[&str]; 2]); 15] = [
+    let outside = ["api", "console", "ingress", "node", "cli", "runners"].as_slice();
+    let above: [(&str, [&[&str]; 2]); 16] = [
         ("store", [&["cluster", "entity", "projection", "outbox", "service", "mcp", "auth"], outside]),
         ("projection", [&["entity", "outbox", "service", "mcp", "auth"], outside]),
         ("entity", [&["outbox", "service", "mcp", "auth"], outside]),
@@ -105,8 +106,15 @@ fn the_coordinators_layers_point_down() {
         ("compat", [&["store", "entity", "projection", "gateway"], outside]),
         ("gateway", [&["store", "entity", "projection"], outside]),
         ("oauth", [&["store", "entity", "projection", "gateway"], outside]),
-        ("ingress", [&["store", "projection", "mcp"], &["api", "cli", "runners"]]),
-        ("api", [&["store", "mcp"], &["ingress", "cli"]]),
+        (
+            "console",
+            [
+                &["store", "entity", "projection", "mcp", "gateway"],
+                &["api", "ingress", "node", "cli", "runners"],
+            ],
+        ),
+        ("ingress", [&["store", "projection", "mcp"], &["console", "api", "cli", "runners"]]),
+        ("api", [&["store", "mcp"], &["console", "ingress", "cli"]]),
     ];
     for (file, text) in sources("coordinator/src") {
         let place = file.to_string_lossy().into_owned();

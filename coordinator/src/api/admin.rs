@@ -4,7 +4,7 @@ use std::path::Path;
 use std::pin::Pin;
 use std::time::Duration;
 
-use futures::Stream;
+use futures::{Stream, StreamExt};
 use serde_json::{Value, json};
 use skein_proto::v1::{self, admin_server};
 use skein_shared::channels::{self, Channels, Post};
@@ -17,23 +17,20 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 use uuid::Uuid;
 
-use super::{bearer, events, logs, views};
-use crate::alarms::Alarms;
+use super::{bearer, events};
 use crate::auth::{Principal, Right, policy};
 use crate::entity;
 use crate::node::Endpoint;
 use crate::runners::Sessions;
-use crate::service::Service;
 use crate::service::access::Access;
+use crate::service::follow::{Logs, PAGE, Part};
 use crate::service::tasks::{Action, Wanted};
+use crate::service::{Service, views};
 
 type Answer<T> = Result<Response<T>, Status>;
 
 /// The swarm that is there from the start.
 const USUAL_SWARM: &str = "default";
-
-/// How long somebody who looks at the cluster waits for what the store remembers.
-const INCIDENTS: Duration = Duration::from_secs(1);
 
 /// Administers all swarms of the node.
 pub struct Admin {
@@ -67,8 +64,9 @@ impl Admin {
     async fn status(&self, request: Request<v1::StatusRequest>) -> Result<Value, Refusal> {
         let who = self.operator(&request, "").await?;
         let entities = self.service.entities();
+        let node = self.service.node(&who).await?;
         Ok(json!({
-            "version": env!("CARGO_PKG_VERSION"),
+            "version": node["version"],
             "epoch": entities.epoch(&who.entity(Kind::Pool)),
             "now": self.service.clock().now().iso(),
             "http": self.endpoint.http,
@@ -76,10 +74,10 @@ impl Admin {
             "ingress": self.endpoint.ingress,
             "swarms": entities.swarms().await?,
             "runners": self.sessions.names(),
-            "entities": entities.in_memory().len(),
-            "deadLetters": entities.dead_letters(1000).await?,
-            "projectionLag": entities.shared().projection.lag(),
-            "alarms": shown(&entities.shared().alarms),
+            "entities": node["entities"],
+            "deadLetters": node["deadLetters"],
+            "projectionLag": node["projectionLag"],
+            "alarms": node["alarms"],
         }))
     }
 
@@ -90,9 +88,15 @@ impl Admin {
             "swarms" | "runners" => self.operator(&request, &asked.swarm).await?,
             _ => self.of_swarm(&request, &asked.swarm).await?,
         };
-        let entities = self.service.entities();
-        let found = views::list(entities, &who.swarm, asked).await?;
-        Ok(v1::ListReply { rows: found.rows, rebuilding: found.rebuilding, next: found.next })
+        let wanted = views::Wanted {
+            view: &asked.view,
+            only: (!asked.agent.is_empty()).then_some(("agent", asked.agent.as_str())),
+            after: &asked.after,
+            limit: usize::try_from(asked.limit).ok().filter(|limit| *limit > 0),
+        };
+        let found = self.service.rows(&who, wanted).await?;
+        let rows = found.rows.iter().map(Value::to_string).collect();
+        Ok(v1::ListReply { rows, rebuilding: found.rebuilding, next: found.next })
     }
 
     /// A swarm is there once anything of it was written; this posts to its general channel.
@@ -168,61 +172,30 @@ impl Admin {
         })
     }
 
-    async fn logs(&self, request: &Request<v1::AgentLogsRequest>) -> Result<logs::Logs, Refusal> {
+    async fn logs(&self, request: &Request<v1::AgentLogsRequest>) -> Result<Logs, Refusal> {
         let asked = request.get_ref();
         let who = self.of_swarm(request, &asked.swarm).await?;
         let since = (asked.since_ms > 0).then(|| Duration::from_millis(asked.since_ms));
-        Ok(logs::Logs {
+        Ok(Logs {
             runs: self.service.runs(&who, &asked.of, since).await?,
             service: self.service.clone(),
             who,
-            lines: asked.lines.clamp(1, logs::PAGE),
+            lines: asked.lines.clamp(1, PAGE),
             grep: (!asked.grep.is_empty()).then(|| asked.grep.clone()),
             follow: asked.follow,
             stop: self.stop.clone(),
         })
     }
 
-    /// The nodes with their shards, each with its epoch, and what is wrong, as the node that is asked sees it.
     async fn cluster(&self, request: Request<v1::ClusterRequest>) -> Result<Value, Refusal> {
-        self.operator(&request, "").await?;
-        let Some(cluster) = self.service.entities().cluster() else {
-            let problem = "this node has its store for itself; `skein serve --redis` makes a cluster";
-            return Err(Refusal::new(Code::WrongState, problem));
-        };
-        let (survey, me) = (cluster.survey(), cluster.me().id);
-        let owned: usize = survey.iter().map(|(_, shards)| shards.len()).sum();
-        let lags = self.service.entities().lags().await?;
-        let nodes = survey.into_iter().map(|(member, shards)| {
-            let shards: serde_json::Map<String, Value> =
-                shards.into_iter().map(|(shard, epoch)| (shard.to_string(), json!(epoch))).collect();
-            json!({
-                "id": member.id,
-                "address": member.address,
-                "incarnation": member.incarnation,
-                "draining": member.draining,
-                "passesOn": member.passes_on,
-                "asked": member.id == me,
-                "lag": lags.get(&member.id),
-                "shards": shards,
-            })
-        });
-        // Whoever looks because the store stands still wants the rest all the same.
-        let incidents = tokio::time::timeout(INCIDENTS, cluster.incidents()).await;
-        let generation = cluster.generation();
-        Ok(json!({
-            "nodes": nodes.collect::<Vec<_>>(),
-            "unowned": cluster.shards().saturating_sub(owned),
-            "generation": {"run": generation.run, "replication": generation.replication},
-            "alarms": shown(&self.service.entities().shared().alarms),
-            "incidents": incidents.ok().and_then(Result::ok),
-        }))
+        let who = self.operator(&request, "").await?;
+        Box::pin(self.service.cluster(&who)).await
     }
 
     async fn drain(&self, request: Request<v1::DrainRequest>) -> Result<Value, Refusal> {
-        self.operator(&request, "").await?;
+        let who = self.operator(&request, "").await?;
         let node = &request.get_ref().node;
-        self.service.entities().drain(node).await?;
+        self.service.drain(&who, node).await?;
         Ok(json!({"draining": node}))
     }
 
@@ -244,17 +217,8 @@ impl Admin {
     }
 }
 
-/// What is wrong, as programs read it.
-fn shown(alarms: &Alarms) -> Vec<Value> {
-    let shown = alarms.all().into_iter().map(|alarm| {
-        json!({
-            "kind": alarm.kind.as_str(),
-            "subject": alarm.subject,
-            "problem": alarm.problem,
-            "for_s": alarm.since.as_secs(),
-        })
-    });
-    shown.collect()
+fn log_lines(Part { instance, lines, note }: Part) -> v1::LogLines {
+    v1::LogLines { instance: instance.0, lines, note }
 }
 
 fn document(outcome: Result<Value, Refusal>) -> Answer<v1::Document> {
@@ -353,7 +317,7 @@ impl admin_server::Admin for Admin {
         let logs = self.logs(&request).await.map_err(|refusal| bearer::status(&refusal))?;
         let (listener, lines) = mpsc::channel(8);
         tokio::spawn(logs.run(listener));
-        Ok(Response::new(Box::pin(ReceiverStream::new(lines))))
+        Ok(Response::new(Box::pin(ReceiverStream::new(lines).map(|part| Ok(log_lines(part))))))
     }
 
     async fn cluster(&self, request: Request<v1::ClusterRequest>) -> Answer<v1::Document> {

@@ -7,6 +7,7 @@ mod backup;
 mod clients;
 mod cluster;
 mod cluster_init;
+mod console;
 mod credentials;
 mod dead_letters;
 mod definitions;
@@ -97,6 +98,8 @@ enum Command {
     /// Make the certificates of a cluster, show its coordinators, and drain them.
     #[command(subcommand)]
     Cluster(cluster::Cluster),
+    /// Print a link to the web console that logs in by itself.
+    Console(console::Console),
     /// Show how the node fares.
     Status(status::Status),
     /// List the members of a swarm.
@@ -223,6 +226,7 @@ impl Cli {
             Command::McpConfig(config) => config.run(),
             Command::Swarm(swarm) => swarm.run().await,
             Command::Cluster(cluster) => cluster.run().await,
+            Command::Console(console) => console.run(),
             Command::Status(status) => status.run().await,
             Command::Agents(list) => list.run().await,
             Command::Tasks(list) => list.run().await,

@@ -132,6 +132,8 @@ async fn serve(data: DataDir, config: Config, roles: Roles) -> Result<(), CliErr
     let endpoint = node.endpoint();
     if roles.coordinator {
         eprintln!("skein is ready: MCP at {}/mcp, administration at {}", endpoint.url, endpoint.grpc);
+        let data = node.layout().root().display();
+        eprintln!("console at {}/, where `skein console --data {data}` logs you in", endpoint.url);
     }
     if let Some(ingress) = endpoint.ingress {
         eprintln!("webhooks at http://{ingress}/webhooks/<source>");

@@ -8,9 +8,9 @@ use uuid::Uuid;
 use crate::store::redis::shard::SHARDS;
 
 /// The version in which nodes write what they forward. A node forwards to those alone that read it.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
 /// Those that this program reads.
-pub const READS: RangeInclusive<u32> = FORMAT..=FORMAT;
+pub const READS: RangeInclusive<u32> = 2..=FORMAT;
 
 /// A coordinator that takes part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

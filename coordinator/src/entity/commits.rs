@@ -66,7 +66,12 @@ async fn run(
             match output {
                 Output::Commit(batch) => {
                     let store = Arc::clone(&store);
-                    under_way.push_back(async move { store.commit(fence, batch).await });
+                    under_way.push_back(async move {
+                        let begun = tokio::time::Instant::now();
+                        let outcome = store.commit(fence, batch).await;
+                        metrics::histogram!("skein_entity_commit_seconds").record(begun.elapsed());
+                        outcome
+                    });
                 }
                 Output::Tell(outcome) => tell(outcome),
                 Output::Rest(time) => pause = Some(tokio::time::Instant::now() + time),

@@ -4,6 +4,7 @@
 //! known that it shows every write acknowledged before. What comes from many entities (the agents of a swarm) is asked
 //! of all nodes and put together.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -15,7 +16,7 @@ use skein_shared::{Code, Refusal};
 use super::Entities;
 use super::remote::{Call, NodeCall, read, write};
 use crate::cluster::Outcome;
-use crate::projection::{Event, Filter, Freshness, Hit, ProjectionError, Query, merge};
+use crate::projection::{Event, Filter, Freshness, Hit, ProjectionError, Query, Tally, merge};
 
 /// How long a list waits for the read side.
 const CATCH_UP: Duration = Duration::from_secs(2);
@@ -26,6 +27,7 @@ const PART: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Read {
     List(Box<Query>),
+    Tally(Box<Query>, Tally),
     Search { swarm: Name, text: String, filters: Vec<Filter>, limit: usize },
     History { subject: String, limit: usize },
 }
@@ -33,6 +35,7 @@ pub(super) enum Read {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Found {
     Rows(Vec<Value>),
+    Counts(BTreeMap<String, u64>),
     Hits(Vec<Hit>),
     Events(Vec<Event>),
 }
@@ -45,6 +48,22 @@ impl Entities {
     pub async fn list(&self, key: &EntityKey, query: Query) -> Result<(Vec<Value>, Freshness), Refusal> {
         match self.find(key, Read::List(Box::new(query))).await? {
             (Found::Rows(rows), freshness) => Ok((rows, freshness)),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// How many of the documents of an entity that a query matches have which value.
+    ///
+    /// # Errors
+    /// Those of [`Entities::list`].
+    pub async fn tally(
+        &self,
+        key: &EntityKey,
+        query: Query,
+        by: Tally,
+    ) -> Result<(BTreeMap<String, u64>, Freshness), Refusal> {
+        match self.find(key, Read::Tally(Box::new(query), by)).await? {
+            (Found::Counts(counts), freshness) => Ok((counts, freshness)),
             _ => Err(unexpected()),
         }
     }
@@ -152,6 +171,7 @@ impl Entities {
         let freshness = projection.caught_up(key, version, CATCH_UP).await;
         let found = match wanted {
             Read::List(query) => projection.list(*query).await.map(Found::Rows),
+            Read::Tally(query, by) => projection.tally(*query, by).await.map(Found::Counts),
             Read::Search { swarm, text, filters, limit } => {
                 projection.search(&swarm, &text, filters, limit).await.map(Found::Hits)
             }

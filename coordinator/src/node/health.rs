@@ -10,10 +10,12 @@ use axum::routing::get;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use skein_shared::id::Kind as Entity;
 use tikv_jemalloc_ctl::{epoch, stats};
+use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tower::util::MapResponseLayer;
 
 use crate::alarms::Kind;
+use crate::console::{Trends, trends};
 use crate::entity::Entities;
 use crate::projection::Query;
 
@@ -70,6 +72,7 @@ fn describe() {
     ] {
         metrics::describe_gauge!(name, meaning);
     }
+    metrics::describe_histogram!("skein_entity_commit_seconds", "How long the store took for a batch.");
     metrics::counter!("skein_entity_commits_total").increment(0);
     metrics::counter!("skein_entity_commands_total").increment(0);
 }
@@ -94,12 +97,7 @@ pub(super) fn router(entities: Entities, stop: CancellationToken) -> Router {
         (StatusCode::OK, "ready\n")
     };
     let numbers = move || async move {
-        let in_memory = entities.in_memory();
-        let waiting: usize = in_memory.iter().map(|(_, waiting)| waiting).sum();
-        metrics::gauge!("skein_entities_in_memory").set(count(in_memory.len()));
-        metrics::gauge!("skein_commands_in_flight").set(count(waiting));
-        metrics::gauge!("skein_projection_lag").set(entities.shared().projection.lag() as f64);
-        measure_memory();
+        measure(&entities);
         measure_alarms(&entities);
         measure_cluster(&entities);
         let from_the_store = async {
@@ -115,6 +113,33 @@ pub(super) fn router(entities: Entities, stop: CancellationToken) -> Router {
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(numbers))
+}
+
+/// Takes a sample of the numbers every so often, until `stop`.
+pub(super) async fn sample(entities: Entities, trends: Trends, stop: CancellationToken) {
+    let handle = recorder();
+    let mut ticks = tokio::time::interval(trends::EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = ticks.tick() => {}
+        }
+        measure(&entities);
+        let _ = tokio::time::timeout(STORE, measure_outbox(&entities)).await;
+        handle.run_upkeep();
+        trends.keep(&handle.render());
+    }
+}
+
+/// What is known without asking the store.
+fn measure(entities: &Entities) {
+    let in_memory = entities.in_memory();
+    let waiting: usize = in_memory.iter().map(|(_, waiting)| waiting).sum();
+    metrics::gauge!("skein_entities_in_memory").set(count(in_memory.len()));
+    metrics::gauge!("skein_commands_in_flight").set(count(waiting));
+    metrics::gauge!("skein_projection_lag").set(entities.shared().projection.lag() as f64);
+    measure_memory();
 }
 
 /// The allocator is asked, so that what is used can be told from what is kept for later.

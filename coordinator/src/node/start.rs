@@ -30,6 +30,7 @@ use crate::cluster::identity::{self, IdentityError};
 use crate::cluster::{Cluster, Silence};
 use crate::compat;
 use crate::config::{Config, Dialect, Limits};
+use crate::console::{self, Trends};
 use crate::entity::{Clock, Entities, Hub, passivation, timers};
 use crate::gateway;
 use crate::ingress::{self, Gate};
@@ -169,7 +170,15 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
     pumps.spawn("presence", quiet(presence::watch(service.clone(), pumps.stop().clone())));
     let http = match roles.coordinator {
         true => {
-            agents_faces(tasks.stop(), service, &access, &config, data.layout(), &endpoint)?.merge(health)
+            let trends = Trends::default();
+            pumps.spawn(
+                "trends",
+                quiet(health::sample(entities.clone(), trends.clone(), pumps.stop().clone())),
+            );
+            let stop = tasks.stop().clone();
+            let console = console::router(service.clone(), access.clone(), trends, &endpoint.url, stop);
+            let agents = agents_faces(tasks.stop(), service, &access, &config, data.layout(), &endpoint)?;
+            agents.merge(console).merge(health)
         }
         false => health,
     };

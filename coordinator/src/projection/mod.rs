@@ -16,7 +16,7 @@ mod query;
 mod search;
 mod tables;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,7 +36,7 @@ use gate::Gate;
 pub use gate::Hold;
 use history::Subject;
 use inbox::{Inbox, Message};
-pub use query::{Filter, Order, Query, Search, Test, merge};
+pub use query::{Filter, Order, Query, Search, Tally, Test, merge};
 pub use query::{LIMIT, Path as FieldPath};
 pub use search::Hit;
 
@@ -247,6 +247,14 @@ impl Projection {
     /// When the file cannot be read.
     pub async fn count(&self, query: Query) -> Result<u64, ProjectionError> {
         self.read(move |connection| query.count(connection)).await
+    }
+
+    /// How many documents that a query matches have which value, whatever its limit.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub async fn tally(&self, query: Query, by: Tally) -> Result<BTreeMap<String, u64>, ProjectionError> {
+        self.read(move |connection| query.tally(connection, &by)).await
     }
 
     /// The learnings of a swarm's memory that have any of the text's words, the best first.

@@ -4,6 +4,7 @@
 //! [`Path`] admits nothing but names and dots.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
 use rusqlite::types::Value as Bound;
 use rusqlite::{Connection, params_from_iter};
@@ -121,6 +122,13 @@ pub struct Search {
     pub text: String,
 }
 
+/// What documents are counted by: a text in a field, or its first letters. One that is missing counts as empty.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tally {
+    pub by: Path,
+    pub letters: Option<u32>,
+}
+
 /// Which documents, in which order. Equal ones come by id.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Query {
@@ -184,6 +192,34 @@ impl Query {
         let mut statement = connection.prepare_cached(&sql.text)?;
         let counted: i64 = statement.query_row(params_from_iter(sql.values), |row| row.get(0))?;
         Ok(counted.unsigned_abs())
+    }
+
+    pub(super) fn tally(
+        &self,
+        connection: &Connection,
+        by: &Tally,
+    ) -> rusqlite::Result<BTreeMap<String, u64>> {
+        let sql = self.tally_statement(by);
+        let mut statement = connection.prepare_cached(&sql.text)?;
+        let rows = statement.query_map(params_from_iter(sql.values), |row| {
+            let counted: i64 = row.get(1)?;
+            Ok((row.get::<_, Option<String>>(0)?.unwrap_or_default(), counted.unsigned_abs()))
+        })?;
+        rows.collect()
+    }
+
+    pub(super) fn tally_statement(&self, by: &Tally) -> Statement {
+        let field = by.by.sql();
+        let mut sql = Statement::new("SELECT ");
+        match by.letters {
+            None => sql.push(&field),
+            Some(letters) => sql.push(&format!("substr({field}, 1, {letters})")),
+        }
+        sql.push(", count(*) FROM document WHERE ");
+        self.conditions(&mut sql);
+        sql.push(" GROUP BY 1 ORDER BY 1 DESC LIMIT ");
+        sql.bind(Bound::Integer(count(LIMIT)));
+        sql
     }
 
     pub(super) fn list_statement(&self) -> Statement {

@@ -8,7 +8,7 @@ use skein_shared::which::Which;
 use uuid::Uuid;
 
 use super::{Service, unexpected};
-use crate::auth::{Principal, Right, policy};
+use crate::auth::{Principal, Right, Role, policy};
 
 /// Which schedules a list shows.
 #[derive(Clone, Debug, Default)]
@@ -84,7 +84,7 @@ impl Service {
         request: Uuid,
         which: Which,
     ) -> Result<(Value, Uuid), Refusal> {
-        policy::require(who, Right::Work)?;
+        policy::require(who, if who.role == Role::Operator { Right::Lead } else { Right::Work })?;
         let key = who.entity(Kind::Schedules);
         match self.change::<Schedules>(&key, request, Command::RunNow { which }).await? {
             Reply::Ran { schedule, task } => Ok((schedule, task)),

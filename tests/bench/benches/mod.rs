@@ -2,6 +2,7 @@
 
 mod call_rtt;
 mod cluster_spread;
+mod console_10k;
 mod cpu_budget;
 mod cycle_embedded;
 mod cycle_http;
@@ -61,6 +62,7 @@ pub(crate) const ALL: &[Bench] = &[
     mcp_tool::BENCH,
     facade::BENCH,
     ingress::BENCH,
+    console_10k::BENCH,
     recovery::BENCH,
     failover::BENCH,
     footprint::BENCH,

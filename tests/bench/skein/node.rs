@@ -116,6 +116,11 @@ impl Node {
         Ok((answer, milliseconds(self.started)))
     }
 
+    /// Where it answers.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.http)
+    }
+
     pub(crate) fn client(&self, token: &str) -> Client {
         Client::new(&format!("http://{}/mcp", self.http), token)
     }

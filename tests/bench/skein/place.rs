@@ -36,6 +36,10 @@ impl Place {
         Ok(Self { data, token })
     }
 
+    pub(crate) fn token(&self) -> &str {
+        &self.token
+    }
+
     pub(crate) fn client(&self, node: &Node) -> Client {
         node.client(&self.token)
     }

@@ -108,3 +108,51 @@ async fn a_list_leaves_out_the_fields_that_it_does_not_show() {
     let rows = world.projection.list(query).await.unwrap();
     assert_eq!(rows[1], json!({"id": "2", "priority": 1}));
 }
+
+#[tokio::test]
+async fn tasks_are_counted_in_the_index() {
+    let mut world = World::new();
+    let pool = EntityKey::of(Kind::Pool, &name("default"));
+    let task = |id: u32, status: &str, minute: u32| {
+        let body = json!({
+            "id": id.to_string(), "status": status, "lastUpdatedAt": format!("2026-11-21T10:{minute:02}:30.000Z"),
+        });
+        put(&format!("task/{id}"), body)
+    };
+    let documents = vec![
+        task(1, "pending", 1),
+        task(2, "completed", 1),
+        task(3, "completed", 1),
+        task(4, "completed", 2),
+        put("task/5", json!({ "id": "5" })),
+    ];
+    world.feed(&pool, documents, vec![]).await;
+    world.settle().await;
+    let by_status = Tally { by: FieldPath::parse("status").unwrap(), letters: None };
+    let by_minute = Tally { by: FieldPath::parse("lastUpdatedAt").unwrap(), letters: Some(16) };
+    let mut present = tasks();
+    present.filters = vec![Filter::new("status", Test::Present).unwrap()];
+    let mut completed = tasks();
+    completed.filters = vec![
+        Filter::new("status", Test::Eq(json!("completed"))).unwrap(),
+        Filter::new("lastUpdatedAt", Test::AtLeast(json!("2026-11-21T10:00:00.000Z"))).unwrap(),
+    ];
+    for (query, by, counts) in [
+        (tasks(), &by_status, vec![("", 1), ("completed", 3), ("pending", 1)]),
+        (present.clone(), &by_status, vec![("completed", 3), ("pending", 1)]),
+        (completed.clone(), &by_minute, vec![("2026-11-21T10:01", 2), ("2026-11-21T10:02", 1)]),
+    ] {
+        let counted = world.projection.tally(query, by.clone()).await.unwrap();
+        let counted: Vec<(&str, u64)> = counted.iter().map(|(key, count)| (key.as_str(), *count)).collect();
+        assert_eq!(counted, counts);
+    }
+    for (query, by) in [(present, by_status), (completed, by_minute)] {
+        let plan = move |connection: &Connection| -> rusqlite::Result<Vec<String>> {
+            let sql = query.tally_statement(&by);
+            let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {}", sql.text))?;
+            statement.query_map(params_from_iter(sql.values), |row| row.get(3))?.collect()
+        };
+        let plan = world.projection.read(plan).await.unwrap().join("\n");
+        assert!(plan.contains("COVERING INDEX document_status "), "{plan}");
+    }
+}

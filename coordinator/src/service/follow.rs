@@ -2,16 +2,15 @@
 
 use std::time::Duration;
 
-use skein_proto::v1::LogLines;
 use skein_shared::Code;
 use skein_shared::ask::LogQuery;
+use skein_shared::id::InstanceId;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use tonic::Status;
 
+use super::Service;
+use super::logs::Run;
 use crate::auth::Principal;
-use crate::service::Service;
-use crate::service::logs::Run;
 
 /// How long a runner holds a question for a line that is not there yet.
 const HOLD: Duration = Duration::from_secs(15);
@@ -21,18 +20,29 @@ const PAUSE: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(100);
 const LOOKS: u32 = 50;
 /// Most lines of one answer.
-pub(super) const PAGE: u32 = 2000;
+pub const PAGE: u32 = 2000;
 
-type Listener = mpsc::Sender<Result<LogLines, Status>>;
+type Listener = mpsc::Sender<Part>;
 
-pub(super) struct Logs {
-    pub(super) service: Service,
-    pub(super) who: Principal,
-    pub(super) runs: Vec<Run>,
-    pub(super) lines: u32,
-    pub(super) grep: Option<String>,
-    pub(super) follow: bool,
-    pub(super) stop: CancellationToken,
+/// Lines of a run, or something that is said of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    pub instance: InstanceId,
+    pub lines: Vec<String>,
+    pub note: String,
+}
+
+/// What is to be sent of which runs.
+pub struct Logs {
+    pub service: Service,
+    pub who: Principal,
+    pub runs: Vec<Run>,
+    /// The last of each to begin with.
+    pub lines: u32,
+    /// Only lines that match this regular expression.
+    pub grep: Option<String>,
+    pub follow: bool,
+    pub stop: CancellationToken,
 }
 
 /// Nobody listens any more.
@@ -40,7 +50,7 @@ struct Gone;
 
 impl Logs {
     /// Sends the last lines of each run; with `follow` it goes on with the last run until that has ended.
-    pub(super) async fn run(self, listener: Listener) {
+    pub async fn run(self, listener: Listener) {
         let stop = self.stop.clone();
         let sending = async {
             let last = self.runs.len().saturating_sub(1);
@@ -112,6 +122,6 @@ impl Logs {
 }
 
 async fn say(run: &Run, lines: Vec<String>, note: String, listener: &Listener) -> Result<(), Gone> {
-    let part = LogLines { instance: run.instance.0.clone(), lines, note };
-    listener.send(Ok(part)).await.map_err(|_| Gone)
+    let part = Part { instance: run.instance.clone(), lines, note };
+    listener.send(part).await.map_err(|_| Gone)
 }

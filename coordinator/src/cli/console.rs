@@ -1,0 +1,46 @@
+//! `skein console`: a link to the web console that logs in by itself.
+
+use std::time::Duration;
+
+use clap::Args;
+use skein_shared::id::Name;
+use skein_shared::{Code, Refusal};
+use uuid::Uuid;
+
+use super::{CliError, Common, token};
+use crate::auth::Role;
+use crate::node::Endpoint;
+
+/// How long the link is good for. The session that it begins lasts longer.
+const LINK: Duration = Duration::from_secs(300);
+
+#[derive(Debug, Args)]
+pub(super) struct Console {
+    /// Of one who may look and change nothing.
+    #[arg(long)]
+    observer: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+impl Console {
+    pub(super) fn run(self) -> Result<(), CliError> {
+        let data = self.common.data.display();
+        let endpoint = Endpoint::read(&self.common.layout()).map_err(|_| {
+            let problem = format!("no node runs on {data}; start one with `skein up --data {data}`");
+            Refusal::new(Code::Unavailable, problem)
+        })?;
+        let role = if self.observer { Role::Observer } else { Role::Operator };
+        let name = Name::parse(if self.observer { "onlooker" } else { "operator" })?;
+        let issued = token::issue(&self.common, role, name, Uuid::new_v4(), LINK)?;
+        // Behind the `#` it is sent to no server, so that no log has it.
+        let link = format!("{}/login#token={}", endpoint.url, issued.text());
+        if self.common.json {
+            println!("{}", serde_json::json!({ "url": link, "expiresAt": issued.expires_at.iso() }));
+            return Ok(());
+        }
+        eprintln!("open this link within five minutes; whoever has it is {role} of the swarm");
+        println!("{link}");
+        Ok(())
+    }
+}

@@ -1,0 +1,195 @@
+//! The login: a token is exchanged for a session, which is a token of its own that ends soon and that only the browser
+//! has. Nothing but the login itself is shown without one.
+
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::{RawQuery, State};
+use axum::response::{IntoResponse, Redirect, Response};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use ring::digest::{SHA256, digest};
+use serde_json::json;
+use skein_shared::id::Name;
+use skein_shared::{Code, Refusal};
+use subtle::ConstantTimeEq;
+
+use super::Console;
+use super::asked::Fields;
+use crate::auth::{Principal, Right, policy};
+use crate::service::access::Narrower;
+
+/// How long a session lasts: a working day.
+const SESSION: Duration = Duration::from_secs(8 * 3600);
+const COOKIE: &str = "skein_session";
+/// What the last action said, for the page that follows it.
+const SAID: &str = "skein_said";
+
+/// Somebody who has logged in.
+pub(super) struct Visitor {
+    pub(super) who: Principal,
+    /// What each form of this session carries, and no other site knows.
+    pub(super) ticket: String,
+    session: String,
+}
+
+impl Visitor {
+    pub(super) fn may_act(&self) -> bool {
+        policy::require(&self.who, Right::Administer).is_ok()
+    }
+
+    /// The same, looking at a swarm.
+    pub(super) fn in_swarm(self, swarm: Name) -> Self {
+        Self { who: Principal { swarm, ..self.who }, ..self }
+    }
+
+    /// Whether the session still holds.
+    pub(super) async fn still(&self, console: &Console) -> bool {
+        console.access.identify(&self.session).await.is_ok()
+    }
+}
+
+impl Console {
+    /// Who asks.
+    ///
+    /// # Errors
+    /// `unauthenticated` without a session that holds.
+    pub(super) async fn visitor(&self, headers: &HeaderMap) -> Result<Visitor, Refusal> {
+        let session = cookie(headers, COOKIE)
+            .ok_or_else(|| Refusal::new(Code::Unauthenticated, "log in with a token first"))?;
+        let who = self.access.identify(session).await?;
+        Ok(Visitor { ticket: ticket(session), who, session: session.to_owned() })
+    }
+
+    fn set_cookie(&self, name: &str, value: &str, age: Duration) -> HeaderValue {
+        let secure = if self.secure { "; Secure" } else { "" };
+        let text =
+            format!("{name}={value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={}{secure}", age.as_secs());
+        HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static(""))
+    }
+
+    /// Has the next page say something, once.
+    pub(super) fn say(&self, said: &Result<String, Refusal>) -> HeaderValue {
+        let (sign, text) = match said {
+            Ok(text) => ('+', text.as_str()),
+            Err(refusal) => ('-', refusal.message.as_str()),
+        };
+        let text: String = text.chars().take(600).collect();
+        let value = URL_SAFE_NO_PAD.encode(format!("{sign}{text}"));
+        self.set_cookie(SAID, &value, Duration::from_secs(60))
+    }
+
+    /// Takes back what [`Self::say`] has left.
+    pub(super) fn hush(&self) -> HeaderValue {
+        self.set_cookie(SAID, "", Duration::ZERO)
+    }
+}
+
+/// What the last action said, and whether it was done.
+pub(super) fn said(headers: &HeaderMap) -> Option<(bool, String)> {
+    let bytes = URL_SAFE_NO_PAD.decode(cookie(headers, SAID)?).ok()?;
+    let mut text = String::from_utf8(bytes).ok()?;
+    let sign = text.drain(..1.min(text.len())).next()?;
+    Some((sign == '+', text))
+}
+
+/// The page with the form, where `?next=` leads to what was asked for.
+pub(super) async fn form(State(console): State<Console>, RawQuery(query): RawQuery) -> Response {
+    let next = Fields::read(query.unwrap_or_default().as_bytes());
+    console.login(StatusCode::OK, next.get("next").unwrap_or_default(), None)
+}
+
+/// Exchanges a token for a session.
+pub(super) async fn enter(State(console): State<Console>, headers: HeaderMap, body: Bytes) -> Response {
+    let fields = Fields::read(&body);
+    let next = fields.get("next").unwrap_or_default();
+    match console.session(&headers, &fields).await {
+        Ok(session) => {
+            let mut response = Redirect::to(inside(next)).into_response();
+            let cookie = console.set_cookie(COOKIE, &session, SESSION);
+            response.headers_mut().insert(header::SET_COOKIE, cookie);
+            response
+        }
+        Err(refusal) => console.login(StatusCode::FORBIDDEN, next, Some(&refusal.message)),
+    }
+}
+
+pub(super) async fn leave(State(console): State<Console>, headers: HeaderMap, body: Bytes) -> Response {
+    if let Ok(visitor) = console.visitor(&headers).await
+        && let Err(refusal) = genuine(&headers, &visitor, &Fields::read(&body))
+    {
+        return console.refused(&refusal);
+    }
+    let mut response = Redirect::to("/login").into_response();
+    response.headers_mut().insert(header::SET_COOKIE, console.set_cookie(COOKIE, "", Duration::ZERO));
+    response
+}
+
+impl Console {
+    /// A session for whoever has a token: it ends with the token, and after [`SESSION`] at the latest.
+    async fn session(&self, headers: &HeaderMap, fields: &Fields) -> Result<String, Refusal> {
+        own_site(headers)?;
+        let token = fields.need("token")?;
+        let who = self.access.identify(token).await?;
+        policy::require(&who, Right::Read)?;
+        if who.managed {
+            let problem = "this is the token of a run; people log in with one of `skein token issue`";
+            return Err(Refusal::new(Code::Forbidden, problem));
+        }
+        let session = Narrower { lifetime: Some(SESSION), ..Narrower::default() };
+        Ok(self.access.exchange(token, session).await?.issued.text().to_owned())
+    }
+
+    fn login(&self, status: StatusCode, next: &str, problem: Option<&str>) -> Response {
+        let page = json!({ "title": "Log in", "next": inside(next), "problem": problem });
+        self.pages.answer(status, "login.html", &page)
+    }
+}
+
+/// Lets a form pass that this session was given by this site.
+///
+/// # Errors
+/// `forbidden`.
+pub(super) fn genuine(headers: &HeaderMap, visitor: &Visitor, fields: &Fields) -> Result<(), Refusal> {
+    own_site(headers)?;
+    let given = fields.get("ticket").unwrap_or_default();
+    if given.as_bytes().ct_eq(visitor.ticket.as_bytes()).into() {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        Code::Forbidden,
+        "this form is of another session; go back, load the page again and repeat",
+    ))
+}
+
+/// Browsers say where a form comes from.
+fn own_site(headers: &HeaderMap) -> Result<(), Refusal> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let own = match (text("sec-fetch-site"), text("origin")) {
+        (Some(site), _) => matches!(site, "same-origin" | "none"),
+        (None, Some(origin)) => origin.split_once("://").map(|(_, host)| host) == text("host"),
+        (None, None) => true,
+    };
+    if own { Ok(()) } else { Err(Refusal::new(Code::Forbidden, "this form comes from another site")) }
+}
+
+/// Known to whoever has the session's cookie, and to nobody else.
+fn ticket(session: &str) -> String {
+    let secret = format!("skein console form {session}");
+    URL_SAFE_NO_PAD.encode(digest(&SHA256, secret.as_bytes()))
+}
+
+fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    let all = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    all.flat_map(|cookies| cookies.split(';'))
+        .filter_map(|cookie| cookie.trim().split_once('='))
+        .find(|(known, value)| *known == name && !value.is_empty())
+        .map(|(_, value)| value)
+}
+
+/// A page of the console; whatever else is named leads to the first one.
+pub(super) fn inside(path: &str) -> &str {
+    let is_plain = path.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
+    if path.starts_with("/console/") && is_plain && path.len() < 1000 { path } else { "/" }
+}

@@ -1,0 +1,67 @@
+//! The web console: pages for people, made on the server, behind a login.
+//!
+//! `door` is the login and its session, and keeps other sites' forms out; `routes` takes requests in; `sections`
+//! gathers what each page shows, from the services alone; `page` puts it into the templates, `words` says times and
+//! statuses as people do; `live` sends a page's changing part anew when the swarm has changed; `deeds` are the operators'
+//! actions; `graph`, `chart` and `tree` lay pictures out; `trends` remembers how the node fared.
+
+mod asked;
+mod chart;
+mod deeds;
+mod door;
+mod graph;
+mod live;
+mod page;
+mod routes;
+mod sections;
+#[cfg(test)]
+mod tests;
+mod tree;
+pub mod trends;
+mod words;
+
+use std::sync::Arc;
+
+use axum::Router;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use crate::service::Service;
+use crate::service::access::Access;
+use page::Pages;
+pub use trends::Trends;
+
+/// Pages that are kept up to date at a time. Those beyond are shown and stay as they are.
+const STREAMS: usize = 256;
+
+/// What the pages have in common. Cheap to clone.
+#[derive(Clone)]
+struct Console {
+    service: Service,
+    access: Access,
+    pages: Arc<Pages>,
+    trends: Trends,
+    /// The browser reaches it by HTTPS, so its cookie goes over nothing else.
+    secure: bool,
+    streams: Arc<Semaphore>,
+    stop: CancellationToken,
+}
+
+/// The pages of a node. `url` is where people reach it.
+pub fn router(
+    service: Service,
+    access: Access,
+    trends: Trends,
+    url: &str,
+    stop: CancellationToken,
+) -> Router {
+    routes::router(Console {
+        service,
+        access,
+        pages: Arc::new(Pages::new()),
+        trends,
+        secure: url.starts_with("https://"),
+        streams: Arc::new(Semaphore::new(STREAMS)),
+        stop,
+    })
+}

@@ -1,0 +1,68 @@
+//! Agents: the members of the pool, and those that runners start.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use skein_shared::id::{Name, parse_uuid};
+use skein_shared::{Code, Refusal};
+
+use super::super::Console;
+use super::{Look, names, rows};
+use crate::auth::{Principal, Right, policy};
+use crate::service::views::Wanted;
+
+/// Work under way that is looked at, to say who does what.
+const UNDER_WAY: usize = 500;
+/// Members on the page.
+const MEMBERS: usize = 200;
+
+pub(super) async fn list(console: &Console, who: &Principal, _: &Look) -> Result<Value, Refusal> {
+    let service = &console.service;
+    let under_way = Wanted {
+        view: "tasks-by-priority",
+        only: Some(("status", "in_progress")),
+        after: "",
+        limit: Some(UNDER_WAY),
+    };
+    let (members, tasks, agents) =
+        tokio::try_join!(service.list_members(who), service.rows(who, under_way), service.agents(who))?;
+    let mut at_work: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    for task in tasks.rows {
+        at_work.entry(task["agentId"].as_str().unwrap_or_default().to_owned()).or_default().push(task);
+    }
+    let warning = members.warning();
+    let all = members.rows.len();
+    let members: Vec<Value> = members.rows.into_iter().take(MEMBERS).collect();
+    Ok(json!({
+        "members": members, "all_members": all, "at_work": at_work, "agents": agents, "warning": warning,
+    }))
+}
+
+/// An agent that a runner has defined.
+pub(super) async fn one(console: &Console, who: &Principal, look: &Look) -> Result<Value, Refusal> {
+    let (service, name) = (&console.service, Name::parse(look.subject())?);
+    let agent = service.agent(who, &name).await?;
+    let runs = match policy::require(who, Right::Administer) {
+        Ok(()) => rows(service, who, "runs", Some(("agent", name.as_str())), look).await?,
+        Err(_) => Default::default(),
+    };
+    Ok(json!({ "title": name, "agent": agent, "runs": runs.0.rows, "pager": runs.1 }))
+}
+
+pub(super) async fn member(console: &Console, who: &Principal, look: &Look) -> Result<Value, Refusal> {
+    let service = &console.service;
+    let id = parse_uuid("member", look.subject())?.to_string();
+    let members = service.list_members(who).await?.rows;
+    let member = members.into_iter().find(|member| member["id"] == id.as_str()).ok_or_else(|| {
+        Refusal::new(
+            Code::NotFound,
+            format!("there is no member {id} in this swarm; the page of agents lists them"),
+        )
+    })?;
+    let (tasks, pager) = rows(service, who, "tasks-by-priority", Some(("agentId", &id)), look).await?;
+    let names = names(service, who).await?;
+    Ok(json!({
+        "title": member["name"], "member": member, "tasks": tasks.rows, "names": names, "pager": pager,
+        "rebuilding": tasks.rebuilding,
+    }))
+}

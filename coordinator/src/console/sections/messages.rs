@@ -1,0 +1,40 @@
+//! What is said: in channels, to agents from outside, and by machines.
+
+use serde_json::{Value, json};
+use skein_shared::Refusal;
+
+use super::super::Console;
+use super::{Look, names, rows};
+use crate::auth::Principal;
+use crate::service::views::Wanted;
+
+pub(super) async fn messages(console: &Console, who: &Principal, look: &Look) -> Result<Value, Refusal> {
+    let service = &console.service;
+    let (channels, names) = tokio::try_join!(service.list_channels(who), names(service, who))?;
+    if look.query.get("inbox").is_some() {
+        let (found, pager) = rows(service, who, "inbox", None, look).await?;
+        return Ok(json!({
+            "inbox": true, "messages": found.rows, "channels": channels, "names": names, "pager": pager,
+            "rebuilding": found.rebuilding,
+        }));
+    }
+    let channel = look.query.id("channel")?.map(|id| id.to_string());
+    let only = channel.as_deref().map(|channel| ("channelId", channel));
+    let (found, pager) = rows(service, who, "messages", only, look).await?;
+    Ok(json!({
+        "inbox": false, "messages": found.rows, "channels": channels, "channel": channel, "names": names,
+        "pager": pager, "rebuilding": found.rebuilding,
+    }))
+}
+
+/// Webhooks as they were taken in, and what was to run and was given up.
+pub(super) async fn deliveries(console: &Console, who: &Principal, look: &Look) -> Result<Value, Refusal> {
+    let service = &console.service;
+    let letters = Wanted { view: "dead-letters", limit: Some(super::PAGE), ..Wanted::default() };
+    let ((webhooks, pager), letters) =
+        tokio::try_join!(rows(service, who, "webhooks", None, look), service.rows(who, letters))?;
+    Ok(json!({
+        "webhooks": webhooks.rows, "letters": letters.rows, "pager": pager,
+        "rebuilding": webhooks.rebuilding || letters.rebuilding,
+    }))
+}

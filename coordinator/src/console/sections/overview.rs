@@ -1,0 +1,174 @@
+//! The swarm at a glance, and what is due.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use skein_shared::Refusal;
+use skein_shared::cron;
+use skein_shared::time::Timestamp;
+
+use super::super::{Console, chart};
+use super::Look;
+use crate::auth::{Principal, Right, policy};
+use crate::service::Service;
+use crate::service::schedules::Wanted as Schedules;
+use crate::service::views::Wanted;
+
+/// Rows of each part.
+const SOME: usize = 12;
+/// Work under way that is looked at, to say who does what.
+const UNDER_WAY: usize = 300;
+const HOUR: Duration = Duration::from_secs(3600);
+/// Firings of a schedule that are foretold.
+const FIRINGS: usize = 3;
+
+pub(super) async fn overview(console: &Console, who: &Principal, _: &Look) -> Result<Value, Refusal> {
+    let service = &console.service;
+    let list = |view, only, limit| service.rows(who, Wanted { view, only, after: "", limit: Some(limit) });
+    let (counts, members, under_way, latest, locks, waits, schedules, throughput) = tokio::try_join!(
+        service.count_tasks(who, None),
+        service.list_members(who),
+        list("tasks-by-priority", Some(("status", "in_progress")), UNDER_WAY),
+        list("tasks", None, SOME),
+        service.held_locks(who),
+        list("waits", None, SOME),
+        service.list_schedules(who, Schedules { enabled: Some(true), ..Schedules::default() }),
+        throughput(service, who),
+    )?;
+    let mut at_work: BTreeMap<String, Vec<&Value>> = BTreeMap::new();
+    for task in &under_way.rows {
+        at_work.entry(task["agentId"].as_str().unwrap_or_default().to_owned()).or_default().push(task);
+    }
+    let warning = members.warning();
+    let all = members.rows.len();
+    let online = members.rows.iter().filter(|member| member["status"] != "offline").count();
+    let mut members = members.rows;
+    // Those at work first, then those who could be.
+    members.sort_by_key(|member| match member["status"].as_str() {
+        Some("busy") => 0,
+        Some("idle") => 1,
+        _ => 2,
+    });
+    members.truncate(2 * SOME);
+    let names: BTreeMap<&str, &Value> =
+        members.iter().filter_map(|member| Some((member["id"].as_str()?, &member["name"]))).collect();
+    let waiting = if waits.next.is_empty() { json!(waits.rows.len()) } else { json!(format!("{SOME}+")) };
+    let (runs, troubles) = operators_part(console, who).await?;
+    Ok(json!({
+        "counts": counts, "open": open(&counts), "members": members, "online": online, "all_members": all,
+        "at_work": at_work, "latest": latest.rows, "names": names, "locks": locks.len(), "waiting": waiting,
+        "due": due(schedules.0), "throughput": throughput, "runs": runs, "troubles": troubles, "warning": warning,
+    }))
+}
+
+/// What operators alone see: the runs under way, and what is wrong.
+async fn operators_part(console: &Console, who: &Principal) -> Result<(Value, Vec<Value>), Refusal> {
+    let service = &console.service;
+    if policy::require(who, Right::Administer).is_err() {
+        return Ok((Value::Null, Vec::new()));
+    }
+    let list = |view, only| service.rows(who, Wanted { view, only, after: "", limit: Some(super::PAGE) });
+    let (runs, letters, node) =
+        tokio::try_join!(list("runs", None), list("dead-letters", None), service.node(who))?;
+    let live = runs.rows.iter().filter(|run| run["endedAt"].is_null()).count();
+    let mut troubles = Vec::new();
+    let letters = letters.rows.iter().filter(|letter| letter["replayable"] == true).count();
+    if letters > 0 {
+        troubles.push(json!({ "text": format!("{letters} runs were given up"), "page": "deliveries" }));
+    }
+    if let Some(effects) = node["deadLetters"].as_u64().filter(|effects| *effects > 0) {
+        troubles
+            .push(json!({ "text": format!("{effects} effects could not be delivered"), "page": "cluster" }));
+    }
+    if service.entities().cluster().is_some() {
+        let cluster = service.cluster(who).await?;
+        let alarms = cluster["alarms"].as_array().into_iter().flatten();
+        troubles.extend(alarms.map(|alarm| json!({ "text": alarm["problem"], "page": "cluster" })));
+    }
+    Ok((json!(live), troubles))
+}
+
+/// Tasks that are not over.
+fn open(counts: &BTreeMap<String, u64>) -> u64 {
+    let over = ["completed", "failed", "cancelled"];
+    counts.iter().filter(|(status, _)| !over.contains(&status.as_str())).map(|(_, count)| count).sum()
+}
+
+/// Tasks that ended in each minute of the last hour.
+pub(super) async fn throughput(service: &Service, who: &Principal) -> Result<Value, Refusal> {
+    let kinds = ["completed", "failed"];
+    let (completed, failed) = tokio::try_join!(
+        service.count_ended(who, kinds[0], HOUR),
+        service.count_ended(who, kinds[1], HOUR),
+    )?;
+    let minute = 60_000;
+    let now = service.clock().wall().millis() / minute;
+    let places = (now.saturating_sub(59)..=now).map(|place| {
+        let at = Timestamp(place * minute);
+        let of = |counts: &BTreeMap<Timestamp, u64>| counts.get(&at).copied().unwrap_or_default();
+        (at.iso().get(11..16).unwrap_or_default().to_owned(), vec![of(&completed), of(&failed)])
+    });
+    Ok(chart::bars(&kinds, &places.collect::<Vec<_>>()))
+}
+
+/// Schedules that fire, the next one first.
+fn due(mut schedules: Vec<Value>) -> Vec<Value> {
+    schedules.retain(|schedule| schedule["nextRunAt"].is_string());
+    schedules.sort_by_cached_key(|schedule| schedule["nextRunAt"].as_str().map(str::to_owned));
+    schedules.truncate(SOME / 2);
+    schedules
+}
+
+pub(super) async fn schedules(console: &Console, who: &Principal, look: &Look) -> Result<Value, Refusal> {
+    let name = look.query.get("name").map(str::to_owned);
+    let (mut schedules, left_out) =
+        console.service.list_schedules(who, Schedules { name, ..Schedules::default() }).await?;
+    // Those that never fire again have no time, and come last.
+    schedules.sort_by_cached_key(|schedule| {
+        let next = schedule["nextRunAt"].as_str().map(str::to_owned);
+        (next.is_none(), next)
+    });
+    for schedule in &mut schedules {
+        schedule["firings"] = json!(firings(schedule));
+    }
+    Ok(json!({ "schedules": schedules, "left_out": left_out, "name": look.query.get("name") }))
+}
+
+/// The next times of a schedule, as its rule has them.
+fn firings(schedule: &Value) -> Vec<String> {
+    let Some(first) = schedule["nextRunAt"].as_str().and_then(Timestamp::parse_iso) else {
+        return Vec::new();
+    };
+    let zone = schedule["timezone"].as_str().unwrap_or("UTC");
+    let after = |time: Timestamp| match (schedule["cronExpression"].as_str(), schedule["intervalMs"].as_u64())
+    {
+        _ if schedule["scheduleType"] == "one_time" => None,
+        (Some(expression), _) => cron::next(expression, zone, time),
+        (None, Some(every)) => Some(time + Duration::from_millis(every)),
+        (None, None) => None,
+    };
+    std::iter::successors(Some(first), |time| after(*time)).take(FIRINGS).map(Timestamp::iso).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn firings_follow_the_rule() {
+        let next = "2026-11-21T10:00:00.000Z";
+        for (schedule, times) in [
+            (json!({ "cronExpression": "0 * * * *", "timezone": "UTC" }), &["10", "11", "12"][..]),
+            (json!({ "intervalMs": 7_200_000 }), &["10", "12", "14"]),
+            (json!({ "scheduleType": "one_time" }), &["10"]),
+        ] {
+            let mut schedule = schedule;
+            schedule["nextRunAt"] = json!(next);
+            let firings = firings(&schedule);
+            let hours: Vec<&str> = firings.iter().map(|time| &time[11..13]).collect();
+            assert_eq!(hours, times, "{schedule}");
+        }
+        assert!(firings(&json!({ "cronExpression": "0 * * * *" })).is_empty());
+    }
+}

@@ -1,0 +1,427 @@
+//! Pages and actions over HTTP, with entities on a store in memory behind them.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use futures::StreamExt;
+use http::{HeaderMap, Request};
+use http_body_util::BodyExt;
+
+use skein_shared::id::{EntityKey, InstanceId, Kind, Name};
+use skein_shared::lockspace::{self, Lockspace};
+use skein_shared::pool::{self, Pool};
+use skein_shared::schedules::{self, Schedules};
+use tower::ServiceExt;
+use uuid::Uuid;
+
+use super::*;
+use crate::auth::Role;
+use crate::auth::token::Claims;
+use crate::auth::token::Keys;
+use crate::entity::Request as Asking;
+use crate::entity::tests::{Node, node};
+use crate::service::access::Access;
+
+const HOSTILE: &str = "<script>alert(1)</script><img src=x onerror=alert(1)> \"'&";
+
+struct Bed {
+    router: Router,
+    keys: Keys,
+    access: Access,
+    service: Service,
+    node: Node,
+}
+
+struct Answer {
+    status: u16,
+    headers: HeaderMap,
+    text: String,
+}
+
+impl Answer {
+    fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+
+    /// The cookies that it sets, as a browser sends them.
+    fn cookies(&self) -> String {
+        let set = self.headers.get_all("set-cookie").iter().filter_map(|value| value.to_str().ok());
+        set.filter_map(|cookie| cookie.split(';').next()).collect::<Vec<_>>().join("; ")
+    }
+}
+
+fn name(text: &str) -> Name {
+    Name::parse(text).unwrap()
+}
+
+impl Bed {
+    fn new() -> Self {
+        let (node, keys) = (node(), Keys::ephemeral().unwrap());
+        let service = Service::new(node.entities.clone());
+        let url = "http://127.0.0.1:7700";
+        let access = Access::new(keys.clone(), node.entities.clone());
+        let (trends, stop) = (Trends::default(), CancellationToken::new());
+        let router = router(service.clone(), access.clone(), trends, url, stop);
+        Self { router, keys, access, service, node }
+    }
+
+    fn token(&self, role: Role, instance: Option<&str>) -> String {
+        let claims = Claims {
+            swarm: name("default"),
+            agent: Uuid::from_u128(7),
+            agent_name: name("somebody"),
+            role,
+            view: None,
+            instance: instance.map(|id| InstanceId(id.to_owned())),
+            lifetime: Duration::from_secs(900),
+        };
+        self.keys.issue(claims, self.service.clock().wall()).unwrap().text().to_owned()
+    }
+
+    async fn send(&self, request: Request<Body>) -> Answer {
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        let (parts, body) = response.into_parts();
+        let text = String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap();
+        Answer { status: parts.status.as_u16(), headers: parts.headers, text }
+    }
+
+    async fn login(&self, token: &str) -> Answer {
+        let form = format!("token={token}&next=/console/default/tasks");
+        self.send(Request::post("/login").body(Body::from(form)).unwrap()).await
+    }
+
+    async fn session(&self, role: Role) -> String {
+        let entered = self.login(&self.token(role, None)).await;
+        assert_eq!((entered.status, entered.header("location")), (303, "/console/default/tasks"));
+        entered.cookies()
+    }
+
+    async fn get(&self, path: &str, cookie: &str) -> Answer {
+        self.send(Request::get(path).header("cookie", cookie).body(Body::empty()).unwrap()).await
+    }
+
+    /// Sends a form as the pages of this session have it.
+    async fn act(&self, cookie: &str, deed: &str, fields: &[(&str, &str)]) -> Answer {
+        let headers = HeaderMap::from_iter([(http::header::COOKIE, cookie.parse().unwrap())]);
+        let console = Console {
+            service: self.service.clone(),
+            access: self.access.clone(),
+            pages: Arc::new(Pages::new()),
+            trends: Trends::default(),
+            secure: false,
+            streams: Arc::new(Semaphore::new(1)),
+            stop: CancellationToken::new(),
+        };
+        let ticket = console.visitor(&headers).await.unwrap_or_else(|refusal| panic!("{refusal:?}")).ticket;
+        let mut form = url::form_urlencoded::Serializer::new(String::new());
+        form.append_pair("ticket", &ticket)
+            .append_pair("back", "/console/default/board")
+            .extend_pairs(fields);
+        let request = Request::post(format!("/console/default/do/{deed}")).header("cookie", cookie);
+        let done = self.send(request.body(Body::from(form.finish())).unwrap()).await;
+        assert_eq!((done.status, done.header("location")), (303, "/console/default/board"), "{}", done.text);
+        // The page that follows says what came of it, and the one after it no more.
+        let said = self.get("/console/default/board", &format!("{cookie}; {}", done.cookies())).await;
+        assert!(said.header("set-cookie").starts_with("skein_said=;"), "{}", said.header("set-cookie"));
+        said
+    }
+
+    async fn task(&self, text: &str, depends_on: Vec<Uuid>) -> Uuid {
+        let mut spec = pool::TaskSpec::new(text.to_owned());
+        spec.depends_on = depends_on;
+        let create = pool::Create {
+            by: None,
+            spec,
+            target: pool::Target::Pool,
+            rules: pool::Rules::Plain,
+            facts: Vec::new(),
+        };
+        let key = EntityKey::of(Kind::Pool, &name("default"));
+        let command = pool::Command::Create(Box::new(create));
+        match self.node.entities.ask::<Pool>(&key, Asking::once(Uuid::now_v7()), command).await.unwrap() {
+            pool::Reply::Created { task, .. } => task.id,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn lock(&self, key: &str) {
+        let command = lockspace::Command::Acquire {
+            holder: InstanceId("holder-00000001".to_owned()),
+            agent: name("holder"),
+            key: key.to_owned(),
+            ttl_ms: None,
+        };
+        let space = EntityKey::of(Kind::Lockspace, &name("default"));
+        self.node.entities.ask::<Lockspace>(&space, Asking::once(Uuid::now_v7()), command).await.unwrap();
+    }
+}
+
+const PAGES: [&str; 15] = [
+    "",
+    "/board",
+    "/tasks",
+    "/graph",
+    "/epics",
+    "/schedules",
+    "/agents",
+    "/runs",
+    "/calls",
+    "/locks",
+    "/waits",
+    "/messages",
+    "/deliveries",
+    "/cluster",
+    "/trends",
+];
+
+#[tokio::test]
+async fn nothing_but_the_login_is_shown_without_one() {
+    let bed = Bed::new();
+    bed.task("a secret task", Vec::new()).await;
+    let bad = ["", "skein_session=", "skein_session=nonsense", "skein_session=a.b.c; other=1"];
+    for cookie in bad {
+        for page in PAGES {
+            let path = format!("/console/default{page}");
+            let answer = bed.get(&path, cookie).await;
+            assert_eq!(answer.status, 303, "{path}");
+            assert!(answer.header("location").starts_with("/login?next="), "{path}");
+            assert!(answer.text.is_empty());
+        }
+        assert_eq!(bed.get("/", cookie).await.header("location"), "/login");
+    }
+    let form = Request::post("/console/default/do/cancel-task").body(Body::from("task=x")).unwrap();
+    assert_eq!(bed.send(form).await.header("location"), "/login");
+    for file in ["console.css", "console.js", "icon.svg"] {
+        assert_eq!(bed.get(&format!("/assets/{file}"), "").await.status, 200, "{file}");
+    }
+    assert_eq!(bed.get("/assets/../Cargo.toml", "").await.status, 404);
+}
+
+#[tokio::test]
+async fn a_token_is_exchanged_for_a_session_that_only_the_browser_has() {
+    let bed = Bed::new();
+    let entered = bed.login(&bed.token(Role::Operator, None)).await;
+    let set = entered.header("set-cookie");
+    for part in ["skein_session=", "HttpOnly", "SameSite=Strict", "Path=/", "Max-Age=28800"] {
+        assert!(set.contains(part), "{set}");
+    }
+    assert!(!set.contains("Secure"), "over plain HTTP it would never be sent back");
+    let runs = bed.token(Role::Worker, Some("worker-00000001"));
+    for (token, said) in [
+        ("nonsense", "not a JWT"),
+        (runs.as_str(), "the token of a run"),
+        (bed.token(Role::Runner, None).as_str(), "a runner may not do this"),
+    ] {
+        let refused = bed.login(token).await;
+        assert_eq!((refused.status, refused.cookies().as_str()), (403, ""));
+        assert!(refused.text.contains(said) && !refused.text.contains(token), "{}", refused.text);
+    }
+    let elsewhere = Request::post("/login").header("sec-fetch-site", "cross-site");
+    let token = bed.token(Role::Operator, None);
+    let answer = bed.send(elsewhere.body(Body::from(format!("token={token}"))).unwrap()).await;
+    assert_eq!((answer.status, answer.cookies().as_str()), (403, ""));
+}
+
+#[tokio::test]
+async fn after_the_login_nobody_is_led_elsewhere() {
+    let bed = Bed::new();
+    let token = bed.token(Role::Operator, None);
+    for next in
+        ["https://evil.example", "//evil.example", "/\\evil.example", "/console/\r\nx: y", "javascript:1"]
+    {
+        let mut form = url::form_urlencoded::Serializer::new(String::new());
+        form.append_pair("token", &token).append_pair("next", next);
+        let entered = bed.send(Request::post("/login").body(Body::from(form.finish())).unwrap()).await;
+        assert_eq!((entered.status, entered.header("location")), (303, "/"), "{next}");
+    }
+}
+
+#[tokio::test]
+async fn each_page_is_shown_to_those_who_may_see_it() {
+    let bed = Bed::new();
+    let first = bed.task("first", Vec::new()).await;
+    bed.task("second", vec![first]).await;
+    bed.lock("file:///a").await;
+    let (operator, observer) = (bed.session(Role::Operator).await, bed.session(Role::Observer).await);
+    for page in PAGES {
+        let path = format!("/console/default{page}");
+        let shown = bed.get(&path, &operator).await;
+        assert_eq!(shown.status, 200, "{path}: {}", shown.text);
+        assert_eq!(shown.text.matches("<h1").count(), 1, "{path}");
+        assert!(shown.text.contains("<main id=\"main\"") && shown.text.contains("lang=\"en\""), "{path}");
+        assert_eq!(shown.header("cache-control"), "no-store");
+        assert!(shown.header("content-security-policy").contains("script-src 'self';"), "{path}");
+        let operators = ["/runs", "/deliveries", "/cluster"].contains(&page);
+        let shown = bed.get(&path, &observer).await;
+        assert_eq!(shown.status, if operators { 403 } else { 200 }, "{path}: {}", shown.text);
+        assert!(!shown.text.contains("/do/"), "{path} offers an observer an action");
+    }
+    let task = bed.get(&format!("/console/default/tasks/{first}"), &operator).await;
+    assert!(task.status == 200 && task.text.contains("do/cancel-task"), "{}", task.text);
+    for (path, status) in [
+        ("/console/default/nothing", 404),
+        ("/console/elsewhere", 404),
+        ("/console/NOT A NAME", 400),
+        ("/console/default/tasks/no-id", 400),
+        ("/console/default/tasks/00000000-0000-4000-8000-00000000dead", 404),
+        ("/console/default/members/00000000-0000-4000-8000-00000000dead", 404),
+        ("/console/default/agents/nobody", 404),
+        ("/console/default/runs/nobody-00000001", 404),
+        ("/console/default/tasks?after=nonsense", 400),
+        ("/console/default/graph?epic=nonsense", 400),
+        ("/console/default/tasks?status=nonsense", 200),
+    ] {
+        let answer = bed.get(&path.replace(' ', "%20"), &operator).await;
+        assert_eq!(answer.status, status, "{path}: {}", answer.text);
+    }
+    assert_eq!(bed.get("/console/elsewhere", &observer).await.status, 403);
+}
+
+#[tokio::test]
+async fn what_agents_write_is_never_markup() {
+    let bed = Bed::new();
+    let first = bed.task(HOSTILE, Vec::new()).await;
+    bed.task(&format!("{HOSTILE} again"), vec![first]).await;
+    let operator = bed.session(Role::Operator).await;
+    let search = url::form_urlencoded::byte_serialize(HOSTILE.as_bytes()).collect::<String>();
+    let mut paths: Vec<String> = ["", "/board", "/tasks", "/graph"].map(str::to_owned).to_vec();
+    paths.extend([
+        format!("/tasks/{first}"),
+        format!("/tasks?search={search}"),
+        format!("/runs?agent={search}"),
+    ]);
+    for path in paths {
+        let shown = bed.get(&format!("/console/default{path}"), &operator).await;
+        if path != format!("/runs?agent={search}") {
+            assert!(shown.text.contains("&lt;script&gt;"), "{path} does not show it");
+        }
+        for markup in ["<script>", "<img"] {
+            assert!(!shown.text.contains(markup), "{path} has it as markup");
+        }
+    }
+}
+
+#[tokio::test]
+async fn forms_of_other_sites_and_sessions_do_nothing() {
+    let bed = Bed::new();
+    let task = bed.task("stays", Vec::new()).await;
+    let operator = bed.session(Role::Operator).await;
+    let path = "/console/default/do/cancel-task";
+    let form = |ticket: &str| Body::from(format!("task={task}&ticket={ticket}"));
+    for ticket in ["", "nonsense"] {
+        let request = Request::post(path).header("cookie", &operator).body(form(ticket)).unwrap();
+        assert_eq!(bed.send(request).await.status, 403);
+    }
+    for (header, value) in [
+        ("sec-fetch-site", "cross-site"),
+        ("sec-fetch-site", "same-site"),
+        ("origin", "https://evil.example"),
+    ] {
+        let request = Request::post(path).header("cookie", &operator).header("host", "127.0.0.1:7700");
+        let answer = bed.send(request.header(header, value).body(form("")).unwrap()).await;
+        assert!(answer.status == 403 && answer.text.contains("another site"), "{header}: {value}");
+    }
+    let shown = bed.get(&format!("/console/default/tasks/{task}"), &operator).await;
+    assert!(shown.text.contains("do/cancel-task"), "it is over");
+}
+
+#[tokio::test]
+async fn operators_act_and_are_told_what_came_of_it() {
+    let bed = Bed::new();
+    let operator = bed.session(Role::Operator).await;
+    let task = bed.task("to be cancelled", Vec::new()).await.to_string();
+    let said = bed.act(&operator, "cancel-task", &[("task", &task)]).await;
+    assert!(said.text.contains("The task is cancelled."), "{}", said.text);
+    let said = bed.act(&operator, "cancel-task", &[("task", &task)]).await;
+    assert!(said.text.contains("role=\"alert\""), "{}", said.text);
+
+    bed.lock("file:///a").await;
+    let said = bed.act(&operator, "release-lock", &[("key", "file:///a")]).await;
+    assert!(said.text.contains("file:&#x2f;&#x2f;&#x2f;a is free."), "{}", said.text);
+    assert!(bed.service.held_locks(&bed.service_principal()).await.unwrap().is_empty());
+
+    let mut create = schedules::Create::new("nightly", "look");
+    create.cron = Some("0 3 * * *".to_owned());
+    let key = EntityKey::of(Kind::Schedules, &name("default"));
+    let command = schedules::Command::Create(Box::new(create));
+    let made = bed.node.entities.ask::<Schedules>(&key, Asking::once(Uuid::now_v7()), command).await.unwrap();
+    let schedules::Reply::Schedule(schedule) = made else { panic!("{made:?}") };
+    let said = bed.act(&operator, "run-schedule", &[("schedule", schedule["id"].as_str().unwrap())]).await;
+    assert!(said.text.contains("The schedule has made task"), "{}", said.text);
+    let shown = bed.get("/console/default/schedules", &operator).await;
+    assert!(shown.text.contains("0 3 * * *") && shown.text.contains("03:00"), "{}", shown.text);
+
+    for (deed, fields, said) in [
+        ("steer-swarm", [("order", "pause")], "0 agents are paused"),
+        ("steer-swarm", [("order", "resume")], "0 agents go on"),
+        ("run-agent", [("agent", "nobody")], "nobody"),
+        ("kill-run", [("instance", "nobody-00000001")], "there is no instance"),
+        ("replay-letter", [("letter", "nonsense")], "letter"),
+        ("replay-webhook", [("receipt", "00000000-0000-4000-8000-00000000dead")], "there is no webhook"),
+        ("drain-node", [("node", "a")], "nobody to drain to"),
+        ("nonsense", [("a", "b")], "there is no action"),
+        ("release-lock", [("k", "b")], "key: it is missing"),
+    ] {
+        let answer = bed.act(&operator, deed, &fields).await;
+        assert!(answer.text.contains(said), "{deed}: {}", answer.text);
+    }
+    let observer = bed.session(Role::Observer).await;
+    let answer = bed.act(&observer, "release-lock", &[("key", "file:///a")]).await;
+    assert!(answer.text.contains("the role observer may not do this"), "{}", answer.text);
+}
+
+impl Bed {
+    fn service_principal(&self) -> crate::auth::Principal {
+        self.keys.verify(&self.token(Role::Operator, None), self.service.clock().wall()).unwrap()
+    }
+}
+
+#[tokio::test]
+async fn a_board_shows_so_many_of_each_column_and_lists_go_on() {
+    let bed = Bed::new();
+    for number in 0..70 {
+        bed.task(&format!("task number {number}"), Vec::new()).await;
+    }
+    let operator = bed.session(Role::Operator).await;
+    let board = bed.get("/console/default/board", &operator).await;
+    assert_eq!(board.text.matches("class=\"card\"").count(), 20);
+    assert!(board.text.contains("50 more"), "{}", board.text);
+    let first = bed.get("/console/default/tasks?status=unassigned", &operator).await;
+    let (_, rest) = first.text.split_once("<a href=\"?after=").expect("no next page");
+    let query = rest.split('"').next().unwrap().replace("&#x2f;", "/").replace("&amp;", "&");
+    let second = bed.get(&format!("/console/default/tasks?after={query}"), &operator).await;
+    let tasks = |page: &Answer| page.text.matches("task number ").count();
+    assert_eq!((tasks(&first), tasks(&second)), (50, 20), "{}", second.text);
+}
+
+#[tokio::test]
+async fn a_page_is_sent_anew_when_the_swarm_has_changed() {
+    let bed = Bed::new();
+    bed.task("there before", Vec::new()).await;
+    let operator = bed.session(Role::Operator).await;
+    let request = Request::get("/console/default/board").header("cookie", &operator);
+    let request = request.header("accept", "text/event-stream").body(Body::empty()).unwrap();
+    let response = bed.router.clone().oneshot(request).await.unwrap();
+    assert_eq!(response.headers()["content-type"], "text/event-stream");
+    let mut events = response.into_body().into_data_stream();
+    let mut next = async || {
+        let bytes = events.next().await.unwrap().unwrap();
+        String::from_utf8(bytes.to_vec()).unwrap()
+    };
+    let first = next().await;
+    assert!(first.contains("event: part") && first.contains("there before"), "{first}");
+    assert!(!first.contains("<html"), "it is the changing part alone");
+    bed.task("came since", Vec::new()).await;
+    let second = next().await;
+    assert!(second.contains("came since"), "{second}");
+}
+
+#[tokio::test]
+async fn an_empty_swarm_says_what_to_do_next() {
+    let bed = Bed::new();
+    let operator = bed.session(Role::Operator).await;
+    for page in PAGES {
+        let shown = bed.get(&format!("/console/default{page}"), &operator).await;
+        assert!(shown.text.contains("class=\"empty\""), "{page}");
+    }
+}

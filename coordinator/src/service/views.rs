@@ -1,0 +1,191 @@
+//! Which documents each list shows.
+
+use serde_json::{Value, json};
+use skein_shared::id::{EntityKey, Kind};
+use skein_shared::{Code, Refusal};
+
+use super::Service;
+use crate::auth::{Principal, Right, policy};
+use crate::projection::{FieldPath, Filter, Freshness, LIMIT, Order, Query, Test};
+
+/// Rows of a list that names no limit.
+const USUAL: usize = 100;
+/// Most bytes of rows in one answer, of which the first is there however long it is. Clients take 4 MiB.
+const BYTES: usize = 1 << 20;
+
+const VIEWS: &str = "agents, tasks, tasks-by-priority, epics, locks, calls, waits, schedules, messages, inbox, runs, \
+                     instances, dead-letters, webhooks, runners, swarms, clients, revocations";
+
+/// What somebody wants to see.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted<'a> {
+    pub view: &'a str,
+    /// Only rows with this value in a field by which the list can be narrowed.
+    pub only: Option<(&'a str, &'a str)>,
+    /// The place that an earlier answer gave as `next`.
+    pub after: &'a str,
+    /// None for the usual number.
+    pub limit: Option<usize>,
+}
+
+/// A part of a list.
+#[derive(Clone, Debug, Default)]
+pub struct Rows {
+    pub rows: Vec<Value>,
+    pub rebuilding: bool,
+    /// Where more rows may be; empty after the last.
+    pub next: String,
+}
+
+impl Service {
+    /// A list as people look at it: of tasks, calls and runs also what is over, of the rest what is live. It begins behind
+    /// what an earlier one gave as `next`.
+    ///
+    /// # Errors
+    /// `forbidden` for lists that take an operator; `invalid_argument` for a view or a place that there is not, or a field
+    /// by which the list cannot be narrowed.
+    pub async fn rows(&self, who: &Principal, wanted: Wanted<'_>) -> Result<Rows, Refusal> {
+        let Wanted { view, only, after, limit } = wanted;
+        policy::require(who, right(view))?;
+        if view == "swarms" {
+            let swarms = self.entities.swarms().await?;
+            let rows = swarms.iter().map(|swarm| json!({ "name": swarm })).collect();
+            return Ok(Rows { rows, ..Rows::default() });
+        }
+        let mut query = query(view, who)?;
+        query.limit = limit.unwrap_or(USUAL).clamp(1, LIMIT);
+        query.after = place(&query, after)?;
+        if let Some((field, is)) = only {
+            query.filters.push(narrowed(view, field, is)?);
+        }
+        let asked = query.clone();
+        // What one entity has is its owner's to show; what many have lies on all nodes.
+        let (rows, freshness) = match query.kind.is_singleton() {
+            true => self.entities.list(&EntityKey::of(query.kind, &who.swarm), query).await?,
+            false => self.entities.list_everywhere(query).await?,
+        };
+        let (rows, next) = page(&asked, rows);
+        Ok(Rows { rows, rebuilding: freshness != Freshness::Fresh, next })
+    }
+}
+
+/// What runs do and what came from outside is the operators' to see.
+fn right(view: &str) -> Right {
+    match view {
+        "runs" | "instances" | "dead-letters" | "webhooks" | "runners" | "swarms" => Right::Administer,
+        _ => Right::Read,
+    }
+}
+
+/// The fields by which a list can be narrowed.
+fn fields(view: &str) -> &'static [&'static str] {
+    match view {
+        "tasks" | "tasks-by-priority" => &["status", "agentId", "epicId", "scheduleId"],
+        "runs" | "instances" => &["agent", "instance"],
+        "dead-letters" => &["agent"],
+        "calls" => &["callerInstanceId", "targetInstanceId"],
+        "messages" => &["channelId"],
+        "inbox" => &["agentId", "status"],
+        _ => &[],
+    }
+}
+
+fn narrowed(view: &str, field: &str, is: &str) -> Result<Filter, Refusal> {
+    let fields = fields(view);
+    if !fields.contains(&field) {
+        let problem = match fields {
+            [] => format!("`{view}` cannot be listed by {field}; leave the {field} out"),
+            fields => format!("`{view}` cannot be listed by {field}, only by {}", fields.join(" or ")),
+        };
+        return Err(Refusal::new(Code::InvalidArgument, problem));
+    }
+    Filter::new(field, Test::Eq(is.into()))
+}
+
+/// Reads where an earlier page ended.
+fn place(query: &Query, after: &str) -> Result<Vec<Value>, Refusal> {
+    if after.is_empty() {
+        return Ok(Vec::new());
+    }
+    let place: Option<Vec<Value>> = serde_json::from_str(after).ok();
+    let of_this_list = |place: &Vec<Value>| place.len() == query.order.len();
+    place.filter(of_this_list).ok_or_else(|| {
+        let problem =
+            format!("`{after}` is no place in this list; give what an earlier answer named as `next`");
+        Refusal::new(Code::InvalidArgument, problem)
+    })
+}
+
+/// As many of the rows as one answer holds, and where it ends unless nothing comes behind.
+fn page(query: &Query, mut found: Vec<Value>) -> (Vec<Value>, String) {
+    let mut bytes = 0;
+    let fits = found.iter().take_while(|row| {
+        bytes += row.to_string().len();
+        bytes <= BYTES
+    });
+    let shown = fits.count().max(1);
+    let is_all = found.len() <= shown && found.len() < query.limit;
+    found.truncate(shown);
+    let next = match found.last() {
+        Some(last) if !is_all => Value::Array(query.place(last)).to_string(),
+        _ => String::new(),
+    };
+    (found, next)
+}
+
+/// What a row is shown without: an event may be megabytes long. Whoever asks for the one document has all of it.
+fn long_fields(view: &str) -> &'static [&'static str] {
+    match view {
+        "tasks-by-priority" => &["output", "costData"],
+        "dead-letters" => &["input"],
+        "webhooks" => &["incoming", "body"],
+        _ => &[],
+    }
+}
+
+/// Each order ends with a field that tells each document from each, so that a list can go on where another ended.
+fn query(view: &str, who: &Principal) -> Result<Query, Refusal> {
+    let order = |path: &str, descending| Ok(Order { path: FieldPath::parse(path)?, descending });
+    let newest = |field, id| Ok::<_, Refusal>(vec![order(field, true)?, order(id, false)?]);
+    let of = |kind, document: &str| Query::new(&who.swarm, kind, document);
+    let live = |kind, document: &str| Query { live: Some(true), ..of(kind, document) };
+    let (mut query, order) = match view {
+        "agents" => (live(Kind::Pool, "member"), vec![order("id", false)?]),
+        "tasks" => (of(Kind::Pool, "task"), newest("lastUpdatedAt", "id")?),
+        // The first two come from an index, also of the tasks of one status.
+        "tasks-by-priority" => {
+            let order = vec![order("priority", true)?, order("lastUpdatedAt", true)?, order("id", false)?];
+            (of(Kind::Pool, "task"), order)
+        }
+        "epics" => {
+            let order = vec![order("priority", true)?, order("createdAt", true)?, order("id", false)?];
+            (live(Kind::Epics, "epic"), order)
+        }
+        "locks" => (live(Kind::Lockspace, "lock"), vec![order("resourceKey", false)?]),
+        "calls" => (of(Kind::Agent, "call"), newest("createdAt", "callId")?),
+        "waits" => (live(Kind::Agent, "wait"), vec![order("waitId", false)?]),
+        "schedules" => (live(Kind::Schedules, "schedule"), vec![order("name", false)?, order("id", false)?]),
+        "messages" => (of(Kind::Channels, "message"), newest("createdAt", "id")?),
+        "inbox" => (of(Kind::Inboxes, "message"), newest("createdAt", "id")?),
+        "runs" => (of(Kind::Agent, "instance"), newest("createdAt", "instance")?),
+        "instances" => (of(Kind::Agent, "instance"), newest("startedAt", "instance")?),
+        "dead-letters" => (of(Kind::Agent, "dead"), newest("at", "id")?),
+        "webhooks" => (live(Kind::Triggers, "receipt"), newest("receivedAt", "receiptId")?),
+        "clients" => (live(Kind::Access, "client"), vec![order("client", false)?]),
+        "revocations" => (live(Kind::Access, "revocation"), newest("at", "of")?),
+        // Fleets stand beside the swarms, since a runner may serve several.
+        "runners" => {
+            let mut query = Query::new(&EntityKey::fleet(&who.swarm).swarm, Kind::Fleet, "runner");
+            query.live = Some(true);
+            (query, vec![order("runner", false)?])
+        }
+        _ => {
+            let problem = format!("there is no list `{view}`; use one of {VIEWS}");
+            return Err(Refusal::new(Code::InvalidArgument, problem));
+        }
+    };
+    query.order = order;
+    query.without =
+        long_fields(view).iter().map(|field| FieldPath::parse(field)).collect::<Result<_, _>>()?;
+    Ok(query)
+}

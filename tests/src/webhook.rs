@@ -1,13 +1,12 @@
 //! Webhooks as GitHub sends them: signed, with an id of their own.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use anyhow::Result;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
 use serde_json::{Value, json};
 use sha2::Sha256;
+use skein_coordinator::entity::Clock;
 
 /// What the tests' source signs with.
 pub const SECRET: &str = "a secret that nobody prints";
@@ -60,7 +59,7 @@ pub async fn write(ingress: &str, id: &str, inbox: &str, text: &str) -> Result<(
         "inbox_id": inbox, "thread_id": "t1", "message_id": id, "from_": "Ada <ada@example.org>", "text": text,
     });
     let body = json!({"event_type": "message.received", "event_id": id, "message": message}).to_string();
-    let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    let now = Clock::start().wall().0 / 1000;
     let mut mac = Hmac::<Sha256>::new_from_slice(MAIL).expect("any key will do");
     mac.update(format!("{id}.{now}.{body}").as_bytes());
     let response = reqwest::Client::new()

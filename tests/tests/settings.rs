@@ -120,7 +120,8 @@ async fn what_was_exported_opens_where_its_keys_are_and_says_what_is_missing_els
     let transfer = async |command: &str, folder: &Folder| {
         let mut run = Command::new(binary("skein"));
         run.arg(command).arg(&state).arg("--data").arg(folder.data());
-        anyhow::Ok(ensure!(run.status().await?.success(), "{command}"))
+        ensure!(run.status().await?.success(), "{command}");
+        anyhow::Ok(())
     };
     transfer("export", &old).await?;
     for (files, wanted) in [

@@ -338,7 +338,7 @@ fn agents_faces(
 ) -> Result<axum::Router, StartError> {
     let catalogue = mcp::tools::catalogue().map_err(|error| StartError::Catalogue(error.to_string()))?;
     let (catalogue, gate) = (Arc::new(catalogue), mcp::Gate::new((&config.limits).into()));
-    for name in config.limits.tools.keys().filter(|name| catalogue.get(name).is_none()) {
+    if let Some(name) = config.limits.tools.keys().find(|name| catalogue.get(name).is_none()) {
         return Err(StartError::Catalogue(format!("[limits.tools] names `{name}`, which is no tool")));
     }
     let gateway = gateway::router(service.clone(), access.clone(), Arc::clone(&catalogue), gate.clone());

@@ -10,20 +10,20 @@ use skein_shared::{Code, Refusal};
 #[derive(Debug)]
 pub(super) struct No {
     error: &'static str,
-    refusal: Refusal,
+    refusal: Box<Refusal>,
 }
 
 impl No {
     pub(super) fn invalid_request(problem: impl Into<String>) -> Self {
-        Self { error: "invalid_request", refusal: Refusal::new(Code::InvalidArgument, problem) }
+        Self::new("invalid_request", Refusal::new(Code::InvalidArgument, problem))
     }
 
     pub(super) fn new(error: &'static str, refusal: Refusal) -> Self {
-        Self { error, refusal }
+        Self { error, refusal: Box::new(refusal) }
     }
 
     pub(super) fn unsupported(problem: impl Into<String>) -> Self {
-        Self { error: "unsupported_grant_type", refusal: Refusal::new(Code::InvalidArgument, problem) }
+        Self::new("unsupported_grant_type", Refusal::new(Code::InvalidArgument, problem))
     }
 }
 
@@ -35,7 +35,7 @@ impl From<Refusal> for No {
             Code::Unauthenticated | Code::Forbidden => "invalid_grant",
             _ => "temporarily_unavailable",
         };
-        Self { error, refusal }
+        Self { error, refusal: Box::new(refusal) }
     }
 }
 

@@ -20,8 +20,11 @@ const CALLERS: usize = 10_000;
 /// Whom the pool has to be asked about: who has called here before is told of by a bell.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Steered {
-    bells: Arc<Mutex<HashMap<(Name, Uuid, InstanceId), Arc<Bell>>>>,
+    bells: Arc<Mutex<HashMap<Who, Arc<Bell>>>>,
 }
+
+/// An instance of an agent of a swarm.
+type Who = (Name, Uuid, InstanceId);
 
 impl Service {
     /// Says something to the agent that works on a task, now or as soon as it begins. Gives the message's id, and the

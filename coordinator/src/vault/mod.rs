@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(text(here.unseal(BOUND, &old)).as_deref(), Ok("old"));
         copy();
         assert_eq!(there.seal(Uuid::nil(), BOUND, "new").unwrap(), new);
-        assert_eq!(here.forget_old().unwrap(), [old.key.clone()]);
+        assert_eq!(here.forget_old().unwrap(), std::slice::from_ref(&old.key));
         assert!(here.unseal(BOUND, &old).is_err() && here.unseal(BOUND, &new).is_ok());
         assert_eq!(Vault::open(folder.path(), None).unwrap().keys().unwrap(), (vec![added], None));
     }

@@ -12,7 +12,6 @@ use super::state::{Inboxes, Message, Owner, Seen, Status};
 use crate::code::Refusal;
 use crate::entity::{Changes, Corrupt, Ctx, Decision, Entity, LiveDocument};
 use crate::id::{EntityKey, Kind};
-use crate::mail::Ids;
 use crate::time::Timestamp;
 
 impl Entity for Inboxes {
@@ -133,7 +132,7 @@ impl Inboxes {
         });
         if let (Value::Object(body), Ok(Value::Object(slack))) = (&mut body, serde_json::to_value(slack)) {
             body.extend(slack);
-            body.extend(mail.iter().flat_map(Ids::fields));
+            body.extend(mail.iter().flat_map(|ids| ids.fields()));
         }
         changes.put(Message::key(*id), &message, Some(body));
         self.insert(message);

@@ -116,7 +116,7 @@ impl Inboxes {
             content: deliver.content.clone(),
             source: deliver.source,
             slack: deliver.slack.clone(),
-            mail: deliver.mail.clone(),
+            mail: deliver.mail.clone().map(Box::new),
             seen: digest,
             at: ctx.now,
         };

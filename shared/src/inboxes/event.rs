@@ -19,7 +19,7 @@ pub enum Event {
         source: Source,
         slack: Slack,
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        mail: Option<Ids>,
+        mail: Option<Box<Ids>>,
         /// The digest of the delivery's key.
         seen: Option<Uuid>,
         at: Timestamp,

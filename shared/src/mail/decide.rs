@@ -116,6 +116,6 @@ impl Mail {
 
 fn listed<'a>(addresses: impl Iterator<Item = &'a Address>, agent: Uuid) -> Vec<serde_json::Value> {
     let mut own: Vec<&Address> = addresses.filter(|address| address.agent == agent).collect();
-    own.sort_by(|one, other| (other.created, other.id).cmp(&(one.created, one.id)));
+    own.sort_by_key(|address| std::cmp::Reverse((address.created, address.id)));
     own.into_iter().map(Address::view).collect()
 }

@@ -102,6 +102,7 @@ async fn message(agent: &Agent, number: u64) -> Result<()> {
         source: inboxes::Source::System,
         slack: inboxes::Slack::default(),
         dedupe: None,
+        mail: None,
     }));
     let delivered = async { ask(deliver).await.map_err(refused) };
     let inboxes::Reply::Delivered { message, .. } = thing.noted(1, delivered).await? else {

@@ -197,6 +197,7 @@ impl Client {
                     source: inboxes::Source::System,
                     slack: Slack::default(),
                     dedupe: None,
+                    mail: None,
                 };
                 ask(inbox(), &inboxes::Command::Deliver(Box::new(deliver)), Call::Deliver { text })
             }

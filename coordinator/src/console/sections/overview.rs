@@ -54,7 +54,7 @@ pub(super) async fn overview(console: &Console, who: &Principal, _: &Look) -> Re
     let names: BTreeMap<&str, &Value> =
         members.iter().filter_map(|member| Some((member["id"].as_str()?, &member["name"]))).collect();
     let waiting = if waits.next.is_empty() { json!(waits.rows.len()) } else { json!(format!("{SOME}+")) };
-    let (runs, troubles) = operators_part(console, who).await?;
+    let (runs, troubles) = Box::pin(operators_part(console, who)).await?;
     Ok(json!({
         "counts": counts, "open": open(&counts), "members": members, "online": online, "all_members": all,
         "at_work": at_work, "latest": latest.rows, "names": names, "locks": locks.len(), "waiting": waiting,

@@ -118,13 +118,13 @@ pub(super) struct Answer {
 #[derive(Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Outcome {
-    Result(ServerResult),
+    Result(Box<ServerResult>),
     Error(ErrorData),
 }
 
 pub(super) fn message(id: RequestId, result: Result<CallToolResponse, ErrorData>) -> Answer {
     let outcome = match result {
-        Ok(response) => Outcome::Result(response.into()),
+        Ok(response) => Outcome::Result(Box::new(response.into())),
         Err(error) => Outcome::Error(error),
     };
     Answer { jsonrpc: JsonRpcVersion2_0, id, outcome }

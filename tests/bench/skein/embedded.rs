@@ -116,7 +116,7 @@ impl Agent {
     pub(crate) async fn pool(&self, command: pool::Command) -> Result<pool::Reply> {
         let key = EntityKey::of(Kind::Pool, &self.kernel.swarm);
         let request = Request::once(Uuid::now_v7());
-        self.kernel.entities.ask::<Pool>(&key, request, command).await.map_err(refused)
+        Box::pin(self.kernel.entities.ask::<Pool>(&key, request, command)).await.map_err(refused)
     }
 
     /// Makes a task for whoever comes.

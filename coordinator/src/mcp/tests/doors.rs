@@ -4,8 +4,7 @@ use skein_shared::access::Of;
 use skein_shared::limits;
 
 use super::*;
-use crate::auth::token::Claims;
-use crate::auth::token::Origin;
+use crate::auth::token::{Claims, Origin};
 
 fn request(agent: &Agent, headers: &[(&str, &str)], body: impl Into<Body>) -> Request<Body> {
     let mut request = Request::post("/mcp")
@@ -262,7 +261,7 @@ async fn a_call_that_outlives_its_token_is_told_nothing() {
     let operator = face.agent("operator", Role::Operator);
     let operator = face.access.identify(&operator.token).await.unwrap();
     face.access.revoke(&operator, Of::Agent(worker.id), Duration::from_secs(60)).await.unwrap();
-    face.facts(&lead, "send-task", json!({ "task": "secret plan" })).await;
+    face.facts(&lead, "send-task", json!({ "task": "secret plan", "agentId": worker.id })).await;
     let answer = tokio::time::timeout(Duration::from_secs(30), poll).await.unwrap().unwrap();
     assert_eq!(answer["structuredContent"]["code"], "unauthenticated", "{answer}");
     assert!(!answer.to_string().contains("secret plan"));

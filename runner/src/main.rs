@@ -78,8 +78,9 @@ async fn follow_signals(mut terminate: Signal, mut interrupt: Signal, shutdown: 
         }
     };
     come().await;
+    tracing::info!("asked to end: it waits for its agents to end; asked again, it leaves them to its next start");
     shutdown.cancel();
     let again = come().await;
-    tracing::warn!("asked to end again: the agents that still run are left to the next start");
+    tracing::warn!("asked again: the agents that still run are left to the next start");
     std::process::exit(BY_SIGNAL + again.as_raw_value());
 }

@@ -86,6 +86,11 @@ fn sleep() -> Value {
     json!({"type": "webhook", "source": "github", "event": "push", "timeout": "1h"})
 }
 
+/// What it sleeps for.
+fn push() -> Value {
+    json!({"ref": "refs/heads/main", "number": 7, "repository": {"full_name": "acme/geese"}})
+}
+
 /// Whether the client ended the call by itself: what it then tells its model is no result of the tool.
 fn gave_up(tool: &str, result: &Value) -> bool {
     tool == "wait_for_trigger" && !result.is_object()
@@ -117,8 +122,7 @@ async fn day(coder: Coder, keys: &str, late: Duration) -> Result<usize> {
     ensure!(stage.processes(Some(&instance)).iter().all(stands_still), "it sleeps and runs");
     // Its client's time runs on while it sleeps.
     tokio::time::sleep(late).await;
-    let push = json!({"ref": "refs/heads/main", "number": 7, "repository": {"full_name": "acme/geese"}});
-    stage.push("d-1", &push).await?;
+    stage.push("d-1", &push()).await?;
     let end = stage.ends(&instance).await;
     let talk = model.talk()?;
     ensure!(end? == "completed", "it ended otherwise: {}", stage.output(&instance));
@@ -146,7 +150,7 @@ async fn claude_code_goes_through_a_day() -> Result<()> {
 /// gives the call up, and has the event by asking again. It does not have to ask twice.
 #[tokio::test]
 async fn claude_code_that_sleeps_past_its_own_limit_has_the_event_all_the_same() -> Result<()> {
-    let given_up = day(Coder::ClaudeCode, "tool_timeout = \"3s\"\n", Duration::from_secs(4)).await?;
+    let given_up = day(Coder::ClaudeCode, "tool_timeout = \"8s\"\n", Duration::from_secs(9)).await?;
     ensure!(given_up <= 1, "it gave up {given_up} times");
     Ok(())
 }
@@ -161,7 +165,7 @@ async fn a_client_that_gives_up_a_call_in_its_sleep_gets_the_event_by_asking_aga
     stage.becomes(&instance, "frozen").await?;
     // Its client's time runs on while it sleeps.
     tokio::time::sleep(Duration::from_secs(3)).await;
-    stage.push("d-1", &json!({"ref": "refs/heads/main", "number": 7})).await?;
+    stage.push("d-1", &push()).await?;
     ensure!(stage.ends(&instance).await? == "completed", "it ended otherwise: {}", stage.output(&instance));
     let told = stage.printed(&instance);
     let asked: Vec<&str> = told.lines().filter(|line| line.starts_with("after ")).collect();

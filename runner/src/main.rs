@@ -78,7 +78,9 @@ async fn follow_signals(mut terminate: Signal, mut interrupt: Signal, shutdown: 
         }
     };
     come().await;
-    tracing::info!("asked to end: it waits for its agents to end; asked again, it leaves them to its next start");
+    tracing::info!(
+        "asked to end: it waits for its agents to end; asked again, it leaves them to its next start"
+    );
     shutdown.cancel();
     let again = come().await;
     tracing::warn!("asked again: the agents that still run are left to the next start");

@@ -1,21 +1,37 @@
-//! HTTP to others: Slack, and issuers of tokens. With the certificates that the system trusts.
+//! HTTP to others: Slack, issuers of tokens, and whoever knows what texts mean. With the certificates that the system
+//! trusts, bounded in time and size, and without following redirects: what a request carries goes to the host that it
+//! names.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::Full;
+use http::header::{HeaderValue, RETRY_AFTER, USER_AGENT};
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use rustls::{ClientConfig, RootCertStore};
+use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
+const AGENT: &str = concat!("skein/", env!("CARGO_PKG_VERSION"));
 /// How long a connection may take. For an answer it depends on what is asked.
 const CONNECT: Duration = Duration::from_secs(5);
 
 pub(crate) type Client = legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+
+/// What a try came to when there is no answer.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Nothing was sent.
+    Unreachable(String),
+    /// Something was, and the answer did not come, or not whole.
+    Unanswered(String),
+    TooLarge,
+}
 
 /// Which addresses it may ask is the caller's to say: it speaks plain text as well.
 pub(crate) fn client(tls: ClientConfig) -> Client {
@@ -29,6 +45,52 @@ pub(crate) fn client(tls: ClientConfig) -> Client {
         .enable_http1()
         .wrap_connector(connector);
     legacy::Client::builder(TokioExecutor::new()).build(connector)
+}
+
+/// Sends a request, and takes its answer whole. Redirects are answers.
+pub(crate) async fn send(
+    client: &Client,
+    mut request: Request<Full<Bytes>>,
+    largest: u64,
+    patience: Duration,
+) -> Result<Response<Bytes>, Failure> {
+    request.headers_mut().insert(USER_AGENT, HeaderValue::from_static(AGENT));
+    match tokio::time::timeout(patience, exchange(client, request, largest)).await {
+        Ok(outcome) => outcome,
+        Err(_) => Err(Failure::Unanswered(format!("nothing came for {} s", patience.as_secs()))),
+    }
+}
+
+async fn exchange(
+    client: &Client,
+    request: Request<Full<Bytes>>,
+    largest: u64,
+) -> Result<Response<Bytes>, Failure> {
+    let answer = client.request(request).await.map_err(|error| {
+        let problem = innermost(&error);
+        if error.is_connect() { Failure::Unreachable(problem) } else { Failure::Unanswered(problem) }
+    })?;
+    let (head, body) = answer.into_parts();
+    let longest = usize::try_from(largest).unwrap_or(usize::MAX);
+    match Limited::new(body, longest).collect().await {
+        Ok(body) => Ok(Response::from_parts(head, body.to_bytes())),
+        Err(error) if error.is::<LengthLimitError>() => Err(Failure::TooLarge),
+        Err(error) => Err(Failure::Unanswered(innermost(error.as_ref()))),
+    }
+}
+
+/// The header with a token, which is shown nowhere.
+pub(crate) fn bearer(token: &SecretString) -> Result<HeaderValue, Failure> {
+    let mut header = HeaderValue::try_from(format!("Bearer {}", token.expose_secret()))
+        .map_err(|_| Failure::Unreachable("the token has characters that no header may have".to_owned()))?;
+    header.set_sensitive(true);
+    Ok(header)
+}
+
+/// How long a service wants to be left alone, if it says.
+pub(crate) fn retry_after(answer: &Response<Bytes>) -> Option<Duration> {
+    let header = answer.headers().get(RETRY_AFTER)?.to_str().ok()?;
+    header.trim().parse().ok().map(Duration::from_secs)
 }
 
 /// What the system trusts, for a connection that needs it.

@@ -9,6 +9,7 @@ pub mod compat;
 pub mod config;
 pub mod console;
 pub mod demo;
+pub mod embeddings;
 pub mod entity;
 pub mod gateway;
 mod https;

@@ -16,6 +16,8 @@ pub const SWARM_BLOBS: u64 = 256 * 1024 * 1024;
 pub const BLOB_LOOSE: Duration = Duration::from_secs(3600);
 /// How much of a long value is shown at first, bytes.
 pub const PREVIEW: usize = 1024;
+/// Most learnings of a swarm. A search by meaning looks at each of them.
+pub const LEARNINGS: usize = 100_000;
 /// Longest lock key, bytes (spec: Action Llama 4.5).
 pub const LOCK_KEY: usize = 2048;
 /// Default time to live of a lock.

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use crate::store::redis::shard::SHARDS;
 
 /// The version in which nodes write what they forward. A node forwards to those alone that read it.
-pub const FORMAT: u32 = 3;
+pub const FORMAT: u32 = 4;
 /// Those that this program reads.
 pub const READS: RangeInclusive<u32> = 2..=FORMAT;
 

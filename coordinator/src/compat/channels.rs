@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::Compat;
 use super::answer::{Answer, made, ok};
 use super::door::Asked;
-use crate::service::memory::Visible;
+use crate::service::memory::{Hit, Ranked, Visible};
 
 /// Memories that a search gives, and the most.
 const FOUND: u64 = 5;
@@ -56,10 +56,12 @@ pub(super) async fn remember(State(compat): State<Compat>, asked: Asked) -> Answ
     let limit = asked.fields.get("limit").and_then(Value::as_u64).unwrap_or(FOUND).min(MOST) as usize;
     let who = asked.agent()?;
     let found = compat.service.search_memory(who, query, Visible::All, None, limit).await?;
-    let result = |recalled: crate::service::memory::Recalled| {
-        let mut memory = recalled.memory;
-        memory["similarity"] = json!(recalled.similarity);
-        memory
+    let (hits, understood) = (found.hits.rows, found.ranked == Ranked::ByMeaning);
+    let best = hits.first().map_or(1.0, |hit| hit.score);
+    // Its runners leave out what is not similar enough. Where nobody knows what texts mean, the best is the measure.
+    let result = |mut hit: Hit| {
+        hit.body["similarity"] = if understood { json!(hit.similarity) } else { json!(hit.score / best) };
+        hit.body
     };
-    ok(json!({ "results": found.rows.into_iter().map(result).collect::<Vec<_>>() }))
+    ok(json!({ "results": hits.into_iter().map(result).collect::<Vec<_>>() }))
 }

@@ -10,10 +10,11 @@ use figment::error::Kind;
 use figment::providers::{Env, Format, Toml};
 use secrecy::{ExposeSecret, SecretString};
 use skein_shared::limits::{self, REPLY_KEEP};
+use skein_shared::memory;
 use skein_shared::spelling::nearest;
 use url::Url;
 
-use super::schema::{Config, Dialect, Issuer, Provider, Source, Workspace};
+use super::schema::{Config, Dialect, Embeddings, Issuer, Provider, Source, Workspace};
 use crate::auth::Role;
 use crate::auth::issuer::is_private;
 
@@ -113,7 +114,7 @@ fn explain(error: &figment::Error) -> ConfigError {
             }
         }
         // The value may be the secret itself.
-        _ if ["secret", "token", "store.redis", "compat.key"].iter().any(|part| path.contains(part)) => {
+        _ if ["secret", "token", "key", "store.redis"].iter().any(|part| path.contains(part)) => {
             format!("`{path}` must be a text in quotes")
         }
         kind => format!("`{path}`: {kind}"),
@@ -170,6 +171,9 @@ fn check(config: &mut Config, folder: &Path) -> Result<(), ConfigError> {
     let secrets = &mut config.secrets;
     read_secret("key", &mut secrets.key, secrets.key_file.as_deref(), folder)
         .map_err(|problem| ConfigError(format!("`secrets` {problem}")))?;
+    if let Some(embeddings) = &mut config.embeddings {
+        take_key(embeddings, folder).map_err(|problem| ConfigError(format!("`embeddings` {problem}")))?;
+    }
     let store = &mut config.store;
     for path in
         [&mut config.cluster.tls, &mut store.redis_ca, &mut store.redis_certificate, &mut store.redis_key]
@@ -272,6 +276,26 @@ fn take_tokens(workspace: &mut Workspace, folder: &Path) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("has the `api` {api}, to which tokens would go in plain text; use https"))
+}
+
+/// Gives the endpoint its key, which leaves this machine only where nobody reads it on the way.
+fn take_key(embeddings: &mut Embeddings, folder: &Path) -> Result<(), String> {
+    let Embeddings { url, model, dimensions, api_key, api_key_file } = embeddings;
+    read_secret("api_key", api_key, api_key_file.as_deref(), folder)?;
+    if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
+        return Err(format!("has the `url` {url}; it begins with https:// and names a host"));
+    }
+    if model.trim().is_empty() {
+        return Err("has no model; set `model` to the name of one that the endpoint has".to_owned());
+    }
+    let most = memory::DIMENSIONS;
+    if dimensions.is_some_and(|wanted| wanted == 0 || wanted as usize > most) {
+        return Err(format!("wants vectors of no use; `dimensions` lies between 1 and {most}"));
+    }
+    if api_key.is_some() && !is_private(url) {
+        return Err(format!("has the `url` {url}, to which the key would go in plain text; use https"));
+    }
+    Ok(())
 }
 
 /// What is wrong with the source's secret, if anything.
@@ -489,6 +513,36 @@ mod tests {
         assert!(number.contains("store.redis") && !number.contains("4242"), "{number}");
         let unknown = read("[store]\ndurability = \"sometimes\"").unwrap_err().to_string();
         assert!(unknown.contains("everysec"), "{unknown}");
+    }
+
+    #[test]
+    fn an_endpoint_for_embeddings_needs_a_model_and_never_shows_its_key() {
+        let endpoint =
+            |text: &str| read(&format!("[embeddings]\n{text}")).map(|config| config.embeddings.unwrap());
+        assert!(read("").unwrap().embeddings.is_none());
+        let there = "url = \"https://api.example/v1\"\nmodel = \"small\"\n";
+        let found = endpoint(&format!("{there}dimensions = 512\napi_key = \"hush-hush\"")).unwrap();
+        assert_eq!((found.url.as_str(), found.dimensions), ("https://api.example/v1/", Some(512)));
+        assert!(!format!("{found:?}").contains("hush-hush"));
+        let found = endpoint(&format!("{there}api_key_file = \"hook.key\"")).unwrap();
+        assert_eq!(found.api_key.unwrap().expose_secret(), "from-file");
+        let near = "model = \"m\"\nurl = \"http://ollama:11434/v1\"\n";
+        assert!(endpoint(near).is_ok(), "without a key there is nothing to keep");
+        for (text, problem) in [
+            ("model = \"m\"".to_owned(), "url"),
+            ("url = \"https://x/\"".to_owned(), "model"),
+            ("url = \"https://x/\"\nmodel = \" \"".to_owned(), "no model"),
+            ("url = \"ftp://x/\"\nmodel = \"m\"".to_owned(), "begins with https"),
+            (format!("{there}dimensions = 0"), "between 1 and 4096"),
+            (format!("{there}dimensions = 5000"), "between 1 and 4096"),
+            (format!("{near}api_key = \"x\""), "plain text"),
+            (format!("{there}api_key = \"x\"\napi_key_file = \"hook.key\""), "keep one"),
+        ] {
+            let said = endpoint(&text).unwrap_err().to_string();
+            assert!(said.contains(problem), "{text}: {said}");
+        }
+        let number = endpoint(&format!("{there}api_key = 4242")).unwrap_err().to_string();
+        assert!(!number.contains("4242"), "{number}");
     }
 
     #[test]

@@ -24,6 +24,7 @@ pub struct Config {
     pub ingress: Ingress,
     pub slack: Slack,
     pub secrets: Secrets,
+    pub embeddings: Option<Embeddings>,
     pub retention: Retention,
     pub runner: Runner,
     pub compat: Compat,
@@ -319,6 +320,23 @@ pub struct Secrets {
     pub key: Option<SecretString>,
     /// A file with the same; white space at its end does not count.
     pub key_file: Option<PathBuf>,
+}
+
+/// Who is asked what texts mean: an endpoint that speaks as OpenAI's does.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Embeddings {
+    /// What `embeddings` is put behind.
+    #[serde(deserialize_with = "address")]
+    pub url: Url,
+    pub model: String,
+    /// How many dimensions the model is asked for; without it its own.
+    pub dimensions: Option<u32>,
+    /// `SecretString` shows nothing when printed.
+    #[serde(default, deserialize_with = "secret")]
+    pub api_key: Option<SecretString>,
+    /// A file with the key; white space at its end does not count.
+    pub api_key_file: Option<PathBuf>,
 }
 
 /// What is forgotten, and when.

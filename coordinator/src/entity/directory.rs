@@ -10,7 +10,7 @@ use ractor::{ActorId, ActorRef, MessagingErr};
 use serde::Deserialize;
 use serde_json::Value;
 use skein_shared::entity::{Entity, Signal};
-use skein_shared::id::EntityKey;
+use skein_shared::id::{EntityKey, Kind};
 use skein_shared::time::Timestamp;
 use skein_shared::{Code, Refusal};
 use tokio::sync::oneshot;
@@ -33,7 +33,7 @@ use crate::alarms::Alarms;
 use crate::by_kind;
 use crate::cluster::Cluster;
 use crate::projection::Projection;
-use crate::store::{Fence, Mark, Store, StoredDocument, Version};
+use crate::store::{Fence, Mark, Store, StoreError, StoredDocument, Version};
 
 /// The entities of this node.
 #[derive(Clone)]
@@ -105,6 +105,10 @@ impl Shared {
     fn lock(&self) -> MutexGuard<'_, HashMap<EntityKey, Slot>> {
         self.actors.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn unreadable(error: StoreError) -> Refusal {
+    Refusal::new(Code::Unavailable, format!("{error}; try again in a moment")).retry_after(500)
 }
 
 impl Entities {
@@ -261,9 +265,7 @@ impl Entities {
     }
 
     async fn stored(&self, key: &EntityKey, document: &str) -> Result<Option<StoredDocument>, Refusal> {
-        self.shared.store.document(key, document).await.map_err(|error| {
-            Refusal::new(Code::Unavailable, format!("{error}; try again in a moment")).retry_after(500)
-        })
+        self.shared.store.document(key, document).await.map_err(unreadable)
     }
 
     /// The version that every write acknowledged before this question has, at least: a reader of the read
@@ -288,6 +290,15 @@ impl Entities {
     pub fn in_memory(&self) -> Vec<(EntityKey, usize)> {
         let actors = self.shared.lock();
         actors.iter().map(|(key, slot)| (key.clone(), slot.admission.in_flight())).collect()
+    }
+
+    /// The entities of a kind that are this node's, in memory or not.
+    ///
+    /// # Errors
+    /// `unavailable` when the store cannot be read.
+    pub async fn of_kind(&self, kind: Kind) -> Result<Vec<EntityKey>, Refusal> {
+        let versions = self.shared.store.versions().await.map_err(unreadable)?;
+        Ok(versions.into_iter().map(|(key, _)| key).filter(|key| key.kind == kind).collect())
     }
 
     pub(super) async fn send_here<E: Entity>(

@@ -10,13 +10,13 @@ use std::time::Duration;
 use futures::future::join_all;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use skein_shared::id::{EntityKey, Name};
+use skein_shared::id::EntityKey;
 use skein_shared::{Code, Refusal};
 
 use super::Entities;
 use super::remote::{Call, NodeCall, read, write};
 use crate::cluster::Outcome;
-use crate::projection::{Event, Filter, Freshness, Hit, ProjectionError, Query, Tally, merge};
+use crate::projection::{Event, Freshness, Hit, ProjectionError, Query, Sought, Tally, merge};
 
 /// How long a list waits for the read side.
 const CATCH_UP: Duration = Duration::from_secs(2);
@@ -28,7 +28,7 @@ const PART: Duration = Duration::from_secs(5);
 pub(super) enum Read {
     List(Box<Query>),
     Tally(Box<Query>, Tally),
-    Search { swarm: Name, text: String, filters: Vec<Filter>, limit: usize },
+    Search(Box<Sought>),
     History { subject: String, limit: usize },
 }
 
@@ -68,19 +68,12 @@ impl Entities {
         }
     }
 
-    /// The learnings of a swarm's memory that have any of the text's words, the best first.
+    /// The learnings of a memory that are sought, the best first.
     ///
     /// # Errors
     /// Those of [`Entities::list`].
-    pub async fn search(
-        &self,
-        key: &EntityKey,
-        text: &str,
-        filters: Vec<Filter>,
-        limit: usize,
-    ) -> Result<(Vec<Hit>, Freshness), Refusal> {
-        let wanted = Read::Search { swarm: key.swarm.clone(), text: text.to_owned(), filters, limit };
-        match self.find(key, wanted).await? {
+    pub async fn search(&self, key: &EntityKey, sought: Sought) -> Result<(Vec<Hit>, Freshness), Refusal> {
+        match self.find(key, Read::Search(Box::new(sought))).await? {
             (Found::Hits(hits), freshness) => Ok((hits, freshness)),
             _ => Err(unexpected()),
         }
@@ -172,9 +165,7 @@ impl Entities {
         let found = match wanted {
             Read::List(query) => projection.list(*query).await.map(Found::Rows),
             Read::Tally(query, by) => projection.tally(*query, by).await.map(Found::Counts),
-            Read::Search { swarm, text, filters, limit } => {
-                projection.search(&swarm, &text, filters, limit).await.map(Found::Hits)
-            }
+            Read::Search(sought) => projection.search(key, *sought).await.map(Found::Hits),
             Read::History { subject, limit } => {
                 projection.history(key, &subject, limit).await.map(Found::Events)
             }

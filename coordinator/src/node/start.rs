@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::serve::ListenerExt;
-use skein_shared::Refusal;
+use skein_shared::{Code, Refusal};
 use skein_shared::blobs::Bounds;
 use skein_shared::id::Name;
 use tokio::net::TcpListener;
@@ -29,6 +29,7 @@ use crate::auth::token::{self, Claims, Keys};
 use crate::cluster::identity::{self, IdentityError};
 use crate::cluster::{Cluster, Silence};
 use crate::compat;
+use crate::embeddings::{self, Endpoint as Embeddings};
 use crate::config::{Config, Dialect, Limits};
 use crate::console::{self, Trends};
 use crate::entity::{Clock, Entities, Hub, passivation, timers};
@@ -40,7 +41,7 @@ use crate::outbox::{Runners, pump};
 use crate::projection::{Projection, ProjectionError};
 use crate::runners::{Control, Sessions};
 use crate::service::access::Access;
-use crate::service::{Service, presence};
+use crate::service::{Service, embedding, presence};
 use crate::slack::Workspaces;
 use crate::store::StoreError;
 use crate::vault::Vault;
@@ -157,12 +158,18 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
     let sessions = Sessions::new(keys.clone(), entities.clock().clone());
     entities.reaches(Arc::new(sessions.clone()));
     let slack = Workspaces::new(&config.slack).map_err(|error| StartError::Refused(error.refusal()))?;
+    let embeddings = config.embeddings.as_ref().map(Embeddings::new).transpose().map_err(outside)?.map(Arc::new);
     start_pumps(&pumps, &entities, &sessions, &slack, &config);
+    if let Some(endpoint) = &embeddings {
+        let embedder = embedding::run(entities.clone(), Arc::clone(endpoint), pumps.stop().clone());
+        pumps.spawn("embeddings", quiet(embedder));
+    }
     let health = health::router(entities.clone(), runner.stop().clone());
     let Limits { result_bytes, swarm_result_bytes, .. } = config.limits;
     let bounds = Bounds { each: result_bytes, all: swarm_result_bytes };
     let service =
         Service::new(entities.clone()).speaking_in(slack.clone()).bounded(bounds).keeping_secrets(vault);
+    let service = service.understanding(embeddings);
     let administered = service.clone();
     let issuers = Issuers::new(config.auth.issuer.iter().map(Into::into).collect());
     let issuers = issuers.map_err(StartError::Issuers)?;
@@ -202,6 +209,10 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
     endpoint.write(data.layout()).map_err(|error| StartError::Write(path, error))?;
     info!(http = %endpoint.http, grpc = %endpoint.grpc, ingress = ?endpoint.ingress, "ready");
     Ok(Node { data, entities, runner, tasks, pumps, leases, cluster, drain: config.limits.drain, endpoint })
+}
+
+fn outside(problem: embeddings::Error) -> StartError {
+    StartError::Refused(Refusal::new(Code::Unavailable, problem.to_string()))
 }
 
 /// Issues the token with which the command line administers this node.

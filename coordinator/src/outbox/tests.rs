@@ -144,7 +144,7 @@ async fn many_effects_for_one_entity_share_its_commits() {
     let learn = |number: u64| match number {
         7 => json!({"no such command": number}),
         _ => json!({"remember": {
-            "scope": "swarm", "name": number.to_string(), "content": "x", "source": "manual",
+            "scope": "swarm", "name": "x", "content": number.to_string(), "source": "manual",
         }}),
     };
     let effect = |number| Effect::Entity { key: memory.clone(), command: learn(number) };

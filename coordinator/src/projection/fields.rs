@@ -18,6 +18,10 @@ impl<'a> Fields<'a> {
         self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
     }
 
+    pub(super) fn without(&self, name: &str) -> Self {
+        Self(self.0.iter().copied().filter(|(known, _)| *known != name).collect())
+    }
+
     /// Takes over the fields of a change. A null stays, to remove a field from what this is merged into.
     pub(super) fn follow(&mut self, change: &Fields<'a>) {
         for &(name, value) in &change.0 {

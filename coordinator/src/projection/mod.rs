@@ -13,6 +13,7 @@ mod history;
 mod inbox;
 mod origin;
 mod query;
+mod recall;
 mod search;
 mod tables;
 
@@ -38,7 +39,7 @@ use history::Subject;
 use inbox::{Inbox, Message};
 pub use query::{Filter, Order, Query, Search, Tally, Test, merge};
 pub use query::{LIMIT, Path as FieldPath};
-pub use search::Hit;
+pub use search::{Hit, Seen, Sought};
 
 const READERS: usize = 2;
 
@@ -257,20 +258,13 @@ impl Projection {
         self.read(move |connection| query.tally(connection, &by)).await
     }
 
-    /// The learnings of a swarm's memory that have any of the text's words, the best first.
+    /// The learnings of a memory that are sought, the best first.
     ///
     /// # Errors
     /// When the file cannot be read.
-    pub async fn search(
-        &self,
-        swarm: &Name,
-        text: &str,
-        filters: Vec<Filter>,
-        limit: usize,
-    ) -> Result<Vec<Hit>, ProjectionError> {
-        let Some(words) = search::words(text) else { return Ok(Vec::new()) };
-        let swarm = swarm.clone();
-        self.read(move |connection| search::search(connection, &swarm, &words, &filters, limit)).await
+    pub async fn search(&self, key: &EntityKey, sought: Sought) -> Result<Vec<Hit>, ProjectionError> {
+        let key = key.clone();
+        self.read(move |connection| search::search(connection, &key, &sought)).await
     }
 
     /// The newest events of an entity about a subject (a task's, lock's, call's … id), oldest first.

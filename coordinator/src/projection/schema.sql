@@ -59,6 +59,29 @@ CREATE VIRTUAL TABLE text USING fts5 (
     content = '', contentless_delete = 1, tokenize = 'porter unicode61 remove_diacritics 2'
 );
 
+-- Whose a learning is and who finds it, by the row of its document: a search looks at many, and these rows are short.
+CREATE TABLE learning (
+    row    INTEGER PRIMARY KEY,
+    entity INTEGER NOT NULL,
+    scope,
+    agent,
+    source
+);
+
+-- What learnings mean. Each row has all that a search by meaning asks for, and those of a swarm lie together.
+CREATE TABLE vector (
+    entity INTEGER NOT NULL,
+    memory TEXT NOT NULL,        -- the learning's document
+    row    INTEGER NOT NULL,     -- of the vector's own document
+    model  TEXT NOT NULL,
+    scope,
+    agent,
+    source,
+    scale  REAL NOT NULL,
+    codes  BLOB NOT NULL,
+    PRIMARY KEY (entity, memory)
+) WITHOUT ROWID;
+
 -- Which of an entity's batches have events about a subject; the events themselves are read from the store.
 CREATE TABLE mention (
     entity  INTEGER NOT NULL,

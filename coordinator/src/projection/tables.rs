@@ -10,6 +10,7 @@ use skein_shared::time::Timestamp;
 
 use super::changes::{Change, State};
 use super::fields::Fields;
+use super::recall;
 use crate::store::sqlite::number::{signed, unsigned};
 use crate::store::{StoredDocument, Version};
 
@@ -22,10 +23,6 @@ pub(super) const COLUMNS: [(&str, &str); 6] = [
     ("epicId", "epic"),
     ("scheduleId", "schedule"),
 ];
-
-/// The type of documents whose words are searched for. An index of words costs more than all other tables
-/// together, so there is none of what nobody searches.
-pub(super) const SEARCHED: &str = "memory";
 
 const INDEXES: [&str; 6] = [
     "document_archived",
@@ -43,6 +40,7 @@ pub(super) fn clear(connection: &Connection) -> rusqlite::Result<()> {
     }
     connection.execute_batch(
         "DELETE FROM built; DELETE FROM document; DELETE FROM tag; DELETE FROM mention; DELETE FROM entity; DELETE FROM collection;
+         DELETE FROM learning; DELETE FROM vector;
          INSERT INTO text (text) VALUES ('delete-all');",
     )
 }
@@ -147,7 +145,7 @@ impl Numbers {
 }
 
 /// A document's key up to its slash.
-fn type_of(document: &str) -> &str {
+pub(super) fn type_of(document: &str) -> &str {
     document.split_once('/').map_or(document, |(document_type, _)| document_type)
 }
 
@@ -260,11 +258,11 @@ fn insert(
             agent,
             epic,
             schedule,
-            text(body)?
+            text(&recall::shown(place.document, body))?
         ])?;
     let row = connection.last_insert_rowid();
     write_tags(connection, row, None, body)?;
-    write_text(connection, row, type_of(place.document), None, body)
+    recall::write(connection, place.entity, place.document, row, None, body)
 }
 
 fn update(
@@ -294,10 +292,10 @@ fn update(
             agent,
             epic,
             schedule,
-            text(body)?
+            text(&recall::shown(place.document, body))?
         ])?;
     write_tags(connection, row, Some(before), body)?;
-    write_text(connection, row, type_of(place.document), Some(before), body)
+    recall::write(connection, place.entity, place.document, row, Some(before), body)
 }
 
 fn text(body: &Fields<'_>) -> rusqlite::Result<String> {
@@ -351,57 +349,9 @@ fn write_tags(
     Ok(())
 }
 
-/// So do texts, and putting one into the index costs as much as all else.
-fn write_text(
-    connection: &Connection,
-    row: i64,
-    document_type: &str,
-    before: Option<&Fields<'_>>,
-    body: &Fields<'_>,
-) -> rusqlite::Result<()> {
-    let before = before.and_then(|before| searchable(document_type, before));
-    let after = searchable(document_type, body);
-    if before == after {
-        return Ok(());
-    }
-    if before.is_some() {
-        connection.prepare_cached("DELETE FROM text WHERE rowid = ?1")?.execute([row])?;
-    }
-    if let Some((title, content)) = after {
-        connection
-            .prepare_cached("INSERT INTO text (rowid, title, content) VALUES (?1, ?2, ?3)")?
-            .execute(params![row, title, content])?;
-    }
-    Ok(())
-}
-
-/// What the text search looks at in a document: a title, whose words weigh more, and the rest.
-fn searchable(document_type: &str, body: &Fields<'_>) -> Option<(String, String)> {
-    if document_type != SEARCHED {
-        return None;
-    }
-    let texts = (gather(body, &["name", "tags"]), gather(body, &["content"]));
-    (!texts.0.is_empty() || !texts.1.is_empty()).then_some(texts)
-}
-
-fn gather(body: &Fields<'_>, fields: &[&str]) -> String {
-    let texts: Vec<&str> = fields
-        .iter()
-        .filter_map(|field| body.get(field))
-        .flat_map(|value| match value {
-            Value::Array(values) => values.iter().filter_map(Value::as_str).collect(),
-            value => Vec::from_iter(value.as_str()),
-        })
-        .collect();
-    texts.join("\n")
-}
-
 pub(super) fn remove(connection: &Connection, row: i64) -> rusqlite::Result<()> {
-    for statement in [
-        "DELETE FROM text WHERE rowid = ?1",
-        "DELETE FROM tag WHERE row = ?1",
-        "DELETE FROM document WHERE row = ?1",
-    ] {
+    recall::remove(connection, row)?;
+    for statement in ["DELETE FROM tag WHERE row = ?1", "DELETE FROM document WHERE row = ?1"] {
         connection.prepare_cached(statement)?.execute([row])?;
     }
     Ok(())

@@ -1,5 +1,6 @@
 mod lists;
 mod random;
+mod recall;
 mod resume;
 
 use std::collections::BTreeMap;
@@ -102,6 +103,12 @@ fn put(key: &str, body: Value) -> DocumentChange {
         body: Some(body),
         new: false,
     }
+}
+
+/// A search of everything by words.
+fn sought(text: &str) -> Sought {
+    let seen = Seen { by: None, scope: None };
+    Sought { text: text.to_owned(), meaning: None, seen, source: None, limit: 10 }
 }
 
 fn event(subject: &str, number: u64) -> EventRecord {

@@ -2,14 +2,15 @@
 
 use serde_json::{Value, json};
 use skein_shared::id::Kind;
-use skein_shared::memory::{Command, Memory, Remember, Reply, Scope};
+use skein_shared::memory::{self, Command, Memory, Model, NULLABLE, Remember, Reply, Scope, Source, Vector};
 use skein_shared::{Code, Refusal, wire};
 use uuid::Uuid;
 
 use super::lists::List;
-use super::{Service, step, unexpected};
+use super::{Service, unexpected};
 use crate::auth::{Principal, Right, policy};
-use crate::projection::{Filter, Query, Test};
+pub use crate::projection::Hit;
+use crate::projection::{Seen, Sought};
 
 /// Which learnings a search looks at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,59 +23,65 @@ pub enum Visible {
     Swarm,
 }
 
-/// A learning, and how well it fits the query.
+/// What was found.
 #[derive(Clone, Debug)]
-pub struct Recalled {
-    pub memory: Value,
-    /// Between 0 and 1, comparable within one search.
-    pub similarity: f64,
+pub struct Recollection {
+    /// The best first.
+    pub hits: List<Hit>,
+    pub ranked: Ranked,
+}
+
+/// What decided which is the best.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Ranked {
+    /// No endpoint is configured that would know what texts mean.
+    ByWords,
+    /// The endpoint did not say in time what the query means, for this reason.
+    ByWordsAlone(String),
+    ByMeaning,
+}
+
+/// What came of teaching something.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Taught {
+    pub memory: Uuid,
+    /// It was known before.
+    pub again: bool,
 }
 
 impl Service {
-    /// Learnings that have any of the query's words, the best first. The lead sees those of all agents.
+    /// Learnings that have any of the query's words, or mean something like it, the best first. The lead sees those
+    /// of all agents.
     pub async fn search_memory(
         &self,
         who: &Principal,
         query: &str,
         visible: Visible,
-        source: Option<String>,
+        source: Option<Source>,
         limit: usize,
-    ) -> Result<List<Recalled>, Refusal> {
+    ) -> Result<Recollection, Refusal> {
         policy::require(who, Right::Read)?;
         let sees_all = self.caller(who).await?.lead;
-        let mut filters = Vec::new();
-        if let Some(source) = source {
-            filters.push(Filter::new("source", Test::Eq(json!(source)))?);
-        }
-        match visible {
-            Visible::Swarm => filters.push(Filter::new("scope", Test::Eq(json!("swarm")))?),
-            Visible::Agent => filters.push(Filter::new("scope", Test::Eq(json!("agent")))?),
-            Visible::All => {}
-        }
-        // Whose a learning is cannot be said in one conjunction: more are fetched, and the others dropped.
-        const FETCHED: usize = 200;
-        let (hits, freshness) =
-            self.entities.search(&who.entity(Kind::Memory), query, filters, FETCHED).await?;
-        let best = hits.first().map_or(1.0, |hit| hit.score.max(f64::MIN_POSITIVE));
-        let rows = hits
-            .into_iter()
-            .filter(|hit| sees_all || is_visible(who, &hit.body))
-            .take(limit)
-            .map(|hit| Recalled { similarity: (hit.score / best).clamp(0.0, 1.0), memory: shape(hit.body) })
-            .collect();
-        Ok(List { rows, freshness })
+        let scope = match visible {
+            Visible::All => None,
+            Visible::Agent => Some(Scope::Agent),
+            Visible::Swarm => Some(Scope::Swarm),
+        };
+        let (meaning, ranked) = self.meaning(query).await;
+        let seen = Seen { by: (!sees_all).then_some(who.agent), scope };
+        let sought = Sought { text: query.to_owned(), meaning, seen, source, limit };
+        let (mut rows, freshness) = self.entities.search(&who.entity(Kind::Memory), sought).await?;
+        rows.iter_mut().for_each(|hit| hit.body = shape(hit.body.take()));
+        Ok(Recollection { hits: List { rows, freshness }, ranked })
     }
 
-    /// The newest learnings that the caller may see.
-    pub async fn recent_memory(&self, who: &Principal, limit: usize) -> Result<List, Refusal> {
-        policy::require(who, Right::Read)?;
-        let sees_all = self.caller(who).await?.lead;
-        let query = Query::new(&who.swarm, Kind::Memory, "memory");
-        let mut list = self.list(&who.entity(Kind::Memory), query).await?;
-        list.rows.retain(|body| sees_all || is_visible(who, body));
-        list.rows.sort_by(|a, b| b["createdAt"].as_str().cmp(&a["createdAt"].as_str()));
-        list.rows.truncate(limit);
-        Ok(list)
+    /// What a query means, if there is somebody to ask who answers soon.
+    async fn meaning(&self, query: &str) -> (Option<(Model, Vector)>, Ranked) {
+        let Some(endpoint) = &self.embeddings else { return (None, Ranked::ByWords) };
+        match endpoint.query(query).await {
+            Ok(vector) => (Some((endpoint.model().clone(), vector)), Ranked::ByMeaning),
+            Err(problem) => (None, Ranked::ByWordsAlone(problem.to_string())),
+        }
     }
 
     /// A learning with its content.
@@ -84,7 +91,7 @@ impl Service {
     pub async fn get_memory(&self, who: &Principal, request: Uuid, memory: Uuid) -> Result<Value, Refusal> {
         policy::require(who, Right::Read)?;
         let key = who.entity(Kind::Memory);
-        let body = self.body(&key, &format!("memory/{memory}")).await?;
+        let body = self.body(&key, &memory::key(memory)).await?;
         let sees_all = self.caller(who).await?.lead;
         let body = body.filter(|body| body["id"].is_string() && (sees_all || is_visible(who, body)));
         let Some(body) = body else {
@@ -100,7 +107,7 @@ impl Service {
         Ok(shape(body))
     }
 
-    /// Writes a learning down for an agent. Only the lead does.
+    /// Writes a learning down for an agent, unless it is written down already. Only the lead does.
     ///
     /// # Errors
     /// `forbidden`; `not_found` for an unknown agent.
@@ -109,14 +116,17 @@ impl Service {
         who: &Principal,
         request: Uuid,
         remember: Remember,
-    ) -> Result<Value, Refusal> {
+    ) -> Result<Taught, Refusal> {
         self.require_lead(who).await?;
         self.must_be_member(who, remember.agent).await?;
-        let remember = Remember { id: Some(step(request, "memory")), ..remember };
         let command = Command::Remember(Box::new(remember));
         match self.change::<Memory>(&who.entity(Kind::Memory), request, command).await? {
-            Reply::Remembered(memory) => Ok(memory),
-            Reply::Done => Err(unexpected("the memory")),
+            Reply::Remembered(body) => {
+                let memory = body["id"].as_str().and_then(|id| Uuid::try_parse(id).ok());
+                Ok(Taught { memory: memory.ok_or_else(|| unexpected("the memory"))?, again: false })
+            }
+            Reply::Known(memory) => Ok(Taught { memory, again: true }),
+            Reply::Learnings(_) | Reply::Done => Err(unexpected("the memory")),
         }
     }
 }
@@ -127,5 +137,5 @@ fn is_visible(who: &Principal, body: &Value) -> bool {
 }
 
 fn shape(body: Value) -> Value {
-    wire::shown(body, &["agentId", "summary", "sourceTaskId", "sourcePath"])
+    wire::shown(body, &NULLABLE)
 }

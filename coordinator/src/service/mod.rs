@@ -8,6 +8,7 @@ pub mod access;
 pub mod agents;
 pub mod calls;
 pub mod changes;
+pub mod embedding;
 pub mod cluster;
 pub mod epics;
 pub mod follow;
@@ -44,6 +45,7 @@ pub mod webhooks;
 
 use std::collections::BTreeSet;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -57,6 +59,7 @@ use uuid::Uuid;
 
 use crate::auth::{Principal, Right, Role};
 pub use crate::entity::Clock;
+use crate::embeddings::Endpoint;
 use crate::entity::{Entities, Request};
 pub use crate::projection::Event;
 use crate::slack::Workspaces;
@@ -79,6 +82,8 @@ pub struct Service {
     steered: Steered,
     slack: Workspaces,
     vault: Vault,
+    /// Who says what texts mean.
+    embeddings: Option<Arc<Endpoint>>,
     /// Whether the answers to changes are kept for their repeats.
     keeps: bool,
     /// How long the values of calls may be.
@@ -95,6 +100,7 @@ impl Service {
             steered: Steered::default(),
             slack: Workspaces::default(),
             vault: Vault::without_keys(),
+            embeddings: None,
             keeps: true,
             bounds: Bounds { each: limits::RESULT as u64, all: limits::SWARM_BLOBS },
         }
@@ -110,6 +116,12 @@ impl Service {
     #[must_use]
     pub fn keeping_secrets(self, vault: Vault) -> Self {
         Self { vault, ..self }
+    }
+
+    /// Lets searches of the memory go by meaning too.
+    #[must_use]
+    pub fn understanding(self, embeddings: Option<Arc<Endpoint>>) -> Self {
+        Self { embeddings, ..self }
     }
 
     /// Looks by itself only this often while it waits: with a long pause, a test knows what woke it.

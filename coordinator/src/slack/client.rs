@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::SecretString;
 use serde_json::{Map, Value};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -14,9 +14,10 @@ use tracing::debug;
 use url::{Url, form_urlencoded};
 
 use super::error::Error;
-use super::http::{Failure, Http};
+use super::http::Http;
 use super::method::{Form, Method, Token};
 use super::pace::Pace;
+use crate::https::{Failure, bearer, retry_after};
 
 /// How long a call may take with all its pauses. Agents wait for it.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -119,13 +120,6 @@ impl Client {
     }
 }
 
-fn bearer(token: &SecretString) -> Result<HeaderValue, Failure> {
-    let mut header = HeaderValue::try_from(format!("Bearer {}", token.expose_secret()))
-        .map_err(|_| Failure::Unreachable("the token has characters that none of Slack's has".to_owned()))?;
-    header.set_sensitive(true);
-    Ok(header)
-}
-
 /// What Slack counts together.
 fn queue(method: &Method, args: &Args) -> String {
     match args.get("channel").filter(|_| !method.repeatable).and_then(Value::as_str) {
@@ -165,12 +159,7 @@ enum Said {
 
 fn understood(method: &Method, answer: &Response<Bytes>) -> Result<Said, Error> {
     let status = answer.status();
-    let wait = || {
-        let header = answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
-        let wanted =
-            header.and_then(|text| text.trim().parse().ok()).map_or(USUAL_PAUSE, Duration::from_secs);
-        wanted.min(LONGEST_PAUSE)
-    };
+    let wait = || retry_after(answer).unwrap_or(USUAL_PAUSE).min(LONGEST_PAUSE);
     if status == StatusCode::TOO_MANY_REQUESTS {
         return Ok(Said::Wait(wait()));
     }
@@ -194,6 +183,8 @@ fn understood(method: &Method, answer: &Response<Bytes>) -> Result<Said, Error> 
 
 #[cfg(test)]
 mod tests {
+    use http::header::RETRY_AFTER;
+
     use super::*;
     use crate::slack::method::POST;
 

@@ -1,30 +1,19 @@
-//! HTTP to Slack: with the certificates that the system trusts, bounded in time and size, and to its own hosts alone.
+//! HTTP to Slack, to its own hosts alone.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{HeaderValue, USER_AGENT};
 use http::{Request, Response};
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use http_body_util::Full;
 use rustls::ClientConfig;
 use url::Url;
 
 use super::error::Error;
-use crate::https::{self, Client, innermost};
+use crate::https::{self, Client, Failure};
 
-const AGENT: &str = concat!("skein/", env!("CARGO_PKG_VERSION"));
 /// The domain of Slack and of whatever it serves files from.
 const SLACK: &str = "slack.com";
-
-/// What a try came to when there is no answer.
-pub(super) enum Failure {
-    /// Nothing was sent.
-    Unreachable(String),
-    /// Something was, and the answer did not come, or not whole.
-    Unanswered(String),
-    TooLarge,
-}
 
 impl Failure {
     pub(super) fn of(self, method: &'static str, largest: u64) -> Error {
@@ -79,33 +68,11 @@ impl Http {
     /// Sends a request, and takes its answer whole. Redirects are answers.
     pub(super) async fn send(
         &self,
-        mut request: Request<Full<Bytes>>,
+        request: Request<Full<Bytes>>,
         largest: u64,
         patience: Duration,
     ) -> Result<Response<Bytes>, Failure> {
-        request.headers_mut().insert(USER_AGENT, HeaderValue::from_static(AGENT));
-        match tokio::time::timeout(patience, self.exchange(request, largest)).await {
-            Ok(outcome) => outcome,
-            Err(_) => Err(Failure::Unanswered(format!("nothing came for {} s", patience.as_secs()))),
-        }
-    }
-
-    async fn exchange(
-        &self,
-        request: Request<Full<Bytes>>,
-        largest: u64,
-    ) -> Result<Response<Bytes>, Failure> {
-        let answer = self.client.request(request).await.map_err(|error| {
-            let problem = innermost(&error);
-            if error.is_connect() { Failure::Unreachable(problem) } else { Failure::Unanswered(problem) }
-        })?;
-        let (head, body) = answer.into_parts();
-        let longest = usize::try_from(largest).unwrap_or(usize::MAX);
-        match Limited::new(body, longest).collect().await {
-            Ok(body) => Ok(Response::from_parts(head, body.to_bytes())),
-            Err(error) if error.is::<LengthLimitError>() => Err(Failure::TooLarge),
-            Err(error) => Err(Failure::Unanswered(innermost(error.as_ref()))),
-        }
+        https::send(&self.client, request, largest, patience).await
     }
 }
 

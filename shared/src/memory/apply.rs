@@ -1,14 +1,13 @@
 //! How events change the memory and its documents.
 
-use std::collections::BTreeMap;
-
-use serde_json::json;
+use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::command::{Command, Reply};
+use super::command::{Command, Embedding, Meaning, Remember, Reply};
 use super::event::Event;
-use super::state::Memory;
-use super::{decide, key};
+use super::state::{Embedded, Head, Memory};
+use super::vector::Model;
+use super::{LEARNT, decide, key};
 use crate::code::Refusal;
 use crate::entity::{Changes, Corrupt, Ctx, Decision, Entity, LiveDocument};
 use crate::id::{EntityKey, Kind};
@@ -21,15 +20,22 @@ impl Entity for Memory {
     type Reply = Reply;
 
     fn empty(_: &EntityKey) -> Self {
-        Self { files: BTreeMap::new() }
+        Self::new()
     }
 
     fn restore(&mut self, document: LiveDocument) -> Result<(), Corrupt> {
-        let ("file", id) = document.split() else {
-            return Err(document.corrupt("the memory has no such document"));
-        };
-        let file = Uuid::try_parse(id).map_err(|error| document.corrupt(error.to_string()))?;
-        self.files.insert(file, document.read()?);
+        let (kind, id) = document.split();
+        let id = Uuid::try_parse(id).map_err(|error| document.corrupt(error.to_string()))?;
+        match kind {
+            "file" => drop(self.files.insert(id, document.read()?)),
+            "memory" => self.know(id, document.read()?),
+            "vector" => {
+                let Embedded { model } = document.read()?;
+                let of = self.learnings.get_mut(&id);
+                of.ok_or_else(|| document.corrupt("it belongs to no learning"))?.embedded = Some(model);
+            }
+            _ => return Err(document.corrupt("the memory has no such document")),
+        }
         Ok(())
     }
 
@@ -40,21 +46,22 @@ impl Entity for Memory {
     fn apply(&mut self, event: &Event, changes: &mut Changes) {
         match event {
             Event::Remembered { memory, learning, file, replaces, at } => {
-                for replaced in replaces {
-                    changes.delete(key(*replaced));
-                }
-                changes.archive(key(*memory), &json!({}), Some(learning.body(*memory, *at)));
+                replaces.iter().for_each(|replaced| self.forget(*replaced, changes));
+                self.take_in(*memory, learning, *at, changes);
                 if let Some(file) = file {
                     self.note(*file, *memory, replaces, changes);
                 }
             }
             Event::Forgotten { memory } => {
-                changes.delete(key(*memory));
+                self.forget(*memory, changes);
                 self.drop_from_files(*memory, changes);
             }
             Event::Touched { memory, at } => {
-                changes.archive(key(*memory), &json!({}), Some(json!({ "accessedAt": at.iso() })));
+                if let Some(learning) = self.learnings.get(memory) {
+                    changes.put(key(*memory), &learning.head, Some(json!({ "accessedAt": at.iso() })));
+                }
             }
+            Event::Embedded { model, embedding } => self.embedded(model, embedding, changes),
         }
     }
 
@@ -71,18 +78,69 @@ impl Entity for Memory {
             Event::Remembered { memory, .. }
             | Event::Forgotten { memory }
             | Event::Touched { memory, .. } => Some(memory.to_string()),
+            Event::Embedded { embedding, .. } => Some(embedding.memory.to_string()),
         }
     }
 
+    fn topics(&self, event: &Event) -> Vec<String> {
+        let learnt = matches!(event, Event::Remembered { .. }).then(|| LEARNT.to_owned());
+        Self::subject(event).into_iter().chain(learnt).collect()
+    }
+
     fn check(&self) -> Result<(), String> {
-        match self.files.iter().find(|(_, file)| file.memories.is_empty()) {
-            Some((file, _)) => Err(format!("memory: the file {file} left something behind")),
-            None => Ok(()),
+        if let Some((file, _)) = self.files.iter().find(|(_, file)| file.memories.is_empty()) {
+            return Err(format!("memory: the file {file} left something behind"));
         }
+        let said = self.contents.len();
+        if said > self.learnings.len() || self.passing.len() > self.learnings.len() {
+            return Err(format!("memory: {said} contents of {} learnings", self.learnings.len()));
+        }
+        Ok(())
     }
 }
 
 impl Memory {
+    fn take_in(&mut self, memory: Uuid, learning: &Remember, at: Timestamp, changes: &mut Changes) {
+        if self.learnings.contains_key(&memory) {
+            // It says something else now.
+            self.forget(memory, changes);
+        }
+        let head = Head::of(learning);
+        changes.put(key(memory), &head, Some(learning.body(memory, at)));
+        self.know(memory, head);
+    }
+
+    fn forget(&mut self, memory: Uuid, changes: &mut Changes) {
+        let Some(learning) = self.learnings.get(&memory) else { return };
+        if learning.embedded.is_some() {
+            changes.delete(Self::vector_key(memory));
+        }
+        changes.delete(key(memory));
+        self.unknow(memory);
+    }
+
+    fn embedded(&mut self, model: &Model, embedding: &Embedding, changes: &mut Changes) {
+        let Some(learning) = self.learnings.get_mut(&embedding.memory) else { return };
+        let head = Embedded { model: model.id() };
+        learning.embedded = Some(head.model);
+        let (vector, problem) = match &embedding.meaning {
+            Meaning::Vector(vector) => (json!(vector), Value::Null),
+            Meaning::None(problem) => (Value::Null, json!(problem)),
+        };
+        let body = json!({
+            "memoryId": embedding.memory,
+            "agentId": embedding.agent,
+            "scope": embedding.scope,
+            "source": embedding.source,
+            "modelId": head.model,
+            "model": model.name,
+            "dimensions": model.dimensions,
+            "vector": vector,
+            "problem": problem,
+        });
+        changes.put(Self::vector_key(embedding.memory), &head, Some(body));
+    }
+
     fn note(&mut self, file: Uuid, memory: Uuid, replaces: &[Uuid], changes: &mut Changes) {
         let memories = &mut self.files.entry(file).or_default().memories;
         memories.retain(|known| !replaces.contains(known));

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use super::vector::{Model, Vector};
 use crate::time::Timestamp;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -14,10 +15,19 @@ pub enum Command {
     Forget {
         memory: Uuid,
     },
-    /// The learning was read just now. The service has read it, so it exists; a learning forgotten meanwhile
-    /// leaves a body without `id`, which readers pass over.
+    /// The learning was read just now.
     Touch {
         memory: Uuid,
+    },
+    /// Asks which learnings have no vector of this model, and changes nothing.
+    Lacking {
+        model: Uuid,
+        limit: usize,
+    },
+    /// What came of asking a model for vectors.
+    Embed {
+        model: Model,
+        embeddings: Vec<Embedding>,
     },
     /// Nothing is ever due.
     Tick,
@@ -94,10 +104,32 @@ pub enum Source {
     TaskCompletion,
 }
 
+/// What a learning means to a model. Whose it is and who finds it stand here once more, so that searches by meaning
+/// need look at nothing else.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Embedding {
+    pub memory: Uuid,
+    pub agent: Option<Uuid>,
+    pub scope: Scope,
+    pub source: Source,
+    pub meaning: Meaning,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Meaning {
+    Vector(Vector),
+    /// Why the model gave none, again and again. It is not asked any more.
+    None(String),
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
     /// The learning as clients see it.
     Remembered(Value),
+    /// The same is remembered already, as this learning.
+    Known(Uuid),
+    Learnings(Vec<Uuid>),
     Done,
 }

@@ -3,11 +3,13 @@
 use uuid::Uuid;
 
 use super::NULLABLE;
-use super::command::{Command, Remember, Reply, Scope, Source};
+use super::command::{Command, Embedding, Remember, Reply, Scope, Source};
 use super::event::Event;
-use super::state::Memory;
+use super::state::{Head, Memory};
+use super::vector::Model;
 use crate::code::{Code, Refusal};
 use crate::entity::{Ctx, Decision};
+use crate::limits::LEARNINGS;
 use crate::wire;
 
 const NAME: usize = 500;
@@ -15,19 +17,31 @@ const PATH: usize = 4096;
 /// Most pieces of one file.
 const CHUNKS: u32 = 10_000;
 
+/// Most learnings that one answer names.
+const NAMED: usize = 1000;
+
 pub(super) fn decide(state: &Memory, command: &Command, ctx: &mut Ctx) -> Result<Decision<Memory>, Refusal> {
-    let event = match command {
+    let events = match command {
         Command::Remember(learning) => return state.remember(learning, ctx),
-        Command::Forget { memory } => Event::Forgotten { memory: *memory },
-        Command::Touch { memory } => Event::Touched { memory: *memory, at: ctx.now },
-        Command::Tick => return Ok(Decision::reply(Reply::Done)),
+        Command::Lacking { model, limit } => {
+            return Ok(Decision::reply(Reply::Learnings(state.lacking(*model, *limit))));
+        }
+        Command::Embed { model, embeddings } => state.embed(model, embeddings),
+        Command::Forget { memory } => state.known(*memory, Event::Forgotten { memory: *memory }),
+        Command::Touch { memory } => state.known(*memory, Event::Touched { memory: *memory, at: ctx.now }),
+        Command::Tick => Vec::new(),
     };
-    Ok(Decision::new(Reply::Done, vec![event]))
+    Ok(Decision::new(Reply::Done, events))
 }
 
 impl Memory {
     fn remember(&self, learning: &Remember, ctx: &mut Ctx) -> Result<Decision<Self>, Refusal> {
         check(learning)?;
+        let head = Head::of(learning);
+        if let Some(&memory) = head.content.and_then(|content| self.contents.get(&content)) {
+            let event = Event::Touched { memory, at: ctx.now };
+            return Ok(Decision::new(Reply::Known(memory), vec![event]));
+        }
         let memory = learning.id.unwrap_or_else(|| ctx.id());
         let path = learning.source_path.as_deref().filter(|_| learning.source == Source::FileIndex);
         let file = path.map(|path| Self::file(learning.agent, path));
@@ -37,10 +51,41 @@ impl Memory {
             }
             _ => Vec::new(),
         };
+        let mut events = Vec::new();
+        if replaces.is_empty() && !self.learnings.contains_key(&memory) && self.learnings.len() >= LEARNINGS {
+            events.push(Event::Forgotten { memory: self.oldest_passing()? });
+        }
         let body = wire::shown(learning.body(memory, ctx.now), &NULLABLE);
         let learning = Box::new(learning.clone());
-        let event = Event::Remembered { memory, learning, file, replaces, at: ctx.now };
-        Ok(Decision::new(Reply::Remembered(body), vec![event]))
+        events.push(Event::Remembered { memory, learning, file, replaces, at: ctx.now });
+        Ok(Decision::new(Reply::Remembered(body), events))
+    }
+
+    fn oldest_passing(&self) -> Result<Uuid, Refusal> {
+        self.passing.first().copied().ok_or_else(|| {
+            Refusal::new(
+                Code::NoCapacity,
+                format!("the swarm remembers {LEARNINGS} things, the most it may, and none that may be forgotten for another; index fewer files"),
+            )
+        })
+    }
+
+    fn known(&self, memory: Uuid, event: Event) -> Vec<Event> {
+        self.learnings.contains_key(&memory).then_some(event).into_iter().collect()
+    }
+
+    fn lacking(&self, model: Uuid, limit: usize) -> Vec<Uuid> {
+        let lacking = self.learnings.iter().filter(|(_, learning)| learning.embedded != Some(model));
+        lacking.map(|(memory, _)| *memory).take(limit.min(NAMED)).collect()
+    }
+
+    /// Of learnings that were forgotten meanwhile nothing is kept.
+    fn embed(&self, model: &Model, embeddings: &[Embedding]) -> Vec<Event> {
+        let embedded = |embedding: &Embedding| {
+            let event = Event::Embedded { model: model.clone(), embedding: Box::new(embedding.clone()) };
+            self.known(embedding.memory, event)
+        };
+        embeddings.iter().flat_map(embedded).collect()
     }
 }
 

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::command::Remember;
+use super::command::{Embedding, Remember};
+use super::vector::Model;
 use crate::time::Timestamp;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -20,8 +21,13 @@ pub enum Event {
     Forgotten {
         memory: Uuid,
     },
+    /// It was read, or learnt once more.
     Touched {
         memory: Uuid,
         at: Timestamp,
+    },
+    Embedded {
+        model: Model,
+        embedding: Box<Embedding>,
     },
 }

@@ -21,7 +21,7 @@ fn learning(id: u128) -> Remember {
         agent: Some(AGENT),
         scope: Scope::Agent,
         name: "n".into(),
-        content: "c".into(),
+        content: format!("c {id}"),
         summary: None,
         source: Source::Manual,
         source_task: None,
@@ -63,6 +63,93 @@ fn a_learning_has_the_shape_of_the_wire() {
     assert_eq!(body, want);
     let stored = Value::Object(bench.body(&key(Uuid::from_u128(7))).unwrap().clone());
     assert_eq!(crate::wire::shown(stored, &NULLABLE), want);
+}
+
+#[test]
+fn the_same_is_learnt_once() {
+    let mut bench = bench();
+    let learning = |id, content: &str| Remember { content: content.into(), ..learning(id) };
+    remember(&mut bench, learning(1, "Pin the\n compiler"));
+    bench.advance(Duration::from_secs(5));
+    let again = |bench: &mut Bench<Memory>, learning| bench.run(Command::Remember(Box::new(learning)));
+    let known = Ok(Reply::Known(Uuid::from_u128(1)));
+    assert_eq!(
+        again(&mut bench, Remember { name: "another".into(), ..learning(2, " pin THE compiler") }),
+        known
+    );
+    let body = bench.body(&key(Uuid::from_u128(1))).unwrap();
+    assert_eq!((&body["name"], &body["accessedAt"]), (&json!("n"), &json!(bench.now.iso())));
+    assert!(bench.body(&key(Uuid::from_u128(2))).is_none());
+    // Another's, and what all may find, are other learnings.
+    remember(&mut bench, Remember { agent: Some(Uuid::from_u128(2)), ..learning(3, "pin the compiler") });
+    remember(&mut bench, Remember { scope: Scope::Swarm, ..learning(4, "pin the compiler") });
+    bench.restart();
+    assert_eq!(again(&mut bench, learning(5, "pin the compiler")), known);
+    bench.run(Command::Forget { memory: Uuid::from_u128(1) }).unwrap();
+    remember(&mut bench, learning(6, "pin the compiler"));
+}
+
+fn model(name: &str) -> Model {
+    Model { name: name.into(), dimensions: Some(2) }
+}
+
+fn embed(bench: &mut Bench<Memory>, id: u128, model: &Model, meaning: Meaning) {
+    let (memory, agent) = (Uuid::from_u128(id), Some(AGENT));
+    let embedding = Embedding { memory, agent, scope: Scope::Agent, source: Source::Manual, meaning };
+    let command = Command::Embed { model: model.clone(), embeddings: vec![embedding] };
+    assert_eq!(bench.run(command), Ok(Reply::Done));
+}
+
+fn vector() -> Meaning {
+    Meaning::Vector(Vector::of(&[3.0, 4.0]).unwrap())
+}
+
+fn lacking(bench: &mut Bench<Memory>, model: &Model) -> Vec<u128> {
+    let Ok(Reply::Learnings(ids)) = bench.run(Command::Lacking { model: model.id(), limit: 2 }) else {
+        panic!("learnings")
+    };
+    ids.iter().map(Uuid::as_u128).collect()
+}
+
+#[test]
+fn a_learning_has_one_vector_of_one_model() {
+    let (mut bench, first, second) = (bench(), model("first"), model("second"));
+    (1..=3).for_each(|id| drop(remember(&mut bench, learning(id))));
+    assert_eq!(lacking(&mut bench, &first), [1, 2]);
+    embed(&mut bench, 1, &first, vector());
+    embed(&mut bench, 2, &first, Meaning::None("too long".into()));
+    assert_eq!(lacking(&mut bench, &first), [3], "and the refused one is not asked for again");
+    let body = |bench: &Bench<Memory>, id| bench.body(&Memory::vector_key(Uuid::from_u128(id))).cloned();
+    let kept = body(&bench, 1).unwrap();
+    assert_eq!((&kept["model"], &kept["dimensions"]), (&json!("first"), &json!(2)));
+    assert_eq!(json!({"v": kept["vector"]}), json!({"v": Vector::of(&[3.0, 4.0]).unwrap()}));
+    assert_eq!(body(&bench, 2).unwrap()["problem"], "too long");
+    bench.restart();
+    assert_eq!(lacking(&mut bench, &second), [1, 2]);
+    embed(&mut bench, 2, &second, vector());
+    let kept = body(&bench, 2).unwrap();
+    assert!(kept["model"] == "second" && !kept.contains_key("problem"), "{kept:?}");
+    bench.run(Command::Forget { memory: Uuid::from_u128(2) }).unwrap();
+    embed(&mut bench, 2, &second, vector());
+    assert!(body(&bench, 2).is_none(), "nothing is kept of what was forgotten");
+}
+
+#[test]
+fn what_tasks_left_behind_makes_room() {
+    let mut bench = bench();
+    let task = |id| Remember { source: Source::TaskCompletion, ..learning(id) };
+    remember(&mut bench, task(1));
+    remember(&mut bench, learning(2));
+    for id in 3..=crate::limits::LEARNINGS as u128 {
+        let (head, memory) = (state::Head { content: None, passing: false }, Uuid::from_u128(id));
+        bench.entity.know(memory, head);
+    }
+    let (last, next) = (1 << 40, (1 << 40) + 1);
+    remember(&mut bench, learning(last));
+    assert!(bench.body(&key(Uuid::from_u128(1))).is_none());
+    let full = bench.run(Command::Remember(Box::new(learning(next)))).unwrap_err();
+    assert_eq!(full.code, Code::NoCapacity);
+    assert!(bench.run(Command::Remember(Box::new(learning(2)))).is_ok(), "what is known needs no room");
 }
 
 #[test]
@@ -114,16 +201,18 @@ fn indexing_a_file_again_replaces_it() {
 proptest! {
     #[test]
     fn documents_give_back_the_state(
-        steps in prop::collection::vec((0u8..8, 0u128..12, prop::sample::select(vec!["a", "b"]), 0u32..3), 1..80)
+        steps in prop::collection::vec((0u8..10, 0u128..12, prop::sample::select(vec!["a", "b"]), 0u32..3), 1..80)
     ) {
         let mut bench = bench();
         for (what, id, path, index) in steps {
             let memory = Uuid::from_u128(id);
             match what {
                 0..=3 => { remember(&mut bench, piece(id, path, index)); }
-                4 => { remember(&mut bench, learning(id)); }
+                4 => { let _ = bench.run(Command::Remember(Box::new(learning(id)))); }
                 5 => { bench.run(Command::Forget { memory }).unwrap(); }
                 6 => { bench.run(Command::Touch { memory }).unwrap(); }
+                7 => embed(&mut bench, id, &model(path), vector()),
+                8 => { let _ = bench.run(Command::Remember(Box::new(Remember { content: path.into(), ..learning(id) }))); }
                 _ => bench.restart(),
             }
             prop_assert_eq!(&bench.restored(), &bench.entity);

@@ -1,38 +1,8 @@
-//! Searches and lists: what they find, and by which index.
+//! Lists: what they find, and by which index.
 
 use rusqlite::params_from_iter;
 
 use super::*;
-
-#[tokio::test]
-async fn search_finds_words_and_ranks_titles_higher() {
-    let mut world = World::new();
-    let memory = EntityKey::of(Kind::Memory, &name("default"));
-    let documents = vec![
-        put("memory/1", json!({"id": "1", "name": "Deploying", "content": "use the blue button"})),
-        put(
-            "memory/2",
-            json!({"id": "2", "name": "Notes", "content": "deploy on Fridays, café", "scope": "agent"}),
-        ),
-        put("memory/3", json!({"id": "3", "name": "Other", "content": "nothing"})),
-        put("other/4", json!({"id": "4", "name": "deploy", "content": "deploy"})),
-    ];
-    world.feed(&memory, documents, vec![]).await;
-    let swarm = name("default");
-    world.settle().await;
-    let find = async |text: &str, filters: Vec<Filter>| -> Vec<String> {
-        let hits = world.projection.search(&swarm, text, filters, 10).await.unwrap();
-        assert!(hits.windows(2).all(|pair| pair[0].score >= pair[1].score));
-        hits.iter().map(|hit| hit.body["id"].as_str().unwrap().to_owned()).collect()
-    };
-    assert_eq!(find("how to deploy?", vec![]).await, ["1", "2"]);
-    assert_eq!(find("CAFE", vec![]).await, ["2"]);
-    let agents = Filter::new("scope", Test::Eq(json!("agent"))).unwrap();
-    assert_eq!(find("deploy", vec![agents]).await, ["2"]);
-    assert_eq!(find("* \" AND (", vec![]).await, Vec::<String>::new());
-    let elsewhere = world.projection.search(&name("other"), "deploy", vec![], 10).await.unwrap();
-    assert_eq!(elsewhere, []);
-}
 
 #[tokio::test]
 async fn lists_of_tasks_come_from_an_index_in_their_order() {

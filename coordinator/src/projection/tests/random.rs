@@ -133,7 +133,7 @@ proptest! {
             world.feed(&memory, documents, vec![]).await;
             world.settle().await;
             for text in &texts {
-                world.projection.search(&name("default"), text, vec![], 10).await.unwrap();
+                world.projection.search(&memory, sought(text)).await.unwrap();
                 let mut query = Query::new(&name("default"), Kind::Memory, "memory");
                 query.search = Some(Search { paths: vec![FieldPath::parse("task").unwrap()], text: text.clone() });
                 let found = world.projection.list(query).await.unwrap();

@@ -11,7 +11,7 @@ use crate::auth::Right;
 use crate::mcp::catalogue::{Call, Outcome, Tool, Toolset};
 use crate::mcp::result::counted;
 use crate::mcp::schema::{Args, agent, any_text, flag, integer, list, object, one_of, text, uuid};
-use crate::service::memory::Visible;
+use crate::service::memory::{Ranked, Recollection, Visible};
 
 const SWARM: Toolset = Toolset::Swarm;
 const SOURCES: [&str; 4] = ["manual", "file_index", "session_summary", "task_completion"];
@@ -30,7 +30,7 @@ pub(super) fn tools() -> Vec<Tool> {
             .found_by("recall remember knowledge learnings past experience notes lookup")
             .args(
                 Args::none()
-                    .need("query", text(2000), "Words to look for")
+                    .need("query", text(2000), "What you want to know")
                     .take("scope", one_of(&["all", "agent", "swarm"]), "Whose memory (all)")
                     .take("limit", integer(1, 50), "At most so many (10)")
                     .rare("source", one_of(&SOURCES), "Where it came from"),
@@ -65,7 +65,7 @@ struct Search {
     #[serde(default)]
     scope: Option<String>,
     limit: Option<usize>,
-    source: Option<String>,
+    source: Option<Source>,
 }
 
 async fn search(call: Call, args: Search) -> Outcome {
@@ -77,23 +77,35 @@ async fn search(call: Call, args: Search) -> Outcome {
     let limit = args.limit.unwrap_or(10);
     let found = call.service.search_memory(&call.who, &args.query, visible, args.source, limit).await?;
     let results: Vec<Value> = found
+        .hits
         .rows
         .iter()
-        .map(|recalled| {
+        .map(|hit| {
             const FIELDS: [&str; 6] = ["id", "name", "summary", "source", "scope", "createdAt"];
-            let mut row: Value =
-                FIELDS.iter().map(|field| (*field, recalled.memory[*field].clone())).collect();
-            row["similarity"] = json!((recalled.similarity * 1000.0).round() / 1000.0);
+            let mut row: Value = FIELDS.iter().map(|field| (*field, hit.body[*field].clone())).collect();
+            if let Some(similarity) = hit.similarity {
+                row["similarity"] = json!((f64::from(similarity) * 1000.0).round() / 1000.0);
+            }
             row
         })
         .collect();
-    let message = match results.len() {
-        0 => "Nothing is remembered about this.".to_owned(),
-        count => {
-            format!("{}, the best first; memory-get reads one.", counted(count, "memory", "memories"))
-        }
+    let message = told(&found);
+    Ok(warned(done(message, json!({ "results": results })), &found.hits))
+}
+
+fn told(found: &Recollection) -> String {
+    let by = match &found.ranked {
+        Ranked::ByMeaning => "by words and meaning".to_owned(),
+        Ranked::ByWords => "by words".to_owned(),
+        Ranked::ByWordsAlone(problem) => format!("by words alone, since {problem}"),
     };
-    Ok(warned(done(message, json!({ "results": results })), &found))
+    match found.hits.rows.len() {
+        0 => format!("Nothing is remembered about this; it was looked for {by}."),
+        count => {
+            let memories = counted(count, "memory", "memories");
+            format!("{memories}, the best first {by}; memory-get reads one.")
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -132,6 +144,10 @@ async fn inject(call: Call, args: Inject) -> Outcome {
         chunk_index: 0,
         total_chunks: 1,
     };
-    let memory = call.service.remember(&call.who, call.request, remember).await?;
-    Ok(done("The agent will find this by memory-search.", json!({ "memoryId": memory["id"] })))
+    let taught = call.service.remember(&call.who, call.request, remember).await?;
+    let message = match taught.again {
+        false => "The agent will find this by memory-search.",
+        true => "The agent was taught this before; it is kept once, as learnt just now.",
+    };
+    Ok(done(message, json!({ "memoryId": taught.memory })))
 }

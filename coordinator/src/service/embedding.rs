@@ -1,0 +1,230 @@
+//! Finds out what learnings mean, in the background: those that were just learnt, and all others that have no vector of
+//! the model that is asked now.
+//!
+//! What is to be done is the memory's to say, so nothing is lost with this process, and what fails is tried again. A
+//! learning that the endpoint takes none of is given up after some tries; while the endpoint itself fails, nothing is.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use skein_shared::Refusal;
+use skein_shared::id::{EntityKey, Kind};
+use skein_shared::memory::{self, Command, Embedding, LEARNT, Meaning, Memory, Reply, Scope, Source};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+use uuid::Uuid;
+
+use super::unexpected;
+use crate::embeddings::{Endpoint, Error, TOGETHER};
+use crate::entity::{Entities, Request};
+
+/// Between two requests while there is more to do: a model that is new for a large memory is not to be noticed.
+const PACE: Duration = Duration::from_millis(200);
+/// How often a text is tried that the endpoint fails at while it takes others.
+const TRIES: u32 = 3;
+/// Pause after the endpoint failed; it doubles.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+/// The longest that an endpoint may wish to be left alone.
+const LONGEST_WISH: Duration = Duration::from_secs(3600);
+/// How often it looks without being told.
+const LOOK: Duration = Duration::from_secs(600);
+/// What every endpoint takes: by it is told whether an endpoint fails or a text.
+const HARMLESS: &str = "skein";
+
+/// Why nothing more can be done for now.
+struct Trouble {
+    problem: String,
+    /// What the endpoint wishes.
+    pause: Option<Duration>,
+}
+
+impl From<Refusal> for Trouble {
+    fn from(refusal: Refusal) -> Self {
+        Self { problem: refusal.message, pause: refusal.retry_after_ms.map(Duration::from_millis) }
+    }
+}
+
+impl From<Error> for Trouble {
+    fn from(problem: Error) -> Self {
+        Self { problem: problem.to_string(), pause: problem.pause() }
+    }
+}
+
+/// A learning without a vector, and what is asked for it.
+struct Asked {
+    embedding: Embedding,
+    text: String,
+}
+
+struct Embedder {
+    entities: Entities,
+    endpoint: Arc<Endpoint>,
+    /// Of the texts that failed alone.
+    tries: HashMap<Uuid, u32>,
+    /// Rounds in a row that came to nothing.
+    failures: u32,
+}
+
+/// Runs until `stop`.
+pub async fn run(entities: Entities, endpoint: Arc<Endpoint>, stop: CancellationToken) {
+    let embedder = Embedder { entities, endpoint, tries: HashMap::new(), failures: 0 };
+    stop.run_until_cancelled(embedder.run()).await;
+}
+
+impl Embedder {
+    async fn run(mut self) {
+        let mut learnt = self.entities.hub().subscribe(LEARNT);
+        let mut shards = self.entities.shared().shards.subscribe();
+        let mut memories = self.memories().await;
+        loop {
+            let worked = match &memories {
+                Ok(memories) => self.work(memories).await,
+                Err(trouble) => Err(Trouble { problem: trouble.problem.clone(), pause: trouble.pause }),
+            };
+            match worked {
+                Ok(true) => tokio::time::sleep(PACE).await,
+                Ok(false) => {
+                    memories = tokio::select! {
+                        () = learnt.changed() => Ok(self.memories_at_hand()),
+                        _ = shards.changed() => self.memories().await,
+                        () = tokio::time::sleep(LOOK) => self.memories().await,
+                    };
+                }
+                Err(trouble) => {
+                    tokio::time::sleep(self.pause(&trouble)).await;
+                    memories = self.memories().await;
+                }
+            }
+        }
+    }
+
+    async fn memories(&self) -> Result<Vec<EntityKey>, Trouble> {
+        Ok(self.entities.of_kind(Kind::Memory).await?)
+    }
+
+    /// Those in memory: what has just learnt something is among them.
+    fn memories_at_hand(&self) -> Vec<EntityKey> {
+        let all = self.entities.in_memory().into_iter().map(|(key, _)| key);
+        all.filter(|key| key.kind == Kind::Memory).collect()
+    }
+
+    /// How long to wait after a failure, which the log has once.
+    fn pause(&mut self, trouble: &Trouble) -> Duration {
+        if self.failures == 0 {
+            warn!(problem = trouble.problem, "learnings wait for their vectors; words find them meanwhile");
+        }
+        let pause = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16)).min(LONGEST_PAUSE);
+        self.failures = self.failures.saturating_add(1);
+        pause.max(trouble.pause.unwrap_or_default().min(LONGEST_WISH))
+    }
+
+    /// One request for one of the memories; says whether there may be more to do.
+    async fn work(&mut self, memories: &[EntityKey]) -> Result<bool, Trouble> {
+        for memory in memories {
+            let (asked, mut embeddings) = self.lacking(memory).await?;
+            if !asked.is_empty() {
+                embeddings.extend(self.embed(asked).await?);
+                if std::mem::take(&mut self.failures) > 0 {
+                    info!("the embeddings endpoint is well again");
+                }
+            } else if embeddings.is_empty() {
+                continue;
+            }
+            if !embeddings.is_empty() {
+                let command = Command::Embed { model: self.endpoint.model().clone(), embeddings };
+                let request = Request { keep_reply: false, ..Request::once(Uuid::now_v7()) };
+                self.entities.ask::<Memory>(memory, request, command).await?;
+            }
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// The next learnings that have no vector, and those of them that cannot be asked about.
+    async fn lacking(&self, memory: &EntityKey) -> Result<(Vec<Asked>, Vec<Embedding>), Trouble> {
+        let command = Command::Lacking { model: self.endpoint.model().id(), limit: TOGETHER };
+        let reply = self.entities.ask::<Memory>(memory, Request::read(), command).await?;
+        let Reply::Learnings(ids) = reply else { return Err(unexpected("the memory").into()) };
+        let (mut lacking, mut lost) = (Vec::with_capacity(ids.len()), Vec::new());
+        for id in ids {
+            match self.entities.body(memory, &memory::key(id)).await?.and_then(|body| asked(id, &body)) {
+                Some(asked) => lacking.push(asked),
+                None => lost.push(unreadable(id)),
+            }
+        }
+        Ok((lacking, lost))
+    }
+
+    /// What came of it for some of them at least.
+    async fn embed(&mut self, asked: Vec<Asked>) -> Result<Vec<Embedding>, Trouble> {
+        let texts: Vec<&str> = asked.iter().map(|one| one.text.as_str()).collect();
+        match self.endpoint.embed(&texts).await {
+            Ok(vectors) => {
+                let meanings = vectors.into_iter().map(Meaning::Vector);
+                Ok(asked.into_iter().zip(meanings).map(|(one, meaning)| one.means(meaning)).collect())
+            }
+            Err(problem) => {
+                if !problem.blames_texts() {
+                    self.endpoint.embed(&[HARMLESS]).await?;
+                }
+                Ok(self.embed_one_by_one(asked).await)
+            }
+        }
+    }
+
+    /// The endpoint is well, so it is one of the texts.
+    async fn embed_one_by_one(&mut self, asked: Vec<Asked>) -> Vec<Embedding> {
+        let mut embeddings = Vec::new();
+        for one in asked {
+            let problem = match self.endpoint.embed(&[&one.text]).await {
+                Ok(vectors) => {
+                    self.tries.remove(&one.embedding.memory);
+                    embeddings
+                        .extend(vectors.into_iter().next().map(|vector| one.means(Meaning::Vector(vector))));
+                    continue;
+                }
+                Err(problem) => problem,
+            };
+            let memory = one.embedding.memory;
+            let tries = self.tries.entry(memory).or_default();
+            *tries += 1;
+            if *tries >= TRIES {
+                self.tries.remove(&memory);
+                warn!(%memory, %problem, "a learning gets no vector; words find it");
+                embeddings.push(one.means(Meaning::None(problem.to_string())));
+            }
+            if !problem.blames_texts() {
+                // It may be the endpoint after all, which the next round will find out.
+                break;
+            }
+        }
+        embeddings
+    }
+}
+
+impl Asked {
+    fn means(self, meaning: Meaning) -> Embedding {
+        Embedding { meaning, ..self.embedding }
+    }
+}
+
+fn asked(memory: Uuid, body: &Value) -> Option<Asked> {
+    let text = |field: &str| body[field].as_str().unwrap_or_default();
+    let embedding = Embedding {
+        memory,
+        agent: serde_json::from_value(body["agentId"].clone()).ok()?,
+        scope: serde_json::from_value(body["scope"].clone()).ok()?,
+        source: serde_json::from_value(body["source"].clone()).ok()?,
+        meaning: Meaning::None(String::new()),
+    };
+    Some(Asked { embedding, text: format!("{}\n\n{}", text("name"), text("content")) })
+}
+
+/// Nobody finds it by what it means. The memory drops this if it was merely forgotten meanwhile.
+fn unreadable(memory: Uuid) -> Embedding {
+    let meaning = Meaning::None("its document cannot be read".to_owned());
+    Embedding { memory, agent: None, scope: Scope::Agent, source: Source::Manual, meaning }
+}

@@ -5,6 +5,7 @@ pub mod browser;
 pub mod cluster;
 pub mod coder;
 pub mod docker;
+pub mod embeddings;
 pub mod engine;
 pub mod first_request;
 pub mod history;

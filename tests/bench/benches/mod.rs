@@ -19,6 +19,7 @@ mod ingress;
 mod lock_embedded;
 mod lock_redis;
 mod mcp_tool;
+mod memory_search;
 mod node_grpc;
 mod pause_resume;
 mod peers;
@@ -60,6 +61,7 @@ pub(crate) const ALL: &[Bench] = &[
     schedules_100k::BENCH,
     pause_resume::BENCH,
     mcp_tool::BENCH,
+    memory_search::BENCH,
     facade::BENCH,
     ingress::BENCH,
     console_10k::BENCH,

@@ -39,10 +39,12 @@ pub enum Kind {
     StoreLost,
     /// A swarm has work that could be claimed, and nobody does.
     Unclaimed,
+    /// Nobody says what learnings mean, so they wait for their vectors.
+    Embeddings,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 9] = [
+    pub const ALL: [Kind; 10] = [
         Kind::Unreachable,
         Kind::Distrusted,
         Kind::TurnedAway,
@@ -52,6 +54,7 @@ impl Kind {
         Kind::StoreGarbage,
         Kind::StoreLost,
         Kind::Unclaimed,
+        Kind::Embeddings,
     ];
 
     pub fn as_str(self) -> &'static str {
@@ -65,6 +68,7 @@ impl Kind {
             Kind::StoreGarbage => "store_garbage",
             Kind::StoreLost => "store_lost",
             Kind::Unclaimed => "unclaimed",
+            Kind::Embeddings => "embeddings",
         }
     }
 

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::serve::ListenerExt;
-use skein_shared::{Code, Refusal};
 use skein_shared::blobs::Bounds;
 use skein_shared::id::Name;
+use skein_shared::{Code, Refusal};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -29,9 +29,9 @@ use crate::auth::token::{self, Claims, Keys};
 use crate::cluster::identity::{self, IdentityError};
 use crate::cluster::{Cluster, Silence};
 use crate::compat;
-use crate::embeddings::{self, Endpoint as Embeddings};
 use crate::config::{Config, Dialect, Limits};
 use crate::console::{self, Trends};
+use crate::embeddings::{self, Endpoint as Embeddings};
 use crate::entity::{Clock, Entities, Hub, passivation, timers};
 use crate::gateway;
 use crate::ingress::{self, Gate};
@@ -158,7 +158,8 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
     let sessions = Sessions::new(keys.clone(), entities.clock().clone());
     entities.reaches(Arc::new(sessions.clone()));
     let slack = Workspaces::new(&config.slack).map_err(|error| StartError::Refused(error.refusal()))?;
-    let embeddings = config.embeddings.as_ref().map(Embeddings::new).transpose().map_err(outside)?.map(Arc::new);
+    let embeddings =
+        config.embeddings.as_ref().map(Embeddings::new).transpose().map_err(outside)?.map(Arc::new);
     start_pumps(&pumps, &entities, &sessions, &slack, &config);
     if let Some(endpoint) = &embeddings {
         let embedder = embedding::run(entities.clone(), Arc::clone(endpoint), pumps.stop().clone());

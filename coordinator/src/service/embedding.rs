@@ -13,10 +13,11 @@ use skein_shared::Refusal;
 use skein_shared::id::{EntityKey, Kind};
 use skein_shared::memory::{self, Command, Embedding, LEARNT, Meaning, Memory, Reply, Scope, Source};
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::warn;
 use uuid::Uuid;
 
 use super::unexpected;
+use crate::alarms::{Alarms, Kind as Alarm};
 use crate::embeddings::{Endpoint, Error, TOGETHER};
 use crate::entity::{Entities, Request};
 
@@ -84,6 +85,9 @@ impl Embedder {
                 Ok(memories) => self.work(memories).await,
                 Err(trouble) => Err(Trouble { problem: trouble.problem.clone(), pause: trouble.pause }),
             };
+            if worked.is_ok() && std::mem::take(&mut self.failures) > 0 {
+                self.alarms().clear(Alarm::Embeddings, &self.endpoint.model().name);
+            }
             match worked {
                 Ok(true) => tokio::time::sleep(PACE).await,
                 Ok(false) => {
@@ -101,6 +105,10 @@ impl Embedder {
         }
     }
 
+    fn alarms(&self) -> &Alarms {
+        &self.entities.shared().alarms
+    }
+
     async fn memories(&self) -> Result<Vec<EntityKey>, Trouble> {
         Ok(self.entities.of_kind(Kind::Memory).await?)
     }
@@ -111,11 +119,10 @@ impl Embedder {
         all.filter(|key| key.kind == Kind::Memory).collect()
     }
 
-    /// How long to wait after a failure, which the log has once.
+    /// How long to wait after a failure, which is an alarm.
     fn pause(&mut self, trouble: &Trouble) -> Duration {
-        if self.failures == 0 {
-            warn!(problem = trouble.problem, "learnings wait for their vectors; words find them meanwhile");
-        }
+        let problem = format!("learnings wait for their vectors, since {}", trouble.problem);
+        self.alarms().raise(Alarm::Embeddings, &self.endpoint.model().name, &problem);
         let pause = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16)).min(LONGEST_PAUSE);
         self.failures = self.failures.saturating_add(1);
         pause.max(trouble.pause.unwrap_or_default().min(LONGEST_WISH))
@@ -127,9 +134,6 @@ impl Embedder {
             let (asked, mut embeddings) = self.lacking(memory).await?;
             if !asked.is_empty() {
                 embeddings.extend(self.embed(asked).await?);
-                if std::mem::take(&mut self.failures) > 0 {
-                    info!("the embeddings endpoint is well again");
-                }
             } else if embeddings.is_empty() {
                 continue;
             }

@@ -129,6 +129,24 @@ impl Browser {
         Ok(())
     }
 
+    /// Waits until the page of an address is there and loaded, which pages before it lead to by themselves.
+    ///
+    /// # Errors
+    /// When it is not reached.
+    pub async fn arrive(&self, url: &str) -> Result<()> {
+        let is_there = format!("location.href === {} && performance.timing.loadEventEnd > 0", json!(url));
+        let mut loads = self.loads.clone();
+        loop {
+            loads.mark_unchanged();
+            // A page that is being left answers nothing.
+            if self.eval(&is_there).await.is_ok_and(|there| there == json!(true)) {
+                return Ok(());
+            }
+            let changed = tokio::time::timeout(LIMIT, loads.changed()).await;
+            changed.with_context(|| format!("{url} was not reached"))??;
+        }
+    }
+
     /// What an expression is on the page; of a promise, what it becomes.
     ///
     /// # Errors

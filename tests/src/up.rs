@@ -202,16 +202,7 @@ impl Up {
 
     /// The same with something to read.
     pub async fn skein_with(&self, arguments: &[&str], input: &str) -> Result<String> {
-        let output = self.run_with(arguments, input).await?;
-        if !output.status.success() {
-            bail!(
-                "skein {} ended with {}: {}",
-                arguments.join(" "),
-                output.status,
-                String::from_utf8_lossy(&output.stderr)
-            );
-        }
-        Ok(String::from_utf8(output.stdout)?)
+        printed(arguments, self.run_with(arguments, input).await?)
     }
 
     /// Looks at the node until it shows what is awaited.
@@ -242,6 +233,22 @@ impl Up {
         let printed = self.skein(&["token", "issue", "--role", role, "--name", name]).await?;
         printed.lines().last().map(str::to_owned).context("no token was printed")
     }
+}
+
+/// Runs the command line as on another machine, where there is no data folder of a node, and gives what it prints.
+///
+/// # Errors
+/// When it does not end well.
+pub async fn skein_elsewhere(arguments: &[&str]) -> Result<String> {
+    printed(arguments, Command::new(binary("skein")).args(arguments).output().await?)
+}
+
+fn printed(arguments: &[&str], output: Output) -> Result<String> {
+    if !output.status.success() {
+        let (arguments, problem) = (arguments.join(" "), String::from_utf8_lossy(&output.stderr));
+        bail!("skein {arguments} ended with {}: {problem}", output.status);
+    }
+    Ok(String::from_utf8(output.stdout)?)
 }
 
 /// Free ports for the listeners that the test gives no address.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use skein_tests::up::Up;
+use skein_tests::up::{Up, skein_elsewhere};
 use tokio::process::Command;
 
 const CORE: [&str; 4] = ["join-swarm", "poll-task", "acquire_lock", "tools_find"];
@@ -116,18 +116,18 @@ async fn tokens_are_fetched_handed_on_and_revoked_by_the_command_line() -> Resul
     std::fs::write(file("secret"), made["secret"].as_str().context("no secret")?)?;
     let fetch =
         ["token", "fetch", "--url", url, "--client", "default/boss", "--secret-file", &file("secret")];
-    std::fs::write(file("lead"), up.skein(&fetch).await?)?;
+    std::fs::write(file("lead"), skein_elsewhere(&fetch).await?)?;
     let hand = ["token", "refresh", "--url", url, "--token-file", &file("lead"), "--to", "w1"];
-    std::fs::write(file("worker"), up.skein(&hand).await?)?;
+    std::fs::write(file("worker"), skein_elsewhere(&hand).await?)?;
     let again = ["token", "refresh", "--url", url, "--token-file", &file("worker")];
-    up.skein(&again).await?;
+    skein_elsewhere(&again).await?;
     up.skein(&["token", "revoke", "--token-file", &file("lead")]).await?;
     // What came of the lead's token ends with it; a new one of the client is good.
-    up.until("the worker's token to end", async || Ok(up.skein(&again).await.is_err().then_some(()))).await?;
-    up.skein(&fetch).await?;
+    up.until("the worker's token to end", async || Ok(skein_elsewhere(&again).await.is_err().then_some(()))).await?;
+    skein_elsewhere(&fetch).await?;
     ensure!(up.skein(&["token", "revoked"]).await?.contains("token-"));
     up.skein(&["client", "remove", "boss"]).await?;
-    ensure!(up.skein(&fetch).await.is_err(), "a client that is gone fetches no token");
+    ensure!(skein_elsewhere(&fetch).await.is_err(), "a client that is gone fetches no token");
     ensure!(!up.skein(&["client", "list"]).await?.contains("boss"));
 
     // Another key signs; what the old one signed holds, also the command line's own token.
@@ -149,7 +149,7 @@ async fn tokens_are_fetched_handed_on_and_revoked_by_the_command_line() -> Resul
     };
     let held = async |name: &str| {
         let arguments: Vec<String> = renew(name);
-        up.skein(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).await.is_ok()
+        skein_elsewhere(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).await.is_ok()
     };
     up.until("the node to know the new key", async || Ok(held("new").await.then_some(()))).await?;
     ensure!(held("old").await, "a token of the old key has ended");

@@ -26,10 +26,7 @@ impl Visit {
         let base = link.split_once("/login").context("no link was printed")?.0.to_owned();
         // The page sends its form by itself, which leads to the overview.
         browser.open(link).await?;
-        let overview = format!("{base}/console/default");
-        while browser.eval("location.href").await? != json!(overview) {
-            browser.loading(async || Ok(())).await?;
-        }
+        browser.arrive(&format!("{base}/console/default")).await?;
         Ok(Self { browser, base })
     }
 

@@ -30,7 +30,7 @@ const OWNERS: [&str; 2] = ["a", "b"];
 const LEASE: Duration = Duration::from_secs(3600);
 const STEPS: usize = 700;
 /// Blobs of an entity, and what the last of a blob's chunks has, bytes.
-const BLOBS: u128 = 3;
+const BLOBS: u128 = 2;
 const REST: usize = 3;
 
 /// A fence as either store gave it.

@@ -222,7 +222,7 @@ mod tests {
         let [first, second] = lines("Write the release notes for everybody who waits for them");
         assert_eq!(
             (first.as_str(), second.as_str()),
-            ("Write the release notes", "for everybody who waits f…")
+            ("Write the release notes", "for everybody who waits…")
         );
         let [first, second] = lines(&"ä".repeat(80));
         assert_eq!((first.chars().count(), second.chars().count()), (LETTERS, LETTERS + 1));

@@ -210,7 +210,7 @@ async fn a_token_is_exchanged_for_a_session_that_only_the_browser_has() {
     for (token, said) in [
         ("nonsense", "not a JWT"),
         (runs.as_str(), "the token of a run"),
-        (bed.token(Role::Runner, None).as_str(), "a runner may not do this"),
+        (bed.token(Role::Runner, None).as_str(), "the role runner may not do this"),
     ] {
         let refused = bed.login(token).await;
         assert_eq!((refused.status, refused.cookies().as_str()), (403, ""));
@@ -387,9 +387,9 @@ async fn a_board_shows_so_many_of_each_column_and_lists_go_on() {
     assert_eq!(board.text.matches("class=\"card\"").count(), 20);
     assert!(board.text.contains("50 more"), "{}", board.text);
     let first = bed.get("/console/default/tasks?status=unassigned", &operator).await;
-    let (_, rest) = first.text.split_once("<a href=\"?after=").expect("no next page");
-    let query = rest.split('"').next().unwrap().replace("&#x2f;", "/").replace("&amp;", "&");
-    let second = bed.get(&format!("/console/default/tasks?after={query}"), &operator).await;
+    let (before, _) = first.text.split_once("\" rel=\"next\"").expect("no next page");
+    let query = before.rsplit('"').next().unwrap().replace("&#x2f;", "/").replace("&amp;", "&");
+    let second = bed.get(&format!("/console/default/tasks{query}"), &operator).await;
     let tasks = |page: &Answer| page.text.matches("task number ").count();
     assert_eq!((tasks(&first), tasks(&second)), (50, 20), "{}", second.text);
 }

@@ -55,6 +55,7 @@ pub(super) fn clip(text: &str, most: usize) -> String {
     let is_cut = line.chars().nth(most).is_some() || text.trim().lines().nth(1).is_some();
     let mut cut: String = line.chars().take(most).collect();
     if is_cut {
+        cut.truncate(cut.trim_end().len());
         cut.push('…');
     }
     cut

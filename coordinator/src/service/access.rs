@@ -29,7 +29,8 @@ use crate::entity::{Entities, Request};
 
 /// How old a copy of the revocations may be.
 const FRESH: Duration = Duration::from_secs(2);
-/// How long the owner may take to say what is new; after that the copy holds until the next try.
+/// How long the owner may take to say what is new; after that the copy holds until the next try. A node that has no copy
+/// yet waits as long as a call would: the owner may have died, and its shards be on their way to another node.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Between two questions as long as there was no answer at all.
 const AGAIN: Duration = Duration::from_millis(200);
@@ -144,14 +145,15 @@ impl Access {
     pub async fn holds(&self, credential: &Credential) -> Result<(), Refusal> {
         let swarm = &credential.who.swarm;
         let copy = self.copy(swarm);
-        self.freshen(swarm, &copy).await;
+        // Whoever looks after a node that has just started, or stands still, must get in.
+        let tends = matches!(credential.who.role, Role::Operator | Role::Runner);
+        let patience = if tends || copy.was_answered() { PATIENCE } else { Request::TIMEOUT };
+        self.freshen(swarm, &copy, patience).await;
         let known = copy.known.read().unwrap_or_else(PoisonError::into_inner);
         if known.revokes(credential) {
             let problem = "the token was revoked; ask the operator for a new one (`skein token issue`)";
             return Err(Refusal::new(Code::Unauthenticated, problem));
         }
-        // Whoever looks after a node that has just started, or stands still, must get in.
-        let tends = matches!(credential.who.role, Role::Operator | Role::Runner);
         if known.answered || tends {
             return Ok(());
         }
@@ -170,17 +172,17 @@ impl Access {
         Arc::clone(copies.entry(swarm.clone()).or_default())
     }
 
-    async fn freshen(&self, swarm: &Name, copy: &Copy) {
+    async fn freshen(&self, swarm: &Name, copy: &Copy, patience: Duration) {
         if copy.is_fresh() {
             return;
         }
-        let _one_asks = copy.asking.lock().await;
+        let Ok(_one_asks) = tokio::time::timeout(patience, copy.asking.lock()).await else { return };
         if copy.is_fresh() {
             return;
         }
         let after = copy.known.read().unwrap_or_else(PoisonError::into_inner).newest;
         let question = self.ask(swarm, Command::Revoked { after });
-        let answer = tokio::time::timeout(PATIENCE, question).await;
+        let answer = tokio::time::timeout(patience, question).await;
         let mut known = copy.known.write().unwrap_or_else(PoisonError::into_inner);
         known.asked = Some(Instant::now());
         if let Ok(Ok(Reply::Revoked(news))) = answer {
@@ -430,6 +432,10 @@ impl Access {
 }
 
 impl Copy {
+    fn was_answered(&self) -> bool {
+        self.known.read().unwrap_or_else(PoisonError::into_inner).answered
+    }
+
     fn is_fresh(&self) -> bool {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let good = if known.answered { FRESH } else { AGAIN };

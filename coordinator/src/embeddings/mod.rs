@@ -132,5 +132,6 @@ impl Endpoint {
 
 /// No more of a text than the endpoint is to get.
 fn beginning(text: &str) -> &str {
-    &text[..text.floor_char_boundary(TEXT)]
+    let end = (0..=TEXT.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
+    &text[..end.unwrap_or_default()]
 }

@@ -123,7 +123,8 @@ async fn tokens_are_fetched_handed_on_and_revoked_by_the_command_line() -> Resul
     skein_elsewhere(&again).await?;
     up.skein(&["token", "revoke", "--token-file", &file("lead")]).await?;
     // What came of the lead's token ends with it; a new one of the client is good.
-    up.until("the worker's token to end", async || Ok(skein_elsewhere(&again).await.is_err().then_some(()))).await?;
+    up.until("the worker's token to end", async || Ok(skein_elsewhere(&again).await.is_err().then_some(())))
+        .await?;
     skein_elsewhere(&fetch).await?;
     ensure!(up.skein(&["token", "revoked"]).await?.contains("token-"));
     up.skein(&["client", "remove", "boss"]).await?;

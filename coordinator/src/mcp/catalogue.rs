@@ -325,23 +325,25 @@ impl Tool {
     pub fn input(&self) -> Map<String, Value> {
         let mut schema = self.args.full();
         if let Some(Value::Object(properties)) = schema.get_mut("properties") {
-            properties.extend(self.shared());
+            properties.extend(self.shared(self.list.as_ref()));
         }
         schema
     }
 
-    /// The input schema as the long list has it. What is the same everywhere is explained in the instructions, once.
+    /// The input schema as the long list has it. What is the same everywhere is explained in the instructions, once, and
+    /// how a list is to be is named here where it may be long.
     pub fn input_listed(&self) -> Value {
         let mut schema = schema::listed(self.args.full());
         if let Some(properties) = schema["properties"].as_object_mut() {
-            properties.extend(self.shared().map(|(name, argument)| (name, schema::bare(argument))));
+            let shared = self.shared(self.list.as_ref().filter(|list| list.pages));
+            properties.extend(shared.map(|(name, argument)| (name, schema::bare(argument))));
         }
         schema
     }
 
-    /// The arguments that mean the same at every tool that takes them: how its list is to be, and the key of a change.
-    fn shared(&self) -> impl Iterator<Item = (String, Value)> {
-        let of_lists = self.list.iter().flat_map(|list| list.arguments(self.toolset));
+    /// The arguments that mean the same at every tool that takes them: how a list is to be, and the key of a change.
+    fn shared(&self, list: Option<&Rows>) -> impl Iterator<Item = (String, Value)> {
+        let of_lists = list.into_iter().flat_map(|list| list.arguments(self.toolset));
         let of_changes = (self.effect == Effect::Write).then(|| {
             let key = json!({ "type": "string", "minLength": 1, "maxLength": 200, "description": "Same key, same answer" });
             (super::idempotency::ARGUMENT, key)

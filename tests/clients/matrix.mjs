@@ -59,7 +59,7 @@ const names = [...new Set(plan.map((step) => step.tool))].sort();
 const problems = [];
 const schemas = {};
 for (const some of [names.slice(0, 25), names.slice(25)]) {
-  const { structuredContent: found } = await call("lead", "tools_find", { names: some, detail: "full" });
+  const { structuredContent: found } = await call("lead", "tools_find", { names: some, detail: "full", format: "rows" });
   for (const tool of found.tools) schemas[tool.name] = tool.inputSchema;
   problems.push(...(found.unknown ?? []).map((unknown) => `${unknown.name} is unknown`));
 }

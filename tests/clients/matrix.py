@@ -111,8 +111,8 @@ async def main():
     async with session(LEAD) as lead, session(WORKER) as worker:
         callers = {"lead": lead, "worker": worker}
         listed = {who: {tool["name"] for tool in await caller.tools()} for who, caller in callers.items()}
-        _, found = await lead.call("tools_find", {"names": sorted({step["tool"] for step in PLAN})[:25], "detail": "full"})
-        _, more = await lead.call("tools_find", {"names": sorted({step["tool"] for step in PLAN})[25:], "detail": "full"})
+        _, found = await lead.call("tools_find", {"names": sorted({step["tool"] for step in PLAN})[:25], "detail": "full", "format": "rows"})
+        _, more = await lead.call("tools_find", {"names": sorted({step["tool"] for step in PLAN})[25:], "detail": "full", "format": "rows"})
         schemas = {tool["name"]: tool["inputSchema"] for tool in found["tools"] + more["tools"]}
         problems = [f"{name} is unknown" for answer in (found, more) for name in answer.get("unknown", [])]
         await run(callers, schemas, listed, problems)

@@ -379,6 +379,10 @@ async fn tools_are_listed_found_described_and_called_by_people() -> Result<()> {
     let sent = up.skein(&["tools", "call", "send-task", "task=count = 7", "priority=70", "--json"]).await?;
     let sent: Value = serde_json::from_str(&sent)?;
     ensure!(sent["task"]["task"] == "count = 7" && sent["task"]["priority"] == 70, "{sent}");
+    let columns =
+        ["tools", "call", "get-tasks", "format=columns", "fields=[\"priority\",\"task\"]", "--json"];
+    let listed: Value = serde_json::from_str(&up.skein(&columns).await?)?;
+    assert_eq!(listed["tasks"], json!({ "cols": ["priority", "task"], "rows": [[70, "count = 7"]] }));
     let swarm = up.skein(&["tools", "call", "get-swarm", "{}", "--role", "observer"]).await?;
     ensure!(swarm.contains("boss"), "{swarm}");
     let refusals: [(&[&str], i32, &str); 5] = [

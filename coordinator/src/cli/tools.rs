@@ -81,7 +81,7 @@ impl Tools {
         match self {
             Tools::List { view, as_whom } => list(&view, &as_whom).await,
             Tools::Find { words, limit, as_whom } => {
-                let wanted = json!({ "query": words.join(" "), "limit": limit });
+                let wanted = json!({ "query": words.join(" "), "limit": limit, "format": "rows" });
                 let found = find(&as_whom, wanted).await?;
                 Ok(table::print(&rows(&found), FOUND, as_whom.common.json)?)
             }
@@ -136,7 +136,7 @@ async fn find(as_whom: &AsWhom, wanted: Value) -> Result<Value, CliError> {
 }
 
 async fn describe(name: &str, as_whom: &AsWhom) -> Result<(), CliError> {
-    let found = find(as_whom, json!({ "names": [name], "detail": "full" })).await?;
+    let found = find(as_whom, json!({ "names": [name], "detail": "full", "format": "rows" })).await?;
     let Some(tool) = rows(&found).into_iter().next() else {
         let near = &found["unknown"][0]["nearest"];
         let near: Vec<&str> = near.as_array().into_iter().flatten().filter_map(Value::as_str).collect();

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use jsonschema::error::ValidationErrorKind;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use skein_shared::id::InstanceId;
@@ -12,10 +13,11 @@ use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
 use super::client::Client;
+use super::columns::Rows;
 use super::dispatch::{Gate, Progress};
 use super::finder;
 use super::result::{Answer, Reply};
-use super::schema::Args;
+use super::schema::{self, Args};
 use crate::auth::{Principal, Right, View};
 use crate::service::Service;
 
@@ -143,6 +145,8 @@ pub struct Tool {
     pub args: Args,
     /// Null if it gives text alone.
     pub output: Value,
+    /// The list in its result, if it has one.
+    pub list: Option<Rows>,
     handler: Handler,
 }
 
@@ -193,6 +197,7 @@ impl Tool {
             aliases: &[],
             args: Args::none(),
             output: json!({ "type": "object" }),
+            list: None,
             handler,
         }
     }
@@ -289,7 +294,23 @@ impl Tool {
 
     #[must_use]
     pub fn output(mut self, fields: Value) -> Self {
-        self.output = super::schema::result(fields);
+        self.output = schema::result(fields);
+        self
+    }
+
+    /// This field of its result is a list, and these are the fields that a row may have.
+    #[must_use]
+    pub fn lists(mut self, name: &'static str, fields: &'static [&'static str]) -> Self {
+        self.list = Some(Rows { name, fields, pages: false });
+        self
+    }
+
+    /// Its list comes in pages: it takes a cursor, and gives one as long as there may be more.
+    #[must_use]
+    pub fn paged(mut self) -> Self {
+        if let Some(list) = &mut self.list {
+            list.pages = true;
+        }
         self
     }
 
@@ -300,18 +321,34 @@ impl Tool {
         self
     }
 
-    /// The complete input schema, with the key that every changing tool takes.
+    /// The complete input schema, with what every tool of its kind takes.
     pub fn input(&self) -> Map<String, Value> {
         let mut schema = self.args.full();
-        if self.effect == Effect::Write
-            && let Some(Value::Object(properties)) = schema.get_mut("properties")
-        {
-            properties.insert(
-                super::idempotency::ARGUMENT.to_owned(),
-                json!({ "type": "string", "minLength": 1, "maxLength": 200, "description": "Same key, same answer" }),
-            );
+        if let Some(Value::Object(properties)) = schema.get_mut("properties") {
+            properties.extend(self.shared(self.list.as_ref()));
         }
         schema
+    }
+
+    /// The input schema as the long list has it. What is the same everywhere is explained in the instructions, once, and
+    /// how a list is to be is named here where it may be long.
+    pub fn input_listed(&self) -> Value {
+        let mut schema = schema::listed(self.args.full());
+        if let Some(properties) = schema["properties"].as_object_mut() {
+            let shared = self.shared(self.list.as_ref().filter(|list| list.pages));
+            properties.extend(shared.map(|(name, argument)| (name, schema::bare(argument))));
+        }
+        schema
+    }
+
+    /// The arguments that mean the same at every tool that takes them: how a list is to be, and the key of a change.
+    fn shared(&self, list: Option<&Rows>) -> impl Iterator<Item = (String, Value)> {
+        let of_lists = list.into_iter().flat_map(|list| list.arguments(self.toolset));
+        let of_changes = (self.effect == Effect::Write).then(|| {
+            let key = json!({ "type": "string", "minLength": 1, "maxLength": 200, "description": "Same key, same answer" });
+            (super::idempotency::ARGUMENT, key)
+        });
+        of_lists.chain(of_changes).map(|(name, argument)| (name.to_owned(), argument))
     }
 
     pub fn run(&self, call: Call, arguments: Value) -> Running {
@@ -348,11 +385,14 @@ impl Catalogue {
         tools.sort_by_key(|tool| (tool.tier, tool.toolset, tool.name));
         let mut by_name = HashMap::new();
         let mut entries = Vec::with_capacity(tools.len());
-        for (index, tool) in tools.into_iter().enumerate() {
+        for (index, mut tool) in tools.into_iter().enumerate() {
             for name in std::iter::once(tool.name).chain(tool.aliases.iter().copied()) {
                 if by_name.insert(name, index).is_some() {
                     return Err(BadDeclaration { tool: tool.name, problem: format!("`{name}` is taken") });
                 }
+            }
+            if let Some(list) = tool.list {
+                list.complete(&mut tool.output);
             }
             let validator = jsonschema::options()
                 .should_validate_formats(true)
@@ -394,7 +434,19 @@ impl Catalogue {
         validator
             .iter_errors(arguments)
             .take(SHOWN)
-            .map(|error| (error.instance_path().to_string(), error.masked().to_string()))
+            .map(|error| (error.instance_path().to_string(), told(&error)))
             .collect()
+    }
+}
+
+/// What is wrong with a value, without the value. Of those that are allowed all are named, however many.
+fn told(error: &jsonschema::ValidationError<'_>) -> String {
+    match error.kind() {
+        ValidationErrorKind::Enum { options } => {
+            let options = options.as_array().into_iter().flatten();
+            let options: Vec<&str> = options.filter_map(Value::as_str).collect();
+            format!("value is not one of {}", options.join(", "))
+        }
+        _ => error.masked().to_string(),
     }
 }

@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use super::catalogue::{Call, Catalogue, Effect, Tool, Toolset};
 use super::client::Client;
+use super::columns::Wish;
 use super::idempotency::Keys;
 use super::quota::{Limits, Quota, Seat};
 use super::result::{Reply, refusal_json};
@@ -110,15 +111,10 @@ pub async fn call(context: Context, name: &str, arguments: Map<String, Value>) -
     let found = context.catalogue.get(name);
     let (known, reads) = (found.is_some(), found.is_some_and(|tool| tool.effect == Effect::Read));
     let reply = match prepare(context, name, arguments) {
-        Ok(Prepared { call: tool_call, catalogue, mut arguments, seat: _seat }) => {
-            match catalogue.get(name) {
-                Some(tool) => match names::resolve(&tool_call, tool, &mut arguments).await {
-                    Ok(()) => tool.run(tool_call, arguments).await,
-                    Err(refusal) => Reply::shape(tool.toolset, agent, Err(refusal)),
-                },
-                None => Reply::error(&unknown(&catalogue, name)),
-            }
-        }
+        Ok(Prepared { call, catalogue, arguments, wish, seat: _seat }) => match catalogue.get(name) {
+            Some(tool) => run(tool, call, arguments, &wish).await,
+            None => Reply::error(&unknown(&catalogue, name)),
+        },
         Err(reply) => *reply,
     };
     // Arguments and results stay out of the log: they may hold secrets. The name of a tool that there is not is the
@@ -151,11 +147,26 @@ pub async fn call(context: Context, name: &str, arguments: Map<String, Value>) -
     reply
 }
 
+/// Runs a tool and gives its answer the form that the caller wants.
+async fn run(tool: &Tool, call: Call, mut arguments: Value, wish: &Wish) -> Reply {
+    let agent = call.who.agent;
+    let mut reply = match names::resolve(&call, tool, &mut arguments).await {
+        Ok(()) => tool.run(call, arguments).await,
+        Err(refusal) => Reply::shape(tool.toolset, agent, Err(refusal)),
+    };
+    if let Some(list) = &tool.list {
+        list.shape(wish, &mut reply.json);
+    }
+    let is_misuse = reply.is_error && reply.code == Some(Code::InvalidArgument);
+    if is_misuse { taught(tool, reply) } else { reply }
+}
+
 /// A call that may run. Its place among those who wait is free again when it is dropped.
 struct Prepared {
     call: Call,
     catalogue: Arc<Catalogue>,
     arguments: Value,
+    wish: Wish,
     seat: Seat,
 }
 
@@ -167,12 +178,17 @@ fn prepare(context: Context, name: &str, mut arguments: Map<String, Value>) -> R
     permit(tool, &who, &view).map_err(refuse)?;
     let seat = gate.quota.admit(&who, tool, Instant::now()).map_err(refuse)?;
     // As with any other argument of a wrong kind, it is an error in every toolset.
-    let key = idempotency::key(&mut arguments, key.as_deref()).map_err(|bad| Box::new(Reply::error(&bad)))?;
-    let arguments = Value::Object(arguments);
+    let key = idempotency::key(&mut arguments, key.as_deref())
+        .map_err(|bad| Box::new(taught(tool, Reply::error(&bad))))?;
+    let mut arguments = Value::Object(arguments);
     let problems = catalogue.problems(name, &arguments);
     if !problems.is_empty() {
         return Err(Box::new(invalid(tool, &problems)));
     }
+    let wish = match (&tool.list, &mut arguments) {
+        (Some(list), Value::Object(arguments)) => list.wish(tool.toolset, arguments),
+        _ => Wish::default(),
+    };
     service.seen(&who);
     let request = idempotency::request(&who, tool.name, key.as_deref());
     if key.is_some() && tool.effect == Effect::Write {
@@ -181,7 +197,7 @@ fn prepare(context: Context, name: &str, mut arguments: Map<String, Value>) -> R
     let service = service.keeping_answers(key.is_some());
     let call =
         Call { service, catalogue: Arc::clone(&catalogue), who, view, request, key, progress, gate, client };
-    Ok(Prepared { call, catalogue, arguments, seat })
+    Ok(Prepared { call, catalogue, arguments, wish, seat })
 }
 
 fn permit(tool: &Tool, who: &Principal, view: &View) -> Result<(), Refusal> {
@@ -231,11 +247,23 @@ fn invalid(tool: &Tool, problems: &[(String, String)]) -> Reply {
     let mut json = refusal_json(&refusal);
     json["problems"] =
         problems.iter().map(|(path, message)| json!({ "path": path, "message": message })).collect();
-    json["schema"] = Value::Object(tool.input());
-    let text = match tool.toolset {
+    taught(tool, Reply { json, ..Reply::error(&refusal) })
+}
+
+/// Adds the schema to an error about the arguments, in the text too. That of a tool which was called by another has its
+/// own already.
+fn taught(tool: &Tool, mut reply: Reply) -> Reply {
+    if reply.json.get("schema").is_some() {
+        return reply;
+    }
+    reply.json["schema"] = Value::Object(tool.input());
+    reply.text = match tool.toolset {
         // The original's wording, by which agents know to correct themselves.
-        Toolset::Swarm => format!("MCP error -32602: {}\nSchema: {}", refusal.message, json["schema"]),
-        _ => json.to_string(),
+        Toolset::Swarm => {
+            let message = reply.json["message"].as_str().unwrap_or_default();
+            format!("MCP error -32602: {message}\nSchema: {}", reply.json["schema"])
+        }
+        _ => reply.json.to_string(),
     };
-    Reply { is_error: true, code: Some(Code::InvalidArgument), ..Reply::new(text, json) }
+    reply
 }

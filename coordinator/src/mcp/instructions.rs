@@ -13,6 +13,8 @@ when they time out, nothing is lost in between. wait takes the cursor of its las
 Locks: acquire_lock before you touch what others may touch; pass its fencing_token to the guarded resource; one lock at a time; \
 release_lock when done.\n\
 Calls: call_agent gives a call_id, check_call asks for its result, return_value answers a call made to you.\n\
+Lists: format \"columns\" gives a list as {cols, rows}, which costs less (tools_find and wait do so by themselves; \
+\"rows\" gives objects); fields gives only what you name; cursor, with that of the last answer, the next page.\n\
 Repeats: every changing tool takes idempotency_key; the same key returns the first answer.";
 
 const LEAD: &str = "\n\nYou lead: send-task (agentId for one agent, offerMode to let it refuse, neither for the \

@@ -173,6 +173,18 @@ pub fn listed(schema: Map<String, Value>) -> Value {
     without(&Value::Object(schema), &SPELLING)
 }
 
+/// A schema that says nothing but which kind of value it is.
+pub fn bare(schema: Value) -> Value {
+    let mut schema = without(&schema, &SPELLING);
+    if let Value::Object(keywords) = &mut schema {
+        keywords.retain(|keyword, _| !["description", "minItems"].contains(&keyword.as_str()));
+        if let Some(Value::Object(items)) = keywords.get_mut("items") {
+            items.shift_remove("enum");
+        }
+    }
+    schema
+}
+
 /// A schema without some of its keywords.
 fn without(schema: &Value, keywords: &[&str]) -> Value {
     let Value::Object(fields) = schema else { return schema.clone() };

@@ -23,6 +23,7 @@ use crate::entity;
 use face::{Agent, Face, swarm};
 
 mod calls;
+mod columns;
 mod direct;
 mod doors;
 mod face;
@@ -129,7 +130,9 @@ async fn every_deferred_tool_can_be_found_and_called() {
     let (face, lead, worker) = swarm().await;
     let areas = face.facts(&worker, "tools_find", json!({})).await;
     assert_eq!(areas["areas"].as_array().unwrap().len(), 3);
-    let found = face.facts(&lead, "tools_find", json!({ "query": "create-epic", "detail": "full" })).await;
+    let found = face
+        .facts(&lead, "tools_find", json!({ "query": "create-epic", "detail": "full", "format": "rows" }))
+        .await;
     assert_eq!(found["tools"][0]["name"], "create-epic");
     let epic = json!({ "name": "create-epic", "arguments": { "name": "Launch", "goal": "ship it" } });
     let made = face.facts(&lead, "tools_call", epic).await;
@@ -171,7 +174,7 @@ async fn a_wait_misses_nothing_between_two_calls() {
     let (face, lead, _) = swarm().await;
     let first = face.facts(&lead, "wait", json!({ "for": ["tasks"], "timeout_s": 0 })).await;
     let sent = face.facts(&lead, "send-task", json!({ "task": "seen later" })).await;
-    let wait = json!({ "for": ["tasks"], "cursor": first["cursor"], "timeout_s": 5 });
+    let wait = json!({ "for": ["tasks"], "cursor": first["cursor"], "timeout_s": 5, "format": "rows" });
     let next = face.facts(&lead, "wait", wait).await;
     assert_eq!(next["timed_out"], false);
     let ids: Vec<_> = next["changed"].as_array().unwrap().iter().map(|change| change["id"].clone()).collect();

@@ -5,7 +5,6 @@ use serde_json::{Map, Value, json};
 use skein_shared::{Code, Refusal};
 
 use super::catalogue::{Catalogue, Effect, Tier, Tool, Toolset};
-use super::schema;
 use crate::auth::{Role, Scope, View, policy};
 
 /// How much of a tool is listed.
@@ -72,7 +71,7 @@ pub fn listed(tool: &Tool, detail: Detail) -> Value {
         Detail::Full => {
             put("title", json!(tool.title));
             put("description", json!(description(tool)));
-            put("inputSchema", schema::listed(tool.input()));
+            put("inputSchema", tool.input_listed());
             if !tool.output.is_null() {
                 put("outputSchema", tool.output.clone());
             }

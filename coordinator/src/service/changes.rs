@@ -73,6 +73,8 @@ pub struct Awaited {
     pub subjects: BTreeSet<String>,
     /// `None` begins now.
     pub cursor: Option<u64>,
+    /// At most so many changes in one answer.
+    pub limit: usize,
 }
 
 impl Awaited {
@@ -117,7 +119,6 @@ impl Service {
         awaited: &Awaited,
         mut after: u64,
     ) -> Result<(Vec<Value>, u64), Refusal> {
-        const SHOWN: usize = 50;
         const PAGE: usize = 500;
         let mut changed = Vec::new();
         loop {
@@ -126,7 +127,7 @@ impl Service {
                 if let Some(change) = of_interest(awaited, &event) {
                     changed.push(change);
                 }
-                if changed.len() == SHOWN {
+                if changed.len() == awaited.limit {
                     return Ok((changed, event.position));
                 }
             }
@@ -256,7 +257,7 @@ mod tests {
     }
 
     fn all_of(topic: Topic, cursor: Option<u64>) -> Awaited {
-        Awaited { topics: BTreeSet::from([topic]), subjects: BTreeSet::new(), cursor }
+        Awaited { topics: BTreeSet::from([topic]), subjects: BTreeSet::new(), cursor, limit: 50 }
     }
 
     /// Begins to wait for one topic, lets something happen to it, and gives what the wait saw.

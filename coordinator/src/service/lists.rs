@@ -6,11 +6,11 @@ use skein_shared::id::{EntityKey, Kind};
 use skein_shared::{Code, Refusal, wire};
 use uuid::Uuid;
 
-use super::Service;
 use super::read::task_shape;
+use super::{Service, cursor};
 use crate::auth::{Principal, Right, policy};
 use crate::projection::{
-    Event, FieldPath, Filter, Freshness, Order, Projection, ProjectionError, Query, Search, Test,
+    Event, FieldPath, Filter, Freshness, LIMIT, Order, Projection, ProjectionError, Query, Search, Test,
 };
 
 /// Rows, and whether something may be missing among them.
@@ -18,6 +18,15 @@ use crate::projection::{
 pub struct List<T = Value> {
     pub rows: Vec<T>,
     pub freshness: Freshness,
+    /// Where more rows may be: the cursor of the next page.
+    pub next: Option<String>,
+}
+
+/// A part of a list: so many rows, from behind a cursor of an earlier part on. Empty for the beginning.
+#[derive(Clone, Debug, Default)]
+pub struct Page {
+    pub limit: Option<usize>,
+    pub cursor: String,
 }
 
 impl<T> List<T> {
@@ -54,6 +63,8 @@ pub struct Tasks {
     /// The swarm's own routine tasks as well.
     pub heartbeat: bool,
     pub limit: usize,
+    /// Only what comes behind this place; empty for all.
+    pub cursor: String,
 }
 
 /// Which epics a list shows.
@@ -64,6 +75,8 @@ pub struct Epics {
     pub lead: Option<Uuid>,
     pub creator: Option<Uuid>,
     pub limit: usize,
+    /// Only what comes behind this place; empty for all.
+    pub cursor: String,
 }
 
 impl Service {
@@ -74,37 +87,44 @@ impl Service {
         query.filters = task_filters(who, &wanted)?;
         query.tags = wanted.tags;
         query.search = search(wanted.search, &["task"])?;
-        query.order = vec![descending("priority")?, descending("lastUpdatedAt")?];
+        query.order = vec![descending("priority")?, descending("lastUpdatedAt")?, ascending("id")?];
+        query.after = cursor::read(&query, &wanted.cursor)?;
         let routine = |task: &Value| {
             task["taskType"] == "heartbeat"
                 || task["tags"].as_array().is_some_and(|tags| tags.iter().any(|tag| tag == "heartbeat"))
         };
-        let mut freshness = Freshness::Fresh;
-        let mut rows = Vec::new();
-        query.limit = if wanted.ready { PAGE } else { wanted.limit + SPARE };
+        let mut list = List { rows: Vec::new(), freshness: Freshness::Fresh, next: None };
+        query.limit = if wanted.ready { PAGE } else { (wanted.limit + SPARE).min(LIMIT) };
         // Readiness and routine are judged here, before the limit, so a page is never short for them.
         for _ in 0..PAGES {
             let (found, how) = self.entities.list(&who.entity(Kind::Pool), query.clone()).await?;
-            freshness = if freshness == Freshness::Fresh { how } else { freshness };
+            list.freshness = if list.freshness == Freshness::Fresh { how } else { list.freshness };
             let last = found.len() < query.limit;
             query.offset += found.len();
             for task in found {
                 let shown = (wanted.heartbeat || !routine(&task))
                     && (!wanted.ready || self.is_ready(who, &task).await?);
-                if shown && rows.len() < wanted.limit {
-                    rows.push(task_shape(task));
+                if shown && list.rows.len() == wanted.limit {
+                    return Ok(list);
+                }
+                list.next = Some(cursor::write(&query, &task));
+                if shown {
+                    list.rows.push(task_shape(task));
                 }
             }
-            if last || rows.len() >= wanted.limit {
+            if last {
+                list.next = None;
+            }
+            if last || list.rows.len() >= wanted.limit {
                 break;
             }
         }
-        Ok(List { rows, freshness })
+        Ok(list)
     }
 
     /// The members of the swarm by name, those who went offline too, with the texts of their profiles.
-    pub async fn list_profiles(&self, who: &Principal) -> Result<List, Refusal> {
-        let mut list = self.list_members(who).await?;
+    pub async fn list_profiles(&self, who: &Principal, page: Page) -> Result<List, Refusal> {
+        let mut list = self.list_some_members(who, page).await?;
         for member in &mut list.rows {
             let Some(id) = member["id"].as_str().and_then(|id| Uuid::try_parse(id).ok()) else { continue };
             if let Some(whole) = self.member_with_profile(who, id).await? {
@@ -116,11 +136,16 @@ impl Service {
 
     /// The members of the swarm by name, those who went offline too.
     pub async fn list_members(&self, who: &Principal) -> Result<List, Refusal> {
+        self.list_some_members(who, Page::default()).await
+    }
+
+    /// A page of them.
+    pub async fn list_some_members(&self, who: &Principal, page: Page) -> Result<List, Refusal> {
         policy::require(who, Right::Read)?;
         let mut query = Query::new(&who.swarm, Kind::Pool, "member");
         query.live = Some(true);
-        query.order = vec![Order { path: FieldPath::parse("name")?, descending: false }];
-        self.list(&who.entity(Kind::Pool), query).await
+        query.order = vec![ascending("name")?, ascending("id")?];
+        self.list_page(&who.entity(Kind::Pool), query, page).await
     }
 
     /// Epics, the most urgent first, then the newest.
@@ -139,19 +164,18 @@ impl Service {
             }
         }
         query.search = search(wanted.search, &["name", "description", "goal"])?;
-        query.order = vec![descending("priority")?, descending("createdAt")?];
-        query.limit = wanted.limit;
-        self.list(&who.entity(Kind::Epics), query).await
+        query.order = vec![descending("priority")?, descending("createdAt")?, ascending("id")?];
+        let page = Page { limit: Some(wanted.limit), cursor: wanted.cursor };
+        self.list_page(&who.entity(Kind::Epics), query, page).await
     }
 
     /// The tasks of an epic, the most urgent first, then the oldest.
-    pub async fn epic_tasks(&self, who: &Principal, epic: Uuid) -> Result<List, Refusal> {
+    pub async fn epic_tasks(&self, who: &Principal, epic: Uuid, page: Page) -> Result<List, Refusal> {
         policy::require(who, Right::Read)?;
         let mut query = Query::new(&who.swarm, Kind::Pool, "task");
         query.filters = vec![Filter::new("epicId", Test::Eq(json!(epic)))?];
-        query.order =
-            vec![descending("priority")?, Order { path: FieldPath::parse("createdAt")?, descending: false }];
-        let mut tasks = self.list(&who.entity(Kind::Pool), query).await?;
+        query.order = vec![descending("priority")?, ascending("createdAt")?, ascending("id")?];
+        let mut tasks = self.list_page(&who.entity(Kind::Pool), query, page).await?;
         tasks.rows = tasks.rows.into_iter().map(task_shape).collect();
         Ok(tasks)
     }
@@ -167,7 +191,7 @@ impl Service {
         policy::require(who, Right::Read)?;
         let key = who.entity(kind);
         let (rows, freshness) = self.entities.history(&key, subject, limit).await?;
-        Ok(List { rows, freshness })
+        Ok(List { rows, freshness, next: None })
     }
 
     pub(super) fn projection(&self) -> &Projection {
@@ -175,8 +199,17 @@ impl Service {
     }
 
     pub(super) async fn list(&self, key: &EntityKey, query: Query) -> Result<List, Refusal> {
+        self.list_page(key, query, Page::default()).await
+    }
+
+    /// A part of a list whose order tells each document from each.
+    async fn list_page(&self, key: &EntityKey, mut query: Query, page: Page) -> Result<List, Refusal> {
+        query.limit = page.limit.unwrap_or(query.limit).min(LIMIT);
+        query.after = cursor::read(&query, &page.cursor)?;
+        let asked = query.clone();
         let (rows, freshness) = self.entities.list(key, query).await?;
-        Ok(List { rows: rows.into_iter().map(|row| wire::shown(row, &[])).collect(), freshness })
+        let next = rows.last().filter(|_| rows.len() == asked.limit).map(|row| cursor::write(&asked, row));
+        Ok(List { rows: rows.into_iter().map(|row| wire::shown(row, &[])).collect(), freshness, next })
     }
 
     /// Whether every dependency of a task is completed.
@@ -237,6 +270,10 @@ fn search(text: Option<String>, paths: &[&str]) -> Result<Option<Search>, Refusa
 
 pub(super) fn descending(path: &str) -> Result<Order, Refusal> {
     Ok(Order { path: FieldPath::parse(path)?, descending: true })
+}
+
+fn ascending(path: &str) -> Result<Order, Refusal> {
+    Ok(Order { path: FieldPath::parse(path)?, descending: false })
 }
 
 pub(super) fn unreadable(error: ProjectionError) -> Refusal {

@@ -72,7 +72,7 @@ impl Service {
         let sought = Sought { text: query.to_owned(), meaning, seen, source, limit };
         let (mut rows, freshness) = self.entities.search(&who.entity(Kind::Memory), sought).await?;
         rows.iter_mut().for_each(|hit| hit.body = shape(hit.body.take()));
-        Ok(Recollection { hits: List { rows, freshness }, ranked })
+        Ok(Recollection { hits: List { rows, freshness, next: None }, ranked })
     }
 
     /// What a query means, if there is somebody to ask who answers soon.

@@ -83,12 +83,12 @@ impl Service {
             .collect::<Result<_, Refusal>>()?;
         query.without = vec![FieldPath::parse("output")?];
         query.limit = limit;
-        let List { mut rows, freshness } = self.list(&who.entity(Kind::Pool), query).await?;
+        let List { mut rows, freshness, .. } = self.list(&who.entity(Kind::Pool), query).await?;
         let missing: Vec<Uuid> = missing(&rows).into_iter().take(limit).collect();
         let found: Vec<Option<Value>> =
             stream::iter(missing).map(|id| self.task(who, id)).buffered(AT_ONCE).try_collect().await?;
         rows.extend(found.into_iter().flatten());
-        Ok(List { rows, freshness })
+        Ok(List { rows, freshness, next: None })
     }
 }
 

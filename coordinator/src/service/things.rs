@@ -10,7 +10,7 @@ use skein_shared::{Code, Refusal, uri};
 use uuid::Uuid;
 
 use super::Service;
-use super::lists::{Epics, descending};
+use super::lists::{Epics, Page, descending};
 use crate::auth::{Principal, Right, policy};
 use crate::entity::hub::commits_of;
 use crate::projection::Query;
@@ -145,7 +145,7 @@ impl Service {
             Thing::Task(id) => json!({ "task": self.get_task(who, *id).await? }),
             Thing::Epic(id) => {
                 let (_, epic) = self.find_epic(who, Which::Id(*id)).await?;
-                json!({ "epic": epic, "tasks": self.epic_tasks(who, *id).await?.rows })
+                json!({ "epic": epic, "tasks": self.epic_tasks(who, *id, Page::default()).await?.rows })
             }
             Thing::Agent(which) => self.show_agent(who, which).await?,
             Thing::Run(instance) => json!({ "run": self.own_run(who, instance).await? }),

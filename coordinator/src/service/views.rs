@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use skein_shared::id::{EntityKey, Kind};
 use skein_shared::{Code, Refusal};
 
-use super::Service;
+use super::{Service, cursor};
 use crate::auth::{Principal, Right, policy};
 use crate::projection::{FieldPath, Filter, Freshness, LIMIT, Order, Query, Test};
 
@@ -54,7 +54,7 @@ impl Service {
         }
         let mut query = query(view, who)?;
         query.limit = limit.unwrap_or(USUAL).clamp(1, LIMIT);
-        query.after = place(&query, after)?;
+        query.after = cursor::read(&query, after)?;
         if let Some((field, is)) = only {
             query.filters.push(narrowed(view, field, is)?);
         }
@@ -102,20 +102,6 @@ fn narrowed(view: &str, field: &str, is: &str) -> Result<Filter, Refusal> {
     Filter::new(field, Test::Eq(is.into()))
 }
 
-/// Reads where an earlier page ended.
-fn place(query: &Query, after: &str) -> Result<Vec<Value>, Refusal> {
-    if after.is_empty() {
-        return Ok(Vec::new());
-    }
-    let place: Option<Vec<Value>> = serde_json::from_str(after).ok();
-    let of_this_list = |place: &Vec<Value>| place.len() == query.order.len();
-    place.filter(of_this_list).ok_or_else(|| {
-        let problem =
-            format!("`{after}` is no place in this list; give what an earlier answer named as `next`");
-        Refusal::new(Code::InvalidArgument, problem)
-    })
-}
-
 /// As many of the rows as one answer holds, and where it ends unless nothing comes behind.
 fn page(query: &Query, mut found: Vec<Value>) -> (Vec<Value>, String) {
     let mut bytes = 0;
@@ -127,7 +113,7 @@ fn page(query: &Query, mut found: Vec<Value>) -> (Vec<Value>, String) {
     let is_all = found.len() <= shown && found.len() < query.limit;
     found.truncate(shown);
     let next = match found.last() {
-        Some(last) if !is_all => Value::Array(query.place(last)).to_string(),
+        Some(last) if !is_all => cursor::write(query, last),
         _ => String::new(),
     };
     (found, next)

@@ -86,7 +86,7 @@ async fn a_letter_becomes_a_task_of_its_worker_and_a_message_of_the_lead_and_its
     let look = json!({ "for": ["messages"], "timeout_s": 0 });
     let cursor = face.facts(&lead, "wait", look).await["cursor"].clone();
     write(&face, "nobody@agentmail.to", "t2", "who-reads-this").await;
-    let wait = json!({ "for": ["messages"], "timeout_s": 40, "cursor": cursor });
+    let wait = json!({ "for": ["messages"], "timeout_s": 40, "cursor": cursor, "format": "rows" });
     let woken = face.facts(&lead, "wait", wait).await;
     let message = json!({ "inboxMessageId": woken["changed"][0]["id"] });
     let read = face.facts(&lead, "get-inbox-message", message.clone()).await["inboxMessage"].clone();

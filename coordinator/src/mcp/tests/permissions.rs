@@ -221,7 +221,8 @@ async fn a_lead_polls_like_a_worker() {
     let task = scene.task(json!({ "agentId": "worker" })).await;
     let end = json!({ "taskId": task, "status": "completed" });
     scene.face.facts(scene.of("worker"), "store-progress", end).await;
-    let waits = json!({ "for": ["tasks", "messages", "calls", "triggers"], "ids": [task], "cursor": "0" });
+    let topics = ["tasks", "messages", "calls", "triggers"];
+    let waits = json!({ "for": topics, "ids": [task], "cursor": "0", "format": "rows" });
     let seen = scene.face.facts(scene.of("lead"), "wait", waits).await;
     let end = seen["changed"].as_array().unwrap().iter().find(|change| change["event"] == "finished");
     assert_eq!(end.unwrap()["outcome"], "completed");

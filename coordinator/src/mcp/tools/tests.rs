@@ -106,6 +106,33 @@ fn schemas_are_plain_objects_with_described_arguments() {
     }
 }
 
+/// The lists are arrays of objects in their schemas, and no field stands twice.
+#[test]
+fn every_list_is_in_its_result() {
+    let catalogue = catalogue().unwrap();
+    let mut lists = 0;
+    for tool in catalogue.tools() {
+        let Some(list) = tool.list else { continue };
+        lists += 1;
+        let [rows, table] = tool.output["properties"][list.name]["anyOf"].as_array().unwrap().as_slice()
+        else {
+            panic!("{} has other forms", tool.name)
+        };
+        assert_eq!(
+            (&rows["items"]["type"], &table["type"]),
+            (&"object".into(), &"object".into()),
+            "{}",
+            tool.name
+        );
+        let fields: BTreeSet<_> = list.fields.iter().collect();
+        assert_eq!(fields.len(), list.fields.len(), "{} names a field twice", tool.name);
+        for (argument, _) in list.arguments(tool.toolset) {
+            assert!(!tool.args.names().any(|own| own == argument), "{} has {argument} of its own", tool.name);
+        }
+    }
+    assert!(lists >= 18, "{lists} lists");
+}
+
 /// The tools of a view as a model pays for them: name, description, annotations and input schema.
 fn paid_for(catalogue: &Catalogue, role: Role, view: &View) -> Vec<Value> {
     let tools: Vec<_> = catalogue.tools().collect();

@@ -19,6 +19,7 @@ use crate::service::Service;
 use crate::service::values::{PART, PART_MAX, Part};
 
 const SCHEDULER: Toolset = Toolset::Scheduler;
+const CALL: [&str; 6] = ["call_id", "status", "return_value", "value_id", "value_bytes", "error_message"];
 /// How long a wait for calls that names no time goes on.
 const PATIENCE: Duration = Duration::from_secs(45);
 
@@ -77,7 +78,8 @@ pub(super) fn tools() -> Vec<Tool> {
             .output(json!({
                 "ok": flag(), "calls": list(object(), 50), "timed_out": flag(), "reason": any_text(4000),
                 "code": any_text(64),
-            })),
+            }))
+            .lists("calls", &CALL),
         Tool::new("read_call_value", "Read a call's value", SCHEDULER, read_call_value)
             .right(Right::Work)
             .reads()

@@ -15,6 +15,8 @@ use crate::mcp::schema::{Args, any_text, integer, list, object, one_of, text};
 use crate::mcp::{finder, view};
 
 const SKEIN: Toolset = Toolset::Skein;
+const FOUND: [&str; 8] =
+    ["name", "does", "area", "effect", "arguments", "description", "inputSchema", "outputSchema"];
 
 pub(super) fn tools() -> Vec<Tool> {
     let target = || {
@@ -43,7 +45,9 @@ pub(super) fn tools() -> Vec<Tool> {
                     .take("limit", integer(1, 25), "At most so many (8)")
                     .closed(),
             )
-            .output(json!({ "tools": list(object(), 25), "areas": list(object(), 20) })),
+            .output(json!({ "tools": list(object(), 50), "areas": list(object(), 20) }))
+            .lists("tools", &FOUND)
+            .paged(),
         Tool::raw("tools_read", "Read with a tool", SKEIN, read)
             .core()
             .reads()
@@ -71,6 +75,8 @@ struct Find {
     area: Option<String>,
     detail: Option<String>,
     limit: Option<usize>,
+    #[serde(default)]
+    cursor: String,
 }
 
 async fn find(call: Call, args: Find) -> Outcome {
@@ -84,25 +90,25 @@ async fn find(call: Call, args: Find) -> Outcome {
     if query.is_empty() && args.names.is_empty() && args.area.is_none() {
         return Ok(areas(catalogue, shown));
     }
-    let limit = args.limit.unwrap_or(8);
-    let mut missing = Vec::new();
-    let mut found: Vec<&Tool> = Vec::new();
-    for name in &args.names {
-        match catalogue.get(name).filter(|tool| shown(tool)) {
-            Some(tool) => found.push(tool),
-            None => missing.push(name),
-        }
-    }
-    if !query.is_empty() {
-        found.extend(finder::search(catalogue, query, limit, shown));
-    } else if args.names.is_empty() {
-        found.extend(catalogue.tools().filter(|tool| shown(tool)).take(limit));
-    }
+    let (named, missing): (Vec<_>, Vec<_>) =
+        args.names.iter().partition(|name| catalogue.get(name).is_some_and(shown));
+    let named = named.into_iter().filter_map(|name| catalogue.get(name));
+    let mut found: Vec<&Tool> = match query {
+        "" if args.names.is_empty() => catalogue.tools().filter(|tool| shown(tool)).collect(),
+        "" => Vec::new(),
+        query => finder::search(catalogue, query, usize::MAX, shown),
+    };
+    let (begin, limit) = (offset(&args.cursor)?, args.limit.unwrap_or(8));
+    let more = found.len() > begin.saturating_add(limit);
+    found = named.take_while(|_| begin == 0).chain(found.into_iter().skip(begin).take(limit)).collect();
     let mut seen = BTreeSet::new();
     found.retain(|tool| seen.insert(tool.name));
     let detail = args.detail.as_deref().unwrap_or("brief");
     let rows: Vec<Value> = found.iter().map(|tool| row(tool, detail)).collect();
     let mut json = json!({ "tools": rows });
+    if more {
+        json["cursor"] = json!((begin + limit).to_string());
+    }
     if !missing.is_empty() {
         json["unknown"] = missing
             .iter()
@@ -116,6 +122,15 @@ async fn find(call: Call, args: Find) -> Outcome {
         }
     };
     Ok(Answer::new(text, json))
+}
+
+/// How many of those that were found an earlier answer had.
+fn offset(cursor: &str) -> Result<usize, Refusal> {
+    let offset = if cursor.is_empty() { Ok(0) } else { cursor.parse() };
+    offset.map_err(|_| {
+        let problem = "cursor: this is none; give the one of the last answer, or leave it out to begin";
+        Refusal::new(Code::InvalidArgument, problem)
+    })
 }
 
 fn areas(catalogue: &Catalogue, shown: impl Fn(&Tool) -> bool) -> Answer {

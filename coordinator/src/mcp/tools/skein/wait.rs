@@ -12,6 +12,9 @@ use crate::mcp::schema::{Args, any_text, flag, integer, list, object, one_of, te
 use crate::service::changes::{Awaited, Topic};
 
 const DEFAULT: Duration = Duration::from_secs(45);
+/// Changes in one answer.
+const SHOWN: usize = 50;
+const CHANGE: [&str; 6] = ["topic", "id", "event", "at", "outcome", "agent"];
 
 pub(super) fn tools() -> Vec<Tool> {
     let topics: Vec<&str> = Topic::ALL.iter().map(|topic| topic.as_str()).collect();
@@ -31,9 +34,11 @@ pub(super) fn tools() -> Vec<Tool> {
                     .take("ids", list(text(2048), 100), "Only these tasks, calls, channels or locks")
                     .take("cursor", any_text(40), "From the last answer")
                     .take("timeout_s", integer(0, 3600), "At most so long (45)")
+                    .rare("limit", integer(1, SHOWN as i64), "At most so many changes (50)")
                     .closed(),
             )
-            .output(json!({ "changed": list(object(), 50), "cursor": any_text(40), "timed_out": flag() })),
+            .output(json!({ "changed": list(object(), SHOWN), "cursor": any_text(40), "timed_out": flag() }))
+            .lists("changed", &CHANGE),
     ]
 }
 
@@ -45,6 +50,7 @@ struct Wait {
     ids: Vec<String>,
     cursor: Option<String>,
     timeout_s: Option<u64>,
+    limit: Option<usize>,
 }
 
 async fn wait(call: Call, args: Wait) -> Outcome {
@@ -58,7 +64,8 @@ async fn wait(call: Call, args: Wait) -> Outcome {
         }
     };
     let topics = Topic::ALL.into_iter().filter(|topic| args.topics.iter().any(|name| name == topic.as_str()));
-    let awaited = Awaited { topics: topics.collect(), subjects: args.ids.into_iter().collect(), cursor };
+    let (topics, subjects) = (topics.collect(), args.ids.into_iter().collect());
+    let awaited = Awaited { topics, subjects, cursor, limit: args.limit.unwrap_or(SHOWN) };
     call.progress.say("nothing has changed yet");
     let patience = call.progress.patience(args.timeout_s.map_or(DEFAULT, Duration::from_secs));
     let changes = call.service.wait(&call.who, awaited, patience).await?;

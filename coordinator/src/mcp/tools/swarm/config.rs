@@ -15,6 +15,19 @@ use crate::service::settings::{Look, Shown, Wish};
 
 const SWARM: Toolset = Toolset::Swarm;
 const SCOPES: [&str; 3] = ["global", "agent", "repo"];
+const SETTING: [&str; 11] = [
+    "id",
+    "scope",
+    "scopeId",
+    "key",
+    "value",
+    "isSecret",
+    "envPath",
+    "description",
+    "createdAt",
+    "lastUpdatedAt",
+    "problem",
+];
 const KEY: usize = 255;
 /// Most settings that a swarm has.
 const ALL: i64 = 1000;
@@ -56,7 +69,8 @@ pub(super) fn tools() -> Vec<Tool> {
                     .take("repoId", uuid(), "As they apply in this repository")
                     .take("includeSecrets", flag(), "Secrets in plain text, those that you may read (false)"),
             )
-            .output(listed()),
+            .output(listed())
+            .lists("configs", &SETTING),
         Tool::new("list-config", "List configuration", SWARM, list_all)
             .reads()
             .about("List the values as they are set, of every scope.", "get-config says which of them apply.")
@@ -68,7 +82,8 @@ pub(super) fn tools() -> Vec<Tool> {
                     .take("key", text(KEY), "Of this name")
                     .take("includeSecrets", flag(), "Secrets in plain text, those that you may read (false)"),
             )
-            .output(listed()),
+            .output(listed())
+            .lists("configs", &SETTING),
         Tool::new("delete-config", "Delete a configuration value", SWARM, delete)
             .writes(Right::Work)
             .destructive()

@@ -8,7 +8,8 @@ use skein_shared::which::Which;
 use skein_shared::{Code, Refusal, limits, wire};
 use uuid::Uuid;
 
-use super::{done, short, warned};
+use super::tasks::TASK;
+use super::{continued, done, short, warned};
 use crate::auth::Right;
 use crate::mcp::catalogue::{Call, Outcome, Tool, Toolset};
 use crate::mcp::result::counted;
@@ -17,6 +18,32 @@ use crate::service::lists;
 
 const SWARM: Toolset = Toolset::Swarm;
 const STATUSES: [&str; 5] = ["draft", "active", "paused", "completed", "cancelled"];
+const EPIC: [&str; 24] = [
+    "id",
+    "name",
+    "description",
+    "goal",
+    "prd",
+    "plan",
+    "status",
+    "priority",
+    "tags",
+    "createdByAgentId",
+    "leadAgentId",
+    "channelId",
+    "researchDocPath",
+    "planDocPath",
+    "slackChannelId",
+    "slackThreadTs",
+    "githubRepo",
+    "githubMilestone",
+    "createdAt",
+    "lastUpdatedAt",
+    "startedAt",
+    "completedAt",
+    "taskStats",
+    "progress",
+];
 
 pub(super) fn tools() -> Vec<Tool> {
     let result = || json!({ "success": flag(), "message": any_text(4000), "epic": object() });
@@ -49,13 +76,17 @@ pub(super) fn tools() -> Vec<Tool> {
                     .take("createdByAgentId", agent(), "Made by this agent").of_agents()
                     .take("limit", integer(1, 100), "At most so many (25)"),
             )
-            .output(json!({ "success": flag(), "message": any_text(4000), "epics": list(object(), 100), "total": integer(0, 100) })),
+            .output(json!({ "success": flag(), "message": any_text(4000), "epics": list(object(), 100), "total": integer(0, 100) }))
+            .lists("epics", &EPIC)
+            .paged(),
         Tool::new("get-epic-details", "Get an epic's details", SWARM, details)
             .reads()
             .about("Read an epic with its tasks.", "")
             .found_by("project show progress tasks plan")
-            .args(which())
-            .output(json!({ "success": flag(), "message": any_text(4000), "epic": object(), "tasks": list(object(), 1000) })),
+            .args(which().rare("limit", integer(1, 1000), "At most so many tasks (1000)"))
+            .output(json!({ "success": flag(), "message": any_text(4000), "epic": object(), "tasks": list(object(), 1000) }))
+            .lists("tasks", &TASK)
+            .paged(),
         Tool::new("update-epic", "Update an epic", SWARM, update)
             .writes(Right::Work)
             .idempotent()
@@ -148,6 +179,8 @@ struct ListArgs {
     lead_agent_id: Option<Uuid>,
     created_by_agent_id: Option<Uuid>,
     limit: Option<usize>,
+    #[serde(default)]
+    cursor: String,
 }
 
 async fn list_epics(call: Call, args: ListArgs) -> Outcome {
@@ -157,14 +190,14 @@ async fn list_epics(call: Call, args: ListArgs) -> Outcome {
         lead: args.lead_agent_id,
         creator: args.created_by_agent_id,
         limit: args.limit.unwrap_or(25),
+        cursor: args.cursor,
     };
     let mut found = call.service.list_epics(&call.who, wanted).await?;
     let epics = std::mem::take(&mut found.rows);
     let total = epics.len();
-    Ok(warned(
-        done(format!("{}.", counted(total, "epic", "epics")), json!({ "epics": epics, "total": total })),
-        &found,
-    ))
+    let answer =
+        done(format!("{}.", counted(total, "epic", "epics")), json!({ "epics": epics, "total": total }));
+    Ok(continued(warned(answer, &found), &found))
 }
 
 #[derive(Deserialize)]
@@ -187,13 +220,23 @@ impl One {
     }
 }
 
-async fn details(call: Call, args: One) -> Outcome {
-    let (id, epic) = call.service.find_epic(&call.who, args.which()?).await?;
-    let mut found = call.service.epic_tasks(&call.who, id).await?;
+#[derive(Deserialize)]
+struct Details {
+    #[serde(flatten)]
+    epic: One,
+    limit: Option<usize>,
+    #[serde(default)]
+    cursor: String,
+}
+
+async fn details(call: Call, args: Details) -> Outcome {
+    let (id, epic) = call.service.find_epic(&call.who, args.epic.which()?).await?;
+    let page = lists::Page { limit: args.limit, cursor: args.cursor };
+    let mut found = call.service.epic_tasks(&call.who, id, page).await?;
     let tasks = std::mem::take(&mut found.rows);
     let name = epic["name"].as_str().unwrap_or_default().to_owned();
     let message = format!("Epic {name} has {} tasks and is {}% done.", tasks.len(), epic["progress"]);
-    Ok(warned(done(message, json!({ "epic": epic, "tasks": tasks })), &found))
+    Ok(continued(warned(done(message, json!({ "epic": epic, "tasks": tasks })), &found), &found))
 }
 
 #[derive(Deserialize)]

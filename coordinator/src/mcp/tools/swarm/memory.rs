@@ -15,6 +15,7 @@ use crate::service::memory::{Ranked, Recollection, Visible};
 
 const SWARM: Toolset = Toolset::Swarm;
 const SOURCES: [&str; 4] = ["manual", "file_index", "session_summary", "task_completion"];
+const HIT: [&str; 7] = ["id", "name", "summary", "source", "scope", "createdAt", "similarity"];
 const CATEGORIES: [&str; 4] = ["mistake-pattern", "best-practice", "codebase-knowledge", "preference"];
 
 pub(super) fn tools() -> Vec<Tool> {
@@ -35,7 +36,8 @@ pub(super) fn tools() -> Vec<Tool> {
                     .take("limit", integer(1, 50), "At most so many (10)")
                     .rare("source", one_of(&SOURCES), "Where it came from"),
             )
-            .output(json!({ "success": flag(), "message": any_text(4000), "results": list(object(), 50) })),
+            .output(json!({ "success": flag(), "message": any_text(4000), "results": list(object(), 50) }))
+            .lists("results", &HIT),
         Tool::new("memory-get", "Get a memory", SWARM, get)
             .core()
             .reads()
@@ -81,8 +83,7 @@ async fn search(call: Call, args: Search) -> Outcome {
         .rows
         .iter()
         .map(|hit| {
-            const FIELDS: [&str; 6] = ["id", "name", "summary", "source", "scope", "createdAt"];
-            let mut row: Value = FIELDS.iter().map(|field| (*field, hit.body[*field].clone())).collect();
+            let mut row: Value = HIT[..6].iter().map(|field| (*field, hit.body[*field].clone())).collect();
             if let Some(similarity) = hit.similarity {
                 row["similarity"] = json!((f64::from(similarity) * 1000.0).round() / 1000.0);
             }

@@ -18,6 +18,19 @@ use crate::mcp::schema::{
 use crate::service::messages::Draft;
 
 const SWARM: Toolset = Toolset::Swarm;
+const MESSAGE: [&str; 10] = [
+    "id",
+    "channelId",
+    "channelName",
+    "agentId",
+    "agentName",
+    "content",
+    "replyToId",
+    "mentions",
+    "createdAt",
+    "number",
+];
+const CHANNEL: [&str; 7] = ["id", "name", "description", "type", "createdBy", "participants", "createdAt"];
 
 pub(super) fn tools() -> Vec<Tool> {
     vec![
@@ -60,12 +73,14 @@ pub(super) fn tools() -> Vec<Tool> {
             .output(json!({
                 "success": flag(), "message": any_text(4000), "messages": list(object(), 10_000),
                 "unreadCount": at_least(0), "totalUnreadCount": at_least(0),
-            })),
+            }))
+            .lists("messages", &MESSAGE),
         Tool::new("list-channels", "List channels", SWARM, channels)
             .reads()
             .about("List the channels of the swarm.", "")
             .found_by("rooms chat groups show")
-            .output(json!({ "success": flag(), "message": any_text(4000), "channels": list(object(), 10_000) })),
+            .output(json!({ "success": flag(), "message": any_text(4000), "channels": list(object(), 10_000) }))
+            .lists("channels", &CHANNEL),
         Tool::new("create-channel", "Create a channel", SWARM, create)
             .writes(Right::Work)
             .additive()

@@ -71,6 +71,14 @@ fn warned<T>(mut answer: Answer, list: &List<T>) -> Answer {
     answer
 }
 
+/// Adds to a part of a list where the next one begins.
+fn continued<T>(mut answer: Answer, list: &List<T>) -> Answer {
+    if let Some(next) = &list.next {
+        answer.json.insert("cursor".to_owned(), json!(next));
+    }
+    answer
+}
+
 /// The short form of an id, as texts show it.
 fn short(value: &Value) -> String {
     value["id"].as_str().unwrap_or_default().chars().take(8).collect()

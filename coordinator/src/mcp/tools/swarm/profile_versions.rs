@@ -12,6 +12,16 @@ use crate::mcp::schema::{Args, agent, any_text, at_least, flag, integer, list, o
 
 const SWARM: Toolset = Toolset::Swarm;
 const FIELDS: [&str; 5] = ["claudeMd", "soulMd", "identityMd", "setupScript", "toolsMd"];
+const VERSION: [&str; 8] = [
+    "id",
+    "field",
+    "version",
+    "changeSource",
+    "changedByAgentId",
+    "changeReason",
+    "contentLength",
+    "createdAt",
+];
 /// Versions that a history shows when nothing is said.
 const LIMIT: usize = 10;
 /// Stands for a difference between texts that are the same.
@@ -33,7 +43,8 @@ pub(super) fn tools() -> Vec<Tool> {
                     .take("field", one_of(&FIELDS), "Of this text alone")
                     .take("limit", integer(1, 100), "At most so many (10)"),
             )
-            .output(json!({ "success": flag(), "message": any_text(4000), "versions": list(object(), 100) })),
+            .output(json!({ "success": flag(), "message": any_text(4000), "versions": list(object(), 100) }))
+            .lists("versions", &VERSION),
         Tool::new("context-diff", "Compare versions of a profile", SWARM, diff)
             .reads()
             .about("Show what a version of a profile's text changed, line by line.", "")
@@ -69,12 +80,7 @@ async fn history(call: Call, args: HistoryArgs) -> Outcome {
 
 /// A version as clients know it: who has changed it and why are null where nobody has said so.
 fn shown(version: &Value) -> Value {
-    json!({
-        "id": version["id"], "field": version["field"], "version": version["version"],
-        "changeSource": version["changeSource"], "changedByAgentId": version["changedByAgentId"],
-        "changeReason": version["changeReason"], "contentLength": version["contentLength"],
-        "createdAt": version["createdAt"],
-    })
+    VERSION.iter().map(|field| (*field, version[*field].clone())).collect()
 }
 
 #[derive(Deserialize)]

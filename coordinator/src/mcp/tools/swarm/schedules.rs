@@ -21,6 +21,30 @@ use crate::service::schedules::Wanted;
 
 const SWARM: Toolset = Toolset::Swarm;
 const TYPES: [&str; 2] = ["recurring", "one_time"];
+const SCHEDULE: [&str; 22] = [
+    "id",
+    "name",
+    "description",
+    "cronExpression",
+    "intervalMs",
+    "taskTemplate",
+    "taskType",
+    "tags",
+    "priority",
+    "targetAgentId",
+    "enabled",
+    "lastRunAt",
+    "nextRunAt",
+    "createdByAgentId",
+    "timezone",
+    "consecutiveErrors",
+    "lastErrorAt",
+    "lastErrorMessage",
+    "model",
+    "scheduleType",
+    "createdAt",
+    "lastUpdatedAt",
+];
 
 pub(super) fn tools() -> Vec<Tool> {
     let result = || json!({ "success": flag(), "message": any_text(4000), "schedule": object() });
@@ -64,7 +88,8 @@ pub(super) fn tools() -> Vec<Tool> {
                     .take("scheduleType", one_of(&TYPES), "Of this type")
                     .take("hideCompleted", flag(), "Leave out one-time ones that ran (true)"),
             )
-            .output(json!({ "success": flag(), "message": any_text(4000), "schedules": list(object(), 1000), "count": integer(0, 1000) })),
+            .output(json!({ "success": flag(), "message": any_text(4000), "schedules": list(object(), 1000), "count": integer(0, 1000) }))
+            .lists("schedules", &SCHEDULE),
         Tool::new("update-schedule", "Update a schedule", SWARM, update)
             .writes(Right::Work)
             .idempotent()

@@ -16,6 +16,25 @@ use crate::mcp::result::counted;
 use crate::mcp::schema::{Args, agent, any_text, flag, integer, list, object, one_of, text, uuid};
 
 const SWARM: Toolset = Toolset::Swarm;
+const SERVICE: [&str; 17] = [
+    "id",
+    "agentId",
+    "agentName",
+    "name",
+    "port",
+    "description",
+    "url",
+    "healthCheckPath",
+    "status",
+    "script",
+    "cwd",
+    "interpreter",
+    "args",
+    "env",
+    "metadata",
+    "createdAt",
+    "lastUpdatedAt",
+];
 const STATUSES: [&str; 4] = ["starting", "healthy", "unhealthy", "stopped"];
 
 pub(super) fn tools() -> Vec<Tool> {
@@ -67,7 +86,8 @@ pub(super) fn tools() -> Vec<Tool> {
                     .take("status", one_of(&STATUSES), "Those that fare so")
                     .take("includeOwn", flag(), "Your own, too (true)"),
             )
-            .output(json!({ "success": flag(), "message": any_text(4000), "services": list(object(), 1000), "count": integer(0, 1000) })),
+            .output(json!({ "success": flag(), "message": any_text(4000), "services": list(object(), 1000), "count": integer(0, 1000) }))
+            .lists("services", &SERVICE),
         Tool::new("update-service-status", "Update a service's status", SWARM, update_status)
             .writes(Right::Work)
             .idempotent()

@@ -4,14 +4,34 @@ use serde::Deserialize;
 use serde_json::json;
 use skein_shared::Refusal;
 
-use super::{done, warned};
+use super::{continued, done, warned};
 use crate::auth::Right;
 use crate::mcp::catalogue::{Call, Outcome, Tool, Toolset};
 use crate::mcp::result::{Answer, counted};
 use crate::mcp::schema::{Args, any_text, flag, integer, list, object, text};
+use crate::service::lists::Page;
 use crate::service::swarm::Introduction;
 
 const SWARM: Toolset = Toolset::Swarm;
+const AGENT: [&str; 17] = [
+    "id",
+    "name",
+    "isLead",
+    "status",
+    "description",
+    "role",
+    "capabilities",
+    "claudeMd",
+    "soulMd",
+    "identityMd",
+    "setupScript",
+    "toolsMd",
+    "maxTasks",
+    "emptyPollCount",
+    "lastActivityAt",
+    "createdAt",
+    "lastUpdatedAt",
+];
 
 pub(super) fn tools() -> Vec<Tool> {
     vec![
@@ -53,12 +73,15 @@ pub(super) fn tools() -> Vec<Tool> {
                 "Texts of profiles are left out unless full is set.",
             )
             .found_by("list agents members team workers idle busy offline who")
-            .args(Args::none().rare("a", any_text(1000), "Ignored").rare(
-                "full",
-                flag(),
-                "With the texts of the profiles",
-            ))
-            .output(json!({ "agents": list(object(), 100_000) })),
+            .args(
+                Args::none()
+                    .rare("a", any_text(1000), "Ignored")
+                    .rare("full", flag(), "With the texts of the profiles")
+                    .rare("limit", integer(1, 1000), "At most so many (1000)"),
+            )
+            .output(json!({ "agents": list(object(), 100_000) }))
+            .lists("agents", &AGENT)
+            .paged(),
     ]
 }
 
@@ -118,16 +141,20 @@ async fn info(call: Call, _: Nothing) -> Outcome {
 struct Swarm {
     #[serde(default)]
     full: bool,
+    limit: Option<usize>,
+    #[serde(default)]
+    cursor: String,
 }
 
 async fn swarm(call: Call, args: Swarm) -> Outcome {
+    let page = Page { limit: args.limit, cursor: args.cursor };
     let mut list = match args.full {
-        true => call.service.list_profiles(&call.who).await?,
-        false => call.service.list_members(&call.who).await?,
+        true => call.service.list_profiles(&call.who, page).await?,
+        false => call.service.list_some_members(&call.who, page).await?,
     };
     let agents = std::mem::take(&mut list.rows);
     let busy = agents.iter().filter(|agent| agent["status"] == "busy").count();
     let members = counted(agents.len(), "agent", "agents");
     let text = format!("{members} in swarm {}, {busy} busy.", call.who.swarm);
-    Ok::<_, Refusal>(warned(Answer::new(text, json!({ "agents": agents })), &list))
+    Ok::<_, Refusal>(continued(warned(Answer::new(text, json!({ "agents": agents })), &list), &list))
 }

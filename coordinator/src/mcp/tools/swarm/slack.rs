@@ -15,6 +15,8 @@ use crate::mcp::schema::{Args, any_text, flag, integer, list, object, one_of, te
 use crate::service::slack::Address;
 
 const SWARM: Toolset = Toolset::Swarm;
+const MESSAGE: [&str; 6] = ["user", "username", "isBot", "text", "ts", "files"];
+const CHANNEL: [&str; 5] = ["id", "name", "type", "isMember", "numMembers"];
 /// How much is shown without a limit.
 const MESSAGES: u32 = 20;
 const CHANNELS: usize = 100;
@@ -66,7 +68,8 @@ pub(super) fn tools() -> Vec<Tool> {
                 "channelId": any_text(100),
                 "threadTs": any_text(100),
                 "messages": list(object(), 100),
-            })),
+            }))
+            .lists("messages", &MESSAGE),
         Tool::new("slack-post", "Post in Slack", SWARM, post)
             .writes(Right::Lead)
             .open_world()
@@ -90,7 +93,8 @@ pub(super) fn tools() -> Vec<Tool> {
             )
             .output(
                 json!({ "success": flag(), "message": any_text(30_000), "channels": list(object(), 200) }),
-            ),
+            )
+            .lists("channels", &CHANNEL),
     ]
 }
 

@@ -7,7 +7,7 @@ use skein_shared::limits;
 use skein_shared::pool::{Rules, Target, TaskSpec};
 use uuid::Uuid;
 
-use super::{done, short, warned};
+use super::{continued, done, short, warned};
 use crate::auth::Right;
 use crate::mcp::catalogue::{Call, Outcome, Tool, Toolset};
 use crate::mcp::result::{Answer, counted};
@@ -30,6 +30,74 @@ const STATUSES: [&str; 10] = [
     "failed",
     "cancelled",
 ];
+
+/// The fields of a task in a list.
+const SUMMARY: [&str; 13] = [
+    "id",
+    "agentId",
+    "task",
+    "status",
+    "taskType",
+    "tags",
+    "priority",
+    "dependsOn",
+    "offeredTo",
+    "createdAt",
+    "lastUpdatedAt",
+    "finishedAt",
+    "progress",
+];
+/// Those of a whole one. What comes with a task from outside may bring more.
+pub(super) const TASK: [&str; 47] = [
+    "id",
+    "agentId",
+    "creatorAgentId",
+    "task",
+    "status",
+    "source",
+    "taskType",
+    "tags",
+    "priority",
+    "dependsOn",
+    "blockedBy",
+    "offeredTo",
+    "offeredAt",
+    "acceptedAt",
+    "rejectionReason",
+    "createdAt",
+    "lastUpdatedAt",
+    "finishedAt",
+    "notifiedAt",
+    "failureReason",
+    "output",
+    "progress",
+    "slackChannelId",
+    "slackThreadTs",
+    "slackUserId",
+    "githubRepo",
+    "githubEventType",
+    "githubNumber",
+    "githubCommentId",
+    "githubAuthor",
+    "githubUrl",
+    "agentmailInboxId",
+    "agentmailMessageId",
+    "agentmailThreadId",
+    "mentionMessageId",
+    "mentionChannelId",
+    "epicId",
+    "parentTaskId",
+    "claudeSessionId",
+    "model",
+    "scheduleId",
+    "costData",
+    "generation",
+    "returnReason",
+    "needsAttention",
+    "stalled",
+    "steering",
+];
+const LOG_ENTRY: [&str; 7] = ["id", "eventType", "taskId", "createdAt", "metadata", "agentId", "newValue"];
 
 pub(super) fn tools() -> Vec<Tool> {
     vec![
@@ -80,14 +148,17 @@ pub(super) fn tools() -> Vec<Tool> {
                     .rare("includeHeartbeat", flag(), "The swarm's own routine tasks too")
                     .take("limit", integer(1, 100), "At most so many (25)"),
             )
-            .output(json!({ "tasks": list(object(), 100) })),
+            .output(json!({ "tasks": list(object(), 100) }))
+            .lists("tasks", &SUMMARY)
+            .paged(),
         Tool::new("get-task-details", "Get a task's details", SWARM, details)
             .core()
             .reads()
             .about("Read a task with its output and log.", "The newest 200 entries of the log are given, oldest first.")
             .found_by("show task result output history log status one single")
             .args(Args::none().need("taskId", uuid(), "The task"))
-            .output(json!({ "success": flag(), "message": any_text(4000), "task": object(), "logs": list(object(), 200) })),
+            .output(json!({ "success": flag(), "message": any_text(4000), "task": object(), "logs": list(object(), 200) }))
+            .lists("logs", &LOG_ENTRY),
     ]
 }
 
@@ -167,6 +238,7 @@ struct GetTasks {
     schedule_id: Option<Uuid>,
     include_heartbeat: bool,
     limit: usize,
+    cursor: String,
 }
 
 impl Default for GetTasks {
@@ -183,6 +255,7 @@ impl Default for GetTasks {
             schedule_id: None,
             include_heartbeat: false,
             limit: 25,
+            cursor: String::new(),
         }
     }
 }
@@ -201,6 +274,7 @@ async fn get_tasks(call: Call, args: GetTasks) -> Outcome {
         epic: None,
         heartbeat: args.include_heartbeat,
         limit: args.limit,
+        cursor: args.cursor,
     };
     let list = call.service.list_tasks(&call.who, wanted).await?;
     let tasks: Vec<Value> = list.rows.iter().map(summary).collect();
@@ -208,27 +282,11 @@ async fn get_tasks(call: Call, args: GetTasks) -> Outcome {
         0 => "No task matches.".to_owned(),
         count => format!("{}; get-task-details shows one whole.", counted(count, "task", "tasks")),
     };
-    Ok(warned(Answer::new(text, json!({ "tasks": tasks })), &list))
+    Ok(continued(warned(Answer::new(text, json!({ "tasks": tasks })), &list), &list))
 }
 
-/// The thirteen fields of a task in a list.
 fn summary(task: &Value) -> Value {
-    const FIELDS: [&str; 13] = [
-        "id",
-        "agentId",
-        "task",
-        "status",
-        "taskType",
-        "tags",
-        "priority",
-        "dependsOn",
-        "offeredTo",
-        "createdAt",
-        "lastUpdatedAt",
-        "finishedAt",
-        "progress",
-    ];
-    FIELDS.iter().filter_map(|field| Some((*field, task.get(*field)?.clone()))).collect()
+    SUMMARY.iter().filter_map(|field| Some((*field, task.get(*field)?.clone()))).collect()
 }
 
 #[derive(Deserialize)]

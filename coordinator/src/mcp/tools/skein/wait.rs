@@ -21,14 +21,14 @@ pub(super) fn tools() -> Vec<Tool> {
             .waiting()
             .reads()
             .about(
-                "Wait until tasks, messages, calls, triggers or locks change.",
+                "Wait until tasks, messages, calls, triggers, locks or questions change.",
                 "It answers with what changed and a cursor. Give the cursor to the next call: nothing in between is lost. Without one it begins now.",
             )
             .found_by("watch block until change news notification poll subscribe events")
             .args(
                 Args::none()
-                    .take("for", list(one_of(&topics), 5), "What to wait for; all without it")
-                    .take("ids", list(text(2048), 100), "Only these tasks, calls, channels or locks")
+                    .take("for", list(one_of(&topics), topics.len()), "What to wait for; all without it")
+                    .take("ids", list(text(2048), 100), "Only these tasks, calls, channels, locks or questions")
                     .take("cursor", any_text(40), "From the last answer")
                     .take("timeout_s", integer(0, 3600), "At most so long (45)")
                     .closed(),

@@ -28,10 +28,11 @@ pub enum Kind {
     Settings,
     Access,
     Mail,
+    Questions,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 16] = [
+    pub const ALL: [Kind; 17] = [
         Kind::Pool,
         Kind::Lockspace,
         Kind::Triggers,
@@ -48,6 +49,7 @@ impl Kind {
         Kind::Settings,
         Kind::Access,
         Kind::Mail,
+        Kind::Questions,
     ];
 
     pub fn as_str(self) -> &'static str {
@@ -68,6 +70,7 @@ impl Kind {
             Kind::Settings => "settings",
             Kind::Access => "access",
             Kind::Mail => "mail",
+            Kind::Questions => "questions",
         }
     }
 
@@ -88,7 +91,7 @@ impl FromStr for Kind {
 
     fn from_str(text: &str) -> Result<Self, Refusal> {
         Kind::ALL.into_iter().find(|kind| kind.as_str() == text).ok_or_else(|| {
-            Refusal::new(Code::InvalidArgument, format!("`{text}` is no kind of entity; use one of pool, lockspace, triggers, agent, fleet, schedules, epics, inboxes, channels, memory, services, profiles, blobs, settings, access or mail"))
+            Refusal::new(Code::InvalidArgument, format!("`{text}` is no kind of entity; use one of pool, lockspace, triggers, agent, fleet, schedules, epics, inboxes, channels, memory, services, profiles, blobs, settings, access, mail or questions"))
         })
     }
 }

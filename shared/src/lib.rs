@@ -27,6 +27,7 @@ pub mod memory;
 pub mod mutation;
 pub mod pool;
 pub mod profiles;
+pub mod questions;
 pub mod schedules;
 pub mod services;
 pub mod settings;

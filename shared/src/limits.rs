@@ -78,6 +78,19 @@ pub const REPLY_KEEP: Duration = Duration::from_secs(15 * 60);
 pub const EFFECT_EXPIRY: Duration = Duration::from_secs(7 * 86_400);
 /// Longest channel message, characters.
 pub const MESSAGE: usize = 4000;
+/// Longest question to a person, and longest answer, characters: both stand in messages.
+pub const QUESTION: usize = 4000;
+/// Most answers to choose from, and the longest of them in characters.
+pub const QUESTION_CHOICES: usize = 20;
+pub const QUESTION_CHOICE: usize = 200;
+/// How long a question may wait for its answer.
+pub const QUESTION_EXPIRY: Duration = Duration::from_secs(30 * 86_400);
+/// Most questions that wait, of one agent and of a swarm: people have to read them.
+pub const QUESTIONS_OPEN_AGENT: usize = 20;
+pub const QUESTIONS_OPEN: usize = 1000;
+/// How long what came of a question can be read, and of how many of a swarm.
+pub const QUESTION_KEEP: Duration = Duration::from_secs(7 * 86_400);
+pub const QUESTIONS_KEPT: usize = 1000;
 /// Deepest nesting of JSON that is taken from outside.
 pub const JSON_DEPTH: usize = 64;
 /// Request bodies of webhooks, bytes, and what a file tool may be given.

@@ -105,7 +105,7 @@ async fn furnish(up: &Up) -> Result<Client> {
 }
 
 /// Every page that stands in the menu.
-const PAGES: [&str; 15] = [
+const PAGES: [&str; 16] = [
     "",
     "/board",
     "/tasks",
@@ -117,6 +117,7 @@ const PAGES: [&str; 15] = [
     "/calls",
     "/locks",
     "/waits",
+    "/questions",
     "/messages",
     "/deliveries",
     "/cluster",
@@ -235,6 +236,30 @@ async fn a_task_is_cancelled_by_keyboard() -> Result<()> {
     ensure!(cancelled == 1, "{listed}");
     browser.press("?").await?;
     ensure!(browser.eval("document.getElementById('keys').open").await? == json!(true), "no list of keys");
+    visit.is_quiet()
+}
+
+#[tokio::test]
+async fn a_question_is_answered_by_keyboard() -> Result<()> {
+    let up = Up::start().await?;
+    let worker = Client::new(&up.mcp, &up.token("worker", "painter").await?);
+    worker.call("join-swarm", json!({ "name": "painter" })).await?;
+    let question = json!({ "question": format!("{HOSTILE} or blue?"), "choices": [HOSTILE, "blue"] });
+    let asked = worker.call("ask_human", question).await?;
+    let visit = Visit::begin(&up).await?;
+    let browser = &visit.browser;
+    ensure!(visit.text(".troubles").await?.contains("1 question waits"), "{}", visit.text("main").await?);
+    browser.press("g").await?;
+    browser.loading(async || browser.press("q").await).await?;
+    browser.tab_to("it.innerText?.includes('or blue?')").await?;
+    browser.loading(async || browser.press("Enter").await).await?;
+    browser.tab_to("it.matches('button') && it.innerText === 'blue'").await?;
+    browser.loading(async || browser.press("Enter").await).await?;
+    ensure!(visit.text("[role=status].said").await?.contains("answered"), "{}", visit.text("main").await?);
+    let wait = json!({ "for": ["questions"], "cursor": asked["cursor"] });
+    let told = worker.call("wait", wait).await?;
+    ensure!(told["changed"][0]["answer"] == "blue", "{told}");
+    ensure!(browser.eval("window.taken === undefined").await? == json!(true), "a text has run");
     visit.is_quiet()
 }
 

@@ -124,7 +124,7 @@ impl Admin {
     async fn show_task(&self, request: Request<v1::TaskRequest>) -> Result<Value, Refusal> {
         let asked = request.get_ref();
         let who = self.of_swarm(&request, &asked.swarm).await?;
-        self.service.get_task(&who, parse_uuid("task", &asked.task)?).await
+        self.service.task_with_questions(&who, parse_uuid("task", &asked.task)?).await
     }
 
     async fn create_task(&self, request: Request<v1::CreateTaskRequest>) -> Result<Value, Refusal> {
@@ -255,6 +255,10 @@ impl admin_server::Admin for Admin {
 
     async fn cancel_task(&self, request: Request<v1::CancelTaskRequest>) -> Answer<v1::Document> {
         document(Admin::cancel_task(self, request).await)
+    }
+
+    async fn answer_question(&self, request: Request<v1::AnswerQuestionRequest>) -> Answer<v1::Document> {
+        document(Admin::answer_question(self, request).await)
     }
 
     async fn run_agent(&self, request: Request<v1::RunAgentRequest>) -> Answer<v1::Document> {

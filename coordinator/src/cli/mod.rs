@@ -16,6 +16,7 @@ mod list;
 mod logs;
 mod mcp_config;
 mod oauth;
+mod questions;
 mod secrets;
 mod simulate;
 mod status;
@@ -119,6 +120,9 @@ enum Command {
     /// Show, create and cancel tasks.
     #[command(subcommand)]
     Task(task::Task),
+    /// List what agents ask people, and answer it.
+    #[command(subcommand)]
+    Questions(questions::Questions),
     /// List, show and replay what was to run and was given up.
     #[command(subcommand)]
     DeadLetters(dead_letters::DeadLetters),
@@ -236,6 +240,7 @@ impl Cli {
             Command::Instances(list) => list.run().await,
             Command::Runners(list) => list.run().await,
             Command::Task(task) => task.run().await,
+            Command::Questions(questions) => questions.run().await,
             Command::DeadLetters(letters) => letters.run().await,
             Command::Webhooks(webhooks) => webhooks.run().await,
             Command::Agent(agent) => agent.run().await,
@@ -310,6 +315,9 @@ mod tests {
             "skein agent enable lead",
             "skein agent disable lead --swarm build",
             "skein agent history lead --limit 5",
+            "skein questions list --answered --limit 5",
+            "skein questions answer 0190e0a0-0000-7000-8000-000000000001 blue",
+            "skein questions decline 0190e0a0-0000-7000-8000-000000000001 --reason late",
             "skein dead-letters list --agent lead",
             "skein dead-letters show 0190e0a0-0000-7000-8000-000000000001",
             "skein dead-letters replay 0190e0a0-0000-7000-8000-000000000001",

@@ -10,6 +10,7 @@ use super::Console;
 use super::asked::Fields;
 use crate::auth::{Principal, Right, policy};
 use crate::service::agents::Steer;
+use crate::service::questions::Word;
 use crate::service::tasks::Action;
 
 /// Does it, and says what was done.
@@ -31,6 +32,16 @@ pub(super) async fn run(
             let reason = Some(fields.get("reason").unwrap_or("cancelled in the console").to_owned());
             service.act(who, request, id("task")?, Action::Cancel { reason }).await?;
             Ok("The task is cancelled.".to_owned())
+        }
+        "answer-question" => {
+            // Browsers end the lines of a form in their own way.
+            let word = Word::Answer(fields.need("answer")?.replace("\r\n", "\n"));
+            service.answer_question(who, request, id("question")?, word).await?;
+            Ok("The question is answered.".to_owned())
+        }
+        "decline-question" => {
+            service.answer_question(who, request, id("question")?, Word::Decline(None)).await?;
+            Ok("The agent hears that nobody answers.".to_owned())
         }
         "steer-agent" => {
             let (agent, order) = (agent()?, fields.need("order")?);

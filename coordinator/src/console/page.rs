@@ -38,6 +38,8 @@ const TEMPLATES: &[(&str, &str)] = templates![
     "messages.html",
     "overview.html",
     "parts.html",
+    "question.html",
+    "questions.html",
     "refused.html",
     "run.html",
     "runs.html",

@@ -10,6 +10,7 @@ use http_body_util::BodyExt;
 use skein_shared::id::{EntityKey, InstanceId, Kind, Name};
 use skein_shared::lockspace::{self, Lockspace};
 use skein_shared::pool::{self, Pool};
+use skein_shared::questions::{self, Questions};
 use skein_shared::schedules::{self, Schedules};
 use tower::ServiceExt;
 use uuid::Uuid;
@@ -156,7 +157,7 @@ impl Bed {
     }
 }
 
-const PAGES: [&str; 15] = [
+const PAGES: [&str; 16] = [
     "",
     "/board",
     "/tasks",
@@ -168,6 +169,7 @@ const PAGES: [&str; 15] = [
     "/calls",
     "/locks",
     "/waits",
+    "/questions",
     "/messages",
     "/deliveries",
     "/cluster",
@@ -370,7 +372,63 @@ async fn operators_act_and_are_told_what_came_of_it() {
     assert!(answer.text.contains("the role observer may not do this"), "{}", answer.text);
 }
 
+#[tokio::test]
+async fn operators_answer_what_agents_ask() {
+    let bed = Bed::new();
+    let task = bed.task("paint it", Vec::new()).await;
+    let ask = |choices: &[&str]| questions::Ask {
+        agent: Uuid::from_u128(8),
+        name: "painter".to_owned(),
+        instance: InstanceId("painter-00000001".to_owned()),
+        task: Some(task),
+        question: format!("{HOSTILE} or blue?"),
+        choices: choices.iter().map(|choice| (*choice).to_owned()).collect(),
+        open_for: None,
+        at_work: None,
+        lead: None,
+    };
+    let (one, other) = (bed.question(ask(&[HOSTILE, "blue"])).await, bed.question(ask(&[])).await);
+    let (operator, observer) = (bed.session(Role::Operator).await, bed.session(Role::Observer).await);
+    for (path, offers) in [
+        ("".to_owned(), "2 questions wait for an answer"),
+        ("/questions".to_owned(), one.as_str()),
+        (format!("/tasks/{task}"), one.as_str()),
+        (format!("/questions/{one}"), "name=\"answer\" value=\"blue\""),
+        (format!("/questions/{other}"), "<textarea id=\"answer\""),
+    ] {
+        let shown = bed.get(&format!("/console/default{path}"), &operator).await;
+        assert!(shown.text.contains(offers), "{path}: {}", shown.text);
+        assert!(!shown.text.contains("<script>") && !shown.text.contains("<img"), "{path}: {}", shown.text);
+        let looked = bed.get(&format!("/console/default{path}"), &observer).await;
+        assert!(looked.status == 200 && !looked.text.contains("/do/"), "{path}: {}", looked.text);
+    }
+    let answer = [("question", one.as_str()), ("answer", "blue")];
+    let refused = bed.act(&observer, "answer-question", &answer).await;
+    assert!(refused.text.contains("the role observer may not do this"), "{}", refused.text);
+    let green = bed.act(&operator, "answer-question", &[("question", &one), ("answer", "green")]).await;
+    assert!(green.text.contains("none of the choices"), "{}", green.text);
+    let said = bed.act(&operator, "answer-question", &answer).await;
+    assert!(said.text.contains("The question is answered."), "{}", said.text);
+    let late = bed.act(&operator, "answer-question", &answer).await;
+    assert!(late.text.contains("somebody has answered the question already"), "{}", late.text);
+    let declined = bed.act(&operator, "decline-question", &[("question", &other)]).await;
+    assert!(declined.text.contains("nobody answers"), "{}", declined.text);
+    let over = bed.get("/console/default/questions?answered=1", &operator).await;
+    assert!(over.text.contains(&one) && over.text.contains("declined"), "{}", over.text);
+    let shown = bed.get(&format!("/console/default/questions/{one}"), &operator).await;
+    assert!(!shown.text.contains("/do/answer-question"), "{}", shown.text);
+}
+
 impl Bed {
+    async fn question(&self, ask: questions::Ask) -> String {
+        let key = EntityKey::of(Kind::Questions, &name("default"));
+        let (request, command) = (Asking::once(Uuid::now_v7()), questions::Command::Ask(Box::new(ask)));
+        match self.node.entities.ask::<Questions>(&key, request, command).await.unwrap() {
+            questions::Reply::Asked(question) => question["id"].as_str().unwrap().to_owned(),
+            other @ questions::Reply::Done => panic!("{other:?}"),
+        }
+    }
+
     fn service_principal(&self) -> crate::auth::Principal {
         self.keys.verify(&self.token(Role::Operator, None), self.service.clock().wall()).unwrap()
     }

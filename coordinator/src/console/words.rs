@@ -71,12 +71,12 @@ fn short(id: &str) -> String {
 pub(super) fn sign(status: &str) -> &'static str {
     match status {
         "in_progress" | "running" | "busy" | "active" | "processing" => "go",
-        "offered" | "reviewing" | "starting" | "resuming" | "freezing" | "triggered" => "ask",
-        "completed" | "ready" | "responded" | "delegated" | "delivered" | "matched" | "online" => "ok",
+        "offered" | "reviewing" | "open" | "starting" | "resuming" | "freezing" | "triggered" => "ask",
+        "completed" | "answered" | "ready" | "responded" | "delegated" | "delivered" | "matched"
+        | "online" => "ok",
         "failed" | "error" | "killed" | "lost" | "timed_out" | "dead" | "dead_letter" | "timeout" => "bad",
-        "cancelled" | "offline" | "disabled" | "left" | "backlog" | "ended" | "dropped" | "unmatched" => {
-            "off"
-        }
+        "cancelled" | "declined" | "withdrawn" | "expired" | "offline" | "disabled" | "left" | "backlog"
+        | "ended" | "dropped" | "unmatched" => "off",
         "paused" | "frozen" | "draining" | "stopping" => "hold",
         _ => "wait",
     }

@@ -57,6 +57,10 @@ macro_rules! by_kind {
                 type $entity = skein_shared::mail::Mail;
                 $body
             }
+            skein_shared::id::Kind::Questions => {
+                type $entity = skein_shared::questions::Questions;
+                $body
+            }
             skein_shared::id::Kind::Settings => {
                 type $entity = skein_shared::settings::Settings;
                 $body

@@ -14,11 +14,14 @@ use skein_shared::time::Timestamp;
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
+use super::asked::{self, ANSWER};
+use super::client::Client;
 use super::content::Document;
 use super::dispatch::{self, Context};
 use super::job::{Job, State};
 use super::offer::{List, Listed, Offer, Page, Place, Prompt, Written};
 use super::{Catalogue, result::Reply};
+use crate::auth::policy;
 use crate::service::things::{Line, Sort, Thing};
 
 const JSON: &str = "application/json";
@@ -111,7 +114,13 @@ impl Offer for Product {
     }
 
     async fn job(&self, caller: &Context, id: &str) -> Result<Job, Refusal> {
-        let (call, began) = parse(id)?;
+        let (call, began) = match parse(id)? {
+            Followed::Call(call, began) => (call, began),
+            Followed::Question(question) => {
+                let question = caller.service.own_question(&caller.who, question).await?;
+                return Ok(asked::job(&question));
+            }
+        };
         let view = caller.service.check_call(&caller.who, call).await?;
         let over = view.status.is_over();
         let state = match view.status {
@@ -129,18 +138,30 @@ impl Offer for Product {
         &self,
         caller: &Context,
         id: &str,
-        _answers: BTreeMap<String, Value>,
+        answers: BTreeMap<String, Value>,
     ) -> Result<(), Refusal> {
-        // A call asks nothing, so whatever the answers are for is over.
-        self.job(caller, id).await.map(drop)
+        let Followed::Question(question) = parse(id)? else {
+            // A call asks nothing, so whatever the answers are for is over.
+            return self.job(caller, id).await.map(drop);
+        };
+        let form = Client { answers, ..Client::default() }.form(ANSWER).ok_or_else(|| {
+            let problem = format!("{ANSWER}: it is missing, or no form; answer as elicitation/create does");
+            Refusal::new(Code::InvalidArgument, problem)
+        })?;
+        let Some(word) = asked::word(&form) else { return self.job(caller, id).await.map(drop) };
+        policy::require_writable(&caller.who)?;
+        caller.service.answer_own_question(&caller.who, Uuid::now_v7(), question, word).await.map(drop)
     }
 
     async fn cancel_job(&self, caller: &Context, id: &str) -> Result<(), Refusal> {
-        let (call, _) = parse(id)?;
-        let arguments = Map::from_iter([("call_id".to_owned(), Value::String(call.to_string()))]);
-        if self.job(caller, id).await?.state == State::Working {
+        let (tool, argument, of) = match parse(id)? {
+            Followed::Call(call, _) => ("cancel_call", "call_id", call),
+            Followed::Question(question) => ("withdraw_question", "question_id", question),
+        };
+        if matches!(self.job(caller, id).await?.state, State::Working | State::Asks(_)) {
+            let arguments = Map::from_iter([(argument.to_owned(), Value::String(of.to_string()))]);
             // One that is over by now is as good as cancelled.
-            let _: Reply = dispatch::call(caller.clone(), "cancel_call", arguments).await;
+            let _: Reply = dispatch::call(caller.clone(), tool, arguments).await;
         }
         Ok(())
     }
@@ -167,11 +188,24 @@ pub(super) fn job_of(call: Uuid, began: Timestamp) -> Job {
     Job { id: format!("{call}@{}", began.0), state: State::Working, began, changed: began, kept: None }
 }
 
-/// A job's id says when it began as well, for a call does not.
-fn parse(id: &str) -> Result<(Uuid, Timestamp), Refusal> {
-    let parts = id.split_once('@');
-    let read = parts.and_then(|(call, at)| Some((Uuid::try_parse(call).ok()?, Timestamp(at.parse().ok()?))));
-    read.ok_or_else(|| Refusal::new(Code::NotFound, "there is no such task; its id comes from call_agent"))
+/// What a job is.
+enum Followed {
+    /// And when it began, which a call does not say.
+    Call(Uuid, Timestamp),
+    Question(Uuid),
+}
+
+fn parse(id: &str) -> Result<Followed, Refusal> {
+    let call = |(call, at): (&str, &str)| {
+        Some(Followed::Call(Uuid::try_parse(call).ok()?, Timestamp(at.parse().ok()?)))
+    };
+    let read = match id.strip_prefix(asked::JOB) {
+        Some(question) => Uuid::try_parse(question).ok().map(Followed::Question),
+        None => id.split_once('@').and_then(call),
+    };
+    read.ok_or_else(|| {
+        Refusal::new(Code::NotFound, "there is no such task; its id comes from call_agent or ask_human")
+    })
 }
 
 fn listed(line: Line) -> Listed {

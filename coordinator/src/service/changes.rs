@@ -1,4 +1,4 @@
-//! Waiting for anything to change: tasks, messages, calls, triggers, locks.
+//! Waiting for anything to change: tasks, messages, calls, triggers, locks, questions.
 //!
 //! The cursor is a position in the swarm's events, so nothing that happens between two calls is lost.
 
@@ -24,10 +24,12 @@ pub enum Topic {
     Calls,
     Triggers,
     Locks,
+    Questions,
 }
 
 impl Topic {
-    pub const ALL: [Topic; 5] = [Topic::Tasks, Topic::Messages, Topic::Calls, Topic::Triggers, Topic::Locks];
+    pub const ALL: [Topic; 6] =
+        [Topic::Tasks, Topic::Messages, Topic::Calls, Topic::Triggers, Topic::Locks, Topic::Questions];
 
     pub fn as_str(self) -> &'static str {
         match self {
@@ -36,6 +38,7 @@ impl Topic {
             Topic::Calls => "calls",
             Topic::Triggers => "triggers",
             Topic::Locks => "locks",
+            Topic::Questions => "questions",
         }
     }
 
@@ -47,6 +50,7 @@ impl Topic {
             Topic::Calls => &[Kind::Agent],
             Topic::Triggers => &[Kind::Triggers],
             Topic::Locks => &[Kind::Lockspace],
+            Topic::Questions => &[Kind::Questions],
         }
     }
 
@@ -69,7 +73,7 @@ pub struct Changes {
 pub struct Awaited {
     /// Empty for all.
     pub topics: BTreeSet<Topic>,
-    /// Only changes of these tasks, calls, channels, locks; empty for all.
+    /// Only changes of these tasks, calls, channels, locks, questions; empty for all.
     pub subjects: BTreeSet<String>,
     /// `None` begins now.
     pub cursor: Option<u64>,
@@ -139,7 +143,7 @@ impl Service {
     }
 
     /// Everything that was acknowledged before is up to this position, everything later after it.
-    async fn newest_position(&self) -> Result<u64, Refusal> {
+    pub(super) async fn newest_position(&self) -> Result<u64, Refusal> {
         self.projection().position().await.map_err(unreadable)
     }
 }
@@ -166,9 +170,13 @@ fn of_interest(awaited: &Awaited, event: &Event) -> Option<Value> {
     }
     let mut change =
         json!({ "topic": topic.as_str(), "id": subject, "event": event.kind, "at": event.at.iso() });
-    // How a task or a call ended, so that nobody has to ask for it.
-    if let Some(outcome) = event.body.get(&event.kind).and_then(|facts| facts.get("outcome")) {
-        change["outcome"] = outcome.clone();
+    // How a task or a call ended, and what was answered, so that nobody has to ask for it.
+    for fact in ["outcome", "answer", "reason", "by"] {
+        let told = fact == "outcome" || topic == Topic::Questions;
+        let value = event.body.get(&event.kind).and_then(|facts| facts.get(fact));
+        if let Some(value) = value.filter(|value| told && !value.is_null()) {
+            change[fact] = value.clone();
+        }
     }
     if let Some(name) = &event.key.name {
         change["agent"] = json!(name);

@@ -23,6 +23,7 @@ pub mod memory;
 pub mod messages;
 pub mod presence;
 pub mod profiles;
+pub mod questions;
 pub mod read;
 pub mod schedules;
 mod seen;

@@ -142,7 +142,7 @@ impl Service {
     pub async fn show(&self, who: &Principal, thing: &Thing) -> Result<Value, Refusal> {
         policy::require(who, Right::Read)?;
         Ok(match thing {
-            Thing::Task(id) => json!({ "task": self.get_task(who, *id).await? }),
+            Thing::Task(id) => json!({ "task": self.task_with_questions(who, *id).await? }),
             Thing::Epic(id) => {
                 let (_, epic) = self.find_epic(who, Which::Id(*id)).await?;
                 json!({ "epic": epic, "tasks": self.epic_tasks(who, *id, Page::default()).await?.rows })

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use skein_shared::id::{EntityKey, Kind};
 use skein_shared::{Code, Refusal};
 
-use super::{Service, cursor};
+use super::{Service, cursor, questions};
 use crate::auth::{Principal, Right, policy};
 use crate::projection::{FieldPath, Filter, Freshness, LIMIT, Order, Query, Test};
 
@@ -13,8 +13,8 @@ const USUAL: usize = 100;
 /// Most bytes of rows in one answer, of which the first is there however long it is. Clients take 4 MiB.
 const BYTES: usize = 1 << 20;
 
-const VIEWS: &str = "agents, tasks, tasks-by-priority, epics, locks, calls, waits, schedules, messages, inbox, runs, \
-                     instances, dead-letters, webhooks, runners, swarms, clients, revocations";
+const VIEWS: &str = "agents, tasks, tasks-by-priority, epics, locks, calls, waits, schedules, messages, inbox, \
+                     questions, answers, runs, instances, dead-letters, webhooks, runners, swarms, clients, revocations";
 
 /// What somebody wants to see.
 #[derive(Clone, Debug, Default)]
@@ -153,6 +153,8 @@ fn query(view: &str, who: &Principal) -> Result<Query, Refusal> {
         "schedules" => (live(Kind::Schedules, "schedule"), vec![order("name", false)?, order("id", false)?]),
         "messages" => (of(Kind::Channels, "message"), newest("createdAt", "id")?),
         "inbox" => (of(Kind::Inboxes, "message"), newest("createdAt", "id")?),
+        "questions" => return questions::open(who),
+        "answers" => return questions::over(who),
         "runs" => (of(Kind::Agent, "instance"), newest("createdAt", "instance")?),
         "instances" => (of(Kind::Agent, "instance"), newest("startedAt", "instance")?),
         "dead-letters" => (of(Kind::Agent, "dead"), newest("at", "id")?),

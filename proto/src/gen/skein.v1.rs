@@ -860,6 +860,19 @@ pub struct CancelTaskRequest {
     pub reason: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AnswerQuestionRequest {
+    #[prost(string, tag = "1")]
+    pub swarm: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub question: ::prost::alloc::string::String,
+    /// Empty when nobody answers.
+    #[prost(string, tag = "3")]
+    pub answer: ::prost::alloc::string::String,
+    /// Why nobody does; may be empty.
+    #[prost(string, tag = "4")]
+    pub reason: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RunAgentRequest {
     #[prost(string, tag = "1")]
     pub swarm: ::prost::alloc::string::String,
@@ -1140,8 +1153,8 @@ pub mod admin_client {
             req.extensions_mut().insert(GrpcMethod::new("skein.v1.Admin", "Status"));
             self.inner.unary(req, path, codec).await
         }
-        /// Rows of one view: agents, tasks, locks, calls, waits, runners, swarms, instances, dead-letters, webhooks,
-        /// clients, revocations.
+        /// Rows of one view: agents, tasks, locks, calls, waits, questions, answers, runners, swarms, instances, dead-letters,
+        /// webhooks, clients, revocations.
         pub async fn list(
             &mut self,
             request: impl tonic::IntoRequest<super::ListRequest>,
@@ -1237,6 +1250,27 @@ pub mod admin_client {
             );
             let mut req = request.into_request();
             req.extensions_mut().insert(GrpcMethod::new("skein.v1.Admin", "CancelTask"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Answers what an agent has asked, or says that nobody will.
+        pub async fn answer_question(
+            &mut self,
+            request: impl tonic::IntoRequest<super::AnswerQuestionRequest>,
+        ) -> std::result::Result<tonic::Response<super::Document>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/skein.v1.Admin/AnswerQuestion",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("skein.v1.Admin", "AnswerQuestion"));
             self.inner.unary(req, path, codec).await
         }
         /// Runs an agent by hand.
@@ -1610,8 +1644,8 @@ pub mod admin_server {
             &self,
             request: tonic::Request<super::StatusRequest>,
         ) -> std::result::Result<tonic::Response<super::StatusReply>, tonic::Status>;
-        /// Rows of one view: agents, tasks, locks, calls, waits, runners, swarms, instances, dead-letters, webhooks,
-        /// clients, revocations.
+        /// Rows of one view: agents, tasks, locks, calls, waits, questions, answers, runners, swarms, instances, dead-letters,
+        /// webhooks, clients, revocations.
         async fn list(
             &self,
             request: tonic::Request<super::ListRequest>,
@@ -1631,6 +1665,11 @@ pub mod admin_server {
         async fn cancel_task(
             &self,
             request: tonic::Request<super::CancelTaskRequest>,
+        ) -> std::result::Result<tonic::Response<super::Document>, tonic::Status>;
+        /// Answers what an agent has asked, or says that nobody will.
+        async fn answer_question(
+            &self,
+            request: tonic::Request<super::AnswerQuestionRequest>,
         ) -> std::result::Result<tonic::Response<super::Document>, tonic::Status>;
         /// Runs an agent by hand.
         async fn run_agent(
@@ -2049,6 +2088,49 @@ pub mod admin_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = CancelTaskSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/skein.v1.Admin/AnswerQuestion" => {
+                    #[allow(non_camel_case_types)]
+                    struct AnswerQuestionSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::AnswerQuestionRequest>
+                    for AnswerQuestionSvc<T> {
+                        type Response = super::Document;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::AnswerQuestionRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::answer_question(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = AnswerQuestionSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -5,6 +5,7 @@ mod locks;
 mod messages;
 mod node;
 mod overview;
+mod questions;
 mod runs;
 mod tasks;
 
@@ -76,15 +77,15 @@ const fn of_one(
     Section { name, of_one: true, title, key: "", template, kinds, gather }
 }
 
-use Kind::{Agent, Channels, Epics, Inboxes, Lockspace, Pool, Schedules, Triggers};
+use Kind::{Agent, Channels, Epics, Inboxes, Lockspace, Pool, Questions, Schedules, Triggers};
 
 const SECTIONS: &[Section] = &[
-    page("", "Overview", "o", "overview.html", &[Pool, Agent, Lockspace, Schedules], |c, w, l| {
+    page("", "Overview", "o", "overview.html", &[Pool, Agent, Lockspace, Schedules, Questions], |c, w, l| {
         overview::overview(c, w, l).boxed()
     }),
     page("board", "Board", "b", "board.html", &[Pool], |c, w, l| tasks::board(c, w, l).boxed()),
     page("tasks", "Tasks", "t", "tasks.html", &[Pool], |c, w, l| tasks::list(c, w, l).boxed()),
-    of_one("tasks", "Task", "task.html", &[Pool], |c, w, l| tasks::one(c, w, l).boxed()),
+    of_one("tasks", "Task", "task.html", &[Pool, Questions], |c, w, l| tasks::one(c, w, l).boxed()),
     page("graph", "Graph", "d", "graph.html", &[Pool], |c, w, l| tasks::graph(c, w, l).boxed()),
     page("epics", "Epics", "e", "epics.html", &[Epics], |c, w, l| tasks::epics(c, w, l).boxed()),
     of_one("epics", "Epic", "epic.html", &[Epics, Pool], |c, w, l| tasks::epic(c, w, l).boxed()),
@@ -99,6 +100,10 @@ const SECTIONS: &[Section] = &[
     page("calls", "Calls", "c", "calls.html", &[Agent], |c, w, l| runs::calls(c, w, l).boxed()),
     page("locks", "Locks", "l", "locks.html", &[Lockspace], |c, w, l| locks::locks(c, w, l).boxed()),
     page("waits", "Waits", "w", "waits.html", &[Agent], |c, w, l| locks::waits(c, w, l).boxed()),
+    page("questions", "Questions", "q", "questions.html", &[Questions], |c, w, l| {
+        questions::list(c, w, l).boxed()
+    }),
+    of_one("questions", "Question", "question.html", &[Questions], |c, w, l| questions::one(c, w, l).boxed()),
     page("messages", "Inboxes", "i", "messages.html", &[Channels, Inboxes], |c, w, l| {
         messages::messages(c, w, l).boxed()
     }),
@@ -113,7 +118,7 @@ const SECTIONS: &[Section] = &[
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Work", &["", "board", "tasks", "graph", "epics", "schedules"]),
     ("Agents", &["agents", "runs", "calls"]),
-    ("Between them", &["locks", "waits", "messages", "deliveries"]),
+    ("Between them", &["questions", "locks", "waits", "messages", "deliveries"]),
     ("Node", &["cluster", "trends"]),
 ];
 

@@ -69,10 +69,20 @@ async fn operators_part(console: &Console, who: &Principal) -> Result<(Value, Ve
         return Ok((Value::Null, Vec::new()));
     }
     let list = |view, only| service.rows(who, Wanted { view, only, after: "", limit: Some(super::PAGE) });
-    let (runs, letters, node) =
-        tokio::try_join!(list("runs", None), list("dead-letters", None), service.node(who))?;
+    let (runs, letters, questions, node) = tokio::try_join!(
+        list("runs", None),
+        list("dead-letters", None),
+        list("questions", None),
+        service.node(who)
+    )?;
     let live = runs.rows.iter().filter(|run| run["endedAt"].is_null()).count();
     let mut troubles = Vec::new();
+    if let count @ 1.. = questions.rows.len() {
+        let more = if questions.next.is_empty() { "" } else { "+" };
+        let wait = if count == 1 { "question waits" } else { "questions wait" };
+        let text = format!("{count}{more} {wait} for an answer");
+        troubles.push(json!({ "text": text, "page": "questions" }));
+    }
     let letters = letters.rows.iter().filter(|letter| letter["replayable"] == true).count();
     if letters > 0 {
         troubles.push(json!({ "text": format!("{letters} runs were given up"), "page": "deliveries" }));

@@ -97,7 +97,7 @@ pub(super) async fn list(console: &Console, who: &Principal, look: &Look) -> Res
 pub(super) async fn one(console: &Console, who: &Principal, look: &Look) -> Result<Value, Refusal> {
     let service = &console.service;
     let id = parse_uuid("task", look.subject())?;
-    let task = service.get_task(who, id).await?;
+    let task = service.task_with_questions(who, id).await?;
     let text = id.to_string();
     let (history, names) =
         tokio::try_join!(service.history(who, Kind::Pool, &text, EVENTS), names(service, who))?;

@@ -110,7 +110,11 @@ pub(super) fn begun(job: &Job) -> CreateTaskResult {
 }
 
 fn task(job: &Job) -> Task {
-    let task = Task::new(&job.id, TaskStatus::Working, job.began.iso(), job.changed.iso());
+    let status = match job.state {
+        State::Asks(_) => TaskStatus::InputRequired,
+        _ => TaskStatus::Working,
+    };
+    let task = Task::new(&job.id, status, job.began.iso(), job.changed.iso());
     let task = task.with_poll_interval_ms(POLL_MS);
     match job.kept {
         Some(kept) => task.with_ttl_ms(u64::try_from(kept.as_millis()).unwrap_or(u64::MAX)),

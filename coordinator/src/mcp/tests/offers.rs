@@ -89,7 +89,7 @@ async fn reading_resources_is_bounded() {
 
 #[tokio::test]
 async fn a_person_is_asked_where_the_client_can() {
-    let (face, lead, worker) = swarm().await;
+    let (face, _, worker) = swarm().await;
     let able = json!({ "elicitation": {} });
     let question = json!({ "question": "Red or blue?", "choices": ["red", "blue"] });
     let asked = face.asked(&worker, &able, "ask_human", json!({ "arguments": question })).await;
@@ -110,15 +110,163 @@ async fn a_person_is_asked_where_the_client_can() {
     }
     let odd = json!({ "arguments": question, "inputResponses": { "answer": 7 } });
     assert_eq!(face.asked(&worker, &able, "ask_human", odd).await["resultType"], "input_required");
+}
 
-    let passed_on = face.facts(&worker, "ask_human", question.clone()).await;
-    assert_eq!(passed_on["outcome"], "passed_on");
+/// The change of a question that a wait tells of.
+async fn next_change(face: &Face, agent: &Agent, mut wait: Value) -> (Value, Value) {
+    wait["format"] = json!("rows");
+    let told = face.facts(agent, "wait", wait).await;
+    assert_eq!(told["changed"].as_array().unwrap().len(), 1, "{told}");
+    (told["changed"][0].clone(), told["cursor"].clone())
+}
+
+#[tokio::test]
+async fn what_the_client_cannot_ask_is_filed_and_its_answer_waited_for_by_cursor() {
+    let (face, lead, worker) = swarm().await;
+    let task = face.facts(&lead, "send-task", json!({ "task": "paint it", "agentId": worker.id })).await;
+    let task = task["task"]["id"].clone();
+    face.facts(&worker, "poll-task", json!({})).await;
+    let begin = face.facts(&lead, "wait", json!({ "for": ["messages"], "timeout_s": 0 })).await;
+    let question =
+        json!({ "question": "Red or blue?", "choices": ["red", "blue"], "idempotency_key": "once" });
+    let asked = face.facts(&worker, "ask_human", question.clone()).await;
+    assert_eq!(asked["outcome"], "asked", "{asked}");
+    let id = asked["question_id"].clone();
+
+    // The lead is told, and so is whoever looks at the task.
+    face.facts(&lead, "wait", json!({ "for": ["messages"], "cursor": begin["cursor"] })).await;
     let read = face.facts(&lead, "read-messages", json!({})).await;
-    assert_eq!(read["messages"][0]["content"], "Red or blue?\n\nChoices: red | blue");
-    let nobody = face.call(&lead, "ask_human", question).await;
+    let said = read["messages"][0]["content"].as_str().unwrap();
+    assert!(said.contains("Red or blue?") && said.contains("red | blue"), "{said}");
+    assert!(said.contains(id.as_str().unwrap()), "{said}");
+    let details =
+        async || face.facts(&lead, "get-task-details", json!({ "taskId": task })).await["task"].clone();
+    let waiting = details().await;
+    assert_eq!((&waiting["status"], &waiting["waitsForInput"][0]["id"]), (&json!("in_progress"), &id));
+    let open = face.facts(&lead, "list_questions", json!({ "format": "rows" })).await;
+    assert_eq!(open["questions"][0]["taskId"], task, "{open}");
+
+    let wrong = face.call(&lead, "answer_question", json!({ "question_id": id, "answer": "green" })).await;
+    assert_eq!(wrong["structuredContent"]["detail"]["choices"], json!(["red", "blue"]), "{wrong}");
+    // It is answered before its asker waits, and nothing is lost for that.
+    face.facts(&lead, "answer_question", json!({ "question_id": id, "answer": "blue" })).await;
+    let wait = json!({ "for": ["questions"], "ids": [id], "cursor": asked["cursor"] });
+    let (change, cursor) = next_change(&face, &worker, wait).await;
     assert_eq!(
-        (&nobody["isError"], &nobody["structuredContent"]["code"]),
-        (&json!(true), &json!("unavailable"))
+        (&change["id"], &change["event"], &change["answer"], &change["by"]),
+        (&id, &json!("answered"), &json!("blue"), &json!("lead"))
+    );
+    let after = json!({ "for": ["questions"], "cursor": cursor, "timeout_s": 0, "format": "rows" });
+    assert_eq!(face.facts(&worker, "wait", after).await["changed"], json!([]), "it is told twice");
+    assert!(details().await.get("waitsForInput").is_none(), "it waits no more");
+    let again = face.facts(&worker, "ask_human", question).await;
+    assert_eq!((&again["outcome"], &again["answer"]), (&json!("answered"), &json!("blue")), "{again}");
+    let second = face.call(&lead, "answer_question", json!({ "question_id": id, "answer": "red" })).await;
+    assert_eq!(second["structuredContent"]["code"], "wrong_state", "{second}");
+    let own = face
+        .facts(&worker, "list_questions", json!({ "answered": true, "mine": true, "format": "rows" }))
+        .await;
+    assert_eq!(own["questions"][0]["answer"], "blue", "{own}");
+}
+
+#[tokio::test]
+async fn a_question_names_a_task_of_its_asker_and_ends_without_an_answer_too() {
+    let (face, lead, worker) = swarm().await;
+    let others = face.facts(&lead, "send-task", json!({ "task": "fly" })).await["task"]["id"].clone();
+    let refused = face.call(&worker, "ask_human", json!({ "question": "where?", "task_id": others })).await;
+    assert_eq!(refused["structuredContent"]["code"], "forbidden", "{refused}");
+    let asked = face.facts(&worker, "ask_human", json!({ "question": "where?" })).await;
+    let id = &asked["question_id"];
+    for bad in [json!({}), json!({ "answer": "there", "declined": "no" })] {
+        let mut bad = bad;
+        bad["question_id"] = id.clone();
+        let refused = face.call(&lead, "answer_question", bad).await;
+        assert_eq!(refused["structuredContent"]["code"], "invalid_argument", "{refused}");
+    }
+    face.facts(&lead, "answer_question", json!({ "question_id": id, "declined": "nobody knows" })).await;
+    let wait = json!({ "for": ["questions"], "cursor": asked["cursor"] });
+    let (change, cursor) = next_change(&face, &worker, wait).await;
+    assert_eq!((&change["event"], &change["reason"]), (&json!("declined"), &json!("nobody knows")));
+    // The lead may ask as well: operators answer it.
+    let own = face.facts(&lead, "ask_human", json!({ "question": "may we?" })).await;
+    let (change, _) = next_change(&face, &lead, json!({ "for": ["questions"], "cursor": cursor })).await;
+    assert_eq!((&change["id"], &change["event"]), (&own["question_id"], &json!("asked")));
+    let operator = face.agent("boss", Role::Operator);
+    let answer = json!({ "question_id": own["question_id"], "answer": "yes" });
+    assert_eq!(
+        face.call(&lead, "answer_question", answer.clone()).await["structuredContent"]["code"],
+        "forbidden"
+    );
+    let answered = face.facts(&operator, "answer_question", answer).await;
+    assert_eq!(answered["question"]["answeredBy"], "boss", "{answered}");
+}
+
+#[tokio::test]
+async fn a_question_is_a_task_that_waits_for_input_to_a_client_that_can_follow_it() {
+    let (face, lead, worker) = swarm().await;
+    let able = json!({ "elicitation": {}, "extensions": { TASKS: {} } });
+    let follow = async |method: &str, agent: &Agent, mut params: Value, id: &Value| {
+        params["taskId"] = id.clone();
+        face.send_able(&able, "/mcp", &agent.token, method, params).await.1
+    };
+    let ask = async || {
+        let question = json!({ "question": "Red or blue?", "choices": ["red", "blue"] });
+        let begun = face.asked(&worker, &able, "ask_human", json!({ "arguments": question })).await;
+        assert_eq!(
+            (&begun["resultType"], &begun["status"]),
+            (&json!("task"), &json!("input_required")),
+            "{begun}"
+        );
+        begun["taskId"].clone()
+    };
+    let over = async |id: &Value| follow("tasks/get", &worker, json!({}), id).await["result"].clone();
+    let form = |answer: &str| json!({ "inputResponses": { "answer": { "action": "accept", "content": { "answer": answer } } } });
+
+    // By the person in front of the client.
+    let task = ask().await;
+    let open = over(&task).await;
+    let shown = &open["inputRequests"]["answer"]["params"];
+    assert_eq!(
+        (&open["status"], &shown["message"]),
+        (&json!("input_required"), &json!("Red or blue?")),
+        "{open}"
+    );
+    assert_eq!(shown["requestedSchema"]["properties"]["answer"]["enum"], json!(["red", "blue"]));
+    let closed = json!({ "inputResponses": { "answer": { "action": "cancel" } } });
+    assert_eq!(follow("tasks/update", &worker, closed, &task).await["result"]["resultType"], "complete");
+    assert_eq!(over(&task).await["status"], "input_required", "others may still answer");
+    assert_eq!(
+        follow("tasks/update", &worker, form("green"), &task).await["error"]["data"]["code"],
+        "invalid_argument"
+    );
+    assert_eq!(follow("tasks/update", &lead, form("red"), &task).await["error"]["code"], -32602);
+    assert_eq!(follow("tasks/update", &worker, form("red"), &task).await["result"]["resultType"], "complete");
+    let done = over(&task).await;
+    assert_eq!(
+        (&done["status"], &done["result"]["structuredContent"]["answer"]),
+        (&json!("completed"), &json!("red")),
+        "{done}"
+    );
+
+    // By the lead, who was told of it too.
+    let task = ask().await;
+    let open =
+        face.facts(&lead, "list_questions", json!({ "format": "rows" })).await["questions"][0]["id"].clone();
+    face.facts(&lead, "answer_question", json!({ "question_id": open, "answer": "blue" })).await;
+    let done = over(&task).await;
+    let result = &done["result"]["structuredContent"];
+    assert_eq!((&result["answer"], &result["answered_by"]), (&json!("blue"), &json!("lead")), "{done}");
+    assert_eq!(
+        follow("tasks/update", &worker, form("red"), &task).await["error"]["data"]["code"],
+        "wrong_state"
+    );
+
+    let task = ask().await;
+    assert_eq!(follow("tasks/cancel", &worker, json!({}), &task).await["result"]["resultType"], "complete");
+    assert_eq!(over(&task).await["status"], "cancelled");
+    assert_eq!(
+        face.facts(&lead, "list_questions", json!({ "format": "rows" })).await["questions"],
+        json!([])
     );
 }
 

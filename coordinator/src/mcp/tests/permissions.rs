@@ -92,6 +92,11 @@ impl Scene {
         self.face.facts(self.of("worker"), "register-service", json!({ "script": "s" })).await["service"]["id"].clone()
     }
 
+    async fn question(&self) -> Value {
+        let question = json!({ "question": format!("really {}?", self.number()) });
+        self.face.facts(self.of("worker"), "ask_human", question).await["question_id"].clone()
+    }
+
     /// The arguments of a row, with what they name made anew.
     async fn arguments(&self, template: &str) -> Value {
         let number = self.number();
@@ -112,6 +117,7 @@ impl Scene {
                 Some("$epic") => self.epic().await,
                 Some("$channel") => self.channel().await,
                 Some("$service") => self.service().await,
+                Some("$question") => self.question().await,
                 _ => continue,
             };
             *value = made;
@@ -160,7 +166,11 @@ const TABLE: &[(&str, &str, &str)] = &[
     ("update-profile", r#"{"description":"d#N"}"#, "fj+++++"),
     ("slack-list-channels", "{}", "+j+++++"),
     ("task-action", r#"{"action":"claim","taskId":"$pool"}"#, "fj+++++"),
+    ("ask_human", r#"{"question":"q #N?"}"#, "fj+++++"),
+    ("list_questions", "{}", "+++++++"),
     // The lead.
+    ("answer_question", r#"{"question_id":"$question","answer":"yes"}"#, "ffffff+"),
+    ("answer_question", r#"{"question_id":"$question","declined":""}"#, "ffffff+"),
     ("create-epic", r#"{"name":"n#N","goal":"g"}"#, "ffffff+"),
     ("assign-task-to-epic", r#"{"taskId":"$pool","epicId":"$epic"}"#, "ffffff+"),
     ("unassign-task-from-epic", r#"{"taskId":"$epictask"}"#, "ffffff+"),
@@ -184,6 +194,7 @@ const TABLE: &[(&str, &str, &str)] = &[
     ("delete-epic", r#"{"epicId":"$epic"}"#, "ffffff+"),
     // The owner, the assignee, the offeree.
     ("update-service-status", r#"{"serviceId":"$service","status":"healthy"}"#, "fffff+f"),
+    ("withdraw_question", r#"{"question_id":"$question"}"#, "fffff+f"),
     ("unregister-service", r#"{"serviceId":"$service"}"#, "fffff+f"),
     ("task-action", r#"{"action":"release","taskId":"$task"}"#, "fffff+f"),
     ("task-action", r#"{"action":"accept","taskId":"$offer"}"#, "fffff+f"),

@@ -1,22 +1,22 @@
 //! Asking a person.
 
+use std::time::Duration;
+
 use serde::Deserialize;
 use serde_json::{Value, json};
 use skein_shared::limits;
-use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
 use crate::auth::Right;
+use crate::mcp::asked::{self, ANSWER};
 use crate::mcp::catalogue::{Call, Outcome, Tool, Toolset};
-use crate::mcp::client::{Ability, Form, Question, Questions};
+use crate::mcp::client::{Ability, Form, Questions};
 use crate::mcp::result::{Answer, Then};
-use crate::mcp::schema::{Args, any_text, list, one_of, text};
-use crate::service::messages::Draft;
+use crate::mcp::schema::{Args, any_text, integer, list, one_of, text, uuid};
+use crate::service::questions::Draft;
 
-/// The key of the one question that is asked.
-const QUESTION: &str = "answer";
-/// Most answers to choose from.
-const CHOICES: usize = 20;
+/// Longest time that a question is open, seconds.
+const LONGEST: i64 = limits::QUESTION_EXPIRY.as_secs().cast_signed();
 
 pub(super) fn tools() -> Vec<Tool> {
     vec![
@@ -25,20 +25,26 @@ pub(super) fn tools() -> Vec<Tool> {
             .additive()
             .open_world()
             .about(
-                "Ask the person in front of your client, or else the lead.",
-                "A client that can ask shows the question and gives the answer. With any other the question becomes a message \
-                 to the lead in the channel general: wait for messages, and read-messages has the answer.",
+                "Ask the person in front of your client, or else the lead and the operators.",
+                "A client that can ask shows the question. With any other it is filed, and you get its id and a cursor: `wait` with for questions, that id and that cursor has the answer. The first answer counts. The task shows that it waits.",
             )
             .found_by("question input confirm approve approval decide elicitation user human person operator")
             .args(
                 Args::none()
-                    .need("question", text(4000), "What you want to know, and what you need it for")
-                    .take("choices", list(text(200), CHOICES), "Answers to choose from; any text without them")
+                    .need("question", text(limits::QUESTION), "What you want to know, and what you need it for")
+                    .take(
+                        "choices",
+                        list(text(limits::QUESTION_CHOICE), limits::QUESTION_CHOICES),
+                        "Answers to choose from; any text without them",
+                    )
+                    .take("task_id", uuid(), "Your task that waits for it; your only one without it")
+                    .take("open_s", integer(1, LONGEST), "Take an answer so long (30 days)")
                     .closed(),
             )
             .output(json!({
-                "outcome": one_of(&["answered", "declined", "cancelled", "passed_on"]),
-                "answer": any_text(limits::TEXT), "messageId": any_text(64),
+                "outcome": one_of(&["answered", "declined", "cancelled", "withdrawn", "expired", "asked"]),
+                "answer": any_text(limits::TEXT), "reason": any_text(limits::QUESTION),
+                "answered_by": any_text(100), "question_id": uuid(), "cursor": any_text(40),
             })),
     ]
 }
@@ -48,15 +54,18 @@ struct Ask {
     question: String,
     #[serde(default)]
     choices: Vec<String>,
+    task_id: Option<Uuid>,
+    open_s: Option<u64>,
 }
 
 async fn ask(call: Call, args: Ask) -> Outcome {
-    if !call.client.can(Ability::Elicitation) {
-        return pass_on(call, args).await;
+    // What is filed outlives this call, and anybody may answer it: a client that can follow it loses nothing by that.
+    if call.client.can(Ability::Tasks) || !call.client.can(Ability::Elicitation) {
+        return file(call, args).await;
     }
-    Ok(match call.client.form(QUESTION) {
+    Ok(match call.client.form(ANSWER) {
         Some(Form::Accepted(form)) => {
-            let answer = form.get(QUESTION).and_then(Value::as_str).unwrap_or_default();
+            let answer = form.get(ANSWER).and_then(Value::as_str).unwrap_or_default();
             Answer::new(format!("The answer: {answer}"), json!({ "outcome": "answered", "answer": answer }))
         }
         Some(Form::Declined) => {
@@ -67,40 +76,37 @@ async fn ask(call: Call, args: Ask) -> Outcome {
             json!({ "outcome": "cancelled" }),
         ),
         None => {
-            let questions = Questions::one(QUESTION, Question::form(args.question, form(&args.choices)));
+            let choices: Vec<&str> = args.choices.iter().map(String::as_str).collect();
+            let questions = Questions::one(ANSWER, asked::form(&args.question, &choices));
             Answer::new("", json!({})).then(Then::Asks(Box::new(questions)))
         }
     })
 }
 
-fn form(choices: &[String]) -> Value {
-    let mut answer = json!({ "type": "string", "title": "Answer" });
-    if !choices.is_empty() {
-        answer["enum"] = json!(choices);
-    }
-    json!({ "type": "object", "properties": { QUESTION: answer }, "required": [QUESTION] })
-}
-
-/// Puts the question to the lead.
-async fn pass_on(call: Call, args: Ask) -> Outcome {
-    let members = call.service.list_members(&call.who).await?.rows;
-    let lead = members.iter().find(|member| member["isLead"] == true);
-    let lead = lead.and_then(|lead| Uuid::try_parse(lead["id"].as_str()?).ok());
-    let Some(lead) = lead.filter(|lead| *lead != call.who.agent) else {
-        return Err(Refusal::new(
-            Code::Unavailable,
-            "nobody can be asked: your client shows no questions, and there is no other agent that leads; slack-post reaches \
-             people where a workspace is connected",
-        ));
+/// Puts the question where the lead and operators answer it.
+async fn file(call: Call, args: Ask) -> Outcome {
+    let draft = Draft {
+        question: args.question,
+        choices: args.choices,
+        task: args.task_id,
+        open_for: args.open_s.map(Duration::from_secs),
     };
-    let mut content = args.question;
-    if !args.choices.is_empty() {
-        content.push_str(&format!("\n\nChoices: {}", args.choices.join(" | ")));
+    let filed = call.service.ask_question(&call.who, call.request, draft).await?;
+    // A repeat of the call may find what the first one asked answered.
+    if let Some(outcome) = asked::outcome(&filed.question) {
+        return Ok(outcome);
     }
-    let draft = Draft { content, mentions: vec![lead], ..Draft::default() };
-    let posted = call.service.post_message(&call.who, call.request, draft).await?;
-    Ok(Answer::new(
-        "Your client shows no questions, so the lead was asked; wait for messages, and read-messages has the answer.",
-        json!({ "outcome": "passed_on", "messageId": posted.message["id"] }),
-    ))
+    if call.client.can(Ability::Tasks) {
+        return Ok(Answer::new("", json!({})).then(Then::Goes(Box::new(asked::job(&filed.question)))));
+    }
+    let id = &filed.question["id"];
+    let whom =
+        if filed.lead_told { "The lead and the operators are asked" } else { "The operators are asked" };
+    let text = format!(
+        "{whom}. Call wait with for [\"questions\"], ids [{id}] and cursor \"{}\": it has the answer. Work on meanwhile if you can.",
+        filed.cursor
+    );
+    // As a text: the number is larger than what some clients keep exactly.
+    let cursor = filed.cursor.to_string();
+    Ok(Answer::new(text, json!({ "outcome": "asked", "question_id": id, "cursor": cursor })))
 }

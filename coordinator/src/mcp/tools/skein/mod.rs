@@ -3,12 +3,14 @@
 mod ask;
 mod claim;
 mod finders;
+mod questions;
 mod steer;
 mod wait;
 
 use crate::mcp::catalogue::Tool;
 
 pub fn tools() -> Vec<Tool> {
-    let groups = [ask::tools(), claim::tools(), finders::tools(), steer::tools(), wait::tools()];
+    let groups =
+        [ask::tools(), claim::tools(), finders::tools(), questions::tools(), steer::tools(), wait::tools()];
     groups.into_iter().flatten().collect()
 }

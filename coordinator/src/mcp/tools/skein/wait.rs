@@ -14,7 +14,7 @@ use crate::service::changes::{Awaited, Topic};
 const DEFAULT: Duration = Duration::from_secs(45);
 /// Changes in one answer.
 const SHOWN: usize = 50;
-const CHANGE: [&str; 6] = ["topic", "id", "event", "at", "outcome", "agent"];
+const CHANGE: [&str; 9] = ["topic", "id", "event", "at", "outcome", "agent", "answer", "reason", "by"];
 
 pub(super) fn tools() -> Vec<Tool> {
     let topics: Vec<&str> = Topic::ALL.iter().map(|topic| topic.as_str()).collect();
@@ -24,14 +24,14 @@ pub(super) fn tools() -> Vec<Tool> {
             .waiting()
             .reads()
             .about(
-                "Wait until tasks, messages, calls, triggers or locks change.",
+                "Wait until tasks, messages, calls, triggers, locks or questions change.",
                 "It answers with what changed and a cursor. Give the cursor to the next call: nothing in between is lost. Without one it begins now.",
             )
             .found_by("watch block until change news notification poll subscribe events")
             .args(
                 Args::none()
-                    .take("for", list(one_of(&topics), 5), "What to wait for; all without it")
-                    .take("ids", list(text(2048), 100), "Only these tasks, calls, channels or locks")
+                    .take("for", list(one_of(&topics), topics.len()), "What to wait for; all without it")
+                    .take("ids", list(text(2048), 100), "Only these tasks, calls, channels, locks or questions")
                     .take("cursor", any_text(40), "From the last answer")
                     .take("timeout_s", integer(0, 3600), "At most so long (45)")
                     .rare("limit", integer(1, SHOWN as i64), "At most so many changes (50)")

@@ -297,7 +297,7 @@ struct OneTask {
 
 async fn details(call: Call, args: OneTask) -> Outcome {
     const LOGS: usize = 200;
-    let task = call.service.get_task(&call.who, args.task_id).await?;
+    let task = call.service.task_with_questions(&call.who, args.task_id).await?;
     let events = call.service.history(&call.who, Kind::Pool, &args.task_id.to_string(), LOGS).await?;
     let logs: Vec<Value> = events.rows.iter().map(|event| log_entry(args.task_id, event)).collect();
     let status = task["status"].as_str().unwrap_or_default().to_owned();

@@ -256,7 +256,7 @@ async fn a_question_is_answered_by_keyboard() -> Result<()> {
     browser.tab_to("it.matches('button') && it.innerText === 'blue'").await?;
     browser.loading(async || browser.press("Enter").await).await?;
     ensure!(visit.text("[role=status].said").await?.contains("answered"), "{}", visit.text("main").await?);
-    let wait = json!({ "for": ["questions"], "cursor": asked["cursor"] });
+    let wait = json!({ "for": ["questions"], "cursor": asked["cursor"], "format": "rows" });
     let told = worker.call("wait", wait).await?;
     ensure!(told["changed"][0]["answer"] == "blue", "{told}");
     ensure!(browser.eval("window.taken === undefined").await? == json!(true), "a text has run");

@@ -28,7 +28,7 @@ async fn a_question_and_its_answer_outlive_the_coordinator() -> Result<()> {
     up.skein(&["questions", "answer", &id, "yes"]).await?;
 
     let up = Up::start_in(up.kill().await?, &["--no-runner"]).await?;
-    let wait = json!({ "for": ["questions"], "ids": [id], "cursor": cursor });
+    let wait = json!({ "for": ["questions"], "ids": [id], "cursor": cursor, "format": "rows" });
     let told = worker.at(&up.mcp).call("wait", wait).await?;
     let change = &told["changed"][0];
     ensure!(change["event"] == "answered" && change["answer"] == "yes", "{told}");

@@ -101,13 +101,17 @@ impl Service {
             list.freshness = if list.freshness == Freshness::Fresh { how } else { list.freshness };
             let last = found.len() < query.limit;
             query.offset += found.len();
-            for task in found {
+            let mut found = found.into_iter().peekable();
+            while let Some(task) = found.next() {
                 let shown = (wanted.heartbeat || !routine(&task))
                     && (!wanted.ready || self.is_ready(who, &task).await?);
-                if shown && list.rows.len() == wanted.limit {
+                let rows = list.rows.len() + usize::from(shown);
+                if rows > wanted.limit {
                     return Ok(list);
                 }
-                list.next = Some(cursor::write(&query, &task));
+                if rows == wanted.limit || found.peek().is_none() {
+                    list.next = Some(cursor::write(&query, &task));
+                }
                 if shown {
                     list.rows.push(task_shape(task));
                 }

@@ -150,13 +150,13 @@ struct Filled<'a> {
 impl<'a> Filled<'a> {
     async fn of(kernel: &'a Kernel, corpus: &Corpus) -> Result<Self> {
         let filled = Self { kernel, key: EntityKey::of(Kind::Memory, &kernel.swarm) };
-        let learnt = stream::iter(corpus.texts.iter().enumerate())
-            .map(|(number, text)| filled.learn(number, text))
+        let learnt = stream::iter(0..corpus.texts.len())
+            .map(|number| filled.learn(number, &corpus.texts[number]))
             .buffered(AT_ONCE);
         let ids: Vec<Uuid> = learnt.try_collect().await?;
         let given: Vec<_> = ids.into_iter().zip(&corpus.vectors).enumerate().collect();
-        let embedded = stream::iter(given.chunks(TOGETHER))
-            .map(|given| filled.embed(given))
+        let embedded = stream::iter((0..given.len()).step_by(TOGETHER))
+            .map(|from| filled.embed(&given[from..given.len().min(from + TOGETHER)]))
             .buffered(AT_ONCE / TOGETHER);
         embedded.try_collect::<()>().await?;
         Ok(filled)

@@ -17,7 +17,7 @@ const PROMPT: &str = "Count the geese.";
 /// A model that Codex knows, and knows to search tools. Then it does, and cannot be told not to.
 const SEARCHING: &str = "gpt-5.5";
 /// Longest that a turn may take on a busy machine.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// How a client is to come by the swarm's tools.
 #[derive(Clone, Debug)]

@@ -1,17 +1,20 @@
 // Calls every tool of the plan with good and with bad arguments, by a TypeScript client.
-// Arguments: URL, lead token, worker token, client (v2 or v1), mode (auto, legacy or a revision). Prints one JSON line at the
-// end: the revision that was spoken, the tools that were listed, and what went otherwise than planned.
+// Arguments: URL, lead token, worker token, client (v2, v1 or inspector), mode (auto, legacy or a revision; the Inspector
+// calls its eras legacy and modern), number of the view. Prints one JSON line at the end: the revision that was spoken, the
+// tools that were listed, and what went otherwise than planned.
 
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
 
-const [url, leadToken, workerToken, line, mode] = process.argv.slice(2);
+const [url, leadToken, workerToken, line, mode, view] = process.argv.slice(2);
 const require = createRequire(`${process.env.SKEIN_TEST_NODE_MODULES}/`);
 const load = (name) => import(pathToFileURL(require.resolve(name)).href);
 const plan = JSON.parse(readFileSync(new URL("plan.json", import.meta.url), "utf8"));
+const names = [...new Set(plan.map((step) => step.tool))].sort();
 
 async function session(token) {
+  if (line === "inspector") return inspector.session(url, token, mode, programs);
   const requestInit = { headers: { Authorization: `Bearer ${token}` } };
   const me = { name: "matrix", version: "1" };
   if (line === "v1") {
@@ -42,6 +45,8 @@ function spoilt(schema) {
   return first && { [first[0]]: first[1].type === "object" ? 7 : { no: "such" } };
 }
 
+const inspector = line === "inspector" && (await import("./inspector.mjs"));
+const programs = inspector && inspector.choice(names, Number(view) + (mode === "modern" ? 3 : 0));
 const callers = { lead: await session(leadToken), worker: await session(workerToken) };
 const listed = {};
 for (const [who, caller] of Object.entries(callers)) {
@@ -55,7 +60,6 @@ async function call(who, tool, args) {
   return callers[who].callTool(request);
 }
 
-const names = [...new Set(plan.map((step) => step.tool))].sort();
 const problems = [];
 const schemas = {};
 for (const some of [names.slice(0, 25), names.slice(25)]) {

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use skein_runner::container::tree::{self, Process};
 
-use crate::coder::Coder;
+use crate::coder::{Coder, Guide};
 use crate::process::{Signal, signal};
 
 /// Names the folder in its agents' environment, so that none outlives it.
@@ -87,9 +87,13 @@ impl Agents {
         model: &str,
     ) -> Result<()> {
         let program = coder.install(&self.root.join("bin"))?;
-        let (more, env) = coder.settings(model);
+        let Guide { model, args, env } = coder.guide(model);
         let harness = coder.harness();
-        let keys = format!("harness = \"{harness}\"\ncommand = [\"{}\"]\n{more}{keys}", program.display());
+        let model = model.map(|model| format!("model = \"{model}\"\n")).unwrap_or_default();
+        let program = program.display();
+        let args = serde_json::to_string(&args)?;
+        let keys =
+            format!("harness = \"{harness}\"\ncommand = [\"{program}\"]\nargs = {args}\n{model}{keys}");
         self.write(definitions, name, &keys, &env)
     }
 

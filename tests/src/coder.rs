@@ -14,6 +14,16 @@ const KEY: &str = "sk-test";
 pub enum Coder {
     ClaudeCode,
     Codex,
+    Opencode,
+}
+
+/// What leads a client to a model.
+#[derive(Clone, Debug, Default)]
+pub struct Guide {
+    /// The model's name, if the client has to be told one.
+    pub model: Option<&'static str>,
+    pub args: Vec<String>,
+    pub env: Vec<(&'static str, String)>,
 }
 
 impl Coder {
@@ -22,6 +32,7 @@ impl Coder {
         match self {
             Self::ClaudeCode => "claude-code",
             Self::Codex => "codex",
+            Self::Opencode => "opencode",
         }
     }
 
@@ -30,23 +41,38 @@ impl Coder {
         match self {
             Self::ClaudeCode => "@anthropic-ai/claude-code-linux-*/claude",
             Self::Codex => "@openai/codex-linux-*/vendor/*/bin/codex",
+            Self::Opencode => "opencode-linux-*/bin/opencode",
         }
     }
 
-    /// The lines of a definition and the variables that lead it to a model at an address.
-    pub fn settings(self, model: &str) -> (String, Vec<(&'static str, String)>) {
+    /// To a model at an address.
+    pub fn guide(self, model: &str) -> Guide {
         match self {
-            Self::ClaudeCode => (
-                String::new(),
-                vec![("ANTHROPIC_BASE_URL", model.to_owned()), ("ANTHROPIC_API_KEY", KEY.to_owned())],
-            ),
+            Self::ClaudeCode => Guide {
+                env: vec![("ANTHROPIC_BASE_URL", model.to_owned()), ("ANTHROPIC_API_KEY", KEY.to_owned())],
+                ..Guide::default()
+            },
             Self::Codex => {
                 let provider = format!(
                     "model_providers.local={{name=\"local\",base_url=\"{model}/v1\",env_key=\"MODEL_KEY\",wire_api=\"responses\"}}"
                 );
-                let arguments = serde_json::json!(["-c", "model_provider=\"local\"", "-c", provider]);
-                (format!("args = {arguments}\nmodel = \"gpt-5.4\"\n"), vec![("MODEL_KEY", KEY.to_owned())])
+                Guide {
+                    // It knows nothing of this one, so it offers all tools at once.
+                    model: Some("gpt-5.4"),
+                    args: ["-c", "model_provider=\"local\"", "-c", &provider].map(str::to_owned).to_vec(),
+                    env: vec![("MODEL_KEY", KEY.to_owned())],
+                }
             }
+            Self::Opencode => Guide {
+                model: Some("anthropic/claude-sonnet-4-5"),
+                args: Vec::new(),
+                env: vec![
+                    ("ANTHROPIC_BASE_URL", format!("{model}/v1")),
+                    ("ANTHROPIC_API_KEY", KEY.to_owned()),
+                    // It carries a list of models and would look for a newer one.
+                    ("OPENCODE_DISABLE_MODELS_FETCH", "1".to_owned()),
+                ],
+            },
         }
     }
 

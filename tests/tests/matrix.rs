@@ -1,5 +1,7 @@
 //! Every tool of the `swarm` toolset, through each kind of client, in each view, as a lead and as a worker, with good and with
-//! bad arguments.
+//! bad arguments. Of the Inspector each call is a command line of its own, with a connection of its own. In each view and
+//! revision they run in one process, but for two calls of each tool, a good and a bad one: these are the program as people
+//! start it, in one of the views and revisions. `just ci-long` starts the program for each call.
 
 use std::path::Path;
 
@@ -29,8 +31,11 @@ async fn drive(program: &str, script: &str, client: &str, mode: &str, spoken: Op
         up.skein(&["swarm", "create", &swarm]).await?;
         let url = format!("{}{view}", up.mcp);
         let (lead, worker) = (token(&up, &swarm, "lead").await?, token(&up, &swarm, "worker").await?);
-        let arguments = [url.as_str(), lead.as_str(), worker.as_str(), client, mode];
-        let output = Command::new(program).arg(&script).args(arguments).output().await?;
+        let arguments = [&url, &lead, &worker, client, mode, &number.to_string()];
+        let mut command = Command::new(program);
+        // The Inspector keeps what it is told in its home.
+        command.arg(&script).args(arguments).env("HOME", up.folder.path());
+        let output = command.output().await?;
         let (stdout, stderr) =
             (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         ensure!(output.status.success(), "{client} {mode} at {view:?}: {stdout}{stderr}");
@@ -96,4 +101,15 @@ async fn typescript_that_insists() -> Result<()> {
 #[tokio::test]
 async fn typescript_of_the_first_line() -> Result<()> {
     typescript("v1", "legacy", None).await
+}
+
+/// The Inspector has its own word for the revision that it is to insist on.
+#[tokio::test]
+async fn inspector_that_insists() -> Result<()> {
+    typescript("inspector", "modern", Some("2026-07-28")).await
+}
+
+#[tokio::test]
+async fn inspector_of_the_older_revision() -> Result<()> {
+    typescript("inspector", "legacy", Some("2025-11-25")).await
 }

@@ -6,14 +6,12 @@ use serde_json::{Value, json};
 
 use super::{Say, TOKENS, Talk, event, plain, result};
 
-/// Claude Code puts this before the names of a server's tools.
-const PREFIX: &str = "mcp__skein__";
+/// What clients put before the names of a server's tools: Claude Code, and opencode.
+const PREFIXES: [&str; 2] = ["mcp__skein__", "skein_"];
 
 pub(super) fn read(request: &Value) -> Talk {
-    let mut talk = Talk::default();
-    for tool in request["tools"].as_array().into_iter().flatten() {
-        talk.tools.extend(tool["name"].as_str().and_then(ours).map(plain));
-    }
+    let tools = tools(request).into_iter().map(|(name, _)| name).collect();
+    let mut talk = Talk { tools, ..Talk::default() };
     let mut calls = HashMap::new();
     for message in request["messages"].as_array().into_iter().flatten() {
         let user = message["role"] == "user";
@@ -39,8 +37,13 @@ pub(super) fn read(request: &Value) -> Talk {
     talk
 }
 
+pub(super) fn tools(request: &Value) -> Vec<(String, &Value)> {
+    let offered = request["tools"].as_array().into_iter().flatten();
+    offered.filter_map(|tool| Some((plain(ours(tool["name"].as_str()?)?), tool))).collect()
+}
+
 fn ours(name: &str) -> Option<&str> {
-    name.strip_prefix(PREFIX)
+    PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix))
 }
 
 fn text(content: &Value) -> String {

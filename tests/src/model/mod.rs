@@ -56,7 +56,7 @@ struct Desk {
     script: Box<Script>,
     problems: Mutex<Vec<String>>,
     talks: Mutex<Vec<Talk>>,
-    /// Each request of a conversation with tools of the swarm.
+    /// Each request of a conversation with tools.
     requests: Mutex<Vec<Value>>,
 }
 
@@ -89,7 +89,7 @@ impl Model {
         &self.address
     }
 
-    /// Each request of a conversation with tools of the swarm, as it came.
+    /// Each request of a conversation with tools, as it came.
     pub fn requests(&self) -> Vec<Value> {
         self.state.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -113,9 +113,9 @@ impl Drop for Model {
 }
 
 impl Desk {
-    /// What follows in a conversation. One without tools of the swarm is a question of the client's own, such as for a title.
+    /// What follows in a conversation. One without tools is a question of the client's own, such as for a title.
     fn next(&self, request: &Value, talk: Talk) -> Result<Say> {
-        if talk.tools.is_empty() {
+        if request["tools"].as_array().is_none_or(Vec::is_empty) {
             return Ok(Say::Text("Geese"));
         }
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
@@ -156,13 +156,18 @@ async fn elsewhere(uri: Uri) -> Response {
     (StatusCode::NOT_FOUND, format!("the model has no {uri}")).into_response()
 }
 
+/// The swarm's tools in a request: their names, spelt as in a [`Talk`], and what the model gets of each.
+pub fn tools(request: &Value) -> Vec<(String, &Value)> {
+    if request["messages"].is_array() { anthropic::tools(request) } else { openai::tools(request) }
+}
+
 /// One event of a stream, named by its type.
 fn event(event: &Value) -> String {
     format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap_or_default())
 }
 
 /// A tool's name as all clients can spell it.
-fn plain(name: &str) -> String {
+pub fn plain(name: &str) -> String {
     name.replace('-', "_")
 }
 

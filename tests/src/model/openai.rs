@@ -8,13 +8,12 @@ use super::{Say, TOKENS, Talk, event, plain, result};
 
 /// Codex offers the tools of a server in a space of their own.
 const SPACE: &str = "mcp__skein";
+/// Its own search of tools that it has not offered yet.
+const SEARCH: &str = "tool_search";
 
 pub(super) fn read(request: &Value) -> Talk {
-    let mut talk = Talk::default();
-    for tool in request["tools"].as_array().into_iter().flatten().filter(|tool| tool["name"] == SPACE) {
-        let names = tool["tools"].as_array().into_iter().flatten().filter_map(|tool| tool["name"].as_str());
-        talk.tools.extend(names.map(plain));
-    }
+    let tools = tools(request).into_iter().map(|(name, _)| name).collect();
+    let mut talk = Talk { tools, ..Talk::default() };
     let mut calls = HashMap::new();
     for item in request["input"].as_array().into_iter().flatten() {
         match item["type"].as_str().unwrap_or_default() {
@@ -28,10 +27,20 @@ pub(super) fn read(request: &Value) -> Talk {
                 let call = item["call_id"].as_str().and_then(|id| calls.get(id));
                 talk.results.extend(call.map(|name| (name.clone(), result(&text(&item["output"])))));
             }
+            "tool_search_output" => talk.results.push((SEARCH.to_owned(), item["tools"].clone())),
             _ => {}
         }
     }
     talk
+}
+
+/// Those that it offers, and those that it has found since.
+pub(super) fn tools(request: &Value) -> Vec<(String, &Value)> {
+    let items = request["input"].as_array().into_iter().flatten();
+    let found = items.filter(|item| item["type"] == "tool_search_output").map(|item| &item["tools"]);
+    let spaces = found.chain([&request["tools"]]).filter_map(Value::as_array).flatten();
+    let ours = spaces.filter(|space| space["name"] == SPACE).filter_map(|space| space["tools"].as_array());
+    ours.flatten().filter_map(|tool| Some((plain(tool["name"].as_str()?), tool))).collect()
 }
 
 fn text(content: &Value) -> String {
@@ -44,6 +53,10 @@ fn text(content: &Value) -> String {
 pub(super) fn render(request: &Value, say: &Say) -> String {
     let number = request["input"].as_array().map_or(0, Vec::len);
     let item = match say {
+        Say::Call(SEARCH, arguments) => json!({
+            "type": "tool_search_call", "id": format!("ts_{number}"), "call_id": format!("call_{number}"),
+            "status": "completed", "execution": "client", "arguments": arguments,
+        }),
         Say::Call(tool, arguments) => json!({
             "type": "function_call", "id": format!("fc_{number}"), "call_id": format!("call_{number}"),
             "namespace": SPACE, "name": plain(tool), "arguments": arguments.to_string(),

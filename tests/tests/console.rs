@@ -244,14 +244,14 @@ async fn a_question_is_answered_by_keyboard() -> Result<()> {
     let up = Up::start().await?;
     let worker = Client::new(&up.mcp, &up.token("worker", "painter").await?);
     worker.call("join-swarm", json!({ "name": "painter" })).await?;
-    let question = json!({ "question": format!("{HOSTILE} or blue?"), "choices": [HOSTILE, "blue"] });
+    let question = json!({ "question": format!("Red or blue? {HOSTILE}"), "choices": [HOSTILE, "blue"] });
     let asked = worker.call("ask_human", question).await?;
     let visit = Visit::begin(&up).await?;
     let browser = &visit.browser;
     ensure!(visit.text(".troubles").await?.contains("1 question waits"), "{}", visit.text("main").await?);
     browser.press("g").await?;
     browser.loading(async || browser.press("q").await).await?;
-    browser.tab_to("it.innerText?.includes('or blue?')").await?;
+    browser.tab_to("it.innerText?.includes('Red or blue?')").await?;
     browser.loading(async || browser.press("Enter").await).await?;
     browser.tab_to("it.matches('button') && it.innerText === 'blue'").await?;
     browser.loading(async || browser.press("Enter").await).await?;

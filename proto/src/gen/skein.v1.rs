@@ -1270,7 +1270,8 @@ pub mod admin_client {
                 "/skein.v1.Admin/AnswerQuestion",
             );
             let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("skein.v1.Admin", "AnswerQuestion"));
+            req.extensions_mut()
+                .insert(GrpcMethod::new("skein.v1.Admin", "AnswerQuestion"));
             self.inner.unary(req, path, codec).await
         }
         /// Runs an agent by hand.
@@ -2106,7 +2107,9 @@ pub mod admin_server {
                 "/skein.v1.Admin/AnswerQuestion" => {
                     #[allow(non_camel_case_types)]
                     struct AnswerQuestionSvc<T: Admin>(pub Arc<T>);
-                    impl<T: Admin> tonic::server::UnaryService<super::AnswerQuestionRequest>
+                    impl<
+                        T: Admin,
+                    > tonic::server::UnaryService<super::AnswerQuestionRequest>
                     for AnswerQuestionSvc<T> {
                         type Response = super::Document;
                         type Future = BoxFuture<

@@ -134,7 +134,7 @@ fn owner(number: usize) -> Uuid {
 }
 
 fn scope(number: usize) -> Scope {
-    if number % 2 == 0 { Scope::Swarm } else { Scope::Agent }
+    if number.is_multiple_of(2) { Scope::Swarm } else { Scope::Agent }
 }
 
 fn model() -> Model {

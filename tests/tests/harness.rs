@@ -181,6 +181,14 @@ async fn codex_goes_through_a_day() -> Result<()> {
     Ok(())
 }
 
+/// It shows its model what a result says as text, and nothing else of it.
+#[tokio::test]
+async fn opencode_goes_through_a_day() -> Result<()> {
+    let given_up = day(Coder::Opencode, "", Duration::ZERO).await?;
+    ensure!(given_up == 0, "it noticed its sleep");
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_client_whose_model_fails_says_why_in_its_end() -> Result<()> {
     let model = Model::start(|_| bail!("the model is on strike")).await?;

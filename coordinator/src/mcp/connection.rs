@@ -67,10 +67,14 @@ impl Connection {
             .call_tool(request)
             .await
             .map_err(|error| ConnectionError::Answer { what: tool.to_owned(), problem: error.to_string() })?;
+        let json = result.structured_content.unwrap_or(Value::Null);
         let texts = result.content.iter().filter_map(|block| block.as_text()).map(|text| text.text.as_str());
+        // The last may be the JSON again.
+        let repeated = json.to_string();
+        let texts = texts.enumerate().filter(|(place, text)| *place == 0 || *text != repeated);
         Ok(Called {
-            text: texts.collect::<Vec<_>>().join("\n"),
-            json: result.structured_content.unwrap_or(Value::Null),
+            text: texts.map(|(_, text)| text).collect::<Vec<_>>().join("\n"),
+            json,
             is_error: result.is_error == Some(true),
         })
     }

@@ -171,8 +171,10 @@ pub fn plain(name: &str) -> String {
     name.replace('-', "_")
 }
 
-/// A result is JSON, if its text ends with some.
+/// A result is JSON, if its text or the last line of it ends with some.
 fn result(text: &str) -> Value {
-    let json = text.find('{').map_or(text, |start| &text[start..]);
-    serde_json::from_str(json).unwrap_or_else(|_| Value::from(text))
+    let lines = [text, text.lines().last().unwrap_or_default()];
+    let json = lines.map(|text| text.find('{').map_or(text, |start| &text[start..]));
+    let read = json.iter().find_map(|json| serde_json::from_str(json).ok());
+    read.unwrap_or_else(|| Value::from(text))
 }

@@ -23,10 +23,14 @@ const POLL_MS: u64 = 1000;
 const REFUSED: ErrorCode = ErrorCode(-32000);
 
 pub(super) fn finished(reply: Reply) -> CallToolResult {
+    let json = Some(reply.json).filter(|json| !json.is_null());
+    // Some clients show their models texts alone, so the JSON is a text too. That of an error has all in it already.
+    let facts = json.as_ref().filter(|_| !reply.is_error).map(Value::to_string);
+    let facts = facts.filter(|facts| *facts != reply.text).map(ContentBlock::text);
     let text = (!reply.text.is_empty() || reply.more.is_empty()).then(|| ContentBlock::text(reply.text));
-    let mut result =
-        CallToolResult::success(text.into_iter().chain(reply.more.into_iter().map(block)).collect());
-    result.structured_content = Some(reply.json).filter(|json| !json.is_null());
+    let more = reply.more.into_iter().map(block);
+    let mut result = CallToolResult::success(text.into_iter().chain(more).chain(facts).collect());
+    result.structured_content = json;
     result.is_error = Some(reply.is_error);
     result
 }

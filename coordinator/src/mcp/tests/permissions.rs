@@ -278,7 +278,9 @@ async fn what_is_said_about_a_task_comes_with_the_next_result_of_its_agent_once(
     let steered = face.facts(lead, "task_steer", steer).await;
     assert_eq!(steered["status"], "in_progress");
     let quiet = face.call(scene.of("other"), "get-swarm", json!({})).await;
-    assert_eq!(quiet["content"].as_array().unwrap().len(), 1);
+    let facts = quiet["content"].as_array().unwrap().last().unwrap()["text"].as_str().unwrap();
+    assert_eq!(facts, quiet["structuredContent"].to_string(), "for clients that show texts alone");
+    assert_eq!(quiet["content"].as_array().unwrap().len(), 2);
     let told = face.call(worker, "acquire_lock", json!({ "resource_key": "file:///report" })).await;
     let text = told["content"][1]["text"].as_str().unwrap();
     assert!(text.contains("in English, please") && text.contains("lead"), "{told}");
@@ -286,7 +288,7 @@ async fn what_is_said_about_a_task_comes_with_the_next_result_of_its_agent_once(
     let after = face.call(worker, "get-swarm", json!({})).await;
     assert!(
         after["structuredContent"].get("steering").is_none()
-            && after["content"].as_array().unwrap().len() == 1
+            && after["content"].as_array().unwrap().len() == 2
     );
     let details = face.facts(lead, "get-task-details", json!({ "taskId": task })).await;
     let logged = details["logs"].to_string();

@@ -109,7 +109,7 @@ async def main():
         answered = await call(lead, "tools_call", name="ask_human", arguments={"question": "Shall it be blue?"})
         assert answered == {"outcome": "answered", "answer": "yes"}, answered
         passed = await call(worker, "tools_call", name="ask_human", arguments={"question": "Or red?"})
-        assert passed["outcome"] == "passed_on", passed
+        assert passed["outcome"] == "asked", passed
         print(json.dumps({"prompts": prompts, "listed": len(listed), "told": event is not None}))
 
 

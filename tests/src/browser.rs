@@ -99,6 +99,8 @@ impl Browser {
         for domain in ["Page", "Runtime", "Log", "Network"] {
             self.ask(&format!("{domain}.enable"), json!({})).await?;
         }
+        // Keys go to the page as if its window were in front.
+        self.ask("Emulation.setFocusEmulationEnabled", json!({ "enabled": true })).await?;
         self.size(1280, 900).await
     }
 

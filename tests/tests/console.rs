@@ -223,7 +223,7 @@ async fn a_task_is_cancelled_by_keyboard() -> Result<()> {
         browser.press(&letter.to_string()).await?;
     }
     browser.loading(async || browser.press("Enter").await).await?;
-    browser.tab_to("it.innerText?.includes('Build and sign the images')").await?;
+    browser.tab_to("it.matches('a') && it.innerText.includes('Build and sign the images')").await?;
     browser.loading(async || browser.press("Enter").await).await?;
     browser.tab_to("it.matches('summary') && it.innerText.startsWith('Cancel')").await?;
     browser.press("Enter").await?;
@@ -251,7 +251,7 @@ async fn a_question_is_answered_by_keyboard() -> Result<()> {
     ensure!(visit.text(".troubles").await?.contains("1 question waits"), "{}", visit.text("main").await?);
     browser.press("g").await?;
     browser.loading(async || browser.press("q").await).await?;
-    browser.tab_to("it.innerText?.includes('Red or blue?')").await?;
+    browser.tab_to("it.matches('a') && it.innerText.includes('Red or blue?')").await?;
     browser.loading(async || browser.press("Enter").await).await?;
     browser.tab_to("it.matches('button') && it.innerText === 'blue'").await?;
     browser.loading(async || browser.press("Enter").await).await?;

@@ -217,7 +217,7 @@ async fn agents(up: &Up) -> Result<(Client, Client)> {
 async fn inbox(lead: &Client, cursor: &Value) -> Result<(Value, Value)> {
     let mut cursor = cursor.clone();
     loop {
-        let wish = json!({"for": ["messages"], "cursor": cursor, "timeout_s": 30});
+        let wish = json!({"for": ["messages"], "cursor": cursor, "timeout_s": 30, "format": "rows"});
         let news = lead.call("wait", wish).await?;
         ensure!(news["timed_out"] == false, "no message came: {news}");
         cursor = news["cursor"].clone();

@@ -89,6 +89,7 @@ async fn asked(face: &Face, lead: &Agent, worker: &Agent, epic: &Value) -> Vec<(
         face.facts(lead, "set-config", setting).await;
     }
     face.facts(worker, "set_status", json!({ "text": "here" })).await;
+    face.facts(worker, "ask_human", json!({ "question": "Which links?", "choices": ["all", "none"] })).await;
     let call = json!({ "target_agent": "worker", "context": "report" });
     let call = face.facts(lead, "call_agent", call).await["call_id"].clone();
     vec![
@@ -105,6 +106,7 @@ async fn asked(face: &Face, lead: &Agent, worker: &Agent, epic: &Value) -> Vec<(
         ("list-services", json!({})),
         ("get-config", json!({})),
         ("list-config", json!({})),
+        ("list_questions", json!({})),
         ("wait_for_calls", json!({ "call_ids": [call], "timeout_s": 0 })),
         ("tools_find", json!({ "query": "task" })),
         ("wait", json!({ "cursor": "0", "for": ["tasks"] })),

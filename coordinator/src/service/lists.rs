@@ -203,17 +203,17 @@ impl Service {
     }
 
     pub(super) async fn list(&self, key: &EntityKey, query: Query) -> Result<List, Refusal> {
-        self.list_page(key, query, Page::default()).await
+        let asked = query.clone();
+        let (rows, freshness) = self.entities.list(key, query).await?;
+        let next = rows.last().filter(|_| rows.len() == asked.limit).map(|row| cursor::write(&asked, row));
+        Ok(List { rows: rows.into_iter().map(|row| wire::shown(row, &[])).collect(), freshness, next })
     }
 
     /// A part of a list whose order tells each document from each.
     async fn list_page(&self, key: &EntityKey, mut query: Query, page: Page) -> Result<List, Refusal> {
         query.limit = page.limit.unwrap_or(query.limit).min(LIMIT);
         query.after = cursor::read(&query, &page.cursor)?;
-        let asked = query.clone();
-        let (rows, freshness) = self.entities.list(key, query).await?;
-        let next = rows.last().filter(|_| rows.len() == asked.limit).map(|row| cursor::write(&asked, row));
-        Ok(List { rows: rows.into_iter().map(|row| wire::shown(row, &[])).collect(), freshness, next })
+        self.list(key, query).await
     }
 
     /// Whether every dependency of a task is completed.

@@ -128,7 +128,7 @@ pub struct Poller {
 pub struct Ctx {
     /// Never goes back, over restarts too.
     pub now: Timestamp,
-    /// Wall time, for schedules alone: it may jump.
+    /// Wall time, for schedules and for what is compared with dates from outside: it may jump.
     pub wall: Timestamp,
     /// When this owner began to serve the entity. Nothing expires before one full period after it.
     pub serving_since: Timestamp,

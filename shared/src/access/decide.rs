@@ -82,7 +82,8 @@ impl Access {
             );
             return Err(Refusal::new(Code::QueueFull, problem));
         }
-        let at = ctx.now.max(self.newest + Duration::from_millis(1));
+        // Tokens are dated by the wall clock, which may be ahead of this one.
+        let at = ctx.now.max(ctx.wall).max(self.newest + Duration::from_millis(1));
         let until = known.map_or(until, |known| known.until.max(until));
         Ok(Revocation { of, at, until, by: by.chars().take(Name::MAX).collect() })
     }

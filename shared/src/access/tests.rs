@@ -5,6 +5,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::code::{Code, Refusal};
+use crate::entity::Entity;
 use crate::harness::Bench;
 use crate::id::{EntityKey, Kind, Name};
 use crate::time::Timestamp;
@@ -79,6 +80,20 @@ fn what_was_revoked_is_asked_for_by_its_moment() {
     let again = revoked(&mut bench, all[1].at);
     assert_eq!((again.len(), again[0].of), (1, first));
     assert_eq!(again[0].until, all[0].until, "it is not forgotten sooner than before");
+}
+
+#[test]
+fn a_revocation_is_no_older_than_the_tokens_of_its_moment() {
+    let mut bench = bench();
+    let mut ctx = bench.ctx();
+    ctx.wall = ctx.now + Duration::from_secs(10);
+    let until = ctx.wall + Duration::from_secs(60);
+    let revoke = Command::Revoke { of: Of::Everyone, by: "operator".to_owned(), until };
+    let decision = bench.entity.decide(&revoke, &mut ctx).unwrap();
+    let [Event::TokensRevoked { revocation }] = decision.events.as_slice() else {
+        panic!("{:?}", decision.events)
+    };
+    assert!(revocation.at >= ctx.wall, "a token of the last ten seconds would outlive it");
 }
 
 #[test]

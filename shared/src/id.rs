@@ -91,7 +91,9 @@ impl FromStr for Kind {
 
     fn from_str(text: &str) -> Result<Self, Refusal> {
         Kind::ALL.into_iter().find(|kind| kind.as_str() == text).ok_or_else(|| {
-            Refusal::new(Code::InvalidArgument, format!("`{text}` is no kind of entity; use one of pool, lockspace, triggers, agent, fleet, schedules, epics, inboxes, channels, memory, services, profiles, blobs, settings, access, mail or questions"))
+            let known = Kind::ALL.map(Kind::as_str).join(", ");
+            let problem = format!("`{text}` is no kind of entity; use one of {known}");
+            Refusal::new(Code::InvalidArgument, problem)
         })
     }
 }

@@ -1,22 +1,16 @@
-//! Reads the settings and checks what belongs together.
+//! Reads the settings.
 
-use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use figment::Figment;
 use figment::error::Kind;
 use figment::providers::{Env, Format, Toml};
 use secrecy::{ExposeSecret, SecretString};
-use skein_shared::limits::{self, REPLY_KEEP};
-use skein_shared::memory;
 use skein_shared::spelling::nearest;
-use url::Url;
 
-use super::schema::{Config, Dialect, Embeddings, Issuer, Provider, Source, Workspace};
-use crate::auth::Role;
-use crate::auth::issuer::is_private;
+use super::check::check;
+use super::schema::{Config, Dialect};
 
 /// What the command line sets; `None` leaves the file's or the environment's word.
 #[derive(Clone, Debug, Default)]
@@ -35,7 +29,7 @@ pub struct Overrides {
 /// A setting is wrong. The sentence names it and says what to write.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct ConfigError(String);
+pub struct ConfigError(pub(super) String);
 
 /// Reads `file` if it is there, then the environment, then the command line's `overrides`.
 ///
@@ -122,233 +116,10 @@ fn explain(error: &figment::Error) -> ConfigError {
     ConfigError(format!("{place}{problem}"))
 }
 
-/// One key for all is as good as none where others listen, so that takes a word of its own.
-fn check_compat(config: &Config) -> Result<(), ConfigError> {
-    let compat = &config.compat;
-    if compat.mode.is_none() {
-        return Ok(());
-    }
-    if compat.key.as_ref().is_none_or(|key| key.expose_secret().is_empty()) {
-        return Err(ConfigError(
-            "`compat.key`: give the key that those programs share (their API_KEY), best as SKEIN_COMPAT__KEY"
-                .to_owned(),
-        ));
-    }
-    let http = config.listen.http;
-    if http.ip().is_loopback() || compat.beyond_loopback {
-        return Ok(());
-    }
-    Err(ConfigError(format!(
-        "`compat.mode`: whoever has its one key can act as any agent, and {http} is reached from other machines; listen on \
-         127.0.0.1, or say --compat-beyond-loopback (`compat.beyond_loopback = true`) as well"
-    )))
-}
-
-fn check(config: &mut Config, folder: &Path) -> Result<(), ConfigError> {
-    check_compat(config)?;
-    let mut names = HashSet::new();
-    for source in &mut config.ingress.source {
-        if !names.insert(source.name.clone()) {
-            return Err(ConfigError(format!(
-                "ingress.source: `{}` is there twice; give each source a name of its own",
-                source.name
-            )));
-        }
-        take_secret(source, folder)?;
-    }
-    let mut swarms = HashSet::new();
-    for workspace in &mut config.slack.workspace {
-        if !swarms.insert(workspace.swarm.clone()) {
-            return Err(ConfigError(format!(
-                "slack.workspace: the swarm `{}` has two; give each swarm one",
-                workspace.swarm
-            )));
-        }
-        take_tokens(workspace, folder).map_err(|problem| {
-            ConfigError(format!("slack.workspace of the swarm `{}`: {problem}", workspace.swarm))
-        })?;
-    }
-    let secrets = &mut config.secrets;
-    read_secret("key", &mut secrets.key, secrets.key_file.as_deref(), folder)
-        .map_err(|problem| ConfigError(format!("`secrets` {problem}")))?;
-    if let Some(embeddings) = &mut config.embeddings {
-        take_key(embeddings, folder).map_err(|problem| ConfigError(format!("`embeddings` {problem}")))?;
-    }
-    let store = &mut config.store;
-    for path in
-        [&mut config.cluster.tls, &mut store.redis_ca, &mut store.redis_certificate, &mut store.redis_key]
-    {
-        *path = path.take().map(|path| folder.join(path));
-    }
-    if store.redis_certificate.is_some() != store.redis_key.is_some() {
-        return Err(ConfigError(
-            "`store.redis_certificate` and `store.redis_key` belong together: name both, or neither"
-                .to_owned(),
-        ));
-    }
-    for issuer in &config.auth.issuer {
-        check_issuer(issuer)
-            .map_err(|problem| ConfigError(format!("auth.issuer `{}`: {problem}", issuer.issuer)))?;
-    }
-    for (tool, limits) in &config.limits.tools {
-        let rate_is_none = limits.per_second.is_some_and(|rate| !(rate > 0.0 && rate.is_finite()));
-        if rate_is_none || limits.at_a_time == Some(0) {
-            return Err(ConfigError(format!(
-                "limits.tools.{tool}: `per_second` and `at_a_time` are more than nothing; to keep a tool from agents, give them a view without it"
-            )));
-        }
-    }
-    let (least, most) = (limits::TEXT as u64, limits::RESULT as u64);
-    if !(least..=most).contains(&config.limits.result_bytes) {
-        return Err(ConfigError(format!(
-            "`limits.result_bytes` must lie between {least} and {most}; more does not fit into one request of an agent"
-        )));
-    }
-    if config.retention.replies < REPLY_KEEP {
-        return Err(ConfigError(
-            "`retention.replies` is too short: a repeated request must find its answer for 15m at least"
-                .to_owned(),
-        ));
-    }
-    if config.retention.every < Duration::from_secs(1) {
-        return Err(ConfigError("`retention.every` must be 1s at least".to_owned()));
-    }
-    if config.runner.slots == 0 {
-        return Err(ConfigError(
-            "`runner.slots` must be 1 at least; to run no agents here, set `runner.enabled = false`"
-                .to_owned(),
-        ));
-    }
-    Ok(())
-}
-
-/// Gives the source its secret. A source without one lets anybody in, which has to be said.
-fn take_secret(source: &mut Source, folder: &Path) -> Result<(), ConfigError> {
-    let taken = read_secret("secret", &mut source.secret, source.secret_file.as_deref(), folder);
-    taken
-        .and_then(|()| check_secret(source).map_err(str::to_owned))
-        .map_err(|problem| ConfigError(format!("ingress.source `{}` {problem}", source.name)))
-}
-
-/// Takes the secret from its file, if one is named.
-fn read_secret(
-    name: &str,
-    secret: &mut Option<SecretString>,
-    file: Option<&Path>,
-    folder: &Path,
-) -> Result<(), String> {
-    let Some(file) = file else { return Ok(()) };
-    if secret.is_some() {
-        return Err(format!("has both `{name}` and `{name}_file`; keep one"));
-    }
-    let text = std::fs::read_to_string(folder.join(file))
-        .map_err(|error| format!("has a {name}_file, {}, that cannot be read: {error}", file.display()))?;
-    *secret = Some(SecretString::from(text.trim_end().to_owned()));
-    Ok(())
-}
-
-/// Gives the workspace its tokens, and looks whether each is where it belongs.
-fn take_tokens(workspace: &mut Workspace, folder: &Path) -> Result<(), String> {
-    let Workspace { bot_token: bot, bot_token_file, app_token: app, app_token_file, api, .. } = workspace;
-    read_secret("bot_token", bot, bot_token_file.as_deref(), folder)?;
-    read_secret("app_token", app, app_token_file.as_deref(), folder)?;
-    let begins = |token: &Option<SecretString>, with: &str| {
-        token.as_ref().is_some_and(|token| token.expose_secret().starts_with(with))
-    };
-    if bot.as_ref().is_none_or(|token| token.expose_secret().is_empty()) {
-        return Err(
-            "has no bot token; set `bot_token` or `bot_token_file` to the one that begins with xoxb-"
-                .to_owned(),
-        );
-    }
-    if begins(bot, "xapp-") || begins(app, "xoxb-") {
-        return Err(
-            "has its tokens mixed up: `bot_token` begins with xoxb-, `app_token` with xapp-".to_owned()
-        );
-    }
-    let here = match api.host() {
-        Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
-        Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
-        Some(url::Host::Domain(name)) => name == "localhost",
-        None => false,
-    };
-    if api.scheme() == "https" || (api.scheme() == "http" && here) {
-        return Ok(());
-    }
-    Err(format!("has the `api` {api}, to which tokens would go in plain text; use https"))
-}
-
-/// Gives the endpoint its key, which leaves this machine only where nobody reads it on the way.
-fn take_key(embeddings: &mut Embeddings, folder: &Path) -> Result<(), String> {
-    let Embeddings { url, model, dimensions, api_key, api_key_file } = embeddings;
-    read_secret("api_key", api_key, api_key_file.as_deref(), folder)?;
-    if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
-        return Err(format!("has the `url` {url}; it begins with https:// and names a host"));
-    }
-    if model.trim().is_empty() {
-        return Err("has no model; set `model` to the name of one that the endpoint has".to_owned());
-    }
-    let most = memory::DIMENSIONS;
-    if dimensions.is_some_and(|wanted| wanted == 0 || wanted as usize > most) {
-        return Err(format!("wants vectors of no use; `dimensions` lies between 1 and {most}"));
-    }
-    if api_key.is_some() && !is_private(url) {
-        return Err(format!("has the `url` {url}, to which the key would go in plain text; use https"));
-    }
-    Ok(())
-}
-
-/// What is wrong with the source's secret, if anything.
-fn check_secret(source: &Source) -> Result<(), &'static str> {
-    let filters = [&source.inbox_domains, &source.sender_domains];
-    if source.provider != Provider::Agentmail && filters.iter().any(|domains| !domains.is_empty()) {
-        return Err("is not of the provider `agentmail`, so it has no inboxes: take its domains out");
-    }
-    if source.allow_unsigned {
-        let alone = source.secret.is_none();
-        return if alone { Ok(()) } else { Err("has a secret and `allow_unsigned`; keep one") };
-    }
-    if source.provider == Provider::Test {
-        return Err(
-            "is of the provider `test`, which signs nothing: set `allow_unsigned = true` if anybody may send",
-        );
-    }
-    let secret = source.secret.as_ref().map(ExposeSecret::expose_secret).unwrap_or_default();
-    if secret.is_empty() {
-        return Err("has no secret; set `secret` or `secret_file` to what the sender signs with");
-    }
-    let is_key = secret.len() == 64 && secret.bytes().all(|letter| letter.is_ascii_hexdigit());
-    if source.provider == Provider::Discord && !is_key {
-        return Err("needs the application's public key from Discord as its secret: 64 hexadecimal digits");
-    }
-    Ok(())
-}
-
-/// Whoever could change what an issuer says could be anybody here, so it is asked by TLS.
-fn check_issuer(issuer: &Issuer) -> Result<(), &'static str> {
-    let named = Url::parse(&issuer.issuer).ok();
-    if named.is_none_or(|named| !is_private(&named))
-        || issuer.jwks.as_ref().is_some_and(|jwks| !is_private(jwks))
-    {
-        return Err("an issuer and its keys have an address with https (or http on this machine)");
-    }
-    if issuer.audience.is_empty() {
-        return Err("`audience` is empty; name what its tokens for Skein are for");
-    }
-    if issuer.swarm.is_none() && issuer.swarm_claim.is_none() {
-        return Err("name the `swarm` of its tokens, or the `swarm_claim` that does");
-    }
-    if issuer.role.is_none() && (issuer.role_claim.is_none() || issuer.roles.is_empty()) {
-        return Err("name the `role` of its tokens, or the `role_claim` and what its values mean in `roles`");
-    }
-    if issuer.role.iter().chain(issuer.roles.values()).any(|role| *role == Role::Runner) {
-        return Err("a runner has a token of Skein's own: `skein token issue --role runner`");
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use skein_shared::triggers::subscription;
 
     use super::*;

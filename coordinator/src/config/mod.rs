@@ -1,6 +1,7 @@
 //! The settings of a node: one `config.toml` in the data directory, `SKEIN_SECTION__KEY` in the environment,
 //! and the command line, the later ones winning.
 
+mod check;
 mod load;
 mod schema;
 

@@ -1,5 +1,6 @@
 //! Questions to people as clients see them: the form that one is asked with, and what came of it.
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 use skein_shared::questions::State;
 use skein_shared::time::Timestamp;
@@ -41,17 +42,14 @@ pub(super) fn word(form: &Form) -> Option<Word> {
 /// What came of a question that was filed; nothing while it is open.
 pub(super) fn outcome(question: &Value) -> Option<Answer> {
     let text = |field: &str| question[field].as_str().unwrap_or_default();
-    let state = text("status");
-    let by = text("answeredBy");
+    let (state, by) = (state(question), text("answeredBy"));
     let said = match state {
-        _ if state == State::Open.as_str() => return None,
-        _ if state == State::Answered.as_str() => format!("{by} answers: {}", text("answer")),
-        _ if state == State::Declined.as_str() && text("reason").is_empty() => {
-            format!("{by} will not answer this.")
-        }
-        _ if state == State::Declined.as_str() => format!("{by} will not answer this: {}", text("reason")),
-        _ if state == State::Expired.as_str() => "Nobody has answered in time.".to_owned(),
-        _ => "The question was taken back.".to_owned(),
+        State::Open => return None,
+        State::Answered => format!("{by} answers: {}", text("answer")),
+        State::Declined if text("reason").is_empty() => format!("{by} will not answer this."),
+        State::Declined => format!("{by} will not answer this: {}", text("reason")),
+        State::Expired => "Nobody has answered in time.".to_owned(),
+        State::Withdrawn => "The question was taken back.".to_owned(),
     };
     let mut facts = json!({ "outcome": state, "question_id": question["id"] });
     for (fact, field) in [("answer", "answer"), ("reason", "reason"), ("answered_by", "answeredBy")] {
@@ -60,6 +58,11 @@ pub(super) fn outcome(question: &Value) -> Option<Answer> {
         }
     }
     Some(Answer::new(said, facts))
+}
+
+/// One whose state cannot be read waits on.
+fn state(question: &Value) -> State {
+    State::deserialize(&question["status"]).unwrap_or(State::Open)
 }
 
 /// The job that a filed question is to a client which can follow one: it stands still until anybody has answered.
@@ -72,7 +75,7 @@ pub(super) fn job(question: &Value) -> Job {
             let asked = form(text("question"), &choices.collect::<Vec<_>>());
             job::State::Asks([(ANSWER.to_owned(), asked)].into())
         }
-        Some(_) if text("status") == State::Withdrawn.as_str() => job::State::Cancelled,
+        Some(_) if state(question) == State::Withdrawn => job::State::Cancelled,
         Some(outcome) => job::State::Done(Box::new(Reply::shape(Toolset::Skein, Uuid::nil(), Ok(outcome)))),
     };
     let began = at("askedAt");

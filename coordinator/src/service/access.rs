@@ -1,24 +1,26 @@
 //! Who holds a token that still holds, and how tokens are had and ended: for every face, before it does anything else.
 //!
 //! A signature says what a token was; whether it was revoked since stands with the swarm's owner. Each node keeps a copy
-//! of what is revoked and asks for news every [`FRESH`], so a call costs no question of its own.
+//! of what is revoked and asks for news now and then, so a call costs no question of its own.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+mod revocations;
+
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use skein_shared::access::{self, Command, Of, Reply, Revocation, Wish};
+use skein_shared::access::{self, Command, Of, Reply, Wish};
 use skein_shared::agent::{self, Agent};
 use skein_shared::id::{EntityKey, Kind, Name};
 use skein_shared::time::Timestamp;
 use skein_shared::{Code, Refusal};
 use subtle::ConstantTimeEq;
-use tokio::time::Instant;
 use uuid::Uuid;
+
+use revocations::Revocations;
 
 use super::unexpected;
 use crate::auth::credential::STEPS;
@@ -27,15 +29,6 @@ use crate::auth::token::{Claims, Issued, Keys, LEEWAY, LONGEST, Origin};
 use crate::auth::{Credential, Principal, Right, Rights, Role, View, policy};
 use crate::entity::{Entities, Request};
 
-/// How old a copy of the revocations may be.
-const FRESH: Duration = Duration::from_secs(2);
-/// How long the owner may take to say what is new; after that the copy holds until the next try. A node that has no copy
-/// yet waits as long as a call would: the owner may have died, and its shards be on their way to another node.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// Between two questions as long as there was no answer at all.
-const AGAIN: Duration = Duration::from_millis(200);
-/// Swarms whose revocations are kept; a full table is emptied.
-const SWARMS: usize = 10_000;
 /// The life of a token that was exchanged, when nobody says how long.
 const USUAL: Duration = Duration::from_secs(900);
 
@@ -45,23 +38,7 @@ pub struct Access {
     keys: Keys,
     issuers: Issuers,
     entities: Entities,
-    copies: Arc<Mutex<HashMap<Name, Arc<Copy>>>>,
-}
-
-/// What this node knows of a swarm's revocations.
-#[derive(Default)]
-struct Copy {
-    known: RwLock<Known>,
-    asking: tokio::sync::Mutex<()>,
-}
-
-#[derive(Default)]
-struct Known {
-    revoked: HashMap<Of, Revocation>,
-    newest: Timestamp,
-    /// When the owner was asked last, and whether it has ever answered.
-    asked: Option<Instant>,
-    answered: bool,
+    revocations: Revocations,
 }
 
 /// A client that shall fetch tokens.
@@ -99,7 +76,8 @@ pub struct Handed {
 
 impl Access {
     pub fn new(keys: Keys, entities: Entities) -> Self {
-        Self { keys, issuers: Issuers::default(), entities, copies: Arc::default() }
+        let revocations = Revocations::new(entities.clone());
+        Self { keys, issuers: Issuers::default(), entities, revocations }
     }
 
     /// Takes the tokens of these issuers too.
@@ -143,53 +121,7 @@ impl Access {
     /// # Errors
     /// As [`Self::credential`].
     pub async fn holds(&self, credential: &Credential) -> Result<(), Refusal> {
-        let swarm = &credential.who.swarm;
-        let copy = self.copy(swarm);
-        // Whoever looks after a node that has just started, or stands still, must get in.
-        let tends = matches!(credential.who.role, Role::Operator | Role::Runner);
-        let patience = if tends || copy.was_answered() { PATIENCE } else { Request::TIMEOUT };
-        self.freshen(swarm, &copy, patience).await;
-        let known = copy.known.read().unwrap_or_else(PoisonError::into_inner);
-        if known.revokes(credential) {
-            let problem = "the token was revoked; ask the operator for a new one (`skein token issue`)";
-            return Err(Refusal::new(Code::Unauthenticated, problem));
-        }
-        if known.answered || tends {
-            return Ok(());
-        }
-        let problem = format!("nobody can say yet which tokens of the swarm `{swarm}` hold; try again");
-        Err(Refusal::new(Code::Unavailable, problem).retry_after(1000))
-    }
-
-    fn copy(&self, swarm: &Name) -> Arc<Copy> {
-        let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(copy) = copies.get(swarm) {
-            return Arc::clone(copy);
-        }
-        if copies.len() >= SWARMS {
-            copies.clear();
-        }
-        Arc::clone(copies.entry(swarm.clone()).or_default())
-    }
-
-    async fn freshen(&self, swarm: &Name, copy: &Copy, patience: Duration) {
-        if copy.is_fresh() {
-            return;
-        }
-        let Ok(_one_asks) = tokio::time::timeout(patience, copy.asking.lock()).await else { return };
-        if copy.is_fresh() {
-            return;
-        }
-        let after = copy.known.read().unwrap_or_else(PoisonError::into_inner).newest;
-        let question = self.ask(swarm, Command::Revoked { after });
-        let answer = tokio::time::timeout(patience, question).await;
-        let mut known = copy.known.write().unwrap_or_else(PoisonError::into_inner);
-        known.asked = Some(Instant::now());
-        if let Ok(Ok(Reply::Revoked(news))) = answer {
-            known.learn(news, self.now());
-        } else {
-            tracing::warn!(%swarm, "the owner of the swarm does not say which tokens were revoked; what is known holds");
-        }
+        self.revocations.admit(credential).await
     }
 
     async fn ask(&self, swarm: &Name, command: Command) -> Result<Reply, Refusal> {
@@ -201,7 +133,7 @@ impl Access {
         let key = EntityKey::of(Kind::Access, swarm);
         let reply = self.entities.ask::<access::Access>(&key, Request::once(Uuid::now_v7()), command).await;
         // Whoever revoked here finds it revoked here.
-        self.copy(swarm).known.write().unwrap_or_else(PoisonError::into_inner).asked = None;
+        self.revocations.have_changed(swarm);
         reply
     }
 
@@ -428,44 +360,6 @@ impl Access {
         let lifetime = claims.lifetime;
         let issued = self.keys.issue_as(claims, origin, self.now())?;
         Ok(Handed { issued, rights, agent, agent_name, lifetime })
-    }
-}
-
-impl Copy {
-    fn was_answered(&self) -> bool {
-        self.known.read().unwrap_or_else(PoisonError::into_inner).answered
-    }
-
-    fn is_fresh(&self) -> bool {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        let good = if known.answered { FRESH } else { AGAIN };
-        known.asked.is_some_and(|asked| asked.elapsed() < good)
-    }
-}
-
-impl Known {
-    fn learn(&mut self, news: Vec<Revocation>, now: Timestamp) {
-        self.answered = true;
-        for revocation in news {
-            self.newest = self.newest.max(revocation.at);
-            self.revoked.insert(revocation.of, revocation);
-        }
-        self.revoked.retain(|_, revocation| revocation.until > now);
-    }
-
-    fn revokes(&self, credential: &Credential) -> bool {
-        if self.revoked.is_empty() {
-            return false;
-        }
-        let named = |of: Of| self.revoked.get(&of);
-        let before = |of: Of, issued| named(of).is_some_and(|revocation| issued <= revocation.at);
-        let agents = !matches!(credential.who.role, Role::Operator | Role::Runner);
-        credential.line().any(|link| {
-            named(Of::Token(link.id)).is_some()
-                || link.family.is_some_and(|family| named(Of::Token(family)).is_some())
-                || before(Of::Agent(link.agent), link.issued)
-                || (agents && before(Of::Everyone, link.issued))
-        })
     }
 }
 

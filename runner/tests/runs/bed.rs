@@ -11,7 +11,7 @@ use std::time::Duration;
 use secrecy::SecretString;
 use skein_proto::v1::coordinator_message::Message;
 use skein_proto::v1::{Freeze, Start, Stop, Thaw};
-use skein_runner::container::tree::Process;
+use skein_runner::container::tree::{self, Process};
 use skein_runner::{Error, RunnerConfig};
 use skein_shared::id::Name;
 use tempfile::TempDir;
@@ -177,4 +177,11 @@ pub(crate) fn stands_still(process: &Process) -> bool {
         })
     };
     process.is_stopped() || held()
+}
+
+/// Whether an instance's processes all stand still. One that just becomes its program has no environment for a moment
+/// and is not found by it: an instance without any process does not stand still, it is looked at again.
+pub(crate) fn is_frozen(instance: &str) -> bool {
+    let tree = tree::marked(instance);
+    !tree.is_empty() && tree.iter().all(stands_still)
 }

@@ -55,7 +55,7 @@ async fn nothing_starts_while_the_runner_has_no_lease() {
     coordinator.say(start(id(1), 1)).await;
     coordinator.reported(id(1), started).await;
     coordinator.behave(|behaviour| behaviour.renew = false);
-    until(|| tree::marked(id(1)).iter().all(stands_still).then_some(())).await;
+    until(|| is_frozen(id(1)).then_some(())).await;
 
     coordinator.say(start(id(2), 1)).await;
     coordinator.say(start(id(3), 1)).await;

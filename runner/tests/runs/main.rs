@@ -18,7 +18,7 @@ mod stubborn;
 use std::fs;
 use std::path::Path;
 
-use bed::{ACCESS, Bed, MCP, freeze, id, launcher, stands_still, start, stop, thaw, token, until};
+use bed::{ACCESS, Bed, MCP, freeze, id, is_frozen, launcher, stands_still, start, stop, thaw, token, until};
 use coordinator::{Coordinator, LIMIT, TOKEN};
 use futures::StreamExt;
 use mcp::Face;
@@ -213,14 +213,9 @@ async fn a_runner_without_renewal_freezes_and_obeys_the_verdict() {
     coordinator.until("heartbeats", |state| state.heartbeats >= 5).await;
     assert!(!tree::marked(id(4)).iter().any(stands_still), "it froze under a renewed lease");
     coordinator.behave(|behaviour| behaviour.renew = false);
-    let still = |instance: &'static str| {
-        until(move || {
-            let tree = tree::marked(instance);
-            (!tree.is_empty() && tree.iter().all(stands_still)).then_some(())
-        })
-    };
-    still(id(4)).await;
-    still(id(5)).await;
+    for instance in [id(4), id(5)] {
+        until(|| is_frozen(instance).then_some(())).await;
+    }
 
     coordinator.behave(|behaviour| {
         behaviour.renew = true;

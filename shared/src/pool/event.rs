@@ -5,8 +5,9 @@ use uuid::Uuid;
 
 use super::command::{Join, Profile, TaskSpec};
 use super::cost::Cost;
+use super::dependency::Dependency;
 use super::guard::Sketch;
-use super::state::{Dependency, Outcome, Status};
+use super::state::{Outcome, Status};
 use crate::id::InstanceId;
 use crate::time::Timestamp;
 

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use uuid::Uuid;
 
-use super::state::{Dependency, Outcome, Status, Task};
+use super::dependency::Dependency;
+use super::state::{Outcome, Status, Task};
 use super::tag::Numbers;
 use crate::id::InstanceId;
 use crate::slack::Thread;

@@ -8,6 +8,7 @@ mod command;
 mod concerned;
 mod cost;
 mod decide;
+mod dependency;
 mod event;
 mod guard;
 mod heads;
@@ -37,8 +38,9 @@ use index::Indexes;
 pub use concerned::claimable;
 pub use cost::Cost;
 pub use decide::ended::{Attempted, answer_for_ended};
+pub use dependency::Dependency;
 pub use event::{Event, Return};
-pub use state::{Dependency, Member, MemberView, Outcome, Pool, Source, Status, Task, TaskView};
+pub use state::{Member, MemberView, Outcome, Pool, Source, Status, Task, TaskView};
 pub use steering::steering;
 pub use tag::Tag;
 

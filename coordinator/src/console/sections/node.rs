@@ -1,6 +1,7 @@
 //! The cluster with its runners, and how this node has fared.
 
 use serde_json::{Value, json};
+use skein_shared::pool::Status;
 use skein_shared::{Code, Refusal};
 
 use super::super::{Console, chart};
@@ -31,9 +32,9 @@ pub(super) async fn cluster(console: &Console, who: &Principal, look: &Look) -> 
 pub(super) async fn trends(console: &Console, who: &Principal, _: &Look) -> Result<Value, Refusal> {
     let service = &console.service;
     let (counts, throughput) = tokio::try_join!(service.count_tasks(who, None), throughput(service, who))?;
-    let depths: Vec<Value> = super::tasks::STATUSES
-        .iter()
-        .filter_map(|status| Some(json!({ "status": status, "count": counts.get(*status)? })))
+    let depths: Vec<Value> = Status::ALL
+        .into_iter()
+        .filter_map(|status| Some(json!({ "status": status, "count": counts.get(status.as_str())? })))
         .collect();
     // What a node as a whole does is not one swarm's to see.
     let lines = match policy::require(who, Right::Administer) {

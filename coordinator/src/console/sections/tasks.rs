@@ -3,6 +3,7 @@
 use futures::stream::{self, StreamExt, TryStreamExt};
 use serde_json::{Value, json};
 use skein_shared::id::{Kind, parse_uuid};
+use skein_shared::pool::Status;
 use skein_shared::which::Which;
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
@@ -29,19 +30,6 @@ const DRAWN: usize = 60;
 const NEEDS: usize = 30;
 const EVENTS: usize = 50;
 const AT_ONCE: usize = 8;
-
-pub(super) const STATUSES: [&str; 10] = [
-    "unassigned",
-    "backlog",
-    "offered",
-    "reviewing",
-    "pending",
-    "in_progress",
-    "paused",
-    "completed",
-    "failed",
-    "cancelled",
-];
 
 pub(super) async fn board(console: &Console, who: &Principal, _: &Look) -> Result<Value, Refusal> {
     let service = &console.service;
@@ -83,13 +71,13 @@ pub(super) async fn list(console: &Console, who: &Principal, look: &Look) -> Res
         };
         let found = service.list_tasks(who, wanted).await?;
         return Ok(json!({
-            "tasks": found.rows, "names": names, "counts": counts, "statuses": STATUSES, "search": text,
+            "tasks": found.rows, "names": names, "counts": counts, "statuses": Status::ALL, "search": text,
             "status": look.query.get("status"), "pager": {}, "warning": found.warning(),
         }));
     }
     let (found, pager) = rows(service, who, view, only, look).await?;
     Ok(json!({
-        "tasks": found.rows, "names": names, "counts": counts, "statuses": STATUSES, "pager": pager,
+        "tasks": found.rows, "names": names, "counts": counts, "statuses": Status::ALL, "pager": pager,
         "status": look.query.get("status"), "rebuilding": found.rebuilding,
     }))
 }

@@ -10,9 +10,10 @@ use crate::code::{Code, Refusal};
 use crate::entity::{Ctx, Decision};
 use crate::limits;
 use crate::pool::command::{Create, Fact, Reply, Rules, Target, TaskSpec};
+use crate::pool::dependency::Dependency;
 use crate::pool::event::{Created, Event};
 use crate::pool::guard::Sketch;
-use crate::pool::state::{Dependency, Pool, Status, Task};
+use crate::pool::state::{Pool, Status, Task};
 
 /// Longest task type, characters.
 const TASK_TYPE: usize = 50;

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use skein_shared::id::Kind;
 use skein_shared::limits;
-use skein_shared::pool::{Rules, Target, TaskSpec};
+use skein_shared::pool::{Rules, Status, Target, TaskSpec};
 use uuid::Uuid;
 
 use super::{continued, done, short, warned};
@@ -18,19 +18,6 @@ use crate::service::tasks::Wanted;
 
 const SWARM: Toolset = Toolset::Swarm;
 pub(super) const MODELS: [&str; 3] = ["haiku", "sonnet", "opus"];
-const STATUSES: [&str; 10] = [
-    "backlog",
-    "unassigned",
-    "offered",
-    "reviewing",
-    "pending",
-    "in_progress",
-    "paused",
-    "completed",
-    "failed",
-    "cancelled",
-];
-
 /// The fields of a task in a list.
 const SUMMARY: [&str; 13] = [
     "id",
@@ -136,7 +123,7 @@ pub(super) fn tools() -> Vec<Tool> {
             .found_by("list show search filter jobs pool queue backlog offers mine ready working on everybody")
             .args(
                 Args::none()
-                    .take("status", one_of(&STATUSES), "Where the task stands")
+                    .take("status", one_of(&Status::ALL.map(Status::as_str)), "Where the task stands")
                     .take("mineOnly", flag(), "Your own tasks")
                     .take("unassigned", flag(), "Tasks in the pool")
                     .take("offeredToMe", flag(), "Open offers to you")

@@ -12,8 +12,9 @@ use landlock::{
     path_beneath_rules,
 };
 
-/// Users and groups given to instances. The range lies above those that distributions and systemd hand out.
-pub const USERS: std::ops::Range<u32> = 1_900_000_000..1_900_065_536;
+/// Users and groups given to instances, by all runners of a machine together. The range lies above those that distributions
+/// and systemd hand out.
+pub const USERS: std::ops::Range<u32> = 1_900_000_000..1_967_108_864;
 /// What programs write to that is no file of anybody's.
 const DEVICES: [&str; 9] = [
     "/dev/null",

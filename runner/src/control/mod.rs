@@ -30,7 +30,7 @@ use crate::endpoint::Upstreams;
 use crate::error::Error;
 use crate::instance::folders::Folders;
 use crate::instance::ledger::{Ledger, Row};
-use crate::instance::{Instances, Shared};
+use crate::instance::{Instances, Shared, users};
 use asks::Asks;
 use lease::Lease;
 use reports::Speakers;
@@ -94,6 +94,10 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
     // Not the name alone: two runners of one machine may share it, and must not take each other's processes
     // for their own strays.
     let identity = ledger.identity().await?;
+    let users = match isolation {
+        Isolation::Users => Some(users::claim(&folders, ledger.highest_user().await?)?),
+        Isolation::Landlock | Isolation::None => None,
+    };
     let mark = format!("{}-{identity}", config.name);
     let docker = DockerEngine::connect(&mark, &config.launcher).await;
     if let Err(problem) = &docker {
@@ -109,7 +113,7 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
     let definitions = watch::Sender::new(definitions);
     let instances = Instances::new(Shared {
         mark,
-        isolation,
+        users,
         ledger,
         folders: folders.clone(),
         closed: config.closed.clone(),

@@ -12,6 +12,7 @@ use rustix::fs::{FlockOperation, flock};
 use crate::container::{Isolation, User};
 use crate::error::Error;
 
+pub(super) const LEDGER: &str = "ledger.sqlite";
 /// A log is cut when it has grown past this; the older half goes into a second file.
 pub const LOG: u64 = 16 * 1024 * 1024;
 /// How many logs of ended instances are kept.
@@ -72,7 +73,7 @@ impl Folders {
     }
 
     pub fn ledger(&self) -> PathBuf {
-        self.data.join("ledger.sqlite")
+        self.data.join(LEDGER)
     }
 
     pub fn log(&self, instance: &str) -> PathBuf {

@@ -12,8 +12,10 @@ mod spec;
 pub mod stage;
 mod tools;
 mod transcript;
+pub mod users;
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -27,8 +29,7 @@ use tokio_util::task::TaskTracker;
 
 pub use shared::Shared;
 
-use crate::container::confine::USERS;
-use crate::container::{Handle, Isolation, Spec, User};
+use crate::container::{Handle, Spec, User};
 use crate::endpoint::Upstreams;
 use crate::error::Error;
 use ledger::{Ledger, Row, State};
@@ -266,16 +267,18 @@ impl Instances {
         if self.tasks.is_closed() {
             return Ok(());
         }
-        row.user = self.free_user(&row).await?;
-        if row.user.is_none() && self.shared.isolation == Isolation::Users {
-            // Without one it would run as root.
-            row.state = State::Ended;
-            row.reason = format!(
-                "all {} users that a runner gives to instances are given away; begin anew with another data folder",
-                USERS.len()
-            );
-            let token = row.token;
-            return self.shared.report_end(row, token).await;
+        if let Some(users) = self.shared.users.clone() {
+            row.user = self.free_user(&row, users.clone()).await?;
+            if row.user.is_none() {
+                // Without one it would run as root.
+                row.state = State::Ended;
+                row.reason = format!(
+                    "all {} users that a runner gives to instances are given away; begin anew with another data folder",
+                    users.len()
+                );
+                let token = row.token;
+                return self.shared.report_end(row, token).await;
+            }
         }
         row.secret = secret()?;
         let (orders, inbox) = mpsc::channel(ORDERS);
@@ -325,8 +328,7 @@ impl Instances {
     }
 
     /// A user of the agent's that no held instance has.
-    async fn free_user(&self, row: &Row) -> Result<Option<User>, Error> {
-        let Some(gid) = self.shared.group(&row.swarm, &row.agent).await? else { return Ok(None) };
+    async fn free_user(&self, row: &Row, users: Range<u32>) -> Result<Option<User>, Error> {
         let held = self.shared.ledger.held().await?;
         // An instance that is started again finds what it left in its home.
         let earlier = held.iter().find(|held| held.instance == row.instance);
@@ -334,7 +336,9 @@ impl Instances {
             return Ok(Some(user));
         }
         let taken = held.iter().filter_map(|row| Some(row.user?.uid)).collect();
-        let uid = self.shared.ledger.user(&row.swarm, &row.agent, USERS, taken).await?;
+        let group = self.shared.ledger.group(&row.swarm, &row.agent).await?;
+        let gid = users.start + group % (users.end - users.start);
+        let uid = self.shared.ledger.user(&row.swarm, &row.agent, users, taken).await?;
         Ok(uid.map(|uid| User { uid, gid }))
     }
 

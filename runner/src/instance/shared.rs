@@ -1,5 +1,6 @@
 //! What the tasks of the instances have in common.
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +11,7 @@ use tokio::sync::watch;
 use super::folders::Folders;
 use super::ledger::{Ledger, Row, What};
 use super::{Order, input, log, transcript};
-use crate::container::confine::USERS;
-use crate::container::{Engine, Exit, Failure, Isolation};
+use crate::container::{Engine, Exit, Failure};
 use crate::credentials::{self, Credentials, Mask};
 use crate::definition::{Definition, Definitions};
 use crate::endpoint::Upstreams;
@@ -22,7 +22,8 @@ pub struct Shared {
     /// Stands in the environment of every process, to find strays by.
     pub mark: String,
     pub engine: Arc<dyn Engine>,
-    pub isolation: Isolation,
+    /// Those that instances run as, where each has one of its own.
+    pub users: Option<Range<u32>>,
     pub ledger: Ledger,
     pub folders: Folders,
     pub closed: Vec<PathBuf>,
@@ -138,12 +139,5 @@ impl Shared {
     /// How long an instance has to end once it was asked to.
     pub(super) fn grace(&self, row: &Row) -> Duration {
         self.definition(row).map_or(Duration::ZERO, |definition| definition.grace)
-    }
-
-    pub(super) async fn group(&self, swarm: &str, agent: &str) -> Result<Option<u32>, Error> {
-        if self.isolation != Isolation::Users {
-            return Ok(None);
-        }
-        Ok(Some(USERS.start + self.ledger.group(swarm, agent).await? % (USERS.end - USERS.start)))
     }
 }

@@ -11,6 +11,7 @@ mod hooks;
 mod leaks;
 mod leases;
 mod mcp;
+mod neighbours;
 mod secrets;
 mod spill;
 mod stubborn;

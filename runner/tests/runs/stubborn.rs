@@ -12,7 +12,7 @@ use skein_runner::definition;
 use skein_runner::endpoint::Upstreams;
 use skein_runner::instance::folders::Folders;
 use skein_runner::instance::ledger::{Ledger, What};
-use skein_runner::instance::{Instances, Shared};
+use skein_runner::instance::{Instances, Shared, users};
 use skein_shared::entity::{Reign, RunnerCommand};
 use skein_shared::fence::{Epoch, Token};
 use tokio::sync::watch;
@@ -104,13 +104,14 @@ fn nth(number: u64) -> Token {
 
 /// The instances of a runner without streams, on a bed's folders.
 fn instances(bed: &Bed, mark: &str, engine: Arc<dyn Engine>) -> (Arc<Instances>, Ledger, fs::File) {
-    let (folders, lock) = Folders::open(&bed.data(), None, skein_runner::isolation()).unwrap();
+    let isolation = skein_runner::isolation();
+    let (folders, lock) = Folders::open(&bed.data(), None, isolation).unwrap();
     let ledger = Ledger::open(&folders.ledger()).unwrap();
     let agents = definition::load(&bed.folder.path().join("agents"), &[]).unwrap();
     let instances = Instances::new(Shared {
         mark: mark.to_owned(),
         engine,
-        isolation: skein_runner::isolation(),
+        users: (isolation == Isolation::Users).then(|| users::claim(&folders, None).unwrap()),
         ledger: ledger.clone(),
         folders,
         closed: Vec::new(),

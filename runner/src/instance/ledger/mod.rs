@@ -108,9 +108,12 @@ impl Ledger {
                     return Ok(Some(uid));
                 }
             }
-            let last: Option<u32> =
-                connection.query_row("SELECT max(uid) FROM owner", [], |row| row.get(0))?;
-            let first = last.map_or(users.start, |last| last.saturating_add(1)).max(users.start);
+            let last: Option<u32> = connection.query_row(
+                "SELECT max(uid) FROM owner WHERE uid >= ?1 AND uid < ?2",
+                [users.start, users.end],
+                |row| row.get(0),
+            )?;
+            let first = last.map_or(users.start, |last| last + 1);
             let new = (first..users.end).find(|uid| !taken.contains(uid));
             if let Some(uid) = new {
                 connection.execute("INSERT INTO owner VALUES (?1, ?2, ?3)", params![uid, swarm, agent])?;
@@ -118,6 +121,11 @@ impl Ledger {
             Ok(new)
         })
         .await
+    }
+
+    /// The highest user that was ever given away, to whatever agent.
+    pub async fn highest_user(&self) -> Result<Option<u32>, Error> {
+        self.with(|connection| connection.query_row("SELECT max(uid) FROM owner", [], |row| row.get(0))).await
     }
 
     /// The agents, as (swarm, name), that the coordinators have from this runner.

@@ -24,12 +24,15 @@ const CONNECT: Duration = Duration::from_secs(5);
 pub(crate) type Client = legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
 /// What a try came to when there is no answer.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     /// Nothing was sent.
+    #[error("{0}")]
     Unreachable(String),
     /// Something was, and the answer did not come, or not whole.
+    #[error("{0}")]
     Unanswered(String),
+    #[error("the answer is too long")]
     TooLarge,
 }
 
@@ -116,11 +119,42 @@ pub(crate) fn trusted(address: &Url) -> Result<ClientConfig, String> {
     Ok(config.with_root_certificates(roots).with_no_client_auth())
 }
 
+/// Whether what goes to the address cannot be read on the way: TLS, or this machine.
+pub(crate) fn is_private(address: &Url) -> bool {
+    let local = match address.host() {
+        Some(url::Host::Domain(name)) => name == "localhost",
+        Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
+        Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
+        None => false,
+    };
+    address.scheme() == "https" || (address.scheme() == "http" && local)
+}
+
 /// What is at the bottom of an error: the outer ones repeat that something failed.
-pub(crate) fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
+fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     let mut last = error;
     while let Some(source) = last.source() {
         last = source;
     }
     last.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_that_others_can_read_are_not_taken() {
+        for (address, private) in [
+            ("https://login.example.com", true),
+            ("http://localhost:8080/x", true),
+            ("http://127.0.0.1/", true),
+            ("http://[::1]:1/", true),
+            ("http://login.example.com", false),
+            ("http://127.0.0.1.example.com", false),
+            ("ftp://localhost/", false),
+        ] {
+            assert_eq!(is_private(&Url::parse(address).unwrap()), private, "{address}");
+        }
+    }
 }

@@ -313,7 +313,7 @@ impl Drop for Stage {
 }
 
 /// Whether a process stands still: stopped by a signal, or in a frozen control group of either version.
-pub fn stands_still(process: &Process) -> bool {
+fn stands_still(process: &Process) -> bool {
     let is_frozen = |line: &str| {
         let mut fields = line.splitn(3, ':').skip(1);
         let (controllers, group) = (fields.next()?, fields.next()?);
@@ -330,4 +330,14 @@ pub fn stands_still(process: &Process) -> bool {
     let groups = || fs::read_to_string(format!("/proc/{}/cgroup", process.pid)).unwrap_or_default();
     Process::read(process.pid).is_some_and(|now| now.is_stopped())
         || groups().lines().any(|line| is_frozen(line).is_some())
+}
+
+/// Whether there are processes, and all of them stand still.
+pub fn are_frozen(processes: &[Process]) -> bool {
+    !processes.is_empty() && processes.iter().all(stands_still)
+}
+
+/// Whether there are processes, and none of them stands still.
+pub fn are_running(processes: &[Process]) -> bool {
+    !processes.is_empty() && !processes.iter().any(stands_still)
 }

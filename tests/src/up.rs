@@ -18,6 +18,24 @@ const START: Duration = Duration::from_secs(60);
 /// How often to look for what no event tells.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// The files in a folder, and in those within it, that have a text in them: a secret, for example.
+///
+/// # Errors
+/// When one cannot be read.
+pub fn files_with(folder: &Path, text: &str) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            found.extend(files_with(&path, text)?);
+        } else if path.is_file() && std::fs::read(&path)?.windows(text.len()).any(|at| at == text.as_bytes())
+        {
+            found.push(path.display().to_string());
+        }
+    }
+    Ok(found)
+}
+
 /// Where a program of this workspace was built.
 pub fn binary(name: &str) -> PathBuf {
     let me = std::env::current_exe().expect("a program knows its own path");

@@ -169,7 +169,10 @@ async fn pages_open_without_complaint_at_any_width_and_show_hostile_text_as_text
             // What comes by the stream is what is looked at, not only what came with the page.
             browser.until("document.getElementById('live').dataset.parts > 0").await?;
             let wide = browser.eval("document.documentElement.scrollWidth").await?;
-            ensure!(wide.as_u64() <= Some(u64::from(width)), "{page} is {wide} wide at {width}");
+            ensure!(
+                wide.as_u64().is_some_and(|wide| wide <= u64::from(width)),
+                "{page} is {wide} wide at {width}"
+            );
             let headings = browser.eval("document.querySelectorAll('h1').length").await?;
             ensure!(headings == json!(1), "{page} has {headings} headings");
             if let Some(folder) = &pictures {
@@ -214,6 +217,7 @@ async fn a_task_is_cancelled_by_keyboard() -> Result<()> {
     furnish(&up).await?;
     let visit = Visit::begin(&up).await?;
     let browser = &visit.browser;
+    browser.size(380, 800).await?;
     // `g` and `t` lead to the tasks, `/` to their search.
     browser.press("g").await?;
     browser.loading(async || browser.press("t").await).await?;
@@ -248,6 +252,7 @@ async fn a_question_is_answered_by_keyboard() -> Result<()> {
     let asked = worker.call("ask_human", question).await?;
     let visit = Visit::begin(&up).await?;
     let browser = &visit.browser;
+    browser.size(1440, 900).await?;
     ensure!(visit.text(".troubles").await?.contains("1 question waits"), "{}", visit.text("main").await?);
     browser.press("g").await?;
     browser.loading(async || browser.press("q").await).await?;

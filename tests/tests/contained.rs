@@ -6,7 +6,7 @@
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use skein_tests::docker::{Image, docker};
-use skein_tests::stage::{Stage, stands_still};
+use skein_tests::stage::{Stage, are_frozen, are_running};
 
 const JOIN: &str = r#"join-swarm={"name":"sleeper"}"#;
 const CLAIM: &str = "task_claim_next={}";
@@ -63,7 +63,7 @@ async fn an_agent_in_a_container_joins_works_locks_sleeps_wakes_and_completes() 
     ensure!(lock["ok"] == true, "{lock}");
     stage.becomes(&sleeper, "frozen").await?;
     let family = stage.processes(Some(&sleeper));
-    ensure!(family.len() >= 4 && family.iter().all(stands_still), "{family:?}");
+    ensure!(family.len() >= 4 && are_frozen(&family), "{family:?}");
     let locks = stage.list("locks").await?;
     ensure!(locks.len() == 1 && locks[0]["holder"].to_string().contains(&sleeper), "{locks:?}");
 
@@ -109,9 +109,9 @@ async fn containers_outlive_a_crash_of_the_node_and_are_found_again() -> Result<
     for (instance, state) in [(&worker, "running"), (&sleeper, "frozen")] {
         stage.becomes(instance, state).await?;
     }
-    let running = async || Ok(!stage.processes(Some(&worker)).iter().any(stands_still));
+    let running = async || Ok(are_running(&stage.processes(Some(&worker))));
     stage.until("the running one runs on", running).await?;
-    ensure!(stage.processes(Some(&sleeper)).iter().all(stands_still), "the frozen one runs");
+    ensure!(are_frozen(&stage.processes(Some(&sleeper))), "the frozen one runs");
     stage.push("d-1", &event(1)).await?;
     stage.becomes(&sleeper, "completed").await?;
     stage.go("worker")?;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use skein_runner::container::Handle;
 use skein_tests::docker::docker;
 use skein_tests::engine::{Bed, Kind};
-use skein_tests::stage::stands_still;
+use skein_tests::stage::{are_frozen, are_running};
 
 async fn inspected(handle: &Handle) -> Result<Value> {
     let id = handle.container.as_ref().context("it lives in no container")?;
@@ -76,7 +76,7 @@ async fn a_fork_bomb_and_an_endless_printer_are_contained() -> Result<()> {
     bed.until("the printer has printed", || printed(256 * 1024)).await?;
 
     bed.engine().freeze(&bomb).await?;
-    ensure!(bed.tree("bomb-1").iter().all(stands_still), "a part of it runs");
+    ensure!(are_frozen(&bed.tree("bomb-1")), "a part of it runs");
     fs::write(bed.log_file("quiet-1").with_file_name("go"), "")?;
     ensure!(bed.engine().wait(&quiet).await.code == Some(0), "it was harmed");
     bed.engine().kill(&quiet).await?;
@@ -113,8 +113,7 @@ async fn what_others_do_to_a_container_is_put_right() -> Result<()> {
     let handle = bed.start("a-1", "echo up; sleep 1000").await?;
     let id = handle.container.as_ref().context("no container")?;
     docker(&["pause", &id.id]).await?;
-    ensure!(bed.tree("a-1").iter().all(stands_still), "it is not paused");
-    bed.until("it goes on", || !bed.tree("a-1").iter().any(stands_still)).await?;
+    bed.until("it goes on", || are_running(&bed.tree("a-1"))).await?;
 
     bed.engine().freeze(&handle).await?;
     if let Some(group) = &handle.cgroup {
@@ -124,7 +123,7 @@ async fn what_others_do_to_a_container_is_put_right() -> Result<()> {
         } else {
             fs::write(group.join("cgroup.freeze"), "0")?
         }
-        bed.until("it stands still again", || bed.tree("a-1").iter().all(stands_still)).await?;
+        bed.until("it stands still again", || are_frozen(&bed.tree("a-1"))).await?;
     }
     // Removed by somebody else while it is frozen: its end is noticed all the same.
     bed.engine().thaw(&handle).await?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use skein_runner::container::Exec;
 use skein_tests::engine::{Bed, Kind};
-use skein_tests::stage::stands_still;
+use skein_tests::stage::{are_frozen, are_running};
 
 /// Five processes at least: one in a session of its own, one whose parent has ended.
 const TREE: &str = "(setsid sh -c 'sleep 1000; true' &); (sleep 1000 &); echo up; sleep 1000; true";
@@ -30,12 +30,12 @@ async fn a_frozen_instance_stands_still_with_all_its_processes(kind: Kind) -> Re
     for _ in 0..2 {
         bed.engine().freeze(&handle).await?;
         let tree = bed.tree("a-1");
-        ensure!(tree.len() >= 5 && tree.iter().all(stands_still), "{tree:?}");
+        ensure!(tree.len() >= 5 && are_frozen(&tree), "{tree:?}");
         // Again is no fault.
         bed.engine().freeze(&handle).await?;
         bed.engine().thaw(&handle).await?;
         bed.engine().thaw(&handle).await?;
-        bed.until("it runs", || !bed.tree("a-1").iter().any(stands_still)).await?;
+        bed.until("it runs", || are_running(&bed.tree("a-1"))).await?;
     }
     ensure!(bed.lists(&["a-1"]).await);
     bed.engine().kill(&handle).await?;
@@ -97,9 +97,9 @@ async fn the_next_process_of_the_runner_takes_over(kind: Kind) -> Result<()> {
     bed.restart().await?;
     ensure!(bed.lists(&["a-1"]).await);
     ensure!(bed.engine().adopt(&handle, &bed.log_file("a-1")).await, "it was given up");
-    ensure!(bed.tree("a-1").iter().all(stands_still), "it was woken");
+    ensure!(are_frozen(&bed.tree("a-1")), "it was woken");
     bed.engine().thaw(&handle).await?;
-    bed.until("it runs", || !bed.tree("a-1").iter().any(stands_still)).await?;
+    bed.until("it runs", || are_running(&bed.tree("a-1"))).await?;
     bed.until("its log is there, once", || bed.log("a-1") == "up\n").await?;
     bed.engine().kill(&handle).await?;
     bed.engine().wait(&handle).await;

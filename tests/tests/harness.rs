@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use skein_tests::coder::Coder;
 use skein_tests::model::{Model, Say, TOKENS, Talk};
-use skein_tests::stage::{Stage, stands_still};
+use skein_tests::stage::{Stage, are_frozen};
 
 const LOCK: &str = "test://repository/1";
 const PROMPT: &str = "prompt = \"Count the geese.\"\n";
@@ -119,7 +119,7 @@ async fn day(coder: Coder, keys: &str, late: Duration) -> Result<usize> {
     asleep.with_context(|| stage.output(&instance))?;
     let locks = stage.list("locks").await?;
     ensure!(locks.len() == 1 && locks[0]["holder"].to_string().contains(&instance), "{locks:?}");
-    ensure!(stage.processes(Some(&instance)).iter().all(stands_still), "it sleeps and runs");
+    ensure!(are_frozen(&stage.processes(Some(&instance))), "it sleeps and runs");
     // Its client's time runs on while it sleeps.
     tokio::time::sleep(late).await;
     stage.push("d-1", &push()).await?;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use skein_runner::container::Isolation;
 use skein_tests::mcp::Client;
 use skein_tests::process::{Signal, signal};
-use skein_tests::stage::{Stage, stands_still};
+use skein_tests::stage::{Stage, are_frozen, are_running};
 use skein_tests::up::binary;
 use skein_tests::webhook::event;
 use tokio::process::Command;
@@ -39,12 +39,12 @@ async fn a_frozen_tree_gives_its_slot_away_and_wakes_with_the_whole_payload() ->
     let family = stage.processes(Some(&sleeper));
     let sessions: BTreeSet<u32> = family.iter().map(|process| process.session).collect();
     ensure!(family.len() == 3 && sessions.len() == 2, "{family:?}");
-    ensure!(family.iter().all(stands_still), "{:?}", stage.processes(Some(&sleeper)));
+    ensure!(are_frozen(&family), "{:?}", stage.processes(Some(&sleeper)));
 
     // There is one slot: the other can only run if the frozen one has given it up.
     stage.run("other").await?;
     stage.answer("other", "end").await?;
-    ensure!(stage.processes(Some(&sleeper)).iter().all(stands_still), "another run woke it");
+    ensure!(are_frozen(&stage.processes(Some(&sleeper))), "another run woke it");
 
     let mut body = event(1);
     body["commits"] = (0..2000).map(|commit| json!({"message": format!("commit {commit} – ü")})).collect();
@@ -129,9 +129,9 @@ async fn everything_is_there_after_kill_9_and_nothing_runs_twice() -> Result<()>
     for (instance, state) in [(&worker, "running"), (&blocker, "running"), (&sleeper, "frozen")] {
         stage.becomes(instance, state).await?;
     }
-    let running = async || Ok(!stage.processes(Some(&worker)).iter().any(stands_still));
+    let running = async || Ok(are_running(&stage.processes(Some(&worker))));
     stage.until("the running ones run on", running).await?;
-    ensure!(stage.processes(Some(&sleeper)).iter().all(stands_still), "the frozen one runs");
+    ensure!(are_frozen(&stage.processes(Some(&sleeper))), "the frozen one runs");
     let locks = stage.list("locks").await?;
     ensure!(locks.len() == 1 && locks[0]["holder"].to_string().contains(&worker), "{locks:?}");
     let messages = Client::new(&stage.up().mcp, &reader).call("read-messages", json!({})).await?;
@@ -265,7 +265,7 @@ async fn sigterm_ends_every_run_and_the_data_folder_is_private_and_taken() -> Re
     stage.answer("polite", "polite").await?;
     stage.answer("holder", "tree").await?;
     stage.answer("deaf", "tree").await?;
-    ensure!(stage.processes(None).len() == 10, "{:?}", stage.processes(None));
+    stage.until("all are there", async || Ok(stage.processes(None).len() == 10)).await?;
     let stage = stage.terminate().await?;
     ensure!(stage.processes(None).is_empty(), "left behind: {:?}", stage.processes(None));
     ensure!(!stage.log().contains("did not finish in time"), "it gave work up: {}", stage.log());
@@ -290,7 +290,7 @@ async fn a_wait_that_times_out_thaws_and_says_so() -> Result<()> {
     let answer = stage.answer("sleeper", "wait_for_trigger").await?;
     ensure!(answer["ok"] == false && answer["code"] == "wait_timeout", "{answer}");
     stage.becomes(&sleeper, "running").await?;
-    ensure!(!stage.processes(Some(&sleeper)).iter().any(stands_still), "it was answered and stands still");
+    ensure!(are_running(&stage.processes(Some(&sleeper))), "it was answered and stands still");
     let events = stage.up().skein(&["events"]).await?;
     ensure!(events.contains("frozen"), "it never was frozen: {events}");
     stage.go("sleeper")?;

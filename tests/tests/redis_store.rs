@@ -19,6 +19,7 @@ use skein_shared::entity::{DocumentChange, Effect, RunnerCommand};
 use skein_shared::fence::{Epoch, Token};
 use skein_shared::id::{EntityKey, Kind, Name};
 use skein_shared::time::Timestamp;
+use skein_tests::ports;
 use skein_tests::redis::Server;
 use skein_tests::redis_cluster::RedisCluster;
 use tokio_util::sync::CancellationToken;
@@ -450,13 +451,9 @@ async fn replication(connection: &mut MultiplexedConnection) -> String {
     cmd("INFO").arg("replication").query_async(connection).await.unwrap()
 }
 
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
 #[tokio::test]
 async fn what_is_replicated_waits_for_the_replica() {
-    let port = free_port().to_string();
+    let port = ports::free().unwrap().to_string();
     let settings = ["--port", &port, "--repl-diskless-sync-delay", "0", "--appendonly", "yes"];
     let primary = Server::start_with(&settings).await.unwrap();
     let follow = ["--replicaof", &format!("127.0.0.1 {port}")];

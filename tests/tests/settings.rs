@@ -1,12 +1,10 @@
 //! Secrets of a swarm: what of them lies anywhere, and who can read them with which keys.
 
-use std::path::Path;
-
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use skein_tests::cluster::Cluster;
 use skein_tests::mcp::Client;
-use skein_tests::up::{Folder, Up, binary};
+use skein_tests::up::{Folder, Up, binary, files_with};
 use tokio::process::Command;
 
 const HUSH: &str = "hush-hush-7f3a";
@@ -56,21 +54,6 @@ async fn told(up: &Up, order: &str) -> Result<Value> {
     Ok(serde_json::from_str(&up.skein(&["secrets", order, "--json"]).await?)?)
 }
 
-/// Files below the folder that have the secret in plain text.
-fn leaks(folder: &Path) -> Result<Vec<String>> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder)? {
-        let path = entry?.path();
-        if path.is_dir() {
-            found.extend(leaks(&path)?);
-        } else if path.is_file() && std::fs::read(&path)?.windows(HUSH.len()).any(|at| at == HUSH.as_bytes())
-        {
-            found.push(path.display().to_string());
-        }
-    }
-    Ok(found)
-}
-
 #[tokio::test]
 async fn a_secret_lies_nowhere_in_plain_text_and_outlives_its_node() -> Result<()> {
     let up = Up::start().await?;
@@ -102,7 +85,7 @@ async fn a_secret_lies_nowhere_in_plain_text_and_outlives_its_node() -> Result<(
     export.arg("export").arg(&exported).arg("--data").arg(folder.data());
     ensure!(export.status().await?.success());
     ensure!(std::fs::read_to_string(&exported)?.contains("TOKEN"));
-    ensure!(leaks(folder.path())?.is_empty(), "{:?}", leaks(folder.path())?);
+    ensure!(files_with(folder.path(), HUSH)?.is_empty());
 
     let up = Up::start_in(folder, &["--no-runner"]).await?;
     ensure!(values(&lead.at(&up.mcp)).await? == [format!("TOKEN={HUSH}")]);
@@ -179,7 +162,7 @@ async fn keys_are_replaced_while_the_node_works_and_old_ones_dropped() -> Result
     let refused = up.run(&["secrets", "add"]).await?;
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     ensure!(refused.status.code() == Some(5) && said.contains("SECRETS_ENCRYPTION_KEY"), "{said}");
-    ensure!(leaks(up.folder.path())?.is_empty());
+    ensure!(files_with(up.folder.path(), HUSH)?.is_empty());
     Ok(())
 }
 

@@ -18,7 +18,7 @@ impl Admin {
     /// The secret is in the answer, this once.
     pub(super) async fn add_client(&self, request: Request<v1::AddClientRequest>) -> Result<Value, Refusal> {
         let asked = request.get_ref();
-        let who = self.of_swarm(&request, &asked.swarm).await?;
+        let who = self.changes_swarm(&request, &asked.swarm).await?;
         let role: Role = asked.role.parse()?;
         if role == Role::Runner {
             let problem = "a runner has a token of its own: `skein token issue --role runner`";
@@ -51,7 +51,7 @@ impl Admin {
         request: Request<v1::RemoveClientRequest>,
     ) -> Result<Value, Refusal> {
         let asked = request.get_ref();
-        let who = self.of_swarm(&request, &asked.swarm).await?;
+        let who = self.changes_swarm(&request, &asked.swarm).await?;
         self.access.remove_client(&who, Name::parse(&asked.name)?).await?;
         Ok(json!({ "removed": asked.name }))
     }
@@ -59,12 +59,13 @@ impl Admin {
     /// Ends one token, all of an agent, or all of the swarm's agents.
     pub(super) async fn revoke(&self, request: Request<v1::RevokeRequest>) -> Result<Value, Refusal> {
         let asked = request.get_ref();
-        let who = self.operator(&request, &asked.swarm).await?;
         if !asked.token.is_empty() {
-            let credential = self.access.credential(&asked.token).await?;
-            self.access.give_back(&asked.token).await?;
-            return Ok(json!({ "of": format!("token-{}", credential.id), "swarm": credential.who.swarm }));
+            self.changes(&request, &asked.swarm).await?;
+            let ended = self.access.give_back(&asked.token).await?;
+            return ended
+                .ok_or_else(|| Refusal::new(Code::Unauthenticated, "the token does not hold anyway"));
         }
+        let who = self.changes_swarm(&request, &asked.swarm).await?;
         let of = match (asked.id.as_str(), asked.agent.as_str(), asked.everyone) {
             (id, "", false) if !id.is_empty() => Of::Token(parse_uuid("id", id)?),
             ("", agent, false) if !agent.is_empty() => Of::Agent(parse_uuid("agent", agent)?),

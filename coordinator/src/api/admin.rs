@@ -42,6 +42,24 @@ pub struct Admin {
 }
 
 impl Admin {
+    /// An operator who changes something.
+    pub(super) async fn changes<T>(&self, request: &Request<T>, swarm: &str) -> Result<Principal, Refusal> {
+        let who = self.operator(request, swarm).await?;
+        policy::require_writable(&who)?;
+        Ok(who)
+    }
+
+    /// The same, of a swarm that has to be there.
+    pub(super) async fn changes_swarm<T>(
+        &self,
+        request: &Request<T>,
+        swarm: &str,
+    ) -> Result<Principal, Refusal> {
+        let who = self.of_swarm(request, swarm).await?;
+        policy::require_writable(&who)?;
+        Ok(who)
+    }
+
     /// The operator, speaking for `swarm`; an empty name means the default one.
     pub(super) async fn operator<T>(&self, request: &Request<T>, swarm: &str) -> Result<Principal, Refusal> {
         let who = bearer::identify(request.metadata(), &self.access).await?.who.clone();
@@ -53,12 +71,30 @@ impl Admin {
     /// nor make a new one.
     pub(super) async fn of_swarm<T>(&self, request: &Request<T>, swarm: &str) -> Result<Principal, Refusal> {
         let who = self.operator(request, swarm).await?;
-        if self.service.entities().swarms().await?.contains(&who.swarm) {
+        if self.service.entities().has_swarm(&who.swarm).await? {
             return Ok(who);
         }
         let name = &who.swarm;
         let problem = format!("there is no swarm `{name}`; make it with `skein swarm create {name}`");
         Err(Refusal::new(Code::NotFound, problem))
+    }
+
+    /// Answers with a stream for as long as the token of its request holds.
+    async fn spawn_while_held<T>(
+        &self,
+        request: &Request<T>,
+        answering: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<(), Status> {
+        let credential = bearer::identify(request.metadata(), &self.access).await;
+        let credential = credential.map_err(|refusal| bearer::status(&refusal))?;
+        let access = self.access.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                () = answering => {}
+                () = access.end_of(&credential) => {}
+            }
+        });
+        Ok(())
     }
 
     async fn status(&self, request: Request<v1::StatusRequest>) -> Result<Value, Refusal> {
@@ -102,9 +138,9 @@ impl Admin {
     /// A swarm is there once anything of it was written; this posts to its general channel.
     async fn create_swarm(&self, request: Request<v1::CreateSwarmRequest>) -> Result<Value, Refusal> {
         let name = Name::parse(&request.get_ref().name)?;
-        let who = self.operator(&request, name.as_str()).await?;
+        let who = self.changes(&request, name.as_str()).await?;
         let entities = self.service.entities();
-        if entities.swarms().await?.contains(&name) {
+        if entities.has_swarm(&name).await? {
             return Err(Refusal::new(Code::AlreadyExists, format!("there is a swarm `{name}` already")));
         }
         let post = Post {
@@ -129,7 +165,7 @@ impl Admin {
 
     async fn create_task(&self, request: Request<v1::CreateTaskRequest>) -> Result<Value, Refusal> {
         let asked = request.get_ref();
-        let who = self.of_swarm(&request, &asked.swarm).await?;
+        let who = self.changes_swarm(&request, &asked.swarm).await?;
         let priority = u8::try_from(asked.priority).ok().filter(|priority| *priority <= 100);
         let mut spec = TaskSpec::new(asked.text.clone());
         spec.priority = priority
@@ -153,7 +189,7 @@ impl Admin {
 
     async fn cancel_task(&self, request: Request<v1::CancelTaskRequest>) -> Result<Value, Refusal> {
         let asked = request.get_ref();
-        let who = self.of_swarm(&request, &asked.swarm).await?;
+        let who = self.changes_swarm(&request, &asked.swarm).await?;
         let reason = (!asked.reason.is_empty()).then(|| asked.reason.clone());
         let task = parse_uuid("task", &asked.task)?;
         let cancelled = self.service.act(&who, Uuid::now_v7(), task, Action::Cancel { reason }).await?;
@@ -193,14 +229,14 @@ impl Admin {
     }
 
     async fn drain(&self, request: Request<v1::DrainRequest>) -> Result<Value, Refusal> {
-        let who = self.operator(&request, "").await?;
+        let who = self.changes(&request, "").await?;
         let node = &request.get_ref().node;
         self.service.drain(&who, node).await?;
         Ok(json!({"draining": node}))
     }
 
     async fn backup(&self, request: Request<v1::BackupRequest>) -> Result<Value, Refusal> {
-        self.operator(&request, "").await?;
+        self.changes(&request, "").await?;
         let path = Path::new(&request.get_ref().path);
         if !path.is_absolute() {
             return Err(Refusal::new(
@@ -311,7 +347,7 @@ impl admin_server::Admin for Admin {
         let feed = Admin::events(self, &request).await.map_err(|refusal| bearer::status(&refusal))?;
         let (listener, events) = mpsc::channel(64);
         // It ends when its listener goes away or the node stops.
-        tokio::spawn(feed.run(listener));
+        self.spawn_while_held(&request, feed.run(listener)).await?;
         Ok(Response::new(Box::pin(ReceiverStream::new(events))))
     }
 
@@ -320,7 +356,7 @@ impl admin_server::Admin for Admin {
     async fn agent_logs(&self, request: Request<v1::AgentLogsRequest>) -> Answer<Self::AgentLogsStream> {
         let logs = self.logs(&request).await.map_err(|refusal| bearer::status(&refusal))?;
         let (listener, lines) = mpsc::channel(8);
-        tokio::spawn(logs.run(listener));
+        self.spawn_while_held(&request, Box::pin(logs.run(listener))).await?;
         Ok(Response::new(Box::pin(ReceiverStream::new(lines).map(|part| Ok(log_lines(part))))))
     }
 

@@ -25,7 +25,7 @@ impl Admin {
         request: Request<v1::SteerAgentRequest>,
     ) -> Result<Value, Refusal> {
         let v1::SteerAgentRequest { swarm, agent, order } = request.get_ref();
-        let who = self.of_swarm(&request, swarm).await?;
+        let who = self.changes_swarm(&request, swarm).await?;
         let wanted: Steer = order.parse()?;
         if !agent.is_empty() {
             self.service.steer(&who, Uuid::now_v7(), &Name::parse(agent)?, wanted).await?;
@@ -53,13 +53,13 @@ impl Admin {
         request: Request<v1::DeadLetterRequest>,
     ) -> Result<Value, Refusal> {
         let v1::DeadLetterRequest { swarm, letter } = request.get_ref();
-        let who = self.of_swarm(&request, swarm).await?;
+        let who = self.changes_swarm(&request, swarm).await?;
         self.service.replay(&who, Uuid::now_v7(), parse_uuid("letter", letter)?).await
     }
 
     pub(super) async fn run_agent(&self, request: Request<v1::RunAgentRequest>) -> Result<Value, Refusal> {
         let v1::RunAgentRequest { swarm, agent, prompt } = request.get_ref();
-        let who = self.of_swarm(&request, swarm).await?;
+        let who = self.changes_swarm(&request, swarm).await?;
         let prompt = (!prompt.is_empty()).then_some(prompt.as_str());
         let instance = self.service.run_agent(&who, Uuid::now_v7(), &Name::parse(agent)?, prompt).await?;
         Ok(json!({"agent": agent, "instance": instance}))
@@ -70,7 +70,7 @@ impl Admin {
         request: Request<v1::KillInstanceRequest>,
     ) -> Result<Value, Refusal> {
         let v1::KillInstanceRequest { swarm, instance, reason } = request.get_ref();
-        let who = self.of_swarm(&request, swarm).await?;
+        let who = self.changes_swarm(&request, swarm).await?;
         let agent = self.service.agent_of(&who.swarm, instance).await?;
         let reason = if reason.is_empty() { "killed by the operator" } else { reason };
         let instance = InstanceId(instance.clone());

@@ -16,7 +16,7 @@ impl Admin {
         request: Request<v1::AnswerQuestionRequest>,
     ) -> Result<Value, Refusal> {
         let v1::AnswerQuestionRequest { swarm, question, answer, reason } = request.get_ref();
-        let who = self.of_swarm(&request, swarm).await?;
+        let who = self.changes_swarm(&request, swarm).await?;
         let word = match answer.as_str() {
             "" => Word::Decline(Some(reason.clone()).filter(|reason| !reason.is_empty())),
             answer => Word::Answer(answer.to_owned()),

@@ -12,8 +12,12 @@ impl Admin {
         &self,
         request: Request<v1::SecretKeysRequest>,
     ) -> Result<Value, Refusal> {
-        self.operator(&request, "").await?;
-        match request.get_ref().order.as_str() {
+        let order = request.get_ref().order.as_str();
+        match order {
+            "list" => self.operator(&request, "").await?,
+            _ => self.changes(&request, "").await?,
+        };
+        match order {
             "list" => Ok(json!({ "keys": self.service.secret_keys().await? })),
             "add" => self.service.add_secret_key(),
             "rotate" => self.service.rotate_secrets().await,

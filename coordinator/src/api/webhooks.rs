@@ -21,7 +21,7 @@ impl Admin {
         request: Request<v1::WebhookRequest>,
     ) -> Result<Value, Refusal> {
         let v1::WebhookRequest { swarm, receipt } = request.get_ref();
-        let who = self.of_swarm(&request, swarm).await?;
+        let who = self.changes_swarm(&request, swarm).await?;
         self.service.replay_webhook(&who, Uuid::now_v7(), parse_uuid("receipt", receipt)?).await
     }
 }

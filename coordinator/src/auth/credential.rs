@@ -25,6 +25,9 @@ pub struct Credential {
     /// The token that it was made narrower from.
     pub actor: Option<Actor>,
     pub issued: Timestamp,
+    /// When the first of those that it continues was issued. A revocation counts from there: a node that has not heard of
+    /// it yet may have continued a token that holds no more.
+    pub since: Timestamp,
     pub expires: Timestamp,
 }
 
@@ -33,7 +36,7 @@ pub struct Credential {
 pub struct Actor {
     pub sub: Uuid,
     pub jti: Uuid,
-    /// When that token was issued, milliseconds.
+    /// When that token, or the first of those that it continued, was issued, milliseconds.
     pub iat_ms: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub family: Option<Uuid>,
@@ -47,7 +50,7 @@ pub struct Link {
     pub agent: Uuid,
     pub id: Uuid,
     pub family: Option<Uuid>,
-    pub issued: Timestamp,
+    pub since: Timestamp,
 }
 
 impl Credential {
@@ -65,14 +68,14 @@ impl Credential {
 
     /// The token itself and those that it came of.
     pub fn line(&self) -> impl Iterator<Item = Link> {
-        let Self { who, id, family, issued, .. } = self;
-        let own = Link { agent: who.agent, id: *id, family: *family, issued: *issued };
+        let Self { who, id, family, since, .. } = self;
+        let own = Link { agent: who.agent, id: *id, family: *family, since: *since };
         let actors = std::iter::successors(self.actor.as_ref(), |actor| actor.act.as_deref());
         std::iter::once(own).chain(actors.map(|actor| Link {
             agent: actor.sub,
             id: actor.jti,
             family: actor.family,
-            issued: Timestamp(actor.iat_ms),
+            since: Timestamp(actor.iat_ms),
         }))
     }
 
@@ -81,7 +84,7 @@ impl Credential {
         Actor {
             sub: self.who.agent,
             jti: self.id,
-            iat_ms: self.issued.millis(),
+            iat_ms: self.since.millis(),
             family: self.family,
             act: self.actor.clone().map(Box::new),
         }

@@ -1,27 +1,19 @@
 //! Tokens of an OpenID provider, as the settings map them to agents.
-//!
-//! Its public keys are fetched when the first of its tokens comes, kept for [`FRESH`], and asked for anew when a token
-//! names one that is not known, but never more often than every [`PAUSE`]: a flood of forged tokens asks nobody.
 
-use std::collections::{BTreeMap, HashMap};
+mod keys;
+
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use bytes::Bytes;
-use http::Request;
-use http_body_util::{BodyExt, Full, Limited};
-use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet, PublicKeyUse};
-use jsonwebtoken::{Algorithm, DecodingKey, Validation};
+use jsonwebtoken::{Algorithm, Validation};
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use skein_shared::Refusal;
 use skein_shared::id::{InstanceId, Name};
 use skein_shared::time::Timestamp;
-use skein_shared::{Code, Refusal};
-use tokio::sync::Mutex;
-use tokio::time::Instant;
 use url::Url;
 use uuid::Uuid;
 
@@ -29,18 +21,9 @@ use super::credential::Credential;
 use super::principal::{Principal, Role};
 use super::rights::Rights;
 use super::token::{LEEWAY, reason, refuse};
-use super::verified::Verified;
-use crate::https::{self, Client, innermost};
+use crate::https;
+use keys::Keys;
 
-/// How long fetched keys are good without a new look, and how long when there is no answer to one.
-const FRESH: Duration = Duration::from_secs(600);
-const STALE: Duration = Duration::from_secs(24 * 3600);
-/// Between two fetches.
-const PAUSE: Duration = Duration::from_secs(10);
-const PATIENCE: Duration = Duration::from_secs(5);
-/// A document of an issuer, and the keys in one.
-const LARGEST: usize = 256 * 1024;
-const KEYS: usize = 64;
 /// Algorithms with a public key. With any other, whoever verifies could sign as well.
 const ALGORITHMS: [Algorithm; 9] = [
     Algorithm::RS256,
@@ -54,24 +37,26 @@ const ALGORITHMS: [Algorithm; 9] = [
     Algorithm::EdDSA,
 ];
 
-/// An issuer and whom its tokens speak for.
-#[derive(Clone, Debug)]
+/// An OpenID provider and whom its tokens speak for: `[[auth.issuer]]` of the settings.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Trust {
-    /// As tokens name it in `iss`.
+    /// Its address, as its tokens name it in `iss`.
     pub issuer: String,
-    /// What they name in `aud`.
+    /// What those for Skein name in `aud`.
     pub audience: String,
-    /// Where its keys are; else where it says of itself that they are.
+    /// Where its keys are; left out, it is asked.
     pub jwks: Option<Url>,
-    /// The swarm of all of them, or the claim that names it.
+    /// The swarm of all of them, or of those whose claim names none.
     pub swarm: Option<Name>,
     pub swarm_claim: Option<String>,
     /// The claim with the agent's name; without it the name is made of `sub`.
     pub name_claim: Option<String>,
-    /// The role of those for whom the claim says nothing; without it they are turned away.
+    /// The role of those of whom `roles` does not speak; left out, they are turned away.
     pub role: Option<Role>,
-    /// The claim with roles or groups, and what they mean here.
+    /// The claim with roles or groups, a text or a list, and what its values mean.
     pub role_claim: Option<String>,
+    #[serde(default)]
     pub roles: BTreeMap<String, Role>,
 }
 
@@ -83,16 +68,7 @@ pub struct Issuers {
 
 struct Issuer {
     trust: Trust,
-    client: Client,
-    keys: Mutex<Keyring>,
-}
-
-#[derive(Default)]
-struct Keyring {
-    keys: HashMap<String, (Vec<Algorithm>, DecodingKey)>,
-    fetched: Option<Instant>,
-    tried: Option<Instant>,
-    verified: Arc<Verified<Credential>>,
+    keys: Arc<Keys>,
 }
 
 impl fmt::Debug for Issuers {
@@ -109,7 +85,8 @@ impl Issuers {
             let address = trust.jwks.clone().map_or_else(|| Url::parse(&trust.issuer), Ok);
             let address = address.map_err(|error| format!("`{}`: {error}", trust.issuer))?;
             let client = https::client(https::trusted(&address)?);
-            Ok(Issuer { trust, client, keys: Mutex::default() })
+            let keys = Arc::new(Keys::new(trust.issuer.clone(), trust.jwks.clone(), client));
+            Ok(Issuer { trust, keys })
         });
         Ok(Self { all: all.collect::<Result<Vec<_>, String>>()?.into() })
     }
@@ -148,11 +125,8 @@ impl Issuer {
         if !ALGORITHMS.contains(&header.alg) {
             return Err(refuse("the token is signed by an algorithm that is not taken"));
         }
-        let mut ring = self.keys.lock().await;
-        self.renew(&mut ring, header.kid.as_deref()).await?;
-        let verified = Arc::clone(&ring.verified);
-        if let Some(known) = verified.get(text) {
-            drop(ring);
+        let ring = self.keys.ring(header.kid.as_deref()).await?;
+        if let Some(known) = ring.verified.get(text) {
             known.in_time(now)?;
             return Ok(known);
         }
@@ -170,133 +144,10 @@ impl Issuer {
         let claims = jsonwebtoken::decode::<Map<String, Value>>(text, key, &rules)
             .map_err(|error| refuse(reason(&error)))?
             .claims;
-        drop(ring);
         let credential = self.trust.credential(&claims, text)?;
         begun(&claims, now)?;
         credential.in_time(now)?;
-        Ok(verified.insert(text, credential))
-    }
-
-    /// Fetches the keys if they are old, or lack this one, and were not asked for a moment ago.
-    async fn renew(&self, ring: &mut Keyring, kid: Option<&str>) -> Result<(), Refusal> {
-        let age = |at: Option<Instant>| at.map(|at| at.elapsed());
-        let good = age(ring.fetched).is_some_and(|age| age < FRESH) && ring.find(kid).is_some();
-        if good || age(ring.tried).is_some_and(|age| age < PAUSE) {
-            return ring.usable();
-        }
-        ring.tried = Some(Instant::now());
-        match self.fetch().await {
-            Ok(keys) => {
-                // What was verified by a key that is gone has to be verified anew.
-                *ring = Keyring { keys, fetched: ring.tried, tried: ring.tried, ..Keyring::default() };
-            }
-            Err(problem) => {
-                let issuer = &self.trust.issuer;
-                tracing::warn!(issuer, problem, "the keys of an issuer cannot be fetched");
-            }
-        }
-        ring.usable()
-    }
-
-    async fn fetch(&self) -> Result<HashMap<String, (Vec<Algorithm>, DecodingKey)>, String> {
-        #[derive(Deserialize)]
-        struct Discovered {
-            issuer: String,
-            jwks_uri: String,
-        }
-        let address = match &self.trust.jwks {
-            Some(address) => address.clone(),
-            None => {
-                let base = self.trust.issuer.trim_end_matches('/');
-                let found: Discovered = self.get(&format!("{base}/.well-known/openid-configuration")).await?;
-                if found.issuer != self.trust.issuer {
-                    return Err(format!("it calls itself `{}`", found.issuer));
-                }
-                Url::parse(&found.jwks_uri).map_err(|error| format!("its keys are nowhere: {error}"))?
-            }
-        };
-        if !is_private(&address) {
-            return Err(format!("its keys are at `{address}`, which is not https"));
-        }
-        // Keys of kinds that are not known must not hide the others.
-        #[derive(Deserialize)]
-        struct Set {
-            keys: Vec<Value>,
-        }
-        let set: Set = self.get(address.as_str()).await?;
-        let known = set.keys.into_iter().take(KEYS).filter_map(|key| serde_json::from_value(key).ok());
-        Ok(JwkSet { keys: known.collect() }.keys.iter().filter_map(usable).collect())
-    }
-
-    /// A document of the issuer, of bounded size and in bounded time. Redirects are not followed.
-    async fn get<T: for<'de> Deserialize<'de>>(&self, address: &str) -> Result<T, String> {
-        let request = Request::get(address)
-            .header(http::header::ACCEPT, "application/json")
-            .body(Full::<Bytes>::default())
-            .map_err(|error| error.to_string())?;
-        let exchange = async {
-            let answer = self.client.request(request).await.map_err(|error| innermost(&error))?;
-            if !answer.status().is_success() {
-                return Err(format!("{address} answers {}", answer.status()));
-            }
-            let body = Limited::new(answer.into_body(), LARGEST).collect().await;
-            Ok(body.map_err(|error| innermost(error.as_ref()))?.to_bytes())
-        };
-        let body =
-            tokio::time::timeout(PATIENCE, exchange).await.map_err(|_| "no answer came".to_owned())??;
-        serde_json::from_slice(&body).map_err(|error| format!("{address}: {error}"))
-    }
-}
-
-/// Whether what goes to the address cannot be read on the way: TLS, or this machine.
-pub(crate) fn is_private(address: &Url) -> bool {
-    let local = match address.host() {
-        Some(url::Host::Domain(name)) => name == "localhost",
-        Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
-        Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
-        None => false,
-    };
-    address.scheme() == "https" || (address.scheme() == "http" && local)
-}
-
-/// A key for signatures, with the algorithms that it may verify.
-fn usable(key: &Jwk) -> Option<(String, (Vec<Algorithm>, DecodingKey))> {
-    if key.common.public_key_use.as_ref().is_some_and(|used| *used != PublicKeyUse::Signature) {
-        return None;
-    }
-    let fits: &[Algorithm] = match &key.algorithm {
-        AlgorithmParameters::RSA(_) => &ALGORITHMS[..6],
-        AlgorithmParameters::EllipticCurve(curve) => match curve.curve {
-            EllipticCurve::P256 => &[Algorithm::ES256],
-            EllipticCurve::P384 => &[Algorithm::ES384],
-            _ => return None,
-        },
-        AlgorithmParameters::OctetKeyPair(_) => &[Algorithm::EdDSA],
-        AlgorithmParameters::OctetKey(_) => return None,
-    };
-    let named = key.common.key_algorithm.map(|named| format!("{named:?}"));
-    let may = |one: &Algorithm| named.as_ref().is_none_or(|named| *named == format!("{one:?}"));
-    let algorithms: Vec<_> = fits.iter().copied().filter(may).collect();
-    let id = key.common.key_id.clone().unwrap_or_default();
-    Some((id, (algorithms, DecodingKey::from_jwk(key).ok()?)))
-}
-
-impl Keyring {
-    /// The key of this name; a token that names none is verified by the only one.
-    fn find(&self, kid: Option<&str>) -> Option<&(Vec<Algorithm>, DecodingKey)> {
-        match kid {
-            Some(kid) => self.keys.get(kid),
-            None if self.keys.len() == 1 => self.keys.values().next(),
-            None => None,
-        }
-    }
-
-    fn usable(&self) -> Result<(), Refusal> {
-        if self.fetched.is_some_and(|at| at.elapsed() < STALE) {
-            return Ok(());
-        }
-        Err(Refusal::new(Code::Unavailable, "the keys of the token's issuer cannot be fetched; try again")
-            .retry_after(u64::try_from(PAUSE.as_millis()).unwrap_or(u64::MAX)))
+        Ok(ring.verified.insert(text, credential))
     }
 }
 
@@ -353,6 +204,7 @@ impl Trust {
             renewable: None,
             actor: None,
             issued: seconds("iat").map(moment).unwrap_or_default(),
+            since: seconds("iat").map(moment).unwrap_or_default(),
             expires: seconds("exp").map(moment).ok_or_else(|| lacks("when it ends"))?,
         })
     }

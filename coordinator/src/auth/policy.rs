@@ -37,7 +37,7 @@ impl Right {
     pub const ALL: [Right; 5] = [Right::Read, Right::Work, Right::Lead, Right::Administer, Right::Run];
 }
 
-/// Whether the role has the right. An operator may lead, so that a person can step in for a lost lead, but
+/// Whether the role has the right, whatever a caller's token was left with. An operator may lead, so that a person can step in for a lost lead, but
 /// takes no work: work belongs to an instance that something watches.
 pub fn allows(role: Role, right: Right) -> bool {
     match role {
@@ -49,12 +49,17 @@ pub fn allows(role: Role, right: Right) -> bool {
     }
 }
 
+/// Whether the caller may: by its role, and by what its token was left with.
+pub fn may(principal: &Principal, right: Right) -> bool {
+    allows(principal.role, right) && principal.rights.has(right)
+}
+
 /// Lets the caller pass, or says which role it takes.
 ///
 /// # Errors
 /// `forbidden`, with the scope that is missing.
 pub fn require(principal: &Principal, right: Right) -> Result<(), Refusal> {
-    if allows(principal.role, right) && principal.rights.has(right) {
+    if may(principal, right) {
         return Ok(());
     }
     if allows(principal.role, right) {

@@ -17,7 +17,7 @@ use super::principal::Role;
 pub struct Rights(u8);
 
 impl Rights {
-    pub const ALL: Rights = Rights(u8::MAX);
+    pub const ALL: Rights = Rights((1 << Right::ALL.len()) - 1);
 
     /// What a role may ever do.
     pub fn of(role: Role) -> Self {
@@ -34,11 +34,11 @@ impl Rights {
     }
 
     pub fn are_within(self, other: Rights) -> bool {
-        Right::ALL.into_iter().all(|right| !self.has(right) || other.has(right))
+        self.0 & !other.0 == 0
     }
 
     pub fn are_none(self) -> bool {
-        !Right::ALL.into_iter().any(|right| self.has(right))
+        self.0 == 0
     }
 
     /// Of a list of scopes those that are Skein's; a token of another issuer may have many more.

@@ -80,6 +80,8 @@ pub struct Origin {
     pub client: Option<String>,
     /// Until when it may be exchanged for a later one.
     pub renewable: Option<Timestamp>,
+    /// When the first of those that it continues was issued; itself by default.
+    pub since: Option<Timestamp>,
     /// The token that it was made narrower from.
     pub actor: Option<Actor>,
 }
@@ -124,6 +126,9 @@ struct Wire {
     client_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     renewable: Option<u64>,
+    /// Milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    since_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     act: Option<Actor>,
     jti: Uuid,
@@ -217,6 +222,7 @@ impl Keys {
             family: origin.family,
             client_id: origin.client,
             renewable: origin.renewable.map(|until| until.millis() / 1000),
+            since_ms: origin.since.map(Timestamp::millis),
             act: origin.actor,
             jti: id,
             iat: now.millis() / 1000,
@@ -294,6 +300,7 @@ impl From<Wire> for Credential {
             view: claims.view,
         };
         let seconds = |seconds: u64| Timestamp(seconds.saturating_mul(1000));
+        let issued = moment(claims.jti).unwrap_or_else(|| seconds(claims.iat));
         Self {
             who,
             id: claims.jti,
@@ -301,7 +308,8 @@ impl From<Wire> for Credential {
             client: claims.client_id,
             renewable: claims.renewable.map(seconds),
             actor: claims.act,
-            issued: moment(claims.jti).unwrap_or_else(|| seconds(claims.iat)),
+            issued,
+            since: claims.since_ms.map_or(issued, Timestamp),
             expires: seconds(claims.exp),
         }
     }

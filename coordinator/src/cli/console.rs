@@ -9,9 +9,10 @@ use uuid::Uuid;
 
 use super::{CliError, Common, token};
 use crate::auth::Role;
+use crate::console::SESSION;
 use crate::node::Endpoint;
 
-/// How long the link is good for. The session that it begins lasts longer.
+/// How long the link is good for.
 const LINK: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Args)]
@@ -32,7 +33,8 @@ impl Console {
         })?;
         let role = if self.observer { Role::Observer } else { Role::Operator };
         let name = Name::parse(if self.observer { "onlooker" } else { "operator" })?;
-        let issued = token::issue(&self.common, role, name, Uuid::new_v4(), LINK)?;
+        // The session comes of the link's token, and outlasts it.
+        let issued = token::issue(&self.common, role, name, Uuid::new_v4(), LINK, Some(SESSION))?;
         // Behind the `#` it is sent to no server, so that no log has it.
         let link = format!("{}/login#token={}", endpoint.url, issued.text());
         if self.common.json {

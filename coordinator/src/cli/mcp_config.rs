@@ -51,7 +51,7 @@ impl McpConfig {
             Some(name) => name,
             None => Name::parse(self.role.as_str())?,
         };
-        let issued = token::issue(&self.common, self.role, name, Uuid::new_v4(), LIFETIME)?;
+        let issued = token::issue(&self.common, self.role, name, Uuid::new_v4(), LIFETIME, None)?;
         println!("{}", render(self.client, &base_url(&self.common)?, issued.text()));
         Ok(())
     }

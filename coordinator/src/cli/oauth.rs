@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use http::{Request, StatusCode, header};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::Full;
 use serde_json::{Value, json};
 use skein_shared::id::Name;
 use skein_shared::{Code, Refusal};
@@ -14,11 +14,11 @@ use url::Url;
 use super::CliError;
 use super::token::{lifetime, secret_of};
 use crate::auth::{Rights, Role, View};
-use crate::https::{self, innermost};
+use crate::https::{self, Failure};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 /// An answer is a token and a few words.
-const LARGEST: usize = 64 * 1024;
+const LARGEST: u64 = 64 * 1024;
 const EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
 const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
 
@@ -135,15 +135,8 @@ impl From {
             .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
             .body(Full::from(form))
             .map_err(|error| wrong(error.to_string()))?;
-        let unreachable = |problem: String| Refusal::new(Code::Unavailable, format!("{url}: {problem}"));
-        let exchange = async {
-            let answer = client.request(request).await.map_err(|error| unreachable(innermost(&error)))?;
-            let status = answer.status();
-            let body = Limited::new(answer.into_body(), LARGEST).collect().await;
-            let body = body.map_err(|error| unreachable(innermost(error.as_ref())))?.to_bytes();
-            Ok((status, serde_json::from_slice(&body).unwrap_or_default()))
-        };
-        let answer = tokio::time::timeout(PATIENCE, exchange).await;
-        answer.map_err(|_| unreachable("no answer came".to_owned()))?
+        let unreachable = |failure: Failure| Refusal::new(Code::Unavailable, format!("{url}: {failure}"));
+        let answer = https::send(&client, request, LARGEST, PATIENCE).await.map_err(unreachable)?;
+        Ok((answer.status(), serde_json::from_slice(answer.body()).unwrap_or_default()))
     }
 }

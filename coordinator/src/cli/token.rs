@@ -127,13 +127,14 @@ impl Issue {
     }
 }
 
-/// Signs a token with the key of the data directory.
+/// Signs a token with the key of the data directory. It may be exchanged for later ones until `renewable` is over.
 pub(super) fn issue(
     common: &Common,
     role: Role,
     name: Name,
     agent: Uuid,
     lifetime: Duration,
+    renewable: Option<Duration>,
 ) -> Result<Issued, CliError> {
     let claims = Claims {
         swarm: common.swarm.clone(),
@@ -144,7 +145,9 @@ pub(super) fn issue(
         instance: None,
         lifetime,
     };
-    sign(common, claims, Origin::default(), &Clock::start())
+    let clock = Clock::start();
+    let renewable = renewable.map(|span| clock.now() + span);
+    sign(common, claims, Origin { renewable, ..Origin::default() }, &clock)
 }
 
 fn sign(common: &Common, claims: Claims, origin: Origin, clock: &Clock) -> Result<Issued, CliError> {

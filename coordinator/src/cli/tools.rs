@@ -108,7 +108,7 @@ impl AsWhom {
             None => Name::parse(self.role.as_str())?,
         };
         let agent = self.agent.unwrap_or_else(|| agent_id(&self.common.swarm, &name));
-        let issued = token::issue(&self.common, self.role, name, agent, LIFETIME)?;
+        let issued = token::issue(&self.common, self.role, name, agent, LIFETIME, None)?;
         let url = format!("{}/mcp/{view}", endpoint.url.trim_end_matches('/'));
         Ok(Connection::connect(&url, issued.text()).await?)
     }

@@ -10,9 +10,10 @@ use skein_shared::memory;
 use url::Url;
 
 use super::load::ConfigError;
-use super::schema::{Config, Embeddings, Issuer, Limits, Provider, Retention, Runner, Source, Workspace};
+use super::schema::{Config, Embeddings, Limits, Provider, Retention, Runner, Source, Workspace};
 use crate::auth::Role;
-use crate::auth::issuer::is_private;
+use crate::auth::issuer::Trust;
+use crate::https::is_private;
 
 /// Looks whether what is set fits together, and takes secrets from their files, which are named from `folder` on.
 ///
@@ -248,7 +249,7 @@ fn check_secret(source: &Source) -> Result<(), &'static str> {
 }
 
 /// Whoever could change what an issuer says could be anybody here, so it is asked by TLS.
-fn check_issuer(issuer: &Issuer) -> Result<(), &'static str> {
+fn check_issuer(issuer: &Trust) -> Result<(), &'static str> {
     let named = Url::parse(&issuer.issuer).ok();
     if named.is_none_or(|named| !is_private(&named))
         || issuer.jwks.as_ref().is_some_and(|jwks| !is_private(jwks))

@@ -11,7 +11,6 @@ use skein_shared::id::Name;
 use skein_shared::limits;
 use url::Url;
 
-use crate::auth::Role;
 use crate::auth::issuer::Trust;
 use crate::store::redis::{Durability, Tls};
 
@@ -40,46 +39,7 @@ pub struct Config {
 #[serde(default, deny_unknown_fields)]
 pub struct Auth {
     /// `[[auth.issuer]]`, one for each OpenID provider.
-    pub issuer: Vec<Issuer>,
-}
-
-/// An OpenID provider, and what its tokens mean here.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Issuer {
-    /// Its address, as its tokens name it.
-    pub issuer: String,
-    /// What its tokens for Skein name as their audience.
-    pub audience: String,
-    /// Where its keys are; left out, it is asked.
-    #[serde(default, deserialize_with = "file_address")]
-    pub jwks: Option<Url>,
-    /// The swarm of all of them, or of those whose claim names none.
-    pub swarm: Option<Name>,
-    pub swarm_claim: Option<String>,
-    pub name_claim: Option<String>,
-    /// The role of those whom `roles` does not speak of; left out, they are turned away.
-    pub role: Option<Role>,
-    /// The claim with roles or groups, a text or a list, and what its values mean.
-    pub role_claim: Option<String>,
-    #[serde(default)]
-    pub roles: BTreeMap<String, Role>,
-}
-
-impl From<&Issuer> for Trust {
-    fn from(issuer: &Issuer) -> Self {
-        Self {
-            issuer: issuer.issuer.clone(),
-            audience: issuer.audience.clone(),
-            jwks: issuer.jwks.clone(),
-            swarm: issuer.swarm.clone(),
-            swarm_claim: issuer.swarm_claim.clone(),
-            name_claim: issuer.name_claim.clone(),
-            role: issuer.role,
-            role_claim: issuer.role_claim.clone(),
-            roles: issuer.roles.clone(),
-        }
-    }
+    pub issuer: Vec<Trust>,
 }
 
 /// Where the node listens. Loopback unless told otherwise: a token is the only lock on these doors.
@@ -482,13 +442,6 @@ fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Url, D::Error> 
         text.push('/');
     }
     Url::parse(&text).map_err(|error| serde::de::Error::custom(format!("`{text}` is no address: {error}")))
-}
-
-/// The address of one document.
-fn file_address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Url>, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    let wrong = |error| serde::de::Error::custom(format!("`{text}` is no address: {error}"));
-    Url::parse(&text).map(Some).map_err(wrong)
 }
 
 fn secret<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SecretString>, D::Error> {

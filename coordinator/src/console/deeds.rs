@@ -8,7 +8,8 @@ use uuid::Uuid;
 
 use super::Console;
 use super::asked::Fields;
-use crate::auth::{Principal, Right, policy};
+use super::door::may_act;
+use crate::auth::Principal;
 use crate::service::agents::Steer;
 use crate::service::questions::Word;
 use crate::service::tasks::Action;
@@ -23,7 +24,7 @@ pub(super) async fn run(
     name: &str,
     fields: &Fields,
 ) -> Result<String, Refusal> {
-    policy::require(who, Right::Administer)?;
+    may_act(who)?;
     let (service, request) = (&console.service, Uuid::now_v7());
     let agent = || Name::parse(fields.need("agent")?);
     let id = |name: &str| parse_uuid(name, fields.need(name)?);
@@ -49,7 +50,15 @@ pub(super) async fn run(
             Ok(format!("{agent}: {order}d."))
         }
         "steer-swarm" => {
-            let pause = fields.need("order")? == "pause";
+            let pause = match fields.need("order")? {
+                "pause" => true,
+                "resume" => false,
+                other => {
+                    let problem =
+                        format!("order: a swarm can be told `pause` or `resume`, and not `{other}`");
+                    return Err(Refusal::new(Code::InvalidArgument, problem));
+                }
+            };
             let told = service.pause_swarm(who, request, pause).await?;
             Ok(match pause {
                 true => format!("{told} agents are paused: they take work and start none."),

@@ -18,10 +18,10 @@ use subtle::ConstantTimeEq;
 use super::Console;
 use super::asked::Fields;
 use crate::auth::{Principal, Right, policy};
-use crate::service::access::Narrower;
+use crate::service::access::{Handed, Narrower};
 
 /// How long a session lasts: a working day.
-const SESSION: Duration = Duration::from_secs(8 * 3600);
+pub const SESSION: Duration = Duration::from_secs(8 * 3600);
 const COOKIE: &str = "skein_session";
 /// What the last action said, for the page that follows it.
 const SAID: &str = "skein_said";
@@ -36,7 +36,7 @@ pub(super) struct Visitor {
 
 impl Visitor {
     pub(super) fn may_act(&self) -> bool {
-        policy::require(&self.who, Right::Administer).is_ok()
+        may_act(&self.who).is_ok()
     }
 
     /// The same, looking at a swarm.
@@ -44,10 +44,20 @@ impl Visitor {
         Self { who: Principal { swarm, ..self.who }, ..self }
     }
 
-    /// Whether the session still holds.
+    /// Whether the session still holds. One of which nobody can say it just now does: the page waits for those who can.
     pub(super) async fn still(&self, console: &Console) -> bool {
-        console.access.identify(&self.session).await.is_ok()
+        let held = console.access.identify(&self.session).await;
+        held.err().is_none_or(|refusal| refusal.code != Code::Unauthenticated)
     }
+}
+
+/// Lets pass who may do what the console offers.
+///
+/// # Errors
+/// `forbidden` for who does not administer, and for who may only read.
+pub(super) fn may_act(who: &Principal) -> Result<(), Refusal> {
+    policy::require(who, Right::Administer)?;
+    policy::require_writable(who)
 }
 
 impl Console {
@@ -89,9 +99,11 @@ impl Console {
 /// What the last action said, and whether it was done.
 pub(super) fn said(headers: &HeaderMap) -> Option<(bool, String)> {
     let bytes = URL_SAFE_NO_PAD.decode(cookie(headers, SAID)?).ok()?;
-    let mut text = String::from_utf8(bytes).ok()?;
-    let sign = text.drain(..1.min(text.len())).next()?;
-    Some((sign == '+', text))
+    let text = String::from_utf8(bytes).ok()?;
+    // Any server of this host can set a cookie, whatever its port.
+    let mut letters = text.chars();
+    let sign = letters.next()?;
+    Some((sign == '+', letters.as_str().to_owned()))
 }
 
 /// The page with the form, where `?next=` leads to what was asked for.
@@ -107,7 +119,7 @@ pub(super) async fn enter(State(console): State<Console>, headers: HeaderMap, bo
     match console.session(&headers, &fields).await {
         Ok(session) => {
             let mut response = Redirect::to(inside(next)).into_response();
-            let cookie = console.set_cookie(COOKIE, &session, SESSION);
+            let cookie = console.set_cookie(COOKIE, session.issued.text(), session.lifetime);
             response.headers_mut().insert(header::SET_COOKIE, cookie);
             response
         }
@@ -116,10 +128,14 @@ pub(super) async fn enter(State(console): State<Console>, headers: HeaderMap, bo
 }
 
 pub(super) async fn leave(State(console): State<Console>, headers: HeaderMap, body: Bytes) -> Response {
-    if let Ok(visitor) = console.visitor(&headers).await
-        && let Err(refusal) = genuine(&headers, &visitor, &Fields::read(&body))
-    {
-        return console.refused(&refusal);
+    if let Ok(visitor) = console.visitor(&headers).await {
+        let ended = match genuine(&headers, &visitor, &Fields::read(&body)) {
+            Ok(()) => console.access.end_token(&visitor.session).await,
+            Err(refusal) => Err(refusal),
+        };
+        if let Err(refusal) = ended {
+            return console.refused(&refusal);
+        }
     }
     let mut response = Redirect::to("/login").into_response();
     response.headers_mut().insert(header::SET_COOKIE, console.set_cookie(COOKIE, "", Duration::ZERO));
@@ -128,7 +144,7 @@ pub(super) async fn leave(State(console): State<Console>, headers: HeaderMap, bo
 
 impl Console {
     /// A session for whoever has a token: it ends with the token, and after [`SESSION`] at the latest.
-    async fn session(&self, headers: &HeaderMap, fields: &Fields) -> Result<String, Refusal> {
+    async fn session(&self, headers: &HeaderMap, fields: &Fields) -> Result<Handed, Refusal> {
         own_site(headers)?;
         let token = fields.need("token")?;
         let who = self.access.identify(token).await?;
@@ -138,7 +154,7 @@ impl Console {
             return Err(Refusal::new(Code::Forbidden, problem));
         }
         let session = Narrower { lifetime: Some(SESSION), ..Narrower::default() };
-        Ok(self.access.exchange(token, session).await?.issued.text().to_owned())
+        self.access.exchange(token, session).await
     }
 
     fn login(&self, status: StatusCode, next: &str, problem: Option<&str>) -> Response {

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
 use http::StatusCode;
 use serde_json::json;
-use skein_shared::Refusal;
+use skein_shared::{Code, Refusal};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use xxhash_rust::xxh3::xxh3_64;
@@ -69,7 +69,14 @@ impl Following {
         let mut watch = self.console.service.watch(&self.visitor.who, self.section.kinds)?;
         let mut last = 0;
         while self.visitor.still(&self.console).await {
-            let mut shown = self.console.gather(&self.visitor, self.section, &self.look).await?;
+            let mut shown = match self.console.gather(&self.visitor, self.section, &self.look).await {
+                // It passes: an owner has died, for example, and another takes its shards.
+                Err(refusal) if refusal.code == Code::Unavailable => {
+                    tokio::time::sleep(PAUSE).await;
+                    continue;
+                }
+                gathered => gathered?,
+            };
             shown["layout"] = json!("fragment.html");
             let Ok(part) = self.console.pages.render(self.section.template, &shown) else { return Ok(()) };
             let now = xxh3_64(part.as_bytes());

@@ -28,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::service::Service;
 use crate::service::access::Access;
+pub use door::SESSION;
 use page::Pages;
 pub use trends::Trends;
 

@@ -23,6 +23,7 @@ macro_rules! templates {
 const TEMPLATES: &[(&str, &str)] = templates![
     "agent.html",
     "agents.html",
+    "base.html",
     "board.html",
     "calls.html",
     "cluster.html",
@@ -75,16 +76,6 @@ impl Pages {
 
     /// What a template makes of what is shown.
     pub(super) fn render(&self, template: &str, shown: &Value) -> Result<String, minijinja::Error> {
-        if let Ok(dir) = std::env::var("SKEIN_DEV") {
-            let mut env = Environment::new();
-            env.set_auto_escape_callback(|_| AutoEscape::Html);
-            env.set_undefined_behavior(UndefinedBehavior::Chainable);
-            words::teach(&mut env);
-            env.add_global("build", "dev");
-            env.add_global("version", env!("CARGO_PKG_VERSION"));
-            env.set_loader(move |name| Ok(std::fs::read_to_string(format!("{dir}/templates/{name}")).ok()));
-            return env.get_template(template)?.render(minijinja::Value::from(Serde(shown)));
-        }
         self.templates.get_template(template)?.render(minijinja::Value::from(Serde(shown)))
     }
 
@@ -113,12 +104,7 @@ pub(super) async fn asset(Path(file): Path<String>) -> Response {
         "icon.svg" => ("image/svg+xml", ICON),
         _ => return (StatusCode::NOT_FOUND, "there is no such file\n").into_response(),
     };
-    let mut response = match std::env::var("SKEIN_DEV") {
-        Ok(dir) => {
-            std::fs::read_to_string(format!("{dir}/assets/{file}")).unwrap_or_default().into_response()
-        }
-        Err(_) => text.into_response(),
-    };
+    let mut response = text.into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=31536000, immutable"));

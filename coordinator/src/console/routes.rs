@@ -57,7 +57,7 @@ fn guarded(mut response: Response) -> Response {
 async fn front(State(console): State<Console>, headers: HeaderMap) -> Response {
     match console.visitor(&headers).await {
         Ok(visitor) => Redirect::to(&format!("/console/{}", visitor.who.swarm)).into_response(),
-        Err(_) => Redirect::to("/login").into_response(),
+        Err(refusal) => console.turned_away(&refusal, "/login"),
     }
 }
 
@@ -102,7 +102,7 @@ async fn show(
 ) -> Response {
     let visitor = match console.visitor(&headers).await {
         Ok(visitor) => visitor,
-        Err(_) => return to_login(&uri),
+        Err(refusal) => return console.turned_away(&refusal, &to_login(&uri)),
     };
     let visitor = match console.in_swarm(visitor, &swarm).await {
         Ok(visitor) => visitor,
@@ -152,7 +152,10 @@ async fn deed(
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    let Ok(visitor) = console.visitor(&headers).await else { return Redirect::to("/login").into_response() };
+    let visitor = match console.visitor(&headers).await {
+        Ok(visitor) => visitor,
+        Err(refusal) => return console.turned_away(&refusal, "/login"),
+    };
     let fields = Fields::read(&body);
     let allowed = match section.as_str() {
         "do" => door::genuine(&headers, &visitor, &fields),
@@ -172,10 +175,11 @@ async fn deed(
     response
 }
 
-fn to_login(uri: &Uri) -> Response {
+/// The login, which leads back to where somebody wanted to go.
+fn to_login(uri: &Uri) -> String {
     let next: String =
         byte_serialize(uri.path_and_query().map_or("/", |path| path.as_str()).as_bytes()).collect();
-    Redirect::to(&format!("/login?next={next}")).into_response()
+    format!("/login?next={next}")
 }
 
 impl Console {
@@ -186,7 +190,7 @@ impl Console {
             return Ok(visitor);
         }
         policy::require(&visitor.who, Right::Administer)?;
-        if !self.service.entities().swarms().await?.contains(&swarm) {
+        if !self.service.entities().has_swarm(&swarm).await? {
             let problem = format!("there is no swarm `{swarm}`; make it with `skein swarm create {swarm}`");
             return Err(Refusal::new(Code::NotFound, problem));
         }
@@ -204,6 +208,14 @@ impl Console {
             swarms.push(who.swarm.clone());
         }
         swarms
+    }
+
+    /// Whose session does not hold has to log in; when nobody can say whether it does, it is worth another try.
+    fn turned_away(&self, refusal: &Refusal, login: &str) -> Response {
+        match refusal.code {
+            Code::Unauthenticated => Redirect::to(login).into_response(),
+            _ => self.refused(refusal),
+        }
     }
 
     /// A page that says why there is none.

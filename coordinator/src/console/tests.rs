@@ -7,6 +7,7 @@ use futures::StreamExt;
 use http::{HeaderMap, Request};
 use http_body_util::BodyExt;
 
+use skein_shared::Code;
 use skein_shared::id::{EntityKey, InstanceId, Kind, Name};
 use skein_shared::lockspace::{self, Lockspace};
 use skein_shared::pool::{self, Pool};
@@ -15,10 +16,10 @@ use skein_shared::schedules::{self, Schedules};
 use tower::ServiceExt;
 use uuid::Uuid;
 
+use super::sections::{GROUPS, SECTIONS};
 use super::*;
 use crate::auth::Role;
-use crate::auth::token::Claims;
-use crate::auth::token::Keys;
+use crate::auth::token::{Claims, Keys, Origin};
 use crate::entity::Request as Asking;
 use crate::entity::tests::{Node, node};
 use crate::service::access::Access;
@@ -66,16 +67,20 @@ impl Bed {
         Self { router, keys, access, service, node }
     }
 
-    fn token(&self, role: Role, instance: Option<&str>) -> String {
-        let claims = Claims {
+    fn claims(&self, role: Role) -> Claims {
+        Claims {
             swarm: name("default"),
             agent: Uuid::from_u128(7),
             agent_name: name("somebody"),
             role,
             view: None,
-            instance: instance.map(|id| InstanceId(id.to_owned())),
+            instance: None,
             lifetime: Duration::from_secs(900),
-        };
+        }
+    }
+
+    fn token(&self, role: Role, instance: Option<&str>) -> String {
+        let claims = Claims { instance: instance.map(|id| InstanceId(id.to_owned())), ..self.claims(role) };
         self.keys.issue(claims, self.service.clock().wall()).unwrap().text().to_owned()
     }
 
@@ -101,8 +106,8 @@ impl Bed {
         self.send(Request::get(path).header("cookie", cookie).body(Body::empty()).unwrap()).await
     }
 
-    /// Sends a form as the pages of this session have it.
-    async fn act(&self, cookie: &str, deed: &str, fields: &[(&str, &str)]) -> Answer {
+    /// What the forms of this session carry.
+    async fn ticket(&self, cookie: &str) -> String {
         let headers = HeaderMap::from_iter([(http::header::COOKIE, cookie.parse().unwrap())]);
         let console = Console {
             service: self.service.clone(),
@@ -113,7 +118,12 @@ impl Bed {
             streams: Arc::new(Semaphore::new(1)),
             stop: CancellationToken::new(),
         };
-        let ticket = console.visitor(&headers).await.unwrap_or_else(|refusal| panic!("{refusal:?}")).ticket;
+        console.visitor(&headers).await.unwrap_or_else(|refusal| panic!("{refusal:?}")).ticket
+    }
+
+    /// Sends a form as the pages of this session have it.
+    async fn act(&self, cookie: &str, deed: &str, fields: &[(&str, &str)]) -> Answer {
+        let ticket = self.ticket(cookie).await;
         let mut form = url::form_urlencoded::Serializer::new(String::new());
         form.append_pair("ticket", &ticket)
             .append_pair("back", "/console/default/board")
@@ -157,24 +167,16 @@ impl Bed {
     }
 }
 
-const PAGES: [&str; 16] = [
-    "",
-    "/board",
-    "/tasks",
-    "/graph",
-    "/epics",
-    "/schedules",
-    "/agents",
-    "/runs",
-    "/calls",
-    "/locks",
-    "/waits",
-    "/questions",
-    "/messages",
-    "/deliveries",
-    "/cluster",
-    "/trends",
-];
+/// The pages of the menu, as behind the swarm in their addresses.
+fn pages() -> Vec<String> {
+    let pages = SECTIONS.iter().filter(|section| !section.of_one).map(|section| section.name);
+    let pages: Vec<&str> = pages.collect();
+    let listed: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+    assert!(pages.len() > 10 && listed.iter().all(|name| pages.contains(name)), "{listed:?}");
+    assert!(pages.iter().all(|name| listed.contains(name)), "a page stands in no menu: {pages:?}");
+    let path = |name: &str| if name.is_empty() { String::new() } else { format!("/{name}") };
+    pages.into_iter().map(path).collect()
+}
 
 #[tokio::test]
 async fn nothing_but_the_login_is_shown_without_one() {
@@ -182,7 +184,7 @@ async fn nothing_but_the_login_is_shown_without_one() {
     bed.task("a secret task", Vec::new()).await;
     let bad = ["", "skein_session=", "skein_session=nonsense", "skein_session=a.b.c; other=1"];
     for cookie in bad {
-        for page in PAGES {
+        for page in pages() {
             let path = format!("/console/default{page}");
             let answer = bed.get(&path, cookie).await;
             assert_eq!(answer.status, 303, "{path}");
@@ -204,7 +206,7 @@ async fn a_token_is_exchanged_for_a_session_that_only_the_browser_has() {
     let bed = Bed::new();
     let entered = bed.login(&bed.token(Role::Operator, None)).await;
     let set = entered.header("set-cookie");
-    for part in ["skein_session=", "HttpOnly", "SameSite=Strict", "Path=/", "Max-Age=28800"] {
+    for part in ["skein_session=", "HttpOnly", "SameSite=Strict", "Path=/", "Max-Age="] {
         assert!(set.contains(part), "{set}");
     }
     assert!(!set.contains("Secure"), "over plain HTTP it would never be sent back");
@@ -245,7 +247,7 @@ async fn each_page_is_shown_to_those_who_may_see_it() {
     bed.task("second", vec![first]).await;
     bed.lock("file:///a").await;
     let (operator, observer) = (bed.session(Role::Operator).await, bed.session(Role::Observer).await);
-    for page in PAGES {
+    for page in pages() {
         let path = format!("/console/default{page}");
         let shown = bed.get(&path, &operator).await;
         assert_eq!(shown.status, 200, "{path}: {}", shown.text);
@@ -253,7 +255,7 @@ async fn each_page_is_shown_to_those_who_may_see_it() {
         assert!(shown.text.contains("<main id=\"main\"") && shown.text.contains("lang=\"en\""), "{path}");
         assert_eq!(shown.header("cache-control"), "no-store");
         assert!(shown.header("content-security-policy").contains("script-src 'self';"), "{path}");
-        let operators = ["/runs", "/deliveries", "/cluster"].contains(&page);
+        let operators = ["/runs", "/deliveries", "/cluster"].contains(&page.as_str());
         let shown = bed.get(&path, &observer).await;
         assert_eq!(shown.status, if operators { 403 } else { 200 }, "{path}: {}", shown.text);
         assert!(!shown.text.contains("/do/"), "{path} offers an observer an action");
@@ -277,6 +279,64 @@ async fn each_page_is_shown_to_those_who_may_see_it() {
         assert_eq!(answer.status, status, "{path}: {}", answer.text);
     }
     assert_eq!(bed.get("/console/elsewhere", &observer).await.status, 403);
+    // Letters are those of the agents that they were written to.
+    let letters = "/console/default/messages?inbox=1";
+    assert_eq!(bed.get(letters, &operator).await.status, 200);
+    assert_eq!(bed.get(letters, &observer).await.status, 403);
+    assert!(!bed.get("/console/default/messages", &observer).await.text.contains("inbox=1"));
+}
+
+#[tokio::test]
+async fn a_link_that_ends_soon_begins_a_session_of_a_working_day() {
+    let bed = Bed::new();
+    let now = bed.service.clock().wall();
+    let claims = Claims { lifetime: Duration::from_secs(300), ..bed.claims(Role::Operator) };
+    let link = Origin { renewable: Some(now + SESSION), ..Origin::default() };
+    let link = bed.keys.issue_as(claims, link, now).unwrap();
+    let session = bed.login(link.text()).await.cookies();
+    let session = session.strip_prefix("skein_session=").unwrap();
+    assert!(bed.keys.verify(session, now + Duration::from_secs(7 * 3600)).is_ok());
+    // Nobody's session outlasts what it was begun with, nor does its cookie.
+    let entered = bed.login(&bed.token(Role::Operator, None)).await;
+    let age = entered.header("set-cookie").split_once("Max-Age=").unwrap().1.parse::<u64>().unwrap();
+    assert!(age <= 900, "{age}");
+}
+
+#[tokio::test]
+async fn whoever_logs_out_ends_the_session_and_not_the_token() {
+    let bed = Bed::new();
+    let token = bed.token(Role::Operator, None);
+    let session = bed.login(&token).await.cookies();
+    let text = session.strip_prefix("skein_session=").unwrap();
+    let form = Body::from(format!("ticket={}", bed.ticket(&session).await));
+    let left = bed.send(Request::post("/logout").header("cookie", &session).body(form).unwrap()).await;
+    assert_eq!((left.status, left.header("location")), (303, "/login"));
+    assert_eq!(bed.access.identify(text).await.unwrap_err().code, Code::Unauthenticated);
+    bed.access.identify(&token).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_token_that_may_only_read_does_nothing() {
+    let bed = Bed::new();
+    let claims = Claims { view: Some("full/readonly".parse().unwrap()), ..bed.claims(Role::Operator) };
+    let token = bed.keys.issue(claims, bed.service.clock().wall()).unwrap();
+    let reader = bed.login(token.text()).await.cookies();
+    bed.lock("file:///a").await;
+    let shown = bed.get("/console/default/locks", &reader).await;
+    assert!(shown.status == 200 && !shown.text.contains("/do/"), "{}", shown.text);
+    let said = bed.act(&reader, "release-lock", &[("key", "file:///a")]).await;
+    assert!(said.text.contains("may only read"), "{}", said.text);
+    assert_eq!(bed.service.held_locks(&bed.service_principal()).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_cookie_of_another_server_breaks_no_page() {
+    let bed = Bed::new();
+    let operator = bed.session(Role::Operator).await;
+    for said in ["w6Q", "", "_", "Kw"] {
+        let cookies = format!("{operator}; skein_said={said}");
+        assert_eq!(bed.get("/console/default", &cookies).await.status, 200, "{said}");
+    }
 }
 
 #[tokio::test]
@@ -310,7 +370,8 @@ async fn forms_of_other_sites_and_sessions_do_nothing() {
     let operator = bed.session(Role::Operator).await;
     let path = "/console/default/do/cancel-task";
     let form = |ticket: &str| Body::from(format!("task={task}&ticket={ticket}"));
-    for ticket in ["", "nonsense"] {
+    let others = bed.ticket(&bed.session(Role::Operator).await).await;
+    for ticket in ["", "nonsense", others.as_str()] {
         let request = Request::post(path).header("cookie", &operator).body(form(ticket)).unwrap();
         assert_eq!(bed.send(request).await.status, 403);
     }
@@ -320,7 +381,8 @@ async fn forms_of_other_sites_and_sessions_do_nothing() {
         ("origin", "https://evil.example"),
     ] {
         let request = Request::post(path).header("cookie", &operator).header("host", "127.0.0.1:7700");
-        let answer = bed.send(request.header(header, value).body(form("")).unwrap()).await;
+        let own = bed.ticket(&operator).await;
+        let answer = bed.send(request.header(header, value).body(form(&own)).unwrap()).await;
         assert!(answer.status == 403 && answer.text.contains("another site"), "{header}: {value}");
     }
     let shown = bed.get(&format!("/console/default/tasks/{task}"), &operator).await;
@@ -443,7 +505,7 @@ async fn a_board_shows_so_many_of_each_column_and_lists_go_on() {
     let operator = bed.session(Role::Operator).await;
     let board = bed.get("/console/default/board", &operator).await;
     assert_eq!(board.text.matches("class=\"card\"").count(), 20);
-    assert!(board.text.contains("50 more"), "{}", board.text);
+    assert!(board.text.contains("?status=unassigned\">70 unassigned</a>"), "{}", board.text);
     let first = bed.get("/console/default/tasks?status=unassigned", &operator).await;
     let (before, _) = first.text.split_once("\" rel=\"next\"").expect("no next page");
     let query = before.rsplit('"').next().unwrap().replace("&#x2f;", "/").replace("&amp;", "&");
@@ -478,7 +540,7 @@ async fn a_page_is_sent_anew_when_the_swarm_has_changed() {
 async fn an_empty_swarm_says_what_to_do_next() {
     let bed = Bed::new();
     let operator = bed.session(Role::Operator).await;
-    for page in PAGES {
+    for page in pages() {
         let shown = bed.get(&format!("/console/default{page}"), &operator).await;
         assert!(shown.text.contains("class=\"empty\""), "{page}");
     }

@@ -28,6 +28,7 @@ use super::request::Request;
 use super::routing::Router;
 use super::supervision::Wards;
 use super::traces::Traces;
+use super::upkeep::Swarms;
 use super::{Clock, Hub};
 use crate::alarms::Alarms;
 use crate::by_kind;
@@ -64,6 +65,7 @@ pub struct Shared {
     pub shards: tokio::sync::watch::Sender<u64>,
     actors: Mutex<HashMap<EntityKey, Slot>>,
     pub(super) wards: Wards,
+    pub(super) swarms: tokio::sync::Mutex<Swarms>,
 }
 
 /// An entity in memory. Its host takes the slot out before it dies, so that nobody is sent to the dying.
@@ -150,6 +152,7 @@ impl Entities {
             shards: tokio::sync::watch::Sender::new(0),
             actors: Mutex::default(),
             wards: Wards::default(),
+            swarms: tokio::sync::Mutex::default(),
         };
         Self { shared: Arc::new(shared) }
     }

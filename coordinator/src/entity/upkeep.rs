@@ -7,9 +7,17 @@ use std::path::Path;
 
 use skein_shared::id::{Kind, Name};
 use skein_shared::{Code, Refusal};
+use tokio::time::Instant;
 
 use super::Entities;
 use crate::store::{StoreError, TrimPlan, Trimmed};
+
+/// The swarms as they were read last, and when that was begun.
+#[derive(Default)]
+pub(super) struct Swarms {
+    names: BTreeSet<Name>,
+    read: Option<Instant>,
+}
 
 impl Entities {
     /// Forgets what the plan names, in small steps, and tells the read side.
@@ -74,6 +82,22 @@ impl Entities {
             .chain([Name::parse("default")?])
             .collect();
         Ok(swarms.into_iter().collect())
+    }
+
+    /// Whether there is a swarm. One that was there stays; for any other the store is looked through, once for all who ask
+    /// at the same time: anybody may ask, with whatever name.
+    ///
+    /// # Errors
+    /// As [`Self::swarms`].
+    pub async fn has_swarm(&self, swarm: &Name) -> Result<bool, Refusal> {
+        let asked = Instant::now();
+        let mut known = self.shared().swarms.lock().await;
+        if !known.names.contains(swarm) && known.read.is_none_or(|read| read < asked) {
+            let read = Instant::now();
+            let names = self.swarms().await?.into_iter().collect();
+            *known = Swarms { names, read: Some(read) };
+        }
+        Ok(known.names.contains(swarm))
     }
 
     /// Effects that could not be delivered, at most `limit`.

@@ -2,7 +2,7 @@
 //! written for Action Llama have it. Never in the address, for addresses end up in logs.
 
 use axum::extract::{FromRequest, Request};
-use http::{HeaderMap, StatusCode, header};
+use http::{HeaderMap, Method, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use serde_json::{Map, Value};
 use skein_shared::id::Name;
@@ -61,8 +61,11 @@ impl FromRequest<Gateway> for Operator {
         let who = gateway.access.identify(token).await;
         let who = who.map_err(|refusal| unknown(&refusal.message))?;
         policy::require(&who, Right::Administer)?;
+        if parts.method != Method::GET {
+            policy::require_writable(&who)?;
+        }
         let swarm = swarm(parts.uri.query().unwrap_or_default())?;
-        if !gateway.service.entities().swarms().await?.contains(&swarm) {
+        if !gateway.service.entities().has_swarm(&swarm).await? {
             let text = format!("there is no swarm `{swarm}`; make it with `skein swarm create {swarm}`");
             return Err(Problem::error(StatusCode::NOT_FOUND, text));
         }

@@ -50,16 +50,20 @@ impl Bed {
         Self { router, keys, clock, node }
     }
 
-    fn token(&self, of: &str, role: Role, instance: Option<InstanceId>) -> String {
-        let claims = Claims {
+    fn claims(&self, of: &str, role: Role) -> Claims {
+        Claims {
             swarm: name("default"),
             agent: Uuid::new_v5(&Uuid::nil(), of.as_bytes()),
             agent_name: name(of),
             role,
             view: None,
-            instance,
+            instance: None,
             lifetime: Duration::from_secs(900),
-        };
+        }
+    }
+
+    fn token(&self, of: &str, role: Role, instance: Option<InstanceId>) -> String {
+        let claims = Claims { instance, ..self.claims(of, role) };
         self.keys.issue(claims, self.clock.wall()).unwrap().text().to_owned()
     }
 

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::audit::Audit;
 use super::catalogue::{Call, Catalogue, Effect, Tool, Toolset};
 use super::client::Client;
 use super::columns::Wish;
@@ -105,11 +106,7 @@ impl Progress {
 
 /// Runs a tool by name.
 pub async fn call(context: Context, name: &str, arguments: Map<String, Value>) -> Reply {
-    let started = Instant::now();
-    let Principal { agent, agent_name, role, instance, swarm, .. } = context.who.clone();
-    let request = Uuid::now_v7();
-    let found = context.catalogue.get(name);
-    let (known, reads) = (found.is_some(), found.is_some_and(|tool| tool.effect == Effect::Read));
+    let audit = Audit::begin(Uuid::now_v7(), context.who.clone(), context.catalogue.get(name));
     let reply = match prepare(context, name, arguments) {
         Ok(Prepared { call, catalogue, arguments, wish, seat: _seat }) => match catalogue.get(name) {
             Some(tool) => run(tool, call, arguments, &wish).await,
@@ -117,33 +114,7 @@ pub async fn call(context: Context, name: &str, arguments: Map<String, Value>) -
         },
         Err(reply) => *reply,
     };
-    // Arguments and results stay out of the log: they may hold secrets. The name of a tool that there is not is the
-    // caller's own words, and long perhaps.
-    let tool = if known { name } else { "unknown" };
-    macro_rules! audit {
-        ($level:ident) => {
-            tracing::$level!(
-                target: "skein::audit",
-                %request,
-                %swarm,
-                %agent,
-                name = %agent_name,
-                %instance,
-                %role,
-                tool,
-                outcome = reply.code.map_or("ok", Code::as_str),
-                error = reply.is_error,
-                ms = started.elapsed().as_millis() as u64,
-                "tool call"
-            )
-        };
-    }
-    // Agents look far more often than they change something, and a look leaves nothing to account for.
-    if reads && reply.code.is_none() {
-        audit!(debug);
-    } else {
-        audit!(info);
-    }
+    audit.answered(&reply);
     reply
 }
 

@@ -2,13 +2,14 @@
 //!
 //! `catalogue` declares what a tool is and finds it; `tools` declares the tools, one file per group;
 //! `dispatch` takes every call, direct or through `tools_call`, down the same path; `view` says what a client
-//! is shown; `finder` searches; `names` lets agents be named; `quota` bounds what one caller may ask for; `result` shapes
-//! answers, `columns` the lists in them, and `asked` questions to people; `door` lets requests in; `sessions` remembers
-//! clients of older revisions; `offer` is what there is besides tools, and `product` this program's; `fixture` offers
-//! what the official conformance suite asks for, in its place; `server` is the only part that knows the protocol, with
-//! `connection`, its other end.
+//! is shown; `finder` searches; `names` lets agents be named; `quota` bounds what one caller may ask for; `audit` writes
+//! calls down; `result` shapes answers, `columns` the lists in them, and `asked` questions to people; `door` lets requests
+//! in; `sessions` remembers clients of older revisions; `offer` is what there is besides tools, and `product` this
+//! program's; `fixture` offers what the official conformance suite asks for, in its place; `server` is the only part that
+//! knows the protocol, with `connection`, its other end.
 
 mod asked;
+mod audit;
 pub mod catalogue;
 pub mod client;
 pub mod columns;

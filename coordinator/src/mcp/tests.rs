@@ -22,6 +22,7 @@ use crate::auth::Role;
 use crate::entity;
 use face::{Agent, Face, swarm};
 
+mod audit;
 mod calls;
 mod columns;
 mod direct;

@@ -172,7 +172,7 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
         Service::new(entities.clone()).speaking_in(slack.clone()).bounded(bounds).keeping_secrets(vault);
     let service = service.understanding(embeddings);
     let administered = service.clone();
-    let issuers = Issuers::new(config.auth.issuer.iter().map(Into::into).collect());
+    let issuers = Issuers::new(config.auth.issuer.clone());
     let issuers = issuers.map_err(StartError::Issuers)?;
     let access = Access::new(keys.clone(), entities.clone()).trusting(issuers);
     pumps.spawn("presence", quiet(presence::watch(service.clone(), pumps.stop().clone())));

@@ -12,6 +12,7 @@ use skein_shared::{Code, Refusal};
 use url::form_urlencoded;
 
 use super::refusal::No;
+use crate::auth::Rights;
 
 /// A form has a token or two.
 const LARGEST: usize = 64 * 1024;
@@ -66,6 +67,12 @@ impl Form {
     /// A parameter that is read as something.
     pub(super) fn parsed<T: std::str::FromStr<Err = Refusal>>(&self, name: &str) -> Result<Option<T>, No> {
         Ok(self.get(name).map(str::parse).transpose()?)
+    }
+
+    /// The rights that are asked for.
+    pub(super) fn scope(&self) -> Result<Option<Rights>, No> {
+        let scope = self.get("scope").map(str::parse).transpose();
+        scope.map_err(|refusal| No::new("invalid_scope", refusal))
     }
 
     /// The client's swarm and name, and its secret. `NAME` alone is one of the usual swarm.

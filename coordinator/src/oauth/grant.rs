@@ -19,7 +19,7 @@ pub(super) async fn grant(access: &Access, form: &Form, base: &str) -> Result<Va
     match form.needed("grant_type")? {
         "client_credentials" => {
             let (swarm, client, secret) = form.client()?;
-            let handed = access.fetch(&swarm, &client, secret, form.parsed("scope")?).await;
+            let handed = access.fetch(&swarm, &client, secret, form.scope()?).await;
             let handed = handed.map_err(|refusal| match refusal.code {
                 Code::Unauthenticated => No::new("invalid_client", refusal),
                 _ => refusal.into(),
@@ -69,7 +69,7 @@ async fn exchange(access: &Access, form: &Form) -> Result<Value, No> {
         return Err(No::invalid_request("lifetime is a number of seconds"));
     }
     let narrower = Narrower {
-        rights: form.parsed("scope")?,
+        rights: form.scope()?,
         lifetime: lifetime.flatten(),
         agent: form.parsed("agent")?,
         role: form.parsed("role")?,

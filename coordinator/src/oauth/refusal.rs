@@ -30,7 +30,7 @@ impl No {
 impl From<Refusal> for No {
     fn from(refusal: Refusal) -> Self {
         let error = match refusal.code {
-            Code::InvalidArgument => "invalid_request",
+            Code::InvalidArgument | Code::NotFound => "invalid_request",
             Code::Forbidden if !refusal.detail["scope"].is_null() => "invalid_scope",
             Code::Unauthenticated | Code::Forbidden => "invalid_grant",
             _ => "temporarily_unavailable",

@@ -8,15 +8,16 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use skein_shared::access::Of;
 use skein_shared::agent;
-use skein_shared::id::{EntityKey, Name};
+use skein_shared::id::{EntityKey, InstanceId, Name};
 use tower::ServiceExt;
 use uuid::Uuid;
 
 use super::*;
+use crate::auth::credential::STEPS;
 use crate::auth::token::{Claims, Keys, Origin};
 use crate::auth::{Principal, Rights, Role};
 use crate::entity::tests::{Node, node};
-use crate::service::access::NewClient;
+use crate::service::access::{Narrower, NewClient};
 
 struct Bed {
     router: Router,
@@ -156,7 +157,7 @@ async fn bad_requests_for_tokens_are_told_what_is_wrong() {
         (vec![grant], Some(("../ci", secret.as_str())), "invalid_client"),
         (vec![grant, ("client_secret", "x")], who, "invalid_request"),
         (vec![grant, ("scope", "swarm:work")], who, "invalid_scope"),
-        (vec![grant, ("scope", "openid")], who, "invalid_request"),
+        (vec![grant, ("scope", "openid")], who, "invalid_scope"),
         (vec![grant, grant], who, "invalid_request"),
         (vec![grant, ("resource", "http://evil.example/mcp")], who, "invalid_target"),
         (vec![grant, ("resource", "http://skein.test.evil.example/mcp")], who, "invalid_target"),
@@ -278,6 +279,62 @@ async fn what_is_revoked_holds_no_more_and_what_comes_after_does() {
     // Another node reads it from the owner.
     let elsewhere = Access::new(bed.keys.clone(), bed.node.entities.clone());
     assert!(elsewhere.identify(&other).await.is_err());
+}
+
+#[tokio::test]
+async fn what_was_renewed_before_a_node_had_heard_of_a_revocation_ends_with_it() {
+    let bed = Bed::new();
+    let now = bed.node.entities.clock().wall();
+    let renewable = Some(now + Duration::from_secs(1000));
+    let first = bed.token("worker", Role::Worker, Origin { renewable, ..Origin::default() });
+    let who = bed.access.identify(&first).await.unwrap();
+    // The copy of another node is fresh, and does not know it yet.
+    let elsewhere = Access::new(bed.keys.clone(), bed.node.entities.clone());
+    elsewhere.identify(&first).await.unwrap();
+    bed.access.revoke(&bed.operator().await, Of::Agent(who.agent), Duration::from_secs(3600)).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(3)).await;
+    let refusal = match elsewhere.exchange(&first, Narrower::default()).await {
+        Ok(renewed) => bed.access.identify(renewed.issued.text()).await.unwrap_err(),
+        // On a slow machine it has heard meanwhile.
+        Err(refusal) => refusal,
+    };
+    assert!(refusal.message.contains("revoked"), "{refusal:?}");
+}
+
+#[tokio::test]
+async fn a_clients_token_ends_with_the_one_that_it_was_renewed_from() {
+    let bed = Bed::new();
+    let secret = bed.client("ci", Role::Worker, Rights::ALL).await;
+    let form = [("grant_type", "client_credentials")];
+    let (_, first) = bed.post(TOKEN, &form, Some(("ci", &secret))).await;
+    let (_, other) = bed.post(TOKEN, &form, Some(("ci", &secret))).await;
+    let text = first["access_token"].as_str().unwrap();
+    let (_, renewed) = bed.exchange(text, &[]).await;
+    assert!(bed.holder(&renewed).await.is_some());
+    bed.post(REVOKE, &[("token", text)], None).await;
+    assert!(bed.holder(&renewed).await.is_none() && bed.holder(&other).await.is_some());
+    let mut last = other;
+    for _ in 0..=STEPS {
+        let (status, next) = bed.exchange(last["access_token"].as_str().unwrap(), &[]).await;
+        if status == StatusCode::BAD_REQUEST {
+            return;
+        }
+        last = next;
+    }
+    panic!("a token must not grow without end");
+}
+
+#[tokio::test]
+async fn the_token_of_an_ended_run_is_exchanged_for_nothing() {
+    let bed = Bed::new();
+    let instance = Some(InstanceId("lead-00000001".to_owned()));
+    let claims = Claims { instance, ..bed.claims("lead", Role::Lead) };
+    let ended = bed.keys.issue(claims, bed.node.entities.clock().wall()).unwrap();
+    for more in [vec![], vec![("agent", "w1")]] {
+        let (status, no) = bed.exchange(ended.text(), &more).await;
+        assert_eq!((status, &no["error"]), (StatusCode::BAD_REQUEST, &json!("invalid_grant")), "{no}");
+        assert!(no["error_description"].as_str().unwrap().contains("has ended"), "{no}");
+    }
 }
 
 #[tokio::test]

@@ -1,12 +1,10 @@
 //! Takes control streams in.
 
 use std::pin::Pin;
-use std::time::Duration;
 
 use futures::Stream;
 use skein_proto::v1::runners_server::Runners;
 use skein_proto::v1::{CoordinatorMessage, RunnerMessage};
-use skein_shared::Code;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
@@ -16,7 +14,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::Sessions;
 use super::session::Session;
 use crate::api::bearer;
-use crate::auth::{Credential, Right, policy};
+use crate::auth::{Right, policy};
 use crate::entity::Entities;
 use crate::service::access::Access;
 
@@ -24,8 +22,6 @@ use crate::service::access::Access;
 const NODE: &str = "skein-node";
 /// Messages that may wait for a slow runner before commands go back to the outbox.
 const WAITING: usize = 256;
-/// How often a stream looks whether its token still holds.
-const LOOK: Duration = Duration::from_secs(5);
 
 /// The gRPC service `Runners`.
 pub struct Control {
@@ -65,7 +61,7 @@ impl Runners for Control {
             tokio::select! {
                 () = stop.cancelled() => {}
                 () = session.serve(messages) => {}
-                () = revoked(&access, &credential) => {}
+                () = access.end_of(&credential) => {}
             }
         });
         let mut response: Response<Self::ControlStream> =
@@ -75,15 +71,5 @@ impl Runners for Control {
             response.metadata_mut().insert(NODE, node);
         }
         Ok(response)
-    }
-}
-
-/// Returns when the token of a stream holds no more.
-async fn revoked(access: &Access, credential: &Credential) {
-    loop {
-        tokio::time::sleep(LOOK).await;
-        if access.holds(credential).await.is_err_and(|refusal| refusal.code == Code::Unauthenticated) {
-            return;
-        }
     }
 }

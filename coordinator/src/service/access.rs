@@ -22,13 +22,16 @@ use uuid::Uuid;
 
 use revocations::Revocations;
 
+use super::instances::require_live;
 use super::unexpected;
-use crate::auth::credential::STEPS;
+use crate::auth::credential::{Actor, STEPS};
 use crate::auth::issuer::Issuers;
 use crate::auth::token::{Claims, Issued, Keys, LEEWAY, LONGEST, Origin};
 use crate::auth::{Credential, Principal, Right, Rights, Role, View, policy};
 use crate::entity::{Entities, Request};
 
+/// How often a stream looks whether its token still holds.
+const LOOK: Duration = Duration::from_secs(5);
 /// The life of a token that was exchanged, when nobody says how long.
 const USUAL: Duration = Duration::from_secs(900);
 
@@ -116,12 +119,32 @@ impl Access {
         Ok(credential)
     }
 
+    /// The same, and nothing for one that does not hold.
+    async fn held(&self, token: &str) -> Result<Option<Arc<Credential>>, Refusal> {
+        match self.credential(token).await {
+            Err(refusal) if refusal.code == Code::Unauthenticated => Ok(None),
+            found => found.map(Some),
+        }
+    }
+
     /// Whether a token that was good a while ago was revoked since.
     ///
     /// # Errors
     /// As [`Self::credential`].
     pub async fn holds(&self, credential: &Credential) -> Result<(), Refusal> {
         self.revocations.admit(credential).await
+    }
+
+    /// Returns when a token holds no more, for streams that outlive the look at their beginning.
+    pub async fn end_of(&self, credential: &Credential) {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let revoked =
+                self.holds(credential).await.is_err_and(|refusal| refusal.code == Code::Unauthenticated);
+            if revoked || credential.in_time(self.now()).is_err() {
+                return;
+            }
+        }
     }
 
     async fn ask(&self, swarm: &Name, command: Command) -> Result<Reply, Refusal> {
@@ -153,17 +176,29 @@ impl Access {
         }
     }
 
-    /// Ends a token that its holder gives back. One that does not hold anyway is no fault (RFC 7009).
+    /// Ends a token that its holder gives back, with those that it was renewed from and to. One that does not hold anyway is
+    /// no fault (RFC 7009), and there is nothing to show of it.
     ///
     /// # Errors
     /// When the revocation cannot be written.
-    pub async fn give_back(&self, token: &str) -> Result<(), Refusal> {
-        let Ok(credential) = self.credential(token).await else { return Ok(()) };
+    pub async fn give_back(&self, token: &str) -> Result<Option<Value>, Refusal> {
+        let Some(credential) = self.held(token).await? else { return Ok(None) };
         let Credential { who, id, family, client, expires, renewable, .. } = credential.as_ref();
         // A client's next token is good again; one that others continue ends with them.
         let of = Of::Token(family.filter(|_| client.is_none()).unwrap_or(*id));
         let until = renewable.unwrap_or(*expires).max(*expires) + LEEWAY;
-        self.end(&who.swarm, of, who.agent_name.as_str(), until).await.map(|_| ())
+        self.end(&who.swarm, of, who.agent_name.as_str(), until).await.map(Some)
+    }
+
+    /// Ends this one token, and none of those that it came from.
+    ///
+    /// # Errors
+    /// As [`Self::give_back`].
+    pub async fn end_token(&self, token: &str) -> Result<(), Refusal> {
+        let Some(credential) = self.held(token).await? else { return Ok(()) };
+        let Credential { who, id, expires, .. } = credential.as_ref();
+        let until = *expires + LEEWAY;
+        self.end(&who.swarm, Of::Token(*id), who.agent_name.as_str(), until).await.map(|_| ())
     }
 
     /// Makes a client. The secret is shown this once.
@@ -219,7 +254,7 @@ impl Access {
         wanted: Option<Rights>,
     ) -> Result<Handed, Refusal> {
         // A swarm that nobody has made has no owner to be bothered.
-        let known = if self.entities.swarms().await?.contains(swarm) {
+        let known = if self.entities.has_swarm(swarm).await? {
             match self.ask(swarm, Command::Client { name: client.clone() }).await? {
                 Reply::Client(known) => known,
                 _ => return Err(unexpected("access")),
@@ -264,6 +299,7 @@ impl Access {
     /// `forbidden` for what would be wider; `invalid_argument` for what cannot be at all.
     pub async fn exchange(&self, token: &str, narrower: Narrower) -> Result<Handed, Refusal> {
         let from = self.credential(token).await?;
+        require_live(&self.entities, &from.who).await?;
         let ends = from.renewable.unwrap_or(from.expires).max(from.expires);
         let usual = if narrower.agent.is_some() { USUAL } else { from.expires.since(from.issued) };
         let lifetime = narrower.lifetime.unwrap_or(usual).min(ends.since(self.now()));
@@ -292,6 +328,11 @@ impl Access {
         if narrower.role.is_some_and(|role| role != who.role) {
             return Err(forbidden("another role is another agent's; name the agent"));
         }
+        // All tokens of a client are one family, so it says nothing of which of them this one comes of.
+        let actor = match from.client {
+            Some(_) => Some(another_step(from)?),
+            None => from.actor.clone(),
+        };
         let claims = Claims {
             swarm: who.swarm.clone(),
             agent: who.agent,
@@ -306,7 +347,8 @@ impl Access {
             family: from.family.or(Some(from.id)),
             client: from.client.clone(),
             renewable: from.renewable,
-            actor: from.actor.clone(),
+            since: Some(from.since),
+            actor,
         };
         self.hand(claims, origin)
     }
@@ -322,9 +364,7 @@ impl Access {
     ) -> Result<Handed, Refusal> {
         let who = &from.who;
         policy::require(who, Right::Lead)?;
-        if from.line().count() > STEPS {
-            return Err(forbidden("this token was handed on too often; ask for one from nearer the first"));
-        }
+        let actor = another_step(from)?;
         let role = narrower.role.unwrap_or(Role::Worker);
         let (most, has) = (Rights::of(role), who.rights.and(Rights::of(who.role)));
         if !most.are_within(has) {
@@ -339,8 +379,7 @@ impl Access {
         let family = Uuid::new_v5(&from.family.unwrap_or(from.id), agent.as_bytes());
         let swarm = who.swarm.clone();
         let claims = Claims { swarm, agent, agent_name, role, view, instance: None, lifetime };
-        let actor = Some(from.as_actor());
-        self.hand(claims, Origin { rights, family: Some(family), actor, ..Origin::default() })
+        self.hand(claims, Origin { rights, family: Some(family), actor: Some(actor), ..Origin::default() })
     }
 
     /// A lead makes no token for an agent that runs on a runner: it could then speak for it.
@@ -379,6 +418,16 @@ fn narrowed(wanted: Option<View>, has: Option<&View>) -> Option<View> {
         Some(view) => Some(view.narrowed_by(has)),
         None => has.cloned(),
     }
+}
+
+/// How a token names the one that it comes of.
+fn another_step(from: &Credential) -> Result<Actor, Refusal> {
+    if from.line().count() > STEPS {
+        return Err(forbidden(
+            "this token was handed on or renewed too often; ask for one from nearer the first",
+        ));
+    }
+    Ok(from.as_actor())
 }
 
 fn forbidden(problem: &str) -> Refusal {

@@ -7,10 +7,27 @@ use skein_shared::{Code, Refusal};
 
 use super::Service;
 use crate::auth::{Principal, Right, policy};
+use crate::entity::{Entities, Request};
 use crate::projection::{FieldPath, Filter, LIMIT, Order, Query, Test};
 
 /// Most runs that are listed.
 pub const MOST: usize = LIMIT;
+
+/// As [`Service::require_live`].
+pub(super) async fn require_live(entities: &Entities, who: &Principal) -> Result<(), Refusal> {
+    if !who.managed {
+        return Ok(());
+    }
+    let inspect = Command::Inspect { instance: who.instance.clone() };
+    match entities.ask::<Agent>(&who.own_agent(), Request::read(), inspect).await {
+        Ok(_) => Ok(()),
+        Err(refusal) if refusal.code == Code::NotFound => Err(Refusal::new(
+            Code::Unauthenticated,
+            format!("the run {} has ended, and its token with it; a new run gets its own", who.instance),
+        )),
+        Err(refusal) => Err(refusal),
+    }
+}
 
 impl Service {
     /// The latest runs of the swarm or of one agent, also those that have ended, the latest first.
@@ -41,18 +58,7 @@ impl Service {
     /// # Errors
     /// `unauthenticated` once the run has ended: what it asks for then would be held by nobody.
     pub async fn require_live(&self, who: &Principal) -> Result<(), Refusal> {
-        if !who.managed {
-            return Ok(());
-        }
-        let inspect = Command::Inspect { instance: who.instance.clone() };
-        match self.ask::<Agent>(&who.own_agent(), inspect).await {
-            Ok(_) => Ok(()),
-            Err(refusal) if refusal.code == Code::NotFound => Err(Refusal::new(
-                Code::Unauthenticated,
-                format!("the run {} has ended, and its token with it; a new run gets its own", who.instance),
-            )),
-            Err(refusal) => Err(refusal),
-        }
+        require_live(&self.entities, who).await
     }
 
     /// The agent that an instance is a run of, also of one that has ended.

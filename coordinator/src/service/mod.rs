@@ -167,7 +167,7 @@ impl Service {
     /// token would allow.
     async fn caller(&self, who: &Principal) -> Result<Caller, Refusal> {
         match who.role {
-            Role::Operator => Ok(Caller { agent: None, lead: true }),
+            Role::Operator => Ok(Caller { agent: None, lead: who.rights.has(Right::Lead) }),
             Role::Lead => {
                 let member = self.member(who, who.agent).await?;
                 let leads = member.is_some_and(|member| member["isLead"] == Value::Bool(true));

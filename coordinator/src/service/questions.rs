@@ -177,7 +177,7 @@ impl Service {
     /// `not_found`.
     pub async fn task_with_questions(&self, who: &Principal, task: Uuid) -> Result<Value, Refusal> {
         let mut found = self.get_task(who, task).await?;
-        if matches!(found["status"].as_str(), Some("completed" | "failed" | "cancelled")) {
+        if super::tasks::is_over(&found) {
             return Ok(found);
         }
         let mut query = open(who)?;
@@ -209,9 +209,11 @@ impl Service {
     }
 
     async fn lead(&self, who: &Principal) -> Result<Option<Uuid>, Refusal> {
-        let members = self.list_members(who).await?.rows;
-        let lead = members.iter().find(|member| member["isLead"] == true);
-        Ok(lead.and_then(|lead| Uuid::try_parse(lead["id"].as_str()?).ok()))
+        let mut query = Query::new(&who.swarm, Kind::Pool, "member");
+        query.filters = vec![Filter::new("isLead", Test::Eq(json!(true)))?];
+        query.limit = 1;
+        let lead = self.list(&who.entity(Kind::Pool), query).await?.rows;
+        Ok(lead.first().and_then(|lead| Uuid::try_parse(lead["id"].as_str()?).ok()))
     }
 
     /// The task that was named, which has to be the caller's.

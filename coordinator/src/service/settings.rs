@@ -108,7 +108,7 @@ impl Service {
         };
         let found = self.settings_of(&who.swarm, command).await?;
         let leads = secrets && self.caller(who).await?.lead;
-        let works = policy::allows(who.role, Right::Work);
+        let works = policy::may(who, Right::Work);
         let may = |scope: Scope| leads || (works && scope == Scope::Agent(who.agent));
         let mut shown = Shown { settings: Vec::with_capacity(found.len()), withheld: 0, unreadable: 0 };
         for setting in found {

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use skein_shared::id::Kind;
 use skein_shared::pool::{
-    About, Attempted, Command, Cost, Create, Fact, Finish, Outcome, Pool, Progress, Reply, Rules, Target,
-    TaskSpec, TaskView, answer_for_ended, claimable,
+    About, Attempted, Command, Cost, Create, Fact, Finish, Outcome, Pool, Progress, Reply, Rules, Status,
+    Target, TaskSpec, TaskView, answer_for_ended, claimable,
 };
 use skein_shared::which::Which;
 use skein_shared::{Code, Refusal};
@@ -387,6 +388,11 @@ impl Service {
         }
         Ok(())
     }
+}
+
+/// Whether a task, as it is shown, has ended.
+pub fn is_over(task: &Value) -> bool {
+    Status::deserialize(&task["status"]).is_ok_and(Status::is_terminal)
 }
 
 /// The words of a task that the pool does not keep in memory.

@@ -231,9 +231,7 @@ impl Service {
             Sort::Tasks => self.live_tasks(who, Vec::new()).await?,
             Sort::Epics => self.first_epics(who).await?,
             Sort::Agents => self.list_members(who).await?.rows.into_iter().map(addressable).collect(),
-            Sort::Runs if policy::allows(who.role, Right::Administer) => {
-                self.instances(who, None, SHOWN).await?
-            }
+            Sort::Runs if policy::may(who, Right::Administer) => self.instances(who, None, SHOWN).await?,
             Sort::Runs => vec![json!({ "instance": who.instance })],
         };
         let names = rows.iter().filter_map(|row| row[sort.by()].as_str());
@@ -291,9 +289,8 @@ impl Service {
     /// A run, for those who administer and for the agent whose run it is.
     async fn own_run(&self, who: &Principal, instance: &InstanceId) -> Result<Value, Refusal> {
         let rows = self.instances_with(who, "instance", instance.as_str()).await?;
-        let theirs = |row: &Value| {
-            policy::allows(who.role, Right::Administer) || row["agent"] == who.agent_name.as_str()
-        };
+        let theirs =
+            |row: &Value| policy::may(who, Right::Administer) || row["agent"] == who.agent_name.as_str();
         rows.into_iter().find(theirs).ok_or_else(|| {
             let problem = format!("there is no run {instance} of yours; its agent and operators may see it");
             Refusal::new(Code::NotFound, problem)

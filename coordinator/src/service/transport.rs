@@ -54,7 +54,7 @@ impl Service {
                 policy::require(who, Right::Work)?;
                 return Ok((who.own_agent(), who.instance.clone()));
             }
-            let problem = match policy::allows(who.role, Right::Administer) {
+            let problem = match policy::may(who, Right::Administer) {
                 true => "name the instance to work in: `skein instances list` shows them",
                 false => {
                     "this tool works inside an instance that a runner has started, and your token is of none; use the tools of your own program"
@@ -66,6 +66,7 @@ impl Service {
             let problem = "an agent's tools work in its own instance alone; leave `instance` out";
             return Err(Refusal::new(Code::Forbidden, problem));
         }
+        policy::require(who, Right::Administer)?;
         let agent = self.agent_of(&who.swarm, named).await?;
         Ok((EntityKey::agent(&who.swarm, &agent), InstanceId(named.to_owned())))
     }

@@ -69,10 +69,12 @@ impl Service {
     }
 }
 
-/// What runs do and what came from outside is the operators' to see.
+/// What runs do, what came from outside, and what is in the letters of each is the operators' to see.
 fn right(view: &str) -> Right {
     match view {
-        "runs" | "instances" | "dead-letters" | "webhooks" | "runners" | "swarms" => Right::Administer,
+        "runs" | "instances" | "dead-letters" | "webhooks" | "runners" | "swarms" | "inbox" => {
+            Right::Administer
+        }
         _ => Right::Read,
     }
 }

@@ -152,7 +152,7 @@ async fn nothing_begins_in_an_instance_that_was_frozen_or_ended() {
     };
     engine.freeze(&handle).await.unwrap();
     let frozen = engine.exec(&handle, &exec).await;
-    let all_stand = tree::members(&handle).iter().all(stands_still);
+    let all_stand = is_frozen(&handle.instance);
     engine.thaw(&handle).await.unwrap();
     let thawed = engine.exec(&handle, &exec).await;
     engine.kill(&handle).await.unwrap();

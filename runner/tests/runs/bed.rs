@@ -185,3 +185,9 @@ pub(crate) fn is_frozen(instance: &str) -> bool {
     let tree = tree::marked(instance);
     !tree.is_empty() && tree.iter().all(stands_still)
 }
+
+/// Whether an instance has processes, and none of them stands still.
+pub(crate) fn is_running(instance: &str) -> bool {
+    let tree = tree::marked(instance);
+    !tree.is_empty() && !tree.iter().any(stands_still)
+}

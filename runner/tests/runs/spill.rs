@@ -52,7 +52,7 @@ async fn begin(coordinator: &Coordinator, bed: &Bed, instance: &'static str) {
     coordinator.say(start(instance, 1)).await;
     coordinator.reported(instance, |what| matches!(what, What::Started(_))).await;
     bed.written(&format!("up-{instance}")).await;
-    assert!(tree::marked(instance).len() >= 2, "{:?}", tree::marked(instance));
+    until(|| (tree::marked(instance).len() >= 2).then_some(())).await;
     coordinator.say(freeze(instance, 2)).await;
     coordinator.reported(instance, |what| matches!(what, What::Frozen(_))).await;
     coordinator.say(spill(instance, 3)).await;

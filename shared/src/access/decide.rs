@@ -13,6 +13,8 @@ use crate::time::Timestamp;
 /// Most clients of a swarm, and most revocations that hold at a time: each node keeps them in memory.
 const CLIENTS: usize = 1000;
 const REVOCATIONS: usize = 10_000;
+/// Places for what ends many tokens at once. Holders who give single ones back leave them free.
+const KEPT_FREE: usize = 1000;
 
 pub(super) fn decide(state: &Access, command: &Command, ctx: &mut Ctx) -> Result<Decision<Access>, Refusal> {
     match command {
@@ -23,7 +25,11 @@ pub(super) fn decide(state: &Access, command: &Command, ctx: &mut Ctx) -> Result
             Ok(Decision::reply(Reply::Client(client)))
         }
         Command::Revoke { of, by, until } => {
-            let revocation = state.revocation(*of, by, *until, ctx)?;
+            let most = match of {
+                Of::Token(_) => REVOCATIONS,
+                Of::Agent(_) | Of::Everyone => REVOCATIONS + KEPT_FREE,
+            };
+            let revocation = state.revocation(*of, most, by, *until, ctx)?;
             let reply = Reply::Revocation(revocation.body());
             Ok(Decision::new(reply, vec![Event::TokensRevoked { revocation }]))
         }
@@ -68,17 +74,24 @@ impl Access {
         let client = self.clients.get(name).ok_or_else(|| {
             Refusal::new(Code::NotFound, format!("there is no client `{name}`; list those there are"))
         })?;
-        let revocation = self.revocation(Of::Token(client.id), by, until, ctx)?;
+        let revocation = self.revocation(Of::Token(client.id), REVOCATIONS + KEPT_FREE, by, until, ctx)?;
         let events = vec![Event::ClientRemoved { name: name.clone() }, Event::TokensRevoked { revocation }];
         Ok(Decision::new(Reply::Done, events))
     }
 
     /// Each has a moment of its own, so that whoever knows the newest can ask for what came after it.
-    fn revocation(&self, of: Of, by: &str, until: Timestamp, ctx: &Ctx) -> Result<Revocation, Refusal> {
+    fn revocation(
+        &self,
+        of: Of,
+        most: usize,
+        by: &str,
+        until: Timestamp,
+        ctx: &Ctx,
+    ) -> Result<Revocation, Refusal> {
         let known = self.revoked.get(&of);
-        if known.is_none() && self.revoked.len() >= REVOCATIONS {
+        if known.is_none() && self.revoked.len() >= most {
             let problem = format!(
-                "{REVOCATIONS} revocations hold already; revoke all tokens of an agent at once, or take the signing key out with `skein token rotate-keys` and `--retire`"
+                "{most} revocations hold already; revoke all tokens of an agent at once, or take the signing key out with `skein token rotate-keys` and `--retire`"
             );
             return Err(Refusal::new(Code::QueueFull, problem));
         }

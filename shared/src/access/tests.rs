@@ -97,7 +97,26 @@ fn a_revocation_is_no_older_than_the_tokens_of_its_moment() {
 }
 
 #[test]
-fn revocations_are_forgotten_with_the_tokens_and_bounded() {
+fn holders_who_give_their_tokens_back_leave_the_operator_room() {
+    let mut bench = bench();
+    bench.run(wish("ci")).unwrap();
+    let token = |number: u128| Of::Token(Uuid::from_u128(number));
+    for number in 0..10_000 {
+        revoke(&mut bench, token(number), 60).unwrap();
+    }
+    let full = revoke(&mut bench, token(10_000), 60).unwrap_err();
+    assert_eq!(full.code, Code::QueueFull);
+    revoke(&mut bench, token(1), 90).unwrap();
+    revoke(&mut bench, Of::Agent(Uuid::from_u128(1)), 60).unwrap();
+    revoke(&mut bench, Of::Everyone, 60).unwrap();
+    let (name, until) = (Name::parse("ci").unwrap(), bench.now + Duration::from_secs(60));
+    bench.run(Command::RemoveClient { name, by: "operator".to_owned(), until }).unwrap();
+    bench.advance(Duration::from_secs(61));
+    revoke(&mut bench, token(10_000), 60).unwrap();
+}
+
+#[test]
+fn revocations_are_forgotten_with_the_tokens() {
     let mut bench = bench();
     revoke(&mut bench, Of::Everyone, 60).unwrap();
     revoke(&mut bench, Of::Token(Uuid::from_u128(1)), 120).unwrap();

@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -143,6 +145,18 @@ fn a_letter_goes_on_with_whose_it_is_and_what_it_follows() {
     assert_eq!(bench.restored(), bench.entity);
 }
 
+/// Whose each inbox is. It is nobody else's too.
+fn held(bench: &mut Bench<Mail>) -> BTreeMap<String, u128> {
+    let mut held = BTreeMap::new();
+    for number in 0..3 {
+        for row in addresses(bench, Command::List { agent: agent(number) }).unwrap() {
+            let inbox = row["inboxId"].as_str().unwrap().to_lowercase();
+            assert!(held.insert(inbox, number).is_none(), "{row} is another agent's too");
+        }
+    }
+    held
+}
+
 proptest! {
     #[test]
     fn an_inbox_is_never_two_agents_whatever_happens(
@@ -151,11 +165,18 @@ proptest! {
         let mut bench = bench();
         for (what, number, inbox, lead) in steps {
             let inbox = ["a@b", "A@B", "c@d"][usize::from(inbox)];
-            let _ = match what {
+            let before = held(&mut bench);
+            let is_anothers = |owner: &u128| *owner != number;
+            let taken = before.get(&inbox.to_lowercase()).is_some_and(is_anothers);
+            let done = match what {
                 0 | 1 => register(&mut bench, number, lead, inbox),
                 2 => unregister(&mut bench, number, inbox),
                 _ => addresses(&mut bench, Command::List { agent: agent(number) }),
             };
+            if taken && what < 3 && !(lead && what < 2) {
+                prop_assert_eq!(done.unwrap_err().code, Code::Forbidden);
+                prop_assert_eq!(held(&mut bench), before);
+            }
             prop_assert_eq!(&bench.restored(), &bench.entity);
         }
     }

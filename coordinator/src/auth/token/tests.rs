@@ -94,7 +94,8 @@ fn forged(keys: &Keys, header: &Header, change: impl Fn(&mut serde_json::Value))
 
 #[test]
 fn bad_tokens_of_every_kind_are_refused() {
-    let keys = Keys::ephemeral().unwrap();
+    let documents = signing::ephemeral().unwrap();
+    let keys = Keys::with(&documents).unwrap();
     let inner = keys.inner.load();
     let header = || Header { kid: Some(inner.current.clone()), ..Header::new(Algorithm::EdDSA) };
     keys.verify(&forged(&keys, &header(), |_| ()), NOW).unwrap();
@@ -107,11 +108,11 @@ fn bad_tokens_of_every_kind_are_refused() {
     let none = part(serde_json::json!({ "alg": "none", "kid": kid }));
     // Whoever knows the public key signs with it as if it were a secret.
     let hs256 = Header { kid: Some(kid.clone()), ..Header::new(Algorithm::HS256) };
-    let public = inner.verifying.keys().next().unwrap().as_bytes();
+    let public = identified(&documents[0]).unwrap().1;
     let confused = jsonwebtoken::encode(
         &hs256,
         &serde_json::from_slice::<serde_json::Value>(&URL_SAFE_NO_PAD.decode(body).unwrap()).unwrap(),
-        &EncodingKey::from_secret(public),
+        &EncodingKey::from_secret(&public),
     );
     for bad in [
         String::new(),

@@ -1,35 +1,20 @@
 //! Agents: the members of the pool, and those that runners start.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Value, json};
 use skein_shared::id::{Name, parse_uuid};
 use skein_shared::{Code, Refusal};
 
 use super::super::Console;
-use super::{Look, names, rows};
+use super::{Look, at_work, names, rows};
 use crate::auth::{Principal, Right, policy};
-use crate::service::views::Wanted;
 
-/// Work under way that is looked at, to say who does what.
-const UNDER_WAY: usize = 500;
 /// Members on the page.
 const MEMBERS: usize = 200;
 
 pub(super) async fn list(console: &Console, who: &Principal, _: &Look) -> Result<Value, Refusal> {
     let service = &console.service;
-    let under_way = Wanted {
-        view: "tasks-by-priority",
-        only: Some(("status", "in_progress")),
-        after: "",
-        limit: Some(UNDER_WAY),
-    };
-    let (members, tasks, agents) =
-        tokio::try_join!(service.list_members(who), service.rows(who, under_way), service.agents(who))?;
-    let mut at_work: BTreeMap<String, Vec<Value>> = BTreeMap::new();
-    for task in tasks.rows {
-        at_work.entry(task["agentId"].as_str().unwrap_or_default().to_owned()).or_default().push(task);
-    }
+    let (members, at_work, agents) =
+        tokio::try_join!(service.list_members(who), at_work(service, who), service.agents(who))?;
     let warning = members.warning();
     let all = members.rows.len();
     let members: Vec<Value> = members.rows.into_iter().take(MEMBERS).collect();

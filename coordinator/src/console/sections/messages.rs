@@ -5,7 +5,7 @@ use skein_shared::Refusal;
 
 use super::super::Console;
 use super::{Look, names, rows};
-use crate::auth::Principal;
+use crate::auth::{Principal, Right, policy};
 use crate::service::views::Wanted;
 
 pub(super) async fn messages(console: &Console, who: &Principal, look: &Look) -> Result<Value, Refusal> {
@@ -14,7 +14,7 @@ pub(super) async fn messages(console: &Console, who: &Principal, look: &Look) ->
     if look.query.get("inbox").is_some() {
         let (found, pager) = rows(service, who, "inbox", None, look).await?;
         return Ok(json!({
-            "inbox": true, "messages": found.rows, "channels": channels, "names": names, "pager": pager,
+            "inbox": true, "may_read_letters": true, "messages": found.rows, "channels": channels, "names": names, "pager": pager,
             "rebuilding": found.rebuilding,
         }));
     }
@@ -22,7 +22,7 @@ pub(super) async fn messages(console: &Console, who: &Principal, look: &Look) ->
     let only = channel.as_deref().map(|channel| ("channelId", channel));
     let (found, pager) = rows(service, who, "messages", only, look).await?;
     Ok(json!({
-        "inbox": false, "messages": found.rows, "channels": channels, "channel": channel, "names": names,
+        "inbox": false, "may_read_letters": policy::require(who, Right::Administer).is_ok(), "messages": found.rows, "channels": channels, "channel": channel, "names": names,
         "pager": pager, "rebuilding": found.rebuilding,
     }))
 }

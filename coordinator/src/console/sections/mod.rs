@@ -26,6 +26,8 @@ use crate::service::views::{Rows, Wanted};
 
 /// Rows of a list on one page.
 const PAGE: usize = 50;
+/// Work under way that is looked at, to say who does what.
+const UNDER_WAY: usize = 500;
 
 /// Which page, and what was asked of it.
 pub(super) struct Look {
@@ -46,7 +48,7 @@ pub(super) struct Section {
     /// As its address names it; the first page has none.
     pub(super) name: &'static str,
     /// It is of one thing that the address names.
-    of_one: bool,
+    pub(super) of_one: bool,
     title: &'static str,
     /// The key that leads there behind `g`, of those that stand in the menu.
     key: &'static str,
@@ -79,7 +81,7 @@ const fn of_one(
 
 use Kind::{Agent, Channels, Epics, Inboxes, Lockspace, Pool, Questions, Schedules, Triggers};
 
-const SECTIONS: &[Section] = &[
+pub(super) const SECTIONS: &[Section] = &[
     page("", "Overview", "o", "overview.html", &[Pool, Agent, Lockspace, Schedules, Questions], |c, w, l| {
         overview::overview(c, w, l).boxed()
     }),
@@ -115,7 +117,7 @@ const SECTIONS: &[Section] = &[
 ];
 
 /// Which pages stand together in the menu.
-const GROUPS: [(&str, &[&str]); 4] = [
+pub(super) const GROUPS: [(&str, &[&str]); 4] = [
     ("Work", &["", "board", "tasks", "graph", "epics", "schedules"]),
     ("Agents", &["agents", "runs", "calls"]),
     ("Between them", &["questions", "locks", "waits", "messages", "deliveries"]),
@@ -198,4 +200,15 @@ async fn names(service: &Service, who: &Principal) -> Result<BTreeMap<String, Va
         Some((member["id"].as_str()?.to_owned(), name))
     });
     Ok(named.collect())
+}
+
+/// The tasks under way, by whose they are.
+async fn at_work(service: &Service, who: &Principal) -> Result<BTreeMap<String, Vec<Value>>, Refusal> {
+    let only = Some(("status", "in_progress"));
+    let under_way = Wanted { view: "tasks-by-priority", only, limit: Some(UNDER_WAY), ..Wanted::default() };
+    let mut at_work: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    for task in service.rows(who, under_way).await?.rows {
+        at_work.entry(task["agentId"].as_str().unwrap_or_default().to_owned()).or_default().push(task);
+    }
+    Ok(at_work)
 }

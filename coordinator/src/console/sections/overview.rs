@@ -6,10 +6,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use skein_shared::Refusal;
 use skein_shared::cron;
+use skein_shared::pool::Status;
 use skein_shared::time::Timestamp;
 
 use super::super::{Console, chart};
-use super::Look;
+use super::{Look, at_work};
 use crate::auth::{Principal, Right, policy};
 use crate::service::Service;
 use crate::service::schedules::Wanted as Schedules;
@@ -17,29 +18,23 @@ use crate::service::views::Wanted;
 
 /// Rows of each part.
 const SOME: usize = 12;
-/// Work under way that is looked at, to say who does what.
-const UNDER_WAY: usize = 300;
 const HOUR: Duration = Duration::from_secs(3600);
 /// Firings of a schedule that are foretold.
 const FIRINGS: usize = 3;
 
 pub(super) async fn overview(console: &Console, who: &Principal, _: &Look) -> Result<Value, Refusal> {
     let service = &console.service;
-    let list = |view, only, limit| service.rows(who, Wanted { view, only, after: "", limit: Some(limit) });
-    let (counts, members, under_way, latest, locks, waits, schedules, throughput) = tokio::try_join!(
+    let list = |view, limit| service.rows(who, Wanted { view, limit: Some(limit), ..Wanted::default() });
+    let (counts, members, at_work, latest, locks, waits, schedules, throughput) = tokio::try_join!(
         service.count_tasks(who, None),
         service.list_members(who),
-        list("tasks-by-priority", Some(("status", "in_progress")), UNDER_WAY),
-        list("tasks", None, SOME),
+        at_work(service, who),
+        list("tasks", SOME),
         service.held_locks(who),
-        list("waits", None, SOME),
+        list("waits", SOME),
         service.list_schedules(who, Schedules { enabled: Some(true), ..Schedules::default() }),
         throughput(service, who),
     )?;
-    let mut at_work: BTreeMap<String, Vec<&Value>> = BTreeMap::new();
-    for task in &under_way.rows {
-        at_work.entry(task["agentId"].as_str().unwrap_or_default().to_owned()).or_default().push(task);
-    }
     let warning = members.warning();
     let all = members.rows.len();
     let online = members.rows.iter().filter(|member| member["status"] != "offline").count();
@@ -101,8 +96,8 @@ async fn operators_part(console: &Console, who: &Principal) -> Result<(Value, Ve
 
 /// Tasks that are not over.
 fn open(counts: &BTreeMap<String, u64>) -> u64 {
-    let over = ["completed", "failed", "cancelled"];
-    counts.iter().filter(|(status, _)| !over.contains(&status.as_str())).map(|(_, count)| count).sum()
+    let open = Status::ALL.into_iter().filter(|status| !status.is_terminal());
+    open.filter_map(|status| counts.get(status.as_str())).sum()
 }
 
 /// Tasks that ended in each minute of the last hour.

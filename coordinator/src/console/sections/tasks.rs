@@ -11,6 +11,7 @@ use uuid::Uuid;
 use super::super::{Console, graph as picture};
 use super::{Look, names, rows};
 use crate::auth::Principal;
+use crate::service::tasks::is_over;
 use crate::service::views::Wanted;
 
 /// The columns of the board, each with the statuses that stand in it.
@@ -43,13 +44,15 @@ pub(super) async fn board(console: &Console, who: &Principal, _: &Look) -> Resul
         let count = |status: &&str| counts.get(*status).copied().unwrap_or_default();
         let all: u64 = statuses.iter().map(count).sum();
         let mut found = Vec::new();
-        for status in statuses.iter().filter(|status| count(status) > 0) {
+        let counted: Vec<(&str, u64)> =
+            statuses.iter().map(|status| (*status, count(status))).filter(|(_, count)| *count > 0).collect();
+        for (status, _) in &counted {
             let part = cards(status).await?;
             rebuilding |= part.rebuilding;
             found.extend(part.rows);
         }
         found.truncate(CARDS);
-        columns.push(json!({ "title": title, "count": all, "status": statuses[0], "cards": found }));
+        columns.push(json!({ "title": title, "count": all, "status": statuses[0], "statuses": counted, "cards": found }));
     }
     Ok(json!({ "columns": columns, "names": names, "rebuilding": rebuilding }))
 }
@@ -106,7 +109,7 @@ pub(super) async fn one(console: &Console, who: &Principal, look: &Look) -> Resu
         .map(|event| json!({ "kind": event.kind, "at": event.at.iso(), "body": said(&event.body) }));
     Ok(json!({
         "title": "Task", "task": task, "names": names, "needs": needs, "events": events.collect::<Vec<_>>(),
-        "is_over": matches!(task["status"].as_str(), Some("completed" | "failed" | "cancelled")),
+        "is_over": is_over(&task),
     }))
 }
 

@@ -43,6 +43,20 @@ async fn operators_alone_get_in_and_by_the_header_alone() {
 }
 
 #[tokio::test]
+async fn an_operator_who_may_only_read_looks_and_changes_nothing() {
+    let bed = Bed::new();
+    bed.define("worker").await;
+    let readonly =
+        Claims { view: Some("full/readonly".parse().unwrap()), ..bed.claims("eye", Role::Operator) };
+    let readonly = bed.keys.issue(readonly, bed.clock.wall()).unwrap();
+    assert_eq!(bed.get("/control/status", readonly.text()).await.0, 200);
+    for path in ["/control/pause", "/control/trigger/worker", "/control/agents/worker/kill"] {
+        let (status, answer) = bed.post(path, readonly.text(), json!({})).await;
+        assert!(status == 403 && answer.to_string().contains("may only read"), "{path}: {answer}");
+    }
+}
+
+#[tokio::test]
 async fn what_an_operator_says_about_a_task_is_for_a_task_that_there_is() {
     let bed = Bed::new();
     let path = format!("/control/tasks/{}/message", Uuid::from_u128(1));

@@ -17,7 +17,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tower::ServiceExt;
 use uuid::Uuid;
 
-use crate::auth::token::{Claims, Keys};
+use crate::auth::token::{Claims, Keys, Origin};
 use crate::auth::{Role, View};
 use crate::entity::{self, Clock, Entities, Hub};
 use crate::mcp::door::Config;
@@ -59,6 +59,18 @@ impl Runners for NoRunners {
 pub(super) struct Agent {
     pub(super) id: Uuid,
     pub(super) token: String,
+}
+
+fn claims(name: &str, role: Role) -> Claims {
+    Claims {
+        swarm: Name::parse("default").unwrap(),
+        agent: Uuid::new_v5(&Uuid::nil(), name.as_bytes()),
+        agent_name: Name::parse(name).unwrap(),
+        role,
+        view: None,
+        instance: None,
+        lifetime: Duration::from_secs(900),
+    }
 }
 
 impl Face {
@@ -116,17 +128,17 @@ impl Face {
     }
 
     pub(super) fn agent_with(&self, name: &str, role: Role, view: Option<&str>) -> Agent {
-        let id = Uuid::new_v5(&Uuid::nil(), name.as_bytes());
-        let claims = Claims {
-            swarm: Name::parse("default").unwrap(),
-            agent: id,
-            agent_name: Name::parse(name).unwrap(),
-            role,
-            view: view.map(|view| View::parse(view).unwrap()),
-            instance: None,
-            lifetime: Duration::from_secs(900),
-        };
-        self.issued(claims)
+        let view = view.map(|view| View::parse(view).unwrap());
+        self.issued(Claims { view, ..claims(name, role) })
+    }
+
+    /// One whose token was left with fewer scopes than its role has.
+    pub(super) fn narrowed(&self, name: &str, role: Role, scopes: &str) -> Agent {
+        let (claims, origin) =
+            (claims(name, role), Origin { rights: scopes.parse().unwrap(), ..Origin::default() });
+        let id = claims.agent;
+        let token = self.keys.issue_as(claims, origin, self.clock.wall()).unwrap();
+        Agent { id, token: token.text().to_owned() }
     }
 
     pub(super) fn issued(&self, claims: Claims) -> Agent {

@@ -86,6 +86,16 @@ async fn a_secret_is_shown_to_those_who_may_read_it_and_asked_for_it() {
     }
     let listed = face.facts(&worker, "list-config", json!({ "includeSecrets": true })).await;
     assert_eq!(values(&listed), ["ALL=********", "OWN=hush-hush"]);
+    // What the role may is not what the token was left with.
+    for narrowed in [Role::Operator, Role::Worker].map(|role| face.narrowed("worker", role, "swarm:read")) {
+        assert_eq!(
+            values(&face.facts(&narrowed, "get-config", asked.clone()).await),
+            ["ALL=********", "OWN=********"]
+        );
+    }
+    let operator = face.agent("operator", Role::Operator);
+    let all = face.facts(&operator, "get-config", asked.clone()).await;
+    assert_eq!(values(&all), ["ALL=hush-hush", "OWN=hush-hush"]);
     // Who has a lead's token and does not lead the swarm is an agent as any other.
     let second = face.agent("second", Role::Lead);
     assert_eq!(values(&face.facts(&second, "get-config", asked).await), ["ALL=********", "OWN=********"]);

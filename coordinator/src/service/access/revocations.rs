@@ -44,6 +44,8 @@ struct Known {
     /// When the owner was asked last, and whether it has ever answered.
     asked: Option<Instant>,
     answered: bool,
+    /// How often something was revoked through this node.
+    changes: u64,
 }
 
 impl Revocations {
@@ -93,13 +95,17 @@ impl Revocations {
         if copy.is_fresh() {
             return;
         }
-        let after = copy.known.read().unwrap_or_else(PoisonError::into_inner).newest;
+        let (after, changes) = {
+            let known = copy.known.read().unwrap_or_else(PoisonError::into_inner);
+            (known.newest, known.changes)
+        };
         let key = EntityKey::of(Kind::Access, swarm);
         let command = Command::Revoked { after };
         let question = self.entities.ask::<access::Access>(&key, Request::read(), command);
         let answer = tokio::time::timeout(patience, question).await;
         let mut known = copy.known.write().unwrap_or_else(PoisonError::into_inner);
-        known.asked = Some(Instant::now());
+        // An answer to a question from before may not know it.
+        known.asked = (known.changes == changes).then(Instant::now);
         if let Ok(Ok(Reply::Revoked(news))) = answer {
             known.learn(news, self.entities.clock().wall());
         } else {
@@ -109,7 +115,10 @@ impl Revocations {
 
     /// The next credential is held against what the owner says then.
     pub(super) fn have_changed(&self, swarm: &Name) {
-        self.copy(swarm).known.write().unwrap_or_else(PoisonError::into_inner).asked = None;
+        let copy = self.copy(swarm);
+        let mut known = copy.known.write().unwrap_or_else(PoisonError::into_inner);
+        known.changes += 1;
+        known.asked = None;
     }
 }
 
@@ -140,13 +149,13 @@ impl Known {
             return false;
         }
         let named = |of: Of| self.revoked.get(&of);
-        let before = |of: Of, issued| named(of).is_some_and(|revocation| issued <= revocation.at);
+        let before = |of: Of, since| named(of).is_some_and(|revocation| since <= revocation.at);
         let agents = !matches!(credential.who.role, Role::Operator | Role::Runner);
         credential.line().any(|link| {
             named(Of::Token(link.id)).is_some()
                 || link.family.is_some_and(|family| named(Of::Token(family)).is_some())
-                || before(Of::Agent(link.agent), link.issued)
-                || (agents && before(Of::Everyone, link.issued))
+                || before(Of::Agent(link.agent), link.since)
+                || (agents && before(Of::Everyone, link.since))
         })
     }
 }

@@ -105,6 +105,26 @@ async fn python_fetches_its_token_by_itself() -> Result<()> {
     Ok(())
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_who_may_only_read_changes_nothing_by_the_command_line() -> Result<()> {
+    let up = Up::start().await?;
+    let issue = ["token", "issue", "--role", "operator", "--name", "eye", "--view", "full/readonly"];
+    let readonly = up.skein(&issue).await?;
+    std::fs::write(up.data().join("operator.token"), readonly.trim())?;
+    up.skein(&["tasks", "list"]).await?;
+    for changes in [
+        &["task", "create", "x"][..],
+        &["swarm", "create", "other"],
+        &["token", "revoke", "--everyone"],
+        &["agent", "kill", "worker-00000001"],
+        &["secrets", "add"],
+    ] {
+        let refused = up.skein(changes).await.err().map(|error| error.to_string()).unwrap_or_default();
+        ensure!(refused.contains("may only read"), "{changes:?}: {refused}");
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn tokens_are_fetched_handed_on_and_revoked_by_the_command_line() -> Result<()> {
     let up = Up::start().await?;

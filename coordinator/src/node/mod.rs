@@ -1,13 +1,15 @@
 //! A node: the parts of one process, from start to drain.
 //!
 //! `datadir` keeps other processes out; `start` brings the parts up in order and `shutdown` takes them down;
-//! `tasks` ties them together; `truth` opens the store, `alone` that of a node which does not run; `endpoint` tells the command line where they are.
+//! `tasks` ties them together; `truth` opens the store, `alone` that of a node which does not run; `leftovers` reads
+//! requests to their end; `endpoint` tells the command line where the listeners are.
 
 mod alone;
 pub mod datadir;
 pub mod endpoint;
 mod health;
 mod keys;
+mod leftovers;
 mod retention;
 mod runner;
 mod shutdown;

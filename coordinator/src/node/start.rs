@@ -21,7 +21,7 @@ use super::datadir::{DataDir, DataDirError, Layout};
 use super::endpoint::Endpoint;
 use super::tasks::Tasks;
 use super::truth::{self, Sharing, Truth};
-use super::{health, keys, retention, runner};
+use super::{health, keys, leftovers, retention, runner};
 use crate::api::{Admin, server};
 use crate::auth::Role;
 use crate::auth::issuer::Issuers;
@@ -393,7 +393,7 @@ fn serve(tasks: &Tasks, name: &'static str, listener: TcpListener, router: axum:
     let listener = listener.tap_io(|stream| {
         let _ = stream.set_nodelay(true);
     });
-    let server = axum::serve(listener, health::counted(name, router))
+    let server = axum::serve(listener, leftovers::read(health::counted(name, router)))
         .with_graceful_shutdown(async move { stop.cancelled().await });
     tasks.spawn(name, async move { server.await });
 }

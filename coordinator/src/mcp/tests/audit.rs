@@ -64,7 +64,7 @@ async fn each_call_is_one_line_with_its_outcome_and_nothing_of_what_it_says() {
     let expected = [
         ["INFO", "send-task", "ok"],
         ["INFO", "get-task-details", "not_found"],
-        ["INFO", "unknown", "not_found"],
+        ["INFO", "unknown", "unknown_tool"],
         ["DEBUG", "my-agent-info", "ok"],
         ["INFO", "acquire_lock", "ok"],
         ["DEBUG", "wait", "given_up"],

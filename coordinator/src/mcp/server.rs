@@ -344,7 +344,9 @@ impl Facade {
         arguments: Map<String, Value>,
         progress: Progress,
     ) -> Reply {
-        let span = debug_span!(target: TRACES, "tools/call", otel.kind = "server", tool = name);
+        // The name of a tool that there is not is the caller's own words.
+        let tool = self.offer.tools().get(name).map_or("unknown", |tool| tool.name);
+        let span = debug_span!(target: TRACES, "tools/call", otel.kind = "server", tool);
         trace::follow(&span, caller.traceparent.as_deref().unwrap_or_default());
         let credential = caller.credential.clone();
         let context = self.context(caller, client, progress);

@@ -42,6 +42,8 @@ impl MakeWriter<'_> for Lines {
 #[tokio::test]
 async fn each_call_is_one_line_with_its_outcome_and_nothing_of_what_it_says() {
     let lines = Lines::default();
+    // With one logger alone, what a test on another thread logs first would be taken for what nobody wants.
+    let _another = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::new());
     let logger = tracing_subscriber::fmt().json().flatten_event(true).with_writer(lines.clone());
     let _logging = tracing::subscriber::set_default(logger.with_max_level(tracing::Level::DEBUG).finish());
     let (face, lead, worker) = swarm().await;

@@ -106,7 +106,7 @@ pub(super) const SECTIONS: &[Section] = &[
         questions::list(c, w, l).boxed()
     }),
     of_one("questions", "Question", "question.html", &[Questions], |c, w, l| questions::one(c, w, l).boxed()),
-    page("messages", "Inboxes", "i", "messages.html", &[Channels, Inboxes], |c, w, l| {
+    page("messages", "Messages", "m", "messages.html", &[Channels, Inboxes], |c, w, l| {
         messages::messages(c, w, l).boxed()
     }),
     page("deliveries", "Deliveries", "v", "deliveries.html", &[Triggers, Agent], |c, w, l| {

@@ -1,6 +1,7 @@
-//! B10: the next task is claimed by priority and tag, among a million and among a thousand.
+//! B10: the next task is claimed by priority and tag, among a million and among a thousand; and one is sent past the guard
+//! against duplicates, with as many old ones there.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use futures::FutureExt;
@@ -10,6 +11,7 @@ use skein_shared::entity::{Changes, Ctx, Entity};
 use skein_shared::fence::Epoch;
 use skein_shared::id::InstanceId;
 use skein_shared::pool::{self, Pool};
+use skein_shared::time::Timestamp;
 use uuid::Uuid;
 
 use super::Bench;
@@ -31,6 +33,8 @@ pub(super) const BENCH: Bench = Bench {
 const SLOTS: u32 = 4;
 /// Decisions that are timed without a store.
 const DECISIONS: usize = 20_000;
+/// Longer than the guard against duplicates looks back.
+const GUARDED: Duration = Duration::from_secs(11 * 60);
 
 /// A pool of one size, served from a store.
 struct Side {
@@ -42,6 +46,8 @@ struct Side {
     p99: Vec<f64>,
     /// Nanoseconds of a decision alone.
     decision: Histogram<u64>,
+    /// The same of sending one.
+    sending: Histogram<u64>,
     /// Bytes of the pool in memory.
     memory: f64,
 }
@@ -77,6 +83,9 @@ async fn run(options: Options) -> Result<Report> {
     for (size, side) in [(large, &many), (1000, &few)] {
         let median = side.decision.value_at_quantile(0.5) as f64 / 1000.0;
         report.figures.push(Figure::new(format!("decision alone among {size}, median"), "us", median));
+        let median = side.sending.value_at_quantile(0.5) as f64 / 1000.0;
+        let name = format!("send-task with its guard beside {size} old ones, decision alone, median");
+        report.figures.push(Figure::new(name, "us", median));
     }
     let memory = many.memory / f64::from(1 << 20);
     report.figures.push(Figure::new(format!("memory of a pool of {large}"), "MiB", memory));
@@ -102,14 +111,17 @@ impl Side {
         let agent = Uuid::now_v7();
         let contents = Contents { members: 100, pending, leases: 0 };
         let before = heap()?;
-        let pool = fill(&folder.join("store.db"), Clock::start().wall(), agent, &contents).await?;
+        let mut pool = fill(&folder.join("store.db"), Clock::start().wall(), agent, &contents).await?;
         let memory = heap()? - before;
-        let decision = decisions(pool, agent)?;
+        let decision = decisions(&mut pool, agent)?;
+        let sending = sendings(&mut pool)?;
+        drop(pool);
         let kernel = Kernel::open(&folder)?;
         let agent = kernel.join(0).await?;
-        kernel.entities.shared().projection.settled(std::time::Duration::from_secs(1800)).await;
+        kernel.entities.shared().projection.settled(Duration::from_secs(1800)).await;
         let random = fastrand::Rng::with_seed(11);
-        Ok(Self { agent, random, claims: histogram(), p50: Vec::new(), p99: Vec::new(), decision, memory })
+        let (p50, p99) = (Vec::new(), Vec::new());
+        Ok(Self { agent, random, claims: histogram(), p50, p99, decision, sending, memory })
     }
 
     /// Claims the best task with one of two tags, ends it, and puts another one into its place.
@@ -139,7 +151,7 @@ impl Side {
 }
 
 /// Times the claim's decision and its effect on memory, without a store. Each task claimed is given back.
-fn decisions(mut pool: Pool, agent: Uuid) -> Result<Histogram<u64>> {
+fn decisions(pool: &mut Pool, agent: Uuid) -> Result<Histogram<u64>> {
     let mut random = fastrand::Rng::with_seed(13);
     let mut times = histogram();
     let clock = Clock::start();
@@ -148,16 +160,38 @@ fn decisions(mut pool: Pool, agent: Uuid) -> Result<Histogram<u64>> {
         let instance = InstanceId("bench".to_owned());
         let claim = pool::Command::ClaimNext { agent, instance, managed: false, tags };
         let began = Instant::now();
-        let reply = decide(&mut pool, &clock, &claim)?;
+        let reply = decide(pool, clock.now(), &claim)?;
         times.saturating_record(nanoseconds(began.elapsed()));
         let pool::Reply::Claimed { task: Some(task), .. } = reply else { bail!("no task: {reply:?}") };
-        decide(&mut pool, &clock, &pool::Command::Release { agent, task: task.id })?;
+        decide(pool, clock.now(), &pool::Command::Release { agent, task: task.id })?;
     }
     Ok(times)
 }
 
-fn decide(pool: &mut Pool, clock: &Clock, command: &pool::Command) -> Result<pool::Reply> {
-    let now = clock.now();
+/// Times sending a task when all that are there were made longer ago than the guard looks back. Each is cancelled again.
+fn sendings(pool: &mut Pool) -> Result<Histogram<u64>> {
+    let (start, mut times) = (Clock::start().now(), histogram());
+    for number in 1..=DECISIONS {
+        let text =
+            format!("Write chapter {number} of the history of part {number}, and have it read by {number}");
+        let create = pool::Command::Create(Box::new(pool::Create {
+            by: None,
+            spec: pool::TaskSpec::new(text),
+            target: pool::Target::Pool,
+            rules: pool::Rules::Delegation { allow_duplicate: false },
+            facts: Vec::new(),
+        }));
+        let now = start + GUARDED * u32::try_from(number)?;
+        let began = Instant::now();
+        let reply = decide(pool, now, &create)?;
+        times.saturating_record(nanoseconds(began.elapsed()));
+        let pool::Reply::Created { task, .. } = reply else { bail!("no task: {reply:?}") };
+        decide(pool, now, &pool::Command::Cancel { task: task.id, by: None, reason: None })?;
+    }
+    Ok(times)
+}
+
+fn decide(pool: &mut Pool, now: Timestamp, command: &pool::Command) -> Result<pool::Reply> {
     let mut ctx = Ctx::new(now, now, now, Epoch(1), Uuid::from_u128(1));
     let decision = pool.decide(command, &mut ctx).map_err(crate::skein::embedded::refused)?;
     for event in &decision.events {

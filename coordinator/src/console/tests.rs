@@ -7,7 +7,6 @@ use futures::StreamExt;
 use http::{HeaderMap, Request};
 use http_body_util::BodyExt;
 
-use skein_shared::Code;
 use skein_shared::id::{EntityKey, InstanceId, Kind, Name};
 use skein_shared::lockspace::{self, Lockspace};
 use skein_shared::pool::{self, Pool};
@@ -19,10 +18,12 @@ use uuid::Uuid;
 use super::sections::{GROUPS, SECTIONS};
 use super::*;
 use crate::auth::Role;
-use crate::auth::token::{Claims, Keys, Origin};
+use crate::auth::token::{Claims, Keys};
 use crate::entity::Request as Asking;
 use crate::entity::tests::{Node, node};
 use crate::service::access::Access;
+
+mod login;
 
 const HOSTILE: &str = "<script>alert(1)</script><img src=x onerror=alert(1)> \"'&";
 
@@ -179,68 +180,6 @@ fn pages() -> Vec<String> {
 }
 
 #[tokio::test]
-async fn nothing_but_the_login_is_shown_without_one() {
-    let bed = Bed::new();
-    bed.task("a secret task", Vec::new()).await;
-    let bad = ["", "skein_session=", "skein_session=nonsense", "skein_session=a.b.c; other=1"];
-    for cookie in bad {
-        for page in pages() {
-            let path = format!("/console/default{page}");
-            let answer = bed.get(&path, cookie).await;
-            assert_eq!(answer.status, 303, "{path}");
-            assert!(answer.header("location").starts_with("/login?next="), "{path}");
-            assert!(answer.text.is_empty());
-        }
-        assert_eq!(bed.get("/", cookie).await.header("location"), "/login");
-    }
-    let form = Request::post("/console/default/do/cancel-task").body(Body::from("task=x")).unwrap();
-    assert_eq!(bed.send(form).await.header("location"), "/login");
-    for file in ["console.css", "console.js", "icon.svg"] {
-        assert_eq!(bed.get(&format!("/assets/{file}"), "").await.status, 200, "{file}");
-    }
-    assert_eq!(bed.get("/assets/../Cargo.toml", "").await.status, 404);
-}
-
-#[tokio::test]
-async fn a_token_is_exchanged_for_a_session_that_only_the_browser_has() {
-    let bed = Bed::new();
-    let entered = bed.login(&bed.token(Role::Operator, None)).await;
-    let set = entered.header("set-cookie");
-    for part in ["skein_session=", "HttpOnly", "SameSite=Strict", "Path=/", "Max-Age="] {
-        assert!(set.contains(part), "{set}");
-    }
-    assert!(!set.contains("Secure"), "over plain HTTP it would never be sent back");
-    let runs = bed.token(Role::Worker, Some("worker-00000001"));
-    for (token, said) in [
-        ("nonsense", "not a JWT"),
-        (runs.as_str(), "the token of a run"),
-        (bed.token(Role::Runner, None).as_str(), "the role runner may not do this"),
-    ] {
-        let refused = bed.login(token).await;
-        assert_eq!((refused.status, refused.cookies().as_str()), (403, ""));
-        assert!(refused.text.contains(said) && !refused.text.contains(token), "{}", refused.text);
-    }
-    let elsewhere = Request::post("/login").header("sec-fetch-site", "cross-site");
-    let token = bed.token(Role::Operator, None);
-    let answer = bed.send(elsewhere.body(Body::from(format!("token={token}"))).unwrap()).await;
-    assert_eq!((answer.status, answer.cookies().as_str()), (403, ""));
-}
-
-#[tokio::test]
-async fn after_the_login_nobody_is_led_elsewhere() {
-    let bed = Bed::new();
-    let token = bed.token(Role::Operator, None);
-    for next in
-        ["https://evil.example", "//evil.example", "/\\evil.example", "/console/\r\nx: y", "javascript:1"]
-    {
-        let mut form = url::form_urlencoded::Serializer::new(String::new());
-        form.append_pair("token", &token).append_pair("next", next);
-        let entered = bed.send(Request::post("/login").body(Body::from(form.finish())).unwrap()).await;
-        assert_eq!((entered.status, entered.header("location")), (303, "/"), "{next}");
-    }
-}
-
-#[tokio::test]
 async fn each_page_is_shown_to_those_who_may_see_it() {
     let bed = Bed::new();
     let first = bed.task("first", Vec::new()).await;
@@ -287,59 +226,6 @@ async fn each_page_is_shown_to_those_who_may_see_it() {
 }
 
 #[tokio::test]
-async fn a_link_that_ends_soon_begins_a_session_of_a_working_day() {
-    let bed = Bed::new();
-    let now = bed.service.clock().wall();
-    let claims = Claims { lifetime: Duration::from_secs(300), ..bed.claims(Role::Operator) };
-    let link = Origin { renewable: Some(now + SESSION), ..Origin::default() };
-    let link = bed.keys.issue_as(claims, link, now).unwrap();
-    let session = bed.login(link.text()).await.cookies();
-    let session = session.strip_prefix("skein_session=").unwrap();
-    assert!(bed.keys.verify(session, now + Duration::from_secs(7 * 3600)).is_ok());
-    // Nobody's session outlasts what it was begun with, nor does its cookie.
-    let entered = bed.login(&bed.token(Role::Operator, None)).await;
-    let age = entered.header("set-cookie").split_once("Max-Age=").unwrap().1.parse::<u64>().unwrap();
-    assert!(age <= 900, "{age}");
-}
-
-#[tokio::test]
-async fn whoever_logs_out_ends_the_session_and_not_the_token() {
-    let bed = Bed::new();
-    let token = bed.token(Role::Operator, None);
-    let session = bed.login(&token).await.cookies();
-    let text = session.strip_prefix("skein_session=").unwrap();
-    let form = Body::from(format!("ticket={}", bed.ticket(&session).await));
-    let left = bed.send(Request::post("/logout").header("cookie", &session).body(form).unwrap()).await;
-    assert_eq!((left.status, left.header("location")), (303, "/login"));
-    assert_eq!(bed.access.identify(text).await.unwrap_err().code, Code::Unauthenticated);
-    bed.access.identify(&token).await.unwrap();
-}
-
-#[tokio::test]
-async fn a_token_that_may_only_read_does_nothing() {
-    let bed = Bed::new();
-    let claims = Claims { view: Some("full/readonly".parse().unwrap()), ..bed.claims(Role::Operator) };
-    let token = bed.keys.issue(claims, bed.service.clock().wall()).unwrap();
-    let reader = bed.login(token.text()).await.cookies();
-    bed.lock("file:///a").await;
-    let shown = bed.get("/console/default/locks", &reader).await;
-    assert!(shown.status == 200 && !shown.text.contains("/do/"), "{}", shown.text);
-    let said = bed.act(&reader, "release-lock", &[("key", "file:///a")]).await;
-    assert!(said.text.contains("may only read"), "{}", said.text);
-    assert_eq!(bed.service.held_locks(&bed.service_principal()).await.unwrap().len(), 1);
-}
-
-#[tokio::test]
-async fn a_cookie_of_another_server_breaks_no_page() {
-    let bed = Bed::new();
-    let operator = bed.session(Role::Operator).await;
-    for said in ["w6Q", "", "_", "Kw"] {
-        let cookies = format!("{operator}; skein_said={said}");
-        assert_eq!(bed.get("/console/default", &cookies).await.status, 200, "{said}");
-    }
-}
-
-#[tokio::test]
 async fn what_agents_write_is_never_markup() {
     let bed = Bed::new();
     let first = bed.task(HOSTILE, Vec::new()).await;
@@ -361,32 +247,6 @@ async fn what_agents_write_is_never_markup() {
             assert!(!shown.text.contains(markup), "{path} has it as markup");
         }
     }
-}
-
-#[tokio::test]
-async fn forms_of_other_sites_and_sessions_do_nothing() {
-    let bed = Bed::new();
-    let task = bed.task("stays", Vec::new()).await;
-    let operator = bed.session(Role::Operator).await;
-    let path = "/console/default/do/cancel-task";
-    let form = |ticket: &str| Body::from(format!("task={task}&ticket={ticket}"));
-    let others = bed.ticket(&bed.session(Role::Operator).await).await;
-    for ticket in ["", "nonsense", others.as_str()] {
-        let request = Request::post(path).header("cookie", &operator).body(form(ticket)).unwrap();
-        assert_eq!(bed.send(request).await.status, 403);
-    }
-    for (header, value) in [
-        ("sec-fetch-site", "cross-site"),
-        ("sec-fetch-site", "same-site"),
-        ("origin", "https://evil.example"),
-    ] {
-        let request = Request::post(path).header("cookie", &operator).header("host", "127.0.0.1:7700");
-        let own = bed.ticket(&operator).await;
-        let answer = bed.send(request.header(header, value).body(form(&own)).unwrap()).await;
-        assert!(answer.status == 403 && answer.text.contains("another site"), "{header}: {value}");
-    }
-    let shown = bed.get(&format!("/console/default/tasks/{task}"), &operator).await;
-    assert!(shown.text.contains("do/cancel-task"), "it is over");
 }
 
 #[tokio::test]

@@ -151,7 +151,7 @@ fn unpack(bytes: &[u8], tags: &Numbers) -> Task {
     let tags = (0..count).filter_map(|_| tags.tag(reader.number() as u32).cloned()).collect();
     let created = Timestamp(reader.number());
     Task {
-        status: STATUSES[status as usize],
+        status: Status::ALL[status as usize],
         priority,
         tags,
         created,
@@ -173,20 +173,6 @@ fn unpack(bytes: &[u8], tags: &Numbers) -> Task {
         thread: reader.has(has::THREAD).then(|| Thread { channel: reader.text(), ts: reader.text() }),
     }
 }
-
-/// By their numbers in packed heads.
-const STATUSES: [Status; 10] = [
-    Status::Backlog,
-    Status::Unassigned,
-    Status::Offered,
-    Status::Reviewing,
-    Status::Pending,
-    Status::InProgress,
-    Status::Paused,
-    Status::Completed,
-    Status::Failed,
-    Status::Cancelled,
-];
 
 struct Writer {
     bytes: Vec<u8>,
@@ -334,7 +320,7 @@ mod tests {
             let (instance, thread) = (instance.map(InstanceId), thread.map(Thread::from));
             let tags = tags.iter().map(|tag| Tag::from(tag.as_str())).collect();
             Task {
-                status: STATUSES[status], priority, managed, reported, stalled, creator, agent, offered_to, epic, schedule,
+                status: Status::ALL[status], priority, managed, reported, stalled, creator, agent, offered_to, epic, schedule,
                 attempt, generation, progress, created, updated, until, instance, dependencies, tags,
                 thread,
             }

@@ -36,7 +36,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// In the order of a task's life.
+    /// In the order of a task's life, which is that of their numbers in packed heads.
     pub const ALL: [Status; 10] = [
         Status::Backlog,
         Status::Unassigned,

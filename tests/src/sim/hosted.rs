@@ -21,11 +21,20 @@ pub enum Way {
     /// A request of a client at this node.
     Trip(u64),
     /// A request that another node has sent on.
-    Peer { from: usize, rpc: u64 },
+    Peer(Back),
     /// One of several deliveries.
     Delivery { gather: u64, place: usize, mark: Mark },
     /// The timers.
     Tick,
+}
+
+/// The question of a node that an answer belongs to. Whoever runs at that node later numbers its questions anew, and
+/// has connections of its own: it hears nothing of this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Back {
+    pub node: usize,
+    pub life: u64,
+    pub rpc: u64,
 }
 
 /// A command for an entity.

@@ -58,14 +58,14 @@ pub fn run(seed: u64, broken: Option<Broken>, aloud: bool) -> Report {
 }
 
 impl Report {
-    /// Everything that somebody needs who looks for the cause.
+    /// Everything that somebody needs who looks for the cause: first what is wrong, for a long text is cut at its end.
     pub fn explain(&self) -> String {
         format!(
-            "{}\n{:#?}\n{}\nreplay it with: just sim {:#x}",
-            self.last.join("\n"),
-            self.config,
+            "{}\nreplay it with: just sim {:#x}\n{:#?}\n{}",
             self.broken.join("\n"),
-            self.seed
+            self.seed,
+            self.config,
+            self.last.join("\n")
         )
     }
 }

@@ -33,7 +33,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::config::{Broken, Config};
-use super::hosted::{Asked, Found};
+use super::hosted::{Asked, Back, Found};
 use desks::Desked;
 use trips::{Gather, Rpc, Trip};
 
@@ -54,8 +54,7 @@ pub enum In {
     },
     Request(Box<Wish>),
     Peer {
-        from: usize,
-        rpc: u64,
+        back: Back,
         key: EntityKey,
         call: Call,
     },
@@ -183,8 +182,7 @@ pub enum Out {
         call: Call,
     },
     Reply {
-        to: usize,
-        rpc: u64,
+        to: Back,
         reply: Reply,
     },
     Client {
@@ -394,7 +392,7 @@ impl Node {
             In::Resign => self.resign(),
             In::Store { id, answer } => self.answered(id, answer),
             In::Request(wish) => self.request(*wish),
-            In::Peer { from, rpc, key, call } => self.peer(from, rpc, &key, call),
+            In::Peer { back, key, call } => self.peer(back, &key, call),
             In::PeerAnswer { rpc, answer } => self.peer_answered(rpc, answer),
             In::Begin { desk } => self.begin(desk),
             In::Rested { desk } => self.rested(desk),

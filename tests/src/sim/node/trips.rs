@@ -19,7 +19,7 @@ use uuid::Uuid;
 use super::desks::moving;
 use super::{Call, In, Node, Out, Reply, Wish};
 use crate::sim::config::Broken;
-use crate::sim::hosted::{Asked, Told, Way};
+use crate::sim::hosted::{Asked, Back, Told, Way};
 
 /// A client's request on its way to the owner.
 pub(super) struct Trip {
@@ -50,7 +50,7 @@ pub(super) struct Gather {
 
 enum Gathering {
     Lane { turn: u64, lane: Name, entries: Vec<Arc<OutboxEntry>> },
-    Peer { from: usize, rpc: u64 },
+    Peer(Back),
 }
 
 fn request(id: Uuid, changes: bool, timeout: Duration) -> Request {
@@ -146,24 +146,24 @@ impl Node {
     }
 
     /// Something that another node has sent on. It goes no further.
-    pub(super) fn peer(&mut self, from: usize, rpc: u64, key: &EntityKey, call: Call) {
+    pub(super) fn peer(&mut self, back: Back, key: &EntityKey, call: Call) {
         if self.route(key) != Route::Here {
-            return self.not_owner(from, rpc, key);
+            return self.not_owner(back, key);
         }
         match call {
             Call::Ask { id, keep, command } => {
                 let request = request(id, keep, Request::TIMEOUT);
-                self.post(key, vec![Asked { request, mark: None, command, way: Way::Peer { from, rpc } }]);
+                self.post(key, vec![Asked { request, mark: None, command, way: Way::Peer(back) }]);
             }
-            Call::Deliver(commands) => self.deliver_here(key, commands, Gathering::Peer { from, rpc }),
+            Call::Deliver(commands) => self.deliver_here(key, commands, Gathering::Peer(back)),
         }
     }
 
-    fn not_owner(&mut self, to: usize, rpc: u64, key: &EntityKey) {
+    fn not_owner(&mut self, to: Back, key: &EntityKey) {
         let lease = self.known.lease(Shard::of(key));
         let known = lease.held && lease.owner != self.me.id;
         let owner = if known { lease.owner } else { String::new() };
-        self.outs.push(Out::Reply { to, rpc, reply: Reply::NotOwner { owner, epoch: lease.epoch.0 } });
+        self.outs.push(Out::Reply { to, reply: Reply::NotOwner { owner, epoch: lease.epoch.0 } });
     }
 
     /// What another node said, or that it said nothing.
@@ -255,9 +255,7 @@ impl Node {
         let outcomes: Vec<_> = outcomes.into_iter().flatten().collect();
         match to {
             Gathering::Lane { turn, lane, entries } => self.tried(turn, lane, &entries, outcomes),
-            Gathering::Peer { from, rpc } => {
-                self.outs.push(Out::Reply { to: from, rpc, reply: Reply::Delivered(outcomes) });
-            }
+            Gathering::Peer(to) => self.outs.push(Out::Reply { to, reply: Reply::Delivered(outcomes) }),
         }
     }
 
@@ -266,14 +264,14 @@ impl Node {
         let Told { way, outcome, version } = told;
         match way {
             Way::Trip(trip) => self.trip_heard(trip, outcome, version),
-            Way::Peer { from, rpc } => {
+            Way::Peer(to) => {
                 let reply = match outcome {
                     Err(refusal) if refusal.code == Code::NotOwner => {
                         Reply::NotOwner { owner: String::new(), epoch: 0 }
                     }
                     outcome => Reply::Asked(outcome, version),
                 };
-                self.outs.push(Out::Reply { to: from, rpc, reply });
+                self.outs.push(Out::Reply { to, reply });
             }
             Way::Delivery { gather, place, .. } => self.gathered(gather, place, outcome.map(|_| ())),
             Way::Tick => self.ticked(outcome.is_ok()),

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use skein_shared::id::EntityKey;
 use tokio::time::Instant;
 
 use super::{BEGIN, Event, PEER_LIMIT, RESTART, World};
 use crate::sim::clients::Role;
 use crate::sim::config::{Config, stream};
+use crate::sim::hosted::Back;
 use crate::sim::network::Place;
 use crate::sim::node::{Call, In, Node, Out, Reply};
 
@@ -86,9 +88,9 @@ impl World {
                         .seats
                         .iter()
                         .position(|seat| seat.node.as_ref().is_some_and(|node| node.me.id == to));
-                    self.ask_peer((index, life, rpc), to, In::Peer { from: index, rpc, key, call });
+                    self.ask_peer(Back { node: index, life, rpc }, to, (key, call));
                 }
-                Out::Reply { to, rpc, reply } => self.reply(index, to, rpc, reply),
+                Out::Reply { to, reply } => self.reply(index, to, &reply),
                 Out::Client { client, number, id, outcome, version } => {
                     self.answer_client(index, client, number, id, outcome, version);
                 }
@@ -128,33 +130,28 @@ impl World {
         self.seats.iter().filter_map(|seat| seat.node.as_ref()).all(|node| node.run == self.store.run)
     }
 
-    pub(super) fn ask_peer(&mut self, (index, life, rpc): (usize, u64, u64), to: Option<usize>, input: In) {
+    pub(super) fn ask_peer(&mut self, back: Back, to: Option<usize>, (key, call): (EntityKey, Call)) {
+        let Back { node: index, life, rpc } = back;
         let silence = Event::Node { index, life, input: In::PeerAnswer { rpc, answer: None } };
         let Some(to) = to else { return self.after(5_000, silence) };
-        let request = match &input {
-            In::Peer { call: Call::Ask { id, .. }, .. } => Some(*id),
-            _ => None,
-        };
         let (delays, clean) = self.network.carry(Place::Node(index), Place::Node(to), self.now);
-        if let (Some(request), false) = (request, clean) {
-            self.muddy.insert(request);
+        if let (Call::Ask { id, .. }, false) = (&call, clean) {
+            self.muddy.insert(*id);
         }
         let target = self.seats[to].life;
-        if let In::Peer { from, rpc, key, call } = input {
-            for delay in delays {
-                let input = In::Peer { from, rpc, key: key.clone(), call: call.clone() };
-                self.after(delay, Event::Node { index: to, life: target, input });
-            }
+        for delay in delays {
+            let input = In::Peer { back, key: key.clone(), call: call.clone() };
+            self.after(delay, Event::Node { index: to, life: target, input });
         }
         self.after(PEER_LIMIT, silence);
     }
 
-    pub(super) fn reply(&mut self, from: usize, to: usize, rpc: u64, reply: Reply) {
-        let life = self.seats[to].life;
-        let (delays, _) = self.network.carry(Place::Node(from), Place::Node(to), self.now);
+    pub(super) fn reply(&mut self, from: usize, to: Back, reply: &Reply) {
+        let Back { node: index, life, rpc } = to;
+        let (delays, _) = self.network.carry(Place::Node(from), Place::Node(index), self.now);
         for delay in delays {
             let input = In::PeerAnswer { rpc, answer: Some(reply.clone()) };
-            self.after(delay, Event::Node { index: to, life, input });
+            self.after(delay, Event::Node { index, life, input });
         }
     }
 }

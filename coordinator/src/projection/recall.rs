@@ -2,13 +2,14 @@
 
 use std::borrow::Cow;
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OptionalExtension, params};
 use serde::Deserialize;
 use serde_json::Value;
 use skein_shared::memory::Vector;
 
 use super::fields::Fields;
 use super::tables::{bound, type_of};
+use super::vectors;
 
 /// The type of documents whose words are searched for. An index of words costs more than all other tables
 /// together, so there is none of what nobody searches.
@@ -39,23 +40,29 @@ pub(super) fn write(
             write_text(connection, row, before, body)?;
             write_learning(connection, entity, row, before, body)
         }
-        VECTOR => write_vector(connection, entity, row, body),
+        VECTOR => write_vector(connection, entity, body),
         _ => Ok(()),
     }
 }
 
 /// Forgets what it knows of a document.
 pub(super) fn remove(connection: &Connection, row: i64) -> rusqlite::Result<()> {
-    for statement in [
-        "DELETE FROM text WHERE rowid = ?1",
-        "DELETE FROM learning WHERE row = ?1",
-        "DELETE FROM vector WHERE row = ?1 AND (entity, memory) = (
-             SELECT entity, 'memory/' || substr(document, 8) FROM document
-             WHERE row = ?1 AND document LIKE 'vector/%')",
-    ] {
+    for statement in ["DELETE FROM text WHERE rowid = ?1", "DELETE FROM learning WHERE row = ?1"] {
         connection.prepare_cached(statement)?.execute([row])?;
     }
-    Ok(())
+    let of = "SELECT entity, 'memory/' || substr(document, 8) FROM document
+              WHERE row = ?1 AND document LIKE 'vector/%'";
+    let of = connection.prepare_cached(of)?.query_row([row], |row| Ok((row.get(0)?, row.get(1)?)));
+    let of: Option<(i64, String)> = of.optional()?;
+    of.map_or(Ok(()), |(entity, memory)| forget_vector(connection, entity, &memory))
+}
+
+/// Forgets the rows of vectors that are gone, which are kept to tell of it.
+pub(super) fn trim(connection: &Connection) -> rusqlite::Result<()> {
+    match connection.prepare_cached("DELETE FROM vector WHERE codes IS NULL")?.execute([])? {
+        0 => Ok(()),
+        _ => vectors::begin_generation(connection),
+    }
 }
 
 /// Texts change seldom, and putting one into the index costs as much as all else.
@@ -120,25 +127,22 @@ fn write_learning(
 }
 
 /// One that cannot be read, or that there is none of, is no vector.
-fn write_vector(connection: &Connection, entity: i64, row: i64, body: &Fields<'_>) -> rusqlite::Result<()> {
+fn write_vector(connection: &Connection, entity: i64, body: &Fields<'_>) -> rusqlite::Result<()> {
     let text = |field: &str| body.get(field).and_then(Value::as_str);
     let Some(memory) = text("memoryId").map(skein_shared::memory::key) else { return Ok(()) };
     let vector = body.get(CODES).and_then(|vector| Vector::deserialize(vector).ok());
     let Some((vector, model)) = vector.zip(text("modelId")) else {
-        return connection
-            .prepare_cached("DELETE FROM vector WHERE entity = ?1 AND memory = ?2")?
-            .execute(params![entity, memory])
-            .map(drop);
+        return forget_vector(connection, entity, &memory);
     };
     connection
         .prepare_cached(
-            "INSERT OR REPLACE INTO vector (entity, memory, row, model, scope, agent, source, scale, codes)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+            "INSERT OR REPLACE INTO vector (entity, memory, change, model, scope, agent, source, scale, codes)
+             VALUES (?1, ?2, (SELECT coalesce(max(change), 0) + 1 FROM vector WHERE entity = ?1),
+                     ?3, ?4, ?5, ?6, ?7, ?8)",
         )?
         .execute(params![
             entity,
             memory,
-            row,
             model,
             text("scope"),
             text("agentId"),
@@ -146,5 +150,17 @@ fn write_vector(connection: &Connection, entity: i64, row: i64, body: &Fields<'_
             vector.scale(),
             vector.codes()
         ])?;
+    Ok(())
+}
+
+/// Its row says from now on that there is none.
+fn forget_vector(connection: &Connection, entity: i64, memory: &str) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached(
+            "UPDATE vector SET codes = NULL,
+                 change = (SELECT max(change) + 1 FROM vector WHERE entity = ?1)
+             WHERE entity = ?1 AND memory = ?2 AND codes IS NOT NULL",
+        )?
+        .execute(params![entity, memory])?;
     Ok(())
 }

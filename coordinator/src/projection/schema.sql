@@ -72,15 +72,16 @@ CREATE TABLE learning (
 CREATE TABLE vector (
     entity INTEGER NOT NULL,
     memory TEXT NOT NULL,        -- the learning's document
-    row    INTEGER NOT NULL,     -- of the vector's own document
+    change INTEGER NOT NULL,     -- rises with each write within an entity, until all is made anew
     model  TEXT NOT NULL,
     scope,
     agent,
     source,
     scale  REAL NOT NULL,
-    codes  BLOB NOT NULL,
+    codes  BLOB,                 -- NULL when it is gone
     PRIMARY KEY (entity, memory)
 ) WITHOUT ROWID;
+CREATE UNIQUE INDEX vector_change ON vector (entity, change);
 
 -- Which of an entity's batches have events about a subject; the events themselves are read from the store.
 CREATE TABLE mention (

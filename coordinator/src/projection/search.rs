@@ -2,8 +2,8 @@
 //!
 //! Each of the two looks at what the caller may see and at nothing else, so that what is hidden takes nobody's place.
 
-use std::cmp::Ordering;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
+use std::sync::PoisonError;
 
 use rusqlite::types::Value as Bound;
 use rusqlite::{Connection, OptionalExtension, params, params_from_iter};
@@ -15,6 +15,7 @@ use uuid::Uuid;
 
 use super::query::Statement;
 use super::tables::{bound, count, json};
+use super::vectors::Vectors;
 
 /// Words of a search text that count.
 const WORDS: usize = 64;
@@ -22,6 +23,9 @@ const WORDS: usize = 64;
 const LIMIT: usize = 200;
 /// How many of the best by words, and by meaning, are put together.
 const RANKED: usize = 100;
+/// How many learnings are ranked for the words that they have: all that have a rare word, and of those that have
+/// frequent ones alone the newest.
+const FEW: usize = 1000;
 /// Reciprocal rank fusion: the higher, the less it counts to be the very first (Cormack et al. 2009 have 60).
 const SMOOTH: f64 = 60.0;
 /// Words that nearly all texts have. They would say little about a text, and be looked up in all of them.
@@ -63,6 +67,7 @@ pub struct Hit {
 
 pub(super) fn search(
     connection: &Connection,
+    vectors: &Vectors,
     key: &EntityKey,
     sought: &Sought,
 ) -> rusqlite::Result<Vec<Hit>> {
@@ -70,19 +75,19 @@ pub(super) fn search(
     let entity = connection.prepare_cached(entity)?.query_row([key.to_string()], |row| row.get(0));
     let Some(entity) = entity.optional()? else { return Ok(Vec::new()) };
     let by_words = by_words(connection, entity, sought)?;
-    let by_meaning = by_meaning(connection, entity, sought)?;
-    let meanings: BTreeMap<&str, f32> =
-        by_meaning.iter().map(|(memory, near)| (memory.as_str(), *near)).collect();
+    let model = sought.meaning.as_ref().map(|(model, vector)| (model.id().to_string(), vector));
+    let meaning = model.as_ref().map(|(model, vector)| (model.as_str(), *vector));
+    let known = meaning.map(|_| vectors.of(connection, key, entity)).transpose()?;
+    let known = known.as_ref().map(|known| known.read().unwrap_or_else(PoisonError::into_inner));
+    let known = known.as_deref().zip(meaning);
+    let by_meaning = known.map_or_else(Vec::new, |(known, meaning)| known.nearest(meaning, sought, RANKED));
     let mut found = Vec::new();
     let ranked = [by_words.iter().collect::<Vec<_>>(), by_meaning.iter().map(|(memory, _)| memory).collect()];
     for (memory, score) in fused(&ranked).into_iter().take(sought.limit.min(LIMIT)) {
         let body = "SELECT body FROM document WHERE entity = ?1 AND document = ?2";
         let body = connection.prepare_cached(body)?.query_row(params![entity, memory], |row| json(row, 0));
         let Some(body) = body.optional()? else { continue };
-        let similarity = match meanings.get(memory) {
-            Some(similarity) => Some(*similarity),
-            None => similarity(connection, entity, memory, sought)?,
-        };
+        let similarity = known.and_then(|(known, meaning)| known.similarity(meaning, memory));
         found.push(Hit { body, score, similarity });
     }
     Ok(found)
@@ -101,9 +106,9 @@ fn fused<'a>(rankings: &[Vec<&'a String>]) -> Vec<(&'a str, f64)> {
     fused
 }
 
-/// Any of the text's words, as an expression of FTS5. Each word is quoted, so that nothing in it is syntax;
-/// what the tokenizer splits becomes a phrase. `None` when there is no word.
-fn words(text: &str) -> Option<String> {
+/// The text's words as phrases of FTS5. Each is quoted, so that nothing in it is syntax; what the tokenizer splits
+/// is sought as it stands together.
+fn words(text: &str) -> Vec<String> {
     // FTS5 reads expressions up to a NUL.
     let words = text.split(|letter: char| letter.is_whitespace() || letter == '\0');
     let words = words.filter(|word| word.chars().any(char::is_alphanumeric));
@@ -114,94 +119,141 @@ fn words(text: &str) -> Option<String> {
     if words.is_empty() {
         words = filling;
     }
-    let quoted = words.iter().take(WORDS).map(|word| format!("\"{}\"", word.replace('"', "\"\"")));
-    let quoted: Vec<String> = quoted.collect();
-    (!quoted.is_empty()).then(|| quoted.join(" OR "))
+    words.iter().take(WORDS).map(|word| format!("\"{}\"", word.replace('"', "\"\""))).collect()
+}
+
+/// The words of a search by how many learnings have them. To rank a text costs a hundred times as much as to find it,
+/// so not everything that has some frequent word is ranked.
+#[derive(Debug, Default, PartialEq)]
+struct Frequencies {
+    /// All that have any of these are ranked: together they are not more than [`FEW`].
+    rare: Vec<String>,
+    frequent: Vec<String>,
+    /// Most learnings have it, so that BM25 gives nothing for it.
+    usual: Vec<String>,
+}
+
+impl Frequencies {
+    fn of(connection: &Connection, words: Vec<String>) -> rusqlite::Result<Self> {
+        let mut counted = Vec::with_capacity(words.len());
+        let mut found = Self::default();
+        for word in words {
+            let (rows, oldest) = newest_with(connection, &word)?;
+            match rows > FEW && are_most(connection, oldest)? {
+                true => found.usual.push(word),
+                false => counted.push((rows, word)),
+            }
+        }
+        counted.sort_by_key(|(rows, _)| *rows);
+        let mut together = 0;
+        for (rows, word) in counted {
+            together += rows;
+            let kind = if together <= FEW { &mut found.rare } else { &mut found.frequent };
+            kind.push(word);
+        }
+        Ok(found)
+    }
+
+    /// The expressions of FTS5 that are looked for in turn.
+    fn expressions(&self) -> Vec<(String, Turn)> {
+        let any = |words: &[String]| format!("({})", words.join(" OR "));
+        let all = |words: &[String]| words.join(" AND ");
+        let (has_rare, has_frequent) = (!self.rare.is_empty(), !self.frequent.is_empty());
+        let mut turns = Vec::new();
+        if has_rare {
+            turns.push((any(&self.rare), Turn::Ranked));
+        }
+        if has_rare && has_frequent {
+            // A part of those again, with all that speaks for them.
+            turns.push((format!("{} AND {}", any(&self.rare), any(&self.frequent)), Turn::Ranked));
+        }
+        if has_frequent {
+            turns.push((all(&self.frequent), Turn::Ranked));
+            turns.push((any(&self.frequent), Turn::RankedToFill));
+        }
+        if !self.usual.is_empty() {
+            turns.extend([all(&self.usual), any(&self.usual)].map(|words| (words, Turn::NewestToFill)));
+        }
+        turns
+    }
+}
+
+/// What is done with what an expression finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    Ranked,
+    /// The same, unless enough were found before.
+    RankedToFill,
+    NewestToFill,
+}
+
+/// How many of the newest rows with a word there are, up to one more than [`FEW`], and the oldest of them.
+fn newest_with(connection: &Connection, word: &str) -> rusqlite::Result<(usize, Option<i64>)> {
+    let sql = "SELECT count(*), min(row) FROM
+                   (SELECT rowid AS row FROM text WHERE text MATCH ?1 ORDER BY rowid DESC LIMIT ?2)";
+    connection
+        .prepare_cached(sql)?
+        .query_row(params![word, count(FEW + 1)], |row| Ok((row.get::<_, u32>(0)? as usize, row.get(1)?)))
+}
+
+/// Whether so many rows, back to this one, are more than half of the newest learnings.
+fn are_most(connection: &Connection, oldest: Option<i64>) -> rusqlite::Result<bool> {
+    let sql = "SELECT count(*) FROM (SELECT 1 FROM learning WHERE row >= ?1 LIMIT ?2)";
+    let twice = 2 * (FEW + 1);
+    let newer: u32 =
+        connection.prepare_cached(sql)?.query_row(params![oldest, count(twice)], |row| row.get(0))?;
+    Ok((newer as usize) < twice)
 }
 
 /// The documents of the best, the best first. A word of the title weighs as much as four of the content.
 fn by_words(connection: &Connection, entity: i64, sought: &Sought) -> rusqlite::Result<Vec<String>> {
-    let Some(words) = words(&sought.text) else { return Ok(Vec::new()) };
-    let mut sql = Statement::new(
-        "SELECT document.document FROM (
-             SELECT text.rowid AS row, bm25(text, 4.0, 1.0) AS score
-             FROM text CROSS JOIN learning ON learning.row = text.rowid WHERE text MATCH ",
-    );
-    sql.bind(Bound::Text(words));
-    sql.push(" AND ");
-    sql.learnings(entity, sought);
-    sql.push(" ORDER BY score, text.rowid LIMIT ");
-    sql.bind(Bound::Integer(count(RANKED)));
-    sql.push(") CROSS JOIN document USING (row) ORDER BY score, document.document");
-    let mut statement = connection.prepare_cached(&sql.text)?;
-    let rows = statement.query_map(params_from_iter(sql.values), |row| row.get(0))?;
-    rows.collect()
-}
-
-/// How near a learning is. The order of those that are equally near is that of their ids.
-struct Near {
-    similarity: f32,
-    memory: String,
-}
-
-impl Ord for Near {
-    /// The greatest is the one that leaves first.
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.similarity.total_cmp(&self.similarity).then_with(|| self.memory.cmp(&other.memory))
-    }
-}
-
-impl PartialOrd for Near {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Near {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Near {}
-
-/// The documents of the nearest, the nearest first, of all that have a vector of the same model.
-fn by_meaning(connection: &Connection, entity: i64, sought: &Sought) -> rusqlite::Result<Vec<(String, f32)>> {
-    let Some((model, vector)) = &sought.meaning else { return Ok(Vec::new()) };
-    let mut sql = Statement::new("SELECT scale, codes, memory FROM vector WHERE ");
-    sql.learnings(entity, sought);
-    sql.push(" AND model = ");
-    sql.bind(Bound::Text(model.id().to_string()));
-    let mut statement = connection.prepare_cached(&sql.text)?;
-    let mut rows = statement.query(params_from_iter(sql.values))?;
-    let mut nearest: BinaryHeap<Near> = BinaryHeap::with_capacity(RANKED + 1);
-    while let Some(row) = rows.next()? {
-        let Some(similarity) = vector.cosine(row.get(0)?, row.get_ref(1)?.as_blob()?) else { continue };
-        if nearest.len() == RANKED && nearest.peek().is_some_and(|last| similarity <= last.similarity) {
-            continue;
+    let mut scores: BTreeMap<i64, f64> = BTreeMap::new();
+    for (expression, turn) in Frequencies::of(connection, words(&sought.text))?.expressions() {
+        if turn != Turn::Ranked && scores.len() >= RANKED {
+            break;
         }
-        nearest.push(Near { similarity, memory: row.get(2)? });
-        if nearest.len() > RANKED {
-            nearest.pop();
+        for (row, score) in scored(connection, entity, sought, expression, turn)? {
+            let best = scores.entry(row).or_insert(score);
+            *best = best.min(score);
         }
     }
-    let nearest = nearest.into_sorted_vec();
-    Ok(nearest.into_iter().map(|near| (near.memory, near.similarity)).collect())
+    let mut best: Vec<(f64, i64)> = scores.into_iter().map(|(row, score)| (score, row)).collect();
+    best.sort_by(|(one, row), (other, later)| one.total_cmp(other).then(row.cmp(later)));
+    best.truncate(RANKED);
+    let mut statement = connection.prepare_cached("SELECT document FROM document WHERE row = ?1")?;
+    let named = best.into_iter().map(|(score, row)| {
+        let document: String = statement.query_row([row], |row| row.get(0))?;
+        Ok((score, document))
+    });
+    let mut named = named.collect::<rusqlite::Result<Vec<_>>>()?;
+    named.sort_by(|(one, id), (other, later)| one.total_cmp(other).then_with(|| id.cmp(later)));
+    Ok(named.into_iter().map(|(_, document)| document).collect())
 }
 
-/// Of one that was found by its words alone.
-fn similarity(
+/// The newest rows that an expression finds, so many at most as its turn can use, and their scores; lower is better.
+fn scored(
     connection: &Connection,
     entity: i64,
-    memory: &str,
     sought: &Sought,
-) -> rusqlite::Result<Option<f32>> {
-    let Some((model, vector)) = &sought.meaning else { return Ok(None) };
-    let mut statement = connection
-        .prepare_cached("SELECT scale, codes FROM vector WHERE entity = ?1 AND memory = ?2 AND model = ?3")?;
-    let mut rows = statement.query(params![entity, memory, model.id().to_string()])?;
-    let Some(row) = rows.next()? else { return Ok(None) };
-    Ok(vector.cosine(row.get(0)?, row.get_ref(1)?.as_blob()?))
+    expression: String,
+    turn: Turn,
+) -> rusqlite::Result<Vec<(i64, f64)>> {
+    let (score, most) = match turn {
+        Turn::Ranked | Turn::RankedToFill => ("bm25(text, 4.0, 1.0)", FEW),
+        // Behind all others, whose scores are below zero.
+        Turn::NewestToFill => ("0.0", RANKED),
+    };
+    let mut sql = Statement::new("SELECT text.rowid, ");
+    sql.push(score);
+    sql.push(" FROM text CROSS JOIN learning ON learning.row = text.rowid WHERE text MATCH ");
+    sql.bind(Bound::Text(expression));
+    sql.push(" AND ");
+    sql.learnings(entity, sought);
+    sql.push(" ORDER BY text.rowid DESC LIMIT ");
+    sql.bind(Bound::Integer(count(most)));
+    let mut statement = connection.prepare_cached(&sql.text)?;
+    let rows = statement.query_map(params_from_iter(sql.values), |row| Ok((row.get(0)?, row.get(1)?)))?;
+    rows.collect()
 }
 
 impl Statement {

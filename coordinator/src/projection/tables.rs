@@ -10,7 +10,7 @@ use skein_shared::time::Timestamp;
 
 use super::changes::{Change, State};
 use super::fields::Fields;
-use super::recall;
+use super::{recall, vectors};
 use crate::store::sqlite::number::{signed, unsigned};
 use crate::store::{StoredDocument, Version};
 
@@ -42,7 +42,8 @@ pub(super) fn clear(connection: &Connection) -> rusqlite::Result<()> {
         "DELETE FROM built; DELETE FROM document; DELETE FROM tag; DELETE FROM mention; DELETE FROM entity; DELETE FROM collection;
          DELETE FROM learning; DELETE FROM vector;
          INSERT INTO text (text) VALUES ('delete-all');",
-    )
+    )?;
+    vectors::begin_generation(connection)
 }
 
 pub(super) fn make_indexes(connection: &Connection) -> rusqlite::Result<()> {
@@ -175,7 +176,8 @@ pub(super) fn trim(connection: &Connection, archived_before: Timestamp) -> rusql
         connection.prepare_cached("SELECT row FROM document WHERE live = 0 AND written < ?1")?;
     let rows = statement.query_map([signed(archived_before.0)], |row| row.get(0))?;
     let rows = rows.collect::<rusqlite::Result<Vec<i64>>>()?;
-    rows.into_iter().try_for_each(|row| remove(connection, row))
+    rows.into_iter().try_for_each(|row| remove(connection, row))?;
+    recall::trim(connection)
 }
 
 /// Puts a whole document, as the store has it, where there is no row of it.

@@ -76,6 +76,43 @@ async fn search_finds_words_and_ranks_titles_higher() {
     assert_eq!(world.projection.search(&elsewhere, sought("deploy")).await.unwrap(), []);
 }
 
+/// Of so many that not all are ranked.
+#[tokio::test]
+async fn frequent_words_do_not_hide_what_has_a_rare_one() {
+    const MANY: usize = 3000;
+    let mut world = World::new();
+    let documents = (0..MANY).map(|number| {
+        let mut text = "the cluster".to_owned();
+        for (word, is_there) in [
+            ("node", number % 5 < 2),
+            ("deploy", number % 5 == 0 || number % 5 == 4),
+            ("roll back", number == 3),
+            ("quorum", number == 1 || number == 4),
+        ] {
+            if is_there {
+                text.push(' ');
+                text.push_str(word);
+            }
+        }
+        learning(&format!("{number:04}"), ANNA, Scope::Swarm, &text)
+    });
+    world.feed(&memory(), documents.collect(), vec![]).await;
+    world.settle().await;
+    let find = async |text: &str, limit| ids(&world.projection, Sought { limit, ..sought(text) }).await;
+
+    assert_eq!(find("quorum", 5).await, ["0001", "0004"]);
+    assert_eq!(find("quorum deploy", 2).await, ["0004", "0001"], "a frequent word counts beside a rare one");
+    assert_eq!(find("roll out a deploy", 2).await[0], "0003");
+    let both = find("deploy node", 100).await;
+    assert_eq!(both.len(), 100);
+    let has_both = |id: &String| id.parse::<usize>().unwrap() % 5 == 0;
+    assert!(both.iter().all(has_both), "those with both words come first: {both:?}");
+    let newest = find("cluster", 2).await;
+    assert!(newest.iter().all(|id| id.as_str() > "2890"), "all have it, so the newest are given: {newest:?}");
+    assert_eq!(find("cluster unheard", 2).await, newest);
+    assert_eq!(find("cluster quorum", 4).await, ["0001", "0004", "2900", "2901"]);
+}
+
 #[tokio::test]
 async fn words_and_meaning_are_put_together() {
     let mut world = World::new();
@@ -144,13 +181,27 @@ async fn what_is_hidden_takes_nobodys_place() {
     }
 }
 
+/// What becomes of a learning, and whether somebody looks then.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Then {
+    Write,
+    Look,
+    Forget,
+    Trim,
+}
+
+fn any_then() -> impl Strategy<Value = Then> {
+    prop::sample::select(vec![Then::Write, Then::Look, Then::Forget, Then::Trim])
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// By meaning the same comes first as without any index, whatever was written in which order.
+    /// By meaning the same comes first as without any index, whatever was written, looked at and trimmed in which
+    /// order.
     #[test]
     fn the_nearest_are_found(
-        written in prop::collection::vec((0u8..12, prop::array::uniform3(-1.0f32..1.0), any::<bool>()), 1..40),
+        written in prop::collection::vec((0u8..12, prop::array::uniform3(-1.0f32..1.0), any_then()), 1..40),
         wanted in prop::array::uniform3(-1.0f32..1.0),
     ) {
         let usable = |values: &[f32; 3]| values.iter().any(|value| value.abs() > 0.01);
@@ -158,28 +209,34 @@ proptest! {
         block_on(async {
             let mut world = World::new();
             let mut known: BTreeMap<String, Vector> = BTreeMap::new();
-            for (id, values, keep) in written.iter().filter(|(_, values, _)| usable(values)) {
+            let query = Vector::of(&wanted).unwrap();
+            for (id, values, then) in written.iter().filter(|(_, values, _)| usable(values)) {
                 let id = format!("{id:02}");
                 let (learning_key, vector_key) = (format!("memory/{id}"), format!("vector/{id}"));
-                let documents = if *keep {
-                    known.insert(id.clone(), Vector::of(values).unwrap());
-                    vec![learning(&id, ANNA, Scope::Swarm, "x"), vector(&id, ANNA, Scope::Swarm, &model(), values)]
-                } else {
+                let documents = if *then == Then::Forget {
                     known.remove(&id);
                     [learning_key, vector_key].map(|key| DocumentChange::Delete { key }).into()
+                } else {
+                    known.insert(id.clone(), Vector::of(values).unwrap());
+                    vec![learning(&id, ANNA, Scope::Swarm, "x"), vector(&id, ANNA, Scope::Swarm, &model(), values)]
                 };
                 world.feed(&memory(), documents, vec![]).await;
+                if *then == Then::Trim {
+                    world.projection.trim(Timestamp::ZERO, Timestamp::ZERO);
+                }
+                if *then == Then::Write {
+                    continue;
+                }
+                world.settle().await;
+                let mut want: Vec<(String, f32)> = known
+                    .iter()
+                    .map(|(id, vector)| (id.clone(), query.cosine(vector.scale(), vector.codes()).unwrap()))
+                    .collect();
+                want.sort_by(|(_, one), (_, other)| other.total_cmp(one));
+                want.truncate(10);
+                let want: Vec<_> = want.into_iter().map(|(id, near)| (id, Some(near))).collect();
+                assert_eq!(find(&world.projection, meaning("", &wanted)).await, want);
             }
-            world.settle().await;
-            let query = Vector::of(&wanted).unwrap();
-            let mut want: Vec<(String, f32)> = known
-                .iter()
-                .map(|(id, vector)| (id.clone(), query.cosine(vector.scale(), vector.codes()).unwrap()))
-                .collect();
-            want.sort_by(|(_, one), (_, other)| other.total_cmp(one));
-            want.truncate(10);
-            let want: Vec<_> = want.into_iter().map(|(id, near)| (id, Some(near))).collect();
-            assert_eq!(find(&world.projection, meaning("", &wanted)).await, want);
         });
     }
 }

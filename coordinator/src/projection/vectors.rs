@@ -1,0 +1,243 @@
+//! The vectors of learnings in memory, for a search by meaning looks at all of them: read row by row from the file they
+//! would take five times as long.
+//!
+//! There is a copy of each memory that is searched, and a search brings it up to what it sees of the table itself, by
+//! the number that each change of the table gets. So nobody has to tell it of anything, and it can be let go at any time.
+
+use std::cmp::Ordering;
+use std::collections::{BinaryHeap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, Row, params};
+use serde_json::json;
+use skein_shared::id::EntityKey;
+use skein_shared::memory::{Scope, Vector};
+
+use super::search::Sought;
+
+/// How long a copy is kept that nobody looks at.
+const IDLE: Duration = Duration::from_secs(600);
+
+/// Which making of the table it is. Numbers of changes rise within one.
+pub(super) fn generation(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.pragma_query_value(None, "user_version", |row| row.get(0))
+}
+
+/// The table is made anew, or its rows are: copies have to be as well.
+pub(super) fn begin_generation(connection: &Connection) -> rusqlite::Result<()> {
+    connection.pragma_update(None, "user_version", generation(connection)?.wrapping_add(1))
+}
+
+/// The copies.
+#[derive(Default)]
+pub(super) struct Vectors {
+    copies: Mutex<HashMap<EntityKey, Copied>>,
+}
+
+struct Copied {
+    copy: Arc<RwLock<Copy>>,
+    used: Instant,
+}
+
+impl Vectors {
+    /// The vectors of a memory, as new as what the connection sees or newer.
+    pub(super) fn of(
+        &self,
+        connection: &Connection,
+        key: &EntityKey,
+        entity: i64,
+    ) -> rusqlite::Result<Arc<RwLock<Copy>>> {
+        let copy = {
+            let mut copies = self.lock();
+            let copied = copies.entry(key.clone()).or_insert_with(Copied::new);
+            copied.used = Instant::now();
+            Arc::clone(&copied.copy)
+        };
+        let seen = State::of(connection, entity)?;
+        if copy.read().unwrap_or_else(PoisonError::into_inner).state < seen {
+            copy.write().unwrap_or_else(PoisonError::into_inner).catch_up(connection, entity, seen)?;
+        }
+        Ok(copy)
+    }
+
+    /// Lets go of the copies that nobody has looked at for a while.
+    pub(super) fn forget_idle(&self) {
+        self.lock().retain(|_, copied| copied.used.elapsed() < IDLE);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<EntityKey, Copied>> {
+        self.copies.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Copied {
+    fn new() -> Self {
+        Self { copy: Arc::default(), used: Instant::now() }
+    }
+}
+
+/// How far a copy, or a view of the table, has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct State {
+    generation: i64,
+    change: i64,
+}
+
+impl State {
+    fn of(connection: &Connection, entity: i64) -> rusqlite::Result<Self> {
+        let change = "SELECT coalesce(max(change), 0) FROM vector WHERE entity = ?1";
+        let change = connection.prepare_cached(change)?.query_row([entity], |row| row.get(0))?;
+        Ok(Self { generation: generation(connection)?, change })
+    }
+}
+
+/// One memory's vectors.
+#[derive(Default)]
+pub(super) struct Copy {
+    state: State,
+    vectors: Vec<Known>,
+    /// Where each learning's vector is.
+    places: HashMap<Arc<str>, usize>,
+    /// What many have in common.
+    groups: Vec<Group>,
+}
+
+struct Known {
+    memory: Arc<str>,
+    group: usize,
+    scale: f32,
+    codes: Box<[u8]>,
+}
+
+/// Whose vectors they are, and by what they were made.
+#[derive(Debug, PartialEq, Eq)]
+struct Group {
+    model: String,
+    scope: Option<String>,
+    agent: Option<String>,
+    source: Option<String>,
+}
+
+impl Copy {
+    /// Takes in what the connection sees and the copy does not have. Another search may have been here before.
+    fn catch_up(&mut self, connection: &Connection, entity: i64, seen: State) -> rusqlite::Result<()> {
+        if self.state.generation < seen.generation {
+            *self = Self::default();
+        } else if self.state >= seen {
+            return Ok(());
+        }
+        let sql = "SELECT memory, model, scope, agent, source, scale, codes FROM vector
+                   WHERE entity = ?1 AND change > ?2 ORDER BY change";
+        let mut statement = connection.prepare_cached(sql)?;
+        let mut rows = statement.query(params![entity, self.state.change])?;
+        while let Some(row) = rows.next()? {
+            self.take_in(row)?;
+        }
+        self.state = seen;
+        Ok(())
+    }
+
+    fn take_in(&mut self, row: &Row<'_>) -> rusqlite::Result<()> {
+        let memory: Arc<str> = row.get(0)?;
+        let Some(codes) = row.get_ref(6)?.as_blob_or_null()? else {
+            self.remove(&memory);
+            return Ok(());
+        };
+        let group = Group { model: row.get(1)?, scope: row.get(2)?, agent: row.get(3)?, source: row.get(4)? };
+        let group = self.groups.iter().position(|known| *known == group).unwrap_or_else(|| {
+            self.groups.push(group);
+            self.groups.len() - 1
+        });
+        let known = Known { memory: Arc::clone(&memory), group, scale: row.get(5)?, codes: codes.into() };
+        match self.places.get(&memory) {
+            Some(place) => self.vectors[*place] = known,
+            None => {
+                self.places.insert(memory, self.vectors.len());
+                self.vectors.push(known);
+            }
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, memory: &str) {
+        let Some(place) = self.places.remove(memory) else { return };
+        self.vectors.swap_remove(place);
+        if let Some(moved) = self.vectors.get(place) {
+            self.places.insert(Arc::clone(&moved.memory), place);
+        }
+    }
+
+    /// The documents of the learnings that are nearest to what is sought, so many at most, the nearest first.
+    pub(super) fn nearest(
+        &self,
+        (model, vector): (&str, &Vector),
+        sought: &Sought,
+        most: usize,
+    ) -> Vec<(String, f32)> {
+        let seen: Vec<bool> = self.groups.iter().map(|group| group.is_seen(model, sought)).collect();
+        let mut nearest: BinaryHeap<Near<'_>> = BinaryHeap::with_capacity(most + 1);
+        for known in self.vectors.iter().filter(|known| seen[known.group]) {
+            let Some(similarity) = vector.cosine(known.scale, &known.codes) else { continue };
+            let near = Near { similarity, memory: &known.memory };
+            if nearest.len() == most && nearest.peek().is_some_and(|last| near >= *last) {
+                continue;
+            }
+            nearest.push(near);
+            if nearest.len() > most {
+                nearest.pop();
+            }
+        }
+        let nearest = nearest.into_sorted_vec();
+        nearest.into_iter().map(|near| (near.memory.to_owned(), near.similarity)).collect()
+    }
+
+    /// How near one learning is, whoever may see it.
+    pub(super) fn similarity(&self, (model, vector): (&str, &Vector), memory: &str) -> Option<f32> {
+        let known = &self.vectors[*self.places.get(memory)?];
+        (self.groups[known.group].model == model).then(|| vector.cosine(known.scale, &known.codes)).flatten()
+    }
+}
+
+impl Group {
+    /// By the same rule as the learnings that are found by their words.
+    fn is_seen(&self, model: &str, sought: &Sought) -> bool {
+        let is = |value: &Option<String>, wanted: serde_json::Value| {
+            value.as_deref().is_some_and(|value| wanted.as_str() == Some(value))
+        };
+        self.model == model
+            && sought.source.is_none_or(|source| is(&self.source, json!(source)))
+            && sought.seen.scope.is_none_or(|scope| is(&self.scope, json!(scope)))
+            && sought
+                .seen
+                .by
+                .is_none_or(|agent| is(&self.agent, json!(agent)) || is(&self.scope, json!(Scope::Swarm)))
+    }
+}
+
+/// How near a learning is. The order of those that are equally near is that of their ids.
+struct Near<'a> {
+    similarity: f32,
+    memory: &'a str,
+}
+
+impl Ord for Near<'_> {
+    /// The greatest is the one that leaves first.
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.similarity.total_cmp(&self.similarity).then_with(|| self.memory.cmp(other.memory))
+    }
+}
+
+impl PartialOrd for Near<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Near<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Near<'_> {}

@@ -115,6 +115,24 @@ pub struct Order {
     pub descending: bool,
 }
 
+impl Order {
+    /// The least first.
+    ///
+    /// # Errors
+    /// `invalid_argument`, as [`Path::parse`] has it.
+    pub fn ascending(path: &str) -> Result<Self, Refusal> {
+        Ok(Self { path: Path::parse(path)?, descending: false })
+    }
+
+    /// The greatest first.
+    ///
+    /// # Errors
+    /// `invalid_argument`, as [`Path::parse`] has it.
+    pub fn descending(path: &str) -> Result<Self, Refusal> {
+        Ok(Self { path: Path::parse(path)?, descending: true })
+    }
+}
+
 /// A text that stands in any of the fields; ASCII letters match in either case, and no character is special.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Search {
@@ -442,7 +460,7 @@ mod tests {
     #[test]
     fn parts_of_a_list_become_one_in_its_order() {
         let mut query = Query::new(&Name::parse("default").unwrap(), Kind::Agent, "instance");
-        query.order = vec![Order { path: Path::parse("at.started").unwrap(), descending: true }];
+        query.order = vec![Order::descending("at.started").unwrap()];
         query.limit = 4;
         let row = |id: u32, at: Option<&str>| json!({"id": id, "at": {"started": at}});
         let parts = vec![

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::{Service, step, unexpected};
 use crate::auth::{Principal, Right, policy};
-use crate::projection::{FieldPath, Filter, Freshness, Order, Query, Test};
+use crate::projection::{Filter, Freshness, Order, Query, Test};
 
 /// Agents that are asked at a time.
 const AT_ONCE: usize = 16;
@@ -248,7 +248,7 @@ impl Service {
         policy::require(who, Right::Read)?;
         let mut query = Query::new(&who.swarm, Kind::Agent, "definition");
         query.live = Some(true);
-        query.order = vec![Order { path: FieldPath::parse("agent")?, descending: false }];
+        query.order = vec![Order::ascending("agent")?];
         let mut names = Vec::new();
         loop {
             let (rows, freshness) = self.entities.list_everywhere(query.clone()).await?;

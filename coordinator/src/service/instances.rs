@@ -8,7 +8,7 @@ use skein_shared::{Code, Refusal};
 use super::Service;
 use crate::auth::{Principal, Right, policy};
 use crate::entity::{Entities, Request};
-use crate::projection::{FieldPath, Filter, LIMIT, Order, Query, Test};
+use crate::projection::{Filter, LIMIT, Order, Query, Test};
 
 /// Most runs that are listed.
 pub const MOST: usize = LIMIT;
@@ -45,10 +45,7 @@ impl Service {
         if let Some(agent) = agent {
             query.filters.push(Filter::new("agent", Test::Eq(agent.as_str().into()))?);
         }
-        query.order = ["createdAt", "instance"]
-            .into_iter()
-            .map(|path| Ok(Order { path: FieldPath::parse(path)?, descending: true }))
-            .collect::<Result<_, Refusal>>()?;
+        query.order = vec![Order::descending("createdAt")?, Order::descending("instance")?];
         query.limit = limit.min(MOST);
         Ok(self.entities.list_everywhere(query).await?.0)
     }

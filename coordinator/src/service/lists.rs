@@ -87,7 +87,11 @@ impl Service {
         query.filters = task_filters(who, &wanted)?;
         query.tags = wanted.tags;
         query.search = search(wanted.search, &["task"])?;
-        query.order = vec![descending("priority")?, descending("lastUpdatedAt")?, ascending("id")?];
+        query.order = vec![
+            Order::descending("priority")?,
+            Order::descending("lastUpdatedAt")?,
+            Order::ascending("id")?,
+        ];
         query.after = cursor::read(&query, &wanted.cursor)?;
         let routine = |task: &Value| {
             task["taskType"] == "heartbeat"
@@ -148,7 +152,7 @@ impl Service {
         policy::require(who, Right::Read)?;
         let mut query = Query::new(&who.swarm, Kind::Pool, "member");
         query.live = Some(true);
-        query.order = vec![ascending("name")?, ascending("id")?];
+        query.order = vec![Order::ascending("name")?, Order::ascending("id")?];
         self.list_page(&who.entity(Kind::Pool), query, page).await
     }
 
@@ -168,7 +172,8 @@ impl Service {
             }
         }
         query.search = search(wanted.search, &["name", "description", "goal"])?;
-        query.order = vec![descending("priority")?, descending("createdAt")?, ascending("id")?];
+        query.order =
+            vec![Order::descending("priority")?, Order::descending("createdAt")?, Order::ascending("id")?];
         let page = Page { limit: Some(wanted.limit), cursor: wanted.cursor };
         self.list_page(&who.entity(Kind::Epics), query, page).await
     }
@@ -178,7 +183,8 @@ impl Service {
         policy::require(who, Right::Read)?;
         let mut query = Query::new(&who.swarm, Kind::Pool, "task");
         query.filters = vec![Filter::new("epicId", Test::Eq(json!(epic)))?];
-        query.order = vec![descending("priority")?, ascending("createdAt")?, ascending("id")?];
+        query.order =
+            vec![Order::descending("priority")?, Order::ascending("createdAt")?, Order::ascending("id")?];
         let mut tasks = self.list_page(&who.entity(Kind::Pool), query, page).await?;
         tasks.rows = tasks.rows.into_iter().map(task_shape).collect();
         Ok(tasks)
@@ -270,14 +276,6 @@ fn search(text: Option<String>, paths: &[&str]) -> Result<Option<Search>, Refusa
     let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(None) };
     let paths = paths.iter().map(|path| FieldPath::parse(path)).collect::<Result<_, _>>()?;
     Ok(Some(Search { paths, text }))
-}
-
-pub(super) fn descending(path: &str) -> Result<Order, Refusal> {
-    Ok(Order { path: FieldPath::parse(path)?, descending: true })
-}
-
-fn ascending(path: &str) -> Result<Order, Refusal> {
-    Ok(Order { path: FieldPath::parse(path)?, descending: false })
 }
 
 pub(super) fn unreadable(error: ProjectionError) -> Refusal {

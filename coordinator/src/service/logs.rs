@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::{Service, unexpected};
 use crate::auth::{Principal, Right, policy};
-use crate::projection::{FieldPath, Filter, LIMIT, Order, Query, Test};
+use crate::projection::{Filter, LIMIT, Order, Query, Test};
 
 /// How long a runner may take to read a log.
 const READING: Duration = Duration::from_secs(20);
@@ -88,10 +88,7 @@ impl Service {
         }
         let mut query = Query::new(&who.swarm, Kind::Agent, "instance");
         query.filters.push(Filter::new(field, Test::Eq(is.into()))?);
-        query.order = ["createdAt", "instance"]
-            .into_iter()
-            .map(|path| Ok(Order { path: FieldPath::parse(path)?, descending: true }))
-            .collect::<Result<_, Refusal>>()?;
+        query.order = vec![Order::descending("createdAt")?, Order::descending("instance")?];
         query.limit = LIMIT;
         Ok(self.entities.list_everywhere(query).await?.0)
     }

@@ -15,7 +15,7 @@ use super::lists::List;
 use super::swarm::member_json;
 use super::{Service, unexpected};
 use crate::auth::{Principal, Right, policy};
-use crate::projection::{FieldPath, Filter, Order, Query, Test};
+use crate::projection::{Filter, Order, Query, Test};
 
 /// Lines around each change of a difference.
 const CONTEXT: usize = 3;
@@ -112,7 +112,7 @@ impl Service {
             query.filters.push(Filter::new("field", Test::Eq(json!(field)))?);
         }
         let newest = if field.is_some() { "version" } else { "createdAt" };
-        query.order = vec![Order { path: FieldPath::parse(newest)?, descending: true }];
+        query.order = vec![Order::descending(newest)?];
         query.limit = limit;
         self.list(&who.entity(Kind::Profiles), query).await
     }

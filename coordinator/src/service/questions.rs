@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::lists::List;
 use super::{Service, unexpected};
 use crate::auth::{Principal, Right, policy};
-use crate::projection::{FieldPath, Filter, Order, Query, Test};
+use crate::projection::{Filter, Order, Query, Test};
 
 /// A question that somebody wants to ask.
 #[derive(Clone, Debug, Default)]
@@ -243,7 +243,7 @@ impl Service {
 pub(super) fn open(who: &Principal) -> Result<Query, Refusal> {
     let mut query = all(who);
     query.filters = vec![Filter::new("status", Test::Eq(json!(State::Open)))?];
-    query.order = vec![order("askedAt", false)?, order("id", false)?];
+    query.order = vec![Order::ascending("askedAt")?, Order::ascending("id")?];
     Ok(query)
 }
 
@@ -251,16 +251,12 @@ pub(super) fn open(who: &Principal) -> Result<Query, Refusal> {
 pub(super) fn over(who: &Principal) -> Result<Query, Refusal> {
     let mut query = all(who);
     query.filters = vec![Filter::new("status", Test::Not(json!(State::Open)))?];
-    query.order = vec![order("settledAt", true)?, order("id", false)?];
+    query.order = vec![Order::descending("settledAt")?, Order::ascending("id")?];
     Ok(query)
 }
 
 fn all(who: &Principal) -> Query {
     Query { live: Some(true), ..Query::new(&who.swarm, Kind::Questions, "question") }
-}
-
-fn order(path: &str, descending: bool) -> Result<Order, Refusal> {
-    Ok(Order { path: FieldPath::parse(path)?, descending })
 }
 
 fn shape(body: Value) -> Value {

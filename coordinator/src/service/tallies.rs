@@ -77,10 +77,7 @@ impl Service {
         if let Some(epic) = epic {
             query.filters.push(Filter::new("epicId", Test::Eq(json!(epic)))?);
         }
-        query.order = ["priority", "lastUpdatedAt"]
-            .into_iter()
-            .map(|path| Ok(Order { path: FieldPath::parse(path)?, descending: true }))
-            .collect::<Result<_, Refusal>>()?;
+        query.order = vec![Order::descending("priority")?, Order::descending("lastUpdatedAt")?];
         query.without = vec![FieldPath::parse("output")?];
         query.limit = limit;
         let List { mut rows, freshness, .. } = self.list(&who.entity(Kind::Pool), query).await?;

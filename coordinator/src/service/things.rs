@@ -10,10 +10,10 @@ use skein_shared::{Code, Refusal, uri};
 use uuid::Uuid;
 
 use super::Service;
-use super::lists::{Epics, Page, descending};
+use super::lists::{Epics, Page};
 use crate::auth::{Principal, Right, policy};
 use crate::entity::hub::commits_of;
-use crate::projection::Query;
+use crate::projection::{Order, Query};
 
 /// The scheme of the addresses.
 const SCHEME: &str = "skein";
@@ -256,7 +256,7 @@ impl Service {
     async fn live_tasks(&self, who: &Principal, after: Vec<Value>) -> Result<Vec<Value>, Refusal> {
         let mut query = Query::new(&who.swarm, Kind::Pool, "task");
         query.live = Some(true);
-        query.order = vec![descending("createdAt")?, descending("id")?];
+        query.order = vec![Order::descending("createdAt")?, Order::descending("id")?];
         (query.after, query.limit) = (after, SHOWN);
         let tasks = self.list(&who.entity(Kind::Pool), query).await?.rows;
         Ok(tasks.into_iter().map(super::read::task_shape).collect())

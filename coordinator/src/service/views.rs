@@ -133,26 +133,35 @@ fn long_fields(view: &str) -> &'static [&'static str] {
 
 /// Each order ends with a field that tells each document from each, so that a list can go on where another ended.
 fn query(view: &str, who: &Principal) -> Result<Query, Refusal> {
-    let order = |path: &str, descending| Ok(Order { path: FieldPath::parse(path)?, descending });
-    let newest = |field, id| Ok::<_, Refusal>(vec![order(field, true)?, order(id, false)?]);
+    let newest = |field, id| Ok::<_, Refusal>(vec![Order::descending(field)?, Order::ascending(id)?]);
     let of = |kind, document: &str| Query::new(&who.swarm, kind, document);
     let live = |kind, document: &str| Query { live: Some(true), ..of(kind, document) };
     let (mut query, order) = match view {
-        "agents" => (live(Kind::Pool, "member"), vec![order("id", false)?]),
+        "agents" => (live(Kind::Pool, "member"), vec![Order::ascending("id")?]),
         "tasks" => (of(Kind::Pool, "task"), newest("lastUpdatedAt", "id")?),
         // The first two come from an index, also of the tasks of one status.
         "tasks-by-priority" => {
-            let order = vec![order("priority", true)?, order("lastUpdatedAt", true)?, order("id", false)?];
+            let order = vec![
+                Order::descending("priority")?,
+                Order::descending("lastUpdatedAt")?,
+                Order::ascending("id")?,
+            ];
             (of(Kind::Pool, "task"), order)
         }
         "epics" => {
-            let order = vec![order("priority", true)?, order("createdAt", true)?, order("id", false)?];
+            let order = vec![
+                Order::descending("priority")?,
+                Order::descending("createdAt")?,
+                Order::ascending("id")?,
+            ];
             (live(Kind::Epics, "epic"), order)
         }
-        "locks" => (live(Kind::Lockspace, "lock"), vec![order("resourceKey", false)?]),
+        "locks" => (live(Kind::Lockspace, "lock"), vec![Order::ascending("resourceKey")?]),
         "calls" => (of(Kind::Agent, "call"), newest("createdAt", "callId")?),
-        "waits" => (live(Kind::Agent, "wait"), vec![order("waitId", false)?]),
-        "schedules" => (live(Kind::Schedules, "schedule"), vec![order("name", false)?, order("id", false)?]),
+        "waits" => (live(Kind::Agent, "wait"), vec![Order::ascending("waitId")?]),
+        "schedules" => {
+            (live(Kind::Schedules, "schedule"), vec![Order::ascending("name")?, Order::ascending("id")?])
+        }
         "messages" => (of(Kind::Channels, "message"), newest("createdAt", "id")?),
         "inbox" => (of(Kind::Inboxes, "message"), newest("createdAt", "id")?),
         "questions" => return questions::open(who),
@@ -161,13 +170,13 @@ fn query(view: &str, who: &Principal) -> Result<Query, Refusal> {
         "instances" => (of(Kind::Agent, "instance"), newest("startedAt", "instance")?),
         "dead-letters" => (of(Kind::Agent, "dead"), newest("at", "id")?),
         "webhooks" => (live(Kind::Triggers, "receipt"), newest("receivedAt", "receiptId")?),
-        "clients" => (live(Kind::Access, "client"), vec![order("client", false)?]),
+        "clients" => (live(Kind::Access, "client"), vec![Order::ascending("client")?]),
         "revocations" => (live(Kind::Access, "revocation"), newest("at", "of")?),
         // Fleets stand beside the swarms, since a runner may serve several.
         "runners" => {
             let mut query = Query::new(&EntityKey::fleet(&who.swarm).swarm, Kind::Fleet, "runner");
             query.live = Some(true);
-            (query, vec![order("runner", false)?])
+            (query, vec![Order::ascending("runner")?])
         }
         _ => {
             let problem = format!("there is no list `{view}`; use one of {VIEWS}");

@@ -1,5 +1,12 @@
 //! The tools, one folder for each toolset and one file for each group.
 
+/// `json!` for an object whose values may be large: it moves them, where that copies every one.
+macro_rules! facts {
+    ({ $($name:literal: $value:expr),+ }) => {
+        serde_json::Value::from_iter([$(($name.to_owned(), serde_json::Value::from($value))),+])
+    };
+}
+
 pub mod scheduler;
 pub mod skein;
 pub mod swarm;

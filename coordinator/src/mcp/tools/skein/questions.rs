@@ -96,7 +96,7 @@ async fn answer(call: Call, args: Reply) -> Outcome {
         }
     };
     let question = call.service.answer_question(&call.who, call.request, args.question_id, word).await?;
-    Ok(Answer::new("Its agent is told.", json!({ "question": question })))
+    Ok(Answer::new("Its agent is told.", facts!({ "question": question })))
 }
 
 #[derive(Deserialize)]
@@ -110,8 +110,9 @@ struct List {
 
 async fn questions(call: Call, args: List) -> Outcome {
     let wanted = Wanted { open: !args.answered, mine: args.mine, limit: args.limit.unwrap_or(USUAL) };
-    let found = call.service.list_questions(&call.who, wanted).await?;
-    let text = match (found.rows.len(), args.answered) {
+    let mut found = call.service.list_questions(&call.who, wanted).await?;
+    let questions = std::mem::take(&mut found.rows);
+    let text = match (questions.len(), args.answered) {
         (0, false) => "No question waits for an answer.".to_owned(),
         (0, true) => "There is none that is over.".to_owned(),
         (count, false) => {
@@ -120,7 +121,7 @@ async fn questions(call: Call, args: List) -> Outcome {
         }
         (count, true) => format!("{}, the last first.", counted(count, "question", "questions")),
     };
-    let mut facts = json!({ "questions": found.rows });
+    let mut facts = facts!({ "questions": questions });
     if let Some(warning) = found.warning() {
         facts["warning"] = json!(warning);
     }
@@ -134,5 +135,5 @@ struct Own {
 
 async fn withdraw(call: Call, args: Own) -> Outcome {
     let question = call.service.withdraw_question(&call.who, call.request, args.question_id).await?;
-    Ok(Answer::new("The question is taken back.", json!({ "question": question })))
+    Ok(Answer::new("The question is taken back.", facts!({ "question": question })))
 }

@@ -76,5 +76,5 @@ async fn wait(call: Call, args: Wait) -> Outcome {
     let changed: Vec<Value> = changes.changed;
     // As a text: the number is larger than what some clients keep exactly.
     let cursor = changes.cursor.to_string();
-    Ok(Answer::new(text, json!({ "changed": changed, "cursor": cursor, "timed_out": changes.timed_out })))
+    Ok(Answer::new(text, facts!({ "changed": changed, "cursor": cursor, "timed_out": changes.timed_out })))
 }

@@ -124,7 +124,7 @@ async fn set(call: Call, args: SetArgs) -> Outcome {
     let place = named(&wish.place);
     let (setting, new) = call.service.set_setting(&call.who, call.request, wish).await?;
     let what = if new { "set" } else { "changed" };
-    Ok(done(format!("{place} is {what}."), json!({ "config": setting })))
+    Ok(done(format!("{place} is {what}."), facts!({ "config": setting })))
 }
 
 /// The scope with the id that it needs; for all there is none.
@@ -189,7 +189,7 @@ fn shown(shown: Shown) -> crate::mcp::result::Answer {
         let secrets = counted(shown.unreadable, "secret", "secrets");
         message = format!("{message} {secrets} cannot be read; `problem` says why.");
     }
-    done(message, json!({ "configs": shown.settings, "count": count }))
+    done(message, facts!({ "configs": shown.settings, "count": count }))
 }
 
 #[derive(Deserialize)]

@@ -168,7 +168,7 @@ async fn create(call: Call, args: CreateArgs) -> Outcome {
     let epic = call.service.create_epic(&call.who, call.request, create).await?;
     let channel = json!({ "id": epic["channelId"] });
     let message = format!("Epic {} is a draft; send-task with its epicId adds tasks.", short(&epic));
-    Ok(done(message, json!({ "epic": epic, "channel": channel })))
+    Ok(done(message, facts!({ "epic": epic, "channel": channel })))
 }
 
 #[derive(Deserialize)]
@@ -196,7 +196,7 @@ async fn list_epics(call: Call, args: ListArgs) -> Outcome {
     let epics = std::mem::take(&mut found.rows);
     let total = epics.len();
     let answer =
-        done(format!("{}.", counted(total, "epic", "epics")), json!({ "epics": epics, "total": total }));
+        done(format!("{}.", counted(total, "epic", "epics")), facts!({ "epics": epics, "total": total }));
     Ok(continued(warned(answer, &found), &found))
 }
 
@@ -236,7 +236,7 @@ async fn details(call: Call, args: Details) -> Outcome {
     let tasks = std::mem::take(&mut found.rows);
     let name = epic["name"].as_str().unwrap_or_default().to_owned();
     let message = format!("Epic {name} has {} tasks and is {}% done.", tasks.len(), epic["progress"]);
-    Ok(continued(warned(done(message, json!({ "epic": epic, "tasks": tasks })), &found), &found))
+    Ok(continued(warned(done(message, facts!({ "epic": epic, "tasks": tasks })), &found), &found))
 }
 
 #[derive(Deserialize)]
@@ -264,7 +264,7 @@ async fn update(call: Call, args: UpdateArgs) -> Outcome {
         ..Update::new(which, Caller::agent(call.who.agent))
     };
     let epic: Value = call.service.update_epic(&call.who, call.request, update).await?;
-    Ok(done(format!("Epic {} is changed.", short(&epic)), json!({ "epic": epic })))
+    Ok(done(format!("Epic {} is changed.", short(&epic)), facts!({ "epic": epic })))
 }
 
 async fn delete(call: Call, args: One) -> Outcome {
@@ -286,7 +286,7 @@ async fn assign(call: Call, args: Assign) -> Outcome {
     let name = body["name"].as_str().unwrap_or_default();
     Ok(done(
         format!("Task {} belongs to epic {name}.", short(&changed.task)),
-        json!({ "task": changed.task }),
+        facts!({ "task": changed.task }),
     ))
 }
 
@@ -298,5 +298,5 @@ struct Unassign {
 
 async fn unassign(call: Call, args: Unassign) -> Outcome {
     let changed = call.service.move_to_epic(&call.who, call.request, args.task_id, None).await?;
-    Ok(done(format!("Task {} belongs to no epic.", short(&changed.task)), json!({ "task": changed.task })))
+    Ok(done(format!("Task {} belongs to no epic.", short(&changed.task)), facts!({ "task": changed.task })))
 }

@@ -122,7 +122,7 @@ async fn get(call: Call, args: Get) -> Outcome {
     let message = call.service.inbox_message(&call.who, args.inbox_message_id).await?;
     let content = message["content"].as_str().unwrap_or_default().to_owned();
     let status = message["status"].as_str().unwrap_or_default();
-    Ok(done(format!("This message is {status}:\n\n{content}"), json!({ "inboxMessage": message })))
+    Ok(done(format!("This message is {status}:\n\n{content}"), facts!({ "inboxMessage": message })))
 }
 
 #[derive(Deserialize)]
@@ -150,6 +150,6 @@ async fn delegate(call: Call, args: Delegate) -> Outcome {
     let changed = call.service.delegate(&call.who, call.request, delegation).await?;
     Ok(done(
         format!("Task {} is made of the message.", short(&changed.task)),
-        json!({ "task": changed.task }),
+        facts!({ "task": changed.task }),
     ))
 }

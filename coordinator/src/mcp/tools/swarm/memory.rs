@@ -91,7 +91,7 @@ async fn search(call: Call, args: Search) -> Outcome {
         })
         .collect();
     let message = told(&found);
-    Ok(warned(done(message, json!({ "results": results })), &found.hits))
+    Ok(warned(done(message, facts!({ "results": results })), &found.hits))
 }
 
 fn told(found: &Recollection) -> String {
@@ -118,7 +118,7 @@ struct Get {
 async fn get(call: Call, args: Get) -> Outcome {
     let memory = call.service.get_memory(&call.who, call.request, args.memory_id).await?;
     let text = |field: &str| memory[field].as_str().unwrap_or_default().to_owned();
-    Ok(done(format!("{}\n\n{}", text("name"), text("content")), json!({ "memory": memory })))
+    Ok(done(format!("{}\n\n{}", text("name"), text("content")), facts!({ "memory": memory })))
 }
 
 #[derive(Deserialize)]

@@ -127,7 +127,7 @@ async fn post(call: Call, args: Post) -> Outcome {
     };
     let posted = call.service.post_message(&call.who, call.request, draft).await?;
     let mut message = format!("Posted in {}.", posted.channel);
-    let mut facts = json!({ "posted": posted.message });
+    let mut facts = facts!({ "posted": posted.message });
     if !posted.tasks.is_empty() {
         message = format!("{message} {} tasks were made of it.", posted.tasks.len());
         facts["taskIds"] = json!(posted.tasks);
@@ -191,7 +191,7 @@ async fn read(call: Call, args: ReadArgs) -> Outcome {
             message
         })
         .collect();
-    let mut facts = json!({ "messages": messages, "totalUnreadCount": found.total_unread });
+    let mut facts = facts!({ "messages": messages, "totalUnreadCount": found.total_unread });
     if one {
         facts["channelName"] = json!(name);
         facts["unreadCount"] = json!(found.unread);
@@ -208,7 +208,7 @@ struct Nothing {}
 
 async fn channels(call: Call, _: Nothing) -> Outcome {
     let channels = call.service.list_channels(&call.who).await?;
-    Ok(done(format!("{}.", counted(channels.len(), "channel", "channels")), json!({ "channels": channels })))
+    Ok(done(format!("{}.", counted(channels.len(), "channel", "channels")), facts!({ "channels": channels })))
 }
 
 #[derive(Deserialize)]
@@ -227,7 +227,7 @@ async fn create(call: Call, args: Create) -> Outcome {
         .service
         .create_channel(&call.who, call.request, name.clone(), description, kind, participants)
         .await?;
-    Ok(done(format!("Channel {name} is there; post-message writes into it."), json!({ "channel": channel })))
+    Ok(done(format!("Channel {name} is there; post-message writes into it."), facts!({ "channel": channel })))
 }
 
 #[derive(Deserialize)]

@@ -81,5 +81,5 @@ async fn update(call: Call, args: Update) -> Outcome {
         tools_md: args.tools_md,
     };
     let agent = call.service.describe(&call.who, call.request, profile).await?;
-    Ok(done(format!("Your profile is changed: {}.", changed.join(", ")), json!({ "agent": agent })))
+    Ok(done(format!("Your profile is changed: {}.", changed.join(", ")), facts!({ "agent": agent })))
 }

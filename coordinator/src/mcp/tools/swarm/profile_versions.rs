@@ -75,7 +75,7 @@ async fn history(call: Call, args: HistoryArgs) -> Outcome {
     let found = call.service.profile_history(&call.who, args.agent_id, args.field, limit).await?;
     let versions: Vec<Value> = found.rows.iter().map(shown).collect();
     let message = format!("{}.", counted(versions.len(), "version", "versions"));
-    Ok(warned(done(message, json!({ "versions": versions })), &found))
+    Ok(warned(done(message, facts!({ "versions": versions })), &found))
 }
 
 /// A version as clients know it: who has changed it and why are null where nobody has said so.

@@ -177,7 +177,7 @@ async fn store(call: Call, args: Store) -> Outcome {
         (false, true) => format!("Task {id} is {status}; poll-task gives you the next."),
         (false, false) => format!("Progress on task {id} is noted."),
     };
-    Ok(done(message, json!({ "task": changed.task, "repeated": changed.repeated })))
+    Ok(done(message, facts!({ "task": changed.task, "repeated": changed.repeated })))
 }
 
 #[derive(Deserialize)]
@@ -218,7 +218,7 @@ async fn act(call: Call, args: Act) -> Outcome {
         _ => "is in the pool",
     };
     let changed = call.service.act(&call.who, call.request, task, action).await?;
-    Ok(done(format!("Task {} {told}.", short(&changed.task)), json!({ "task": changed.task })))
+    Ok(done(format!("Task {} {told}.", short(&changed.task)), facts!({ "task": changed.task })))
 }
 
 async fn create(call: Call, args: Act) -> Outcome {
@@ -235,7 +235,7 @@ async fn create(call: Call, args: Act) -> Outcome {
     };
     let wanted = Wanted { spec, target: Target::Pool, rules: Rules::Plain };
     let made = call.service.send_task(&call.who, call.request, wanted).await?;
-    Ok(done(format!("Task {} is in the pool.", short(&made.task)), json!({ "task": made.task })))
+    Ok(done(format!("Task {} is in the pool.", short(&made.task)), facts!({ "task": made.task })))
 }
 
 #[derive(Deserialize)]
@@ -249,5 +249,5 @@ async fn cancel(call: Call, args: Cancel) -> Outcome {
     let action = Action::Cancel { reason: args.reason };
     let changed = call.service.act(&call.who, call.request, args.task_id, action).await?;
     let task: Value = changed.task;
-    Ok(done(format!("Task {} is cancelled.", short(&task)), json!({ "task": task })))
+    Ok(done(format!("Task {} is cancelled.", short(&task)), facts!({ "task": task })))
 }

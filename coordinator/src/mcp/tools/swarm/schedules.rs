@@ -173,7 +173,7 @@ async fn create(call: Call, args: CreateArgs) -> Outcome {
         ..usual
     };
     let schedule = call.service.create_schedule(&call.who, call.request, create).await?;
-    Ok(done(next_run("is set", &schedule), json!({ "schedule": schedule })))
+    Ok(done(next_run("is set", &schedule), facts!({ "schedule": schedule })))
 }
 
 fn next_run(what: &str, schedule: &Value) -> String {
@@ -203,7 +203,7 @@ async fn list_schedules(call: Call, args: ListArgs) -> Outcome {
     let (schedules, left_out) = call.service.list_schedules(&call.who, wanted).await?;
     let count = schedules.len();
     let message = listed(&counted(count, "schedule", "schedules"), left_out);
-    Ok(done(message, json!({ "schedules": schedules, "count": count })))
+    Ok(done(message, facts!({ "schedules": schedules, "count": count })))
 }
 
 #[derive(Deserialize)]
@@ -265,7 +265,7 @@ async fn update(call: Call, args: UpdateArgs) -> Outcome {
         ..Update::new(which, Caller::agent(call.who.agent))
     };
     let schedule = call.service.update_schedule(&call.who, call.request, update).await?;
-    Ok(done(next_run("is changed", &schedule), json!({ "schedule": schedule })))
+    Ok(done(next_run("is changed", &schedule), facts!({ "schedule": schedule })))
 }
 
 async fn delete(call: Call, args: One) -> Outcome {
@@ -282,5 +282,5 @@ async fn run(call: Call, args: One) -> Outcome {
         .collect();
     let message =
         format!("Schedule {} ran; its task is {task}.", schedule["name"].as_str().unwrap_or_default());
-    Ok(done(message, json!({ "schedule": shown, "taskId": task })))
+    Ok(done(message, facts!({ "schedule": shown, "taskId": task.to_string() })))
 }

@@ -129,7 +129,7 @@ async fn register(call: Call, args: RegisterArgs) -> Outcome {
     let (service, new) = call.service.register_service(&call.who, call.request, register).await?;
     let what = if new { "registered" } else { "changed" };
     let url = service["url"].as_str().unwrap_or_default().to_owned();
-    Ok(done(format!("Your service is {what}; others reach it at {url}."), json!({ "service": service })))
+    Ok(done(format!("Your service is {what}; others reach it at {url}."), facts!({ "service": service })))
 }
 
 /// An environment has texts alone; numbers and truth values are taken as theirs.
@@ -164,7 +164,7 @@ impl One {
 
 async fn unregister(call: Call, args: One) -> Outcome {
     let service = call.service.unregister_service(&call.who, call.request, args.which()?).await?;
-    Ok(done("Your service is not listed any more.", json!({ "service": service })))
+    Ok(done("Your service is not listed any more.", facts!({ "service": service })))
 }
 
 #[derive(Deserialize)]
@@ -178,7 +178,7 @@ async fn update_status(call: Call, args: StatusArgs) -> Outcome {
     let which = args.one.which()?;
     let service = call.service.set_service_health(&call.who, call.request, which, args.status).await?;
     let status = service["status"].as_str().unwrap_or_default().to_owned();
-    Ok(done(format!("Your service is {status}."), json!({ "service": service })))
+    Ok(done(format!("Your service is {status}."), facts!({ "service": service })))
 }
 
 #[derive(Deserialize)]
@@ -196,5 +196,5 @@ async fn list_services(call: Call, args: ListArgs) -> Outcome {
     let (services, left_out) = call.service.list_services(&call.who, wanted).await?;
     let count = services.len();
     let message = listed(&counted(count, "service", "services"), left_out);
-    Ok(done(message, json!({ "services": services, "count": count })))
+    Ok(done(message, facts!({ "services": services, "count": count })))
 }

@@ -114,7 +114,7 @@ async fn join(call: Call, args: Join) -> Outcome {
         true => format!("You are a member of the swarm already, as {name}; {next}."),
         false => format!("You joined the swarm as {name}; {next}."),
     };
-    Ok(done(message, json!({ "agent": agent })))
+    Ok(done(message, facts!({ "agent": agent })))
 }
 
 #[derive(Deserialize)]
@@ -127,7 +127,7 @@ async fn info(call: Call, _: Nothing) -> Outcome {
             let role = if agent["isLead"] == true { "the lead" } else { "a worker" };
             done(
                 format!("You are {name}, {role} of swarm {}.", call.who.swarm),
-                json!({ "agentId": call.who.agent, "yourAgentInfo": agent }),
+                facts!({ "agentId": call.who.agent.to_string(), "yourAgentInfo": agent }),
             )
         }
         None => done(
@@ -156,5 +156,5 @@ async fn swarm(call: Call, args: Swarm) -> Outcome {
     let busy = agents.iter().filter(|agent| agent["status"] == "busy").count();
     let members = counted(agents.len(), "agent", "agents");
     let text = format!("{members} in swarm {}, {busy} busy.", call.who.swarm);
-    Ok::<_, Refusal>(continued(warned(Answer::new(text, json!({ "agents": agents })), &list), &list))
+    Ok::<_, Refusal>(continued(warned(Answer::new(text, facts!({ "agents": agents })), &list), &list))
 }

@@ -134,7 +134,7 @@ async fn list_channels(call: Call, args: ChannelsArgs) -> Outcome {
         true => "The bot is in no such channel; people invite it with /invite.".to_owned(),
         false => channels.iter().map(line).collect::<Vec<_>>().join("\n"),
     };
-    Ok(done(text, json!({ "channels": channels })))
+    Ok(done(text, facts!({ "channels": channels })))
 }
 
 #[derive(Deserialize)]

@@ -208,7 +208,7 @@ async fn send(call: Call, args: Send) -> Outcome {
     for warning in &sent.warnings {
         message = format!("{message} Note: {warning}.");
     }
-    Ok(done(message, json!({ "task": sent.task })))
+    Ok(done(message, facts!({ "task": sent.task })))
 }
 
 #[derive(Deserialize)]
@@ -263,17 +263,17 @@ async fn get_tasks(call: Call, args: GetTasks) -> Outcome {
         limit: args.limit,
         cursor: args.cursor,
     };
-    let list = call.service.list_tasks(&call.who, wanted).await?;
-    let tasks: Vec<Value> = list.rows.iter().map(summary).collect();
+    let mut list = call.service.list_tasks(&call.who, wanted).await?;
+    let tasks: Vec<Value> = std::mem::take(&mut list.rows).into_iter().map(summary).collect();
     let text = match tasks.len() {
         0 => "No task matches.".to_owned(),
         count => format!("{}; get-task-details shows one whole.", counted(count, "task", "tasks")),
     };
-    Ok(continued(warned(Answer::new(text, json!({ "tasks": tasks })), &list), &list))
+    Ok(continued(warned(Answer::new(text, facts!({ "tasks": tasks })), &list), &list))
 }
 
-fn summary(task: &Value) -> Value {
-    SUMMARY.iter().filter_map(|field| Some((*field, task.get(*field)?.clone()))).collect()
+fn summary(mut task: Value) -> Value {
+    SUMMARY.iter().filter_map(|field| Some((*field, task.get_mut(*field)?.take()))).collect()
 }
 
 #[derive(Deserialize)]
@@ -289,7 +289,7 @@ async fn details(call: Call, args: OneTask) -> Outcome {
     let logs: Vec<Value> = events.rows.iter().map(|event| log_entry(args.task_id, event)).collect();
     let status = task["status"].as_str().unwrap_or_default().to_owned();
     let message = format!("Task {} is {status}.", short(&task));
-    Ok(warned(done(message, json!({ "task": task, "logs": logs })), &events))
+    Ok(warned(done(message, facts!({ "task": task, "logs": logs })), &events))
 }
 
 /// An event in the words of Agent Swarm's log.

@@ -23,11 +23,16 @@ const WORDS: usize = 64;
 const LIMIT: usize = 200;
 /// How many of the best by words, and by meaning, are put together.
 const RANKED: usize = 100;
-/// How many learnings are ranked for the words that they have: all that have a rare word, and of those that have
-/// frequent ones alone the newest.
-const FEW: usize = 1000;
+/// How many learnings are ranked for the rare words that they have.
+const FEW: usize = 500;
+/// How many are ranked that have none but frequent words: the newest.
+const NEWEST: usize = 250;
+/// A word that more than one learning in so many has says next to nothing about it, and takes BM25 the longest.
+const USUAL: usize = 4;
 /// Reciprocal rank fusion: the higher, the less it counts to be the very first (Cormack et al. 2009 have 60).
 const SMOOTH: f64 = 60.0;
+/// A word of the title weighs as much as four of the content.
+const BM25: &str = "bm25(text, 4.0, 1.0)";
 /// Words that nearly all texts have. They would say little about a text, and be looked up in all of them.
 const FILLING: [&str; 32] = [
     "a", "an", "and", "are", "as", "at", "be", "by", "do", "does", "for", "from", "has", "how", "i", "in",
@@ -129,7 +134,7 @@ struct Frequencies {
     /// All that have any of these are ranked: together they are not more than [`FEW`].
     rare: Vec<String>,
     frequent: Vec<String>,
-    /// Most learnings have it, so that BM25 gives nothing for it.
+    /// So many have these that they only fill up what the others leave.
     usual: Vec<String>,
 }
 
@@ -139,7 +144,7 @@ impl Frequencies {
         let mut found = Self::default();
         for word in words {
             let (rows, oldest) = newest_with(connection, &word)?;
-            match rows > FEW && are_most(connection, oldest)? {
+            match rows > FEW && is_usual(connection, oldest)? {
                 true => found.usual.push(word),
                 false => counted.push((rows, word)),
             }
@@ -161,18 +166,18 @@ impl Frequencies {
         let (has_rare, has_frequent) = (!self.rare.is_empty(), !self.frequent.is_empty());
         let mut turns = Vec::new();
         if has_rare {
-            turns.push((any(&self.rare), Turn::Ranked));
+            turns.push((any(&self.rare), Turn::All));
         }
         if has_rare && has_frequent {
             // A part of those again, with all that speaks for them.
-            turns.push((format!("{} AND {}", any(&self.rare), any(&self.frequent)), Turn::Ranked));
+            turns.push((format!("{} AND {}", any(&self.rare), any(&self.frequent)), Turn::All));
         }
         if has_frequent {
-            turns.push((all(&self.frequent), Turn::Ranked));
-            turns.push((any(&self.frequent), Turn::RankedToFill));
+            turns.push((all(&self.frequent), Turn::Newest));
+            turns.push((any(&self.frequent), Turn::NewestToFill));
         }
         if !self.usual.is_empty() {
-            turns.extend([all(&self.usual), any(&self.usual)].map(|words| (words, Turn::NewestToFill)));
+            turns.extend([all(&self.usual), any(&self.usual)].map(|words| (words, Turn::UnrankedToFill)));
         }
         turns
     }
@@ -181,10 +186,14 @@ impl Frequencies {
 /// What is done with what an expression finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
-    Ranked,
+    /// Ranked; there are not many.
+    All,
+    /// The newest of it are ranked.
+    Newest,
     /// The same, unless enough were found before.
-    RankedToFill,
     NewestToFill,
+    /// The newest come behind all others, as they are, unless enough were found before.
+    UnrankedToFill,
 }
 
 /// How many of the newest rows with a word there are, up to one more than [`FEW`], and the oldest of them.
@@ -196,20 +205,20 @@ fn newest_with(connection: &Connection, word: &str) -> rusqlite::Result<(usize, 
         .query_row(params![word, count(FEW + 1)], |row| Ok((row.get::<_, u32>(0)? as usize, row.get(1)?)))
 }
 
-/// Whether so many rows, back to this one, are more than half of the newest learnings.
-fn are_most(connection: &Connection, oldest: Option<i64>) -> rusqlite::Result<bool> {
+/// Whether a word is usual, of which that many are among the learnings back to this one.
+fn is_usual(connection: &Connection, oldest: Option<i64>) -> rusqlite::Result<bool> {
     let sql = "SELECT count(*) FROM (SELECT 1 FROM learning WHERE row >= ?1 LIMIT ?2)";
-    let twice = 2 * (FEW + 1);
+    let enough = USUAL * (FEW + 1);
     let newer: u32 =
-        connection.prepare_cached(sql)?.query_row(params![oldest, count(twice)], |row| row.get(0))?;
-    Ok((newer as usize) < twice)
+        connection.prepare_cached(sql)?.query_row(params![oldest, count(enough)], |row| row.get(0))?;
+    Ok((newer as usize) < enough)
 }
 
-/// The documents of the best, the best first. A word of the title weighs as much as four of the content.
+/// The documents of the best, the best first.
 fn by_words(connection: &Connection, entity: i64, sought: &Sought) -> rusqlite::Result<Vec<String>> {
     let mut scores: BTreeMap<i64, f64> = BTreeMap::new();
     for (expression, turn) in Frequencies::of(connection, words(&sought.text))?.expressions() {
-        if turn != Turn::Ranked && scores.len() >= RANKED {
+        if matches!(turn, Turn::NewestToFill | Turn::UnrankedToFill) && scores.len() >= RANKED {
             break;
         }
         for (row, score) in scored(connection, entity, sought, expression, turn)? {
@@ -239,9 +248,10 @@ fn scored(
     turn: Turn,
 ) -> rusqlite::Result<Vec<(i64, f64)>> {
     let (score, most) = match turn {
-        Turn::Ranked | Turn::RankedToFill => ("bm25(text, 4.0, 1.0)", FEW),
+        Turn::All => (BM25, FEW),
+        Turn::Newest | Turn::NewestToFill => (BM25, NEWEST),
         // Behind all others, whose scores are below zero.
-        Turn::NewestToFill => ("0.0", RANKED),
+        Turn::UnrankedToFill => ("0.0", RANKED),
     };
     let mut sql = Statement::new("SELECT text.rowid, ");
     sql.push(score);

@@ -325,7 +325,8 @@ impl Entities {
         for _ in 0..TRIES {
             let Some(back) = self.post::<E>(key, message)? else { return Ok(()) };
             message = back;
-            self.start::<E>(key).await?;
+            // Seldom, and large: it must not make every question as large as itself.
+            Box::pin(self.start::<E>(key)).await?;
         }
         self.post::<E>(key, message)?.map_or(Ok(()), |_| Err(unavailable(key)))
     }

@@ -196,7 +196,8 @@ impl Router {
                         None => written.insert(write(call)?).clone(),
                     };
                     let left = errand.left(Instant::now());
-                    match self.cluster.forward(&member, Some(key), left, call).await {
+                    // In a box, for most are asked here and need no room for this.
+                    match Box::pin(self.cluster.forward(&member, Some(key), left, call)).await {
                         Ok(Outcome::Answer(answer)) => read(&answer),
                         Ok(Outcome::NotOwner { .. }) => Err(moving(key)),
                         Err(silence) => {

@@ -28,7 +28,7 @@ pub(super) async fn resolve(call: &Call, tool: &Tool, arguments: &mut Value) -> 
 async fn replace(call: &Call, agent: &mut Value) -> Result<(), Refusal> {
     let Value::String(name) = agent else { return Ok(()) };
     if Uuid::try_parse(name).is_err() {
-        *name = call.service.agent_named(&call.who, name).await?.to_string();
+        *name = Box::pin(call.service.agent_named(&call.who, name)).await?.to_string();
     }
     Ok(())
 }

@@ -67,6 +67,7 @@ CREATE TABLE learning (
     agent,
     source
 );
+CREATE INDEX learning_entity ON learning (entity);
 
 -- What learnings mean. Each row has all that a search by meaning asks for, and those of a swarm lie together.
 CREATE TABLE vector (

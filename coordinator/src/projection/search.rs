@@ -80,19 +80,18 @@ pub(super) fn search(
     let entity = connection.prepare_cached(entity)?.query_row([key.to_string()], |row| row.get(0));
     let Some(entity) = entity.optional()? else { return Ok(Vec::new()) };
     let by_words = by_words(connection, entity, sought)?;
-    let model = sought.meaning.as_ref().map(|(model, vector)| (model.id().to_string(), vector));
-    let meaning = model.as_ref().map(|(model, vector)| (model.as_str(), *vector));
-    let known = meaning.map(|_| vectors.of(connection, key, entity)).transpose()?;
-    let known = known.as_ref().map(|known| known.read().unwrap_or_else(PoisonError::into_inner));
-    let known = known.as_deref().zip(meaning);
-    let by_meaning = known.map_or_else(Vec::new, |(known, meaning)| known.nearest(meaning, sought, RANKED));
+    let meaning = sought.meaning.as_ref().map(|(model, vector)| (model.id().to_string(), vector));
+    let copy = meaning.as_ref().map(|_| vectors.of(connection, key, entity)).transpose()?;
+    let copy = copy.as_ref().map(|copy| copy.read().unwrap_or_else(PoisonError::into_inner));
+    let meant = copy.as_deref().zip(meaning.as_ref());
+    let by_meaning = meant.map_or_else(Vec::new, |(copy, meaning)| copy.nearest(meaning, sought, RANKED));
     let mut found = Vec::new();
     let ranked = [by_words.iter().collect::<Vec<_>>(), by_meaning.iter().map(|(memory, _)| memory).collect()];
     for (memory, score) in fused(&ranked).into_iter().take(sought.limit.min(LIMIT)) {
         let body = "SELECT body FROM document WHERE entity = ?1 AND document = ?2";
         let body = connection.prepare_cached(body)?.query_row(params![entity, memory], |row| json(row, 0));
         let Some(body) = body.optional()? else { continue };
-        let similarity = known.and_then(|(known, meaning)| known.similarity(meaning, memory));
+        let similarity = meant.and_then(|(copy, meaning)| copy.similarity(meaning, memory));
         found.push(Hit { body, score, similarity });
     }
     Ok(found)
@@ -139,12 +138,13 @@ struct Frequencies {
 }
 
 impl Frequencies {
-    fn of(connection: &Connection, words: Vec<String>) -> rusqlite::Result<Self> {
+    /// In one swarm's memory: how others speak makes no difference.
+    fn of(connection: &Connection, entity: i64, words: Vec<String>) -> rusqlite::Result<Self> {
         let mut counted = Vec::with_capacity(words.len());
         let mut found = Self::default();
         for word in words {
-            let (rows, oldest) = newest_with(connection, &word)?;
-            match rows > FEW && is_usual(connection, oldest)? {
+            let (rows, oldest) = newest_with(connection, entity, &word)?;
+            match rows > FEW && is_usual(connection, entity, oldest)? {
                 true => found.usual.push(word),
                 false => counted.push((rows, word)),
             }
@@ -196,28 +196,30 @@ enum Turn {
     UnrankedToFill,
 }
 
-/// How many of the newest rows with a word there are, up to one more than [`FEW`], and the oldest of them.
-fn newest_with(connection: &Connection, word: &str) -> rusqlite::Result<(usize, Option<i64>)> {
-    let sql = "SELECT count(*), min(row) FROM
-                   (SELECT rowid AS row FROM text WHERE text MATCH ?1 ORDER BY rowid DESC LIMIT ?2)";
-    connection
-        .prepare_cached(sql)?
-        .query_row(params![word, count(FEW + 1)], |row| Ok((row.get::<_, u32>(0)? as usize, row.get(1)?)))
+/// How many of the newest learnings with a word there are, up to one more than [`FEW`], and the oldest of them.
+fn newest_with(connection: &Connection, entity: i64, word: &str) -> rusqlite::Result<(usize, Option<i64>)> {
+    let sql = "SELECT count(*), min(row) FROM (
+                   SELECT text.rowid AS row FROM text CROSS JOIN learning ON learning.row = text.rowid
+                   WHERE text MATCH ?1 AND entity = ?2 ORDER BY text.rowid DESC LIMIT ?3)";
+    connection.prepare_cached(sql)?.query_row(params![word, entity, count(FEW + 1)], |row| {
+        Ok((row.get::<_, u32>(0)? as usize, row.get(1)?))
+    })
 }
 
 /// Whether a word is usual, of which that many are among the learnings back to this one.
-fn is_usual(connection: &Connection, oldest: Option<i64>) -> rusqlite::Result<bool> {
-    let sql = "SELECT count(*) FROM (SELECT 1 FROM learning WHERE row >= ?1 LIMIT ?2)";
+fn is_usual(connection: &Connection, entity: i64, oldest: Option<i64>) -> rusqlite::Result<bool> {
+    let sql = "SELECT count(*) FROM (SELECT 1 FROM learning WHERE entity = ?1 AND row >= ?2 LIMIT ?3)";
     let enough = USUAL * (FEW + 1);
-    let newer: u32 =
-        connection.prepare_cached(sql)?.query_row(params![oldest, count(enough)], |row| row.get(0))?;
+    let newer: u32 = connection
+        .prepare_cached(sql)?
+        .query_row(params![entity, oldest, count(enough)], |row| row.get(0))?;
     Ok((newer as usize) < enough)
 }
 
 /// The documents of the best, the best first.
 fn by_words(connection: &Connection, entity: i64, sought: &Sought) -> rusqlite::Result<Vec<String>> {
     let mut scores: BTreeMap<i64, f64> = BTreeMap::new();
-    for (expression, turn) in Frequencies::of(connection, words(&sought.text))?.expressions() {
+    for (expression, turn) in Frequencies::of(connection, entity, words(&sought.text))?.expressions() {
         if matches!(turn, Turn::NewestToFill | Turn::UnrankedToFill) && scores.len() >= RANKED {
             break;
         }

@@ -7,12 +7,13 @@
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rusqlite::{Connection, Row, params};
 use serde_json::json;
 use skein_shared::id::EntityKey;
 use skein_shared::memory::{Scope, Vector};
+use tokio::time::Instant;
 
 use super::search::Sought;
 
@@ -171,7 +172,7 @@ impl Copy {
     /// The documents of the learnings that are nearest to what is sought, so many at most, the nearest first.
     pub(super) fn nearest(
         &self,
-        (model, vector): (&str, &Vector),
+        (model, vector): &(String, &Vector),
         sought: &Sought,
         most: usize,
     ) -> Vec<(String, f32)> {
@@ -193,9 +194,9 @@ impl Copy {
     }
 
     /// How near one learning is, whoever may see it.
-    pub(super) fn similarity(&self, (model, vector): (&str, &Vector), memory: &str) -> Option<f32> {
+    pub(super) fn similarity(&self, (model, vector): &(String, &Vector), memory: &str) -> Option<f32> {
         let known = &self.vectors[*self.places.get(memory)?];
-        (self.groups[known.group].model == model).then(|| vector.cosine(known.scale, &known.codes)).flatten()
+        (self.groups[known.group].model == *model).then(|| vector.cosine(known.scale, &known.codes)).flatten()
     }
 }
 

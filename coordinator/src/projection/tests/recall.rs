@@ -97,6 +97,12 @@ async fn frequent_words_do_not_hide_what_has_a_rare_one() {
         learning(&format!("{number:04}"), ANNA, Scope::Swarm, &text)
     });
     world.feed(&memory(), documents.collect(), vec![]).await;
+    let elsewhere = EntityKey::of(Kind::Memory, &name("elsewhere"));
+    let documents = vec![
+        learning("long", ANNA, Scope::Swarm, "one cluster among many more words than the other one has"),
+        learning("short", ANNA, Scope::Swarm, "cluster, cluster"),
+    ];
+    world.feed(&elsewhere, documents, vec![]).await;
     world.settle().await;
     let find = async |text: &str, limit| ids(&world.projection, Sought { limit, ..sought(text) }).await;
 
@@ -109,6 +115,9 @@ async fn frequent_words_do_not_hide_what_has_a_rare_one() {
     assert!(both.iter().all(has_both), "those with both words come first: {both:?}");
     let newest = find("cluster", 2).await;
     assert!(newest.iter().all(|id| id.as_str() > "2890"), "all have it, so the newest are shown: {newest:?}");
+    let hits = world.projection.search(&elsewhere, sought("cluster")).await.unwrap();
+    let ids: Vec<&Value> = hits.iter().map(|hit| &hit.body["id"]).collect();
+    assert_eq!(ids, ["short", "long"], "what is usual here is rare there");
     assert_eq!(find("cluster unheard", 2).await, newest);
     assert_eq!(find("cluster quorum", 4).await, ["0001", "0009", "2900", "2901"]);
 }

@@ -23,10 +23,9 @@ const WORDS: usize = 64;
 const LIMIT: usize = 200;
 /// How many of the best by words, and by meaning, are put together.
 const RANKED: usize = 100;
-/// How many learnings are ranked for the rare words that they have.
-const FEW: usize = 500;
-/// How many are ranked that have none but frequent words: the newest.
-const NEWEST: usize = 250;
+/// How many learnings are ranked for the words that they have: those with the rare ones, and of those that have none but
+/// frequent ones the newest.
+const FEW: usize = 250;
 /// A word that more than one learning in so many has says next to nothing about it, and takes BM25 the longest.
 const USUAL: usize = 4;
 /// Reciprocal rank fusion: the higher, the less it counts to be the very first (Cormack et al. 2009 have 60).
@@ -166,15 +165,15 @@ impl Frequencies {
         let (has_rare, has_frequent) = (!self.rare.is_empty(), !self.frequent.is_empty());
         let mut turns = Vec::new();
         if has_rare {
-            turns.push((any(&self.rare), Turn::All));
+            turns.push((any(&self.rare), Turn::Ranked));
         }
         if has_rare && has_frequent {
             // A part of those again, with all that speaks for them.
-            turns.push((format!("{} AND {}", any(&self.rare), any(&self.frequent)), Turn::All));
+            turns.push((format!("{} AND {}", any(&self.rare), any(&self.frequent)), Turn::Ranked));
         }
         if has_frequent {
-            turns.push((all(&self.frequent), Turn::Newest));
-            turns.push((any(&self.frequent), Turn::NewestToFill));
+            turns.push((all(&self.frequent), Turn::Ranked));
+            turns.push((any(&self.frequent), Turn::RankedToFill));
         }
         if !self.usual.is_empty() {
             turns.extend([all(&self.usual), any(&self.usual)].map(|words| (words, Turn::UnrankedToFill)));
@@ -186,12 +185,10 @@ impl Frequencies {
 /// What is done with what an expression finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
-    /// Ranked; there are not many.
-    All,
     /// The newest of it are ranked.
-    Newest,
+    Ranked,
     /// The same, unless enough were found before.
-    NewestToFill,
+    RankedToFill,
     /// The newest come behind all others, as they are, unless enough were found before.
     UnrankedToFill,
 }
@@ -220,7 +217,7 @@ fn is_usual(connection: &Connection, entity: i64, oldest: Option<i64>) -> rusqli
 fn by_words(connection: &Connection, entity: i64, sought: &Sought) -> rusqlite::Result<Vec<String>> {
     let mut scores: BTreeMap<i64, f64> = BTreeMap::new();
     for (expression, turn) in Frequencies::of(connection, entity, words(&sought.text))?.expressions() {
-        if matches!(turn, Turn::NewestToFill | Turn::UnrankedToFill) && scores.len() >= RANKED {
+        if turn != Turn::Ranked && scores.len() >= RANKED {
             break;
         }
         for (row, score) in scored(connection, entity, sought, expression, turn)? {
@@ -250,8 +247,7 @@ fn scored(
     turn: Turn,
 ) -> rusqlite::Result<Vec<(i64, f64)>> {
     let (score, most) = match turn {
-        Turn::All => (BM25, FEW),
-        Turn::Newest | Turn::NewestToFill => (BM25, NEWEST),
+        Turn::Ranked | Turn::RankedToFill => (BM25, FEW),
         // Behind all others, whose scores are below zero.
         Turn::UnrankedToFill => ("0.0", RANKED),
     };

@@ -41,7 +41,7 @@ use inbox::{Inbox, Message};
 pub use query::{Filter, Order, Query, Search, Tally, Test, merge};
 pub use query::{LIMIT, Path as FieldPath};
 pub use search::{Hit, Seen, Sought};
-use vectors::Vectors;
+use vectors::Copies;
 
 const READERS: usize = 2;
 
@@ -95,7 +95,7 @@ struct Inner {
     progress: Arc<Progress>,
     gate: Arc<Gate>,
     readers: Readers,
-    vectors: Arc<Vectors>,
+    copies: Arc<Copies>,
     store: Arc<dyn Store>,
     /// Counts the commits that were reported.
     commits: watch::Sender<u64>,
@@ -141,8 +141,8 @@ impl Projection {
         let feed = Feed::new(connection, source, Arc::clone(&inbox), Arc::clone(&progress));
         let thread = std::thread::Builder::new().name("projection".to_owned());
         thread.spawn(move || feed.run()).map_err(|error| explain(error.to_string()))?;
-        let (vectors, commits) = (Arc::default(), watch::Sender::new(0));
-        Ok(Self { inner: Arc::new(Inner { inbox, progress, gate, readers, vectors, store, commits }) })
+        let (copies, commits) = (Arc::default(), watch::Sender::new(0));
+        Ok(Self { inner: Arc::new(Inner { inbox, progress, gate, readers, copies, store, commits }) })
     }
 
     /// Waits until there is room for another report, at most for `limit`. Whoever commits asks before, so that
@@ -184,7 +184,7 @@ impl Projection {
     /// Forgets what the store's trim has forgotten, old archived documents and old events, and what nobody looks at.
     pub fn trim(&self, archived_before: Timestamp, events_before: Timestamp) {
         self.inner.inbox.put(Message::Trim { archived_before, events_before });
-        self.inner.vectors.forget_idle();
+        self.inner.copies.forget_idle();
     }
 
     /// Waits until lists have no gaps and show what was in the store when this process began, at most for `limit`;
@@ -267,8 +267,8 @@ impl Projection {
     /// When the file cannot be read.
     pub async fn search(&self, key: &EntityKey, sought: Sought) -> Result<Vec<Hit>, ProjectionError> {
         let key = key.clone();
-        let vectors = Arc::clone(&self.inner.vectors);
-        self.read(move |connection| search::search(connection, &vectors, &key, &sought)).await
+        let copies = Arc::clone(&self.inner.copies);
+        self.read(move |connection| search::search(connection, &copies, &key, &sought)).await
     }
 
     /// The newest events of an entity about a subject (a task's, lock's, call's … id), oldest first.

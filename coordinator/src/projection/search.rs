@@ -8,14 +8,14 @@ use std::sync::PoisonError;
 use rusqlite::types::Value as Bound;
 use rusqlite::{Connection, OptionalExtension, params, params_from_iter};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use skein_shared::id::EntityKey;
 use skein_shared::memory::{Model, Scope, Source, Vector};
 use uuid::Uuid;
 
 use super::query::Statement;
-use super::tables::{bound, count, json};
-use super::vectors::Vectors;
+use super::tables::{self, bound, count};
+use super::vectors::Copies;
 
 /// Words of a search text that count.
 const WORDS: usize = 64;
@@ -23,15 +23,15 @@ const WORDS: usize = 64;
 const LIMIT: usize = 200;
 /// How many of the best by words, and by meaning, are put together.
 const RANKED: usize = 100;
-/// How many learnings are ranked for the words that they have: those with the rare ones, and of those that have none but
-/// frequent ones the newest.
+/// A memory of up to so many learnings is ranked whole.
+const WHOLE: usize = 2000;
+/// How many learnings of a larger one are ranked for the words that they have: those with the rare ones, and of those
+/// that have none but frequent ones the newest.
 const FEW: usize = 250;
-/// A word that more than one learning in so many has says next to nothing about it, and takes BM25 the longest.
+/// A word that more than one learning in so many has says little beside others, and takes BM25 the longest.
 const USUAL: usize = 4;
 /// Reciprocal rank fusion: the higher, the less it counts to be the very first (Cormack et al. 2009 have 60).
 const SMOOTH: f64 = 60.0;
-/// A word of the title weighs as much as four of the content.
-const BM25: &str = "bm25(text, 4.0, 1.0)";
 /// Words that nearly all texts have. They would say little about a text, and be looked up in all of them.
 const FILLING: [&str; 32] = [
     "a", "an", "and", "are", "as", "at", "be", "by", "do", "does", "for", "from", "has", "how", "i", "in",
@@ -71,7 +71,7 @@ pub struct Hit {
 
 pub(super) fn search(
     connection: &Connection,
-    vectors: &Vectors,
+    copies: &Copies,
     key: &EntityKey,
     sought: &Sought,
 ) -> rusqlite::Result<Vec<Hit>> {
@@ -80,17 +80,19 @@ pub(super) fn search(
     let Some(entity) = entity.optional()? else { return Ok(Vec::new()) };
     let by_words = by_words(connection, entity, sought)?;
     let meaning = sought.meaning.as_ref().map(|(model, vector)| (model.id().to_string(), vector));
-    let copy = meaning.as_ref().map(|_| vectors.of(connection, key, entity)).transpose()?;
-    let copy = copy.as_ref().map(|copy| copy.read().unwrap_or_else(PoisonError::into_inner));
-    let meant = copy.as_deref().zip(meaning.as_ref());
-    let by_meaning = meant.map_or_else(Vec::new, |(copy, meaning)| copy.nearest(meaning, sought, RANKED));
+    let vectors = meaning.as_ref().map(|_| copies.of(connection, key, entity)).transpose()?;
+    let vectors = vectors.as_ref().map(|vectors| vectors.read().unwrap_or_else(PoisonError::into_inner));
+    let meant = vectors.as_deref().zip(meaning.as_ref());
+    let by_meaning =
+        meant.map_or_else(Vec::new, |(vectors, meaning)| vectors.nearest(meaning, sought, RANKED));
     let mut found = Vec::new();
     let ranked = [by_words.iter().collect::<Vec<_>>(), by_meaning.iter().map(|(memory, _)| memory).collect()];
     for (memory, score) in fused(&ranked).into_iter().take(sought.limit.min(LIMIT)) {
         let body = "SELECT body FROM document WHERE entity = ?1 AND document = ?2";
-        let body = connection.prepare_cached(body)?.query_row(params![entity, memory], |row| json(row, 0));
+        let body =
+            connection.prepare_cached(body)?.query_row(params![entity, memory], |row| tables::json(row, 0));
         let Some(body) = body.optional()? else { continue };
-        let similarity = meant.and_then(|(copy, meaning)| copy.similarity(meaning, memory));
+        let similarity = meant.and_then(|(vectors, meaning)| vectors.similarity(meaning, memory));
         found.push(Hit { body, score, similarity });
     }
     Ok(found)
@@ -125,14 +127,38 @@ fn words(text: &str) -> Vec<String> {
     words.iter().take(WORDS).map(|word| format!("\"{}\"", word.replace('"', "\"\""))).collect()
 }
 
+/// What is looked for in one go.
+struct Turn {
+    /// Of FTS5.
+    expression: String,
+    /// Of what it finds, so many of the newest are ranked.
+    most: usize,
+    /// It is left out where enough was found before.
+    fills: bool,
+}
+
+fn any(words: &[String]) -> String {
+    format!("({})", words.join(" OR "))
+}
+
+fn turns(connection: &Connection, entity: i64, words: Vec<String>) -> rusqlite::Result<Vec<Turn>> {
+    if words.is_empty() {
+        return Ok(Vec::new());
+    }
+    if !is_larger(connection, entity, i64::MIN, WHOLE)? {
+        return Ok(vec![Turn { expression: any(&words), most: WHOLE, fills: false }]);
+    }
+    Ok(Frequencies::of(connection, entity, words)?.turns())
+}
+
 /// The words of a search by how many learnings have them. To rank a text costs a hundred times as much as to find it,
 /// so not everything that has some frequent word is ranked.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Default)]
 struct Frequencies {
     /// All that have any of these are ranked: together they are not more than [`FEW`].
     rare: Vec<String>,
     frequent: Vec<String>,
-    /// So many have these that they only fill up what the others leave.
+    /// Beside others, these only fill up what those leave.
     usual: Vec<String>,
 }
 
@@ -143,10 +169,14 @@ impl Frequencies {
         let mut found = Self::default();
         for word in words {
             let (rows, oldest) = newest_with(connection, entity, &word)?;
-            match rows > FEW && is_usual(connection, entity, oldest)? {
+            let Some(oldest) = oldest else { continue };
+            match rows > FEW && !is_larger(connection, entity, oldest, USUAL * rows)? {
                 true => found.usual.push(word),
                 false => counted.push((rows, word)),
             }
+        }
+        if counted.is_empty() {
+            found.frequent = std::mem::take(&mut found.usual);
         }
         counted.sort_by_key(|(rows, _)| *rows);
         let mut together = 0;
@@ -158,39 +188,28 @@ impl Frequencies {
         Ok(found)
     }
 
-    /// The expressions of FTS5 that are looked for in turn.
-    fn expressions(&self) -> Vec<(String, Turn)> {
-        let any = |words: &[String]| format!("({})", words.join(" OR "));
-        let all = |words: &[String]| words.join(" AND ");
-        let (has_rare, has_frequent) = (!self.rare.is_empty(), !self.frequent.is_empty());
+    fn turns(&self) -> Vec<Turn> {
+        let Self { rare, frequent, usual } = self;
+        let turn = |expression, fills| Turn { expression, most: FEW, fills };
         let mut turns = Vec::new();
-        if has_rare {
-            turns.push((any(&self.rare), Turn::Ranked));
+        if !rare.is_empty() {
+            turns.push(turn(any(rare), false));
         }
-        if has_rare && has_frequent {
+        if !rare.is_empty() && !frequent.is_empty() {
             // A part of those again, with all that speaks for them.
-            turns.push((format!("{} AND {}", any(&self.rare), any(&self.frequent)), Turn::Ranked));
+            turns.push(turn(format!("{} AND {}", any(rare), any(frequent)), false));
         }
-        if has_frequent {
-            turns.push((all(&self.frequent), Turn::Ranked));
-            turns.push((any(&self.frequent), Turn::RankedToFill));
+        if !frequent.is_empty() {
+            turns.push(turn(frequent.join(" AND "), false));
         }
-        if !self.usual.is_empty() {
-            turns.extend([all(&self.usual), any(&self.usual)].map(|words| (words, Turn::UnrankedToFill)));
-        }
+        turns.extend(
+            [frequent, usual]
+                .into_iter()
+                .filter(|words| !words.is_empty())
+                .map(|words| turn(any(words), true)),
+        );
         turns
     }
-}
-
-/// What is done with what an expression finds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
-    /// The newest of it are ranked.
-    Ranked,
-    /// The same, unless enough were found before.
-    RankedToFill,
-    /// The newest come behind all others, as they are, unless enough were found before.
-    UnrankedToFill,
 }
 
 /// How many of the newest learnings with a word there are, up to one more than [`FEW`], and the oldest of them.
@@ -203,24 +222,22 @@ fn newest_with(connection: &Connection, entity: i64, word: &str) -> rusqlite::Re
     })
 }
 
-/// Whether a word is usual, of which that many are among the learnings back to this one.
-fn is_usual(connection: &Connection, entity: i64, oldest: Option<i64>) -> rusqlite::Result<bool> {
+/// Whether a memory has more learnings than so many, back to this row.
+fn is_larger(connection: &Connection, entity: i64, oldest: i64, than: usize) -> rusqlite::Result<bool> {
     let sql = "SELECT count(*) FROM (SELECT 1 FROM learning WHERE entity = ?1 AND row >= ?2 LIMIT ?3)";
-    let enough = USUAL * (FEW + 1);
-    let newer: u32 = connection
-        .prepare_cached(sql)?
-        .query_row(params![entity, oldest, count(enough)], |row| row.get(0))?;
-    Ok((newer as usize) < enough)
+    let parameters = params![entity, oldest, count(than + 1)];
+    let rows: u32 = connection.prepare_cached(sql)?.query_row(parameters, |row| row.get(0))?;
+    Ok(rows as usize > than)
 }
 
 /// The documents of the best, the best first.
 fn by_words(connection: &Connection, entity: i64, sought: &Sought) -> rusqlite::Result<Vec<String>> {
     let mut scores: BTreeMap<i64, f64> = BTreeMap::new();
-    for (expression, turn) in Frequencies::of(connection, entity, words(&sought.text))?.expressions() {
-        if turn != Turn::Ranked && scores.len() >= RANKED {
+    for turn in turns(connection, entity, words(&sought.text))? {
+        if turn.fills && scores.len() >= RANKED {
             break;
         }
-        for (row, score) in scored(connection, entity, sought, expression, turn)? {
+        for (row, score) in scored(connection, entity, sought, turn)? {
             let best = scores.entry(row).or_insert(score);
             *best = best.min(score);
         }
@@ -238,27 +255,23 @@ fn by_words(connection: &Connection, entity: i64, sought: &Sought) -> rusqlite::
     Ok(named.into_iter().map(|(_, document)| document).collect())
 }
 
-/// The newest rows that an expression finds, so many at most as its turn can use, and their scores; lower is better.
+/// The rows of a turn with their scores; lower is better.
 fn scored(
     connection: &Connection,
     entity: i64,
     sought: &Sought,
-    expression: String,
     turn: Turn,
 ) -> rusqlite::Result<Vec<(i64, f64)>> {
-    let (score, most) = match turn {
-        Turn::Ranked | Turn::RankedToFill => (BM25, FEW),
-        // Behind all others, whose scores are below zero.
-        Turn::UnrankedToFill => ("0.0", RANKED),
-    };
-    let mut sql = Statement::new("SELECT text.rowid, ");
-    sql.push(score);
-    sql.push(" FROM text CROSS JOIN learning ON learning.row = text.rowid WHERE text MATCH ");
-    sql.bind(Bound::Text(expression));
+    // A word of the title weighs as much as four of the content.
+    let mut sql = Statement::new(
+        "SELECT text.rowid, bm25(text, 4.0, 1.0)
+         FROM text CROSS JOIN learning ON learning.row = text.rowid WHERE text MATCH ",
+    );
+    sql.bind(Bound::Text(turn.expression));
     sql.push(" AND ");
     sql.learnings(entity, sought);
     sql.push(" ORDER BY text.rowid DESC LIMIT ");
-    sql.bind(Bound::Integer(count(most)));
+    sql.bind(Bound::Integer(count(turn.most)));
     let mut statement = connection.prepare_cached(&sql.text)?;
     let rows = statement.query_map(params_from_iter(sql.values), |row| Ok((row.get(0)?, row.get(1)?)))?;
     rows.collect()
@@ -274,15 +287,25 @@ impl Statement {
         };
         is("entity", entity.into());
         if let Some(source) = sought.source {
-            is(" AND source", serde_json::json!(source));
+            is(" AND source", json!(source));
         }
         if let Some(scope) = sought.seen.scope {
-            is(" AND scope", serde_json::json!(scope));
+            is(" AND scope", json!(scope));
         }
         if let Some(agent) = sought.seen.by {
-            is(" AND (agent", serde_json::json!(agent));
-            is(" OR scope", serde_json::json!(Scope::Swarm));
+            is(" AND (agent", json!(agent));
+            is(" OR scope", json!(Scope::Swarm));
             self.push(")");
         }
+    }
+}
+
+impl Sought {
+    /// The same rule for a learning whose vector is in memory.
+    pub(super) fn may_find(&self, scope: Option<&str>, agent: Option<&str>, source: Option<&str>) -> bool {
+        let is = |field: Option<&str>, wanted: Value| field.is_some() && field == wanted.as_str();
+        self.source.is_none_or(|wanted| is(source, json!(wanted)))
+            && self.seen.scope.is_none_or(|wanted| is(scope, json!(wanted)))
+            && self.seen.by.is_none_or(|by| is(agent, json!(by)) || is(scope, json!(Scope::Swarm)))
     }
 }

@@ -10,9 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use rusqlite::{Connection, Row, params};
-use serde_json::json;
 use skein_shared::id::EntityKey;
-use skein_shared::memory::{Scope, Vector};
+use skein_shared::memory::Vector;
 use tokio::time::Instant;
 
 use super::search::Sought;
@@ -32,34 +31,34 @@ pub(super) fn begin_generation(connection: &Connection) -> rusqlite::Result<()> 
 
 /// The copies.
 #[derive(Default)]
-pub(super) struct Vectors {
-    copies: Mutex<HashMap<EntityKey, Copied>>,
+pub(super) struct Copies {
+    all: Mutex<HashMap<EntityKey, Copied>>,
 }
 
 struct Copied {
-    copy: Arc<RwLock<Copy>>,
+    vectors: Arc<RwLock<Vectors>>,
     used: Instant,
 }
 
-impl Vectors {
+impl Copies {
     /// The vectors of a memory, as new as what the connection sees or newer.
     pub(super) fn of(
         &self,
         connection: &Connection,
         key: &EntityKey,
         entity: i64,
-    ) -> rusqlite::Result<Arc<RwLock<Copy>>> {
-        let copy = {
-            let mut copies = self.lock();
-            let copied = copies.entry(key.clone()).or_insert_with(Copied::new);
+    ) -> rusqlite::Result<Arc<RwLock<Vectors>>> {
+        let vectors = {
+            let mut all = self.lock();
+            let copied = all.entry(key.clone()).or_insert_with(Copied::new);
             copied.used = Instant::now();
-            Arc::clone(&copied.copy)
+            Arc::clone(&copied.vectors)
         };
         let seen = State::of(connection, entity)?;
-        if copy.read().unwrap_or_else(PoisonError::into_inner).state < seen {
-            copy.write().unwrap_or_else(PoisonError::into_inner).catch_up(connection, entity, seen)?;
+        if vectors.read().unwrap_or_else(PoisonError::into_inner).state < seen {
+            vectors.write().unwrap_or_else(PoisonError::into_inner).catch_up(connection, entity, seen)?;
         }
-        Ok(copy)
+        Ok(vectors)
     }
 
     /// Lets go of the copies that nobody has looked at for a while.
@@ -68,13 +67,13 @@ impl Vectors {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<EntityKey, Copied>> {
-        self.copies.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Copied {
     fn new() -> Self {
-        Self { copy: Arc::default(), used: Instant::now() }
+        Self { vectors: Arc::default(), used: Instant::now() }
     }
 }
 
@@ -95,13 +94,14 @@ impl State {
 
 /// One memory's vectors.
 #[derive(Default)]
-pub(super) struct Copy {
+pub(super) struct Vectors {
     state: State,
     vectors: Vec<Known>,
     /// Where each learning's vector is.
     places: HashMap<Arc<str>, usize>,
-    /// What many have in common.
+    /// What many have in common, by the numbers that stand for it.
     groups: Vec<Group>,
+    numbers: HashMap<Group, usize>,
 }
 
 struct Known {
@@ -112,7 +112,7 @@ struct Known {
 }
 
 /// Whose vectors they are, and by what they were made.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Group {
     model: String,
     scope: Option<String>,
@@ -120,7 +120,7 @@ struct Group {
     source: Option<String>,
 }
 
-impl Copy {
+impl Vectors {
     /// Takes in what the connection sees and the copy does not have. Another search may have been here before.
     fn catch_up(&mut self, connection: &Connection, entity: i64, seen: State) -> rusqlite::Result<()> {
         if self.state.generation < seen.generation {
@@ -146,8 +146,8 @@ impl Copy {
             return Ok(());
         };
         let group = Group { model: row.get(1)?, scope: row.get(2)?, agent: row.get(3)?, source: row.get(4)? };
-        let group = self.groups.iter().position(|known| *known == group).unwrap_or_else(|| {
-            self.groups.push(group);
+        let group = *self.numbers.entry(group).or_insert_with_key(|group| {
+            self.groups.push(group.clone());
             self.groups.len() - 1
         });
         let known = Known { memory: Arc::clone(&memory), group, scale: row.get(5)?, codes: codes.into() };
@@ -201,18 +201,9 @@ impl Copy {
 }
 
 impl Group {
-    /// By the same rule as the learnings that are found by their words.
     fn is_seen(&self, model: &str, sought: &Sought) -> bool {
-        let is = |value: &Option<String>, wanted: serde_json::Value| {
-            value.as_deref().is_some_and(|value| wanted.as_str() == Some(value))
-        };
-        self.model == model
-            && sought.source.is_none_or(|source| is(&self.source, json!(source)))
-            && sought.seen.scope.is_none_or(|scope| is(&self.scope, json!(scope)))
-            && sought
-                .seen
-                .by
-                .is_none_or(|agent| is(&self.agent, json!(agent)) || is(&self.scope, json!(Scope::Swarm)))
+        let [scope, agent, source] = [&self.scope, &self.agent, &self.source].map(Option::as_deref);
+        self.model == model && sought.may_find(scope, agent, source)
     }
 }
 
@@ -242,3 +233,27 @@ impl PartialEq for Near<'_> {
 }
 
 impl Eq for Near<'_> {}
+
+#[cfg(test)]
+mod tests {
+    use skein_shared::id::{Kind, Name};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_copy_that_nobody_looks_at_is_let_go() {
+        let connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch(include_str!("schema.sql")).unwrap();
+        let key = EntityKey::of(Kind::Memory, &"default".parse::<Name>().unwrap());
+        let copies = Copies::default();
+        for _ in 0..2 {
+            copies.of(&connection, &key, 1).unwrap();
+            tokio::time::advance(IDLE - Duration::from_secs(1)).await;
+            copies.forget_idle();
+            assert_eq!(copies.lock().len(), 1);
+        }
+        tokio::time::advance(Duration::from_secs(2)).await;
+        copies.forget_idle();
+        assert!(copies.lock().is_empty());
+    }
+}

@@ -7,7 +7,7 @@ use super::*;
 #[tokio::test]
 async fn lists_of_tasks_come_from_an_index_in_their_order() {
     let world = World::new();
-    let order = |path: &str| Order { path: FieldPath::parse(path).unwrap(), descending: true };
+    let order = |path: &str| Order::descending(path).unwrap();
     let mut all = tasks();
     all.order = vec![order("priority"), order("lastUpdatedAt")];
     let mut pending = all.clone();

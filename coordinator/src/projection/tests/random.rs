@@ -105,7 +105,7 @@ proptest! {
                 let mut query = tasks();
                 query.filters = tests.iter().map(|(path, test)| Filter::new(path, test.clone()).unwrap()).collect();
                 query.tags = tags.iter().map(|tag| (*tag).to_owned()).collect();
-                query.order = vec![Order { path: FieldPath::parse("priority").unwrap(), descending: true }];
+                query.order = vec![Order::descending("priority").unwrap()];
                 let tagged = |body: &Value| tags.is_empty() || tags.iter().any(|tag| meets(body, "tags", &Test::Has(json!(tag))));
                 let mut want: Vec<Value> = bodies.iter().filter(|body| tagged(body) && tests.iter().all(|(path, test)| meets(body, path, test))).cloned().collect();
                 want.sort_by_key(|body| std::cmp::Reverse(body["priority"].as_i64()));

@@ -209,15 +209,19 @@ fn c5_order_is_kept() {
     breaks(&judge(&early, &[done("a", 1), held("b", 2)], None), "C5");
     let less_urgent = [create(0, "a", 90, &[]), create(10, "b", 10, &[]), next(1, 20, "b"), next(2, 30, "a")];
     breaks(&judge(&less_urgent, &[held("a", 2), held("b", 1)], None), "C5");
-    // Somebody who never heard of it may have had it already; if another has it in the end, nobody had.
-    let silent = |holder| {
+    // Somebody who never heard of it may have had it already; if only another ever had it, nobody had.
+    let silent = |holder, later: Option<Told>| {
         let mut history = less_urgent[..3].to_vec();
         history
             .extend([unknown(3, Call::ClaimNext, 12), unknown(2, Call::Claim { task: "a".to_owned() }, 40)]);
+        history.extend(later);
         judge(&history, &[held("a", holder), held("b", 1)], None)
     };
-    assert_eq!(silent(3), [""; 0]);
-    breaks(&silent(2), "C5");
+    assert_eq!(silent(3, None), [""; 0]);
+    breaks(&silent(2, None), "C5");
+    assert_eq!(silent(2, Some(release(3, 30, "a"))), [""; 0]);
+    breaks(&silent(2, Some(release(3, 30, "b"))), "C5");
+    assert_eq!(silent(3, Some(ok(3, Call::ClaimNext, 30, 35, Answer::Again("a".to_owned())))), [""; 0]);
 }
 
 #[test]

@@ -182,9 +182,14 @@ fn first_taken<'a>(evidence: &Evidence<'a>) -> BTreeMap<&'a str, Moment> {
             _ => {}
         }
     }
-    // A claim that was never answered took what is its client's in the end.
-    for (task, state) in evidence.tasks {
-        if let Some(moment) = state.holder.and_then(|holder| silent.get(&holder)) {
+    // A claim that was never answered took what its client has in the end, gave back, or was handed again.
+    let in_the_end = evidence.tasks.iter().filter_map(|(task, state)| Some((task.as_str(), state.holder?)));
+    let before = evidence.history.iter().filter_map(|told| match told.answer() {
+        Some(Answer::Again(task)) => Some((task.as_str(), told.client)),
+        _ => Some((given_up(told)?, told.client)),
+    });
+    for (task, client) in in_the_end.chain(before) {
+        if let Some(moment) = silent.get(&client) {
             note(task, *moment);
         }
     }

@@ -129,7 +129,8 @@ impl Projection {
             Some(connection) => connection,
             None => create(path).map_err(explain)?,
         };
-        let readers = Readers::open(path, READERS).map_err(|error| explain(sentence(&error)))?;
+        let readers = Readers::open(path, Durability::Disposable, READERS);
+        let readers = readers.map_err(|error| explain(sentence(&error)))?;
         let inbox = Inbox::new();
         let progress = Arc::new(Progress {
             known: Mutex::default(),

@@ -28,8 +28,8 @@ const WHOLE: usize = 2000;
 /// How many learnings of a larger one are ranked for the words that they have: those with the rare ones, and of those
 /// that have none but frequent ones the newest.
 const FEW: usize = 250;
-/// A word that more than one learning in so many has says little beside others, and takes BM25 the longest.
-const USUAL: usize = 4;
+/// A word that more than one learning in so many has says little, and BM25 looks at all of them.
+const USUAL: usize = 8;
 /// Reciprocal rank fusion: the higher, the less it counts to be the very first (Cormack et al. 2009 have 60).
 const SMOOTH: f64 = 60.0;
 /// Words that nearly all texts have. They would say little about a text, and be looked up in all of them.
@@ -127,9 +127,16 @@ fn words(text: &str) -> Vec<String> {
     words.iter().take(WORDS).map(|word| format!("\"{}\"", word.replace('"', "\"\""))).collect()
 }
 
-/// What is looked for in one go.
+/// What is looked for in turn, as expressions of FTS5.
+#[derive(Default)]
+struct Turns {
+    /// What these find is ranked.
+    ranked: Vec<Turn>,
+    /// Where not enough was found, the newest of these come behind all others.
+    behind: Vec<String>,
+}
+
 struct Turn {
-    /// Of FTS5.
     expression: String,
     /// Of what it finds, so many of the newest are ranked.
     most: usize,
@@ -137,18 +144,25 @@ struct Turn {
     fills: bool,
 }
 
+impl Turns {
+    fn of(connection: &Connection, entity: i64, words: Vec<String>) -> rusqlite::Result<Self> {
+        if words.is_empty() {
+            return Ok(Self::default());
+        }
+        if is_larger(connection, entity, i64::MIN, WHOLE)? {
+            return Ok(Frequencies::of(connection, entity, words)?.turns());
+        }
+        let whole = Turn { expression: any(&words), most: WHOLE, fills: false };
+        Ok(Self { ranked: vec![whole], behind: Vec::new() })
+    }
+}
+
 fn any(words: &[String]) -> String {
     format!("({})", words.join(" OR "))
 }
 
-fn turns(connection: &Connection, entity: i64, words: Vec<String>) -> rusqlite::Result<Vec<Turn>> {
-    if words.is_empty() {
-        return Ok(Vec::new());
-    }
-    if !is_larger(connection, entity, i64::MIN, WHOLE)? {
-        return Ok(vec![Turn { expression: any(&words), most: WHOLE, fills: false }]);
-    }
-    Ok(Frequencies::of(connection, entity, words)?.turns())
+fn all(words: &[String]) -> String {
+    words.join(" AND ")
 }
 
 /// The words of a search by how many learnings have them. To rank a text costs a hundred times as much as to find it,
@@ -158,7 +172,7 @@ struct Frequencies {
     /// All that have any of these are ranked: together they are not more than [`FEW`].
     rare: Vec<String>,
     frequent: Vec<String>,
-    /// Beside others, these only fill up what those leave.
+    /// These only fill up what the others leave.
     usual: Vec<String>,
 }
 
@@ -175,9 +189,6 @@ impl Frequencies {
                 false => counted.push((rows, word)),
             }
         }
-        if counted.is_empty() {
-            found.frequent = std::mem::take(&mut found.usual);
-        }
         counted.sort_by_key(|(rows, _)| *rows);
         let mut together = 0;
         for (rows, word) in counted {
@@ -188,26 +199,24 @@ impl Frequencies {
         Ok(found)
     }
 
-    fn turns(&self) -> Vec<Turn> {
+    fn turns(&self) -> Turns {
         let Self { rare, frequent, usual } = self;
-        let turn = |expression, fills| Turn { expression, most: FEW, fills };
-        let mut turns = Vec::new();
+        let mut turns = Turns::default();
+        let mut rank = |expression, fills| turns.ranked.push(Turn { expression, most: FEW, fills });
         if !rare.is_empty() {
-            turns.push(turn(any(rare), false));
+            rank(any(rare), false);
         }
         if !rare.is_empty() && !frequent.is_empty() {
             // A part of those again, with all that speaks for them.
-            turns.push(turn(format!("{} AND {}", any(rare), any(frequent)), false));
+            rank(format!("{} AND {}", any(rare), any(frequent)), false);
         }
         if !frequent.is_empty() {
-            turns.push(turn(frequent.join(" AND "), false));
+            rank(all(frequent), false);
+            rank(any(frequent), true);
         }
-        turns.extend(
-            [frequent, usual]
-                .into_iter()
-                .filter(|words| !words.is_empty())
-                .map(|words| turn(any(words), true)),
-        );
+        if !usual.is_empty() {
+            turns.behind = vec![all(usual), any(usual)];
+        }
         turns
     }
 }
@@ -232,14 +241,25 @@ fn is_larger(connection: &Connection, entity: i64, oldest: i64, than: usize) -> 
 
 /// The documents of the best, the best first.
 fn by_words(connection: &Connection, entity: i64, sought: &Sought) -> rusqlite::Result<Vec<String>> {
+    let turns = Turns::of(connection, entity, words(&sought.text))?;
     let mut scores: BTreeMap<i64, f64> = BTreeMap::new();
-    for turn in turns(connection, entity, words(&sought.text))? {
-        if turn.fills && scores.len() >= RANKED {
+    for Turn { expression, most, fills } in turns.ranked {
+        if fills && scores.len() >= RANKED {
             break;
         }
-        for (row, score) in scored(connection, entity, sought, turn)? {
+        for (row, score) in newest(connection, entity, sought, expression, BM25, most)? {
             let best = scores.entry(row).or_insert(score);
             *best = best.min(score);
+        }
+    }
+    for expression in turns.behind {
+        if scores.len() >= RANKED {
+            break;
+        }
+        for (row, _) in newest(connection, entity, sought, expression, "0", RANKED)? {
+            // BM25's scores are below zero.
+            let behind = scores.len() as f64;
+            scores.entry(row).or_insert(behind);
         }
     }
     let mut best: Vec<(f64, i64)> = scores.into_iter().map(|(row, score)| (score, row)).collect();
@@ -255,23 +275,26 @@ fn by_words(connection: &Connection, entity: i64, sought: &Sought) -> rusqlite::
     Ok(named.into_iter().map(|(_, document)| document).collect())
 }
 
-/// The rows of a turn with their scores; lower is better.
-fn scored(
+/// A word of the title weighs as much as four of the content. Lower is better.
+const BM25: &str = "bm25(text, 4.0, 1.0)";
+
+/// The newest rows that an expression finds, and their scores.
+fn newest(
     connection: &Connection,
     entity: i64,
     sought: &Sought,
-    turn: Turn,
+    expression: String,
+    score: &str,
+    most: usize,
 ) -> rusqlite::Result<Vec<(i64, f64)>> {
-    // A word of the title weighs as much as four of the content.
-    let mut sql = Statement::new(
-        "SELECT text.rowid, bm25(text, 4.0, 1.0)
-         FROM text CROSS JOIN learning ON learning.row = text.rowid WHERE text MATCH ",
-    );
-    sql.bind(Bound::Text(turn.expression));
+    let mut sql = Statement::new("SELECT text.rowid, ");
+    sql.push(score);
+    sql.push(" FROM text CROSS JOIN learning ON learning.row = text.rowid WHERE text MATCH ");
+    sql.bind(Bound::Text(expression));
     sql.push(" AND ");
     sql.learnings(entity, sought);
     sql.push(" ORDER BY text.rowid DESC LIMIT ");
-    sql.bind(Bound::Integer(count(turn.most)));
+    sql.bind(Bound::Integer(count(most)));
     let mut statement = connection.prepare_cached(&sql.text)?;
     let rows = statement.query_map(params_from_iter(sql.values), |row| Ok((row.get(0)?, row.get(1)?)))?;
     rows.collect()

@@ -74,7 +74,7 @@ impl Sqlite {
         migrate::migrate(&mut connection).map_err(|unusable| explain(problem(unusable)))?;
         flush_directory(path).map_err(|error| explain(error.to_string()))?;
         let fence = take_fence(&mut connection, wall).map_err(explain)?;
-        let readers = Readers::open(path, READERS).map_err(|error| explain(sentence(&error)))?;
+        let readers = Readers::open(path, durability, READERS).map_err(|error| explain(sentence(&error)))?;
         let checkpoints = Checkpoints::start(&mut connection, path, durability).map_err(explain)?;
         let writer =
             Writer::start(connection, checkpoints, fence).map_err(|error| explain(error.to_string()))?;
@@ -108,7 +108,7 @@ fn refuse_foreign(path: &Path) -> Result<(), String> {
     if !std::fs::metadata(path).is_ok_and(|file| file.len() > 0) {
         return Ok(());
     }
-    let connection = connection::readable(path).map_err(|error| sentence(&error))?;
+    let connection = connection::readable(path, Durability::Full).map_err(|error| sentence(&error))?;
     migrate::schema(&connection).map(|_| ()).map_err(problem)
 }
 
@@ -271,7 +271,7 @@ fn copy(source: &Path, target: &Path) -> Result<(), String> {
     partial.push(".partial");
     let partial = PathBuf::from(partial);
     let finish = || -> Result<(), String> {
-        let connection = connection::readable(source).map_err(|error| sentence(&error))?;
+        let connection = connection::readable(source, Durability::Full).map_err(|error| sentence(&error))?;
         connection::make_private(&partial).map_err(|error| format!("{}: {error}", partial.display()))?;
         let into = partial.to_str().ok_or("the path of the backup is not valid UTF-8; choose another")?;
         connection.execute("VACUUM INTO ?1", params![into]).map_err(|error| sentence(&error))?;

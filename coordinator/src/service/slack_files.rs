@@ -90,7 +90,7 @@ impl Service {
     /// Fetches a file of Slack's, and keeps it in the caller's instance.
     ///
     /// # Errors
-    /// `invalid_argument` without a file, `slack_not_configured`, what Slack says, `forbidden` for a foreign address,
+    /// `not_joined`, `invalid_argument` without a file, `slack_not_configured`, what Slack says, `forbidden` for a foreign address,
     /// `too_large`.
     pub async fn slack_download(
         &self,
@@ -99,6 +99,7 @@ impl Service {
         wanted: Wanted,
     ) -> Result<Kept, Refusal> {
         policy::require(who, Right::Work)?;
+        self.require_member(who).await?;
         if wanted.id.is_none() && wanted.url.is_none() {
             return Err(invalid("give fileId or url to say which file is meant"));
         }

@@ -9,7 +9,7 @@ use hdrhistogram::Histogram;
 use skein_coordinator::entity::Clock;
 use skein_shared::entity::{Changes, Ctx, Entity};
 use skein_shared::fence::Epoch;
-use skein_shared::id::InstanceId;
+use skein_shared::id::{EntityKey, InstanceId, Kind, Name};
 use skein_shared::pool::{self, Pool};
 use skein_shared::time::Timestamp;
 use uuid::Uuid;
@@ -33,8 +33,8 @@ pub(super) const BENCH: Bench = Bench {
 const SLOTS: u32 = 4;
 /// Decisions that are timed without a store.
 const DECISIONS: usize = 20_000;
-/// Longer than the guard against duplicates looks back.
-const GUARDED: Duration = Duration::from_secs(11 * 60);
+/// So many young tasks of one sender the guard against duplicates looks at, at most.
+const GUARDED: usize = 50;
 
 /// A pool of one size, served from a store.
 struct Side {
@@ -46,8 +46,8 @@ struct Side {
     p99: Vec<f64>,
     /// Nanoseconds of a decision alone.
     decision: Histogram<u64>,
-    /// The same of sending one.
-    sending: Histogram<u64>,
+    /// Microseconds of sending one, at the median.
+    sending: f64,
     /// Bytes of the pool in memory.
     memory: f64,
 }
@@ -83,10 +83,17 @@ async fn run(options: Options) -> Result<Report> {
     for (size, side) in [(large, &many), (1000, &few)] {
         let median = side.decision.value_at_quantile(0.5) as f64 / 1000.0;
         report.figures.push(Figure::new(format!("decision alone among {size}, median"), "us", median));
-        let median = side.sending.value_at_quantile(0.5) as f64 / 1000.0;
         let name = format!("send-task with its guard beside {size} old ones, decision alone, median");
-        report.figures.push(Figure::new(name, "us", median));
+        report.figures.push(Figure::new(name, "us", side.sending));
     }
+    let alone =
+        sendings(&mut Pool::empty(&EntityKey::of(Kind::Pool, &Name::parse("default")?)), Uuid::from_u128(1))?;
+    report.figures.push(Figure::new("the same beside none", "us", alone));
+    report.goals.push(Goal::at_most(
+        "send-task with its guard to that beside no old tasks",
+        1.5,
+        Some(Interval::exactly(many.sending / alone)),
+    ));
     let memory = many.memory / f64::from(1 << 20);
     report.figures.push(Figure::new(format!("memory of a pool of {large}"), "MiB", memory));
     report.goals.push(Goal::at_most(
@@ -114,7 +121,7 @@ impl Side {
         let mut pool = fill(&folder.join("store.db"), Clock::start().wall(), agent, &contents).await?;
         let memory = heap()? - before;
         let decision = decisions(&mut pool, agent)?;
-        let sending = sendings(&mut pool)?;
+        let sending = sendings(&mut pool, Uuid::from_u128(1))?;
         drop(pool);
         let kernel = Kernel::open(&folder)?;
         let agent = kernel.join(0).await?;
@@ -168,27 +175,34 @@ fn decisions(pool: &mut Pool, agent: Uuid) -> Result<Histogram<u64>> {
     Ok(times)
 }
 
-/// Times sending a task when all that are there were made longer ago than the guard looks back. Each is cancelled again.
-fn sendings(pool: &mut Pool) -> Result<Histogram<u64>> {
-    let (start, mut times) = (Clock::start().now(), histogram());
-    for number in 1..=DECISIONS {
-        let text =
-            format!("Write chapter {number} of the history of part {number}, and have it read by {number}");
-        let create = pool::Command::Create(Box::new(pool::Create {
-            by: None,
-            spec: pool::TaskSpec::new(text),
-            target: pool::Target::Pool,
-            rules: pool::Rules::Delegation { allow_duplicate: false },
-            facts: Vec::new(),
-        }));
-        let now = start + GUARDED * u32::try_from(number)?;
+/// Times sending a task, at the median in microseconds, while the guard has as much to compare it with as it can have.
+/// Each is cancelled again.
+fn sendings(pool: &mut Pool, sender: Uuid) -> Result<f64> {
+    let (now, mut times) = (Clock::start().now(), histogram());
+    for number in 0..GUARDED {
+        decide(pool, now, &send(sender, number))?;
+    }
+    for number in GUARDED..GUARDED + DECISIONS {
+        let send = send(sender, number);
         let began = Instant::now();
-        let reply = decide(pool, now, &create)?;
+        let reply = decide(pool, now, &send)?;
         times.saturating_record(nanoseconds(began.elapsed()));
         let pool::Reply::Created { task, .. } = reply else { bail!("no task: {reply:?}") };
         decide(pool, now, &pool::Command::Cancel { task: task.id, by: None, reason: None })?;
     }
-    Ok(times)
+    Ok(times.value_at_quantile(0.5) as f64 / 1000.0)
+}
+
+/// No two of them have a word in common.
+fn send(sender: Uuid, number: usize) -> pool::Command {
+    let words: Vec<String> = (0..15).map(|word| format!("part{number}of{word}")).collect();
+    pool::Command::Create(Box::new(pool::Create {
+        by: Some(sender),
+        spec: pool::TaskSpec::new(words.join(" ")),
+        target: pool::Target::Pool,
+        rules: pool::Rules::Delegation { allow_duplicate: false },
+        facts: Vec::new(),
+    }))
 }
 
 fn decide(pool: &mut Pool, now: Timestamp, command: &pool::Command) -> Result<pool::Reply> {

@@ -66,6 +66,15 @@ impl Scene {
         }
     }
 
+    /// A task that the lead made for the worker of what came from Slack.
+    async fn delegated(&self) -> Value {
+        let of = json!({
+            "inboxMessageId": self.message().await, "agentId": "worker", "allowDuplicate": true,
+            "taskDescription": format!("ask {}", self.number()),
+        });
+        self.face.facts(self.of("lead"), "inbox-delegate", of).await["task"]["id"].clone()
+    }
+
     async fn memory(&self) -> Value {
         let learning = json!({ "agentId": "worker", "learning": "so it is", "category": "best-practice" });
         self.face.facts(self.of("lead"), "inject-learning", learning).await["memoryId"].clone()
@@ -106,12 +115,19 @@ impl Scene {
             let made = match value.as_str() {
                 Some("$task") => self.task(json!({ "agentId": "worker" })).await,
                 Some("$pool") => self.task(json!({})).await,
+                Some("$backlog") => {
+                    let task = self.task(json!({})).await;
+                    let park = json!({ "action": "to_backlog", "taskId": task });
+                    self.face.facts(self.of("worker"), "task-action", park).await;
+                    task
+                }
                 Some("$offer") => self.task(json!({ "agentId": "worker", "offerMode": true })).await,
                 Some("$epictask") => {
                     let epic = self.epic().await;
                     self.task(json!({ "epicId": epic })).await
                 }
                 Some("$message") => self.message().await,
+                Some("$delegated") => self.delegated().await,
                 Some("$memory") => self.memory().await,
                 Some("$schedule") => self.schedule().await,
                 Some("$epic") => self.epic().await,
@@ -156,7 +172,6 @@ const TABLE: &[(&str, &str, &str)] = &[
     ("list-services", "{}", "+++++++"),
     ("create-schedule", r#"{"name":"n#N","taskTemplate":"x","intervalMs":60000000}"#, "f++++++"),
     ("list-schedules", "{}", "+++++++"),
-    ("run-schedule-now", r#"{"scheduleId":"$schedule"}"#, "f++++++"),
     ("memory-search", r#"{"query":"anything"}"#, "+++++++"),
     // Registered agents.
     ("create-channel", r#"{"name":"n#N"}"#, "fj+++++"),
@@ -165,7 +180,10 @@ const TABLE: &[(&str, &str, &str)] = &[
     ("register-service", r#"{"script":"s"}"#, "fj+++++"),
     ("update-profile", r#"{"description":"d#N"}"#, "fj+++++"),
     ("slack-list-channels", "{}", "+j+++++"),
+    ("slack-download-file", r#"{"fileId":"F"}"#, "fj+++++"),
     ("task-action", r#"{"action":"claim","taskId":"$pool"}"#, "fj+++++"),
+    ("task-action", r#"{"action":"to_backlog","taskId":"$pool"}"#, "fj+++++"),
+    ("task-action", r#"{"action":"from_backlog","taskId":"$backlog"}"#, "fj+++++"),
     ("ask_human", r#"{"question":"q #N?"}"#, "fj+++++"),
     ("list_questions", "{}", "+++++++"),
     // The lead.
@@ -190,6 +208,7 @@ const TABLE: &[(&str, &str, &str)] = &[
     ("task_steer", r#"{"task_id":"$task","message":"m"}"#, "fjff+f+"),
     ("update-schedule", r#"{"scheduleId":"$schedule","priority":60}"#, "ffff+f+"),
     ("delete-schedule", r#"{"scheduleId":"$schedule"}"#, "ffff+f+"),
+    ("run-schedule-now", r#"{"scheduleId":"$schedule"}"#, "ffff+f+"),
     ("update-epic", r#"{"epicId":"$epic","plan":"p"}"#, "fffff++"),
     ("delete-epic", r#"{"epicId":"$epic"}"#, "ffffff+"),
     // The owner, the assignee, the offeree.
@@ -201,6 +220,10 @@ const TABLE: &[(&str, &str, &str)] = &[
     ("task-action", r#"{"action":"reject","taskId":"$offer"}"#, "fffff+f"),
     ("slack-reply", r#"{"inboxMessageId":"$message","message":"m"}"#, "fjnnnn+"),
     ("slack-read", r#"{"inboxMessageId":"$message"}"#, "fjnnnn+"),
+    // The assignee or the creator.
+    ("slack-reply", r#"{"taskId":"$delegated","message":"m"}"#, "fjfff++"),
+    ("slack-read", r#"{"taskId":"$delegated"}"#, "fjfff++"),
+    ("slack-upload-file", r#"{"taskId":"$delegated","content":"eA==","filename":"f"}"#, "fjfff++"),
     // What was open to everybody: progress is the assignee's, an end also the lead's, and the creator's before it began.
     ("store-progress", r#"{"taskId":"$task","progress":"p"}"#, "fffff+f"),
     ("store-progress", r#"{"taskId":"$task","status":"completed"}"#, "ffff+++"),

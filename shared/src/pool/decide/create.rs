@@ -24,7 +24,7 @@ impl Pool {
     pub(super) fn decide_create(&self, create: &Create, ctx: &mut Ctx) -> Answer {
         let spec = &create.spec;
         require_shape(spec)?;
-        let delegation = matches!(create.rules, Rules::Delegation { .. });
+        let delegation = !matches!(create.rules, Rules::Plain);
         if delegation && named(create.target).is_some_and(|agent| create.by == Some(agent)) {
             return Err(Refusal::new(
                 Code::InvalidArgument,
@@ -42,13 +42,16 @@ impl Pool {
         let agent = self.routed(create);
         let sketch = create.by.map(|_| Sketch::of(&spec.task, &spec.context));
         let assigned = agent.filter(|_| matches!(create.target, Target::Assign { .. }));
-        if let (Rules::Delegation { allow_duplicate: false }, Some(by), Some(sketch)) =
-            (create.rules, create.by, &sketch)
-        {
+        let guarded = matches!(
+            create.rules,
+            Rules::Delegation { allow_duplicate: false } | Rules::Inbox { allow_duplicate: false }
+        );
+        if let (true, Some(by), Some(sketch)) = (guarded, create.by, &sketch) {
             self.require_no_duplicate(by, sketch, assigned, ctx)?;
         }
         if let Some(agent) = agent {
-            self.require_target(agent, assigned.is_some(), delegation)?;
+            let needs_room = assigned.is_some() && !matches!(create.rules, Rules::Inbox { .. });
+            self.require_target(agent, needs_room, delegation)?;
         }
         let created = self.created(id, create, agent, sketch, ctx);
         let warnings = warnings(&created, create);
@@ -109,7 +112,7 @@ impl Pool {
         }
     }
 
-    fn require_target(&self, agent: Uuid, direct: bool, delegation: bool) -> Result<(), Refusal> {
+    fn require_target(&self, agent: Uuid, needs_room: bool, delegation: bool) -> Result<(), Refusal> {
         let Some(member) = self.members.get(&agent) else {
             let problem =
                 format!("agent {agent} is not a member of this swarm; see get-swarm for those who are");
@@ -124,7 +127,7 @@ impl Pool {
             return Err(Refusal::new(Code::InvalidArgument, problem));
         }
         let active = self.active(agent);
-        if direct && active >= member.max_tasks as usize {
+        if needs_room && active >= member.max_tasks as usize {
             return Err(Refusal::new(
                 Code::NoCapacity,
                 format!(
@@ -178,10 +181,9 @@ impl Pool {
             let Some(task) = self.tasks.get(id) else { continue };
             let same_agent = assigned.is_some() && task.agent == assigned;
             if let Some(why) = other.duplicate(sketch, same_agent) {
-                let short: String = id.to_string().chars().take(8).collect();
                 return Err(Refusal::new(
                     Code::Duplicate,
-                    format!("this looks like a duplicate of your task {short}: {why}; set allowDuplicate to send it all the same"),
+                    format!("this looks like a duplicate of your task {id}: {why}; set allowDuplicate to send it all the same"),
                 )
                 .with(json!({ "task": id })));
             }

@@ -79,7 +79,23 @@ fn continued<T>(mut answer: Answer, list: &List<T>) -> Answer {
     answer
 }
 
-/// The short form of an id, as texts show it.
+/// The short form of an id, as texts show it: its end, for ids begin with their time.
 fn short(value: &Value) -> String {
-    value["id"].as_str().unwrap_or_default().chars().take(8).collect()
+    let id = value["id"].as_str().unwrap_or_default();
+    id.get(id.len().saturating_sub(8)..).unwrap_or(id).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn what_was_made_at_once_differs_in_the_short_form_of_its_id() {
+        let [one, other] = [(); 2].map(|()| short(&json!({ "id": Uuid::now_v7() })));
+        assert_eq!((one.len(), other.len()), (8, 8));
+        assert_ne!(one, other);
+        assert_eq!(short(&Value::Null), "");
+    }
 }

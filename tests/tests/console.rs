@@ -124,6 +124,22 @@ const PAGES: [&str; 16] = [
     "/trends",
 ];
 
+/// What some of them show of what [`furnish`] and the agents of the test have left.
+const SHOWN: [(&str, &[&str]); 12] = [
+    ("", &["3 of 3", "grace", "half of it is done", "nightly", "Put the release on the page of downloads"]),
+    ("/board", &["Build and sign the images", "grace"]),
+    ("/graph", &["Tell the channel that it"]),
+    ("/epics", &["Release 2", "Ship the second release", "17 %", "1 of 6 tasks done, 1 at work"]),
+    ("/schedules", &["nightly", "0 3 * * *", "03:00"]),
+    ("/agents", &["ada", "grace", "caller", "sleeper"]),
+    ("/runs", &["writer", "sleeper", "frozen", "caller"]),
+    ("/calls", &["caller → callee", "completed"]),
+    ("/locks", &["github://acme/app/issues/3", "ada", "github://acme/app/issues/5", "grace"]),
+    ("/waits", &["webhook from github", "sleeper"]),
+    ("/cluster", &["Runners", "4", "ready"]),
+    ("/trends", &["Tasks that ended", "in progress"]),
+];
+
 #[tokio::test]
 async fn pages_open_without_complaint_at_any_width_and_show_hostile_text_as_text() -> Result<()> {
     let wait = r#"wait_for_trigger={"type":"webhook","source":"github","event":"push"}"#;
@@ -182,6 +198,24 @@ async fn pages_open_without_complaint_at_any_width_and_show_hostile_text_as_text
             }
         }
     }
+    let mut missing = Vec::new();
+    for (page, texts) in SHOWN {
+        visit.open(page).await?;
+        let shown = visit.text("#live").await?;
+        missing.extend(
+            texts.iter().filter(|text| !shown.contains(**text)).map(|text| (page, *text, shown.clone())),
+        );
+    }
+    ensure!(missing.is_empty(), "{missing:#?}");
+    ensure!(browser.eval("document.querySelectorAll('#live .chart svg').length > 0").await? == json!(true));
+    let mut colours = Vec::new();
+    for scheme in ["light", "dark"] {
+        browser.scheme(scheme).await?;
+        colours.push(browser.eval("getComputedStyle(document.body).backgroundColor").await?);
+    }
+    ensure!(colours[0] != colours[1], "dark is as light: {colours:?}");
+    visit.open(&format!("/runs/{sleeper}")).await?;
+    ensure!(visit.text("#live").await?.contains("webhook, until"), "{}", visit.text("#live").await?);
     visit.open(&format!("/runs/{writer}")).await?;
     browser.until("document.getElementById('log').innerText.includes('second line')").await?;
     ensure!(

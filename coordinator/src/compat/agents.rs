@@ -1,9 +1,9 @@
 //! Agents: they register, say that they live, and are looked at.
 
 use axum::extract::{Path, State};
-use http::StatusCode;
 use serde_json::{Map, Value, json};
 use skein_shared::channels::Read;
+use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
 use super::Compat;
@@ -25,11 +25,14 @@ pub(super) async fn register(State(compat): State<Compat>, asked: Asked) -> Answ
     };
     let max_tasks = asked.fields.get("maxTasks").and_then(Value::as_u64).map(|most| most as u32);
     if compat.service.me(&who).await?.is_some() {
-        compat.service.come_back(&who, asked.request).await?;
-        if let Some(max_tasks) = max_tasks {
-            compat.service.set_capacity(&who, Uuid::now_v7(), max_tasks).await?;
-        }
-        return ok(compat.service.me(&who).await?.unwrap_or_default());
+        let refreshing = async {
+            compat.service.come_back(&who, asked.request).await?;
+            if let Some(max_tasks) = max_tasks {
+                compat.service.set_capacity(&who, Uuid::now_v7(), max_tasks).await?;
+            }
+            compat.service.me(&who).await
+        };
+        return ok(compat.like(&asked, "join-swarm", refreshing).await?.unwrap_or_default());
     }
     let texts = |field: &str| asked.fields.get(field).and_then(Value::as_array).cloned().unwrap_or_default();
     let introduction = Introduction {
@@ -40,15 +43,18 @@ pub(super) async fn register(State(compat): State<Compat>, asked: Asked) -> Answ
         description: asked.text("description").map(str::to_owned),
         max_tasks,
     };
-    made(compat.service.join(&who, asked.request, introduction).await?.0)
+    let joining = compat.service.join(&who, asked.request, introduction);
+    made(compat.like(&asked, "join-swarm", joining).await?.0)
 }
 
 pub(super) async fn ping(State(compat): State<Compat>, asked: Asked) -> Answer {
+    compat.look(&asked)?;
     compat.service.come_back(asked.agent()?, asked.request).await?;
     nothing()
 }
 
 pub(super) async fn close(State(compat): State<Compat>, asked: Asked) -> Answer {
+    compat.look(&asked)?;
     compat.service.go_offline(asked.agent()?, asked.request).await?;
     nothing()
 }
@@ -56,17 +62,20 @@ pub(super) async fn close(State(compat): State<Compat>, asked: Asked) -> Answer 
 /// The caller with its capacity, and with `?include=inbox` what waits for it.
 pub(super) async fn me(State(compat): State<Compat>, asked: Asked) -> Answer {
     let who = asked.agent()?;
-    let mut me = known(compat.service.me(who).await?)?;
-    let current = mine(&compat, who, "in_progress").await?.len();
-    me["capacity"] = capacity(&me, current);
-    me["shouldBlockPolling"] = json!(me["emptyPollCount"].as_u64().unwrap_or_default() >= EMPTY_POLLS);
-    if asked.query("include") == Some("inbox") {
-        me["inbox"] = inbox(&compat, who, current).await?;
-    }
-    ok(me)
+    let looking = async {
+        let mut me = known(compat.service.me(who).await?)?;
+        let current = mine(&compat, who, "in_progress").await?.len();
+        me["capacity"] = capacity(&me, current);
+        me["shouldBlockPolling"] = json!(me["emptyPollCount"].as_u64().unwrap_or_default() >= EMPTY_POLLS);
+        if asked.query("include") == Some("inbox") {
+            me["inbox"] = inbox(&compat, who, current).await?;
+        }
+        Ok(me)
+    };
+    ok(compat.like(&asked, "my-agent-info", looking).await?)
 }
 
-async fn inbox(compat: &Compat, who: &Principal, current: usize) -> Result<Value, Problem> {
+async fn inbox(compat: &Compat, who: &Principal, current: usize) -> Result<Value, Refusal> {
     let (unread, mentions) = compat.service.unread(who).await?;
     let (offers, pool) = compat.service.open_work(who).await?;
     let read = Read { mentions_only: true, mark_as_read: false, limit: 3, ..Read::new(who.agent) };
@@ -88,20 +97,24 @@ fn capacity(agent: &Value, current: usize) -> Value {
     json!({ "current": current, "max": max, "available": max.saturating_sub(current as u64) })
 }
 
-fn known(agent: Option<Value>) -> Result<Value, Problem> {
-    agent.ok_or_else(|| Problem::new(StatusCode::NOT_FOUND, "Agent not found"))
+fn known(agent: Option<Value>) -> Result<Value, Refusal> {
+    let problem = "Agent not found; POST /api/agents makes one";
+    agent.ok_or_else(|| Refusal::new(Code::NotFound, problem))
 }
 
 /// All agents; `?include=tasks` with the tasks that they work on.
 pub(super) async fn list(State(compat): State<Compat>, asked: Asked) -> Answer {
-    let mut agents = compat.service.list_members(&asked.who).await?.rows;
     let wanted = lists::Tasks {
         status: Some("in_progress".to_owned()),
         heartbeat: true,
         limit: 1000,
         ..lists::Tasks::default()
     };
-    let tasks = compat.service.list_tasks(&asked.who, wanted).await?.rows;
+    let listing = async {
+        let agents = compat.service.list_members(&asked.who).await?.rows;
+        Ok((agents, compat.service.list_tasks(&asked.who, wanted).await?.rows))
+    };
+    let (mut agents, tasks) = compat.like(&asked, "get-swarm", listing).await?;
     for agent in &mut agents {
         let own: Vec<&Value> = tasks.iter().filter(|task| task["agentId"] == agent["id"]).collect();
         agent["capacity"] = capacity(agent, own.len());
@@ -117,7 +130,9 @@ pub(super) async fn one(State(compat): State<Compat>, Path(agent): Path<Uuid>, a
 }
 
 async fn profile(compat: &Compat, asked: &Asked, agent: Uuid) -> Result<Value, Problem> {
-    known(compat.service.me(&Principal { agent, ..asked.who.clone() }).await?)
+    let of = Principal { agent, ..asked.who.clone() };
+    let looking = async { known(compat.service.me(&of).await?) };
+    compat.like(asked, "get-swarm", looking).await
 }
 
 pub(super) async fn rename(
@@ -137,10 +152,7 @@ pub(super) async fn describe(State(compat): State<Compat>, Path(agent): Path<Uui
 /// An agent describes itself alone, whatever it calls itself in the path.
 async fn update(compat: &Compat, agent: Uuid, asked: &Asked) -> Answer {
     if asked.agent()?.agent != agent {
-        return Err(Problem::new(
-            StatusCode::FORBIDDEN,
-            "an agent describes itself alone: X-Agent-ID is another",
-        ));
+        return Err(Problem::of(Code::Forbidden, "an agent describes itself alone: X-Agent-ID is another"));
     }
     ok(compat.tool(asked, "update-profile", asked.fields.clone()).await?["agent"].take())
 }

@@ -1,20 +1,21 @@
-//! Channels, their messages, and what the swarm remembers.
+//! Channels and their messages.
 
 use axum::extract::{Path, State};
 use serde_json::{Map, Value, json};
+use skein_shared::time::Timestamp;
 use uuid::Uuid;
 
 use super::Compat;
-use super::answer::{Answer, made, ok};
+use super::answer::{Answer, Problem, made, ok};
 use super::door::Asked;
-use crate::service::memory::{Hit, Ranked, Visible};
+use crate::service::programs::Messages;
 
-/// Memories that a search gives, and the most.
-const FOUND: u64 = 5;
-const MOST: u64 = 20;
+/// Messages of a thread at most.
+const THREAD: usize = 1000;
 
 pub(super) async fn list(State(compat): State<Compat>, asked: Asked) -> Answer {
-    ok(json!({ "channels": compat.service.list_channels(&asked.who).await? }))
+    let listing = compat.service.list_channels(&asked.who);
+    ok(json!({ "channels": compat.like(&asked, "list-channels", listing).await? }))
 }
 
 pub(super) async fn create(State(compat): State<Compat>, asked: Asked) -> Answer {
@@ -27,17 +28,31 @@ pub(super) async fn delete(State(compat): State<Compat>, Path(id): Path<Uuid>, a
     ok(json!({ "success": true }))
 }
 
-/// The newest messages, oldest first; they stay unread.
-pub(super) async fn read(State(compat): State<Compat>, Path(id): Path<Uuid>, asked: Asked) -> Answer {
-    asked.agent()?;
-    let mut arguments = Map::from_iter([
-        ("channel".to_owned(), json!(id)),
-        ("limit".to_owned(), json!(asked.number("limit", 50)?)),
-        ("markAsRead".to_owned(), json!(false)),
-    ]);
-    arguments.extend(asked.query("since").map(|since| ("since".to_owned(), json!(since))));
-    let found = compat.tool(&asked, "read-messages", arguments).await?;
-    ok(json!({ "messages": found["messages"] }))
+/// The newest messages of a time, oldest first; they stay unread.
+pub(super) async fn read(State(compat): State<Compat>, Path(channel): Path<Uuid>, asked: Asked) -> Answer {
+    let (since, before) = (time(&asked, "since")?, time(&asked, "before")?);
+    let limit = asked.number("limit", 50)?;
+    messages(&compat, &asked, Messages { channel, since, before, to: None, limit }).await
+}
+
+/// The answers to a message, oldest first.
+pub(super) async fn thread(
+    State(compat): State<Compat>,
+    Path((channel, message)): Path<(Uuid, Uuid)>,
+    asked: Asked,
+) -> Answer {
+    let wanted = Messages { channel, to: Some(message), limit: THREAD, ..Messages::default() };
+    messages(&compat, &asked, wanted).await
+}
+
+async fn messages(compat: &Compat, asked: &Asked, wanted: Messages) -> Answer {
+    let listing = compat.service.list_messages(&asked.who, wanted);
+    ok(json!({ "messages": compat.like(asked, "read-messages", listing).await?.rows }))
+}
+
+fn time(asked: &Asked, name: &str) -> Result<Option<Timestamp>, Problem> {
+    let wrong = || Problem::bad_request(format!("{name} must be a time such as 2026-03-01T12:00:00.000Z"));
+    asked.query(name).map(|text| Timestamp::parse_iso(text).ok_or_else(wrong)).transpose()
 }
 
 pub(super) async fn post(State(compat): State<Compat>, Path(id): Path<Uuid>, asked: Asked) -> Answer {
@@ -48,20 +63,4 @@ pub(super) async fn post(State(compat): State<Compat>, Path(id): Path<Uuid>, ask
         .collect();
     arguments.insert("channel".to_owned(), json!(id));
     made(compat.tool(&asked, "post-message", arguments).await?["posted"].take())
-}
-
-/// Looks through the memory, and gives the contents too.
-pub(super) async fn remember(State(compat): State<Compat>, asked: Asked) -> Answer {
-    let query = asked.need("query")?;
-    let limit = asked.fields.get("limit").and_then(Value::as_u64).unwrap_or(FOUND).min(MOST) as usize;
-    let who = asked.agent()?;
-    let found = compat.service.search_memory(who, query, Visible::All, None, limit).await?;
-    let (hits, understood) = (found.hits.rows, found.ranked == Ranked::ByMeaning);
-    let best = hits.first().map_or(1.0, |hit| hit.score);
-    // Its runners leave out what is not similar enough. Where nobody knows what texts mean, the best is the measure.
-    let result = |mut hit: Hit| {
-        hit.body["similarity"] = if understood { json!(hit.similarity) } else { json!(hit.score / best) };
-        hit.body
-    };
-    ok(json!({ "results": hits.into_iter().map(result).collect::<Vec<_>>() }))
 }

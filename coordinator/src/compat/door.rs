@@ -1,10 +1,9 @@
 //! Who asks: whoever holds the key, as the agent that the header `X-Agent-ID` names; without the header, the operator.
 
 use axum::extract::{FromRequest, Request};
-use http::StatusCode;
 use http_body_util::{BodyExt, Limited};
 use serde_json::{Map, Value};
-use skein_shared::limits;
+use skein_shared::{Code, limits};
 use uuid::Uuid;
 
 use super::Compat;
@@ -29,7 +28,7 @@ impl FromRequest<Compat> for Asked {
     async fn from_request(request: Request, compat: &Compat) -> Result<Self, Problem> {
         let (parts, body) = request.into_parts();
         if !compat.shared.admits(&parts.headers) {
-            return Err(Problem::new(StatusCode::UNAUTHORIZED, "Unauthorized"));
+            return Err(Problem::of(Code::Unauthenticated, "Unauthorized"));
         }
         let who = compat.shared.claimed(&parts.headers)?;
         if who.role != Role::Operator {
@@ -89,7 +88,7 @@ impl Asked {
 async fn fields(body: axum::body::Body) -> Result<Map<String, Value>, Problem> {
     let body = Limited::new(body, limits::REQUEST).collect().await.map_err(|_| {
         let text = format!("the body is cut off or longer than {} bytes; send less", limits::REQUEST);
-        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, text)
+        Problem::of(Code::TooLarge, text)
     })?;
     let body = body.to_bytes();
     if body.is_empty() {

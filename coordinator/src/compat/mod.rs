@@ -1,33 +1,44 @@
 //! Agent Swarm's HTTP routes, for its runners, hooks and scripts as they are (spec: Agent Swarm 5.4). They are served only
 //! with `--compat agent-swarm`, by the one key that all of its programs share.
 //!
-//! `door` tells who asks; each other file has the routes about one thing. What a route changes, it changes by the service
-//! or the tool of the same meaning, with its rights: the seed checks less. The guide for operators lists what is left out.
+//! `door` tells who asks; `nameless` lets those in at MCP who do not say so; each other file has the routes about one
+//! thing. What a route does it does by the tool of the same meaning, or by the service as that tool: with its rights,
+//! where the seed checks less, its limits and its line in the log. Signs of life are no tool's, and only counted. The guide
+//! for operators lists what is left out.
 
 mod agents;
 mod answer;
 mod channels;
 mod door;
+mod elsewhere;
 mod epics;
+mod memory;
+mod nameless;
+mod overview;
 mod runner;
 mod schedules;
+mod settings;
 mod tasks;
 #[cfg(test)]
 mod tests;
 
+use std::future::Future;
 use std::sync::Arc;
 
 use axum::Router;
 use axum::routing::{delete, get, post, put};
 use serde_json::{Map, Value};
+use skein_shared::Refusal;
+use tokio::time::Instant;
 
 use crate::auth::View;
 use crate::mcp::client::Client;
 use crate::mcp::dispatch::{self, Context, Progress};
-use crate::mcp::{Catalogue, Gate, SharedKey};
+use crate::mcp::{Catalogue, Gate, SharedKey, served};
 use crate::service::Service;
 use answer::Problem;
 use door::Asked;
+pub use nameless::let_in;
 
 /// What the routes have in common. Cheap to clone.
 #[derive(Clone)]
@@ -46,13 +57,27 @@ pub fn router(service: Service, shared: SharedKey, catalogue: Arc<Catalogue>, ga
         .route("/close", post(agents::close))
         .route("/cancelled-tasks", get(tasks::cancelled))
         .route("/ecosystem", get(agents::ecosystem))
+        .route("/internal/reload-config", post(settings::reload))
         .route("/api/poll", get(runner::poll))
         .route("/api/active-sessions", get(runner::sessions).post(runner::begin))
         .route("/api/active-sessions/cleanup", post(runner::clean_up))
+        .route("/api/active-sessions/{session}", delete(runner::end))
         .route("/api/active-sessions/heartbeat/{task}", put(runner::beat))
         .route("/api/active-sessions/by-task/{task}", delete(runner::end))
         .route("/api/session-logs", post(runner::log))
-        .route("/api/session-costs", post(runner::cost))
+        .route("/api/session-costs", get(runner::costs).post(runner::cost))
+        .route("/api/session-costs/summary", get(runner::sums))
+        .route("/api/session-costs/dashboard", get(runner::dashboard))
+        .route("/api/logs", get(overview::log))
+        .route("/api/stats", get(overview::stats))
+        .route("/api/concurrent-context", get(overview::context))
+        .route("/api/config", get(settings::list).put(settings::set))
+        .route("/api/config/resolved", get(settings::resolved))
+        .route("/api/config/{id}", get(settings::one).delete(settings::delete))
+        .route("/api/repos", get(elsewhere::repos).post(elsewhere::new_repo))
+        .route("/api/repos/{id}", get(elsewhere::repo).put(elsewhere::repo).delete(elsewhere::repo))
+        .route("/api/github/webhook", post(elsewhere::webhook))
+        .route("/api/agentmail/webhook", post(elsewhere::webhook))
         .route("/api/agents", get(agents::list).post(agents::register))
         .route("/api/agents/{agent}", get(agents::one))
         .route("/api/agents/{agent}/name", put(agents::rename))
@@ -63,6 +88,7 @@ pub fn router(service: Service, shared: SharedKey, catalogue: Arc<Catalogue>, ga
         .route("/api/tasks", get(tasks::list).post(tasks::create))
         .route("/api/tasks/{task}", get(tasks::one))
         .route("/api/tasks/{task}/claude-session", put(tasks::session))
+        .route("/api/tasks/{task}/session-logs", get(runner::logs))
         .route("/api/tasks/{task}/{action}", post(tasks::act))
         .route("/api/paused-tasks", get(tasks::paused))
         .route("/api/scheduled-tasks", get(schedules::list))
@@ -75,7 +101,9 @@ pub fn router(service: Service, shared: SharedKey, catalogue: Arc<Catalogue>, ga
         .route("/api/channels", get(channels::list).post(channels::create))
         .route("/api/channels/{id}", delete(channels::delete))
         .route("/api/channels/{id}/messages", get(channels::read).post(channels::post))
-        .route("/api/memory/search", post(channels::remember))
+        .route("/api/channels/{id}/messages/{message}/thread", get(channels::thread))
+        .route("/api/memory/index", post(memory::index))
+        .route("/api/memory/search", post(memory::search))
         .with_state(Compat { service, shared: Arc::new(shared), catalogue, gate })
 }
 
@@ -100,5 +128,20 @@ impl Compat {
             }
             None => Ok(reply.json),
         }
+    }
+
+    /// Does by the service what a tool does, within the tool's limits and with its line in the log.
+    async fn like<T>(
+        &self,
+        asked: &Asked,
+        tool: &str,
+        work: impl Future<Output = Result<T, Refusal>>,
+    ) -> Result<T, Problem> {
+        Ok(served::as_tool(&self.gate, &self.catalogue, &asked.who, tool, work).await?)
+    }
+
+    /// Counts what changes nothing and what no tool does.
+    fn look(&self, asked: &Asked) -> Result<(), Problem> {
+        Ok(self.gate.quota.look(&asked.who, Instant::now())?)
     }
 }

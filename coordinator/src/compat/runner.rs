@@ -1,12 +1,12 @@
 //! What a runner of the seed asks again and again, and tells of its sessions. Sessions are signs of life here; what they
-//! cost and say is not kept.
+//! cost and say is not kept, and so there is nothing to show of it.
 
-use axum::extract::State;
+use axum::extract::{Path, State};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::Compat;
-use super::answer::{Answer, made, ok};
+use super::answer::{Answer, Problem, made, ok};
 use super::door::Asked;
 use crate::service::lists;
 use crate::service::summons::Summons;
@@ -16,7 +16,8 @@ const SESSIONS: usize = 100;
 
 /// What there is to do, one thing at a time. The pool is claimed for the worker: of all who poll one gets the task.
 pub(super) async fn poll(State(compat): State<Compat>, asked: Asked) -> Answer {
-    let summons = compat.service.next_summons(asked.agent()?, asked.request).await?;
+    let looking = compat.service.next_summons(asked.agent()?, asked.request);
+    let summons = compat.like(&asked, "poll-task", looking).await?;
     let trigger = match summons {
         None => Value::Null,
         Some(Summons::Offered(task)) => json!({ "type": "task_offered", "taskId": task["id"], "task": task }),
@@ -40,8 +41,12 @@ pub(super) async fn poll(State(compat): State<Compat>, asked: Asked) -> Answer {
 pub(super) async fn begin(State(compat): State<Compat>, asked: Asked) -> Answer {
     let who = asked.agent()?;
     let task = asked.field_id("taskId")?;
-    if let Some(task) = task {
-        compat.service.report(who, asked.request, task, None, None).await?;
+    match task {
+        Some(task) => {
+            let reporting = compat.service.report(who, asked.request, task, None, None);
+            compat.like(&asked, "store-progress", reporting).await?;
+        }
+        None => compat.look(&asked)?,
     }
     let id = task.unwrap_or(asked.request);
     made(json!({ "session": session(id, who.agent, task, compat.service.clock().now().iso()) }))
@@ -56,7 +61,7 @@ pub(super) async fn sessions(State(compat): State<Compat>, asked: Asked) -> Answ
         limit: SESSIONS,
         ..lists::Tasks::default()
     };
-    let tasks = compat.service.list_tasks(&asked.who, wanted).await?;
+    let tasks = compat.like(&asked, "get-tasks", compat.service.list_tasks(&asked.who, wanted)).await?;
     let id = |task: &Value, field: &str| task[field].as_str().and_then(|id| Uuid::try_parse(id).ok());
     let sessions = tasks.rows.iter().filter_map(|task| {
         let (task_id, owner) = (id(task, "id")?, id(task, "agentId")?);
@@ -70,27 +75,57 @@ fn session(id: Uuid, agent: Uuid, task: Option<Uuid>, since: String) -> Value {
     json!({ "id": id, "agentId": agent, "taskId": task, "startedAt": since, "lastHeartbeatAt": since })
 }
 
-pub(super) async fn beat(asked: Asked) -> Answer {
+pub(super) async fn beat(State(compat): State<Compat>, asked: Asked) -> Answer {
+    compat.look(&asked)?;
     asked.agent()?;
     ok(json!({ "updated": true }))
 }
 
-pub(super) async fn end(_: Asked) -> Answer {
+pub(super) async fn end(State(compat): State<Compat>, asked: Asked) -> Answer {
+    compat.look(&asked)?;
     ok(json!({ "deleted": true }))
 }
 
 /// Nothing is left over: a task whose agent is gone goes back by its lease.
-pub(super) async fn clean_up(_: Asked) -> Answer {
+pub(super) async fn clean_up(State(compat): State<Compat>, asked: Asked) -> Answer {
+    compat.look(&asked)?;
     ok(json!({ "cleaned": 0 }))
 }
 
-pub(super) async fn log(asked: Asked) -> Answer {
+pub(super) async fn log(State(compat): State<Compat>, asked: Asked) -> Answer {
+    compat.look(&asked)?;
     asked.need("sessionId")?;
     let lines = asked.fields.get("lines").and_then(Value::as_array).map_or(0, Vec::len);
     made(json!({ "success": true, "count": lines, "kept": false }))
 }
 
-pub(super) async fn cost(asked: Asked) -> Answer {
+pub(super) async fn logs(State(compat): State<Compat>, Path(task): Path<Uuid>, asked: Asked) -> Answer {
+    compat.like(&asked, "get-task-details", compat.service.get_task(&asked.who, task)).await?;
+    ok(json!({ "logs": [] }))
+}
+
+pub(super) async fn cost(State(compat): State<Compat>, asked: Asked) -> Answer {
+    compat.look(&asked)?;
     asked.need("sessionId")?;
     made(json!({ "success": true, "cost": asked.fields, "kept": false }))
+}
+
+pub(super) async fn costs(State(compat): State<Compat>, asked: Asked) -> Answer {
+    compat.look(&asked)?;
+    ok(json!({ "costs": [] }))
+}
+
+pub(super) async fn sums(State(compat): State<Compat>, asked: Asked) -> Answer {
+    compat.look(&asked)?;
+    if let Some(by) = asked.query("groupBy").filter(|by| !["day", "agent", "both"].contains(by)) {
+        return Err(Problem::bad_request(format!("groupBy is `{by}`; it must be day, agent or both")));
+    }
+    let none =
+        json!({ "totalCostUsd": 0, "totalSessions": 0, "totalInputTokens": 0, "totalOutputTokens": 0 });
+    ok(json!({ "totals": none, "daily": [], "byAgent": [] }))
+}
+
+pub(super) async fn dashboard(State(compat): State<Compat>, asked: Asked) -> Answer {
+    compat.look(&asked)?;
+    ok(json!({ "costToday": 0, "costMtd": 0 }))
 }

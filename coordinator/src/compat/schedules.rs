@@ -1,8 +1,8 @@
 //! Schedules.
 
 use axum::extract::{Path, State};
-use http::StatusCode;
 use serde_json::{Map, Value, json};
+use skein_shared::Code;
 use uuid::Uuid;
 
 use super::Compat;
@@ -29,7 +29,9 @@ pub(super) async fn one(State(compat): State<Compat>, Path(id): Path<Uuid>, aske
     let listed = compat.tool(&asked, "list-schedules", all).await?;
     let mut schedules = listed["schedules"].as_array().into_iter().flatten();
     let found = schedules.find(|schedule| schedule["id"] == json!(id));
-    ok(found.cloned().ok_or_else(|| Problem::new(StatusCode::NOT_FOUND, "Schedule not found"))?)
+    ok(found.cloned().ok_or_else(|| {
+        Problem::of(Code::NotFound, "Schedule not found; GET /api/scheduled-tasks lists them")
+    })?)
 }
 
 pub(super) async fn update(State(compat): State<Compat>, Path(id): Path<Uuid>, asked: Asked) -> Answer {

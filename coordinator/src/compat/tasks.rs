@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use axum::extract::{Path, State};
-use http::StatusCode;
 use serde_json::{Map, Value, json};
 use skein_shared::pool::{Finish, Rules, Source, Target, TaskSpec};
 use skein_shared::{Code, Refusal};
@@ -16,7 +15,7 @@ use crate::auth::{Principal, Role};
 use crate::service::lists;
 use crate::service::tasks::{Action, Wanted};
 
-/// Tasks that a list looks through at most.
+/// Tasks in one answer at most.
 const MOST: usize = 1000;
 /// How long a runner is told of a cancelled task.
 const NEWS: Duration = Duration::from_secs(300);
@@ -31,14 +30,13 @@ pub(super) async fn list(State(compat): State<Compat>, asked: Asked) -> Answer {
         schedule: asked.id("scheduleId")?,
         epic: asked.id("epicId")?,
         heartbeat: asked.flag("includeHeartbeat") == Some(true),
-        limit: MOST,
+        limit,
         ..lists::Tasks::default()
     };
     let who = of(&asked.who, agent);
-    let mut tasks = compat.service.list_tasks(&who, wanted).await?.rows;
-    let total = tasks.len();
-    tasks = tasks.into_iter().skip(offset).take(limit).collect();
-    ok(json!({ "tasks": tasks, "total": total }))
+    let listing = compat.service.tasks_from(&who, wanted, offset);
+    let (tasks, total) = compat.like(&asked, "get-tasks", listing).await?;
+    ok(json!({ "tasks": tasks.rows, "total": total }))
 }
 
 /// The same caller, looking for another agent.
@@ -71,7 +69,8 @@ pub(super) async fn create(State(compat): State<Compat>, asked: Asked) -> Answer
         (None, agent, _) => Target::Assign { agent },
     };
     let wanted = Wanted { spec, target, rules: Rules::Plain };
-    made(compat.service.send_task(&asked.who, asked.request, wanted).await?.task)
+    let sending = compat.service.send_task(&asked.who, asked.request, wanted);
+    made(compat.like(&asked, "send-task", sending).await?.task)
 }
 
 /// A task with its log, the newest entries first.
@@ -87,7 +86,8 @@ pub(super) async fn one(State(compat): State<Compat>, Path(task): Path<Uuid>, as
 
 pub(super) async fn session(State(compat): State<Compat>, Path(task): Path<Uuid>, asked: Asked) -> Answer {
     let session = asked.need("claudeSessionId")?.to_owned();
-    ok(compat.service.note_session(&asked.who, asked.request, task, session).await?.task)
+    let noting = compat.service.note_session(&asked.who, asked.request, task, session);
+    ok(compat.like(&asked, "store-progress", noting).await?.task)
 }
 
 pub(super) async fn act(
@@ -96,14 +96,15 @@ pub(super) async fn act(
     asked: Asked,
 ) -> Answer {
     let reason = asked.text("reason").map(str::to_owned);
-    let action = match action.as_str() {
+    let (tool, action) = match action.as_str() {
         "finish" => return finish(&compat, task, &asked).await,
-        "cancel" => Action::Cancel { reason },
-        "pause" => Action::Pause,
-        "resume" => Action::Resume,
-        _ => return Err(Problem::new(StatusCode::NOT_FOUND, "there is no such route")),
+        "cancel" => ("cancel-task", Action::Cancel { reason }),
+        "pause" => ("task-action", Action::Pause),
+        "resume" => ("task-action", Action::Resume),
+        _ => return Err(Problem::of(Code::NotFound, "there is no such route")),
     };
-    let changed = compat.service.act(&asked.who, asked.request, task, action).await?;
+    let acting = compat.service.act(&asked.who, asked.request, task, action);
+    let changed = compat.like(&asked, tool, acting).await?;
     ok(json!({ "success": true, "task": changed.task }))
 }
 
@@ -115,12 +116,16 @@ async fn finish(compat: &Compat, task: Uuid, asked: &Asked) -> Answer {
         _ => return Err(Problem::bad_request("status must be completed or failed")),
     };
     let who = asked.agent()?;
-    let changed = compat.service.report(who, asked.request, task, None, Some((end, None))).await;
-    let (task, already) = match changed {
-        Ok(changed) => (changed.task, changed.repeated),
-        Err(Refusal { code: Code::WrongState, .. }) => (compat.service.get_task(who, task).await?, true),
-        Err(refusal) => return Err(refusal.into()),
+    let reporting = async {
+        match compat.service.report(who, asked.request, task, None, Some((end, None))).await {
+            Ok(changed) => Ok((changed.task, changed.repeated)),
+            Err(Refusal { code: Code::WrongState, .. }) => {
+                Ok((compat.service.get_task(who, task).await?, true))
+            }
+            Err(refusal) => Err(refusal),
+        }
     };
+    let (task, already) = compat.like(asked, "store-progress", reporting).await?;
     let mut body = json!({ "success": true, "task": task });
     if already {
         body["alreadyFinished"] = json!(true);
@@ -129,23 +134,26 @@ async fn finish(compat: &Compat, task: Uuid, asked: &Asked) -> Answer {
 }
 
 pub(super) async fn paused(State(compat): State<Compat>, asked: Asked) -> Answer {
-    ok(json!({ "tasks": mine(&compat, asked.agent()?, "paused").await? }))
+    let listing = mine(&compat, asked.agent()?, "paused");
+    ok(json!({ "tasks": compat.like(&asked, "get-tasks", listing).await? }))
 }
 
 /// Of one task, or of the last five minutes: `{id, task, failureReason}`.
 pub(super) async fn cancelled(State(compat): State<Compat>, asked: Asked) -> Answer {
     let who = asked.agent()?;
-    let tasks = match asked.id("taskId")? {
-        Some(task) => vec![compat.service.get_task(who, task).await?],
-        None => {
+    let task = asked.id("taskId")?;
+    let listing = async {
+        let Some(task) = task else {
             let now = compat.service.clock().now();
             let recent = |task: &Value| {
                 let ended = task["finishedAt"].as_str().and_then(skein_shared::time::Timestamp::parse_iso);
                 ended.is_some_and(|ended| now.since(ended) < NEWS)
             };
-            mine(&compat, who, "cancelled").await?.into_iter().filter(recent).collect()
-        }
+            return Ok(mine(&compat, who, "cancelled").await?.into_iter().filter(recent).collect());
+        };
+        Ok(vec![compat.service.get_task(who, task).await?])
     };
+    let tasks: Vec<Value> = compat.like(&asked, "get-tasks", listing).await?;
     let cancelled = tasks.iter().filter(|task| task["status"] == "cancelled");
     let told = cancelled.map(
         |task| json!({ "id": task["id"], "task": task["task"], "failureReason": task["failureReason"] }),
@@ -154,7 +162,7 @@ pub(super) async fn cancelled(State(compat): State<Compat>, asked: Asked) -> Ans
 }
 
 /// The caller's tasks of a status.
-pub(super) async fn mine(compat: &Compat, who: &Principal, status: &str) -> Result<Vec<Value>, Problem> {
+pub(super) async fn mine(compat: &Compat, who: &Principal, status: &str) -> Result<Vec<Value>, Refusal> {
     let wanted = lists::Tasks {
         status: Some(status.to_owned()),
         mine: true,

@@ -1,16 +1,26 @@
-//! The seed's runner loop as it was recorded, and each route by the shape of its answer.
+//! The steps of the seed's runner loop, written down from its description (spec: Agent Swarm 5.1, 5.2), and each route by
+//! the shape of its answer.
+
+mod limits;
+mod mcp;
+mod settings;
+mod summons;
 
 use axum::body::Body;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::json;
+use skein_shared::entity::{Reign, RunnerCommand};
 use skein_shared::id::Name;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tower::ServiceExt;
 use uuid::Uuid;
 
 use super::*;
 use crate::entity::tests::{Node, node};
 use crate::mcp::tools::catalogue;
+use crate::outbox::{self, Delivery, Runners};
+use crate::vault::Vault;
 
 const KEY: &str = "hush";
 const LEAD: Uuid = Uuid::from_u128(0x11111111_1111_4111_8111_111111111111);
@@ -18,20 +28,45 @@ const WORKER: Uuid = Uuid::from_u128(0x22222222_2222_4222_8222_222222222222);
 
 struct Bed {
     router: Router,
-    _node: Node,
+    service: Service,
+    node: Node,
+    _stops: DropGuard,
+}
+
+struct NoRunners;
+
+#[async_trait::async_trait]
+impl Runners for NoRunners {
+    async fn deliver(&self, _: &str, _: &RunnerCommand, _: &Reign) -> Delivery {
+        Delivery::NotConnected
+    }
+
+    async fn connected(&self) {
+        std::future::pending().await
+    }
 }
 
 impl Bed {
     fn new() -> Self {
-        let node = node();
-        let service = Service::new(node.entities.clone());
-        let shared = SharedKey { key: KEY.into(), swarm: Name::parse("default").unwrap() };
-        Self { router: router(service, shared, Arc::new(catalogue().unwrap()), Gate::default()), _node: node }
+        Self::behind(Gate::default())
+    }
+
+    fn behind(gate: Gate) -> Self {
+        let (node, stop) = (node(), CancellationToken::new());
+        let slack = crate::slack::Workspaces::default();
+        tokio::spawn(outbox::pump::run(node.entities.clone(), Arc::new(NoRunners), slack, stop.clone()));
+        let service = Service::new(node.entities.clone()).keeping_secrets(Vault::ephemeral().unwrap());
+        let router = router(service.clone(), shared(), Arc::new(catalogue().unwrap()), gate);
+        Self { router, service, node, _stops: stop.drop_guard() }
     }
 
     /// A swarm of a lead and a worker that have registered.
     async fn swarm() -> Self {
-        let bed = Self::new();
+        Self::new().joined().await
+    }
+
+    async fn joined(self) -> Self {
+        let bed = self;
         let lead = json!({ "name": "lead-11111111", "isLead": true, "maxTasks": 2 });
         bed.is(201, "POST", "/api/agents", Some(LEAD), lead).await;
         bed.is(201, "POST", "/api/agents", Some(WORKER), json!({ "name": "worker-22222222" })).await;
@@ -92,6 +127,10 @@ impl Bed {
     }
 }
 
+fn shared() -> SharedKey {
+    SharedKey { key: KEY.into(), swarm: Name::parse("default").unwrap() }
+}
+
 fn has(answer: &Value, fields: &[&str]) {
     for field in fields {
         assert!(answer.get(field).is_some(), "{field} is missing: {answer}");
@@ -100,9 +139,28 @@ fn has(answer: &Value, fields: &[&str]) {
 
 #[tokio::test]
 async fn a_runner_of_the_seed_goes_through_its_loop() {
-    let bed = Bed::swarm().await;
+    let bed = Bed::new();
     let worker = Some(WORKER);
-    // A start, and one more after a crash.
+    let lead = json!({ "name": "lead-11111111", "isLead": true, "maxTasks": 2 });
+    bed.is(201, "POST", "/api/agents", Some(LEAD), lead).await;
+    let set = json!({ "scope": "global", "key": "MODEL_OVERRIDE", "value": "sonnet" });
+    bed.is(200, "PUT", "/api/config", Some(LEAD), set).await;
+    let resolved = format!("/api/config/resolved?agentId={WORKER}&includeSecrets=true");
+    let environment = async || {
+        let found = bed.is(200, "GET", &resolved, worker, Value::Null).await;
+        let configs = found["configs"].as_array().unwrap().clone();
+        configs.iter().map(|config| (config["key"].clone(), config["value"].clone())).collect::<Vec<_>>()
+    };
+    // Its container starts before it is a member.
+    assert_eq!(bed.is(200, "GET", "/ecosystem", worker, Value::Null).await["apps"], json!([]));
+    assert_eq!(environment().await, [(json!("MODEL_OVERRIDE"), json!("sonnet"))]);
+    assert_eq!(
+        bed.is(200, "GET", "/api/repos?autoClone=true", worker, Value::Null).await["repos"],
+        json!([])
+    );
+    bed.refuses("GET", &format!("/api/agents/{WORKER}/setup-script"), worker, Value::Null, 404).await;
+    bed.is(201, "POST", "/api/agents", worker, json!({ "name": "worker-22222222" })).await;
+    // One more start, after a crash.
     let again = json!({ "name": "worker-22222222", "maxTasks": 1 });
     has(&bed.is(200, "POST", "/api/agents", worker, again).await, &["id", "name", "status", "maxTasks"]);
     let clean = json!({ "agentId": WORKER });
@@ -120,6 +178,11 @@ async fn a_runner_of_the_seed_goes_through_its_loop() {
     let trigger = bed.poll(WORKER).await;
     assert_eq!((&trigger["type"], &trigger["taskId"]), (&json!("task_assigned"), &json!(task)));
     assert_eq!(trigger["task"]["status"], "in_progress");
+    let query = json!({ "query": trigger["task"]["task"], "limit": 5 });
+    assert_eq!(bed.is(200, "POST", "/api/memory/search", worker, query).await["results"], json!([]));
+    let own = json!({ "scope": "agent", "scopeId": WORKER, "key": "MODEL_OVERRIDE", "value": "haiku" });
+    bed.is(200, "PUT", "/api/config", worker, own).await;
+    assert_eq!(environment().await, [(json!("MODEL_OVERRIDE"), json!("haiku"))]);
     let session = json!({ "agentId": WORKER, "taskId": task, "triggerType": "task_assigned" });
     has(&bed.is(201, "POST", "/api/active-sessions", worker, session).await["session"], &["id", "taskId"]);
     assert_eq!(bed.poll(WORKER).await, Value::Null);
@@ -233,8 +296,27 @@ async fn every_route_answers_in_the_seed_s_shape() {
     bed.shows("GET", "/api/channels", None, none.clone(), 200, &["channels"]).await;
     bed.shows("POST", &messages, lead, json!({ "content": "hello" }), 201, &["id", "content"]).await;
     bed.shows("GET", &messages, lead, none.clone(), 200, &["messages"]).await;
+    let thread = format!("{messages}/{}/thread", Uuid::from_u128(1));
+    bed.shows("GET", &thread, None, none.clone(), 200, &["messages"]).await;
     bed.shows("DELETE", &channel, lead, none.clone(), 200, &["success"]).await;
     bed.shows("POST", "/api/memory/search", lead, query, 200, &["results"]).await;
+    bed.shows("GET", &format!("{task}/session-logs"), None, none.clone(), 200, &["logs"]).await;
+    bed.shows("GET", "/api/session-costs?limit=5", None, none.clone(), 200, &["costs"]).await;
+    let sums = "/api/session-costs/summary?groupBy=both";
+    bed.shows("GET", sums, None, none.clone(), 200, &["totals", "daily", "byAgent"]).await;
+    bed.shows("GET", "/api/session-costs/dashboard", None, none.clone(), 200, &["costToday", "costMtd"])
+        .await;
+    bed.refuses("GET", "/api/session-costs/summary?groupBy=week", None, none.clone(), 400).await;
+    let session = format!("/api/active-sessions/{}", Uuid::from_u128(1));
+    bed.shows("DELETE", &session, lead, none.clone(), 200, &["deleted"]).await;
+    bed.shows("GET", "/api/logs?limit=5", None, none.clone(), 200, &["logs"]).await;
+    bed.shows("GET", "/api/stats", None, none.clone(), 200, &["agents", "tasks"]).await;
+    let context = ["processingInboxMessages", "recentTaskDelegations", "activeSwarmTasks"];
+    bed.shows("GET", "/api/concurrent-context", lead, none.clone(), 200, &context).await;
+    let reloaded = ["success", "configsLoaded", "keysUpdated", "integrationsReinitialized"];
+    bed.shows("POST", "/internal/reload-config", lead, none.clone(), 200, &reloaded).await;
+    bed.shows("GET", "/api/config", None, none.clone(), 200, &["configs"]).await;
+    bed.shows("GET", "/api/repos", None, none, 200, &["repos"]).await;
 }
 
 #[tokio::test]
@@ -242,7 +324,10 @@ async fn whoever_lacks_the_key_a_name_or_the_right_is_told_so() {
     let bed = Bed::swarm().await;
     let task = bed.task(json!({ "task": "mine", "agentId": LEAD })).await;
     let (status, answer) = bed.ask("GET", "/api/tasks", "other", Some(LEAD), Value::Null).await;
-    assert_eq!((status.as_u16(), answer), (401, json!({ "error": "Unauthorized" })));
+    assert_eq!(
+        (status.as_u16(), answer),
+        (401, json!({ "error": "Unauthorized", "code": "unauthenticated" }))
+    );
     let stranger = Some(Uuid::from_u128(9));
     let finish = format!("/api/tasks/{task}/finish");
     let epic = json!({ "name": "Mine", "goal": "x" });
@@ -260,9 +345,145 @@ async fn whoever_lacks_the_key_a_name_or_the_right_is_told_so() {
     bed.refuses("GET", "/api/tasks?limit=many", None, Value::Null, 400).await;
     let lead = json!({ "name": "usurper", "isLead": true });
     bed.is(409, "POST", "/api/agents", stranger, lead).await;
+    let repo = json!({ "url": "https://example.org/a.git", "name": "a" });
+    bed.refuses("POST", "/api/repos", Some(LEAD), repo, 409).await;
+    bed.refuses("PUT", &format!("/api/repos/{}", Uuid::from_u128(1)), Some(LEAD), json!({}), 404).await;
+    let logs = format!("/api/tasks/{}/session-logs", Uuid::from_u128(1));
+    bed.refuses("GET", &logs, None, Value::Null, 404).await;
+    for provider in ["github", "agentmail"] {
+        let path = format!("/api/{provider}/webhook");
+        let (status, answer) = bed.ask("POST", &path, "other", None, json!({})).await;
+        let told = answer["error"].as_str().unwrap();
+        assert!(status == StatusCode::NOT_FOUND && told.contains(&format!("/webhooks/{provider}")), "{told}");
+    }
     let request = Request::post("/api/tasks")
         .header("authorization", format!("Bearer {KEY}"))
         .body(Body::from("{not json"))
         .unwrap();
     assert_eq!(bed.router.clone().oneshot(request).await.unwrap().status(), StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn a_list_of_tasks_goes_on_behind_the_first_thousand() {
+    let bed = Bed::swarm().await;
+    let make = |number: usize| bed.task(json!({ "task": format!("task {number}"), "tags": ["many"] }));
+    // Nobody has more than some hundred calls under way.
+    for some in (0..1003).collect::<Vec<_>>().chunks(100) {
+        futures::future::join_all(some.iter().map(|number| make(*number))).await;
+    }
+    bed.task(json!({ "task": "a sign of life", "tags": ["heartbeat"] })).await;
+    bed.task(json!({ "task": "another", "taskType": "heartbeat" })).await;
+    let page = bed.is(200, "GET", "/api/tasks?offset=1001&limit=5", None, Value::Null).await;
+    assert_eq!((&page["total"], page["tasks"].as_array().unwrap().len()), (&json!(1003), 2));
+    let all = bed.is(200, "GET", "/api/tasks?includeHeartbeat=true&limit=0", None, Value::Null).await;
+    assert_eq!((&all["total"], &all["tasks"]), (&json!(1005), &json!([])));
+    let found = bed.is(200, "GET", "/api/tasks?search=task%20100&limit=2", None, Value::Null).await;
+    assert_eq!((&found["total"], found["tasks"].as_array().unwrap().len()), (&json!(4), 2));
+}
+
+#[tokio::test]
+async fn messages_are_read_from_the_end_backwards_and_by_thread() {
+    let bed = Bed::swarm().await;
+    let path = format!("/api/channels/{}/messages", skein_shared::channels::GENERAL);
+    let mut posted = Vec::new();
+    for number in 0..4 {
+        let parent: Option<&Value> = (number == 3).then(|| &posted[1]);
+        let reply = parent.map(|parent: &Value| parent["id"].clone());
+        let said = json!({ "content": format!("message {number}"), "replyToId": reply });
+        posted.push(bed.is(201, "POST", &path, Some(LEAD), wire(said)).await);
+        // Times have milliseconds, and each of these needs its own.
+        let now = bed.service.clock().now();
+        while bed.service.clock().now() == now {
+            tokio::task::yield_now().await;
+        }
+    }
+    let said = async |path: String| {
+        let found = bed.is(200, "GET", &path, Some(WORKER), Value::Null).await;
+        let messages = found["messages"].as_array().unwrap().clone();
+        messages
+            .iter()
+            .map(|message| message["content"].as_str().unwrap()[8..].to_owned())
+            .collect::<String>()
+    };
+    let at = |number: usize| posted[number]["createdAt"].as_str().unwrap();
+    assert_eq!(said(format!("{path}?limit=3")).await, "123");
+    assert_eq!(said(format!("{path}?before={}", at(2))).await, "01");
+    assert_eq!(said(format!("{path}?before={}&limit=1", at(2))).await, "1");
+    assert_eq!(said(format!("{path}?since={}&before={}", at(0), at(3))).await, "12");
+    assert_eq!(said(format!("{path}/{}/thread", posted[1]["id"].as_str().unwrap())).await, "3");
+    bed.refuses("GET", &format!("{path}?before=yesterday"), Some(WORKER), Value::Null, 400).await;
+    let me = bed.is(200, "GET", "/me?include=inbox", Some(WORKER), Value::Null).await;
+    assert_eq!(me["inbox"]["unreadCount"], 4, "a look marks nothing as read");
+}
+
+/// Without the fields that are null, as programs send it.
+fn wire(body: Value) -> Value {
+    skein_shared::wire::shown(body, &[])
+}
+
+#[tokio::test]
+async fn a_file_that_is_indexed_again_replaces_what_it_left() {
+    let bed = Bed::swarm().await;
+    let index = |agent: Uuid, content: String, scope: &str| {
+        json!({
+            "agentId": agent, "content": content, "name": "notes", "scope": scope, "source": "file_index",
+            "sourcePath": "/workspace/personal/memory/notes.md",
+        })
+    };
+    let path = "/api/memory/index";
+    let long = format!("# Zebras\n{}\n# Gnus\n{}", "zebra ".repeat(200), "gnu ".repeat(300));
+    let first = bed.is(202, "POST", path, Some(WORKER), index(WORKER, long, "agent")).await;
+    assert_eq!((&first["queued"], first["memoryIds"].as_array().unwrap().len()), (&json!(true), 2));
+    let found = async |agent: Uuid, query: &str| {
+        let query = json!({ "query": query });
+        bed.is(200, "POST", "/api/memory/search", Some(agent), query).await["results"]
+            .as_array()
+            .unwrap()
+            .clone()
+    };
+    let zebras = found(WORKER, "zebra").await;
+    assert_eq!(zebras.len(), 1);
+    assert!(zebras[0]["content"].as_str().unwrap().starts_with("Zebras\n\nzebra"), "{zebras:?}");
+    let short = index(WORKER, "only gnus".to_owned(), "swarm");
+    bed.is(202, "POST", path, Some(WORKER), short).await;
+    assert!(found(WORKER, "zebra").await.is_empty());
+    assert_eq!(found(LEAD, "gnus").await.len(), 1);
+    // Nobody remembers for another but the lead.
+    bed.refuses("POST", path, Some(WORKER), index(LEAD, "mine now".to_owned(), "agent"), 403).await;
+    bed.is(202, "POST", path, Some(LEAD), index(WORKER, "okapis".to_owned(), "agent")).await;
+    assert_eq!(found(WORKER, "okapis").await.len(), 1);
+    bed.refuses("POST", path, Some(WORKER), index(WORKER, "x".to_owned(), "all"), 400).await;
+}
+
+#[tokio::test]
+async fn the_log_the_numbers_and_what_is_under_way_tell_of_the_same_swarm() {
+    let bed = Bed::swarm().await;
+    let task = bed.task(json!({ "task": "count", "agentId": WORKER })).await;
+    bed.task(json!({ "task": "for anybody" })).await;
+    bed.poll(WORKER).await;
+    bed.is(204, "POST", "/close", Some(LEAD), Value::Null).await;
+    let stats = bed.is(200, "GET", "/api/stats", None, Value::Null).await;
+    assert_eq!(stats["agents"], json!({ "total": 2, "idle": 0, "busy": 1, "offline": 1 }));
+    let of = |status: &str| stats["tasks"][status].clone();
+    assert_eq!(
+        [of("in_progress"), of("unassigned"), of("failed"), of("total")],
+        [1, 1, 0, 2].map(Value::from)
+    );
+    let context = bed.is(200, "GET", "/api/concurrent-context", Some(LEAD), Value::Null).await;
+    let handed_out = context["recentTaskDelegations"].as_array().unwrap();
+    assert_eq!(handed_out.len(), 2);
+    assert_eq!(
+        (&context["activeSwarmTasks"][0]["id"], &context["activeSwarmTasks"][0]["agentName"]),
+        (&json!(task), &json!("worker-22222222"))
+    );
+    let kinds = async |path: &str| {
+        let found = bed.is(200, "GET", path, None, Value::Null).await;
+        let logs = found["logs"].as_array().unwrap().clone();
+        logs.iter().map(|entry| entry["eventType"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let all = ["task_claimed", "task_created", "task_created", "agent_joined", "agent_joined"];
+    assert_eq!(kinds("/api/logs").await, all);
+    assert_eq!(kinds("/api/logs?limit=1").await, all[..1]);
+    let of_lead = kinds(&format!("/api/logs?agentId={LEAD}")).await;
+    assert_eq!(of_lead.first().map(String::as_str), Some("agent_status_change"));
 }

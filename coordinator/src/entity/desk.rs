@@ -291,9 +291,6 @@ impl<E: Entity, T> Desk<E, T> {
 
     /// A refused delivery is delivered all the same; its source learns of the refusal by an effect.
     fn hand_back(&mut self, mark: &Mark, command: &E::Command, refusal: &Refusal, draft: &mut Draft) {
-        if refusal.code == Code::Duplicate {
-            return;
-        }
         warn!(entity = %self.key, source = %mark.source, code = refusal.code.as_str(), refusal = %refusal.message, "a delivery was refused");
         if let Some(effect) = refused(&mark.source, &self.key, command, refusal) {
             self.sequence += 1;

@@ -4,7 +4,7 @@ use skein_shared::Code;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::catalogue::{Effect, Tool};
+use super::catalogue::Tool;
 use super::result::Reply;
 use crate::auth::Principal;
 
@@ -13,7 +13,6 @@ pub(super) struct Audit {
     request: Uuid,
     who: Principal,
     tool: &'static str,
-    reads: bool,
     started: Instant,
     outcome: Outcome,
 }
@@ -30,8 +29,8 @@ enum Outcome {
 impl Audit {
     pub(super) fn begin(request: Uuid, who: Principal, tool: Option<&Tool>) -> Self {
         // The name of a tool that there is not is the caller's own words, and long perhaps.
-        let (name, reads) = tool.map_or(("unknown", false), |tool| (tool.name, tool.effect == Effect::Read));
-        Self { request, who, tool: name, reads, started: Instant::now(), outcome: Outcome::GivenUp }
+        let tool = tool.map_or("unknown", |tool| tool.name);
+        Self { request, who, tool, started: Instant::now(), outcome: Outcome::GivenUp }
     }
 
     pub(super) fn answered(mut self, reply: &Reply) {
@@ -47,29 +46,19 @@ impl Drop for Audit {
         };
         let Principal { swarm, agent, agent_name, instance, role, .. } = &self.who;
         // Arguments and results stay out of the log: they may hold secrets.
-        macro_rules! line {
-            ($level:ident) => {
-                tracing::$level!(
-                    target: "skein::audit",
-                    request = %self.request,
-                    %swarm,
-                    %agent,
-                    name = %agent_name,
-                    %instance,
-                    %role,
-                    tool = self.tool,
-                    outcome,
-                    error,
-                    ms = self.started.elapsed().as_millis() as u64,
-                    "tool call"
-                )
-            };
-        }
-        // Agents look far more often than they change something, and a look leaves nothing to account for.
-        if self.reads && matches!(self.outcome, Outcome::GivenUp | Outcome::Answered { code: None, .. }) {
-            line!(debug);
-        } else {
-            line!(info);
-        }
+        tracing::info!(
+            target: "skein::audit",
+            request = %self.request,
+            %swarm,
+            %agent,
+            name = %agent_name,
+            %instance,
+            %role,
+            tool = self.tool,
+            outcome,
+            error,
+            ms = self.started.elapsed().as_millis() as u64,
+            "tool call"
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! The catalogue: every tool of every toolset, declared once.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::columns::Rows;
 use super::dispatch::{Gate, Progress};
 use super::finder;
 use super::result::{Answer, Reply};
-use super::schema::{self, Args};
+use super::schema::{self, Args, Common};
 use crate::auth::{Principal, Right, View};
 use crate::service::Service;
 
@@ -141,6 +141,7 @@ pub struct Tool {
     pub details: &'static str,
     /// More words by which somebody may look for the tool.
     pub search: &'static str,
+    /// What it is called elsewhere: it is found and called by these too.
     pub aliases: &'static [&'static str],
     pub args: Args,
     /// Null if it gives text alone.
@@ -286,6 +287,19 @@ impl Tool {
         self
     }
 
+    /// Names that its like has where agents come from. One that is a tool's in another toolset is none: toolsets do not
+    /// take each other's names.
+    #[must_use]
+    pub fn known_as(mut self, aliases: &'static [&'static str]) -> Self {
+        self.aliases = aliases;
+        self
+    }
+
+    /// Its name, and what it is called elsewhere.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        std::iter::once(self.name).chain(self.aliases.iter().copied())
+    }
+
     #[must_use]
     pub fn args(mut self, args: Args) -> Self {
         self.args = args;
@@ -325,7 +339,7 @@ impl Tool {
     pub fn input(&self) -> Map<String, Value> {
         let mut schema = self.args.full();
         if let Some(Value::Object(properties)) = schema.get_mut("properties") {
-            properties.extend(self.shared(self.list.as_ref()));
+            properties.extend(self.common(self.list.as_ref()).map(Common::full));
         }
         schema
     }
@@ -335,20 +349,22 @@ impl Tool {
     pub fn input_listed(&self) -> Value {
         let mut schema = schema::listed(self.args.full());
         if let Some(properties) = schema["properties"].as_object_mut() {
-            let shared = self.shared(self.list.as_ref().filter(|list| list.pages));
-            properties.extend(shared.map(|(name, argument)| (name, schema::bare(argument))));
+            let common = self.common(self.list.as_ref().filter(|list| list.pages));
+            properties.extend(common.map(Common::listed));
         }
         schema
     }
 
     /// The arguments that mean the same at every tool that takes them: how a list is to be, and the key of a change.
-    fn shared(&self, list: Option<&Rows>) -> impl Iterator<Item = (String, Value)> {
+    fn common(&self, list: Option<&Rows>) -> impl Iterator<Item = Common> {
         let of_lists = list.into_iter().flat_map(|list| list.arguments(self.toolset));
-        let of_changes = (self.effect == Effect::Write).then(|| {
-            let key = json!({ "type": "string", "minLength": 1, "maxLength": 200, "description": "Same key, same answer" });
-            (super::idempotency::ARGUMENT, key)
+        let of_changes = (self.effect == Effect::Write).then(|| Common {
+            name: super::idempotency::ARGUMENT,
+            schema: schema::text(200),
+            about: "Same key, same answer".to_owned(),
+            in_short: "For repeats",
         });
-        of_lists.chain(of_changes).map(|(name, argument)| (name.to_owned(), argument))
+        of_lists.chain(of_changes)
     }
 
     pub fn run(&self, call: Call, arguments: Value) -> Running {
@@ -380,16 +396,18 @@ impl Catalogue {
     /// Compiles the schemas and the index of names.
     ///
     /// # Errors
-    /// When a schema does not compile, or a name is taken twice.
+    /// When a schema does not compile, or a name is taken twice, however it is spelt.
     pub fn new(mut tools: Vec<Tool>) -> Result<Self, BadDeclaration> {
         tools.sort_by_key(|tool| (tool.tier, tool.toolset, tool.name));
         let mut by_name = HashMap::new();
+        let mut spellings = HashSet::new();
         let mut entries = Vec::with_capacity(tools.len());
         for (index, mut tool) in tools.into_iter().enumerate() {
-            for name in std::iter::once(tool.name).chain(tool.aliases.iter().copied()) {
-                if by_name.insert(name, index).is_some() {
+            for name in tool.names() {
+                if !spellings.insert(finder::plain(name)) {
                     return Err(BadDeclaration { tool: tool.name, problem: format!("`{name}` is taken") });
                 }
+                by_name.insert(name, index);
             }
             if let Some(list) = tool.list {
                 list.complete(&mut tool.output);
@@ -420,6 +438,11 @@ impl Catalogue {
 
     pub fn get(&self, name: &str) -> Option<&Tool> {
         self.position(name).map(|index| &self.tools[index].tool)
+    }
+
+    /// The tool by its name or an alias, however that is spelt.
+    pub fn named(&self, name: &str) -> Option<&Tool> {
+        self.index.named(name).map(|index| &self.tools[index].tool)
     }
 
     /// What is wrong with the arguments: a JSON pointer and a sentence for each problem.

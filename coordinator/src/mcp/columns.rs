@@ -7,7 +7,7 @@
 use serde_json::{Map, Value, json};
 
 use super::catalogue::Toolset;
-use super::schema::{any_text, list, one_of};
+use super::schema::{Common, any_text, list, one_of};
 
 const FORMAT: &str = "format";
 const FIELDS: &str = "fields";
@@ -41,7 +41,7 @@ pub(super) struct Wish {
 
 impl Rows {
     /// The arguments that each tool with a list takes.
-    pub fn arguments(&self, of: Toolset) -> Vec<(&'static str, Value)> {
+    pub fn arguments(&self, of: Toolset) -> Vec<Common> {
         let about = match is_own(of) {
             true => "columns (default): the names once; rows: an object each",
             false => "columns: the names once; rows (default): an object each",
@@ -49,11 +49,26 @@ impl Rows {
         let mut fields = list(one_of(self.fields), self.fields.len());
         fields["minItems"] = json!(1);
         let mut arguments = vec![
-            (FORMAT, described(one_of(&[ROWS, COLUMNS]), about)),
-            (FIELDS, described(fields, &format!("Only these of each of `{}`", self.name))),
+            Common {
+                name: FORMAT,
+                schema: one_of(&[ROWS, COLUMNS]),
+                about: about.to_owned(),
+                in_short: "Of the list",
+            },
+            Common {
+                name: FIELDS,
+                schema: fields,
+                about: format!("Only these of each of `{}`", self.name),
+                in_short: "Only these",
+            },
         ];
         if self.pages {
-            arguments.push((CURSOR, described(any_text(PLACE), "Of the last answer: the next page")));
+            arguments.push(Common {
+                name: CURSOR,
+                schema: any_text(PLACE),
+                about: "Of the last answer: the next page".to_owned(),
+                in_short: "Next page",
+            });
         }
         arguments
     }
@@ -138,11 +153,6 @@ impl Rows {
 /// Of the seeds' tools programs expect the lists that they know; Skein's own spare the model.
 fn is_own(toolset: Toolset) -> bool {
     toolset == Toolset::Skein
-}
-
-fn described(mut schema: Value, about: &str) -> Value {
-    schema["description"] = json!(about);
-    schema
 }
 
 #[cfg(test)]

@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use skein_shared::spelling;
 
-use self::words::{plain, unhump};
+pub(super) use self::words::plain;
+use self::words::unhump;
 use super::catalogue::{Catalogue, Tool};
 
 const NAME: f64 = 3.0;
@@ -40,7 +41,7 @@ impl Index {
         let mut index = Self::default();
         for (position, tool) in tools.enumerate() {
             index.tools += 1;
-            for name in std::iter::once(&tool.name).chain(tool.aliases) {
+            for name in tool.names() {
                 index.names.insert(plain(name), position);
             }
             for (word, weight) in weigh(tool) {
@@ -50,11 +51,16 @@ impl Index {
         index
     }
 
+    /// The position of the tool that has this name or alias, however it is spelt.
+    pub fn named(&self, name: &str) -> Option<usize> {
+        self.names.get(&plain(name)).copied()
+    }
+
     /// How well each tool fits, by its position; those that do not fit at all are left out.
     fn scores(&self, query: &str) -> HashMap<usize, f64> {
         let mut scores: HashMap<usize, f64> = HashMap::new();
-        if let Some(position) = self.names.get(&plain(query)) {
-            scores.insert(*position, WHOLE);
+        if let Some(position) = self.named(query) {
+            scores.insert(position, WHOLE);
         }
         let compound = query.split_whitespace().filter(|word| word.contains(['-', '_', '.']));
         for position in compound.filter_map(|word| self.names.get(&plain(word))) {
@@ -141,8 +147,7 @@ fn weigh(tool: &Tool) -> BTreeMap<String, f64> {
             *entry = entry.max(weight);
         }
     };
-    add(tool.name, NAME);
-    tool.aliases.iter().for_each(|alias| add(alias, NAME));
+    tool.names().for_each(|name| add(name, NAME));
     add(tool.title, TITLE);
     add(tool.search, HINT);
     add(tool.summary, SUMMARY);

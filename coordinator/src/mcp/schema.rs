@@ -19,18 +19,10 @@ struct Argument {
     about: &'static str,
     schema: Value,
     required: bool,
-    listing: Listing,
+    /// The brief form leaves it out.
+    rare: bool,
     /// It names an agent, or several: by id or by name.
     agent: bool,
-}
-
-/// How much of an argument the brief form shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Listing {
-    /// Its type alone: the name says the rest.
-    Plain,
-    Explained,
-    Hidden,
 }
 
 impl Args {
@@ -41,28 +33,19 @@ impl Args {
     /// A required argument.
     #[must_use]
     pub fn need(self, name: &'static str, schema: Value, about: &'static str) -> Self {
-        self.add(name, schema, about, true, Listing::Plain)
+        self.add(Argument { name, about, schema, required: true, rare: false, agent: false })
     }
 
     /// An optional argument.
     #[must_use]
     pub fn take(self, name: &'static str, schema: Value, about: &'static str) -> Self {
-        self.add(name, schema, about, false, Listing::Plain)
+        self.add(Argument { name, about, schema, required: false, rare: false, agent: false })
     }
 
     /// An optional argument that few callers need: it is taken, and shown only in the complete form.
     #[must_use]
     pub fn rare(self, name: &'static str, schema: Value, about: &'static str) -> Self {
-        self.add(name, schema, about, false, Listing::Hidden)
-    }
-
-    /// The last argument cannot be understood from its name: the brief form explains it.
-    #[must_use]
-    pub fn explained(mut self) -> Self {
-        if let Some(last) = self.arguments.last_mut() {
-            last.listing = Listing::Explained;
-        }
-        self
+        self.add(Argument { name, about, schema, required: false, rare: true, agent: false })
     }
 
     /// The last argument names an agent, or several. Names are taken as well as ids; its handler gets ids.
@@ -110,13 +93,10 @@ impl Args {
         schema
     }
 
-    /// The schema of the core view: no rare arguments, no limits, few words.
+    /// The schema of the core view: no rare arguments and no limits.
     pub fn brief(&self) -> Map<String, Value> {
-        let shown = self.arguments.iter().filter(|argument| argument.listing != Listing::Hidden);
-        self.object(shown.map(|argument| match argument.listing {
-            Listing::Explained => (argument, without(&described(argument), &LIMITS)),
-            _ => (argument, without(&argument.schema, &LIMITS)),
-        }))
+        let shown = self.arguments.iter().filter(|argument| !argument.rare);
+        self.object(shown.map(|argument| (argument, unlimited(&described(argument)))))
     }
 
     fn object<'a>(&self, shown: impl Iterator<Item = (&'a Argument, Value)>) -> Map<String, Value> {
@@ -140,15 +120,8 @@ impl Args {
         object
     }
 
-    fn add(
-        mut self,
-        name: &'static str,
-        schema: Value,
-        about: &'static str,
-        required: bool,
-        listing: Listing,
-    ) -> Self {
-        self.arguments.push(Argument { name, about, schema, required, listing, agent: false });
+    fn add(mut self, argument: Argument) -> Self {
+        self.arguments.push(argument);
         self
     }
 }
@@ -161,42 +134,57 @@ fn described(argument: &Argument) -> Value {
     schema
 }
 
-/// How long texts may be, and how they are spelt. Whoever gets that wrong is told by the validator, with the complete schema.
-const SPELLING: [&str; 4] = ["minLength", "maxLength", "maxItems", "format"];
-
-/// All that is not needed to get a call right most of the time.
+/// How long texts, how large numbers and how many items may be, and how they are spelt: none of it is needed to get a call
+/// right most of the time. Whoever gets that wrong is told by the validator, with the complete schema.
 const LIMITS: [&str; 8] =
     ["minLength", "maxLength", "minimum", "maximum", "exclusiveMinimum", "maxItems", "format", "default"];
 
 /// What is listed of a complete schema: the rest costs a model more than it helps.
 pub fn listed(schema: Map<String, Value>) -> Value {
-    without(&Value::Object(schema), &SPELLING)
+    unlimited(&Value::Object(schema))
 }
 
-/// A schema that says nothing but which kind of value it is.
-pub fn bare(schema: Value) -> Value {
-    let mut schema = without(&schema, &SPELLING);
-    if let Value::Object(keywords) = &mut schema {
-        keywords.retain(|keyword, _| !["description", "minItems"].contains(&keyword.as_str()));
-        if let Some(Value::Object(items)) = keywords.get_mut("items") {
-            items.shift_remove("enum");
-        }
+/// An argument that means the same at every tool that takes it.
+pub struct Common {
+    pub name: &'static str,
+    pub schema: Value,
+    pub about: String,
+    /// The same where it is listed with every such tool, and costs as often.
+    pub in_short: &'static str,
+}
+
+impl Common {
+    pub fn full(mut self) -> (String, Value) {
+        self.schema["description"] = json!(self.about);
+        (self.name.to_owned(), self.schema)
     }
-    schema
+
+    /// Which kind of value it is, and two words about it.
+    pub fn listed(self) -> (String, Value) {
+        let mut schema = unlimited(&self.schema);
+        if let Value::Object(keywords) = &mut schema {
+            keywords.shift_remove("minItems");
+            if let Some(Value::Object(items)) = keywords.get_mut("items") {
+                items.shift_remove("enum");
+            }
+        }
+        schema["description"] = json!(self.in_short);
+        (self.name.to_owned(), schema)
+    }
 }
 
-/// A schema without some of its keywords.
-fn without(schema: &Value, keywords: &[&str]) -> Value {
+/// A schema without its limits.
+fn unlimited(schema: &Value) -> Value {
     let Value::Object(fields) = schema else { return schema.clone() };
-    let kept = fields.iter().filter(|(keyword, _)| !keywords.contains(&keyword.as_str()));
+    let kept = fields.iter().filter(|(keyword, _)| !LIMITS.contains(&keyword.as_str()));
     let each = kept.map(|(keyword, value)| {
         let value = match (keyword.as_str(), value) {
             // The names in there are those of arguments.
             ("properties", Value::Object(arguments)) => {
                 let each = arguments.iter();
-                Value::Object(each.map(|(name, schema)| (name.clone(), without(schema, keywords))).collect())
+                Value::Object(each.map(|(name, schema)| (name.clone(), unlimited(schema))).collect())
             }
-            _ => without(value, keywords),
+            _ => unlimited(value),
         };
         (keyword.clone(), value)
     });
@@ -274,14 +262,13 @@ mod tests {
         let args = Args::none()
             .need("task", text(100), "what to do")
             .take("how", one_of(&["a", "b"]), "in which way")
-            .explained()
             .rare("repo", text(5), "where");
         assert_eq!(
             Value::Object(args.brief()),
             json!({
                 "type": "object",
                 "properties": {
-                    "task": { "type": "string" },
+                    "task": { "type": "string", "description": "what to do" },
                     "how": { "type": "string", "enum": ["a", "b"], "description": "in which way" },
                 },
                 "required": ["task"],
@@ -291,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_names_no_sizes_and_every_argument() {
+    fn a_list_names_no_limits_and_every_argument() {
         let args =
             Args::none().need("maxLength", list(text(7), 3), "an argument").take("n", integer(0, 9), "n");
         assert_eq!(
@@ -300,7 +287,7 @@ mod tests {
                 "type": "object",
                 "properties": {
                     "maxLength": { "type": "array", "items": { "type": "string" }, "description": "an argument" },
-                    "n": { "type": "integer", "minimum": 0, "maximum": 9, "description": "n" },
+                    "n": { "type": "integer", "description": "n" },
                 },
                 "required": ["maxLength"],
             })

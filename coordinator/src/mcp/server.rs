@@ -2,7 +2,7 @@
 //! revisions with sessions before it, on the same URLs.
 //!
 //! Every request is authenticated by itself: a session carries what the client said of itself and no rights.
-//! Ordinary calls are answered by `direct`, and by `listened` when they take long; all else goes through rmcp.
+//! Ordinary calls are answered by `direct`, and by `listened` when they may take long; all else goes through rmcp.
 
 mod direct;
 mod handler;
@@ -70,7 +70,7 @@ use crate::service::access::Access;
 /// client gets its first byte within a second.
 const FIRST_PROGRESS: Duration = Duration::from_millis(250);
 /// Claude Code gives up after five minutes without progress; proxies often after one.
-const PROGRESS: Duration = Duration::from_secs(30);
+const PROGRESS: Duration = Duration::from_secs(15);
 /// What is under way when the node stops has this long to end.
 const FINISH: Duration = Duration::from_secs(1);
 /// How long a client may keep a list. The catalogue changes with the program alone.
@@ -214,6 +214,13 @@ struct Caller {
     traceparent: Option<String>,
 }
 
+impl Caller {
+    /// With the shared key nothing says whether an agent leads or works but the swarm's own list of members.
+    fn role(&self) -> Option<Role> {
+        self.credential.as_ref().map(|_| self.who.role)
+    }
+}
+
 /// Cancelled when the client has its answer or has gone. rmcp notices the latter by itself only without a
 /// session; a wait that goes on for nobody would start tasks for nobody.
 #[derive(Clone, Debug)]
@@ -305,7 +312,7 @@ impl Facade {
         )
     }
 
-    fn config(&self, role: Role) -> ServerConfig {
+    fn config(&self, role: Option<Role>) -> ServerConfig {
         let has = ServerCapabilities::builder()
             .enable_tools()
             .enable_prompts()
@@ -326,13 +333,19 @@ impl Facade {
 
     /// Answers an ordinary call.
     async fn answer(&self, caller: Caller, call: Call) -> Response {
-        if let Some(token) = call.progress.clone() {
-            return listened::answer(self, caller, call, token).await;
+        if call.progress.is_some() || self.may_wait(&call) {
+            return listened::answer(self, caller, call).await;
         }
         let Call { id, name, arguments, client, .. } = call;
         let who = caller.who.clone();
         let reply = self.finish(caller, client.clone(), &name, arguments, Progress::silent()).await;
         direct::answer(id, running::response(&self.seal, &who, &name, &client, reply))
+    }
+
+    /// Whether a call may hold its caller. One of a finder does so for the tool that it names.
+    fn may_wait(&self, call: &Call) -> bool {
+        let waits = |name: &str| self.offer.tools().get(name).is_some_and(|tool| tool.waits);
+        waits(&call.name) || call.arguments.get("name").and_then(Value::as_str).is_some_and(waits)
     }
 
     /// Runs a tool until it is done or the node stops. A client that goes away drops this.

@@ -29,6 +29,7 @@ mod direct;
 mod doors;
 mod face;
 mod hostile;
+mod lists;
 mod mail;
 mod members;
 mod offers;
@@ -149,6 +150,33 @@ async fn every_deferred_tool_can_be_found_and_called() {
     let made =
         face.facts(&lead, "tools_call", json!({ "name": "create-schedule", "arguments": schedule })).await;
     assert!(made["schedule"]["nextRunAt"].is_string());
+}
+
+/// Whoever knows a tool by a name that it has elsewhere finds and calls it by that, and is told the true one.
+#[tokio::test]
+async fn a_tool_is_found_and_called_by_what_it_is_called_elsewhere() {
+    let (face, lead, _) = swarm().await;
+    for (find, detail) in [
+        (json!({ "query": "rlock" }), "full"),
+        (json!({ "query": "RLOCK" }), "name"),
+        (json!({ "names": ["rlock"] }), "brief"),
+        (json!({ "names": ["Acquire-Lock"] }), "name"),
+    ] {
+        let mut find = find;
+        (find["detail"], find["format"]) = (json!(detail), json!("rows"));
+        let found = face.facts(&lead, "tools_find", find.clone()).await;
+        assert_eq!(
+            (&found["tools"][0]["name"], found.get("unknown")),
+            (&json!("acquire_lock"), None),
+            "{find}"
+        );
+    }
+    let key = json!({ "resource_key": "file:///a" });
+    let held = face.facts(&lead, "tools_call", json!({ "name": "rlock", "arguments": key })).await;
+    assert_eq!(held["ok"], true, "{held}");
+    let wrong = face.call(&lead, "tools_call", json!({ "name": "rlock", "arguments": {} })).await;
+    let told = wrong["structuredContent"]["message"].as_str().unwrap();
+    assert!(told.contains("tool acquire_lock") && !told.contains("rlock"), "{told}");
 }
 
 #[tokio::test]

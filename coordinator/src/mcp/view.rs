@@ -4,13 +4,13 @@ use serde_json::{Map, Value, json};
 
 use skein_shared::{Code, Refusal};
 
-use super::catalogue::{Catalogue, Effect, Tier, Tool, Toolset};
+use super::catalogue::{Catalogue, Effect, Hints, Tier, Tool, Toolset};
 use crate::auth::{Role, Scope, View, policy};
 
 /// How much of a tool is listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Detail {
-    /// A name, a sentence and the usual arguments.
+    /// A name, a sentence, the hints and the usual arguments.
     Brief,
     /// Everything, with output schemas and the hints for clients that search tools themselves.
     Full,
@@ -62,11 +62,13 @@ pub fn listed(tool: &Tool, detail: Detail) -> Value {
     let mut listed = Map::new();
     let mut put = |name: &str, value: Value| listed.insert(name.to_owned(), value);
     put("name", json!(tool.name));
+    if tool.hints != Hints::default() {
+        put("annotations", tool.hints.json());
+    }
     match detail {
         Detail::Brief => {
             put("description", json!(tool.summary));
             put("inputSchema", Value::Object(tool.args.brief()));
-            put("annotations", brief_hints(tool));
         }
         Detail::Full => {
             put("title", json!(tool.title));
@@ -75,19 +77,10 @@ pub fn listed(tool: &Tool, detail: Detail) -> Value {
             if !tool.output.is_null() {
                 put("outputSchema", tool.output.clone());
             }
-            put("annotations", tool.hints.json());
             put("_meta", meta(tool));
         }
     }
-    if listed.get("annotations").is_some_and(|hints| hints == &json!({})) {
-        listed.remove("annotations");
-    }
     Value::Object(listed)
-}
-
-/// Of the hints only this one changes what a client does: it runs such calls side by side.
-fn brief_hints(tool: &Tool) -> Value {
-    if tool.hints.read_only == Some(true) { json!({ "readOnlyHint": true }) } else { json!({}) }
 }
 
 pub fn description(tool: &Tool) -> String {

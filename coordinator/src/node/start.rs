@@ -370,7 +370,7 @@ fn agents_faces(
     let compat = shared
         .clone()
         .map(|shared| compat::router(service.clone(), shared, Arc::clone(&catalogue), face.gate.clone()));
-    face.shared_key = shared;
+    face.shared_key = shared.clone();
     face.allowed_hosts.push(endpoint.http.ip().to_string());
     if let Some(url) = &config.listen.public_url {
         let host = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
@@ -379,7 +379,12 @@ fn agents_faces(
         face.public_url = Some(endpoint.url.clone());
     }
     let oauth = oauth::router(access.clone(), face.public_url.clone());
-    let faces = mcp::router(service, access.clone(), catalogue, face).merge(gateway).merge(oauth);
+    let mcp = mcp::router(service, access.clone(), catalogue, face);
+    let mcp = match shared {
+        Some(shared) => compat::let_in(mcp, shared),
+        None => mcp,
+    };
+    let faces = mcp.merge(gateway).merge(oauth);
     Ok(match compat {
         Some(compat) => faces.merge(compat),
         None => faces,

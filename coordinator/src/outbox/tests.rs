@@ -175,7 +175,7 @@ async fn a_refused_delivery_is_told_to_its_source() {
     let create = json!({"name": "nightly", "task": "clean up", "interval_ms": 3_600_000, "target": target});
     let made = ask(1, json!({"create": create})).await;
     let id = made["schedule"]["id"].as_str().unwrap().to_owned();
-    ask(2, json!({"run_now": {"which": {"id": id}}})).await;
+    ask(2, json!({"run_now": {"which": {"id": id}, "by": {"agent": null}}})).await;
 
     let document = format!("schedule/{id}");
     let errors = async || {

@@ -300,6 +300,17 @@ impl Projection {
         history::after(self.inner.store.as_ref(), swarm, after, limit).await
     }
 
+    /// The events of a swarm among the last records of the store, oldest first.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn latest(&self, swarm: &Name, records: u64) -> Result<Vec<Event>, ProjectionError> {
+        let store = self.inner.store.as_ref();
+        let last = store.last_position().await.map_err(history::unreadable)?;
+        let after = last.checked_sub(records).map_or(0, history::end);
+        Ok(history::after(store, Some(swarm), after, usize::MAX).await?.events)
+    }
+
     /// A position that everything answered so far is up to, and everything later is after.
     ///
     /// # Errors

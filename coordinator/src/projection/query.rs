@@ -159,6 +159,9 @@ pub struct Query {
     pub filters: Vec<Filter>,
     /// Any of these; empty for no condition.
     pub tags: Vec<String>,
+    /// None of these.
+    #[serde(default)]
+    pub untagged: Vec<String>,
     pub search: Option<Search>,
     pub order: Vec<Order>,
     /// Only what comes after a document that has these values in the fields of `order`; empty for all. No document is
@@ -183,6 +186,7 @@ impl Query {
             live: None,
             filters: Vec::new(),
             tags: Vec::new(),
+            untagged: Vec::new(),
             search: None,
             order: Vec::new(),
             after: Vec::new(),
@@ -276,6 +280,11 @@ impl Query {
         if !self.tags.is_empty() {
             sql.push(" AND row IN (SELECT tag.row FROM tag WHERE tag IN ");
             sql.bind_all(self.tags.iter().map(|tag| Bound::Text(tag.clone())));
+            sql.push(")");
+        }
+        if !self.untagged.is_empty() {
+            sql.push(" AND row NOT IN (SELECT tag.row FROM tag WHERE tag IN ");
+            sql.bind_all(self.untagged.iter().map(|tag| Bound::Text(tag.clone())));
             sql.push(")");
         }
         if let Some(search) = &self.search {

@@ -1,14 +1,16 @@
 //! Inboxes: what people wrote to an agent through Slack or mail.
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 use skein_shared::id::Kind;
 use skein_shared::inboxes::{Command, Inboxes, Reply};
-use skein_shared::pool::{Rules, Source, Target, TaskSpec};
+use skein_shared::pool::{Create, Rules, Source, Status, Target, TaskSpec};
 use skein_shared::{Code, Refusal, wire};
+use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::tasks::{Changed, Wanted};
-use super::{Service, step, unexpected};
+use super::tasks::Changed;
+use super::{ARRIVAL, Service, step, unexpected};
 use crate::auth::{Principal, Right, policy};
 
 /// Fields that say where a message came from. Its task has them too.
@@ -57,7 +59,7 @@ impl Service {
     /// Makes a task of a message and hands it to a worker. Only the lead does.
     ///
     /// # Errors
-    /// `forbidden`, `not_found`, `duplicate`, `wrong_state` when it was answered or delegated before.
+    /// `forbidden`, `duplicate`; `not_found`, also when it was answered or delegated before.
     pub async fn delegate(
         &self,
         who: &Principal,
@@ -80,15 +82,43 @@ impl Service {
         }
         let agent = Some(delegation.agent);
         let target = if delegation.offer { Target::Offer { agent } } else { Target::Assign { agent } };
-        let rules = Rules::Delegation { allow_duplicate: delegation.allow_duplicate };
-        let changed = self.send_task(who, step(request, "task"), Wanted { spec, target, rules }).await?;
-        let task = changed.task["id"].as_str().and_then(|id| Uuid::try_parse(id).ok()).unwrap_or_default();
+        let rules = Rules::Inbox { allow_duplicate: delegation.allow_duplicate };
+        let create = Create { by: Some(who.agent), spec, target, rules, facts: Vec::new() };
+        let task = self.hand_over(who, request, delegation.message, create).await?;
         if let Some(thread) = thread {
-            self.follow_thread(who, step(request, "thread"), thread, task, delegation.agent).await?;
+            let id = task["id"].as_str().and_then(|id| Uuid::try_parse(id).ok()).unwrap_or_default();
+            self.follow_thread(who, step(request, "thread"), thread, id, delegation.agent).await?;
         }
-        let note = Command::Delegate { agent: who.agent, message: delegation.message, task };
-        self.change::<Inboxes>(&who.entity(Kind::Inboxes), request, note).await?;
-        Ok(changed)
+        Ok(Changed { task, repeated: false, warnings: Vec::new() })
+    }
+
+    /// The inbox decides, and tells the pool. Gives the task, or what the pool had against it.
+    async fn hand_over(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        message: Uuid,
+        create: Create,
+    ) -> Result<Value, Refusal> {
+        let command = Command::Delegate { agent: who.agent, message, task: Box::new(create.clone()) };
+        let reply = self.change::<Inboxes>(&who.entity(Kind::Inboxes), request, command).await?;
+        let Reply::Ended(fields) = reply else { return Err(unexpected("the inboxes")) };
+        let id = fields["delegatedToTaskId"].as_str().and_then(|id| Uuid::try_parse(id).ok());
+        let Some(task) = id else { return Err(unexpected("the inboxes")) };
+        let look = || async {
+            if let Some(task) = self.task(who, task).await? {
+                return Ok(Some(task));
+            }
+            let refused = self.own_message(who, message).await?["delegationRefused"].take();
+            match Refusal::deserialize(&refused) {
+                Ok(refusal) if refused["taskId"] == json!(task) => Err(refusal),
+                _ => Ok(None),
+            }
+        };
+        let arrived = self.arrival(&[task, message], Instant::now() + ARRIVAL, look).await?;
+        let status =
+            if matches!(create.target, Target::Offer { .. }) { Status::Offered } else { Status::Pending };
+        Ok(arrived.unwrap_or_else(|| json!({ "id": task, "task": create.spec.task, "status": status })))
     }
 
     /// Notes that the caller answered a message.

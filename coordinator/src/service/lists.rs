@@ -216,7 +216,12 @@ impl Service {
     }
 
     /// A part of a list whose order tells each document from each.
-    async fn list_page(&self, key: &EntityKey, mut query: Query, page: Page) -> Result<List, Refusal> {
+    pub(super) async fn list_page(
+        &self,
+        key: &EntityKey,
+        mut query: Query,
+        page: Page,
+    ) -> Result<List, Refusal> {
         query.limit = page.limit.unwrap_or(query.limit).min(LIMIT);
         query.after = cursor::read(&query, &page.cursor)?;
         self.list(key, query).await
@@ -241,7 +246,7 @@ const PAGES: usize = 25;
 /// Routine tasks among the first rows that cost no second step.
 const SPARE: usize = 10;
 
-fn task_filters(who: &Principal, wanted: &Tasks) -> Result<Vec<Filter>, Refusal> {
+pub(super) fn task_filters(who: &Principal, wanted: &Tasks) -> Result<Vec<Filter>, Refusal> {
     let mut filters = Vec::new();
     let mut add = |path: &str, test: Test| -> Result<(), Refusal> {
         filters.push(Filter::new(path, test)?);
@@ -272,7 +277,7 @@ fn task_filters(who: &Principal, wanted: &Tasks) -> Result<Vec<Filter>, Refusal>
     Ok(filters)
 }
 
-fn search(text: Option<String>, paths: &[&str]) -> Result<Option<Search>, Refusal> {
+pub(super) fn search(text: Option<String>, paths: &[&str]) -> Result<Option<Search>, Refusal> {
     let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(None) };
     let paths = paths.iter().map(|path| FieldPath::parse(path)).collect::<Result<_, _>>()?;
     Ok(Some(Search { paths, text }))

@@ -7,7 +7,7 @@ use skein_shared::{Code, Refusal, wire};
 use uuid::Uuid;
 
 use super::lists::List;
-use super::{Service, unexpected};
+use super::{Service, step, unexpected};
 use crate::auth::{Principal, Right, policy};
 pub use crate::projection::Hit;
 use crate::projection::{Seen, Sought};
@@ -119,6 +119,43 @@ impl Service {
     ) -> Result<Taught, Refusal> {
         self.require_lead(who).await?;
         self.must_be_member(who, remember.agent).await?;
+        self.learn(who, request, remember).await
+    }
+
+    /// Writes the pieces of a text down, each as [`Self::remember`] does. An agent does so for itself, and the lead for
+    /// any; the pieces of a file replace those that it left behind before.
+    ///
+    /// # Errors
+    /// `forbidden` for another agent; `not_found` for an unknown one; `too_large`.
+    pub async fn index(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        text: &str,
+        of: Remember,
+    ) -> Result<Vec<Uuid>, Refusal> {
+        let caller = self.caller(who).await?;
+        policy::require(who, if caller.agent.is_some() { Right::Work } else { Right::Lead })?;
+        if !caller.lead && of.agent != caller.agent {
+            return Err(Refusal::new(
+                Code::Forbidden,
+                "agentId is another agent's: an agent remembers for itself, and the lead for others",
+            ));
+        }
+        self.must_be_member(who, of.agent).await?;
+        wire::text("content", text, 1)?;
+        let pieces = memory::pieces(text);
+        let total_chunks = u32::try_from(pieces.len()).unwrap_or(u32::MAX);
+        let mut memories = Vec::with_capacity(pieces.len());
+        for (chunk_index, content) in (0..).zip(pieces) {
+            let piece = Remember { content, chunk_index, total_chunks, ..of.clone() };
+            let request = step(request, &format!("piece {chunk_index}"));
+            memories.push(self.learn(who, request, piece).await?.memory);
+        }
+        Ok(memories)
+    }
+
+    async fn learn(&self, who: &Principal, request: Uuid, remember: Remember) -> Result<Taught, Refusal> {
         let command = Command::Remember(Box::new(remember));
         match self.change::<Memory>(&who.entity(Kind::Memory), request, command).await? {
             Reply::Remembered(body) => {

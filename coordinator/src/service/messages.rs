@@ -1,7 +1,11 @@
 //! Channels and their messages.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
-use skein_shared::channels::{Author, Channels, Command, Create, Mark, Post, Read, Reply, Type, message_key};
+use skein_shared::channels::{
+    Author, Channel, Channels, Command, Create, Mark, Post, Read, Reply, Type, message_key,
+};
 use skein_shared::id::Kind;
 use skein_shared::time::Timestamp;
 use skein_shared::{Code, Refusal, wire};
@@ -63,12 +67,15 @@ impl Service {
         };
         let key = who.entity(Kind::Channels);
         match self.change::<Channels>(&key, request, Command::Post(Box::new(post))).await? {
-            Reply::Posted { channel, message, tasks, .. } => Ok(Posted { channel, message, tasks }),
+            Reply::Posted { channel, message, tasks, .. } => {
+                self.arrived(who, &tasks).await?;
+                Ok(Posted { channel, message, tasks })
+            }
             _ => Err(unexpected("the channels")),
         }
     }
 
-    /// Reads messages, and moves the read mark past what it returns.
+    /// Reads messages, and marks as read what it returns.
     ///
     /// # Errors
     /// `not_joined`, `not_found` for an unknown channel.
@@ -76,7 +83,7 @@ impl Service {
         policy::require(who, Right::Work)?;
         self.own_member(who).await?;
         let key = who.entity(Kind::Channels);
-        let since = read.since;
+        let read = Read { after: self.before_then(who, &read).await?, ..read };
         let reply = self.change::<Channels>(&key, request, Command::Read(read)).await?;
         let Reply::Messages { batches, total_unread } = reply else {
             return Err(unexpected("the channels"));
@@ -89,9 +96,39 @@ impl Service {
                 messages.extend(body.map(|body| (batch.name.clone(), message_shape(body))));
             }
         }
-        messages.retain(|(_, message)| since.is_none_or(|since| posted_at(message) > since));
         messages.sort_by_cached_key(|(_, message)| posted_at(message));
         Ok(Found { messages, unread, total_unread })
+    }
+
+    /// What a read's `since` means in each channel that it is about: the number of the newest message that is not
+    /// later. Times rise with the numbers.
+    async fn before_then(&self, who: &Principal, read: &Read) -> Result<BTreeMap<Uuid, u64>, Refusal> {
+        let Some(since) = read.since else { return Ok(BTreeMap::new()) };
+        let key = who.entity(Kind::Channels);
+        let Reply::List(channels) = self.ask::<Channels>(&key, Command::List).await? else {
+            return Err(unexpected("the channels"));
+        };
+        let asked = |channel: &Channel| {
+            let named = |name: &String| *name == channel.name || Uuid::try_parse(name) == Ok(channel.id);
+            read.channel.as_ref().is_none_or(named)
+        };
+        let mut before = BTreeMap::new();
+        for channel in channels.iter().filter(|channel| asked(channel)) {
+            let (mut earlier, mut later) = (0, channel.last + 1);
+            if channel.last_at <= since {
+                earlier = channel.last;
+            }
+            while earlier + 1 < later {
+                let middle = earlier.midpoint(later);
+                let body = self.body(&key, &message_key(channel.id, middle)).await?;
+                match body.is_some_and(|body| posted_at(&body) > since) {
+                    true => later = middle,
+                    false => earlier = middle,
+                }
+            }
+            before.insert(channel.id, earlier);
+        }
+        Ok(before)
     }
 
     /// Makes a channel.

@@ -23,6 +23,7 @@ pub mod memory;
 pub mod messages;
 pub mod presence;
 pub mod profiles;
+pub mod programs;
 pub mod questions;
 pub mod read;
 pub mod schedules;
@@ -73,6 +74,10 @@ use steering::Steered;
 /// How often a waiter looks by itself. Whatever changes wakes it, so this only bounds what a fault in that costs;
 /// ten thousand waiters that looked often would keep the node busy while nothing happens.
 const ASK_AGAIN: Duration = Duration::from_secs(600);
+
+/// How long an answer waits for what an effect brings, so that whoever reads the answer finds it. What comes later
+/// comes all the same.
+const ARRIVAL: Duration = Duration::from_secs(2);
 
 /// The use cases. Cheap to clone.
 #[derive(Clone)]
@@ -176,6 +181,35 @@ impl Service {
             }
             _ => Ok(Caller::agent(who.agent)),
         }
+    }
+
+    /// Looks for what an effect of an acknowledged change brings, whenever one of the topics changes, and no longer than
+    /// until `end`.
+    async fn arrival<T, F, R>(&self, topics: &[Uuid], end: Instant, mut look: F) -> Result<Option<T>, Refusal>
+    where
+        F: FnMut() -> R,
+        R: Future<Output = Result<Option<T>, Refusal>>,
+    {
+        let hub = self.entities.hub();
+        let mut topics: Vec<_> = topics.iter().map(|topic| hub.subscribe(topic.to_string())).collect();
+        loop {
+            if let Some(found) = look().await? {
+                return Ok(Some(found));
+            }
+            let changes: Vec<_> = topics.iter_mut().map(|topic| Box::pin(topic.changed())).collect();
+            if tokio::time::timeout_at(end, futures::future::select_all(changes)).await.is_err() {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Waits until the pool has these tasks, which an effect makes.
+    async fn arrived(&self, who: &Principal, tasks: &[Uuid]) -> Result<(), Refusal> {
+        let end = Instant::now() + ARRIVAL;
+        for task in tasks {
+            self.arrival(&[*task], end, || self.task(who, *task)).await?;
+        }
+        Ok(())
     }
 
     /// Asks again whenever one of the topics changes, until `ask` has something or the patience ends. The

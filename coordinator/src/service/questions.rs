@@ -9,7 +9,7 @@ use skein_shared::questions::{Ask, By, Command, NULLABLE, Questions, Reply, Stat
 use skein_shared::{Code, Refusal, wire};
 use uuid::Uuid;
 
-use super::lists::List;
+use super::lists::{List, Page};
 use super::{Service, unexpected};
 use crate::auth::{Principal, Right, policy};
 use crate::projection::{Filter, Order, Query, Test};
@@ -44,13 +44,13 @@ pub enum Word {
 }
 
 /// Which questions a list shows.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Wanted {
     /// Those that wait for an answer, the oldest first; else those that are over, the last first.
     pub open: bool,
     /// The caller's own alone.
     pub mine: bool,
-    pub limit: usize,
+    pub page: Page,
 }
 
 impl Service {
@@ -158,15 +158,17 @@ impl Service {
         if found["agentId"] == json!(who.agent) { Ok(found) } else { Err(unknown(question)) }
     }
 
-    /// Questions of the swarm's agents.
+    /// A page of the questions of the swarm's agents.
+    ///
+    /// # Errors
+    /// `invalid_argument` for a cursor that is none.
     pub async fn list_questions(&self, who: &Principal, wanted: Wanted) -> Result<List, Refusal> {
         policy::require(who, Right::Read)?;
         let mut query = if wanted.open { open(who)? } else { over(who)? };
         if wanted.mine {
             query.filters.push(Filter::new("agentId", Test::Eq(json!(who.agent)))?);
         }
-        query.limit = wanted.limit;
-        let mut list = self.list(&who.entity(Kind::Questions), query).await?;
+        let mut list = self.list_page(&who.entity(Kind::Questions), query, wanted.page).await?;
         list.rows = list.rows.into_iter().map(shape).collect();
         Ok(list)
     }

@@ -77,7 +77,7 @@ impl Service {
     /// Makes the schedule's task at once. Returns the schedule and the task's id.
     ///
     /// # Errors
-    /// `disabled`; `not_found`.
+    /// `forbidden` unless the caller made it or leads; `disabled`; `not_found`.
     pub async fn run_schedule(
         &self,
         who: &Principal,
@@ -85,8 +85,9 @@ impl Service {
         which: Which,
     ) -> Result<(Value, Uuid), Refusal> {
         policy::require(who, if who.role == Role::Operator { Right::Lead } else { Right::Work })?;
+        let by = self.caller(who).await?;
         let key = who.entity(Kind::Schedules);
-        match self.change::<Schedules>(&key, request, Command::RunNow { which }).await? {
+        match self.change::<Schedules>(&key, request, Command::RunNow { which, by }).await? {
             Reply::Ran { schedule, task } => Ok((schedule, task)),
             _ => Err(unexpected("the schedules")),
         }

@@ -266,8 +266,8 @@ impl Service {
             Action::Release => Command::Release { agent, task },
             Action::Accept => Command::Accept { agent, task },
             Action::Reject { reason } => Command::Reject { agent, task, reason },
-            Action::ToBacklog => Command::ToBacklog { task },
-            Action::FromBacklog => Command::FromBacklog { task },
+            Action::ToBacklog => Command::ToBacklog { task, by },
+            Action::FromBacklog => Command::FromBacklog { task, by },
             Action::Cancel { reason } => Command::Cancel { task, by, reason },
             Action::Pause => Command::Pause { task, by },
             Action::Resume => {

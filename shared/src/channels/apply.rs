@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::command::{Command, Reply};
+use super::command::{Command, Read, Reply};
 use super::event::{Event, Posted};
+use super::spans::Spans;
 use super::state::{Channel, Channels, Mark, Purge};
 use super::{GENERAL, decide, message_key};
 use crate::code::Refusal;
@@ -66,9 +67,8 @@ impl Entity for Channels {
             }
             Event::Deleted { channel } => self.remove(*channel, changes),
             Event::Posted(posted) => self.post(posted, changes),
-            Event::Marked { channel, agent, read } => {
-                let last = self.channels.get(channel).map_or(0, |channel| channel.last);
-                self.change_mark(*channel, *agent, changes, |mark| mark.read_to(*read, last));
+            Event::Marked { channel, agent, numbers } => {
+                self.change_mark(*channel, *agent, changes, |mark| mark.see(numbers));
             }
             Event::Claimed { agent, channels, at } => {
                 for (channel, number) in channels {
@@ -88,6 +88,11 @@ impl Entity for Channels {
 
     fn tick() -> Command {
         Command::Tick
+    }
+
+    fn asked(command: &Command) -> Option<Command> {
+        let Command::Read(read) = command else { return None };
+        Some(Command::Read(Read { after: BTreeMap::new(), ..read.clone() }))
     }
 
     fn subject(event: &Event) -> Option<String> {
@@ -115,13 +120,14 @@ impl Entity for Channels {
                 return Err(format!("channels: the mark of {agent} belongs to a channel"));
             };
             let rising = |numbers: &[u64]| numbers.windows(2).all(|pair| pair[0] < pair[1]);
-            let newest =
-                [Some(&mark.read), mark.own.last(), mark.mentions.last()].into_iter().flatten().max();
-            let sound = rising(&mark.own)
-                && rising(&mark.mentions)
-                && newest <= Some(&channel.last)
-                && mark.own.first().is_none_or(|&own| own > mark.read)
-                && mark.own.len() <= Mark::OWN
+            let newest = [Some(mark.read), mark.seen.last(), mark.mentions.last().copied()]
+                .into_iter()
+                .flatten()
+                .max();
+            let sound = rising(&mark.mentions)
+                && newest <= Some(channel.last)
+                && mark.seen.first().is_none_or(|seen| seen > mark.read)
+                && mark.seen.runs() <= Mark::RUNS
                 && mark.mentions.len() <= Mark::MENTIONS;
             if !sound {
                 return Err(format!("channels: the mark of {agent} in {} is sound", channel.name));
@@ -164,7 +170,8 @@ impl Channels {
         changes.archive(message_key(posted.channel, posted.number), &json!({}), Some(posted.body()));
         let author = posted.author.as_ref().map(|author| author.id);
         if let Some(author) = author {
-            self.change_mark(posted.channel, author, changes, |mark| mark.posted(posted.number));
+            let own = Spans::from_iter([posted.number]);
+            self.change_mark(posted.channel, author, changes, |mark| mark.see(&own));
         }
         for &agent in posted.mentions.iter().filter(|&&agent| Some(agent) != author) {
             self.change_mark(posted.channel, agent, changes, |mark| mark.mentioned(posted.number));

@@ -1,5 +1,7 @@
 //! What the channels can be asked, and what they answer.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
@@ -79,9 +81,13 @@ pub struct Read {
     pub channel: Option<String>,
     /// The newest so many, of each channel.
     pub limit: u32,
-    /// The service drops the older ones by their bodies; here it only says whether any can be left.
+    /// Only messages that came later.
     #[serde(default)]
     pub since: Option<Timestamp>,
+    /// What that means in each channel: the number of its newest message that is not later. The service reads it
+    /// from the messages, whose times are not kept in memory. A channel that is not named came later itself.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub after: BTreeMap<Uuid, u64>,
     #[serde(default)]
     pub unread_only: bool,
     #[serde(default)]
@@ -96,6 +102,7 @@ impl Read {
             channel: None,
             limit: 20,
             since: None,
+            after: BTreeMap::new(),
             unread_only: false,
             mentions_only: false,
             mark_as_read: true,
@@ -143,6 +150,6 @@ pub struct Batch {
     pub numbers: Vec<u64>,
     /// Unread after this read.
     pub unread: u64,
-    /// The agent's read mark after it.
+    /// The agent's read mark after it: everything up to this number is read.
     pub mark: u64,
 }

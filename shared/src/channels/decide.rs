@@ -10,6 +10,7 @@ use super::apply::created_body;
 use super::command::{Batch, Command, Create, Post, Read, Reply};
 use super::effects::MentionTask;
 use super::event::{Event, Posted};
+use super::spans::Spans;
 use super::state::{Channel, Channels, Mark};
 use crate::code::{Code, Refusal};
 use crate::entity::{Ctx, Decision};
@@ -22,8 +23,6 @@ const CHANNELS: usize = 10_000;
 const NAME: usize = 100;
 const DESCRIPTION: usize = 500;
 const PARTICIPANTS: usize = 1000;
-/// Most agents that a message may mention.
-const MENTIONS: usize = 50;
 /// Most messages that a read returns of one channel.
 const LIMIT: u32 = 1000;
 /// A mention that woke an agent and is still unread after this time wakes it again.
@@ -133,8 +132,8 @@ impl Channels {
 
     fn post_message(&self, post: &Post, ctx: &mut Ctx) -> Result<Decision<Self>, Refusal> {
         wire::length("content", &post.content, 1, limits::MESSAGE)?;
-        few("mentions", post.mentions.len(), MENTIONS)?;
-        few("assignees", post.assignees.len(), MENTIONS)?;
+        few("mentions", post.mentions.len(), limits::MENTIONS)?;
+        few("assignees", post.assignees.len(), limits::MENTIONS)?;
         let channel = self.find(post.channel.as_deref().unwrap_or("general"))?;
         let order = post.content.trim_start().strip_prefix("/task ").map(str::trim);
         if order == Some("") {
@@ -179,17 +178,16 @@ impl Channels {
         let mut events = Vec::new();
         let mut total_unread = 0;
         for channel in channels {
-            let before = self.mark(channel.id, read.agent).cloned().unwrap_or_default();
-            total_unread += before.unread(channel.last);
-            let numbers = numbers(channel, &before, read);
+            let mut mark = self.mark(channel.id, read.agent).cloned().unwrap_or_default();
+            total_unread += mark.unread(channel.last);
+            let numbers = numbers(channel, &mark, read);
             if numbers.is_empty() && read.channel.is_none() {
                 continue;
             }
-            let mut mark = before.clone();
-            if let Some(&newest) = numbers.last().filter(|&&newest| read.mark_as_read && newest > before.read)
-            {
-                mark.read_to(newest, channel.last);
-                events.push(Event::Marked { channel: channel.id, agent: read.agent, read: newest });
+            let new: Spans = numbers.iter().copied().filter(|&number| mark.is_unread(number)).collect();
+            if read.mark_as_read && !new.is_empty() {
+                mark.see(&new);
+                events.push(Event::Marked { channel: channel.id, agent: read.agent, numbers: new });
             }
             batches.push(batch(channel, &mark, numbers));
         }
@@ -203,7 +201,7 @@ impl Channels {
         for channel in self.channels.values() {
             let mark = self.mark(channel.id, agent).unwrap_or(&none);
             unread += mark.unread(channel.last);
-            mentions += mark.mentions.iter().filter(|&&number| number > mark.read).count() as u64;
+            mentions += mark.mentions.iter().filter(|&&number| mark.is_unread(number)).count() as u64;
         }
         Reply::Count { unread, mentions }
     }
@@ -214,8 +212,8 @@ impl Channels {
         for channel in self.channels.values() {
             let Some(mark) = self.mark(channel.id, agent) else { continue };
             let quiet = if now.since(mark.claimed_at) < CLAIM { mark.claimed } else { 0 };
-            let above = mark.read.max(quiet);
-            let numbers: Vec<u64> = mark.mentions.iter().copied().filter(|&number| number > above).collect();
+            let wakes = |number: &u64| *number > quiet && mark.is_unread(*number);
+            let numbers: Vec<u64> = mark.mentions.iter().copied().filter(wakes).collect();
             let Some(&newest) = numbers.last() else { continue };
             claimed.push((channel.id, newest));
             batches.push(batch(channel, mark, numbers));
@@ -253,13 +251,15 @@ fn numbers(channel: &Channel, mark: &Mark, read: &Read) -> Vec<u64> {
         return Vec::new();
     }
     let unread_only = read.unread_only || read.channel.is_none();
-    let wanted = |number: &u64| !unread_only || mark.is_unread(*number);
+    let after = read.after.get(&channel.id).copied().unwrap_or(0);
     let limit = read.limit.min(LIMIT) as usize;
     let mut numbers: Vec<u64> = if read.mentions_only {
+        let wanted = |number: &u64| *number > after && (!unread_only || mark.is_unread(*number));
         mark.mentions.iter().rev().copied().filter(wanted).take(limit).collect()
+    } else if unread_only {
+        mark.seen.missing(after.max(mark.read), channel.last).take(limit).collect()
     } else {
-        let from = if unread_only { mark.read + 1 } else { 1 };
-        (from..=channel.last).rev().filter(wanted).take(limit).collect()
+        (after + 1..=channel.last).rev().take(limit).collect()
     };
     numbers.reverse();
     numbers

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::command::Author;
+use super::spans::Spans;
 use super::state::Channel;
 use crate::time::Timestamp;
 
@@ -20,10 +21,11 @@ pub enum Event {
         channel: Uuid,
     },
     Posted(Box<Posted>),
+    /// The agent was given these messages, unread until then.
     Marked {
         channel: Uuid,
         agent: Uuid,
-        read: u64,
+        numbers: Spans,
     },
     /// Mentions up to each number woke the agent.
     Claimed {

@@ -2,14 +2,16 @@
 //!
 //! A swarm has one entity for all of them, because names are unique in the swarm. Messages are numbered from
 //! 1 in each channel and archived at once as `message/<channel>-<number>`; the entity keeps the last number,
-//! and per agent a read mark and the latest mentions. A read answers with the numbers to fetch. Marks are
-//! numbers, not times: a message that comes between a read and its mark stays unread.
+//! and per agent the latest mentions and what is read: a mark, up to which everything is, and runs of numbers
+//! above it. A read answers with the numbers to fetch, and marks those and no others: what was left out, by the
+//! limit or by a filter, stays unread, as does a message that comes between a read and its mark.
 
 mod apply;
 mod command;
 mod decide;
 mod effects;
 mod event;
+mod spans;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -19,6 +21,7 @@ use uuid::Uuid;
 pub use command::{Author, Batch, Command, Create, Post, Read, Reply};
 pub use effects::MentionTask;
 pub use event::Event;
+pub use spans::Spans;
 pub use state::{Channel, Channels, Mark, Type};
 
 /// The channel that every swarm has from its start.

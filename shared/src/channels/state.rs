@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::GENERAL;
+use super::spans::Spans;
 use crate::id::Name;
 use crate::time::Timestamp;
 
@@ -44,15 +45,15 @@ pub enum Type {
     Dm,
 }
 
-/// How far an agent has read a channel.
+/// What an agent has read of a channel.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Mark {
     /// Everything up to this number is read.
     pub read: u64,
-    /// The agent's own messages above it, which are never unread to it.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub own: Vec<u64>,
+    /// What else is not unread: above the mark the agent's own messages, and those that it read out of their turn.
+    #[serde(alias = "own", skip_serializing_if = "Spans::is_empty")]
+    pub seen: Spans,
     /// The latest messages that mention the agent, read or not.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mentions: Vec<u64>,
@@ -70,49 +71,38 @@ pub(super) struct Purge {
 }
 
 impl Mark {
-    /// Own messages that are kept apart from unread ones. An agent that posts more without ever reading sees
-    /// its oldest counted as unread.
-    pub(super) const OWN: usize = 256;
+    /// Runs of numbers that are known to be read above the mark. Past them the lowest run is forgotten: rather
+    /// is a message unread once more than never shown.
+    pub(super) const RUNS: usize = 256;
     /// As many mentions as a read returns.
     pub const MENTIONS: usize = 50;
 
-    /// Notes a message by the agent itself.
-    pub(super) fn posted(&mut self, number: u64) {
-        if self.unread(number - 1) == 0 {
-            self.read_to(number, number);
-            return;
-        }
-        push(&mut self.own, number, Self::OWN);
-    }
-
     pub(super) fn mentioned(&mut self, number: u64) {
-        push(&mut self.mentions, number, Self::MENTIONS);
+        self.mentions.push(number);
+        let over = self.mentions.len().saturating_sub(Self::MENTIONS);
+        self.mentions.drain(..over);
     }
 
-    /// Moves the mark, and past own messages when nothing else is left below `last`.
-    pub(super) fn read_to(&mut self, number: u64, last: u64) {
-        self.read = self.read.max(number);
-        self.own.retain(|&own| own > self.read);
-        if self.unread(last) == 0 {
-            self.read = last;
-            self.own.clear();
+    /// Notes what was read, or what the agent said itself.
+    pub(super) fn see(&mut self, numbers: &Spans) {
+        self.seen.add_all(numbers);
+        self.seen.keep_above(self.read);
+        while self.seen.first() == Some(self.read + 1) {
+            self.read = self.seen.pop_lowest().unwrap_or(self.read);
+        }
+        while self.seen.runs() > Self::RUNS {
+            self.seen.pop_lowest();
         }
     }
 
     /// How many of the messages up to `last` are unread.
     pub fn unread(&self, last: u64) -> u64 {
-        last.saturating_sub(self.read).saturating_sub(self.own.len() as u64)
+        last.saturating_sub(self.read).saturating_sub(self.seen.count())
     }
 
     pub(super) fn is_unread(&self, number: u64) -> bool {
-        number > self.read && self.own.binary_search(&number).is_err()
+        number > self.read && !self.seen.contains(number)
     }
-}
-
-fn push(numbers: &mut Vec<u64>, number: u64, most: usize) {
-    numbers.push(number);
-    let over = numbers.len().saturating_sub(most);
-    numbers.drain(..over);
 }
 
 impl Channel {

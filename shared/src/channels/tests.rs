@@ -1,3 +1,4 @@
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -9,6 +10,7 @@ use crate::code::{Code, Refusal};
 use crate::entity::Effect;
 use crate::harness::Bench;
 use crate::id::{EntityKey, Kind, Name};
+use crate::time::Timestamp;
 
 const A: Uuid = Uuid::from_u128(0xa);
 const B: Uuid = Uuid::from_u128(0xb);
@@ -131,9 +133,67 @@ fn the_mark_goes_only_to_what_was_returned() {
     assert_eq!((first[0].numbers.clone(), first[0].mark, first[0].unread), (vec![1], 0, 2));
     let second = read(&mut bench, mentions).0;
     assert_eq!((second[0].mark, second[0].unread), (1, 1));
+    say(&mut bench, Post { mentions: vec![B], ..post(A, "three") }).unwrap();
+    let third = read(&mut bench, Read { mentions_only: true, ..Read::new(B) }).0;
+    assert_eq!((third[0].numbers.clone(), third[0].mark, third[0].unread), (vec![3], 1, 1));
+    assert_eq!(bench.run(Command::Count { agent: B }).unwrap(), Reply::Count { unread: 1, mentions: 0 });
+    let rest = read(&mut bench, Read::new(B)).0;
+    assert_eq!((rest[0].numbers.clone(), rest[0].mark, rest[0].unread), (vec![2], 3, 0));
+    say(&mut bench, post(A, "four")).unwrap();
     let newest = bench.now;
     let none = read(&mut bench, Read { since: Some(newest), ..general(B) }).0;
     assert_eq!((none[0].numbers.clone(), none[0].unread), (vec![], 1));
+}
+
+#[test]
+fn what_does_not_fit_into_a_read_comes_with_the_next() {
+    let mut bench = bench();
+    for _ in 0..25 {
+        say(&mut bench, post(A, "m")).unwrap();
+    }
+    let mut got = Vec::new();
+    for (first, last, total) in [(6, 25, 25), (1, 5, 5)] {
+        let (batches, unread) = read(&mut bench, Read::new(B));
+        assert_eq!((batches[0].numbers.clone(), unread), ((first..=last).collect(), total));
+        got.push(batches[0].unread);
+    }
+    assert_eq!(got, [5, 0]);
+    assert_eq!(read(&mut bench, Read::new(B)), (vec![], 0));
+    let later = Read { after: [(GENERAL, 24)].into(), since: Some(Timestamp::ZERO), ..general(C) };
+    assert_eq!(read(&mut bench, later).0[0].numbers, [25]);
+    assert_eq!(read(&mut bench, Read::new(C)).1, 24);
+}
+
+#[test]
+fn marks_of_earlier_releases_are_read() {
+    let stored = json!({ "read": 4, "own": [6, 7, 9], "mentions": [2] });
+    let mark: Mark = serde_json::from_value(stored).unwrap();
+    assert_eq!((mark.read, mark.unread(10)), (4, 3));
+    assert!([5, 8, 10].into_iter().all(|number| mark.is_unread(number)));
+    assert_eq!(serde_json::to_value(&mark).unwrap()["seen"], json!([[6, 7], 9]));
+}
+
+#[test]
+fn more_gaps_than_are_kept_show_messages_again_and_lose_none() {
+    let mut bench = bench();
+    for _ in 0..Mark::RUNS + 10 {
+        say(&mut bench, post(B, "theirs")).unwrap();
+        say(&mut bench, post(A, "own")).unwrap();
+    }
+    let (batches, total) = read(&mut bench, Read { limit: 1000, ..Read::new(A) });
+    let theirs = (Mark::RUNS + 10) as u64;
+    assert_eq!(total, theirs + 10, "the ten oldest of its own count as unread");
+    assert!((0..theirs).all(|number| batches[0].numbers.contains(&(2 * number + 1))));
+    assert_eq!(read(&mut bench, Read::new(A)).1, 0);
+}
+
+#[test]
+fn a_message_mentions_as_many_as_its_schema_says() {
+    let mut bench = bench();
+    let many = |count: u128| (0..count).map(Uuid::from_u128).collect::<Vec<_>>();
+    say(&mut bench, Post { mentions: many(100), ..post(A, "all") }).unwrap();
+    let refusal = say(&mut bench, Post { mentions: many(101), ..post(A, "all") }).unwrap_err();
+    assert_eq!(refusal.code, Code::TooLarge);
 }
 
 #[test]
@@ -250,6 +310,95 @@ proptest! {
                 None => bench.restart(),
             }
             prop_assert_eq!(&bench.restored(), &bench.entity);
+        }
+    }
+}
+
+/// A post by an agent with its mentions, or a read: what of, how many, and which.
+#[derive(Clone, Debug)]
+enum Step {
+    Post(&'static str, Uuid, Vec<Uuid>),
+    Read(Read),
+    Restart,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let channel = || prop::sample::select(vec!["general", "a"]);
+    let agent = || prop::sample::select(vec![A, B, C]);
+    let read =
+        (agent(), prop::option::of(channel()), 1u32..6, any::<[bool; 3]>(), prop::option::of(0u64..40));
+    let step = prop_oneof![
+        12 => (channel(), agent(), prop::collection::vec(agent(), 0..3))
+            .prop_map(|(channel, author, mentions)| Step::Post(channel, author, mentions)),
+        8 => read.prop_map(|(agent, channel, limit, [unread_only, mentions_only, mark_as_read], after)| {
+            Step::Read(Read {
+                channel: channel.map(str::to_owned),
+                limit,
+                since: after.map(|_| Timestamp::ZERO),
+                after: after.map(|after| (GENERAL, after)).into_iter().collect(),
+                unread_only,
+                mentions_only,
+                mark_as_read,
+                ..Read::new(agent)
+            })
+        }),
+        1 => Just(Step::Restart),
+    ];
+    prop::collection::vec(step, 1..150)
+}
+
+proptest! {
+    /// Whatever is posted and read in whatever way: what an agent did not get stays unread to it, what it got does not,
+    /// and so it gets each message of others as unread once.
+    #[test]
+    fn each_message_is_unread_until_it_was_returned_once(steps in steps()) {
+        let mut bench = bench();
+        create(&mut bench, "a").unwrap();
+        let mut unread: BTreeMap<Uuid, BTreeSet<(Uuid, u64)>> = [A, B, C].map(|agent| (agent, BTreeSet::new())).into();
+        for step in steps {
+            match step {
+                Step::Post(channel, author, mentions) => {
+                    let said = Post { channel: Some(channel.to_owned()), mentions, ..post(author, "m") };
+                    let Reply::Posted { number, channel, .. } = say(&mut bench, said).unwrap() else { panic!() };
+                    let id = bench.entity.ids[&channel];
+                    for (_, open) in unread.iter_mut().filter(|(agent, _)| **agent != author) {
+                        open.insert((id, number));
+                    }
+                }
+                Step::Read(wanted) => {
+                    let open = unread.get_mut(&wanted.agent).unwrap();
+                    for batch in read(&mut bench, wanted.clone()).0 {
+                        for number in batch.numbers {
+                            let message = (batch.channel, number);
+                            prop_assert!(
+                                open.contains(&message) || (wanted.channel.is_some() && !wanted.unread_only)
+                            );
+                            if wanted.mark_as_read {
+                                open.remove(&message);
+                            }
+                        }
+                    }
+                }
+                Step::Restart => bench.restart(),
+            }
+            for (agent, open) in &unread {
+                let Reply::Count { unread, .. } = bench.run(Command::Count { agent: *agent }).unwrap() else {
+                    panic!()
+                };
+                prop_assert_eq!(unread, open.len() as u64);
+            }
+        }
+        for (agent, mut open) in unread {
+            while !open.is_empty() {
+                let (batches, total) = read(&mut bench, Read { limit: 3, ..Read::new(agent) });
+                prop_assert_eq!(total, open.len() as u64);
+                for batch in batches {
+                    for number in batch.numbers {
+                        prop_assert!(open.remove(&(batch.channel, number)));
+                    }
+                }
+            }
+            prop_assert_eq!(read(&mut bench, Read::new(agent)), (vec![], 0));
         }
     }
 }

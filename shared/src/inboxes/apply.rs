@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::command::{Command, Reply};
-use super::decide;
 use super::event::Event;
 use super::state::{Inboxes, Message, Owner, Seen, Status};
+use super::{decide, effects};
 use crate::code::Refusal;
 use crate::entity::{Changes, Corrupt, Ctx, Decision, Entity, LiveDocument};
 use crate::id::{EntityKey, Kind};
@@ -20,8 +20,9 @@ impl Entity for Inboxes {
     type Event = Event;
     type Reply = Reply;
 
-    fn empty(_: &EntityKey) -> Self {
+    fn empty(key: &EntityKey) -> Self {
         Self {
+            swarm: key.swarm.clone(),
             messages: BTreeMap::new(),
             seen: BTreeMap::new(),
             threads: BTreeMap::new(),
@@ -64,7 +65,20 @@ impl Entity for Inboxes {
                 self.end(*message, Status::Responded, *at, json!({ "responseText": text }), changes);
             }
             Event::Delegated { message, task, at } => {
-                self.end(*message, Status::Delegated, *at, json!({ "delegatedToTaskId": task }), changes);
+                let fields = json!({ "delegatedToTaskId": task, "delegationRefused": null });
+                self.end(*message, Status::Delegated, *at, fields, changes);
+            }
+            Event::Returned { message, number, agent, task, refusal, at } => {
+                let mut body = ended(Status::Unread, *at);
+                body["delegatedToTaskId"] = Value::Null;
+                body["delegationRefused"] = json!(refusal);
+                body["delegationRefused"]["taskId"] = json!(task);
+                let (id, agent, number) = (*message, *agent, *number);
+                let message = Message { id, agent, number, status: Status::Unread, since: *at };
+                changes.put(Message::key(id), &message, Some(body));
+                self.insert(message);
+                self.last = number;
+                changes.put("order/last", &number, None);
             }
             Event::Forgotten { seen, threads } => {
                 for digest in seen {
@@ -87,11 +101,16 @@ impl Entity for Inboxes {
         Command::Tick
     }
 
+    fn refused(_: &EntityKey, command: &Value, refusal: &Refusal) -> Option<Command> {
+        effects::refused(command, refusal)
+    }
+
     fn subject(event: &Event) -> Option<String> {
         match event {
             Event::Delivered { message, .. }
             | Event::Responded { message, .. }
-            | Event::Delegated { message, .. } => Some(message.to_string()),
+            | Event::Delegated { message, .. }
+            | Event::Returned { message, .. } => Some(message.to_string()),
             Event::Taken { agent, .. } => Some(agent.to_string()),
             Event::Released { .. } | Event::Kept { .. } | Event::Forgotten { .. } => None,
         }

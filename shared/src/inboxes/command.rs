@@ -5,7 +5,9 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::state::{Message, Source};
+use crate::code::Refusal;
 use crate::mail::Ids;
+use crate::pool::Create;
 use crate::slack::Said;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,11 +32,19 @@ pub enum Command {
         message: Uuid,
         text: String,
     },
-    /// A task was made of the message.
+    /// Has a task made of the message. The pool is told to, and should it refuse, the message comes back.
     Delegate {
         agent: Uuid,
         message: Uuid,
+        /// Without an id the task gets one, which the answer names.
+        task: Box<Create>,
+    },
+    /// The pool made no task of the message.
+    Return {
+        agent: Uuid,
+        message: Uuid,
         task: Uuid,
+        refusal: Refusal,
     },
     /// How the agent's open message stands. Messages that ended are on the read side alone.
     Get {

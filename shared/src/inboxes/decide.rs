@@ -4,6 +4,7 @@ use uuid::Uuid;
 
 use super::apply::ended;
 use super::command::{Command, Deliver, Reply, Slack};
+use super::effects::handed_over;
 use super::event::Event;
 use super::state::{End, Inboxes, Message, PROCESSING, Source, Status};
 use crate::code::{Code, Refusal};
@@ -37,10 +38,26 @@ pub(super) fn decide(
         }
         Command::Delegate { agent, message, task } => {
             state.owned(*agent, *message)?;
+            let id = task.spec.id.unwrap_or_else(|| ctx.id());
             let mut fields = ended(Status::Delegated, ctx.now);
-            fields["delegatedToTaskId"] = task.to_string().into();
-            let event = Event::Delegated { message: *message, task: *task, at: ctx.now };
-            Ok(Decision::new(Reply::Ended(fields), vec![event]))
+            fields["delegatedToTaskId"] = id.to_string().into();
+            let event = Event::Delegated { message: *message, task: id, at: ctx.now };
+            let effect = handed_over(task, *agent, *message, id, &state.swarm);
+            Ok(Decision::new(Reply::Ended(fields), vec![event]).effects(vec![effect]))
+        }
+        Command::Return { agent, message, task, refusal } => {
+            if state.messages.contains_key(message) {
+                return Ok(Decision::reply(Reply::Done));
+            }
+            let event = Event::Returned {
+                message: *message,
+                number: state.last + 1,
+                agent: *agent,
+                task: *task,
+                refusal: refusal.clone(),
+                at: ctx.now,
+            };
+            Ok(Decision::new(Reply::Done, vec![event]))
         }
         Command::Get { agent, message } => {
             let message = state.owned(*agent, *message)?;

@@ -5,6 +5,7 @@ use uuid::Uuid;
 
 use super::command::Slack;
 use super::state::Source;
+use crate::code::Refusal;
 use crate::mail::Ids;
 use crate::time::Timestamp;
 
@@ -37,6 +38,15 @@ pub enum Event {
     Delegated {
         message: Uuid,
         task: Uuid,
+        at: Timestamp,
+    },
+    /// The pool made no task of it: it is unread again, as the newest.
+    Returned {
+        message: Uuid,
+        number: u64,
+        agent: Uuid,
+        task: Uuid,
+        refusal: Refusal,
         at: Timestamp,
     },
     /// They were handed out and forgotten.

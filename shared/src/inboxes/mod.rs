@@ -1,11 +1,13 @@
 //! Inboxes: messages from the outside to agents (spec: Agent Swarm 4.3).
 //!
 //! A swarm has one entity for all of them; messages are data. A message is handed to its agent, and is then
-//! answered or delegated. What was handed out and forgotten becomes unread again. Ended messages leave memory.
+//! answered or delegated. What was handed out and forgotten becomes unread again, and so does what was delegated when
+//! the pool makes no task of it. Ended messages leave memory.
 
 mod apply;
 mod command;
 mod decide;
+mod effects;
 mod event;
 mod state;
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::id::Name;
 use crate::limits;
 use crate::time::Timestamp;
 
@@ -17,6 +18,7 @@ pub(super) const SEEN: Duration = limits::EFFECT_EXPIRY;
 /// All open messages of a swarm.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Inboxes {
+    pub(super) swarm: Name,
     pub(super) messages: BTreeMap<Uuid, Message>,
     /// Deliveries that may come again, by their key's digest.
     pub(super) seen: BTreeMap<Uuid, Seen>,

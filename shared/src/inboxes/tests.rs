@@ -5,9 +5,11 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::*;
-use crate::code::Code;
+use crate::code::{Code, Refusal};
+use crate::entity::{Effect, Entity};
 use crate::harness::Bench;
 use crate::id::{EntityKey, Kind, Name};
+use crate::pool::{Create, Rules, Target, TaskSpec};
 use crate::slack::Said;
 
 const LEAD: Uuid = Uuid::from_u128(1);
@@ -41,6 +43,20 @@ fn take(bench: &mut Bench<Inboxes>, agent: Uuid) -> Vec<Uuid> {
         Reply::Taken(messages) => messages,
         other => panic!("{other:?}"),
     }
+}
+
+fn delegate(agent: Uuid, message: Uuid) -> Command {
+    let (target, rules) = (Target::Assign { agent: Some(OTHER) }, Rules::Inbox { allow_duplicate: false });
+    let create = Create { by: None, spec: TaskSpec::new("help them"), target, rules, facts: Vec::new() };
+    Command::Delegate { agent, message, task: Box::new(create) }
+}
+
+/// What the host sends back when the pool refuses the latest task.
+fn refuse_last(bench: &mut Bench<Inboxes>) {
+    let Some(Effect::Entity { key, command }) = bench.effects.last().cloned() else { return };
+    let refusal = Refusal::new(Code::Duplicate, "there is one like it");
+    let told = Inboxes::refused(&key, &command, &refusal).unwrap();
+    bench.run(told).unwrap();
 }
 
 #[test]
@@ -79,7 +95,7 @@ fn a_repeat_makes_no_second_message() {
     let mut bench = bench();
     let first = bench.run(mail(LEAD, Some("evt"))).unwrap();
     let Reply::Delivered { message, repeated: false } = first else { panic!("{first:?}") };
-    bench.run(Command::Delegate { agent: LEAD, message, task: OTHER }).unwrap();
+    bench.run(delegate(LEAD, message)).unwrap();
     bench.restart();
     let again = bench.run(mail(LEAD, Some("evt"))).unwrap();
     assert_eq!(again, Reply::Delivered { message, repeated: true });
@@ -133,6 +149,35 @@ fn only_the_owner_ends_an_open_message() {
 }
 
 #[test]
+fn a_message_makes_one_task_and_comes_back_when_the_pool_makes_none() {
+    let mut bench = bench();
+    let message = deliver(&mut bench, LEAD);
+    let later = deliver(&mut bench, LEAD);
+    assert_eq!(bench.run(delegate(OTHER, message)).unwrap_err().code, Code::Forbidden);
+    assert!(bench.effects.is_empty(), "who is refused has no task made");
+    let Reply::Ended(fields) = bench.run(delegate(LEAD, message)).unwrap() else { panic!("ended") };
+    assert_eq!(bench.run(delegate(LEAD, message)).unwrap_err().code, Code::NotFound);
+    let [Effect::Entity { key, command }] = &bench.effects[..] else { panic!("one task") };
+    let create = &command["create"];
+    assert_eq!((key.kind, &create["spec"]["id"]), (Kind::Pool, &fields["delegatedToTaskId"]));
+    assert_eq!(
+        (&create["by"], &create["spec"]["context"]["inboxMessageId"]),
+        (&json!(LEAD), &json!(message))
+    );
+
+    refuse_last(&mut bench);
+    let body = bench.body(&Message::key(message)).unwrap().clone();
+    assert_eq!((&body["status"], body.get("delegatedToTaskId")), (&json!("unread"), None));
+    assert_eq!(body["delegationRefused"]["code"], "duplicate");
+    assert_eq!(body["delegationRefused"]["taskId"], fields["delegatedToTaskId"]);
+    refuse_last(&mut bench);
+    bench.restart();
+    assert_eq!(take(&mut bench, LEAD), [later, message]);
+    bench.run(delegate(LEAD, message)).unwrap();
+    assert!(!bench.body(&Message::key(message)).unwrap().contains_key("delegationRefused"));
+}
+
+#[test]
 fn a_forgotten_message_is_unread_again() {
     let mut bench = bench();
     let message = deliver(&mut bench, LEAD);
@@ -163,7 +208,7 @@ enum Step {
     Hear(Option<Uuid>, u8),
     Take(Uuid, u32),
     Respond(Uuid, usize),
-    Delegate(Uuid, usize),
+    Delegate(Uuid, usize, bool),
     Advance(u64),
     Restart,
 }
@@ -175,7 +220,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => (prop::option::of(agent()), 0u8..4).prop_map(|(agent, thread)| Step::Hear(agent, thread)),
         2 => (agent(), 0u32..7).prop_map(|(agent, limit)| Step::Take(agent, limit)),
         2 => (agent(), 0usize..8).prop_map(|(agent, nth)| Step::Respond(agent, nth)),
-        1 => (agent(), 0usize..8).prop_map(|(agent, nth)| Step::Delegate(agent, nth)),
+        2 => (agent(), 0usize..8, any::<bool>())
+            .prop_map(|(agent, nth, refused)| Step::Delegate(agent, nth, refused)),
         1 => (0u64..5_000).prop_map(Step::Advance),
         1 => Just(Step::Restart),
     ];
@@ -203,9 +249,12 @@ proptest! {
                     let message = nth(&bench, n);
                     let _ = bench.run(Command::Respond { agent, message, text: "x".into() });
                 }
-                Step::Delegate(agent, n) => {
+                Step::Delegate(agent, n, refuses) => {
                     let message = nth(&bench, n);
-                    let _ = bench.run(Command::Delegate { agent, message, task: OTHER });
+                    let _ = bench.run(delegate(agent, message));
+                    if refuses {
+                        refuse_last(&mut bench);
+                    }
                 }
                 Step::Advance(seconds) => bench.advance(Duration::from_secs(seconds)),
                 Step::Restart => bench.restart(),

@@ -9,6 +9,7 @@ mod apply;
 mod command;
 mod decide;
 mod event;
+mod pieces;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,7 @@ mod vector;
 
 pub use command::{Command, Embedding, Meaning, Remember, Reply, Scope, Source};
 pub use event::Event;
+pub use pieces::pieces;
 pub use state::Memory;
 pub use vector::{DIMENSIONS, Model, Vector};
 

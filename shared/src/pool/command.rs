@@ -103,11 +103,14 @@ pub enum Command {
         task: Uuid,
         reason: Option<String>,
     },
+    /// Any member may move tasks between the pool and the backlog, and the administration (`by: None`).
     ToBacklog {
         task: Uuid,
+        by: Option<Uuid>,
     },
     FromBacklog {
         task: Uuid,
+        by: Option<Uuid>,
     },
     Progress(Box<Progress>),
     /// `by: None` is the administration, whose rights the service has checked.
@@ -326,6 +329,8 @@ pub enum Target {
 pub enum Rules {
     /// `send-task`: not to oneself, not to the lead, within capacity, and no duplicate.
     Delegation { allow_duplicate: bool },
+    /// `inbox-delegate`: the same, save that who is at capacity gets it too, and begins it later.
+    Inbox { allow_duplicate: bool },
     /// Schedules, webhooks, mentions, `task-action create`: the target must exist, that is all.
     Plain,
 }

@@ -24,9 +24,10 @@ pub enum Command {
         by: Caller,
         enabled: bool,
     },
-    /// Makes the task at once, beside the usual times. Anybody may.
+    /// Makes the task at once, beside the usual times.
     RunNow {
         which: Which,
+        by: Caller,
     },
     List {
         #[serde(default)]

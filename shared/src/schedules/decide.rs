@@ -34,6 +34,8 @@ const MODEL: usize = 100;
 const ERROR: usize = 500;
 /// Tags that a firing adds to the schedule's own.
 const ADDED_TAGS: usize = 3;
+/// The shortest interval, milliseconds: that of cron.
+const INTERVAL_MIN: u64 = 1000;
 /// The longest interval and delay: ten years, so that times stay far from their end.
 const INTERVAL_MAX: u64 = 10 * 366 * 86_400_000;
 /// An occurrence that is later than this was missed, not slow.
@@ -64,7 +66,7 @@ pub(super) fn decide(
             let update = Update { enabled: Some(*enabled), ..Update::new(which.clone(), *by) };
             state.update(&update, ctx)
         }
-        Command::RunNow { which } => state.run_now(which, ctx),
+        Command::RunNow { which, by } => state.run_now(which, *by, ctx),
         Command::List { enabled, name, one_time, hide_completed } => {
             Ok(state.list(*enabled, name.as_deref(), *one_time, *hide_completed))
         }
@@ -168,8 +170,9 @@ impl Schedules {
         Ok(Decision::new(reply, vec![Event::Deleted { schedule: schedule.id }]))
     }
 
-    fn run_now(&self, which: &Which, ctx: &Ctx) -> Result<Decision<Self>, Refusal> {
+    fn run_now(&self, which: &Which, by: Caller, ctx: &Ctx) -> Result<Decision<Self>, Refusal> {
         let schedule = self.find(which)?;
+        by.may_change("schedule", &[schedule.creator])?;
         if schedule.is_done() {
             return Err(Refusal::new(
                 Code::WrongState,
@@ -293,6 +296,7 @@ fn timing(create: &Create, wall: Timestamp) -> Result<Option<Timestamp>, Refusal
         if create.cron.is_none() && create.interval_ms.is_none() {
             return invalid("a recurring schedule needs cronExpression or intervalMs; give one of them");
         }
+        interval(create.interval_ms)?;
         return Ok(None);
     }
     if create.cron.is_some() || create.interval_ms.is_some() {
@@ -311,6 +315,15 @@ fn timing(create: &Create, wall: Timestamp) -> Result<Option<Timestamp>, Refusal
         (None, Some(at)) => Ok(Some(at)),
         _ => invalid("a one_time schedule needs either delayMs or runAt; give exactly one of them"),
     }
+}
+
+/// An interval that somebody gives. Stored ones may be shorter: they were taken before there was a shortest.
+fn interval(given: Option<u64>) -> Result<(), Refusal> {
+    if given.is_none_or(|given| (INTERVAL_MIN..=INTERVAL_MAX).contains(&given)) {
+        return Ok(());
+    }
+    let problem = format!("intervalMs: use {INTERVAL_MIN} (one second) to {INTERVAL_MAX} (ten years)");
+    Err(Refusal::new(Code::InvalidArgument, problem))
 }
 
 /// Checks everything that does not depend on other schedules.
@@ -337,9 +350,6 @@ pub(super) fn check(schedule: &Schedule) -> Result<(), Refusal> {
         ));
     }
     wire::priority(schedule.priority)?;
-    if schedule.interval_ms.is_some_and(|interval| interval == 0 || interval > INTERVAL_MAX) {
-        return Err(Refusal::new(Code::InvalidArgument, "intervalMs: use 1 millisecond to ten years"));
-    }
     Cron::parse(schedule.cron.as_deref().unwrap_or("@daily"), &schedule.zone, "").map(|_| ())
 }
 
@@ -352,6 +362,7 @@ fn changed(before: &Schedule, update: &Update, wall: Timestamp) -> Result<Schedu
             "a one_time schedule has no cronExpression or intervalMs; create a recurring one instead",
         ));
     }
+    interval(update.interval_ms)?;
     if !before.one_time && update.run_at.is_some() {
         return Err(Refusal::new(
             Code::InvalidArgument,

@@ -86,6 +86,8 @@ fn arguments_are_checked() {
         (Create { run_at: Some(Timestamp::NEVER), ..once("x", 5) }, Code::InvalidArgument),
         (Create { delay_ms: None, run_at: Some(Timestamp(1)), ..once("x", 5) }, Code::InvalidArgument),
         (Create { interval_ms: Some(0), ..Create::new("x", "y") }, Code::InvalidArgument),
+        (Create { interval_ms: Some(999), ..Create::new("x", "y") }, Code::InvalidArgument),
+        (Create { interval_ms: Some(u64::MAX), ..Create::new("x", "y") }, Code::InvalidArgument),
         (Create { zone: "Mars/Base".into(), ..cron("x", "@daily") }, Code::InvalidArgument),
         (Create { priority: 101, ..cron("x", "@daily") }, Code::InvalidArgument),
     ] {
@@ -199,15 +201,15 @@ fn a_run_by_hand_leaves_recurring_times_alone() {
     let mut bench = bench();
     create(&mut bench, cron("hourly", "@hourly")).unwrap();
     let next = get(&bench, "hourly").next_run;
-    bench.run(Command::RunNow { which: named("hourly") }).unwrap();
+    bench.run(Command::RunNow { which: named("hourly"), by: LEAD }).unwrap();
     assert_eq!(get(&bench, "hourly").next_run, next);
     assert!(specs(&bench.effects)[0]["tags"].as_array().unwrap().contains(&json!("manual-run")));
     bench.run(Command::SetEnabled { which: named("hourly"), by: LEAD, enabled: false }).unwrap();
-    let refusal = bench.run(Command::RunNow { which: named("hourly") }).unwrap_err();
+    let refusal = bench.run(Command::RunNow { which: named("hourly"), by: LEAD }).unwrap_err();
     assert_eq!(refusal.code, Code::Disabled);
 
     create(&mut bench, once("soon", 5000)).unwrap();
-    bench.run(Command::RunNow { which: named("soon") }).unwrap();
+    bench.run(Command::RunNow { which: named("soon"), by: LEAD }).unwrap();
     assert!(get(&bench, "soon").is_done());
 }
 
@@ -254,6 +256,11 @@ fn creator_and_lead_may_change() {
     let other = Caller::agent(Uuid::from_u128(6));
     let delete = |by| Command::Delete { which: named("mine"), by };
     assert_eq!(bench.run(delete(other)).unwrap_err().code, Code::Forbidden);
+    let run = |by| Command::RunNow { which: named("mine"), by };
+    assert_eq!(bench.run(run(other)).unwrap_err().code, Code::Forbidden);
+    assert!(bench.effects.is_empty());
+    bench.run(run(Caller::agent(creator))).unwrap();
+    bench.run(run(LEAD)).unwrap();
     update(
         &mut bench,
         Update { new_name: Some("ours".into()), ..Update::new(named("mine"), Caller::agent(creator)) },
@@ -262,6 +269,22 @@ fn creator_and_lead_may_change() {
     assert_eq!(bench.run(delete(LEAD)).unwrap_err().code, Code::NotFound);
     let deleted = bench.run(Command::Delete { which: named("ours"), by: LEAD }).unwrap();
     assert!(matches!(deleted, Reply::Deleted { name, .. } if name == "ours"));
+}
+
+#[test]
+fn an_interval_from_before_there_was_a_shortest_goes_on() {
+    let mut bench = bench();
+    create(&mut bench, Create { interval_ms: Some(1000), ..Create::new("i", "t") }).unwrap();
+    bench.entity.insert(Schedule { interval_ms: Some(700), ..get(&bench, "i") });
+    bench.advance(Duration::from_secs(1));
+    bench.advance(Duration::from_millis(700));
+    assert_eq!(bench.effects.len(), 2);
+    let of = || Update::new(named("i"), LEAD);
+    update(&mut bench, Update { priority: Some(60), ..of() }).unwrap();
+    let refusal = update(&mut bench, Update { interval_ms: Some(700), ..of() }).unwrap_err();
+    assert_eq!(refusal.code, Code::InvalidArgument);
+    assert!(refusal.message.contains("1000"), "{refusal}");
+    assert_eq!(get(&bench, "i").interval_ms, Some(700));
 }
 
 #[test]
@@ -363,7 +386,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             enabled
         })),
         name().prop_map(|name| Step::Run(Command::Delete { which: named(name), by: LEAD })),
-        name().prop_map(|name| Step::Run(Command::RunNow { which: named(name) })),
+        name().prop_map(|name| Step::Run(Command::RunNow { which: named(name), by: LEAD })),
         (0u128..4).prop_map(|n| Step::Run(Command::RunFailed {
             schedule: Uuid::from_u128(n),
             message: "no".into()

@@ -35,7 +35,7 @@ const WORTH: usize = 10;
 /// Where schedules make tasks that nobody takes.
 const CLOCKWORK: &str = "clockwork";
 const SCHEDULES: [(&str, Duration); 3] = [
-    ("often", Duration::from_millis(700)),
+    ("often", Duration::from_secs(1)),
     ("now-and-then", Duration::from_secs(2)),
     ("seldom", Duration::from_secs(5)),
 ];

@@ -88,7 +88,7 @@ pub(super) fn synonyms(word: &str) -> impl Iterator<Item = String> {
 }
 
 /// A name in any of the ways in which it may be written.
-pub(super) fn plain(name: &str) -> String {
+pub(in crate::mcp) fn plain(name: &str) -> String {
     name.trim().to_lowercase().replace(['_', '.', ' '], "-")
 }
 

@@ -17,7 +17,6 @@ use skein_shared::Refusal;
 
 use super::running;
 use super::{Caller, Facade, LIST_TTL_MS, Listed, client_of, gone, is_session, left, listening, wire};
-use crate::auth::Role;
 use crate::mcp::dispatch::Progress;
 use crate::mcp::instructions;
 use crate::mcp::offer::{Place, Written};
@@ -44,7 +43,7 @@ fn one_page(request: Option<PaginatedRequestParams>, what: &str) -> Result<(), E
 
 impl ServerHandler for Facade {
     fn get_info(&self) -> ServerConfig {
-        self.config(Role::Worker)
+        self.config(None)
     }
 
     async fn initialize(
@@ -52,14 +51,14 @@ impl ServerHandler for Facade {
         request: InitializeRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<InitializeResult, ErrorData> {
-        let role = left::<Caller>(&context)?.who.role;
+        let role = left::<Caller>(&context)?.role();
         context.peer.set_peer_info(request.clone());
         let negotiated = self.negotiate_initialize(&request)?;
         Ok(negotiated.with_instructions(instructions::for_role(role)))
     }
 
     async fn discover(&self, context: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
-        let role = left::<Caller>(&context)?.who.role;
+        let role = left::<Caller>(&context)?.role();
         let versions = self.supported_protocol_versions().into_owned();
         Ok(DiscoverResult::from_server_info(versions, self.config(role))
             .with_ttl_ms(LIST_TTL_MS)

@@ -1,5 +1,6 @@
-//! A call of a client that listens to progress. A short one is answered at once; one that takes longer becomes
-//! a stream of events, which holds the call and a timer and nothing else: ten thousand agents may wait so.
+//! A call that may take long. A short one is answered at once; one that takes longer becomes a stream of events, which
+//! holds the call and a timer and nothing else: ten thousand agents may wait so. A client that listens to progress hears
+//! it there; for any other there are comments, or its first byte would be the answer's.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -16,20 +17,23 @@ use tokio::time::Instant;
 use super::direct::{self, Call};
 use super::running::{self, Heard, Running, Sound};
 use super::{Caller, Facade};
-use crate::mcp::dispatch::Progress;
 use crate::mcp::result::Reply;
 
 /// What a call finds right after it has said that it waits is answered alone: most polls find a task.
 const SOON: Duration = Duration::from_millis(20);
 
+/// An event without a message.
+const COMMENT: &[u8] = b":\n\n";
+
 /// Runs a call, and tells its client from time to time that it is alive.
-pub(super) async fn answer(facade: &Facade, caller: Caller, call: Call, token: ProgressToken) -> Response {
-    let Call { id, name, arguments, client, .. } = call;
+pub(super) async fn answer(facade: &Facade, caller: Caller, call: Call) -> Response {
+    let Call { id, name, arguments, client, progress: token } = call;
     let (said, ear) = running::channel(&name);
     let (seal, who, of, asked) = (facade.seal.clone(), caller.who.clone(), name.clone(), client.clone());
     let facade = facade.clone();
+    let progress = running::said(said, token.is_some());
     let run: Running =
-        Box::pin(async move { facade.finish(caller, client, &name, arguments, Progress::heard(said)).await });
+        Box::pin(async move { facade.finish(caller, client, &name, arguments, progress).await });
     let respond = move |reply| running::response(&seal, &who, &of, &asked, reply);
     let mut heard = Heard::new(run, ear);
     let mut first = Vec::new();
@@ -45,7 +49,7 @@ pub(super) async fn answer(facade: &Facade, caller: Caller, call: Call, token: P
         };
         match sound {
             Sound::Over(reply) => return direct::answer(id, respond(reply)),
-            sound => first.extend(event_of(&token, sound).map(Ok)),
+            sound => first.extend(event_of(token.as_ref(), sound).map(Ok)),
         }
         end.get_or_insert_with(|| Instant::now() + SOON);
     }
@@ -57,10 +61,10 @@ pub(super) async fn answer(facade: &Facade, caller: Caller, call: Call, token: P
     response
 }
 
-/// Progress after progress, and then the result.
+/// Sign of life after sign of life, and then the result.
 fn events(
     heard: Heard,
-    token: ProgressToken,
+    token: Option<ProgressToken>,
     last: impl FnOnce(Reply) -> Bytes,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> {
     stream::unfold(Some((heard, last)), move |state| {
@@ -71,7 +75,7 @@ fn events(
                 match heard.next().await {
                     Sound::Over(reply) => return Some((Ok(last(reply)), None)),
                     sound => {
-                        if let Some(told) = event_of(&token, sound) {
+                        if let Some(told) = event_of(token.as_ref(), sound) {
                             return Some((Ok(told), Some((heard, last))));
                         }
                     }
@@ -81,7 +85,10 @@ fn events(
     })
 }
 
-fn event_of(token: &ProgressToken, sound: Sound) -> Option<Bytes> {
+fn event_of(token: Option<&ProgressToken>, sound: Sound) -> Option<Bytes> {
+    let Some(token) = token else {
+        return Some(Bytes::from_static(COMMENT));
+    };
     let params = running::progress(token, sound)?;
     Some(event(&json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": params })))
 }

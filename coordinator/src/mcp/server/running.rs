@@ -208,3 +208,25 @@ pub(super) async fn log(peer: &Peer<RoleServer>, text: String) {
 pub(super) fn said(told: watch::Sender<Told>, heard: bool) -> Progress {
     if heard { Progress::heard(told) } else { Progress::unheard(told) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Design: first byte at once, and a sign of life every 15 seconds.
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_call_is_heard_of_soon_and_then_every_fifteen_seconds() {
+        let (_said, ear) = channel("bash");
+        let mut heard = Heard::new(Box::pin(std::future::pending()), ear);
+        let begun = Instant::now();
+        let mut times = Vec::new();
+        let mut last = 0.0;
+        for _ in 0..4 {
+            let Sound::Step { done, .. } = heard.next().await else { panic!("it is over") };
+            assert!(done > last, "progress rises");
+            last = done;
+            times.push(begun.elapsed().as_millis());
+        }
+        assert_eq!(times, [250, 15_250, 30_250, 45_250]);
+    }
+}

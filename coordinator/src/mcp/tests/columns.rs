@@ -245,6 +245,11 @@ async fn pages_have_every_row_once_and_in_order() {
         face.facts(&agent, "join-swarm", json!({ "name": format!("Helper {number}") })).await;
         let name = format!("Epic {number}");
         face.facts(&lead, "create-epic", json!({ "name": name, "goal": "Done" })).await;
+        let asked = face.facts(&agent, "ask_human", json!({ "question": format!("Why {number}?") })).await;
+        let answer = json!({ "question_id": asked["question_id"], "answer": "So" });
+        if number % 2 == 0 {
+            face.facts(&lead, "answer_question", answer).await;
+        }
     }
     for (tool, list, arguments, limit, whole) in [
         ("get-tasks", "tasks", json!({}), 7, 100),
@@ -261,6 +266,8 @@ async fn pages_have_every_row_once_and_in_order() {
         ),
         ("get-swarm", "agents", json!({ "full": true }), 3, 1000),
         ("get-swarm", "agents", json!({ "format": "columns" }), 4, 1000),
+        ("list_questions", "questions", json!({}), 3, 100),
+        ("list_questions", "questions", json!({ "answered": true, "fields": ["question"] }), 2, 100),
         ("tools_find", "tools", json!({ "area": "skein", "detail": "name" }), 2, 25),
         ("tools_find", "tools", json!({ "query": "task", "format": "rows" }), 5, 25),
     ] {
@@ -279,8 +286,10 @@ async fn pages_have_every_row_once_and_in_order() {
         assert!(pages > 1 && (tool == "tools_find" || all.len() == whole.len()), "{tool}: {pages} pages");
     }
     for cursor in ["soon", "[1]", "{}", "[1,2,3,4]"] {
-        let refused = face.call(&lead, "get-tasks", json!({ "cursor": cursor })).await;
-        assert_eq!(refused["structuredContent"]["code"], "invalid_argument", "{refused}");
+        for tool in ["get-tasks", "list_questions"] {
+            let refused = face.call(&lead, tool, json!({ "cursor": cursor })).await;
+            assert_eq!(refused["structuredContent"]["code"], "invalid_argument", "{refused}");
+        }
     }
     let plain = face.facts(&lead, "get-tasks", json!({ "limit": 3 })).await;
     assert!(plain.get("cursor").is_none() && plain["tasks"].is_array(), "as the seed has it");

@@ -184,14 +184,14 @@ async fn the_seed_s_shared_key_works_where_it_is_turned_on() {
         ..Config::default()
     };
     let router = router(face.service.clone(), face.access.clone(), Arc::new(catalogue().unwrap()), config);
-    let send = async |key: &str, agent: Option<&str>| {
+    let ask = async |method: &str, key: &str, agent: Option<&str>| {
         let mut request = Request::post("/mcp")
             .header("host", "127.0.0.1")
             .header("authorization", format!("Bearer {key}"))
             .header("content-type", "application/json")
             .header("accept", "application/json, text/event-stream")
             .header("mcp-protocol-version", "2026-07-28")
-            .header("mcp-method", "tools/list");
+            .header("mcp-method", method);
         if let Some(agent) = agent {
             request = request.header("x-agent-id", agent);
         }
@@ -199,16 +199,28 @@ async fn the_seed_s_shared_key_works_where_it_is_turned_on() {
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
             "io.modelcontextprotocol/clientCapabilities": {},
         });
-        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": { "_meta": meta } });
-        let request = request.body(Body::from(body.to_string())).unwrap();
-        router.clone().oneshot(request).await.unwrap().status()
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": { "_meta": meta } });
+        let response =
+            router.clone().oneshot(request.body(Body::from(body.to_string())).unwrap()).await.unwrap();
+        let status = response.status();
+        (status, face::message(&response.into_body().collect().await.unwrap().to_bytes()))
     };
+    let send = async |key: &str, agent: Option<&str>| ask("tools/list", key, agent).await.0;
     let id = Uuid::from_u128(5).to_string();
     assert_eq!(send("hush", Some(&id)).await, StatusCode::OK);
     assert_eq!(send("hush", None).await, StatusCode::UNAUTHORIZED);
     assert_eq!(send("hushed", Some(&id)).await, StatusCode::UNAUTHORIZED);
     let token = face.agent("worker", Role::Worker).token;
     assert_eq!(send(&token, None).await, StatusCode::OK);
+    // The key is everybody's: that the agent leads, or works, would be made up.
+    let told = async |key: &str, agent: Option<&str>| {
+        let (_, answer) = ask("server/discover", key, agent).await;
+        answer["result"]["instructions"].as_str().unwrap().to_owned()
+    };
+    let instructions = told("hush", Some(&id)).await;
+    assert!(instructions.contains("join-swarm"), "{instructions}");
+    assert!(!instructions.contains("You lead") && !instructions.contains("You work"), "{instructions}");
+    assert!(told(&token, None).await.contains("You work"));
 }
 
 #[tokio::test]

@@ -237,7 +237,7 @@ impl Face {
         let response = self.router.clone().oneshot(request).await.unwrap();
         let status = response.status();
         let body = response.into_body().collect().await.unwrap().to_bytes();
-        (status, serde_json::from_slice(&body).unwrap_or(Value::Null))
+        (status, message(&body))
     }
 
     /// Calls a tool and gives its result.
@@ -266,6 +266,14 @@ impl Face {
         assert_ne!(result["structuredContent"]["success"], false, "{tool}: {result}");
         result["structuredContent"].clone()
     }
+}
+
+/// The answer in a body: all of it, or the last event of a stream.
+pub(super) fn message(body: &[u8]) -> Value {
+    serde_json::from_slice(body).unwrap_or_else(|_| {
+        let lines = body.split(|&byte| byte == b'\n').filter_map(|line| line.strip_prefix(b"data:"));
+        lines.rev().find_map(|data| serde_json::from_slice(data).ok()).unwrap_or_default()
+    })
 }
 
 /// A swarm of a lead and a worker that have joined.

@@ -33,6 +33,53 @@ async fn task(face: &Face, agent: &Agent, words: &str) -> Value {
     tokio::time::timeout(Duration::from_secs(60), look).await.expect("no task came of the letter")
 }
 
+/// The message of the lead's inbox that somebody's letter becomes.
+async fn letter(face: &Face, lead: &Agent, thread: &str, text: &str) -> Value {
+    let look = json!({ "for": ["messages"], "timeout_s": 0 });
+    let cursor = face.facts(lead, "wait", look).await["cursor"].clone();
+    write(face, "nobody@agentmail.to", thread, text).await;
+    let wait = json!({ "for": ["messages"], "timeout_s": 40, "cursor": cursor, "format": "rows" });
+    let woken = face.facts(lead, "wait", wait).await;
+    json!({ "inboxMessageId": woken["changed"][0]["id"] })
+}
+
+#[tokio::test]
+async fn a_message_is_delegated_once_and_not_at_all_when_the_pool_refuses() {
+    let (face, lead, worker) = swarm().await;
+    face.facts(&lead, "send-task", json!({ "task": "something else", "agentId": worker.id })).await;
+    face.facts(&worker, "poll-task", json!({})).await;
+    let message = letter(&face, &lead, "t1", "help").await;
+    let delegate = async |message: &Value, words: &str, again: bool| {
+        let mut of = message.clone();
+        of.as_object_mut().unwrap().extend([
+            ("agentId".to_owned(), json!(worker.id)),
+            ("taskDescription".to_owned(), json!(words)),
+            ("allowDuplicate".to_owned(), json!(again)),
+        ]);
+        face.call(&lead, "inbox-delegate", of).await["structuredContent"].clone()
+    };
+    let tasks = async || {
+        let mine = face.facts(&worker, "get-tasks", json!({ "mineOnly": true })).await;
+        mine["tasks"].as_array().unwrap().len()
+    };
+    // The worker has as much as it may have, and gets it all the same.
+    let made = delegate(&message, "answer the person", false).await;
+    assert_eq!((&made["success"], &made["task"]["status"]), (&json!(true), &json!("pending")), "{made}");
+    assert_eq!((&made["task"]["creatorAgentId"], tasks().await), (&json!(lead.id), 2));
+    let again = delegate(&message, "clean the other house", true).await;
+    assert_eq!((&again["code"], tasks().await), (&json!("not_found"), 2));
+
+    let second = letter(&face, &lead, "t2", "help me too").await;
+    let refused = delegate(&second, "answer the person", false).await;
+    assert_eq!((&refused["code"], tasks().await), (&json!("duplicate"), 2), "{refused}");
+    let unread = face.facts(&lead, "get-inbox-message", second.clone()).await["inboxMessage"].clone();
+    assert_eq!((&unread["status"], unread.get("delegatedToTaskId")), (&json!("unread"), None));
+    let made = delegate(&second, "answer the person", true).await;
+    assert_eq!((&made["success"], tasks().await), (&json!(true), 3), "{made}");
+    let delegated = face.facts(&lead, "get-inbox-message", second).await["inboxMessage"].clone();
+    assert_eq!(delegated["delegatedToTaskId"], made["task"]["id"]);
+}
+
 #[tokio::test]
 async fn an_inbox_belongs_to_one_agent_and_only_the_lead_takes_it_over() {
     let (face, lead, worker) = swarm().await;
@@ -83,12 +130,7 @@ async fn a_letter_becomes_a_task_of_its_worker_and_a_message_of_the_lead_and_its
         (&json!("agentmail-message"), &json!("t1"))
     );
 
-    let look = json!({ "for": ["messages"], "timeout_s": 0 });
-    let cursor = face.facts(&lead, "wait", look).await["cursor"].clone();
-    write(&face, "nobody@agentmail.to", "t2", "who-reads-this").await;
-    let wait = json!({ "for": ["messages"], "timeout_s": 40, "cursor": cursor, "format": "rows" });
-    let woken = face.facts(&lead, "wait", wait).await;
-    let message = json!({ "inboxMessageId": woken["changed"][0]["id"] });
+    let message = letter(&face, &lead, "t2", "who-reads-this").await;
     let read = face.facts(&lead, "get-inbox-message", message.clone()).await["inboxMessage"].clone();
     assert_eq!((&read["source"], &read["agentmailThreadId"]), (&json!("agentmail"), &json!("t2")));
 

@@ -73,6 +73,69 @@ async fn a_resource_shows_what_its_reader_may_see() {
 }
 
 #[tokio::test]
+async fn epics_and_runs_have_addresses_and_their_readers() {
+    let (face, lead, worker) = swarm().await;
+    let epic = face.facts(&lead, "create-epic", json!({ "name": "Launch", "goal": "ship it" })).await;
+    let epic = epic["epic"]["id"].as_str().unwrap().to_owned();
+    face.facts(&lead, "send-task", json!({ "task": "fly", "epicId": epic })).await;
+    let read = face.read(&worker, &format!("skein://epics/{epic}")).await.unwrap();
+    assert_eq!((&read["epic"]["name"], &read["tasks"][0]["task"]), (&json!("Launch"), &json!("fly")));
+    assert_eq!(face.read(&worker, "skein://epics").await.unwrap()["epics"][0]["id"], epic);
+    let listed = face.send("/mcp", &worker.token, "resources/list", json!({})).await.1;
+    let listed = listed["result"]["resources"].as_array().unwrap().clone();
+    assert!(
+        listed.iter().any(|one| one["uri"] == format!("skein://epics/{epic}") && one["name"] == "Launch")
+    );
+
+    let (instance, run) = face.run("coder").await;
+    let uri = format!("skein://runs/{instance}");
+    let operator = face.agent("operator", Role::Operator);
+    for reader in [&run, &operator] {
+        assert_eq!(face.read(reader, &uri).await.unwrap()["run"]["instance"], json!(instance));
+    }
+    let runs = face.read(&operator, "skein://runs").await.unwrap();
+    assert_eq!(runs["runs"][0]["instance"], json!(instance), "{runs}");
+    assert_eq!(face.read(&worker, &uri).await.unwrap_err()["data"]["code"], "not_found");
+}
+
+#[tokio::test]
+async fn ids_and_names_are_completed_as_far_as_the_asker_may_see() {
+    let (face, lead, worker) = swarm().await;
+    let sent = face.facts(&lead, "send-task", json!({ "task": "fly" })).await;
+    let task = sent["task"]["id"].as_str().unwrap().to_owned();
+    let epic = face.facts(&lead, "create-epic", json!({ "name": "Launch", "goal": "ship it" })).await;
+    let epic = epic["epic"]["id"].as_str().unwrap().to_owned();
+    let (instance, run) = face.run("coder").await;
+    let instance = instance.to_string();
+    face.facts(&face.agent("goose", Role::Worker), "join-swarm", json!({ "name": "goose" })).await;
+    let operator = face.agent("operator", Role::Operator);
+    let complete = async |agent: &Agent, of: Value, name: &str, begun: &str| {
+        let params = json!({ "ref": of, "argument": { "name": name, "value": begun } });
+        let (_, answer) = face.send("/mcp", &agent.token, "completion/complete", params).await;
+        answer["result"]["completion"]["values"].clone()
+    };
+    let template = |uri: &str| json!({ "type": "ref/resource", "uri": uri });
+    let (tasks, epics) = (template("skein://tasks/{id}"), template("skein://epics/{id}"));
+    let (agents, runs) = (template("skein://agents/{name}"), template("skein://runs/{instance}"));
+    let prompt = json!({ "type": "ref/prompt", "name": "lead" });
+    for (agent, of, name, begun, wanted) in [
+        (&worker, &tasks, "id", &task[..9], json!([task])),
+        (&worker, &tasks, "id", "none", json!([])),
+        (&worker, &epics, "id", &epic[..9], json!([epic])),
+        (&lead, &prompt, "epic", &epic[..9], json!([epic])),
+        (&worker, &agents, "name", "go", json!(["goose"])),
+        // No address has the name `Lead`.
+        (&worker, &agents, "name", &lead.id.to_string()[..9], json!([lead.id])),
+        (&operator, &runs, "instance", "co", json!([instance])),
+        (&run, &runs, "instance", "", json!([instance])),
+        (&run, &runs, "instance", "other", json!([])),
+        (&operator, &runs, "id", "", json!([])),
+    ] {
+        assert_eq!(complete(agent, of.clone(), name, begun).await, wanted, "{of} {name} {begun}");
+    }
+}
+
+#[tokio::test]
 async fn reading_resources_is_bounded() {
     let limits = crate::mcp::quota::Limits { reads_per_second: 1, ..Default::default() };
     let face = Face::with(Config { gate: crate::mcp::Gate::new(limits), ..Config::default() });

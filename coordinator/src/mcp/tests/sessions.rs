@@ -20,12 +20,8 @@ async fn send(
     let status = response.status();
     let id = response.headers().get("mcp-session-id").and_then(|id| id.to_str().ok()).unwrap_or_default();
     let id = id.to_owned();
-    let text = String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap();
-    let answer = serde_json::from_str(&text).unwrap_or_else(|_| {
-        let data = text.lines().filter_map(|line| line.strip_prefix("data:"));
-        data.rev().find_map(|data| serde_json::from_str(data).ok()).unwrap_or(Value::Null)
-    });
-    (status, id, answer)
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (status, id, face::message(&body))
 }
 
 /// Begins a session and gives its id.

@@ -77,6 +77,10 @@ async fn logs_come_oldest_first() {
     let times: Vec<_> =
         details["logs"].as_array().unwrap().iter().map(|entry| entry["createdAt"].to_string()).collect();
     assert!(times.is_sorted(), "{times:?}");
+    let offer = json!({ "task": "paint", "agentId": worker.id, "offerMode": true });
+    let offered = face.facts(&lead, "send-task", offer).await["task"]["id"].clone();
+    let details = face.facts(&lead, "get-task-details", json!({ "taskId": offered })).await;
+    assert_eq!(details["logs"][0]["eventType"], "task_offered");
 }
 
 #[tokio::test]
@@ -103,6 +107,67 @@ async fn only_what_was_returned_is_marked_as_read() {
     assert_eq!(face.call(&worker, "read-messages", offset).await["isError"], false);
     let bad = face.call(&worker, "read-messages", json!({ "since": "yesterday" })).await;
     assert_eq!(bad["isError"], true);
+}
+
+#[tokio::test]
+async fn what_a_read_leaves_out_stays_unread() {
+    let (face, lead, worker) = swarm().await;
+    for number in 0..25 {
+        let mentions = if number == 22 { json!([worker.id]) } else { json!([]) };
+        let said = json!({ "content": format!("m{number}"), "mentions": mentions });
+        face.facts(&lead, "post-message", said).await;
+    }
+    let read = async |arguments: Value| {
+        let read = face.facts(&worker, "read-messages", arguments).await;
+        let messages = read["messages"].as_array().unwrap().clone();
+        let texts = messages.iter().map(|message| message["content"].as_str().unwrap().to_owned()).collect();
+        (texts, read["totalUnreadCount"].clone(), read["message"].as_str().unwrap().to_owned())
+    };
+    let named = |numbers: &[u32]| -> Vec<String> { numbers.iter().map(|n| format!("m{n}")).collect() };
+    let (texts, total, _): (Vec<String>, _, _) = read(json!({ "mentionsOnly": true })).await;
+    assert_eq!((texts, total), (named(&[22]), json!(25)));
+    let (texts, total, said) = read(json!({})).await;
+    let newest: Vec<u32> = (4..25).filter(|number| *number != 22).collect();
+    assert_eq!((texts, total), (named(&newest), json!(24)));
+    assert!(said.contains("4 older ones are still unread"), "{said}");
+    let (texts, total, _) = read(json!({})).await;
+    assert_eq!((texts, total), (named(&[0, 1, 2, 3]), json!(4)));
+    assert_eq!(read(json!({})).await.1, 0);
+}
+
+#[tokio::test]
+async fn a_read_since_a_moment_leaves_what_came_before_unread() {
+    let (face, lead, worker) = swarm().await;
+    let mut times = Vec::new();
+    while times.len() < 5 {
+        let said = json!({ "content": format!("m{}", times.len()) });
+        let posted = face.facts(&lead, "post-message", said).await;
+        times.push(posted["posted"]["createdAt"].clone());
+        // Each message has a moment of its own.
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    let texts = async |arguments: Value| {
+        let read = face.facts(&worker, "read-messages", arguments).await;
+        let messages = read["messages"].as_array().unwrap().iter();
+        messages.map(|message| message["content"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(texts(json!({ "since": times[4] })).await, [""; 0]);
+    assert_eq!(texts(json!({ "since": times[2], "channel": "general" })).await, ["m3", "m4"]);
+    assert_eq!(texts(json!({ "since": times[0] })).await, ["m1", "m2"]);
+    assert_eq!(texts(json!({})).await, ["m0"]);
+}
+
+#[tokio::test]
+async fn the_tasks_of_a_message_can_be_read_as_soon_as_it_is_posted() {
+    let (face, lead, worker) = swarm().await;
+    for number in 0..20 {
+        let order = json!({ "content": format!("/task part {number}"), "mentions": [worker.id, lead.id] });
+        let posted = face.facts(&lead, "post-message", order).await;
+        for task in posted["taskIds"].as_array().unwrap() {
+            let details = face.facts(&worker, "get-task-details", json!({ "taskId": task })).await;
+            assert_eq!(&details["task"]["id"], task);
+        }
+    }
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Open waits: woken by what happens, bounded, and gone with their client.
 
 use axum::response::Response;
+use tokio::time::Instant;
 
 use super::*;
 use crate::mcp::Gate;
@@ -37,10 +38,9 @@ async fn a_wait_ends_with_its_client() {
     let (face, _, worker) = swarm().await;
     for tool in ["poll-task", "wait", "wait_for_trigger"] {
         let arguments = if tool == "wait_for_trigger" { json!({ "type": "webhook" }) } else { json!({}) };
-        let router = face.router.clone();
-        let waiting = tokio::spawn(router.oneshot(calling(&worker, None, tool, arguments)));
+        let waiting = face.router.clone().oneshot(calling(&worker, None, tool, arguments)).await.unwrap();
         face.until_awaited(|topics| topics > 0).await;
-        waiting.abort();
+        drop(waiting);
         face.until_awaited(|topics| topics == 0).await;
     }
 }
@@ -57,11 +57,103 @@ fn listening(agent: &Agent, tool: &str, arguments: Value) -> Request<Body> {
     calling(agent, None, tool, json!({})).map(|_| Body::from(message.to_string()))
 }
 
-async fn event(body: &mut Body) -> Value {
+async fn frame(body: &mut Body) -> String {
     let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
-    let text = std::str::from_utf8(&frame).unwrap();
+    String::from_utf8(frame.to_vec()).unwrap()
+}
+
+async fn event(body: &mut Body) -> Value {
+    let text = frame(body).await;
     let message = text.strip_prefix("data: ").and_then(|text| text.strip_suffix("\n\n"));
     serde_json::from_str(message.unwrap()).unwrap()
+}
+
+/// Each tool that waits, with arguments with which it does.
+async fn waiting(face: &Face, lead: &Agent, worker: &Agent) -> Vec<(&'static str, Value)> {
+    face.facts(worker, "set_status", json!({ "text": "here" })).await;
+    let call = json!({ "target_agent": "worker", "context": "report" });
+    let call = face.facts(lead, "call_agent", call).await["call_id"].clone();
+    let waits = vec![
+        ("poll-task", json!({})),
+        ("wait", json!({ "for": ["locks"] })),
+        ("wait_for_trigger", json!({ "type": "webhook" })),
+        ("wait_for_calls", json!({ "call_ids": [call] })),
+        ("task_claim_next", json!({ "wait_seconds": 60 })),
+    ];
+    let declared = catalogue().unwrap();
+    let known = declared.tools().filter(|tool| tool.waits).map(|tool| tool.name);
+    let named: std::collections::BTreeSet<_> = waits.iter().map(|(tool, _)| *tool).collect();
+    assert_eq!(known.collect::<std::collections::BTreeSet<_>>(), named);
+    waits
+}
+
+#[tokio::test]
+async fn every_wait_is_heard_of_from_the_first_instant() {
+    let (face, lead, worker) = swarm().await;
+    for (tool, arguments) in waiting(&face, &lead, &worker).await {
+        let by_name = json!({ "name": tool, "arguments": arguments });
+        for (called, arguments) in [(tool, arguments), ("tools_call", by_name)] {
+            // With a token it hears progress.
+            let begun = Instant::now();
+            let request = listening(&lead, called, arguments.clone());
+            let answer = face.router.clone().oneshot(request).await.unwrap();
+            assert_eq!(answer.headers()["content-type"], "text/event-stream", "{tool}");
+            let first = event(&mut answer.into_body()).await;
+            assert_eq!(first["method"], "notifications/progress", "{tool}: {first}");
+            assert_ne!(
+                first["params"]["message"],
+                format!("{called} is running"),
+                "it does not say for what"
+            );
+            // Without one there is a comment, which every reader of events passes over.
+            let request = calling(&lead, None, called, arguments);
+            let answer = face.router.clone().oneshot(request).await.unwrap();
+            assert_eq!(answer.headers()["content-type"], "text/event-stream", "{tool}");
+            assert_eq!(frame(&mut answer.into_body()).await, ":\n\n", "{tool}");
+            assert!(begun.elapsed() < Duration::from_secs(1), "{tool}: {:?}", begun.elapsed());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_wait_that_ends_soon_is_answered_alone() {
+    let (face, lead, worker) = swarm().await;
+    face.facts(&lead, "send-task", json!({ "task": "there already", "agentId": worker.id })).await;
+    for (tool, arguments) in [("poll-task", json!({})), ("wait", json!({ "timeout_s": 0 }))] {
+        let request = calling(&worker, None, tool, arguments);
+        let answer = face.router.clone().oneshot(request).await.unwrap();
+        assert_eq!(answer.headers()["content-type"], "application/json", "{tool}");
+    }
+}
+
+#[tokio::test]
+async fn a_wait_without_progress_ends_with_its_answer_as_the_only_message() {
+    let (face, lead, worker) = swarm().await;
+    let poll = face.router.clone().oneshot(calling(&worker, None, "poll-task", json!({}))).await.unwrap();
+    face.facts(&lead, "send-task", json!({ "task": "given", "agentId": worker.id })).await;
+    let body = String::from_utf8(poll.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap();
+    assert_eq!(body.matches("data:").count(), 1, "{body}");
+    assert_eq!(
+        face::message(body.as_bytes())["result"]["structuredContent"]["task"]["task"],
+        "given",
+        "{body}"
+    );
+}
+
+#[tokio::test]
+async fn a_cancelled_wait_is_freed_at_once() {
+    let (face, _, worker) = swarm().await;
+    let session = sessions::open(&face.router, &worker).await;
+    let request = calling(&worker, Some(&session), "poll-task", json!({}));
+    let answer = face.router.clone().oneshot(request).await.unwrap();
+    face.until_awaited(|topics| topics > 0).await;
+    let params = json!({ "requestId": 7, "reason": "no longer needed" });
+    let cancel = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params });
+    let cancel = calling(&worker, Some(&session), "", json!({})).map(|_| Body::from(cancel.to_string()));
+    assert_eq!(face.raw(cancel).await.0, StatusCode::ACCEPTED);
+    // Its connection is still there.
+    face.until_awaited(|topics| topics == 0).await;
+    drop(answer);
 }
 
 #[tokio::test]
@@ -117,13 +209,13 @@ async fn waits_are_bounded_for_each_instance() {
     let face = Face::with(Config { gate: Gate::new(limits), ..Config::default() });
     let worker = face.agent("worker", Role::Worker);
     face.facts(&worker, "join-swarm", json!({ "name": "Worker" })).await;
-    let first = tokio::spawn(face.router.clone().oneshot(calling(&worker, None, "poll-task", json!({}))));
+    let first = face.router.clone().oneshot(calling(&worker, None, "poll-task", json!({}))).await.unwrap();
     face.until_awaited(|topics| topics > 0).await;
     let refused = face.call(&worker, "wait", json!({})).await;
     assert_eq!(refused["isError"], true);
     assert_eq!(refused["structuredContent"]["code"], "rate_limited");
     assert!(refused["structuredContent"]["retry_after_ms"].is_number());
-    first.abort();
+    drop(first);
     face.until_awaited(|topics| topics == 0).await;
     face.facts(&worker, "wait", json!({ "timeout_s": 0 })).await;
 }

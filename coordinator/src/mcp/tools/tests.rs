@@ -2,11 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::catalogue;
 use crate::auth::{Right, Role, View};
-use crate::mcp::catalogue::{Catalogue, Effect, Tier, Toolset};
+use crate::mcp::catalogue::{Call, Catalogue, Effect, Tier, Tool, Toolset};
+use crate::mcp::result::Answer;
+use crate::mcp::schema::Common;
+use crate::mcp::view::Detail;
 use crate::mcp::{finder, view};
 
 /// Tokens that the short list may cost its reader.
@@ -34,53 +37,10 @@ fn every_declaration_is_complete() {
             !(tool.hints.read_only == Some(true) && tool.hints.destructive == Some(true)),
             "{name} is hinted both read-only and destructive"
         );
-        assert!(tool.hints.json() != serde_json::json!({}), "{name} has no annotations");
+        assert!(tool.hints.json() != json!({}), "{name} has no annotations");
         if tool.effect == Effect::Read {
             assert_eq!(tool.hints.read_only, Some(true), "{name} reads and does not say so");
         }
-    }
-}
-
-/// As the seed sends them (spec: Agent Swarm 1.3); a hint that is not listed is absent.
-#[test]
-fn the_annotations_are_those_of_the_seed() {
-    let groups: [(&str, &str); 6] = [
-        (
-            r#"{"readOnlyHint":true}"#,
-            "poll-task get-swarm get-tasks get-task-details my-agent-info get-config list-config get-inbox-message list-channels read-messages context-history context-diff list-services list-schedules list-epics get-epic-details memory-search memory-get",
-        ),
-        (
-            r#"{"openWorldHint":true,"readOnlyHint":true}"#,
-            "slack-read slack-list-channels slack-download-file",
-        ),
-        (r#"{"openWorldHint":true}"#, "slack-reply slack-post slack-upload-file"),
-        (
-            r#"{"destructiveHint":true}"#,
-            "cancel-task delete-config delete-channel unregister-service delete-schedule delete-epic",
-        ),
-        (
-            r#"{"destructiveHint":false}"#,
-            "send-task task-action inbox-delegate create-channel post-message create-schedule run-schedule-now create-epic inject-learning",
-        ),
-        (
-            r#"{"idempotentHint":true}"#,
-            "join-swarm store-progress set-config register-agentmail-inbox update-profile register-service update-service-status update-schedule update-epic assign-task-to-epic unassign-task-from-epic",
-        ),
-    ];
-    let catalogue = catalogue().unwrap();
-    let mut known = BTreeSet::new();
-    for (hints, names) in groups {
-        let hints: Value = serde_json::from_str(hints).unwrap();
-        for name in names.split(' ') {
-            assert!(known.insert(name), "{name} is listed twice");
-            if let Some(tool) = catalogue.get(name) {
-                assert_eq!(tool.hints.json(), hints, "{name}");
-            }
-        }
-    }
-    assert_eq!(known.len(), 50);
-    for tool in catalogue.tools().filter(|tool| tool.toolset == Toolset::Swarm) {
-        assert!(known.contains(tool.name), "{} is none of the seed's", tool.name);
     }
 }
 
@@ -88,7 +48,9 @@ fn the_annotations_are_those_of_the_seed() {
 fn schemas_are_plain_objects_with_described_arguments() {
     let catalogue = catalogue().unwrap();
     for tool in catalogue.tools() {
-        for schema in [Value::Object(tool.input()), Value::Object(tool.args.brief()), tool.output.clone()] {
+        let inputs =
+            [Detail::Brief, Detail::Full].map(|detail| view::listed(tool, detail)["inputSchema"].take());
+        for schema in inputs.iter().chain([&Value::Object(tool.input()), &tool.output]) {
             if schema.is_null() {
                 continue;
             }
@@ -97,11 +59,14 @@ fn schemas_are_plain_objects_with_described_arguments() {
             for combinator in ["anyOf", "oneOf", "allOf"] {
                 assert!(schema.get(combinator).is_none(), "{} combines schemas at its root", tool.name);
             }
-            jsonschema::draft202012::meta::validate(&schema)
+            jsonschema::draft202012::meta::validate(schema)
                 .unwrap_or_else(|error| panic!("{}: {error}", tool.name));
         }
-        for (argument, schema) in tool.input()["properties"].as_object().unwrap() {
-            assert!(schema["description"].is_string(), "{} does not describe {argument}", tool.name);
+        for input in inputs.into_iter().chain([Value::Object(tool.input())]) {
+            for (argument, schema) in input["properties"].as_object().unwrap() {
+                let about = schema["description"].as_str().unwrap_or_default();
+                assert!(about.len() > 3, "{} does not describe {argument}", tool.name);
+            }
         }
     }
 }
@@ -126,7 +91,7 @@ fn every_list_is_in_its_result() {
         );
         let fields: BTreeSet<_> = list.fields.iter().collect();
         assert_eq!(fields.len(), list.fields.len(), "{} names a field twice", tool.name);
-        for (argument, _) in list.arguments(tool.toolset) {
+        for Common { name: argument, .. } in list.arguments(tool.toolset) {
             assert!(!tool.args.names().any(|own| own == argument), "{} has {argument} of its own", tool.name);
         }
     }
@@ -163,43 +128,6 @@ fn the_lists_fit_their_budgets() {
         assert!(full < FULL_TOKENS * count, "{role}: {full} tokens for {count} tools");
         println!("{role}: {core} tokens in the core view, {full} for {count} tools");
     }
-}
-
-#[test]
-fn the_core_is_the_core_in_its_order() {
-    let catalogue = catalogue().unwrap();
-    assert_eq!(
-        names(&catalogue, Role::Lead, "core"),
-        [
-            "get-swarm",
-            "get-task-details",
-            "get-tasks",
-            "join-swarm",
-            "memory-get",
-            "memory-search",
-            "my-agent-info",
-            "poll-task",
-            "post-message",
-            "read-messages",
-            "send-task",
-            "slack-read",
-            "slack-reply",
-            "store-progress",
-            "task-action",
-            "acquire_lock",
-            "call_agent",
-            "check_call",
-            "release_lock",
-            "return_value",
-            "wait_for_trigger",
-            "tools_call",
-            "tools_find",
-            "tools_read",
-            "wait",
-        ]
-    );
-    let swarm = catalogue.tools().filter(|tool| tool.toolset == Toolset::Swarm && tool.tier == Tier::Core);
-    assert_eq!(swarm.count(), 15);
 }
 
 /// The names on the page of Agent Swarm's tools.
@@ -262,6 +190,8 @@ fn the_swarm_has_the_fifty_tools_of_its_page() {
     let found: BTreeSet<_> =
         catalogue.tools().filter(|tool| tool.toolset == Toolset::Swarm).map(|tool| tool.name).collect();
     assert_eq!(found, BTreeSet::from(SWARM));
+    let core = catalogue.tools().filter(|tool| tool.toolset == Toolset::Swarm && tool.tier == Tier::Core);
+    assert_eq!(core.count(), 15);
 }
 
 #[test]
@@ -288,11 +218,54 @@ fn views_show_what_a_role_may_use() {
 fn every_name_is_found_first() {
     let catalogue = catalogue().unwrap();
     for tool in catalogue.tools() {
-        for query in [tool.name.to_owned(), tool.name.replace(['-', '_'], " "), tool.name.to_uppercase()] {
-            let found = finder::search(&catalogue, &query, 1, |_| true);
-            assert_eq!(found[0].name, tool.name, "{query}");
+        for name in tool.names() {
+            for query in spellings(name) {
+                let found = finder::search(&catalogue, &query, 1, |_| true);
+                assert_eq!(found[0].name, tool.name, "{query}");
+                assert_eq!(catalogue.named(&query).map(|tool| tool.name), Some(tool.name), "{query}");
+            }
         }
     }
+}
+
+fn spellings(name: &str) -> [String; 5] {
+    let by = |mark: &str| name.replace(['-', '_', '.'], mark);
+    [name.to_owned(), by(" "), by("_"), by("-"), name.to_uppercase()]
+}
+
+/// Whoever comes from scripts knows the tools of the scheduler by the names of its commands (docs/agents.md).
+#[test]
+fn the_commands_for_scripts_are_names_of_their_tools() {
+    let catalogue = catalogue().unwrap();
+    for (command, tool) in [
+        ("rlock", "acquire_lock"),
+        ("rlock-heartbeat", "heartbeat_lock"),
+        ("runlock", "release_lock"),
+        ("al-subagent", "call_agent"),
+        ("al-subagent-check", "check_call"),
+        ("al-subagent-wait", "wait_for_calls"),
+        ("al-return", "return_value"),
+        ("al-status", "set_status"),
+        ("al-rerun", "request_rerun"),
+        ("al-exit", "exit_run"),
+    ] {
+        assert_eq!(catalogue.get(command).map(|found| found.name), Some(tool), "{command}");
+    }
+}
+
+#[test]
+fn no_name_is_taken_twice_however_it_is_spelt() {
+    let tool = |name, aliases| {
+        Tool::new(name, "Nothing", Toolset::Skein, async |_: Call, _: Value| Ok(Answer::new("", json!({}))))
+            .known_as(aliases)
+    };
+    for (name, aliases) in
+        [("fly-away", &["go"][..]), ("Fly_Away", &[]), ("go", &["fly.away"]), ("go", &["go"])]
+    {
+        let made = Catalogue::new(vec![tool("fly_away", &[]), tool(name, aliases)]);
+        assert!(made.is_err(), "{name} {aliases:?}");
+    }
+    assert!(Catalogue::new(vec![tool("fly_away", &["go"]), tool("land", &["fly"])]).is_ok());
 }
 
 /// Queries and the tools that they mean, a line each.

@@ -93,7 +93,7 @@ proptest! {
     #[test]
     fn filters_equal_their_naive_meaning(
         bodies in prop::collection::vec(any_task(), 0..40),
-        queries in prop::collection::vec((prop::collection::vec(any_test(), 0..3), prop::collection::vec(prop_oneof![Just("x"), Just("z")], 0..3), 0..10_usize, 0..5_usize), 1..20),
+        queries in prop::collection::vec((prop::collection::vec(any_test(), 0..3), prop::collection::vec(prop_oneof![Just("x"), Just("z")], 0..3), prop::option::of(prop_oneof![Just("x"), Just("q")]), 0..10_usize, 0..5_usize), 1..20),
     ) {
         block_on(async {
             let mut world = World::new();
@@ -101,12 +101,14 @@ proptest! {
             let documents = documents.map(|(id, body)| put(&format!("task/{id:03}"), body.clone())).collect();
             world.feed(&pool(), documents, vec![]).await;
             world.settle().await;
-            for (tests, tags, limit, offset) in queries {
+            for (tests, tags, untagged, limit, offset) in queries {
                 let mut query = tasks();
                 query.filters = tests.iter().map(|(path, test)| Filter::new(path, test.clone()).unwrap()).collect();
                 query.tags = tags.iter().map(|tag| (*tag).to_owned()).collect();
+                query.untagged = untagged.iter().map(|tag| (*tag).to_owned()).collect();
                 query.order = vec![Order::descending("priority").unwrap()];
-                let tagged = |body: &Value| tags.is_empty() || tags.iter().any(|tag| meets(body, "tags", &Test::Has(json!(tag))));
+                let has = |body: &Value, tag: &str| meets(body, "tags", &Test::Has(json!(tag)));
+                let tagged = |body: &Value| (tags.is_empty() || tags.iter().any(|tag| has(body, tag))) && !untagged.is_some_and(|tag| has(body, tag));
                 let mut want: Vec<Value> = bodies.iter().filter(|body| tagged(body) && tests.iter().all(|(path, test)| meets(body, path, test))).cloned().collect();
                 want.sort_by_key(|body| std::cmp::Reverse(body["priority"].as_i64()));
                 for body in &mut want {

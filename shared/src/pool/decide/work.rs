@@ -122,7 +122,10 @@ impl Pool {
         Ok(self.changed(id, task, vec![Event::Released { task: id, at: ctx.now }]))
     }
 
-    pub(super) fn decide_park(&self, id: Uuid, ctx: &Ctx) -> Answer {
+    pub(super) fn decide_park(&self, id: Uuid, by: Option<Uuid>, ctx: &Ctx) -> Answer {
+        if let Some(by) = by {
+            self.joined(by)?;
+        }
         let task = &self.live(id)?;
         if task.status != Status::Unassigned {
             return Err(wrong_state(id, task.status, "put into the backlog", "unassigned"));
@@ -130,7 +133,10 @@ impl Pool {
         Ok(self.changed(id, task, vec![Event::Parked { task: id, at: ctx.now }]))
     }
 
-    pub(super) fn decide_unpark(&self, id: Uuid, ctx: &Ctx) -> Answer {
+    pub(super) fn decide_unpark(&self, id: Uuid, by: Option<Uuid>, ctx: &Ctx) -> Answer {
+        if let Some(by) = by {
+            self.joined(by)?;
+        }
         let task = &self.live(id)?;
         if task.status != Status::Backlog {
             return Err(wrong_state(id, task.status, "taken from the backlog", "backlog"));

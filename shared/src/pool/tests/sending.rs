@@ -53,6 +53,15 @@ fn targets_are_checked_in_order() {
     let offer = created(swarm.run(command(&send(LEAD, third, Target::Offer { agent: Some(ANN) }))));
     assert_eq!(swarm.status(offer), Status::Offered);
     assert_eq!(swarm.body(offer)["offeredTo"], ANN.to_string());
+    let mut delegated = send(LEAD, third, assign(ANN));
+    delegated.rules = Rules::Inbox { allow_duplicate: false };
+    assert_eq!(swarm.refused(command(&delegated)), Code::Duplicate);
+    delegated.spec.task = "what somebody wrote".to_owned();
+    let id = created(swarm.run(command(&delegated)));
+    assert_eq!(swarm.status(id), Status::Pending);
+    delegated.target = assign(LEAD);
+    delegated.spec.task = "not for the lead".to_owned();
+    assert_eq!(swarm.refused(command(&delegated)), Code::InvalidArgument);
     // Other ways in may give the lead work and do not ask for capacity.
     assert_eq!(swarm.assigned(LEAD).get_version_num(), 7);
     swarm.assigned(ANN);

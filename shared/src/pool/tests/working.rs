@@ -117,10 +117,13 @@ fn offers_are_answered_from_offered_and_reviewing() {
 fn the_backlog_hides_from_the_pool() {
     let mut swarm = Swarm::new();
     let task = swarm.task(Target::Pool);
-    swarm.run(Command::ToBacklog { task }).unwrap();
+    let (park, unpark) = (|by| Command::ToBacklog { task, by }, |by| Command::FromBacklog { task, by });
+    assert_eq!(swarm.refused(park(Some(Uuid::from_u128(99)))), Code::NotJoined);
+    swarm.run(park(Some(ANN))).unwrap();
     assert_eq!(swarm.refused(claim(ANN, task)), Code::WrongState);
-    assert_eq!(swarm.refused(Command::ToBacklog { task }), Code::WrongState);
-    swarm.run(Command::FromBacklog { task }).unwrap();
+    assert_eq!(swarm.refused(park(None)), Code::WrongState);
+    assert_eq!(swarm.refused(unpark(Some(Uuid::from_u128(99)))), Code::NotJoined);
+    swarm.run(unpark(None)).unwrap();
     swarm.run(claim(ANN, task)).unwrap();
 }
 

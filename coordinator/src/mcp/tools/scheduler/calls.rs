@@ -42,6 +42,7 @@ pub(super) fn tools() -> Vec<Tool> {
                 "It gives a call_id at once; check_call asks for the result. An agent cannot call itself or any of its callers.",
             )
             .found_by("invoke run start sub agent delegate rpc trigger")
+            .known_as(&["al-subagent"])
             .args(
                 Args::none()
                     .need("target_agent", text(64), "Name of the agent")
@@ -57,6 +58,7 @@ pub(super) fn tools() -> Vec<Tool> {
                 "Of a value longer than 256 KiB it gives the beginning, and how many bytes there are.",
             )
             .found_by("poll result answer return call status")
+            .known_as(&["al-subagent-check"])
             .args(Args::none().need("call_id", text(64), "From call_agent"))
             .output(call_result()),
         Tool::new("wait_for_calls", "Wait for calls", SCHEDULER, wait_for_calls)
@@ -68,6 +70,7 @@ pub(super) fn tools() -> Vec<Tool> {
                 "It answers with how each stands. Leave out what is over when you call it again for the rest.",
             )
             .found_by("fan out join gather any all results poll calls")
+            .known_as(&["al-subagent-wait"])
             .args(
                 Args::none()
                     .need("call_ids", list(text(64), 50), "From call_agent")

@@ -23,10 +23,10 @@ pub(super) fn tools() -> Vec<Tool> {
                 "It never waits. One lock at a time; your own is refreshed and keeps its fencing_token, which guarded resources check. It ends after ttl_seconds (1800), or with your instance.",
             )
             .found_by("mutex lease exclusive claim resource hold")
+            .known_as(&["rlock"])
             .args(
                 Args::none()
                     .need("resource_key", text(limits::LOCK_KEY), "The resource as an absolute URI, such as github://org/repo/issues/7")
-                    .explained()
                     .take("ttl_seconds", seconds(), "How long it lasts (1800)"),
             )
             .output(json!({
@@ -42,6 +42,7 @@ pub(super) fn tools() -> Vec<Tool> {
                 "It lasts as long as it was acquired for, or ttl_seconds from now. The fencing_token stays.",
             )
             .found_by("extend refresh renew mutex lease longer")
+            .known_as(&["rlock-heartbeat"])
             .args(
                 Args::none()
                     .need("resource_key", text(limits::LOCK_KEY), "The resource, as it was acquired")
@@ -57,6 +58,7 @@ pub(super) fn tools() -> Vec<Tool> {
             .additive()
             .about("Give back a lock that you hold.", "")
             .found_by("unlock free mutex lease")
+            .known_as(&["runlock"])
             .args(Args::none().need("resource_key", text(limits::LOCK_KEY), "The resource, as it was acquired"))
             .output(json!({ "ok": flag(), "resource_key": any_text(4096), "reason": any_text(4000), "code": any_text(64) })),
     ]

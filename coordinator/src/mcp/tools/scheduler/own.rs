@@ -22,6 +22,7 @@ pub(super) fn tools() -> Vec<Tool> {
                 "The last value wins. It is delivered when the run ends successfully. At most 16 MiB are taken.",
             )
             .found_by("answer result reply caller output")
+            .known_as(&["al-return"])
             .args(Args::none().need("value", any_text(limits::RESULT), "The result"))
             .output(json!({ "ok": flag(), "reason": any_text(4000), "code": any_text(64) })),
         Tool::new("set_status", "Set your status", SCHEDULER, set_status)
@@ -29,6 +30,7 @@ pub(super) fn tools() -> Vec<Tool> {
             .idempotent()
             .about("Set the line that people see beside your run.", "At most 500 characters are kept.")
             .found_by("progress show display activity text")
+            .known_as(&["al-status"])
             .args(Args::none().need("text", any_text(limits::TEXT), "What you are doing"))
             .output(json!({ "ok": flag() })),
         Tool::new("request_rerun", "Ask to be run again", SCHEDULER, request_rerun)
@@ -39,6 +41,7 @@ pub(super) fn tools() -> Vec<Tool> {
                 "For runs by schedule or by hand, so many times at most. Exit status 42 does the same.",
             )
             .found_by("repeat again loop continue backlog restart more work")
+            .known_as(&["al-rerun"])
             .args(Args::none())
             .output(json!({
                 "ok": flag(), "rerun": integer(1, 1000), "most": integer(0, 1000), "reason": any_text(4000),
@@ -52,6 +55,7 @@ pub(super) fn tools() -> Vec<Tool> {
                 "0 is a success, after which your caller gets the value that you returned; 42 also asks for a rerun; anything else is a failure. Your processes are ended whatever they are at, and hooks after the run are left out.",
             )
             .found_by("quit stop abort fail failure finish status code terminate")
+            .known_as(&["al-exit"])
             .args(Args::none().need("status", integer(0, 255), "The exit status"))
             .output(json!({ "ok": flag(), "status": integer(0, 255) })),
     ]

@@ -32,10 +32,8 @@ pub(super) fn tools() -> Vec<Tool> {
                     .take("source", any_text(200), "webhook: name or kind of the source, such as github")
                     .take("event", any_text(200), "webhook: name of the event, such as pull_request")
                     .take("match", object(), "Dotted path to the wanted value")
-                    .explained()
                     .take("source_agent", any_text(64), "agent_trigger: the agent that calls")
                     .take("timeout", any_text(60), "Such as 30m or 1h30m (30m)")
-                    .explained()
                     .rare("since", one_of(&["run_start"]), "run_start: an event counts too that came since your run began")
                     .rare("broadcast", flag(), "Do not use the event up: others that wait for it get it too"),
             )

@@ -91,8 +91,8 @@ async fn find(call: Call, args: Find) -> Outcome {
         return Ok(areas(catalogue, shown));
     }
     let (named, missing): (Vec<_>, Vec<_>) =
-        args.names.iter().partition(|name| catalogue.get(name).is_some_and(shown));
-    let named = named.into_iter().filter_map(|name| catalogue.get(name));
+        args.names.iter().partition(|name| catalogue.named(name).is_some_and(shown));
+    let named = named.into_iter().filter_map(|name| catalogue.named(name));
     let mut found: Vec<&Tool> = match query {
         "" if args.names.is_empty() => catalogue.tools().filter(|tool| shown(tool)).collect(),
         "" => Vec::new(),

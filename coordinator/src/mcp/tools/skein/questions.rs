@@ -9,6 +9,7 @@ use crate::auth::Right;
 use crate::mcp::catalogue::{Call, Outcome, Tool, Toolset};
 use crate::mcp::result::{Answer, counted};
 use crate::mcp::schema::{Args, any_text, flag, integer, list, object, text, uuid};
+use crate::service::lists::Page;
 use crate::service::questions::{Wanted, Word};
 
 /// Questions of a list, at most and by default.
@@ -66,7 +67,8 @@ pub(super) fn tools() -> Vec<Tool> {
                     .closed(),
             )
             .output(json!({ "questions": list(object(), 100), "warning": any_text(200) }))
-            .lists("questions", &QUESTION),
+            .lists("questions", &QUESTION)
+            .paged(),
         Tool::new("withdraw_question", "Take a question back", Toolset::Skein, withdraw)
             .writes(Right::Work)
             .destructive()
@@ -106,10 +108,13 @@ struct List {
     #[serde(default)]
     mine: bool,
     limit: Option<usize>,
+    #[serde(default)]
+    cursor: String,
 }
 
 async fn questions(call: Call, args: List) -> Outcome {
-    let wanted = Wanted { open: !args.answered, mine: args.mine, limit: args.limit.unwrap_or(USUAL) };
+    let page = Page { limit: Some(args.limit.unwrap_or(USUAL)), cursor: args.cursor };
+    let wanted = Wanted { open: !args.answered, mine: args.mine, page };
     let mut found = call.service.list_questions(&call.who, wanted).await?;
     let questions = std::mem::take(&mut found.rows);
     let text = match (questions.len(), args.answered) {
@@ -124,6 +129,9 @@ async fn questions(call: Call, args: List) -> Outcome {
     let mut facts = facts!({ "questions": questions });
     if let Some(warning) = found.warning() {
         facts["warning"] = json!(warning);
+    }
+    if let Some(next) = found.next {
+        facts["cursor"] = json!(next);
     }
     Ok(Answer::new(text, facts))
 }

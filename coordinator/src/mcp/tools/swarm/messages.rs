@@ -48,13 +48,13 @@ pub(super) fn tools() -> Vec<Tool> {
                     .take("channel", any_text(100), "Name or id (general)")
                     .need("content", text(limits::MESSAGE), "What you say")
                     .take("replyTo", uuid(), "The message that you answer")
-                    .take("mentions", list(agent(), 100), "Agents to wake").of_agents(),
+                    .take("mentions", list(agent(), limits::MENTIONS), "Agents to wake").of_agents(),
             )
             .output(json!({ "success": flag(), "message": any_text(4000), "posted": object() })),
         Tool::new("read-messages", "Read messages", SWARM, read)
             .core()
             .writes(Right::Work)
-            // The seed's hint, although the read mark moves.
+            // The seed's hint, although what is returned is marked as read.
             .hinted(Hints { read_only: Some(true), ..Hints::default() })
             .about(
                 "Read new messages of all channels, or of one.",
@@ -68,7 +68,7 @@ pub(super) fn tools() -> Vec<Tool> {
                     .rare("since", instant(), "Only later ones")
                     .take("unreadOnly", flag(), "Only unread ones")
                     .take("mentionsOnly", flag(), "Only those that mention you")
-                    .rare("markAsRead", flag(), "Move the read mark (true)"),
+                    .rare("markAsRead", flag(), "Mark them as read (true)"),
             )
             .output(json!({
                 "success": flag(), "message": any_text(4000), "messages": list(object(), 10_000),
@@ -176,6 +176,7 @@ async fn read(call: Call, args: ReadArgs) -> Outcome {
         mark_as_read: args.mark_as_read,
         ..Read::new(call.who.agent)
     };
+    let unfiltered = args.mark_as_read && args.since.is_none() && !args.mentions_only;
     let found = call.service.read_messages(&call.who, call.request, wanted).await?;
     let count = found.messages.len();
     let name = found.messages.first().map(|(channel, _)| channel.clone()).or(args.channel);
@@ -198,6 +199,13 @@ async fn read(call: Call, args: ReadArgs) -> Outcome {
     }
     let message = match count {
         0 => "No messages.".to_owned(),
+        count if unfiltered && found.unread > 0 => {
+            let left = found.unread;
+            format!(
+                "{}; {left} older ones are still unread; unreadOnly gives them.",
+                counted(count, "message", "messages")
+            )
+        }
         count => format!("{}.", counted(count, "message", "messages")),
     };
     Ok(done(message, facts))

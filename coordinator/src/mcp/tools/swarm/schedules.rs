@@ -115,7 +115,7 @@ pub(super) fn tools() -> Vec<Tool> {
         Tool::new("run-schedule-now", "Run a schedule now", SWARM, run)
             .writes(Right::Work)
             .additive()
-            .about("Make a schedule's task at once.", "Its usual times stay; a one-time schedule is used up.")
+            .about("Make a schedule's task at once; its creator and the lead may.", "Its usual times stay; a one-time schedule is used up.")
             .found_by("trigger fire cron manual timer")
             .args(which())
             .output(json!({ "success": flag(), "message": any_text(4000), "schedule": object(), "taskId": uuid() })),
@@ -124,7 +124,7 @@ pub(super) fn tools() -> Vec<Tool> {
 
 fn timing(args: Args) -> Args {
     args.take("cronExpression", any_text(200), "Five fields, or six with seconds first")
-        .take("intervalMs", at_least(1), "Milliseconds between runs")
+        .take("intervalMs", at_least(1000), "Milliseconds between runs")
         .take("timezone", any_text(100), "IANA name (UTC)")
         .take("description", any_text(4000), "What it is for")
         .take("taskType", any_text(50), "Kind of the tasks")

@@ -294,7 +294,9 @@ async fn details(call: Call, args: OneTask) -> Outcome {
 
 /// An event in the words of Agent Swarm's log.
 fn log_entry(task: Uuid, event: &Event) -> Value {
+    let facts = event.body.get(&event.kind).unwrap_or(&event.body);
     let kind = match event.kind.as_str() {
+        "created" if facts["status"] == "offered" => "task_offered",
         "created" => "task_created",
         "progressed" => "task_progress",
         "accepted" => "task_accepted",
@@ -304,7 +306,6 @@ fn log_entry(task: Uuid, event: &Event) -> Value {
         "steered" => "channel_message",
         _ => "task_status_change",
     };
-    let facts = event.body.get(&event.kind).unwrap_or(&event.body);
     let first = |fields: &[&str]| fields.iter().find_map(|field| facts.get(*field).filter(|v| !v.is_null()));
     let mut entry = json!({
         "id": Uuid::new_v5(&task, &event.position.to_be_bytes()), "eventType": kind, "taskId": task,

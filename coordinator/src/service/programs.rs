@@ -1,0 +1,156 @@
+//! Lists as programs of other systems ask for them: by offset instead of by place, or of what has just been.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use skein_shared::id::Kind;
+use skein_shared::time::Timestamp;
+use skein_shared::{Refusal, wire};
+use uuid::Uuid;
+
+use super::lists::{self, List, unreadable};
+use super::read::task_shape;
+use super::{Event, Service};
+use crate::auth::{Principal, Right, policy};
+use crate::projection::{FieldPath, Filter, Order, Query, Tally, Test};
+
+/// Records of the store that are looked through for the newest events, at most.
+const RECORDS: u64 = 2000;
+
+/// Which messages of a channel are wanted.
+#[derive(Clone, Debug, Default)]
+pub struct Messages {
+    pub channel: Uuid,
+    /// Only later ones.
+    pub since: Option<Timestamp>,
+    /// Only earlier ones.
+    pub before: Option<Timestamp>,
+    /// Only answers to this one.
+    pub to: Option<Uuid>,
+    pub limit: usize,
+}
+
+impl Service {
+    /// Tasks from an offset on, the most urgent first, then the latest changed, and how many there are in all. What
+    /// is asked of readiness is not heeded.
+    ///
+    /// # Errors
+    /// When the read side cannot answer.
+    pub async fn tasks_from(
+        &self,
+        who: &Principal,
+        wanted: lists::Tasks,
+        offset: usize,
+    ) -> Result<(List, u64), Refusal> {
+        policy::require(who, Right::Read)?;
+        let mut query = Query::new(&who.swarm, Kind::Pool, "task");
+        query.filters = lists::task_filters(who, &wanted)?;
+        // Every task has one; to say so lets them be counted in the index.
+        query.filters.push(Filter::new("status", Test::Present)?);
+        if !wanted.heartbeat {
+            query.filters.push(Filter::new("taskType", Test::Not(json!("heartbeat")))?);
+            query.untagged = vec!["heartbeat".to_owned()];
+        }
+        query.tags = wanted.tags;
+        query.search = lists::search(wanted.search, &["task"])?;
+        let key = who.entity(Kind::Pool);
+        let by_status = Tally { by: FieldPath::parse("status")?, letters: None };
+        let (counted, _) = self.entities.tally(&key, query.clone(), by_status).await?;
+        query.order = vec![
+            Order::descending("priority")?,
+            Order::descending("lastUpdatedAt")?,
+            Order::ascending("id")?,
+        ];
+        (query.limit, query.offset) = (wanted.limit, offset);
+        let (rows, freshness) = self.entities.list(&key, query).await?;
+        let rows = rows.into_iter().map(task_shape).collect();
+        Ok((List { rows, freshness, next: None }, counted.values().sum()))
+    }
+
+    /// Tasks that an agent made in the time until now, the newest first.
+    ///
+    /// # Errors
+    /// When the read side cannot answer.
+    pub async fn tasks_made_by(
+        &self,
+        who: &Principal,
+        creator: Uuid,
+        within: Duration,
+        limit: usize,
+    ) -> Result<List, Refusal> {
+        policy::require(who, Right::Read)?;
+        let since = json!((self.clock().wall() - within).iso());
+        let mut query = Query::new(&who.swarm, Kind::Pool, "task");
+        query.filters = vec![
+            // What was made since then has changed since then, and that can be looked up.
+            Filter::new("lastUpdatedAt", Test::AtLeast(since.clone()))?,
+            Filter::new("createdAt", Test::AtLeast(since))?,
+            Filter::new("creatorAgentId", Test::Eq(json!(creator)))?,
+        ];
+        query.order = vec![Order::descending("createdAt")?, Order::ascending("id")?];
+        query.limit = limit;
+        let mut tasks = self.list(&who.entity(Kind::Pool), query).await?;
+        tasks.rows = tasks.rows.into_iter().map(task_shape).collect();
+        Ok(tasks)
+    }
+
+    /// Messages of a channel, the oldest first. They stay unread.
+    ///
+    /// # Errors
+    /// When the read side cannot answer.
+    pub async fn list_messages(&self, who: &Principal, wanted: Messages) -> Result<List, Refusal> {
+        policy::require(who, Right::Read)?;
+        let Messages { channel, since, before, to, limit } = wanted;
+        let after = since.map(|since| since + Duration::from_millis(1));
+        let conditions = [
+            ("channelId", Some(Test::Eq(json!(channel)))),
+            ("createdAt", after.map(|after| Test::AtLeast(json!(after.iso())))),
+            ("createdAt", before.map(|before| Test::Below(json!(before.iso())))),
+            ("replyToId", to.map(|to| Test::Eq(json!(to)))),
+        ];
+        let mut query = Query::new(&who.swarm, Kind::Channels, "message");
+        for (path, test) in conditions {
+            query.filters.extend(test.map(|test| Filter::new(path, test)).transpose()?);
+        }
+        query.order = vec![Order::descending("createdAt")?, Order::descending("id")?];
+        query.limit = limit;
+        let (rows, freshness) = self.entities.list(&who.entity(Kind::Channels), query).await?;
+        let rows = rows.into_iter().rev().map(message_shape).collect();
+        Ok(List { rows, freshness, next: None })
+    }
+
+    /// The caller's messages of the inbox that it was given and has neither answered nor delegated, the newest first.
+    ///
+    /// # Errors
+    /// When the read side cannot answer.
+    pub async fn messages_in_work(&self, who: &Principal, limit: usize) -> Result<List, Refusal> {
+        policy::require(who, Right::Read)?;
+        let mut query = Query::new(&who.swarm, Kind::Inboxes, "message");
+        query.filters = vec![
+            Filter::new("agentId", Test::Eq(json!(who.agent)))?,
+            Filter::new("status", Test::Eq(json!("processing")))?,
+        ];
+        query.order = vec![Order::descending("createdAt")?, Order::ascending("id")?];
+        query.limit = limit;
+        self.list(&who.entity(Kind::Inboxes), query).await
+    }
+
+    /// The newest events of the swarm, the newest first, as far as they stand among the last records of the store.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn newest_events(&self, who: &Principal) -> Result<Vec<Event>, Refusal> {
+        policy::require(who, Right::Read)?;
+        let mut events = self.projection().latest(&who.swarm, RECORDS).await.map_err(unreadable)?;
+        events.reverse();
+        Ok(events)
+    }
+}
+
+fn message_shape(body: Value) -> Value {
+    let mut shown = wire::shown(body, &["agentId"]);
+    if shown["agentId"].is_null() {
+        shown["agentName"] = json!("Human");
+    }
+    shown
+}

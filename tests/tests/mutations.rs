@@ -102,7 +102,7 @@ impl Stand {
         let printed = self.nodes[0].skein(&issue).await?;
         let token = printed.lines().last().context("no token was printed")?;
         let keeper = Client::join(Arc::clone(&self.field), 9, token).await?;
-        keeper.schedule("tick", Duration::from_millis(300)).await
+        keeper.schedule("tick", Duration::from_secs(1)).await
     }
 
     /// Waits until the schedules' log has so many entries.

@@ -178,17 +178,19 @@ fn decisions(pool: &mut Pool, agent: Uuid) -> Result<Histogram<u64>> {
 /// Times sending a task, at the median in microseconds, while the guard has as much to compare it with as it can have.
 /// Each is cancelled again.
 fn sendings(pool: &mut Pool, sender: Uuid) -> Result<f64> {
-    let (now, mut times) = (Clock::start().now(), histogram());
+    let (start, mut times) = (Clock::start().now(), histogram());
+    // Ids are made of the moment.
+    let at = |number: usize| start + Duration::from_millis(number as u64);
     for number in 0..GUARDED {
-        decide(pool, now, &send(sender, number))?;
+        decide(pool, at(number), &send(sender, number))?;
     }
     for number in GUARDED..GUARDED + DECISIONS {
         let send = send(sender, number);
         let began = Instant::now();
-        let reply = decide(pool, now, &send)?;
+        let reply = decide(pool, at(number), &send)?;
         times.saturating_record(nanoseconds(began.elapsed()));
         let pool::Reply::Created { task, .. } = reply else { bail!("no task: {reply:?}") };
-        decide(pool, now, &pool::Command::Cancel { task: task.id, by: None, reason: None })?;
+        decide(pool, at(number), &pool::Command::Cancel { task: task.id, by: None, reason: None })?;
     }
     Ok(times.value_at_quantile(0.5) as f64 / 1000.0)
 }

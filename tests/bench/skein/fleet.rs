@@ -46,7 +46,7 @@ impl Node {
         std::fs::create_dir_all(&data)?;
         std::fs::write(layout.config(), "[limits]\nwaits = 20000\n")?;
         let mut command = node::up(&data, "127.0.0.1:0")?;
-        command.env("RUST_LOG", "warn").current_dir(folder);
+        command.current_dir(folder);
         let server = Server::start("skein", command, &folder.join("log"))?;
         let endpoint = tokio::time::timeout(START, async {
             loop {

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use axum::extract::State;
 use serde_json::{Map, Value, json};
-use skein_shared::id::Kind;
 use skein_shared::pool::Status;
 use uuid::Uuid;
 
 use super::Compat;
 use super::answer::{Answer, ok};
 use super::door::Asked;
-use crate::service::{Event, lists};
+use crate::mcp::tools::swarm::log as log_words;
+use crate::service::lists;
 
 /// What is shown of each kind at most.
 const SHOWN: usize = 100;
@@ -27,44 +27,8 @@ pub(super) async fn log(State(compat): State<Compat>, asked: Asked) -> Answer {
         Some(agent) => entry["agentId"] == json!(agent),
         None => entry["eventType"] != "agent_status_change",
     };
-    let logs: Vec<Value> = events.iter().filter_map(entry).filter(shown).take(limit).collect();
+    let logs: Vec<Value> = events.iter().filter_map(log_words::entry).filter(shown).take(limit).collect();
     ok(json!({ "logs": logs }))
-}
-
-/// An event in the words of the seed's log, if it has some for it.
-fn entry(event: &Event) -> Option<Value> {
-    let kind = match (event.key.kind, event.kind.as_str()) {
-        (Kind::Channels, "posted") => "channel_message",
-        (Kind::Pool, "joined") => "agent_joined",
-        (Kind::Pool, "left") => "agent_left",
-        (Kind::Pool, "went_offline" | "came_back") => "agent_status_change",
-        (Kind::Pool, "created") => "task_created",
-        (Kind::Pool, "started") => "task_claimed",
-        (Kind::Pool, "reviewed") => "task_offered",
-        (Kind::Pool, "accepted") => "task_accepted",
-        (Kind::Pool, "rejected") => "task_rejected",
-        (Kind::Pool, "released") => "task_released",
-        (Kind::Pool, "progressed") => "task_progress",
-        (Kind::Pool, "finished" | "paused" | "parked" | "unparked") => "task_status_change",
-        _ => return None,
-    };
-    let facts = event.body.get(&event.kind).unwrap_or(&event.body);
-    let first = |fields: &[&str]| fields.iter().find_map(|field| facts.get(*field).filter(|v| !v.is_null()));
-    let mut entry = json!({
-        "id": Uuid::new_v5(&Uuid::NAMESPACE_OID, &event.position.to_be_bytes()), "eventType": kind,
-        "createdAt": event.at.iso(), "metadata": json!({ "event": event.kind }).to_string(),
-    });
-    let told = [
-        ("taskId", kind.starts_with("task").then_some(event.subject.as_ref()).flatten().map(|id| json!(id))),
-        ("agentId", first(&["agent", "by", "creator"]).cloned()),
-        ("newValue", first(&["text", "outcome", "status", "reason", "name"]).cloned()),
-    ];
-    for (field, value) in told {
-        if let Some(value) = value {
-            entry[field] = value;
-        }
-    }
-    Some(entry)
 }
 
 /// How many agents and tasks are in which state.

@@ -10,7 +10,6 @@ use axum::body::Body;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::json;
-use skein_shared::entity::{Reign, RunnerCommand};
 use skein_shared::id::Name;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tower::ServiceExt;
@@ -18,8 +17,9 @@ use uuid::Uuid;
 
 use super::*;
 use crate::entity::tests::{Node, node};
+use crate::mcp::tests::NoRunners;
 use crate::mcp::tools::catalogue;
-use crate::outbox::{self, Delivery, Runners};
+use crate::outbox;
 use crate::vault::Vault;
 
 const KEY: &str = "hush";
@@ -31,19 +31,6 @@ struct Bed {
     service: Service,
     node: Node,
     _stops: DropGuard,
-}
-
-struct NoRunners;
-
-#[async_trait::async_trait]
-impl Runners for NoRunners {
-    async fn deliver(&self, _: &str, _: &RunnerCommand, _: &Reign) -> Delivery {
-        Delivery::NotConnected
-    }
-
-    async fn connected(&self) {
-        std::future::pending().await
-    }
 }
 
 impl Bed {

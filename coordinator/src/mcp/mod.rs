@@ -41,4 +41,4 @@ pub use door::{Config, SharedKey};
 pub use server::router;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -10,6 +10,7 @@ mod listened;
 mod listening;
 mod openings;
 mod running;
+mod sleeping;
 mod wire;
 
 use std::sync::Arc;
@@ -27,9 +28,6 @@ use rmcp::model::{
 };
 use rmcp::service::RequestContext;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
-use rmcp::transport::streamable_http_server::session::store::{
-    SessionState, SessionStore, SessionStoreError,
-};
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use rmcp::{ErrorData, RoleServer};
 use serde::Deserialize;
@@ -39,11 +37,11 @@ use skein_shared::{Code, Refusal, limits};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug_span};
-use uuid::Uuid;
 
 use direct::Call;
 use listening::Watched;
 use running::{Heard, Running, Seal, Sound};
+use sleeping::Sleeping;
 
 /// A part of the log's filter: this library would say three lines for each request, warn of what clients do wrong, and
 /// call it an error when one that listens goes away.
@@ -463,40 +461,4 @@ fn client_of(context: &RequestContext<RoleServer>) -> Client {
 
 fn gone() -> ErrorData {
     ErrorData::internal_error("the client went away", None)
-}
-
-/// Wakes a session that rmcp closed when it was idle, or that began before the node was started anew.
-struct Sleeping {
-    sessions: Sessions,
-    adopts: bool,
-}
-
-#[async_trait::async_trait]
-impl SessionStore for Sleeping {
-    async fn load(&self, id: &str) -> Result<Option<SessionState>, SessionStoreError> {
-        // All that a session holds is how its client described itself; without that it is served as any other.
-        let unknown = || (self.adopts && Uuid::try_parse(id).is_ok()).then(undescribed);
-        self.sessions.load(id).or_else(unknown).map(serde_json::from_value).transpose().map_err(Into::into)
-    }
-
-    async fn store(&self, id: &str, state: &SessionState) -> Result<(), SessionStoreError> {
-        self.sessions.store(id, serde_json::to_value(state)?);
-        Ok(())
-    }
-
-    async fn delete(&self, id: &str) -> Result<(), SessionStoreError> {
-        self.sessions.delete(id);
-        Ok(())
-    }
-}
-
-/// A client of the older revision that began its session on another node.
-fn undescribed() -> Value {
-    json!({
-        "initialize_params": {
-            "protocolVersion": "2025-11-25",
-            "capabilities": {},
-            "clientInfo": { "name": "unknown", "version": "0" },
-        },
-    })
 }

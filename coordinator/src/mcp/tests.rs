@@ -22,6 +22,9 @@ use crate::auth::Role;
 use crate::entity;
 use face::{Agent, Face, swarm};
 
+pub(crate) use face::{NoRunners, message};
+pub(crate) use log::Lines;
+
 mod audit;
 mod calls;
 mod columns;
@@ -30,6 +33,7 @@ mod doors;
 mod face;
 mod hostile;
 mod lists;
+mod log;
 mod mail;
 mod members;
 mod offers;

@@ -197,6 +197,7 @@ mod tests {
     use super::*;
     use crate::auth::{Rights, Role};
     use crate::entity::{Clock, Entities, Hub, Request};
+    use crate::ingress::Intake;
     use crate::projection::Projection;
     use crate::service::messages::Draft;
     use crate::service::swarm::Introduction;
@@ -322,6 +323,28 @@ mod tests {
         )
         .await;
         assert_eq!((&seen[0]["topic"], &seen[0]["agent"]), (&json!("calls"), &json!("other")));
+        let incoming = triggers::Incoming {
+            receipt: Uuid::now_v7(),
+            delivery: "1".to_owned(),
+            source: "hooks".to_owned(),
+            provider: "github".to_owned(),
+            event: "push".to_owned(),
+            context: json!({}),
+            payload: json!({}),
+            received_at: service.entities.clock().now(),
+            unsigned: false,
+            said: None,
+            letter: None,
+        };
+        let seen = woken_by(
+            &world,
+            Topic::Triggers,
+            Box::pin(async {
+                Intake::deliver(&service.entities, &other.swarm, incoming).await.unwrap();
+            }),
+        )
+        .await;
+        assert_eq!(seen[0]["topic"], "triggers");
     }
 
     #[tokio::test]

@@ -83,23 +83,12 @@ impl Service {
     /// Tasks, the most urgent first, then the latest changed.
     pub async fn list_tasks(&self, who: &Principal, wanted: Tasks) -> Result<List, Refusal> {
         policy::require(who, Right::Read)?;
-        let mut query = Query::new(&who.swarm, Kind::Pool, "task");
-        query.filters = task_filters(who, &wanted)?;
-        query.tags = wanted.tags;
-        query.search = search(wanted.search, &["task"])?;
-        query.order = vec![
-            Order::descending("priority")?,
-            Order::descending("lastUpdatedAt")?,
-            Order::ascending("id")?,
-        ];
+        let mut query = task_query(who, &wanted)?;
         query.after = cursor::read(&query, &wanted.cursor)?;
-        let routine = |task: &Value| {
-            task["taskType"] == "heartbeat"
-                || task["tags"].as_array().is_some_and(|tags| tags.iter().any(|tag| tag == "heartbeat"))
-        };
         let mut list = List { rows: Vec::new(), freshness: Freshness::Fresh, next: None };
-        query.limit = if wanted.ready { PAGE } else { (wanted.limit + SPARE).min(LIMIT) };
-        // Readiness and routine are judged here, before the limit, so a page is never short for them.
+        // One more tells whether there is another page.
+        query.limit = if wanted.ready { PAGE } else { (wanted.limit + 1).min(LIMIT) };
+        // Readiness is judged here, before the limit, so a page is never short for it.
         for _ in 0..PAGES {
             let (found, how) = self.entities.list(&who.entity(Kind::Pool), query.clone()).await?;
             list.freshness = if list.freshness == Freshness::Fresh { how } else { list.freshness };
@@ -107,8 +96,7 @@ impl Service {
             query.offset += found.len();
             let mut found = found.into_iter().peekable();
             while let Some(task) = found.next() {
-                let shown = (wanted.heartbeat || !routine(&task))
-                    && (!wanted.ready || self.is_ready(who, &task).await?);
+                let shown = !wanted.ready || self.is_ready(who, &task).await?;
                 let rows = list.rows.len() + usize::from(shown);
                 if rows > wanted.limit {
                     return Ok(list);
@@ -243,10 +231,25 @@ impl Service {
 /// Tasks looked at in one step, and the most steps: a list that looks further would hold the reader up.
 const PAGE: usize = 200;
 const PAGES: usize = 25;
-/// Routine tasks among the first rows that cost no second step.
-const SPARE: usize = 10;
+/// The type of the swarm's own routine tasks, and a tag for others that are to count as such.
+const ROUTINE: &str = "heartbeat";
 
-pub(super) fn task_filters(who: &Principal, wanted: &Tasks) -> Result<Vec<Filter>, Refusal> {
+/// The tasks that are wanted, the most urgent first, then the latest changed. What is asked of readiness is not in it.
+pub(super) fn task_query(who: &Principal, wanted: &Tasks) -> Result<Query, Refusal> {
+    let mut query = Query::new(&who.swarm, Kind::Pool, "task");
+    query.filters = task_filters(who, wanted)?;
+    query.tags.clone_from(&wanted.tags);
+    if !wanted.heartbeat {
+        query.untagged = vec![ROUTINE.to_owned()];
+    }
+    query.search = search(wanted.search.clone(), &["task"])?;
+    query.order =
+        vec![Order::descending("priority")?, Order::descending("lastUpdatedAt")?, Order::ascending("id")?];
+    query.limit = wanted.limit;
+    Ok(query)
+}
+
+fn task_filters(who: &Principal, wanted: &Tasks) -> Result<Vec<Filter>, Refusal> {
     let mut filters = Vec::new();
     let mut add = |path: &str, test: Test| -> Result<(), Refusal> {
         filters.push(Filter::new(path, test)?);
@@ -274,10 +277,13 @@ pub(super) fn task_filters(who: &Principal, wanted: &Tasks) -> Result<Vec<Filter
     if let Some(epic) = wanted.epic {
         add("epicId", Test::Eq(json!(epic)))?;
     }
+    if !wanted.heartbeat {
+        add("taskType", Test::Not(json!(ROUTINE)))?;
+    }
     Ok(filters)
 }
 
-pub(super) fn search(text: Option<String>, paths: &[&str]) -> Result<Option<Search>, Refusal> {
+fn search(text: Option<String>, paths: &[&str]) -> Result<Option<Search>, Refusal> {
     let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(None) };
     let paths = paths.iter().map(|path| FieldPath::parse(path)).collect::<Result<_, _>>()?;
     Ok(Some(Search { paths, text }))

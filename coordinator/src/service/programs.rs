@@ -43,25 +43,14 @@ impl Service {
         offset: usize,
     ) -> Result<(List, u64), Refusal> {
         policy::require(who, Right::Read)?;
-        let mut query = Query::new(&who.swarm, Kind::Pool, "task");
-        query.filters = lists::task_filters(who, &wanted)?;
-        // Every task has one; to say so lets them be counted in the index.
-        query.filters.push(Filter::new("status", Test::Present)?);
-        if !wanted.heartbeat {
-            query.filters.push(Filter::new("taskType", Test::Not(json!("heartbeat")))?);
-            query.untagged = vec!["heartbeat".to_owned()];
-        }
-        query.tags = wanted.tags;
-        query.search = lists::search(wanted.search, &["task"])?;
+        let mut query = lists::task_query(who, &wanted)?;
+        query.offset = offset;
         let key = who.entity(Kind::Pool);
+        let mut all = Query { order: Vec::new(), offset: 0, ..query.clone() };
+        // Every task has one; to say so lets them be counted in the index.
+        all.filters.push(Filter::new("status", Test::Present)?);
         let by_status = Tally { by: FieldPath::parse("status")?, letters: None };
-        let (counted, _) = self.entities.tally(&key, query.clone(), by_status).await?;
-        query.order = vec![
-            Order::descending("priority")?,
-            Order::descending("lastUpdatedAt")?,
-            Order::ascending("id")?,
-        ];
-        (query.limit, query.offset) = (wanted.limit, offset);
+        let (counted, _) = self.entities.tally(&key, all, by_status).await?;
         let (rows, freshness) = self.entities.list(&key, query).await?;
         let rows = rows.into_iter().map(task_shape).collect();
         Ok((List { rows, freshness, next: None }, counted.values().sum()))

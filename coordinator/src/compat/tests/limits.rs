@@ -1,55 +1,12 @@
 //! What a route does counts and is written down as what its tool does.
 
-use std::io::Write;
-use std::sync::{Mutex, PoisonError};
-
-use tracing_subscriber::fmt::MakeWriter;
-
 use super::*;
 use crate::mcp::quota::Limits;
-
-/// Lines as they are written.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl Lines {
-    /// Of each line of the audit the tool, the agent and the outcome.
-    fn of_calls(&self) -> Vec<[String; 3]> {
-        let text = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let lines = text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
-        let lines = lines.map(|line| serde_json::from_slice::<Value>(line).unwrap());
-        let calls = lines.filter(|line| line["target"] == "skein::audit");
-        calls
-            .map(|line| ["tool", "agent", "outcome"].map(|field| line[field].as_str().unwrap().to_owned()))
-            .collect()
-    }
-}
-
-impl Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl MakeWriter<'_> for Lines {
-    type Writer = Self;
-
-    fn make_writer(&self) -> Self {
-        self.clone()
-    }
-}
+use crate::mcp::tests::Lines;
 
 #[tokio::test]
 async fn what_a_route_does_is_one_line_of_the_audit() {
-    let lines = Lines::default();
-    // With one logger alone, what a test on another thread logs first would be taken for what nobody wants.
-    let _another = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::new());
-    let logger = tracing_subscriber::fmt().json().flatten_event(true).with_writer(lines.clone());
-    let _logging = tracing::subscriber::set_default(logger.with_max_level(tracing::Level::DEBUG).finish());
+    let (lines, _logging) = Lines::written();
     let bed = Bed::swarm().await;
     let before = lines.of_calls().len();
     let (worker, none) = (Some(WORKER), Value::Null);
@@ -78,9 +35,9 @@ async fn what_a_route_does_is_one_line_of_the_audit() {
         ("store-progress", WORKER, "ok"),
         ("list-config", WORKER, "ok"),
     ];
-    let expected =
-        expected.map(|(tool, agent, outcome)| [tool.to_owned(), agent.to_string(), outcome.to_owned()]);
-    assert_eq!(lines.of_calls().split_off(before), expected);
+    let told = |line: &Value| ["tool", "agent", "outcome"].map(|field| line[field].clone());
+    let told: Vec<_> = lines.of_calls()[before..].iter().map(told).collect();
+    assert_eq!(told, expected.map(|(tool, agent, outcome)| [json!(tool), json!(agent), json!(outcome)]));
 }
 
 /// Somebody who has not joined.

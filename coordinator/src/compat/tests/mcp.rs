@@ -3,6 +3,7 @@
 use super::*;
 use crate::auth::token::Keys;
 use crate::mcp::Config;
+use crate::mcp::tests::message;
 use crate::service::access::Access;
 
 /// A client that has the key, and a session of its own.
@@ -38,12 +39,7 @@ impl Client {
             self.session = Some(session.to_str().unwrap().to_owned());
         }
         let body = response.into_body().collect().await.unwrap().to_bytes();
-        let text = String::from_utf8(body.to_vec()).unwrap();
-        let answer = serde_json::from_str(&text).unwrap_or_else(|_| {
-            let data = text.lines().filter_map(|line| line.strip_prefix("data:"));
-            data.rev().find_map(|data| serde_json::from_str(data).ok()).unwrap_or(Value::Null)
-        });
-        (status, answer)
+        (status, message(&body))
     }
 
     async fn open(&mut self, agent: Option<&str>) {

@@ -1,51 +1,10 @@
 //! What stands in the log of a call.
 
-use std::io::Write;
-use std::sync::{Mutex, PoisonError};
-
-use tracing_subscriber::fmt::MakeWriter;
-
 use super::*;
-
-/// Lines as they are written.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl Lines {
-    /// The lines of the audit, each with all that stands in it.
-    fn of_calls(&self) -> Vec<Value> {
-        let text = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let lines = text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
-        let lines = lines.map(|line| serde_json::from_slice::<Value>(line).unwrap());
-        lines.filter(|line| line["target"] == "skein::audit").collect()
-    }
-}
-
-impl Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl MakeWriter<'_> for Lines {
-    type Writer = Self;
-
-    fn make_writer(&self) -> Self {
-        self.clone()
-    }
-}
 
 #[tokio::test]
 async fn each_call_is_one_line_with_its_outcome_and_nothing_of_what_it_says() {
-    let lines = Lines::default();
-    // With one logger alone, what a test on another thread logs first would be taken for what nobody wants.
-    let _another = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::new());
-    let logger = tracing_subscriber::fmt().json().flatten_event(true).with_writer(lines.clone());
-    let _logging = tracing::subscriber::set_default(logger.finish());
+    let (lines, _logging) = Lines::written();
     let (face, lead, worker) = swarm().await;
     let before = lines.of_calls().len();
     let task = json!({ "task": "hush hush", "agentId": worker.id });

@@ -203,7 +203,7 @@ async fn the_seed_s_shared_key_works_where_it_is_turned_on() {
         let response =
             router.clone().oneshot(request.body(Body::from(body.to_string())).unwrap()).await.unwrap();
         let status = response.status();
-        (status, face::message(&response.into_body().collect().await.unwrap().to_bytes()))
+        (status, message(&response.into_body().collect().await.unwrap().to_bytes()))
     };
     let send = async |key: &str, agent: Option<&str>| ask("tools/list", key, agent).await.0;
     let id = Uuid::from_u128(5).to_string();

@@ -41,7 +41,8 @@ pub(super) struct Face {
     _files: tempfile::TempDir,
 }
 
-struct NoRunners;
+/// A node that no runner is connected to.
+pub(crate) struct NoRunners;
 
 #[async_trait::async_trait]
 impl Runners for NoRunners {
@@ -269,7 +270,7 @@ impl Face {
 }
 
 /// The answer in a body: all of it, or the last event of a stream.
-pub(super) fn message(body: &[u8]) -> Value {
+pub(crate) fn message(body: &[u8]) -> Value {
     serde_json::from_slice(body).unwrap_or_else(|_| {
         let lines = body.split(|&byte| byte == b'\n').filter_map(|line| line.strip_prefix(b"data:"));
         lines.rev().find_map(|data| serde_json::from_slice(data).ok()).unwrap_or_default()

@@ -21,7 +21,7 @@ async fn send(
     let id = response.headers().get("mcp-session-id").and_then(|id| id.to_str().ok()).unwrap_or_default();
     let id = id.to_owned();
     let body = response.into_body().collect().await.unwrap().to_bytes();
-    (status, id, face::message(&body))
+    (status, id, message(&body))
 }
 
 /// Begins a session and gives its id.

@@ -87,7 +87,7 @@ async fn waiting(face: &Face, lead: &Agent, worker: &Agent) -> Vec<(&'static str
     waits
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn every_wait_is_heard_of_from_the_first_instant() {
     let (face, lead, worker) = swarm().await;
     for (tool, arguments) in waiting(&face, &lead, &worker).await {
@@ -133,11 +133,7 @@ async fn a_wait_without_progress_ends_with_its_answer_as_the_only_message() {
     face.facts(&lead, "send-task", json!({ "task": "given", "agentId": worker.id })).await;
     let body = String::from_utf8(poll.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap();
     assert_eq!(body.matches("data:").count(), 1, "{body}");
-    assert_eq!(
-        face::message(body.as_bytes())["result"]["structuredContent"]["task"]["task"],
-        "given",
-        "{body}"
-    );
+    assert_eq!(message(body.as_bytes())["result"]["structuredContent"]["task"]["task"], "given", "{body}");
 }
 
 #[tokio::test]

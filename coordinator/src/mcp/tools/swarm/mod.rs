@@ -4,6 +4,7 @@
 mod config;
 mod epics;
 mod inbox;
+pub mod log;
 mod memory;
 mod messages;
 mod profile;

@@ -7,12 +7,11 @@ use skein_shared::limits;
 use skein_shared::pool::{Rules, Status, Target, TaskSpec};
 use uuid::Uuid;
 
-use super::{continued, done, short, warned};
+use super::{continued, done, log, short, warned};
 use crate::auth::Right;
 use crate::mcp::catalogue::{Call, Outcome, Tool, Toolset};
 use crate::mcp::result::{Answer, counted};
 use crate::mcp::schema::{Args, agent, any_text, flag, integer, list, object, one_of, text, uuid};
-use crate::service::Event;
 use crate::service::lists;
 use crate::service::tasks::Wanted;
 
@@ -286,36 +285,8 @@ async fn details(call: Call, args: OneTask) -> Outcome {
     const LOGS: usize = 200;
     let task = call.service.task_with_questions(&call.who, args.task_id).await?;
     let events = call.service.history(&call.who, Kind::Pool, &args.task_id.to_string(), LOGS).await?;
-    let logs: Vec<Value> = events.rows.iter().map(|event| log_entry(args.task_id, event)).collect();
+    let logs: Vec<Value> = events.rows.iter().filter_map(log::entry).collect();
     let status = task["status"].as_str().unwrap_or_default().to_owned();
     let message = format!("Task {} is {status}.", short(&task));
     Ok(warned(done(message, facts!({ "task": task, "logs": logs })), &events))
-}
-
-/// An event in the words of Agent Swarm's log.
-fn log_entry(task: Uuid, event: &Event) -> Value {
-    let facts = event.body.get(&event.kind).unwrap_or(&event.body);
-    let kind = match event.kind.as_str() {
-        "created" if facts["status"] == "offered" => "task_offered",
-        "created" => "task_created",
-        "progressed" => "task_progress",
-        "accepted" => "task_accepted",
-        "rejected" => "task_rejected",
-        "started" => "task_claimed",
-        "released" => "task_released",
-        "steered" => "channel_message",
-        _ => "task_status_change",
-    };
-    let first = |fields: &[&str]| fields.iter().find_map(|field| facts.get(*field).filter(|v| !v.is_null()));
-    let mut entry = json!({
-        "id": Uuid::new_v5(&task, &event.position.to_be_bytes()), "eventType": kind, "taskId": task,
-        "createdAt": event.at.iso(), "metadata": json!({ "event": event.kind }).to_string(),
-    });
-    if let Some(agent) = first(&["agent", "by"]) {
-        entry["agentId"] = agent.clone();
-    }
-    if let Some(value) = first(&["text", "outcome", "status", "reason"]) {
-        entry["newValue"] = value.clone();
-    }
-    entry
 }

@@ -2,18 +2,21 @@
 //!
 //! Spans for traces have the target [`TRACES`](skein_proto::trace::TRACES).
 
+mod lines;
 #[cfg(feature = "otlp")]
 mod otlp;
 
 use std::io::IsTerminal;
 
+use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Sends what is still to be sent when it is dropped.
-#[must_use = "traces end with it"]
+/// Writes and sends what is still to be written and sent when it is dropped.
+#[must_use = "logs and traces end with it"]
 pub struct Telemetry {
+    _lines: WorkerGuard,
     #[cfg(feature = "otlp")]
     _exporter: Option<otlp::Exporter>,
 }
@@ -24,8 +27,9 @@ impl Telemetry {
     /// # Errors
     /// When the collector's address cannot be read.
     pub fn start(service: &'static str, filter: EnvFilter) -> anyhow::Result<Self> {
+        let (writer, lines) = lines::to_stderr();
         let log = tracing_subscriber::fmt::layer()
-            .with_writer(std::io::stderr)
+            .with_writer(writer)
             // A line that cannot be written is lost. By default that is said on stderr, which ends the thread when the disk
             // behind it is full.
             .log_internal_errors(false)
@@ -36,7 +40,7 @@ impl Telemetry {
         {
             let (traces, exporter) = otlp::start(service)?.unzip();
             tracing_subscriber::registry().with(log).with(traces).init();
-            Ok(Self { _exporter: exporter })
+            Ok(Self { _lines: lines, _exporter: exporter })
         }
         #[cfg(not(feature = "otlp"))]
         {
@@ -46,7 +50,7 @@ impl Telemetry {
                 );
             }
             tracing_subscriber::registry().with(log).init();
-            Ok(Self {})
+            Ok(Self { _lines: lines })
         }
     }
 }

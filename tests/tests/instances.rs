@@ -167,6 +167,37 @@ async fn status_at(url: &str, token: Option<&str>) -> Result<u16> {
 }
 
 #[tokio::test]
+async fn no_more_runs_of_a_swarm_are_under_way_than_its_scale_allows() -> Result<()> {
+    let agents = ["first", "second", "third"];
+    let mut stage = Stage::new(3)?;
+    for agent in agents {
+        stage = stage.agent(agent, "", &["hold"])?;
+    }
+    let stage = stage.start().await?;
+    let scale = async |scale: &str| -> Result<Value> {
+        let shown = stage.up().skein(&["swarm", "scale", "default", scale, "--json"]).await?;
+        Ok(serde_json::from_str(&shown)?)
+    };
+    ensure!(scale("1").await?["scale"] == 1);
+    let first = stage.run("first").await?;
+    let waiting = [stage.ask("second", "").await?, stage.ask("third", "").await?];
+    let shown = scale("2").await?;
+    ensure!(shown["scale"] == 2 && shown["group"] == "default", "{shown}");
+    let started = async || -> Result<usize> {
+        let states = [stage.state(&waiting[0]).await?, stage.state(&waiting[1]).await?];
+        Ok(states.iter().filter(|state| *state == "running").count())
+    };
+    stage.until("one more runs", async || Ok(started().await? == 1)).await?;
+    ensure!(scale("2").await?["running"] == 2 && started().await? == 1, "two slots of three are left");
+    // Less than there are: what runs goes on.
+    scale("1").await?;
+    ensure!(stage.state(&first).await? == "running" && started().await? == 1);
+    scale("unlimited").await?;
+    stage.until("all run", async || Ok(started().await? == 2)).await?;
+    Ok(())
+}
+
+#[tokio::test]
 async fn an_instance_is_closed_to_others_and_the_data_folder_to_it() -> Result<()> {
     let stage = Stage::new(2)?;
     let data = stage.data();

@@ -24,6 +24,7 @@ use crate::node::Endpoint;
 use crate::runners::Sessions;
 use crate::service::access::Access;
 use crate::service::follow::{Logs, PAGE, Part};
+use crate::service::scale::USUAL_GROUP;
 use crate::service::tasks::{Action, Wanted};
 use crate::service::{Service, views};
 
@@ -157,6 +158,22 @@ impl Admin {
         Ok(json!({"name": name}))
     }
 
+    async fn scale_swarm(&self, request: Request<v1::ScaleSwarmRequest>) -> Result<Value, Refusal> {
+        let asked = request.get_ref();
+        let group = Name::parse(if asked.group.is_empty() { USUAL_GROUP } else { &asked.group })?;
+        let who = match asked.scale {
+            Some(scale) => {
+                let who = self.changes_swarm(&request, &asked.swarm).await?;
+                let scale = (scale > 0).then_some(scale);
+                self.service.set_scale(&who, Uuid::now_v7(), &group, scale).await?;
+                who
+            }
+            None => self.of_swarm(&request, &asked.swarm).await?,
+        };
+        let (scale, running) = self.service.scale(&who, &group).await?;
+        Ok(json!({"swarm": who.swarm, "group": group, "scale": scale, "running": running}))
+    }
+
     async fn show_task(&self, request: Request<v1::TaskRequest>) -> Result<Value, Refusal> {
         let asked = request.get_ref();
         let who = self.of_swarm(&request, &asked.swarm).await?;
@@ -279,6 +296,10 @@ impl admin_server::Admin for Admin {
 
     async fn create_swarm(&self, request: Request<v1::CreateSwarmRequest>) -> Answer<v1::Document> {
         document(Admin::create_swarm(self, request).await)
+    }
+
+    async fn scale_swarm(&self, request: Request<v1::ScaleSwarmRequest>) -> Answer<v1::Document> {
+        document(Admin::scale_swarm(self, request).await)
     }
 
     async fn show_task(&self, request: Request<v1::TaskRequest>) -> Answer<v1::Document> {

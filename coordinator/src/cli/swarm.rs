@@ -1,7 +1,7 @@
-//! `skein swarm create|list`
+//! `skein swarm create|scale|list`
 
 use clap::Subcommand;
-use skein_proto::v1::CreateSwarmRequest;
+use skein_proto::v1::{CreateSwarmRequest, ScaleSwarmRequest};
 use skein_shared::id::Name;
 
 use super::{CliError, Common, list};
@@ -11,6 +11,18 @@ pub(super) enum Swarm {
     /// Make a swarm.
     Create {
         name: Name,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Limit how many runs of a swarm are under way at a time, or show the limit.
+    Scale {
+        name: Name,
+        /// The most runs at a time; `unlimited` lifts the limit [default: only show it].
+        #[arg(value_parser = scale)]
+        scale: Option<u32>,
+        /// The group of runners that it is for.
+        #[arg(long, default_value = "default")]
+        group: Name,
         #[command(flatten)]
         common: Common,
     },
@@ -29,6 +41,20 @@ impl Swarm {
                 let request = CreateSwarmRequest { name: name.to_string() };
                 common.print(common.admin().await?.create_swarm(request).await)
             }
+            Swarm::Scale { name, scale, group, common } => {
+                let request = ScaleSwarmRequest { swarm: name.to_string(), group: group.to_string(), scale };
+                common.print(common.admin().await?.scale_swarm(request).await)
+            }
         }
+    }
+}
+
+/// A limit as it is typed. Nobody means zero runs: that is what pausing is for.
+fn scale(text: &str) -> Result<u32, String> {
+    let number = || text.parse().ok().filter(|scale| *scale > 0);
+    if text == "unlimited" {
+        Ok(0)
+    } else {
+        number().ok_or_else(|| "write a number from 1 on, or `unlimited`".to_owned())
     }
 }

@@ -13,6 +13,7 @@ use super::door::Operator;
 use super::{Gateway, granted};
 use crate::service::agents::Steer;
 use crate::service::instances::MOST;
+use crate::service::scale::USUAL_GROUP;
 
 /// Runs on a page that names no number, and most on any.
 const PAGE: usize = 10;
@@ -69,6 +70,16 @@ pub(super) async fn pause(State(gateway): State<Gateway>, Operator { who, .. }: 
 pub(super) async fn resume(State(gateway): State<Gateway>, Operator { who, .. }: Operator) -> Answer {
     let told = gateway.service.pause_swarm(&who, Uuid::now_v7(), false).await?;
     done(format!("{told} agents go on"))
+}
+
+/// Limits how many runs of the swarm are under way at a time, on the default group of runners.
+pub(super) async fn scale(State(gateway): State<Gateway>, Operator { who, fields }: Operator) -> Answer {
+    let scale = fields.get("scale").and_then(Value::as_u64).and_then(|scale| u32::try_from(scale).ok());
+    let Some(scale) = scale.filter(|scale| *scale > 0) else {
+        return Err(Problem::bad_request("scale must be a whole number from 1 on"));
+    };
+    gateway.service.set_scale(&who, Uuid::now_v7(), &Name::parse(USUAL_GROUP)?, Some(scale)).await?;
+    done(format!("at most {scale} runs are under way at a time"))
 }
 
 /// Starts a run by hand.

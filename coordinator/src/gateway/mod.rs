@@ -65,6 +65,7 @@ fn operators() -> Router<Gateway> {
         .route("/control/instances", get(control::instances))
         .route("/control/pause", post(control::pause))
         .route("/control/resume", post(control::resume))
+        .route("/control/project/scale", post(control::scale))
         .route("/control/trigger/{agent}", post(control::trigger))
         .route("/control/kill/{instance}", post(control::kill))
         .route("/control/agents/{agent}/{order}", post(control::steer))

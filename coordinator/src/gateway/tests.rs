@@ -8,6 +8,7 @@ use axum::body::Body;
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use skein_shared::agent::{self, Agent};
+use skein_shared::fleet::{self, Fleet};
 use skein_shared::id::{EntityKey, InstanceId, Kind, Name};
 use skein_shared::lockspace::{self, Lockspace, Settings};
 use tower::ServiceExt;

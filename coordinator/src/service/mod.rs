@@ -26,6 +26,7 @@ pub mod profiles;
 pub mod programs;
 pub mod questions;
 pub mod read;
+pub mod scale;
 pub mod schedules;
 mod seen;
 pub mod services;

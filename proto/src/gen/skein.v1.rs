@@ -829,6 +829,17 @@ pub struct CreateSwarmRequest {
     pub name: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ScaleSwarmRequest {
+    #[prost(string, tag = "1")]
+    pub swarm: ::prost::alloc::string::String,
+    /// Of runners; empty is the default one.
+    #[prost(string, tag = "2")]
+    pub group: ::prost::alloc::string::String,
+    /// The new limit; 0 lifts it. Without it nothing changes.
+    #[prost(uint32, optional, tag = "3")]
+    pub scale: ::core::option::Option<u32>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TaskRequest {
     #[prost(string, tag = "1")]
     pub swarm: ::prost::alloc::string::String,
@@ -1192,6 +1203,27 @@ pub mod admin_client {
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("skein.v1.Admin", "CreateSwarm"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Limits how many runs a swarm has under way at a time, or says what the limit is.
+        pub async fn scale_swarm(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ScaleSwarmRequest>,
+        ) -> std::result::Result<tonic::Response<super::Document>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/skein.v1.Admin/ScaleSwarm",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("skein.v1.Admin", "ScaleSwarm"));
             self.inner.unary(req, path, codec).await
         }
         pub async fn show_task(
@@ -1655,6 +1687,11 @@ pub mod admin_server {
             &self,
             request: tonic::Request<super::CreateSwarmRequest>,
         ) -> std::result::Result<tonic::Response<super::Document>, tonic::Status>;
+        /// Limits how many runs a swarm has under way at a time, or says what the limit is.
+        async fn scale_swarm(
+            &self,
+            request: tonic::Request<super::ScaleSwarmRequest>,
+        ) -> std::result::Result<tonic::Response<super::Document>, tonic::Status>;
         async fn show_task(
             &self,
             request: tonic::Request<super::TaskRequest>,
@@ -1960,6 +1997,49 @@ pub mod admin_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = CreateSwarmSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/skein.v1.Admin/ScaleSwarm" => {
+                    #[allow(non_camel_case_types)]
+                    struct ScaleSwarmSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::ScaleSwarmRequest>
+                    for ScaleSwarmSvc<T> {
+                        type Response = super::Document;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ScaleSwarmRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::scale_swarm(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ScaleSwarmSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

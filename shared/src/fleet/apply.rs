@@ -4,9 +4,9 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::event::Event;
-use super::state::{Bid, Fleet, Place, Runner};
+use super::state::{Bid, Fleet, Limit, Place, Runner};
 use crate::entity::Changes;
-use crate::id::InstanceId;
+use crate::id::{InstanceId, Name};
 use crate::limits;
 use crate::time::Timestamp;
 
@@ -38,6 +38,7 @@ impl Fleet {
                     self.put_place(place, changes);
                 }
             }
+            Event::Scaled { swarm, scale } => self.set_scale(swarm, *scale, changes),
             Event::Left { instance } => self.remove_place(instance, changes),
         }
     }
@@ -110,6 +111,20 @@ impl Fleet {
             self.slots.free(before);
         }
         self.places.insert(place.instance.clone(), place);
+    }
+
+    fn set_scale(&mut self, swarm: &Name, scale: Option<u32>, changes: &mut Changes) {
+        let key = format!("scale/{swarm}");
+        match scale {
+            Some(scale) => {
+                changes.put(key, &Limit { scale }, Some(json!({ "swarm": swarm, "scale": scale })));
+                self.scales.insert(swarm.clone(), scale);
+            }
+            None => {
+                changes.delete(key);
+                self.scales.remove(swarm);
+            }
+        }
     }
 
     fn remove_place(&mut self, instance: &InstanceId, changes: &mut Changes) {

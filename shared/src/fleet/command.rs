@@ -1,6 +1,6 @@
 //! What can be asked of a fleet, and what it answers.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -51,6 +51,11 @@ pub enum Command {
         instance: InstanceId,
         #[serde(default)]
         held: bool,
+    },
+    /// Limits how many slots a swarm has at a time; `None` lifts the limit. What runs beyond it goes on.
+    Scale {
+        swarm: Name,
+        scale: Option<u32>,
     },
     /// Gives the runner no new runs until it registers again.
     Drain {
@@ -119,6 +124,9 @@ pub enum Reply {
 pub struct Overview {
     pub runners: Vec<RunnerView>,
     pub places: Vec<Place>,
+    /// Most slots of a swarm at a time, of those that have a limit.
+    #[serde(default)]
+    pub scales: BTreeMap<Name, u32>,
     /// In the order in which they would be served.
     pub bids: Vec<BidView>,
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::state::{Bid, Runner};
-use crate::id::InstanceId;
+use crate::id::{InstanceId, Name};
 use crate::time::Timestamp;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -43,6 +43,11 @@ pub enum Event {
     Held {
         instance: InstanceId,
     },
+    /// How many slots a swarm may have at a time; `None` is as many as there are.
+    Scaled {
+        swarm: Name,
+        scale: Option<u32>,
+    },
     /// The instance is no longer on the runner.
     Left {
         instance: InstanceId,
@@ -50,7 +55,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// The runner, instance or bid that it is about.
+    /// The runner, instance, bid or swarm that it is about.
     pub(super) fn subject(&self) -> String {
         match self {
             Event::Registered(runner) => runner.name.clone(),
@@ -61,6 +66,7 @@ impl Event {
             Event::BidWithdrawn { bid } | Event::Granted { bid, .. } | Event::Refused { bid } => {
                 bid.to_string()
             }
+            Event::Scaled { swarm, .. } => swarm.to_string(),
             Event::Held { instance } | Event::Left { instance } => instance.to_string(),
         }
     }

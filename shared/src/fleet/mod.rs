@@ -15,12 +15,13 @@ mod tests;
 
 use crate::code::Refusal;
 use crate::entity::{Changes, Corrupt, Ctx, Decision, Entity, LiveDocument, Signal};
-use crate::id::{EntityKey, Kind};
+use crate::id::{EntityKey, Kind, Name};
 use crate::limits;
 use crate::time::Timestamp;
 
 pub use command::{BidView, Command, HeldInstance, Overview, Registration, Reply, RunnerView};
 pub use event::Event;
+use state::Limit;
 pub use state::{AGEING, Bid, Fleet, Place, Runner};
 
 impl Entity for Fleet {
@@ -34,7 +35,8 @@ impl Entity for Fleet {
     }
 
     fn restore(&mut self, document: LiveDocument) -> Result<(), Corrupt> {
-        match document.split().0 {
+        let (kind, id) = document.split();
+        match kind {
             "runner" => {
                 let runner: Runner = document.read()?;
                 self.alive_until.insert(runner.name.clone(), runner.registered + limits::RUNNER_LEASE);
@@ -46,6 +48,10 @@ impl Entity for Fleet {
             "bid" => {
                 let bid: Bid = document.read()?;
                 self.bids.insert(bid.id, bid);
+            }
+            "scale" => {
+                let swarm = Name::parse(id).map_err(|error| document.corrupt(error.message))?;
+                self.scales.insert(swarm, document.read::<Limit>()?.scale);
             }
             other => return Err(document.corrupt(format!("a fleet has no documents of type `{other}`"))),
         }

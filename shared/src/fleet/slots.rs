@@ -1,4 +1,4 @@
-//! How many slots are taken, by runner and by agent. They are counted as places come and go: a fleet of ten
+//! How many slots are taken, by runner, by agent and by swarm. They are counted as places come and go: a fleet of ten
 //! thousand places is not gone through for every bid.
 
 use super::state::Place;
@@ -9,6 +9,7 @@ use crate::id::Name;
 pub(crate) struct Slots {
     by_runner: CowMap<String, u32>,
     by_agent: CowMap<(Name, Name), u32>,
+    by_swarm: CowMap<Name, u32>,
 }
 
 impl Slots {
@@ -26,29 +27,29 @@ impl Slots {
         self.by_agent.get(&(swarm.clone(), agent.clone())).copied().unwrap_or_default()
     }
 
+    pub(crate) fn of_swarm(&self, swarm: &Name) -> u32 {
+        self.by_swarm.get(swarm).copied().unwrap_or_default()
+    }
+
     pub(super) fn take(&mut self, place: &Place) {
-        if place.slot {
-            let (runner, agent) = counted(place);
-            count(&mut self.by_runner, runner, |taken| taken + 1);
-            count(&mut self.by_agent, agent, |taken| taken + 1);
-        }
+        self.change(place, |taken| taken + 1);
     }
 
     pub(super) fn free(&mut self, place: &Place) {
+        self.change(place, |taken| taken.saturating_sub(1));
+    }
+
+    fn change(&mut self, place: &Place, change: fn(u32) -> u32) {
         if place.slot {
-            let (runner, agent) = counted(place);
-            count(&mut self.by_runner, runner, |taken| taken.saturating_sub(1));
-            count(&mut self.by_agent, agent, |taken| taken.saturating_sub(1));
+            count(&mut self.by_runner, place.runner.clone(), change);
+            count(&mut self.by_agent, (place.swarm.clone(), place.agent.clone()), change);
+            count(&mut self.by_swarm, place.swarm.clone(), change);
         }
     }
 }
 
-fn counted(place: &Place) -> (String, (Name, Name)) {
-    (place.runner.clone(), (place.swarm.clone(), place.agent.clone()))
-}
-
 /// Nothing is kept of what has none.
-fn count<K: Ord + Clone>(counts: &mut CowMap<K, u32>, key: K, change: impl Fn(u32) -> u32) {
+fn count<K: Ord + Clone>(counts: &mut CowMap<K, u32>, key: K, change: fn(u32) -> u32) {
     match change(counts.get(&key).copied().unwrap_or_default()) {
         0 => {
             counts.remove(&key);

@@ -23,6 +23,8 @@ pub struct Fleet {
     /// What the places take.
     pub(super) slots: Slots,
     pub(crate) bids: CowMap<Uuid, Bid>,
+    /// Most slots of a swarm at a time, of those that have a limit.
+    pub(crate) scales: BTreeMap<Name, u32>,
     /// Until when each runner counts as alive: memory, moved on by heartbeats.
     pub(crate) alive_until: BTreeMap<String, Timestamp>,
 }
@@ -70,6 +72,12 @@ pub struct Place {
     pub resumed: bool,
 }
 
+/// The limit of a swarm, as it is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Limit {
+    pub(super) scale: u32,
+}
+
 /// A wish for a slot.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Bid {
@@ -92,7 +100,10 @@ pub struct Bid {
 /// Two fleets are equal when their documents are; who was heard of lately is memory.
 impl PartialEq for Fleet {
     fn eq(&self, other: &Self) -> bool {
-        self.runners == other.runners && self.places == other.places && self.bids == other.bids
+        self.runners == other.runners
+            && self.places == other.places
+            && self.bids == other.bids
+            && self.scales == other.scales
     }
 }
 
@@ -114,6 +125,11 @@ impl Fleet {
     /// Slots that a runner has left; none if it is not here.
     pub(crate) fn free(&self, runner: &str) -> u32 {
         self.runners.get(runner).map_or(0, |known| known.slots.saturating_sub(self.busy(runner)))
+    }
+
+    /// Whether the swarm has as many slots as it may have.
+    pub(crate) fn is_at_scale(&self, swarm: &Name) -> bool {
+        self.scales.get(swarm).is_some_and(|scale| self.slots.of_swarm(swarm) >= *scale)
     }
 
     pub(crate) fn places_on(&self, runner: &str) -> Vec<Place> {

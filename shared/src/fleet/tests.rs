@@ -148,6 +148,50 @@ fn the_scale_of_an_agent_caps_its_slots_and_holds_up_nobody_else() {
     assert_eq!(numbers(&bench), [1, 3, 2]);
 }
 
+fn scale(bench: &mut Bench<Fleet>, swarm: &str, scale: Option<u32>) {
+    bench.run(Command::Scale { swarm: name(swarm), scale }).unwrap();
+}
+
+fn of_swarm(swarm: &str, number: u128) -> Command {
+    match bid(number, &format!("i{number}"), Class::Call) {
+        Command::Bid { bid, agent, instance, class, scale, needs, affinity, .. } => {
+            Command::Bid { bid, swarm: name(swarm), agent, instance, class, scale, needs, affinity }
+        }
+        other => other,
+    }
+}
+
+#[test]
+fn the_scale_of_a_swarm_caps_its_slots_and_holds_up_no_other() {
+    let mut bench = fleet();
+    register(&mut bench, "r", 9);
+    scale(&mut bench, "s", Some(2));
+    for (number, swarm) in [(1, "s"), (2, "s"), (3, "s"), (4, "t"), (5, "s")] {
+        bench.run(of_swarm(swarm, number)).unwrap();
+    }
+    assert_eq!(numbers(&bench), [1, 2, 4]);
+    // A frozen run takes no slot, and comes back when there is one for its swarm.
+    freed(&mut bench, "i1", true);
+    assert_eq!(numbers(&bench), [1, 2, 4, 3]);
+    bench.run(resume(6, "i1")).unwrap();
+    assert_eq!(numbers(&bench), [1, 2, 4, 3]);
+    // What runs goes on when the limit falls.
+    scale(&mut bench, "s", Some(1));
+    assert_eq!(bench.entity.slots.of_swarm(&name("s")), 2);
+    freed(&mut bench, "i2", false);
+    assert_eq!(numbers(&bench), [1, 2, 4, 3]);
+    freed(&mut bench, "i3", false);
+    assert_eq!(numbers(&bench), [1, 2, 4, 3, 6]);
+    bench.restart();
+    bench.run(of_swarm("s", 7)).unwrap();
+    assert_eq!(numbers(&bench), [1, 2, 4, 3, 6], "the limit outlives the node");
+    scale(&mut bench, "s", None);
+    assert_eq!(numbers(&bench), [1, 2, 4, 3, 6, 5, 7]);
+    let before = bench.events.len();
+    scale(&mut bench, "s", None);
+    assert_eq!(bench.events.len(), before, "a repeat changes nothing");
+}
+
 #[test]
 fn an_agent_is_offered_as_long_as_some_runner_has_it() {
     let mut bench = fleet();
@@ -416,13 +460,14 @@ proptest! {
 
     #[test]
     fn any_history_keeps_the_rules(
-        steps in prop::collection::vec((0..10u8, 0..6u128, 0..4u32, any::<bool>()), 1..100)
+        steps in prop::collection::vec((0..11u8, 0..6u128, 0..4u32, any::<bool>()), 1..100)
     ) {
         let mut bench = fleet();
         for (number, (kind, which, amount, flag)) in (100..).zip(steps) {
             let instance = format!("i{which}");
             let runner = if flag { "r" } else { "q" };
             let known = bench.entity.places.get(&InstanceId(instance.clone())).cloned();
+            let granted = grants(&bench).len();
             match kind {
                 0 => register(&mut bench, runner, amount),
                 1 => {
@@ -454,10 +499,14 @@ proptest! {
                     let held = (0..which).map(|i| held(&format!("i{i}"))).collect();
                     let _ = bench.run(Command::Attach { runner: runner.to_owned(), held });
                 }
+                9 => scale(&mut bench, "s", (amount > 0).then_some(amount)),
                 _ if flag => bench.restart(),
                 _ => bench.advance(Duration::from_secs(u64::from(amount) * 12)),
             }
             prop_assert!(bench.restored() == bench.entity);
+            let limit = bench.entity.scales.get(&name("s")).copied().unwrap_or(u32::MAX);
+            let taken = bench.entity.slots.of_swarm(&name("s"));
+            prop_assert!(taken <= limit || grants(&bench).len() == granted, "{taken} slots of {limit}");
         }
         bench.advance(Duration::from_secs(120));
         prop_assert!(bench.entity.runners.is_empty() && bench.entity.places.is_empty());

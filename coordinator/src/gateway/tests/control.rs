@@ -108,6 +108,17 @@ async fn agents_are_started_steered_and_ended() {
         assert_eq!(bed.control(path, Some(json!({}))).await.0, 200);
         assert_eq!(bed.control("/control/status", None).await.1["agents"][0]["paused"], json!(paused));
     }
+    let scale = async |scale: Value| {
+        let (status, _) = bed.control("/control/project/scale", Some(json!({ "scale": scale }))).await;
+        let (key, asking) = (EntityKey::fleet(&name("default")), Asking::read());
+        let shown = bed.node.entities.ask::<Fleet>(&key, asking, fleet::Command::List).await.unwrap();
+        let fleet::Reply::Overview(shown) = shown else { panic!("no overview") };
+        (status, shown.scales.get(&name("default")).copied())
+    };
+    assert_eq!(scale(json!(3)).await, (200, Some(3)));
+    for wrong in [json!(0), json!(-1), json!(1.5), json!("2"), Value::Null] {
+        assert_eq!(scale(wrong.clone()).await, (400, Some(3)), "{wrong}");
+    }
     let (status, killed) = bed.control("/control/agents/worker/kill", Some(json!({}))).await;
     assert_eq!((status, &killed["killed"]), (200, &json!(0)), "{killed}");
 }

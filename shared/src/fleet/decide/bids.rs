@@ -9,7 +9,7 @@ use crate::agent;
 use crate::fleet::Reply;
 use crate::fleet::event::Event;
 use crate::fleet::state::Bid;
-use crate::id::InstanceId;
+use crate::id::{InstanceId, Name};
 
 impl Draft<'_> {
     pub(super) fn place(&mut self, bid: Bid) -> Reply {
@@ -44,6 +44,13 @@ impl Draft<'_> {
         Reply::Done
     }
 
+    pub(super) fn scale(&mut self, swarm: &Name, scale: Option<u32>) -> Reply {
+        if self.fleet.scales.get(swarm).copied() != scale {
+            self.push(Event::Scaled { swarm: swarm.clone(), scale });
+        }
+        Reply::Done
+    }
+
     pub(super) fn slot_freed(&mut self, instance: &InstanceId, held: bool) -> Reply {
         match self.fleet.places.get(instance) {
             None => {}
@@ -70,11 +77,12 @@ impl Draft<'_> {
         }
     }
 
-    /// The runner that has a slot for the bid, if its agent's scale and a runner allow.
+    /// The runner that has a slot for the bid, if the scales of its agent and its swarm and a runner allow.
     fn room_for(&self, bid: &Bid) -> Option<String> {
         let fleet = &self.fleet;
         let placed = fleet.places.get(&bid.instance).is_some_and(|place| place.slot);
-        if placed || fleet.slots.of_agent(&bid.swarm, &bid.agent) >= bid.scale {
+        let of_agent = fleet.slots.of_agent(&bid.swarm, &bid.agent);
+        if placed || of_agent >= bid.scale || fleet.is_at_scale(&bid.swarm) {
             return None;
         }
         if let Some(runner) = &bid.affinity {

@@ -33,6 +33,7 @@ pub(super) fn decide(fleet: &Fleet, command: &Command, ctx: &mut Ctx) -> Result<
         }
         Command::Withdraw { bid, instance } => draft.withdraw(*bid, instance),
         Command::SlotFreed { instance, held } => draft.slot_freed(instance, *held),
+        Command::Scale { swarm, scale } => draft.scale(swarm, *scale),
         Command::Drain { runner } => draft.drain(runner)?,
         Command::Knows { runner } => return draft.known(runner).map(|_| Decision::reply(Reply::Done)),
         Command::IsOffered { agent } => {
@@ -56,6 +57,7 @@ fn overview(fleet: &Fleet, now: Timestamp) -> Overview {
     Overview {
         runners: fleet.runners.values().map(runner).collect(),
         places: fleet.places.values().cloned().collect(),
+        scales: fleet.scales.clone(),
         bids: bids.map(|(rank, bid)| BidView { bid: bid.clone(), rank }).collect(),
     }
 }

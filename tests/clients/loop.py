@@ -1,6 +1,7 @@
 """Joins as lead and as worker with the official Python client, and takes one task through its life.
 
-Arguments: URL, lead token, worker token, mode (legacy or 2026-07-28). Prints one JSON line at the end.
+Arguments: URL, what the lead and the worker have to say who they are, mode (legacy or 2026-07-28). Prints one JSON line
+at the end. Each is known by a token of its own, or, as in Agent Swarm, by KEY@AGENT: the key of all, and its id beside it.
 """
 
 import asyncio
@@ -14,10 +15,10 @@ from mcp.client.streamable_http import streamable_http_client
 URL, LEAD, WORKER, MODE = sys.argv[1:5]
 
 
-def session(token):
-    http = httpx2.AsyncClient(
-        headers={"Authorization": f"Bearer {token}"}, timeout=httpx2.Timeout(30, read=120)
-    )
+def session(credential):
+    token, _, agent = credential.partition("@")
+    headers = {"Authorization": f"Bearer {token}"} | ({"X-Agent-ID": agent} if agent else {})
+    http = httpx2.AsyncClient(headers=headers, timeout=httpx2.Timeout(30, read=120))
     return Client(streamable_http_client(URL, http_client=http), mode=MODE)
 
 

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use skein_tests::up::{Up, skein_elsewhere};
+use skein_tests::up::{Folder, Up, skein_elsewhere};
 use tokio::process::Command;
+use uuid::Uuid;
 
 const CORE: [&str; 4] = ["join-swarm", "poll-task", "acquire_lock", "tools_find"];
 
@@ -25,7 +26,12 @@ async fn run(program: &str, script: &Path, mode: &str) -> Result<Value> {
     let up = Up::start().await?;
     let lead = up.token("lead", "lead").await?;
     let worker = up.token("worker", "worker").await?;
-    let output = Command::new(program).arg(script).args([&up.mcp, &lead, &worker, mode]).output().await?;
+    run_at(&up, program, script, [&lead, &worker], mode).await
+}
+
+/// The same at a node that is there, for agents that say who they are with this.
+async fn run_at(up: &Up, program: &str, script: &Path, agents: [&str; 2], mode: &str) -> Result<Value> {
+    let output = Command::new(program).arg(script).arg(&up.mcp).args(agents).arg(mode).output().await?;
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     ensure!(output.status.success(), "{stdout}{stderr}");
     let last = stdout.lines().last().context("the client printed nothing")?;
@@ -63,6 +69,37 @@ async fn typescript_stateless() -> Result<()> {
 async fn typescript_sessions() -> Result<()> {
     installed("SKEIN_TEST_NODE_MODULES")?;
     drive("node", &script("loop.mjs"), "legacy").await
+}
+
+/// Agents of Agent Swarm come with its one key and their ids, over MCP and over its routes.
+#[tokio::test]
+async fn python_with_the_key_of_agent_swarm() -> Result<()> {
+    const KEY: &str = "hush-hush";
+    let folder = Folder::new()?.with_variable("SKEIN_COMPAT__KEY", KEY);
+    let up = Up::start_in(folder, &["--no-runner", "--compat", "agent-swarm"]).await?;
+    let agents = [1, 2].map(|number| Uuid::new_v5(&Uuid::NAMESPACE_OID, &[number]));
+    let [lead, worker] = agents.map(|agent| format!("{KEY}@{agent}"));
+    let python = installed("SKEIN_TEST_PYTHON")?;
+    let seen = run_at(&up, &python, &script("loop.py"), [&lead, &worker], "legacy").await?;
+    let http = reqwest::Client::new();
+    let ask = async |key: &str, path: &str| {
+        let url = format!("{}{path}", up.mcp.trim_end_matches("/mcp"));
+        http.get(url).bearer_auth(key).header("x-agent-id", agents[1].to_string()).send().await
+    };
+    let members: Value = ask(KEY, "/api/agents").await?.json().await?;
+    let mut known: Vec<_> = members["agents"].as_array().context("no agents")?.iter().collect();
+    known.sort_by_key(|agent| agent["isLead"] == true);
+    let ids: Vec<_> = known.iter().rev().map(|agent| agent["id"].clone()).collect();
+    ensure!(ids == agents.map(|agent| Value::from(agent.to_string())), "{members}");
+    let task: Value =
+        ask(KEY, &format!("/api/tasks/{}", seen["task"].as_str().unwrap_or_default())).await?.json().await?;
+    ensure!(task["status"] == "completed" && task["output"] == "hello", "{task}");
+    for path in ["/api/agents", "/mcp"] {
+        let status = ask("another", path).await?.status();
+        ensure!(status == reqwest::StatusCode::UNAUTHORIZED, "{path}: {status}");
+    }
+    ensure!(!up.log()?.contains(KEY), "the key stands in the log");
+    Ok(())
 }
 
 async fn beyond_tools(mode: &str) -> Result<()> {

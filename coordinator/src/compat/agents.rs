@@ -6,10 +6,10 @@ use skein_shared::channels::Read;
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
-use super::Compat;
 use super::answer::{Answer, Problem, made, nothing, ok};
 use super::door::Asked;
 use super::tasks::mine;
+use super::{Compat, settings};
 use crate::auth::{Principal, Role};
 use crate::service::lists;
 use crate::service::swarm::Introduction;
@@ -157,14 +157,14 @@ async fn update(compat: &Compat, agent: Uuid, asked: &Asked) -> Answer {
     ok(compat.tool(asked, "update-profile", asked.fields.clone()).await?["agent"].take())
 }
 
-/// There is no script for all agents here, only each agent's own.
 pub(super) async fn setup_script(
     State(compat): State<Compat>,
     Path(agent): Path<Uuid>,
     asked: Asked,
 ) -> Answer {
     let own = profile(&compat, &asked, agent).await?["setupScript"].take();
-    ok(json!({ "setupScript": own, "globalSetupScript": null }))
+    let global = settings::setup_script(&compat, &asked).await?;
+    ok(json!({ "setupScript": own, "globalSetupScript": global }))
 }
 
 pub(super) async fn services(State(compat): State<Compat>, asked: Asked) -> Answer {

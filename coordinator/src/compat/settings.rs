@@ -58,6 +58,16 @@ pub(super) async fn reload(State(compat): State<Compat>, asked: Asked) -> Answer
     }))
 }
 
+/// The script that the start of every agent begins with: a setting of the whole swarm.
+pub(super) async fn setup_script(compat: &Compat, asked: &Asked) -> Result<Value, Problem> {
+    let wanted = [("scope", "global"), ("key", "SETUP_SCRIPT")];
+    let wanted = wanted.map(|(argument, value)| (argument.to_owned(), json!(value)));
+    let found = compat.tool(asked, "list-config", Map::from_iter(wanted)).await?;
+    let script = &found["configs"][0];
+    // A mask is no script.
+    Ok(if script["isSecret"] == true { Value::Null } else { script["value"].clone() })
+}
+
 async fn found(compat: &Compat, asked: &Asked, tool: &str, by: &[&str]) -> Result<Vec<Value>, Problem> {
     let given = by.iter().filter_map(|name| Some(((*name).to_owned(), json!(asked.query(name)?))));
     let mut arguments: Map<String, Value> = given.collect();

@@ -18,6 +18,8 @@ use super::job::Job;
 pub struct Answer {
     pub text: String,
     pub json: Map<String, Value>,
+    /// Set where it says no all the same.
+    pub code: Option<Code>,
     pub then: Then,
 }
 
@@ -29,7 +31,7 @@ impl Answer {
             Value::Object(fields) => fields,
             other => Map::from_iter([("value".to_owned(), other)]),
         };
-        Self { text: text.into(), json, then: Then::Nothing }
+        Self { text: text.into(), json, code: None, then: Then::Nothing }
     }
 
     /// An answer in place of which the client follows the work, or is asked.
@@ -113,11 +115,11 @@ impl Reply {
     }
 
     fn success(toolset: Toolset, agent: Uuid, answer: Answer) -> Self {
-        let Answer { text, mut json, then } = answer;
+        let Answer { text, mut json, code, then } = answer;
         if toolset == Toolset::Swarm {
             json.entry("yourAgentId").or_insert_with(|| json!(agent));
         }
-        Self { then, ..Self::new(text, Value::Object(json)) }
+        Self { code, then, ..Self::new(text, Value::Object(json)) }
     }
 
     /// Agent Swarm answers a refusal with a normal result whose `success` is false. `code` is added, and

@@ -34,6 +34,7 @@ mod face;
 mod hostile;
 mod lists;
 mod log;
+mod made;
 mod mail;
 mod members;
 mod offers;

@@ -5,13 +5,14 @@ use skein_shared::epics::{Command, Create, Epics, Reply, Update};
 use skein_shared::id::Kind;
 use skein_shared::which::Which;
 use skein_shared::{Code, Refusal, wire};
+use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{Service, unexpected};
+use super::{ARRIVAL, Service, unexpected};
 use crate::auth::{Principal, Right, policy};
 
 impl Service {
-    /// Makes an epic and its channel.
+    /// Makes an epic and its channel, and gives both.
     ///
     /// # Errors
     /// `forbidden` unless the caller leads; `already_exists` for a taken name; `not_found` for its lead.
@@ -20,7 +21,7 @@ impl Service {
         who: &Principal,
         request: Uuid,
         create: Create,
-    ) -> Result<Value, Refusal> {
+    ) -> Result<(Value, Value), Refusal> {
         self.require_lead(who).await?;
         self.must_be_member(who, create.lead).await?;
         let create = Create { creator: Some(who.agent), ..create };
@@ -28,9 +29,21 @@ impl Service {
             .change::<Epics>(&who.entity(Kind::Epics), request, Command::Create(Box::new(create)))
             .await?
         {
-            Reply::Created(epic) => Ok(epic),
+            Reply::Created(epic) => {
+                let channel = self.channel_of(who, &epic).await?;
+                Ok((epic, channel))
+            }
             _ => Err(unexpected("the epics")),
         }
+    }
+
+    /// The channel of a new epic, which an effect makes; its id alone where that takes longer.
+    async fn channel_of(&self, who: &Principal, epic: &Value) -> Result<Value, Refusal> {
+        let id = epic["channelId"].as_str().and_then(|id| Uuid::try_parse(id).ok());
+        let id = id.ok_or_else(|| unexpected("the epics"))?;
+        let (key, document) = (who.entity(Kind::Channels), format!("channel/{id}"));
+        let found = self.arrival(&[id], Instant::now() + ARRIVAL, || self.body(&key, &document)).await?;
+        Ok(found.map_or_else(|| json!({ "id": id }), |body| wire::shown(body, &[])))
     }
 
     /// Changes what is given.

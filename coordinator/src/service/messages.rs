@@ -134,7 +134,7 @@ impl Service {
     /// Makes a channel.
     ///
     /// # Errors
-    /// `already_exists`.
+    /// `already_exists`, with the `channel` that has the name.
     pub async fn create_channel(
         &self,
         who: &Principal,
@@ -148,9 +148,15 @@ impl Service {
         self.own_member(who).await?;
         let create =
             Create { name, description, kind, participants, creator: Some(who.agent), ..Create::default() };
-        match self.change::<Channels>(&who.entity(Kind::Channels), request, Command::Create(create)).await? {
-            Reply::Created(channel) => Ok(channel),
-            _ => Err(unexpected("the channels")),
+        let name = create.name.clone();
+        match self.change::<Channels>(&who.entity(Kind::Channels), request, Command::Create(create)).await {
+            Ok(Reply::Created(channel)) => Ok(channel),
+            Ok(_) => Err(unexpected("the channels")),
+            Err(refusal) if refusal.code == Code::AlreadyExists => {
+                let mut channels = self.list_channels(who).await?.into_iter();
+                Err(refusal.with(json!({ "channel": channels.find(|channel| channel["name"] == name) })))
+            }
+            Err(refusal) => Err(refusal),
         }
     }
 

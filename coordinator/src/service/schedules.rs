@@ -88,7 +88,10 @@ impl Service {
         let by = self.caller(who).await?;
         let key = who.entity(Kind::Schedules);
         match self.change::<Schedules>(&key, request, Command::RunNow { which, by }).await? {
-            Reply::Ran { schedule, task } => Ok((schedule, task)),
+            Reply::Ran { schedule, task } => {
+                self.arrived(who, &[task]).await?;
+                Ok((schedule, task))
+            }
             _ => Err(unexpected("the schedules")),
         }
     }

@@ -63,3 +63,19 @@ async fn the_routes_of_the_configuration_have_the_rights_of_its_tools() {
     bed.refuses("GET", &one, lead, Value::Null, 404).await;
     bed.refuses("DELETE", &one, lead, Value::Null, 404).await;
 }
+
+#[tokio::test]
+async fn an_agent_starts_with_the_swarms_script_and_its_own() {
+    let bed = Bed::swarm().await;
+    let scripts = async || {
+        let path = format!("/api/agents/{WORKER}/setup-script");
+        bed.is(200, "GET", &path, Some(WORKER), Value::Null).await["globalSetupScript"].clone()
+    };
+    assert_eq!(scripts().await, Value::Null);
+    for (is_secret, expected) in [(false, json!("make tools")), (true, Value::Null)] {
+        let script =
+            json!({ "scope": "global", "key": "SETUP_SCRIPT", "value": "make tools", "isSecret": is_secret });
+        bed.is(200, "PUT", "/api/config", Some(LEAD), script).await;
+        assert_eq!(scripts().await, expected);
+    }
+}

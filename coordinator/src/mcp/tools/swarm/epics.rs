@@ -165,8 +165,7 @@ fn usual_priority() -> u8 {
 async fn create(call: Call, args: CreateArgs) -> Outcome {
     let CreateArgs { name, priority, lead_agent_id: lead, texts } = args;
     let create = Create { name, creator: None, lead, priority, texts };
-    let epic = call.service.create_epic(&call.who, call.request, create).await?;
-    let channel = json!({ "id": epic["channelId"] });
+    let (epic, channel) = call.service.create_epic(&call.who, call.request, create).await?;
     let message = format!("Epic {} is a draft; send-task with its epicId adds tasks.", short(&epic));
     Ok(done(message, facts!({ "epic": epic, "channel": channel })))
 }

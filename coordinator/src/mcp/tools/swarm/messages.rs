@@ -8,7 +8,7 @@ use skein_shared::time::Timestamp;
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
-use super::done;
+use super::{done, refused};
 use crate::auth::Right;
 use crate::mcp::catalogue::{Call, Hints, Outcome, Tool, Toolset};
 use crate::mcp::result::counted;
@@ -231,11 +231,19 @@ struct Create {
 
 async fn create(call: Call, args: Create) -> Outcome {
     let Create { name, description, kind, participants } = args;
-    let channel = call
+    let made = call
         .service
         .create_channel(&call.who, call.request, name.clone(), description, kind, participants)
-        .await?;
-    Ok(done(format!("Channel {name} is there; post-message writes into it."), facts!({ "channel": channel })))
+        .await;
+    match made {
+        Ok(channel) => {
+            let message = format!("Channel {name} is there; post-message writes into it.");
+            Ok(done(message, facts!({ "channel": channel })))
+        }
+        // It says which one has the name.
+        Err(refusal) if refusal.code == Code::AlreadyExists => Ok(refused(refusal)),
+        Err(refusal) => Err(refusal),
+    }
 }
 
 #[derive(Deserialize)]

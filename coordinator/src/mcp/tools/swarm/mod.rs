@@ -18,6 +18,7 @@ mod slack_files;
 mod tasks;
 
 use serde_json::{Value, json};
+use skein_shared::Refusal;
 
 use crate::mcp::catalogue::Tool;
 use crate::mcp::result::Answer;
@@ -53,6 +54,15 @@ fn done(message: impl Into<String>, facts: Value) -> Answer {
         all.extend(facts.into_iter().filter(|(_, value)| !value.is_null()));
     }
     Answer::new(message, json)
+}
+
+/// A refusal whose facts stand beside its sentence, where the seed has them there.
+fn refused(refusal: Refusal) -> Answer {
+    let Refusal { code, message, detail, .. } = refusal;
+    let mut answer = done(message, detail);
+    answer.json.extend([("success".to_owned(), json!(false)), ("code".to_owned(), json!(code))]);
+    answer.code = Some(code);
+    answer
 }
 
 /// What a list that has an end shows, and how to see the rest.

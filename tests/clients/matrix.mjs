@@ -1,13 +1,13 @@
 // Calls every tool of the plan with good and with bad arguments, by a TypeScript client.
-// Arguments: URL, lead token, worker token, client (v2, v1 or inspector), mode (auto, legacy or a revision; the Inspector
-// calls its eras legacy and modern), number of the view. Prints one JSON line at the end: the revision that was spoken, the
-// tools that were listed, and what went otherwise than planned.
+// Arguments: URL, lead token, worker token, the letter in the lead's inbox, client (v2, v1 or inspector), mode (auto, legacy or
+// a revision; the Inspector calls its eras legacy and modern), number of the view. Prints one JSON line at the end: the revision
+// that was spoken, the tools that were listed, and what went otherwise than planned.
 
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
 
-const [url, leadToken, workerToken, line, mode, view] = process.argv.slice(2);
+const [url, leadToken, workerToken, letter, line, mode, view] = process.argv.slice(2);
 const require = createRequire(`${process.env.SKEIN_TEST_NODE_MODULES}/`);
 const load = (name) => import(pathToFileURL(require.resolve(name)).href);
 const plan = JSON.parse(readFileSync(new URL("plan.json", import.meta.url), "utf8"));
@@ -68,7 +68,7 @@ for (const some of [names.slice(0, 25), names.slice(25)]) {
   problems.push(...(found.unknown ?? []).map((unknown) => `${unknown.name} is unknown`));
 }
 
-const kept = {};
+const kept = { letter };
 for (const step of plan) {
   const { as: who, tool } = step;
   try {

@@ -1,7 +1,8 @@
 """Calls every tool of the plan with good and with bad arguments, by a Python client.
 
-Arguments: URL, lead token, worker token, client (mcp or fastmcp), mode (auto, legacy or a revision). Prints one JSON line at
-the end: the revision that was spoken, the tools that were listed, and what went otherwise than planned.
+Arguments: URL, lead token, worker token, the letter in the lead's inbox, client (mcp or fastmcp), mode (auto, legacy or a
+revision). Prints one JSON line at the end: the revision that was spoken, the tools that were listed, and what went otherwise
+than planned.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ import json
 import pathlib
 import sys
 
-URL, LEAD, WORKER, CLIENT, MODE = sys.argv[1:6]
+URL, LEAD, WORKER, LETTER, CLIENT, MODE = sys.argv[1:7]
 PLAN = json.loads(pathlib.Path(__file__).with_name("plan.json").read_text())
 
 
@@ -87,7 +88,7 @@ async def run(callers, schemas, listed, problems):
             tool, arguments = "tools_call", {"name": tool, "arguments": arguments}
         return await callers[who].call(tool, arguments)
 
-    kept = {}
+    kept = {"letter": LETTER}
     for step in PLAN:
         who, tool = step["as"], step["tool"]
         try:

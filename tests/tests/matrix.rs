@@ -6,8 +6,10 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use serde_json::Value;
-use skein_tests::up::Up;
+use serde_json::{Value, json};
+use skein_tests::mcp::Client;
+use skein_tests::slack::{Slack, event, next_letter};
+use skein_tests::up::{Folder, Up};
 use tokio::process::Command;
 
 /// Where each view is, behind the address of the facade.
@@ -24,14 +26,25 @@ fn installed(variable: &str) -> Result<String> {
 /// Goes through the plan once for each view, in a swarm of its own. `spoken` is the revision that the client has to end up
 /// with, if it tells.
 async fn drive(program: &str, script: &str, client: &str, mode: &str, spoken: Option<&str>) -> Result<()> {
-    let up = Up::start().await?;
+    let folder = Folder::new()?;
+    std::fs::create_dir_all(folder.data())?;
+    let mut workspaces = Vec::new();
+    for number in 0..VIEWS.len() {
+        let slack = Slack::start().await?;
+        slack.has_file("F9", "data.txt", b"words");
+        workspaces.push((slack.configuration_for(&swarm(number)), slack));
+    }
+    let settings: String = workspaces.iter().map(|(settings, _)| settings.as_str()).collect();
+    std::fs::write(folder.data().join("config.toml"), settings)?;
+    let up = Up::start_in(folder, &["--no-runner"]).await?;
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients").join(script);
-    for (number, view) in VIEWS.into_iter().enumerate() {
-        let swarm = format!("swarm-{number}");
+    for ((number, view), (_, slack)) in VIEWS.into_iter().enumerate().zip(&workspaces) {
+        let swarm = swarm(number);
         up.skein(&["swarm", "create", &swarm]).await?;
         let url = format!("{}{view}", up.mcp);
         let (lead, worker) = (token(&up, &swarm, "lead").await?, token(&up, &swarm, "worker").await?);
-        let arguments = [&url, &lead, &worker, client, mode, &number.to_string()];
+        let letter = letter(slack, &Client::new(&up.mcp, &lead)).await?;
+        let arguments = [&url, &lead, &worker, &letter, client, mode, &number.to_string()];
         let mut command = Command::new(program);
         // The Inspector keeps what it is told in its home.
         command.arg(&script).args(arguments).env("HOME", up.folder.path());
@@ -47,6 +60,20 @@ async fn drive(program: &str, script: &str, client: &str, mode: &str, spoken: Op
         ensure!(view.is_empty() || listed >= SWARM, "{listed} tools at {view:?}");
     }
     Ok(())
+}
+
+fn swarm(number: usize) -> String {
+    format!("swarm-{number}")
+}
+
+/// Somebody writes to the swarm by Slack: the id of the message in its lead's inbox.
+async fn letter(slack: &Slack, lead: &Client) -> Result<String> {
+    lead.call("join-swarm", json!({"name": "lead", "lead": true})).await?;
+    let cursor = lead.call("wait", json!({"timeout_s": 0})).await?["cursor"].clone();
+    let ts = slack.says("C1", "U1", "<@UBOT> fix the door", None);
+    slack.sends("events_api", &event(&format!("Ev{ts}"), "C1", &ts, None, "<@UBOT> fix the door"));
+    let (message, _) = next_letter(lead, &cursor).await?;
+    Ok(message["id"].as_str().context("a message without an id")?.to_owned())
 }
 
 async fn token(up: &Up, swarm: &str, role: &str) -> Result<String> {

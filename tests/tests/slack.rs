@@ -2,14 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use skein_coordinator::config::Workspace as Settings;
 use skein_coordinator::slack::{Error, LARGEST, Post, Workspace};
 use skein_shared::Code;
 use skein_tests::mcp::Client;
-use skein_tests::slack::{APP, BOT, BOT_USER, Slack, Trouble};
+use skein_tests::slack::{APP, BOT, Slack, Trouble, event, next_letter};
 use skein_tests::stage::Stage;
 use skein_tests::up::{Folder, Up};
 use uuid::Uuid;
@@ -195,38 +195,12 @@ async fn agents_talk_to_people_and_no_token_is_shown() -> Result<()> {
     Ok(())
 }
 
-/// What Slack sends when somebody says something.
-fn event(id: &str, channel: &str, ts: &str, thread: Option<&str>, text: &str) -> Value {
-    let mut event = json!({"type": "message", "channel": channel, "user": "U1", "text": text, "ts": ts});
-    if let Some(thread) = thread {
-        event["thread_ts"] = json!(thread);
-    }
-    json!({"type": "event_callback", "team_id": "T1", "event_id": id, "event": event,
-        "authorizations": [{"team_id": "T1", "user_id": BOT_USER, "is_bot": true}]})
-}
-
 async fn agents(up: &Up) -> Result<(Client, Client)> {
     let (lead, worker) = (up.token("lead", "lea").await?, up.token("worker", "wim").await?);
     let (lead, worker) = (Client::new(&up.mcp, &lead), Client::new(&up.mcp, &worker));
     lead.call("join-swarm", json!({"name": "lea", "lead": true})).await?;
     worker.call("join-swarm", json!({"name": "wim"})).await?;
     Ok((lead, worker))
-}
-
-/// The lead's next message, by the id with which it is announced, and where to go on.
-async fn inbox(lead: &Client, cursor: &Value) -> Result<(Value, Value)> {
-    let mut cursor = cursor.clone();
-    loop {
-        let wish = json!({"for": ["messages"], "cursor": cursor, "timeout_s": 30, "format": "rows"});
-        let news = lead.call("wait", wish).await?;
-        ensure!(news["timed_out"] == false, "no message came: {news}");
-        cursor = news["cursor"].clone();
-        let changes = news["changed"].as_array().context("no changes")?;
-        if let Some(delivered) = changes.iter().find(|change| change["event"] == "delivered") {
-            let message = json!({"inboxMessageId": delivered["id"]});
-            return Ok((lead.call("get-inbox-message", message).await?["inboxMessage"].clone(), cursor));
-        }
-    }
 }
 
 #[tokio::test]
@@ -238,7 +212,7 @@ async fn a_mention_reaches_the_lead_and_the_work_is_answered_in_its_thread_once(
     let ts = slack.says("C1", "U1", "<@UBOT> fix the **door**", None);
     let said = event("Ev1", "C1", &ts, None, "<@UBOT> fix the door");
     let envelope = slack.sends("events_api", &said);
-    let (message, cursor) = inbox(&lead, &cursor).await?;
+    let (message, cursor) = next_letter(&lead, &cursor).await?;
     slack.until(|slack| slack.is_acknowledged(&envelope)).await;
     ensure!(message["content"] == "fix the door" && message["slackThreadTs"] == ts.as_str(), "{message}");
 
@@ -249,7 +223,7 @@ async fn a_mention_reaches_the_lead_and_the_work_is_answered_in_its_thread_once(
     // What is said next in the thread goes to whoever had it, without a mention.
     let more = slack.says("C1", "U1", "today, please", Some(&ts));
     slack.sends("events_api", &event("Ev2", "C1", &more, Some(&ts), "today, please"));
-    let (message, _) = inbox(&lead, &cursor).await?;
+    let (message, _) = next_letter(&lead, &cursor).await?;
     ensure!(message["content"] == "today, please", "{message}");
     let wim = worker.call("my-agent-info", json!({})).await?["agentId"].clone();
     let delegated =

@@ -2,6 +2,7 @@
 //! membership, limits and cursors.
 
 mod socket;
+mod talk;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -20,6 +21,8 @@ use serde_json::{Map, Value, json};
 use skein_coordinator::config::Workspace as Settings;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+
+pub use talk::{event, next_letter};
 
 pub const BOT: &str = "xoxb-a-bot-token-that-nobody-prints";
 pub const APP: &str = "xapp-an-app-token-that-nobody-prints";
@@ -113,8 +116,13 @@ impl Slack {
 
     /// The part of `config.toml` that names it.
     pub fn configuration(&self) -> String {
+        self.configuration_for("default")
+    }
+
+    /// The same for one of several swarms.
+    pub fn configuration_for(&self, swarm: &str) -> String {
         format!(
-            "[[slack.workspace]]\nbot_token = \"{BOT}\"\napp_token = \"{APP}\"\napi = \"{}\"\n",
+            "[[slack.workspace]]\nswarm = \"{swarm}\"\nbot_token = \"{BOT}\"\napp_token = \"{APP}\"\napi = \"{}\"\n",
             self.api()
         )
     }

@@ -83,6 +83,7 @@ async fn follow_signals(mut terminate: Signal, mut interrupt: Signal, shutdown: 
     );
     shutdown.cancel();
     let again = come().await;
-    tracing::warn!("asked again: the agents that still run are left to the next start");
+    // The log has no time left to be written.
+    eprintln!("skein-runner: asked again: the agents that still run are left to the next start");
     std::process::exit(BY_SIGNAL + again.as_raw_value());
 }

@@ -98,7 +98,8 @@ async fn python_with_the_key_of_agent_swarm() -> Result<()> {
         let status = ask("another", path).await?.status();
         ensure!(status == reqwest::StatusCode::UNAUTHORIZED, "{path}: {status}");
     }
-    ensure!(!up.log()?.contains(KEY), "the key stands in the log");
+    let folder = up.terminate().await?;
+    ensure!(!std::fs::read_to_string(folder.path().join("log"))?.contains(KEY), "the key stands in the log");
     Ok(())
 }
 

@@ -188,10 +188,16 @@ async fn no_more_runs_of_a_swarm_are_under_way_than_its_scale_allows() -> Result
         Ok(states.iter().filter(|state| *state == "running").count())
     };
     stage.until("one more runs", async || Ok(started().await? == 1)).await?;
-    ensure!(scale("2").await?["running"] == 2 && started().await? == 1, "two slots of three are left");
+    ensure!(
+        scale("2").await?["running"] == 2 && started().await? == 1,
+        "more run than may, with a slot left"
+    );
     // Less than there are: what runs goes on.
     scale("1").await?;
     ensure!(stage.state(&first).await? == "running" && started().await? == 1);
+    let shown: Value =
+        serde_json::from_str(&stage.up().skein(&["swarm", "scale", "default", "--json"]).await?)?;
+    ensure!(shown["scale"] == 1 && shown["running"] == 2 && shown["runners"] == 1, "{shown}");
     scale("unlimited").await?;
     stage.until("all run", async || Ok(started().await? == 2)).await?;
     Ok(())

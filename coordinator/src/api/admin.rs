@@ -1,5 +1,6 @@
 //! The gRPC service `Admin`.
 
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::pin::Pin;
 use std::time::Duration;
@@ -164,14 +165,12 @@ impl Admin {
         let who = match asked.scale {
             Some(scale) => {
                 let who = self.changes_swarm(&request, &asked.swarm).await?;
-                let scale = (scale > 0).then_some(scale);
-                self.service.set_scale(&who, Uuid::now_v7(), &group, scale).await?;
+                self.service.set_scale(&who, Uuid::now_v7(), &group, NonZeroU32::new(scale)).await?;
                 who
             }
             None => self.of_swarm(&request, &asked.swarm).await?,
         };
-        let (scale, running) = self.service.scale(&who, &group).await?;
-        Ok(json!({"swarm": who.swarm, "group": group, "scale": scale, "running": running}))
+        self.service.scale(&who, &group).await
     }
 
     async fn show_task(&self, request: Request<v1::TaskRequest>) -> Result<Value, Refusal> {

@@ -5,6 +5,7 @@ use skein_proto::v1::{CreateSwarmRequest, ScaleSwarmRequest};
 use skein_shared::id::Name;
 
 use super::{CliError, Common, list};
+use crate::service::scale::USUAL_GROUP;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Swarm {
@@ -14,14 +15,14 @@ pub(super) enum Swarm {
         #[command(flatten)]
         common: Common,
     },
-    /// Limit how many runs of a swarm are under way at a time, or show the limit.
+    /// Limit how many runs of a swarm are under way at a time on a group of runners, or show the limit.
     Scale {
         name: Name,
         /// The most runs at a time; `unlimited` lifts the limit [default: only show it].
         #[arg(value_parser = scale)]
         scale: Option<u32>,
         /// The group of runners that it is for.
-        #[arg(long, default_value = "default")]
+        #[arg(long, default_value = USUAL_GROUP)]
         group: Name,
         #[command(flatten)]
         common: Common,
@@ -56,5 +57,18 @@ fn scale(text: &str) -> Result<u32, String> {
         Ok(0)
     } else {
         number().ok_or_else(|| "write a number from 1 on, or `unlimited`".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scale_is_a_number_or_unlimited() {
+        assert_eq!((scale("8"), scale("unlimited")), (Ok(8), Ok(0)));
+        for wrong in ["0", "-1", "1.5", "", "none", "4294967296"] {
+            assert!(scale(wrong).unwrap_err().contains("unlimited"), "{wrong}");
+        }
     }
 }

@@ -27,7 +27,7 @@ pub(super) async fn log(State(compat): State<Compat>, asked: Asked) -> Answer {
         Some(agent) => entry["agentId"] == json!(agent),
         None => entry["eventType"] != "agent_status_change",
     };
-    let logs: Vec<Value> = events.iter().filter_map(log_words::entry).filter(shown).take(limit).collect();
+    let logs: Vec<Value> = events.iter().filter_map(log_words::of_swarm).filter(shown).take(limit).collect();
     ok(json!({ "logs": logs }))
 }
 

@@ -474,3 +474,32 @@ async fn the_log_the_numbers_and_what_is_under_way_tell_of_the_same_swarm() {
     let of_lead = kinds(&format!("/api/logs?agentId={LEAD}")).await;
     assert_eq!(of_lead.first().map(String::as_str), Some("agent_status_change"));
 }
+
+#[tokio::test]
+async fn the_log_of_the_swarm_has_what_is_news_and_who_did_it() {
+    let bed = Bed::swarm().await;
+    let task = bed.task(json!({ "task": "look at it", "offeredTo": WORKER })).await;
+    bed.poll(WORKER).await;
+    let said = json!({ "content": "have a look" });
+    let general = format!("/api/channels/{}/messages", skein_shared::channels::GENERAL);
+    bed.is(201, "POST", &general, Some(LEAD), said).await;
+    // No news: what it is for.
+    let epic = json!({ "name": "look", "goal": "see" });
+    let epic = bed.is(201, "POST", "/api/epics", Some(LEAD), epic).await["id"].as_str().unwrap().to_owned();
+    bed.is(201, "POST", &format!("/api/epics/{epic}/tasks"), Some(LEAD), json!({ "taskId": task })).await;
+    let found = bed.is(200, "GET", "/api/logs", None, Value::Null).await;
+    let told = |entry: &Value| ["eventType", "agentId", "taskId"].map(|field| entry[field].clone());
+    let told: Vec<_> = found["logs"].as_array().unwrap().iter().map(told).collect();
+    let [lead, worker] = [LEAD, WORKER].map(|agent| json!(agent));
+    let none = || Value::Null;
+    let news = [
+        [json!("channel_message"), lead.clone(), none()],
+        [json!("task_status_change"), none(), json!(task)],
+        [json!("task_offered"), lead.clone(), json!(task)],
+        [json!("agent_joined"), worker, none()],
+        [json!("agent_joined"), lead, none()],
+    ];
+    assert_eq!(told, news, "{found}");
+    let details = bed.is(200, "GET", &format!("/api/tasks/{task}"), None, Value::Null).await;
+    assert_eq!(details["logs"].as_array().unwrap().len(), 3, "its own log leaves nothing out: {details}");
+}

@@ -1,6 +1,8 @@
 //! What operators do over HTTP, with an operator's token: the same services as those of `skein agent …` and
 //! `skein webhooks …`. `?swarm=NAME` names a swarm other than the usual one.
 
+use std::num::NonZeroU32;
+
 use axum::extract::{Path, RawQuery, State};
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -75,11 +77,12 @@ pub(super) async fn resume(State(gateway): State<Gateway>, Operator { who, .. }:
 /// Limits how many runs of the swarm are under way at a time, on the default group of runners.
 pub(super) async fn scale(State(gateway): State<Gateway>, Operator { who, fields }: Operator) -> Answer {
     let scale = fields.get("scale").and_then(Value::as_u64).and_then(|scale| u32::try_from(scale).ok());
-    let Some(scale) = scale.filter(|scale| *scale > 0) else {
-        return Err(Problem::bad_request("scale must be a whole number from 1 on"));
+    let Some(scale) = scale.and_then(NonZeroU32::new) else {
+        let problem = "scale must be a whole number from 1 on; pause the agents to let none run";
+        return Err(Problem::bad_request(problem));
     };
     gateway.service.set_scale(&who, Uuid::now_v7(), &Name::parse(USUAL_GROUP)?, Some(scale)).await?;
-    done(format!("at most {scale} runs are under way at a time"))
+    done(format!("at most {scale} runs are under way at a time on the runners of the group {USUAL_GROUP}"))
 }
 
 /// Starts a run by hand.

@@ -6,8 +6,9 @@ use std::time::Duration;
 use futures::future::join_all;
 use serde_json::Value;
 use skein_shared::{Code, Refusal};
-use tokio::sync::mpsc;
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -16,15 +17,32 @@ use super::provider::{Reading, from_socket};
 use super::receive::{Outcome, count, set_aside, take_in};
 use crate::slack::{Frame, Socket, Workspace};
 
-/// Pause before the next try to connect; it doubles, and begins anew once Slack has greeted us.
+/// Pause before the next try to connect; it doubles, and begins anew after a connection that has lasted.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// Slack keeps a connection for hours. One that ends sooner than this may be followed by many that do.
+const LASTING: Duration = Duration::from_secs(10);
 
-/// What a connection tells of itself while it lasts.
-enum Sign {
-    Greeted,
-    /// Slack will close it soon.
-    Retiring,
+/// How fast one connection follows another.
+struct Pace(Duration);
+
+impl Pace {
+    fn new() -> Self {
+        Self(FIRST_PAUSE)
+    }
+
+    /// The pause after a connection that has lasted so long. The next one is wanted at once where Slack only moves it.
+    fn after(&mut self, lasted: Duration, is_retiring: bool) -> Duration {
+        if lasted >= LASTING {
+            self.0 = FIRST_PAUSE;
+            if is_retiring {
+                return Duration::ZERO;
+            }
+        }
+        let pause = self.0;
+        self.0 = (pause * 2).min(LONGEST_PAUSE);
+        pause
+    }
 }
 
 /// Listens to the workspaces that have an app token, until `stop`.
@@ -39,42 +57,39 @@ pub async fn listen(gate: Arc<Gate>, stop: CancellationToken) {
 async fn keep_listening(gate: &Arc<Gate>, workspace: &Workspace) {
     let source = Source::connected(workspace.swarm().clone());
     let mut connections = JoinSet::new();
-    let mut pause = FIRST_PAUSE;
+    let mut pace = Pace::new();
     loop {
         while connections.try_join_next().is_some() {}
-        match workspace.socket().await {
+        let pause = match workspace.socket().await {
             Ok(socket) => {
-                let (tell, mut signs) = mpsc::channel(2);
-                connections.spawn(serve(Arc::clone(gate), source.clone(), socket, tell));
-                let is_retiring = loop {
-                    match signs.recv().await {
-                        Some(Sign::Greeted) => pause = FIRST_PAUSE,
-                        Some(Sign::Retiring) => break true,
-                        None => break false,
-                    }
-                };
-                if is_retiring {
-                    continue;
+                let opened = Instant::now();
+                let (retire, retiring) = oneshot::channel();
+                connections.spawn(serve(Arc::clone(gate), source.clone(), socket, retire));
+                let is_retiring = retiring.await.is_ok();
+                let pause = pace.after(opened.elapsed(), is_retiring);
+                if !is_retiring {
+                    info!(swarm = %source.swarm, "the connection to Slack has ended; the next one in {pause:?}");
                 }
+                pause
             }
             Err(problem) => {
+                let pause = pace.after(Duration::ZERO, false);
                 warn!(swarm = %source.swarm, %problem, "no connection to Slack; trying again in {pause:?}");
+                pause
             }
-        }
+        };
         tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
-async fn serve(gate: Arc<Gate>, source: Source, mut socket: Socket, tell: mpsc::Sender<Sign>) {
+/// Reads a connection to its end. Says so by `retire` when Slack will close it soon.
+async fn serve(gate: Arc<Gate>, source: Source, mut socket: Socket, retire: oneshot::Sender<()>) {
+    let mut retire = Some(retire);
     while let Some(frame) = socket.next().await {
         match frame {
-            Frame::Hello => {
-                info!(swarm = %source.swarm, "listening to Slack");
-                let _ = tell.try_send(Sign::Greeted);
-            }
+            Frame::Hello => info!(swarm = %source.swarm, "listening to Slack"),
             Frame::Disconnect => {
-                let _ = tell.try_send(Sign::Retiring);
+                let _ = retire.take().map(|retire| retire.send(()));
             }
             Frame::Envelope { id, kind, payload } => {
                 if is_settled(&gate, &source, &kind, payload).await {
@@ -110,5 +125,22 @@ async fn receive(gate: &Gate, source: &Source, kind: &str, payload: Value) -> Re
             set_aside(gate, source, body.as_bytes(), &refusal).await;
             Err(refusal)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slack_that_sends_us_away_at_once_is_asked_ever_more_seldom() {
+        let mut pace = Pace::new();
+        let seconds = |pause: Duration| pause.as_secs();
+        let pauses: Vec<u64> = (0..8).map(|_| seconds(pace.after(Duration::ZERO, true))).collect();
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
+        let hours = Duration::from_secs(7200);
+        assert_eq!(seconds(pace.after(hours, true)), 0, "a connection is moved");
+        assert_eq!(seconds(pace.after(hours, false)), 1, "one broke off");
+        assert_eq!(seconds(pace.after(Duration::ZERO, false)), 2, "none was to be had");
     }
 }

@@ -13,7 +13,7 @@ use super::client::{Ability, Questions};
 use super::content::Content;
 use super::job::Job;
 
-/// A success: a sentence that says what happened and what to do next, and the facts.
+/// What a tool answers, as a rule a success: a sentence that says what happened and what to do next, and the facts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
     pub text: String,

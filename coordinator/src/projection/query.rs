@@ -283,9 +283,10 @@ impl Query {
             sql.push(")");
         }
         if !self.untagged.is_empty() {
-            sql.push(" AND row NOT IN (SELECT tag.row FROM tag WHERE tag IN ");
+            // Looked at row by row: a list is short, and those that have the tag may be many.
+            sql.push(" AND NOT EXISTS (SELECT 1 FROM tag WHERE tag IN ");
             sql.bind_all(self.untagged.iter().map(|tag| Bound::Text(tag.clone())));
-            sql.push(")");
+            sql.push(" AND tag.row = document.row)");
         }
         if let Some(search) = &self.search {
             sql.push(" AND (0");

@@ -37,13 +37,13 @@ impl Service {
         }
     }
 
-    /// The channel of a new epic, which an effect makes; its id alone where that takes longer.
+    /// The channel of a new epic, which an effect makes; its id alone where it cannot be looked at yet.
     async fn channel_of(&self, who: &Principal, epic: &Value) -> Result<Value, Refusal> {
         let id = epic["channelId"].as_str().and_then(|id| Uuid::try_parse(id).ok());
         let id = id.ok_or_else(|| unexpected("the epics"))?;
         let (key, document) = (who.entity(Kind::Channels), format!("channel/{id}"));
-        let found = self.arrival(&[id], Instant::now() + ARRIVAL, || self.body(&key, &document)).await?;
-        Ok(found.map_or_else(|| json!({ "id": id }), |body| wire::shown(body, &[])))
+        let found = self.arrival(&[id], Instant::now() + ARRIVAL, || self.body(&key, &document)).await;
+        Ok(found.ok().flatten().map_or_else(|| json!({ "id": id }), |body| wire::shown(body, &[])))
     }
 
     /// Changes what is given.

@@ -68,7 +68,7 @@ impl Service {
         let key = who.entity(Kind::Channels);
         match self.change::<Channels>(&key, request, Command::Post(Box::new(post))).await? {
             Reply::Posted { channel, message, tasks, .. } => {
-                self.arrived(who, &tasks).await?;
+                self.arrived(who, &tasks).await;
                 Ok(Posted { channel, message, tasks })
             }
             _ => Err(unexpected("the channels")),
@@ -148,13 +148,15 @@ impl Service {
         self.own_member(who).await?;
         let create =
             Create { name, description, kind, participants, creator: Some(who.agent), ..Create::default() };
-        let name = create.name.clone();
         match self.change::<Channels>(&who.entity(Kind::Channels), request, Command::Create(create)).await {
             Ok(Reply::Created(channel)) => Ok(channel),
             Ok(_) => Err(unexpected("the channels")),
             Err(refusal) if refusal.code == Code::AlreadyExists => {
-                let mut channels = self.list_channels(who).await?.into_iter();
-                Err(refusal.with(json!({ "channel": channels.find(|channel| channel["name"] == name) })))
+                let id = refusal.detail["id"].as_str().unwrap_or_default();
+                let existing = self.body(&who.entity(Kind::Channels), &format!("channel/{id}")).await;
+                let shown = existing.ok().flatten().map(|body| wire::shown(body, &[]));
+                let shown = shown.unwrap_or_else(|| refusal.detail.clone());
+                Err(refusal.with(json!({ "channel": shown })))
             }
             Err(refusal) => Err(refusal),
         }

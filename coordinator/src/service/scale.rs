@@ -1,8 +1,11 @@
 //! How many runs a swarm may have under way.
 
+use std::num::NonZeroU32;
+
+use serde_json::{Value, json};
+use skein_shared::Refusal;
 use skein_shared::fleet::{Command, Fleet, Overview, Reply};
 use skein_shared::id::{EntityKey, Name};
-use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
 use super::{Service, unexpected};
@@ -16,19 +19,15 @@ impl Service {
     /// go on, and none begins or resumes until there are fewer.
     ///
     /// # Errors
-    /// `forbidden` unless the caller administers; `invalid_argument` for a limit of none.
+    /// `forbidden` unless the caller administers.
     pub async fn set_scale(
         &self,
         who: &Principal,
         request: Uuid,
         group: &Name,
-        scale: Option<u32>,
+        scale: Option<NonZeroU32>,
     ) -> Result<(), Refusal> {
         policy::require(who, Right::Administer)?;
-        if scale == Some(0) {
-            let problem = "a scale is a whole number from 1 on; pause the agents to let none run";
-            return Err(Refusal::new(Code::InvalidArgument, problem));
-        }
         let command = Command::Scale { swarm: who.swarm.clone(), scale };
         match self.change::<Fleet>(&EntityKey::fleet(group), request, command).await? {
             Reply::Done => Ok(()),
@@ -36,15 +35,19 @@ impl Service {
         }
     }
 
-    /// The limit of the caller's swarm on the runners of a group, if it has one, and how many slots it has there.
+    /// The limit of the caller's swarm on the runners of a group, if it has one, how many slots it has there, and how many
+    /// runners there are: none where the group is mistyped.
     ///
     /// # Errors
     /// `forbidden` unless the caller administers.
-    pub async fn scale(&self, who: &Principal, group: &Name) -> Result<(Option<u32>, usize), Refusal> {
+    pub async fn scale(&self, who: &Principal, group: &Name) -> Result<Value, Refusal> {
         policy::require(who, Right::Administer)?;
-        let overview = self.fleet(group).await?;
-        let taken = overview.places.iter().filter(|place| place.slot && place.swarm == who.swarm).count();
-        Ok((overview.scales.get(&who.swarm).copied(), taken))
+        let fleet = self.fleet(group).await?;
+        let running = fleet.places.iter().filter(|place| place.slot && place.swarm == who.swarm).count();
+        Ok(json!({
+            "swarm": who.swarm, "group": group, "scale": fleet.scales.get(&who.swarm), "running": running,
+            "runners": fleet.runners.len(),
+        }))
     }
 
     async fn fleet(&self, group: &Name) -> Result<Overview, Refusal> {

@@ -1205,7 +1205,7 @@ pub mod admin_client {
                 .insert(GrpcMethod::new("skein.v1.Admin", "CreateSwarm"));
             self.inner.unary(req, path, codec).await
         }
-        /// Limits how many runs a swarm has under way at a time, or says what the limit is.
+        /// Limits how many runs a swarm has under way at a time on a group of runners, or says what the limit is.
         pub async fn scale_swarm(
             &mut self,
             request: impl tonic::IntoRequest<super::ScaleSwarmRequest>,
@@ -1687,7 +1687,7 @@ pub mod admin_server {
             &self,
             request: tonic::Request<super::CreateSwarmRequest>,
         ) -> std::result::Result<tonic::Response<super::Document>, tonic::Status>;
-        /// Limits how many runs a swarm has under way at a time, or says what the limit is.
+        /// Limits how many runs a swarm has under way at a time on a group of runners, or says what the limit is.
         async fn scale_swarm(
             &self,
             request: tonic::Request<super::ScaleSwarmRequest>,

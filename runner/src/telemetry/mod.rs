@@ -16,9 +16,10 @@ use tracing_subscriber::util::SubscriberInitExt;
 /// Writes and sends what is still to be written and sent when it is dropped.
 #[must_use = "logs and traces end with it"]
 pub struct Telemetry {
-    _lines: WorkerGuard,
     #[cfg(feature = "otlp")]
     _exporter: Option<otlp::Exporter>,
+    // The last to go: the exporter logs what it could not send.
+    _lines: WorkerGuard,
 }
 
 impl Telemetry {
@@ -40,7 +41,7 @@ impl Telemetry {
         {
             let (traces, exporter) = otlp::start(service)?.unzip();
             tracing_subscriber::registry().with(log).with(traces).init();
-            Ok(Self { _lines: lines, _exporter: exporter })
+            Ok(Self { _exporter: exporter, _lines: lines })
         }
         #[cfg(not(feature = "otlp"))]
         {

@@ -1,5 +1,7 @@
 //! Follows events: what each changes in memory, and which documents it writes.
 
+use std::num::NonZeroU32;
+
 use serde_json::json;
 use uuid::Uuid;
 
@@ -113,7 +115,7 @@ impl Fleet {
         self.places.insert(place.instance.clone(), place);
     }
 
-    fn set_scale(&mut self, swarm: &Name, scale: Option<u32>, changes: &mut Changes) {
+    fn set_scale(&mut self, swarm: &Name, scale: Option<NonZeroU32>, changes: &mut Changes) {
         let key = format!("scale/{swarm}");
         match scale {
             Some(scale) => {

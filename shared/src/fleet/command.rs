@@ -1,6 +1,7 @@
 //! What can be asked of a fleet, and what it answers.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -55,7 +56,7 @@ pub enum Command {
     /// Limits how many slots a swarm has at a time; `None` lifts the limit. What runs beyond it goes on.
     Scale {
         swarm: Name,
-        scale: Option<u32>,
+        scale: Option<NonZeroU32>,
     },
     /// Gives the runner no new runs until it registers again.
     Drain {
@@ -126,7 +127,7 @@ pub struct Overview {
     pub places: Vec<Place>,
     /// Most slots of a swarm at a time, of those that have a limit.
     #[serde(default)]
-    pub scales: BTreeMap<Name, u32>,
+    pub scales: BTreeMap<Name, NonZeroU32>,
     /// In the order in which they would be served.
     pub bids: Vec<BidView>,
 }

@@ -1,5 +1,7 @@
 //! What happened to a fleet.
 
+use std::num::NonZeroU32;
+
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -46,7 +48,7 @@ pub enum Event {
     /// How many slots a swarm may have at a time; `None` is as many as there are.
     Scaled {
         swarm: Name,
-        scale: Option<u32>,
+        scale: Option<NonZeroU32>,
     },
     /// The instance is no longer on the runner.
     Left {

@@ -1,6 +1,7 @@
 //! What a fleet remembers: runners, who has a place on them, and the bids that wait.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -24,7 +25,7 @@ pub struct Fleet {
     pub(super) slots: Slots,
     pub(crate) bids: CowMap<Uuid, Bid>,
     /// Most slots of a swarm at a time, of those that have a limit.
-    pub(crate) scales: BTreeMap<Name, u32>,
+    pub(crate) scales: BTreeMap<Name, NonZeroU32>,
     /// Until when each runner counts as alive: memory, moved on by heartbeats.
     pub(crate) alive_until: BTreeMap<String, Timestamp>,
 }
@@ -75,7 +76,7 @@ pub struct Place {
 /// The limit of a swarm, as it is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Limit {
-    pub(super) scale: u32,
+    pub(super) scale: NonZeroU32,
 }
 
 /// A wish for a slot.
@@ -129,7 +130,7 @@ impl Fleet {
 
     /// Whether the swarm has as many slots as it may have.
     pub(crate) fn is_at_scale(&self, swarm: &Name) -> bool {
-        self.scales.get(swarm).is_some_and(|scale| self.slots.of_swarm(swarm) >= *scale)
+        self.scales.get(swarm).is_some_and(|scale| self.slots.of_swarm(swarm) >= scale.get())
     }
 
     pub(crate) fn places_on(&self, runner: &str) -> Vec<Place> {

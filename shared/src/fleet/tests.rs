@@ -1,4 +1,5 @@
 use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -149,6 +150,7 @@ fn the_scale_of_an_agent_caps_its_slots_and_holds_up_nobody_else() {
 }
 
 fn scale(bench: &mut Bench<Fleet>, swarm: &str, scale: Option<u32>) {
+    let scale = scale.and_then(NonZeroU32::new);
     bench.run(Command::Scale { swarm: name(swarm), scale }).unwrap();
 }
 
@@ -499,12 +501,12 @@ proptest! {
                     let held = (0..which).map(|i| held(&format!("i{i}"))).collect();
                     let _ = bench.run(Command::Attach { runner: runner.to_owned(), held });
                 }
-                9 => scale(&mut bench, "s", (amount > 0).then_some(amount)),
+                9 => scale(&mut bench, "s", Some(amount)),
                 _ if flag => bench.restart(),
                 _ => bench.advance(Duration::from_secs(u64::from(amount) * 12)),
             }
             prop_assert!(bench.restored() == bench.entity);
-            let limit = bench.entity.scales.get(&name("s")).copied().unwrap_or(u32::MAX);
+            let limit = bench.entity.scales.get(&name("s")).map_or(u32::MAX, |limit| limit.get());
             let taken = bench.entity.slots.of_swarm(&name("s"));
             prop_assert!(taken <= limit || grants(&bench).len() == granted, "{taken} slots of {limit}");
         }

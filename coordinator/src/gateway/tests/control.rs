@@ -113,7 +113,7 @@ async fn agents_are_started_steered_and_ended() {
         let (key, asking) = (EntityKey::fleet(&name("default")), Asking::read());
         let shown = bed.node.entities.ask::<Fleet>(&key, asking, fleet::Command::List).await.unwrap();
         let fleet::Reply::Overview(shown) = shown else { panic!("no overview") };
-        (status, shown.scales.get(&name("default")).copied())
+        (status, shown.scales.get(&name("default")).map(|scale| scale.get()))
     };
     assert_eq!(scale(json!(3)).await, (200, Some(3)));
     for wrong in [json!(0), json!(-1), json!(1.5), json!("2"), Value::Null] {

@@ -194,3 +194,40 @@ async fn the_next_task_is_claimed_by_tag_and_waited_for() {
     let full = face.call(&worker, "task_claim_next", json!({})).await["structuredContent"].clone();
     assert_eq!((&full["task"]["id"], &full["redelivered"]), (&made, &json!(true)), "no report, given again");
 }
+
+#[tokio::test]
+async fn routine_tasks_are_listed_for_those_alone_who_ask_and_make_no_page_short() {
+    let (face, lead, _) = swarm().await;
+    for (text, more) in [
+        ("plain", json!({})),
+        ("typed", json!({ "taskType": "heartbeat" })),
+        ("other", json!({ "taskType": "chore", "tags": ["docs"] })),
+        ("tagged", json!({ "tags": ["heartbeat"] })),
+    ] {
+        let mut task = more;
+        task["task"] = json!(text);
+        face.facts(&lead, "send-task", task).await;
+    }
+    let listed = async |arguments: Value| {
+        let mut arguments = arguments;
+        let mut found = Vec::new();
+        loop {
+            let page = face.facts(&lead, "get-tasks", arguments.clone()).await;
+            let rows = page["tasks"]["rows"].as_array().unwrap();
+            found.extend(rows.iter().map(|row| row[0].as_str().unwrap().to_owned()));
+            match page["cursor"].as_str() {
+                Some(next) => arguments["cursor"] = json!(next),
+                None => break found,
+            }
+        }
+    };
+    let pages = json!({ "limit": 1, "format": "columns", "fields": ["task"] });
+    let mut usual = listed(pages.clone()).await;
+    usual.sort();
+    assert_eq!(usual, ["other", "plain"]);
+    let mut with_routine = pages;
+    with_routine["includeHeartbeat"] = json!(true);
+    let mut all = listed(with_routine).await;
+    all.sort();
+    assert_eq!(all, ["other", "plain", "tagged", "typed"]);
+}

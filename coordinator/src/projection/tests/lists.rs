@@ -12,11 +12,17 @@ async fn lists_of_tasks_come_from_an_index_in_their_order() {
     all.order = vec![order("priority"), order("lastUpdatedAt")];
     let mut pending = all.clone();
     pending.filters = vec![Filter::new("status", Test::Eq(json!("pending"))).unwrap()];
+    let mut usual = all.clone();
+    usual.filters = vec![Filter::new("taskType", Test::Not(json!("heartbeat"))).unwrap()];
+    usual.untagged = vec!["heartbeat".to_owned()];
     let mut epic = tasks();
     epic.filters = vec![Filter::new("epicId", Test::Eq(json!("e"))).unwrap()];
-    for (query, index, sorts) in
-        [(all, "document_all", false), (pending, "document_status", false), (epic, "document_epic", true)]
-    {
+    for (query, index, sorts) in [
+        (all, "document_all", false),
+        (usual, "document_all", false),
+        (pending, "document_status", false),
+        (epic, "document_epic", true),
+    ] {
         let plan = move |connection: &Connection| -> rusqlite::Result<Vec<String>> {
             let sql = query.list_statement();
             let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {}", sql.text))?;
@@ -24,6 +30,8 @@ async fn lists_of_tasks_come_from_an_index_in_their_order() {
         };
         let plan = world.projection.read(plan).await.unwrap().join("\n");
         assert!(plan.contains(&format!("INDEX {index} ")), "{plan}");
+        // What has a tag is not gone through for those that have not.
+        assert!(!plan.contains("LIST SUBQUERY"), "{plan}");
         // Those that are equal in both are few, and sorted among themselves.
         let plan = plan.replace("TEMP B-TREE FOR LAST 2 TERMS", "");
         assert_eq!(plan.contains("TEMP B-TREE"), sorts, "{plan}");

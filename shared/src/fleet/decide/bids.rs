@@ -1,6 +1,7 @@
 //! Who gets a slot, and where.
 
 use std::cmp::Reverse;
+use std::num::NonZeroU32;
 
 use uuid::Uuid;
 
@@ -44,7 +45,7 @@ impl Draft<'_> {
         Reply::Done
     }
 
-    pub(super) fn scale(&mut self, swarm: &Name, scale: Option<u32>) -> Reply {
+    pub(super) fn scale(&mut self, swarm: &Name, scale: Option<NonZeroU32>) -> Reply {
         if self.fleet.scales.get(swarm).copied() != scale {
             self.push(Event::Scaled { swarm: swarm.clone(), scale });
         }

@@ -43,5 +43,5 @@ fn refused(lead: &str, refusal: Refusal) -> Outcome {
     if let Some(millis) = refusal.retry_after_ms {
         json["retry_after_ms"] = json!(millis);
     }
-    Ok(Answer::new(format!("{lead} {}", refusal.message), json))
+    Ok(Answer { code: Some(refusal.code), ..Answer::new(format!("{lead} {}", refusal.message), json) })
 }

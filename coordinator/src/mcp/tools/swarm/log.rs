@@ -6,10 +6,35 @@ use uuid::Uuid;
 
 use crate::service::Event;
 
-/// An event as an entry of that log, if it has a word for it.
-pub fn entry(event: &Event) -> Option<Value> {
-    let facts = event.body.get(&event.kind).unwrap_or(&event.body);
-    let kind = word(event, facts)?;
+/// Events of a task that set its status, beside those that have words of their own.
+const SETS_STATUS: [&str; 9] = [
+    "reviewed",
+    "paused",
+    "parked",
+    "unparked",
+    "finished",
+    "lease_lost",
+    "reservation_ended",
+    "offer_expired",
+    "withdrawn",
+];
+
+/// An event as an entry of the swarm's log, if it has a word for it.
+pub fn of_swarm(event: &Event) -> Option<Value> {
+    Some(entry(event, word(event)?))
+}
+
+/// An event as an entry of its task's log, which leaves none out.
+pub fn of_task(event: &Event) -> Value {
+    entry(event, word(event).unwrap_or("task_status_change"))
+}
+
+fn facts(event: &Event) -> &Value {
+    event.body.get(&event.kind).unwrap_or(&event.body)
+}
+
+fn entry(event: &Event, kind: &str) -> Value {
+    let facts = facts(event);
     let first = |fields: &[&str]| fields.iter().find_map(|field| facts.get(*field).filter(|v| !v.is_null()));
     let member = kind.starts_with("agent").then(|| json!(event.subject));
     let author = facts.pointer("/author/id").cloned();
@@ -27,23 +52,23 @@ pub fn entry(event: &Event) -> Option<Value> {
             entry[field] = value;
         }
     }
-    Some(entry)
+    entry
 }
 
-fn word(event: &Event, facts: &Value) -> Option<&'static str> {
+fn word(event: &Event) -> Option<&'static str> {
     Some(match (event.key.kind, event.kind.as_str()) {
         (Kind::Channels, "posted") | (Kind::Pool, "steered") => "channel_message",
         (Kind::Pool, "joined") => "agent_joined",
         (Kind::Pool, "left") => "agent_left",
         (Kind::Pool, "went_offline" | "came_back") => "agent_status_change",
-        (Kind::Pool, "created") if facts["status"] == "offered" => "task_offered",
+        (Kind::Pool, "created") if facts(event)["status"] == "offered" => "task_offered",
         (Kind::Pool, "created") => "task_created",
         (Kind::Pool, "progressed") => "task_progress",
         (Kind::Pool, "accepted") => "task_accepted",
         (Kind::Pool, "rejected") => "task_rejected",
         (Kind::Pool, "started") => "task_claimed",
         (Kind::Pool, "released") => "task_released",
-        (Kind::Pool, _) if facts.get("task").is_some() => "task_status_change",
+        (Kind::Pool, kind) if SETS_STATUS.contains(&kind) => "task_status_change",
         _ => return None,
     })
 }

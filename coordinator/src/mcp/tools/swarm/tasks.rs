@@ -285,7 +285,7 @@ async fn details(call: Call, args: OneTask) -> Outcome {
     const LOGS: usize = 200;
     let task = call.service.task_with_questions(&call.who, args.task_id).await?;
     let events = call.service.history(&call.who, Kind::Pool, &args.task_id.to_string(), LOGS).await?;
-    let logs: Vec<Value> = events.rows.iter().filter_map(log::entry).collect();
+    let logs: Vec<Value> = events.rows.iter().map(log::of_task).collect();
     let status = task["status"].as_str().unwrap_or_default().to_owned();
     let message = format!("Task {} is {status}.", short(&task));
     Ok(warned(done(message, facts!({ "task": task, "logs": logs })), &events))

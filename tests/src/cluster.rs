@@ -135,10 +135,9 @@ impl Cluster {
     /// # Errors
     /// When it cannot be written.
     pub fn folder(&self, settings: &str) -> Result<Folder> {
-        let folder = Folder::new()?.with_variable("SKEIN_MUTATIONS", &self.mutations);
-        std::fs::create_dir(folder.data())?;
-        let config = format!("[cluster]\n{}\n{settings}", self.settings);
-        std::fs::write(folder.data().join("config.toml"), config)?;
+        let settings = format!("[cluster]\n{}\n{settings}", self.settings);
+        let folder =
+            Folder::new()?.with_variable("SKEIN_MUTATIONS", &self.mutations).configured(&settings)?;
         for (name, keys) in &self.keys {
             let path = folder.data().join(name);
             std::fs::write(&path, keys)?;

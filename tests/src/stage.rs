@@ -34,12 +34,10 @@ impl Stage {
     /// # Errors
     /// When the folder cannot be written to.
     pub fn new(slots: u32) -> Result<Self> {
-        let folder = Folder::new()?;
-        let agents = Agents::new(folder.path())?;
-        fs::create_dir(folder.data())?;
-        let config =
+        let settings =
             format!("[runner]\nslots = {slots}\n\n[limits]\ndrain = \"5s\"\n\n{}", webhook::configuration());
-        fs::write(folder.data().join("config.toml"), config)?;
+        let folder = Folder::new()?.configured(&settings)?;
+        let agents = Agents::new(folder.path())?;
         Ok(Self { agents, folder: Some(folder), up: None, contained: false })
     }
 

@@ -78,6 +78,16 @@ impl Folder {
         self
     }
 
+    /// The same with these settings for the node that is started in it.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn configured(self, settings: &str) -> Result<Self> {
+        std::fs::create_dir_all(self.data())?;
+        std::fs::write(self.data().join("config.toml"), settings)?;
+        Ok(self)
+    }
+
     pub fn data(&self) -> PathBuf {
         self.root.path().join("data")
     }

@@ -26,13 +26,6 @@ async fn refused(up: &Up, arguments: &[&str], code: i32, word: &str) -> Result<(
     Ok(())
 }
 
-fn configured(config: &str) -> Result<Folder> {
-    let folder = Folder::new()?;
-    std::fs::create_dir_all(folder.data())?;
-    std::fs::write(folder.data().join("config.toml"), config)?;
-    Ok(folder)
-}
-
 /// Starts a node that cannot start and gives what came of it.
 async fn fails_to_start(folder: &Folder) -> Result<Output> {
     Ok(Command::new(binary("skein")).args(["up", "--data"]).arg(folder.data()).output().await?)
@@ -247,7 +240,7 @@ async fn a_misspelt_setting_keeps_the_node_from_starting() -> Result<()> {
         ("[[ingress.source]]\nname = \"hub\"\nprovider = \"github\"\n", "has no secret"),
         ("[[ingress.source]]\nname = \"hub\"\nprovider = \"gitlub\"\nsecret = \"x\"\n", "github"),
     ] {
-        let output = fails_to_start(&configured(config)?).await?;
+        let output = fails_to_start(&Folder::new()?.configured(config)?).await?;
         ensure!(output.status.code() == Some(2), "{config} ended with {}: {}", output.status, said(&output));
         ensure!(said(&output).contains(word), "{config}: {}", said(&output));
     }
@@ -256,7 +249,7 @@ async fn a_misspelt_setting_keeps_the_node_from_starting() -> Result<()> {
 
 #[tokio::test]
 async fn a_wrong_definition_stops_no_other_agent() -> Result<()> {
-    let folder = configured("[runner]\nswarms = [\"default\"]\n")?;
+    let folder = Folder::new()?.configured("[runner]\nswarms = [\"default\"]\n")?;
     for (name, text) in [
         ("misspelt", "comand = [\"true\"]"),
         ("foreign", "command = [\"true\"]\nswarm = \"ducks\""),
@@ -284,7 +277,7 @@ async fn a_wrong_definition_stops_no_other_agent() -> Result<()> {
 #[tokio::test]
 async fn what_is_past_its_limit_is_forgotten() -> Result<()> {
     let config = "[retention]\nevents = 2\narchived = \"1ms\"\nevery = \"1s\"\n";
-    let up = Up::start_in(configured(config)?, &["--no-runner"]).await?;
+    let up = Up::start_in(Folder::new()?.configured(config)?, &["--no-runner"]).await?;
     let keep: Value = serde_json::from_str(&up.skein(&["task", "create", "keep", "--json"]).await?)?;
     for task in ["one", "two", "three"] {
         let made: Value = serde_json::from_str(&up.skein(&["task", "create", task, "--json"]).await?)?;

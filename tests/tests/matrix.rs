@@ -26,8 +26,6 @@ fn installed(variable: &str) -> Result<String> {
 /// Goes through the plan once for each view, in a swarm of its own. `spoken` is the revision that the client has to end up
 /// with, if it tells.
 async fn drive(program: &str, script: &str, client: &str, mode: &str, spoken: Option<&str>) -> Result<()> {
-    let folder = Folder::new()?;
-    std::fs::create_dir_all(folder.data())?;
     let mut workspaces = Vec::new();
     for number in 0..VIEWS.len() {
         let slack = Slack::start().await?;
@@ -35,8 +33,7 @@ async fn drive(program: &str, script: &str, client: &str, mode: &str, spoken: Op
         workspaces.push((slack.configuration_for(&swarm(number)), slack));
     }
     let settings: String = workspaces.iter().map(|(settings, _)| settings.as_str()).collect();
-    std::fs::write(folder.data().join("config.toml"), settings)?;
-    let up = Up::start_in(folder, &["--no-runner"]).await?;
+    let up = Up::start_in(Folder::new()?.configured(&settings)?, &["--no-runner"]).await?;
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients").join(script);
     for ((number, view), (_, slack)) in VIEWS.into_iter().enumerate().zip(&workspaces) {
         let swarm = swarm(number);

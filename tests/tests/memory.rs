@@ -59,10 +59,7 @@ impl Swarm {
 }
 
 fn folder(configuration: &str) -> Result<Folder> {
-    let folder = Folder::new()?.with_variable("SKEIN_LOG", "debug,hyper_util=trace");
-    std::fs::create_dir_all(folder.data())?;
-    std::fs::write(folder.data().join("config.toml"), configuration)?;
-    Ok(folder)
+    Folder::new()?.with_variable("SKEIN_LOG", "debug,hyper_util=trace").configured(configuration)
 }
 
 async fn search(client: &Client, query: &str) -> Result<Value> {

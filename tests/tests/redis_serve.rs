@@ -20,17 +20,10 @@ async fn serve(server: &Server, folder: Folder) -> Result<Up> {
     Up::serve_in(folder, &["--redis", &server.url()]).await
 }
 
-/// A folder for a node with these settings.
-fn configured(settings: &str) -> Result<Folder> {
-    let folder = Folder::new()?;
-    std::fs::create_dir(folder.data())?;
-    std::fs::write(folder.data().join("config.toml"), settings)?;
-    Ok(folder)
-}
-
 /// A node that answers when a replica has what it answers for.
 async fn replicated(url: &str) -> Result<Up> {
-    Up::serve_in(configured("[store]\ndurability = \"replicated\"\n")?, &["--redis", url]).await
+    Up::serve_in(Folder::new()?.configured("[store]\ndurability = \"replicated\"\n")?, &["--redis", url])
+        .await
 }
 
 async fn ask(client: &Client, tool: &str, arguments: Value) -> Result<Value> {
@@ -190,14 +183,14 @@ async fn redis_is_spoken_to_by_tls_and_both_sides_know_one_another() -> Result<(
     let _server = Server::start_with(&settings).await?;
     let url = format!("rediss://127.0.0.1:{port}/");
     let trusts = format!("[store]\nredis_ca = \"{ca}\"\n");
-    let Err(refused) = Up::serve_in(configured(&trusts)?, &["--redis", &url]).await else {
+    let Err(refused) = Up::serve_in(Folder::new()?.configured(&trusts)?, &["--redis", &url]).await else {
         bail!("it came in unknown")
     };
     ensure!(format!("{refused:#}").contains("does not take the connection"), "{refused:#}");
 
     let (certificate, key) = (file("skein.pem"), file("skein.key"));
     let known = format!("{trusts}redis_certificate = \"{certificate}\"\nredis_key = \"{key}\"\n");
-    let up = Up::serve_in(configured(&known)?, &["--redis", &url]).await?;
+    let up = Up::serve_in(Folder::new()?.configured(&known)?, &["--redis", &url]).await?;
     let token = up.token("worker", "lena").await?;
     let task = work(&Client::new(&up.mcp, &token), "lena").await?;
     is_all_there(&up, &token, &task).await

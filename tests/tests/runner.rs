@@ -70,6 +70,7 @@ async fn a_runner_that_is_asked_twice_ends_at_once_and_its_next_start_takes_over
     signal(id, Signal::INT)?;
     let status = runner.wait().await?;
     ensure!(status.code() == Some(130), "it ended with {status}: {}", place.log());
+    ensure!(place.log().contains("asked again: the agents"), "it does not say why: {}", place.log());
     let instance = run["instance"].as_str().context("no instance")?;
     ensure!(!place.commands(instance).is_empty(), "its agent ended with it");
 

@@ -142,10 +142,7 @@ async fn files_and_the_token_go_between_us_and_slack_alone() -> Result<()> {
 }
 
 async fn node(slack: &Slack) -> Result<Up> {
-    let folder = Folder::new()?;
-    std::fs::create_dir_all(folder.data())?;
-    std::fs::write(folder.data().join("config.toml"), slack.configuration())?;
-    Up::start_in(folder, &["--no-runner"]).await
+    Up::start_in(Folder::new()?.configured(&slack.configuration())?, &["--no-runner"]).await
 }
 
 #[tokio::test]

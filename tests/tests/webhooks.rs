@@ -9,10 +9,7 @@ use skein_tests::up::{Folder, Up, binary};
 use skein_tests::webhook::{self, SECRET, signature};
 
 fn configured() -> Result<Folder> {
-    let folder = Folder::new()?;
-    std::fs::create_dir_all(folder.data())?;
-    std::fs::write(folder.data().join("config.toml"), webhook::configuration())?;
-    Ok(folder)
+    Folder::new()?.configured(&webhook::configuration())
 }
 
 async fn push(up: &Up, delivery: &str, body: &str, signature: &str) -> Result<(u16, Value)> {
@@ -48,9 +45,7 @@ async fn letters(up: &Up, worker: &Client, count: usize) -> Result<Vec<Value>> {
 
 #[tokio::test]
 async fn a_letter_by_webhook_reaches_its_agent_once() -> Result<()> {
-    let folder = Folder::new()?;
-    std::fs::create_dir_all(folder.data())?;
-    std::fs::write(folder.data().join("config.toml"), webhook::mail_configuration())?;
+    let folder = Folder::new()?.configured(&webhook::mail_configuration())?;
     let up = Up::start_in(folder, &["--no-runner"]).await?;
     let worker = Client::new(&up.mcp, &up.token("worker", "worker").await?);
     worker.call("join-swarm", json!({"name": "worker"})).await?;

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use serde_json::{Value, json};
 use skein_shared::Refusal;
-use skein_shared::fleet::{Command, Fleet, Overview, Reply};
+use skein_shared::fleet::{Command, Fleet, Reply};
 use skein_shared::id::{EntityKey, Name};
 use uuid::Uuid;
 
@@ -42,18 +42,13 @@ impl Service {
     /// `forbidden` unless the caller administers.
     pub async fn scale(&self, who: &Principal, group: &Name) -> Result<Value, Refusal> {
         policy::require(who, Right::Administer)?;
-        let fleet = self.fleet(group).await?;
+        let Reply::Overview(fleet) = self.ask::<Fleet>(&EntityKey::fleet(group), Command::List).await? else {
+            return Err(unexpected("the fleet"));
+        };
         let running = fleet.places.iter().filter(|place| place.slot && place.swarm == who.swarm).count();
         Ok(json!({
             "swarm": who.swarm, "group": group, "scale": fleet.scales.get(&who.swarm), "running": running,
             "runners": fleet.runners.len(),
         }))
-    }
-
-    async fn fleet(&self, group: &Name) -> Result<Overview, Refusal> {
-        match self.ask::<Fleet>(&EntityKey::fleet(group), Command::List).await? {
-            Reply::Overview(overview) => Ok(*overview),
-            _ => Err(unexpected("the fleet")),
-        }
     }
 }

@@ -291,7 +291,7 @@ impl Event {
     }
 
     /// The status that a task has after the event, where the event sets one.
-    pub(super) fn status(&self) -> Option<(Uuid, Status)> {
+    pub fn status(&self) -> Option<(Uuid, Status)> {
         Some(match self {
             Event::Created(created) => (created.task, created.status),
             Event::Started { task, .. } => (*task, Status::InProgress),

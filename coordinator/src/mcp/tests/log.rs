@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
 use tracing::subscriber::DefaultGuard;
-use tracing_subscriber::fmt::MakeWriter;
 
 /// Lines as they are written.
 #[derive(Clone, Default)]
@@ -23,7 +22,9 @@ impl Lines {
     pub(crate) fn written() -> (Self, Logging) {
         let lines = Self::default();
         let another = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::new());
-        let logger = tracing_subscriber::fmt().json().flatten_event(true).with_writer(lines.clone());
+        let written = lines.clone();
+        let logger =
+            tracing_subscriber::fmt().json().flatten_event(true).with_writer(move || written.clone());
         let logger = logger.with_max_level(tracing::Level::DEBUG).finish();
         let logger = tracing::subscriber::set_default(logger);
         (lines, Logging { _logger: logger, _another: another })
@@ -45,13 +46,5 @@ impl Write for Lines {
 
     fn flush(&mut self) -> std::io::Result<()> {
         Ok(())
-    }
-}
-
-impl MakeWriter<'_> for Lines {
-    type Writer = Self;
-
-    fn make_writer(&self) -> Self {
-        self.clone()
     }
 }

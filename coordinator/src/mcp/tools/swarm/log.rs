@@ -1,23 +1,12 @@
 //! What happens, in the words of Agent Swarm's log.
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 use skein_shared::id::Kind;
+use skein_shared::pool;
 use uuid::Uuid;
 
 use crate::service::Event;
-
-/// Events of a task that set its status, beside those that have words of their own.
-const SETS_STATUS: [&str; 9] = [
-    "reviewed",
-    "paused",
-    "parked",
-    "unparked",
-    "finished",
-    "lease_lost",
-    "reservation_ended",
-    "offer_expired",
-    "withdrawn",
-];
 
 /// An event as an entry of the swarm's log, if it has a word for it.
 pub fn of_swarm(event: &Event) -> Option<Value> {
@@ -68,7 +57,11 @@ fn word(event: &Event) -> Option<&'static str> {
         (Kind::Pool, "rejected") => "task_rejected",
         (Kind::Pool, "started") => "task_claimed",
         (Kind::Pool, "released") => "task_released",
-        (Kind::Pool, kind) if SETS_STATUS.contains(&kind) => "task_status_change",
+        (Kind::Pool, _) if sets_status(event) => "task_status_change",
         _ => return None,
     })
+}
+
+fn sets_status(event: &Event) -> bool {
+    pool::Event::deserialize(&event.body).is_ok_and(|event| event.status().is_some())
 }

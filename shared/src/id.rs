@@ -29,10 +29,11 @@ pub enum Kind {
     Access,
     Mail,
     Questions,
+    Costs,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 17] = [
+    pub const ALL: [Kind; 18] = [
         Kind::Pool,
         Kind::Lockspace,
         Kind::Triggers,
@@ -50,6 +51,7 @@ impl Kind {
         Kind::Access,
         Kind::Mail,
         Kind::Questions,
+        Kind::Costs,
     ];
 
     pub fn as_str(self) -> &'static str {
@@ -71,6 +73,7 @@ impl Kind {
             Kind::Access => "access",
             Kind::Mail => "mail",
             Kind::Questions => "questions",
+            Kind::Costs => "costs",
         }
     }
 
@@ -254,6 +257,12 @@ impl fmt::Display for InstanceId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
+}
+
+/// The id that an agent has in its swarm's pool when a runner starts it: the same for all its instances and
+/// after every restart, since tasks and capacity belong to the agent.
+pub fn agent_id(swarm: &Name, agent: &Name) -> Uuid {
+    Uuid::new_v5(&Uuid::NAMESPACE_URL, format!("skein:agent/{swarm}/{agent}").as_bytes())
 }
 
 /// Parses a UUID in its 8-4-4-4-12 form, with any version nibble (Agent Swarm accepts only some and fails

@@ -91,7 +91,10 @@ async fn furnish(up: &Up) -> Result<Client> {
         worker.call("store-progress", json!({ "taskId": task, "progress": "half of it is done" })).await?;
         if name == "ada" {
             worker
-                .call("store-progress", json!({ "taskId": task, "status": "completed", "output": HOSTILE }))
+                .call("store-progress", json!({
+                        "taskId": task, "status": "completed", "output": HOSTILE,
+                        "costData": { "totalCostUsd": 1.25, "inputTokens": 120_000, "outputTokens": 4_000, "model": "opus" },
+                    }))
                 .await?;
         }
         worker
@@ -115,6 +118,7 @@ const PAGES: [&str; 16] = [
     "/agents",
     "/runs",
     "/calls",
+    "/costs",
     "/locks",
     "/waits",
     "/questions",
@@ -125,7 +129,7 @@ const PAGES: [&str; 16] = [
 ];
 
 /// What some of them show of what [`furnish`] and the agents of the test have left.
-const SHOWN: [(&str, &[&str]); 12] = [
+const SHOWN: [(&str, &[&str]); 13] = [
     ("", &["3 of 3", "grace", "half of it is done", "nightly", "Put the release on the page of downloads"]),
     ("/board", &["Build and sign the images", "grace"]),
     ("/graph", &["Tell the channel that it"]),
@@ -134,6 +138,7 @@ const SHOWN: [(&str, &[&str]); 12] = [
     ("/agents", &["ada", "grace", "caller", "sleeper"]),
     ("/runs", &["writer", "sleeper", "frozen", "caller"]),
     ("/calls", &["caller → callee", "completed"]),
+    ("/costs", &["$1.25", "ada", "opus", "US dollars a day"]),
     ("/locks", &["github://acme/app/issues/3", "ada", "github://acme/app/issues/5", "grace"]),
     ("/waits", &["webhook from github", "sleeper"]),
     ("/cluster", &["Runners", "4", "ready"]),

@@ -136,6 +136,13 @@ async fn day(coder: Coder, keys: &str, late: Duration) -> Result<usize> {
     ensure!(usage["input_tokens"] == TOKENS.0 * asked, "{asked} answers of the model came to {usage}");
     ensure!(usage["output_tokens"] == TOKENS.1 * asked, "{asked} answers of the model came to {usage}");
     ensure!(usage["turns"].as_u64() > Some(0), "{usage}");
+    let reported = stage.up().until("its cost among the swarm's", async || {
+        let printed = stage.up().skein(&["costs", "--each", "--json"]).await?;
+        let costs = printed.lines().map(serde_json::from_str).collect::<Result<Vec<Value>, _>>()?;
+        Ok(costs.into_iter().find(|cost| cost["sessionId"] == instance.as_str()))
+    });
+    let reported = reported.await?;
+    ensure!(reported["inputTokens"] == usage["input_tokens"] && reported["source"] == "run", "{reported}");
     Ok(talk.results.iter().filter(|(tool, result)| gave_up(tool, result)).count())
 }
 

@@ -15,5 +15,5 @@ mod verified;
 
 pub use credential::Credential;
 pub use policy::Right;
-pub use principal::{Principal, Role, Scope, View, agent_id};
+pub use principal::{Principal, Role, Scope, View};
 pub use rights::Rights;

@@ -175,12 +175,6 @@ impl FromStr for View {
     }
 }
 
-/// The id that an agent has in its swarm's pool when a runner starts it: the same for all its instances and
-/// after every restart, since tasks and capacity belong to the agent.
-pub fn agent_id(swarm: &Name, agent: &Name) -> Uuid {
-    Uuid::new_v5(&Uuid::NAMESPACE_URL, format!("skein:agent/{swarm}/{agent}").as_bytes())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,6 +8,7 @@ mod clients;
 mod cluster;
 mod cluster_init;
 mod console;
+mod costs;
 mod credentials;
 mod dead_letters;
 mod definitions;
@@ -115,6 +116,8 @@ enum Command {
     Waits(list::Of<list::Waits>),
     /// List the runs of agents.
     Instances(list::Of<list::Instances>),
+    /// Show what the work cost, by day and agent: as agents, runs and sessions have reported it.
+    Costs(costs::Costs),
     /// List runners.
     Runners(list::Of<list::Runners>),
     /// Show, create and cancel tasks.
@@ -238,6 +241,7 @@ impl Cli {
             Command::Calls(list) => list.run().await,
             Command::Waits(list) => list.run().await,
             Command::Instances(list) => list.run().await,
+            Command::Costs(costs) => costs.run().await,
             Command::Runners(list) => list.run().await,
             Command::Task(task) => task.run().await,
             Command::Questions(questions) => questions.run().await,

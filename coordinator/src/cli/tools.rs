@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
-use skein_shared::id::Name;
+use skein_shared::id::{Name, agent_id};
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
 use super::table::{self, Column};
 use super::{CliError, Common, token};
-use crate::auth::{Role, View, agent_id};
+use crate::auth::{Role, View};
 use crate::mcp::connection::{Called, Connection, ConnectionError};
 use crate::node::Endpoint;
 

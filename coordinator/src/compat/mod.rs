@@ -9,6 +9,7 @@
 mod agents;
 mod answer;
 mod channels;
+mod costs;
 mod door;
 mod elsewhere;
 mod epics;
@@ -65,9 +66,9 @@ pub fn router(service: Service, shared: SharedKey, catalogue: Arc<Catalogue>, ga
         .route("/api/active-sessions/heartbeat/{task}", put(runner::beat))
         .route("/api/active-sessions/by-task/{task}", delete(runner::end))
         .route("/api/session-logs", post(runner::log))
-        .route("/api/session-costs", get(runner::costs).post(runner::cost))
-        .route("/api/session-costs/summary", get(runner::sums))
-        .route("/api/session-costs/dashboard", get(runner::dashboard))
+        .route("/api/session-costs", get(costs::list).post(costs::report))
+        .route("/api/session-costs/summary", get(costs::sums))
+        .route("/api/session-costs/dashboard", get(costs::dashboard))
         .route("/api/logs", get(overview::log))
         .route("/api/stats", get(overview::stats))
         .route("/api/concurrent-context", get(overview::context))

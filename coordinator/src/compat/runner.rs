@@ -1,12 +1,12 @@
 //! What a runner of the seed asks again and again, and tells of its sessions. Sessions are signs of life here; what they
-//! cost and say is not kept, and so there is nothing to show of it.
+//! say is not kept, for nobody can tell what secrets are in it, and so there is nothing to show of it.
 
 use axum::extract::{Path, State};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::Compat;
-use super::answer::{Answer, Problem, made, ok};
+use super::answer::{Answer, made, ok};
 use super::door::Asked;
 use crate::service::lists;
 use crate::service::summons::Summons;
@@ -102,30 +102,4 @@ pub(super) async fn log(State(compat): State<Compat>, asked: Asked) -> Answer {
 pub(super) async fn logs(State(compat): State<Compat>, Path(task): Path<Uuid>, asked: Asked) -> Answer {
     compat.like(&asked, "get-task-details", compat.service.get_task(&asked.who, task)).await?;
     ok(json!({ "logs": [] }))
-}
-
-pub(super) async fn cost(State(compat): State<Compat>, asked: Asked) -> Answer {
-    compat.look(&asked)?;
-    asked.need("sessionId")?;
-    made(json!({ "success": true, "cost": asked.fields, "kept": false }))
-}
-
-pub(super) async fn costs(State(compat): State<Compat>, asked: Asked) -> Answer {
-    compat.look(&asked)?;
-    ok(json!({ "costs": [] }))
-}
-
-pub(super) async fn sums(State(compat): State<Compat>, asked: Asked) -> Answer {
-    compat.look(&asked)?;
-    if let Some(by) = asked.query("groupBy").filter(|by| !["day", "agent", "both"].contains(by)) {
-        return Err(Problem::bad_request(format!("groupBy is `{by}`; it must be day, agent or both")));
-    }
-    let none =
-        json!({ "totalCostUsd": 0, "totalSessions": 0, "totalInputTokens": 0, "totalOutputTokens": 0 });
-    ok(json!({ "totals": none, "daily": [], "byAgent": [] }))
-}
-
-pub(super) async fn dashboard(State(compat): State<Compat>, asked: Asked) -> Answer {
-    compat.look(&asked)?;
-    ok(json!({ "costToday": 0, "costMtd": 0 }))
 }

@@ -27,6 +27,7 @@ const TEMPLATES: &[(&str, &str)] = templates![
     "board.html",
     "calls.html",
     "cluster.html",
+    "costs.html",
     "deliveries.html",
     "epic.html",
     "epics.html",

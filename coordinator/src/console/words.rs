@@ -13,6 +13,7 @@ pub(super) fn teach(templates: &mut Environment<'static>) {
     templates.add_filter("words", |text: &Value| text.as_str().unwrap_or_default().replace(['_', '-'], " "));
     templates.add_filter("sign", |status: &Value| sign(status.as_str().unwrap_or_default()));
     templates.add_filter("number", number);
+    templates.add_filter("dollars", dollars);
     templates.add_filter("part", |text: &str| byte_serialize(text.as_bytes()).collect::<String>());
     templates.add_filter("pretty", pretty);
     templates.add_filter("clock", |time: &Value| clock(time.as_str().unwrap_or_default()));
@@ -82,6 +83,11 @@ pub(super) fn sign(status: &str) -> &'static str {
     }
 }
 
+/// US dollars, in cents unless that would hide all there is.
+fn dollars(amount: f64) -> String {
+    if amount > 0.0 && amount < 0.01 { format!("${amount:.4}") } else { format!("${amount:.2}") }
+}
+
 /// With thin spaces between the thousands.
 fn number(value: &Value) -> String {
     let Some(number) = i64::try_from(value.clone()).ok() else { return value.to_string() };
@@ -129,5 +135,6 @@ mod tests {
         assert_eq!(clip("äöüäöü", 3), "äöü…");
         assert_eq!(short("0195f3a0-0000-7000-8000-00000000abcd"), "0000abcd");
         assert_eq!(number(&Value::from(1_234_567)), "1\u{202f}234\u{202f}567");
+        assert_eq!([0.0, 0.000_56, 0.01, 12.345_6].map(dollars), ["$0.00", "$0.0006", "$0.01", "$12.35"]);
     }
 }

@@ -61,6 +61,10 @@ macro_rules! by_kind {
                 type $entity = skein_shared::questions::Questions;
                 $body
             }
+            skein_shared::id::Kind::Costs => {
+                type $entity = skein_shared::costs::Costs;
+                $body
+            }
             skein_shared::id::Kind::Settings => {
                 type $entity = skein_shared::settings::Settings;
                 $body

@@ -10,7 +10,7 @@ use skein_proto::trace;
 use skein_proto::v1::{self, CoordinatorMessage};
 use skein_shared::ask::Ask;
 use skein_shared::entity::{Reign, RunnerCommand};
-use skein_shared::id::{InstanceId, Name};
+use skein_shared::id::{InstanceId, Name, agent_id};
 use skein_shared::{Code, Refusal, limits};
 use tokio::sync::{Notify, mpsc};
 use tonic::Status;
@@ -18,8 +18,8 @@ use tracing::{Span, error, info};
 use uuid::Uuid;
 
 use super::asks::Asks;
+use crate::auth::Role;
 use crate::auth::token::{Claims, Keys};
-use crate::auth::{Role, agent_id};
 use crate::entity::Clock;
 use crate::entity::ownership::Streams;
 use crate::outbox::{Delivery, Runners};

@@ -9,6 +9,7 @@ pub mod agents;
 pub mod calls;
 pub mod changes;
 pub mod cluster;
+pub mod costs;
 mod cursor;
 pub mod embedding;
 pub mod epics;

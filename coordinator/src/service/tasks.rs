@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use skein_shared::costs::Cost;
 use skein_shared::id::Kind;
 use skein_shared::pool::{
-    About, Attempted, Command, Cost, Create, Fact, Finish, Outcome, Pool, Progress, Reply, Rules, Status,
-    Target, TaskSpec, TaskView, answer_for_ended, claimable,
+    About, Attempted, Command, Create, Fact, Finish, Outcome, Pool, Progress, Reply, Rules, Status, Target,
+    TaskSpec, TaskView, answer_for_ended, claimable,
 };
 use skein_shared::which::Which;
 use skein_shared::{Code, Refusal};

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use skein_shared::id::{EntityKey, Kind};
 use skein_shared::{Code, Refusal};
 
-use super::{Service, cursor, questions};
+use super::{Service, costs, cursor, questions};
 use crate::auth::{Principal, Right, policy};
 use crate::projection::{FieldPath, Filter, Freshness, LIMIT, Order, Query, Test};
 
@@ -14,7 +14,7 @@ const USUAL: usize = 100;
 const BYTES: usize = 1 << 20;
 
 const VIEWS: &str = "agents, tasks, tasks-by-priority, epics, locks, calls, waits, schedules, messages, inbox, \
-                     questions, answers, runs, instances, dead-letters, webhooks, runners, swarms, clients, revocations";
+                     questions, answers, runs, instances, dead-letters, webhooks, costs, costs-by-day, runners, swarms, clients, revocations";
 
 /// What somebody wants to see.
 #[derive(Clone, Debug, Default)]
@@ -88,6 +88,8 @@ fn fields(view: &str) -> &'static [&'static str] {
         "calls" => &["callerInstanceId", "targetInstanceId"],
         "messages" => &["channelId"],
         "inbox" => &["agentId", "status"],
+        "costs" => &["agentId", "taskId"],
+        "costs-by-day" => &["agentId"],
         _ => &[],
     }
 }
@@ -164,6 +166,8 @@ fn query(view: &str, who: &Principal) -> Result<Query, Refusal> {
         }
         "messages" => (of(Kind::Channels, "message"), newest("createdAt", "id")?),
         "inbox" => (of(Kind::Inboxes, "message"), newest("createdAt", "id")?),
+        "costs" => return costs::reports(who),
+        "costs-by-day" => return costs::by_day(who),
         "questions" => return questions::open(who),
         "answers" => return questions::over(who),
         "runs" => (of(Kind::Agent, "instance"), newest("createdAt", "instance")?),

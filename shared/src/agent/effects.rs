@@ -4,12 +4,13 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::command::Command;
-use super::state::{Agent, Class, Instance};
+use super::state::{Agent, Class, End, Exit, Instance};
 use super::waits::WaitRecord;
+use crate::costs::{self, Cost, Costs};
 use crate::entity::{Effect, Entity, RunnerCommand};
 use crate::fence::Token;
 use crate::fleet::{self, Fleet};
-use crate::id::{EntityKey, InstanceId, Name};
+use crate::id::{EntityKey, InstanceId, Name, agent_id};
 use crate::lockspace::{self, Lockspace};
 use crate::pool::{self, Pool};
 use crate::time::Timestamp;
@@ -41,6 +42,31 @@ impl Agent {
     pub(super) fn end_in_pool(&self, instance: &InstanceId, reason: &str) -> Effect {
         let (instance, reason) = (instance.clone(), reason.to_owned());
         self.to::<Pool>(&pool::Command::EndInstance { instance, reason })
+    }
+
+    /// What the run cost is added to what the swarm's work costs, if its harness has counted it.
+    pub(super) fn tell_cost(&self, instance: &Instance, exit: &Exit, at: Timestamp) -> Option<Effect> {
+        let usage = exit.usage?;
+        let cost = Cost {
+            total_cost_usd: usage.cost_micros.unwrap_or_default() as f64 / 1e6,
+            input_tokens: Some(usage.input_tokens),
+            output_tokens: Some(usage.output_tokens),
+            cache_read_tokens: None,
+            cache_write_tokens: None,
+            duration_ms: instance.started.map(|started| at.millis().saturating_sub(started.millis())),
+            num_turns: u32::try_from(usage.turns).ok().filter(|turns| *turns > 0),
+            model: None,
+        };
+        cost.check().ok()?;
+        let report = costs::Report {
+            source: costs::Source::Run,
+            session: instance.id.to_string(),
+            agent: agent_id(&self.swarm, &self.name),
+            task: None,
+            failed: exit.end != End::Completed,
+            cost,
+        };
+        Some(self.to::<Costs>(&costs::Command::Report(Box::new(report))))
     }
 
     pub(super) fn register_wait(&self, wait: &WaitRecord) -> Effect {

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use super::cost::Cost;
 use super::state::{MemberView, Outcome, Source, TaskView};
+use crate::costs::Cost;
 use crate::id::{EntityKey, InstanceId};
 use crate::mail::Letter;
 use crate::profiles::Field;

@@ -4,10 +4,10 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::command::{Join, Profile, TaskSpec};
-use super::cost::Cost;
 use super::dependency::Dependency;
 use super::guard::Sketch;
 use super::state::{Outcome, Status};
+use crate::costs::Cost;
 use crate::id::InstanceId;
 use crate::time::Timestamp;
 

@@ -6,7 +6,6 @@
 mod apply;
 mod command;
 mod concerned;
-mod cost;
 mod decide;
 mod dependency;
 mod event;
@@ -36,7 +35,6 @@ use guard::Sketch;
 use index::Indexes;
 
 pub use concerned::claimable;
-pub use cost::Cost;
 pub use decide::ended::{Attempted, answer_for_ended};
 pub use dependency::Dependency;
 pub use event::{Event, Return};

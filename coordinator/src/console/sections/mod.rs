@@ -1,6 +1,7 @@
 //! What each page shows: one file for each group of pages. Each asks the services, and gets so much at most.
 
 mod agents;
+mod costs;
 mod locks;
 mod messages;
 mod node;
@@ -79,7 +80,7 @@ const fn of_one(
     Section { name, of_one: true, title, key: "", template, kinds, gather }
 }
 
-use Kind::{Agent, Channels, Epics, Inboxes, Lockspace, Pool, Questions, Schedules, Triggers};
+use Kind::{Agent, Channels, Costs, Epics, Inboxes, Lockspace, Pool, Questions, Schedules, Triggers};
 
 pub(super) const SECTIONS: &[Section] = &[
     page("", "Overview", "o", "overview.html", &[Pool, Agent, Lockspace, Schedules, Questions], |c, w, l| {
@@ -100,6 +101,7 @@ pub(super) const SECTIONS: &[Section] = &[
     page("runs", "Runs", "r", "runs.html", &[Agent], |c, w, l| runs::list(c, w, l).boxed()),
     of_one("runs", "Run", "run.html", &[Agent], |c, w, l| runs::one(c, w, l).boxed()),
     page("calls", "Calls", "c", "calls.html", &[Agent], |c, w, l| runs::calls(c, w, l).boxed()),
+    page("costs", "Costs", "u", "costs.html", &[Costs], |c, w, l| costs::costs(c, w, l).boxed()),
     page("locks", "Locks", "l", "locks.html", &[Lockspace], |c, w, l| locks::locks(c, w, l).boxed()),
     page("waits", "Waits", "w", "waits.html", &[Agent], |c, w, l| locks::waits(c, w, l).boxed()),
     page("questions", "Questions", "q", "questions.html", &[Questions], |c, w, l| {
@@ -119,7 +121,7 @@ pub(super) const SECTIONS: &[Section] = &[
 /// Which pages stand together in the menu.
 pub(super) const GROUPS: [(&str, &[&str]); 4] = [
     ("Work", &["", "board", "tasks", "graph", "epics", "schedules"]),
-    ("Agents", &["agents", "runs", "calls"]),
+    ("Agents", &["agents", "runs", "calls", "costs"]),
     ("Between them", &["questions", "locks", "waits", "messages", "deliveries"]),
     ("Node", &["cluster", "trends"]),
 ];

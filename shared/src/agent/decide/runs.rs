@@ -228,6 +228,7 @@ impl Draft<'_> {
             self.send([effect]);
         }
         let at = self.now();
+        self.send(self.agent.tell_cost(&instance, &exit, at));
         self.push(Event::Ended { instance: id.clone(), exit: exit.clone(), at });
         self.rerun(&instance, &exit);
         if instance.external {

@@ -1,4 +1,6 @@
 use super::*;
+use crate::agent::Usage;
+use crate::id::agent_id;
 
 #[test]
 fn an_instance_that_calls_in_is_running_whatever_was_reported() {
@@ -237,6 +239,33 @@ fn a_run_without_a_status_is_done_if_it_returned_a_value() {
     }
     assert_eq!((world.end_of(&silent).0.as_str(), world.end_of(&spoke).0.as_str()), ("error", "completed"));
     assert!(world.end_of(&silent).1.contains("runner"), "{:?}", world.end_of(&silent));
+}
+
+#[test]
+fn what_a_run_cost_is_told_once() {
+    let mut world = World::new(2);
+    let (costly, silent) = (world.manual(), world.manual());
+    world.advance(9);
+    let token = world.token(&costly);
+    let usage = Usage { input_tokens: 42, output_tokens: 20, turns: 4, cost_micros: Some(560) };
+    let exited = Report::Exited { code: Some(1), signal: None, reason: None, usage: Some(usage) };
+    for _ in 0..2 {
+        world.report(&costly, token, exited.clone()).unwrap();
+    }
+    world.exit(&silent, 0);
+    let told: Vec<&Value> = world
+        .sent
+        .iter()
+        .filter(|(key, _)| key.kind == Kind::Costs)
+        .map(|(_, told)| &told["report"])
+        .collect();
+    let [told] = told.as_slice() else { panic!("{told:?}") };
+    assert_eq!((&told["source"], &told["session"]), (&json!("run"), &json!(costly)));
+    assert_eq!(told["agent"], json!(agent_id(&name("s"), &name("worker"))));
+    let cost = json!({
+        "totalCostUsd": 0.000_56, "inputTokens": 42, "outputTokens": 20, "durationMs": 9000, "numTurns": 4,
+    });
+    assert_eq!((&told["cost"], &told["failed"]), (&cost, &json!(true)));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use super::{Answer, not_yours, require_ready, work, wrong_state};
 use crate::code::{Code, Refusal};
+use crate::costs::{self, Cost, Costs};
 use crate::entity::{Ctx, Effect};
 use crate::id::{EntityKey, InstanceId, Kind};
 use crate::inboxes::{self, Deliver, Inboxes, Slack};
@@ -15,7 +16,6 @@ use crate::limits;
 use crate::memory::{self, Memory, Remember, Scope};
 use crate::mutation::{self, Mutation};
 use crate::pool::command::{About, Finish, Progress, TaskSpec};
-use crate::pool::cost::Cost;
 use crate::pool::event::{Created, Event};
 use crate::pool::guard;
 use crate::pool::state::{Outcome, Pool, Source, Status, Task, Term};
@@ -71,6 +71,7 @@ impl Pool {
         let about = report.about.as_ref();
         decision.effects = self.memories(id, task, about, outcome, &result, ctx);
         decision.effects.extend(self.notices(id, outcome));
+        decision.effects.extend(self.tell_cost(report, task, outcome, ctx));
         if report.by.is_none() || report.by != self.lead {
             decision.events.extend(self.follow_up(id, task, about, outcome, &result, ctx));
         }
@@ -237,6 +238,21 @@ impl Pool {
             Effect::entity::<Memory>(key.clone(), &memory::Command::Remember(Box::new(remember)))
         };
         scopes.into_iter().map(remember).collect()
+    }
+
+    /// What it cost is added to what the swarm's work costs, in the name of the agent that worked on it.
+    fn tell_cost(&self, report: &Progress, task: &Task, outcome: Outcome, ctx: &Ctx) -> Option<Effect> {
+        let (id, agent, cost) = (report.task, task.agent.or(report.by)?, report.cost.clone()?);
+        let report = costs::Report {
+            source: costs::Source::Task,
+            session: format!("mcp-{id}-{}", ctx.now.millis()),
+            agent,
+            task: Some(id),
+            failed: outcome != Outcome::Completed,
+            cost,
+        };
+        let command = costs::Command::Report(Box::new(report));
+        Some(Effect::entity::<Costs>(EntityKey::of(Kind::Costs, &self.swarm), &command))
     }
 
     /// Dependants of a task that did not complete can never start: the lead and their creators are told.

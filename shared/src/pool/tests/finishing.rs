@@ -1,4 +1,7 @@
+use serde_json::json;
+
 use super::*;
+use crate::costs::Cost;
 
 fn about(text: &str) -> Option<About> {
     Some(About { text: text.to_owned(), ..About::default() })
@@ -110,6 +113,11 @@ fn what_it_cost_is_kept_with_the_result() {
     report(cost(0.25, 3)).unwrap();
     let kept = serde_json::json!({"totalCostUsd": 0.25, "inputTokens": 1200, "numTurns": 3});
     assert_eq!(swarm.body(task)["costData"], kept);
+    let told = swarm.sent(Kind::Costs);
+    assert_eq!(told.len(), 1, "the swarm adds it up: {told:?}");
+    let told = &told[0]["report"];
+    assert_eq!((&told["task"], &told["agent"], &told["failed"]), (&json!(task), &json!(ANN), &json!(false)));
+    assert_eq!(told["cost"], kept);
 }
 
 #[test]

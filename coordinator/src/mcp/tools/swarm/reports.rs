@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use skein_shared::pool::{Cost, Finish, Rules, Target, TaskSpec};
+use skein_shared::costs::Cost;
+use skein_shared::pool::{Finish, Rules, Target, TaskSpec};
 use skein_shared::{Code, Refusal, limits};
 use uuid::Uuid;
 

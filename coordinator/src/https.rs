@@ -8,6 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{HeaderValue, RETRY_AFTER, USER_AGENT};
 use http::{Request, Response};
+use http_body::Body;
+use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy;
@@ -21,7 +23,10 @@ const AGENT: &str = concat!("skein/", env!("CARGO_PKG_VERSION"));
 /// How long a connection may take. For an answer it depends on what is asked.
 const CONNECT: Duration = Duration::from_secs(5);
 
-pub(crate) type Client = legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+pub(crate) type Client<B = Full<Bytes>> = legacy::Client<HttpsConnector<HttpConnector>, B>;
+/// An answer that is read as it comes.
+pub(crate) type Coming = UnsyncBoxBody<Bytes, Failure>;
+type Source = Box<dyn std::error::Error + Send + Sync>;
 
 /// What a try came to when there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +42,10 @@ pub(crate) enum Failure {
 }
 
 /// Which addresses it may ask is the caller's to say: it speaks plain text as well.
-pub(crate) fn client(tls: ClientConfig) -> Client {
+pub(crate) fn client<B>(tls: ClientConfig) -> Client<B>
+where
+    B: Body<Data: Send> + Send,
+{
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
     connector.set_connect_timeout(Some(CONNECT));
@@ -51,35 +59,57 @@ pub(crate) fn client(tls: ClientConfig) -> Client {
 }
 
 /// Sends a request, and takes its answer whole. Redirects are answers.
-pub(crate) async fn send(
-    client: &Client,
-    mut request: Request<Full<Bytes>>,
+pub(crate) async fn send<B>(
+    client: &Client<B>,
+    request: Request<B>,
     largest: u64,
     patience: Duration,
-) -> Result<Response<Bytes>, Failure> {
-    request.headers_mut().insert(USER_AGENT, HeaderValue::from_static(AGENT));
-    match tokio::time::timeout(patience, exchange(client, request, largest)).await {
-        Ok(outcome) => outcome,
-        Err(_) => Err(Failure::Unanswered(format!("nothing came for {} s", patience.as_secs()))),
-    }
+) -> Result<Response<Bytes>, Failure>
+where
+    B: Body<Data: Send, Error: Into<Source>> + Send + Unpin + 'static,
+{
+    let exchange = async {
+        let (head, body) = open(client, request).await?.into_parts();
+        let longest = usize::try_from(largest).unwrap_or(usize::MAX);
+        match Limited::new(body, longest).collect().await {
+            Ok(body) => Ok(Response::from_parts(head, body.to_bytes())),
+            Err(error) if error.is::<LengthLimitError>() => Err(Failure::TooLarge),
+            Err(error) => Err(Failure::Unanswered(innermost(error.as_ref()))),
+        }
+    };
+    within(patience, exchange).await
 }
 
-async fn exchange(
-    client: &Client,
-    request: Request<Full<Bytes>>,
-    largest: u64,
-) -> Result<Response<Bytes>, Failure> {
+/// Sends a request, and leaves its answer to be read.
+pub(crate) async fn open<B>(client: &Client<B>, mut request: Request<B>) -> Result<Response<Coming>, Failure>
+where
+    B: Body<Data: Send, Error: Into<Source>> + Send + Unpin + 'static,
+{
+    request.headers_mut().insert(USER_AGENT, HeaderValue::from_static(AGENT));
     let answer = client.request(request).await.map_err(|error| {
         let problem = innermost(&error);
         if error.is_connect() { Failure::Unreachable(problem) } else { Failure::Unanswered(problem) }
     })?;
-    let (head, body) = answer.into_parts();
-    let longest = usize::try_from(largest).unwrap_or(usize::MAX);
-    match Limited::new(body, longest).collect().await {
-        Ok(body) => Ok(Response::from_parts(head, body.to_bytes())),
-        Err(error) if error.is::<LengthLimitError>() => Err(Failure::TooLarge),
-        Err(error) => Err(Failure::Unanswered(innermost(error.as_ref()))),
+    Ok(answer.map(|body| body.map_err(|error| Failure::Unanswered(innermost(&error))).boxed_unsync()))
+}
+
+/// The next bytes of an answer that was opened; none after the last.
+pub(crate) async fn next(body: &mut Coming) -> Result<Option<Bytes>, Failure> {
+    while let Some(frame) = body.frame().await.transpose()? {
+        if let Ok(data) = frame.into_data() {
+            return Ok(Some(data));
+        }
     }
+    Ok(None)
+}
+
+/// For so long an answer is waited for.
+pub(crate) async fn within<T>(
+    patience: Duration,
+    answer: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let late = |_| Err(Failure::Unanswered(format!("it did not come to an end in {} s", patience.as_secs())));
+    tokio::time::timeout(patience, answer).await.unwrap_or_else(late)
 }
 
 /// The header with a token, which is shown nowhere.

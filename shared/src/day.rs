@@ -28,11 +28,12 @@ impl Day {
         at.map_or(Self::LAST, |at| Self(at.to_zoned(jiff::tz::TimeZone::UTC).date()))
     }
 
-    /// Its first moment; days before 1970 have the first of all.
+    /// Its first moment. Days before 1970 have the first of all, those that no time reaches have none.
     pub fn begin(self) -> Timestamp {
-        let midnight = self.0.to_zoned(jiff::tz::TimeZone::UTC).ok();
-        let millis = midnight.and_then(|midnight| u64::try_from(midnight.timestamp().as_millisecond()).ok());
-        Timestamp(millis.unwrap_or_default())
+        let Ok(midnight) = self.0.to_zoned(jiff::tz::TimeZone::UTC) else {
+            return if self.0 < Date::constant(1970, 1, 1) { Timestamp::ZERO } else { Timestamp::NEVER };
+        };
+        Timestamp(u64::try_from(midnight.timestamp().as_millisecond()).unwrap_or_default())
     }
 
     /// The first moment after it.
@@ -47,7 +48,7 @@ impl Day {
 
     /// So many days before.
     #[must_use]
-    pub fn before(self, days: u32) -> Self {
+    pub fn before(self, days: u16) -> Self {
         Self(self.0.saturating_sub(i64::from(days).days()))
     }
 }
@@ -80,5 +81,10 @@ mod tests {
         assert_eq!(day.first_of_month().to_string(), "2026-11-01");
         assert_eq!(day.before(23).to_string(), "2026-10-31");
         assert_eq!(Day::of(Timestamp::NEVER), Day::LAST);
+        assert_eq!(
+            (Day::FIRST.begin(), Day::LAST.begin(), Day::LAST.end()),
+            (Timestamp::ZERO, Timestamp::NEVER, Timestamp::NEVER)
+        );
+        assert_eq!(Day::FIRST.before(u16::MAX), Day::FIRST);
     }
 }

@@ -95,8 +95,8 @@ pub const QUESTION_KEEP: Duration = Duration::from_secs(7 * 86_400);
 pub const QUESTIONS_KEPT: usize = 1000;
 /// Most reports of costs that are kept, and for how many days the sums of all are.
 pub const COSTS_KEPT: usize = 10_000;
-pub const COST_DAYS: u32 = 400;
-/// Most sums of one agent on one day.
+pub const COST_DAYS: u16 = 400;
+/// Most sums of one agent on one day; past it whole days go, the oldest first.
 pub const COST_SUMS: usize = 100_000;
 /// Deepest nesting of JSON that is taken from outside.
 pub const JSON_DEPTH: usize = 64;

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use crate::code::{Code, Refusal};
 
@@ -16,8 +17,11 @@ pub const QUICK: Duration = Duration::from_secs(120);
 /// Longest answer, bytes: an image that is shown, in base64, and some more.
 pub const ANSWER: usize = 6 * 1024 * 1024;
 
+/// Most bytes of one part of a file that goes into an instance or comes out of one.
+pub const PART: usize = 1024 * 1024;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "snake_case")]
 pub enum Tool {
     Bash,
     Read,
@@ -26,6 +30,51 @@ pub enum Tool {
     Grep,
     Find,
     Ls,
+    /// Gives a [`Part`] of a file. Agents are offered neither this nor the next: coordinators carry files by them.
+    GetPart,
+    /// Takes a part of a file.
+    PutPart,
+}
+
+/// Which part of a file is wanted: [`PART`] bytes of it, or what there is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GetPart {
+    pub path: String,
+    pub from: u64,
+}
+
+/// A part of a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// Of the whole file, bytes.
+    pub size: u64,
+    /// In base64.
+    pub data: String,
+}
+
+/// A part of a file that is to be kept. The parts of one transfer come in order, beginning at 0.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PutPart {
+    /// Where the whole file goes.
+    pub path: String,
+    /// Tells transfers apart that go to one place.
+    pub transfer: Uuid,
+    pub from: u64,
+    /// In base64.
+    pub data: String,
+    pub then: Then,
+}
+
+/// What comes after a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Then {
+    /// Another one.
+    More,
+    /// The file is whole, and takes its place.
+    Keep,
+    /// There will be no whole file: what came of it goes.
+    Drop,
 }
 
 /// What a tool has to say: its result, or why there is none.

@@ -108,7 +108,7 @@ async fn furnish(up: &Up) -> Result<Client> {
 }
 
 /// Every page that stands in the menu.
-const PAGES: [&str; 16] = [
+const PAGES: [&str; 17] = [
     "",
     "/board",
     "/tasks",

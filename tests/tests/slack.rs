@@ -4,10 +4,11 @@
 
 use anyhow::{Result, ensure};
 use bytes::Bytes;
+use futures::{StreamExt, stream};
 use serde_json::{Value, json};
 use skein_coordinator::config::Workspace as Settings;
-use skein_coordinator::slack::{Error, LARGEST, Post, Workspace};
-use skein_shared::Code;
+use skein_coordinator::slack::{Content, Download, Error, LARGEST, Post, Workspace};
+use skein_shared::{Code, Refusal};
 use skein_tests::mcp::Client;
 use skein_tests::slack::{APP, BOT, Slack, Trouble, event, next_letter};
 use skein_tests::stage::Stage;
@@ -47,13 +48,15 @@ async fn every_method_is_called_as_slack_wants_it() -> Result<()> {
     ensure!(workspace.user("U1").await?["profile"]["display_name"] == "Ada");
     ensure!(workspace.identity().await?["user_id"] == "UBOT");
     ensure!(workspace.connection().await?.scheme() == "ws");
-    let file =
-        workspace.upload("notes.txt", Bytes::from_static(b"words"), "C1", Some(&first), Some("here")).await?;
+    let file = workspace
+        .upload("notes.txt", Bytes::from_static(b"words").into(), "C1", Some(&first), Some("here"))
+        .await?;
     let down = workspace.file(&file).await;
     ensure!(matches!(down, Err(Error::Garbled { .. })), "an upload has no address yet: {down:?}");
     slack.has_file("F9", "data.txt", b"content");
-    let down = workspace.file("F9").await?;
-    ensure!(down.content == "content" && down.info["name"] == "data.txt", "{down:?}");
+    let mut down = workspace.file("F9").await?;
+    ensure!(down.info["name"] == "data.txt", "{down:?}");
+    ensure!(down.next().await?.as_deref() == Some(b"content") && down.next().await?.is_none());
     Ok(())
 }
 
@@ -128,16 +131,27 @@ async fn files_and_the_token_go_between_us_and_slack_alone() -> Result<()> {
     let elsewhere = Slack::start().await?;
     elsewhere.has_file("F1", "bait", b"bait");
     let foreign = format!("{}F1", elsewhere.api().replace("/api/", "/files/"));
-    let refused = |outcome: Result<Bytes, Error>| outcome.unwrap_err().refusal().code;
+    let refused = |outcome: Result<Download, Error>| outcome.unwrap_err().refusal().code;
     ensure!(refused(workspace.download(&foreign).await) == Code::Forbidden);
     slack.has_file("F2", "moved", b"");
     slack.redirects("F2", &foreign);
     let own = slack.api().replace("/api/", "/files/");
     ensure!(refused(workspace.download(&format!("{own}F2")).await) == Code::Forbidden);
     ensure!(refused(workspace.download(&format!("{own}F3")).await) == Code::NotFound);
-    let size = usize::try_from(LARGEST)? + 1;
-    let large = workspace.upload("large", Bytes::from(vec![0; size]), "C1", None, None).await;
+    let large = Content { length: LARGEST + 1, parts: stream::empty().boxed() };
+    let large = workspace.upload("large", large, "C1", None, None).await;
     ensure!(matches!(large, Err(Error::TooLarge(_))) && slack.calls("files.getUploadURLExternal").is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_read_to_its_end_is_not_sent() -> Result<()> {
+    let (slack, workspace) = workspace().await?;
+    let gone = Refusal::new(Code::Unavailable, "the runner has gone");
+    let parts = stream::iter([Ok(Bytes::from_static(b"half")), Err(gone.clone())]).boxed();
+    let sent = workspace.upload("half", Content { length: 8, parts }, "C1", None, None).await;
+    ensure!(sent.as_ref().err() == Some(&Error::Given(gone)), "{sent:?}");
+    ensure!(slack.calls("files.completeUploadExternal").is_empty() && slack.written("C1").is_empty());
     Ok(())
 }
 
@@ -298,13 +312,17 @@ async fn what_comes_over_a_connection_is_acknowledged_once_it_cannot_be_lost() -
 #[tokio::test]
 async fn files_go_between_slack_and_the_instance_of_an_agent() -> Result<()> {
     let slack = Slack::start().await?;
-    let content: Vec<u8> = (0..100_000_u32).flat_map(u32::to_le_bytes).collect();
+    let content: Vec<u8> = (0..3_000_000_u32).flat_map(u32::to_le_bytes).collect();
     slack.has_file("F9", "it's.bin", &content);
+    slack.has_file("F8", "half.bin", &content);
+    slack.trouble("files/F8", Trouble::AnswerLost);
     let steps = [
         r#"join-swarm={"name":"smith","lead":true}"#,
         r#"slack-download-file={"fileId":"F9","savePath":"in/"}"#,
         r#"slack-upload-file={"channelId":"C1","filePath":"in/it's.bin"}"#,
         r#"slack-upload-file={"channelId":"C1","filePath":"nowhere"}"#,
+        r#"slack-download-file={"fileId":"F8","savePath":"cut/half.bin"}"#,
+        r#"bash={"command":"while ls -A cut | grep -q .; do sleep 0.05; done; echo nothing is left"}"#,
         "hold",
     ];
     let stage = Stage::new(1)?.agent("smith", "role = \"lead\"", &steps)?;
@@ -321,5 +339,9 @@ async fn files_go_between_slack_and_the_instance_of_an_agent() -> Result<()> {
     ensure!(slack.content(done["fileId"].as_str().unwrap_or_default()) == content, "{done}");
     let refused = &uploads[1].1;
     ensure!(refused["success"] == false && refused["code"] == "invalid_argument", "{refused}");
+    let left = stage.answer("smith", "bash").await?.to_string();
+    ensure!(left.contains("nothing is left"), "{left}");
+    let cut = &stage.answers("smith", "slack-download-file")?[1].1;
+    ensure!(cut["success"] == false && cut["code"] == "unknown", "{cut}");
     Ok(())
 }

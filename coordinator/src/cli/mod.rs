@@ -319,6 +319,7 @@ mod tests {
             "skein agent enable lead",
             "skein agent disable lead --swarm build",
             "skein agent history lead --limit 5",
+            "skein costs --each --limit 5",
             "skein questions list --answered --limit 5",
             "skein questions answer 0190e0a0-0000-7000-8000-000000000001 blue",
             "skein questions decline 0190e0a0-0000-7000-8000-000000000001 --reason late",

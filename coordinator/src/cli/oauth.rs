@@ -130,7 +130,7 @@ impl From {
     async fn post(&self, url: &str, form: String) -> Result<(StatusCode, Value), CliError> {
         let wrong = |problem: String| CliError::Usage(format!("--url {}: {problem}", self.url));
         let address = Url::parse(url).map_err(|error| wrong(error.to_string()))?;
-        let client = https::client(https::trusted(&address).map_err(wrong)?);
+        let client: https::Client = https::client(https::trusted(&address).map_err(wrong)?);
         let request = Request::post(url)
             .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
             .body(Full::from(form))

@@ -11,8 +11,8 @@ use super::door::Asked;
 use super::tasks::mine;
 use super::{Compat, settings};
 use crate::auth::{Principal, Role};
-use crate::service::lists;
 use crate::service::swarm::Introduction;
+use crate::service::{Service, lists};
 
 /// So many polls without a task mean that a worker may go.
 const EMPTY_POLLS: u64 = 2;
@@ -20,17 +20,17 @@ const EMPTY_POLLS: u64 = 2;
 /// Makes the agent a member, or welcomes it back. Without a header it gets a new id.
 pub(super) async fn register(State(compat): State<Compat>, asked: Asked) -> Answer {
     let who = match asked.who.role {
-        Role::Operator => compat.shared.agent(Uuid::new_v4())?,
+        Role::Operator => compat.shared.agent(Uuid::new_v5(&asked.request, b"agent"))?,
         _ => asked.who.clone(),
     };
     let max_tasks = asked.fields.get("maxTasks").and_then(Value::as_u64).map(|most| most as u32);
-    if compat.service.me(&who).await?.is_some() {
+    if asked.service.me(&who).await?.is_some() {
         let refreshing = async {
-            compat.service.come_back(&who, asked.request).await?;
+            asked.service.come_back(&who, Uuid::now_v7()).await?;
             if let Some(max_tasks) = max_tasks {
-                compat.service.set_capacity(&who, Uuid::now_v7(), max_tasks).await?;
+                asked.service.set_capacity(&who, Uuid::now_v7(), max_tasks).await?;
             }
-            compat.service.me(&who).await
+            asked.service.me(&who).await
         };
         return ok(compat.like(&asked, "join-swarm", refreshing).await?.unwrap_or_default());
     }
@@ -43,19 +43,19 @@ pub(super) async fn register(State(compat): State<Compat>, asked: Asked) -> Answ
         description: asked.text("description").map(str::to_owned),
         max_tasks,
     };
-    let joining = compat.service.join(&who, asked.request, introduction);
+    let joining = asked.service.join(&who, asked.request, introduction);
     made(compat.like(&asked, "join-swarm", joining).await?.0)
 }
 
 pub(super) async fn ping(State(compat): State<Compat>, asked: Asked) -> Answer {
     compat.look(&asked)?;
-    compat.service.come_back(asked.agent()?, asked.request).await?;
+    asked.service.come_back(asked.agent()?, asked.request).await?;
     nothing()
 }
 
 pub(super) async fn close(State(compat): State<Compat>, asked: Asked) -> Answer {
     compat.look(&asked)?;
-    compat.service.go_offline(asked.agent()?, asked.request).await?;
+    asked.service.go_offline(asked.agent()?, asked.request).await?;
     nothing()
 }
 
@@ -63,23 +63,23 @@ pub(super) async fn close(State(compat): State<Compat>, asked: Asked) -> Answer 
 pub(super) async fn me(State(compat): State<Compat>, asked: Asked) -> Answer {
     let who = asked.agent()?;
     let looking = async {
-        let mut me = known(compat.service.me(who).await?)?;
-        let current = mine(&compat, who, "in_progress").await?.len();
+        let mut me = known(asked.service.me(who).await?)?;
+        let current = mine(&asked.service, who, "in_progress").await?.len();
         me["capacity"] = capacity(&me, current);
         me["shouldBlockPolling"] = json!(me["emptyPollCount"].as_u64().unwrap_or_default() >= EMPTY_POLLS);
         if asked.query("include") == Some("inbox") {
-            me["inbox"] = inbox(&compat, who, current).await?;
+            me["inbox"] = inbox(&asked.service, who, current).await?;
         }
         Ok(me)
     };
     ok(compat.like(&asked, "my-agent-info", looking).await?)
 }
 
-async fn inbox(compat: &Compat, who: &Principal, current: usize) -> Result<Value, Refusal> {
-    let (unread, mentions) = compat.service.unread(who).await?;
-    let (offers, pool) = compat.service.open_work(who).await?;
+async fn inbox(service: &Service, who: &Principal, current: usize) -> Result<Value, Refusal> {
+    let (unread, mentions) = service.unread(who).await?;
+    let (offers, pool) = service.open_work(who).await?;
     let read = Read { mentions_only: true, mark_as_read: false, limit: 3, ..Read::new(who.agent) };
-    let found = compat.service.read_messages(who, Uuid::now_v7(), read).await?;
+    let found = service.read_messages(who, Uuid::now_v7(), read).await?;
     let newest = found.messages.iter().rev().take(3).map(|(channel, message)| {
         json!({
             "channelName": channel, "agentName": message["agentName"], "content": message["content"],
@@ -111,8 +111,8 @@ pub(super) async fn list(State(compat): State<Compat>, asked: Asked) -> Answer {
         ..lists::Tasks::default()
     };
     let listing = async {
-        let agents = compat.service.list_members(&asked.who).await?.rows;
-        Ok((agents, compat.service.list_tasks(&asked.who, wanted).await?.rows))
+        let agents = asked.service.list_members(&asked.who).await?.rows;
+        Ok((agents, asked.service.list_tasks(&asked.who, wanted).await?.rows))
     };
     let (mut agents, tasks) = compat.like(&asked, "get-swarm", listing).await?;
     for agent in &mut agents {
@@ -131,7 +131,7 @@ pub(super) async fn one(State(compat): State<Compat>, Path(agent): Path<Uuid>, a
 
 async fn profile(compat: &Compat, asked: &Asked, agent: Uuid) -> Result<Value, Problem> {
     let of = Principal { agent, ..asked.who.clone() };
-    let looking = async { known(compat.service.me(&of).await?) };
+    let looking = async { known(asked.service.me(&of).await?) };
     compat.like(asked, "get-swarm", looking).await
 }
 

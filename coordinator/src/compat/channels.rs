@@ -14,7 +14,7 @@ use crate::service::programs::Messages;
 const THREAD: usize = 1000;
 
 pub(super) async fn list(State(compat): State<Compat>, asked: Asked) -> Answer {
-    let listing = compat.service.list_channels(&asked.who);
+    let listing = asked.service.list_channels(&asked.who);
     ok(json!({ "channels": compat.like(&asked, "list-channels", listing).await? }))
 }
 
@@ -46,7 +46,7 @@ pub(super) async fn thread(
 }
 
 async fn messages(compat: &Compat, asked: &Asked, wanted: Messages) -> Answer {
-    let listing = compat.service.list_messages(&asked.who, wanted);
+    let listing = asked.service.list_messages(&asked.who, wanted);
     ok(json!({ "messages": compat.like(asked, "read-messages", listing).await?.rows }))
 }
 

@@ -3,14 +3,14 @@
 use axum::extract::State;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use skein_shared::costs::{Cost, Report, Source, Sum, Wanted};
+use skein_shared::costs::{Cost, Report, Source, Sum, Sums, Wanted};
 use skein_shared::day::Day;
 use skein_shared::time::Timestamp;
 
 use super::Compat;
 use super::answer::{Answer, Problem, made, ok};
 use super::door::Asked;
-use crate::service::costs::{Reports, Sums};
+use crate::service::costs::Reports;
 use crate::service::lists::Page;
 
 /// Reports that are shown if nothing is said.
@@ -33,7 +33,7 @@ pub(super) async fn report(State(compat): State<Compat>, asked: Asked) -> Answer
         failed: asked.fields.get("isError").and_then(Value::as_bool).unwrap_or_default(),
         cost,
     };
-    let reporting = compat.service.report_cost(&asked.who, asked.request, report);
+    let reporting = asked.service.report_cost(&asked.who, asked.request, report);
     made(json!({ "success": true, "cost": compat.like(&asked, LIKE, reporting).await? }))
 }
 
@@ -45,7 +45,7 @@ pub(super) async fn list(State(compat): State<Compat>, asked: Asked) -> Answer {
         before: date(&asked, "endDate")?.map(|(_, before)| before),
         page: Page { limit: Some(asked.number("limit", SHOWN)?), ..Page::default() },
     };
-    let listing = compat.service.list_costs(&asked.who, wanted);
+    let listing = asked.service.list_costs(&asked.who, wanted);
     ok(json!({ "costs": compat.like(&asked, "get-swarm", listing).await?.rows }))
 }
 
@@ -56,23 +56,21 @@ pub(super) async fn sums(State(compat): State<Compat>, asked: Asked) -> Answer {
     }
     let day = |name| Ok::<_, Problem>(date(&asked, name)?.map(|(begin, _)| Day::of(begin)));
     let wanted = Wanted { agent: asked.id("agentId")?, from: day("startDate")?, to: day("endDate")? };
-    let summing = compat.service.sum_costs(&asked.who, wanted);
+    let summing = asked.service.sum_costs(&asked.who, wanted);
     let Sums { all, days, agents } = compat.like(&asked, "get-swarm", summing).await?;
-    let daily = days.iter().map(|(day, sum)| {
-        json!({
-            "date": day.to_string(), "costUsd": sum.dollars(), "inputTokens": sum.input_tokens,
-            "outputTokens": sum.output_tokens, "sessions": sum.reports,
-        })
-    });
-    let by_agent = agents.iter().map(|(agent, sum)| {
-        json!({
-            "agentId": agent, "costUsd": sum.dollars(), "inputTokens": sum.input_tokens,
-            "outputTokens": sum.output_tokens, "sessions": sum.reports, "durationMs": sum.duration_ms,
-        })
-    });
-    let daily: Vec<Value> = daily.filter(|_| by != "agent").collect();
-    let by_agent: Vec<Value> = by_agent.filter(|_| by != "day").collect();
+    let daily = days.iter().filter(|_| by != "agent");
+    let daily: Vec<Value> = daily.map(|(day, sum)| shown("date", json!(day), sum)).collect();
+    let by_agent = agents.iter().filter(|_| by != "day");
+    let by_agent: Vec<Value> = by_agent.map(|(agent, sum)| shown("agentId", json!(agent), sum)).collect();
     ok(json!({ "totals": totals(&all), "daily": daily, "byAgent": by_agent }))
+}
+
+/// The sum of a day or an agent.
+fn shown(of: &str, name: Value, sum: &Sum) -> Value {
+    json!({
+        of: name, "costUsd": sum.dollars(), "inputTokens": sum.input_tokens, "outputTokens": sum.output_tokens,
+        "sessions": sum.reports, "durationMs": sum.duration_ms,
+    })
 }
 
 fn totals(all: &Sum) -> Value {
@@ -87,9 +85,9 @@ fn totals(all: &Sum) -> Value {
 
 /// What today cost, and this month so far.
 pub(super) async fn dashboard(State(compat): State<Compat>, asked: Asked) -> Answer {
-    let today = Day::of(compat.service.clock().now());
+    let today = Day::of(asked.service.clock().now());
     let month = Wanted { from: Some(today.first_of_month()), ..Wanted::default() };
-    let sums = compat.like(&asked, "get-swarm", compat.service.sum_costs(&asked.who, month)).await?;
+    let sums = compat.like(&asked, "get-swarm", asked.service.sum_costs(&asked.who, month)).await?;
     let of_today = sums.days.last().filter(|(day, _)| *day == today).map_or(0.0, |(_, sum)| sum.dollars());
     ok(json!({ "costToday": of_today, "costMtd": sums.all.dollars() }))
 }

@@ -2,19 +2,23 @@
 
 use axum::extract::{FromRequest, Request};
 use http_body_util::{BodyExt, Limited};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use skein_shared::{Code, limits};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::Compat;
 use super::answer::Problem;
 use crate::auth::{Principal, Role};
 use crate::mcp::idempotency;
+use crate::service::Service;
 
 /// A request of somebody who holds the key.
 pub(super) struct Asked {
     pub(super) who: Principal,
-    /// Names this request, so that what it makes has an id.
+    /// Keeps its answers if the request has a key, by which they can be asked for again.
+    pub(super) service: Service,
+    /// Names this request, so that what it makes has an id: the same for each try of one with a key.
     pub(super) request: Uuid,
     /// The idempotency key, if it has one.
     pub(super) key: Option<String>,
@@ -34,10 +38,18 @@ impl FromRequest<Compat> for Asked {
         if who.role != Role::Operator {
             compat.service.seen(&who);
         }
-        let key = parts.headers.get(idempotency::HEADER).and_then(|key| key.to_str().ok()).map(str::to_owned);
+        let key = parts.headers.get(idempotency::HEADER).and_then(|key| key.to_str().ok());
+        let key = idempotency::key(&mut Map::new(), key)?;
+        let route = format!("{} {}", parts.method, parts.uri.path());
+        let request = idempotency::request(&who, &route, key.as_deref());
+        let service = compat.service.clone().keeping_answers(key.is_some());
         let query = url::form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes());
-        let query = query.into_owned().collect();
-        Ok(Self { who, request: Uuid::now_v7(), key, fields: fields(body).await?, query })
+        let query: Vec<_> = query.into_owned().collect();
+        let fields = fields(body).await?;
+        if key.is_some() {
+            compat.gate.keys.take(request, &json!([fields, query]), Instant::now())?;
+        }
+        Ok(Self { who, service, request, key, fields, query })
     }
 }
 

@@ -18,7 +18,7 @@ const MOST: u64 = 20;
 pub(super) async fn search(State(compat): State<Compat>, asked: Asked) -> Answer {
     let query = asked.need("query")?;
     let limit = asked.fields.get("limit").and_then(Value::as_u64).unwrap_or(FOUND).min(MOST) as usize;
-    let searching = compat.service.search_memory(asked.agent()?, query, Visible::All, None, limit);
+    let searching = asked.service.search_memory(asked.agent()?, query, Visible::All, None, limit);
     let found = compat.like(&asked, "memory-search", searching).await?;
     let (hits, understood) = (found.hits.rows, found.ranked == Ranked::ByMeaning);
     let best = hits.first().map_or(1.0, |hit| hit.score);
@@ -56,7 +56,7 @@ pub(super) async fn index(State(compat): State<Compat>, asked: Asked) -> Answer 
         ));
     }
     let content = asked.need("content")?;
-    let indexing = compat.service.index(&asked.who, asked.request, content, of);
+    let indexing = asked.service.index(&asked.who, asked.request, content, of);
     let memories = compat.like(&asked, "inject-learning", indexing).await?;
     taken(json!({ "queued": true, "memoryIds": memories }))
 }

@@ -21,7 +21,7 @@ const RECENT: Duration = Duration::from_secs(300);
 /// The newest entries of the log, the newest first. Without an agent those on how agents are stay out, as the seed has it.
 pub(super) async fn log(State(compat): State<Compat>, asked: Asked) -> Answer {
     let (limit, agent) = (asked.number("limit", SHOWN)?, asked.id("agentId")?);
-    let reading = compat.service.newest_events(&asked.who);
+    let reading = asked.service.newest_events(&asked.who);
     let events = compat.like(&asked, "get-swarm", reading).await?;
     let shown = |entry: &Value| match agent {
         Some(agent) => entry["agentId"] == json!(agent),
@@ -34,8 +34,8 @@ pub(super) async fn log(State(compat): State<Compat>, asked: Asked) -> Answer {
 /// How many agents and tasks are in which state.
 pub(super) async fn stats(State(compat): State<Compat>, asked: Asked) -> Answer {
     let counting = async {
-        let agents = compat.service.list_members(&asked.who).await?.rows;
-        Ok((agents, compat.service.count_tasks(&asked.who, None).await?))
+        let agents = asked.service.list_members(&asked.who).await?.rows;
+        Ok((agents, asked.service.count_tasks(&asked.who, None).await?))
     };
     let (agents, tasks) = compat.like(&asked, "get-swarm", counting).await?;
     let are = |status: &str| agents.iter().filter(|agent| agent["status"] == status).count();
@@ -56,7 +56,7 @@ pub(super) async fn stats(State(compat): State<Compat>, asked: Asked) -> Answer 
 /// is being worked on.
 pub(super) async fn context(State(compat): State<Compat>, asked: Asked) -> Answer {
     let reading = async {
-        let (service, who) = (&compat.service, &asked.who);
+        let (service, who) = (&asked.service, &asked.who);
         let agents = service.list_members(who).await?.rows;
         let messages = service.messages_in_work(who, SHOWN).await?.rows;
         let lead = agents.iter().find(|agent| agent["isLead"] == true);

@@ -16,7 +16,7 @@ const SESSIONS: usize = 100;
 
 /// What there is to do, one thing at a time. The pool is claimed for the worker: of all who poll one gets the task.
 pub(super) async fn poll(State(compat): State<Compat>, asked: Asked) -> Answer {
-    let looking = compat.service.next_summons(asked.agent()?, asked.request);
+    let looking = asked.service.next_summons(asked.agent()?, asked.request);
     let summons = compat.like(&asked, "poll-task", looking).await?;
     let trigger = match summons {
         None => Value::Null,
@@ -43,13 +43,13 @@ pub(super) async fn begin(State(compat): State<Compat>, asked: Asked) -> Answer 
     let task = asked.field_id("taskId")?;
     match task {
         Some(task) => {
-            let reporting = compat.service.report(who, asked.request, task, None, None);
+            let reporting = asked.service.report(who, asked.request, task, None, None);
             compat.like(&asked, "store-progress", reporting).await?;
         }
         None => compat.look(&asked)?,
     }
     let id = task.unwrap_or(asked.request);
-    made(json!({ "session": session(id, who.agent, task, compat.service.clock().now().iso()) }))
+    made(json!({ "session": session(id, who.agent, task, asked.service.clock().now().iso()) }))
 }
 
 /// The tasks that are being worked on.
@@ -61,7 +61,7 @@ pub(super) async fn sessions(State(compat): State<Compat>, asked: Asked) -> Answ
         limit: SESSIONS,
         ..lists::Tasks::default()
     };
-    let tasks = compat.like(&asked, "get-tasks", compat.service.list_tasks(&asked.who, wanted)).await?;
+    let tasks = compat.like(&asked, "get-tasks", asked.service.list_tasks(&asked.who, wanted)).await?;
     let id = |task: &Value, field: &str| task[field].as_str().and_then(|id| Uuid::try_parse(id).ok());
     let sessions = tasks.rows.iter().filter_map(|task| {
         let (task_id, owner) = (id(task, "id")?, id(task, "agentId")?);
@@ -100,6 +100,6 @@ pub(super) async fn log(State(compat): State<Compat>, asked: Asked) -> Answer {
 }
 
 pub(super) async fn logs(State(compat): State<Compat>, Path(task): Path<Uuid>, asked: Asked) -> Answer {
-    compat.like(&asked, "get-task-details", compat.service.get_task(&asked.who, task)).await?;
+    compat.like(&asked, "get-task-details", asked.service.get_task(&asked.who, task)).await?;
     ok(json!({ "logs": [] }))
 }

@@ -12,8 +12,8 @@ use super::Compat;
 use super::answer::{Answer, Problem, made, ok};
 use super::door::Asked;
 use crate::auth::{Principal, Role};
-use crate::service::lists;
 use crate::service::tasks::{Action, Wanted};
+use crate::service::{Service, lists};
 
 /// Tasks in one answer at most.
 const MOST: usize = 1000;
@@ -34,7 +34,7 @@ pub(super) async fn list(State(compat): State<Compat>, asked: Asked) -> Answer {
         ..lists::Tasks::default()
     };
     let who = of(&asked.who, agent);
-    let listing = compat.service.tasks_from(&who, wanted, offset);
+    let listing = asked.service.tasks_from(&who, wanted, offset);
     let (tasks, total) = compat.like(&asked, "get-tasks", listing).await?;
     ok(json!({ "tasks": tasks.rows, "total": total }))
 }
@@ -69,7 +69,7 @@ pub(super) async fn create(State(compat): State<Compat>, asked: Asked) -> Answer
         (None, agent, _) => Target::Assign { agent },
     };
     let wanted = Wanted { spec, target, rules: Rules::Plain };
-    let sending = compat.service.send_task(&asked.who, asked.request, wanted);
+    let sending = asked.service.send_task(&asked.who, asked.request, wanted);
     made(compat.like(&asked, "send-task", sending).await?.task)
 }
 
@@ -86,7 +86,7 @@ pub(super) async fn one(State(compat): State<Compat>, Path(task): Path<Uuid>, as
 
 pub(super) async fn session(State(compat): State<Compat>, Path(task): Path<Uuid>, asked: Asked) -> Answer {
     let session = asked.need("claudeSessionId")?.to_owned();
-    let noting = compat.service.note_session(&asked.who, asked.request, task, session);
+    let noting = asked.service.note_session(&asked.who, asked.request, task, session);
     ok(compat.like(&asked, "store-progress", noting).await?.task)
 }
 
@@ -103,7 +103,7 @@ pub(super) async fn act(
         "resume" => ("task-action", Action::Resume),
         _ => return Err(Problem::of(Code::NotFound, "there is no such route")),
     };
-    let acting = compat.service.act(&asked.who, asked.request, task, action);
+    let acting = asked.service.act(&asked.who, asked.request, task, action);
     let changed = compat.like(&asked, tool, acting).await?;
     ok(json!({ "success": true, "task": changed.task }))
 }
@@ -117,10 +117,10 @@ async fn finish(compat: &Compat, task: Uuid, asked: &Asked) -> Answer {
     };
     let who = asked.agent()?;
     let reporting = async {
-        match compat.service.report(who, asked.request, task, None, Some((end, None))).await {
+        match asked.service.report(who, asked.request, task, None, Some((end, None))).await {
             Ok(changed) => Ok((changed.task, changed.repeated)),
             Err(Refusal { code: Code::WrongState, .. }) => {
-                Ok((compat.service.get_task(who, task).await?, true))
+                Ok((asked.service.get_task(who, task).await?, true))
             }
             Err(refusal) => Err(refusal),
         }
@@ -134,7 +134,7 @@ async fn finish(compat: &Compat, task: Uuid, asked: &Asked) -> Answer {
 }
 
 pub(super) async fn paused(State(compat): State<Compat>, asked: Asked) -> Answer {
-    let listing = mine(&compat, asked.agent()?, "paused");
+    let listing = mine(&asked.service, asked.agent()?, "paused");
     ok(json!({ "tasks": compat.like(&asked, "get-tasks", listing).await? }))
 }
 
@@ -144,14 +144,14 @@ pub(super) async fn cancelled(State(compat): State<Compat>, asked: Asked) -> Ans
     let task = asked.id("taskId")?;
     let listing = async {
         let Some(task) = task else {
-            let now = compat.service.clock().now();
+            let now = asked.service.clock().now();
             let recent = |task: &Value| {
                 let ended = task["finishedAt"].as_str().and_then(skein_shared::time::Timestamp::parse_iso);
                 ended.is_some_and(|ended| now.since(ended) < NEWS)
             };
-            return Ok(mine(&compat, who, "cancelled").await?.into_iter().filter(recent).collect());
+            return Ok(mine(&asked.service, who, "cancelled").await?.into_iter().filter(recent).collect());
         };
-        Ok(vec![compat.service.get_task(who, task).await?])
+        Ok(vec![asked.service.get_task(who, task).await?])
     };
     let tasks: Vec<Value> = compat.like(&asked, "get-tasks", listing).await?;
     let cancelled = tasks.iter().filter(|task| task["status"] == "cancelled");
@@ -162,7 +162,7 @@ pub(super) async fn cancelled(State(compat): State<Compat>, asked: Asked) -> Ans
 }
 
 /// The caller's tasks of a status.
-pub(super) async fn mine(compat: &Compat, who: &Principal, status: &str) -> Result<Vec<Value>, Refusal> {
+pub(super) async fn mine(service: &Service, who: &Principal, status: &str) -> Result<Vec<Value>, Refusal> {
     let wanted = lists::Tasks {
         status: Some(status.to_owned()),
         mine: true,
@@ -171,5 +171,5 @@ pub(super) async fn mine(compat: &Compat, who: &Principal, status: &str) -> Resu
         ..lists::Tasks::default()
     };
     debug_assert!(who.role != Role::Operator);
-    Ok(compat.service.list_tasks(who, wanted).await?.rows)
+    Ok(service.list_tasks(who, wanted).await?.rows)
 }

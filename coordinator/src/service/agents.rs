@@ -244,7 +244,10 @@ impl Service {
     }
 
     /// The names of all agents that runners have defined.
-    async fn defined_agents(&self, who: &Principal) -> Result<Vec<Name>, Refusal> {
+    ///
+    /// # Errors
+    /// `unavailable` while some of them cannot be listed.
+    pub async fn defined_agents(&self, who: &Principal) -> Result<Vec<Name>, Refusal> {
         policy::require(who, Right::Read)?;
         let mut query = Query::new(&who.swarm, Kind::Agent, "definition");
         query.live = Some(true);

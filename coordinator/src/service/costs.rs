@@ -2,8 +2,7 @@
 
 use serde_json::Value;
 use skein_shared::Refusal;
-use skein_shared::costs::{Command, Costs, Reply, Report, Sum, Wanted};
-use skein_shared::day::Day;
+use skein_shared::costs::{Command, Costs, Reply, Report, Sums, Wanted};
 use skein_shared::id::Kind;
 use skein_shared::time::Timestamp;
 use skein_shared::wire;
@@ -24,16 +23,6 @@ pub struct Reports {
     /// Before this one.
     pub before: Option<Timestamp>,
     pub page: Page,
-}
-
-/// What work came to, by day and by agent.
-#[derive(Clone, Debug)]
-pub struct Sums {
-    pub all: Sum,
-    /// The first day first.
-    pub days: Vec<(Day, Sum)>,
-    /// Who cost most first.
-    pub agents: Vec<(Uuid, Sum)>,
 }
 
 impl Service {
@@ -80,10 +69,13 @@ impl Service {
     }
 
     /// What work came to.
+    ///
+    /// # Errors
+    /// `forbidden` for whoever may not look.
     pub async fn sum_costs(&self, who: &Principal, wanted: Wanted) -> Result<Sums, Refusal> {
         policy::require(who, Right::Read)?;
         match self.ask::<Costs>(&who.entity(Kind::Costs), Command::Sum(wanted)).await? {
-            Reply::Sums { all, days, agents } => Ok(Sums { all, days, agents }),
+            Reply::Sums(sums) => Ok(sums),
             _ => Err(unexpected("the costs")),
         }
     }

@@ -1,22 +1,22 @@
 //! Files between people in Slack and agents. A coordinator has no files of agents: those of an instance are read and
-//! written in the instance, by its runner, as `bash` is run there.
+//! written in the instance, by its runner, part by part; none is ever here whole.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use futures::StreamExt;
+use futures::stream;
+use serde::Serialize;
 use serde_json::{Value, json};
-use skein_shared::transport::Tool;
+use skein_shared::transport::{GetPart, PART, Part, PutPart, Then, Tool};
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
 use super::slack::Address;
-use super::{Service, step};
+use super::{Service, step, unexpected};
 use crate::auth::{Principal, Right, policy};
-use crate::slack::{Error, LARGEST};
+use crate::slack::{Content, Download, Error};
 
-/// How much of a file one command reads, so that its output is not cut, and how much one writes, so that it can be started.
-const READS: usize = 36_000;
-const WRITES: usize = 60_000;
 /// Largest file that an answer holds, bytes.
 const SHOWN: usize = 1024 * 1024;
 /// Where files are kept, below the work folder, when nothing is said.
@@ -65,16 +65,15 @@ impl Service {
     pub async fn slack_upload(
         &self,
         who: &Principal,
-        request: Uuid,
         address: &Address,
         parcel: Parcel,
     ) -> Result<String, Refusal> {
         let place = self.slack_place(who, address).await?;
         let (content, name) = match parcel.file {
-            Some(Given::Content(text)) => (decoded(&text)?, parcel.name),
+            Some(Given::Content(text)) => (Bytes::from(decoded(&text)?).into(), parcel.name),
             Some(Given::Path(path)) => {
                 let name = parcel.name.or_else(|| path.rsplit('/').next().map(str::to_owned));
-                (self.read_file(who, request, &path).await?, name)
+                (self.file_of(who, path).await?, name)
             }
             None => return Err(invalid("give either filePath or content")),
         };
@@ -83,7 +82,7 @@ impl Service {
         let workspace = self.slack.require(&who.swarm)?;
         let thread = place.thread.as_deref();
         let uploaded =
-            workspace.upload(&name, content.into(), &place.channel, thread, parcel.comment.as_deref()).await;
+            workspace.upload(&name, content, &place.channel, thread, parcel.comment.as_deref()).await;
         uploaded.map_err(Error::refusal)
     }
 
@@ -92,88 +91,99 @@ impl Service {
     /// # Errors
     /// `not_joined`, `invalid_argument` without a file, `slack_not_configured`, what Slack says, `forbidden` for a foreign address,
     /// `too_large`.
-    pub async fn slack_download(
-        &self,
-        who: &Principal,
-        request: Uuid,
-        wanted: Wanted,
-    ) -> Result<Kept, Refusal> {
+    pub async fn slack_download(&self, who: &Principal, wanted: Wanted) -> Result<Kept, Refusal> {
         policy::require(who, Right::Work)?;
         self.require_member(who).await?;
         if wanted.id.is_none() && wanted.url.is_none() {
             return Err(invalid("give fileId or url to say which file is meant"));
         }
         let workspace = self.slack.require(&who.swarm)?;
-        let (content, info) = match (&wanted.id, &wanted.url) {
-            (Some(id), _) => {
-                let file = workspace.file(id).await.map_err(Error::refusal)?;
-                (file.content, file.info)
-            }
-            (None, url) => {
-                let url = url.as_deref().unwrap_or_default();
-                (workspace.download(url).await.map_err(Error::refusal)?, Value::Null)
-            }
+        let download = match &wanted.id {
+            Some(id) => workspace.file(id).await,
+            None => workspace.download(wanted.url.as_deref().unwrap_or_default()).await,
         };
-        let info = json!({
-            "id": info["id"],
-            "name": info["name"],
-            "mimetype": info["mimetype"],
-            "size": content.len(),
-        });
+        let mut download = download.map_err(Error::refusal)?;
+        let info = download.info.take();
         if !who.managed {
-            if content.len() > SHOWN {
-                let problem =
-                    format!("the file has more than {SHOWN} bytes, and you have no instance to keep it in");
-                return Err(Refusal::new(Code::TooLarge, problem));
-            }
+            let content = shown(download).await?;
+            let info = described(&info, content.len() as u64);
             return Ok(Kept { path: None, content: Some(STANDARD.encode(&content)), info });
         }
         let path = target(&wanted, &info);
-        self.write_file(who, request, &path, &content).await?;
-        Ok(Kept { path: Some(path), content: None, info })
+        let size = self.keep_file(who, &path, download).await?;
+        Ok(Kept { path: Some(path), content: None, info: described(&info, size) })
     }
 
-    async fn read_file(&self, who: &Principal, request: Uuid, path: &str) -> Result<Vec<u8>, Refusal> {
-        let mut content = Vec::new();
-        loop {
-            let from = content.len() + 1;
-            let command = format!("tail -c +{from} -- {0} | head -c {READS} | base64", quoted(path));
-            // `tail` fails beside the pipe, so the file is looked at by itself first.
-            let command = format!("test -r {0} && test -f {0} && {command}", quoted(path));
-            let text = self.command(who, step(request, &format!("read {from}")), &command).await?;
-            let text: String = text.split_whitespace().collect();
-            let part = STANDARD.decode(text).map_err(|_| unreadable(path))?;
-            let is_last = part.len() < READS;
-            content.extend(part);
-            if content.len() as u64 > LARGEST {
-                return Err(Refusal::new(Code::TooLarge, format!("{path} has more than {LARGEST} bytes")));
+    /// A file of the caller's instance, which is read as it is sent.
+    async fn file_of(&self, who: &Principal, path: String) -> Result<Content, Refusal> {
+        // Each try reads for itself: a part that an earlier one has read may be of an older file.
+        let (service, who, transfer) = (self.clone(), who.clone(), Uuid::now_v7());
+        let first = service.file_part(&who, transfer, &path, 0).await?;
+        let (length, from) = (first.size, first.bytes.len() as u64);
+        if from > length {
+            return Err(invalid(&format!(
+                "{path} is no usual file, or it grows; copy it, and send the copy"
+            )));
+        }
+        let rest = stream::try_unfold(from, move |from| {
+            let (service, who, path) = (service.clone(), who.clone(), path.clone());
+            async move {
+                if from >= length {
+                    return Ok(None);
+                }
+                let part = service.file_part(&who, transfer, &path, from).await?;
+                let next = from + part.bytes.len() as u64;
+                if part.size != length || part.bytes.is_empty() || next > length {
+                    return Err(invalid(&format!("{path} was changed while it was sent; send it again")));
+                }
+                Ok(Some((part.bytes, next)))
             }
-            if is_last {
-                return Ok(content);
+        });
+        Ok(Content { length, parts: stream::iter([Ok(first.bytes)]).chain(rest).boxed() })
+    }
+
+    async fn file_part(
+        &self,
+        who: &Principal,
+        transfer: Uuid,
+        path: &str,
+        from: u64,
+    ) -> Result<Piece, Refusal> {
+        let wanted = GetPart { path: path.to_owned(), from };
+        let text = self.carry(who, step(transfer, &from.to_string()), Tool::GetPart, &wanted).await?;
+        let part: Part = serde_json::from_str(&text).map_err(|_| unreadable(path))?;
+        let bytes = STANDARD.decode(part.data).map_err(|_| unreadable(path))?;
+        Ok(Piece { size: part.size, bytes: bytes.into() })
+    }
+
+    /// Writes a file into the caller's instance as it comes down, and gives its size. One that does not come whole leaves
+    /// nothing.
+    async fn keep_file(&self, who: &Principal, path: &str, mut download: Download) -> Result<u64, Refusal> {
+        let mut unkept = Unkept::begin(self, who, path);
+        let (mut from, mut gathered) = (0, BytesMut::new());
+        while let Some(bytes) = download.next().await.map_err(Error::refusal)? {
+            gathered.extend_from_slice(&bytes);
+            while gathered.len() > PART {
+                let part = gathered.split_to(PART);
+                unkept.put(from, &part, Then::More).await?;
+                from += part.len() as u64;
             }
         }
+        unkept.put(from, &gathered, Then::Keep).await?;
+        unkept.is_kept = true;
+        Ok(from + gathered.len() as u64)
     }
 
-    /// Under another name until it is whole.
-    async fn write_file(
+    /// Has the caller's instance give a part of a file or take one, and gives what it says.
+    async fn carry(
         &self,
         who: &Principal,
         request: Uuid,
-        path: &str,
-        content: &Bytes,
-    ) -> Result<(), Refusal> {
-        let part = quoted(&format!("{path}.part"));
-        self.command(who, step(request, "begin"), &beginning(path)).await?;
-        for (number, bytes) in content.chunks(WRITES).enumerate() {
-            let command = format!("printf %s {} | base64 -d >> {part}", STANDARD.encode(bytes));
-            self.command(who, step(request, &format!("write {number}")), &command).await?;
-        }
-        self.command(who, step(request, "end"), &format!("mv -- {part} {}", quoted(path))).await.map(|_| ())
-    }
-
-    /// Runs a command in the caller's instance, and gives its output.
-    async fn command(&self, who: &Principal, request: Uuid, command: &str) -> Result<String, Refusal> {
-        let outcome = self.use_tool(who, request, None, Tool::Bash, json!({ "command": command })).await?;
+        tool: Tool,
+        arguments: &impl Serialize,
+    ) -> Result<String, Refusal> {
+        let arguments = serde_json::to_value(arguments).map_err(|_| unexpected("a part of a file"))?;
+        let outcome = self.use_tool(who, request, None, tool, arguments).await?;
         match outcome.failed {
             true => {
                 let said: String = outcome.text.chars().take(300).collect();
@@ -182,6 +192,70 @@ impl Service {
             false => Ok(outcome.text),
         }
     }
+}
+
+/// A file on its way into an instance. What came of it is taken away again unless it is kept, also when nobody waits for
+/// it any more.
+struct Unkept {
+    service: Service,
+    who: Principal,
+    path: String,
+    /// Each try writes for itself: what an earlier one has written may not go on, and may still be written.
+    transfer: Uuid,
+    is_kept: bool,
+}
+
+impl Unkept {
+    fn begin(service: &Service, who: &Principal, path: &str) -> Self {
+        let (service, who, path) = (service.clone(), who.clone(), path.to_owned());
+        Self { service, who, path, transfer: Uuid::now_v7(), is_kept: false }
+    }
+
+    async fn put(&self, from: u64, bytes: &[u8], then: Then) -> Result<(), Refusal> {
+        let data = STANDARD.encode(bytes);
+        let part = PutPart { path: self.path.clone(), transfer: self.transfer, from, data, then };
+        let request = step(self.transfer, &format!("{then:?} {from}"));
+        self.service.carry(&self.who, request, Tool::PutPart, &part).await.map(|_| ())
+    }
+}
+
+impl Drop for Unkept {
+    fn drop(&mut self) {
+        if self.is_kept {
+            return;
+        }
+        let (service, who, path) = (self.service.clone(), self.who.clone(), self.path.clone());
+        let gone = Self { service, who, path, transfer: self.transfer, is_kept: true };
+        // With an instance that cannot be reached any more its files go too.
+        tokio::spawn(async move { gone.put(0, &[], Then::Drop).await });
+    }
+}
+
+/// A part of a file that was read.
+struct Piece {
+    /// Of the whole file.
+    size: u64,
+    bytes: Bytes,
+}
+
+/// All of a file, for an answer.
+async fn shown(mut download: Download) -> Result<Bytes, Refusal> {
+    let mut content = BytesMut::new();
+    while let Some(bytes) = download.next().await.map_err(Error::refusal)? {
+        content.extend_from_slice(&bytes);
+        if content.len() > SHOWN {
+            let problem = format!(
+                "the file has more than {SHOWN} bytes, and you have no instance to keep it in; let an agent of a runner fetch it"
+            );
+            return Err(Refusal::new(Code::TooLarge, problem));
+        }
+    }
+    Ok(content.freeze())
+}
+
+/// As the seed describes a file of Slack's.
+fn described(info: &Value, size: u64) -> Value {
+    json!({ "id": info["id"], "name": info["name"], "mimetype": info["mimetype"], "size": size })
 }
 
 fn invalid(problem: &str) -> Refusal {
@@ -196,21 +270,6 @@ fn decoded(content: &str) -> Result<Vec<u8>, Refusal> {
     STANDARD
         .decode(content.trim())
         .map_err(|_| invalid("content: this is no base64; encode the file's bytes"))
-}
-
-/// For the shell, as it stands.
-fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', r"'\''"))
-}
-
-/// Begins the part of a file. Into a folder of the file's name `mv` would put it under the name of the part.
-fn beginning(path: &str) -> String {
-    let (whole, part) = (quoted(path), quoted(&format!("{path}.part")));
-    let is_folder = format!("{path} is a folder; end savePath with a slash to keep the file in it");
-    format!(
-        "if test -d {whole}; then echo {}; false; else mkdir -p -- \"$(dirname -- {whole})\" && : > {part}; fi",
-        quoted(&is_folder)
-    )
 }
 
 /// Where a file goes. A path that ends in a slash, or has no dot in it, is a folder.
@@ -251,26 +310,5 @@ mod tests {
         }
         let wanted = Wanted { url: text("https://files.slack.com/T1-F1/x.png?t=1"), ..Wanted::default() };
         assert_eq!(target(&wanted, &Value::Null), "downloads/slack/x.png");
-    }
-
-    #[test]
-    fn a_path_is_one_word_for_the_shell() {
-        assert_eq!(quoted("a b;$(c)'d"), r"'a b;$(c)'\''d'");
-    }
-
-    #[test]
-    fn a_file_takes_no_folders_place() {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::create_dir(folder.path().join("v1.2")).unwrap();
-        let begin = |path: &str| {
-            let mut shell = std::process::Command::new("sh");
-            shell.arg("-c").arg(beginning(path)).current_dir(folder.path()).output().unwrap()
-        };
-        let refused = begin("v1.2");
-        assert!(!refused.status.success());
-        assert!(String::from_utf8_lossy(&refused.stdout).contains("v1.2 is a folder; end savePath"));
-        assert!(!folder.path().join("v1.2.part").exists());
-        assert!(begin("new/it's.txt").status.success());
-        assert!(folder.path().join("new/it's.txt.part").is_file());
     }
 }

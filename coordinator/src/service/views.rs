@@ -14,7 +14,8 @@ const USUAL: usize = 100;
 const BYTES: usize = 1 << 20;
 
 const VIEWS: &str = "agents, tasks, tasks-by-priority, epics, locks, calls, waits, schedules, messages, inbox, \
-                     questions, answers, runs, instances, dead-letters, webhooks, costs, costs-by-day, runners, swarms, clients, revocations";
+                     questions, answers, runs, instances, dead-letters, webhooks, costs, costs-by-day, runners, \
+                     swarms, clients, revocations";
 
 /// What somebody wants to see.
 #[derive(Clone, Debug, Default)]

@@ -5,7 +5,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use http::{Request, Response, StatusCode};
-use http_body_util::Full;
 use secrecy::SecretString;
 use serde_json::{Map, Value};
 use tokio::sync::Mutex;
@@ -14,7 +13,7 @@ use tracing::debug;
 use url::{Url, form_urlencoded};
 
 use super::error::Error;
-use super::http::Http;
+use super::http::{Http, whole};
 use super::method::{Form, Method, Token};
 use super::pace::Pace;
 use crate::https::{Failure, bearer, retry_after};
@@ -108,7 +107,7 @@ impl Client {
         let request = Request::post(self.http.url(method.name))
             .header(CONTENT_TYPE, kind)
             .header(AUTHORIZATION, bearer(token)?)
-            .body(Full::new(body))
+            .body(whole(body))
             .map_err(|error| Failure::Unreachable(error.to_string()))?;
         let left = end.saturating_duration_since(Instant::now());
         self.http.send(request, ANSWER, TRY.min(left)).await

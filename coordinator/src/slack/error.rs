@@ -23,8 +23,11 @@ pub enum Error {
     Garbled { method: &'static str, problem: String },
     #[error("{0} is not one of Slack's hosts, so it gets no token and no file")]
     Foreign(String),
-    #[error("the file is larger than {0} bytes")]
+    #[error("the file is larger than {0} bytes; split it")]
     TooLarge(u64),
+    /// What was to be sent could not be had.
+    #[error("{}", .0.message)]
+    Given(Refusal),
     #[error("the certificates of this system cannot be read, so Slack cannot be told from others: {0}")]
     Certificates(String),
     #[error("this workspace has no app token; set `app_token` or `app_token_file` for Socket Mode")]
@@ -111,6 +114,7 @@ impl Error {
             ),
             Error::Garbled { .. } => Refusal::new(Code::Unavailable, sentence).retry_after(5000),
             Error::Foreign(_) => Refusal::new(Code::Forbidden, sentence),
+            Error::Given(refusal) => refusal,
             Error::TooLarge(_) => Refusal::new(Code::TooLarge, sentence),
             Error::Certificates(_) | Error::NoAppToken => Refusal::new(Code::SlackNotConfigured, sentence),
         }

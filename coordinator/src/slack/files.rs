@@ -1,64 +1,114 @@
-//! Files: up and down, with the token for Slack's own hosts alone.
+//! Files: up and down, as they come, with the token for Slack's own hosts alone.
 
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_DISPOSITION, CONTENT_TYPE, LOCATION};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use http::header::{AUTHORIZATION, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
 use http::{Request, Response};
-use http_body_util::Full;
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
 use serde_json::{Value, json};
+use skein_shared::Refusal;
 
 use super::client::Args;
 use super::error::Error;
+use super::http::{Body, whole};
 use super::method::{FILE, UPLOAD_DONE, UPLOAD_URL};
 use super::workspace::{Workspace, args};
+use crate::https::{self, Coming, Failure};
 
-/// Largest file that passes through a coordinator, which has it in memory meanwhile, bytes. An agent's instance takes a
-/// command for each part of it.
-pub const LARGEST: u64 = 8 * 1024 * 1024;
-/// How long a file may take.
+/// Largest file, bytes (spec: Agent Swarm 2.4).
+pub const LARGEST: u64 = 1024 * 1024 * 1024;
+/// How long Slack may say nothing.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// What a file that goes up may take longer for its size, bytes a second: it is read meanwhile, by a program for each part.
+const SLOWEST: u64 = 256 * 1024;
+/// Longest answer to an upload, bytes.
+const ANSWER: u64 = 64 * 1024;
 /// How often Slack may point elsewhere.
 const REDIRECTS: usize = 3;
 const UPLOAD: &str = "the upload";
 const DOWNLOAD: &str = "the download";
 
-/// A file that came down.
-#[derive(Clone, Debug)]
+/// A file that is to go up.
+pub struct Content {
+    /// Bytes that the parts come to.
+    pub length: u64,
+    pub parts: BoxStream<'static, Result<Bytes, Refusal>>,
+}
+
+impl From<Bytes> for Content {
+    fn from(content: Bytes) -> Self {
+        let length = content.len() as u64;
+        Self { length, parts: futures::stream::once(async { Ok(content) }).boxed() }
+    }
+}
+
+/// A file that comes down.
+#[derive(Debug)]
 pub struct Download {
-    pub content: Bytes,
     /// As `files.info` describes it; null when only its address was known.
     pub info: Value,
+    body: Coming,
+    /// What may still come.
+    left: u64,
+}
+
+impl Download {
+    /// The next bytes; none after the last.
+    ///
+    /// # Errors
+    /// `too_large`, and when Slack says nothing more.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, Error> {
+        let next = https::within(PATIENCE, https::next(&mut self.body)).await;
+        let next = next.map_err(|failure| failure.of(DOWNLOAD, LARGEST))?;
+        let Some(bytes) = next else { return Ok(None) };
+        self.left = self.left.checked_sub(bytes.len() as u64).ok_or(Error::TooLarge(LARGEST))?;
+        Ok(Some(bytes))
+    }
 }
 
 impl Workspace {
     /// Puts a file into a channel, or into a thread of it, and gives its id.
     ///
     /// # Errors
-    /// `too_large`, and what Slack says.
+    /// `too_large`, what Slack says, and why the content could not be had.
     pub async fn upload(
         &self,
         name: &str,
-        content: Bytes,
+        content: Content,
         channel: &str,
         thread: Option<&str>,
         comment: Option<&str>,
     ) -> Result<String, Error> {
-        if content.len() as u64 > LARGEST {
+        let Content { length, parts } = content;
+        if length > LARGEST {
             return Err(Error::TooLarge(LARGEST));
         }
-        let place = args(json!({"filename": name, "length": content.len()}));
+        let place = args(json!({"filename": name, "length": length}));
         let place = self.client.call(&UPLOAD_URL, place).await?;
         let missing = || Error::Garbled { method: UPLOAD_URL.name, problem: "it names no place".to_owned() };
         let (url, file) = place["upload_url"].as_str().zip(place["file_id"].as_str()).ok_or_else(missing)?;
         let url = self.client.http.own(url)?;
+        let (body, broken) = streamed(parts);
         // The address itself is the permission, so it goes without the token.
         let request = Request::post(url.as_str())
             .header(CONTENT_TYPE, "application/octet-stream")
-            .body(Full::new(content))
+            .header(CONTENT_LENGTH, length)
+            .body(body)
             .map_err(|error| Error::Unreachable { method: UPLOAD, problem: error.to_string() })?;
-        let answer = self.client.http.send(request, LARGEST, PATIENCE).await;
-        let answer = answer.map_err(|failure| failure.of(UPLOAD, LARGEST))?;
+        let patience = PATIENCE + Duration::from_secs(length / SLOWEST);
+        let answer = self.client.http.send(request, ANSWER, patience).await;
+        let answer = answer.map_err(|failure| match (broken.get(), failure) {
+            (Some(refusal), _) => Error::Given(refusal.clone()),
+            (None, Failure::TooLarge) => {
+                Error::Garbled { method: UPLOAD, problem: "it is too long".to_owned() }
+            }
+            (None, failure) => failure.of(UPLOAD, LARGEST),
+        })?;
         require_success(UPLOAD, &answer)?;
         let done: Args = args(json!({
             "files": [{"id": file, "title": name}],
@@ -82,28 +132,29 @@ impl Workspace {
         }
         let url = info["url_private_download"].as_str().or_else(|| info["url_private"].as_str());
         let missing = || Error::Garbled { method: FILE.name, problem: "it names no address".to_owned() };
-        let content = self.download(url.ok_or_else(missing)?).await?;
-        Ok(Download { content, info })
+        let download = self.download(url.ok_or_else(missing)?).await?;
+        Ok(Download { info, ..download })
     }
 
-    /// The content behind an address of Slack's.
+    /// The file behind an address of Slack's.
     ///
     /// # Errors
     /// `forbidden` for any other host, which is not asked.
-    pub async fn download(&self, address: &str) -> Result<Bytes, Error> {
+    pub async fn download(&self, address: &str) -> Result<Download, Error> {
         let mut url = self.client.http.own(address)?;
+        let of = |failure: Failure| failure.of(DOWNLOAD, LARGEST);
         for _ in 0..=REDIRECTS {
-            let token = self.client.bot_header().map_err(|failure| failure.of(DOWNLOAD, LARGEST))?;
-            let request = Request::get(url.as_str())
-                .header(AUTHORIZATION, token)
-                .body(Full::default())
-                .map_err(|error| Error::Unreachable { method: DOWNLOAD, problem: error.to_string() })?;
-            let answer = self.client.http.send(request, LARGEST, PATIENCE).await;
-            let answer = answer.map_err(|failure| failure.of(DOWNLOAD, LARGEST))?;
+            let token = self.client.bot_header().map_err(of)?;
+            let request =
+                Request::get(url.as_str())
+                    .header(AUTHORIZATION, token)
+                    .body(whole(Bytes::new()))
+                    .map_err(|error| Error::Unreachable { method: DOWNLOAD, problem: error.to_string() })?;
+            let answer = self.client.http.open(request, PATIENCE).await.map_err(of)?;
             if !answer.status().is_redirection() {
                 require_success(DOWNLOAD, &answer)?;
                 require_file(&answer)?;
-                return Ok(answer.into_body());
+                return Ok(Download { info: Value::Null, body: answer.into_body(), left: LARGEST });
             }
             let next = answer.headers().get(LOCATION).and_then(|value| value.to_str().ok());
             let next = next.and_then(|next| url.join(next).ok());
@@ -114,12 +165,27 @@ impl Workspace {
     }
 }
 
+/// The parts as what a request carries, and why there are no more of them, if they end too soon.
+fn streamed(parts: BoxStream<'static, Result<Bytes, Refusal>>) -> (Body, Arc<OnceLock<Refusal>>) {
+    let broken = Arc::new(OnceLock::new());
+    let why = Arc::clone(&broken);
+    let frames = parts.map(move |part| match part {
+        Ok(bytes) => Ok(Frame::data(bytes)),
+        Err(refusal) => {
+            let problem = std::io::Error::other(refusal.message.clone());
+            let _ = why.set(refusal);
+            Err(problem)
+        }
+    });
+    (StreamBody::new(frames).boxed_unsync(), broken)
+}
+
 fn garbled(problem: &str) -> Error {
     Error::Garbled { method: DOWNLOAD, problem: problem.to_owned() }
 }
 
 /// For a file that it does not show to this token Slack shows its page for signing in, as a success.
-fn require_file(answer: &Response<Bytes>) -> Result<(), Error> {
+fn require_file<B>(answer: &Response<B>) -> Result<(), Error> {
     let header = |name| answer.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let is_page = header(CONTENT_TYPE).starts_with("text/html") && header(CONTENT_DISPOSITION).is_empty();
     match is_page {
@@ -128,7 +194,7 @@ fn require_file(answer: &Response<Bytes>) -> Result<(), Error> {
     }
 }
 
-fn require_success(method: &'static str, answer: &Response<Bytes>) -> Result<(), Error> {
+fn require_success<B>(method: &'static str, answer: &Response<B>) -> Result<(), Error> {
     let status = answer.status();
     if status.is_success() {
         return Ok(());

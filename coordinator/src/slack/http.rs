@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
-use http_body_util::Full;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
 use rustls::ClientConfig;
 use url::Url;
 
 use super::error::Error;
-use crate::https::{self, Client, Failure};
+use crate::https::{self, Client, Coming, Failure};
 
 /// The domain of Slack and of whatever it serves files from.
 const SLACK: &str = "slack.com";
@@ -25,9 +26,17 @@ impl Failure {
     }
 }
 
+/// What a request carries: all of it at once, or as it comes.
+pub(super) type Body = UnsyncBoxBody<Bytes, std::io::Error>;
+
+/// All that a request carries.
+pub(super) fn whole(content: Bytes) -> Body {
+    Full::new(content).map_err(|never| match never {}).boxed_unsync()
+}
+
 /// The transport of one workspace.
 pub(super) struct Http {
-    client: Client,
+    client: Client<Body>,
     tls: Arc<ClientConfig>,
     /// What the methods' names are put behind.
     api: Url,
@@ -68,11 +77,20 @@ impl Http {
     /// Sends a request, and takes its answer whole. Redirects are answers.
     pub(super) async fn send(
         &self,
-        request: Request<Full<Bytes>>,
+        request: Request<Body>,
         largest: u64,
         patience: Duration,
     ) -> Result<Response<Bytes>, Failure> {
         https::send(&self.client, request, largest, patience).await
+    }
+
+    /// Sends a request, and leaves its answer to be read. Redirects are answers.
+    pub(super) async fn open(
+        &self,
+        request: Request<Body>,
+        patience: Duration,
+    ) -> Result<Response<Coming>, Failure> {
+        https::within(patience, https::open(&self.client, request)).await
     }
 }
 

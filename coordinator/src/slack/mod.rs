@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 pub use error::Error;
-pub use files::{Download, LARGEST};
+pub use files::{Content, Download, LARGEST};
 pub use socket::{Frame, Socket};
 pub use workspace::{Page, Post, Workspace};
 

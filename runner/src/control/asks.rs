@@ -28,6 +28,8 @@ const KEEP: Duration = Duration::from_secs(30);
 /// Answers that are kept so at a time, and their bytes.
 const KEPT: usize = 256;
 const KEPT_BYTES: usize = 32 * 1024 * 1024;
+/// The tool whose answers are not kept.
+const READ_AGAIN: &str = "get_part";
 
 type Answered = Result<Arc<str>, Refusal>;
 
@@ -43,6 +45,8 @@ struct Work {
     waiting: usize,
     /// When the last of them left.
     left: Instant,
+    /// Its answer may be asked for once more. A part of a file is large, and is as well read again.
+    keeps: bool,
     cancel: CancellationToken,
 }
 
@@ -104,6 +108,7 @@ impl Asks {
             return Err(Refusal::new(Code::Overloaded, problem).retry_after(1000));
         }
         let cancel = CancellationToken::new();
+        let keeps = !matches!(&ask.what, What::Tool { name, .. } if name == READ_AGAIN);
         let answer =
             tokio::spawn(cancel.clone().run_until_cancelled_owned(answer(Arc::clone(instances), ask)));
         let answer = answer.map(|ended| match ended {
@@ -112,7 +117,7 @@ impl Asks {
             Err(lost) => Err(Refusal::new(Code::Internal, format!("the runner failed at it: {lost}"))),
         });
         let answer = answer.boxed().shared();
-        let work = Work { answer: answer.clone(), waiting: 1, left: Instant::now(), cancel };
+        let work = Work { answer: answer.clone(), waiting: 1, left: Instant::now(), keeps, cancel };
         under_way.insert(id, work);
         Ok((id, answer))
     }
@@ -125,7 +130,7 @@ impl Asks {
         if work.waiting > 0 {
             return;
         }
-        if withdrawn {
+        if withdrawn || !work.keeps {
             work.cancel.cancel();
             under_way.remove(&id);
             return;
@@ -226,7 +231,10 @@ mod tests {
             // Of one that was never asked for the answer nothing is known.
             assert!(answer.clone().now_or_never().is_some());
             let left = began + Duration::from_secs(number);
-            (Uuid::from_u128(number.into()), Work { answer, waiting, left, cancel: CancellationToken::new() })
+            (
+                Uuid::from_u128(number.into()),
+                Work { answer, waiting, left, keeps: true, cancel: CancellationToken::new() },
+            )
         };
         let mut small: HashMap<_, _> = (0..300).map(|number| work(number, 1, 0)).collect();
         small.extend([work(1000, 1, 1)]);

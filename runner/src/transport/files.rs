@@ -54,28 +54,38 @@ impl Turn {
     /// Puts a file with this content in the place of another, which keeps its mode. Whoever reads meanwhile gets the one
     /// or the other.
     pub(super) fn replace(&self, path: &Path, content: &[u8]) -> io::Result<()> {
-        let _ = &self.0;
-        // A link stays, and what it leads to is replaced.
-        let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let before = fs::metadata(&path).ok();
-        if before.as_ref().is_some_and(|before| !before.is_file()) {
+        let path = real(path);
+        if fs::metadata(&path).is_ok_and(|before| !before.is_file()) {
             return File::options().write(true).open(&path)?.write_all(content);
-        }
-        if before.is_some() {
-            // What may not be written may not be replaced either.
-            File::options().write(true).open(&path)?;
         }
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let mut fresh = tempfile::Builder::new().prefix(".skein-").tempfile_in(folder)?;
         fresh.write_all(content)?;
-        let mode = match &before {
-            Some(before) => before.permissions(),
-            None => usual(),
-        };
-        fresh.as_file().set_permissions(mode)?;
-        fresh.persist(&path).map_err(|kept| kept.error)?;
+        self.put(fresh.path(), &path)?;
+        // It has another name by now.
+        let _ = fresh.into_temp_path().keep();
         Ok(())
     }
+
+    /// Puts a finished file in the place of another one in its folder, which keeps its mode.
+    pub(super) fn put(&self, fresh: &Path, path: &Path) -> io::Result<()> {
+        let _ = &self.0;
+        let mode = match fs::metadata(path) {
+            Ok(before) => {
+                // What may not be written may not be replaced either.
+                File::options().write(true).open(path)?;
+                before.permissions()
+            }
+            Err(_) => usual(),
+        };
+        fs::set_permissions(fresh, mode)?;
+        fs::rename(fresh, path)
+    }
+}
+
+/// Where a path leads in the end: a link stays, and what it leads to is replaced.
+pub(super) fn real(path: &Path) -> PathBuf {
+    fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// The mode of a new file under this process's mask.

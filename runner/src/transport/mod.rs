@@ -3,7 +3,7 @@
 //!
 //! The runner starts its own program in the instance with the subcommand `transport` ([`Engine::exec`]), which reads
 //! one [`Request`] and writes one [`Outcome`]. One file for each tool; [`cut`] bounds what they say, [`files`] reads and
-//! writes, [`walk`] goes through folders.
+//! writes, [`walk`] goes through folders. By [`part`] coordinators carry whole files, in and out.
 //!
 //! [`Engine::exec`]: crate::container::Engine::exec
 
@@ -14,6 +14,7 @@ mod files;
 mod find;
 mod grep;
 mod ls;
+mod part;
 mod read;
 mod walk;
 mod write;
@@ -71,6 +72,8 @@ impl Request {
             Tool::Grep => with(arguments, grep::run),
             Tool::Find => with(arguments, find::run),
             Tool::Ls => with(arguments, ls::run),
+            Tool::GetPart => with(arguments, part::get),
+            Tool::PutPart => with(arguments, part::put),
         };
         (outcome.unwrap_or_else(Outcome::failed), false)
     }

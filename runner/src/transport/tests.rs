@@ -2,9 +2,12 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use proptest::prelude::*;
 use serde_json::json;
-use skein_shared::transport::Image;
+use skein_shared::transport::{Image, PART, Part, PutPart, Then};
+use uuid::Uuid;
 
 use super::bash::Output;
 use super::cut::{self, Cut};
@@ -363,4 +366,80 @@ fn what_runs_on_in_the_background_holds_nobody_up() {
 fn a_command_that_begins_with_a_dash_is_a_command() {
     let outcome = tool(Tool::Bash, json!({"command": "--version"}));
     assert!(outcome.failed && outcome.text.contains("127"), "{outcome:?}");
+}
+
+fn part(path: &str, from: u64) -> Result<Part> {
+    let outcome = tool(Tool::GetPart, json!({ "path": path, "from": from }));
+    if outcome.failed { Err(outcome.text) } else { Ok(serde_json::from_str(&outcome.text).unwrap()) }
+}
+
+fn put(path: &str, from: usize, data: &[u8], then: Then) -> Outcome {
+    let (path, from, data) = (path.to_owned(), from as u64, BASE64_STANDARD.encode(data));
+    let part = PutPart { path, transfer: Uuid::from_u128(7), from, data, then };
+    tool(Tool::PutPart, serde_json::to_value(part).unwrap())
+}
+
+#[test]
+fn a_file_goes_out_in_parts_and_comes_in_whole_or_not_at_all() {
+    let tree = Tree::of(&[("keep/a.txt", "as it was")]);
+    let bytes: Vec<u8> = (0..PART * 2 + 5).map(|number| (number % 251) as u8).collect();
+    let (from, to) = (tree.path("large.bin"), tree.path("new/it's.bin"));
+    fs::write(&from, &bytes).unwrap();
+    let mut carried = 0;
+    loop {
+        let found = part(&from, carried as u64).unwrap();
+        assert_eq!(found.size, bytes.len() as u64);
+        let data = BASE64_STANDARD.decode(found.data).unwrap();
+        let then = if carried + data.len() == bytes.len() { Then::Keep } else { Then::More };
+        assert!(!Path::new(&to).exists(), "it has its name once it is whole");
+        // What is said twice is done once.
+        for _ in 0..if then == Then::More { 2 } else { 1 } {
+            assert!(!put(&to, carried, &data, then).failed);
+        }
+        carried += data.len();
+        if then == Then::Keep {
+            break;
+        }
+    }
+    assert_eq!(fs::read(&to).unwrap(), bytes);
+    assert!(put(&to, carried, b"late", Then::Keep).failed, "it has ended");
+    assert_eq!(fs::read(&to).unwrap(), bytes);
+
+    let kept = tree.path("keep/a.txt");
+    assert!(!put(&kept, 0, b"half", Then::More).failed);
+    assert!(!put(&kept, 0, b"", Then::Drop).failed);
+    assert_eq!(tree.text("keep/a.txt"), "as it was");
+    assert_eq!(fs::read_dir(tree.path("keep")).unwrap().count(), 1, "nothing is left of it");
+    // As any other change of a file: a link stays, and so does the mode.
+    fs::set_permissions(&kept, fs::Permissions::from_mode(0o600)).unwrap();
+    std::os::unix::fs::symlink(&kept, tree.path("link")).unwrap();
+    assert!(!put(&tree.path("link"), 0, b"new", Then::Keep).failed);
+    assert_eq!((tree.text("keep/a.txt").as_str(), tree.text("link").as_str()), ("new", "new"));
+    assert_eq!(fs::metadata(&kept).unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(fs::symlink_metadata(tree.path("link")).unwrap().is_symlink());
+    // A name may be as long as the file system takes.
+    assert!(!put(&tree.path(&"ä".repeat(127)), 0, b"", Then::Keep).failed);
+}
+
+#[test]
+fn what_is_no_file_is_carried_nowhere() {
+    let tree = Tree::of(&[("keep/a.txt", "text")]);
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        tree.path("pipe"),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR,
+        0,
+    )
+    .unwrap();
+    for (name, told) in [("nowhere", "no such file"), ("keep", "is no file"), ("pipe", "is no file")] {
+        let problem = part(&tree.path(name), 0).unwrap_err();
+        assert!(problem.contains(told), "{name}: {problem}");
+    }
+    assert_eq!(part(&tree.path("keep/a.txt"), 9).unwrap(), Part { size: 4, data: String::new() });
+    for (name, told) in [("keep", "is a folder"), ("pipe", "is no file")] {
+        let outcome = put(&tree.path(name), 0, b"x", Then::Keep);
+        assert!(outcome.failed && outcome.text.contains(told), "{outcome:?}");
+    }
+    assert_eq!(fs::read_dir(&tree.0).unwrap().count(), 2, "nothing is left of it");
 }

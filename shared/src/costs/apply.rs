@@ -11,7 +11,7 @@ use crate::code::Refusal;
 use crate::day::Day;
 use crate::entity::{Changes, Corrupt, Ctx, Decision, Entity, LiveDocument};
 use crate::id::{EntityKey, Kind};
-use crate::limits::{COST_SUMS, COSTS_KEPT};
+use crate::limits::COSTS_KEPT;
 use crate::time::Timestamp;
 
 /// A report's head: all that is decided about one is when it goes, and that its id says.
@@ -79,7 +79,7 @@ impl Entity for Costs {
     }
 
     fn check(&self) -> Result<(), String> {
-        if self.reports.len() > COSTS_KEPT || self.sums.len() > COST_SUMS {
+        if self.reports.len() > COSTS_KEPT || !self.sums_past_limit().is_empty() {
             return Err("costs: there are more than may be".to_owned());
         }
         Ok(())

@@ -59,12 +59,16 @@ pub struct Wanted {
 pub enum Reply {
     /// The report as clients see it.
     Reported(Value),
-    Sums {
-        all: Sum,
-        /// The first day first.
-        days: Vec<(Day, Sum)>,
-        /// Who cost most first.
-        agents: Vec<(Uuid, Sum)>,
-    },
+    Sums(Sums),
     Done,
+}
+
+/// What work came to, in all, by day and by agent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sums {
+    pub all: Sum,
+    /// The first day first.
+    pub days: Vec<(Day, Sum)>,
+    /// Who cost most first.
+    pub agents: Vec<(Uuid, Sum)>,
 }

@@ -7,7 +7,7 @@ use crate::code::{Code, Refusal};
 /// Longest name of a model, characters.
 const MODEL: usize = 100;
 /// Most that one piece of work may cost, US dollars: a slip of the unit shall not hide what all others cost.
-const MOST: f64 = 1_000_000.0;
+pub(crate) const MOST: f64 = 1_000_000.0;
 
 /// As the agent's harness counts it (spec: Agent Swarm 2.2, `costData`). The task shows it under `costData`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

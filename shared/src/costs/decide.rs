@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use uuid::Uuid;
 
-use super::command::{Command, Reply, Report, Wanted};
+use super::command::{Command, Reply, Report, Sums, Wanted};
 use super::event::Event;
 use super::state::{Costs, Sum};
 use crate::code::Refusal;
@@ -43,6 +43,6 @@ impl Costs {
         }
         let mut agents: Vec<(Uuid, Sum)> = agents.into_iter().collect();
         agents.sort_by_key(|(agent, sum)| (Reverse(sum.cost_micros), *agent));
-        Reply::Sums { all, days: days.into_iter().collect(), agents }
+        Reply::Sums(Sums { all, days: days.into_iter().collect(), agents })
     }
 }

@@ -13,7 +13,8 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-pub use command::{Command, Reply, Report, Source, Wanted};
+pub use command::{Command, Reply, Report, Source, Sums, Wanted};
 pub use cost::Cost;
+pub(crate) use cost::MOST;
 pub use event::Event;
 pub use state::{Costs, Sum};

@@ -107,7 +107,7 @@ impl Report {
 }
 
 impl Costs {
-    /// The sums of all that is wanted, by day and by agent, and of everything.
+    /// The sums of each agent on each day that are wanted.
     pub(super) fn wanted(&self, wanted: Wanted) -> impl Iterator<Item = (Day, Uuid, &Sum)> {
         let from = (wanted.from.unwrap_or(Day::FIRST), Uuid::nil());
         let to = wanted.to.unwrap_or(Day::LAST);
@@ -121,13 +121,16 @@ impl Costs {
         self.reports.iter().take(self.reports.len().saturating_sub(COSTS_KEPT)).copied().collect()
     }
 
-    /// Sums of days that are over for too long, or more than may be.
+    /// Sums of days that are over for too long, or that are more than may be. A day goes with all its sums, so that those
+    /// that are left are whole.
     pub(super) fn sums_past_limit(&self) -> Vec<(Day, Uuid)> {
-        let Some(((last, _), _)) = self.sums.last_key_value() else { return Vec::new() };
-        let first = last.before(COST_DAYS);
+        let Some(((today, _), _)) = self.sums.last_key_value() else { return Vec::new() };
+        let mut last = today.before(COST_DAYS);
         let many = self.sums.len().saturating_sub(COST_SUMS);
-        let past =
-            self.sums.keys().enumerate().take_while(|(place, (day, _))| *place < many || *day <= first);
-        past.map(|(_, key)| *key).collect()
+        if let Some(((day, _), _)) = many.checked_sub(1).and_then(|last| self.sums.iter().nth(last)) {
+            // Of today itself there is no earlier one to make room.
+            last = last.max(if day == today { today.before(1) } else { *day });
+        }
+        self.sums.keys().take_while(|(day, _)| *day <= last).copied().collect()
     }
 }

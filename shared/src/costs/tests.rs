@@ -9,7 +9,7 @@ use crate::code::Code;
 use crate::day::Day;
 use crate::harness::Bench;
 use crate::id::{EntityKey, Kind, Name};
-use crate::limits::{COST_DAYS, COSTS_KEPT};
+use crate::limits::{COST_DAYS, COST_SUMS, COSTS_KEPT};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -34,9 +34,9 @@ fn note(bench: &mut Bench<Costs>, report: Report) -> serde_json::Value {
     }
 }
 
-fn sums(bench: &mut Bench<Costs>, wanted: Wanted) -> (Sum, Vec<(Day, Sum)>, Vec<(Uuid, Sum)>) {
+fn sums(bench: &mut Bench<Costs>, wanted: Wanted) -> Sums {
     match bench.run(Command::Sum(wanted)).unwrap() {
-        Reply::Sums { all, days, agents } => (all, days, agents),
+        Reply::Sums(sums) => sums,
         other => panic!("{other:?}"),
     }
 }
@@ -54,16 +54,16 @@ fn reports_add_up_by_day_and_by_agent() {
         (&json!("unknown"), &json!(1), &json!(false))
     );
     bench.restart();
-    let (all, days, agents) = sums(&mut bench, Wanted::default());
+    let Sums { all, days, agents } = sums(&mut bench, Wanted::default());
     assert_eq!((all.reports, all.cost_micros, all.input_tokens, all.duration_ms), (3, 1_750_001, 300, 9000));
     let by_day: Vec<_> = days.iter().map(|(day, sum)| (*day, sum.reports, sum.cost_micros)).collect();
     assert_eq!(by_day, [(first, 2, 1_750_000), (Day::of(bench.now), 1, 1)]);
     let by_agent: Vec<_> = agents.iter().map(|(agent, sum)| (*agent, sum.dollars())).collect();
     assert_eq!(by_agent, [(agent(2), 1.5), (agent(1), 0.250_001)]);
     let of_one = Wanted { agent: Some(agent(1)), from: None, to: Some(first) };
-    assert_eq!(sums(&mut bench, of_one).0.cost_micros, 250_000);
+    assert_eq!(sums(&mut bench, of_one).all.cost_micros, 250_000);
     let later = Wanted { from: Some(Day::of(bench.now)), ..Wanted::default() };
-    assert_eq!(sums(&mut bench, later).0.cost_micros, 1);
+    assert_eq!(sums(&mut bench, later).all.cost_micros, 1);
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn what_is_no_cost_is_refused() {
     }
     let nameless = Report { session: String::new(), ..report(agent(1), 1.0) };
     assert!(bench.run(Command::Report(Box::new(nameless))).is_err());
-    assert_eq!(sums(&mut bench, Wanted::default()).0, Sum::default());
+    assert_eq!(sums(&mut bench, Wanted::default()).all, Sum::default());
 }
 
 #[test]
@@ -88,11 +88,28 @@ fn old_reports_and_days_go_and_sums_stay() {
         note(&mut bench, report(agent(1), 0.01));
     }
     assert_eq!(bench.entity.reports.len(), COSTS_KEPT);
-    assert_eq!(sums(&mut bench, Wanted::default()).0.reports, count as u64);
-    bench.advance(DAY * COST_DAYS);
+    assert_eq!(sums(&mut bench, Wanted::default()).all.reports, count as u64);
+    bench.advance(DAY * u32::from(COST_DAYS));
     note(&mut bench, report(agent(1), 0.01));
-    assert_eq!(sums(&mut bench, Wanted::default()).0.reports, 1, "a day that is over for too long");
+    assert_eq!(sums(&mut bench, Wanted::default()).all.reports, 1, "a day that is over for too long");
     assert_eq!(bench.restored(), bench.entity);
+}
+
+#[test]
+fn too_many_sums_cost_the_oldest_days_and_never_a_part_of_one() {
+    let today: Day = "2026-11-23".parse().unwrap();
+    let mut costs = Costs::default();
+    for (ago, agents) in [(2, 10), (1, COST_SUMS - 5), (0, 5)] {
+        costs
+            .sums
+            .extend((0..agents).map(|number| ((today.before(ago), agent(number as u128)), Sum::default())));
+    }
+    let past = costs.sums_past_limit();
+    assert_eq!((past.len(), past[0].0, past[9].0), (10, today.before(2), today.before(2)));
+    costs.sums.insert((today.before(3), agent(1)), Sum::default());
+    assert_eq!(costs.sums_past_limit().len(), 11);
+    costs.sums.retain(|(day, _), _| *day >= today.before(1));
+    assert!(costs.sums_past_limit().is_empty());
 }
 
 proptest! {
@@ -105,7 +122,7 @@ proptest! {
             note(&mut bench, report(agent(*who), f64::from(*micros) / 1e6));
         }
         prop_assert_eq!(&bench.restored(), &bench.entity);
-        let (all, days, agents) = sums(&mut bench, Wanted::default());
+        let Sums { all, days, agents } = sums(&mut bench, Wanted::default());
         let told: u64 = reports.iter().map(|(_, micros, _)| u64::from(*micros)).sum();
         let micros = |sums: Vec<&Sum>| sums.iter().map(|sum| sum.cost_micros).sum::<u64>();
         prop_assert_eq!(all.cost_micros, told);

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::Result;
-use axum::body::Bytes;
-use axum::extract::{Path, State};
+use axum::body::{Body, Bytes};
+use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, LOCATION, RETRY_AFTER};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -39,7 +39,7 @@ pub enum Trouble {
     Limited(u64),
     /// It is not carried out.
     Broken,
-    /// It is carried out, and its answer is lost.
+    /// It is carried out, and its answer is lost. That of a download breaks off in the middle.
     AnswerLost,
 }
 
@@ -55,6 +55,14 @@ struct Workspace {
     calls: Vec<(String, Map<String, Value>)>,
     clock: u64,
     socket_mode: socket::SocketMode,
+}
+
+impl Workspace {
+    /// What shall go wrong with this call.
+    fn trouble(&mut self, method: &str) -> Option<Trouble> {
+        let at = self.troubles.iter().position(|(name, _)| name == method)?;
+        self.troubles.remove(at).map(|(_, trouble)| trouble)
+    }
 }
 
 /// A workspace with the channels `C1` (general, the bot is in it), `C2` (random, it is not) and `D1` (one person's), and
@@ -82,7 +90,7 @@ impl Slack {
         slack.furnish();
         let router = Router::new()
             .route("/api/{method}", post(call))
-            .route("/upload/{file}", post(upload))
+            .route("/upload/{file}", post(upload).layer(DefaultBodyLimit::disable()))
             .route("/files/{file}", get(download))
             .with_state(slack.clone());
         tokio::spawn(async move { axum::serve(listener, router).await });
@@ -244,11 +252,7 @@ async fn call(
         Ok(args) => args,
         Err(error) => return refused(error),
     };
-    let trouble = {
-        let mut workspace = slack.lock();
-        let at = workspace.troubles.iter().position(|(name, _)| *name == method);
-        at.and_then(|at| workspace.troubles.remove(at)).map(|(_, trouble)| trouble)
-    };
+    let trouble = slack.lock().trouble(&method);
     match trouble {
         Some(Trouble::Limited(seconds)) => {
             let answer = Json(json!({"ok": false, "error": "ratelimited"}));
@@ -472,11 +476,17 @@ async fn download(State(slack): State<Slack>, Path(file): Path<String>, headers:
     if !known {
         return (StatusCode::OK, [(CONTENT_TYPE, "text/html")], "sign in").into_response();
     }
-    let workspace = slack.lock();
+    let mut workspace = slack.lock();
     if let Some(to) = workspace.redirects.get(&file) {
         return (StatusCode::FOUND, [(LOCATION, to.clone())]).into_response();
     }
+    let is_cut = workspace.trouble(&format!("files/{file}")).is_some();
     match workspace.files.get(&file) {
+        Some((_, content)) if is_cut => {
+            let half = Bytes::copy_from_slice(&content[..content.len() / 2]);
+            let parts = [Ok(half), Err(std::io::Error::other("cut off"))];
+            Body::from_stream(futures::stream::iter(parts)).into_response()
+        }
         Some((_, content)) => content.clone().into_response(),
         None => StatusCode::NOT_FOUND.into_response(),
     }

@@ -71,3 +71,41 @@ async fn whoever_asks_too_often_is_told_when_to_come_again() {
         assert!(refused, "{path}");
     }
 }
+
+#[tokio::test]
+async fn a_request_with_a_key_is_done_once() {
+    let bed = Bed::swarm().await;
+    let send = async |path: &str, agent: Option<Uuid>, key: &str, body: Value| {
+        let mut request = Request::post(path)
+            .header("authorization", format!("Bearer {KEY}"))
+            .header("idempotency-key", key);
+        if let Some(agent) = agent {
+            request = request.header("X-Agent-ID", agent.to_string());
+        }
+        let response = bed.router.clone().oneshot(request.body(Body::from(body.to_string())).unwrap()).await;
+        let response = response.unwrap();
+        let status = response.status().as_u16();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (status, serde_json::from_slice::<Value>(&body).unwrap())
+    };
+    let post = async |key: &str, body: Value| send("/api/tasks", Some(LEAD), key, body).await;
+    let (status, first) = post("k1", json!({ "task": "count the geese" })).await;
+    assert_eq!(status, 201, "{first}");
+    assert_eq!(post("k1", json!({ "task": "count the geese" })).await.1["id"], first["id"]);
+    let (status, other) = post("k1", json!({ "task": "count the ducks" })).await;
+    assert_eq!((status, &other["code"]), (409, &json!("idempotency_key_reused")), "{other}");
+    assert_ne!(post("k2", json!({ "task": "count the geese" })).await.1["id"], first["id"]);
+    assert_eq!(post(&"k".repeat(201), json!({ "task": "x" })).await.0, 400);
+    for agent in [None, Some(Uuid::from_u128(5))] {
+        let join = async || send("/api/agents", agent, "k3", json!({ "name": format!("{agent:?}") })).await;
+        let (first, again) = (join().await, join().await);
+        assert_eq!((first.0, again.0), (201, 200), "{} {}", first.1, again.1);
+        assert_eq!(first.1["id"], again.1["id"]);
+    }
+    let cost = json!({ "sessionId": "s-1", "totalCostUsd": 0.5 });
+    for _ in 0..2 {
+        assert_eq!(send("/api/session-costs", Some(LEAD), "k4", cost.clone()).await.0, 201);
+    }
+    let costs = bed.is(200, "GET", "/api/session-costs", None, Value::Null).await;
+    assert_eq!(costs["costs"].as_array().unwrap().len(), 1);
+}

@@ -14,7 +14,7 @@ use crate::auth::Principal;
 use crate::service::Service;
 
 /// Days that the page looks back, with today.
-const DAYS: u32 = 30;
+const DAYS: u16 = 30;
 /// Agents that it shows.
 const AGENTS: usize = 100;
 
@@ -28,7 +28,7 @@ pub(super) async fn costs(console: &Console, who: &Principal, look: &Look) -> Re
         service.sum_costs(who, of_days),
         service.sum_costs(who, of_month),
         names(service, who),
-        of_runners(service, who),
+        async { Ok(of_runners(service, who).await) },
         rows(service, who, "costs", None, look),
     )?;
     let by_day: BTreeMap<Day, f64> = lately.days.iter().map(|(day, sum)| (*day, sum.dollars())).collect();
@@ -54,8 +54,8 @@ fn row(agent: String, sum: &Sum) -> Value {
 }
 
 /// Agents that runners start have an id before they join, and some never do.
-async fn of_runners(service: &Service, who: &Principal) -> Result<BTreeMap<String, Name>, Refusal> {
-    let agents = service.agents(who).await?;
-    let named = agents.iter().filter_map(|agent| Name::parse(agent["agent"].as_str()?).ok());
-    Ok(named.map(|name| (agent_id(&who.swarm, &name).to_string(), name)).collect())
+async fn of_runners(service: &Service, who: &Principal) -> BTreeMap<String, Name> {
+    // Without them, as while a node is away, the page has their ids.
+    let names = service.defined_agents(who).await.unwrap_or_default();
+    names.into_iter().map(|name| (agent_id(&who.swarm, &name).to_string(), name)).collect()
 }

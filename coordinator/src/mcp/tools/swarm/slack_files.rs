@@ -90,7 +90,7 @@ async fn upload(call: Call, args: UploadArgs) -> Outcome {
         (path, content) => path.map(Given::Path).or(content.map(Given::Content)),
     };
     let parcel = Parcel { file, name: args.filename, comment: args.initial_comment };
-    let id = call.service.slack_upload(&call.who, call.request, &address, parcel).await?;
+    let id = call.service.slack_upload(&call.who, &address, parcel).await?;
     Ok(done("The file is in Slack.", json!({ "fileId": id })))
 }
 
@@ -105,7 +105,7 @@ struct DownloadArgs {
 
 async fn download(call: Call, args: DownloadArgs) -> Outcome {
     let wanted = Wanted { id: args.file_id, url: args.url, path: args.save_path, name: args.filename };
-    let kept = call.service.slack_download(&call.who, call.request, wanted).await?;
+    let kept = call.service.slack_download(&call.who, wanted).await?;
     let text = match &kept.path {
         Some(path) => format!("The file is at {path}."),
         None => "Here is the file, in base64.".to_owned(),

@@ -64,7 +64,7 @@ impl Download {
     /// `too_large`, and when Slack says nothing more.
     pub async fn next(&mut self) -> Result<Option<Bytes>, Error> {
         let next = https::within(PATIENCE, https::next(&mut self.body)).await;
-        let next = next.map_err(|failure| failure.of(DOWNLOAD, LARGEST))?;
+        let next = next.map_err(undone)?;
         let Some(bytes) = next else { return Ok(None) };
         self.left = self.left.checked_sub(bytes.len() as u64).ok_or(Error::TooLarge(LARGEST))?;
         Ok(Some(bytes))
@@ -142,15 +142,14 @@ impl Workspace {
     /// `forbidden` for any other host, which is not asked.
     pub async fn download(&self, address: &str) -> Result<Download, Error> {
         let mut url = self.client.http.own(address)?;
-        let of = |failure: Failure| failure.of(DOWNLOAD, LARGEST);
         for _ in 0..=REDIRECTS {
-            let token = self.client.bot_header().map_err(of)?;
+            let token = self.client.bot_header().map_err(undone)?;
             let request =
                 Request::get(url.as_str())
                     .header(AUTHORIZATION, token)
                     .body(whole(Bytes::new()))
                     .map_err(|error| Error::Unreachable { method: DOWNLOAD, problem: error.to_string() })?;
-            let answer = self.client.http.open(request, PATIENCE).await.map_err(of)?;
+            let answer = self.client.http.open(request, PATIENCE).await.map_err(undone)?;
             if !answer.status().is_redirection() {
                 require_success(DOWNLOAD, &answer)?;
                 require_file(&answer)?;
@@ -178,6 +177,14 @@ fn streamed(parts: BoxStream<'static, Result<Bytes, Refusal>>) -> (Body, Arc<Onc
         }
     });
     (StreamBody::new(frames).boxed_unsync(), broken)
+}
+
+/// A download changes nothing, so one that nobody knows the end of is one that was not.
+fn undone(failure: Failure) -> Error {
+    match failure {
+        Failure::Unanswered(problem) => Error::Unreachable { method: DOWNLOAD, problem },
+        failure => failure.of(DOWNLOAD, LARGEST),
+    }
 }
 
 fn garbled(problem: &str) -> Error {

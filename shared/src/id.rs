@@ -1,5 +1,6 @@
 //! Names and identifiers, with their parsing rules.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
@@ -191,10 +192,18 @@ impl EntityKey {
 
     /// What decides the shard: everything of a swarm but its agents shares one, so that reads between
     /// pool, locks, triggers, epics and channels of a swarm are local.
-    pub fn placement(&self) -> String {
+    pub fn placement(&self) -> Cow<'_, str> {
         match &self.name {
-            Some(name) => format!("{}/{}/{}", self.kind, self.swarm, name),
-            None => self.swarm.to_string(),
+            Some(_) => Cow::Owned(self.text()),
+            None => Cow::Borrowed(self.swarm.as_str()),
+        }
+    }
+
+    /// The text form, made in one piece: each request to another node has it.
+    pub fn text(&self) -> String {
+        match &self.name {
+            Some(name) => [self.kind.as_str(), self.swarm.as_str(), name.as_str()].join("/"),
+            None => [self.kind.as_str(), self.swarm.as_str()].join("/"),
         }
     }
 }
@@ -233,7 +242,7 @@ impl TryFrom<String> for EntityKey {
 
 impl From<EntityKey> for String {
     fn from(key: EntityKey) -> String {
-        key.to_string()
+        key.text()
     }
 }
 

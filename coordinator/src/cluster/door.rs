@@ -5,7 +5,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::Stream;
+use futures::stream::FuturesUnordered;
+use futures::{Stream, StreamExt};
 use skein_proto::trace::{self, TRACES};
 use skein_proto::v1::forward_reply::Outcome;
 use skein_proto::v1::peer_server::{self, PeerServer};
@@ -32,6 +33,9 @@ use super::pipe::one_message;
 use super::{Cluster, Tenants, Wake};
 use crate::store::redis::shard::Shard;
 
+/// Requests of one message that share a task: one for each costs more than most requests, and one for all of them would
+/// leave the other processors idle.
+const TOGETHER: usize = 32;
 /// Answers that go back together.
 const ANSWERS: usize = 256;
 
@@ -161,24 +165,34 @@ impl peer_server::Peer for Door {
     }
 }
 
-/// Lets each request of a stream be answered beside the others, until the stream ends.
+/// Lets the requests of a stream be answered beside one another, until the stream ends.
 async fn take_in(
     door: Arc<Door>,
     mut batches: Streaming<ForwardBatch>,
     answered: mpsc::UnboundedSender<Replied>,
 ) {
     while let Ok(Some(ForwardBatch { forwarded })) = batches.message().await {
-        for Forwarded { number, request } in forwarded {
-            let (door, answered) = (Arc::clone(&door), answered.clone());
-            tokio::spawn(async move {
-                let (reply, problem) = match door.answer(request.unwrap_or_default()).await {
-                    Ok(outcome) => (Some(ForwardReply { outcome: Some(outcome) }), String::new()),
-                    Err(status) => (None, status.message().to_owned()),
-                };
-                // Whoever asked may be gone.
-                let _ = answered.send(Replied { number, reply, problem });
-            });
+        let mut forwarded = forwarded.into_iter();
+        while forwarded.len() > 0 {
+            let some = forwarded.by_ref().take(TOGETHER).collect();
+            tokio::spawn(answer_some(Arc::clone(&door), some, answered.clone()));
         }
+    }
+}
+
+/// Sends each answer back as soon as it is there.
+async fn answer_some(door: Arc<Door>, some: Vec<Forwarded>, answered: mpsc::UnboundedSender<Replied>) {
+    let answer = async |Forwarded { number, request }: Forwarded| {
+        let (reply, problem) = match door.answer(request.unwrap_or_default()).await {
+            Ok(outcome) => (Some(ForwardReply { outcome: Some(outcome) }), String::new()),
+            Err(status) => (None, status.message().to_owned()),
+        };
+        Replied { number, reply, problem }
+    };
+    let mut answers: FuturesUnordered<_> = some.into_iter().map(answer).collect();
+    while let Some(replied) = answers.next().await {
+        // Whoever asked may be gone.
+        let _ = answered.send(replied);
     }
 }
 

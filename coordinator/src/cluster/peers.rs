@@ -121,7 +121,7 @@ impl Peers {
     ) -> Result<Outcome, Silence> {
         let request = ForwardRequest {
             format: FORMAT,
-            entity: key.map(ToString::to_string).unwrap_or_default(),
+            entity: key.map(EntityKey::text).unwrap_or_default(),
             timeout_ms: u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX),
             call,
             traceparent: trace::traceparent(&Span::current()),

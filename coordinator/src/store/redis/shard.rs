@@ -134,7 +134,7 @@ pub(super) struct Keys {
 
 impl Keys {
     pub(super) fn new(key: &EntityKey) -> Self {
-        Self { shard: Shard::of(key), name: key.to_string() }
+        Self { shard: Shard::of(key), name: key.text() }
     }
 
     /// A hash: version, last batch, times, timer.

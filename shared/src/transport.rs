@@ -48,6 +48,8 @@ pub struct GetPart {
 pub struct Part {
     /// Of the whole file, bytes.
     pub size: u64,
+    /// Another one is another content of the file.
+    pub version: String,
     /// In base64.
     pub data: String,
 }

@@ -331,10 +331,10 @@ async fn files_go_between_slack_and_the_instance_of_an_agent() -> Result<()> {
     std::fs::write(&config, settings)?;
     let stage = stage.start().await?;
     stage.run("smith").await?;
-    let down = stage.answer("smith", "slack-download-file").await?;
-    ensure!(down["savedPath"] == "in/it's.bin", "{down}");
     stage.until("both uploads", async || Ok(stage.answers("smith", "slack-upload-file")?.len() == 2)).await?;
     let uploads = stage.answers("smith", "slack-upload-file")?;
+    let down = &stage.answers("smith", "slack-download-file")?[0].1;
+    ensure!(down["savedPath"] == "in/it's.bin", "{down}");
     let done = &uploads[0].1;
     ensure!(slack.content(done["fileId"].as_str().unwrap_or_default()) == content, "{done}");
     let refused = &uploads[1].1;

@@ -1,12 +1,13 @@
 //! Where the other nodes come in: the gRPC service `Peer`.
 
 use std::collections::BTreeSet;
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::FuturesUnordered;
-use futures::{Stream, StreamExt};
+use futures::{FutureExt, Stream, StreamExt};
 use skein_proto::trace::{self, TRACES};
 use skein_proto::v1::forward_reply::Outcome;
 use skein_proto::v1::peer_server::{self, PeerServer};
@@ -183,9 +184,12 @@ async fn take_in(
 /// Sends each answer back as soon as it is there.
 async fn answer_some(door: Arc<Door>, some: Vec<Forwarded>, answered: mpsc::UnboundedSender<Replied>) {
     let answer = async |Forwarded { number, request }: Forwarded| {
-        let (reply, problem) = match door.answer(request.unwrap_or_default()).await {
-            Ok(outcome) => (Some(ForwardReply { outcome: Some(outcome) }), String::new()),
-            Err(status) => (None, status.message().to_owned()),
+        // One that this program fails at takes no other with it.
+        let answer = AssertUnwindSafe(door.answer(request.unwrap_or_default())).catch_unwind().await;
+        let (reply, problem) = match answer {
+            Ok(Ok(outcome)) => (Some(ForwardReply { outcome: Some(outcome) }), String::new()),
+            Ok(Err(status)) => (None, status.message().to_owned()),
+            Err(_) => (None, "it failed at the request; its log says how".to_owned()),
         };
         Replied { number, reply, problem }
     };

@@ -26,9 +26,12 @@ pub(super) async fn register(State(compat): State<Compat>, asked: Asked) -> Answ
     let max_tasks = asked.fields.get("maxTasks").and_then(Value::as_u64).map(|most| most as u32);
     if asked.service.me(&who).await?.is_some() {
         let refreshing = async {
-            asked.service.come_back(&who, Uuid::now_v7()).await?;
+            asked.service.come_back(&who, Uuid::new_v5(&asked.request, b"back")).await?;
             if let Some(max_tasks) = max_tasks {
-                asked.service.set_capacity(&who, Uuid::now_v7(), max_tasks).await?;
+                asked
+                    .service
+                    .set_capacity(&who, Uuid::new_v5(&asked.request, b"capacity"), max_tasks)
+                    .await?;
             }
             asked.service.me(&who).await
         };

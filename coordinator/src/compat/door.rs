@@ -2,9 +2,8 @@
 
 use axum::extract::{FromRequest, Request};
 use http_body_util::{BodyExt, Limited};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use skein_shared::{Code, limits};
-use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::Compat;
@@ -44,12 +43,8 @@ impl FromRequest<Compat> for Asked {
         let request = idempotency::request(&who, &route, key.as_deref());
         let service = compat.service.clone().keeping_answers(key.is_some());
         let query = url::form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes());
-        let query: Vec<_> = query.into_owned().collect();
-        let fields = fields(body).await?;
-        if key.is_some() {
-            compat.gate.keys.take(request, &json!([fields, query]), Instant::now())?;
-        }
-        Ok(Self { who, service, request, key, fields, query })
+        let query = query.into_owned().collect();
+        Ok(Self { who, service, request, key, fields: fields(body).await?, query })
     }
 }
 

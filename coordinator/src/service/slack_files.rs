@@ -1,6 +1,8 @@
 //! Files between people in Slack and agents. A coordinator has no files of agents: those of an instance are read and
 //! written in the instance, by its runner, part by part; none is ever here whole.
 
+use std::time::Duration;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
@@ -8,7 +10,7 @@ use futures::StreamExt;
 use futures::stream;
 use serde::Serialize;
 use serde_json::{Value, json};
-use skein_shared::transport::{GetPart, PART, Part, PutPart, Then, Tool};
+use skein_shared::transport::{self, GetPart, Outcome, PART, Part, PutPart, Then, Tool};
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
@@ -17,6 +19,10 @@ use super::{Service, step, unexpected};
 use crate::auth::{Principal, Right, policy};
 use crate::slack::{Content, Download, Error};
 
+/// How long an instance is left alone whose runner gave no answer, before it is asked for the same part once more.
+const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(2)];
+/// What a part of a file may take longer than its time, on its way.
+const MARGIN: Duration = Duration::from_secs(30);
 /// Largest file that an answer holds, bytes.
 const SHOWN: usize = 1024 * 1024;
 /// Where files are kept, below the work folder, when nothing is said.
@@ -119,7 +125,7 @@ impl Service {
         // Each try reads for itself: a part that an earlier one has read may be of an older file.
         let (service, who, transfer) = (self.clone(), who.clone(), Uuid::now_v7());
         let first = service.file_part(&who, transfer, &path, 0).await?;
-        let (length, from) = (first.size, first.bytes.len() as u64);
+        let (length, from, version) = (first.size, first.bytes.len() as u64, first.version);
         if from > length {
             return Err(invalid(&format!(
                 "{path} is no usual file, or it grows; copy it, and send the copy"
@@ -127,13 +133,14 @@ impl Service {
         }
         let rest = stream::try_unfold(from, move |from| {
             let (service, who, path) = (service.clone(), who.clone(), path.clone());
+            let version = version.clone();
             async move {
                 if from >= length {
                     return Ok(None);
                 }
                 let part = service.file_part(&who, transfer, &path, from).await?;
                 let next = from + part.bytes.len() as u64;
-                if part.size != length || part.bytes.is_empty() || next > length {
+                if part.version != version || part.bytes.is_empty() || next > length {
                     return Err(invalid(&format!("{path} was changed while it was sent; send it again")));
                 }
                 Ok(Some((part.bytes, next)))
@@ -153,7 +160,7 @@ impl Service {
         let text = self.carry(who, step(transfer, &from.to_string()), Tool::GetPart, &wanted).await?;
         let part: Part = serde_json::from_str(&text).map_err(|_| unreadable(path))?;
         let bytes = STANDARD.decode(part.data).map_err(|_| unreadable(path))?;
-        Ok(Piece { size: part.size, bytes: bytes.into() })
+        Ok(Piece { size: part.size, version: part.version, bytes: bytes.into() })
     }
 
     /// Writes a file into the caller's instance as it comes down, and gives its size. One that does not come whole leaves
@@ -174,6 +181,26 @@ impl Service {
         Ok(from + gathered.len() as u64)
     }
 
+    /// Asks once more with the same id, which is not done twice, when the runner's stream broke or its node has gone: a
+    /// file of a thousand parts shall not end with one of them.
+    async fn use_again(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        tool: Tool,
+        arguments: Value,
+    ) -> Result<Outcome, Refusal> {
+        for pause in PAUSES {
+            match self.use_tool(who, request, None, tool, arguments.clone()).await {
+                Err(refusal) if matches!(refusal.code, Code::Unknown | Code::Unavailable) => {
+                    tokio::time::sleep(pause).await;
+                }
+                done => return done,
+            }
+        }
+        self.use_tool(who, request, None, tool, arguments).await
+    }
+
     /// Has the caller's instance give a part of a file or take one, and gives what it says.
     async fn carry(
         &self,
@@ -183,7 +210,7 @@ impl Service {
         arguments: &impl Serialize,
     ) -> Result<String, Refusal> {
         let arguments = serde_json::to_value(arguments).map_err(|_| unexpected("a part of a file"))?;
-        let outcome = self.use_tool(who, request, None, tool, arguments).await?;
+        let outcome = self.use_again(who, request, tool, arguments).await?;
         match outcome.failed {
             true => {
                 let said: String = outcome.text.chars().take(300).collect();
@@ -226,8 +253,15 @@ impl Drop for Unkept {
         }
         let (service, who, path) = (self.service.clone(), self.who.clone(), self.path.clone());
         let gone = Self { service, who, path, transfer: self.transfer, is_kept: true };
-        // With an instance that cannot be reached any more its files go too.
-        tokio::spawn(async move { gone.put(0, &[], Then::Drop).await });
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        runtime.spawn(async move {
+            // Twice: a part that was on its way just now could begin the file anew. What cannot be told at all goes with
+            // the next file, by the runner.
+            for pause in [Duration::ZERO, transport::QUICK + MARGIN] {
+                tokio::time::sleep(pause).await;
+                let _ = gone.put(0, &[], Then::Drop).await;
+            }
+        });
     }
 }
 
@@ -235,6 +269,7 @@ impl Drop for Unkept {
 struct Piece {
     /// Of the whole file.
     size: u64,
+    version: String,
     bytes: Bytes,
 }
 

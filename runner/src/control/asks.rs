@@ -10,6 +10,7 @@ use skein_proto::convert::ask;
 use skein_proto::v1::runner_message::Message;
 use skein_proto::v1::{self, Answer, RunnerMessage};
 use skein_shared::ask::{Ask, What};
+use skein_shared::transport::Tool;
 use skein_shared::{Code, Refusal, transport};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -28,8 +29,6 @@ const KEEP: Duration = Duration::from_secs(30);
 /// Answers that are kept so at a time, and their bytes.
 const KEPT: usize = 256;
 const KEPT_BYTES: usize = 32 * 1024 * 1024;
-/// The tool whose answers are not kept.
-const READ_AGAIN: &str = "get_part";
 
 type Answered = Result<Arc<str>, Refusal>;
 
@@ -45,7 +44,7 @@ struct Work {
     waiting: usize,
     /// When the last of them left.
     left: Instant,
-    /// Its answer may be asked for once more. A part of a file is large, and is as well read again.
+    /// Its answer may be asked for once more.
     keeps: bool,
     cancel: CancellationToken,
 }
@@ -108,7 +107,7 @@ impl Asks {
             return Err(Refusal::new(Code::Overloaded, problem).retry_after(1000));
         }
         let cancel = CancellationToken::new();
-        let keeps = !matches!(&ask.what, What::Tool { name, .. } if name == READ_AGAIN);
+        let keeps = keeps(&ask.what);
         let answer =
             tokio::spawn(cancel.clone().run_until_cancelled_owned(answer(Arc::clone(instances), ask)));
         let answer = answer.map(|ended| match ended {
@@ -150,6 +149,13 @@ impl Asks {
     fn lock(&self) -> MutexGuard<'_, HashMap<Uuid, Work>> {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether an answer is kept for whoever asks again. A part of a file is large, and is as well read again.
+fn keeps(what: &What) -> bool {
+    let What::Tool { name, .. } = what else { return true };
+    let tool: Option<Tool> = serde_json::from_value(name.as_str().into()).ok();
+    tool != Some(Tool::GetPart)
 }
 
 /// Forgets the oldest answers that nobody waits for, as many as are too many.
@@ -244,5 +250,17 @@ mod tests {
         let mut large: HashMap<_, _> = (0..10).map(|number| work(number, KEPT_BYTES / 4, 0)).collect();
         bound(&mut large);
         assert_eq!(large.len(), 4);
+    }
+
+    #[tokio::test]
+    async fn a_part_of_a_file_is_read_again_rather_than_kept() {
+        let tool = |name: &str| What::Tool { name: name.to_owned(), arguments: serde_json::Value::Null };
+        assert!(!keeps(&tool("get_part")) && keeps(&tool("put_part")) && keeps(&tool("bash")));
+        let (asks, id, cancel) = (Asks::default(), Uuid::from_u128(7), CancellationToken::new());
+        let answer = async { Ok("part".into()) }.boxed().shared();
+        let work = Work { answer, waiting: 1, left: Instant::now(), keeps: false, cancel: cancel.clone() };
+        asks.lock().insert(id, work);
+        asks.leave(id, false);
+        assert!(asks.lock().is_empty() && cancel.is_cancelled());
     }
 }

@@ -410,6 +410,15 @@ fn a_file_goes_out_in_parts_and_comes_in_whole_or_not_at_all() {
     assert!(!put(&kept, 0, b"", Then::Drop).failed);
     assert_eq!(tree.text("keep/a.txt"), "as it was");
     assert_eq!(fs::read_dir(tree.path("keep")).unwrap().count(), 1, "nothing is left of it");
+    // What nobody could end is gone with the next file a day later, and nothing else is.
+    for (name, is_old) in [("keep/.skein-left", true), ("keep/old.txt", true), ("keep/.skein-new", false)] {
+        let file = fs::File::create(tree.path(name)).unwrap();
+        let now = file.metadata().unwrap().modified().unwrap();
+        file.set_modified(if is_old { now - Duration::from_secs(90_000) } else { now }).unwrap();
+    }
+    assert!(!put(&tree.path("keep/next"), 0, b"", Then::Keep).failed);
+    let exists = |name: &str| Path::new(&tree.path(name)).exists();
+    assert_eq!(["keep/.skein-left", "keep/old.txt", "keep/.skein-new"].map(exists), [false, true, true]);
     // As any other change of a file: a link stays, and so does the mode.
     fs::set_permissions(&kept, fs::Permissions::from_mode(0o600)).unwrap();
     std::os::unix::fs::symlink(&kept, tree.path("link")).unwrap();
@@ -436,7 +445,13 @@ fn what_is_no_file_is_carried_nowhere() {
         let problem = part(&tree.path(name), 0).unwrap_err();
         assert!(problem.contains(told), "{name}: {problem}");
     }
-    assert_eq!(part(&tree.path("keep/a.txt"), 9).unwrap(), Part { size: 4, data: String::new() });
+    let past = part(&tree.path("keep/a.txt"), 9).unwrap();
+    assert_eq!((past.size, past.data.as_str()), (4, ""));
+    assert_eq!(part(&tree.path("keep/a.txt"), 0).unwrap().version, past.version);
+    fs::remove_file(tree.path("keep/a.txt")).unwrap();
+    fs::write(tree.path("keep/b.txt"), "").unwrap();
+    fs::write(tree.path("keep/a.txt"), "news").unwrap();
+    assert_ne!(part(&tree.path("keep/a.txt"), 0).unwrap().version, past.version);
     for (name, told) in [("keep", "is a folder"), ("pipe", "is no file")] {
         let outcome = put(&tree.path(name), 0, b"x", Then::Keep);
         assert!(outcome.failed && outcome.text.contains(told), "{outcome:?}");

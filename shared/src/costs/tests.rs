@@ -99,7 +99,7 @@ fn old_reports_and_days_go_and_sums_stay() {
 fn too_many_sums_cost_the_oldest_days_and_never_a_part_of_one() {
     let today: Day = "2026-11-23".parse().unwrap();
     let mut costs = Costs::default();
-    for (ago, agents) in [(2, 10), (1, COST_SUMS - 5), (0, 5)] {
+    for (ago, agents) in [(2, 10), (1, COST_SUMS - 8), (0, 5)] {
         costs
             .sums
             .extend((0..agents).map(|number| ((today.before(ago), agent(number as u128)), Sum::default())));
@@ -109,6 +109,11 @@ fn too_many_sums_cost_the_oldest_days_and_never_a_part_of_one() {
     costs.sums.insert((today.before(3), agent(1)), Sum::default());
     assert_eq!(costs.sums_past_limit().len(), 11);
     costs.sums.retain(|(day, _), _| *day >= today.before(1));
+    assert!(costs.sums_past_limit().is_empty());
+    // Today is whole too, however much of it there is.
+    costs.sums.extend((0..=COST_SUMS).map(|number| ((today, agent(number as u128)), Sum::default())));
+    assert_eq!(costs.sums_past_limit().len(), COST_SUMS - 8);
+    costs.sums.retain(|(day, _), _| *day == today);
     assert!(costs.sums_past_limit().is_empty());
 }
 

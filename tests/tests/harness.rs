@@ -143,6 +143,8 @@ async fn day(coder: Coder, keys: &str, late: Duration) -> Result<usize> {
     });
     let reported = reported.await?;
     ensure!(reported["inputTokens"] == usage["input_tokens"] && reported["source"] == "run", "{reported}");
+    let sum: Value = serde_json::from_str(&stage.up().skein(&["costs", "--json"]).await?)?;
+    ensure!(sum["agentId"] == reported["agentId"] && sum["inputTokens"] == reported["inputTokens"], "{sum}");
     Ok(talk.results.iter().filter(|(tool, result)| gave_up(tool, result)).count())
 }
 

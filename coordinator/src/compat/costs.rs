@@ -67,10 +67,9 @@ pub(super) async fn sums(State(compat): State<Compat>, asked: Asked) -> Answer {
 
 /// The sum of a day or an agent.
 fn shown(of: &str, name: Value, sum: &Sum) -> Value {
-    json!({
-        of: name, "costUsd": sum.dollars(), "inputTokens": sum.input_tokens, "outputTokens": sum.output_tokens,
-        "sessions": sum.reports, "durationMs": sum.duration_ms,
-    })
+    let mut shown = sum.view();
+    shown[of] = name;
+    shown
 }
 
 fn totals(all: &Sum) -> Value {

@@ -258,7 +258,7 @@ impl Service {
 }
 
 /// The id of one step of a request that asks several entities.
-fn step(request: Uuid, name: &str) -> Uuid {
+pub(crate) fn step(request: Uuid, name: &str) -> Uuid {
     Uuid::new_v5(&request, name.as_bytes())
 }
 

@@ -163,21 +163,22 @@ impl Service {
         Ok(Piece { size: part.size, version: part.version, bytes: bytes.into() })
     }
 
-    /// Writes a file into the caller's instance as it comes down, and gives its size. One that does not come whole leaves
-    /// nothing.
+    /// Writes a file into the caller's instance as it comes down, and gives its size.
     async fn keep_file(&self, who: &Principal, path: &str, mut download: Download) -> Result<u64, Refusal> {
-        let mut unkept = Unkept::begin(self, who, path);
+        let (service, who, path) = (self.clone(), who.clone(), path.to_owned());
+        let transfer = Transfer { service, who, path, id: Uuid::now_v7() };
+        let mut unkept = Unkept(Some(transfer.clone()));
         let (mut from, mut gathered) = (0, BytesMut::new());
         while let Some(bytes) = download.next().await.map_err(Error::refusal)? {
             gathered.extend_from_slice(&bytes);
             while gathered.len() > PART {
                 let part = gathered.split_to(PART);
-                unkept.put(from, &part, Then::More).await?;
+                transfer.put(from, &part, Then::More).await?;
                 from += part.len() as u64;
             }
         }
-        unkept.put(from, &gathered, Then::Keep).await?;
-        unkept.is_kept = true;
+        transfer.put(from, &gathered, Then::Keep).await?;
+        unkept.0 = None;
         Ok(from + gathered.len() as u64)
     }
 
@@ -221,45 +222,39 @@ impl Service {
     }
 }
 
-/// A file on its way into an instance. What came of it is taken away again unless it is kept, also when nobody waits for
-/// it any more.
-struct Unkept {
+/// A file on its way into an instance.
+#[derive(Clone)]
+struct Transfer {
     service: Service,
     who: Principal,
     path: String,
     /// Each try writes for itself: what an earlier one has written may not go on, and may still be written.
-    transfer: Uuid,
-    is_kept: bool,
+    id: Uuid,
 }
 
-impl Unkept {
-    fn begin(service: &Service, who: &Principal, path: &str) -> Self {
-        let (service, who, path) = (service.clone(), who.clone(), path.to_owned());
-        Self { service, who, path, transfer: Uuid::now_v7(), is_kept: false }
-    }
-
+impl Transfer {
     async fn put(&self, from: u64, bytes: &[u8], then: Then) -> Result<(), Refusal> {
         let data = STANDARD.encode(bytes);
-        let part = PutPart { path: self.path.clone(), transfer: self.transfer, from, data, then };
-        let request = step(self.transfer, &format!("{then:?} {from}"));
+        let part = PutPart { path: self.path.clone(), transfer: self.id, from, data, then };
+        let request = step(self.id, &format!("{then:?} {from}"));
         self.service.carry(&self.who, request, Tool::PutPart, &part).await.map(|_| ())
     }
 }
 
+/// Takes away again what came of a transfer that was not kept, also when nobody waits for it any more.
+struct Unkept(Option<Transfer>);
+
 impl Drop for Unkept {
     fn drop(&mut self) {
-        if self.is_kept {
+        let (Some(transfer), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) else {
             return;
-        }
-        let (service, who, path) = (self.service.clone(), self.who.clone(), self.path.clone());
-        let gone = Self { service, who, path, transfer: self.transfer, is_kept: true };
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        };
         runtime.spawn(async move {
             // Twice: a part that was on its way just now could begin the file anew. What cannot be told at all goes with
-            // the next file, by the runner.
+            // a later file, by the runner.
             for pause in [Duration::ZERO, transport::QUICK + MARGIN] {
                 tokio::time::sleep(pause).await;
-                let _ = gone.put(0, &[], Then::Drop).await;
+                let _ = transfer.put(0, &[], Then::Drop).await;
             }
         });
     }

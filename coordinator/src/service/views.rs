@@ -89,8 +89,6 @@ fn fields(view: &str) -> &'static [&'static str] {
         "calls" => &["callerInstanceId", "targetInstanceId"],
         "messages" => &["channelId"],
         "inbox" => &["agentId", "status"],
-        "costs" => &["agentId", "taskId"],
-        "costs-by-day" => &["agentId"],
         _ => &[],
     }
 }

@@ -74,7 +74,7 @@ impl Client {
                     }
                     Said::Failed(problem) => Error::Unanswered { method: method.name, problem },
                 },
-                Err(failure) => failure.of(method.name, ANSWER),
+                Err(failure) => failure.of(method.name),
             };
             let again = method.repeatable || matches!(problem, Error::Unreachable { .. });
             if !again || !problem.is_passing() || left == 0 || Instant::now() + pause > end {

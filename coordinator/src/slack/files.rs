@@ -102,12 +102,9 @@ impl Workspace {
             .map_err(|error| Error::Unreachable { method: UPLOAD, problem: error.to_string() })?;
         let patience = PATIENCE + Duration::from_secs(length / SLOWEST);
         let answer = self.client.http.send(request, ANSWER, patience).await;
-        let answer = answer.map_err(|failure| match (broken.get(), failure) {
-            (Some(refusal), _) => Error::Given(refusal.clone()),
-            (None, Failure::TooLarge) => {
-                Error::Garbled { method: UPLOAD, problem: "it is too long".to_owned() }
-            }
-            (None, failure) => failure.of(UPLOAD, LARGEST),
+        let answer = answer.map_err(|failure| match broken.get() {
+            Some(refusal) => Error::Given(refusal.clone()),
+            None => failure.of(UPLOAD),
         })?;
         require_success(UPLOAD, &answer)?;
         let done: Args = args(json!({
@@ -183,7 +180,7 @@ fn streamed(parts: BoxStream<'static, Result<Bytes, Refusal>>) -> (Body, Arc<Onc
 fn undone(failure: Failure) -> Error {
     match failure {
         Failure::Unanswered(problem) => Error::Unreachable { method: DOWNLOAD, problem },
-        failure => failure.of(DOWNLOAD, LARGEST),
+        failure => failure.of(DOWNLOAD),
     }
 }
 

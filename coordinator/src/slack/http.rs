@@ -17,11 +17,11 @@ use crate::https::{self, Client, Coming, Failure};
 const SLACK: &str = "slack.com";
 
 impl Failure {
-    pub(super) fn of(self, method: &'static str, largest: u64) -> Error {
+    pub(super) fn of(self, method: &'static str) -> Error {
         match self {
             Failure::Unreachable(problem) => Error::Unreachable { method, problem },
             Failure::Unanswered(problem) => Error::Unanswered { method, problem },
-            Failure::TooLarge => Error::TooLarge(largest),
+            Failure::TooLarge => Error::Garbled { method, problem: "it is too long".to_owned() },
         }
     }
 }

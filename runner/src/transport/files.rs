@@ -8,6 +8,9 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::Result;
 
+/// How the names of files begin that are not whole yet, beside those whose places they take.
+pub(super) const UNFINISHED: &str = ".skein-";
+
 /// A path as the tools take it: from the work folder on, from the root, or from the home folder by `~`.
 pub(super) fn resolve(path: &str) -> PathBuf {
     let home = || std::env::var_os("HOME").map(PathBuf::from);
@@ -59,7 +62,7 @@ impl Turn {
             return File::options().write(true).open(&path)?.write_all(content);
         }
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let mut fresh = tempfile::Builder::new().prefix(".skein-").tempfile_in(folder)?;
+        let mut fresh = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(folder)?;
         fresh.write_all(content)?;
         self.put(fresh.path(), &path)?;
         // It has another name by now.

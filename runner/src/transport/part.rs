@@ -1,5 +1,6 @@
 //! Parts of files of any kind, on their way out of an instance and into it.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
@@ -12,8 +13,6 @@ use skein_shared::transport::{GetPart, Outcome, PART, Part, PutPart, Then};
 
 use super::{Result, files};
 
-/// How the names of files begin that are not whole yet.
-const PREFIX: &str = ".skein-";
 /// No transfer takes so long.
 const LEFT_OVER: Duration = Duration::from_secs(86_400);
 
@@ -40,7 +39,7 @@ pub(super) fn put(given: PutPart) -> Result<Outcome> {
     let PutPart { path: shown, transfer, from, data, then } = given;
     let path = files::real(&files::resolve(&shown));
     let failed = |error| files::problem("write", &shown, &error);
-    let part = path.with_file_name(format!("{PREFIX}{transfer}"));
+    let part = path.with_file_name(format!("{}{transfer}", files::UNFINISHED));
     if then == Then::Drop {
         // It may not have begun.
         let _ = fs::remove_file(&part);
@@ -79,9 +78,8 @@ pub(super) fn put(given: PutPart) -> Result<Outcome> {
 /// Removes what is left beside it of transfers that nobody could end.
 fn sweep(part: &Path) {
     let Some(folder) = part.parent().and_then(|folder| fs::read_dir(folder).ok()) else { return };
-    for file in
-        folder.flatten().filter(|file| file.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes()))
-    {
+    let is_unfinished = |name: OsString| name.as_encoded_bytes().starts_with(files::UNFINISHED.as_bytes());
+    for file in folder.flatten().filter(|file| is_unfinished(file.file_name())) {
         let age = file.metadata().and_then(|about| about.modified()).ok().and_then(|at| at.elapsed().ok());
         if age.is_some_and(|age| age > LEFT_OVER) {
             let _ = fs::remove_file(file.path());

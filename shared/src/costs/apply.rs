@@ -32,8 +32,8 @@ impl Entity for Costs {
         let (kind, id) = document.split();
         match kind {
             "report" => {
-                self.reports
-                    .insert(id.parse().map_err(|error: uuid::Error| document.corrupt(error.to_string()))?);
+                let id = Uuid::try_parse(id).map_err(|error| document.corrupt(error.to_string()))?;
+                self.reports.insert(id);
             }
             "sum" => {
                 let key = day_and_agent(id).ok_or_else(|| document.corrupt("no day and agent"))?;
@@ -74,8 +74,8 @@ impl Entity for Costs {
         Command::Tick
     }
 
-    fn subject(Event::CostReported { report, .. }: &Event) -> Option<String> {
-        report.task.map(|task| task.to_string())
+    fn subject(Event::CostReported { id, .. }: &Event) -> Option<String> {
+        Some(id.to_string())
     }
 
     fn check(&self) -> Result<(), String> {

@@ -48,6 +48,6 @@ impl Cost {
         } else {
             return Ok(());
         };
-        Err(Refusal::new(Code::InvalidArgument, format!("costData: {problem}")))
+        Err(Refusal::new(Code::InvalidArgument, problem))
     }
 }

@@ -67,10 +67,9 @@ impl Sum {
         self.cost_micros as f64 / 1e6
     }
 
-    pub(super) fn body(&self, day: Day, agent: Uuid) -> Value {
+    /// As clients see it.
+    pub fn view(&self) -> Value {
         json!({
-            "date": day.to_string(),
-            "agentId": agent,
             "costUsd": self.dollars(),
             "sessions": self.reports,
             "inputTokens": self.input_tokens,
@@ -79,6 +78,13 @@ impl Sum {
             "cacheWriteTokens": self.cache_write_tokens,
             "durationMs": self.duration_ms,
         })
+    }
+
+    pub(super) fn body(&self, day: Day, agent: Uuid) -> Value {
+        let mut body = self.view();
+        body["date"] = json!(day);
+        body["agentId"] = json!(agent);
+        body
     }
 }
 
@@ -125,12 +131,10 @@ impl Costs {
     /// that are left are whole.
     pub(super) fn sums_past_limit(&self) -> Vec<(Day, Uuid)> {
         let Some(((today, _), _)) = self.sums.last_key_value() else { return Vec::new() };
-        let mut last = today.before(COST_DAYS);
         let many = self.sums.len().saturating_sub(COST_SUMS);
-        if let Some(((day, _), _)) = many.checked_sub(1).and_then(|last| self.sums.iter().nth(last)) {
-            // Of today itself there is no earlier one to make room.
-            last = last.max(if day == today { today.before(1) } else { *day });
-        }
+        let crowded = self.sums.keys().take(many).next_back().map(|(day, _)| *day);
+        // Today stays, however much of it there is.
+        let last = crowded.unwrap_or(Day::FIRST).min(today.before(1)).max(today.before(COST_DAYS));
         self.sums.keys().take_while(|(day, _)| *day <= last).copied().collect()
     }
 }

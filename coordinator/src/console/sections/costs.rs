@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use skein_shared::Refusal;
-use skein_shared::costs::{Sum, Wanted};
+use skein_shared::costs::Wanted;
 use skein_shared::day::Day;
 use skein_shared::id::{Name, agent_id};
 
@@ -37,20 +37,12 @@ pub(super) async fn costs(console: &Console, who: &Principal, look: &Look) -> Re
         .map(|ago| Some(by_day.get(&today.before(ago)).copied().unwrap_or_default()))
         .collect();
     let agents = lately.agents.iter().take(AGENTS);
-    let agents: Vec<Value> = agents.map(|(agent, sum)| row(agent.to_string(), sum)).collect();
+    let agents: Vec<Value> = agents.map(|(agent, sum)| json!({ "id": agent, "sum": sum.view() })).collect();
     Ok(json!({
         "today": by_day.get(&today).copied().unwrap_or_default(), "month": month.all.dollars(),
-        "lately": lately.all.dollars(), "lately_micros": lately.all.cost_micros, "days": DAYS, "first": first.to_string(),
-        "line": chart::line(&days), "agents": agents, "all_agents": lately.agents.len(), "names": members,
+        "lately": lately.all.dollars(), "days": DAYS, "first": first, "line": chart::line(&days), "agents": agents, "all_agents": lately.agents.len(), "names": members,
         "runners": runners, "reports": reports.rows, "rebuilding": reports.rebuilding, "pager": pager,
     }))
-}
-
-fn row(agent: String, sum: &Sum) -> Value {
-    json!({
-        "id": agent, "dollars": sum.dollars(), "micros": sum.cost_micros, "reports": sum.reports,
-        "input": sum.input_tokens, "output": sum.output_tokens,
-    })
 }
 
 /// Agents that runners start have an id before they join, and some never do.

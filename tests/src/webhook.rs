@@ -23,14 +23,38 @@ pub fn signature(body: &str) -> String {
     format!("sha256={}", digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
 }
 
+/// The same, with a bot that people ask for something.
+pub fn bot_configuration(bot: &str) -> String {
+    format!("{}bot = \"{bot}\"\n", configuration())
+}
+
+/// Sends what happened in a repository, and gives the status and body of the answer.
+///
+/// # Errors
+/// When there is no answer.
+pub async fn report(ingress: &str, delivery: &str, event: &str, body: &Value) -> Result<(u16, Value)> {
+    let body = body.to_string();
+    deliver(ingress, delivery, event, &body, &signature(&body)).await
+}
+
 /// Sends a push to an ingress, and gives the status and body of its answer.
 ///
 /// # Errors
 /// When there is no answer.
 pub async fn push(ingress: &str, delivery: &str, body: &str, signature: &str) -> Result<(u16, Value)> {
+    deliver(ingress, delivery, "push", body, signature).await
+}
+
+async fn deliver(
+    ingress: &str,
+    delivery: &str,
+    event: &str,
+    body: &str,
+    signature: &str,
+) -> Result<(u16, Value)> {
     let response = reqwest::Client::new()
         .post(format!("{ingress}/webhooks/github"))
-        .header("x-github-event", "push")
+        .header("x-github-event", event)
         .header("x-github-delivery", delivery)
         .header("x-hub-signature-256", signature)
         .header("content-type", "application/json")

@@ -310,6 +310,49 @@ async fn what_comes_over_a_connection_is_acknowledged_once_it_cannot_be_lost() -
 }
 
 #[tokio::test]
+async fn people_ask_how_the_swarm_stands_and_may_not_say_too_much_at_a_time() -> Result<()> {
+    let slack = Slack::start().await?;
+    let up = node(&slack).await?;
+    agents(&up).await?;
+    slack.until(|slack| slack.connections() == 1).await;
+    let asked = async |command: &str| {
+        let typed = json!({"command": command, "channel_id": "C1", "user_id": "U1", "trigger_id": command});
+        let id = slack.sends("slash_commands", &typed);
+        slack.until(|slack| slack.is_acknowledged(&id)).await;
+        slack.is_shown(&id)
+    };
+    let status = asked("/agent-swarm-status").await.unwrap_or_default();
+    ensure!(status["response_type"] == "ephemeral", "{status}");
+    let lines: Vec<&str> = status["text"].as_str().unwrap_or_default().lines().collect();
+    ensure!(lines.len() == 3 && lines[1].starts_with("• lea (lead): idle · `swarm#"), "{lines:?}");
+    let help = asked("/skein-help").await.unwrap_or_default();
+    ensure!(help["text"].as_str().is_some_and(|text| text.contains("swarm#all")), "{help}");
+    ensure!(asked("/deploy").await.is_none(), "that is an agent's business");
+
+    for number in 1..=12 {
+        let text = format!("swarm#all part {number}");
+        let ts = slack.says("C1", "U1", &text, None);
+        let id = slack.sends("events_api", &event(&format!("Ev{number}"), "C1", &ts, None, &text));
+        slack.until(|slack| slack.is_acknowledged(&id)).await;
+    }
+    // Ten are told that wim has it, the eleventh that there are too many, and whoever else speaks is heard.
+    slack.until_posted("C1", 11).await;
+    let ts = slack.says("C1", "U2", "swarm#all part 13", None);
+    slack.sends(
+        "events_api",
+        &json!({"type": "event_callback", "team_id": "T1", "event_id": "Ev13", "event": {
+        "type": "message", "channel": "C1", "user": "U2", "ts": ts, "text": "swarm#all part 13"}}),
+    );
+    let posts = slack.until_posted("C1", 12).await;
+    let (too_much, taken): (Vec<&str>, Vec<&str>) =
+        texts(&posts).into_iter().partition(|text| text.contains("more than 10 messages"));
+    ensure!(taken.len() == 11 && too_much.len() == 1, "{posts:?}");
+    let listed = up.skein(&["webhooks", "list", "--json"]).await?;
+    ensure!(listed.matches("rate_limited").count() == 2, "{listed}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn files_go_between_slack_and_the_instance_of_an_agent() -> Result<()> {
     let slack = Slack::start().await?;
     let content: Vec<u8> = (0..3_000_000_u32).flat_map(u32::to_le_bytes).collect();

@@ -73,6 +73,74 @@ async fn a_letter_by_webhook_reaches_its_agent_once() -> Result<()> {
     Ok(())
 }
 
+/// The lead's tasks of a kind that came from GitHub, once there are so many.
+async fn asked(up: &Up, lead: &Client, kind: &str, count: usize) -> Result<Vec<Value>> {
+    up.until("what happened becomes a task", async || {
+        let found = lead.call("get-tasks", json!({"taskType": kind})).await?;
+        let tasks = found["tasks"].as_array().cloned().unwrap_or_default();
+        Ok((tasks.len() >= count).then_some(tasks))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn people_ask_the_bot_at_github_and_the_lead_hears_what_becomes_of_it() -> Result<()> {
+    let folder = Folder::new()?.configured(&webhook::bot_configuration("skein"))?;
+    let up = Up::start_in(folder, &["--no-runner"]).await?;
+    let (lead, worker) = (up.token("lead", "lea").await?, up.token("worker", "wim").await?);
+    let (lead, worker) = (Client::new(&up.mcp, &lead), Client::new(&up.mcp, &worker));
+    lead.call("join-swarm", json!({"name": "lea", "lead": true})).await?;
+    worker.call("join-swarm", json!({"name": "wim"})).await?;
+    let happens = async |up: &Up, delivery: &str, event: &str, body: Value| -> Result<()> {
+        let mut all = json!({"repository": {"full_name": "acme/app"}, "sender": {"login": "ada"}});
+        all.as_object_mut().unwrap().extend(body.as_object().unwrap().clone());
+        let (status, answer) = webhook::report(&up.ingress, delivery, event, &all).await?;
+        ensure!((200..300).contains(&status), "{status} {answer}");
+        Ok(())
+    };
+    let request = json!({"number": 7, "title": "Mend it", "body": "@skein, look at this", "merged": false});
+    let act = |action: &str| json!({"action": action, "pull_request": request});
+    let failed = json!({"action": "completed", "check_run": {"name": "ci", "conclusion": "failure",
+        "head_sha": "abc", "pull_requests": [{"number": 7}]}});
+
+    happens(&up, "d-1", "check_run", failed).await?;
+    happens(&up, "d-2", "pull_request", act("opened")).await?;
+    let task = asked(&up, &lead, "github-pr", 1).await?[0].clone();
+    let whole = lead.call("get-task-details", json!({"taskId": task["id"]})).await?["task"].clone();
+    ensure!((&whole["githubRepo"], &whole["githubNumber"]) == (&json!("acme/app"), &json!(7)), "{whole}");
+    let words = whole["task"].as_str().unwrap_or_default();
+    ensure!(words.contains("@skein, look") && words.contains("gh pr view 7 -R acme/app"), "{words}");
+
+    // The lead passes it on and ends its own; over a crash and a repeat its worker's part is still known.
+    let part = json!({"task": "review it", "agentId": "wim", "parentTaskId": task["id"]});
+    let part = lead.call("send-task", part).await?["task"].clone();
+    let done = json!({"taskId": task["id"], "status": "completed", "output": "passed on"});
+    lead.call("store-progress", done).await?;
+    let up = Up::start_in(up.kill().await?, &["--no-runner"]).await?;
+    let (lead, worker) = (lead.at(&up.mcp), worker.at(&up.mcp));
+    happens(&up, "d-2", "pull_request", act("opened")).await?;
+    let mut suite = json!({"action": "completed", "check_run": {"name": "ci", "conclusion": "failure",
+        "head_sha": "def", "pull_requests": [{"number": 7}]}});
+    happens(&up, "d-3", "check_run", suite.clone()).await?;
+    suite["check_suite"] = suite["check_run"].clone();
+    happens(&up, "d-4", "check_suite", suite).await?;
+    happens(&up, "d-5", "pull_request", act("closed")).await?;
+    asked(&up, &lead, "github-pr-status", 1).await?;
+    let broken = asked(&up, &lead, "github-ci", 1).await?;
+    ensure!(broken.len() == 1 && asked(&up, &lead, "github-pr", 1).await?.len() == 1, "{broken:?}");
+
+    let mut taken_away = act("review_request_removed");
+    taken_away["requested_reviewer"] = json!({"login": "skein[bot]"});
+    happens(&up, "d-6", "pull_request", taken_away).await?;
+    let ended = up.until("the worker's part ends", async || {
+        let found = worker.call("get-task-details", json!({"taskId": part["id"]})).await?;
+        Ok((found["task"]["status"] == "failed").then(|| found["task"].clone()))
+    });
+    let ended = ended.await?;
+    ensure!(ended["failureReason"].as_str().is_some_and(|why| why.contains("acme/app#7")), "{ended}");
+    Ok(())
+}
+
 #[tokio::test]
 async fn forged_and_foreign_deliveries_are_refused() -> Result<()> {
     let up = Up::start_in(configured()?, &["--no-runner"]).await?;

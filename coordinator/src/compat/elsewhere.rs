@@ -32,8 +32,9 @@ pub(super) async fn new_repo(State(compat): State<Compat>, asked: Asked) -> Answ
 pub(super) async fn webhook(uri: Uri) -> Problem {
     let provider = uri.path().split('/').nth(2).unwrap_or_default().to_owned();
     let told = format!(
-        "webhooks come to the ingress, which listens apart: send them to /webhooks/{provider} there, with an \
-         [[ingress.source]] of the provider {provider} in its configuration"
+        "webhooks come to the ingress, which listens apart: send them to {} or /webhooks/{provider} there, with an \
+         [[ingress.source]] of the provider {provider} in its configuration",
+        uri.path()
     );
     Problem::of(Code::NotFound, told)
 }

@@ -78,6 +78,7 @@ pub fn router(service: Service, shared: SharedKey, catalogue: Arc<Catalogue>, ga
         .route("/api/repos", get(elsewhere::repos).post(elsewhere::new_repo))
         .route("/api/repos/{id}", get(elsewhere::repo).put(elsewhere::repo).delete(elsewhere::repo))
         .route("/api/github/webhook", post(elsewhere::webhook))
+        .route("/api/gitlab/webhook", post(elsewhere::webhook))
         .route("/api/agentmail/webhook", post(elsewhere::webhook))
         .route("/api/agents", get(agents::list).post(agents::register))
         .route("/api/agents/{agent}", get(agents::one))

@@ -339,7 +339,7 @@ async fn whoever_lacks_the_key_a_name_or_the_right_is_told_so() {
     bed.refuses("PUT", &format!("/api/repos/{}", Uuid::from_u128(1)), Some(LEAD), json!({}), 404).await;
     let logs = format!("/api/tasks/{}/session-logs", Uuid::from_u128(1));
     bed.refuses("GET", &logs, None, Value::Null, 404).await;
-    for provider in ["github", "agentmail"] {
+    for provider in ["github", "gitlab", "agentmail"] {
         let path = format!("/api/{provider}/webhook");
         let (status, answer) = bed.ask("POST", &path, "other", None, json!({})).await;
         let told = answer["error"].as_str().unwrap();

@@ -150,7 +150,7 @@ fn check_compat(config: &Config) -> Result<(), ConfigError> {
 fn take_secret(source: &mut Source, folder: &Path) -> Result<(), ConfigError> {
     let taken = read_secret("secret", &mut source.secret, source.secret_file.as_deref(), folder);
     taken
-        .and_then(|()| check_secret(source).map_err(str::to_owned))
+        .and_then(|()| check_kind(source).and_then(|()| check_secret(source)).map_err(str::to_owned))
         .map_err(|problem| ConfigError(format!("ingress.source `{}` {problem}", source.name)))
 }
 
@@ -222,12 +222,35 @@ fn take_key(embeddings: &mut Embeddings, folder: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// What is wrong with the source's secret, if anything.
-fn check_secret(source: &Source) -> Result<(), &'static str> {
+/// What is set at the source and is of no use to a sender of its kind, if anything.
+fn check_kind(source: &Source) -> Result<(), &'static str> {
     let filters = [&source.inbox_domains, &source.sender_domains];
     if source.provider != Provider::Agentmail && filters.iter().any(|domains| !domains.is_empty()) {
         return Err("is not of the provider `agentmail`, so it has no inboxes: take its domains out");
     }
+    let is_forge = matches!(source.provider, Provider::Github | Provider::Gitlab);
+    if !is_forge && source.bot.is_some() {
+        return Err("is of neither `github` nor `gitlab`, so nobody asks its `bot`: take that out");
+    }
+    let is_account = |name: &String| {
+        !name.is_empty() && !name.contains(|letter: char| letter.is_whitespace() || "@[]".contains(letter))
+    };
+    if !source.bot.iter().chain(&source.allowed_users).all(is_account) {
+        return Err(
+            "has a `bot` or `allowed_users` that are no names of accounts; write them without @ and [bot]",
+        );
+    }
+    if source.bot.is_none() && !source.allowed_users.is_empty() {
+        return Err("has `allowed_users` and no `bot` that they could ask; set it");
+    }
+    if source.bot.is_some() && source.allow_unsigned {
+        return Err("has a `bot` that anybody could ask, by `allow_unsigned`; set a secret in its place");
+    }
+    Ok(())
+}
+
+/// What is wrong with the source's secret, if anything.
+fn check_secret(source: &Source) -> Result<(), &'static str> {
     if source.allow_unsigned {
         let alone = source.secret.is_none();
         return if alone { Ok(()) } else { Err("has a secret and `allow_unsigned`; keep one") };

@@ -229,6 +229,20 @@ mod tests {
         let domains = "secret = \"x\"\nsender_domains = [\"example.org\"]";
         assert!(source("agentmail", domains).is_ok());
         assert!(source("gitlab", domains).unwrap_err().to_string().contains("take its domains out"));
+        assert!(source("gitlab", "secret = \"x\"\nbot = \"skein\"\nallowed_users = [\"ada\"]").is_ok());
+        for (provider, rest, problem) in [
+            ("linear", "bot = \"skein\"", "nobody asks its `bot`"),
+            ("github", "bot = \"@skein\"", "without @"),
+            ("github", "bot = \"skein[bot]\"", "without @ and [bot]"),
+            ("github", "bot = \"\"", "without @"),
+            ("github", "bot = \"skein\"\nallowed_users = [\"@ada\"]", "without @"),
+            ("github", "allowed_users = [\"ada\"]", "no `bot`"),
+        ] {
+            let said = source(provider, &format!("secret = \"x\"\n{rest}")).unwrap_err().to_string();
+            assert!(said.contains(problem), "{provider} {rest}: {said}");
+        }
+        let open = source("github", "allow_unsigned = true\nbot = \"skein\"").unwrap_err().to_string();
+        assert!(open.contains("anybody could ask"), "{open}");
     }
 
     #[test]

@@ -179,6 +179,12 @@ pub struct Source {
     pub inbox_domains: Vec<String>,
     #[serde(default)]
     pub sender_domains: Vec<String>,
+    /// Of GitHub and GitLab: the account by whose name people ask the swarm for something. Without one its events are
+    /// for agents that wait for them alone.
+    pub bot: Option<String>,
+    /// Who may ask it, by the names of their accounts; empty for all.
+    #[serde(default)]
+    pub allowed_users: Vec<String>,
     /// Takes events of anybody who reaches the door, in place of a secret.
     #[serde(default)]
     pub allow_unsigned: bool,

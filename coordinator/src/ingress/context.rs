@@ -1,6 +1,7 @@
 //! The words that all senders share: one flat object (spec: Action Llama 6.3 and 8.3).
 
 use serde_json::{Map, Value};
+use skein_shared::text::excerpt;
 
 /// Longest free text, characters. The whole of it stays in the event's body.
 const LONGEST: usize = 4000;
@@ -14,7 +15,7 @@ impl Context {
     /// Takes a text over, if there is any.
     pub(super) fn set(&mut self, field: &str, value: Option<&str>) {
         if let Some(value) = value.filter(|value| !value.is_empty()) {
-            self.0.insert(field.to_owned(), excerpt(value).into());
+            self.0.insert(field.to_owned(), excerpt(value, LONGEST).into());
         }
     }
 
@@ -28,7 +29,8 @@ impl Context {
     /// The names of the labels, which stand under `name` in each of them.
     pub(super) fn labels(&mut self, labels: &Value, name: &str) {
         if let Some(labels) = labels.as_array() {
-            let names = labels.iter().filter_map(|label| label[name].as_str()).map(excerpt);
+            let names =
+                labels.iter().filter_map(|label| label[name].as_str()).map(|text| excerpt(text, LONGEST));
             self.0.insert("labels".to_owned(), names.collect());
         }
     }
@@ -56,7 +58,8 @@ impl Context {
                 None | Some(Value::Null | Value::Object(_)) => {}
                 Some(Value::String(text)) => self.set(field, Some(text)),
                 Some(Value::Array(items)) => {
-                    let texts = items.iter().filter_map(Value::as_str).take(TEXTS).map(excerpt);
+                    let texts =
+                        items.iter().filter_map(Value::as_str).take(TEXTS).map(|text| excerpt(text, LONGEST));
                     self.0.insert(field.to_owned(), texts.collect());
                 }
                 Some(value) => {
@@ -74,13 +77,6 @@ impl Context {
 /// A text somewhere in a body.
 pub(super) fn text<'a>(value: &'a Value, pointer: &str) -> Option<&'a str> {
     value.pointer(pointer)?.as_str()
-}
-
-fn excerpt(text: &str) -> String {
-    match text.char_indices().nth(LONGEST) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
 }
 
 #[cfg(test)]

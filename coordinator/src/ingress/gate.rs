@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use secrecy::{ExposeSecret, SecretString};
+use serde_json::Value;
+use skein_shared::forge::{Activity, Bot, Forge};
 use skein_shared::id::Name;
+use skein_shared::pool::Survey;
 use skein_shared::time::Timestamp;
 use skein_shared::triggers::{Incoming, Rejected};
 use skein_shared::{Code, Refusal};
@@ -31,6 +34,9 @@ pub trait Intake: Send + Sync + 'static {
 
     /// Writes the event down, and returns once it cannot be lost.
     async fn deliver(&self, swarm: &Name, incoming: Incoming) -> Result<Taken, Refusal>;
+
+    /// How the swarm stands, for a person who asks.
+    async fn survey(&self, swarm: &Name) -> Result<Survey, Refusal>;
 
     /// Writes down what was signed and cannot be read.
     async fn reject(&self, swarm: &Name, rejected: Rejected) -> Result<(), Refusal>;
@@ -64,10 +70,20 @@ pub(super) struct Source {
     /// The domains that inboxes and senders of mail may be of; empty for all.
     pub inbox_domains: Vec<String>,
     pub sender_domains: Vec<String>,
+    /// Whom people at a forge ask for something.
+    pub bot: Option<Bot>,
     /// None for a source that takes what is not signed.
     secret: Option<SecretString>,
     /// It sends over a connection that the node has opened.
     is_connected: bool,
+}
+
+fn forge_of(provider: Provider) -> Option<Forge> {
+    match provider {
+        Provider::Github => Some(Forge::Github),
+        Provider::Gitlab => Some(Forge::Gitlab),
+        _ => None,
+    }
 }
 
 impl Source {
@@ -80,6 +96,7 @@ impl Source {
             swarm,
             inbox_domains: Vec::new(),
             sender_domains: Vec::new(),
+            bot: None,
             secret: None,
             is_connected: true,
         }
@@ -88,6 +105,11 @@ impl Source {
     /// Whether its events are known to come from whoever has the secret.
     pub(super) fn is_signed(&self) -> bool {
         self.secret.is_some() || self.is_connected
+    }
+
+    /// What an event says to the swarm.
+    pub(super) fn activity(&self, event: &str, body: &Value) -> Option<Activity> {
+        Activity::of(forge_of(self.provider)?, event, body, self.bot.as_ref()?)
     }
 
     pub(super) fn secret(&self) -> Option<&[u8]> {
@@ -110,6 +132,7 @@ impl Gate {
             swarm: source.swarm.clone(),
             inbox_domains: source.inbox_domains.clone(),
             sender_domains: source.sender_domains.clone(),
+            bot: source.bot.clone().map(|name| Bot { name, allowed_users: source.allowed_users.clone() }),
             secret: source.secret.clone(),
             is_connected: false,
         });

@@ -1,7 +1,8 @@
-//! Events go to the triggers of the source's swarm.
+//! Events go to the triggers of the source's swarm, and questions of people to its pool.
 
 use async_trait::async_trait;
 use skein_shared::id::{EntityKey, Kind, Name};
+use skein_shared::pool::{self, Pool, Survey};
 use skein_shared::time::Timestamp;
 use skein_shared::triggers::{Command, Incoming, Rejected, Reply, Triggers};
 use skein_shared::{Code, Refusal};
@@ -28,6 +29,14 @@ impl Intake for Entities {
                 Ok(Taken { receipt, duplicate, matched: resumed.len() + started.len() })
             }
             _ => Err(Refusal::new(Code::Internal, "the triggers did not answer the delivery; report this")),
+        }
+    }
+
+    async fn survey(&self, swarm: &Name) -> Result<Survey, Refusal> {
+        let key = EntityKey::of(Kind::Pool, swarm);
+        match self.ask::<Pool>(&key, Request::read(), pool::Command::Survey).await? {
+            pool::Reply::Surveyed(survey) => Ok(survey),
+            _ => Err(Refusal::new(Code::Internal, "the pool did not say how it stands; report this")),
         }
     }
 

@@ -15,7 +15,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::{Value, json};
 use skein_shared::id::Name;
 use skein_shared::mail::Letter;
-use skein_shared::slack::Said;
+use skein_shared::slack::{self, Question, Said};
 use skein_shared::time::Timestamp;
 use skein_shared::triggers::{Incoming, Rejected};
 use skein_shared::{Code, Refusal};
@@ -24,7 +24,7 @@ use uuid::Uuid;
 
 use super::delivery::{Delivery, NAME, invalid};
 use super::gate::{Gate, Source, Taken, unknown};
-use super::provider::{Answer, Notice, Reading, is_at, sender};
+use super::provider::{Answer, COMMAND, Notice, Reading, is_at, sender};
 use crate::config::Provider;
 
 /// A sender that takes longer than this for its body is cut off. Shorter than others wait for their turn, so that those
@@ -39,6 +39,8 @@ const TOKEN: usize = 1024;
 pub fn router(gate: impl Into<Arc<Gate>>) -> Router {
     Router::new()
         .route("/webhooks/{source}", post(webhook).get(challenge))
+        // Where Agent Swarm's are, for senders that were set up for that.
+        .route("/api/{source}/webhook", post(webhook))
         .route("/healthz", axum::routing::get(|| async { "ok\n" }))
         .fallback(|| async {
             refuse(&Refusal::new(Code::NotFound, "webhooks go to /webhooks/<source> or /webhooks/<provider>"))
@@ -65,6 +67,7 @@ async fn webhook(
 pub(super) fn count(source: &str, outcome: &Result<Outcome, Refusal>) {
     let label = match outcome {
         Ok(Outcome::Challenge(_)) => "challenge",
+        Ok(Outcome::Answered(_)) => "answered",
         Ok(Outcome::Ignored(_)) => "ignored",
         Ok(Outcome::Taken(taken, _)) if taken.duplicate => "duplicate",
         Ok(Outcome::Taken(..)) => "accepted",
@@ -104,15 +107,17 @@ fn is_token(token: &str) -> bool {
 pub(super) enum Outcome {
     Taken(Taken, Answer),
     Challenge(Value),
+    /// A person has asked something, and this is shown to them.
+    Answered(Value),
     Ignored(&'static str),
 }
 
 impl IntoResponse for Outcome {
     fn into_response(self) -> Response {
         match self {
-            Outcome::Challenge(answer) | Outcome::Taken(_, Answer::Body(answer)) => {
-                Json(answer).into_response()
-            }
+            Outcome::Challenge(answer)
+            | Outcome::Answered(answer)
+            | Outcome::Taken(_, Answer::Body(answer)) => Json(answer).into_response(),
             Outcome::Taken(_, Answer::Nothing) => StatusCode::OK.into_response(),
             Outcome::Ignored(reason) => Json(json!({"ok": true, "ignored": reason})).into_response(),
             Outcome::Taken(Taken { receipt, duplicate, matched }, Answer::Receipt) => {
@@ -158,6 +163,12 @@ pub(super) async fn take_in(gate: &Gate, source: &Source, notice: Notice) -> Res
         if !workspace.may_speak(incoming.context["author"].as_str()).await? {
             return Ok(Outcome::Ignored("its author is none of those who may speak to this swarm"));
         }
+        // Agents' names and ids are not for whoever reaches the door.
+        if source.is_signed()
+            && let Some(question) = question(&incoming)
+        {
+            return Ok(Outcome::Answered(answer_to(gate, &source.swarm, question).await?));
+        }
         incoming.said = Said::of(&incoming.payload).map(Box::new);
     }
     if source.provider == Provider::Agentmail {
@@ -166,8 +177,23 @@ pub(super) async fn take_in(gate: &Gate, source: &Source, notice: Notice) -> Res
         }
         incoming.letter = Letter::of(&incoming.payload).map(Box::new);
     }
+    incoming.activity = source.activity(&incoming.event, &incoming.payload).map(Box::new);
     let taken = gate.intake.deliver(&source.swarm, incoming).await?;
     Ok(Outcome::Taken(taken, answer))
+}
+
+/// What somebody asks the swarm by a command of Slack's.
+fn question(incoming: &Incoming) -> Option<Question> {
+    Question::of(incoming.context["action"].as_str().filter(|_| incoming.event == COMMAND)?)
+}
+
+/// Whoever asks sees it, and nobody else.
+async fn answer_to(gate: &Gate, swarm: &Name, question: Question) -> Result<Value, Refusal> {
+    let text = match question {
+        Question::Help => slack::help().to_owned(),
+        Question::Status => slack::status(&gate.intake.survey(swarm).await?),
+    };
+    Ok(json!({ "response_type": "ephemeral", "text": text }))
 }
 
 /// Whether inbox and sender of a letter are of the domains that the source is for.
@@ -206,6 +232,7 @@ pub(super) fn incoming(
         unsigned: false,
         said: None,
         letter: None,
+        activity: None,
     })
 }
 

@@ -92,8 +92,8 @@ async fn serve(gate: Arc<Gate>, source: Source, mut socket: Socket, retire: ones
                 let _ = retire.take().map(|retire| retire.send(()));
             }
             Frame::Envelope { id, kind, payload } => {
-                if is_settled(&gate, &source, &kind, payload).await {
-                    socket.acknowledge(&id).await;
+                if let Settled::Done(answer) = settle(&gate, &source, &kind, payload).await {
+                    socket.acknowledge(&id, answer).await;
                 }
             }
             Frame::Other => {}
@@ -101,15 +101,22 @@ async fn serve(gate: Arc<Gate>, source: Source, mut socket: Socket, retire: ones
     }
 }
 
-/// Whether Slack need not send it again: it is written down, or no repeat would make it better.
-async fn is_settled(gate: &Gate, source: &Source, kind: &str, payload: Value) -> bool {
+/// What Slack is to do about what it has sent.
+enum Settled {
+    /// It need not send it again: it is written down, or no repeat would make it better. Whoever asked is shown this.
+    Done(Option<Value>),
+    Again,
+}
+
+async fn settle(gate: &Gate, source: &Source, kind: &str, payload: Value) -> Settled {
     let outcome = receive(gate, source, kind, payload).await;
     count(source.name.as_str(), &outcome);
     match outcome {
-        Ok(_) => true,
+        Ok(Outcome::Answered(answer)) => Settled::Done(Some(answer)),
+        Ok(_) => Settled::Done(None),
         Err(refusal) => {
             warn!(swarm = %source.swarm, %refusal, "what Slack sent was not taken in");
-            refusal.code == Code::InvalidArgument
+            if refusal.code == Code::InvalidArgument { Settled::Done(None) } else { Settled::Again }
         }
     }
 }

@@ -14,11 +14,14 @@ use http_body_util::BodyExt;
 use secrecy::SecretString;
 use serde_json::{Value, json};
 use sha2::Sha256;
+use skein_shared::forge::Act;
 use skein_shared::id::Name;
+use skein_shared::pool::Survey;
 use skein_shared::time::Timestamp;
 use skein_shared::triggers::{Incoming, Rejected};
 use skein_shared::{Code, Refusal};
 use tower::ServiceExt;
+use uuid::Uuid;
 
 use super::*;
 use crate::config::{self, Provider};
@@ -58,6 +61,10 @@ impl Intake for Ledger {
         Ok(Taken { receipt, duplicate: false, matched: 1 })
     }
 
+    async fn survey(&self, _: &Name) -> Result<Survey, Refusal> {
+        Ok(Survey { members: Vec::new(), claimable: 1, open: 2 })
+    }
+
     async fn reject(&self, _: &Name, rejected: Rejected) -> Result<(), Refusal> {
         self.rejected.lock().unwrap_or_else(PoisonError::into_inner).push(rejected);
         Ok(())
@@ -73,6 +80,8 @@ fn door(ledger: &Arc<Ledger>) -> Router {
         secret_file: None,
         inbox_domains: Vec::new(),
         sender_domains: Vec::new(),
+        bot: None,
+        allowed_users: Vec::new(),
         allow_unsigned: secret.is_none(),
     };
     let limits = config::Limits { webhook_bytes: 1000, webhooks_in_flight: 1, ..config::Limits::default() };
@@ -316,6 +325,50 @@ async fn a_challenge_by_get_is_answered_by_those_who_have_one() {
 }
 
 #[tokio::test]
+async fn the_bot_of_a_source_is_asked_by_those_who_may_and_hears_the_news_of_all() {
+    let ledger = Arc::new(Ledger::default());
+    let source = config::Source {
+        name: Name::parse("hub").unwrap(),
+        provider: Provider::Github,
+        swarm: Name::parse("build").unwrap(),
+        secret: Some(SecretString::from("hush")),
+        secret_file: None,
+        inbox_domains: Vec::new(),
+        sender_domains: Vec::new(),
+        bot: Some("skein".to_owned()),
+        allowed_users: vec!["Ada".to_owned()],
+        allow_unsigned: false,
+    };
+    let limits = config::Limits::default();
+    let door = router(Gate::new(&[source], &limits, Arc::clone(&ledger) as Arc<dyn Intake>));
+    let request = json!({ "number": 7, "title": "Mend it, @skein" });
+    // Agent Swarm's senders know another address.
+    for (path, by, action, heard) in [
+        ("/webhooks/hub", "ada", "opened", Some("github-pr")),
+        ("/api/github/webhook", "ada", "opened", Some("github-pr")),
+        ("/webhooks/hub", "eve", "opened", None),
+        ("/webhooks/hub", "eve", "closed", Some("github-pr-status")),
+        ("/webhooks/hub", "ada", "labeled", None),
+    ] {
+        let body = json!({ "action": action, "sender": { "login": by }, "pull_request": request,
+            "repository": { "full_name": "acme/api" } });
+        let body = body.to_string();
+        let request = Request::post(path)
+            .header("x-hub-signature-256", sign(&body))
+            .header("x-github-delivery", Uuid::now_v7().to_string())
+            .header("x-github-event", "pull_request");
+        let (status, answer) = send(&door, request.body(Body::from(body)).unwrap()).await;
+        assert_eq!(status, 202, "{answer}");
+        let seen = ledger.seen.lock().unwrap();
+        let activity = seen.last().unwrap().1.activity.as_ref().map(|activity| match &activity.act {
+            Act::Ask { task_type, .. } | Act::News { task_type, .. } => task_type.as_str(),
+            Act::Withdraw { reason } => reason,
+        });
+        assert_eq!(activity, heard, "{path} {by} {action}");
+    }
+}
+
+#[tokio::test]
 async fn a_letter_is_taken_in_for_its_domains_and_no_others() {
     let ledger = Arc::new(Ledger::default());
     let domains = |domain: &str| vec![domain.to_owned()];
@@ -327,6 +380,8 @@ async fn a_letter_is_taken_in_for_its_domains_and_no_others() {
         secret_file: None,
         inbox_domains: domains("agentmail.to"),
         sender_domains: domains("example.org"),
+        bot: None,
+        allowed_users: Vec::new(),
         allow_unsigned: false,
     };
     let limits = config::Limits::default();

@@ -335,6 +335,7 @@ mod tests {
             unsigned: false,
             said: None,
             letter: None,
+            activity: None,
         };
         let seen = woken_by(
             &world,

@@ -90,8 +90,13 @@ impl Socket {
     }
 
     /// Tells Slack that it need not send this again. What gets lost with the connection comes again and is known.
-    pub async fn acknowledge(&mut self, envelope: &str) {
-        let _ = self.0.send(Message::text(json!({"envelope_id": envelope}).to_string())).await;
+    /// An answer is for whoever has typed the command.
+    pub async fn acknowledge(&mut self, envelope: &str, answer: Option<Value>) {
+        let mut acknowledgement = json!({"envelope_id": envelope});
+        if let Some(answer) = answer {
+            acknowledgement["payload"] = answer;
+        }
+        let _ = self.0.send(Message::text(acknowledgement.to_string())).await;
     }
 }
 

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::text::excerpt;
+
 /// Longest id, characters. Others cannot be answered to anyhow.
 const ID: usize = 1000;
 /// How much of who wrote and what about is shown, and of the text, characters. The webhook's receipt has all of it.
@@ -85,12 +87,5 @@ impl Letter {
             or(&self.subject, "(none)"),
             or(&self.text, "(no text)"),
         )
-    }
-}
-
-fn excerpt(text: &str, most: usize) -> String {
-    match text.char_indices().nth(most) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
     }
 }

@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use super::state::{MemberView, Outcome, Source, TaskView};
+use super::state::{MemberView, Origin, Outcome, Source, TaskView};
 use crate::costs::Cost;
+use crate::forge::Activity;
 use crate::id::{EntityKey, InstanceId};
 use crate::mail::Letter;
 use crate::profiles::Field;
@@ -55,6 +56,8 @@ pub enum Command {
         agent: Uuid,
         instance: InstanceId,
     },
+    /// How the swarm stands, for a person who asks.
+    Survey,
     /// The member of this name.
     Find {
         name: String,
@@ -161,6 +164,8 @@ pub enum Command {
     Hear(Box<Said>),
     /// From the swarm's mail: somebody wrote an e-mail that no agent had asked for.
     Mail(Box<Mailed>),
+    /// Somebody did something at a forge that concerns the swarm, and that no agent had asked for.
+    Forge(Box<Activity>),
     /// Decides everything that is due.
     Tick,
 }
@@ -281,6 +286,9 @@ pub struct TaskSpec {
     pub model: Option<String>,
     #[serde(default)]
     pub source: Source,
+    /// Where it belongs outside of the swarm, unless its fields say so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
     /// Where it came from and where its answer goes: `slackChannelId`, `githubRepo`, … as the task shows
     /// them. Fields that the pool sets itself are not taken from here.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
@@ -304,6 +312,7 @@ impl TaskSpec {
             schedule: None,
             model: None,
             source: Source::Mcp,
+            origin: None,
             context: Map::new(),
         }
     }
@@ -395,6 +404,16 @@ pub struct About {
     pub context: Map<String, Value>,
 }
 
+/// How a swarm stands.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Survey {
+    /// By name.
+    pub members: Vec<MemberView>,
+    /// Tasks that can be claimed, and all that have not ended.
+    pub claimable: usize,
+    pub open: usize,
+}
+
 /// An answer. Texts of tasks are on the read side; the pool gives what it decides from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -405,6 +424,7 @@ pub enum Reply {
         existing: bool,
     },
     Member(MemberView),
+    Surveyed(Survey),
     /// Ids of the tasks that went back to the pool.
     Left {
         returned: Vec<Uuid>,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use uuid::Uuid;
 
 use super::dependency::Dependency;
-use super::state::{Outcome, Status, Task};
+use super::state::{Origin, Outcome, Status, Task};
 use super::tag::Numbers;
 use crate::id::InstanceId;
 use crate::slack::Thread;
@@ -31,6 +31,10 @@ impl PartialEq for Heads {
 impl Heads {
     pub(super) fn get(&self, id: Uuid) -> Option<Task> {
         self.packed.get(&id).map(|bytes| unpack(bytes, &self.tags))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.packed.len()
     }
 
     pub(super) fn contains(&self, id: Uuid) -> bool {
@@ -89,9 +93,14 @@ mod has {
     pub(super) const EPIC: u16 = 1 << 11;
     pub(super) const SCHEDULE: u16 = 1 << 12;
     pub(super) const PROGRESS: u16 = 1 << 13;
-    pub(super) const THREAD: u16 = 1 << 14;
+    pub(super) const ORIGIN: u16 = 1 << 14;
     pub(super) const STALLED: u16 = 1 << 15;
 }
+
+/// Where a task belongs, in front of its name.
+const THREAD: u8 = 0;
+const SUBJECT: u8 = 1;
+const NEWS: u8 = 2;
 
 fn pack(task: &Task, tags: &mut Numbers) -> Box<[u8]> {
     let mut writer = Writer { bytes: Vec::with_capacity(128), has: 0 };
@@ -133,10 +142,9 @@ fn pack(task: &Task, tags: &mut Numbers) -> Box<[u8]> {
     writer.id(has::EPIC, task.epic);
     writer.id(has::SCHEDULE, task.schedule);
     writer.some(has::PROGRESS, task.progress.map(u64::from));
-    if let Some(thread) = &task.thread {
-        writer.has |= has::THREAD;
-        writer.text(&thread.channel);
-        writer.text(&thread.ts);
+    if let Some(origin) = &task.origin {
+        writer.has |= has::ORIGIN;
+        writer.origin(origin);
     }
     writer.bytes[..2].copy_from_slice(&writer.has.to_le_bytes());
     // Of its exact size: to shrink the vector would leave a hole behind each head.
@@ -170,7 +178,7 @@ fn unpack(bytes: &[u8], tags: &Numbers) -> Task {
         epic: reader.id(has::EPIC),
         schedule: reader.id(has::SCHEDULE),
         progress: reader.some(has::PROGRESS).map(|hash| hash as u32),
-        thread: reader.has(has::THREAD).then(|| Thread { channel: reader.text(), ts: reader.text() }),
+        origin: reader.has(has::ORIGIN).then(|| reader.origin()),
     }
 }
 
@@ -192,6 +200,24 @@ impl Writer {
     fn text(&mut self, text: &str) {
         self.number(text.len() as u64);
         self.bytes.extend(text.bytes());
+    }
+
+    fn origin(&mut self, origin: &Origin) {
+        match origin {
+            Origin::Thread(thread) => {
+                self.bytes.push(THREAD);
+                self.text(&thread.channel);
+                self.text(&thread.ts);
+            }
+            Origin::Subject(subject) => {
+                self.bytes.push(SUBJECT);
+                self.text(&subject.to_string());
+            }
+            Origin::News { news } => {
+                self.bytes.push(NEWS);
+                self.text(&news.to_string());
+            }
+        }
     }
 
     fn flag(&mut self, field: u16, set: bool) {
@@ -268,6 +294,15 @@ impl<'a> Reader<'a> {
         String::from_utf8_lossy(text).into_owned()
     }
 
+    fn origin(&mut self) -> Origin {
+        let [kind] = self.take();
+        if kind == THREAD {
+            return Origin::Thread(Thread { channel: self.text(), ts: self.text() });
+        }
+        let subject = self.text().parse().expect("packed as it is written");
+        if kind == NEWS { Origin::News { news: subject } } else { Origin::Subject(subject) }
+    }
+
     fn dependencies(&mut self) -> Vec<Dependency> {
         let count = if self.has(has::DEPENDENCIES) { self.number() } else { 0 };
         let read = |_| {
@@ -305,6 +340,17 @@ mod tests {
             .prop_map(|(task, outcome)| Dependency { task: Uuid::from_u128(task), outcome })
     }
 
+    fn origin() -> impl Strategy<Value = Origin> {
+        let subject = |(repo, number, is_news): (String, u64, bool)| {
+            let subject = format!("gitlab:{repo}!{number}").parse().unwrap();
+            if is_news { Origin::News { news: subject } } else { Origin::Subject(subject) }
+        };
+        prop_oneof![
+            ("[A-Z0-9]{0,12}", "[0-9.]{0,17}").prop_map(|thread| Origin::Thread(Thread::from(thread))),
+            ("[a-z]{1,9}/[a-z.]{1,9}", any::<u64>(), any::<bool>()).prop_map(subject),
+        ]
+    }
+
     prop_compose! {
         fn task()(
             (status, priority) in (0..10_usize, any::<u8>()),
@@ -313,16 +359,16 @@ mod tests {
             (attempt, generation, progress) in (any::<u32>(), any::<u32>(), any::<Option<u32>>()),
             (created, updated, until) in (time(), time(), prop::option::of(time())),
             instance in prop::option::of("[a-zé]{0,70}"),
-            thread in prop::option::of(("[A-Z0-9]{0,12}", "[0-9.]{0,17}")),
+            origin in prop::option::of(origin()),
             dependencies in prop::collection::vec(dependency(), 0..4),
             tags in prop::collection::btree_set("[a-d]", 0..3),
         ) -> Task {
-            let (instance, thread) = (instance.map(InstanceId), thread.map(Thread::from));
+            let instance = instance.map(InstanceId);
             let tags = tags.iter().map(|tag| Tag::from(tag.as_str())).collect();
             Task {
                 status: Status::ALL[status], priority, managed, reported, stalled, creator, agent, offered_to, epic, schedule,
                 attempt, generation, progress, created, updated, until, instance, dependencies, tags,
-                thread,
+                origin,
             }
         }
     }

@@ -29,7 +29,8 @@ use crate::id::{EntityKey, Kind};
 use crate::time::Timestamp;
 
 pub use command::{
-    About, Command, Create, Fact, Finish, Join, Mailed, Profile, Progress, Reply, Rules, Target, TaskSpec,
+    About, Command, Create, Fact, Finish, Join, Mailed, Profile, Progress, Reply, Rules, Survey, Target,
+    TaskSpec,
 };
 use guard::Sketch;
 use index::Indexes;
@@ -38,7 +39,7 @@ pub use concerned::claimable;
 pub use decide::ended::{Attempted, answer_for_ended};
 pub use dependency::Dependency;
 pub use event::{Event, Return};
-pub use state::{Member, MemberView, Outcome, Pool, Source, Status, Task, TaskView};
+pub use state::{Member, MemberView, Origin, Outcome, Pool, Source, Status, Task, TaskView};
 pub use steering::steering;
 pub use tag::Tag;
 

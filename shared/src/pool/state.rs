@@ -14,6 +14,7 @@ use super::index::{Deadlines, Indexes};
 use super::standing::Standing;
 use super::steering::Steering;
 use super::tag::Tag;
+use crate::forge::Subject;
 use crate::id::{InstanceId, Name};
 use crate::limits;
 use crate::slack::Thread;
@@ -167,9 +168,20 @@ pub struct Task {
     /// Nobody reported on it for long since it started, and the lead was told.
     #[serde(rename = "z", default, skip_serializing_if = "is_default")]
     pub stalled: bool,
-    /// The thread in Slack that it came from, where people are told of it.
     #[serde(rename = "w", default, skip_serializing_if = "Option::is_none")]
-    pub thread: Option<Thread>,
+    pub origin: Option<Origin>,
+}
+
+/// Where a task belongs outside of the swarm.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Origin {
+    /// The thread in Slack that it came from, where people are told of it.
+    Thread(Thread),
+    /// What it is about at a forge, whose news find it by this.
+    Subject(Subject),
+    /// What it brings the news of. Such a task keeps no more of them coming.
+    News { news: Subject },
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -228,6 +240,22 @@ impl Term {
 }
 
 impl Task {
+    /// The thread in Slack that it came from.
+    pub fn thread(&self) -> Option<&Thread> {
+        match self.origin.as_ref()? {
+            Origin::Thread(thread) => Some(thread),
+            Origin::Subject(_) | Origin::News { .. } => None,
+        }
+    }
+
+    /// What it is about at a forge.
+    pub fn subject(&self) -> Option<&Subject> {
+        match self.origin.as_ref()? {
+            Origin::Subject(subject) | Origin::News { news: subject } => Some(subject),
+            Origin::Thread(_) => None,
+        }
+    }
+
     /// Every dependency is completed.
     pub fn is_ready(&self) -> bool {
         self.dependencies.iter().all(Dependency::is_done)

@@ -2,8 +2,10 @@
 
 mod mrkdwn;
 mod note;
+mod question;
 mod said;
 
 pub use mrkdwn::mrkdwn;
 pub use note::{Note, Thread};
+pub use question::{Question, help, status};
 pub use said::{Named, Said};

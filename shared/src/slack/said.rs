@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
+use super::note::Thread;
+
 /// What names an agent by its id, or all of them, wherever it stands in a text.
 const SWARM: &str = "swarm#";
 const ALL: &str = "all";
@@ -69,14 +71,24 @@ impl Said {
         })
     }
 
+    /// The thread that it belongs to, or that an answer begins.
+    pub fn thread(&self) -> Thread {
+        Thread { channel: self.channel.clone(), ts: self.thread.clone() }
+    }
+
     /// Whether it was said in a thread that had begun before.
     pub fn is_in_thread(&self) -> bool {
         self.thread != self.ts
     }
 
+    /// Whether the swarm is asked for something, and not only hears what is said in a thread.
+    pub fn is_request(&self) -> bool {
+        self.mentioned || self.named() != Named::default()
+    }
+
     /// Whether it can be meant for the swarm. All else is people among themselves.
     pub fn may_concern(&self) -> bool {
-        self.mentioned || self.is_in_thread() || self.named() != Named::default()
+        self.is_in_thread() || self.is_request()
     }
 
     /// What tells it from everything else that was said: its mention comes as an event of its own.

@@ -12,7 +12,9 @@ use uuid::Uuid;
 use super::command::{Incoming, Rejected};
 use super::event::{Event, Outcome, Resumption};
 use super::filter::Filter;
-use super::state::{NO_MATCH, PARSE_ERROR, Pause, Receipt, Triggers, Wait, delivery_id, said_id};
+use super::state::{
+    NO_MATCH, PARSE_ERROR, Pause, RATE_LIMITED, Receipt, Triggers, Wait, delivery_id, matter_id, speaker_id,
+};
 use crate::entity::{Changes, Corrupt, LiveDocument};
 use crate::id::Name;
 use crate::time::Timestamp;
@@ -93,11 +95,13 @@ impl Triggers {
             delivery: delivery_id(&incoming.source, &incoming.delivery),
             ..Receipt::default()
         };
-        receipt.count(0, outcome.matched(), NO_MATCH);
+        receipt.count(0, outcome.matched(), if outcome.limited { RATE_LIMITED } else { NO_MATCH });
         // The same receipt is written anew when a delivery is taken up again.
-        let said = incoming.said.as_ref().filter(|_| outcome.matched() > 0);
-        let said = said.and_then(|said| said_id(&incoming.source, said));
-        receipt.said = said.filter(|_| self.saying(said).is_none_or(|first| first == incoming.receipt));
+        if !self.is_repeated(incoming, at) {
+            receipt.matter = matter_id(incoming).filter(|_| outcome.matched() > 0);
+            let said = incoming.said.as_ref().filter(|said| replay_of.is_none() && said.is_request());
+            receipt.speaker = said.filter(|_| outcome.heard || outcome.limited).map(|said| speaker_id(said));
+        }
         self.consume(&outcome.resumed, &mut receipt, changes);
         let body = json!({
             "receiptId": incoming.receipt,

@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::event::Resumption;
 use super::filter::{Envelope, Filter};
+use crate::forge::Activity;
 use crate::id::{EntityKey, InstanceId, Name};
 use crate::mail::Letter;
 use crate::slack::Said;
@@ -106,6 +107,9 @@ pub struct Incoming {
     /// The letter that somebody wrote with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub letter: Option<Box<Letter>>,
+    /// What somebody did with it at a forge where the swarm has a bot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub activity: Option<Box<Activity>>,
 }
 
 /// A request that was signed by its source, and is no event.

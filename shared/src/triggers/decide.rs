@@ -8,11 +8,10 @@ use super::effect;
 use super::event::{Event, Outcome, Resumption, WaitEnd};
 use super::filter::{Envelope, Filter, FilterKind};
 use super::index::Place;
-use super::state::{Triggers, Wait, delivery_id, said_id};
+use super::state::{Triggers, Wait, delivery_id, speaker_id};
 use crate::code::{Code, Refusal};
-use crate::entity::{Ctx, Decision};
+use crate::entity::{Ctx, Decision, Effect};
 use crate::id::{EntityKey, Name};
-use crate::slack::Said;
 
 type Answer = Result<Decision<Triggers>, Refusal>;
 
@@ -21,6 +20,8 @@ type Answer = Result<Decision<Triggers>, Refusal>;
 pub(super) const RECEIPTS: usize = 200_000;
 /// How many receipts go at once when there are too many, so that not every event has to make room.
 const MAKE_ROOM: usize = 100;
+/// How much of what one person says within a minute the swarm hears (spec: Agent Swarm 4.4).
+pub(super) const SAYINGS: usize = 10;
 /// Most filters that one agent may subscribe with.
 const FILTERS: usize = 100;
 
@@ -146,19 +147,34 @@ impl Triggers {
         ctx: &Ctx,
     ) -> Decision<Self> {
         let receipt = incoming.receipt;
-        let said = incoming.said.as_deref().filter(|said| outcome.matched() == 0 && said.may_concern());
-        let letter = incoming.letter.as_deref().filter(|_| outcome.matched() == 0);
-        outcome.heard = said.is_some() || letter.is_some();
-        // A mention comes twice, by itself and as a message; who hands an event on means this one.
-        let is_new = |said: &&Said| {
-            replay_of.is_some() || self.saying(said_id(&incoming.source, said)).is_none_or(|of| of == receipt)
-        };
         let mut effects = effect::of(&outcome, &self.swarm, receipt, event);
-        effects.extend(said.filter(is_new).map(|said| effect::hear(&self.swarm, said)));
-        effects.extend(letter.map(|letter| effect::post(&self.swarm, letter)));
+        if outcome.matched() == 0 {
+            effects.extend(self.tell_swarm(&incoming, replay_of, &mut outcome, ctx));
+        }
         let mut events = self.make_room();
         events.push(Event::Received { incoming, at: ctx.now, replay_of, outcome: outcome.clone() });
         Decision::new(delivered(receipt, outcome), events).effects(effects)
+    }
+
+    /// The effect by which the swarm hears of an event, if it may concern it.
+    fn tell_swarm(
+        &self,
+        incoming: &Incoming,
+        replay_of: Option<Uuid>,
+        outcome: &mut Outcome,
+        ctx: &Ctx,
+    ) -> Option<Effect> {
+        let told = effect::to_swarm(&self.swarm, incoming)?;
+        // A mention comes twice, by itself and as a message; who hands an event on means this one.
+        let is_new = replay_of.is_some() || !self.is_repeated(incoming, ctx.now);
+        let said = incoming.said.as_deref().filter(|said| is_new && replay_of.is_none() && said.is_request());
+        let (heard, refused) = said.map_or((0, 0), |said| self.sayings(speaker_id(said), ctx.now));
+        outcome.limited = heard >= SAYINGS;
+        outcome.heard = !outcome.limited;
+        match said.filter(|_| outcome.limited) {
+            Some(said) => (refused == 0).then(|| effect::slow_down(&self.swarm, said)),
+            None => is_new.then_some(told),
+        }
     }
 
     /// One agent's share of an event. Only if nobody waits for it does the subscription start a run.

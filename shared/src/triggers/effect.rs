@@ -3,12 +3,14 @@
 use serde_json::Value;
 use uuid::Uuid;
 
+use super::command::Incoming;
+use super::decide::SAYINGS;
 use super::event::{Outcome, Resumption};
 use super::filter::Envelope;
 use crate::agent::{Agent, Class, Command};
 use crate::entity::Effect;
 use crate::id::{EntityKey, Kind, Name};
-use crate::mail::{self, Letter, Mail};
+use crate::mail::{self, Mail};
 use crate::pool::{self, Pool};
 use crate::slack::Said;
 
@@ -33,16 +35,25 @@ fn run(swarm: &Name, agent: &Name, receipt: Uuid, event: &Envelope) -> Effect {
     Effect::entity::<Agent>(EntityKey::agent(swarm, agent), &command)
 }
 
-/// People's words go to the pool, which knows who works on what.
-pub(super) fn hear(swarm: &Name, said: &Said) -> Effect {
-    let command = pool::Command::Hear(Box::new(said.clone()));
-    Effect::entity::<Pool>(EntityKey::of(Kind::Pool, swarm), &command)
+/// What the swarm hears of an event that none of its agents has asked for. Letters go to its mail, which knows whose inbox
+/// and whose thread it is; all else goes to the pool, which knows who works on what.
+pub(super) fn to_swarm(swarm: &Name, incoming: &Incoming) -> Option<Effect> {
+    if let Some(letter) = &incoming.letter {
+        let command = mail::Command::Receive(letter.clone());
+        return Some(Effect::entity::<Mail>(EntityKey::of(Kind::Mail, swarm), &command));
+    }
+    let said = incoming.said.as_ref().filter(|said| said.may_concern()).cloned().map(pool::Command::Hear);
+    let command = said.or_else(|| incoming.activity.clone().map(pool::Command::Forge))?;
+    Some(Effect::entity::<Pool>(EntityKey::of(Kind::Pool, swarm), &command))
 }
 
-/// Letters go to the swarm's mail, which knows whose inbox and whose thread it is.
-pub(super) fn post(swarm: &Name, letter: &Letter) -> Effect {
-    let command = mail::Command::Receive(Box::new(letter.clone()));
-    Effect::entity::<Mail>(EntityKey::of(Kind::Mail, swarm), &command)
+/// Whoever says too much at a time is told so, once.
+pub(super) fn slow_down(swarm: &Name, said: &Said) -> Effect {
+    let about = Uuid::new_v5(&Uuid::NAMESPACE_OID, said.key().as_bytes());
+    let words = format!(
+        "That is more than {SAYINGS} messages within a minute, so it was not passed on. Say it again in a while."
+    );
+    Effect::Slack { swarm: swarm.clone(), note: said.thread().note(about, "slowly", &words) }
 }
 
 /// Tells the agent that its wait stands, so that no event is missed from now on.

@@ -80,6 +80,9 @@ pub struct Outcome {
     /// The swarm hears what was said or written: none of its agents had asked for it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub heard: bool,
+    /// It was said by somebody who says too much at a time, so the swarm does not hear it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub limited: bool,
 }
 
 impl Outcome {

@@ -305,6 +305,7 @@ mod tests {
             unsigned: false,
             said: None,
             letter: None,
+            activity: None,
         })
     }
 

@@ -193,6 +193,7 @@ mod tests {
                 unsigned: false,
                 said: None,
                 letter: None,
+                activity: None,
             })
         })
     }

@@ -1,12 +1,13 @@
 //! The waits, subscriptions and receipts of a swarm in memory, with their indexes.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::command::Reply;
+use super::command::{Incoming, Reply};
 use super::filter::{Envelope, Filter};
 use super::index::{Index, Place};
 use crate::id::{InstanceId, Name};
@@ -33,7 +34,9 @@ pub struct Triggers {
     pub(super) receipts: BTreeMap<Uuid, Receipt>,
     by_age: BTreeSet<(Timestamp, Uuid)>,
     by_delivery: BTreeMap<Uuid, Uuid>,
-    by_said: BTreeMap<Uuid, Uuid>,
+    by_matter: Filed,
+    /// What each person has said that the swarm heard, or would have.
+    by_speaker: Filed,
     pub(super) pause: Pause,
 }
 
@@ -62,6 +65,9 @@ pub(super) struct Wait {
     pub broadcast: bool,
 }
 
+/// Receipts under what they have in common, the oldest first.
+type Filed = BTreeMap<Uuid, BTreeSet<(Timestamp, Uuid)>>;
+
 /// An event that was taken in; also the head of its document, whose body holds the event.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Receipt {
@@ -69,9 +75,12 @@ pub(super) struct Receipt {
     /// [`delivery_id`] of the delivery; none if the provider gives no ids, and for a replay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivery: Option<Uuid>,
-    /// [`said_id`] of what a person said with it, in the first receipt of that.
+    /// [`matter_id`] of what the swarm heard by it.
+    #[serde(default, alias = "said", skip_serializing_if = "Option::is_none")]
+    pub matter: Option<Uuid>,
+    /// [`speaker_id`] of who said it, in the first receipt of that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub said: Option<Uuid>,
+    pub speaker: Option<Uuid>,
     /// How many have the event: waits that it ended, and agents that it starts.
     #[serde(default)]
     pub matched: usize,
@@ -87,6 +96,9 @@ pub(super) struct Receipt {
 /// Why a receipt is a dead letter. Agents have reasons of their own, such as `disabled`.
 pub(super) const NO_MATCH: &str = "no_match";
 pub(super) const PARSE_ERROR: &str = "parse_error";
+pub(super) const RATE_LIMITED: &str = "rate_limited";
+/// How far back a speaker's sayings are counted, and for how long events of a forge may tell the same.
+const MINUTE: Duration = Duration::from_secs(60);
 
 impl Receipt {
     /// Counts what came of the event. Once nobody has it, it is dead for that reason.
@@ -108,9 +120,17 @@ pub(super) fn delivery_id(source: &str, delivery: &str) -> Option<Uuid> {
     (!delivery.is_empty()).then(|| Uuid::new_v5(&NAMESPACE, name.as_bytes()))
 }
 
-/// The identity of what a person said, by whichever event it comes.
-pub(super) fn said_id(source: &str, said: &Said) -> Option<Uuid> {
-    delivery_id(source, &said.key())
+/// The identity of what an event tells the swarm, where several events may tell the same: what a person says in Slack,
+/// and what became of something at a forge.
+pub(super) fn matter_id(incoming: &Incoming) -> Option<Uuid> {
+    let said = incoming.said.as_ref().map(|said| said.key());
+    let key = said.or_else(|| incoming.activity.as_ref()?.dedupe_key())?;
+    delivery_id(&incoming.source, &key)
+}
+
+/// A person's identity in 16 bytes.
+pub(super) fn speaker_id(said: &Said) -> Uuid {
+    Uuid::new_v5(&Uuid::NAMESPACE_OID, said.user.as_bytes())
 }
 
 impl Triggers {
@@ -125,7 +145,8 @@ impl Triggers {
             receipts: BTreeMap::new(),
             by_age: BTreeSet::new(),
             by_delivery: BTreeMap::new(),
-            by_said: BTreeMap::new(),
+            by_matter: BTreeMap::new(),
+            by_speaker: BTreeMap::new(),
             pause: Pause::default(),
         }
     }
@@ -172,9 +193,24 @@ impl Triggers {
         self.by_delivery.get(&delivery?).copied()
     }
 
-    /// The receipt under which this was heard, or found its reader.
-    pub(super) fn saying(&self, said: Option<Uuid>) -> Option<Uuid> {
-        self.by_said.get(&said?).copied()
+    /// Whether the swarm heard the same by another event, or an agent did. What people say is said once; at a forge the
+    /// same can happen again later.
+    pub(super) fn is_repeated(&self, incoming: &Incoming, now: Timestamp) -> bool {
+        let Some(matter) = matter_id(incoming) else { return false };
+        let lasts = |at: Timestamp| incoming.said.is_some() || now.since(at) < MINUTE;
+        let mut heard = self.by_matter.get(&matter).into_iter().flatten();
+        heard.any(|(at, receipt)| lasts(*at) && *receipt != incoming.receipt)
+    }
+
+    /// How much of what somebody said within the last minute was heard, and how much was not for there was too much.
+    pub(super) fn sayings(&self, speaker: Uuid, now: Timestamp) -> (usize, usize) {
+        let said = self.by_speaker.get(&speaker).into_iter().flatten().rev();
+        let recent = said.take_while(|(at, _)| now.since(*at) < MINUTE);
+        let is_heard = |id: &Uuid| self.receipts.get(id).is_some_and(|receipt| receipt.dead.is_none());
+        recent.fold((0, 0), |(heard, refused), (_, id)| match is_heard(id) {
+            true => (heard + 1, refused),
+            false => (heard, refused + 1),
+        })
     }
 
     pub(super) fn overdue(&self, now: Timestamp) -> impl Iterator<Item = Uuid> {
@@ -217,8 +253,8 @@ impl Triggers {
         if let Some(delivery) = receipt.delivery {
             self.by_delivery.insert(delivery, id);
         }
-        if let Some(said) = receipt.said {
-            self.by_said.insert(said, id);
+        for (filed, by) in [(receipt.matter, &mut self.by_matter), (receipt.speaker, &mut self.by_speaker)] {
+            filed.map(|what| by.entry(what).or_default().insert((receipt.at, id)));
         }
         self.receipts.insert(id, receipt);
     }
@@ -229,8 +265,13 @@ impl Triggers {
         if let Some(delivery) = receipt.delivery {
             self.by_delivery.remove(&delivery);
         }
-        if let Some(said) = receipt.said {
-            self.by_said.remove(&said);
+        for (filed, by) in [(receipt.matter, &mut self.by_matter), (receipt.speaker, &mut self.by_speaker)] {
+            if let Some(Entry::Occupied(mut group)) = filed.map(|what| by.entry(what)) {
+                group.get_mut().remove(&(receipt.at, id));
+                if group.get().is_empty() {
+                    group.remove();
+                }
+            }
         }
     }
 
@@ -243,6 +284,14 @@ impl Triggers {
     #[cfg(test)]
     pub(super) fn index_is_empty(&self) -> bool {
         self.index == Index::default()
+    }
+
+    fn is_filed(&self, by: &Filed, under: impl Fn(&Receipt) -> Option<Uuid>) -> bool {
+        let filed =
+            self.receipts.iter().filter_map(|(id, receipt)| Some((under(receipt)?, (receipt.at, *id))));
+        let known =
+            filed.clone().all(|(what, entry)| by.get(&what).is_some_and(|group| group.contains(&entry)));
+        known && filed.count() == by.values().map(BTreeSet::len).sum::<usize>()
     }
 
     /// The first broken invariant, by name.
@@ -263,10 +312,11 @@ impl Triggers {
         if !known || deliveries.count() != self.by_delivery.len() {
             return Some("triggers.one_receipt_per_delivery".to_owned());
         }
-        let sayings = self.receipts.iter().filter_map(|(id, r)| r.said.map(|said| (said, id)));
-        let known = sayings.clone().all(|(said, id)| self.by_said.get(&said) == Some(id));
-        if !known || sayings.count() != self.by_said.len() {
-            return Some("triggers.what_is_said_is_heard_once".to_owned());
+        if !self.is_filed(&self.by_matter, |receipt| receipt.matter) {
+            return Some("triggers.what_is_told_is_heard_once".to_owned());
+        }
+        if !self.is_filed(&self.by_speaker, |receipt| receipt.speaker) {
+            return Some("triggers.every_saying_counts".to_owned());
         }
         if self.by_age.len() != self.receipts.len()
             || !self.receipts.iter().all(|(id, receipt)| self.by_age.contains(&(receipt.at, *id)))

@@ -49,6 +49,7 @@ fn incoming(receipt: u128, delivery: &str, action: &str) -> Incoming {
         unsigned: false,
         said: None,
         letter: None,
+        activity: None,
     }
 }
 

@@ -167,6 +167,7 @@ impl Waiter {
             unsigned: false,
             said: None,
             letter: None,
+            activity: None,
             received_at: kernel.entities.clock().now(),
         };
         let key = EntityKey::of(Kind::Triggers, &kernel.swarm);

@@ -1,6 +1,6 @@
 //! The side of Socket Mode that Slack has: what is not acknowledged comes again over the next connection.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures::{SinkExt, StreamExt};
 use serde_json::{Value, json};
@@ -16,7 +16,8 @@ pub(super) struct SocketMode {
     open: BTreeSet<u64>,
     /// In their order, with their ids.
     envelopes: Vec<(String, Value)>,
-    acknowledged: BTreeSet<String>,
+    /// With what is to be shown to whoever typed a command.
+    acknowledged: BTreeMap<String, Value>,
     /// Connections are numbered; up to these they were told to go, or were cut.
     connections: u64,
     retired: u64,
@@ -37,8 +38,10 @@ impl Slack {
         let mut workspace = self.lock();
         let mode = &mut workspace.socket_mode;
         let id = format!("envelope-{}", mode.envelopes.len() + 1);
+        // People are shown answers to what they type and click on, and to nothing else.
+        let shows = kind != "events_api";
         let envelope =
-            json!({"type": kind, "envelope_id": id, "payload": payload, "accepts_response_payload": false});
+            json!({"type": kind, "envelope_id": id, "payload": payload, "accepts_response_payload": shows});
         mode.envelopes.push((id.clone(), envelope));
         drop(workspace);
         self.happens();
@@ -67,7 +70,12 @@ impl Slack {
     }
 
     pub fn is_acknowledged(&self, envelope: &str) -> bool {
-        self.lock().socket_mode.acknowledged.contains(envelope)
+        self.lock().socket_mode.acknowledged.contains_key(envelope)
+    }
+
+    /// What whoever typed a command is shown for it.
+    pub fn is_shown(&self, envelope: &str) -> Option<Value> {
+        self.lock().socket_mode.acknowledged.get(envelope).filter(|shown| !shown.is_null()).cloned()
     }
 
     fn happens(&self) {
@@ -142,7 +150,7 @@ impl super::Workspace {
             *told = true;
             return Next::Send(json!({"type": "disconnect", "reason": "refresh_requested"}));
         }
-        let waiting = |(id, _): &&(String, Value)| !mode.acknowledged.contains(id) && !sent.contains(id);
+        let waiting = |(id, _): &&(String, Value)| !mode.acknowledged.contains_key(id) && !sent.contains(id);
         match mode.envelopes.iter().find(waiting) {
             Some((id, envelope)) => {
                 sent.insert(id.clone());
@@ -158,7 +166,7 @@ impl Slack {
         let answer: Value =
             message.as_text().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
         if let Some(id) = answer["envelope_id"].as_str() {
-            self.lock().socket_mode.acknowledged.insert(id.to_owned());
+            self.lock().socket_mode.acknowledged.insert(id.to_owned(), answer["payload"].clone());
             self.happens();
         }
     }

@@ -21,7 +21,7 @@ use serde_json::Value;
 use skein_shared::Refusal;
 
 pub(super) use agentmail::is_at;
-pub(super) use slack::from_socket;
+pub(super) use slack::{COMMAND, from_socket};
 
 use super::context::Context;
 use super::delivery::Delivery;

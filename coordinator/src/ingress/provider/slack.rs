@@ -11,6 +11,9 @@ use crate::ingress::signature::hex_hmac;
 const SIGNATURE: &str = "x-slack-signature";
 const TIME: &str = "x-slack-request-timestamp";
 
+/// The event of a slash command.
+pub(in crate::ingress) const COMMAND: &str = "slash_command";
+
 pub(super) struct Slack;
 
 impl Sender for Slack {
@@ -91,7 +94,7 @@ fn event(body: Value) -> Result<Reading, Refusal> {
     Ok(Notice::of(&id, &kind, context, body))
 }
 
-/// Its answer is shown to whoever typed the command, so there is none.
+/// An answer is shown to whoever typed the command, so there is none unless it was a question.
 fn command(fields: Value) -> Result<Reading, Refusal> {
     let Some(name) = text(&fields, "/command") else {
         return Err(invalid("the form is neither a slash command nor has it a field `payload`".to_owned()));
@@ -103,7 +106,7 @@ fn command(fields: Value) -> Result<Reading, Refusal> {
     context.set("body", text(&fields, "/text"));
     context.set("comment", channel.map(|channel| format!("channel:{channel}")).as_deref());
     let delivery = text(&fields, "/trigger_id").unwrap_or_default().to_owned();
-    Ok(quiet(delivery, "slash_command", context, fields))
+    Ok(quiet(delivery, COMMAND, context, fields))
 }
 
 /// A click, a shortcut, or a form that was filled in.

@@ -1,8 +1,9 @@
 //! A task's head before and after an event. Decisions use the same edits to say what their reply shows.
 
+use crate::pool::command::TaskSpec;
 use crate::pool::event::{Created, Event, Return};
 use crate::pool::guard;
-use crate::pool::state::{Source, Status, Task};
+use crate::pool::state::{Origin, Source, Status, Task};
 use crate::pool::tag::Tag;
 use crate::slack::Thread;
 
@@ -28,7 +29,7 @@ impl Task {
             progress: None,
             reported: false,
             stalled: false,
-            thread: Thread::of(&created.spec.context).filter(|_| created.spec.source == Source::Slack),
+            origin: origin(&created.spec),
         }
     }
 
@@ -122,6 +123,14 @@ impl Task {
         self.instance = None;
         self.managed = false;
         self.until = None;
+    }
+}
+
+/// A task is told of in the thread that it came from, and only there.
+fn origin(spec: &TaskSpec) -> Option<Origin> {
+    match spec.source {
+        Source::Slack => Thread::of(&spec.context).map(Origin::Thread),
+        _ => spec.origin.clone(),
     }
 }
 

@@ -13,7 +13,7 @@ use crate::pool::command::{Create, Fact, Reply, Rules, Target, TaskSpec};
 use crate::pool::dependency::Dependency;
 use crate::pool::event::{Created, Event};
 use crate::pool::guard::Sketch;
-use crate::pool::state::{Pool, Status, Task};
+use crate::pool::state::{Origin, Pool, Source, Status, Task};
 
 /// Longest task type, characters.
 const TASK_TYPE: usize = 50;
@@ -79,6 +79,7 @@ impl Pool {
         let mut spec = create.spec.clone();
         let tag = spec.epic_name.as_ref().map(|name| format!("epic:{name}"));
         spec.tags.extend(tag.filter(|tag| !create.spec.tags.contains(tag)));
+        self.pass_on_subject(create, &mut spec);
         let mut seen = BTreeSet::new();
         spec.depends_on.retain(|&id| seen.insert(id));
         let outcome = |id: &Uuid| if self.tasks.contains(*id) { None } else { fact(create, *id)?.outcome };
@@ -87,6 +88,18 @@ impl Pool {
         let until = offered_to.map(|_| ctx.now + limits::OFFER);
         let by = create.by;
         Created { task, by, spec, status, agent, offered_to, dependencies, until, sketch, at: ctx.now }
+    }
+
+    /// What an agent makes of a task about an issue is about that issue, too, unless it belongs to a thread in Slack.
+    fn pass_on_subject(&self, create: &Create, spec: &mut TaskSpec) {
+        if create.by.is_none() || spec.source == Source::Slack {
+            return;
+        }
+        let parent = spec.parent.and_then(|parent| self.tasks.get(parent));
+        if let Some(subject) = parent.as_ref().and_then(Task::subject) {
+            spec.context.extend(subject.fields());
+            spec.origin = Some(Origin::Subject(subject.clone()));
+        }
     }
 
     /// Tasks that the decision depends on and that neither the pool nor the facts know.

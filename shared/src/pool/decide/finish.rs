@@ -19,6 +19,7 @@ use crate::pool::command::{About, Finish, Progress, TaskSpec};
 use crate::pool::event::{Created, Event};
 use crate::pool::guard;
 use crate::pool::state::{Outcome, Pool, Source, Status, Task, Term};
+use crate::text::excerpt;
 
 /// The same progress text again within this time is no news.
 const SAME_NEWS: Duration = Duration::from_secs(300);
@@ -335,14 +336,6 @@ pub(super) fn failure(reason: Option<&str>) -> String {
         Some(text) if !text.trim().is_empty() => text.to_owned(),
         _ => "Failed without a reason given".to_owned(),
     }
-}
-
-fn excerpt(text: &str, longest: usize) -> String {
-    let mut excerpt: String = text.chars().take(longest).collect();
-    if excerpt.len() < text.len() {
-        excerpt.push('…');
-    }
-    excerpt
 }
 
 /// Slack fields alone travel from a task to its follow-up.

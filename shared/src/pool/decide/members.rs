@@ -9,7 +9,7 @@ use crate::code::{Code, Refusal};
 use crate::entity::{Ctx, Decision, Effect};
 use crate::id::{EntityKey, Kind};
 use crate::limits;
-use crate::pool::command::{Join, Profile, Reply};
+use crate::pool::command::{Join, Profile, Reply, Survey};
 use crate::pool::event::Event;
 use crate::pool::state::{Member, Pool};
 use crate::profiles::{self, Change, Field, Profiles, Source};
@@ -178,6 +178,12 @@ impl Pool {
                 format!("no agent of this swarm is named `{name}`; get-swarm lists their names and ids"),
             )),
         }
+    }
+
+    pub(super) fn survey(&self) -> Survey {
+        let members = self.names.values().filter_map(|id| Some((id, self.members.get(id)?)));
+        let members = members.map(|(id, member)| self.member_view(*id, member)).collect();
+        Survey { members, claimable: self.indexes.claimable(), open: self.tasks.len() }
     }
 
     fn require_free_name(&self, name: &str) -> Result<(), Refusal> {

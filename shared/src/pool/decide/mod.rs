@@ -4,6 +4,7 @@ mod create;
 pub(super) mod ended;
 mod expiry;
 mod finish;
+mod forge;
 mod hear;
 mod invariants;
 mod mail;
@@ -42,6 +43,7 @@ impl Pool {
             Command::Create(create) => self.decide_create(create, ctx),
             Command::Steer { task, by, text } => self.decide_steer(*task, *by, text, ctx),
             Command::TakeSteering { agent, instance } => Ok(self.decide_take_steering(*agent, instance, ctx)),
+            Command::Survey => Ok(Decision::reply(Reply::Surveyed(self.survey()))),
             Command::Find { name } => self.decide_find(name),
             Command::Poll { agent, instance, managed, last } => {
                 self.decide_poll(*agent, instance, *managed, *last, ctx)
@@ -74,6 +76,7 @@ impl Pool {
             Command::EndInstance { instance, reason } => Ok(self.decide_end(instance, reason, ctx)),
             Command::Hear(said) => self.decide_hear(said, ctx),
             Command::Mail(mailed) => self.decide_mail(mailed, ctx),
+            Command::Forge(activity) => self.decide_forge(activity, ctx),
             Command::Tick => Ok(self.decide_tick(ctx)),
         }
     }

@@ -3,6 +3,7 @@
 mod claiming;
 mod dependencies;
 mod finishing;
+mod forges;
 mod hearing;
 mod leases;
 mod mailing;

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::entity::Poller;
+use crate::forge::{Act, Activity};
 
 /// A step, with small numbers that stand for agents and for tasks made so far.
 #[derive(Clone, Debug)]
@@ -20,6 +21,7 @@ enum Step {
     Instance(u8, u8),
     Steer(u8, u8, bool),
     Alive(u8),
+    Forge(u8, u8),
     Advance(u16),
     Restart,
 }
@@ -37,6 +39,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..4u8, 0..3u8).prop_map(|(agent, what)| Step::Instance(agent, what)),
         2 => (any::<u8>(), 0..4u8, any::<bool>()).prop_map(|(task, who, take)| Step::Steer(task, who, take)),
         2 => (0..4u8).prop_map(Step::Alive),
+        2 => (0..4u8, 0..2u8).prop_map(|(what, number)| Step::Forge(what, number)),
         2 => (0..2400u16).prop_map(Step::Advance),
         1 => Just(Step::Restart),
     ]
@@ -69,7 +72,9 @@ impl Run {
             Step::Create { by, target, agent: whom, priority, depends, text } => {
                 let depends_on = depends.iter().map(|&number| self.task(number)).collect();
                 let text = ["a b c d", "a b c e", "x", "y z", "🦢", "ログイン"][usize::from(*text)];
+                let parent = (text.len() == 1).then(|| self.tasks.last().copied()).flatten();
                 let spec = TaskSpec {
+                    parent,
                     priority: priority * 50,
                     depends_on,
                     tags: (0..text.len() % 3).map(|tag| format!("t{tag}")).collect(),
@@ -151,8 +156,25 @@ impl Run {
                 };
                 self.swarm.0.entity.observe(&signal, now);
             }
+            Step::Forge(what, number) => self.forge(*what, *number),
             Step::Advance(seconds) => self.swarm.0.advance(Duration::from_secs(u64::from(*seconds))),
             Step::Restart => self.swarm.0.restart(),
+        }
+    }
+
+    /// Something happens to one of two pull requests.
+    fn forge(&mut self, what: u8, number: u8) {
+        let (task_type, words) = ("github-pr".to_owned(), "look at it".to_owned());
+        let act = match what {
+            0 | 1 => Act::Ask { task_type, words, once: what == 0 },
+            2 => Act::News { task_type, words },
+            _ => Act::Withdraw { reason: "no longer assigned".to_owned() },
+        };
+        let subjects = vec![format!("github:acme/api#{number}").parse().unwrap()];
+        let activity = Activity { subjects, act, key: None, fields: Map::new() };
+        match self.swarm.run(Command::Forge(Box::new(activity))).unwrap() {
+            Reply::Heard { tasks } => self.tasks.extend(tasks),
+            other => panic!("{other:?}"),
         }
     }
 

@@ -1,13 +1,18 @@
 //! What people say and write, with the events that bring it.
 
 use super::*;
+use crate::forge::{Act, Activity};
 use crate::mail::Letter;
 use crate::slack::Said;
 
 fn says(receipt: u128, delivery: &str, action: &str, ts: &str, mentioned: bool) -> Command {
+    says_as("U1", receipt, delivery, action, ts, mentioned)
+}
+
+fn says_as(user: &str, receipt: u128, delivery: &str, action: &str, ts: &str, mentioned: bool) -> Command {
     let (channel, text) = ("C1".to_owned(), "hi".to_owned());
-    let said =
-        Said { channel, thread: ts.into(), ts: ts.into(), user: "U1".into(), text, bot: None, mentioned };
+    let (thread, ts, user) = (ts.to_owned(), ts.to_owned(), user.to_owned());
+    let said = Said { channel, thread, ts, user, text, bot: None, mentioned };
     Command::Deliver {
         incoming: Incoming { said: Some(Box::new(said)), ..incoming(receipt, delivery, action) },
     }
@@ -76,4 +81,90 @@ fn the_swarm_hears_once_what_none_of_its_agents_asked_for() {
     bench.run(Command::Replay { of: id(1), incoming }).unwrap();
     assert_eq!(heard(&bench), 2, "who hands it on once more means it");
     assert_eq!(bench.restored(), bench.entity);
+}
+
+/// Checks of a commit fail, in one of the events that say so.
+fn fails(receipt: u128, delivery: &str, commit: &str) -> Command {
+    let activity = Activity {
+        subjects: vec!["github:acme/api#7".parse().unwrap()],
+        act: Act::News { task_type: "github-ci".into(), words: "It broke.".into() },
+        key: Some(format!("checks:{commit}")),
+        fields: serde_json::Map::new(),
+    };
+    let incoming = incoming(receipt, delivery, "completed");
+    Command::Deliver { incoming: Incoming { activity: Some(Box::new(activity)), ..incoming } }
+}
+
+#[test]
+fn what_several_events_of_a_forge_tell_is_heard_once() {
+    let mut bench = bench();
+    bench.run(fails(1, "d1", "abc")).unwrap();
+    bench.restart();
+    bench.run(fails(2, "d2", "abc")).unwrap();
+    assert_eq!(heard(&bench), 1);
+    assert_eq!(bench.body("receipt/00000000-0000-0000-0000-000000000002").unwrap()["status"], "processed");
+    bench.run(fails(3, "d3", "def")).unwrap();
+    assert_eq!(heard(&bench), 2);
+    let waits = wait(&bench, 9, "ann", json!({ "action": "completed" }));
+    bench.run(waits).unwrap();
+    bench.run(fails(4, "d4", "xyz")).unwrap();
+    assert_eq!(heard(&bench), 2, "whoever waited has it");
+    bench.advance(Duration::from_secs(61));
+    bench.run(fails(5, "d5", "abc")).unwrap();
+    assert_eq!(heard(&bench), 3, "it fails once more");
+    assert_eq!(bench.restored(), bench.entity);
+}
+
+#[test]
+fn whoever_says_too_much_at_a_time_is_told_once_and_heard_again_later() {
+    let mut bench = bench();
+    let told = |bench: &Bench<Triggers>| {
+        let to_slack = |effect: &&Effect| matches!(effect, Effect::Slack { .. });
+        bench.effects.iter().filter(to_slack).count()
+    };
+    let mut number = 0;
+    let mut speak = |bench: &mut Bench<Triggers>| {
+        number += 1;
+        bench.run(says(number, &format!("d{number}"), "message", &format!("{number}.0"), true)).unwrap();
+        number
+    };
+    for _ in 0..10 {
+        speak(&mut bench);
+    }
+    // The mention as an event of its own is no second saying.
+    bench.run(says(99, "d99", "app_mention", "1.0", true)).unwrap();
+    assert_eq!((heard(&bench), told(&bench)), (10, 0));
+    bench.restart();
+    let refused = speak(&mut bench);
+    speak(&mut bench);
+    assert_eq!((heard(&bench), told(&bench)), (10, 1));
+    bench.run(says_as("U2", 60, "d60", "message", "60.0", true)).unwrap();
+    assert_eq!(heard(&bench), 11, "somebody else");
+    let receipt = bench.body(&format!("receipt/{}", id(refused))).unwrap().clone();
+    assert_eq!((&receipt["status"], &receipt["reason"]), (&json!("dead_letter"), &json!("rate_limited")));
+
+    let replay = match says(50, "", "message", "11.0", true) {
+        Command::Deliver { incoming } => Command::Replay { of: id(refused), incoming },
+        other => panic!("{other:?}"),
+    };
+    bench.run(replay).unwrap();
+    assert_eq!(heard(&bench), 12, "who hands it on once more means it");
+    bench.advance(Duration::from_secs(61));
+    speak(&mut bench);
+    assert_eq!((heard(&bench), told(&bench)), (13, 1));
+    assert_eq!(bench.restored(), bench.entity);
+}
+
+#[test]
+fn people_among_themselves_in_a_thread_are_not_counted() {
+    let mut bench = bench();
+    for number in 1..=12 {
+        let mut command = says(number, &format!("d{number}"), "message", &format!("{number}.0"), false);
+        if let Command::Deliver { incoming } = &mut command {
+            incoming.said.as_mut().unwrap().thread = "0.5".into();
+        }
+        bench.run(command).unwrap();
+    }
+    assert_eq!(heard(&bench), 12);
+    assert!(bench.effects.iter().all(|effect| !matches!(effect, Effect::Slack { .. })));
 }

@@ -7,9 +7,13 @@ use clap::Parser;
 use skein_coordinator::cli::{Cli, CliError};
 use skein_coordinator::mcp::server::QUIET;
 use skein_runner::telemetry::Telemetry;
-// Takes the place of malloc: what one thread has made another one frees, which the system's does slowly.
-use tikv_jemallocator as _;
+use tikv_jemallocator::Jemalloc;
 use tracing_subscriber::EnvFilter;
+
+/// In the place of malloc, for the libraries in C as well: what one thread has made another one frees, which the system's
+/// does slowly.
+#[global_allocator]
+static ALLOCATOR: Jemalloc = Jemalloc;
 
 fn main() -> ExitCode {
     #[cfg(feature = "mutations")]

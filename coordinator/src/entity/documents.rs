@@ -1,9 +1,10 @@
 //! Bodies of documents that were read or written a moment ago, so that an answer which shows one costs no read
 //! of the store.
 //!
-//! A document has one slot, by its hash. The host tells of each commit before it answers, and a commit
-//! changes what its slot holds, or at least the slot's turn: then a reader that was under way with an older
-//! body finds the turn changed and keeps what it read to itself.
+//! A document has its place in one set, by its hash; a set holds a few, so that those which share it do not drive
+//! each other out. The host tells of each commit before it answers, and a commit changes what the set holds, or at
+//! least the set's turn: then a reader that was under way with an older body finds the turn changed and keeps what
+//! it read to itself.
 
 use std::hash::BuildHasher;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,22 +17,43 @@ use xxhash_rust::xxh3::Xxh3DefaultBuilder;
 
 use crate::store::{StoredDocument, Version};
 
-/// Documents kept at most.
-const SLOTS: usize = 2048;
+/// Documents kept at most: so many sets of so many.
+const SETS: usize = 256;
+const WAYS: usize = 8;
 /// Greatest body that is kept, in bytes of its texts and names: some long ones must not fill the memory.
 const WEIGHT: usize = 2048;
 
 /// Recent bodies.
 #[derive(Debug)]
 pub(super) struct Documents {
-    slots: Box<[Mutex<Slot>]>,
+    sets: Box<[Mutex<Set>]>,
 }
 
 #[derive(Debug, Default)]
-struct Slot {
-    /// How often a document of this slot was changed.
+struct Set {
+    /// How often a document of this set was changed.
     turn: u64,
-    held: Option<Held>,
+    /// The one that came first goes first.
+    held: Vec<Held>,
+}
+
+impl Set {
+    fn position(&self, key: &EntityKey, document: &str) -> Option<usize> {
+        self.held.iter().position(|held| held.is(key, document))
+    }
+
+    /// Takes a body in, in place of the document's older one.
+    fn put(&mut self, new: Held) {
+        match self.position(&new.key, &new.document) {
+            Some(at) => self.held[at] = new,
+            None => {
+                if self.held.len() == WAYS {
+                    self.held.remove(0);
+                }
+                self.held.push(new);
+            }
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -49,7 +71,7 @@ impl Held {
     }
 }
 
-/// What a slot said.
+/// What a set said.
 pub(super) enum Found {
     Body(Value),
     /// Read it from the store, and give it back with this turn.
@@ -58,16 +80,16 @@ pub(super) enum Found {
 
 impl Default for Documents {
     fn default() -> Self {
-        Self { slots: (0..SLOTS).map(|_| Mutex::default()).collect() }
+        Self { sets: (0..SETS).map(|_| Mutex::default()).collect() }
     }
 }
 
 impl Documents {
     pub(super) fn find(&self, key: &EntityKey, document: &str) -> Found {
-        let slot = self.slot(key, document);
-        match &slot.held {
-            Some(held) if held.is(key, document) => Found::Body(Value::Object(held.body.clone())),
-            _ => Found::Nothing(slot.turn),
+        let set = self.set(key, document);
+        match set.position(key, document) {
+            Some(at) => Found::Body(Value::Object(set.held[at].body.clone())),
+            None => Found::Nothing(set.turn),
         }
     }
 
@@ -77,10 +99,10 @@ impl Documents {
         if weight(body) > WEIGHT {
             return;
         }
-        let mut slot = self.slot(key, document);
-        if slot.turn == turn {
+        let mut set = self.set(key, document);
+        if set.turn == turn {
             let (key, document) = (key.clone(), document.clone());
-            slot.held = Some(Held { key, document, version: *version, body: body.clone() });
+            set.put(Held { key, document, version: *version, body: body.clone() });
         }
     }
 
@@ -88,18 +110,18 @@ impl Documents {
     pub(super) fn committed(&self, key: &EntityKey, version: Version, changes: &[DocumentChange]) {
         for change in changes {
             let document = change.key();
-            let mut slot = self.slot(key, document);
-            slot.turn += 1;
-            match slot.held.as_mut().filter(|held| held.is(key, document)) {
-                Some(held) if held.version >= version => {}
-                Some(held) => {
-                    if !held.follow(version, change) {
-                        slot.held = None;
+            let mut set = self.set(key, document);
+            set.turn += 1;
+            match set.position(key, document) {
+                Some(at) if set.held[at].version >= version => {}
+                Some(at) => {
+                    if !set.held[at].follow(version, change) {
+                        set.held.remove(at);
                     }
                 }
                 None => {
                     if let Some(made) = Held::made(key, version, change) {
-                        slot.held = Some(made);
+                        set.put(made);
                     }
                 }
             }
@@ -108,18 +130,18 @@ impl Documents {
 
     /// Forgets everything: the store has changed, or may have, without a commit that was told.
     pub(super) fn forget(&self) {
-        for slot in &self.slots {
-            let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
-            slot.turn += 1;
-            slot.held = None;
+        for set in &self.sets {
+            let mut set = set.lock().unwrap_or_else(PoisonError::into_inner);
+            set.turn += 1;
+            set.held.clear();
         }
     }
 
-    fn slot(&self, key: &EntityKey, document: &str) -> MutexGuard<'_, Slot> {
+    fn set(&self, key: &EntityKey, document: &str) -> MutexGuard<'_, Set> {
         let hash = Xxh3DefaultBuilder::new().hash_one((key, document));
-        #[allow(clippy::cast_possible_truncation, reason = "the remainder is less than the number of slots")]
-        let slot = &self.slots[(hash % SLOTS as u64) as usize];
-        slot.lock().unwrap_or_else(PoisonError::into_inner)
+        #[allow(clippy::cast_possible_truncation, reason = "the remainder is less than the number of sets")]
+        let set = &self.sets[(hash % SETS as u64) as usize];
+        set.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -250,6 +272,28 @@ mod tests {
         documents.committed(&pool(), Version(1), &[create]);
         documents.committed(&pool(), Version(2), &put(json!({ "c": 3 })));
         assert_eq!(body(&documents), Some(json!({ "a": 1, "c": 3 })));
+    }
+
+    /// Whatever their hashes are, few documents are all there; of too many the sets keep what came last.
+    #[test]
+    fn documents_do_not_drive_each_other_out() {
+        let documents = Documents::default();
+        let named = |number: usize| StoredDocument {
+            document: format!("task/{number}"),
+            ..stored(1, json!({ "a": number }))
+        };
+        let is_kept =
+            |number: usize| matches!(documents.find(&pool(), &format!("task/{number}")), Found::Body(_));
+        let keep = |number: usize| match documents.find(&pool(), &format!("task/{number}")) {
+            Found::Nothing(turn) => documents.keep(turn, &named(number)),
+            Found::Body(_) => panic!("{number} is there already"),
+        };
+        (0..64).for_each(keep);
+        assert_eq!((0..64).filter(|&number| is_kept(number)).count(), 64);
+        let many = 10 * SETS * WAYS;
+        (64..many).for_each(keep);
+        let kept = (0..many).filter(|&number| is_kept(number)).count();
+        assert_eq!(kept, SETS * WAYS, "every set is full");
     }
 
     #[test]

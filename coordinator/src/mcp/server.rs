@@ -337,6 +337,9 @@ impl Facade {
         let Call { id, name, arguments, client, .. } = call;
         let who = caller.who.clone();
         let reply = self.finish(caller, client.clone(), &name, arguments, Progress::silent()).await;
+        if reply.then == Then::Nothing {
+            return direct::finished(id, reply);
+        }
         direct::answer(id, running::response(&self.seal, &who, &name, &client, reply))
     }
 
@@ -364,6 +367,8 @@ impl Facade {
         let who = context.who.clone();
         let may_take = !context.view.readonly && policy::require_writable(&who).is_ok();
         let reply = tokio::select! {
+            // Most calls are over at once, and need no place among those who hear of the end.
+            biased;
             reply = dispatch::call(context, name, arguments).instrument(span) => reply,
             stopped = self.stopping() => return stopped,
         };

@@ -1,18 +1,18 @@
 //! Whether the node lives, whether it should be asked, and how it fares.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::Router;
 use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use axum::routing::get;
+use metrics::Counter;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use skein_shared::id::Kind as Entity;
 use tikv_jemalloc_ctl::{epoch, stats};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
-use tower::util::MapResponseLayer;
 
 use crate::alarms::Kind;
 use crate::console::{Trends, trends};
@@ -78,13 +78,31 @@ fn describe() {
 }
 
 /// Counts the requests that a listener answers.
-pub(super) fn counted(listener: &'static str, router: Router) -> Router {
-    router.layer(MapResponseLayer::new(move |response: Response| {
-        let status = response.status().as_u16().to_string();
-        metrics::counter!("skein_http_requests_total", "listener" => listener, "status" => status)
-            .increment(1);
-        response
-    }))
+#[derive(Clone)]
+pub(super) struct Answers {
+    listener: &'static str,
+    /// By status, from [`LOWEST`] on. To look a counter up by its labels costs more than to count.
+    counters: Arc<[OnceLock<Counter>]>,
+}
+
+/// The status codes that there may be.
+const LOWEST: u16 = 100;
+const HIGHEST: u16 = 999;
+
+impl Answers {
+    pub(super) fn of(listener: &'static str) -> Self {
+        Self { listener, counters: (LOWEST..=HIGHEST).map(|_| OnceLock::new()).collect() }
+    }
+
+    pub(super) fn count(&self, status: StatusCode) {
+        let counter = || {
+            let status = status.as_u16().to_string();
+            metrics::counter!("skein_http_requests_total", "listener" => self.listener, "status" => status)
+        };
+        if let Some(place) = self.counters.get(usize::from(status.as_u16() - LOWEST)) {
+            place.get_or_init(counter).increment(1);
+        }
+    }
 }
 
 /// `/healthz` says that the process lives, `/readyz` that it takes requests, `/metrics` how it fares.

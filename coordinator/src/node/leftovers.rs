@@ -12,29 +12,28 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::Request;
-use axum::middleware::{self, Next};
 use axum::response::Response;
 use http::{HeaderValue, header};
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
+use tower::Service;
 
 /// As much is read for nothing, and for so long.
 const MOST: usize = 64 * 1024;
 const PATIENCE: Duration = Duration::from_secs(1);
 
-pub(super) fn read(router: Router) -> Router {
-    router.layer(middleware::from_fn(finish))
-}
-
-async fn finish(request: Request, next: Next) -> Response {
+/// What the router answers, once what is left of the request is read. Not a layer of the router, which would be boxed
+/// around each route and cloned with it for each request.
+pub(super) async fn answer(mut router: Router, request: Request) -> Response {
     if request.body().is_end_stream() {
-        return next.run(request).await;
+        let Ok(response) = router.call(request).await;
+        return response;
     }
     // Whoever asks before it sends has sent nothing yet.
     let asks = request.headers().contains_key(header::EXPECT);
     let left = Left::default();
     let lent = |body| Body::new(Lent { body, left: Arc::clone(&left) });
-    let mut response = next.run(request.map(lent)).await;
+    let Ok(mut response) = router.call(request.map(lent)).await;
     let rest = left.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(rest) = rest
         && (asks || !ends_soon(rest).await)
@@ -99,6 +98,9 @@ impl Drop for Lent {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
+    use axum::ServiceExt;
     use axum::routing::post;
     use http::StatusCode;
     use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -112,7 +114,11 @@ mod tests {
         let refuses = || async { (StatusCode::UNAUTHORIZED, "who?") };
         let echoes = |body: Bytes| async { body };
         let router = Router::new().route("/refuses", post(refuses)).route("/echoes", post(echoes));
-        tokio::spawn(async move { axum::serve(listener, read(router)).await });
+        let answers = tower::service_fn(move |request| {
+            let router = router.clone();
+            async move { Ok::<_, Infallible>(answer(router, request).await) }
+        });
+        tokio::spawn(async move { axum::serve(listener, answers.into_make_service()).await });
         BufReader::new(TcpStream::connect(address).await.unwrap())
     }
 
@@ -121,7 +127,7 @@ mod tests {
     }
 
     /// The status line, whether the connection goes on, and the body.
-    async fn answer(connection: &mut BufReader<TcpStream>) -> (String, bool, String) {
+    async fn answered(connection: &mut BufReader<TcpStream>) -> (String, bool, String) {
         let (mut status, mut length, mut goes_on) = (String::new(), 0, true);
         connection.read_line(&mut status).await.unwrap();
         loop {
@@ -146,10 +152,10 @@ mod tests {
         // Long enough for an answer that waits for nothing.
         tokio::time::sleep(Duration::from_millis(50)).await;
         connection.write_all(b"hello").await.unwrap();
-        let (status, goes_on, body) = answer(&mut connection).await;
+        let (status, goes_on, body) = answered(&mut connection).await;
         assert!(status.contains("401") && goes_on && body == "who?", "{status} {goes_on} {body}");
         connection.write_all(format!("{}again", head("/echoes", 5, "")).as_bytes()).await.unwrap();
-        let (status, _, body) = answer(&mut connection).await;
+        let (status, _, body) = answered(&mut connection).await;
         assert!(status.contains("200") && body == "again", "{status} {body}");
     }
 
@@ -161,7 +167,7 @@ mod tests {
             let mut connection = connected().await;
             connection.write_all(head("/refuses", length, more).as_bytes()).await.unwrap();
             connection.write_all(&vec![b'x'; sent]).await.unwrap();
-            let (status, goes_on, _) = answer(&mut connection).await;
+            let (status, goes_on, _) = answered(&mut connection).await;
             assert!(status.contains("401") && !goes_on, "{length} {more}: {status}");
         }
     }

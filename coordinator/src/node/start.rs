@@ -1,11 +1,13 @@
 //! Brings a node up: data directory, store, entities, pumps, listeners, runner, in this order.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::ServiceExt;
 use axum::serve::ListenerExt;
 use skein_shared::blobs::Bounds;
 use skein_shared::id::Name;
@@ -13,6 +15,7 @@ use skein_shared::{Code, Refusal};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tower::service_fn;
 use tracing::info;
 use url::Url;
 use uuid::Uuid;
@@ -398,7 +401,16 @@ fn serve(tasks: &Tasks, name: &'static str, listener: TcpListener, router: axum:
     let listener = listener.tap_io(|stream| {
         let _ = stream.set_nodelay(true);
     });
-    let server = axum::serve(listener, leftovers::read(health::counted(name, router)))
+    let answers = health::Answers::of(name);
+    let service = service_fn(move |request| {
+        let (router, answers) = (router.clone(), answers.clone());
+        async move {
+            let response = leftovers::answer(router, request).await;
+            answers.count(response.status());
+            Ok::<_, Infallible>(response)
+        }
+    });
+    let server = axum::serve(listener, service.into_make_service())
         .with_graceful_shutdown(async move { stop.cancelled().await });
     tasks.spawn(name, async move { server.await });
 }

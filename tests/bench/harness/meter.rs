@@ -5,10 +5,13 @@ use std::collections::HashMap;
 use anyhow::{Context, Result, anyhow};
 use procfs::process::Process;
 use tikv_jemalloc_ctl::{epoch, stats, stats_print};
-// The allocator that the product has.
-use tikv_jemallocator as _;
+use tikv_jemallocator::Jemalloc;
 
 use super::contender::{Contender, Metered};
+
+/// The allocator that the product has.
+#[global_allocator]
+static ALLOCATOR: Jemalloc = Jemalloc;
 
 /// Counters of a contender's processes, since they began.
 #[derive(Clone, Copy, Debug, Default)]

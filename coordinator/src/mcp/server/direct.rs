@@ -11,14 +11,16 @@ use axum::response::Response;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use rmcp::ErrorData;
 use rmcp::model::{
-    CallToolResponse, ClientCapabilities, ErrorCode, JsonRpcVersion2_0, ProgressToken, ProtocolVersion,
-    RequestId, ServerResult,
+    CallToolResponse, ClientCapabilities, ContentBlock, ErrorCode, JsonRpcVersion2_0, ProgressToken,
+    ProtocolVersion, RequestId, ResultType, ServerResult,
 };
 use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
 
 use super::wire;
 use crate::mcp::client::Client;
+use crate::mcp::result::Reply;
 
 const CALL: &str = "tools/call";
 const JSON: &str = "application/json";
@@ -97,12 +99,31 @@ pub(super) fn read(
 /// The answer as rmcp writes it.
 pub(super) fn answer(id: RequestId, result: Result<CallToolResponse, ErrorData>) -> Response {
     let lacks = matches!(&result, Err(error) if error.code == ErrorCode::MISSING_REQUIRED_CLIENT_CAPABILITY);
-    let body = serde_json::to_vec(&message(id, result)).map_or_else(|_| Bytes::new(), Bytes::from);
-    let mut response = Response::new(Body::from(body));
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON));
+    let mut response = written(&message(id, result), 0);
     if lacks {
         *response.status_mut() = StatusCode::BAD_REQUEST;
     }
+    response
+}
+
+/// The answer to a call that has ended, as rmcp writes it. Its JSON stands in it as a value and as a text, and to write
+/// it is most of the work: so that is done once.
+pub(super) fn finished(id: RequestId, reply: Reply) -> Response {
+    let Reply { text, more, json, is_error, .. } = reply;
+    let json = to_raw_value(&json).ok().filter(|json| json.get() != "null");
+    let content = wire::blocks(text, more, json.as_deref().map(RawValue::get), is_error);
+    let length = json.as_ref().map_or(0, |json| json.get().len());
+    let result = Finished { result_type: ResultType::COMPLETE, content, structured_content: json, is_error };
+    written(&Answer { jsonrpc: JsonRpcVersion2_0, id, outcome: Outcome::Finished(result) }, length)
+}
+
+/// `length` is that of its JSON.
+fn written(answer: &Answer, length: usize) -> Response {
+    // Once as it is, once as a text with its quotes escaped, and what is around them.
+    let mut body = Vec::with_capacity(2 * length + length / 4 + 512);
+    let body = serde_json::to_writer(&mut body, answer).map_or_else(|_| Bytes::new(), |()| Bytes::from(body));
+    let mut response = Response::new(Body::from(body));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON));
     response
 }
 
@@ -119,7 +140,20 @@ pub(super) struct Answer {
 #[serde(rename_all = "lowercase")]
 enum Outcome {
     Result(Box<ServerResult>),
+    #[serde(rename = "result")]
+    Finished(Finished),
     Error(ErrorData),
+}
+
+/// What a call has led to, in the words of [`rmcp::model::CallToolResult`].
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Finished {
+    result_type: ResultType,
+    content: Vec<ContentBlock>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    structured_content: Option<Box<RawValue>>,
+    is_error: bool,
 }
 
 pub(super) fn message(id: RequestId, result: Result<CallToolResponse, ErrorData>) -> Answer {

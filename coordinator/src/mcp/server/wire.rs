@@ -23,16 +23,26 @@ const POLL_MS: u64 = 1000;
 const REFUSED: ErrorCode = ErrorCode(-32000);
 
 pub(super) fn finished(reply: Reply) -> CallToolResult {
-    let json = Some(reply.json).filter(|json| !json.is_null());
-    // Some clients show their models texts alone, so the JSON is a text too. That of an error has all in it already.
-    let facts = json.as_ref().filter(|_| !reply.is_error).map(Value::to_string);
-    let facts = facts.filter(|facts| *facts != reply.text).map(ContentBlock::text);
-    let text = (!reply.text.is_empty() || reply.more.is_empty()).then(|| ContentBlock::text(reply.text));
-    let more = reply.more.into_iter().map(block);
-    let mut result = CallToolResult::success(text.into_iter().chain(more).chain(facts).collect());
+    let Reply { text, more, json, is_error, .. } = reply;
+    let json = Some(json).filter(|json| !json.is_null());
+    let facts = json.as_ref().map(Value::to_string);
+    let mut result = CallToolResult::success(blocks(text, more, facts.as_deref(), is_error));
     result.structured_content = json;
-    result.is_error = Some(reply.is_error);
+    result.is_error = Some(is_error);
     result
+}
+
+/// What a result consists of. Some clients show their models texts alone, so the JSON is a text too; that of an error
+/// has all in it already.
+pub(super) fn blocks(
+    text: String,
+    more: Vec<Content>,
+    json: Option<&str>,
+    is_error: bool,
+) -> Vec<ContentBlock> {
+    let facts = json.filter(|json| !is_error && *json != text).map(ContentBlock::text);
+    let text = (!text.is_empty() || more.is_empty()).then(|| ContentBlock::text(text));
+    text.into_iter().chain(more.into_iter().map(block)).chain(facts).collect()
 }
 
 fn block(content: Content) -> ContentBlock {

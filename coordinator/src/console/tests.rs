@@ -7,6 +7,7 @@ use futures::StreamExt;
 use http::{HeaderMap, Request};
 use http_body_util::BodyExt;
 
+use skein_shared::forge::{Activity, Bot, Forge};
 use skein_shared::id::{EntityKey, InstanceId, Kind, Name};
 use skein_shared::lockspace::{self, Lockspace};
 use skein_shared::pool::{self, Pool};
@@ -403,5 +404,28 @@ async fn an_empty_swarm_says_what_to_do_next() {
     for page in pages() {
         let shown = bed.get(&format!("/console/default{page}"), &operator).await;
         assert!(shown.text.contains("class=\"empty\""), "{page}");
+    }
+}
+
+#[tokio::test]
+async fn a_task_from_a_forge_leads_back_to_where_it_was_asked_for() {
+    let bed = Bed::new();
+    let observer = bed.session(Role::Observer).await;
+    let bot = Bot { name: "skein".to_owned(), allowed_users: Vec::new() };
+    let pool = EntityKey::of(Kind::Pool, &name("default"));
+    for (number, url, leads) in
+        [(7, "https://github.com/acme/api/pull/7", true), (8, "javascript:alert(1)", false)]
+    {
+        let request = json!({ "number": number, "title": "@skein", "html_url": url });
+        let body =
+            json!({ "action": "opened", "repository": { "full_name": "acme/api" }, "pull_request": request });
+        let activity = Activity::of(Forge::Github, "pull_request", &body, &bot).unwrap();
+        let command = pool::Command::Forge(Box::new(activity));
+        let reply =
+            bed.node.entities.ask::<Pool>(&pool, Asking::once(Uuid::now_v7()), command).await.unwrap();
+        let pool::Reply::Heard { tasks } = reply else { panic!("{reply:?}") };
+        let shown = bed.get(&format!("/console/default/tasks/{}", tasks[0]), &observer).await;
+        assert!(shown.status == 200 && !shown.text.contains("href=\"javascript"), "{}", shown.text);
+        assert_eq!(shown.text.contains("rel=\"noreferrer\">acme/api 7</a>"), leads, "{}", shown.text);
     }
 }

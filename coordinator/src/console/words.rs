@@ -16,6 +16,7 @@ pub(super) fn teach(templates: &mut Environment<'static>) {
     templates.add_filter("dollars", dollars);
     templates.add_filter("part", |text: &str| byte_serialize(text.as_bytes()).collect::<String>());
     templates.add_filter("pretty", pretty);
+    templates.add_filter("web", |text: &Value| web(text.as_str().unwrap_or_default()).to_owned());
     templates.add_filter("clock", |time: &Value| clock(time.as_str().unwrap_or_default()));
 }
 
@@ -31,6 +32,11 @@ fn relative(time: &str, now: &str) -> String {
         (ago, 0) => format!("{} ago", millis(ago)),
         (_, ahead) => format!("in {}", millis(ahead)),
     }
+}
+
+/// An address that may be followed; empty for what would do something else, for it comes from outside.
+fn web(address: &str) -> &str {
+    if address.starts_with("https://") { address } else { "" }
 }
 
 /// The day and the minute.
@@ -126,6 +132,12 @@ mod tests {
         ] {
             assert_eq!(relative(time, now), said);
         }
+    }
+
+    #[test]
+    fn only_addresses_of_the_web_are_followed() {
+        assert_eq!(web("https://github.com/acme/api/pull/7"), "https://github.com/acme/api/pull/7");
+        assert_eq!(["javascript:alert(1)", "//evil.example", ""].map(web), ["", "", ""]);
     }
 
     #[test]

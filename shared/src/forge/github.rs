@@ -86,7 +86,9 @@ impl<'a> Seen<'a> {
     fn asked_by_name(&self, subject: Subject, task_type: &str) -> Option<Activity> {
         let assigned = self.bot.is(self.text("/assignee/login"));
         match self.action() {
-            "opened" if self.is_mentioned(false) => self.ask(subject, task_type, "it was opened"),
+            "opened" if self.is_mentioned(false) => {
+                self.ask(subject, task_type, "it was opened, and mentions you")
+            }
             "edited" if self.is_mentioned(false) && !self.is_mentioned(true) => {
                 self.ask(subject, task_type, "it was edited, and mentions you now")
             }

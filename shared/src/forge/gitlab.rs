@@ -63,7 +63,7 @@ impl<'a> Seen<'a> {
     fn opened_for(&self) -> Option<&'static str> {
         let mentioned = ["title", "description"].into_iter().any(|field| self.mentions(&self.object[field]));
         if mentioned {
-            return Some("it was opened");
+            return Some("it was opened, and mentions you");
         }
         if self.has_bot(&self.body["assignees"]) {
             return Some("it was opened, and assigned to you");

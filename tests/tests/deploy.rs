@@ -299,6 +299,7 @@ fn mistakes() -> Vec<Value> {
         json!({"image": {"runner": {"pullPolicy": "Sometimes"}}}),
         json!({"ingress": {"sources": [{"name": "hub", "provider": "gitbub", "existingSecret": "s", "key": "k"}]}}),
         json!({"ingress": {"sources": [{"name": "hub", "provider": "github"}]}}),
+        json!({"ingress": {"sources": [{"name": "hub", "provider": "github", "existingSecret": "s", "key": "k", "bot": ""}]}}),
         json!({"runners": [{"name": "Runner 1", "existingSecret": "s", "key": "token"}]}),
         json!({"runners": [{"name": "runner-1"}]}),
         json!({"runners": [{"name": "r", "existingSecret": "s", "key": "token", "slots": 0}]}),

@@ -182,7 +182,7 @@ pub struct Source {
     /// Of GitHub and GitLab: the account by whose name people ask the swarm for something. Without one its events are
     /// for agents that wait for them alone.
     pub bot: Option<String>,
-    /// Who may ask it, by the names of their accounts; empty for all.
+    /// Who may ask it, by the names of their accounts; empty for whoever can comment there, in public anybody.
     #[serde(default)]
     pub allowed_users: Vec<String>,
     /// Takes events of anybody who reaches the door, in place of a secret.

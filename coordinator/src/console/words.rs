@@ -36,7 +36,8 @@ fn relative(time: &str, now: &str) -> String {
 
 /// An address that may be followed; empty for what would do something else, for it comes from outside.
 fn web(address: &str) -> &str {
-    if address.starts_with("https://") { address } else { "" }
+    let is_web = ["https://", "http://"].into_iter().any(|scheme| address.starts_with(scheme));
+    if is_web { address } else { "" }
 }
 
 /// The day and the minute.

@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(body(&documents), Some(json!({ "a": 1, "c": 3 })));
     }
 
-    /// Whatever their hashes are, few documents are all there; of too many the sets keep what came last.
+    /// The hash has no seed, so that these are never too many for a set.
     #[test]
     fn documents_do_not_drive_each_other_out() {
         let documents = Documents::default();

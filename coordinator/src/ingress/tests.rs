@@ -361,7 +361,7 @@ async fn the_bot_of_a_source_is_asked_by_those_who_may_and_hears_the_news_of_all
         assert_eq!(status, 202, "{answer}");
         let seen = ledger.seen.lock().unwrap();
         let activity = seen.last().unwrap().1.activity.as_ref().map(|activity| match &activity.act {
-            Act::Ask { task_type, .. } | Act::News { task_type, .. } => task_type.as_str(),
+            Act::Ask { task_type, .. } | Act::News { task_type } => task_type.as_str(),
             Act::Withdraw { reason } => reason,
         });
         assert_eq!(activity, heard, "{path} {by} {action}");

@@ -402,6 +402,8 @@ fn serve(tasks: &Tasks, name: &'static str, listener: TcpListener, router: axum:
         let _ = stream.set_nodelay(true);
     });
     let answers = health::Answers::of(name);
+    // Makes its handlers routes once, and not for each request.
+    let router = router.with_state(());
     let service = service_fn(move |request| {
         let (router, answers) = (router.clone(), answers.clone());
         async move {

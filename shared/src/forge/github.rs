@@ -2,9 +2,14 @@
 
 use serde_json::{Map, Value, json};
 
-use super::activity::{Act, Activity, Words};
+use super::activity::{Act, Activity};
 use super::bot::Bot;
+use super::report::{self, Noun, Report};
 use super::subject::{Forge, Item, Subject};
+use crate::text::excerpt;
+
+/// How much of a check's name is shown, characters.
+const NAME: usize = 80;
 
 pub(super) fn read(event: &str, body: &Value, bot: &Bot) -> Option<Activity> {
     let seen = Seen { event, body, bot };
@@ -50,9 +55,9 @@ impl<'a> Seen<'a> {
     }
 
     /// Issues that are pull requests have a part that says so.
-    fn noun(&self) -> &'static str {
+    fn noun(&self) -> Noun {
         let request = self.body["pull_request"].is_object() || self.item()["pull_request"].is_object();
-        if request { "pull request" } else { "issue" }
+        if request { Noun::PullRequest } else { Noun::Issue }
     }
 
     fn pull_request(&self) -> Option<Activity> {
@@ -111,12 +116,11 @@ impl<'a> Seen<'a> {
         if self.action() != "created" || !self.bot.is_mentioned(text) || !self.bot.obeys(self.sender()) {
             return None;
         }
-        let subject = self.subject()?;
-        let words = self.words(&subject, "a comment mentions you", text);
-        let act = Act::Ask { task_type: "github-comment".to_owned(), words, once: false };
+        let report = self.report("a comment mentions you", text);
+        let act = Act::Ask { task_type: "github-comment".to_owned(), once: false };
         let id = self.body["comment"]["id"].as_u64();
         let key = id.map(|id| format!("comment:{id}"));
-        let mut activity = Activity { key, ..self.activity(subject, act) };
+        let mut activity = Activity { key, ..self.activity(self.subject()?, act, report) };
         activity.fields.extend(id.map(|id| ("githubCommentId".to_owned(), json!(id))));
         Some(activity)
     }
@@ -128,18 +132,13 @@ impl<'a> Seen<'a> {
         if self.action() != "submitted" || is_empty {
             return None;
         }
-        let subject = self.subject()?;
         let (task_type, obeyed) = ("github-review".to_owned(), self.bot.obeys(self.sender()));
         let what = format!("a review was submitted: {}", state.replace('_', " "));
-        let words = self.words(&subject, &what, text.filter(|_| obeyed));
+        let report = self.report(&what, text.filter(|_| obeyed));
         let asks = self.bot.is(self.text("/pull_request/user/login")) || self.bot.is_mentioned(text);
-        let act = if asks && obeyed {
-            Act::Ask { task_type, words, once: false }
-        } else {
-            Act::News { task_type, words }
-        };
+        let act = if asks && obeyed { Act::Ask { task_type, once: false } } else { Act::News { task_type } };
         let key = self.body["review"]["id"].as_u64().map(|id| format!("review:{id}"));
-        Some(Activity { key, ..self.activity(subject, act) })
+        Some(Activity { key, ..self.activity(self.subject()?, act, report) })
     }
 
     fn checks(&self) -> Option<Activity> {
@@ -152,15 +151,23 @@ impl<'a> Seen<'a> {
         })?;
         let mut subjects = self.requests_of(run);
         subjects.sort();
-        let subject = subjects.first().filter(|_| self.action() == "completed")?;
-        let name = run["name"].as_str().or_else(|| run["app"]["name"].as_str()).unwrap_or("a check");
-        let (url, by) = (run["html_url"].as_str(), self.sender());
-        let shown = Words { noun: "pull request", subject, title: None, url, by };
-        let what = format!("{name} ended with {}", conclusion.replace('_', " "));
-        let words = format!("{}\n{}", shown.of(&what, None), commands(subject, "pr"));
-        let act = Act::News { task_type: "github-ci".to_owned(), words };
+        if self.action() != "completed" || subjects.is_empty() {
+            return None;
+        }
+        let name = run["name"].as_str().or_else(|| run["app"]["name"].as_str());
+        let name = name.filter(|_| self.bot.obeys(self.sender())).unwrap_or("a check");
+        let url = run["html_url"].as_str();
+        let report = Report {
+            noun: Noun::PullRequest,
+            what: format!("{} ended with {}", excerpt(name, NAME), conclusion.replace('_', " ")),
+            title: None,
+            url: url.map(str::to_owned),
+            by: self.sender().map(str::to_owned),
+            text: None,
+        };
+        let act = Act::News { task_type: "github-ci".to_owned() };
         let key = run["head_sha"].as_str().map(|commit| format!("checks:{commit}"));
-        Some(Activity { key, fields: self.fields(None, url), act, subjects })
+        Some(Activity { subjects, act, report, key, fields: self.fields(None, url) })
     }
 
     /// The requests that a check is for. Those of forks into other repositories are among them, with numbers of there.
@@ -175,14 +182,13 @@ impl<'a> Seen<'a> {
         if !self.bot.obeys(self.sender()) {
             return None;
         }
-        let words = self.words(&subject, what, self.item()["body"].as_str());
-        Some(self.activity(subject, Act::Ask { task_type: task_type.to_owned(), words, once: true }))
+        let report = self.report(what, self.item()["body"].as_str());
+        Some(self.activity(subject, Act::Ask { task_type: task_type.to_owned(), once: true }, report))
     }
 
     fn news(&self, subject: Subject, task_type: &str, what: &str, key: &str) -> Activity {
-        let words = self.words(&subject, what, None);
-        let act = Act::News { task_type: task_type.to_owned(), words };
-        Activity { key: Some(key.to_owned()), ..self.activity(subject, act) }
+        let act = Act::News { task_type: task_type.to_owned() };
+        Activity { key: Some(key.to_owned()), ..self.activity(subject, act, self.report(what, None)) }
     }
 
     /// What is the bot's in another way stays with it.
@@ -193,14 +199,21 @@ impl<'a> Seen<'a> {
             return None;
         }
         let reason = format!("GitHub {}: {why}", subject.short());
-        Some(self.activity(subject, Act::Withdraw { reason }))
+        Some(self.activity(subject, Act::Withdraw { reason }, self.report(why, None)))
     }
 
-    fn words(&self, subject: &Subject, what: &str, text: Option<&str>) -> String {
-        let (noun, title) = (self.noun(), self.item()["title"].as_str());
-        let shown = Words { noun, subject, title, url: self.url(), by: self.sender() };
-        let command = if noun == "issue" { "issue" } else { "pr" };
-        format!("{}\n{}", shown.of(what, text), commands(subject, command))
+    /// A title is the words of whoever wrote the item.
+    fn report(&self, what: &str, text: Option<&str>) -> Report {
+        let item = self.item();
+        let obeyed = self.bot.obeys(self.sender()) || self.bot.obeys(item["user"]["login"].as_str());
+        Report {
+            noun: self.noun(),
+            what: what.to_owned(),
+            title: item["title"].as_str().filter(|_| obeyed).map(report::title),
+            url: self.url().map(str::to_owned),
+            by: self.sender().map(str::to_owned),
+            text: text.map(report::text),
+        }
     }
 
     /// That of the comment or the review, which leads to both.
@@ -217,23 +230,15 @@ impl<'a> Seen<'a> {
         Subject::new(Forge::Github, self.text("/repository/full_name")?, Item::Issue, number.as_u64()?)
     }
 
-    fn activity(&self, subject: Subject, act: Act) -> Activity {
+    fn activity(&self, subject: Subject, act: Act, report: Report) -> Activity {
         let author = ["/comment/user/login", "/review/user/login"].into_iter().find_map(|at| self.text(at));
         let author = author.or_else(|| self.item()["user"]["login"].as_str());
-        Activity { subjects: vec![subject], act, key: None, fields: self.fields(author, self.url()) }
+        let fields = self.fields(author, self.url());
+        Activity { subjects: vec![subject], act, report, key: None, fields }
     }
 
     fn fields(&self, author: Option<&str>, url: Option<&str>) -> Map<String, Value> {
         let texts = [("githubEventType", Some(self.event)), ("githubAuthor", author), ("githubUrl", url)];
         texts.into_iter().filter_map(|(field, text)| Some((field.to_owned(), json!(text?)))).collect()
-    }
-}
-
-fn commands(subject: &Subject, noun: &str) -> String {
-    let (number, repo) = (subject.number(), subject.repo());
-    let view = format!("To look at it: gh {noun} view {number} -R {repo} --comments");
-    match noun {
-        "pr" => format!("{view}, gh pr diff {number} -R {repo}, gh pr checks {number} -R {repo}"),
-        _ => view,
     }
 }

@@ -1,9 +1,10 @@
 //! Which of GitLab's events concern the swarm.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::activity::{Act, Activity, Words};
+use super::activity::{Act, Activity};
 use super::bot::Bot;
+use super::report::{self, Noun, Report};
 use super::subject::{Forge, Item, Subject};
 
 pub(super) fn read(event: &str, body: &Value, bot: &Bot) -> Option<Activity> {
@@ -43,18 +44,15 @@ impl<'a> Seen<'a> {
             "open" => self.ask(subject, item, task_type, self.opened_for()?),
             "update" => match (self.changed_for(), self.taken_away()) {
                 (Some(what), _) => self.ask(subject, item, task_type, what),
-                (None, Some(why)) => Some(self.withdraw(subject, why)),
+                (None, Some(why)) => Some(self.withdraw(subject, item, why)),
                 (None, None) => None,
             },
-            "close" => Some(self.withdraw(subject, "it was closed")),
+            "close" => Some(self.withdraw(subject, item, "it was closed")),
             "merge" => {
-                let words = self.words(&subject, item, self.object, "it was merged", None);
-                let act = Act::News { task_type: "gitlab-mr-status".to_owned(), words };
+                let act = Act::News { task_type: "gitlab-mr-status".to_owned() };
+                let report = self.report(item, self.object, "it was merged", None);
                 let key = Some("merged".to_owned());
-                Some(Activity {
-                    key,
-                    ..self.activity(subject, act, self.fields(self.object["url"].as_str()))
-                })
+                Some(Activity { key, ..self.activity(subject, act, report) })
             }
             _ => None,
         }
@@ -106,14 +104,13 @@ impl<'a> Seen<'a> {
         if !self.bot.obeys(self.by()) {
             return None;
         }
-        let words = self.words(&subject, item, self.object, what, self.object["description"].as_str());
-        let act = Act::Ask { task_type: task_type.to_owned(), words, once: true };
-        Some(self.activity(subject, act, self.fields(self.object["url"].as_str())))
+        let report = self.report(item, self.object, what, self.object["description"].as_str());
+        Some(self.activity(subject, Act::Ask { task_type: task_type.to_owned(), once: true }, report))
     }
 
-    fn withdraw(&self, subject: Subject, why: &str) -> Activity {
-        let act = Act::Withdraw { reason: format!("GitLab {}: {why}", subject.short()) };
-        self.activity(subject, act, Map::new())
+    fn withdraw(&self, subject: Subject, item: Item, why: &str) -> Activity {
+        let reason = format!("GitLab {}: {why}", subject.short());
+        self.activity(subject, Act::Withdraw { reason }, self.report(item, self.object, why, None))
     }
 
     fn note(&self) -> Option<Activity> {
@@ -126,25 +123,27 @@ impl<'a> Seen<'a> {
         let (item, about) =
             if request.is_object() { (Item::Request, request) } else { (Item::Issue, &self.body["issue"]) };
         let subject = self.numbered(item, &about["iid"])?;
-        let words = self.words(&subject, item, about, "a comment mentions you", text);
-        let act = Act::Ask { task_type: "gitlab-comment".to_owned(), words, once: false };
-        let mut fields = self.fields(self.object["url"].as_str());
+        let act = Act::Ask { task_type: "gitlab-comment".to_owned(), once: false };
         let id = self.object["id"].as_u64();
-        fields.extend(id.map(|id| ("vcsCommentId".to_owned(), json!(id))));
-        Some(Activity { key: id.map(|id| format!("comment:{id}")), ..self.activity(subject, act, fields) })
+        let key = id.map(|id| format!("comment:{id}"));
+        let report = self.report(item, about, "a comment mentions you", text);
+        let mut activity = Activity { key, ..self.activity(subject, act, report) };
+        activity.fields.extend(id.map(|id| ("vcsCommentId".to_owned(), json!(id))));
+        Some(activity)
     }
 
+    /// Pipelines of forks name a request of another project.
     fn pipeline(&self) -> Option<Activity> {
-        if self.object["status"] != "failed" {
+        let request = &self.body["merge_request"];
+        let is_own = request["target_project_id"] == self.body["project"]["id"];
+        if self.object["status"] != "failed" || !is_own {
             return None;
         }
-        let request = &self.body["merge_request"];
         let subject = self.numbered(Item::Request, &request["iid"])?;
-        let words = self.words(&subject, Item::Request, request, "its pipeline failed", None);
-        let act = Act::News { task_type: "gitlab-ci".to_owned(), words };
+        let act = Act::News { task_type: "gitlab-ci".to_owned() };
         let key = self.object["sha"].as_str().map(|commit| format!("checks:{commit}"));
-        let fields = self.fields(self.object["url"].as_str());
-        Some(Activity { key, ..self.activity(subject, act, fields) })
+        let report = self.report(Item::Request, request, "its pipeline failed", None);
+        Some(Activity { key, ..self.activity(subject, act, report) })
     }
 
     fn mentions(&self, text: &Value) -> bool {
@@ -168,21 +167,29 @@ impl<'a> Seen<'a> {
         Subject::new(Forge::Gitlab, repo, item, number.as_u64()?)
     }
 
-    fn words(&self, subject: &Subject, item: Item, about: &Value, what: &str, text: Option<&str>) -> String {
-        let (noun, command) =
-            if item == Item::Request { ("merge request", "mr") } else { ("issue", "issue") };
-        let url = self.object["url"].as_str().or_else(|| about["url"].as_str());
-        let shown = Words { noun, subject, title: about["title"].as_str(), url, by: self.by() };
-        let (number, repo) = (subject.number(), subject.repo());
-        format!("{}\nTo look at it: glab {command} view {number} -R {repo} --comments", shown.of(what, text))
+    /// A title is the words of whoever wrote the item, of whom GitLab tells the number alone.
+    fn report(&self, item: Item, about: &Value, what: &str, text: Option<&str>) -> Report {
+        Report {
+            noun: if item == Item::Request { Noun::MergeRequest } else { Noun::Issue },
+            what: what.to_owned(),
+            title: about["title"].as_str().filter(|_| self.bot.obeys(self.by())).map(report::title),
+            url: self.object["url"].as_str().or_else(|| about["url"].as_str()).map(str::to_owned),
+            by: self.by().map(str::to_owned),
+            text: text.map(report::text),
+        }
     }
 
-    fn activity(&self, subject: Subject, act: Act, fields: Map<String, Value>) -> Activity {
-        Activity { subjects: vec![subject], act, key: None, fields }
-    }
-
-    fn fields(&self, url: Option<&str>) -> Map<String, Value> {
-        let texts = [("vcsEventType", Some(self.event)), ("vcsAuthor", self.by()), ("vcsUrl", url)];
-        texts.into_iter().filter_map(|(field, text)| Some((field.to_owned(), json!(text?)))).collect()
+    fn activity(&self, subject: Subject, act: Act, report: Report) -> Activity {
+        // GitLab names only who acts. That is the author when both have one number.
+        let is_author =
+            self.object["author_id"].is_u64() && self.object["author_id"] == self.body["user"]["id"];
+        let texts = [
+            ("vcsEventType", Some(self.event)),
+            ("vcsAuthor", self.by().filter(|_| is_author)),
+            ("vcsUrl", self.object["url"].as_str()),
+        ];
+        let fields =
+            texts.into_iter().filter_map(|(field, text)| Some((field.to_owned(), json!(text?)))).collect();
+        Activity { subjects: vec![subject], act, report, key: None, fields }
     }
 }

@@ -8,10 +8,12 @@ mod activity;
 mod bot;
 mod github;
 mod gitlab;
+mod report;
 mod subject;
 #[cfg(test)]
 mod tests;
 
 pub use activity::{Act, Activity};
 pub use bot::Bot;
+pub use report::{Noun, Report};
 pub use subject::{Forge, Item, Subject};

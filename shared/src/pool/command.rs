@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use super::state::{MemberView, Origin, Outcome, Source, TaskView};
+use super::state::{ForgeLink, MemberView, Outcome, Source, TaskView};
 use crate::costs::Cost;
 use crate::forge::Activity;
 use crate::id::{EntityKey, InstanceId};
@@ -286,9 +286,9 @@ pub struct TaskSpec {
     pub model: Option<String>,
     #[serde(default)]
     pub source: Source,
-    /// Where it belongs outside of the swarm, unless its fields say so.
+    /// What it has to do with a forge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub origin: Option<Origin>,
+    pub forge: Option<ForgeLink>,
     /// Where it came from and where its answer goes: `slackChannelId`, `githubRepo`, … as the task shows
     /// them. Fields that the pool sets itself are not taken from here.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
@@ -312,7 +312,7 @@ impl TaskSpec {
             schedule: None,
             model: None,
             source: Source::Mcp,
-            origin: None,
+            forge: None,
             context: Map::new(),
         }
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use uuid::Uuid;
 
 use super::dependency::Dependency;
-use super::state::{Origin, Outcome, Status, Task};
+use super::state::{ForgeLink, Outcome, Status, Task};
 use super::tag::Numbers;
 use crate::id::InstanceId;
 use crate::slack::Thread;
@@ -93,14 +93,16 @@ mod has {
     pub(super) const EPIC: u16 = 1 << 11;
     pub(super) const SCHEDULE: u16 = 1 << 12;
     pub(super) const PROGRESS: u16 = 1 << 13;
-    pub(super) const ORIGIN: u16 = 1 << 14;
+    /// A thread or a link to a forge; no task has both.
+    pub(super) const OUTSIDE: u16 = 1 << 14;
     pub(super) const STALLED: u16 = 1 << 15;
 }
 
-/// Where a task belongs, in front of its name.
+/// What a task belongs to outside of the swarm, in front of its name.
 const THREAD: u8 = 0;
-const SUBJECT: u8 = 1;
-const NEWS: u8 = 2;
+const ASKED: u8 = 1;
+const PART: u8 = 2;
+const NEWS: u8 = 3;
 
 fn pack(task: &Task, tags: &mut Numbers) -> Box<[u8]> {
     let mut writer = Writer { bytes: Vec::with_capacity(128), has: 0 };
@@ -142,9 +144,9 @@ fn pack(task: &Task, tags: &mut Numbers) -> Box<[u8]> {
     writer.id(has::EPIC, task.epic);
     writer.id(has::SCHEDULE, task.schedule);
     writer.some(has::PROGRESS, task.progress.map(u64::from));
-    if let Some(origin) = &task.origin {
-        writer.has |= has::ORIGIN;
-        writer.origin(origin);
+    if task.thread.is_some() || task.forge.is_some() {
+        writer.has |= has::OUTSIDE;
+        writer.outside(task);
     }
     writer.bytes[..2].copy_from_slice(&writer.has.to_le_bytes());
     // Of its exact size: to shrink the vector would leave a hole behind each head.
@@ -158,7 +160,7 @@ fn unpack(bytes: &[u8], tags: &Numbers) -> Task {
     let count = if reader.has(has::TAGS) { reader.number() } else { 0 };
     let tags = (0..count).filter_map(|_| tags.tag(reader.number() as u32).cloned()).collect();
     let created = Timestamp(reader.number());
-    Task {
+    let mut task = Task {
         status: Status::ALL[status as usize],
         priority,
         tags,
@@ -178,8 +180,11 @@ fn unpack(bytes: &[u8], tags: &Numbers) -> Task {
         epic: reader.id(has::EPIC),
         schedule: reader.id(has::SCHEDULE),
         progress: reader.some(has::PROGRESS).map(|hash| hash as u32),
-        origin: reader.has(has::ORIGIN).then(|| reader.origin()),
-    }
+        thread: None,
+        forge: None,
+    };
+    (task.thread, task.forge) = reader.outside();
+    task
 }
 
 struct Writer {
@@ -202,21 +207,18 @@ impl Writer {
         self.bytes.extend(text.bytes());
     }
 
-    fn origin(&mut self, origin: &Origin) {
-        match origin {
-            Origin::Thread(thread) => {
-                self.bytes.push(THREAD);
-                self.text(&thread.channel);
-                self.text(&thread.ts);
-            }
-            Origin::Subject(subject) => {
-                self.bytes.push(SUBJECT);
-                self.text(&subject.to_string());
-            }
-            Origin::News { news } => {
-                self.bytes.push(NEWS);
-                self.text(&news.to_string());
-            }
+    fn outside(&mut self, task: &Task) {
+        if let Some(thread) = &task.thread {
+            self.bytes.push(THREAD);
+            self.text(&thread.channel);
+            self.text(&thread.ts);
+        } else if let Some(link) = &task.forge {
+            self.bytes.push(match link {
+                ForgeLink::Asked(_) => ASKED,
+                ForgeLink::Part(_) => PART,
+                ForgeLink::News(_) => NEWS,
+            });
+            self.text(&link.subject().to_string());
         }
     }
 
@@ -294,13 +296,21 @@ impl<'a> Reader<'a> {
         String::from_utf8_lossy(text).into_owned()
     }
 
-    fn origin(&mut self) -> Origin {
+    fn outside(&mut self) -> (Option<Thread>, Option<ForgeLink>) {
+        if !self.has(has::OUTSIDE) {
+            return (None, None);
+        }
         let [kind] = self.take();
         if kind == THREAD {
-            return Origin::Thread(Thread { channel: self.text(), ts: self.text() });
+            return (Some(Thread { channel: self.text(), ts: self.text() }), None);
         }
         let subject = self.text().parse().expect("packed as it is written");
-        if kind == NEWS { Origin::News { news: subject } } else { Origin::Subject(subject) }
+        let link = match kind {
+            ASKED => ForgeLink::Asked(subject),
+            PART => ForgeLink::Part(subject),
+            _ => ForgeLink::News(subject),
+        };
+        (None, Some(link))
     }
 
     fn dependencies(&mut self) -> Vec<Dependency> {
@@ -340,14 +350,16 @@ mod tests {
             .prop_map(|(task, outcome)| Dependency { task: Uuid::from_u128(task), outcome })
     }
 
-    fn origin() -> impl Strategy<Value = Origin> {
-        let subject = |(repo, number, is_news): (String, u64, bool)| {
+    /// One of them at most.
+    fn outside() -> impl Strategy<Value = (Option<Thread>, Option<ForgeLink>)> {
+        let link = |(repo, number, kind): (String, u64, usize)| {
             let subject = format!("gitlab:{repo}!{number}").parse().unwrap();
-            if is_news { Origin::News { news: subject } } else { Origin::Subject(subject) }
+            [ForgeLink::Asked, ForgeLink::Part, ForgeLink::News][kind](subject)
         };
         prop_oneof![
-            ("[A-Z0-9]{0,12}", "[0-9.]{0,17}").prop_map(|thread| Origin::Thread(Thread::from(thread))),
-            ("[a-z]{1,9}/[a-z.]{1,9}", any::<u64>(), any::<bool>()).prop_map(subject),
+            Just((None, None)),
+            ("[A-Z0-9]{0,12}", "[0-9.]{0,17}").prop_map(|thread| (Some(Thread::from(thread)), None)),
+            ("[a-z]{1,9}/[a-z.]{1,9}", any::<u64>(), 0..3_usize).prop_map(move |of| (None, Some(link(of)))),
         ]
     }
 
@@ -359,7 +371,7 @@ mod tests {
             (attempt, generation, progress) in (any::<u32>(), any::<u32>(), any::<Option<u32>>()),
             (created, updated, until) in (time(), time(), prop::option::of(time())),
             instance in prop::option::of("[a-zé]{0,70}"),
-            origin in prop::option::of(origin()),
+            (thread, forge) in outside(),
             dependencies in prop::collection::vec(dependency(), 0..4),
             tags in prop::collection::btree_set("[a-d]", 0..3),
         ) -> Task {
@@ -368,7 +380,7 @@ mod tests {
             Task {
                 status: Status::ALL[status], priority, managed, reported, stalled, creator, agent, offered_to, epic, schedule,
                 attempt, generation, progress, created, updated, until, instance, dependencies, tags,
-                origin,
+                thread, forge,
             }
         }
     }

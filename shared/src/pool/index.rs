@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use uuid::Uuid;
 
-use super::state::{Origin, Status, Task, Term};
+use super::state::{Status, Task, Term};
 use super::tag::Tag;
+use crate::forge::Subject;
 use crate::id::InstanceId;
+use crate::slack::Thread;
 use crate::time::Timestamp;
 
 /// Higher priority first, older first, and the id where both are equal: the order of the bytes is the order of
@@ -56,8 +58,10 @@ pub(super) struct Indexes {
     dependants: Groups<Uuid, Uuid>,
     /// Tasks of the pool of which it was said that nobody takes them.
     unclaimed: BTreeSet<Uuid>,
-    /// Tasks of a thread in Slack, and those about an issue or a request at a forge.
-    origins: Groups<Origin, Uuid>,
+    /// Tasks of a thread in Slack.
+    threads: Groups<Thread, Uuid>,
+    /// Tasks that have to do with an issue or a request at a forge.
+    subjects: Groups<Subject, Uuid>,
 }
 
 impl Indexes {
@@ -69,7 +73,7 @@ impl Indexes {
         let mut tagged: BTreeMap<Tag, Vec<Rank>> = BTreeMap::new();
         for (id, task) in tasks {
             let plain = task.status == Status::Unassigned && task.is_ready();
-            if !plain || task.origin.is_some() || task.until.is_some() {
+            if !plain || task.thread.is_some() || task.forge.is_some() || task.until.is_some() {
                 indexes.add(id, &task);
                 continue;
             }
@@ -116,8 +120,11 @@ impl Indexes {
         if task.status == Status::Unassigned {
             self.change_pool(id, task, add);
         }
-        if let Some(origin) = &task.origin {
-            put(&mut self.origins, origin.clone(), id, add);
+        if let Some(thread) = &task.thread {
+            put(&mut self.threads, thread.clone(), id, add);
+        }
+        if let Some(link) = &task.forge {
+            put(&mut self.subjects, link.subject().clone(), id, add);
         }
         for open in task.dependencies.iter().filter(|d| d.outcome.is_none()) {
             put(&mut self.dependants, open.task, id, add);
@@ -145,8 +152,12 @@ impl Indexes {
         }
     }
 
-    pub(super) fn of_origin(&self, origin: &Origin) -> impl Iterator<Item = Uuid> + use<'_> {
-        self.origins.get(origin).into_iter().flatten().copied()
+    pub(super) fn of_subject(&self, subject: &Subject) -> impl Iterator<Item = Uuid> + use<'_> {
+        self.subjects.get(subject).into_iter().flatten().copied()
+    }
+
+    pub(super) fn of_thread(&self, thread: &Thread) -> impl Iterator<Item = Uuid> + use<'_> {
+        self.threads.get(thread).into_iter().flatten().copied()
     }
 
     pub(super) fn active(&self, agent: Uuid) -> usize {

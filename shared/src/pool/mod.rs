@@ -39,7 +39,7 @@ pub use concerned::claimable;
 pub use decide::ended::{Attempted, answer_for_ended};
 pub use dependency::Dependency;
 pub use event::{Event, Return};
-pub use state::{Member, MemberView, Origin, Outcome, Pool, Source, Status, Task, TaskView};
+pub use state::{ForgeLink, Member, MemberView, Outcome, Pool, Source, Status, Task, TaskView};
 pub use steering::steering;
 pub use tag::Tag;
 

@@ -168,20 +168,32 @@ pub struct Task {
     /// Nobody reported on it for long since it started, and the lead was told.
     #[serde(rename = "z", default, skip_serializing_if = "is_default")]
     pub stalled: bool,
+    /// The thread in Slack that it came from, where people are told of it.
     #[serde(rename = "w", default, skip_serializing_if = "Option::is_none")]
-    pub origin: Option<Origin>,
+    pub thread: Option<Thread>,
+    /// What it has to do with a forge. What came from Slack has nothing.
+    #[serde(rename = "v", default, skip_serializing_if = "Option::is_none")]
+    pub forge: Option<ForgeLink>,
 }
 
-/// Where a task belongs outside of the swarm.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum Origin {
-    /// The thread in Slack that it came from, where people are told of it.
-    Thread(Thread),
-    /// What it is about at a forge, whose news find it by this.
-    Subject(Subject),
-    /// What it brings the news of. Such a task keeps no more of them coming.
-    News { news: Subject },
+/// What a task has to do with an issue or a request at a forge.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ForgeLink {
+    /// The swarm was asked for it as a whole.
+    Asked(Subject),
+    /// It belongs to the work on it: an answer to a comment, or what an agent made of another task about it.
+    Part(Subject),
+    /// It brings news of it, and keeps no more of them coming.
+    News(Subject),
+}
+
+impl ForgeLink {
+    pub fn subject(&self) -> &Subject {
+        match self {
+            ForgeLink::Asked(subject) | ForgeLink::Part(subject) | ForgeLink::News(subject) => subject,
+        }
+    }
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -240,22 +252,6 @@ impl Term {
 }
 
 impl Task {
-    /// The thread in Slack that it came from.
-    pub fn thread(&self) -> Option<&Thread> {
-        match self.origin.as_ref()? {
-            Origin::Thread(thread) => Some(thread),
-            Origin::Subject(_) | Origin::News { .. } => None,
-        }
-    }
-
-    /// What it is about at a forge.
-    pub fn subject(&self) -> Option<&Subject> {
-        match self.origin.as_ref()? {
-            Origin::Subject(subject) | Origin::News { news: subject } => Some(subject),
-            Origin::Thread(_) => None,
-        }
-    }
-
     /// Every dependency is completed.
     pub fn is_ready(&self) -> bool {
         self.dependencies.iter().all(Dependency::is_done)

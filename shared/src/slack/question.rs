@@ -32,7 +32,7 @@ pub fn help() -> &'static str {
      • Mention the bot, or write to it alone: the lead gets it.\n\
      • `swarm#ID do this`: the agent with this id gets a task. `swarm#all …`: every agent but the lead gets one.\n\
      • In a thread no mention is needed: whoever works there gets what is said.\n\
-     • `/skein-status` shows the agents and their ids."
+     • `/skein-status`, or `/agent-swarm-status`, shows the agents and their ids."
 }
 
 /// The agents, and what waits for them.

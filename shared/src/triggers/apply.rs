@@ -98,7 +98,7 @@ impl Triggers {
         receipt.count(0, outcome.matched(), if outcome.limited { RATE_LIMITED } else { NO_MATCH });
         // The same receipt is written anew when a delivery is taken up again.
         if !self.is_repeated(incoming, at) {
-            receipt.matter = matter_id(incoming).filter(|_| outcome.matched() > 0);
+            receipt.matter = matter_id(incoming).filter(|_| outcome.matched() > 0 || outcome.limited);
             let said = incoming.said.as_ref().filter(|said| replay_of.is_none() && said.is_request());
             receipt.speaker = said.filter(|_| outcome.heard || outcome.limited).map(|said| speaker_id(said));
         }

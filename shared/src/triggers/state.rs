@@ -75,10 +75,10 @@ pub(super) struct Receipt {
     /// [`delivery_id`] of the delivery; none if the provider gives no ids, and for a replay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivery: Option<Uuid>,
-    /// [`matter_id`] of what the swarm heard by it.
+    /// [`matter_id`] of what an agent or the swarm has from it, or would have but for the limit.
     #[serde(default, alias = "said", skip_serializing_if = "Option::is_none")]
     pub matter: Option<Uuid>,
-    /// [`speaker_id`] of who said it, in the first receipt of that.
+    /// [`speaker_id`] of who asked the swarm for something with it, in the first receipt of that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speaker: Option<Uuid>,
     /// How many have the event: waits that it ended, and agents that it starts.

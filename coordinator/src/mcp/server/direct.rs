@@ -191,6 +191,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::mcp::content::Content;
+    use crate::mcp::result::Then;
 
     const ALLOWED: &str = "127.0.0.1";
 
@@ -238,6 +240,41 @@ mod tests {
         let mut heard = message();
         heard["params"]["_meta"]["progressToken"] = json!(1);
         assert!(read_as(&headers(&[]), &heard).unwrap().progress.is_some());
+    }
+
+    /// The bytes of both ways to write the same reply.
+    async fn both(reply: &Reply) -> [Bytes; 2] {
+        let id = || RequestId::String("a \"quoted\" id".into());
+        let through_rmcp = answer(id(), Ok(wire::finished(reply.clone()).into()));
+        let bytes =
+            async |response: Response| axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
+        [bytes(finished(id(), reply.clone())).await, bytes(through_rmcp).await]
+    }
+
+    #[tokio::test]
+    async fn a_reply_is_written_as_rmcp_writes_it() {
+        let json = json!({ "text": "a \"b\" \u{e9}\n", "list": [1, 2.5, null], "object": {} });
+        let plain = Reply {
+            text: "done".to_owned(),
+            json: json.clone(),
+            is_error: false,
+            code: None,
+            more: Vec::new(),
+            then: Then::Nothing,
+        };
+        let picture = || Content::Image { data: "aGk=".to_owned(), mime_type: "image/png".to_owned() };
+        for reply in [
+            plain.clone(),
+            Reply { json: Value::Null, ..plain.clone() },
+            Reply { text: json.to_string(), ..plain.clone() },
+            Reply { is_error: true, ..plain.clone() },
+            Reply { more: vec![picture()], ..plain.clone() },
+            Reply { text: String::new(), more: vec![picture()], ..plain.clone() },
+            Reply { text: String::new(), json: Value::Null, ..plain },
+        ] {
+            let [direct, through_rmcp] = both(&reply).await;
+            assert!(!direct.is_empty() && direct == through_rmcp, "{direct:?}\n{through_rmcp:?}");
+        }
     }
 
     #[test]

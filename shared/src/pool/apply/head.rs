@@ -1,14 +1,14 @@
 //! A task's head before and after an event. Decisions use the same edits to say what their reply shows.
 
-use crate::pool::command::TaskSpec;
 use crate::pool::event::{Created, Event, Return};
 use crate::pool::guard;
-use crate::pool::state::{Origin, Source, Status, Task};
+use crate::pool::state::{Source, Status, Task};
 use crate::pool::tag::Tag;
 use crate::slack::Thread;
 
 impl Task {
     pub(in crate::pool) fn of(created: &Created) -> Self {
+        let is_from_slack = created.spec.source == Source::Slack;
         Task {
             status: created.status,
             priority: created.spec.priority,
@@ -29,7 +29,8 @@ impl Task {
             progress: None,
             reported: false,
             stalled: false,
-            origin: origin(&created.spec),
+            thread: Thread::of(&created.spec.context).filter(|_| is_from_slack),
+            forge: created.spec.forge.clone().filter(|_| !is_from_slack),
         }
     }
 
@@ -123,14 +124,6 @@ impl Task {
         self.instance = None;
         self.managed = false;
         self.until = None;
-    }
-}
-
-/// A task is told of in the thread that it came from, and only there.
-fn origin(spec: &TaskSpec) -> Option<Origin> {
-    match spec.source {
-        Source::Slack => Thread::of(&spec.context).map(Origin::Thread),
-        _ => spec.origin.clone(),
     }
 }
 

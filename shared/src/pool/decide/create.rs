@@ -8,12 +8,13 @@ use uuid::Uuid;
 use super::Answer;
 use crate::code::{Code, Refusal};
 use crate::entity::{Ctx, Decision};
+use crate::forge::Forge;
 use crate::limits;
 use crate::pool::command::{Create, Fact, Reply, Rules, Target, TaskSpec};
 use crate::pool::dependency::Dependency;
 use crate::pool::event::{Created, Event};
 use crate::pool::guard::Sketch;
-use crate::pool::state::{Origin, Pool, Source, Status, Task};
+use crate::pool::state::{ForgeLink, Pool, Source, Status, Task};
 
 /// Longest task type, characters.
 const TASK_TYPE: usize = 50;
@@ -90,15 +91,19 @@ impl Pool {
         Created { task, by, spec, status, agent, offered_to, dependencies, until, sketch, at: ctx.now }
     }
 
-    /// What an agent makes of a task about an issue is about that issue, too, unless it belongs to a thread in Slack.
+    /// What an agent makes of a task about an issue is about that issue, too, unless it comes from Slack or names another
+    /// repository.
     fn pass_on_subject(&self, create: &Create, spec: &mut TaskSpec) {
-        if create.by.is_none() || spec.source == Source::Slack {
+        let parent = spec.parent.filter(|_| create.by.is_some() && spec.source != Source::Slack);
+        let parent = parent.and_then(|parent| self.tasks.get(parent));
+        let Some(subject) = parent.as_ref().and_then(|task| task.forge.as_ref()).map(ForgeLink::subject)
+        else {
             return;
-        }
-        let parent = spec.parent.and_then(|parent| self.tasks.get(parent));
-        if let Some(subject) = parent.as_ref().and_then(Task::subject) {
+        };
+        let named = spec.context.get("githubRepo");
+        if named.is_none_or(|repo| *repo == subject.repo() && subject.forge() == Forge::Github) {
             spec.context.extend(subject.fields());
-            spec.origin = Some(Origin::Subject(subject.clone()));
+            spec.forge = Some(ForgeLink::Part(subject.clone()));
         }
     }
 

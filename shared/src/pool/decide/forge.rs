@@ -8,7 +8,7 @@ use super::Answer;
 use crate::entity::{Ctx, Decision};
 use crate::forge::{Act, Activity, Forge, Subject};
 use crate::pool::command::{Create, Reply, Rules, Target, TaskSpec};
-use crate::pool::state::{Origin, Pool, Source, Task};
+use crate::pool::state::{ForgeLink, Pool, Source, Task};
 
 /// Within this time whatever asks for the same, such as a mention and an assignment, is one question.
 const SAME_QUESTION: Duration = Duration::from_secs(60);
@@ -20,77 +20,77 @@ impl Pool {
     /// What is asked for is a task of the lead's, and of the pool's while nobody leads; so are news of what an open task
     /// is about. What is the swarm's no longer ends all tasks about it.
     pub(super) fn decide_forge(&self, activity: &Activity, ctx: &mut Ctx) -> Answer {
-        let open = self.open_about(&activity.subjects);
+        let mut decision = Decision::reply(Reply::Heard { tasks: Vec::new() });
+        for subject in &activity.subjects {
+            let open = self.open_about(subject);
+            if let Act::Withdraw { reason } = &activity.act {
+                for (id, task) in &open {
+                    let (events, effects) = self.give_up(*id, task, reason, ctx);
+                    decision.events.extend(events);
+                    decision.effects.extend(effects);
+                }
+                continue;
+            }
+            let Some(create) = self.task_about(activity, subject, &open, ctx) else { continue };
+            let made = self.decide_create(&create, ctx)?;
+            decision.events.extend(made.events);
+            if let (Reply::Heard { tasks }, Reply::Created { task, .. }) = (&mut decision.reply, made.reply) {
+                tasks.push(task.id);
+            }
+        }
+        Ok(decision)
+    }
+
+    fn open_about(&self, subject: &Subject) -> Vec<(Uuid, Task)> {
+        self.indexes.of_subject(subject).filter_map(|id| Some((id, self.tasks.get(id)?))).collect()
+    }
+
+    /// The task that comes of it, if one does: without asking for capacity, for who writes at a forge does not look at
+    /// that.
+    fn task_about(
+        &self,
+        activity: &Activity,
+        subject: &Subject,
+        open: &[(Uuid, Task)],
+        ctx: &Ctx,
+    ) -> Option<Create> {
         // News alone keep nothing open: they would go on for ever.
-        let work = open.iter().filter(|(_, _, task)| !matches!(task.origin, Some(Origin::News { .. })));
-        let newest = work.max_by_key(|(_, id, task)| (task.created, *id));
-        let parent = newest.map(|(_, id, _)| *id);
-        match &activity.act {
-            Act::Ask { task_type, words, once } => {
-                let is_asked = newest.is_some_and(|(_, _, task)| ctx.now.since(task.created) < SAME_QUESTION);
-                match activity.subjects.first().filter(|_| !(*once && is_asked)) {
-                    Some(subject) => {
-                        let origin = Origin::Subject(subject.clone());
-                        self.ask_the_lead(
-                            self.task_of(activity, subject, task_type, words),
-                            origin,
-                            parent,
-                            ctx,
-                        )
-                    }
-                    None => Ok(Decision::reply(Reply::Heard { tasks: Vec::new() })),
+        let work = open.iter().filter(|(_, task)| !matches!(task.forge, Some(ForgeLink::News(_))));
+        let newest = work.max_by_key(|(id, task)| (task.created, *id)).map(|(id, _)| *id);
+        let (task_type, link) = match &activity.act {
+            Act::Ask { task_type, once: true } => {
+                if open.iter().any(|(_, task)| is_the_same_question(task, ctx)) {
+                    return None;
                 }
+                (task_type, ForgeLink::Asked(subject.clone()))
             }
-            Act::News { task_type, words } => match newest {
-                Some((subject, ..)) => {
-                    let origin = Origin::News { news: (*subject).clone() };
-                    self.ask_the_lead(self.task_of(activity, subject, task_type, words), origin, parent, ctx)
-                }
-                None => Ok(Decision::reply(Reply::Heard { tasks: Vec::new() })),
-            },
-            Act::Withdraw { reason } => {
-                let (mut events, mut effects) = (Vec::new(), Vec::new());
-                for (_, id, task) in &open {
-                    let (ended, told) = self.give_up(*id, task, reason, ctx);
-                    events.extend(ended);
-                    effects.extend(told);
-                }
-                Ok(Decision::new(Reply::Heard { tasks: Vec::new() }, events).effects(effects))
+            Act::Ask { task_type, once: false } => (task_type, ForgeLink::Part(subject.clone())),
+            Act::News { task_type } => {
+                newest?;
+                (task_type, ForgeLink::News(subject.clone()))
             }
-        }
-    }
-
-    fn open_about<'a>(&self, subjects: &'a [Subject]) -> Vec<(&'a Subject, Uuid, Task)> {
-        let mut open = Vec::new();
-        for subject in subjects {
-            for origin in [Origin::Subject(subject.clone()), Origin::News { news: subject.clone() }] {
-                let tasks = self.indexes.of_origin(&origin).filter_map(|id| Some((id, self.tasks.get(id)?)));
-                open.extend(tasks.map(|(id, task)| (subject, id, task)));
-            }
-        }
-        open
-    }
-
-    fn task_of(&self, activity: &Activity, subject: &Subject, task_type: &str, words: &str) -> TaskSpec {
-        let words = if self.lead.is_some() { format!("{words}\n{ADVICE}") } else { words.to_owned() };
+            Act::Withdraw { .. } => return None,
+        };
+        let advice = self.lead.map(|_| format!("\n{ADVICE}")).unwrap_or_default();
         let mut context = activity.fields.clone();
         context.extend(subject.fields());
-        let source = match subject.forge() {
-            Forge::Github => Source::Github,
-            Forge::Gitlab => Source::Gitlab,
+        let spec = TaskSpec {
+            task_type: Some(task_type.clone()),
+            source: match subject.forge() {
+                Forge::Github => Source::Github,
+                Forge::Gitlab => Source::Gitlab,
+            },
+            forge: Some(link),
+            parent: newest,
+            context,
+            ..TaskSpec::new(format!("{}{advice}", activity.report.words(subject)))
         };
-        TaskSpec { task_type: Some(task_type.to_owned()), source, context, ..TaskSpec::new(words) }
-    }
-
-    /// Without asking for capacity: who writes at a forge does not look at that.
-    fn ask_the_lead(&self, spec: TaskSpec, origin: Origin, parent: Option<Uuid>, ctx: &mut Ctx) -> Answer {
-        let spec = TaskSpec { origin: Some(origin), parent, ..spec };
         let target = self.lead.map_or(Target::Pool, |lead| Target::Assign { agent: Some(lead) });
-        let create = Create { by: None, spec, target, rules: Rules::Plain, facts: Vec::new() };
-        let mut made = self.decide_create(&create, ctx)?;
-        if let Reply::Created { task, .. } = &made.reply {
-            made.reply = Reply::Heard { tasks: vec![task.id] };
-        }
-        Ok(made)
+        Some(Create { by: None, spec, target, rules: Rules::Plain, facts: Vec::new() })
     }
+}
+
+/// Whether the task came of a question that was asked just now.
+fn is_the_same_question(task: &Task, ctx: &Ctx) -> bool {
+    matches!(task.forge, Some(ForgeLink::Asked(_))) && ctx.now.since(task.created) < SAME_QUESTION
 }

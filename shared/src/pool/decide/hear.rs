@@ -11,7 +11,7 @@ use crate::id::{EntityKey, Kind};
 use crate::inboxes::{self, Inboxes};
 use crate::pool::command::{Create, Reply, Rules, Target, TaskSpec};
 use crate::pool::event::Event;
-use crate::pool::state::{Origin, Outcome, Pool, Source, Status, Task};
+use crate::pool::state::{Outcome, Pool, Source, Status, Task};
 use crate::slack::{Note, Said, Thread};
 
 impl Pool {
@@ -29,7 +29,7 @@ impl Pool {
         }
         let mut agents = self.named_members(&named.agents, named.all);
         if !is_named && said.is_in_thread() {
-            agents.extend(self.working_in(said.thread()));
+            agents.extend(self.working_in(&said.thread()));
         }
         let meant = said.mentioned || is_named;
         if agents.is_empty() {
@@ -55,9 +55,8 @@ impl Pool {
     }
 
     /// The agent that has the newest task of the thread under way.
-    fn working_in(&self, thread: Thread) -> Option<Uuid> {
-        let tasks =
-            self.indexes.of_origin(&Origin::Thread(thread)).filter_map(|id| Some((self.tasks.get(id)?, id)));
+    fn working_in(&self, thread: &Thread) -> Option<Uuid> {
+        let tasks = self.indexes.of_thread(thread).filter_map(|id| Some((self.tasks.get(id)?, id)));
         let open = tasks.filter(|(task, _)| matches!(task.status, Status::Pending | Status::InProgress));
         let agent = open.max_by_key(|(task, id)| (task.created, *id))?.0.agent?;
         self.members.get(&agent).filter(|member| !member.offline).map(|_| agent)
@@ -117,13 +116,13 @@ impl Pool {
                     Some(name) => format!("**{name}** has it."),
                     None => "It waits for an agent that is free.".to_owned(),
                 };
-                Some(Note { edits: true, ..task.thread()?.note(created.task, "status", &words) })
+                Some(Note { edits: true, ..task.thread?.note(created.task, "status", &words) })
             }
             Event::Progressed { task: id, text, .. } => {
                 let task = self.tasks.get(*id)?;
                 let name = self.name_of(task.agent).unwrap_or("an agent");
                 let words = format!("**{name}**: {text}");
-                Some(Note { edits: true, ..task.thread()?.note(*id, "status", &words) })
+                Some(Note { edits: true, ..task.thread?.note(*id, "status", &words) })
             }
             Event::Finished { task: id, outcome, output, reason, .. } => {
                 let task = self.tasks.get(*id)?;
@@ -137,7 +136,7 @@ impl Pool {
                     }
                 };
                 let name = self.name_of(task.agent).map(str::to_owned);
-                Some(Note { name, ..task.thread()?.note(*id, "outcome", &words) })
+                Some(Note { name, ..task.thread?.note(*id, "outcome", &words) })
             }
             _ => None,
         }

@@ -5,21 +5,32 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::*;
-use crate::forge::{Act, Activity, Subject};
+use crate::forge::{Act, Activity, Noun, Report, Subject};
 
 const PULL: &str = "github:acme/api#7";
 
 fn activity(act: Act) -> Activity {
     let fields = json!({ "githubEventType": "pull_request" }).as_object().unwrap().clone();
-    Activity { subjects: vec![PULL.parse().unwrap()], act, key: None, fields }
+    Activity {
+        subjects: vec![PULL.parse().unwrap()],
+        act,
+        report: report_of("Review it."),
+        key: None,
+        fields,
+    }
+}
+
+/// What happened to a pull request.
+pub(super) fn report_of(what: &str) -> Report {
+    Report { noun: Noun::PullRequest, what: what.into(), title: None, url: None, by: None, text: None }
 }
 
 fn ask(once: bool) -> Activity {
-    activity(Act::Ask { task_type: "github-pr".into(), words: "Review it.".into(), once })
+    activity(Act::Ask { task_type: "github-pr".into(), once })
 }
 
 fn news() -> Activity {
-    activity(Act::News { task_type: "github-ci".into(), words: "It broke.".into() })
+    activity(Act::News { task_type: "github-ci".into() })
 }
 
 fn withdraw() -> Activity {
@@ -64,23 +75,53 @@ fn what_people_ask_for_is_a_task_of_the_leads() {
         assert_eq!(body[field], value, "{field}");
     }
     let words = body["task"].as_str().unwrap();
-    assert!(words.starts_with("Review it.") && words.contains("parentTaskId"), "{words}");
+    assert!(words.contains("What happened: Review it.") && words.contains("parentTaskId"), "{words}");
 
     let mut leaderless = Swarm::empty();
     let (_, body) = leaderless.learns_one(ask(true));
-    assert_eq!((&body["status"], &body["task"]), (&json!("unassigned"), &json!("Review it.")));
+    let words = body["task"].as_str().unwrap();
+    assert!(body["status"] == "unassigned" && !words.contains("parentTaskId"), "{words}");
 }
 
 #[test]
 fn what_is_asked_for_in_two_ways_is_one_task_and_each_question_one_more() {
     let mut swarm = Swarm::new();
-    let (first, _) = swarm.learns_one(ask(true));
+    let (comment, _) = swarm.learns_one(ask(false));
+    let (first, body) = swarm.learns_one(ask(true));
+    assert_eq!(body["parentTaskId"], json!(comment), "assigned behind a comment");
     swarm.0.restart();
     assert!(swarm.learns(ask(true)).is_empty(), "opened and assigned");
-    let (second, body) = swarm.learns_one(ask(false));
-    assert_eq!(body["parentTaskId"], json!(first), "a comment");
     swarm.0.advance(Duration::from_secs(61));
-    assert_eq!(swarm.learns_one(ask(true)).1["parentTaskId"], json!(second), "assigned later");
+    let part = swarm.delegates(first);
+    let (_, body) = swarm.learns_one(ask(true));
+    assert_eq!(body["parentTaskId"], json!(part), "asked once more, however young the part is");
+}
+
+#[test]
+fn what_is_of_two_requests_is_news_of_those_that_are_worked_on() {
+    let mut swarm = Swarm::new();
+    let subjects: Vec<Subject> = ["github:acme/api#6", PULL, "github:acme/api#8"]
+        .iter()
+        .map(|subject| subject.parse().unwrap())
+        .collect();
+    for subject in &subjects[1..] {
+        swarm.learns_one(Activity { subjects: vec![subject.clone()], ..ask(true) });
+    }
+    let told = swarm.learns(Activity { subjects, ..news() });
+    let numbers: Vec<Value> = told.iter().map(|task| swarm.body(*task)["githubNumber"].clone()).collect();
+    assert_eq!(numbers, [json!(7), json!(8)]);
+    assert!(swarm.body(told[1])["task"].as_str().unwrap().contains("gh pr view 8 -R acme/api"));
+}
+
+#[test]
+fn a_part_of_the_work_in_another_repository_is_about_nothing_here() {
+    let mut swarm = Swarm::new();
+    let (task, _) = swarm.learns_one(ask(true));
+    let mut spec = TaskSpec { parent: Some(task), ..TaskSpec::new("look at it there") };
+    spec.context.insert("githubRepo".into(), json!("acme/web"));
+    let part = swarm.create(spec, Target::Assign { agent: Some(ANN) });
+    let body = swarm.body(part);
+    assert_eq!((&body["githubRepo"], body.get("githubNumber")), (&json!("acme/web"), None));
 }
 
 #[test]

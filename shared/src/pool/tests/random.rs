@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
+use super::forges::report_of;
 use super::*;
 use crate::entity::Poller;
 use crate::forge::{Act, Activity};
@@ -164,14 +165,15 @@ impl Run {
 
     /// Something happens to one of two pull requests.
     fn forge(&mut self, what: u8, number: u8) {
-        let (task_type, words) = ("github-pr".to_owned(), "look at it".to_owned());
+        let task_type = "github-pr".to_owned();
         let act = match what {
-            0 | 1 => Act::Ask { task_type, words, once: what == 0 },
-            2 => Act::News { task_type, words },
+            0 | 1 => Act::Ask { task_type, once: what == 0 },
+            2 => Act::News { task_type },
             _ => Act::Withdraw { reason: "no longer assigned".to_owned() },
         };
         let subjects = vec![format!("github:acme/api#{number}").parse().unwrap()];
-        let activity = Activity { subjects, act, key: None, fields: Map::new() };
+        let activity =
+            Activity { subjects, act, report: report_of("look at it"), key: None, fields: Map::new() };
         match self.swarm.run(Command::Forge(Box::new(activity))).unwrap() {
             Reply::Heard { tasks } => self.tasks.extend(tasks),
             other => panic!("{other:?}"),

@@ -1,7 +1,7 @@
 //! What people say and write, with the events that bring it.
 
 use super::*;
-use crate::forge::{Act, Activity};
+use crate::forge::{Act, Activity, Noun, Report};
 use crate::mail::Letter;
 use crate::slack::Said;
 
@@ -87,7 +87,15 @@ fn the_swarm_hears_once_what_none_of_its_agents_asked_for() {
 fn fails(receipt: u128, delivery: &str, commit: &str) -> Command {
     let activity = Activity {
         subjects: vec!["github:acme/api#7".parse().unwrap()],
-        act: Act::News { task_type: "github-ci".into(), words: "It broke.".into() },
+        act: Act::News { task_type: "github-ci".into() },
+        report: Report {
+            noun: Noun::PullRequest,
+            what: "It broke.".into(),
+            title: None,
+            url: None,
+            by: None,
+            text: None,
+        },
         key: Some(format!("checks:{commit}")),
         fields: serde_json::Map::new(),
     };

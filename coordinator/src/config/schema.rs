@@ -313,7 +313,7 @@ pub struct Retention {
     pub events: u64,
     #[serde(with = "humantime_serde")]
     pub events_age: Duration,
-    /// Ended tasks, calls and waits, and the receipts of webhooks.
+    /// Ended tasks, calls and runs, and the receipts of webhooks.
     #[serde(with = "humantime_serde")]
     pub archived: Duration,
     /// Answers kept for a repeated request; never under 15 minutes.

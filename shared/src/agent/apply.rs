@@ -223,7 +223,17 @@ impl Agent {
             "state": exit.end, "endedAt": at.iso(), "exit": exit, "waitingFor": Value::Null,
             "durationMs": ended.started.map(|started| millis(at.since(started))), "waitedMs": ended.waited_ms,
         });
-        changes.archive(format!("instance/{id}"), &ended, Some(body));
+        if self.was_taken_over(id, &ended) {
+            changes.delete(format!("instance/{id}"));
+        } else {
+            changes.archive(format!("instance/{id}"), &ended, Some(body));
+        }
+    }
+
+    /// Whether a waiting instance took the call that a run was queued for, and the run never was.
+    fn was_taken_over(&self, id: &InstanceId, ended: &Instance) -> bool {
+        let call = ended.call.and_then(|call| self.calls.get(&call));
+        !ended.external && ended.attempts == 0 && call.is_some_and(|call| call.callee.as_ref() != Some(id))
     }
 
     fn queue(&mut self, instance: &Instance, item: &Item, changes: &mut Changes) {
@@ -364,9 +374,10 @@ impl Agent {
 
     fn remove_wait_of(&mut self, instance: &InstanceId, changes: &mut Changes) {
         let Some(instance) = self.instances.get_mut(instance) else { return };
-        let Some(wait) = instance.wait.take().and_then(|id| self.waits.remove(&id)) else { return };
-        let state = if wait.is_open() { "dropped" } else { wait_state(&wait) };
-        changes.archive(format!("wait/{}", wait.id), &wait, Some(json!({ "state": state })));
+        // Nobody asks for a wait that is over: its run says how long it waited, and the events what came of it.
+        if let Some(wait) = instance.wait.take().and_then(|id| self.waits.remove(&id)) {
+            changes.delete(format!("wait/{}", wait.id));
+        }
     }
 
     /// The instance runs on. The time that it waited counts against neither its limit nor its calls'.

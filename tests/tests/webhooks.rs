@@ -33,14 +33,19 @@ async fn a_delivery_is_taken_in_once_over_a_crash() -> Result<()> {
     Ok(())
 }
 
-/// What came of letters, as its worker sees it.
-async fn letters(up: &Up, worker: &Client, count: usize) -> Result<Vec<Value>> {
-    up.until("the letters become tasks", async || {
-        let found = worker.call("get-tasks", json!({"mineOnly": true})).await?;
+/// An agent's tasks that a list shows, once there are so many.
+async fn tasks(up: &Up, agent: &Client, list: Value, count: usize) -> Result<Vec<Value>> {
+    up.until("what came in becomes tasks", async || {
+        let found = agent.call("get-tasks", list.clone()).await?;
         let tasks = found["tasks"].as_array().cloned().unwrap_or_default();
         Ok((tasks.len() >= count).then_some(tasks))
     })
     .await
+}
+
+/// What came of letters, as its worker sees it.
+async fn letters(up: &Up, worker: &Client, count: usize) -> Result<Vec<Value>> {
+    tasks(up, worker, json!({"mineOnly": true}), count).await
 }
 
 #[tokio::test]
@@ -75,12 +80,7 @@ async fn a_letter_by_webhook_reaches_its_agent_once() -> Result<()> {
 
 /// The lead's tasks of a kind that came from GitHub, once there are so many.
 async fn asked(up: &Up, lead: &Client, kind: &str, count: usize) -> Result<Vec<Value>> {
-    up.until("what happened becomes a task", async || {
-        let found = lead.call("get-tasks", json!({"taskType": kind})).await?;
-        let tasks = found["tasks"].as_array().cloned().unwrap_or_default();
-        Ok((tasks.len() >= count).then_some(tasks))
-    })
-    .await
+    tasks(up, lead, json!({"taskType": kind}), count).await
 }
 
 #[tokio::test]

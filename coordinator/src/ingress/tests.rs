@@ -71,8 +71,9 @@ impl Intake for Ledger {
     }
 }
 
-fn door(ledger: &Arc<Ledger>) -> Router {
-    let source = |name: &str, provider, secret: Option<&str>| config::Source {
+/// A source of the swarm `build`; without a secret it takes what anybody sends.
+fn source(name: &str, provider: Provider, secret: Option<&str>) -> config::Source {
+    config::Source {
         name: Name::parse(name).unwrap(),
         provider,
         swarm: Name::parse("build").unwrap(),
@@ -83,7 +84,10 @@ fn door(ledger: &Arc<Ledger>) -> Router {
         bot: None,
         allowed_users: Vec::new(),
         allow_unsigned: secret.is_none(),
-    };
+    }
+}
+
+fn door(ledger: &Arc<Ledger>) -> Router {
     let limits = config::Limits { webhook_bytes: 1000, webhooks_in_flight: 1, ..config::Limits::default() };
     let sources = [
         source("hub", Provider::Github, Some("hush")),
@@ -328,16 +332,9 @@ async fn a_challenge_by_get_is_answered_by_those_who_have_one() {
 async fn the_bot_of_a_source_is_asked_by_those_who_may_and_hears_the_news_of_all() {
     let ledger = Arc::new(Ledger::default());
     let source = config::Source {
-        name: Name::parse("hub").unwrap(),
-        provider: Provider::Github,
-        swarm: Name::parse("build").unwrap(),
-        secret: Some(SecretString::from("hush")),
-        secret_file: None,
-        inbox_domains: Vec::new(),
-        sender_domains: Vec::new(),
         bot: Some("skein".to_owned()),
         allowed_users: vec!["Ada".to_owned()],
-        allow_unsigned: false,
+        ..source("hub", Provider::Github, Some("hush"))
     };
     let limits = config::Limits::default();
     let door = router(Gate::new(&[source], &limits, Arc::clone(&ledger) as Arc<dyn Intake>));
@@ -362,7 +359,7 @@ async fn the_bot_of_a_source_is_asked_by_those_who_may_and_hears_the_news_of_all
         let seen = ledger.seen.lock().unwrap();
         let activity = seen.last().unwrap().1.activity.as_ref().map(|activity| match &activity.act {
             Act::Ask { task_type, .. } | Act::News { task_type } => task_type.as_str(),
-            Act::Withdraw { reason } => reason,
+            Act::Withdraw => "withdrawn",
         });
         assert_eq!(activity, heard, "{path} {by} {action}");
     }
@@ -373,16 +370,9 @@ async fn a_letter_is_taken_in_for_its_domains_and_no_others() {
     let ledger = Arc::new(Ledger::default());
     let domains = |domain: &str| vec![domain.to_owned()];
     let source = config::Source {
-        name: Name::parse("mail").unwrap(),
-        provider: Provider::Agentmail,
-        swarm: Name::parse("build").unwrap(),
-        secret: Some(SecretString::from("whsec_aHVzaA==")),
-        secret_file: None,
         inbox_domains: domains("agentmail.to"),
         sender_domains: domains("example.org"),
-        bot: None,
-        allowed_users: Vec::new(),
-        allow_unsigned: false,
+        ..source("mail", Provider::Agentmail, Some("whsec_aHVzaA=="))
     };
     let limits = config::Limits::default();
     let door = router(Gate::new(&[source], &limits, Arc::clone(&ledger) as Arc<dyn Intake>));

@@ -37,7 +37,7 @@ pub enum Act {
     /// Something became of what the swarm works on.
     News { task_type: String },
     /// It is the swarm's no longer.
-    Withdraw { reason: String },
+    Withdraw,
 }
 
 impl Activity {

@@ -157,14 +157,9 @@ impl<'a> Seen<'a> {
         let name = run["name"].as_str().or_else(|| run["app"]["name"].as_str());
         let name = name.filter(|_| self.bot.obeys(self.sender())).unwrap_or("a check");
         let url = run["html_url"].as_str();
-        let report = Report {
-            noun: Noun::PullRequest,
-            what: format!("{} ended with {}", excerpt(name, NAME), conclusion.replace('_', " ")),
-            title: None,
-            url: url.map(str::to_owned),
-            by: self.sender().map(str::to_owned),
-            text: None,
-        };
+        let what = format!("{} ended with {}", excerpt(name, NAME), conclusion.replace('_', " "));
+        let report = self.report(&what, None);
+        let report = Report { noun: Noun::PullRequest, url: url.map(str::to_owned), ..report };
         let act = Act::News { task_type: "github-ci".to_owned() };
         let key = run["head_sha"].as_str().map(|commit| format!("checks:{commit}"));
         Some(Activity { subjects, act, report, key, fields: self.fields(None, url) })
@@ -198,8 +193,7 @@ impl<'a> Seen<'a> {
         if people.any(|one| self.bot.is(one["login"].as_str())) {
             return None;
         }
-        let reason = format!("GitHub {}: {why}", subject.short());
-        Some(self.activity(subject, Act::Withdraw { reason }, self.report(why, None)))
+        Some(self.activity(subject, Act::Withdraw, self.report(why, None)))
     }
 
     /// A title is the words of whoever wrote the item.

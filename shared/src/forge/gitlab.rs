@@ -109,8 +109,7 @@ impl<'a> Seen<'a> {
     }
 
     fn withdraw(&self, subject: Subject, item: Item, why: &str) -> Activity {
-        let reason = format!("GitLab {}: {why}", subject.short());
-        self.activity(subject, Act::Withdraw { reason }, self.report(item, self.object, why, None))
+        self.activity(subject, Act::Withdraw, self.report(item, self.object, why, None))
     }
 
     fn note(&self) -> Option<Activity> {

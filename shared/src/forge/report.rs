@@ -69,6 +69,11 @@ impl Report {
         words
     }
 
+    /// Why the tasks about it end.
+    pub fn reason(&self, subject: &Subject) -> String {
+        format!("{} {}: {}", subject.forge().name(), subject.short(), self.what)
+    }
+
     fn commands(&self, subject: &Subject) -> String {
         let (number, repo) = (subject.number(), subject.repo());
         let of = |program: &str, noun: &str| format!("{program} {noun} view {number} -R {repo} --comments");

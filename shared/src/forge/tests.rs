@@ -55,11 +55,11 @@ fn with(mut body: Value, more: Value) -> Value {
 }
 
 /// What kind of act it is: its type, or why it is withdrawn.
-fn kind(activity: &Activity) -> (&'static str, &str) {
+fn kind(activity: &Activity) -> (&'static str, String) {
     match &activity.act {
-        Act::Ask { task_type, .. } => ("ask", task_type),
-        Act::News { task_type } => ("news", task_type),
-        Act::Withdraw { reason } => ("withdraw", reason),
+        Act::Ask { task_type, .. } => ("ask", task_type.clone()),
+        Act::News { task_type } => ("news", task_type.clone()),
+        Act::Withdraw => ("withdraw", activity.report.reason(&activity.subjects[0])),
     }
 }
 
@@ -156,6 +156,7 @@ fn each_of_githubs_events_is_what_the_table_says() {
         ("push", "", json!({}), None),
     ] {
         let activity = github(event, action, body.clone());
+        let expected = expected.map(|(act, what)| (act, what.to_owned()));
         assert_eq!(activity.as_ref().map(kind), expected, "{event} {action} {body}");
     }
 }
@@ -316,6 +317,7 @@ fn each_of_gitlabs_events_is_what_the_table_says() {
         ("push", json!({}), None),
     ] {
         let activity = gitlab(event, body.clone());
+        let expected = expected.map(|(act, what)| (act, what.to_owned()));
         assert_eq!(activity.as_ref().map(kind), expected, "{event} {body}");
     }
     let by_author = json!({ "merge_request": { "iid": 5 }, "user": { "id": 4 }, "object_attributes": { "author_id": 4 } });

@@ -13,7 +13,7 @@ use super::command::{Incoming, Rejected};
 use super::event::{Event, Outcome, Resumption};
 use super::filter::Filter;
 use super::state::{
-    NO_MATCH, PARSE_ERROR, Pause, RATE_LIMITED, Receipt, Triggers, Wait, delivery_id, matter_id, speaker_id,
+    NO_MATCH, PARSE_ERROR, Pause, RATE_LIMITED, Receipt, Triggers, Wait, dedupe_id, delivery_id, speaker_id,
 };
 use crate::entity::{Changes, Corrupt, LiveDocument};
 use crate::id::Name;
@@ -98,7 +98,7 @@ impl Triggers {
         receipt.count(0, outcome.matched(), if outcome.limited { RATE_LIMITED } else { NO_MATCH });
         // The same receipt is written anew when a delivery is taken up again.
         if !self.is_repeated(incoming, at) {
-            receipt.matter = matter_id(incoming).filter(|_| outcome.matched() > 0 || outcome.limited);
+            receipt.dedupe = dedupe_id(incoming).filter(|_| outcome.matched() > 0 || outcome.limited);
             let said = incoming.said.as_ref().filter(|said| replay_of.is_none() && said.is_request());
             receipt.speaker = said.filter(|_| outcome.heard || outcome.limited).map(|said| speaker_id(said));
         }

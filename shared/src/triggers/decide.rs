@@ -21,7 +21,7 @@ pub(super) const RECEIPTS: usize = 200_000;
 /// How many receipts go at once when there are too many, so that not every event has to make room.
 const MAKE_ROOM: usize = 100;
 /// How much of what one person says within a minute the swarm hears (spec: Agent Swarm 4.4).
-pub(super) const SAYINGS: usize = 10;
+pub(super) const MESSAGES: usize = 10;
 /// Most filters that one agent may subscribe with.
 const FILTERS: usize = 100;
 
@@ -168,8 +168,8 @@ impl Triggers {
         // A mention comes twice, by itself and as a message; who hands an event on means this one.
         let is_new = replay_of.is_some() || !self.is_repeated(incoming, ctx.now);
         let said = incoming.said.as_deref().filter(|said| is_new && replay_of.is_none() && said.is_request());
-        let (heard, refused) = said.map_or((0, 0), |said| self.sayings(speaker_id(said), ctx.now));
-        outcome.limited = heard >= SAYINGS;
+        let (heard, refused) = said.map_or((0, 0), |said| self.messages_of(speaker_id(said), ctx.now));
+        outcome.limited = heard >= MESSAGES;
         outcome.heard = !outcome.limited;
         match said.filter(|_| outcome.limited) {
             Some(said) => (refused == 0).then(|| effect::slow_down(&self.swarm, said)),

@@ -4,7 +4,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::command::Incoming;
-use super::decide::SAYINGS;
+use super::decide::MESSAGES;
 use super::event::{Outcome, Resumption};
 use super::filter::Envelope;
 use crate::agent::{Agent, Class, Command};
@@ -51,7 +51,7 @@ pub(super) fn to_swarm(swarm: &Name, incoming: &Incoming) -> Option<Effect> {
 pub(super) fn slow_down(swarm: &Name, said: &Said) -> Effect {
     let about = Uuid::new_v5(&Uuid::NAMESPACE_OID, said.key().as_bytes());
     let words = format!(
-        "That is more than {SAYINGS} messages within a minute, so it was not passed on. Say it again in a while."
+        "That is more than {MESSAGES} messages within a minute, so it was not passed on. Say it again in a while."
     );
     Effect::Slack { swarm: swarm.clone(), note: said.thread().note(about, "slowly", &words) }
 }

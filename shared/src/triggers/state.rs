@@ -34,7 +34,7 @@ pub struct Triggers {
     pub(super) receipts: BTreeMap<Uuid, Receipt>,
     by_age: BTreeSet<(Timestamp, Uuid)>,
     by_delivery: BTreeMap<Uuid, Uuid>,
-    by_matter: Filed,
+    by_dedupe: Filed,
     /// What each person has said that the swarm heard, or would have.
     by_speaker: Filed,
     pub(super) pause: Pause,
@@ -75,9 +75,9 @@ pub(super) struct Receipt {
     /// [`delivery_id`] of the delivery; none if the provider gives no ids, and for a replay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivery: Option<Uuid>,
-    /// [`matter_id`] of what an agent or the swarm has from it, or would have but for the limit.
+    /// [`dedupe_id`] of what an agent or the swarm has from it, or would have but for the limit.
     #[serde(default, alias = "said", skip_serializing_if = "Option::is_none")]
-    pub matter: Option<Uuid>,
+    pub dedupe: Option<Uuid>,
     /// [`speaker_id`] of who asked the swarm for something with it, in the first receipt of that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speaker: Option<Uuid>,
@@ -97,7 +97,7 @@ pub(super) struct Receipt {
 pub(super) const NO_MATCH: &str = "no_match";
 pub(super) const PARSE_ERROR: &str = "parse_error";
 pub(super) const RATE_LIMITED: &str = "rate_limited";
-/// How far back a speaker's sayings are counted, and for how long events of a forge may tell the same.
+/// How far back a speaker's messages are counted, and for how long events of a forge may tell the same.
 const MINUTE: Duration = Duration::from_secs(60);
 
 impl Receipt {
@@ -122,7 +122,7 @@ pub(super) fn delivery_id(source: &str, delivery: &str) -> Option<Uuid> {
 
 /// The identity of what an event tells the swarm, where several events may tell the same: what a person says in Slack,
 /// and what became of something at a forge.
-pub(super) fn matter_id(incoming: &Incoming) -> Option<Uuid> {
+pub(super) fn dedupe_id(incoming: &Incoming) -> Option<Uuid> {
     let said = incoming.said.as_ref().map(|said| said.key());
     let key = said.or_else(|| incoming.activity.as_ref()?.dedupe_key())?;
     delivery_id(&incoming.source, &key)
@@ -145,7 +145,7 @@ impl Triggers {
             receipts: BTreeMap::new(),
             by_age: BTreeSet::new(),
             by_delivery: BTreeMap::new(),
-            by_matter: BTreeMap::new(),
+            by_dedupe: BTreeMap::new(),
             by_speaker: BTreeMap::new(),
             pause: Pause::default(),
         }
@@ -196,14 +196,14 @@ impl Triggers {
     /// Whether the swarm heard the same by another event, or an agent did. What people say is said once; at a forge the
     /// same can happen again later.
     pub(super) fn is_repeated(&self, incoming: &Incoming, now: Timestamp) -> bool {
-        let Some(matter) = matter_id(incoming) else { return false };
+        let Some(dedupe) = dedupe_id(incoming) else { return false };
         let lasts = |at: Timestamp| incoming.said.is_some() || now.since(at) < MINUTE;
-        let mut heard = self.by_matter.get(&matter).into_iter().flatten();
+        let mut heard = self.by_dedupe.get(&dedupe).into_iter().flatten();
         heard.any(|(at, receipt)| lasts(*at) && *receipt != incoming.receipt)
     }
 
     /// How much of what somebody said within the last minute was heard, and how much was not for there was too much.
-    pub(super) fn sayings(&self, speaker: Uuid, now: Timestamp) -> (usize, usize) {
+    pub(super) fn messages_of(&self, speaker: Uuid, now: Timestamp) -> (usize, usize) {
         let said = self.by_speaker.get(&speaker).into_iter().flatten().rev();
         let recent = said.take_while(|(at, _)| now.since(*at) < MINUTE);
         let is_heard = |id: &Uuid| self.receipts.get(id).is_some_and(|receipt| receipt.dead.is_none());
@@ -253,7 +253,7 @@ impl Triggers {
         if let Some(delivery) = receipt.delivery {
             self.by_delivery.insert(delivery, id);
         }
-        for (filed, by) in [(receipt.matter, &mut self.by_matter), (receipt.speaker, &mut self.by_speaker)] {
+        for (filed, by) in [(receipt.dedupe, &mut self.by_dedupe), (receipt.speaker, &mut self.by_speaker)] {
             filed.map(|what| by.entry(what).or_default().insert((receipt.at, id)));
         }
         self.receipts.insert(id, receipt);
@@ -265,7 +265,7 @@ impl Triggers {
         if let Some(delivery) = receipt.delivery {
             self.by_delivery.remove(&delivery);
         }
-        for (filed, by) in [(receipt.matter, &mut self.by_matter), (receipt.speaker, &mut self.by_speaker)] {
+        for (filed, by) in [(receipt.dedupe, &mut self.by_dedupe), (receipt.speaker, &mut self.by_speaker)] {
             if let Some(Entry::Occupied(mut group)) = filed.map(|what| by.entry(what)) {
                 group.get_mut().remove(&(receipt.at, id));
                 if group.get().is_empty() {
@@ -312,11 +312,11 @@ impl Triggers {
         if !known || deliveries.count() != self.by_delivery.len() {
             return Some("triggers.one_receipt_per_delivery".to_owned());
         }
-        if !self.is_filed(&self.by_matter, |receipt| receipt.matter) {
+        if !self.is_filed(&self.by_dedupe, |receipt| receipt.dedupe) {
             return Some("triggers.what_is_told_is_heard_once".to_owned());
         }
         if !self.is_filed(&self.by_speaker, |receipt| receipt.speaker) {
-            return Some("triggers.every_saying_counts".to_owned());
+            return Some("triggers.every_message_counts".to_owned());
         }
         if self.by_age.len() != self.receipts.len()
             || !self.receipts.iter().all(|(id, receipt)| self.by_age.contains(&(receipt.at, *id)))

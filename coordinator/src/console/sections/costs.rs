@@ -40,8 +40,9 @@ pub(super) async fn costs(console: &Console, who: &Principal, look: &Look) -> Re
     let agents: Vec<Value> = agents.map(|(agent, sum)| json!({ "id": agent, "sum": sum.view() })).collect();
     Ok(json!({
         "today": by_day.get(&today).copied().unwrap_or_default(), "month": month.all.dollars(),
-        "lately": lately.all.dollars(), "days": DAYS, "first": first, "line": chart::line(&days), "agents": agents, "all_agents": lately.agents.len(), "names": members,
-        "runners": runners, "reports": reports.rows, "rebuilding": reports.rebuilding, "pager": pager,
+        "lately": lately.all.dollars(), "days": DAYS, "first": first, "line": chart::line(&days),
+        "agents": agents, "all_agents": lately.agents.len(), "names": members, "runners": runners,
+        "reports": reports.rows, "rebuilding": reports.rebuilding, "pager": pager,
     }))
 }
 

@@ -23,9 +23,10 @@ impl Pool {
         let mut decision = Decision::reply(Reply::Heard { tasks: Vec::new() });
         for subject in &activity.subjects {
             let open = self.open_about(subject);
-            if let Act::Withdraw { reason } = &activity.act {
+            if activity.act == Act::Withdraw {
+                let reason = activity.report.reason(subject);
                 for (id, task) in &open {
-                    let (events, effects) = self.give_up(*id, task, reason, ctx);
+                    let (events, effects) = self.give_up(*id, task, &reason, ctx);
                     decision.events.extend(events);
                     decision.effects.extend(effects);
                 }
@@ -69,7 +70,7 @@ impl Pool {
                 newest?;
                 (task_type, ForgeLink::News(subject.clone()))
             }
-            Act::Withdraw { .. } => return None,
+            Act::Withdraw => return None,
         };
         let advice = self.lead.map(|_| format!("\n{ADVICE}")).unwrap_or_default();
         let mut context = activity.fields.clone();

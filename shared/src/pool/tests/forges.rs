@@ -34,22 +34,17 @@ fn news() -> Activity {
 }
 
 fn withdraw() -> Activity {
-    activity(Act::Withdraw { reason: "no longer assigned".into() })
+    Activity { report: report_of("no longer assigned"), ..activity(Act::Withdraw) }
 }
 
 impl Swarm {
     /// What happens at a forge makes these tasks.
     fn learns(&mut self, activity: Activity) -> Vec<Uuid> {
-        match self.run(Command::Forge(Box::new(activity))).unwrap() {
-            Reply::Heard { tasks } => tasks,
-            other => panic!("{other:?}"),
-        }
+        self.heard(Command::Forge(Box::new(activity)))
     }
 
     fn learns_one(&mut self, activity: Activity) -> (Uuid, Map<String, Value>) {
-        let tasks = self.learns(activity);
-        let [task] = tasks[..] else { panic!("{tasks:?}") };
-        (task, self.body(task))
+        self.heard_one(Command::Forge(Box::new(activity)))
     }
 
     /// The lead gives a part of a task to ann.
@@ -175,7 +170,7 @@ fn what_is_the_swarms_no_longer_ends_all_tasks_about_it_and_no_others() {
         let body = swarm.body(ended);
         assert_eq!(
             (&body["status"], &body["failureReason"]),
-            (&json!("failed"), &json!("no longer assigned"))
+            (&json!("failed"), &json!("GitHub acme/api#7: no longer assigned"))
         );
     }
     assert_eq!(swarm.status(other), Status::Pending);

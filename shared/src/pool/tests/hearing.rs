@@ -19,10 +19,7 @@ fn said(ts: &str, thread: &str, text: &str, mentioned: bool) -> Said {
 impl Swarm {
     /// What is said opens these tasks.
     fn hears(&mut self, said: Said) -> Vec<Uuid> {
-        match self.run(Command::Hear(Box::new(said))).unwrap() {
-            Reply::Heard { tasks } => tasks,
-            other => panic!("{other:?}"),
-        }
+        self.heard(Command::Hear(Box::new(said)))
     }
 
     fn notes(&self) -> Vec<Note> {

@@ -14,16 +14,11 @@ fn mailed(agent: Option<Uuid>, task: Option<Uuid>, worker: Option<Uuid>) -> Mail
 impl Swarm {
     /// A letter makes these tasks.
     fn gets(&mut self, mailed: Mailed) -> Vec<Uuid> {
-        match self.run(Command::Mail(Box::new(mailed))).unwrap() {
-            Reply::Heard { tasks } => tasks,
-            other => panic!("{other:?}"),
-        }
+        self.heard(Command::Mail(Box::new(mailed)))
     }
 
     fn gets_one(&mut self, mailed: Mailed) -> (Uuid, Map<String, Value>) {
-        let tasks = self.gets(mailed);
-        let [task] = tasks[..] else { panic!("{tasks:?}") };
-        (task, self.body(task))
+        self.heard_one(Command::Mail(Box::new(mailed)))
     }
 }
 

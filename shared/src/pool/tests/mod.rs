@@ -92,6 +92,21 @@ impl Swarm {
         self.run(Command::Progress(Box::new(report)))
     }
 
+    /// The tasks that come of what people say, write or do.
+    pub(super) fn heard(&mut self, command: Command) -> Vec<Uuid> {
+        match self.run(command).unwrap() {
+            Reply::Heard { tasks } => tasks,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The one task that comes of it, and what it shows.
+    pub(super) fn heard_one(&mut self, command: Command) -> (Uuid, Map<String, Value>) {
+        let tasks = self.heard(command);
+        let [task] = tasks[..] else { panic!("{tasks:?}") };
+        (task, self.body(task))
+    }
+
     pub(super) fn status(&self, task: Uuid) -> Status {
         self.head(task).status
     }

@@ -169,15 +169,13 @@ impl Run {
         let act = match what {
             0 | 1 => Act::Ask { task_type, once: what == 0 },
             2 => Act::News { task_type },
-            _ => Act::Withdraw { reason: "no longer assigned".to_owned() },
+            _ => Act::Withdraw,
         };
         let subjects = vec![format!("github:acme/api#{number}").parse().unwrap()];
         let activity =
             Activity { subjects, act, report: report_of("look at it"), key: None, fields: Map::new() };
-        match self.swarm.run(Command::Forge(Box::new(activity))).unwrap() {
-            Reply::Heard { tasks } => self.tasks.extend(tasks),
-            other => panic!("{other:?}"),
-        }
+        let made = self.swarm.heard(Command::Forge(Box::new(activity)));
+        self.tasks.extend(made);
     }
 
     fn member(&mut self, who: Uuid, number: u8, what: u8) {

@@ -176,3 +176,10 @@ fn people_among_themselves_in_a_thread_are_not_counted() {
     assert_eq!(heard(&bench), 12);
     assert!(bench.effects.iter().all(|effect| !matches!(effect, Effect::Slack { .. })));
 }
+
+#[test]
+fn a_receipt_of_an_earlier_release_still_tells_what_was_heard() {
+    let stored = json!({ "at": 1, "said": id(7), "matched": 1 });
+    let receipt: state::Receipt = serde_json::from_value(stored).unwrap();
+    assert_eq!(receipt.dedupe, Some(id(7)));
+}

@@ -263,6 +263,8 @@ pub enum RunnerCommand {
 pub struct Changes {
     pub documents: Vec<DocumentChange>,
     pub blobs: Vec<BlobChange>,
+    /// Nobody reads the documents.
+    blobs_only: bool,
 }
 
 /// What becomes of a blob: a text too long for a document, whose chunks are in the store before the event that names it.
@@ -307,6 +309,16 @@ impl DocumentChange {
 }
 
 impl Changes {
+    /// For a decision in the making, which follows its events only to see where they lead: documents are not noted.
+    pub fn of_blobs() -> Self {
+        Self { blobs_only: true, ..Self::default() }
+    }
+
+    /// Whether documents are noted. What is costly to write out need not be where they are not.
+    pub fn has_documents(&self) -> bool {
+        !self.blobs_only
+    }
+
     /// Puts a live document: it is restored when the entity starts again.
     pub fn put(&mut self, key: impl Into<String>, head: &impl Serialize, body: Option<Value>) {
         self.push(key.into(), true, head, body, false);
@@ -323,7 +335,9 @@ impl Changes {
     }
 
     pub fn delete(&mut self, key: impl Into<String>) {
-        self.documents.push(DocumentChange::Delete { key: key.into() });
+        if self.has_documents() {
+            self.documents.push(DocumentChange::Delete { key: key.into() });
+        }
     }
 
     /// Names a blob whose chunks are all there.
@@ -336,7 +350,9 @@ impl Changes {
     }
 
     fn push(&mut self, key: String, live: bool, head: &impl Serialize, body: Option<Value>, new: bool) {
-        self.documents.push(DocumentChange::Put { key, live, head: Json::of(head), body, new });
+        if self.has_documents() {
+            self.documents.push(DocumentChange::Put { key, live, head: Json::of(head), body, new });
+        }
     }
 }
 

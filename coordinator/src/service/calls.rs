@@ -31,22 +31,23 @@ impl Service {
             return Err(Refusal::new(Code::SelfCall, "an agent cannot call itself; name another one"));
         }
         self.attach(who).await?;
-        let chain = match self.ask::<Agent>(&who.own_agent(), inspect(who)).await? {
-            Reply::Instance(instance) => instance.chain,
-            _ => return Err(unexpected("the agent")),
+        let Reply::Instance(instance) = self.ask::<Agent>(&who.own_agent(), inspect(who)).await? else {
+            return Err(unexpected("the agent"));
         };
+        let (noted, chain) = (instance.callees.contains(&target), instance.chain);
         let call = step(request, "call");
         let caller = agent::Caller { agent: who.agent_name.clone(), instance: who.instance.clone(), chain };
         let key = EntityKey::agent(&who.swarm, &target);
-        match self.change::<Agent>(&key, request, Command::Call { call, caller, context }).await? {
-            Reply::Call(view) => {
-                // The target tells us as well, but later: a question that follows at once must find it.
-                let note = Command::NoteCallee { instance: who.instance.clone(), target };
-                self.ask::<Agent>(&who.own_agent(), note).await?;
-                Ok(view)
-            }
-            _ => Err(unexpected("the agent")),
+        let command = Command::Call { call, caller, context, noted };
+        let Reply::Call(view) = self.change::<Agent>(&key, request, command).await? else {
+            return Err(unexpected("the agent"));
+        };
+        if !noted {
+            // The target tells us as well, but later: a question that follows at once must find it.
+            let note = Command::NoteCallee { instance: who.instance.clone(), target };
+            self.ask::<Agent>(&who.own_agent(), note).await?;
         }
+        Ok(view)
     }
 
     /// Asks how a call stands. Calls of others are as unknown as those that never were.

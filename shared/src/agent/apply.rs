@@ -238,15 +238,21 @@ impl Agent {
 
     fn queue(&mut self, instance: &Instance, item: &Item, changes: &mut Changes) {
         self.add_instance(instance, json!({ "source": item.source, "receipt": item.receipt }), changes);
-        let body = json!({
-            "instance": item.instance, "agent": self.name, "class": item.class, "source": item.source,
-            "receipt": item.receipt, "receivedAt": item.at.iso(),
-        });
-        changes.put(format!("queue/{}", item.instance), item, Some(body));
         self.queue.insert(item.instance.clone(), item.clone());
+        if changes.has_documents() {
+            let body = json!({
+                "instance": item.instance, "agent": self.name, "class": item.class, "source": item.source,
+                "receipt": item.receipt, "receivedAt": item.at.iso(),
+            });
+            changes.put(format!("queue/{}", item.instance), item, Some(body));
+        }
     }
 
     fn add_instance(&mut self, instance: &Instance, more: Value, changes: &mut Changes) {
+        self.instances.insert(instance.id.clone(), instance.clone());
+        if !changes.has_documents() {
+            return;
+        }
         let mut body = json!({
             "instance": instance.id, "agent": self.name, "state": instance.state.as_str(),
             "external": instance.external, "createdAt": instance.since.iso(), "call": instance.call,
@@ -256,7 +262,6 @@ impl Agent {
             body.extend(more);
         }
         changes.put(format!("instance/{}", instance.id), instance, Some(body));
-        self.instances.insert(instance.id.clone(), instance.clone());
     }
 
     /// Changes one instance and writes it down, its state with it; `change` may add to the body.
@@ -267,7 +272,11 @@ impl Agent {
         change: impl FnOnce(&mut Instance) -> Option<Value>,
     ) {
         let Some(instance) = self.instances.get_mut(id) else { return };
-        let mut body = change(instance).unwrap_or_else(|| json!({}));
+        let more = change(instance);
+        if !changes.has_documents() {
+            return;
+        }
+        let mut body = more.unwrap_or_else(|| json!({}));
         if let Some(body) = body.as_object_mut() {
             body.insert("state".to_owned(), json!(instance.shown()));
         }
@@ -281,13 +290,15 @@ impl Agent {
     }
 
     fn add_call(&mut self, call: &CallRecord, depth: usize, at: Timestamp, changes: &mut Changes) {
-        let body = json!({
-            "callId": call.id, "callerAgent": call.caller, "callerInstanceId": call.caller_instance,
-            "targetAgent": self.name, "targetInstanceId": call.callee, "status": call.status,
-            "createdAt": at.iso(), "depth": depth,
-        });
-        changes.put(format!("call/{}", call.id), call, Some(body));
         self.calls.insert(call.id, call.clone());
+        if changes.has_documents() {
+            let body = json!({
+                "callId": call.id, "callerAgent": call.caller, "callerInstanceId": call.caller_instance,
+                "targetAgent": self.name, "targetInstanceId": call.callee, "status": call.status,
+                "createdAt": at.iso(), "depth": depth,
+            });
+            changes.put(format!("call/{}", call.id), call, Some(body));
+        }
     }
 
     fn run_call(&mut self, call: Uuid, instance: &InstanceId, changes: &mut Changes) {
@@ -312,11 +323,13 @@ impl Agent {
         self.hold(value, changes);
         record.error = error.cloned();
         record.until = at + limits::CALL_KEEP;
-        let body = json!({
-            "status": record.status, "returnValue": value.map(Returned::shown), "errorMessage": error,
-            "returnBytes": value.and_then(Returned::blob).map(|blob| blob.bytes), "completedAt": at.iso(),
-        });
-        changes.put(format!("call/{call}"), &record, Some(body));
+        if changes.has_documents() {
+            let body = json!({
+                "status": record.status, "returnValue": value.map(Returned::shown), "errorMessage": error,
+                "returnBytes": value.and_then(Returned::blob).map(|blob| blob.bytes), "completedAt": at.iso(),
+            });
+            changes.put(format!("call/{call}"), &record, Some(body));
+        }
         self.finished.insert(record);
     }
 
@@ -336,11 +349,13 @@ impl Agent {
 
     fn begin_wait(&mut self, wait: &WaitRecord, changes: &mut Changes) {
         self.remove_wait_of(&wait.instance, changes);
-        let body = json!({
-            "waitId": wait.id, "instance": wait.instance, "agent": self.name, "filter": wait.filter,
-            "registeredAt": wait.registered.iso(), "deadline": wait.deadline.iso(), "state": "waiting",
-        });
-        changes.put(format!("wait/{}", wait.id), wait, Some(body));
+        if changes.has_documents() {
+            let body = json!({
+                "waitId": wait.id, "instance": wait.instance, "agent": self.name, "filter": wait.filter,
+                "registeredAt": wait.registered.iso(), "deadline": wait.deadline.iso(), "state": "waiting",
+            });
+            changes.put(format!("wait/{}", wait.id), wait, Some(body));
+        }
         self.waits.insert(wait.id, wait.clone());
         self.with_instance(&wait.instance, changes, |instance| {
             instance.state = State::Waiting;
@@ -354,8 +369,10 @@ impl Agent {
     fn with_wait(&mut self, id: Uuid, changes: &mut Changes, change: impl FnOnce(&mut WaitRecord)) {
         let Some(wait) = self.waits.get_mut(&id) else { return };
         change(wait);
-        let body = json!({ "state": wait_state(wait), "delivered": wait.delivered });
-        changes.put(format!("wait/{id}"), wait, Some(body));
+        if changes.has_documents() {
+            let body = json!({ "state": wait_state(wait), "delivered": wait.delivered });
+            changes.put(format!("wait/{id}"), wait, Some(body));
+        }
     }
 
     fn drop_wait(&mut self, wait: Uuid, token: Option<Token>, at: Timestamp, changes: &mut Changes) {

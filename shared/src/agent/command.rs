@@ -64,6 +64,9 @@ pub enum Command {
         call: Uuid,
         caller: Caller,
         context: String,
+        /// The caller has this agent among those that it calls ([`Command::NoteCallee`]): the service looked.
+        #[serde(default)]
+        noted: bool,
     },
     /// Asks how a call stands. Only the instance that made it may.
     CheckCall {

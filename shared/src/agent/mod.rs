@@ -94,6 +94,13 @@ impl Entity for Agent {
         Command::Tick
     }
 
+    /// A repeated call finds the caller told of the first one.
+    fn asked(command: &Command) -> Option<Command> {
+        let Command::Call { noted: true, call, caller, context } = command else { return None };
+        let (call, caller, context) = (*call, caller.clone(), context.clone());
+        Some(Command::Call { call, caller, context, noted: false })
+    }
+
     fn subject(event: &Event) -> Option<String> {
         event.subject()
     }

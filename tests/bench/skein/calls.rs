@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use async_trait::async_trait;
 use skein_coordinator::entity::Request;
 use skein_coordinator::outbox::{Delivery, Runners, pump};
@@ -76,11 +76,19 @@ impl Agent {
     async fn round_trip(&self, callee: &Agent) -> Result<()> {
         let once = || Request::once(Uuid::now_v7());
         let (call, instance) = (Uuid::now_v7(), self.instance.clone());
-        let caller = Caller { agent: self.name.clone(), instance: instance.clone(), chain: Vec::new() };
+        let inspect = Command::Inspect { instance: instance.clone() };
+        let Reply::Instance(known) = self.ask(&self.key(), Request::read(), inspect).await? else {
+            bail!("the caller is unknown");
+        };
+        let (noted, chain) = (known.callees.contains(&callee.name), known.chain);
+        let caller = Caller { agent: self.name.clone(), instance: instance.clone(), chain };
         let there = callee.key();
-        self.ask(&there, once(), Command::Call { call, caller, context: PAYLOAD.to_owned() }).await?;
-        let note = Command::NoteCallee { instance: instance.clone(), target: callee.name.clone() };
-        self.ask(&self.key(), Request::read(), note).await?;
+        let ask = Command::Call { call, caller, context: PAYLOAD.to_owned(), noted };
+        self.ask(&there, once(), ask).await?;
+        if !noted {
+            let note = Command::NoteCallee { instance: instance.clone(), target: callee.name.clone() };
+            self.ask(&self.key(), Request::read(), note).await?;
+        }
         let begin = Command::BeginWait {
             instance: callee.instance.clone(),
             wait: Uuid::now_v7(),

@@ -210,8 +210,13 @@ impl Calls {
         let (caller, context) = (call.caller.0.clone(), "do it".to_owned());
         let from = AGENTS.iter().position(|agent| *agent == caller.agent.as_str()).unwrap();
         let note = Command::NoteCallee { instance: caller.instance.clone(), target: name(call.target) };
-        let reply = self.run(state, call.target, &Command::Call { call: id, caller, context }, action)?;
-        self.run(state, from, &note, action)?;
+        let known = state.instance(from, &caller.instance);
+        let noted = known.is_some_and(|known| known.callees.contains(&name(call.target)));
+        let command = Command::Call { call: id, caller, context, noted };
+        let reply = self.run(state, call.target, &command, action)?;
+        if !noted {
+            self.run(state, from, &note, action)?;
+        }
         Ok(reply)
     }
 

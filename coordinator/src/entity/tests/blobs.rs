@@ -48,7 +48,7 @@ async fn called(node: &Node) {
     };
     let caller =
         Caller { agent: Name::parse("lead").unwrap(), instance: instance("lead"), chain: Vec::new() };
-    let call = Command::Call { call: Uuid::from_u128(2), caller, context: String::new() };
+    let call = Command::Call { call: Uuid::from_u128(2), caller, context: String::new(), noted: false };
     for (request, command) in (10..).zip([attach, wait, call]) {
         ask(node, request, command).await.unwrap();
     }

@@ -1,5 +1,5 @@
 //! The one task that commits. It takes what has queued up, sends it as one pipeline on a connection of its own, and
-//! answers: while Redis writes and flushes one group the next one forms.
+//! answers: while Redis writes one group the next one is on its way to it, or forms.
 //!
 //! So that a batch which was given up cannot take effect behind its repeat, nothing may be under way that nobody waits
 //! for any more: a connection that broke or was too slow is killed on the server before anything else is sent.
@@ -7,6 +7,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
+use futures::stream::FuturesOrdered;
+use futures::{FutureExt, StreamExt};
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Pipeline, RedisError, Script, Value, cmd};
 use skein_shared::fence::Epoch;
@@ -28,6 +31,9 @@ const QUEUE: usize = 1024;
 /// Greatest group: batches, and bytes that they write.
 const GROUP: usize = 256;
 const GROUP_BYTES: usize = 2 * 1024 * 1024;
+/// Groups that may be under way at once: Redis has the next one at hand when it is done with one. More gain nothing
+/// (measured).
+const UNDER_WAY: usize = 2;
 
 type Outcome = Result<Version, CommitError>;
 
@@ -67,6 +73,31 @@ impl Acknowledgement {
             }
         }
     }
+
+    /// How many groups may be under way at once. The server reads nothing more while it waits for a replica.
+    fn under_way(self) -> usize {
+        match self {
+            Self::Answer => UNDER_WAY,
+            Self::Replica { .. } => 1,
+        }
+    }
+
+    /// Waits until a replica has what was written on this connection, if it is to. Says why it is not certain.
+    async fn confirm(self, link: &mut MultiplexedConnection) -> Result<Option<String>, RedisError> {
+        let Self::Replica { flushed, locally, within } = self else {
+            return Ok(None);
+        };
+        let limit = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
+        let replicas: i64 = if flushed {
+            let ask = cmd("WAITAOF").arg(i32::from(locally)).arg(1).arg(limit).to_owned();
+            let (_, replicas): (i64, i64) = ask.query_async(link).await?;
+            replicas
+        } else {
+            cmd("WAIT").arg(1).arg(limit).query_async(link).await?
+        };
+        let problem = "no replica of Redis has confirmed the write in time; look after the replicas";
+        Ok((replicas < 1).then(|| problem.to_owned()))
+    }
 }
 
 impl Writer {
@@ -98,17 +129,28 @@ struct Task {
 }
 
 /// A connection for this task alone.
+#[derive(Clone)]
 struct Link {
     connection: MultiplexedConnection,
+    /// What the server calls it.
+    id: i64,
     /// To which life of the server.
     generation: Generation,
 }
 
 /// What is known of a connection after it broke.
 struct Used {
-    /// What the server calls it.
     id: i64,
     generation: Generation,
+}
+
+/// A group that was sent, and what came of it.
+struct Sent {
+    group: Vec<Request>,
+    link: Link,
+    asked: Instant,
+    /// An error leaves open what became of the group.
+    answers: Result<Answers, RedisError>,
 }
 
 /// What the server said to a group.
@@ -118,99 +160,96 @@ struct Answers {
     unconfirmed: Option<String>,
 }
 
-/// Why a group got no answers.
-enum Silence {
-    /// It was not sent.
-    NotSent(String),
-    /// Nobody knows what became of it.
-    Unknown(String),
+impl Sent {
+    /// Whether the server did not know the script at some of it.
+    fn was_forgotten(&self) -> bool {
+        let forgotten = |answer: &Value| matches!(answer, Value::ServerError(error) if error.kind() == Some(redis::ServerErrorKind::NoScript));
+        self.answers.as_ref().is_ok_and(|answers| answers.values.iter().any(forgotten))
+    }
 }
 
 impl Task {
     async fn run(mut self, mut queue: mpsc::Receiver<Request>) {
-        while let Some(first) = queue.recv().await {
-            let mut bytes = first.batch.bytes();
-            let mut group = vec![first];
-            while group.len() < GROUP && bytes < GROUP_BYTES {
-                let Ok(next) = queue.try_recv() else { break };
-                bytes += next.batch.bytes();
-                group.push(next);
+        let (mut under_way, most) = (FuturesOrdered::new(), self.start.acknowledgement.under_way());
+        loop {
+            tokio::select! {
+                biased;
+                Some(sent) = under_way.next(), if !under_way.is_empty() => self.hear(sent).await,
+                first = queue.recv(), if under_way.len() < most => {
+                    let Some(first) = first else { break };
+                    let group = gather(first, &mut queue);
+                    match self.link().await {
+                        Ok(link) => under_way.push_back(self.send(group, link)),
+                        Err(StoreError(problem)) => answer(group, &Err(CommitError::Failed(problem))),
+                    }
+                }
             }
-            self.write(group).await;
+        }
+        while let Some(sent) = under_way.next().await {
+            self.hear(sent).await;
         }
     }
 
-    async fn write(&mut self, group: Vec<Request>) {
-        let outcomes = match self.send(&group).await {
+    /// Answers a group. One whose script the server had forgotten is sent once more: where it did not know it, it has
+    /// written nothing.
+    async fn hear(&mut self, mut sent: Sent) {
+        if sent.was_forgotten() && self.commit.load_async(&mut sent.link.connection).await.is_ok() {
+            sent = self.send(sent.group, sent.link).await;
+        }
+        let Sent { group, link, asked, answers } = sent;
+        match answers {
             Ok(Answers { values, unconfirmed }) => {
-                let answers = group.iter().zip(values);
-                let outcomes = answers.map(|(request, answer)| self.outcome(request, answer));
-                // A refusal needs nobody's confirmation.
-                let confirmed =
-                    |version| unconfirmed.clone().map_or(Ok(version), |why| Err(CommitError::Unknown(why)));
-                outcomes.map(|outcome| outcome.and_then(confirmed)).collect()
+                self.watch.heard(asked, &Ok(()));
+                metrics::counter!("skein_store_flushes_total").increment(1);
+                for (request, value) in group.into_iter().zip(values) {
+                    let outcome = self.outcome(&request, value);
+                    // A refusal needs nobody's confirmation.
+                    let confirmed = |version| {
+                        unconfirmed.clone().map_or(Ok(version), |why| Err(CommitError::Unknown(why)))
+                    };
+                    // The caller may have gone; what was committed stays.
+                    let _ = request.answer.send(outcome.and_then(confirmed));
+                }
             }
-            Err(Silence::NotSent(problem)) => vec![Err(CommitError::Failed(problem)); group.len()],
-            Err(Silence::Unknown(problem)) => {
+            Err(error) => {
+                let problem = sentence(&error);
+                self.watch.heard::<()>(asked, &Err(error));
                 // Not used again: what it may still bring is nobody's answer any more.
-                self.link = None;
-                vec![Err(CommitError::Unknown(problem)); group.len()]
+                self.link.take_if(|current| current.id == link.id);
+                answer(group, &Err(CommitError::Unknown(problem)));
             }
-        };
-        for (request, outcome) in group.into_iter().zip(outcomes) {
-            // The caller may have gone; what was committed stays.
-            let _ = request.answer.send(outcome);
         }
     }
 
-    /// Sends a group, and once more if the server has forgotten the script: then it has written nothing of it.
-    async fn send(&mut self, group: &[Request]) -> Result<Answers, Silence> {
-        let answers = self.send_once(group).await?;
-        let forgotten = |answer: &Value| matches!(answer, Value::ServerError(error) if error.kind() == Some(redis::ServerErrorKind::NoScript));
-        if !answers.values.iter().any(forgotten) {
-            return Ok(answers);
-        }
-        self.link = None;
-        self.send_once(group).await
-    }
-
-    async fn send_once(&mut self, group: &[Request]) -> Result<Answers, Silence> {
-        let generation = self.start.reliance.generation();
-        let mut link = match self.link.take() {
-            Some(link) if link.generation == generation => link,
-            _ => self.connect(generation).await.map_err(|StoreError(problem)| Silence::NotSent(problem))?,
-        };
+    /// Sends a group on its way.
+    fn send(&self, group: Vec<Request>, link: Link) -> BoxFuture<'static, Sent> {
         let mut pipeline = Pipeline::with_capacity(group.len());
-        for request in group {
+        for request in &group {
             pipeline.add_command(request.batch.call(self.commit.get_hash(), request.fence));
         }
-        let lost = |error: RedisError| Silence::Unknown(sentence(&error));
-        let asked = Instant::now();
-        let values = link.connection.req_packed_commands(&pipeline, 0, group.len()).await;
-        self.watch.heard(asked, &values);
-        let values = values.map_err(lost)?;
-        let unconfirmed = self.confirm(&mut link.connection).await?;
-        metrics::counter!("skein_store_flushes_total").increment(1);
-        self.link = Some(link);
-        Ok(Answers { values, unconfirmed })
+        let acknowledgement = self.start.acknowledgement;
+        async move {
+            let mut connection = link.connection.clone();
+            let asked = Instant::now();
+            let ask = async {
+                let values = connection.req_packed_commands(&pipeline, 0, group.len()).await?;
+                let unconfirmed = acknowledgement.confirm(&mut connection).await?;
+                Ok(Answers { values, unconfirmed })
+            };
+            let answers = ask.await;
+            Sent { group, link, asked, answers }
+        }
+        .boxed()
     }
 
-    /// Waits until a replica has what was written on this connection, if it is to. Says why it is not certain.
-    async fn confirm(&self, link: &mut MultiplexedConnection) -> Result<Option<String>, Silence> {
-        let Acknowledgement::Replica { flushed, locally, within } = self.start.acknowledgement else {
-            return Ok(None);
+    /// The connection in use, or a new one.
+    async fn link(&mut self) -> Result<Link, StoreError> {
+        let generation = self.start.reliance.generation();
+        let link = match self.link.take() {
+            Some(link) if link.generation == generation => link,
+            _ => self.connect(generation).await?,
         };
-        let limit = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
-        let lost = |error: RedisError| Silence::Unknown(sentence(&error));
-        let replicas: i64 = if flushed {
-            let ask = cmd("WAITAOF").arg(i32::from(locally)).arg(1).arg(limit).to_owned();
-            let (_, replicas): (i64, i64) = ask.query_async(link).await.map_err(lost)?;
-            replicas
-        } else {
-            cmd("WAIT").arg(1).arg(limit).query_async(link).await.map_err(lost)?
-        };
-        let problem = "no replica of Redis has confirmed the write in time; look after the replicas";
-        Ok((replicas < 1).then(|| problem.to_owned()))
+        Ok(self.link.insert(link).clone())
     }
 
     /// Makes a new connection once the last one can do nothing any more.
@@ -236,7 +275,7 @@ impl Task {
         let id = cmd("CLIENT").arg("ID").query_async(&mut link).await.map_err(failed)?;
         self.last = Some(Used { id, generation: generation.clone() });
         self.commit.load_async(&mut link).await.map_err(failed)?;
-        Ok(Link { connection: link, generation })
+        Ok(Link { connection: link, id, generation })
     }
 
     fn outcome(&self, request: &Request, answer: Value) -> Outcome {
@@ -264,6 +303,25 @@ impl Task {
             }
             other => Err(CommitError::Unknown(format!("the commit script answered `{other}`; report this"))),
         }
+    }
+}
+
+/// Takes what has queued up behind a request.
+fn gather(first: Request, queue: &mut mpsc::Receiver<Request>) -> Vec<Request> {
+    let mut bytes = first.batch.bytes();
+    let mut group = vec![first];
+    while group.len() < GROUP && bytes < GROUP_BYTES {
+        let Ok(next) = queue.try_recv() else { break };
+        bytes += next.batch.bytes();
+        group.push(next);
+    }
+    group
+}
+
+/// Answers all of a group alike. Callers may have gone.
+fn answer(group: Vec<Request>, outcome: &Outcome) {
+    for request in group {
+        let _ = request.answer.send(outcome.clone());
     }
 }
 

@@ -83,20 +83,20 @@ pub(super) fn stored_fence(connection: &Connection) -> rusqlite::Result<Fence> {
 #[derive(Default)]
 pub(super) struct Group<'a> {
     heads: HashMap<&'a EntityKey, (Version, Uuid)>,
-    /// In their order; a repeat of what was committed already is not among them.
-    written: Vec<&'a Prepared>,
+    /// In their order, with the positions of their records; a repeat of what was committed already is not among them.
+    written: Vec<(&'a Prepared, i64)>,
 }
 
 impl Group<'_> {
-    /// Changes of documents that it holds.
-    pub(super) fn changes(&self) -> usize {
-        self.written.iter().map(|prepared| prepared.batch.documents.len()).sum()
+    /// How many parts it adds to the journal at most.
+    pub(super) fn parts(&self) -> usize {
+        self.written.iter().map(|(prepared, _)| 1 + prepared.batch.documents.len()).sum()
     }
 
     /// Tells the journal what was committed.
     pub(super) fn take_in(self, journal: &mut Journal) {
-        for prepared in self.written {
-            journal.take_in(&prepared.batch, prepared.entry.sequence, prepared.bytes);
+        for (prepared, position) in self.written {
+            journal.take_in(&prepared.batch, position, prepared.entry.sequence, prepared.bytes);
         }
     }
 }
@@ -128,7 +128,7 @@ pub(super) fn apply<'a>(
     write_timer(connection, prepared)?;
     write_outbox(connection, prepared, epoch, position)?;
     group.heads.insert(&batch.key, (version, batch.id));
-    group.written.push(prepared);
+    group.written.push((prepared, position));
     Ok(version)
 }
 

@@ -1,8 +1,9 @@
-//! A document's body in its column: the changes it has had, one JSON object a line, oldest first.
+//! A document's body in its column: what it was changed by, one JSON object for each fold, a line each, oldest first.
 //!
 //! Appending a change needs no look at the body, which matters because one thread writes for everybody. Whoever
 //! reads a body merges its lines.
 
+use indexmap::IndexMap;
 use rusqlite::Row;
 use rusqlite::types::Type;
 use serde_json::{Map, Value};
@@ -25,18 +26,14 @@ pub(super) fn read(row: &Row<'_>, column: usize) -> rusqlite::Result<Value> {
     Ok(Value::Object(body))
 }
 
-/// What a document's changes add to its body; nothing if they leave it alone.
-pub(super) fn lines(changes: &[Change]) -> Option<String> {
-    let mut lines: Option<String> = None;
+/// The line that a document's changes together add to its body; nothing if they leave it alone. A null stays in it, for
+/// the field may stand in an earlier line.
+pub(super) fn line(changes: &[Change]) -> Option<String> {
+    let mut fields: Option<IndexMap<&String, &Value>> = None;
     for change in changes {
-        let DocumentChange::Put { body: Some(body), .. } = change.get() else { continue };
-        match &mut lines {
-            Some(lines) => {
-                lines.push('\n');
-                lines.push_str(&body.to_string());
-            }
-            None => lines = Some(body.to_string()),
+        if let DocumentChange::Put { body: Some(Value::Object(body)), .. } = change.get() {
+            fields.get_or_insert_default().extend(body);
         }
     }
-    lines
+    fields.map(|fields| serde_json::to_string(&fields).expect("texts and values have a JSON form"))
 }

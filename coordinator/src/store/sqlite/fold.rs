@@ -7,7 +7,7 @@ use skein_shared::entity::DocumentChange;
 use skein_shared::id::EntityKey;
 
 use super::body;
-use super::journal::{Journal, Table, Unfolded, Waiting};
+use super::journal::{Journal, Part, Place, Table, Unfolded, Waiting};
 use super::number::signed;
 
 /// A body of more bytes is joined, so that changes do not pile up in it.
@@ -18,8 +18,8 @@ const LOOK: u64 = 16;
 /// Writes all that waits, within the open transaction.
 pub(super) fn whole(connection: &Connection, waiting: &Waiting) -> rusqlite::Result<()> {
     for journal in [&waiting.old, &waiting.young] {
-        for (key, name) in journal.names() {
-            document(connection, journal, key, name)?;
+        for one in journal.parts() {
+            part(connection, journal, &one)?;
         }
         heads(connection, journal)?;
     }
@@ -27,7 +27,15 @@ pub(super) fn whole(connection: &Connection, waiting: &Waiting) -> rusqlite::Res
     Table::Odd.empty(connection)
 }
 
-/// Writes what is left once all documents are in their tables, and empties the journal's table.
+/// Writes one part.
+pub(super) fn part(connection: &Connection, journal: &Journal, part: &Part) -> rusqlite::Result<()> {
+    match part {
+        Part::Document(key, name) => document(connection, journal, key, name),
+        Part::Places(key, range) => write_places(connection, key, &journal.places(key)[range.clone()]),
+    }
+}
+
+/// Writes what is left once all parts are in their tables, and empties the journal's table.
 pub(super) fn finish(connection: &Connection, journal: &Journal, table: Table) -> rusqlite::Result<()> {
     heads(connection, journal)?;
     table.empty(connection)
@@ -60,8 +68,19 @@ fn write_head(connection: &Connection, key: &str, unfolded: &Unfolded) -> rusqli
     Ok(())
 }
 
+/// They may be there already, when the last process ended amid a fold.
+fn write_places(connection: &Connection, key: &EntityKey, places: &[Place]) -> rusqlite::Result<()> {
+    let key = key.to_string();
+    let mut statement = connection
+        .prepare_cached("INSERT OR IGNORE INTO place (entity, version, position) VALUES (?1, ?2, ?3)")?;
+    for place in places {
+        statement.execute(params![key, signed(place.version.0), place.position])?;
+    }
+    Ok(())
+}
+
 /// Writes a document once for all its changes.
-pub(super) fn document(
+fn document(
     connection: &Connection,
     journal: &Journal,
     key: &EntityKey,
@@ -76,7 +95,7 @@ pub(super) fn document(
     }
     let DocumentChange::Put { live, head, .. } = last.get() else { return Ok(()) };
     let (version, at) = (signed(last.version().0), signed(last.at().0));
-    let Some(body) = body::lines(changes) else {
+    let Some(body) = body::line(changes) else {
         connection
             .prepare_cached(
                 "INSERT INTO document (entity, document, live, version, written, head, body)

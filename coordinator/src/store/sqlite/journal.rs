@@ -1,11 +1,12 @@
 //! What was committed and is not in its tables yet.
 //!
-//! A commit appends one row to a table of the journal, whatever it changes. Documents, heads of entities and marks get
-//! to their own tables many commits at once ([`super::fold`]), so that a document which was written three times
-//! meanwhile is written there once. Until then this is where readers find them, and a restart takes the rows up
+//! A commit appends one row to a table of the journal, whatever it changes. Documents, the places of records, heads of
+//! entities and marks get to their own tables many commits at once ([`super::fold`]), so that a document which was
+//! written three times meanwhile is written there once. Until then this is where readers find them, and a restart takes the rows up
 //! again ([`Journal::read`]).
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 
 use rusqlite::{Connection, params};
@@ -26,13 +27,15 @@ const DOCUMENTS: usize = 1024;
 const BYTES: usize = 4 * 1024 * 1024;
 /// What a batch weighs beside its JSON.
 const BATCH: usize = 256;
+/// Places that are folded as one part, which takes about as long as a document.
+const PLACES: usize = 8;
 
-/// All that waits. One part grows while the other is folded, a few documents with each commit, so that nobody waits
-/// for all of them.
+/// All that waits. One half grows while the other is folded, a few parts with each commit, so that nobody waits for all
+/// of them.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     pub young: Arc<Journal>,
-    /// Its documents may be in their tables already.
+    /// Its parts may be in their tables already.
     pub old: Arc<Journal>,
 }
 
@@ -48,6 +51,11 @@ impl Waiting {
     pub(super) fn head(&self, key: &EntityKey) -> Option<Head> {
         let unfolded = self.young.entities.get(key).or_else(|| self.old.entities.get(key));
         unfolded.map(|unfolded| unfolded.head)
+    }
+
+    /// Where the record of a version is.
+    pub(super) fn place(&self, key: &EntityKey, version: Version) -> Option<Place> {
+        self.young.place(key, version).or_else(|| self.old.place(key, version))
     }
 
     /// The changes of a document, oldest first.
@@ -112,6 +120,24 @@ pub(super) struct Unfolded {
     pub documents: BTreeMap<String, Vec<Change>>,
     /// The last mark of each source, with its time.
     pub marks: BTreeMap<EntityKey, (Mark, Timestamp)>,
+    /// In the order of their versions.
+    pub places: Vec<Place>,
+}
+
+/// Where the record of a version is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub version: Version,
+    pub position: i64,
+}
+
+/// What is folded at once.
+#[derive(Clone, Debug)]
+pub(super) enum Part {
+    /// A document by its name.
+    Document(EntityKey, String),
+    /// Some of the entity's places.
+    Places(EntityKey, Range<usize>),
 }
 
 /// Where an entity stands.
@@ -159,8 +185,8 @@ impl Journal {
         self.entities.iter()
     }
 
-    /// Follows a commit.
-    pub(super) fn take_in(&mut self, batch: &Arc<Batch>, sequence: u64, bytes: usize) {
+    /// Follows a commit, whose record is at this position.
+    pub(super) fn take_in(&mut self, batch: &Arc<Batch>, position: i64, sequence: u64, bytes: usize) {
         let head = Head { version: Version(batch.expected.0 + 1), batch: batch.id, at: batch.at, sequence };
         let unfolded = match self.entities.get_mut(&batch.key) {
             Some(unfolded) => unfolded,
@@ -168,8 +194,10 @@ impl Journal {
                 head,
                 documents: BTreeMap::new(),
                 marks: BTreeMap::new(),
+                places: Vec::new(),
             }),
         };
+        unfolded.places.push(Place { version: head.version, position });
         let sequence = sequence.max(unfolded.head.sequence);
         unfolded.head = Head { sequence, ..head };
         for (place, change) in batch.documents.iter().enumerate() {
@@ -196,11 +224,24 @@ impl Journal {
         self.bytes += bytes + BATCH;
     }
 
-    /// The documents that wait.
-    pub(super) fn names(&self) -> impl Iterator<Item = (&EntityKey, &String)> {
-        self.entities
-            .iter()
-            .flat_map(|(key, unfolded)| unfolded.documents.keys().map(move |name| (key, name)))
+    /// All that waits but the entities' heads and marks, what belongs together side by side.
+    pub(super) fn parts(&self) -> impl Iterator<Item = Part> {
+        self.entities.iter().flat_map(|(key, unfolded)| {
+            let documents = unfolded.documents.keys().map(|name| Part::Document(key.clone(), name.clone()));
+            let count = unfolded.places.len();
+            let places = (0..count).step_by(PLACES).map(move |from| from..count.min(from + PLACES));
+            documents.chain(places.map(|range| Part::Places(key.clone(), range)))
+        })
+    }
+
+    pub(super) fn places(&self, key: &EntityKey) -> &[Place] {
+        self.entities.get(key).map_or(&[], |unfolded| unfolded.places.as_slice())
+    }
+
+    fn place(&self, key: &EntityKey, version: Version) -> Option<Place> {
+        let places = self.places(key);
+        let found = places.binary_search_by_key(&version, |place| place.version).ok()?;
+        Some(places[found])
     }
 
     /// The changes of a document, oldest first.
@@ -216,7 +257,7 @@ impl Journal {
     pub(super) fn read(connection: &Connection) -> rusqlite::Result<Self> {
         let mut journal = Self::default();
         let mut statement = connection.prepare(
-            "SELECT entity, version, batch, at, sequence, documents, seen
+            "SELECT entity, version, batch, at, sequence, documents, seen, position
              FROM (SELECT * FROM journal_even UNION ALL SELECT * FROM journal_odd) ORDER BY position",
         )?;
         let mut rows = statement.query([])?;
@@ -234,7 +275,7 @@ impl Journal {
                 outbox: Vec::new(),
                 blobs: Vec::new(),
             };
-            journal.take_in(&Arc::new(batch), unsigned(row.get(4)?), 0);
+            journal.take_in(&Arc::new(batch), row.get(7)?, unsigned(row.get(4)?), 0);
         }
         Ok(journal)
     }

@@ -6,7 +6,12 @@ use rusqlite::{Connection, TransactionBehavior};
 const APPLICATION: i32 = 0x534B_454E;
 
 /// Step n brings a file of schema n to schema n + 1. Steps are never changed, only added.
-const STEPS: &[&str] = &[include_str!("schema.sql"), include_str!("journal.sql"), include_str!("blobs.sql")];
+const STEPS: &[&str] = &[
+    include_str!("schema.sql"),
+    include_str!("journal.sql"),
+    include_str!("blobs.sql"),
+    include_str!("places.sql"),
+];
 
 /// Why a file cannot be used as the store.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +71,29 @@ mod tests {
         migrate(&mut connection).unwrap();
         migrate(&mut connection).unwrap();
         assert_eq!(schema(&connection).unwrap(), STEPS.len());
+    }
+
+    /// What an older build wrote is found by version as before, and its replies are trimmed by their age.
+    #[test]
+    fn records_of_an_older_schema_have_their_places() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        for step in &STEPS[..3] {
+            connection.execute_batch(step).unwrap();
+        }
+        connection.pragma_update(None, "application_id", APPLICATION).unwrap();
+        connection.pragma_update(None, "user_version", 3).unwrap();
+        connection
+            .execute_batch(
+                "INSERT INTO record VALUES (7, 'b', 1, 10, '[]', '[]'), (8, 'a', 1, 11, '[]', NULL),
+                     (9, 'b', 2, 12, '[]', NULL)",
+            )
+            .unwrap();
+        migrate(&mut connection).unwrap();
+        let mut statement =
+            connection.prepare("SELECT entity, version, position FROM place ORDER BY 1, 2").unwrap();
+        let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).unwrap();
+        let places: Vec<(String, i64, i64)> = rows.map(Result::unwrap).collect();
+        assert_eq!(places, [("a".to_owned(), 1, 8), ("b".to_owned(), 1, 7), ("b".to_owned(), 2, 9)]);
     }
 
     #[test]

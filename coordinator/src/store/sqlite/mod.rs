@@ -204,6 +204,10 @@ impl Store for Sqlite {
     }
 
     async fn records_of(&self, key: &EntityKey, versions: Vec<Version>) -> Result<Vec<Record>, StoreError> {
+        // First what waits: it may be folded meanwhile, but not the other way round.
+        let versions: Vec<_> = self.writer.look(|waiting| {
+            versions.into_iter().map(|version| (version, waiting.place(key, version))).collect()
+        });
         let key = key.clone();
         self.read(move |connection| reader::records_of(connection, &key, &versions)).await
     }

@@ -1,6 +1,6 @@
 //! The store's queries. Each runs within one read transaction.
 
-use rusqlite::types::Type;
+use rusqlite::types::{Type, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::de::DeserializeOwned;
 use skein_shared::entity::LiveDocument;
@@ -10,6 +10,7 @@ use skein_shared::limits::REPLY_KEEP;
 use skein_shared::time::Timestamp;
 
 use super::body;
+use super::journal::Place;
 use super::number::{signed, unsigned};
 use crate::store::{
     DeadLetter, Fence, LIVE_PAGE, Loaded, Mark, OutboxEntry, Record, StoredDocument, StoredReply, Version,
@@ -57,15 +58,23 @@ fn marks(connection: &Connection, key: &str) -> rusqlite::Result<Vec<Mark>> {
     rows.collect()
 }
 
-/// The replies since a moment, oldest first.
+/// The replies since a moment, oldest first. Times rise with versions, so the walk back ends at the first earlier one.
 fn replies(connection: &Connection, key: &str, since: Timestamp) -> rusqlite::Result<Vec<StoredReply>> {
     let mut statement = connection.prepare_cached(
-        "SELECT replies FROM record
-         WHERE entity = ?1 AND at >= ?2 AND replies IS NOT NULL ORDER BY at, position",
+        "SELECT record.at, record.replies FROM place CROSS JOIN record ON record.position = place.position
+         WHERE place.entity = ?1 ORDER BY place.version DESC",
     )?;
-    let rows = statement.query_map(params![key, signed(since.0)], |row| json::<Vec<StoredReply>>(row, 0))?;
-    let batches: Vec<Vec<StoredReply>> = rows.collect::<rusqlite::Result<_>>()?;
-    Ok(batches.into_iter().flatten().collect())
+    let mut rows = statement.query([key])?;
+    let mut batches = Vec::new();
+    while let Some(row) = rows.next()? {
+        if number(row, 0)? < since.0 {
+            break;
+        }
+        if row.get_ref(1)? != ValueRef::Null {
+            batches.push(json::<Vec<StoredReply>>(row, 1)?);
+        }
+    }
+    Ok(batches.into_iter().rev().flatten().collect())
 }
 
 fn timer(connection: &Connection, key: &str) -> rusqlite::Result<Option<Timestamp>> {
@@ -135,27 +144,34 @@ pub(super) fn records(connection: &Connection, after: u64, limit: usize) -> rusq
     rows.collect()
 }
 
+/// Versions come with the places that they are known to have; of the others the table knows.
 pub(super) fn records_of(
     connection: &Connection,
     key: &EntityKey,
-    versions: &[Version],
+    versions: &[(Version, Option<Place>)],
 ) -> rusqlite::Result<Vec<Record>> {
     let entity = key.to_string();
-    let mut statement = connection.prepare_cached(
-        "SELECT position, at, events FROM record WHERE entity = ?1 AND version = ?2 AND events IS NOT NULL",
-    )?;
+    let mut place =
+        connection.prepare_cached("SELECT position FROM place WHERE entity = ?1 AND version = ?2")?;
+    let mut record = connection
+        .prepare_cached("SELECT at, events FROM record WHERE position = ?1 AND events IS NOT NULL")?;
     let mut records = Vec::new();
-    for version in versions {
+    for (version, known) in versions {
+        let position: Option<i64> = match known {
+            Some(place) => Some(place.position),
+            None => place.query_row(params![entity, signed(version.0)], |row| row.get(0)).optional()?,
+        };
+        let Some(position) = position else { continue };
         let read = |row: &Row<'_>| {
             Ok(Record {
-                position: number(row, 0)?,
+                position: unsigned(position),
                 key: key.clone(),
                 version: *version,
-                at: Timestamp(number(row, 1)?),
-                events: json(row, 2)?,
+                at: Timestamp(number(row, 0)?),
+                events: json(row, 1)?,
             })
         };
-        records.extend(statement.query_row(params![entity, signed(version.0)], read).optional()?);
+        records.extend(record.query_row([position], read).optional()?);
     }
     records.sort_by_key(|record| record.version);
     Ok(records)

@@ -1,5 +1,6 @@
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use proptest::prelude::{ProptestConfig, proptest};
@@ -12,7 +13,7 @@ use uuid::Uuid;
 use super::*;
 use crate::store::conformance::{self, Backend, contents};
 use crate::store::memory::Memory;
-use crate::store::{EventRecord, Mark, TimerChange};
+use crate::store::{EventRecord, Mark, StoredReply, TimerChange};
 
 const START: Timestamp = Timestamp(1_790_000_000_000);
 
@@ -231,9 +232,19 @@ async fn what_is_folded_bit_by_bit_reads_the_same() {
         let mut changes: Vec<_> = changes.collect();
         changes.push(DocumentChange::Delete { key: gone.clone() });
         changes.extend((expected % 3 == 0).then(|| put(&gone, json!({"c": expected}))));
-        let change = change(expected, changes);
+        let reply = StoredReply {
+            request: Uuid::from_u128(expected.into()),
+            digest: expected,
+            at: START + Duration::from_millis(expected),
+            reply: skein_shared::json::Json::of(&expected),
+        };
+        let change = Batch { replies: vec![reply], ..change(expected, changes) };
         store.commit(store.fence, change.clone().into()).await.unwrap();
         memory.commit(memory.fence(&key), change.into()).await.unwrap();
+        let versions: Vec<_> = [0, 1, expected / 2, expected, expected + 1, 1000].map(Version).into();
+        let (ours, theirs) =
+            (store.records_of(&key, versions.clone()).await, memory.records_of(&key, versions).await);
+        assert_eq!(ours.unwrap(), theirs.unwrap(), "after {expected}");
         for name in [document(expected * 24), document(expected * 7), gone] {
             let (ours, theirs) = (store.document(&key, &name).await, memory.document(&key, &name).await);
             assert_eq!(ours.unwrap(), theirs.unwrap(), "{name} after {expected}");
@@ -244,6 +255,12 @@ async fn what_is_folded_bit_by_bit_reads_the_same() {
     assert!(parts > 20 && both, "it never folded bit by bit");
     let next = Sqlite::open(&file.path(), START).unwrap();
     assert_eq!(contents(&next).await, contents(&memory).await);
+    let versions: Vec<_> = (0..=151).map(Version).collect();
+    let (ours, theirs) =
+        (next.records_of(&key, versions.clone()).await, memory.records_of(&key, versions).await);
+    assert_eq!(ours.unwrap(), theirs.unwrap());
+    let replies = next.load(&key).await.unwrap().replies;
+    assert_eq!(replies.iter().map(|reply| reply.digest).collect::<Vec<_>>(), (0..150).collect::<Vec<_>>());
 }
 
 proptest! {
@@ -294,17 +311,24 @@ fn statements_use_their_indexes() {
             "SEARCH document USING INDEX document_live (entity=?)",
         ),
         (
-            "SELECT replies FROM record WHERE entity = ?1 AND replies IS NOT NULL ORDER BY at, position",
-            "SEARCH record USING INDEX record_replies (entity=?)",
+            "SELECT record.at, record.replies FROM place CROSS JOIN record ON record.position = place.position
+             WHERE place.entity = ?1 ORDER BY place.version DESC",
+            "SEARCH place USING PRIMARY KEY (entity=?)\nSEARCH record USING INTEGER PRIMARY KEY (rowid=?)",
+        ),
+        (
+            "SELECT position, at FROM record WHERE replies IS NOT NULL ORDER BY position LIMIT ?1",
+            "SCAN record USING INDEX record_answered",
         ),
         (
             "SELECT record.position FROM entity
-             CROSS JOIN record ON record.entity = entity.key AND record.version <= entity.version - ?1
+             CROSS JOIN place ON place.entity = entity.key AND place.version <= entity.version - ?1
+             CROSS JOIN record ON record.position = place.position
              WHERE record.events IS NOT NULL LIMIT ?2",
-            "SCAN entity\nSEARCH record USING INDEX record_version (entity=? AND version<?)",
+            "SCAN entity\nSEARCH place USING PRIMARY KEY (entity=? AND version<?)\n\
+             SEARCH record USING INTEGER PRIMARY KEY (rowid=?)",
         ),
         (
-            "SELECT position FROM record WHERE events IS NULL AND replies IS NULL
+            "SELECT position, entity, version FROM record WHERE events IS NULL AND replies IS NULL
              AND position < (SELECT max(position) FROM record) LIMIT ?1",
             "SEARCH record USING INDEX record_empty (position<?)\nSCALAR SUBQUERY 1\nSEARCH record",
         ),

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use rusqlite::{Connection, params};
-use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 
@@ -16,7 +15,7 @@ use super::blobs;
 use super::checkpoint::Checkpoints;
 use super::connection::sentence;
 use super::fold;
-use super::journal::{Journal, Table, Waiting};
+use super::journal::{Part, Table, Waiting};
 use super::number::signed;
 use super::trim;
 use crate::store::{Chunk, CommitError, Fence, TrimPlan, Trimmed, Version};
@@ -27,7 +26,7 @@ const QUEUE: usize = 1024;
 const GROUP: usize = 256;
 const GROUP_BYTES: usize = 2 * 1024 * 1024;
 
-/// Documents that are folded with a group at least.
+/// Parts that are folded with a group at least.
 const SLICE: usize = 32;
 
 /// Something to write.
@@ -139,9 +138,9 @@ struct Pen {
     fence: Fence,
     /// Only the thread changes it.
     waiting: Arc<Mutex<Waiting>>,
-    /// Documents of the old part that are not in their tables yet, the next one last.
-    unfolded: Vec<(EntityKey, String)>,
-    /// Where the young part's rows are; the old part's are in the other table.
+    /// Of the old half, what is not in its tables yet, the next one last.
+    unfolded: Vec<Part>,
+    /// Where the young half's rows are; the old half's are in the other table.
     table: Table,
 }
 
@@ -184,8 +183,7 @@ impl Pen {
         if !self.waiting().young.is_full() {
             return;
         }
-        let names = |young: &Journal| young.names().map(|(key, name)| (key.clone(), name.clone())).collect();
-        let unfolded: Vec<_> = names(&self.waiting().young);
+        let unfolded: Vec<Part> = self.waiting().young.parts().collect();
         if !self.unfolded.is_empty() || unfolded.is_empty() {
             // Few documents with long texts.
             return self.fold_or_warn();
@@ -196,13 +194,12 @@ impl Pen {
         (self.unfolded, self.table) = (unfolded, self.table.other());
     }
 
-    /// Folds some documents within the open transaction, at least as many as the group has changed. Gives how many are
-    /// left.
-    fn fold_some(&self, changed: usize) -> rusqlite::Result<usize> {
-        let left = self.unfolded.len().saturating_sub(changed.max(SLICE));
+    /// Folds some parts within the open transaction, at least as many as the group has added. Gives how many are left.
+    fn fold_some(&self, added: usize) -> rusqlite::Result<usize> {
+        let left = self.unfolded.len().saturating_sub(added.max(SLICE));
         let old = Arc::clone(&self.waiting().old);
-        for (key, name) in &self.unfolded[left..] {
-            fold::document(&self.connection, &old, key, name)?;
+        for part in &self.unfolded[left..] {
+            fold::part(&self.connection, &old, part)?;
         }
         if left == 0 && !self.unfolded.is_empty() {
             fold::finish(&self.connection, &old, self.table.other())?;
@@ -300,10 +297,8 @@ impl Pen {
         }
         let mut left = self.unfolded.len();
         if fold && left > 0 && stored == self.fence {
-            left = self
-                .fold_some(group.changes())
-                .inspect_err(|_| roll_back(&self.connection))
-                .map_err(failed)?;
+            left =
+                self.fold_some(group.parts()).inspect_err(|_| roll_back(&self.connection)).map_err(failed)?;
         }
         match commit(&self.connection) {
             Ok(()) => {

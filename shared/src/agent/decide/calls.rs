@@ -16,7 +16,15 @@ use crate::limits;
 use crate::triggers::Envelope;
 
 impl Draft<'_> {
-    pub(super) fn take_call(&mut self, id: Uuid, caller: &Caller, context: &str) -> Result<Reply, Refusal> {
+    /// `noted` says that the caller has this agent among those it calls. It is told all the same if a runner runs it:
+    /// one that has ended since answers that it has, and its call is given up.
+    pub(super) fn take_call(
+        &mut self,
+        id: Uuid,
+        caller: &Caller,
+        context: &str,
+        noted: bool,
+    ) -> Result<Reply, Refusal> {
         if let Some(known) = self.call(id) {
             return repeated(known, caller);
         }
@@ -26,8 +34,10 @@ impl Draft<'_> {
             Some(wait) => self.wake_with_call(id, caller, wait, event),
             None => self.queue_call(id, caller, context)?,
         }
-        let noted = self.agent.note_callee(&caller.agent, &caller.instance);
-        self.send([noted]);
+        if !noted || is_run_of(&caller.instance, &caller.agent) {
+            let note = self.agent.note_callee(&caller.agent, &caller.instance);
+            self.send([note]);
+        }
         self.view(id)
     }
 

@@ -33,7 +33,7 @@ impl<'a> Draft<'a> {
     }
 
     pub(super) fn push(&mut self, event: Event) {
-        let mut changes = Changes::default();
+        let mut changes = Changes::of_blobs();
         self.agent.to_mut().follow(&event, &mut changes);
         self.events.push(event);
         let told = changes.blobs.into_iter().map(|change| self.agent.account_for(change));

@@ -39,7 +39,7 @@ fn route(draft: &mut Draft<'_>, command: &Command) -> Result<Reply, Refusal> {
         Command::Enqueue { class, source, receipt, input } => draft.enqueue(*class, source, *receipt, input),
         Command::Replay { letter } => draft.replay(letter),
         Command::RequestRerun { instance } => draft.request_rerun(instance),
-        Command::Call { call, caller, context } => draft.take_call(*call, caller, context),
+        Command::Call { call, caller, context, noted } => draft.take_call(*call, caller, context, *noted),
         Command::CheckCall { call, instance } => draft.check_call(*call, instance),
         Command::CancelCall { call, instance } => draft.cancel_call(*call, instance),
         Command::CallerEnded { instance, cancel } => Ok(draft.caller_ended(instance, *cancel)),

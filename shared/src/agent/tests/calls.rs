@@ -1,7 +1,12 @@
 use super::*;
 
 fn call_by(world: &mut World, number: u128, agent: &str, chain: &[&str]) -> Result<Reply, Refusal> {
-    world.run(Command::Call { call: id(number), caller: caller(agent, chain), context: String::new() })
+    world.run(Command::Call {
+        call: id(number),
+        caller: caller(agent, chain),
+        context: String::new(),
+        noted: false,
+    })
 }
 
 #[test]
@@ -124,7 +129,7 @@ fn refusals_by_the_chain() {
     assert_eq!(code(call_by(&mut world, 4, "a", &["b", "c", "d"])), Code::DepthExceeded);
     assert!(call_by(&mut world, 5, "a", &["b", "c"]).is_ok());
     let context = "x".repeat(crate::limits::TEXT + 1);
-    let huge = Command::Call { call: id(6), caller: caller("a", &[]), context };
+    let huge = Command::Call { call: id(6), caller: caller("a", &[]), context, noted: false };
     assert_eq!(world.refused(huge), Code::TooLarge);
 }
 
@@ -160,7 +165,7 @@ fn a_repeated_call_is_one_call() {
     world.call(1).unwrap();
     world.call(1).unwrap();
     assert_eq!(world.agent.entity.calls.len(), 1);
-    let other = Command::Call { call: id(1), caller: caller("x", &[]), context: String::new() };
+    let other = Command::Call { call: id(1), caller: caller("x", &[]), context: String::new(), noted: false };
     assert_eq!(world.refused(other), Code::KeyReused);
 }
 
@@ -203,6 +208,20 @@ fn a_caller_tells_those_it_called_of_its_end() {
     let hand_made = InstanceId("token-1".to_owned());
     world.must(Command::NoteCallee { instance: hand_made, target: name("other") });
     assert_eq!(told(&world), 2);
+}
+
+#[test]
+fn a_caller_that_has_noted_whom_it_calls_is_told_only_if_it_may_have_ended_since() {
+    let mut world = World::new(1);
+    let mut told = |number: u128, instance: &str, noted: bool| {
+        let caller = Caller { instance: InstanceId(instance.to_owned()), ..caller("lead", &[]) };
+        let before = world.sent_to(Kind::Agent).len();
+        world.must(Command::Call { call: id(number), caller, context: String::new(), noted });
+        world.sent_to(Kind::Agent).split_off(before)
+    };
+    assert_eq!(told(1, "token-1", false), ["note_callee"]);
+    assert!(told(2, "token-1", true).is_empty());
+    assert_eq!(told(3, "lead-0000000a", true), ["note_callee"], "its runner may have reported its end");
 }
 
 #[test]

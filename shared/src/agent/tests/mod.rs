@@ -149,7 +149,12 @@ impl World {
     }
 
     pub(super) fn call(&mut self, number: u128) -> Result<Reply, Refusal> {
-        self.run(Command::Call { call: id(number), caller: caller("lead", &[]), context: "do it".to_owned() })
+        self.run(Command::Call {
+            call: id(number),
+            caller: caller("lead", &[]),
+            context: "do it".to_owned(),
+            noted: false,
+        })
     }
 
     pub(super) fn call_status(&mut self, number: u128) -> (CallStatus, Option<String>) {

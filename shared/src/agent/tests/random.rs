@@ -93,7 +93,7 @@ impl World {
             }
             Step::Call { call, caller: who } => {
                 let caller = caller(people[usize::from(who)], &[]);
-                Command::Call { call: id(call), caller, context: "c".to_owned() }
+                Command::Call { call: id(call), caller, context: "c".to_owned(), noted: call % 2 == 1 }
             }
             Step::Cancel(call) => {
                 let instance = caller("lead", &[]).instance;

@@ -28,7 +28,7 @@ impl<'a> Draft<'a> {
     }
 
     pub(super) fn push(&mut self, event: Event) {
-        self.fleet.to_mut().follow(&event, &mut Changes::default());
+        self.fleet.to_mut().follow(&event, &mut Changes::of_blobs());
         self.events.push(event);
     }
 

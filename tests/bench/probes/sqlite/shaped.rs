@@ -62,6 +62,8 @@ struct ShapedState {
     waiting: BTreeMap<(String, String), Option<Row>>,
     /// The last version and batch of each entity.
     heads: BTreeMap<String, (i64, [u8; 16])>,
+    /// The position of each entity's versions.
+    places: BTreeMap<(String, i64), i64>,
 }
 
 struct Row {
@@ -82,6 +84,7 @@ impl ShapedState {
         let connection = open(path)?;
         connection.execute_batch(include_str!("../../../../coordinator/src/store/sqlite/schema.sql"))?;
         connection.execute_batch(include_str!("../../../../coordinator/src/store/sqlite/journal.sql"))?;
+        connection.execute_batch(include_str!("../../../../coordinator/src/store/sqlite/places.sql"))?;
         let rows = recording.batches.into_iter().map(rows).collect::<Result<_>>()?;
         Ok(Self {
             connection,
@@ -93,6 +96,7 @@ impl ShapedState {
             flushes: 0,
             waiting: BTreeMap::new(),
             heads: BTreeMap::new(),
+            places: BTreeMap::new(),
         })
     }
 
@@ -106,7 +110,8 @@ impl ShapedState {
         let rows = &self.rows[self.place];
         self.place += 1;
         self.connection.execute_batch("BEGIN IMMEDIATE")?;
-        rows.write(&self.connection, self.version)?;
+        let position = rows.write(&self.connection, self.version)?;
+        self.places.insert((rows.entity.clone(), self.version), position);
         self.connection.execute_batch("COMMIT")?;
         self.flushes += 1;
         rows.wait(&mut self.waiting, self.version, self.pass);
@@ -123,6 +128,11 @@ impl ShapedState {
                      ON CONFLICT DO UPDATE SET version = ?2, batch = ?3, at = ?2",
                 )?
                 .execute(params![entity, version, batch])?;
+        }
+        for ((entity, version), position) in std::mem::take(&mut self.places) {
+            self.connection
+                .prepare_cached("INSERT INTO place (entity, version, position) VALUES (?1, ?2, ?3)")?
+                .execute(params![entity, version, position])?;
         }
         for ((entity, key), row) in std::mem::take(&mut self.waiting) {
             let Some(row) = row else {
@@ -172,7 +182,8 @@ fn rows(batch: Batch) -> Result<Rows> {
 }
 
 impl Rows {
-    fn write(&self, connection: &Connection, version: i64) -> Result<()> {
+    /// Gives the position of the record.
+    fn write(&self, connection: &Connection, version: i64) -> Result<i64> {
         let (documents, seen) = &self.journal;
         connection
             .prepare_cached(
@@ -190,12 +201,13 @@ impl Rows {
                 "INSERT INTO record (entity, version, at, events, replies) VALUES (?1, ?2, ?2, ?3, ?4)",
             )?
             .execute(params![self.entity, version, self.events, self.replies])?;
+        let position = connection.last_insert_rowid();
         for (effect, place) in self.effects.iter().zip(version * 65536..) {
             connection
                 .prepare_cached("INSERT INTO outbox (position, source, epoch, sequence, at, effect) VALUES (?1, ?2, 1, ?1, ?1, ?3)")?
                 .execute(params![place, self.entity, effect])?;
         }
-        Ok(())
+        Ok(position)
     }
 
     /// Adds what the commit does to documents to what waits.

@@ -174,8 +174,28 @@ async fn a_server_that_forgot_its_scripts_is_told_them_again() {
     let store = open(&server.url()).await;
     commit(&store, 0).await.unwrap();
     let () = cmd("SCRIPT").arg("FLUSH").query_async(&mut server.connection().await.unwrap()).await.unwrap();
-    assert_eq!(commit(&store, 1).await, Ok(Version(2)));
-    assert_eq!(store.load(&pool()).await.unwrap().live.len(), 2);
+    // Two that are under way at once.
+    let both = tokio::join!(commit(&store, 1), commit(&store, 2));
+    assert_eq!(both, (Ok(Version(2)), Ok(Version(3))));
+    assert_eq!(store.load(&pool()).await.unwrap().live.len(), 3);
+}
+
+#[tokio::test]
+async fn what_is_under_way_on_a_connection_that_breaks_takes_effect_once() {
+    let server = Server::start().await.unwrap();
+    let link = server.link().unwrap();
+    let store = open(&link.redis()).await;
+    for expected in [0, 2, 4] {
+        link.lose_answers();
+        let both = tokio::join!(commit(&store, expected), commit(&store, expected + 1));
+        assert!(matches!(both, (Err(CommitError::Unknown(_)), Err(_))), "{both:?}");
+        link.heal();
+        for again in [expected, expected + 1] {
+            assert_eq!(settle(&store, again).await, Ok(Version(again + 1)));
+        }
+    }
+    let records = store.records(0, 100).await.unwrap();
+    assert_eq!(records.iter().map(|record| record.version.0).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6]);
 }
 
 /// Puts something else in the place of a key.

@@ -42,11 +42,9 @@ impl Service {
         let Reply::Call(view) = self.change::<Agent>(&key, request, command).await? else {
             return Err(unexpected("the agent"));
         };
-        if !noted {
-            // The target tells us as well, but later: a question that follows at once must find it.
-            let note = Command::NoteCallee { instance: who.instance.clone(), target };
-            self.ask::<Agent>(&who.own_agent(), note).await?;
-        }
+        // The target may tell us as well, but later: a question that follows at once must find it.
+        let note = Command::NoteCallee { instance: who.instance.clone(), target };
+        self.ask::<Agent>(&who.own_agent(), note).await?;
         Ok(view)
     }
 

@@ -200,7 +200,9 @@ impl Agent {
     /// Keeps a letter, and lets the oldest of too many be read only.
     fn keep_letter(&mut self, letter: &DeadLetter, changes: &mut Changes) {
         let head = Letter { reason: letter.reason.clone(), at: letter.at };
-        changes.put(format!("dead/{}", letter.id), &head, Some(dead_body(&self.name, letter)));
+        if changes.has_documents() {
+            changes.put(format!("dead/{}", letter.id), &head, Some(dead_body(&self.name, letter)));
+        }
         self.letters.insert(letter.id, head);
         if self.letters.len() > limits::LETTERS
             && let Some((id, head)) = self.letters.pop_first()
@@ -219,13 +221,13 @@ impl Agent {
         ended.since = at;
         ended.waited_ms += asleep;
         (ended.bid, ended.slot, ended.stop) = (None, false, Some(exit.clone()));
-        let body = json!({
-            "state": exit.end, "endedAt": at.iso(), "exit": exit, "waitingFor": Value::Null,
-            "durationMs": ended.started.map(|started| millis(at.since(started))), "waitedMs": ended.waited_ms,
-        });
         if self.was_taken_over(id, &ended) {
             changes.delete(format!("instance/{id}"));
-        } else {
+        } else if changes.has_documents() {
+            let body = json!({
+                "state": exit.end, "endedAt": at.iso(), "exit": exit, "waitingFor": Value::Null,
+                "durationMs": ended.started.map(|started| millis(at.since(started))), "waitedMs": ended.waited_ms,
+            });
             changes.archive(format!("instance/{id}"), &ended, Some(body));
         }
     }

@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::definition::{Definition, Standing};
 use super::event::DeadLetter;
 use super::returned::{Blob, Returned};
-use super::state::{CallStatus, Class, Instance, Item, Usage};
+use super::state::{CallStatus, Class, Instance, Item, Usage, is_false};
 use super::waits::{Outcome, WaitRecord};
 use crate::fence::Token;
 use crate::id::{InstanceId, Name};
@@ -64,8 +64,9 @@ pub enum Command {
         call: Uuid,
         caller: Caller,
         context: String,
-        /// The caller has this agent among those that it calls ([`Command::NoteCallee`]): the service looked.
-        #[serde(default)]
+        /// The caller has this agent among those that it calls ([`Command::NoteCallee`]): the service looked. Left out
+        /// if not, so that a request has the digest that it had before there was such a thing.
+        #[serde(default, skip_serializing_if = "is_false")]
         noted: bool,
     },
     /// Asks how a call stands. Only the instance that made it may.

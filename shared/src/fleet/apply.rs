@@ -69,12 +69,14 @@ impl Fleet {
     }
 
     fn put_bid(&mut self, bid: &Bid, changes: &mut Changes) {
-        let body = json!({
-            "bid": bid.id, "swarm": bid.swarm, "agent": bid.agent, "instance": bid.instance,
-            "class": bid.class, "needs": bid.needs, "affinity": bid.affinity, "at": bid.at.iso(),
-        });
-        changes.put(format!("bid/{}", bid.id), bid, Some(body));
         self.bids.insert(bid.id, bid.clone());
+        if changes.has_documents() {
+            let body = json!({
+                "bid": bid.id, "swarm": bid.swarm, "agent": bid.agent, "instance": bid.instance,
+                "class": bid.class, "needs": bid.needs, "affinity": bid.affinity, "at": bid.at.iso(),
+            });
+            changes.put(format!("bid/{}", bid.id), bid, Some(body));
+        }
     }
 
     fn remove_bid(&mut self, bid: Uuid, changes: &mut Changes) -> Option<Bid> {
@@ -98,11 +100,13 @@ impl Fleet {
     }
 
     fn put_place(&mut self, place: Place, changes: &mut Changes) {
-        let body = json!({
-            "instance": place.instance, "swarm": place.swarm, "agent": place.agent, "runner": place.runner,
-            "slot": place.slot,
-        });
-        changes.put(format!("place/{}", place.instance), &place, Some(body));
+        if changes.has_documents() {
+            let body = json!({
+                "instance": place.instance, "swarm": place.swarm, "agent": place.agent, "runner": place.runner,
+                "slot": place.slot,
+            });
+            changes.put(format!("place/{}", place.instance), &place, Some(body));
+        }
         self.set_place(place);
     }
 

@@ -85,10 +85,8 @@ impl Agent {
         let there = callee.key();
         let ask = Command::Call { call, caller, context: PAYLOAD.to_owned(), noted };
         self.ask(&there, once(), ask).await?;
-        if !noted {
-            let note = Command::NoteCallee { instance: instance.clone(), target: callee.name.clone() };
-            self.ask(&self.key(), Request::read(), note).await?;
-        }
+        let note = Command::NoteCallee { instance: instance.clone(), target: callee.name.clone() };
+        self.ask(&self.key(), Request::read(), note).await?;
         let begin = Command::BeginWait {
             instance: callee.instance.clone(),
             wait: Uuid::now_v7(),

@@ -214,9 +214,7 @@ impl Calls {
         let noted = known.is_some_and(|known| known.callees.contains(&name(call.target)));
         let command = Command::Call { call: id, caller, context, noted };
         let reply = self.run(state, call.target, &command, action)?;
-        if !noted {
-            self.run(state, from, &note, action)?;
-        }
+        self.run(state, from, &note, action)?;
         Ok(reply)
     }
 

@@ -104,7 +104,7 @@ impl Writer {
     pub(super) fn start(start: Start) -> Self {
         let (requests, queue) = mpsc::channel(QUEUE);
         let watch = start.door.watch("commits");
-        let task = Task { start, watch, commit: script(), link: None, last: None };
+        let task = Task { start, watch, commit: script(), link: None, last: None, repeated: None };
         tokio::spawn(task.run(queue));
         Self { requests }
     }
@@ -126,6 +126,8 @@ struct Task {
     link: Option<Link>,
     /// The connection that was used last.
     last: Option<Used>,
+    /// When something was last sent once more.
+    repeated: Option<Instant>,
 }
 
 /// A connection for this task alone.
@@ -136,6 +138,13 @@ struct Link {
     id: i64,
     /// To which life of the server.
     generation: Generation,
+}
+
+impl Link {
+    /// Ids begin anew with the server.
+    fn is(&self, other: &Self) -> bool {
+        self.id == other.id && self.generation == other.generation
+    }
 }
 
 /// What is known of a connection after it broke.
@@ -160,14 +169,6 @@ struct Answers {
     unconfirmed: Option<String>,
 }
 
-impl Sent {
-    /// Whether the server did not know the script at some of it.
-    fn was_forgotten(&self) -> bool {
-        let forgotten = |answer: &Value| matches!(answer, Value::ServerError(error) if error.kind() == Some(redis::ServerErrorKind::NoScript));
-        self.answers.as_ref().is_ok_and(|answers| answers.values.iter().any(forgotten))
-    }
-}
-
 impl Task {
     async fn run(mut self, mut queue: mpsc::Receiver<Request>) {
         let (mut under_way, most) = (FuturesOrdered::new(), self.start.acknowledgement.under_way());
@@ -190,54 +191,82 @@ impl Task {
         }
     }
 
-    /// Answers a group. One whose script the server had forgotten is sent once more: where it did not know it, it has
-    /// written nothing.
+    /// Answers a group.
     async fn hear(&mut self, mut sent: Sent) {
-        if sent.was_forgotten() && self.commit.load_async(&mut sent.link.connection).await.is_ok() {
-            sent = self.send(sent.group, sent.link).await;
-        }
-        let Sent { group, link, asked, answers } = sent;
-        match answers {
-            Ok(Answers { values, unconfirmed }) => {
-                self.watch.heard(asked, &Ok(()));
-                metrics::counter!("skein_store_flushes_total").increment(1);
-                for (request, value) in group.into_iter().zip(values) {
-                    let outcome = self.outcome(&request, value);
-                    // A refusal needs nobody's confirmation.
-                    let confirmed = |version| {
-                        unconfirmed.clone().map_or(Ok(version), |why| Err(CommitError::Unknown(why)))
-                    };
-                    // The caller may have gone; what was committed stays.
-                    let _ = request.answer.send(outcome.and_then(confirmed));
-                }
-            }
+        self.repeat(&mut sent).await;
+        let Sent { group, link, answers, .. } = sent;
+        let Answers { values, unconfirmed } = match answers {
+            Ok(answers) => answers,
             Err(error) => {
-                let problem = sentence(&error);
-                self.watch.heard::<()>(asked, &Err(error));
                 // Not used again: what it may still bring is nobody's answer any more.
-                self.link.take_if(|current| current.id == link.id);
-                answer(group, &Err(CommitError::Unknown(problem)));
+                self.link.take_if(|current| current.is(&link));
+                return answer(group, &Err(CommitError::Unknown(sentence(&error))));
             }
+        };
+        metrics::counter!("skein_store_flushes_total").increment(1);
+        for (request, value) in group.into_iter().zip(values) {
+            let outcome = self.outcome(&request, value);
+            // A refusal needs nobody's confirmation.
+            let confirmed =
+                |version| unconfirmed.clone().map_or(Ok(version), |why| Err(CommitError::Unknown(why)));
+            // The caller may have gone; what was committed stays.
+            let _ = request.answer.send(outcome.and_then(confirmed));
+        }
+    }
+
+    /// Sends once more what the server had forgotten the script for, of which it has written nothing. Another process
+    /// may tell it the script meanwhile, and a group that was under way then came before what it builds on: its
+    /// conflicts, which wrote nothing either, may be none any more.
+    async fn repeat(&mut self, sent: &mut Sent) {
+        let Ok(answers) = &mut sent.answers else { return };
+        let overtook = self.repeated.is_some_and(|repeated| sent.asked < repeated);
+        let again = |value: &Value| is_forgotten(value) || (overtook && is_conflict(value));
+        let places: Vec<usize> = (0..answers.values.len()).filter(|at| again(&answers.values[*at])).collect();
+        let is_the_same = sent.link.generation == self.start.reliance.generation();
+        if places.is_empty()
+            || !is_the_same
+            || self.commit.load_async(&mut sent.link.connection).await.is_err()
+        {
+            return;
+        }
+        let repeated = self.ask(places.iter().map(|at| &sent.group[*at]), &sent.link).await;
+        self.repeated = Some(Instant::now());
+        match repeated {
+            Ok(repeated) => {
+                places.into_iter().zip(repeated.values).for_each(|(at, value)| answers.values[at] = value);
+                answers.unconfirmed = answers.unconfirmed.take().or(repeated.unconfirmed);
+            }
+            Err(error) => sent.answers = Err(error),
         }
     }
 
     /// Sends a group on its way.
-    fn send(&self, group: Vec<Request>, link: Link) -> BoxFuture<'static, Sent> {
-        let mut pipeline = Pipeline::with_capacity(group.len());
-        for request in &group {
-            pipeline.add_command(request.batch.call(self.commit.get_hash(), request.fence));
-        }
-        let acknowledgement = self.start.acknowledgement;
+    fn send(&self, group: Vec<Request>, link: Link) -> impl Future<Output = Sent> + use<> {
+        let (asked, ask) = (Instant::now(), self.ask(group.iter(), &link));
         async move {
-            let mut connection = link.connection.clone();
-            let asked = Instant::now();
-            let ask = async {
-                let values = connection.req_packed_commands(&pipeline, 0, group.len()).await?;
-                let unconfirmed = acknowledgement.confirm(&mut connection).await?;
-                Ok(Answers { values, unconfirmed })
-            };
             let answers = ask.await;
             Sent { group, link, asked, answers }
+        }
+    }
+
+    /// Sends requests in one pipeline.
+    fn ask<'a>(
+        &self,
+        requests: impl ExactSizeIterator<Item = &'a Request>,
+        link: &Link,
+    ) -> BoxFuture<'static, Result<Answers, RedisError>> {
+        let mut pipeline = Pipeline::with_capacity(requests.len());
+        for request in requests {
+            pipeline.add_command(request.batch.call(self.commit.get_hash(), request.fence));
+        }
+        let (acknowledgement, watch) = (self.start.acknowledgement, self.watch.clone());
+        let mut connection = link.connection.clone();
+        async move {
+            let asked = Instant::now();
+            let values = connection.req_packed_commands(&pipeline, 0, pipeline.len()).await;
+            watch.heard(asked, &values);
+            let values = values?;
+            Ok(Answers { values, unconfirmed: acknowledgement.confirm(&mut connection).await? })
         }
         .boxed()
     }
@@ -316,6 +345,17 @@ fn gather(first: Request, queue: &mut mpsc::Receiver<Request>) -> Vec<Request> {
         group.push(next);
     }
     group
+}
+
+/// Whether the server did not know the script, and has done nothing.
+fn is_forgotten(answer: &Value) -> bool {
+    matches!(answer, Value::ServerError(error) if error.kind() == Some(redis::ServerErrorKind::NoScript))
+}
+
+/// Whether the script refused the batch for the version that it builds on.
+fn is_conflict(answer: &Value) -> bool {
+    let Value::Array(parts) = answer else { return false };
+    matches!(parts.first(), Some(Value::BulkString(word)) if word == b"CONFLICT")
 }
 
 /// Answers all of a group alike. Callers may have gone.

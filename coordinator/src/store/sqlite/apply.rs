@@ -1,4 +1,4 @@
-//! What one batch writes at once. Its documents and marks follow ([`super::fold`]).
+//! What one batch writes at once. Its documents, its place and its marks follow ([`super::fold`]).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

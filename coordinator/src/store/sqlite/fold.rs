@@ -68,7 +68,8 @@ fn write_head(connection: &Connection, key: &str, unfolded: &Unfolded) -> rusqli
     Ok(())
 }
 
-/// They may be there already, when the last process ended amid a fold.
+/// They may be there already, when the last process ended amid a fold. Two records of one version there are not: a
+/// commit is compared with the entity's head before it is written.
 fn write_places(connection: &Connection, key: &EntityKey, places: &[Place]) -> rusqlite::Result<()> {
     let key = key.to_string();
     let mut statement = connection

@@ -2,8 +2,8 @@
 //!
 //! A commit appends one row to a table of the journal, whatever it changes. Documents, the places of records, heads of
 //! entities and marks get to their own tables many commits at once ([`super::fold`]), so that a document which was
-//! written three times meanwhile is written there once. Until then this is where readers find them, and a restart takes the rows up
-//! again ([`Journal::read`]).
+//! written three times meanwhile is written there once. Until then this is where readers find them, and a restart takes
+//! the rows up again ([`Journal::read`]).
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;

@@ -73,7 +73,7 @@ mod tests {
         assert_eq!(schema(&connection).unwrap(), STEPS.len());
     }
 
-    /// What an older build wrote is found by version as before, and its replies are trimmed by their age.
+    /// What an older build wrote is found by version as before.
     #[test]
     fn records_of_an_older_schema_have_their_places() {
         let mut connection = Connection::open_in_memory().unwrap();

@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use uuid::Uuid;
 use super::*;
 use crate::store::conformance::{self, Backend, contents};
 use crate::store::memory::Memory;
-use crate::store::{EventRecord, Mark, StoredReply, TimerChange};
+use crate::store::{EventRecord, Mark, StoredReply, TimerChange, TrimPlan};
 
 const START: Timestamp = Timestamp(1_790_000_000_000);
 
@@ -218,6 +219,34 @@ async fn what_waits_outlives_the_process() {
     assert_eq!(contents(&dead).await, contents(&store).await, "the dead one would read what is there");
 }
 
+/// A record that carries nothing any more goes with its place, the newest one stays with its own.
+#[tokio::test]
+async fn places_go_with_their_records() {
+    let file = File::new();
+    let store = Sqlite::open(&file.path(), START).unwrap();
+    for version in 0..40 {
+        store.commit(store.fence, batch(version, "small").into()).await.unwrap();
+    }
+    let nothing = Timestamp(0);
+    let plan = TrimPlan {
+        events_before: START + Duration::from_secs(1),
+        events_per_entity: 1000,
+        replies_before: nothing,
+        marks_before: nothing,
+        archived_before: nothing,
+        dead_letters_before: nothing,
+        loose_before: nothing,
+        limit: 16,
+    };
+    let both = "SELECT (SELECT count(*) FROM record), (SELECT count(*) FROM place)";
+    for left in [24, 8, 1] {
+        store.trim(plan.clone()).await.unwrap();
+        let counts = store
+            .read(move |connection| connection.query_row(both, [], |row| Ok((row.get(0)?, row.get(1)?))));
+        assert_eq!(counts.await.unwrap(), (left, left));
+    }
+}
+
 /// So many documents that they are folded with the commits that follow; and the process ends in the middle of that.
 #[tokio::test]
 async fn what_is_folded_bit_by_bit_reads_the_same() {
@@ -241,7 +270,8 @@ async fn what_is_folded_bit_by_bit_reads_the_same() {
         let change = Batch { replies: vec![reply], ..change(expected, changes) };
         store.commit(store.fence, change.clone().into()).await.unwrap();
         memory.commit(memory.fence(&key), change.into()).await.unwrap();
-        let versions: Vec<_> = [0, 1, expected / 2, expected, expected + 1, 1000].map(Version).into();
+        let asked = BTreeSet::from([0, 1, expected / 2, expected, expected + 1, 1000]);
+        let versions: Vec<_> = asked.into_iter().map(Version).collect();
         let (ours, theirs) =
             (store.records_of(&key, versions.clone()).await, memory.records_of(&key, versions).await);
         assert_eq!(ours.unwrap(), theirs.unwrap(), "after {expected}");

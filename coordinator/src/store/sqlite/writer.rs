@@ -183,11 +183,11 @@ impl Pen {
         if !self.waiting().young.is_full() {
             return;
         }
-        let unfolded: Vec<Part> = self.waiting().young.parts().collect();
-        if !self.unfolded.is_empty() || unfolded.is_empty() {
-            // Few documents with long texts.
+        if !self.unfolded.is_empty() {
+            // It grew faster than the old half was folded: long texts.
             return self.fold_or_warn();
         }
+        let unfolded: Vec<Part> = self.waiting().young.parts().collect();
         let mut waiting = self.waiting();
         waiting.old = std::mem::take(&mut waiting.young);
         drop(waiting);

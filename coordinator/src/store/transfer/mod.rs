@@ -136,16 +136,9 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// The same text for equal values, in whatever order a store gives their fields.
-fn sorted(value: Value) -> Value {
-    match value {
-        Value::Object(fields) => {
-            let mut fields: Vec<_> = fields.into_iter().map(|(name, value)| (name, sorted(value))).collect();
-            fields.sort_by(|(one, _), (other, _)| one.cmp(other));
-            Value::Object(fields.into_iter().collect())
-        }
-        Value::Array(values) => Value::Array(values.into_iter().map(sorted).collect()),
-        other => other,
-    }
+fn sorted(mut value: Value) -> Value {
+    value.sort_all_objects();
+    value
 }
 
 fn sorted_json(json: &Json) -> Json {

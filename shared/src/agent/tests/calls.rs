@@ -1,4 +1,5 @@
 use super::*;
+use crate::entity::Entity;
 
 fn call_by(world: &mut World, number: u128, agent: &str, chain: &[&str]) -> Result<Reply, Refusal> {
     world.run(Command::Call {
@@ -222,6 +223,21 @@ fn a_caller_that_has_noted_whom_it_calls_is_told_only_if_it_may_have_ended_since
     assert_eq!(told(1, "token-1", false), ["note_callee"]);
     assert!(told(2, "token-1", true).is_empty());
     assert_eq!(told(3, "lead-0000000a", true), ["note_callee"], "its runner may have reported its end");
+}
+
+/// The digest of a request is taken of its JSON, and a repeat may come to a newer build or find the caller told.
+#[test]
+fn a_call_is_the_same_request_whether_the_caller_is_noted() {
+    let call = |noted| Command::Call {
+        call: id(1),
+        caller: caller("lead", &[]),
+        context: "do it".to_owned(),
+        noted,
+    };
+    let (new, noted) = (serde_json::to_value(call(false)).unwrap(), Agent::asked(&call(true)).unwrap());
+    assert_eq!(serde_json::to_value(noted).unwrap(), new);
+    assert_eq!(new["call"].as_object().unwrap().keys().collect::<Vec<_>>(), ["call", "caller", "context"]);
+    assert!(Agent::asked(&call(false)).is_none());
 }
 
 #[test]

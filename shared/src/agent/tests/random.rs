@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::agent::Returned;
+use crate::entity::{Changes, Entity};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -303,5 +304,11 @@ proptest! {
             world.step(step);
         }
         world.finish();
+        // As the drafts of decisions follow them.
+        let mut followed = Agent::empty(&world.agent.key);
+        for event in &world.agent.events {
+            followed.apply(event, &mut Changes::of_blobs());
+        }
+        assert_eq!(followed, world.agent.entity);
     }
 }

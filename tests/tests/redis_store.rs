@@ -191,8 +191,10 @@ async fn what_is_under_way_on_a_connection_that_breaks_takes_effect_once() {
         let both = tokio::join!(commit(&store, expected), commit(&store, expected + 1));
         assert!(matches!(both, (Err(CommitError::Unknown(_)), Err(_))), "{both:?}");
         link.heal();
-        for again in [expected, expected + 1] {
-            assert_eq!(settle(&store, again).await, Ok(Version(again + 1)));
+        // A repeat tells of the last batch alone, and that has taken effect behind the other or not at all.
+        if settle(&store, expected + 1).await != Ok(Version(expected + 2)) {
+            assert_eq!(settle(&store, expected).await, Ok(Version(expected + 1)));
+            assert_eq!(settle(&store, expected + 1).await, Ok(Version(expected + 2)));
         }
     }
     let records = store.records(0, 100).await.unwrap();

@@ -3,6 +3,8 @@
 //! The host (in the coordinator) carries messages and commits; everything that can be decided is decided
 //! here, from the entity's state, the command and the [`Ctx`], and from nothing else.
 
+use std::fmt::Display;
+
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -314,14 +316,16 @@ impl Changes {
         Self { blobs_only: true, ..Self::default() }
     }
 
-    /// Whether documents are noted. What is costly to write out need not be where they are not.
-    pub fn has_documents(&self) -> bool {
-        !self.blobs_only
-    }
-
     /// Puts a live document: it is restored when the entity starts again.
     pub fn put(&mut self, key: impl Into<String>, head: &impl Serialize, body: Option<Value>) {
         self.push(key.into(), true, head, body, false);
+    }
+
+    /// Puts a live document whose body is costly to write out: that is done only if documents are noted.
+    pub fn put_with(&mut self, key: impl Display, head: &impl Serialize, body: impl FnOnce() -> Value) {
+        if !self.blobs_only {
+            self.put(key.to_string(), head, Some(body()));
+        }
     }
 
     /// Puts a live document under a key that was never used.
@@ -334,8 +338,15 @@ impl Changes {
         self.push(key.into(), false, head, body, false);
     }
 
+    /// Like [`Changes::put_with`], of a document that the entity no longer needs for its decisions.
+    pub fn archive_with(&mut self, key: impl Display, head: &impl Serialize, body: impl FnOnce() -> Value) {
+        if !self.blobs_only {
+            self.archive(key.to_string(), head, Some(body()));
+        }
+    }
+
     pub fn delete(&mut self, key: impl Into<String>) {
-        if self.has_documents() {
+        if !self.blobs_only {
             self.documents.push(DocumentChange::Delete { key: key.into() });
         }
     }
@@ -350,7 +361,7 @@ impl Changes {
     }
 
     fn push(&mut self, key: String, live: bool, head: &impl Serialize, body: Option<Value>, new: bool) {
-        if self.has_documents() {
+        if !self.blobs_only {
             self.documents.push(DocumentChange::Put { key, live, head: Json::of(head), body, new });
         }
     }

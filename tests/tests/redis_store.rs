@@ -137,6 +137,13 @@ async fn a_redis_cluster_conforms() {
     assert!(refused.to_string().contains("redis-cluster://"), "{refused}");
 }
 
+/// The versions of the records, in the order of their positions.
+async fn versions(store: &Redis) -> Vec<u64> {
+    let records = store.records(0, 100).await.unwrap();
+    assert!(records.windows(2).all(|pair| pair[0].position < pair[1].position));
+    records.iter().map(|record| record.version.0).collect()
+}
+
 /// Sends until there is a definite answer, as the host of an entity does.
 async fn settle(store: &Redis, expected: u64) -> Result<Version, CommitError> {
     loop {
@@ -163,9 +170,7 @@ async fn a_lost_answer_is_unknown_and_the_same_batch_tells() {
         }
         assert_eq!(settle(&store, expected).await, Ok(Version(expected + 1)));
     }
-    let records = store.records(0, 100).await.unwrap();
-    assert_eq!(records.iter().map(|record| record.version.0).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6]);
-    assert!(records.windows(2).all(|pair| pair[0].position < pair[1].position));
+    assert_eq!(versions(&store).await, [1, 2, 3, 4, 5, 6]);
 }
 
 #[tokio::test]
@@ -197,8 +202,7 @@ async fn what_is_under_way_on_a_connection_that_breaks_takes_effect_once() {
             assert_eq!(settle(&store, expected + 1).await, Ok(Version(expected + 2)));
         }
     }
-    let records = store.records(0, 100).await.unwrap();
-    assert_eq!(records.iter().map(|record| record.version.0).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(versions(&store).await, [1, 2, 3, 4, 5, 6, 7]);
 }
 
 /// Puts something else in the place of a key.

@@ -200,9 +200,7 @@ impl Agent {
     /// Keeps a letter, and lets the oldest of too many be read only.
     fn keep_letter(&mut self, letter: &DeadLetter, changes: &mut Changes) {
         let head = Letter { reason: letter.reason.clone(), at: letter.at };
-        if changes.has_documents() {
-            changes.put(format!("dead/{}", letter.id), &head, Some(dead_body(&self.name, letter)));
-        }
+        changes.put_with(format_args!("dead/{}", letter.id), &head, || dead_body(&self.name, letter));
         self.letters.insert(letter.id, head);
         if self.letters.len() > limits::LETTERS
             && let Some((id, head)) = self.letters.pop_first()
@@ -223,13 +221,15 @@ impl Agent {
         (ended.bid, ended.slot, ended.stop) = (None, false, Some(exit.clone()));
         if self.was_taken_over(id, &ended) {
             changes.delete(format!("instance/{id}"));
-        } else if changes.has_documents() {
-            let body = json!({
-                "state": exit.end, "endedAt": at.iso(), "exit": exit, "waitingFor": Value::Null,
-                "durationMs": ended.started.map(|started| millis(at.since(started))), "waitedMs": ended.waited_ms,
-            });
-            changes.archive(format!("instance/{id}"), &ended, Some(body));
+            return;
         }
+        let took = ended.started.map(|started| millis(at.since(started)));
+        changes.archive_with(format_args!("instance/{id}"), &ended, || {
+            json!({
+                "state": exit.end, "endedAt": at.iso(), "exit": exit, "waitingFor": Value::Null,
+                "durationMs": took, "waitedMs": ended.waited_ms,
+            })
+        });
     }
 
     /// Whether a waiting instance took the call that a run was queued for, and the run never was.
@@ -240,30 +240,28 @@ impl Agent {
 
     fn queue(&mut self, instance: &Instance, item: &Item, changes: &mut Changes) {
         self.add_instance(instance, json!({ "source": item.source, "receipt": item.receipt }), changes);
-        self.queue.insert(item.instance.clone(), item.clone());
-        if changes.has_documents() {
-            let body = json!({
+        changes.put_with(format_args!("queue/{}", item.instance), item, || {
+            json!({
                 "instance": item.instance, "agent": self.name, "class": item.class, "source": item.source,
                 "receipt": item.receipt, "receivedAt": item.at.iso(),
-            });
-            changes.put(format!("queue/{}", item.instance), item, Some(body));
-        }
+            })
+        });
+        self.queue.insert(item.instance.clone(), item.clone());
     }
 
     fn add_instance(&mut self, instance: &Instance, more: Value, changes: &mut Changes) {
-        self.instances.insert(instance.id.clone(), instance.clone());
-        if !changes.has_documents() {
-            return;
-        }
-        let mut body = json!({
-            "instance": instance.id, "agent": self.name, "state": instance.state.as_str(),
-            "external": instance.external, "createdAt": instance.since.iso(), "call": instance.call,
-            "depth": instance.chain.len(), "class": instance.class,
+        changes.put_with(format_args!("instance/{}", instance.id), instance, || {
+            let mut body = json!({
+                "instance": instance.id, "agent": self.name, "state": instance.state.as_str(),
+                "external": instance.external, "createdAt": instance.since.iso(), "call": instance.call,
+                "depth": instance.chain.len(), "class": instance.class,
+            });
+            if let (Some(body), Value::Object(more)) = (body.as_object_mut(), more) {
+                body.extend(more);
+            }
+            body
         });
-        if let (Some(body), Value::Object(more)) = (body.as_object_mut(), more) {
-            body.extend(more);
-        }
-        changes.put(format!("instance/{}", instance.id), instance, Some(body));
+        self.instances.insert(instance.id.clone(), instance.clone());
     }
 
     /// Changes one instance and writes it down, its state with it; `change` may add to the body.
@@ -275,14 +273,13 @@ impl Agent {
     ) {
         let Some(instance) = self.instances.get_mut(id) else { return };
         let more = change(instance);
-        if !changes.has_documents() {
-            return;
-        }
-        let mut body = more.unwrap_or_else(|| json!({}));
-        if let Some(body) = body.as_object_mut() {
-            body.insert("state".to_owned(), json!(instance.shown()));
-        }
-        changes.put(format!("instance/{id}"), instance, Some(body));
+        changes.put_with(format_args!("instance/{id}"), instance, || {
+            let mut body = more.unwrap_or_else(|| json!({}));
+            if let Some(body) = body.as_object_mut() {
+                body.insert("state".to_owned(), json!(instance.shown()));
+            }
+            body
+        });
     }
 
     fn remove_item(&mut self, instance: &InstanceId, changes: &mut Changes) {
@@ -292,15 +289,14 @@ impl Agent {
     }
 
     fn add_call(&mut self, call: &CallRecord, depth: usize, at: Timestamp, changes: &mut Changes) {
-        self.calls.insert(call.id, call.clone());
-        if changes.has_documents() {
-            let body = json!({
+        changes.put_with(format_args!("call/{}", call.id), call, || {
+            json!({
                 "callId": call.id, "callerAgent": call.caller, "callerInstanceId": call.caller_instance,
                 "targetAgent": self.name, "targetInstanceId": call.callee, "status": call.status,
                 "createdAt": at.iso(), "depth": depth,
-            });
-            changes.put(format!("call/{}", call.id), call, Some(body));
-        }
+            })
+        });
+        self.calls.insert(call.id, call.clone());
     }
 
     fn run_call(&mut self, call: Uuid, instance: &InstanceId, changes: &mut Changes) {
@@ -325,13 +321,12 @@ impl Agent {
         self.hold(value, changes);
         record.error = error.cloned();
         record.until = at + limits::CALL_KEEP;
-        if changes.has_documents() {
-            let body = json!({
+        changes.put_with(format_args!("call/{call}"), &record, || {
+            json!({
                 "status": record.status, "returnValue": value.map(Returned::shown), "errorMessage": error,
                 "returnBytes": value.and_then(Returned::blob).map(|blob| blob.bytes), "completedAt": at.iso(),
-            });
-            changes.put(format!("call/{call}"), &record, Some(body));
-        }
+            })
+        });
         self.finished.insert(record);
     }
 
@@ -351,13 +346,12 @@ impl Agent {
 
     fn begin_wait(&mut self, wait: &WaitRecord, changes: &mut Changes) {
         self.remove_wait_of(&wait.instance, changes);
-        if changes.has_documents() {
-            let body = json!({
+        changes.put_with(format_args!("wait/{}", wait.id), wait, || {
+            json!({
                 "waitId": wait.id, "instance": wait.instance, "agent": self.name, "filter": wait.filter,
                 "registeredAt": wait.registered.iso(), "deadline": wait.deadline.iso(), "state": "waiting",
-            });
-            changes.put(format!("wait/{}", wait.id), wait, Some(body));
-        }
+            })
+        });
         self.waits.insert(wait.id, wait.clone());
         self.with_instance(&wait.instance, changes, |instance| {
             instance.state = State::Waiting;
@@ -371,10 +365,8 @@ impl Agent {
     fn with_wait(&mut self, id: Uuid, changes: &mut Changes, change: impl FnOnce(&mut WaitRecord)) {
         let Some(wait) = self.waits.get_mut(&id) else { return };
         change(wait);
-        if changes.has_documents() {
-            let body = json!({ "state": wait_state(wait), "delivered": wait.delivered });
-            changes.put(format!("wait/{id}"), wait, Some(body));
-        }
+        let body = || json!({ "state": wait_state(wait), "delivered": wait.delivered });
+        changes.put_with(format_args!("wait/{id}"), wait, body);
     }
 
     fn drop_wait(&mut self, wait: Uuid, token: Option<Token>, at: Timestamp, changes: &mut Changes) {

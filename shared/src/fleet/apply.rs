@@ -69,14 +69,13 @@ impl Fleet {
     }
 
     fn put_bid(&mut self, bid: &Bid, changes: &mut Changes) {
-        self.bids.insert(bid.id, bid.clone());
-        if changes.has_documents() {
-            let body = json!({
+        changes.put_with(format_args!("bid/{}", bid.id), bid, || {
+            json!({
                 "bid": bid.id, "swarm": bid.swarm, "agent": bid.agent, "instance": bid.instance,
                 "class": bid.class, "needs": bid.needs, "affinity": bid.affinity, "at": bid.at.iso(),
-            });
-            changes.put(format!("bid/{}", bid.id), bid, Some(body));
-        }
+            })
+        });
+        self.bids.insert(bid.id, bid.clone());
     }
 
     fn remove_bid(&mut self, bid: Uuid, changes: &mut Changes) -> Option<Bid> {
@@ -100,13 +99,12 @@ impl Fleet {
     }
 
     fn put_place(&mut self, place: Place, changes: &mut Changes) {
-        if changes.has_documents() {
-            let body = json!({
+        changes.put_with(format_args!("place/{}", place.instance), &place, || {
+            json!({
                 "instance": place.instance, "swarm": place.swarm, "agent": place.agent, "runner": place.runner,
                 "slot": place.slot,
-            });
-            changes.put(format!("place/{}", place.instance), &place, Some(body));
-        }
+            })
+        });
         self.set_place(place);
     }
 

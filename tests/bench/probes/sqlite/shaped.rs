@@ -8,8 +8,10 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use async_trait::async_trait;
 use rusqlite::{Connection, params};
+use serde_json::Value;
 use skein_coordinator::store::{Batch, TimerChange};
 use skein_shared::entity::DocumentChange;
+use skein_shared::json::Json;
 
 use super::open;
 use crate::harness::contender::{Card, Contender, Durability, Metered, Plan, Work};
@@ -25,11 +27,15 @@ pub(crate) struct Recording {
 /// Takes down the commits of a Skein that works under the given number in flight.
 pub(crate) type Record =
     Arc<dyn Fn(PathBuf, usize) -> futures::future::BoxFuture<'static, Result<Recording>> + Send + Sync>;
+
+/// The fields of a body as JSON.
+type Body = BTreeMap<String, Json>;
+
 /// The rows of one commit, with their JSON made.
 struct Rows {
     entity: String,
     batch: [u8; 16],
-    documents: Vec<(String, bool, String, Option<String>)>,
+    documents: Vec<(String, bool, String, Option<Body>)>,
     deleted: Vec<String>,
     /// The journal's text of documents and of marks.
     journal: (String, String),
@@ -58,7 +64,7 @@ struct ShapedState {
     pass: u64,
     version: i64,
     flushes: u64,
-    /// By entity and key: the last row, with the lines of its body.
+    /// By entity and key: the last row, with all that its body was changed by.
     waiting: BTreeMap<(String, String), Option<Row>>,
     /// The last version and batch of each entity.
     heads: BTreeMap<String, (i64, [u8; 16])>,
@@ -70,7 +76,7 @@ struct Row {
     live: bool,
     version: i64,
     head: String,
-    body: Option<String>,
+    body: Option<Body>,
 }
 
 impl Shaped {
@@ -141,6 +147,7 @@ impl ShapedState {
                     .execute(params![entity, key])?;
                 continue;
             };
+            let line = row.body.as_ref().map(serde_json::to_string).transpose()?;
             self.connection
                 .prepare_cached(
                     "INSERT INTO document (entity, document, live, version, written, head, body)
@@ -148,7 +155,7 @@ impl ShapedState {
                      ON CONFLICT DO UPDATE SET live = ?3, version = ?4, written = ?4, head = ?5,
                          body = coalesce(body || char(10) || ?6, body)",
                 )?
-                .execute(params![entity, key, row.live, row.version, row.head, row.body])?;
+                .execute(params![entity, key, row.live, row.version, row.head, line])?;
         }
         self.connection.execute("DELETE FROM journal_even", [])?;
         self.connection.execute_batch("COMMIT")?;
@@ -163,7 +170,7 @@ fn rows(batch: Batch) -> Result<Rows> {
     for change in batch.documents {
         match change {
             DocumentChange::Put { key, live, head, body, .. } => {
-                documents.push((key, live, head.text().to_owned(), body.map(|body| body.to_string())));
+                documents.push((key, live, head.text().to_owned(), body.map(fields)));
             }
             DocumentChange::Delete { key } => deleted.push(key),
         }
@@ -179,6 +186,11 @@ fn rows(batch: Batch) -> Result<Rows> {
         replies: (!batch.replies.is_empty()).then(|| serde_json::to_string(&batch.replies)).transpose()?,
         effects: batch.outbox.iter().map(serde_json::to_string).collect::<Result<_, _>>()?,
     })
+}
+
+fn fields(body: Value) -> Body {
+    let Value::Object(fields) = body else { return Body::new() };
+    fields.into_iter().map(|(name, value)| (name, value.into())).collect()
 }
 
 impl Rows {
@@ -215,11 +227,11 @@ impl Rows {
         for (key, live, head, body) in &self.documents {
             let (live, head) = (*live, head.clone());
             let slot = waiting.entry((self.entity.clone(), fresh(key, pass))).or_default();
-            let before = slot.take().and_then(|row| row.body);
-            let body = match (before, body) {
-                (Some(before), Some(body)) => Some(before + "\n" + body),
-                (before, body) => before.or(body.clone()),
-            };
+            let mut body = body.clone();
+            if let Some(mut before) = slot.take().and_then(|row| row.body) {
+                before.extend(body.unwrap_or_default());
+                body = Some(before);
+            }
             *slot = Some(Row { live, version, head, body });
         }
         for key in &self.deleted {

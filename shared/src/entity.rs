@@ -291,7 +291,7 @@ pub enum DocumentChange {
         live: bool,
         head: Json,
         /// Top-level fields to merge into the body; a null removes a field. `None` leaves it alone.
-        body: Option<Value>,
+        body: Option<Json>,
         /// There was no such document before, so the fields are all of the body: nobody needs to read it. For
         /// those who see the commit; it is not written.
         #[serde(skip)]
@@ -317,31 +317,31 @@ impl Changes {
     }
 
     /// Puts a live document: it is restored when the entity starts again.
-    pub fn put(&mut self, key: impl Into<String>, head: &impl Serialize, body: Option<Value>) {
+    pub fn put(&mut self, key: impl Into<String>, head: &impl Serialize, body: Option<Json>) {
         self.push(key.into(), true, head, body, false);
     }
 
     /// Puts a live document whose body is costly to write out: that is done only if documents are noted.
     pub fn put_with(&mut self, key: impl Display, head: &impl Serialize, body: impl FnOnce() -> Value) {
         if !self.blobs_only {
-            self.put(key.to_string(), head, Some(body()));
+            self.put(key.to_string(), head, Some(body().into()));
         }
     }
 
     /// Puts a live document under a key that was never used.
-    pub fn create(&mut self, key: impl Into<String>, head: &impl Serialize, body: Value) {
-        self.push(key.into(), true, head, Some(body), true);
+    pub fn create(&mut self, key: impl Into<String>, head: &impl Serialize, body: impl Into<Json>) {
+        self.push(key.into(), true, head, Some(body.into()), true);
     }
 
     /// Puts a document that the entity no longer needs for its decisions.
-    pub fn archive(&mut self, key: impl Into<String>, head: &impl Serialize, body: Option<Value>) {
+    pub fn archive(&mut self, key: impl Into<String>, head: &impl Serialize, body: Option<Json>) {
         self.push(key.into(), false, head, body, false);
     }
 
     /// Like [`Changes::put_with`], of a document that the entity no longer needs for its decisions.
     pub fn archive_with(&mut self, key: impl Display, head: &impl Serialize, body: impl FnOnce() -> Value) {
         if !self.blobs_only {
-            self.archive(key.to_string(), head, Some(body()));
+            self.archive(key.to_string(), head, Some(body().into()));
         }
     }
 
@@ -360,7 +360,7 @@ impl Changes {
         self.blobs.push(BlobChange::Free { blob });
     }
 
-    fn push(&mut self, key: String, live: bool, head: &impl Serialize, body: Option<Value>, new: bool) {
+    fn push(&mut self, key: String, live: bool, head: &impl Serialize, body: Option<Json>, new: bool) {
         if !self.blobs_only {
             self.documents.push(DocumentChange::Put { key, live, head: Json::of(head), body, new });
         }

@@ -142,7 +142,7 @@ impl<E: Entity> Bench<E> {
                 DocumentChange::Put { key, live, head, body, new } => {
                     assert!(!new || !self.documents.contains_key(&key), "{key} is not new");
                     if let Some(body) = body {
-                        merge(self.bodies.entry(key.clone()).or_default(), body);
+                        merge(self.bodies.entry(key.clone()).or_default(), body.value());
                     }
                     self.documents.insert(key, (live, head.value()));
                 }

@@ -1,9 +1,13 @@
 //! JSON as text: a value that is passed on unread, and what can be said of a text before it is read.
 
+mod fields;
+
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
+
+pub use fields::{Fields, is_null};
 
 /// JSON that was written once, where the value was made, and is read where it is needed. What lies between
 /// (a commit, the store, the wire) passes the text on.

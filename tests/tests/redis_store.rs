@@ -53,7 +53,7 @@ fn batch(expected: u64) -> Batch {
         key: format!("task/{expected}"),
         live: true,
         head: json!({"n": expected}).into(),
-        body: Some(json!({"text": "do it"})),
+        body: Some(json!({"text": "do it"}).into()),
         new: true,
     };
     Batch {

@@ -195,7 +195,7 @@ impl Both {
             }
             let body = json!({ "a": rng.u8(..), "b": if rng.bool() { Value::Null } else { json!("x") } });
             let head = Json::of(&json!({ "n": rng.u8(..) }));
-            DocumentChange::Put { key: name, live: rng.bool(), head, body: Some(body), new: false }
+            DocumentChange::Put { key: name, live: rng.bool(), head, body: Some(body.into()), new: false }
         });
         let documents = documents.collect();
         let events =

@@ -6,7 +6,7 @@ use serde::Serialize;
 use skein_shared::entity::{BlobChange, Changes, DocumentChange, Effect, Entity};
 use skein_shared::fence::Epoch;
 use skein_shared::id::EntityKey;
-use skein_shared::json::Json;
+use skein_shared::json::{Fields, Json};
 use skein_shared::mutation::{self, Mutation};
 use skein_shared::time::Timestamp;
 use uuid::Uuid;
@@ -99,14 +99,19 @@ fn fold(changes: Vec<DocumentChange>) -> Vec<DocumentChange> {
 fn join(earlier: DocumentChange, later: DocumentChange) -> DocumentChange {
     match (earlier, later) {
         (
-            DocumentChange::Put { body: Some(mut merged), new, .. },
-            DocumentChange::Put { key, live, head, body, .. },
+            DocumentChange::Put { body: Some(earlier), new, .. },
+            DocumentChange::Put { key, live, head, body: later, .. },
         ) => {
-            if let (Some(fields), Some(serde_json::Value::Object(changes))) = (merged.as_object_mut(), body) {
-                // A null stays in the change, so that the store removes the field too.
-                fields.extend(changes);
-            }
-            DocumentChange::Put { key, live, head, body: Some(merged), new }
+            let body = match later {
+                Some(later) => {
+                    let mut fields = Fields::of(&earlier);
+                    // A null stays in the change, so that the store removes the field too.
+                    fields.follow(Fields::of(&later));
+                    Json::of(&fields)
+                }
+                None => earlier,
+            };
+            DocumentChange::Put { key, live, head, body: Some(body), new }
         }
         (_, later) => later,
     }

@@ -4,7 +4,7 @@
 //! A document has its place in one set, by its hash; a set holds a few, so that those which share it do not drive
 //! each other out. The host tells of each commit before it answers, and a commit changes what the set holds, or at
 //! least the set's turn: then a reader that was under way with an older body finds the turn changed and keeps what
-//! it read to itself.
+//! it read to itself. Most bodies change more often than they are read: changes are kept as they came until one is.
 
 use std::hash::BuildHasher;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 use skein_shared::entity::DocumentChange;
 use skein_shared::harness::merge;
 use skein_shared::id::EntityKey;
+use skein_shared::json::Json;
 use xxhash_rust::xxh3::Xxh3DefaultBuilder;
 
 use crate::store::{StoredDocument, Version};
@@ -22,6 +23,8 @@ const SETS: usize = 256;
 const WAYS: usize = 8;
 /// Greatest body that is kept, in bytes of its texts and names: some long ones must not fill the memory.
 const WEIGHT: usize = 2048;
+/// Greatest changes that are kept as they came, in bytes of their texts.
+const CHANGES: usize = 1024;
 
 /// Recent bodies.
 #[derive(Debug)]
@@ -63,6 +66,8 @@ struct Held {
     /// The entity's version that the body is of. A reader may find a commit in the store before it is told.
     version: Version,
     body: Map<String, Value>,
+    /// What has changed the body since, oldest first.
+    changes: Vec<Json>,
 }
 
 impl Held {
@@ -86,9 +91,9 @@ impl Default for Documents {
 
 impl Documents {
     pub(super) fn find(&self, key: &EntityKey, document: &str) -> Found {
-        let set = self.set(key, document);
+        let mut set = self.set(key, document);
         match set.position(key, document) {
-            Some(at) => Found::Body(Value::Object(set.held[at].body.clone())),
+            Some(at) => Found::Body(Value::Object(set.held[at].body().clone())),
             None => Found::Nothing(set.turn),
         }
     }
@@ -102,7 +107,7 @@ impl Documents {
         let mut set = self.set(key, document);
         if set.turn == turn {
             let (key, document) = (key.clone(), document.clone());
-            set.put(Held { key, document, version: *version, body: body.clone() });
+            set.put(Held { key, document, version: *version, body: body.clone(), changes: Vec::new() });
         }
     }
 
@@ -151,20 +156,31 @@ impl Held {
         let DocumentChange::Put { key: document, body: Some(fields), new: true, .. } = change else {
             return None;
         };
-        let mut body = Map::new();
-        merge(&mut body, fields.clone());
-        let (key, document) = (key.clone(), document.clone());
-        (weight(&body) <= WEIGHT).then_some(Self { key, document, version, body })
+        let (key, document, changes) = (key.clone(), document.clone(), vec![fields.clone()]);
+        let mut made = Self { key, document, version, body: Map::new(), changes };
+        made.is_kept().then_some(made)
     }
 
-    /// Merges a change as the store does. False if nothing is left that could be kept.
+    /// Takes a change in. False if nothing is left that could be kept.
     fn follow(&mut self, version: Version, change: &DocumentChange) -> bool {
         let DocumentChange::Put { body, .. } = change else { return false };
-        if let Some(fields) = body {
-            merge(&mut self.body, fields.clone());
-        }
+        self.changes.extend(body.clone());
         self.version = version;
-        weight(&self.body) <= WEIGHT
+        self.is_kept()
+    }
+
+    /// Whether it is short enough, with its changes or at least after them.
+    fn is_kept(&mut self) -> bool {
+        let changes: usize = self.changes.iter().map(|change| change.text().len()).sum();
+        changes <= CHANGES || weight(self.body()) <= WEIGHT
+    }
+
+    /// The body after its changes, which are merged as the store does.
+    fn body(&mut self) -> &Map<String, Value> {
+        for change in self.changes.drain(..) {
+            merge(&mut self.body, change.value());
+        }
+        &self.body
     }
 }
 
@@ -197,7 +213,7 @@ mod tests {
 
     fn put(body: Value) -> [DocumentChange; 1] {
         let head = Value::Null.into();
-        [DocumentChange::Put { key: TASK.to_owned(), live: true, head, body: Some(body), new: false }]
+        [DocumentChange::Put { key: TASK.to_owned(), live: true, head, body: Some(body.into()), new: false }]
     }
 
     fn stored(version: u64, body: Value) -> StoredDocument {

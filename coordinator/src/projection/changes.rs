@@ -2,12 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use serde_json::Value;
 use skein_shared::entity::DocumentChange;
 use skein_shared::id::EntityKey;
+use skein_shared::json::{Fields, Json};
 use skein_shared::time::Timestamp;
 
-use super::fields::Fields;
 use crate::store::Version;
 
 /// Changes by entity, then by document.
@@ -90,29 +89,29 @@ impl<'a> State<'a> {
         match self {
             Self::Merged { live, fields } => {
                 *live = *now;
-                fields.follow(&change);
+                fields.follow(change);
             }
             Self::Made { live, fields } => {
                 *live = *now;
-                fields.merge(&change);
+                fields.merge(change);
             }
             Self::Deleted => {
                 let mut fields = Fields::default();
-                fields.merge(&change);
+                fields.merge(change);
                 *self = Self::Made { live: *now, fields };
             }
         }
     }
 }
 
-fn fields(body: Option<&Value>) -> Fields<'_> {
+fn fields(body: Option<&Json>) -> Fields<'_> {
     body.map(Fields::of).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use serde_json::{Map, json};
+    use serde_json::{Map, Value, json};
     use skein_shared::id::{Kind, Name};
 
     use super::*;
@@ -124,7 +123,7 @@ mod tests {
         (any::<bool>(), body, 0..4_u8).prop_map(|(live, body, dice)| match dice {
             0 => DocumentChange::Delete { key: "task/1".to_owned() },
             _ => {
-                let body = body.map(|body| json!(body));
+                let body = body.map(|body| json!(body).into());
                 DocumentChange::Put {
                     key: "task/1".to_owned(),
                     live,

@@ -6,7 +6,6 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use serde_json::Value;
 use skein_shared::entity::DocumentChange;
 use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
@@ -171,7 +170,7 @@ impl Drop for Hurry {
     }
 }
 
-/// Roughly the bytes of a batch, without writing its bodies out: their long parts are strings.
+/// Roughly the bytes of a batch.
 fn weight(batch: &Batch) -> usize {
     let texts = batch.events.iter().map(|event| event.body.text().len());
     let replies = batch.replies.iter().map(|reply| reply.reply.text().len());
@@ -180,6 +179,5 @@ fn weight(batch: &Batch) -> usize {
 
 fn change_weight(change: &DocumentChange) -> usize {
     let DocumentChange::Put { head, body, .. } = change else { return 0 };
-    let fields = body.as_ref().and_then(Value::as_object).into_iter().flat_map(|body| body.values());
-    head.text().len() + fields.map(|value| 64 + value.as_str().map_or(0, str::len)).sum::<usize>()
+    head.text().len() + body.as_ref().map_or(0, |body| body.text().len())
 }

@@ -7,7 +7,6 @@
 
 mod changes;
 mod feed;
-mod fields;
 mod gate;
 mod history;
 mod inbox;

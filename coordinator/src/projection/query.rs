@@ -434,12 +434,12 @@ impl Statement {
             Test::Below(value) => self.compare(path, " < ", Some(value)),
             Test::In(values) => {
                 self.compare(path, " IN ", None);
-                self.bind_all(values.iter().map(bound));
+                self.bind_all(values.iter().cloned().map(bound));
             }
             Test::Like(part) => self.part_of(path, part),
             Test::Has(value) => {
                 self.push(&format!("EXISTS (SELECT 1 FROM json_each(body, '$.{}') WHERE value = ", path.0));
-                self.bind(bound(value));
+                self.bind(bound(value.clone()));
                 self.push(")");
             }
         }
@@ -449,7 +449,7 @@ impl Statement {
         self.push(&path.sql());
         self.push(operator);
         if let Some(value) = value {
-            self.bind(bound(value));
+            self.bind(bound(value.clone()));
         }
     }
 

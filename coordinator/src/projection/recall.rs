@@ -3,11 +3,10 @@
 use std::borrow::Cow;
 
 use rusqlite::{Connection, OptionalExtension, params};
-use serde::Deserialize;
 use serde_json::Value;
+use skein_shared::json::Fields;
 use skein_shared::memory::Vector;
 
-use super::fields::Fields;
 use super::tables::{bound, type_of};
 use super::vectors;
 
@@ -95,13 +94,14 @@ fn searchable(body: &Fields<'_>) -> Option<(String, String)> {
 }
 
 fn gather(body: &Fields<'_>, fields: &[&str]) -> String {
-    let texts: Vec<&str> = fields
+    let texts: Vec<String> = fields
         .iter()
-        .filter_map(|field| body.get(field))
+        .filter_map(|field| body.read(field))
         .flat_map(|value| match value {
-            Value::Array(values) => values.iter().filter_map(Value::as_str).collect(),
-            value => Vec::from_iter(value.as_str()),
+            Value::Array(values) => values,
+            value => vec![value],
         })
+        .filter_map(|value| value.as_str().map(str::to_owned))
         .collect();
     texts.join("\n")
 }
@@ -117,7 +117,7 @@ fn write_learning(
     if before.is_some_and(|before| FIELDS.iter().all(|field| before.get(field) == body.get(field))) {
         return Ok(());
     }
-    let [scope, agent, source] = FIELDS.map(|field| body.get(field).map(bound));
+    let [scope, agent, source] = FIELDS.map(|field| body.read(field).map(bound));
     connection
         .prepare_cached(
             "INSERT OR REPLACE INTO learning (row, entity, scope, agent, source) VALUES (?1, ?2, ?3, ?4, ?5)",
@@ -128,9 +128,9 @@ fn write_learning(
 
 /// One that cannot be read, or that there is none of, is no vector.
 fn write_vector(connection: &Connection, entity: i64, body: &Fields<'_>) -> rusqlite::Result<()> {
-    let text = |field: &str| body.get(field).and_then(Value::as_str);
-    let Some(memory) = text("memoryId").map(skein_shared::memory::key) else { return Ok(()) };
-    let vector = body.get(CODES).and_then(|vector| Vector::deserialize(vector).ok());
+    let text = |field: &str| body.read::<String>(field);
+    let Some(memory) = text("memoryId").map(|id| skein_shared::memory::key(&id)) else { return Ok(()) };
+    let vector = body.read::<Vector>(CODES);
     let Some((vector, model)) = vector.zip(text("modelId")) else {
         return forget_vector(connection, entity, &memory);
     };

@@ -306,7 +306,7 @@ impl Statement {
         let mut is = |field: &str, value: Value| {
             self.push(field);
             self.push(" = ");
-            self.bind(bound(&value));
+            self.bind(bound(value));
         };
         is("entity", entity.into());
         if let Some(source) = sought.source {

@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 
-use rusqlite::types::{ToSqlOutput, Type, Value as Bound, ValueRef};
+use rusqlite::types::{Type, Value as Bound};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde_json::Value;
 use skein_shared::id::EntityKey;
+use skein_shared::json::{Fields, Json};
 use skein_shared::time::Timestamp;
 
 use super::changes::{Change, State};
-use super::fields::Fields;
 use super::{recall, vectors};
 use crate::store::sqlite::number::{signed, unsigned};
 use crate::store::{StoredDocument, Version};
@@ -186,7 +186,8 @@ pub(super) fn put(
     place: Place<'_>,
     document: &StoredDocument,
 ) -> rusqlite::Result<()> {
-    let body = Fields::of(&document.body);
+    let body = Json::of(&document.body);
+    let body = Fields::of(&body);
     insert(connection, place, document.live, document.version, document.at, &body)
 }
 
@@ -205,7 +206,7 @@ pub(super) fn change(connection: &Connection, place: Place<'_>, change: Change<'
         State::Made { live, fields } => (live, fields),
         State::Merged { live, fields } => {
             let mut body = before.as_ref().map(|(_, fields)| fields.clone()).unwrap_or_default();
-            body.merge(&fields);
+            body.merge(fields);
             (live, body)
         }
     };
@@ -219,7 +220,7 @@ pub(super) fn change(connection: &Connection, place: Place<'_>, change: Change<'
 struct Stored {
     row: i64,
     version: Version,
-    body: Value,
+    body: Json,
 }
 
 fn stored(connection: &Connection, place: Place<'_>) -> rusqlite::Result<Option<Stored>> {
@@ -305,25 +306,21 @@ fn text(body: &Fields<'_>) -> rusqlite::Result<String> {
 }
 
 /// The values of [`COLUMNS`].
-fn columns<'a>(body: &Fields<'a>) -> [ToSqlOutput<'a>; COLUMNS.len()] {
-    COLUMNS.map(|(field, _)| match body.get(field) {
-        Some(Value::String(text)) => ToSqlOutput::Borrowed(ValueRef::Text(text.as_bytes())),
-        Some(value) => ToSqlOutput::Owned(bound(value)),
-        None => ToSqlOutput::Owned(Bound::Null),
-    })
+fn columns(body: &Fields<'_>) -> [Bound; COLUMNS.len()] {
+    COLUMNS.map(|(field, _)| body.read(field).map_or(Bound::Null, bound))
 }
 
 /// A value as `json_extract` gives it: arrays and objects are their JSON text.
-pub(super) fn bound(value: &Value) -> Bound {
+pub(super) fn bound(value: Value) -> Bound {
     match value {
         Value::Null => Bound::Null,
-        Value::Bool(truth) => Bound::Integer(i64::from(*truth)),
+        Value::Bool(truth) => Bound::Integer(i64::from(truth)),
         Value::Number(number) => match (number.as_i64(), number.as_f64()) {
             (Some(integer), _) => Bound::Integer(integer),
             (None, Some(real)) => Bound::Real(real),
             (None, None) => Bound::Null,
         },
-        Value::String(text) => Bound::Text(text.clone()),
+        Value::String(text) => Bound::Text(text),
         Value::Array(_) | Value::Object(_) => Bound::Text(value.to_string()),
     }
 }
@@ -342,8 +339,8 @@ fn write_tags(
     if before.is_some() {
         connection.prepare_cached("DELETE FROM tag WHERE row = ?1")?.execute([row])?;
     }
-    let tags = body.get("tags").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
-    for tag in tags {
+    let tags: Vec<Value> = body.read("tags").unwrap_or_default();
+    for tag in tags.iter().filter_map(Value::as_str) {
         connection
             .prepare_cached("INSERT OR IGNORE INTO tag (tag, row) VALUES (?1, ?2)")?
             .execute(params![tag, row])?;

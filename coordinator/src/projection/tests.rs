@@ -100,7 +100,7 @@ fn put(key: &str, body: Value) -> DocumentChange {
         key: key.to_owned(),
         live: true,
         head: json!({"v": 1}).into(),
-        body: Some(body),
+        body: Some(body.into()),
         new: false,
     }
 }

@@ -35,7 +35,7 @@ impl Entity for Access {
     fn apply(&mut self, event: &Event, changes: &mut Changes) {
         match event {
             Event::ClientAdded { client } => {
-                changes.put(Client::key(&client.name), client, Some(client.body()));
+                changes.put(Client::key(&client.name), client, Some(client.body().into()));
                 self.insert((**client).clone());
             }
             Event::ClientRemoved { name } => {
@@ -43,7 +43,7 @@ impl Entity for Access {
                 changes.delete(Client::key(name));
             }
             Event::TokensRevoked { revocation } => {
-                changes.put(Revocation::key(revocation.of), revocation, Some(revocation.body()));
+                changes.put(Revocation::key(revocation.of), revocation, Some(revocation.body().into()));
                 self.revoke(revocation.clone());
             }
             Event::RevocationsForgotten { of } => {

@@ -47,7 +47,7 @@ impl Agent {
                     let body = json!({
                         "replayable": false, "replayedAs": instance, "replayedAt": at.iso(),
                     });
-                    changes.archive(format!("dead/{letter}"), &head, Some(body));
+                    changes.archive(format!("dead/{letter}"), &head, Some(body.into()));
                 }
             }
             Event::Called { call, depth, at } => self.add_call(call, *depth, *at, changes),
@@ -185,7 +185,10 @@ impl Agent {
             Some(defined) => changes.put(
                 "definition/self",
                 defined,
-                Some(json!({ "agent": self.name, "group": defined.group, "definition": defined.definition })),
+                Some(
+                    json!({ "agent": self.name, "group": defined.group, "definition": defined.definition })
+                        .into(),
+                ),
             ),
             None => changes.delete("definition/self"),
         }
@@ -193,7 +196,7 @@ impl Agent {
 
     fn stand(&mut self, standing: Standing, changes: &mut Changes) {
         let body = json!({ "agent": self.name, "standing": standing });
-        changes.put("standing/self", &standing, Some(body));
+        changes.put("standing/self", &standing, Some(body.into()));
         self.standing = standing;
     }
 
@@ -205,7 +208,7 @@ impl Agent {
         if self.letters.len() > limits::LETTERS
             && let Some((id, head)) = self.letters.pop_first()
         {
-            changes.archive(format!("dead/{id}"), &head, Some(json!({ "replayable": false })));
+            changes.archive(format!("dead/{id}"), &head, Some(json!({ "replayable": false }).into()));
         }
     }
 
@@ -304,7 +307,7 @@ impl Agent {
         record.status = CallStatus::Running;
         record.callee = Some(instance.clone());
         let body = json!({ "status": record.status, "targetInstanceId": instance });
-        changes.put(format!("call/{call}"), record, Some(body));
+        changes.put(format!("call/{call}"), record, Some(body.into()));
     }
 
     fn end_call(

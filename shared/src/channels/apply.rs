@@ -63,7 +63,7 @@ impl Entity for Channels {
             Event::Created { channel, description, participants, creator } => {
                 self.insert(channel.clone());
                 let body = created_body(channel, description.as_deref(), participants, *creator);
-                changes.put(Channel::key(channel.id), channel, Some(body));
+                changes.put(Channel::key(channel.id), channel, Some(body.into()));
             }
             Event::Deleted { channel } => self.remove(*channel, changes),
             Event::Posted(posted) => self.post(posted, changes),
@@ -165,9 +165,9 @@ impl Channels {
         channel.last = posted.number;
         channel.last_at = posted.at;
         // The general channel has no creation of its own to write its body.
-        let body = (posted.channel == GENERAL && posted.number == 1).then(|| channel.body());
+        let body = (posted.channel == GENERAL && posted.number == 1).then(|| channel.body().into());
         changes.put(Channel::key(channel.id), channel, body);
-        changes.archive(message_key(posted.channel, posted.number), &json!({}), Some(posted.body()));
+        changes.archive(message_key(posted.channel, posted.number), &json!({}), Some(posted.body().into()));
         let author = posted.author.as_ref().map(|author| author.id);
         if let Some(author) = author {
             let own = Spans::from_iter([posted.number]);

@@ -55,7 +55,7 @@ impl Entity for Costs {
         let (day, agent) = (Day::of(*at), report.agent);
         let sum = self.sums.entry((day, agent)).or_default();
         sum.add(&Sum::from(&**report));
-        changes.put(sum_key(day, agent), sum, Some(sum.body(day, agent)));
+        changes.put(sum_key(day, agent), sum, Some(sum.body(day, agent).into()));
         for id in self.reports_past_limit() {
             self.reports.remove(&id);
             changes.delete(report_key(id));

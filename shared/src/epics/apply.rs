@@ -52,7 +52,7 @@ impl Entity for Epics {
             Event::TaskChanged { epic, task, from, to } => {
                 let Some(epic) = self.epics.get_mut(epic) else { return };
                 epic.count(*task, from.as_deref(), to.as_deref());
-                changes.put(Epic::key(epic.id), epic, Some(epic.counts.body()));
+                changes.put(Epic::key(epic.id), epic, Some(epic.counts.body().into()));
             }
             Event::NewsTaken { epics } => {
                 for id in epics {
@@ -136,5 +136,5 @@ impl Epic {
 fn put(epic: &Epic, texts: &Texts, changes: &mut Changes) {
     let mut body = epic.body();
     merge(&mut body, texts.body());
-    changes.put(Epic::key(epic.id), epic, Some(body));
+    changes.put(Epic::key(epic.id), epic, Some(body.into()));
 }

@@ -52,7 +52,7 @@ impl Fleet {
             "state": if runner.draining { "draining" } else { "ready" },
             "registeredAt": runner.registered.iso(), "lostAt": null,
         });
-        changes.put(format!("runner/{}", runner.name), &runner, Some(body));
+        changes.put(format!("runner/{}", runner.name), &runner, Some(body.into()));
         self.runners.insert(runner.name.clone(), runner);
     }
 
@@ -64,7 +64,7 @@ impl Fleet {
         if let Some(lost) = self.runners.remove(runner) {
             let state = if left { "left" } else { "lost" };
             let body = json!({ "state": state, "lostAt": at.iso() });
-            changes.archive(format!("runner/{runner}"), &lost, Some(body));
+            changes.archive(format!("runner/{runner}"), &lost, Some(body.into()));
         }
     }
 
@@ -121,7 +121,7 @@ impl Fleet {
         let key = format!("scale/{swarm}");
         match scale {
             Some(scale) => {
-                changes.put(key, &Limit { scale }, Some(json!({ "swarm": swarm, "scale": scale })));
+                changes.put(key, &Limit { scale }, Some(json!({ "swarm": swarm, "scale": scale }).into()));
                 self.scales.insert(swarm.clone(), scale);
             }
             None => {

@@ -75,7 +75,7 @@ impl Entity for Inboxes {
                 body["delegationRefused"]["taskId"] = json!(task);
                 let (id, agent, number) = (*message, *agent, *number);
                 let message = Message { id, agent, number, status: Status::Unread, since: *at };
-                changes.put(Message::key(id), &message, Some(body));
+                changes.put(Message::key(id), &message, Some(body.into()));
                 self.insert(message);
                 self.last = number;
                 changes.put("order/last", &number, None);
@@ -153,7 +153,7 @@ impl Inboxes {
             body.extend(slack);
             body.extend(mail.iter().flat_map(|ids| ids.fields()));
         }
-        changes.put(Message::key(*id), &message, Some(body));
+        changes.put(Message::key(*id), &message, Some(body.into()));
         self.insert(message);
         self.last = *number;
         changes.put("order/last", number, None);
@@ -174,7 +174,7 @@ impl Inboxes {
             let Some(mut message) = self.remove(*id) else { continue };
             message.status = status;
             message.since = at;
-            changes.put(Message::key(*id), &message, Some(ended(status, at)));
+            changes.put(Message::key(*id), &message, Some(ended(status, at).into()));
             self.insert(message);
         }
     }
@@ -187,7 +187,7 @@ impl Inboxes {
         if let (Value::Object(body), Value::Object(field)) = (&mut body, field) {
             body.extend(field);
         }
-        changes.archive(Message::key(id), &message, Some(body));
+        changes.archive(Message::key(id), &message, Some(body.into()));
     }
 }
 

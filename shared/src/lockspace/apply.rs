@@ -34,7 +34,7 @@ impl Lockspace {
                     expires: *expires,
                     ttl_ms: *ttl_ms,
                 };
-                changes.put(document(key), &lock, Some(body(key, raw, &lock)));
+                changes.put(document(key), &lock, Some(body(key, raw, &lock).into()));
                 self.insert_lock(key, lock);
             }
             Event::Refreshed { key, at, expires, ttl_ms } => {
@@ -82,7 +82,7 @@ impl Lockspace {
         let Some(mut lock) = self.remove_lock(key) else { return };
         change(&mut lock);
         let body = json!({ "heldSince": lock.since.iso(), "expiresAt": lock.expires.iso() });
-        changes.put(document(key), &lock, Some(body));
+        changes.put(document(key), &lock, Some(body.into()));
         self.insert_lock(key, lock);
     }
 

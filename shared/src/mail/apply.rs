@@ -41,7 +41,7 @@ impl Entity for Mail {
     fn apply(&mut self, event: &Event, changes: &mut Changes) {
         match event {
             Event::InboxRegistered { address } => {
-                changes.put(Address::key(address.id), address, Some(address.view()));
+                changes.put(Address::key(address.id), address, Some(address.view().into()));
                 self.insert(address.clone());
             }
             Event::InboxUnregistered { address } => {

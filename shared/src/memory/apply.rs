@@ -58,7 +58,7 @@ impl Entity for Memory {
             }
             Event::Touched { memory, at } => {
                 if let Some(learning) = self.learnings.get(memory) {
-                    changes.put(key(*memory), &learning.head, Some(json!({ "accessedAt": at.iso() })));
+                    changes.put(key(*memory), &learning.head, Some(json!({ "accessedAt": at.iso() }).into()));
                 }
             }
             Event::Embedded { model, embedding } => self.embedded(model, embedding, changes),
@@ -106,7 +106,7 @@ impl Memory {
             self.forget(memory, changes);
         }
         let head = Head::of(learning);
-        changes.put(key(memory), &head, Some(learning.body(memory, at)));
+        changes.put(key(memory), &head, Some(learning.body(memory, at).into()));
         self.know(memory, head);
     }
 
@@ -138,7 +138,7 @@ impl Memory {
             "vector": vector,
             "problem": problem,
         });
-        changes.put(Self::vector_key(embedding.memory), &head, Some(body));
+        changes.put(Self::vector_key(embedding.memory), &head, Some(body.into()));
     }
 
     fn note(&mut self, file: Uuid, memory: Uuid, replaces: &[Uuid], changes: &mut Changes) {

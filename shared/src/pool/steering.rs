@@ -85,7 +85,7 @@ impl Steering {
         waiting.retain(|&(since, message)| {
             let gone = gone(message);
             if gone {
-                changes.archive(key(message), &Head { task, since }, Some(body.clone()));
+                changes.archive(key(message), &Head { task, since }, Some(body.clone().into()));
             }
             !gone
         });

@@ -50,9 +50,9 @@ impl Entity for Profiles {
             "contentLength": version.text.chars().count(),
             "createdAt": version.at.iso(),
         });
-        changes.archive(format!("version/{}", version.id), &json!({}), Some(body));
+        changes.archive(format!("version/{}", version.id), &json!({}), Some(body.into()));
         let text = json!({ "content": version.text });
-        changes.archive(format!("text/{}", version.id), &json!({}), Some(text));
+        changes.archive(format!("text/{}", version.id), &json!({}), Some(text.into()));
         changes.put(format!("latest/{}", version.agent), self.follow(version), None);
     }
 

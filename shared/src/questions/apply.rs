@@ -50,7 +50,7 @@ impl Entity for Questions {
             Event::Asked { question, ask, at, expires } => {
                 let (task, choices) = (ask.waiting(), ask.choices.clone());
                 let open = Open { agent: ask.agent, task, choices, expires: *expires };
-                changes.put(key(*question), &open, Some(ask.body(*question, *at, *expires)));
+                changes.put(key(*question), &open, Some(ask.body(*question, *at, *expires).into()));
                 self.insert_open(*question, open);
             }
             Event::Answered { question, by, agent, answer, at } => {
@@ -138,7 +138,7 @@ impl Questions {
         if let (Value::Object(body), Value::Object(said)) = (&mut body, said) {
             body.extend(said);
         }
-        changes.put(key(question), &settled, Some(body));
+        changes.put(key(question), &settled, Some(body.into()));
         self.insert_settled(question, settled);
     }
 }

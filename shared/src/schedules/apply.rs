@@ -139,7 +139,7 @@ impl Schedules {
 
     fn put(&self, id: Uuid, changes: &mut Changes) {
         let Some(schedule) = self.schedules.get(&id) else { return };
-        changes.put(Schedule::key(id), schedule, Some(schedule.body()));
+        changes.put(Schedule::key(id), schedule, Some(schedule.body().into()));
     }
 }
 

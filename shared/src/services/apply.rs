@@ -86,6 +86,6 @@ impl Entity for Services {
 impl Services {
     fn put(&self, id: Uuid, changes: &mut Changes) {
         let Some(service) = self.services.get(&id) else { return };
-        changes.put(Service::key(id), service, Some(service.body()));
+        changes.put(Service::key(id), service, Some(service.body().into()));
     }
 }

@@ -82,6 +82,6 @@ impl Entity for Settings {
 impl Settings {
     fn put(&self, id: Uuid, changes: &mut Changes) {
         let Some(setting) = self.settings.get(&id) else { return };
-        changes.put(Setting::key(id), setting, Some(setting.masked()));
+        changes.put(Setting::key(id), setting, Some(setting.masked().into()));
     }
 }

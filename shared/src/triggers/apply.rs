@@ -120,7 +120,7 @@ impl Triggers {
             "heard": outcome.heard,
             "incoming": incoming,
         });
-        changes.put(document(incoming.receipt), &receipt, Some(body));
+        changes.put(document(incoming.receipt), &receipt, Some(body.into()));
         self.insert_receipt(incoming.receipt, receipt);
     }
 
@@ -147,7 +147,7 @@ impl Triggers {
         self.consume(&outcome.resumed, &mut receipt, changes);
         let mut note = standing(&receipt);
         note.insert(format!("unclaimed:{wait}"), json!(outcome));
-        changes.put(document(id), &receipt, Some(Value::Object(note)));
+        changes.put(document(id), &receipt, Some(Value::Object(note).into()));
         self.insert_receipt(id, receipt);
     }
 
@@ -165,7 +165,7 @@ impl Triggers {
             "problem": rejected.problem,
             "body": rejected.body,
         });
-        changes.put(document(rejected.receipt), &receipt, Some(body));
+        changes.put(document(rejected.receipt), &receipt, Some(body.into()));
         self.insert_receipt(rejected.receipt, receipt);
     }
 
@@ -178,7 +178,7 @@ impl Triggers {
         }
         let mut note = standing(&receipt);
         note.insert(format!("refused:{agent}"), json!(refused));
-        changes.put(document(id), &receipt, Some(Value::Object(note)));
+        changes.put(document(id), &receipt, Some(Value::Object(note).into()));
         self.insert_receipt(id, receipt);
     }
 

@@ -23,7 +23,7 @@ fn any_change() -> impl Strategy<Value = DocumentChange> {
             key,
             live,
             head: json!({"dice": dice}).into(),
-            body: body.map(|body| json!(body)),
+            body: body.map(|body| json!(body).into()),
             new: false,
         },
     })

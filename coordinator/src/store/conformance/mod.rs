@@ -101,6 +101,7 @@ fn batch(key: &EntityKey, expected: u64) -> Batch {
 }
 
 fn put(key: &str, live: bool, body: Option<Value>) -> DocumentChange {
+    let body = body.map(Into::into);
     DocumentChange::Put { key: key.to_owned(), live, head: json!({"of": key}).into(), body, new: false }
 }
 

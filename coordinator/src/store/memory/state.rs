@@ -355,7 +355,7 @@ impl Held {
             DocumentChange::Put { key, live, head, body, .. } => {
                 let mut merged = self.documents.remove(key).map(|document| document.body).unwrap_or_default();
                 if let Some(change) = body {
-                    merge(&mut merged, change.clone());
+                    merge(&mut merged, change.value());
                 }
                 let document = Document { live: *live, head: head.value(), body: merged, version, at };
                 self.documents.insert(key.clone(), document);

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use redis::Cmd;
-use serde_json::{Map, Value};
 use skein_shared::blobs::chunks;
 use skein_shared::entity::{BlobChange, DocumentChange};
-use skein_shared::json::Json;
+use skein_shared::json::{Fields, Json, is_null};
 use skein_shared::time::Timestamp;
 
 use super::arguments::Arguments;
@@ -155,7 +154,7 @@ impl<'a> Preparing<'a> {
         if self.batch.expected == Version(0) {
             self.inhabit();
         }
-        self.put_documents()?;
+        self.put_documents();
         self.change_blobs();
         self.move_marks();
         self.keep_replies()?;
@@ -268,7 +267,7 @@ impl<'a> Preparing<'a> {
         arguments.text("1");
     }
 
-    fn put_documents(&mut self) -> Result<(), CommitError> {
+    fn put_documents(&mut self) {
         let batch = self.batch;
         for change in &batch.documents {
             let number = FIXED + 1 + self.documents.range(..change.key()).count();
@@ -276,27 +275,19 @@ impl<'a> Preparing<'a> {
                 self.operation("UNLINK", number, 0);
                 continue;
             };
-            let empty = Map::new();
-            let body = body.as_ref().and_then(Value::as_object).unwrap_or(&empty);
-            self.put_fields(number, head, Left::of(change), body)?;
+            let fields = body.as_ref().map(Fields::of).unwrap_or_default();
+            self.put_fields(number, head, Left::of(change), &fields);
             // There is nothing to take away from one that is new.
             if !new {
-                self.take_fields(number, body);
+                self.take_fields(number, &fields);
             }
         }
-        Ok(())
     }
 
     /// Each field of the body is a field of the document.
-    fn put_fields(
-        &mut self,
-        document: usize,
-        head: &Json,
-        left: Left,
-        body: &Map<String, Value>,
-    ) -> Result<(), CommitError> {
+    fn put_fields(&mut self, document: usize, head: &Json, left: Left, body: &Fields<'_>) {
         let (version, at) = (self.prepared.version.0, self.batch.at.0);
-        let fields: Vec<_> = body.iter().filter(|(_, value)| !value.is_null()).collect();
+        let fields: Vec<_> = body.iter().filter(|(_, value)| !is_null(value)).collect();
         let (first, others) = fields.split_at(fields.len().min(FIELDS));
         let arguments = self.operation("HSET", document, (OWN + first.len()) * 2);
         arguments.text("head");
@@ -307,17 +298,15 @@ impl<'a> Preparing<'a> {
         arguments.shown(version);
         arguments.text("at");
         arguments.shown(at);
-        write_fields(arguments, first)?;
+        write_fields(arguments, first);
         for part in others.chunks(FIELDS) {
-            write_fields(self.operation("HSET", document, part.len() * 2), part)?;
+            write_fields(self.operation("HSET", document, part.len() * 2), part);
         }
-        Ok(())
     }
 
     /// A null takes a field away.
-    fn take_fields(&mut self, document: usize, body: &Map<String, Value>) {
-        let gone: Vec<&String> =
-            body.iter().filter(|(_, value)| value.is_null()).map(|(name, _)| name).collect();
+    fn take_fields(&mut self, document: usize, body: &Fields<'_>) {
+        let gone: Vec<&str> = body.iter().filter(|(_, value)| is_null(value)).map(|(name, _)| name).collect();
         for part in gone.chunks(FIELDS) {
             let arguments = self.operation("HDEL", document, part.len());
             for name in part {
@@ -406,12 +395,11 @@ impl<'a> Preparing<'a> {
     }
 }
 
-fn write_fields(arguments: &mut Arguments, fields: &[(&String, &Value)]) -> Result<(), CommitError> {
+fn write_fields(arguments: &mut Arguments, fields: &[(&str, &str)]) {
     for (name, value) in fields {
         arguments.texts(&[BODY, name]);
-        arguments.json("", value)?;
+        arguments.text(value);
     }
-    Ok(())
 }
 
 /// The nonce as the lease has it.

@@ -3,12 +3,14 @@
 //! Appending a change needs no look at the body, which matters because one thread writes for everybody. Whoever
 //! reads a body merges its lines.
 
-use indexmap::IndexMap;
+use std::borrow::Cow;
+
 use rusqlite::Row;
 use rusqlite::types::Type;
 use serde_json::{Map, Value};
 use skein_shared::entity::DocumentChange;
 use skein_shared::harness::merge;
+use skein_shared::json::{Fields, Json};
 
 use super::journal::Change;
 
@@ -28,12 +30,15 @@ pub(super) fn read(row: &Row<'_>, column: usize) -> rusqlite::Result<Value> {
 
 /// The line that a document's changes together add to its body; nothing if they leave it alone. A null stays in it, for
 /// the field may stand in an earlier line.
-pub(super) fn line(changes: &[Change]) -> Option<String> {
-    let mut fields: Option<IndexMap<&String, &Value>> = None;
-    for change in changes {
-        if let DocumentChange::Put { body: Some(Value::Object(body)), .. } = change.get() {
-            fields.get_or_insert_default().extend(body);
-        }
-    }
-    fields.map(|fields| serde_json::to_string(&fields).expect("texts and values have a JSON form"))
+pub(super) fn line(changes: &[Change]) -> Option<Cow<'_, str>> {
+    let mut bodies = changes.iter().filter_map(|change| match change.get() {
+        DocumentChange::Put { body, .. } => body.as_ref(),
+        DocumentChange::Delete { .. } => None,
+    });
+    let (first, second) = (bodies.next()?, bodies.next());
+    let Some(second) = second else { return Some(first.text().into()) };
+    let mut fields = Fields::of(first);
+    fields.follow(Fields::of(second));
+    bodies.for_each(|body| fields.follow(Fields::of(body)));
+    Some(Json::of(&fields).text().to_owned().into())
 }

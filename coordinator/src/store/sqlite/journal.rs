@@ -343,7 +343,7 @@ pub(super) fn with_changes(
     };
     for change in changes {
         match change.get() {
-            DocumentChange::Put { body: Some(fields), .. } => merge(&mut body, fields.clone()),
+            DocumentChange::Put { body: Some(fields), .. } => merge(&mut body, fields.value()),
             DocumentChange::Put { body: None, .. } => {}
             DocumentChange::Delete { .. } => body.clear(),
         }

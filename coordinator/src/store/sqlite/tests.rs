@@ -192,7 +192,7 @@ fn change(expected: u64, changes: Vec<DocumentChange>) -> Batch {
 
 fn put(document: &str, body: Value) -> DocumentChange {
     let head = skein_shared::json::Json::of(&body);
-    DocumentChange::Put { key: document.to_owned(), live: true, head, body: Some(body), new: false }
+    DocumentChange::Put { key: document.to_owned(), live: true, head, body: Some(body.into()), new: false }
 }
 
 /// A process that ends without a word leaves its journal, and the next one takes it up.

@@ -122,7 +122,7 @@ impl Pen {
         match line {
             Line::Record { key, at, events } => self.commit(Batch { events, ..empty(key, at) }).await,
             Line::Document { key, document, at, live, head, body } => {
-                let body = Some(body.into());
+                let body = Some(Json::of(&body));
                 let put =
                     DocumentChange::Put { key: document, live, head: Json::from(head), body, new: true };
                 self.gather(key, at).await?.documents.push(put);

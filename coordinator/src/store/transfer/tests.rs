@@ -43,7 +43,7 @@ fn put(key: &str, live: bool, body: Value) -> DocumentChange {
         key: key.to_owned(),
         live,
         head: json!({"h": key}).into(),
-        body: Some(body),
+        body: Some(body.into()),
         new: false,
     }
 }

@@ -1,70 +1,136 @@
-//! A task's body: the fields that clients read, each event adding its own.
+//! A task's body: the fields that clients read, each event adding its own. They are written as JSON as they are found,
+//! for every event of a task comes by here.
 
-use serde_json::{Map, Value, json};
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
 
-use super::merge;
+use crate::json::Json;
 use crate::limits;
 use crate::pool::event::{Created, Event};
 use crate::pool::state::Task;
 
 /// All of a new task.
-pub(super) fn of(created: &Created) -> Value {
-    let Created { task: id, by, spec, at, .. } = created;
-    let broken: Vec<_> = created.dependencies.iter().filter(|d| d.is_broken()).map(|d| d.task).collect();
-    let mut body = spec.context.clone();
-    let fields = json!({
-        "id": id, "agentId": created.agent, "creatorAgentId": by, "task": spec.task,
-        "status": created.status, "source": spec.source, "taskType": spec.task_type, "tags": spec.tags,
-        "priority": spec.priority, "dependsOn": spec.depends_on, "offeredTo": created.offered_to,
-        "offeredAt": created.offered_to.map(|_| at.iso()), "createdAt": at.iso(),
-        "lastUpdatedAt": at.iso(), "epicId": spec.epic, "parentTaskId": spec.parent,
-        "model": spec.model, "scheduleId": spec.schedule,
-        "blockedBy": if broken.is_empty() { Value::Null } else { json!(broken) },
-    });
-    merge(&mut body, fields);
-    body.retain(|_, value| !value.is_null());
-    Value::Object(body)
+pub(super) fn of(created: &Created) -> Json {
+    Json::of(&New(created))
 }
 
 /// What an event changes: its own fields, and those that every write of a task says anew. A null removes
 /// a field: the task has no agent, the offer is over.
-pub(super) fn after(task: &Task, event: &Event) -> Value {
-    let own = match event {
-        Event::Progressed { text, .. } => json!({ "progress": text, "stalled": null }),
-        Event::Started { .. } => json!({ "stalled": null }),
-        Event::SessionNoted { session, .. } => json!({ "claudeSessionId": session }),
-        Event::EpicSet { epic, .. } => json!({ "epicId": epic }),
-        Event::Stalled { .. } => json!({ "stalled": true }),
-        Event::Accepted { at, .. } => json!({ "acceptedAt": at.iso() }),
+pub(super) fn after(task: &Task, event: &Event) -> Json {
+    Json::of(&Changed(task, event))
+}
+
+struct New<'a>(&'a Created);
+
+/// Fields that a task's context cannot set.
+const OWN: [&str; 19] = [
+    "id",
+    "agentId",
+    "creatorAgentId",
+    "task",
+    "status",
+    "source",
+    "taskType",
+    "tags",
+    "priority",
+    "dependsOn",
+    "offeredTo",
+    "offeredAt",
+    "createdAt",
+    "lastUpdatedAt",
+    "epicId",
+    "parentTaskId",
+    "model",
+    "scheduleId",
+    "blockedBy",
+];
+
+impl Serialize for New<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Created { task: id, by, spec, at, .. } = self.0;
+        let at = at.iso();
+        let mut body = serializer.serialize_map(None)?;
+        let context =
+            spec.context.iter().filter(|(name, value)| !value.is_null() && !OWN.contains(&name.as_str()));
+        for (name, value) in context {
+            body.serialize_entry(name, value)?;
+        }
+        body.serialize_entry("id", id)?;
+        some(&mut body, "agentId", self.0.agent.as_ref())?;
+        some(&mut body, "creatorAgentId", by.as_ref())?;
+        body.serialize_entry("task", &spec.task)?;
+        body.serialize_entry("status", &self.0.status)?;
+        body.serialize_entry("source", &spec.source)?;
+        some(&mut body, "taskType", spec.task_type.as_ref())?;
+        body.serialize_entry("tags", &spec.tags)?;
+        body.serialize_entry("priority", &spec.priority)?;
+        body.serialize_entry("dependsOn", &spec.depends_on)?;
+        some(&mut body, "offeredTo", self.0.offered_to.as_ref())?;
+        some(&mut body, "offeredAt", self.0.offered_to.map(|_| &at))?;
+        body.serialize_entry("createdAt", &at)?;
+        body.serialize_entry("lastUpdatedAt", &at)?;
+        some(&mut body, "epicId", spec.epic.as_ref())?;
+        some(&mut body, "parentTaskId", spec.parent.as_ref())?;
+        some(&mut body, "model", spec.model.as_ref())?;
+        some(&mut body, "scheduleId", spec.schedule.as_ref())?;
+        let broken: Vec<_> = self.0.dependencies.iter().filter(|d| d.is_broken()).map(|d| d.task).collect();
+        some(&mut body, "blockedBy", (!broken.is_empty()).then_some(&broken))?;
+        body.end()
+    }
+}
+
+struct Changed<'a>(&'a Task, &'a Event);
+
+impl Serialize for Changed<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(task, event) = self;
+        let mut body = serializer.serialize_map(None)?;
+        own(event, &mut body)?;
+        body.serialize_entry("status", &task.status)?;
+        body.serialize_entry("agentId", &task.agent)?;
+        body.serialize_entry("lastUpdatedAt", &task.updated.iso())?;
+        body.end()
+    }
+}
+
+/// The fields of one event alone.
+fn own<M: SerializeMap>(event: &Event, body: &mut M) -> Result<(), M::Error> {
+    match event {
+        Event::Progressed { text, .. } => {
+            body.serialize_entry("progress", text)?;
+            body.serialize_entry("stalled", &())
+        }
+        Event::Started { .. } => body.serialize_entry("stalled", &()),
+        Event::SessionNoted { session, .. } => body.serialize_entry("claudeSessionId", session),
+        Event::EpicSet { epic, .. } => body.serialize_entry("epicId", epic),
+        Event::Stalled { .. } => body.serialize_entry("stalled", &true),
+        Event::Accepted { at, .. } => body.serialize_entry("acceptedAt", &at.iso()),
         Event::Rejected { reason, .. } => {
-            json!({ "offeredTo": null, "offeredAt": null, "rejectionReason": reason })
+            no_offer(body)?;
+            body.serialize_entry("rejectionReason", reason)
         }
-        Event::OfferExpired { .. } | Event::Withdrawn { .. } => {
-            json!({ "offeredTo": null, "offeredAt": null })
-        }
+        Event::OfferExpired { .. } | Event::Withdrawn { .. } => no_offer(body),
         Event::LeaseLost { generation, reason, .. } => {
-            let flagged = *generation >= limits::TASK_GENERATIONS;
-            json!({ "generation": generation, "returnReason": reason, "needsAttention": flagged })
+            body.serialize_entry("generation", generation)?;
+            body.serialize_entry("returnReason", reason)?;
+            body.serialize_entry("needsAttention", &(*generation >= limits::TASK_GENERATIONS))
         }
         Event::Finished { output, reason, cost, at, .. } => {
-            let mut own = json!({ "finishedAt": at.iso() });
-            if let Some(output) = output {
-                own["output"] = json!(output);
-            }
-            if let Some(reason) = reason {
-                own["failureReason"] = json!(reason);
-            }
-            if let Some(cost) = cost {
-                own["costData"] = json!(cost);
-            }
-            own
+            body.serialize_entry("finishedAt", &at.iso())?;
+            some(body, "output", output.as_ref())?;
+            some(body, "failureReason", reason.as_ref())?;
+            some(body, "costData", cost.as_ref())
         }
-        _ => json!({}),
-    };
-    let mut body = Map::new();
-    merge(&mut body, own);
-    let standing =
-        json!({ "status": task.status, "agentId": task.agent, "lastUpdatedAt": task.updated.iso() });
-    merge(&mut body, standing);
-    Value::Object(body)
+        _ => Ok(()),
+    }
+}
+
+fn no_offer<M: SerializeMap>(body: &mut M) -> Result<(), M::Error> {
+    body.serialize_entry("offeredTo", &())?;
+    body.serialize_entry("offeredAt", &())
+}
+
+/// A field that only some tasks have.
+fn some<M: SerializeMap>(body: &mut M, name: &str, value: Option<&impl Serialize>) -> Result<(), M::Error> {
+    value.map_or(Ok(()), |value| body.serialize_entry(name, value))
 }

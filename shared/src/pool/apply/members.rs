@@ -1,10 +1,11 @@
 //! Follows what happens to members.
 
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
-use super::merge;
 use crate::entity::Changes;
+use crate::json::Json;
 use crate::pool::command::{Join, Profile};
 use crate::pool::event::Event;
 use crate::pool::profile;
@@ -65,7 +66,7 @@ impl Pool {
             "claudeMd": profile::claude_md(join), "soulMd": profile::soul_md(join),
             "identityMd": profile::identity_md(join),
         });
-        changes.put(profile_key(join.agent), &json!({}), Some(texts));
+        changes.put(profile_key(join.agent), &json!({}), Some(texts.into()));
     }
 
     fn leave(&mut self, agent: Uuid, at: Timestamp, changes: &mut Changes) {
@@ -76,7 +77,7 @@ impl Pool {
             self.lead = None;
         }
         let body = json!({ "status": "offline", "lastUpdatedAt": at.iso() });
-        changes.archive(member_key(agent), &member, Some(body));
+        changes.archive(member_key(agent), &member, Some(body.into()));
         changes.archive(profile_key(agent), &json!({}), None);
     }
 
@@ -96,7 +97,7 @@ impl Pool {
             ("toolsMd", &profile.tools_md),
         ]);
         if !texts.is_empty() {
-            changes.put(profile_key(agent), &json!({}), Some(Value::Object(texts)));
+            changes.put(profile_key(agent), &json!({}), Some(Value::Object(texts).into()));
         }
         if let Some(capabilities) = &profile.capabilities {
             body.insert("capabilities".to_owned(), json!(capabilities));
@@ -129,11 +130,9 @@ impl Pool {
             (false, 0) => "idle",
             (false, _) => "busy",
         };
-        let mut body = Map::new();
-        merge(&mut body, own);
-        let standing = json!({ "status": status, "lastUpdatedAt": at.iso(), "lastActivityAt": at.iso() });
-        merge(&mut body, standing);
-        changes.put(member_key(agent), member, Some(Value::Object(body)));
+        let at = &at.iso();
+        let body = Body { own, status, last_updated_at: at, last_activity_at: at };
+        changes.put(member_key(agent), member, Some(Json::of(&body)));
     }
 
     /// After one of its tasks began or stopped being in progress: writes the member only if it shows, that
@@ -155,6 +154,18 @@ impl Pool {
             });
         }
     }
+}
+
+/// What a change writes into a member's body.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Body<'a> {
+    /// The fields of the event alone.
+    #[serde(flatten)]
+    own: Value,
+    status: &'static str,
+    last_updated_at: &'a str,
+    last_activity_at: &'a str,
 }
 
 fn member_key(agent: Uuid) -> String {

@@ -7,12 +7,13 @@ mod body;
 mod head;
 mod members;
 
-use serde_json::{Map, Value, json};
+use serde_json::json;
 use uuid::Uuid;
 
 use super::event::{Created, Event};
 use super::state::{Outcome, Pool, Status, Task, Term};
 use crate::entity::Changes;
+use crate::json::Json;
 use crate::time::Timestamp;
 
 impl Pool {
@@ -99,7 +100,7 @@ impl Pool {
         if let Some((_, until)) = renewed {
             self.deadlines.renew(dependant, until);
         }
-        let body = (outcome != Outcome::Completed).then(|| json!({ "blockedBy": broken }));
+        let body = (outcome != Outcome::Completed).then(|| json!({ "blockedBy": broken }).into());
         self.save(dependant, body, changes);
     }
 
@@ -113,15 +114,9 @@ impl Pool {
     }
 
     /// Writes a live task's document.
-    fn save(&self, id: Uuid, body: Option<Value>, changes: &mut Changes) {
+    fn save(&self, id: Uuid, body: Option<Json>, changes: &mut Changes) {
         let Some(task) = self.tasks.get(id) else { return };
         changes.put(key(id), &task, body);
-    }
-}
-
-fn merge(body: &mut Map<String, Value>, fields: Value) {
-    if let Value::Object(fields) = fields {
-        body.extend(fields);
     }
 }
 

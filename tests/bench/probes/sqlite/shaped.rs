@@ -8,10 +8,9 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use async_trait::async_trait;
 use rusqlite::{Connection, params};
-use serde_json::Value;
 use skein_coordinator::store::{Batch, TimerChange};
 use skein_shared::entity::DocumentChange;
-use skein_shared::json::Json;
+use skein_shared::json::{Fields, Json};
 
 use super::open;
 use crate::harness::contender::{Card, Contender, Durability, Metered, Plan, Work};
@@ -28,14 +27,11 @@ pub(crate) struct Recording {
 pub(crate) type Record =
     Arc<dyn Fn(PathBuf, usize) -> futures::future::BoxFuture<'static, Result<Recording>> + Send + Sync>;
 
-/// The fields of a body as JSON.
-type Body = BTreeMap<String, Json>;
-
 /// The rows of one commit, with their JSON made.
 struct Rows {
     entity: String,
     batch: [u8; 16],
-    documents: Vec<(String, bool, String, Option<Body>)>,
+    documents: Vec<(String, bool, String, Option<Json>)>,
     deleted: Vec<String>,
     /// The journal's text of documents and of marks.
     journal: (String, String),
@@ -76,7 +72,7 @@ struct Row {
     live: bool,
     version: i64,
     head: String,
-    body: Option<Body>,
+    changes: Vec<Json>,
 }
 
 impl Shaped {
@@ -147,7 +143,7 @@ impl ShapedState {
                     .execute(params![entity, key])?;
                 continue;
             };
-            let line = row.body.as_ref().map(serde_json::to_string).transpose()?;
+            let line = line(&row.changes);
             self.connection
                 .prepare_cached(
                     "INSERT INTO document (entity, document, live, version, written, head, body)
@@ -155,7 +151,14 @@ impl ShapedState {
                      ON CONFLICT DO UPDATE SET live = ?3, version = ?4, written = ?4, head = ?5,
                          body = coalesce(body || char(10) || ?6, body)",
                 )?
-                .execute(params![entity, key, row.live, row.version, row.head, line])?;
+                .execute(params![
+                    entity,
+                    key,
+                    row.live,
+                    row.version,
+                    row.head,
+                    line.as_ref().map(Json::text)
+                ])?;
         }
         self.connection.execute("DELETE FROM journal_even", [])?;
         self.connection.execute_batch("COMMIT")?;
@@ -170,7 +173,7 @@ fn rows(batch: Batch) -> Result<Rows> {
     for change in batch.documents {
         match change {
             DocumentChange::Put { key, live, head, body, .. } => {
-                documents.push((key, live, head.text().to_owned(), body.map(fields)));
+                documents.push((key, live, head.text().to_owned(), body));
             }
             DocumentChange::Delete { key } => deleted.push(key),
         }
@@ -188,9 +191,12 @@ fn rows(batch: Batch) -> Result<Rows> {
     })
 }
 
-fn fields(body: Value) -> Body {
-    let Value::Object(fields) = body else { return Body::new() };
-    fields.into_iter().map(|(name, value)| (name, value.into())).collect()
+/// What changes of a body add to it.
+fn line(changes: &[Json]) -> Option<Json> {
+    let (first, later) = changes.split_first()?;
+    let mut fields = Fields::of(first);
+    later.iter().for_each(|change| fields.follow(Fields::of(change)));
+    Some(Json::of(&fields))
 }
 
 impl Rows {
@@ -227,12 +233,9 @@ impl Rows {
         for (key, live, head, body) in &self.documents {
             let (live, head) = (*live, head.clone());
             let slot = waiting.entry((self.entity.clone(), fresh(key, pass))).or_default();
-            let mut body = body.clone();
-            if let Some(mut before) = slot.take().and_then(|row| row.body) {
-                before.extend(body.unwrap_or_default());
-                body = Some(before);
-            }
-            *slot = Some(Row { live, version, head, body });
+            let mut changes = slot.take().map(|row| row.changes).unwrap_or_default();
+            changes.extend(body.clone());
+            *slot = Some(Row { live, version, head, changes });
         }
         for key in &self.deleted {
             waiting.insert((self.entity.clone(), fresh(key, pass)), None);

@@ -30,8 +30,7 @@ impl Service {
         if target == who.agent_name {
             return Err(Refusal::new(Code::SelfCall, "an agent cannot call itself; name another one"));
         }
-        self.attach(who).await?;
-        let Reply::Instance(instance) = self.ask::<Agent>(&who.own_agent(), inspect(who)).await? else {
+        let Reply::Instance(instance) = self.ask_own(who, inspect(who)).await? else {
             return Err(unexpected("the agent"));
         };
         let (noted, chain) = (instance.callees.contains(&target), instance.chain);
@@ -42,9 +41,11 @@ impl Service {
         let Reply::Call(view) = self.change::<Agent>(&key, request, command).await? else {
             return Err(unexpected("the agent"));
         };
-        // The target may tell us as well, but later: a question that follows at once must find it.
-        let note = Command::NoteCallee { instance: who.instance.clone(), target };
-        self.ask::<Agent>(&who.own_agent(), note).await?;
+        if !noted {
+            // The target may tell us as well, but later: a question that follows at once must find it.
+            let note = Command::NoteCallee { instance: who.instance.clone(), target };
+            self.ask::<Agent>(&who.own_agent(), note).await?;
+        }
         Ok(view)
     }
 
@@ -130,9 +131,8 @@ impl Service {
     /// Sets the line that people see beside the caller's instance.
     pub async fn set_status(&self, who: &Principal, request: Uuid, text: String) -> Result<(), Refusal> {
         policy::require(who, Right::Work)?;
-        self.attach(who).await?;
         let command = Command::SetStatus { instance: who.instance.clone(), text };
-        self.change::<Agent>(&who.own_agent(), request, command).await.map(|_| ())
+        self.change_own(who, request, command).await.map(|_| ())
     }
 
     /// Has the caller's run followed by another once it is done. Gives the how-manieth of at most how many.
@@ -141,9 +141,8 @@ impl Service {
     /// `wrong_state` for a run that is never run again; `no_capacity` when it was often enough.
     pub async fn request_rerun(&self, who: &Principal, request: Uuid) -> Result<(u32, u32), Refusal> {
         policy::require(who, Right::Work)?;
-        self.attach(who).await?;
         let command = Command::RequestRerun { instance: who.instance.clone() };
-        match self.change::<Agent>(&who.own_agent(), request, command).await? {
+        match self.change_own(who, request, command).await? {
             Reply::WillRerun { number, most } => Ok((number, most)),
             _ => Err(unexpected("the agent")),
         }
@@ -152,32 +151,60 @@ impl Service {
     /// Ends the caller's run with an exit status, whatever its process would have ended with.
     pub async fn finish(&self, who: &Principal, request: Uuid, code: u8) -> Result<(), Refusal> {
         policy::require(who, Right::Work)?;
-        self.attach(who).await?;
         let command = Command::Finish { instance: who.instance.clone(), code };
-        self.change::<Agent>(&who.own_agent(), request, command).await.map(|_| ())
+        self.change_own(who, request, command).await.map(|_| ())
     }
 
     /// Kills the caller's run.
     pub async fn shut_down(&self, who: &Principal, request: Uuid, reason: String) -> Result<(), Refusal> {
         policy::require(who, Right::Work)?;
-        self.attach(who).await?;
         let command = Command::Kill { instance: who.instance.clone(), reason };
-        self.change::<Agent>(&who.own_agent(), request, command).await.map(|_| ())
+        self.change_own(who, request, command).await.map(|_| ())
     }
 
-    /// Makes a hand-made token known to its agent; runs of runners are known before they start.
-    pub(super) async fn attach(&self, who: &Principal) -> Result<(), Refusal> {
+    /// Asks the caller's own agent about its instance.
+    pub(super) async fn ask_own(&self, who: &Principal, command: Command) -> Result<Reply, Refusal> {
+        let key = who.own_agent();
+        self.known(who, command, |command| self.ask::<Agent>(&key, command)).await
+    }
+
+    /// Asks the caller's own agent for a change of its instance that must happen once.
+    pub(super) async fn change_own(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        command: Command,
+    ) -> Result<Reply, Refusal> {
+        let key = who.own_agent();
+        self.known(who, command, |command| self.change::<Agent>(&key, request, command)).await
+    }
+
+    /// Runs of runners are known to their agent before they start; a hand-made token is made known to it when it
+    /// turns out that it is not.
+    async fn known<F>(
+        &self,
+        who: &Principal,
+        command: Command,
+        ask: impl Fn(Command) -> F,
+    ) -> Result<Reply, Refusal>
+    where
+        F: Future<Output = Result<Reply, Refusal>>,
+    {
         if who.managed {
-            return Ok(());
+            return ask(command).await;
         }
-        let command = Command::Attach { instance: who.instance.clone(), agent_id: who.agent };
-        self.ask::<Agent>(&who.own_agent(), command).await.map(|_| ())
+        match ask(command.clone()).await {
+            Err(refusal) if refusal.code == Code::NotFound => {}
+            answer => return answer,
+        }
+        let attach = Command::Attach { instance: who.instance.clone(), agent_id: who.agent };
+        self.ask::<Agent>(&who.own_agent(), attach).await?;
+        ask(command).await
     }
 
     /// The agents that the caller's instance has called.
     async fn callees(&self, who: &Principal) -> Result<Vec<Name>, Refusal> {
-        self.attach(who).await?;
-        match self.ask::<Agent>(&who.own_agent(), inspect(who)).await? {
+        match self.ask_own(who, inspect(who)).await? {
             Reply::Instance(instance) => Ok(instance.callees.into_iter().collect()),
             _ => Err(unexpected("the agent")),
         }

@@ -2,7 +2,7 @@
 
 use std::str::from_utf8;
 
-use skein_shared::agent::{Agent, Blob, CallStatus, Command, Returned};
+use skein_shared::agent::{Blob, CallStatus, Command, Returned};
 use skein_shared::blobs::{self, Blobs, Bounds};
 use skein_shared::id::{EntityKey, Kind};
 use skein_shared::{Code, Refusal, limits};
@@ -38,14 +38,13 @@ impl Service {
     /// `too_large`, and `no_capacity` when the long values of the swarm have no room for it.
     pub async fn return_value(&self, who: &Principal, request: Uuid, value: String) -> Result<(), Refusal> {
         policy::require(who, Right::Work)?;
-        self.attach(who).await?;
         let value = match value.len() {
             0..=limits::TEXT => Returned::Text(value),
             _ => self.store_value(who, request, &value).await?,
         };
         let blob = value.blob();
         let command = Command::ReturnValue { instance: who.instance.clone(), value };
-        let told = self.change::<Agent>(&who.own_agent(), request, command).await;
+        let told = self.change_own(who, request, command).await;
         if let (Err(refusal), Some(blob)) = (&told, blob) {
             self.give_room_back(who, blob.id, refusal).await;
         }

@@ -59,7 +59,6 @@ impl Service {
         patience: Duration,
     ) -> Result<Waited, Refusal> {
         policy::require(who, Right::Work)?;
-        self.attach(who).await?;
         let begin = Command::BeginWait {
             instance: who.instance.clone(),
             wait: step(request, "wait"),
@@ -70,7 +69,7 @@ impl Service {
         };
         // Its repeat asks for the same wait, which is not over before its outcome was taken: so the entity
         // makes it harmless, and a kept answer (`still waiting`) would hide the outcome.
-        let begun = wait_view(self.ask::<Agent>(&who.own_agent(), begin).await?)?;
+        let begun = wait_view(self.ask_own(who, begin).await?)?;
         let wait = begun.wait;
         if let Some(outcome) = begun.outcome {
             return Ok(ended(outcome, begun.redelivered));

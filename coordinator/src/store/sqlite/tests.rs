@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use proptest::prelude::{ProptestConfig, proptest};
+use rusqlite::StatementStatus;
 use serde_json::{Value, json};
 use skein_shared::entity::DocumentChange;
 use skein_shared::id::{Kind, Name};
@@ -372,4 +373,19 @@ fn statements_use_their_indexes() {
         let steps: Vec<String> = rows.mapped(|row| row.get(3)).map(Result::unwrap).collect();
         assert_eq!(steps.join("\n"), plan, "{sql}");
     }
+}
+
+/// Preparing one takes ten times as long as running it.
+#[test]
+fn statements_are_prepared_once() {
+    let file = File::new();
+    let connection = connection::writable(&file.path(), Durability::Full).unwrap();
+    let mut statement =
+        connection.prepare("SELECT name FROM sqlite_schema WHERE rootpage > ?1 LIMIT ?2").unwrap();
+    for number in 1..4 {
+        let names: Vec<String> =
+            statement.query_map([number, number], |row| row.get(0)).unwrap().flatten().collect();
+        assert!(names.is_empty());
+    }
+    assert_eq!(statement.get_status(StatementStatus::RePrepare), 0);
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-pub use fields::{Fields, is_null};
+pub use fields::Fields;
 
 /// JSON that was written once, where the value was made, and is read where it is needed. What lies between
 /// (a commit, the store, the wire) passes the text on.

@@ -102,16 +102,9 @@ fn join(earlier: DocumentChange, later: DocumentChange) -> DocumentChange {
             DocumentChange::Put { body: Some(earlier), new, .. },
             DocumentChange::Put { key, live, head, body: later, .. },
         ) => {
-            let body = match later {
-                Some(later) => {
-                    let mut fields = Fields::of(&earlier);
-                    // A null stays in the change, so that the store removes the field too.
-                    fields.follow(Fields::of(&later));
-                    Json::of(&fields)
-                }
-                None => earlier,
-            };
-            DocumentChange::Put { key, live, head, body: Some(body), new }
+            // A null stays in the change, so that the store removes the field too.
+            let body = Fields::joined([&earlier].into_iter().chain(&later));
+            DocumentChange::Put { key, live, head, body, new }
         }
         (_, later) => later,
     }

@@ -23,8 +23,6 @@ const SETS: usize = 256;
 const WAYS: usize = 8;
 /// Greatest body that is kept, in bytes of its texts and names: some long ones must not fill the memory.
 const WEIGHT: usize = 2048;
-/// Greatest changes that are kept as they came, in bytes of their texts.
-const CHANGES: usize = 1024;
 
 /// Recent bodies.
 #[derive(Debug)]
@@ -65,9 +63,12 @@ struct Held {
     document: String,
     /// The entity's version that the body is of. A reader may find a commit in the store before it is told.
     version: Version,
+    /// Without what waits to be merged.
     body: Map<String, Value>,
-    /// What has changed the body since, oldest first.
-    changes: Vec<Json>,
+    /// Of the body, as [`weight`] says.
+    weight: usize,
+    /// Changes that wait to be merged until somebody reads the body, oldest first.
+    waiting: Vec<Json>,
 }
 
 impl Held {
@@ -93,7 +94,7 @@ impl Documents {
     pub(super) fn find(&self, key: &EntityKey, document: &str) -> Found {
         let mut set = self.set(key, document);
         match set.position(key, document) {
-            Some(at) => Found::Body(Value::Object(set.held[at].body().clone())),
+            Some(at) => Found::Body(Value::Object(set.held[at].read().clone())),
             None => Found::Nothing(set.turn),
         }
     }
@@ -101,13 +102,14 @@ impl Documents {
     /// Keeps a body as the store gave it, unless a commit was told of meanwhile.
     pub(super) fn keep(&self, turn: u64, stored: &StoredDocument) {
         let StoredDocument { key, document, version, body: Value::Object(body), .. } = stored else { return };
-        if weight(body) > WEIGHT {
+        let weight = weight(body);
+        if weight > WEIGHT {
             return;
         }
         let mut set = self.set(key, document);
         if set.turn == turn {
-            let (key, document) = (key.clone(), document.clone());
-            set.put(Held { key, document, version: *version, body: body.clone(), changes: Vec::new() });
+            let (key, document, body) = (key.clone(), document.clone(), body.clone());
+            set.put(Held { key, document, version: *version, body, weight, waiting: Vec::new() });
         }
     }
 
@@ -156,29 +158,35 @@ impl Held {
         let DocumentChange::Put { key: document, body: Some(fields), new: true, .. } = change else {
             return None;
         };
-        let (key, document, changes) = (key.clone(), document.clone(), vec![fields.clone()]);
-        let mut made = Self { key, document, version, body: Map::new(), changes };
-        made.is_kept().then_some(made)
+        let (key, document, waiting) = (key.clone(), document.clone(), vec![fields.clone()]);
+        let mut made = Self { key, document, version, body: Map::new(), weight: 0, waiting };
+        made.settle().then_some(made)
     }
 
     /// Takes a change in. False if nothing is left that could be kept.
     fn follow(&mut self, version: Version, change: &DocumentChange) -> bool {
         let DocumentChange::Put { body, .. } = change else { return false };
-        self.changes.extend(body.clone());
+        self.waiting.extend(body.clone());
         self.version = version;
-        self.is_kept()
+        self.settle()
     }
 
-    /// Whether it is short enough, with its changes or at least after them.
-    fn is_kept(&mut self) -> bool {
-        let changes: usize = self.changes.iter().map(|change| change.text().len()).sum();
-        changes <= CHANGES || weight(self.body()) <= WEIGHT
+    /// False if the body has become too long to be kept. What waits is merged only if that has to be found out.
+    fn settle(&mut self) -> bool {
+        let waiting: usize = self.waiting.iter().map(|change| change.text().len()).sum();
+        if self.weight + waiting > WEIGHT {
+            self.read();
+        }
+        self.weight <= WEIGHT
     }
 
-    /// The body after its changes, which are merged as the store does.
-    fn body(&mut self) -> &Map<String, Value> {
-        for change in self.changes.drain(..) {
-            merge(&mut self.body, change.value());
+    /// The body with all its changes, merged as the store does.
+    fn read(&mut self) -> &Map<String, Value> {
+        if !self.waiting.is_empty() {
+            for change in self.waiting.drain(..) {
+                merge(&mut self.body, change.value());
+            }
+            self.weight = weight(&self.body);
         }
         &self.body
     }
@@ -232,6 +240,13 @@ mod tests {
         match documents.find(&pool(), TASK) {
             Found::Body(body) => Some(body),
             Found::Nothing(_) => None,
+        }
+    }
+
+    impl Documents {
+        /// Whether there is anything, without a look at it.
+        fn holds(&self) -> bool {
+            self.sets.iter().any(|set| !set.lock().unwrap().held.is_empty())
         }
     }
 
@@ -321,5 +336,29 @@ mod tests {
         assert_eq!(body(&documents), Some(json!({ "text": "x" })));
         documents.committed(&pool(), Version(2), &put(json!({ "output": ["x".repeat(WEIGHT)] })));
         assert_eq!(body(&documents), None);
+    }
+
+    /// Whether it is read between its changes or not.
+    #[test]
+    fn bodies_that_grow_too_long_are_not_kept() {
+        for read in [false, true] {
+            let documents = Documents::default();
+            documents.keep(turn(&documents), &stored(1, json!({})));
+            let kept = (2..8).take_while(|&version| {
+                let note = json!({ format!("note {version}"): "x".repeat(WEIGHT / 3) });
+                documents.committed(&pool(), Version(version), &put(note));
+                if read { body(&documents).is_some() } else { documents.holds() }
+            });
+            assert_eq!(kept.count(), 2);
+        }
+    }
+
+    #[test]
+    fn changes_that_wait_are_merged_in_their_order() {
+        let documents = Documents::default();
+        documents.keep(turn(&documents), &stored(1, json!({ "a": 1 })));
+        documents.committed(&pool(), Version(2), &put(json!({ "a": null, "b": 2 })));
+        documents.committed(&pool(), Version(3), &put(json!({ "b": null, "a": 3 })));
+        assert_eq!(body(&documents), Some(json!({ "a": 3 })));
     }
 }

@@ -14,7 +14,7 @@ use crate::store::Version;
 pub(super) struct Changes<'a>(HashMap<&'a EntityKey, BTreeMap<&'a str, Change<'a>>>);
 
 /// All that happened to one document, as one change.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 pub(super) struct Change<'a> {
     /// The last version and time among them.
     pub(super) version: Version,
@@ -22,7 +22,7 @@ pub(super) struct Change<'a> {
     pub(super) state: State<'a>,
 }
 
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 pub(super) enum State<'a> {
     Deleted,
     /// Fields to be merged into those that the row has.

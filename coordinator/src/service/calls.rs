@@ -180,7 +180,8 @@ impl Service {
     }
 
     /// Runs of runners are known to their agent before they start; a hand-made token is made known to it when it
-    /// turns out that it is not.
+    /// turns out that it is not. To ask again for the same change is safe: what is refused decided nothing, and
+    /// no refusal is kept as an answer.
     async fn known<F>(
         &self,
         who: &Principal,

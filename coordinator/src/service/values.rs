@@ -8,6 +8,7 @@ use skein_shared::id::{EntityKey, Kind};
 use skein_shared::{Code, Refusal, limits};
 use uuid::Uuid;
 
+use super::calls::inspect;
 use super::{Service, step};
 use crate::auth::{Principal, Right, policy};
 
@@ -40,7 +41,11 @@ impl Service {
         policy::require(who, Right::Work)?;
         let value = match value.len() {
             0..=limits::TEXT => Returned::Text(value),
-            _ => self.store_value(who, request, &value).await?,
+            _ => {
+                // The agent has to know the instance before there is something to sweep up after it.
+                self.ask_own(who, inspect(who)).await?;
+                self.store_value(who, request, &value).await?
+            }
         };
         let blob = value.blob();
         let command = Command::ReturnValue { instance: who.instance.clone(), value };

@@ -9,6 +9,8 @@ use serde_json::value::RawValue;
 
 use super::Json;
 
+const NULL: &str = "null";
+
 /// Names and values, borrowed from the text, in the order in which they were first set. Our objects name each field
 /// once, and have few enough to look through them.
 #[derive(Clone, Debug, Default)]
@@ -20,9 +22,29 @@ impl<'a> Fields<'a> {
         serde_json::from_str(object.text()).unwrap_or_default()
     }
 
-    /// The fields with their values' texts.
+    /// All that changes of one object do to it, as one change; nothing if there are none.
+    pub fn joined(mut changes: impl Iterator<Item = &'a Json>) -> Option<Json> {
+        let first = changes.next()?;
+        let Some(second) = changes.next() else { return Some(first.clone()) };
+        let mut fields = Self::of(first);
+        fields.follow(Self::of(second));
+        changes.for_each(|change| fields.follow(Self::of(change)));
+        Some(Json::of(&fields))
+    }
+
+    /// The fields with their values' texts, nulls too.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &'a str)> {
         self.0.iter().map(|(name, value)| (name.as_ref(), value.get()))
+    }
+
+    /// The fields that have a value.
+    pub fn present(&self) -> impl Iterator<Item = (&str, &'a str)> {
+        self.iter().filter(|(_, value)| *value != NULL)
+    }
+
+    /// The names of the fields that a change takes away.
+    pub fn removed(&self) -> impl Iterator<Item = &str> {
+        self.iter().filter(|(_, value)| *value == NULL).map(|(name, _)| name)
     }
 
     /// A value's text.
@@ -53,19 +75,7 @@ impl<'a> Fields<'a> {
     /// The fields after a change: a null removes one.
     pub fn merge(&mut self, change: Fields<'a>) {
         self.follow(change);
-        self.0.retain(|(_, value)| !is_null(value.get()));
-    }
-}
-
-/// Whether a value's text is that of nothing.
-pub fn is_null(value: &str) -> bool {
-    value == "null"
-}
-
-/// As JSON: values of equal texts are equal.
-impl PartialEq for Fields<'_> {
-    fn eq(&self, other: &Self) -> bool {
-        self.iter().eq(other.iter())
+        self.0.retain(|(_, value)| value.get() != NULL);
     }
 }
 
@@ -89,6 +99,10 @@ impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
             fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Self::Value, A::Error> {
                 let mut fields = Vec::new();
                 while let Some((Name(name), value)) = object.next_entry()? {
+                    debug_assert!(
+                        fields.iter().all(|(known, _)| *known != name),
+                        "two fields are named {name}"
+                    );
                     fields.push((name, value));
                 }
                 Ok(fields)
@@ -130,12 +144,23 @@ mod tests {
         assert_eq!(serde_json::to_value(&followed).unwrap(), json!({ "a": 1, "b": null, "c": 3 }));
         merged.merge(Fields::of(&change));
         assert_eq!(serde_json::to_value(&merged).unwrap(), json!({ "a": 1, "c": 3 }));
+        assert_eq!(followed.present().collect::<Vec<_>>(), [("a", "1"), ("c", "3")]);
+        assert_eq!(followed.removed().collect::<Vec<_>>(), ["b"]);
+    }
+
+    #[test]
+    fn joined_changes_do_what_they_do_one_by_one() {
+        let changes = [json!({ "a": 1, "b": 2 }), json!({ "b": null, "c": 3 }), json!({ "b": 4, "a": null })];
+        let changes = changes.map(Json::from);
+        assert_eq!(Fields::joined([].iter()), None);
+        assert_eq!(Fields::joined(changes[..1].iter()).as_ref(), Some(&changes[0]));
+        assert_eq!(Fields::joined(changes.iter()).unwrap().text(), r#"{"a":null,"b":4,"c":3}"#);
     }
 
     #[test]
     fn what_is_no_object_has_no_fields() {
         for value in [Value::Null, json!([1]), json!("text")] {
-            assert_eq!(Fields::of(&value.into()), Fields::default());
+            assert_eq!(Fields::of(&value.into()).iter().count(), 0);
         }
     }
 }

@@ -54,6 +54,24 @@ async fn a_key_stands_for_one_request_in_every_tool() {
     assert_eq!(read["messages"].as_array().unwrap().len(), 1, "{read}");
 }
 
+/// An agent hears of a hand-made instance when it is first asked about it, and of one that has ended no more.
+#[tokio::test]
+async fn an_end_that_is_repeated_brings_no_instance_back() {
+    let (face, _, worker) = swarm().await;
+    let live = async || match face.tell("worker", agent::Command::List).await {
+        agent::Reply::Overview(overview) => overview.instances.len(),
+        other => panic!("no overview: {other:?}"),
+    };
+    assert_eq!(live().await, 0);
+    face.facts(&worker, "set_status", json!({ "text": "here" })).await;
+    face.facts(&worker, "set_status", json!({ "text": "still here" })).await;
+    assert_eq!(live().await, 1);
+    let (first, second) =
+        twice(&face, &worker, "exit_run", json!({ "status": 0 }), json!({ "status": 1 })).await;
+    assert_eq!((&first["status"], &first), (&json!(0), &second));
+    assert_eq!(live().await, 0);
+}
+
 #[tokio::test]
 async fn a_wait_is_gone_on_with_and_not_begun_again() {
     let (face, _, worker) = swarm().await;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use redis::Cmd;
 use skein_shared::blobs::chunks;
 use skein_shared::entity::{BlobChange, DocumentChange};
-use skein_shared::json::{Fields, Json, is_null};
+use skein_shared::json::{Fields, Json};
 use skein_shared::time::Timestamp;
 
 use super::arguments::Arguments;
@@ -287,7 +287,7 @@ impl<'a> Preparing<'a> {
     /// Each field of the body is a field of the document.
     fn put_fields(&mut self, document: usize, head: &Json, left: Left, body: &Fields<'_>) {
         let (version, at) = (self.prepared.version.0, self.batch.at.0);
-        let fields: Vec<_> = body.iter().filter(|(_, value)| !is_null(value)).collect();
+        let fields: Vec<_> = body.present().collect();
         let (first, others) = fields.split_at(fields.len().min(FIELDS));
         let arguments = self.operation("HSET", document, (OWN + first.len()) * 2);
         arguments.text("head");
@@ -306,7 +306,7 @@ impl<'a> Preparing<'a> {
 
     /// A null takes a field away.
     fn take_fields(&mut self, document: usize, body: &Fields<'_>) {
-        let gone: Vec<&str> = body.iter().filter(|(_, value)| is_null(value)).map(|(name, _)| name).collect();
+        let gone: Vec<_> = body.removed().collect();
         for part in gone.chunks(FIELDS) {
             let arguments = self.operation("HDEL", document, part.len());
             for name in part {

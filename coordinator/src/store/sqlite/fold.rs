@@ -113,7 +113,7 @@ fn document(
              ON CONFLICT DO UPDATE SET live = ?3, version = ?4, written = ?5, head = ?6,
                  body = body || char(10) || ?7",
         )?
-        .execute(params![key, document, live, version, at, head.text(), body])?;
+        .execute(params![key, document, live, version, at, head.text(), body.text()])?;
     if last.version().0.is_multiple_of(LOOK) {
         join_changes(connection, key, document)?;
     }

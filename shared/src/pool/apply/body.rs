@@ -22,8 +22,8 @@ pub(super) fn after(task: &Task, event: &Event) -> Json {
 
 struct New<'a>(&'a Created);
 
-/// Fields that a task's context cannot set.
-const OWN: [&str; 19] = [
+/// Fields that a task's context cannot set, for they are the pool's.
+const RESERVED: [&str; 19] = [
     "id",
     "agentId",
     "creatorAgentId",
@@ -50,31 +50,33 @@ impl Serialize for New<'_> {
         let Created { task: id, by, spec, at, .. } = self.0;
         let at = at.iso();
         let mut body = serializer.serialize_map(None)?;
-        let context =
-            spec.context.iter().filter(|(name, value)| !value.is_null() && !OWN.contains(&name.as_str()));
+        let context = spec
+            .context
+            .iter()
+            .filter(|(name, value)| !value.is_null() && !RESERVED.contains(&name.as_str()));
         for (name, value) in context {
             body.serialize_entry(name, value)?;
         }
         body.serialize_entry("id", id)?;
-        some(&mut body, "agentId", self.0.agent.as_ref())?;
-        some(&mut body, "creatorAgentId", by.as_ref())?;
+        optional(&mut body, "agentId", self.0.agent.as_ref())?;
+        optional(&mut body, "creatorAgentId", by.as_ref())?;
         body.serialize_entry("task", &spec.task)?;
         body.serialize_entry("status", &self.0.status)?;
         body.serialize_entry("source", &spec.source)?;
-        some(&mut body, "taskType", spec.task_type.as_ref())?;
+        optional(&mut body, "taskType", spec.task_type.as_ref())?;
         body.serialize_entry("tags", &spec.tags)?;
         body.serialize_entry("priority", &spec.priority)?;
         body.serialize_entry("dependsOn", &spec.depends_on)?;
-        some(&mut body, "offeredTo", self.0.offered_to.as_ref())?;
-        some(&mut body, "offeredAt", self.0.offered_to.map(|_| &at))?;
+        optional(&mut body, "offeredTo", self.0.offered_to.as_ref())?;
+        optional(&mut body, "offeredAt", self.0.offered_to.map(|_| &at))?;
         body.serialize_entry("createdAt", &at)?;
         body.serialize_entry("lastUpdatedAt", &at)?;
-        some(&mut body, "epicId", spec.epic.as_ref())?;
-        some(&mut body, "parentTaskId", spec.parent.as_ref())?;
-        some(&mut body, "model", spec.model.as_ref())?;
-        some(&mut body, "scheduleId", spec.schedule.as_ref())?;
+        optional(&mut body, "epicId", spec.epic.as_ref())?;
+        optional(&mut body, "parentTaskId", spec.parent.as_ref())?;
+        optional(&mut body, "model", spec.model.as_ref())?;
+        optional(&mut body, "scheduleId", spec.schedule.as_ref())?;
         let broken: Vec<_> = self.0.dependencies.iter().filter(|d| d.is_broken()).map(|d| d.task).collect();
-        some(&mut body, "blockedBy", (!broken.is_empty()).then_some(&broken))?;
+        optional(&mut body, "blockedBy", (!broken.is_empty()).then_some(&broken))?;
         body.end()
     }
 }
@@ -117,9 +119,9 @@ fn own<M: SerializeMap>(event: &Event, body: &mut M) -> Result<(), M::Error> {
         }
         Event::Finished { output, reason, cost, at, .. } => {
             body.serialize_entry("finishedAt", &at.iso())?;
-            some(body, "output", output.as_ref())?;
-            some(body, "failureReason", reason.as_ref())?;
-            some(body, "costData", cost.as_ref())
+            optional(body, "output", output.as_ref())?;
+            optional(body, "failureReason", reason.as_ref())?;
+            optional(body, "costData", cost.as_ref())
         }
         _ => Ok(()),
     }
@@ -131,6 +133,84 @@ fn no_offer<M: SerializeMap>(body: &mut M) -> Result<(), M::Error> {
 }
 
 /// A field that only some tasks have.
-fn some<M: SerializeMap>(body: &mut M, name: &str, value: Option<&impl Serialize>) -> Result<(), M::Error> {
+fn optional<M: SerializeMap>(
+    body: &mut M,
+    name: &str,
+    value: Option<&impl Serialize>,
+) -> Result<(), M::Error> {
     value.map_or(Ok(()), |value| body.serialize_entry(name, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::{Value, json};
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::json::Fields;
+    use crate::pool::command::TaskSpec;
+    use crate::pool::dependency::Dependency;
+    use crate::pool::state::{Outcome, Status};
+    use crate::time::Timestamp;
+
+    /// A task whose context names all fields of the pool, and one more.
+    fn created() -> Created {
+        let mut spec = TaskSpec::new("write");
+        spec.context = RESERVED.iter().map(|name| ((*name).to_owned(), json!("theirs"))).collect();
+        spec.context.insert("githubRepo".to_owned(), json!("acme/web"));
+        spec.context.insert("slackUserId".to_owned(), Value::Null);
+        Created {
+            task: Uuid::from_u128(1),
+            by: None,
+            spec,
+            status: Status::Unassigned,
+            agent: None,
+            offered_to: None,
+            dependencies: Vec::new(),
+            until: None,
+            sketch: None,
+            at: Timestamp(1_790_000_000_000),
+        }
+    }
+
+    fn names(body: &Json) -> Vec<String> {
+        Fields::of(body).iter().map(|(name, _)| name.to_owned()).collect()
+    }
+
+    #[test]
+    fn a_context_sets_no_field_of_the_pool() {
+        let body = of(&created());
+        let shown = [
+            "githubRepo",
+            "id",
+            "task",
+            "status",
+            "source",
+            "tags",
+            "priority",
+            "dependsOn",
+            "createdAt",
+            "lastUpdatedAt",
+        ];
+        assert_eq!(names(&body), shown);
+        assert_eq!(body.value()["task"], "write");
+    }
+
+    #[test]
+    fn every_field_of_the_pool_is_reserved() {
+        let mut full = created();
+        let id = Some(Uuid::from_u128(2));
+        (full.by, full.agent, full.offered_to) = (id, id, id);
+        full.dependencies = vec![Dependency { task: Uuid::from_u128(3), outcome: Some(Outcome::Failed) }];
+        let spec = &mut full.spec;
+        (spec.epic, spec.parent, spec.schedule) = (id, id, id);
+        (spec.task_type, spec.model) = (Some("chore".to_owned()), Some("small".to_owned()));
+        let names = names(&of(&full));
+        let own: BTreeSet<&str> =
+            names.iter().map(String::as_str).filter(|name| *name != "githubRepo").collect();
+        assert_eq!(own, BTreeSet::from(RESERVED));
+        assert_eq!(names.len(), RESERVED.len() + 1, "none is there twice");
+    }
 }

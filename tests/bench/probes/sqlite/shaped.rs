@@ -143,7 +143,7 @@ impl ShapedState {
                     .execute(params![entity, key])?;
                 continue;
             };
-            let line = line(&row.changes);
+            let line = Fields::joined(row.changes.iter());
             self.connection
                 .prepare_cached(
                     "INSERT INTO document (entity, document, live, version, written, head, body)
@@ -189,14 +189,6 @@ fn rows(batch: Batch) -> Result<Rows> {
         replies: (!batch.replies.is_empty()).then(|| serde_json::to_string(&batch.replies)).transpose()?,
         effects: batch.outbox.iter().map(serde_json::to_string).collect::<Result<_, _>>()?,
     })
-}
-
-/// What changes of a body add to it.
-fn line(changes: &[Json]) -> Option<Json> {
-    let (first, later) = changes.split_first()?;
-    let mut fields = Fields::of(first);
-    later.iter().for_each(|change| fields.follow(Fields::of(change)));
-    Some(Json::of(&fields))
 }
 
 impl Rows {

@@ -239,8 +239,7 @@ impl Query {
         }
         sql.push(", count(*) FROM document WHERE ");
         self.conditions(&mut sql);
-        sql.push(" GROUP BY 1 ORDER BY 1 DESC LIMIT ");
-        sql.bind(Bound::Integer(count(LIMIT)));
+        sql.push(&format!(" GROUP BY 1 ORDER BY 1 DESC LIMIT {LIMIT}"));
         sql
     }
 
@@ -255,9 +254,8 @@ impl Query {
             sql.push(if order.descending { " DESC, " } else { ", " });
         }
         // Within one type the order of the keys is that of the ids.
-        sql.push("document, entity LIMIT ");
-        sql.bind(Bound::Integer(count(self.limit.min(LIMIT))));
-        sql.push(" OFFSET ");
+        // By the limit SQLite chooses the index: in the text, for it prepares anew for each value that is bound.
+        sql.push(&format!("document, entity LIMIT {} OFFSET ", self.limit.min(LIMIT)));
         sql.bind(Bound::Integer(count(self.offset)));
         sql
     }
@@ -270,8 +268,7 @@ impl Query {
             sql.push(")");
         }
         if let Some(live) = self.live {
-            sql.push(" AND live = ");
-            sql.bind(Bound::Integer(i64::from(live)));
+            sql.push(if live { " AND live = 1" } else { " AND live = 0" });
         }
         sql.filters(&self.filters);
         if !self.after.is_empty() {

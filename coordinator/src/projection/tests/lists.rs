@@ -1,6 +1,6 @@
 //! Lists: what they find, and by which index.
 
-use rusqlite::params_from_iter;
+use rusqlite::{StatementStatus, params_from_iter};
 
 use super::*;
 
@@ -17,11 +17,19 @@ async fn lists_of_tasks_come_from_an_index_in_their_order() {
     usual.untagged = vec!["heartbeat".to_owned()];
     let mut epic = tasks();
     epic.filters = vec![Filter::new("epicId", Test::Eq(json!("e"))).unwrap()];
+    epic.order = ["priority", "createdAt", "id"].map(order).to_vec();
+    let mut mine = tasks();
+    mine.order = ["priority", "lastUpdatedAt", "id"].map(order).to_vec();
+    mine.filters = vec![Filter::new("agentId", Test::Eq(json!("a"))).unwrap()];
+    let mut mine_in_pages = mine.clone();
+    mine_in_pages.limit = 1;
     for (query, index, sorts) in [
         (all, "document_all", false),
         (usual, "document_all", false),
         (pending, "document_status", false),
         (epic, "document_epic", true),
+        (mine, "document_agent", true),
+        (mine_in_pages, "document_agent", true),
     ] {
         let plan = move |connection: &Connection| -> rusqlite::Result<Vec<String>> {
             let sql = query.list_statement();
@@ -29,13 +37,33 @@ async fn lists_of_tasks_come_from_an_index_in_their_order() {
             statement.query_map(params_from_iter(sql.values), |row| row.get(3))?.collect()
         };
         let plan = world.projection.read(plan).await.unwrap().join("\n");
-        assert!(plan.contains(&format!("INDEX {index} ")), "{plan}");
+        assert!(plan.contains(&format!("INDEX {index} ")), "{index}: {plan}");
         // What has a tag is not gone through for those that have not.
         assert!(!plan.contains("LIST SUBQUERY"), "{plan}");
         // Those that are equal in both are few, and sorted among themselves.
         let plan = plan.replace("TEMP B-TREE FOR LAST 2 TERMS", "");
         assert_eq!(plan.contains("TEMP B-TREE"), sorts, "{plan}");
     }
+}
+
+/// To prepare it takes longer than to read a page.
+#[tokio::test]
+async fn a_list_is_prepared_once() {
+    let world = World::new();
+    let mut query = tasks();
+    query.live = Some(true);
+    query.filters = vec![Filter::new("agentId", Test::Eq(json!("a"))).unwrap()];
+    query.order = vec![Order::descending("priority").unwrap()];
+    let pages = move |connection: &Connection| -> rusqlite::Result<i32> {
+        let mut statement = connection.prepare(&query.list_statement().text)?;
+        for offset in 0..3 {
+            query.offset = offset;
+            let values = params_from_iter(query.list_statement().values);
+            assert_eq!(statement.query_map(values, |_| Ok(()))?.count(), 0);
+        }
+        Ok(statement.get_status(StatementStatus::RePrepare))
+    };
+    assert_eq!(world.projection.read(pages).await.unwrap(), 0);
 }
 
 #[tokio::test]

@@ -375,7 +375,7 @@ fn statements_use_their_indexes() {
     }
 }
 
-/// Preparing one takes ten times as long as running it.
+/// To prepare one takes longer than to run it.
 #[test]
 fn statements_are_prepared_once() {
     let file = File::new();

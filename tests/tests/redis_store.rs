@@ -1,15 +1,15 @@
-//! The store in Redis, on a real and private `redis-server`.
+//! The store in Redis under what befalls a real and private `redis-server`, its owners and its replicas.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use async_trait::async_trait;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, cmd};
 use serde_json::json;
-use skein_coordinator::store::conformance::{self, Backend, contents};
+use skein_coordinator::entity::Clock;
+use skein_coordinator::store::conformance::contents;
 use skein_coordinator::store::redis::shard::Shard;
 use skein_coordinator::store::redis::{Durability, Options, Redis};
 use skein_coordinator::store::{
@@ -21,7 +21,6 @@ use skein_shared::id::{EntityKey, Kind, Name};
 use skein_shared::time::Timestamp;
 use skein_tests::ports;
 use skein_tests::redis::Server;
-use skein_tests::redis_cluster::RedisCluster;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -29,10 +28,8 @@ fn options(url: &str) -> Options {
     Options::new(url.to_owned(), "owner")
 }
 
-#[allow(clippy::disallowed_methods)] // a test stands in for the node's clock
 fn wall() -> Timestamp {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-    Timestamp(since.as_millis().try_into().unwrap())
+    Clock::start().wall()
 }
 
 async fn open(url: &str) -> Redis {
@@ -77,64 +74,6 @@ async fn commit(store: &Redis, expected: u64) -> Result<Version, CommitError> {
 
 fn key(name: &str) -> String {
     Shard::of(&pool()).key(name)
-}
-
-/// A database of one server for each case: they are numbered from zero.
-struct Database<'a> {
-    server: &'a Server,
-    number: u32,
-}
-
-#[async_trait]
-impl Backend for Database<'_> {
-    async fn open(&self, _wall: Timestamp) -> Arc<dyn Store> {
-        Arc::new(open(&format!("{}?db={}", self.server.url(), self.number)).await)
-    }
-
-    fn has_a_clock_of_its_own(&self) -> bool {
-        true
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn redis_conforms() {
-    let settings = ["--databases", "100", "--appendonly", "yes", "--appendfsync", "always"];
-    let server = Server::start_with(&settings).await.unwrap();
-    let next = std::sync::atomic::AtomicU32::new(0);
-    let fresh = || {
-        let number = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        Database { server: &server, number }
-    };
-    conformance::suite(fresh).await;
-}
-
-/// The one database of a cluster, which each case begins with nothing.
-struct Slot<'a> {
-    cluster: &'a RedisCluster,
-    is_new: std::sync::atomic::AtomicBool,
-}
-
-#[async_trait]
-impl Backend for Slot<'_> {
-    async fn open(&self, _wall: Timestamp) -> Arc<dyn Store> {
-        if self.is_new.swap(false, std::sync::atomic::Ordering::Relaxed) {
-            self.cluster.empty().await.unwrap();
-        }
-        Arc::new(open(&self.cluster.url()).await)
-    }
-
-    fn has_a_clock_of_its_own(&self) -> bool {
-        true
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_redis_cluster_conforms() {
-    let cluster = RedisCluster::start().await.unwrap();
-    conformance::suite(|| Slot { cluster: &cluster, is_new: true.into() }).await;
-
-    let refused = Redis::open(&options(&cluster.node()), wall()).await.err().expect("it is refused");
-    assert!(refused.to_string().contains("redis-cluster://"), "{refused}");
 }
 
 /// The versions of the records, in the order of their positions.

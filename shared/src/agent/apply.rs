@@ -182,14 +182,11 @@ impl Agent {
     fn define(&mut self, defined: Option<Defined>, changes: &mut Changes) {
         self.defined = defined;
         match &self.defined {
-            Some(defined) => changes.put(
-                "definition/self",
-                defined,
-                Some(
-                    json!({ "agent": self.name, "group": defined.group, "definition": defined.definition })
-                        .into(),
-                ),
-            ),
+            Some(defined) => {
+                let body =
+                    json!({ "agent": self.name, "group": defined.group, "definition": defined.definition });
+                changes.put("definition/self", defined, Some(body.into()));
+            }
             None => changes.delete("definition/self"),
         }
     }

@@ -23,11 +23,13 @@ impl<'a> Fields<'a> {
     }
 
     /// All that changes of one object do to it, as one change; nothing if there are none.
-    pub fn joined(mut changes: impl Iterator<Item = &'a Json>) -> Option<Json> {
+    pub fn joined(changes: impl Iterator<Item = &'a Json>) -> Option<Json> {
+        let mut changes = changes.peekable();
         let first = changes.next()?;
-        let Some(second) = changes.next() else { return Some(first.clone()) };
+        if changes.peek().is_none() {
+            return Some(first.clone());
+        }
         let mut fields = Self::of(first);
-        fields.follow(Self::of(second));
         changes.for_each(|change| fields.follow(Self::of(change)));
         Some(Json::of(&fields))
     }

@@ -308,6 +308,27 @@ async fn what_a_failover_threw_away_is_listed_and_no_reader_misses_what_comes_af
     assert_eq!(after.iter().map(|record| record.version).collect::<Vec<_>>(), [Version(4)]);
 }
 
+/// A replica that takes over has the fences of the primary, so what was decided on its state under one of them would be
+/// taken, with the tokens that the lost decisions had.
+#[tokio::test]
+async fn nothing_is_loaded_from_a_server_that_took_over_before_its_shards_are_taken_anew() {
+    let mut server = Server::start().await.unwrap();
+    let store = open(&server.url()).await;
+    commit(&store, 0).await.unwrap();
+    let behind = remember(&mut server.connection().await.unwrap()).await;
+    commit(&store, 1).await.unwrap();
+    throw_back(&mut server, &behind).await;
+    // The first asking finds the connection broken.
+    for _ in 0..2 {
+        assert!(store.live(&pool(), "", 10).await.is_err() && store.load(&pool()).await.is_err());
+    }
+    let StoreError(problem) = store.load(&pool()).await.unwrap_err();
+    assert!(problem.contains("restarted or replaced"), "{problem}");
+    store.doubted().await;
+    store.begin_anew().await.unwrap();
+    assert_eq!(store.load(&pool()).await.unwrap().version, Version(1));
+}
+
 /// Everybody wants the store at one moment; one gets it, and the others are told who has it.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_many_owners_one_gets_the_store() {

@@ -36,6 +36,13 @@ impl World {
         Self { directory, store, projection, versions: BTreeMap::new(), clock: START.0 }
     }
 
+    /// With all its indexes.
+    async fn built() -> Self {
+        let world = Self::new();
+        assert!(world.projection.whole(PATIENCE).await);
+        world
+    }
+
     /// Commits without a report.
     async fn commit(
         &mut self,

@@ -6,7 +6,7 @@ use super::*;
 
 #[tokio::test]
 async fn lists_of_tasks_come_from_an_index_in_their_order() {
-    let world = World::new();
+    let world = World::built().await;
     let order = |path: &str| Order::descending(path).unwrap();
     let mut all = tasks();
     all.order = vec![order("priority"), order("lastUpdatedAt")];
@@ -49,7 +49,7 @@ async fn lists_of_tasks_come_from_an_index_in_their_order() {
 /// To prepare it takes longer than to read a page.
 #[tokio::test]
 async fn a_list_is_prepared_once() {
-    let world = World::new();
+    let world = World::built().await;
     let mut query = tasks();
     query.live = Some(true);
     query.filters = vec![Filter::new("agentId", Test::Eq(json!("a"))).unwrap()];

@@ -2,10 +2,11 @@
 
 use std::sync::{PoisonError, RwLock};
 
+use skein_shared::time::Timestamp;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use skein_shared::time::Timestamp;
+use crate::store::StoreError;
 
 /// What is said of a server that is not the one whose leases this process has.
 pub(super) const REPLACED: &str =
@@ -58,9 +59,10 @@ impl Reliance {
         self.lives.subscribe()
     }
 
-    /// Says that the server is another one, before the next look at it is due.
-    pub(super) fn doubt(&self) {
+    /// Says that the server is another one, to the caller and, before the next look at it is due, to whoever doubts.
+    pub(super) fn replaced(&self) -> StoreError {
         self.doubts.notify_one();
+        StoreError(format!("{REPLACED}; everything is loaded anew, so try again in some seconds"))
     }
 
     /// Returns once somebody doubts.

@@ -152,7 +152,7 @@ impl Redis {
             Writer::start(Start { door: door.clone(), reliance: Arc::clone(&reliance), acknowledgement });
         Ok(Self {
             writer,
-            reader: Reader::new(connection.clone()),
+            reader: Reader::new(connection.clone(), Arc::clone(&reliance)),
             upkeep: Upkeep::new(connection, Arc::clone(&reliance)),
             leases,
             door,

@@ -1,8 +1,9 @@
 //! What reading one entity gives.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
-use redis::{Script, cmd};
+use redis::{FromRedisValue, Script, cmd};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use skein_shared::entity::LiveDocument;
@@ -14,6 +15,7 @@ use uuid::Uuid;
 
 use super::batch::BODY;
 use super::connection::{Connection, at};
+use super::generation::Reliance;
 use super::recent::Standing;
 use super::shard::{Keys, Shard};
 use crate::store::{
@@ -28,6 +30,7 @@ const REPLIES: usize = 512;
 #[derive(Clone)]
 pub(super) struct Reader {
     pub(super) connection: Connection,
+    reliance: Arc<Reliance>,
     load: Script,
     live: Script,
 }
@@ -36,9 +39,10 @@ pub(super) struct Reader {
 type Snapshot = (HashMap<String, String>, Vec<String>, Vec<Option<String>>, HashMap<String, String>);
 
 impl Reader {
-    pub(super) fn new(connection: Connection) -> Self {
+    pub(super) fn new(connection: Connection, reliance: Arc<Reliance>) -> Self {
         Self {
             connection,
+            reliance,
             load: Script::new(include_str!("scripts/load.lua")),
             live: Script::new(include_str!("scripts/live.lua")),
         }
@@ -48,8 +52,8 @@ impl Reader {
         let keys = Keys::new(key);
         let names = [keys.entity(), keys.live(), keys.marks()];
         let arguments = [keys.document_prefix().into(), LIVE_PAGE.to_string().into()];
-        let answer = self.connection.run::<Snapshot>(&self.load, &names, &arguments).await;
-        let (entity, live, heads, marks) = answer.map_err(|unrun| unrun.problem(&keys.entity()))?;
+        let (entity, live, heads, marks): Snapshot =
+            self.run(&self.load, &names, &arguments, &keys.entity()).await?;
         if entity.is_empty() {
             return Ok(Loaded::default());
         }
@@ -65,6 +69,19 @@ impl Reader {
             replies: self.replies(&keys, version, written - REPLY_KEEP).await?,
             timer: number("timer")?.map(Timestamp),
         })
+    }
+
+    /// Runs a script that loads an entity, in the life of the server on which this process relies. What another one has
+    /// was not decided under the fences that this process holds: the first commit on it would repeat their tokens.
+    async fn run<T: FromRedisValue>(
+        &self,
+        script: &Script,
+        keys: &[String],
+        arguments: &[Vec<u8>],
+        key: &str,
+    ) -> Result<T, StoreError> {
+        let answer = self.connection.run_in(&self.reliance, script, keys, arguments).await;
+        answer.map_err(|unrun| unrun.problem(key))
     }
 
     /// The replies of the entity's batches up to a version that were committed since then, oldest first.
@@ -124,8 +141,7 @@ impl Reader {
     ) -> Result<Vec<LiveDocument>, StoreError> {
         let keys = Keys::new(key);
         let arguments = [keys.document_prefix().into(), behind(after).into(), limit.to_string().into()];
-        let answer = self.connection.run(&self.live, &[keys.live()], &arguments).await;
-        let (live, heads) = answer.map_err(|unrun| unrun.problem(&keys.live()))?;
+        let (live, heads) = self.run(&self.live, &[keys.live()], &arguments, &keys.live()).await?;
         documents_of(&keys, live, heads)
     }
 

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use super::batch::Prepared;
 use super::connection::{at, read, sentence};
 use super::door::Door;
-use super::generation::{Generation, REPLACED, Reliance};
+use super::generation::{Generation, Reliance};
 use super::options::Durability;
 use super::server::Info;
 use super::watch::Watch;
@@ -287,10 +287,7 @@ impl Task {
         let failed = |error: RedisError| StoreError(sentence(&error));
         let info: String = cmd("INFO").query_async(&mut link).await.map_err(failed)?;
         if Info::parse(&info).generation() != generation {
-            self.start.reliance.doubt();
-            return Err(StoreError(format!(
-                "{REPLACED}; everything is loaded anew, so try again in some seconds"
-            )));
+            return Err(self.start.reliance.replaced());
         }
         // A connection to another life of the server ended with it, and its id may be somebody else's.
         if let Some(last) = self.last.take_if(|last| last.generation == generation) {

@@ -53,7 +53,7 @@ impl Node {
             return waiting.extend(asked);
         }
         self.loads.insert(key.clone(), asked);
-        self.ask(Ask::Load(key.clone()), Then::Load(key.clone(), fence));
+        self.ask(Ask::Load { run: self.run, key: key.clone() }, Then::Load(key.clone(), fence));
     }
 
     fn turn_away(&mut self, asked: Vec<Asked>, refusal: &Refusal) {

@@ -134,7 +134,11 @@ pub enum Ask {
         link: u64,
         batches: Vec<(Fence, Arc<Batch>)>,
     },
-    Load(EntityKey),
+    /// In this life of the store alone: what the next one has was not decided under the fences of this one.
+    Load {
+        run: u64,
+        key: EntityKey,
+    },
     Timers(Vec<Shard>),
     Outbox {
         after: u64,

@@ -9,7 +9,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::door::Door;
-use super::generation::{Generation, Reliance};
+use super::generation::{Generation, REPLACED};
 use super::server::Info;
 use super::shard::OURS;
 use super::watch::Watch;
@@ -116,19 +116,19 @@ impl Connection {
         self.invoke(link, script, keys, arguments).await
     }
 
-    /// Like [`Connection::run`], in the life of the server on which this process relies and in no other. A fence alone
-    /// does not say that: a replica that takes over has those of the primary.
+    /// Like [`Connection::run`], in this life of the server and in no other. A fence alone does not say that: a replica
+    /// that takes over has those of the primary.
     ///
     /// # Errors
     /// [`Unrun`].
     pub(super) async fn run_in<T: FromRedisValue>(
         &self,
-        reliance: &Reliance,
+        life: &Generation,
         script: &Script,
         keys: &[String],
         arguments: &[Vec<u8>],
     ) -> Result<T, Unrun> {
-        let link = self.link_to(reliance).await.map_err(|StoreError(problem)| Unrun::NotSent(problem))?;
+        let link = self.link_to(life).await.map_err(|StoreError(problem)| Unrun::NotSent(problem))?;
         self.invoke(link, script, keys, arguments).await
     }
 
@@ -169,19 +169,18 @@ impl Connection {
         Ok((link.number, connection))
     }
 
-    /// A connection to the life of the server on which this process relies: it ends with it, so each is asked once.
-    async fn link_to(&self, reliance: &Reliance) -> Result<(u64, MultiplexedConnection), StoreError> {
-        let life = reliance.generation();
+    /// A connection to this life of the server: it ends with it, so each is asked once.
+    async fn link_to(&self, life: &Generation) -> Result<(u64, MultiplexedConnection), StoreError> {
         let (number, mut connection) = self.link().await?;
-        if self.link.lock().await.leads_to(number, &life) {
+        if self.link.lock().await.leads_to(number, life) {
             return Ok((number, connection));
         }
         let asked = Instant::now();
         let info = self.seen(number, asked, cmd("INFO").query_async(&mut connection).await).await;
         let info: String = info.map_err(|error| StoreError(sentence(&error)))?;
         let found = Info::parse(&info).generation();
-        if found != life {
-            return Err(reliance.replaced());
+        if found != *life {
+            return Err(StoreError(REPLACED.to_owned()));
         }
         let mut link = self.link.lock().await;
         if link.number == number {

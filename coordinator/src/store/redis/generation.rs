@@ -2,11 +2,10 @@
 
 use std::sync::{PoisonError, RwLock};
 
-use skein_shared::time::Timestamp;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use crate::store::StoreError;
+use skein_shared::time::Timestamp;
 
 /// What is said of a server that is not the one whose leases this process has.
 pub(super) const REPLACED: &str =
@@ -59,10 +58,9 @@ impl Reliance {
         self.lives.subscribe()
     }
 
-    /// Says that the server is another one, to the caller and, before the next look at it is due, to whoever doubts.
-    pub(super) fn replaced(&self) -> StoreError {
+    /// Says that the server is another one, before the next look at it is due.
+    pub(super) fn doubt(&self) {
         self.doubts.notify_one();
-        StoreError(format!("{REPLACED}; everything is loaded anew, so try again in some seconds"))
     }
 
     /// Returns once somebody doubts.

@@ -48,6 +48,12 @@ impl Slots {
         slot.filter(|slot| slot.is_open(now)).map_or(Fence::NONE, |slot| slot.fence)
     }
 
+    /// Whether a shard is held under this fence, also if nothing new may begin in it.
+    pub fn has(&self, shard: Shard, fence: Fence) -> bool {
+        let slot = self.0.get(usize::from(shard.number())).copied().flatten();
+        slot.is_some_and(|slot| slot.fence == fence)
+    }
+
     /// Takes note of a lease.
     pub fn take(&mut self, shard: Shard, fence: Fence, until: Option<Instant>) {
         self.put(shard, Some(Slot { fence, until, closed: false }));
@@ -115,6 +121,11 @@ impl Held {
     /// anybody told it.
     pub fn fence(&self, shard: Shard) -> Fence {
         self.read().fence(shard, Instant::now())
+    }
+
+    /// Like [`Slots::has`].
+    pub fn has(&self, shard: Shard, fence: Fence) -> bool {
+        self.read().has(shard, fence)
     }
 
     /// Like [`Slots::take`].
@@ -208,7 +219,8 @@ mod tests {
         held.take(shard, fence, None);
         held.close(&[shard]);
         assert_eq!((held.fence(shard), held.all()), (Fence::NONE, vec![(shard, fence)]));
+        assert!(held.has(shard, fence) && !held.has(shard, Fence { nonce: 8, ..fence }));
         held.lose(&[shard]);
-        assert!(held.all().is_empty() && changes.has_changed().unwrap());
+        assert!(held.all().is_empty() && !held.has(shard, fence) && changes.has_changed().unwrap());
     }
 }

@@ -148,17 +148,22 @@ impl Redis {
         let leases = Leases::new(aside.clone(), store.clone(), options);
         let reliance = Arc::new(Reliance::new(info.generation(), store, wall));
         let acknowledgement = Acknowledgement::of(options.durability, &info, options.answer / 2);
-        let writer =
-            Writer::start(Start { door: door.clone(), reliance: Arc::clone(&reliance), acknowledgement });
+        let held = Arc::<Held>::default();
+        let writer = Writer::start(Start {
+            door: door.clone(),
+            reliance: Arc::clone(&reliance),
+            held: Arc::clone(&held),
+            acknowledgement,
+        });
         Ok(Self {
             writer,
-            reader: Reader::new(connection.clone(), Arc::clone(&reliance)),
+            reader: Reader::new(connection.clone()),
             upkeep: Upkeep::new(connection, Arc::clone(&reliance)),
             leases,
             door,
             durability: options.durability,
             lease: options.lease,
-            held: Arc::default(),
+            held,
             reliance,
             recent: Recent::default(),
             incidents: Incidents::new(aside.clone()),
@@ -370,7 +375,7 @@ impl Store for Redis {
     }
 
     async fn commit(&self, fence: Fence, batch: Arc<Batch>) -> Result<Version, CommitError> {
-        let version = self.writer.commit(fence, Prepared::new(&batch)?).await?;
+        let version = self.writer.commit((Shard::of(&batch.key), fence), Prepared::new(&batch)?).await?;
         self.recent.note(&batch);
         Ok(version)
     }

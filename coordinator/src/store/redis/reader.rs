@@ -1,9 +1,8 @@
 //! What reading one entity gives.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 
-use redis::{FromRedisValue, Script, cmd};
+use redis::{Script, cmd};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use skein_shared::entity::LiveDocument;
@@ -15,7 +14,6 @@ use uuid::Uuid;
 
 use super::batch::BODY;
 use super::connection::{Connection, at};
-use super::generation::Reliance;
 use super::recent::Standing;
 use super::shard::{Keys, Shard};
 use crate::store::{
@@ -30,7 +28,6 @@ const REPLIES: usize = 512;
 #[derive(Clone)]
 pub(super) struct Reader {
     pub(super) connection: Connection,
-    reliance: Arc<Reliance>,
     load: Script,
     live: Script,
 }
@@ -39,10 +36,9 @@ pub(super) struct Reader {
 type Snapshot = (HashMap<String, String>, Vec<String>, Vec<Option<String>>, HashMap<String, String>);
 
 impl Reader {
-    pub(super) fn new(connection: Connection, reliance: Arc<Reliance>) -> Self {
+    pub(super) fn new(connection: Connection) -> Self {
         Self {
             connection,
-            reliance,
             load: Script::new(include_str!("scripts/load.lua")),
             live: Script::new(include_str!("scripts/live.lua")),
         }
@@ -52,8 +48,8 @@ impl Reader {
         let keys = Keys::new(key);
         let names = [keys.entity(), keys.live(), keys.marks()];
         let arguments = [keys.document_prefix().into(), LIVE_PAGE.to_string().into()];
-        let (entity, live, heads, marks): Snapshot =
-            self.run(&self.load, &names, &arguments, &keys.entity()).await?;
+        let answer = self.connection.run::<Snapshot>(&self.load, &names, &arguments).await;
+        let (entity, live, heads, marks) = answer.map_err(|unrun| unrun.problem(&keys.entity()))?;
         if entity.is_empty() {
             return Ok(Loaded::default());
         }
@@ -69,19 +65,6 @@ impl Reader {
             replies: self.replies(&keys, version, written - REPLY_KEEP).await?,
             timer: number("timer")?.map(Timestamp),
         })
-    }
-
-    /// Runs a script that loads an entity, in the life of the server on which this process relies. What another one has
-    /// was not decided under the fences that this process holds: the first commit on it would repeat their tokens.
-    async fn run<T: FromRedisValue>(
-        &self,
-        script: &Script,
-        keys: &[String],
-        arguments: &[Vec<u8>],
-        key: &str,
-    ) -> Result<T, StoreError> {
-        let answer = self.connection.run_in(&self.reliance, script, keys, arguments).await;
-        answer.map_err(|unrun| unrun.problem(key))
     }
 
     /// The replies of the entity's batches up to a version that were committed since then, oldest first.
@@ -141,7 +124,8 @@ impl Reader {
     ) -> Result<Vec<LiveDocument>, StoreError> {
         let keys = Keys::new(key);
         let arguments = [keys.document_prefix().into(), behind(after).into(), limit.to_string().into()];
-        let (live, heads) = self.run(&self.live, &[keys.live()], &arguments, &keys.live()).await?;
+        let answer = self.connection.run(&self.live, &[keys.live()], &arguments).await;
+        let (live, heads) = answer.map_err(|unrun| unrun.problem(&keys.live()))?;
         documents_of(&keys, live, heads)
     }
 

@@ -242,7 +242,8 @@ impl Upkeep {
     ) -> Result<Vec<String>, CommitError> {
         let mut arguments = vec![types.into(), fence.epoch.0.to_string().into(), nonce(fence).into()];
         arguments.extend(what);
-        let answer = self.connection.run_in(&self.reliance, script, keys, &arguments).await;
+        let life = self.reliance.generation();
+        let answer = self.connection.run_in(&life, script, keys, &arguments).await;
         let answer: Vec<String> = answer.map_err(failed)?;
         let text = |place: usize| answer.get(place).map_or("", String::as_str);
         match text(0) {

@@ -20,9 +20,11 @@ use tokio::time::Instant;
 use super::batch::Prepared;
 use super::connection::{at, read, sentence};
 use super::door::Door;
-use super::generation::{Generation, Reliance};
+use super::generation::{Generation, REPLACED, Reliance};
+use super::held::Held;
 use super::options::Durability;
 use super::server::Info;
+use super::shard::Shard;
 use super::watch::Watch;
 use crate::store::{CommitError, Fence, StoreError, Version};
 
@@ -38,6 +40,7 @@ const UNDER_WAY: usize = 2;
 type Outcome = Result<Version, CommitError>;
 
 struct Request {
+    shard: Shard,
     fence: Fence,
     batch: Prepared,
     answer: oneshot::Sender<Outcome>,
@@ -52,6 +55,7 @@ pub(super) struct Writer {
 pub(super) struct Start {
     pub(super) door: Door,
     pub(super) reliance: Arc<Reliance>,
+    pub(super) held: Arc<Held>,
     pub(super) acknowledgement: Acknowledgement,
 }
 
@@ -109,10 +113,10 @@ impl Writer {
         Self { requests }
     }
 
-    pub(super) async fn commit(&self, fence: Fence, batch: Prepared) -> Outcome {
+    pub(super) async fn commit(&self, (shard, fence): (Shard, Fence), batch: Prepared) -> Outcome {
         let (answer, answered) = oneshot::channel();
         let stopped = || "the store's writer has stopped; restart the process".to_owned();
-        if self.requests.send(Request { fence, batch, answer }).await.is_err() {
+        if self.requests.send(Request { shard, fence, batch, answer }).await.is_err() {
             return Err(CommitError::Failed(stopped()));
         }
         answered.await.unwrap_or_else(|_| Err(CommitError::Unknown(stopped())))
@@ -180,7 +184,12 @@ impl Task {
                     let Some(first) = first else { break };
                     let group = gather(first, &mut queue);
                     match self.link().await {
-                        Ok(link) => under_way.push_back(self.send(group, link)),
+                        Ok(link) => {
+                            let ours = self.ours(group);
+                            if !ours.is_empty() {
+                                under_way.push_back(self.send(ours, link));
+                            }
+                        }
                         Err(StoreError(problem)) => answer(group, &Err(CommitError::Failed(problem))),
                     }
                 }
@@ -189,6 +198,22 @@ impl Task {
         while let Some(sent) = under_way.next().await {
             self.hear(sent).await;
         }
+    }
+
+    /// Refuses what was decided under a fence that this process has lost since. The next life of the server may have the
+    /// same one, for its leases are those of the replica that it was, and lack what led to the decision: what another
+    /// entity had told that is gone, or a grant with the same token. Asked once the life is known, for the shards are
+    /// lost before another one is relied on.
+    fn ours(&self, group: Vec<Request>) -> Vec<Request> {
+        let held = &self.start.held;
+        let (ours, lost): (Vec<_>, Vec<_>) =
+            group.into_iter().partition(|request| held.has(request.shard, request.fence));
+        for request in lost {
+            let fenced = CommitError::Fenced(held.fence(request.shard).epoch);
+            // The caller may have gone.
+            let _ = request.answer.send(Err(fenced));
+        }
+        ours
     }
 
     /// Answers a group.
@@ -287,7 +312,10 @@ impl Task {
         let failed = |error: RedisError| StoreError(sentence(&error));
         let info: String = cmd("INFO").query_async(&mut link).await.map_err(failed)?;
         if Info::parse(&info).generation() != generation {
-            return Err(self.start.reliance.replaced());
+            self.start.reliance.doubt();
+            return Err(StoreError(format!(
+                "{REPLACED}; everything is loaded anew, so try again in some seconds"
+            )));
         }
         // A connection to another life of the server ended with it, and its id may be somebody else's.
         if let Some(last) = self.last.take_if(|last| last.generation == generation) {

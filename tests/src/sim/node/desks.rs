@@ -4,14 +4,16 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use skein_coordinator::entity::line::{Input, Line, Outcome, Output};
+use skein_coordinator::store::redis::shard::Shard;
 use skein_coordinator::store::{Batch, CommitError, Fence, TimerChange, Version};
 use skein_shared::entity::Signal;
+use skein_shared::fence::Epoch;
 use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
-use super::{Ask, In, Node, Out, Then};
+use super::{Ask, Commit, In, Node, Out, Then};
 use crate::sim::config::Broken;
 use crate::sim::hosted::{Asked, Ended, Found, Hosted, Started, Told, Way};
 
@@ -53,7 +55,7 @@ impl Node {
             return waiting.extend(asked);
         }
         self.loads.insert(key.clone(), asked);
-        self.ask(Ask::Load { run: self.run, key: key.clone() }, Then::Load(key.clone(), fence));
+        self.ask(Ask::Load(key.clone()), Then::Load(key.clone(), fence));
     }
 
     fn turn_away(&mut self, asked: Vec<Asked>, refusal: &Refusal) {
@@ -262,10 +264,20 @@ impl Node {
         }
     }
 
+    /// Sends what was decided under fences that this node still has.
     fn send_group(&mut self, link: u64) {
-        let group = self.writer.busy.iter().flatten();
-        let batches = group.map(|(_, fence, batch)| (*fence, Arc::clone(batch))).collect();
-        self.ask(Ask::Commit { link, batches }, Then::Group);
+        let group = self.writer.busy.take().unwrap_or_default();
+        let ours = |(_, fence, batch): &Commit| self.slots.has(Shard::of(&batch.key), *fence);
+        let (ours, lost): (Vec<_>, Vec<_>) = group.into_iter().partition(ours);
+        if !ours.is_empty() {
+            let batches = ours.iter().map(|(_, fence, batch)| (*fence, Arc::clone(batch))).collect();
+            self.writer.busy = Some(ours);
+            self.ask(Ask::Commit { link, batches }, Then::Group);
+        }
+        for (desk, ..) in lost {
+            self.line_on(desk, Input::Answer(Err(CommitError::Fenced(Epoch(0)))));
+        }
+        self.write();
     }
 
     pub(super) fn connected_to(&mut self, run: u64, link: u64) {

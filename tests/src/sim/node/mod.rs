@@ -134,11 +134,7 @@ pub enum Ask {
         link: u64,
         batches: Vec<(Fence, Arc<Batch>)>,
     },
-    /// In this life of the store alone: what the next one has was not decided under the fences of this one.
-    Load {
-        run: u64,
-        key: EntityKey,
-    },
+    Load(EntityKey),
     Timers(Vec<Shard>),
     Outbox {
         after: u64,

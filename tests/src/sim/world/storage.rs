@@ -10,7 +10,6 @@ use skein_coordinator::store::{Batch, CommitError, Fence, Version};
 use skein_shared::time::Timestamp;
 
 use super::{BEGIN, Event, STORE_LIMIT, World};
-use crate::sim::config::Broken;
 use crate::sim::hosted;
 use crate::sim::network::Place;
 use crate::sim::node::{Answer, Ask, In};
@@ -82,8 +81,7 @@ impl World {
                     batches.iter().map(|(fence, batch)| self.commit(owner, *fence, batch)).collect(),
                 )
             }
-            Ask::Load { run, .. } if !self.relies_on(run) => return None,
-            Ask::Load { key, .. } => {
+            Ask::Load(key) => {
                 let state = &self.store.primary.state;
                 let (at, base) = (state.load(&key).at, self.witness.base(&key));
                 Answer::Loaded(hosted::find(&key, state, Timestamp(now)), at, base)
@@ -101,11 +99,6 @@ impl World {
                 Answer::TakenOut { all: refused.count() == 0 }
             }
         })
-    }
-
-    /// Whether a node that relies on that life of the store gets to know what it has.
-    fn relies_on(&self, run: u64) -> bool {
-        run == self.store.run || self.config.broken == Some(Broken::MemoryOutlivesTheStore)
     }
 
     pub(super) fn commit(

@@ -111,6 +111,10 @@ impl Door {
                 request.format
             )));
         }
+        if request.life != 0 && request.life != self.cluster.life() {
+            // One of both nodes finds out before long, and the sender tries again or has forgotten what it decided.
+            return Ok(Outcome::NotOwner(NotOwner::default()));
+        }
         let key = match request.entity.as_str() {
             "" => None,
             text => {

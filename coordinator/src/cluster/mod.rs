@@ -43,7 +43,7 @@ use crate::store::{Fence, StoreError};
 use identity::Identity;
 use keeper::Keeper;
 use member::Member;
-use peers::Peers;
+use peers::{Forwarding, Peers};
 pub use peers::{Outcome, Secret, Silence};
 use table::Table;
 
@@ -290,6 +290,11 @@ impl Cluster {
         self.store.generation()
     }
 
+    /// The number of that life, by which nodes know whether they rely on the same one.
+    pub fn life(&self) -> u64 {
+        self.store.life()
+    }
+
     /// What failovers of the store threw away, the last one first.
     ///
     /// # Errors
@@ -329,7 +334,27 @@ impl Cluster {
         timeout: Duration,
         call: Vec<u8>,
     ) -> Result<Outcome, Silence> {
-        let answered = self.peers.forward(to, key, timeout, call);
+        self.pass_on(to, Forwarding { key, timeout, call, life: 0 }).await
+    }
+
+    /// Like [`Cluster::forward`], for what was decided in the life of the store on which this node relies: a node that
+    /// relies on another one takes nothing of it in.
+    ///
+    /// # Errors
+    /// When no answer came: nobody knows whether it was done.
+    pub async fn forward_decided(
+        &self,
+        to: &Member,
+        key: &EntityKey,
+        timeout: Duration,
+        call: Vec<u8>,
+    ) -> Result<Outcome, Silence> {
+        self.pass_on(to, Forwarding { key: Some(key), timeout, call, life: self.life() }).await
+    }
+
+    async fn pass_on(&self, to: &Member, forwarding: Forwarding<'_>) -> Result<Outcome, Silence> {
+        let key = forwarding.key;
+        let answered = self.peers.forward(to, forwarding);
         let Some(key) = key else { return answered.await };
         let mut changes = self.changes();
         let elsewhere =

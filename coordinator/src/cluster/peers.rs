@@ -93,6 +93,16 @@ impl Silence {
     }
 }
 
+/// What is passed on to another node.
+pub(super) struct Forwarding<'a> {
+    /// None for the node itself.
+    pub(super) key: Option<&'a EntityKey>,
+    pub(super) timeout: Duration,
+    pub(super) call: Vec<u8>,
+    /// The life of the store that both nodes have to rely on; 0 for any.
+    pub(super) life: u64,
+}
+
 pub(super) struct Peers {
     secret: Secret,
     /// Without one, nodes speak plain text.
@@ -112,19 +122,15 @@ impl Peers {
         Self { secret, identity, channels: Mutex::default() }
     }
 
-    pub(super) async fn forward(
-        &self,
-        to: &Member,
-        key: Option<&EntityKey>,
-        timeout: Duration,
-        call: Vec<u8>,
-    ) -> Result<Outcome, Silence> {
+    pub(super) async fn forward(&self, to: &Member, forwarding: Forwarding<'_>) -> Result<Outcome, Silence> {
+        let Forwarding { key, timeout, call, life } = forwarding;
         let request = ForwardRequest {
             format: FORMAT,
             entity: key.map(EntityKey::text).unwrap_or_default(),
             timeout_ms: u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX),
             call,
             traceparent: trace::traceparent(&Span::current()),
+            life,
         };
         let answered = async {
             match key {

@@ -211,6 +211,7 @@ impl Entities {
         key: &EntityKey,
         commands: Vec<(Mark, &Value)>,
     ) -> Vec<Result<(), Refusal>> {
+        let life = self.life();
         let mut deliveries = Vec::with_capacity(commands.len());
         let mut outcomes = Vec::with_capacity(commands.len());
         for (mark, command) in commands {
@@ -223,7 +224,7 @@ impl Entities {
                 answered
             }));
         }
-        if let Err(refusal) = self.post_or_start::<E>(key, Message::Deliveries(deliveries)).await {
+        if let Err(refusal) = self.post_or_start::<E>(key, Message::Deliveries(life, deliveries)).await {
             return outcomes.into_iter().map(|known| known.and(Err(refusal.clone()))).collect();
         }
         let end = Instant::now() + Request::TIMEOUT;
@@ -235,6 +236,11 @@ impl Entities {
             });
         }
         told
+    }
+
+    /// The life of the store on which this node relies, in a cluster.
+    fn life(&self) -> u64 {
+        self.shared.router.as_ref().map_or(0, |router| router.cluster.life())
     }
 
     /// Passes on a sign of life to an entity that is in memory here; others learn by their grace period.
@@ -348,7 +354,11 @@ impl Entities {
         match &mut message {
             Message::Command(pending) => pending.ticket.permit = Some(slot.admission.enter()?),
             // One for all, held until the last is answered: they go together or not at all.
-            Message::Deliveries(all) => {
+            Message::Deliveries(life, all) => {
+                if *life != self.life() {
+                    // What led to them may be gone.
+                    return Err(moving(key));
+                }
                 if let Some(last) = all.last_mut() {
                     last.ticket.permit = Some(slot.admission.enter()?);
                 }

@@ -74,8 +74,8 @@ pub type Pending<E> = desk::Pending<E, Ticket<E>>;
 pub enum Message<E: Entity> {
     Command(Pending<E>),
     /// What another entity's outbox sent, in its order: all of it reaches one host or none does, so that no
-    /// mark overtakes an earlier one.
-    Deliveries(Vec<Pending<E>>),
+    /// mark overtakes an earlier one. With the life of the store in which it was decided.
+    Deliveries(u64, Vec<Pending<E>>),
     /// A command waits: let others come along, then decide.
     Gather,
     /// Decide what waits. It goes to the end of the mailbox, so that what is there already comes along.
@@ -234,7 +234,7 @@ impl<E: Entity> Host<E> {
     fn take(&mut self, myself: &ActorRef<Message<E>>, message: Message<E>) -> Step {
         match message {
             Message::Command(pending) => return self.take_in(myself, [pending]),
-            Message::Deliveries(all) => return self.take_in(myself, all),
+            Message::Deliveries(_, all) => return self.take_in(myself, all),
             Message::Gather => {
                 let _ = myself.cast(Message::Begin);
                 return Step::GoOn;

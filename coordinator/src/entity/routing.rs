@@ -97,7 +97,7 @@ impl Entities {
         let Ok(call) = write(&Call::<Value>::Deliver(commands)) else {
             return vec![Err(moving(key)); count];
         };
-        let answered = router.cluster.forward(&member, Some(key), Request::TIMEOUT, call).await;
+        let answered = router.cluster.forward_decided(&member, key, Request::TIMEOUT, call).await;
         if let Ok(Outcome::Answer(answer)) = answered
             && let Ok(outcomes) = read::<Vec<Result<(), Refusal>>>(&answer)
             && outcomes.len() == count

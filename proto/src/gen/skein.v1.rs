@@ -3026,6 +3026,9 @@ pub struct ForwardRequest {
     /// The trace that it belongs to (W3C), if any.
     #[prost(string, tag = "5")]
     pub traceparent: ::prost::alloc::string::String,
+    /// The life of Redis in which it was decided, if nothing of it may come into another one; 0 for anything else.
+    #[prost(fixed64, tag = "6")]
+    pub life: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ForwardReply {

@@ -22,8 +22,8 @@ pub enum Way {
     Trip(u64),
     /// A request that another node has sent on.
     Peer(Back),
-    /// One of several deliveries.
-    Delivery { gather: u64, place: usize, mark: Mark },
+    /// One of several deliveries, decided in this life of the store.
+    Delivery { run: u64, gather: u64, place: usize, mark: Mark },
     /// The timers.
     Tick,
 }

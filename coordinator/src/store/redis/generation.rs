@@ -1,11 +1,12 @@
 //! Which life of which server this process has to do with.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 
+use skein_shared::time::Timestamp;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
-
-use skein_shared::time::Timestamp;
+use xxhash_rust::xxh3::xxh3_64;
 
 /// What is said of a server that is not the one whose leases this process has.
 pub(super) const REPLACED: &str =
@@ -20,9 +21,17 @@ pub struct Generation {
     pub replication: String,
 }
 
+impl Generation {
+    /// Tells it apart from others in what nodes say to one another. Never 0.
+    pub(super) fn number(&self) -> u64 {
+        xxh3_64(format!("{} {}", self.run, self.replication).as_bytes()).max(1)
+    }
+}
+
 /// The life on which this process relies, and the store that it found there.
 pub(super) struct Reliance {
     generation: RwLock<Generation>,
+    number: AtomicU64,
     /// Of the store, for ever.
     pub(super) store: String,
     doubts: Notify,
@@ -35,6 +44,7 @@ pub(super) struct Reliance {
 impl Reliance {
     pub(super) fn new(generation: Generation, store: String, wall: Timestamp) -> Self {
         Self {
+            number: AtomicU64::new(generation.number()),
             generation: RwLock::new(generation),
             store,
             doubts: Notify::new(),
@@ -47,8 +57,14 @@ impl Reliance {
         self.generation.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// The number of the life.
+    pub(super) fn number(&self) -> u64 {
+        self.number.load(Ordering::Acquire)
+    }
+
     /// Relies on another life from now on.
     pub(super) fn begin(&self, generation: Generation) {
+        self.number.store(generation.number(), Ordering::Release);
         *self.generation.write().unwrap_or_else(PoisonError::into_inner) = generation;
         self.lives.send_modify(|count| *count += 1);
     }

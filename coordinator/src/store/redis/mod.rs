@@ -259,6 +259,11 @@ impl Redis {
         self.reliance.generation()
     }
 
+    /// The number of that life, for what nodes say to one another.
+    pub fn life(&self) -> u64 {
+        self.reliance.number()
+    }
+
     /// Whether the server is in the life on which this process relies.
     ///
     /// # Errors

@@ -77,6 +77,9 @@ impl Node {
         (at, base): (Timestamp, Uuid),
     ) {
         let waiting = self.loads.remove(key).unwrap_or_default();
+        let late = |asked: &Asked| matches!(asked.way, Way::Delivery { run, .. } if run != self.run);
+        let (late, waiting): (Vec<_>, Vec<_>) = waiting.into_iter().partition(late);
+        self.turn_away(late, &moving());
         self.clock.floor = self.clock.floor.max(at);
         let host = found.serve(fence, self.clock.now(self.now));
         let id = self.number();
@@ -308,10 +311,12 @@ impl Node {
     }
 
     fn tell_group(&mut self, outcome: impl Fn(usize) -> Outcome) {
-        let group = self.writer.busy.take().unwrap_or_default();
+        // Nothing is sent before all have their answers: a batch that is refused at once would have its own first.
+        let group = self.writer.busy.replace(Vec::new()).unwrap_or_default();
         for (place, (desk, ..)) in group.into_iter().enumerate() {
             self.line_on(desk, Input::Answer(outcome(place)));
         }
+        self.writer.busy = None;
         self.write();
     }
 

@@ -106,8 +106,16 @@ pub enum LaneIn {
 /// What nodes ask one another.
 #[derive(Clone, Debug)]
 pub enum Call {
-    Ask { id: Uuid, keep: bool, command: Value },
-    Deliver(Vec<(Mark, Value)>),
+    Ask {
+        id: Uuid,
+        keep: bool,
+        command: Value,
+    },
+    /// What was decided in this life of the store.
+    Deliver {
+        run: u64,
+        commands: Vec<(Mark, Value)>,
+    },
 }
 
 #[derive(Clone, Debug)]

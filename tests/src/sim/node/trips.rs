@@ -155,7 +155,8 @@ impl Node {
                 let request = request(id, keep, Request::TIMEOUT);
                 self.post(key, vec![Asked { request, mark: None, command, way: Way::Peer(back) }]);
             }
-            Call::Deliver(commands) => self.deliver_here(key, commands, Gathering::Peer(back)),
+            Call::Deliver { run, .. } if run != self.run => self.not_owner(back, key),
+            Call::Deliver { commands, .. } => self.deliver_here(key, commands, Gathering::Peer(back)),
         }
     }
 
@@ -213,7 +214,7 @@ impl Node {
                 self.call(
                     member.id.clone(),
                     key.clone(),
-                    Call::Deliver(commands),
+                    Call::Deliver { run: self.run, commands },
                     Asking::Deliveries(gather, count),
                 );
             }
@@ -234,9 +235,10 @@ impl Node {
 
     fn deliver_here(&mut self, key: &EntityKey, commands: Vec<(Mark, Value)>, to: Gathering) {
         let gather = self.gather(commands.len(), to);
+        let run = self.run;
         let asked = commands.into_iter().enumerate().map(|(place, (mark, command))| {
             let request = request(delivery_id(&mark), false, Request::TIMEOUT);
-            let way = Way::Delivery { gather, place, mark: mark.clone() };
+            let way = Way::Delivery { run, gather, place, mark: mark.clone() };
             Asked { request, mark: Some(mark), command, way }
         });
         let asked = asked.collect();

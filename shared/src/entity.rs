@@ -321,10 +321,10 @@ impl Changes {
         self.push(key.into(), true, head, body, false);
     }
 
-    /// Puts a live document whose body is costly to write out: that is done only if documents are noted.
-    pub fn put_with(&mut self, key: impl Display, head: &impl Serialize, body: impl FnOnce() -> Value) {
+    /// Puts a live document with a body that is written out only if documents are noted.
+    pub fn put_with(&mut self, key: impl Display, head: &impl Serialize, body: &impl Serialize) {
         if !self.blobs_only {
-            self.put(key.to_string(), head, Some(body().into()));
+            self.put(key.to_string(), head, Some(Json::of(body)));
         }
     }
 
@@ -339,9 +339,9 @@ impl Changes {
     }
 
     /// Like [`Changes::put_with`], of a document that the entity no longer needs for its decisions.
-    pub fn archive_with(&mut self, key: impl Display, head: &impl Serialize, body: impl FnOnce() -> Value) {
+    pub fn archive_with(&mut self, key: impl Display, head: &impl Serialize, body: &impl Serialize) {
         if !self.blobs_only {
-            self.archive(key.to_string(), head, Some(body().into()));
+            self.archive(key.to_string(), head, Some(Json::of(body)));
         }
     }
 

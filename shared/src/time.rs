@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// Milliseconds since the Unix epoch. Shown to people and clients as ISO 8601 UTC with milliseconds and `Z`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -62,6 +62,16 @@ impl Sub<Duration> for Timestamp {
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.iso())
+    }
+}
+
+/// A time that is written as people read it, where a [`Timestamp`] is written as its milliseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Iso(pub Timestamp);
+
+impl Serialize for Iso {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0.iso())
     }
 }
 

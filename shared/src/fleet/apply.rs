@@ -1,16 +1,19 @@
 //! Follows events: what each changes in memory, and which documents it writes.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 
+use serde::Serialize;
 use serde_json::json;
 use uuid::Uuid;
 
 use super::event::Event;
 use super::state::{Bid, Fleet, Limit, Place, Runner};
+use crate::agent::Class;
 use crate::entity::Changes;
 use crate::id::{InstanceId, Name};
 use crate::limits;
-use crate::time::Timestamp;
+use crate::time::{Iso, Timestamp};
 
 impl Fleet {
     pub(super) fn follow(&mut self, event: &Event, changes: &mut Changes) {
@@ -69,12 +72,9 @@ impl Fleet {
     }
 
     fn put_bid(&mut self, bid: &Bid, changes: &mut Changes) {
-        changes.put_with(format_args!("bid/{}", bid.id), bid, || {
-            json!({
-                "bid": bid.id, "swarm": bid.swarm, "agent": bid.agent, "instance": bid.instance,
-                "class": bid.class, "needs": bid.needs, "affinity": bid.affinity, "at": bid.at.iso(),
-            })
-        });
+        let Bid { id, swarm, agent, instance, class, needs, affinity, at, .. } = bid;
+        let body = BidBody { bid: *id, swarm, agent, instance, class: *class, needs, affinity, at: Iso(*at) };
+        changes.put_with(format_args!("bid/{id}"), bid, &body);
         self.bids.insert(bid.id, bid.clone());
     }
 
@@ -99,12 +99,9 @@ impl Fleet {
     }
 
     fn put_place(&mut self, place: Place, changes: &mut Changes) {
-        changes.put_with(format_args!("place/{}", place.instance), &place, || {
-            json!({
-                "instance": place.instance, "swarm": place.swarm, "agent": place.agent, "runner": place.runner,
-                "slot": place.slot,
-            })
-        });
+        let Place { instance, swarm, agent, runner, slot, .. } = &place;
+        let body = PlaceBody { instance, swarm, agent, runner, slot: *slot };
+        changes.put_with(format_args!("place/{instance}"), &place, &body);
         self.set_place(place);
     }
 
@@ -137,4 +134,27 @@ impl Fleet {
             changes.delete(format!("place/{instance}"));
         }
     }
+}
+
+/// What clients read of a bid.
+#[derive(Serialize)]
+struct BidBody<'a> {
+    bid: Uuid,
+    swarm: &'a Name,
+    agent: &'a Name,
+    instance: &'a InstanceId,
+    class: Class,
+    needs: &'a BTreeSet<String>,
+    affinity: &'a Option<String>,
+    at: Iso,
+}
+
+/// What clients read of a slot that was given.
+#[derive(Serialize)]
+struct PlaceBody<'a> {
+    instance: &'a InstanceId,
+    swarm: &'a Name,
+    agent: &'a Name,
+    runner: &'a str,
+    slot: bool,
 }

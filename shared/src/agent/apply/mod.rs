@@ -1,20 +1,22 @@
 //! Follows events: what each changes in memory, and which documents it writes.
 
+mod body;
+
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde::Serialize;
 use uuid::Uuid;
 
 use super::definition::{Defined, Standing};
 use super::event::{DeadLetter, Event};
 use super::returned::Returned;
 use super::state::{Agent, CallRecord, CallStatus, Exit, Instance, Item, Letter, Spill, State};
-use super::waits::{Outcome, WaitRecord};
+use super::waits::WaitRecord;
 use crate::entity::Changes;
 use crate::fence::Token;
-use crate::id::{InstanceId, Name};
+use crate::id::InstanceId;
 use crate::limits;
-use crate::time::Timestamp;
+use crate::time::{Iso, Timestamp};
 
 impl Agent {
     pub(super) fn follow(&mut self, event: &Event, changes: &mut Changes) {
@@ -38,16 +40,15 @@ impl Agent {
                 self.stand(Standing { swarm_paused, swarm_word, ..self.standing.clone() }, changes);
             }
             Event::Attached { instance, agent_id } => {
-                self.add_instance(instance, json!({ "agentId": agent_id }), changes);
+                self.add_instance(instance, body::OfAgent { agent_id: *agent_id }, changes);
             }
             Event::Queued { instance, item } => self.queue(instance, item, changes),
             Event::DeadLettered(letter) => self.keep_letter(letter, changes),
             Event::Replayed { letter, instance, at } => {
                 if let Some(head) = self.letters.remove(letter) {
-                    let body = json!({
-                        "replayable": false, "replayedAs": instance, "replayedAt": at.iso(),
-                    });
-                    changes.archive(format!("dead/{letter}"), &head, Some(body.into()));
+                    let replayed =
+                        body::Replayed { replayable: false, replayed_as: instance, replayed_at: Iso(*at) };
+                    changes.archive_with(format_args!("dead/{letter}"), &head, &replayed);
                 }
             }
             Event::Called { call, depth, at } => self.add_call(call, *depth, *at, changes),
@@ -85,7 +86,6 @@ impl Agent {
                 if instance.state == State::Frozen {
                     instance.state = State::Resuming;
                 }
-                None
             }),
             Event::Granted { instance, runner, token, timeout_ms, at } => {
                 self.with_instance(instance, changes, |instance| {
@@ -96,7 +96,7 @@ impl Agent {
                     instance.attempts += 1;
                     instance.timeout_ms = *timeout_ms;
                     (instance.since, instance.granted, instance.started) = (*at, Some(*at), Some(*at));
-                    Some(json!({ "runner": runner }))
+                    body::OnRunner { runner: Some(runner) }
                 });
             }
             Event::Requeued { instance, token } => self.with_instance(instance, changes, |instance| {
@@ -104,40 +104,36 @@ impl Agent {
                 (instance.bid, instance.slot, instance.started) = (None, false, None);
                 instance.runner = None;
                 instance.token = *token;
-                Some(json!({ "runner": Value::Null }))
+                body::OnRunner { runner: None }
             }),
             Event::Started { instance, pid, at } => {
                 self.remove_item(instance, changes);
                 self.with_instance(instance, changes, |instance| {
                     instance.state = State::Running;
                     (instance.since, instance.started) = (*at, Some(*at));
-                    Some(json!({ "startedAt": at.iso(), "pid": pid }))
+                    body::Started { started_at: Iso(*at), pid: *pid }
                 });
             }
             Event::Freezing { instance, token } => self.with_instance(instance, changes, |instance| {
                 instance.state = State::Freezing;
                 instance.token = Some(*token);
-                None
             }),
             Event::Frozen { instance } => self.with_instance(instance, changes, |instance| {
                 instance.state = State::Frozen;
                 instance.slot = false;
-                None
             }),
             Event::Spilling { instance, token } => self.with_instance(instance, changes, |instance| {
                 (instance.token, instance.spill) = (Some(*token), Some(Spill::Ordered));
-                None
             }),
             Event::Spilled { instance } => self.set_spill(instance, Some(Spill::Done), changes),
             Event::SpillRefused { instance } => self.set_spill(instance, Some(Spill::Refused), changes),
             Event::Restored { instance, pid } => self.with_instance(instance, changes, |instance| {
                 instance.spill = None;
-                Some(json!({ "pid": pid }))
+                body::Process { pid: *pid }
             }),
             Event::Held { instance } => self.with_instance(instance, changes, |instance| {
                 instance.state = State::Frozen;
                 instance.bid = None;
-                None
             }),
             Event::Resumed { instance, token, at } => self.resume(instance, *token, *at, changes),
             Event::Stopping { instance, token, exit, at } => {
@@ -149,23 +145,21 @@ impl Agent {
                     instance.waited_ms += asleep;
                     (instance.token, instance.bid) = (Some(*token), None);
                     instance.stop = Some(exit.clone());
-                    Some(json!({ "waitingFor": Value::Null }))
+                    body::Waiting { waiting_for: None }
                 });
             }
             Event::CalleeNoted { instance, target } => self.with_instance(instance, changes, |instance| {
                 instance.callees.insert(target.clone());
-                None
             }),
             Event::Recalled { instance, receipt } => self.with_instance(instance, changes, |instance| {
                 instance.recalled.insert(*receipt);
-                None
             }),
             Event::RerunWanted { instance } => self.with_instance(instance, changes, |instance| {
                 instance.again = true;
-                Some(json!({ "rerunWanted": true }))
+                body::Rerun { rerun_wanted: true }
             }),
             Event::StatusSet { instance, text } => {
-                self.with_instance(instance, changes, |_| Some(json!({ "statusText": text })));
+                self.with_instance(instance, changes, |_| body::Status { status_text: text });
             }
             Event::ValueReturned { instance, value } => self.return_value(instance, value, changes),
             _ => {}
@@ -173,39 +167,36 @@ impl Agent {
     }
 
     fn set_spill(&mut self, id: &InstanceId, spill: Option<Spill>, changes: &mut Changes) {
-        self.with_instance(id, changes, |instance| {
-            instance.spill = spill;
-            None
-        });
+        self.with_instance(id, changes, |instance| instance.spill = spill);
     }
 
     fn define(&mut self, defined: Option<Defined>, changes: &mut Changes) {
         self.defined = defined;
         match &self.defined {
             Some(defined) => {
-                let body =
-                    json!({ "agent": self.name, "group": defined.group, "definition": defined.definition });
-                changes.put("definition/self", defined, Some(body.into()));
+                let (agent, Defined { group, definition }) = (&self.name, defined);
+                changes.put_with("definition/self", defined, &body::Definitions { agent, group, definition });
             }
             None => changes.delete("definition/self"),
         }
     }
 
     fn stand(&mut self, standing: Standing, changes: &mut Changes) {
-        let body = json!({ "agent": self.name, "standing": standing });
-        changes.put("standing/self", &standing, Some(body.into()));
+        let body = body::Standings { agent: &self.name, standing: &standing };
+        changes.put_with("standing/self", &standing, &body);
         self.standing = standing;
     }
 
     /// Keeps a letter, and lets the oldest of too many be read only.
     fn keep_letter(&mut self, letter: &DeadLetter, changes: &mut Changes) {
         let head = Letter { reason: letter.reason.clone(), at: letter.at };
-        changes.put_with(format_args!("dead/{}", letter.id), &head, || dead_body(&self.name, letter));
+        let body = body::Letter::new(&self.name, letter);
+        changes.put_with(format_args!("dead/{}", letter.id), &head, &body);
         self.letters.insert(letter.id, head);
         if self.letters.len() > limits::LETTERS
             && let Some((id, head)) = self.letters.pop_first()
         {
-            changes.archive(format!("dead/{id}"), &head, Some(json!({ "replayable": false }).into()));
+            changes.archive_with(format_args!("dead/{id}"), &head, &body::ReadOnly { replayable: false });
         }
     }
 
@@ -223,13 +214,15 @@ impl Agent {
             changes.delete(format!("instance/{id}"));
             return;
         }
-        let took = ended.started.map(|started| millis(at.since(started)));
-        changes.archive_with(format_args!("instance/{id}"), &ended, || {
-            json!({
-                "state": exit.end, "endedAt": at.iso(), "exit": exit, "waitingFor": Value::Null,
-                "durationMs": took, "waitedMs": ended.waited_ms,
-            })
-        });
+        let body = body::Ended {
+            state: exit.end,
+            ended_at: Iso(at),
+            exit,
+            waiting_for: (),
+            duration_ms: ended.started.map(|started| millis(at.since(started))),
+            waited_ms: ended.waited_ms,
+        };
+        changes.archive_with(format_args!("instance/{id}"), &ended, &body);
     }
 
     /// Whether a waiting instance took the call that a run was queued for, and the run never was.
@@ -239,47 +232,29 @@ impl Agent {
     }
 
     fn queue(&mut self, instance: &Instance, item: &Item, changes: &mut Changes) {
-        self.add_instance(instance, json!({ "source": item.source, "receipt": item.receipt }), changes);
-        changes.put_with(format_args!("queue/{}", item.instance), item, || {
-            json!({
-                "instance": item.instance, "agent": self.name, "class": item.class, "source": item.source,
-                "receipt": item.receipt, "receivedAt": item.at.iso(),
-            })
-        });
+        let wanted = body::Wanted { source: &item.source, receipt: item.receipt };
+        self.add_instance(instance, wanted, changes);
+        changes.put_with(format_args!("queue/{}", item.instance), item, &body::Queued::new(&self.name, item));
         self.queue.insert(item.instance.clone(), item.clone());
     }
 
-    fn add_instance(&mut self, instance: &Instance, more: Value, changes: &mut Changes) {
-        changes.put_with(format_args!("instance/{}", instance.id), instance, || {
-            let mut body = json!({
-                "instance": instance.id, "agent": self.name, "state": instance.state.as_str(),
-                "external": instance.external, "createdAt": instance.since.iso(), "call": instance.call,
-                "depth": instance.chain.len(), "class": instance.class,
-            });
-            if let (Some(body), Value::Object(more)) = (body.as_object_mut(), more) {
-                body.extend(more);
-            }
-            body
-        });
+    fn add_instance(&mut self, instance: &Instance, more: impl Serialize, changes: &mut Changes) {
+        let body = body::Run::new(&self.name, instance, more);
+        changes.put_with(format_args!("instance/{}", instance.id), instance, &body);
         self.instances.insert(instance.id.clone(), instance.clone());
     }
 
     /// Changes one instance and writes it down, its state with it; `change` may add to the body.
-    fn with_instance(
+    fn with_instance<M: Serialize>(
         &mut self,
         id: &InstanceId,
         changes: &mut Changes,
-        change: impl FnOnce(&mut Instance) -> Option<Value>,
+        change: impl FnOnce(&mut Instance) -> M,
     ) {
         let Some(instance) = self.instances.get_mut(id) else { return };
         let more = change(instance);
-        changes.put_with(format_args!("instance/{id}"), instance, || {
-            let mut body = more.unwrap_or_else(|| json!({}));
-            if let Some(body) = body.as_object_mut() {
-                body.insert("state".to_owned(), json!(instance.shown()));
-            }
-            body
-        });
+        let body = body::Moved { state: instance.shown(), more };
+        changes.put_with(format_args!("instance/{id}"), instance, &body);
     }
 
     fn remove_item(&mut self, instance: &InstanceId, changes: &mut Changes) {
@@ -289,13 +264,8 @@ impl Agent {
     }
 
     fn add_call(&mut self, call: &CallRecord, depth: usize, at: Timestamp, changes: &mut Changes) {
-        changes.put_with(format_args!("call/{}", call.id), call, || {
-            json!({
-                "callId": call.id, "callerAgent": call.caller, "callerInstanceId": call.caller_instance,
-                "targetAgent": self.name, "targetInstanceId": call.callee, "status": call.status,
-                "createdAt": at.iso(), "depth": depth,
-            })
-        });
+        let body = body::Called::new(&self.name, call, depth, at);
+        changes.put_with(format_args!("call/{}", call.id), call, &body);
         self.calls.insert(call.id, call.clone());
     }
 
@@ -303,8 +273,8 @@ impl Agent {
         let Some(record) = self.calls.get_mut(&call) else { return };
         record.status = CallStatus::Running;
         record.callee = Some(instance.clone());
-        let body = json!({ "status": record.status, "targetInstanceId": instance });
-        changes.put(format!("call/{call}"), record, Some(body.into()));
+        let body = body::CallRuns { status: record.status, target_instance_id: instance };
+        changes.put_with(format_args!("call/{call}"), record, &body);
     }
 
     fn end_call(
@@ -321,12 +291,14 @@ impl Agent {
         self.hold(value, changes);
         record.error = error.cloned();
         record.until = at + limits::CALL_KEEP;
-        changes.put_with(format_args!("call/{call}"), &record, || {
-            json!({
-                "status": record.status, "returnValue": value.map(Returned::shown), "errorMessage": error,
-                "returnBytes": value.and_then(Returned::blob).map(|blob| blob.bytes), "completedAt": at.iso(),
-            })
-        });
+        let body = body::CallEnded {
+            status: record.status,
+            return_value: value.map(Returned::shown),
+            error_message: error,
+            return_bytes: value.and_then(Returned::blob).map(|blob| blob.bytes),
+            completed_at: Iso(at),
+        };
+        changes.put_with(format_args!("call/{call}"), &record, &body);
         self.finished.insert(record);
     }
 
@@ -337,43 +309,33 @@ impl Agent {
         }
         self.hold(Some(value), changes);
         let mut before = None;
-        self.with_instance(id, changes, |instance| {
-            before = instance.returned.replace(value.clone());
-            None
-        });
+        self.with_instance(id, changes, |instance| before = instance.returned.replace(value.clone()));
         self.let_go(before.as_ref(), changes);
     }
 
     fn begin_wait(&mut self, wait: &WaitRecord, changes: &mut Changes) {
         self.remove_wait_of(&wait.instance, changes);
-        changes.put_with(format_args!("wait/{}", wait.id), wait, || {
-            json!({
-                "waitId": wait.id, "instance": wait.instance, "agent": self.name, "filter": wait.filter,
-                "registeredAt": wait.registered.iso(), "deadline": wait.deadline.iso(), "state": "waiting",
-            })
-        });
+        changes.put_with(format_args!("wait/{}", wait.id), wait, &body::Wait::new(&self.name, wait));
         self.waits.insert(wait.id, wait.clone());
         self.with_instance(&wait.instance, changes, |instance| {
             instance.state = State::Waiting;
             instance.since = wait.registered;
             (instance.wait, instance.spill) = (Some(wait.id), None);
-            let until = wait.deadline.iso();
-            Some(json!({ "waitingFor": { "wait": wait.id, "filter": wait.filter, "deadline": until } }))
+            body::Waiting { waiting_for: Some(wait.into()) }
         });
     }
 
     fn with_wait(&mut self, id: Uuid, changes: &mut Changes, change: impl FnOnce(&mut WaitRecord)) {
         let Some(wait) = self.waits.get_mut(&id) else { return };
         change(wait);
-        let body = || json!({ "state": wait_state(wait), "delivered": wait.delivered });
-        changes.put_with(format_args!("wait/{id}"), wait, body);
+        changes.put_with(format_args!("wait/{id}"), wait, &body::WaitMoved::from(&*wait));
     }
 
     fn drop_wait(&mut self, wait: Uuid, token: Option<Token>, at: Timestamp, changes: &mut Changes) {
         let Some(instance) = self.waits.get(&wait).map(|wait| wait.instance.clone()) else { return };
         self.resume(&instance, token, at, changes);
         self.remove_wait_of(&instance, changes);
-        self.with_instance(&instance, changes, |_| None);
+        self.with_instance(&instance, changes, |_| ());
     }
 
     /// How long the instance is in the wait that goes on.
@@ -403,7 +365,7 @@ impl Agent {
             instance.slot = !instance.external;
             instance.token = token.or(instance.token);
             instance.waited_ms += millis(waited);
-            Some(json!({ "waitingFor": Value::Null }))
+            body::Waiting { waiting_for: None }
         });
         self.prolong_calls(id, waited, changes);
     }
@@ -418,21 +380,6 @@ impl Agent {
     }
 }
 
-fn wait_state(wait: &WaitRecord) -> &'static str {
-    match wait.outcome {
-        None => "waiting",
-        Some(Outcome::Triggered { .. }) => "triggered",
-        Some(Outcome::WaitTimeout) => "timed_out",
-    }
-}
-
 fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn dead_body(agent: &Name, letter: &DeadLetter) -> Value {
-    json!({
-        "id": letter.id, "agent": agent, "replayable": true, "class": letter.class, "source": letter.source, "receipt": letter.receipt,
-        "input": letter.input, "reason": letter.reason, "at": letter.at.iso(),
-    })
 }

@@ -323,7 +323,7 @@ async fn what_was_decided_in_a_former_life_of_the_server_is_not_written_in_the_n
     while store.is_the_same().await.is_err() {}
     store.begin_anew().await.unwrap();
     let late = store.commit(fence, batch(1).into()).await;
-    assert_eq!(late, Err(CommitError::Fenced(Fence::NONE.epoch)));
+    assert_eq!(late, Err(CommitError::Fenced(fence.epoch)));
     assert_eq!(store.load(&pool()).await.unwrap().version, Version(1), "as the replica had it");
 }
 

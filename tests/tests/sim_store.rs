@@ -168,7 +168,15 @@ impl Both {
     }
 
     async fn send(&mut self, owner: usize, (real, simulated): Fences, batch: Arc<Batch>) {
+        // It would not send what was decided under a fence that it has lost, and what the script says of that is asked here.
+        let (held, shard) = (Arc::clone(self.real[owner].held()), Shard::of(&batch.key));
+        let now = held.fence(shard);
+        held.take(shard, real, None);
         let real = self.real[owner].commit(real, Arc::clone(&batch)).await;
+        match now {
+            Fence::NONE => held.lose(&[shard]),
+            now => held.take(shard, now, None),
+        }
         let simulated = self.simulated.commit(simulated, &batch, None);
         match (&real, &simulated) {
             (Ok(real), Ok(simulated)) => {

@@ -337,8 +337,8 @@ impl Cluster {
         self.pass_on(to, Forwarding { key, timeout, call, life: 0 }).await
     }
 
-    /// Like [`Cluster::forward`], for what was decided in the life of the store on which this node relies: a node that
-    /// relies on another one takes nothing of it in.
+    /// Like [`Cluster::forward`], for what was decided in this life of the store: a node that relies on another one takes
+    /// nothing of it in.
     ///
     /// # Errors
     /// When no answer came: nobody knows whether it was done.
@@ -347,13 +347,14 @@ impl Cluster {
         to: &Member,
         key: &EntityKey,
         timeout: Duration,
+        life: u64,
         call: Vec<u8>,
     ) -> Result<Outcome, Silence> {
-        self.pass_on(to, Forwarding { key: Some(key), timeout, call, life: self.life() }).await
+        self.pass_on(to, Forwarding { key: Some(key), timeout, call, life }).await
     }
 
     async fn pass_on(&self, to: &Member, forwarding: Forwarding<'_>) -> Result<Outcome, Silence> {
-        let key = forwarding.key;
+        let (key, is_decided) = (forwarding.key, forwarding.life != 0);
         let answered = self.peers.forward(to, forwarding);
         let Some(key) = key else { return answered.await };
         let mut changes = self.changes();
@@ -366,6 +367,10 @@ impl Cluster {
         if let Ok(Outcome::NotOwner { owner, epoch }) = &outcome {
             self.table.hint(Shard::of(key), owner, *epoch);
             self.nudge.notify_one();
+            if is_decided {
+                // It may rely on another life of the store already.
+                self.store.doubt();
+            }
         }
         outcome
     }

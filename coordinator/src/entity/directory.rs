@@ -201,17 +201,18 @@ impl Entities {
     pub(super) async fn deliver_here(
         &self,
         key: &EntityKey,
+        life: u64,
         commands: Vec<(Mark, &Value)>,
     ) -> Vec<Result<(), Refusal>> {
-        by_kind!(key.kind, E => self.deliver_to::<E>(key, commands).await)
+        by_kind!(key.kind, E => self.deliver_to::<E>(key, life, commands).await)
     }
 
     async fn deliver_to<E: Entity>(
         &self,
         key: &EntityKey,
+        life: u64,
         commands: Vec<(Mark, &Value)>,
     ) -> Vec<Result<(), Refusal>> {
-        let life = self.life();
         let mut deliveries = Vec::with_capacity(commands.len());
         let mut outcomes = Vec::with_capacity(commands.len());
         for (mark, command) in commands {
@@ -236,11 +237,6 @@ impl Entities {
             });
         }
         told
-    }
-
-    /// The life of the store on which this node relies, in a cluster.
-    fn life(&self) -> u64 {
-        self.shared.router.as_ref().map_or(0, |router| router.cluster.life())
     }
 
     /// Passes on a sign of life to an entity that is in memory here; others learn by their grace period.

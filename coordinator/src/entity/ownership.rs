@@ -18,8 +18,8 @@ use uuid::Uuid;
 use super::Entities;
 use super::remote::{NodeCall, read, write};
 use crate::cluster::{Cluster, Outcome, Route, Tenants, Wake};
-use crate::store::Fence;
 use crate::store::redis::shard::Shard;
+use crate::store::{Fence, OutboxEntry};
 
 /// The streams of the runners that are connected to this node.
 #[async_trait]
@@ -145,6 +145,18 @@ impl Entities {
     /// The epoch under which this node may act for an entity now; none when it is another's.
     pub fn reigns(&self, key: &EntityKey) -> Option<Epoch> {
         Some(self.shared().store.fence(key)).filter(|fence| *fence != Fence::NONE).map(|fence| fence.epoch)
+    }
+
+    /// Whether this node has an effect's source under the fence still under which the effect was read. Without a cluster
+    /// nobody else can have it.
+    pub fn still_has(&self, effect: &OutboxEntry) -> bool {
+        let shared = self.shared();
+        shared.router.is_none() || shared.store.fence(&effect.source) == effect.fence
+    }
+
+    /// The number of the life of the store on which this node relies; 0 without a cluster, where it has one alone.
+    pub fn life(&self) -> u64 {
+        self.cluster().map_or(0, |cluster| cluster.life())
     }
 
     /// The epoch under which an entity is owned, as far as this node knows.

@@ -84,12 +84,18 @@ impl Entities {
     /// in, save that a command at which the entity fails is refused by itself.
     ///
     /// The outcomes are those of [`Entities::ask`]; `invalid_argument` when a command is none of this kind's. Nothing
-    /// is tried twice: what comes to nothing stays in the outbox.
-    pub async fn deliver(&self, key: &EntityKey, commands: Vec<(Mark, &Value)>) -> Vec<Result<(), Refusal>> {
-        let Some(router) = &self.shared().router else { return self.deliver_here(key, commands).await };
+    /// is tried twice: what comes to nothing stays in the outbox. What was decided in another life of the store than the
+    /// one on which the entity's node relies is not taken in.
+    pub async fn deliver(
+        &self,
+        key: &EntityKey,
+        life: u64,
+        commands: Vec<(Mark, &Value)>,
+    ) -> Vec<Result<(), Refusal>> {
+        let Some(router) = &self.shared().router else { return self.deliver_here(key, life, commands).await };
         let count = commands.len();
         let member = match router.cluster.route(key) {
-            Route::Here => return self.deliver_here(key, commands).await,
+            Route::Here => return self.deliver_here(key, life, commands).await,
             Route::There(member) => member,
             Route::Nowhere => return vec![Err(moving(key)); count],
         };
@@ -97,7 +103,7 @@ impl Entities {
         let Ok(call) = write(&Call::<Value>::Deliver(commands)) else {
             return vec![Err(moving(key)); count];
         };
-        let answered = router.cluster.forward_decided(&member, key, Request::TIMEOUT, call).await;
+        let answered = router.cluster.forward_decided(&member, key, Request::TIMEOUT, life, call).await;
         if let Ok(Outcome::Answer(answer)) = answered
             && let Ok(outcomes) = read::<Vec<Result<(), Refusal>>>(&answer)
             && outcomes.len() == count
@@ -150,7 +156,7 @@ impl Entities {
             }
             Call::Deliver(commands) => {
                 let commands = commands.iter().map(|(mark, command)| (mark.clone(), command)).collect();
-                encoded(self.deliver_here(key, commands).await)
+                encoded(self.deliver_here(key, self.life(), commands).await)
             }
             Call::Observe(signals) => {
                 signals.into_iter().for_each(|signal| self.observe_here(key, signal));

@@ -69,6 +69,11 @@ async fn deliver(world: &World, entries: &[Arc<OutboxEntry>]) -> Vec<Fate> {
 
 /// All at once: an entity that gets many decides and commits them together.
 async fn hand_over(world: &World, target: &EntityKey, entries: &[Arc<OutboxEntry>]) -> Vec<Fate> {
+    // Before it is asked whether the shards are held still: they are lost before another life is relied on.
+    let life = world.entities.life();
+    if !entries.iter().all(|entry| world.entities.still_has(entry)) {
+        return Vec::new();
+    }
     let commands = entries.iter().filter_map(|entry| {
         let Effect::Entity { command, .. } = &entry.effect else { return None };
         let mark = Mark { source: entry.source.clone(), epoch: entry.epoch, sequence: entry.sequence };
@@ -76,9 +81,9 @@ async fn hand_over(world: &World, target: &EntityKey, entries: &[Arc<OutboxEntry
     });
     let commands: Vec<_> = commands.collect();
     if mutation::is_on(Mutation::DeliverTwice) {
-        world.entities.deliver(target, commands.clone()).await;
+        world.entities.deliver(target, life, commands.clone()).await;
     }
-    let outcomes = world.entities.deliver(target, commands).await;
+    let outcomes = world.entities.deliver(target, life, commands).await;
     let now = world.entities.clock().now();
     entries.iter().zip(outcomes).map(|(entry, outcome)| Fate::of(entry, outcome, now)).collect()
 }
@@ -114,6 +119,9 @@ async fn command(world: &World, runner: &str, entries: &[Arc<OutboxEntry>]) -> V
     let mut fates = Vec::with_capacity(entries.len());
     for entry in entries {
         let Effect::Runner { command, .. } = &entry.effect else { break };
+        if !world.entities.still_has(entry) {
+            break;
+        }
         // Taken anew for each: whoever lost the entity meanwhile commands no more, and a runner that has heard of the
         // next owner refuses what is on its way.
         let Some(epoch) = world.entities.reigns(&entry.source) else { break };

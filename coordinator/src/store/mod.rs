@@ -250,7 +250,7 @@ impl Trimmed {
 /// Why a commit did not happen, or may have happened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CommitError {
-    #[error("another owner with epoch {0} holds this entity; this process must load it anew")]
+    #[error("this process does not own the entity any more (its epoch is {0} now); load it anew")]
     Fenced(Epoch),
     #[error("the entity stands at version {}, not where the decision was made", .actual.0)]
     Conflict { actual: Version },

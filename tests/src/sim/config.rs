@@ -29,10 +29,14 @@ pub enum Broken {
     MemoryOutlivesTheStore,
     /// A node sends a request that was not answered again as a new one.
     RepeatsAreNewRequests,
+    /// What was decided before a failover is written after it.
+    FormerLivesAreWritten,
+    /// What was decided before a failover is taken in after it, from a node that has not heard of it.
+    FormerLivesAreDelivered,
 }
 
 impl Broken {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::NoFenceInTheCommit,
         Self::NoVersionInTheCommit,
         Self::AcquireResetsEpoch,
@@ -44,6 +48,8 @@ impl Broken {
         Self::EffectsAreNotAwaited,
         Self::MemoryOutlivesTheStore,
         Self::RepeatsAreNewRequests,
+        Self::FormerLivesAreWritten,
+        Self::FormerLivesAreDelivered,
     ];
 }
 

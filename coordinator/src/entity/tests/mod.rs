@@ -196,7 +196,7 @@ async fn a_delivery_with_a_known_mark_does_nothing() {
     }});
     let deliver = async |sequences: &[u64]| {
         let commands = sequences.iter().map(|sequence| (mark(*sequence), &create)).collect();
-        let outcomes = node.entities.deliver(&key, commands).await;
+        let outcomes = node.entities.deliver(&key, 0, commands).await;
         outcomes.into_iter().map(|outcome| outcome.err().map(|refusal| refusal.code)).collect::<Vec<_>>()
     };
     assert_eq!(deliver(&[2]).await, [None]);

@@ -56,12 +56,15 @@ async fn a_list_is_prepared_once() {
     query.order = vec![Order::descending("priority").unwrap()];
     let pages = move |connection: &Connection| -> rusqlite::Result<i32> {
         let mut statement = connection.prepare(&query.list_statement().text)?;
+        let mut prepared = Vec::new();
         for offset in 0..3 {
             query.offset = offset;
             let values = params_from_iter(query.list_statement().values);
             assert_eq!(statement.query_map(values, |_| Ok(()))?.count(), 0);
+            prepared.push(statement.get_status(StatementStatus::RePrepare));
         }
-        Ok(statement.get_status(StatementStatus::RePrepare))
+        // The first page may find that the connection knew the tables as they were before their indexes.
+        Ok(prepared[2] - prepared[0])
     };
     assert_eq!(world.projection.read(pages).await.unwrap(), 0);
 }

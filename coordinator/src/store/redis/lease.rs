@@ -1,7 +1,7 @@
 //! Leases: which process owns a shard, and under which fence it writes.
 //!
-//! The lease decides who tries; the fence in each write decides who may. An owner whose lease has ended may still
-//! write until another one takes the shard, which harms nobody.
+//! The lease decides who tries; the fence in each write decides who may. What an owner has under way when its
+//! lease ends may still be written until another one takes the shard, which harms nobody.
 
 use std::time::Duration;
 

@@ -288,6 +288,11 @@ impl Redis {
         self.reliance.lives()
     }
 
+    /// Says that the server may be another one, as somebody else has found it.
+    pub fn doubt(&self) {
+        self.reliance.doubt();
+    }
+
     /// Returns when the server seems to be another one.
     pub async fn doubted(&self) {
         self.reliance.doubted().await;

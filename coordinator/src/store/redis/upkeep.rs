@@ -10,7 +10,7 @@ use skein_shared::time::Timestamp;
 
 use super::batch::nonce;
 use super::connection::{Connection, Unrun, is_said, sentence};
-use super::generation::Reliance;
+use super::generation::{Generation, Reliance};
 use super::reader::entity;
 use super::scan::{digits, outbox_id};
 use super::shard::{Keys, Shard};
@@ -68,6 +68,8 @@ impl Upkeep {
         fence: impl Fn(&OutboxPlace) -> Fence,
         effects: &[OutboxPlace],
     ) -> Result<(), CommitError> {
+        // Before the fences, which are lost before another life is relied on.
+        let life = self.reliance.generation();
         let mut shards: BTreeMap<(Shard, Epoch, u64), Vec<Vec<u8>>> = BTreeMap::new();
         for effect in effects {
             let Fence { epoch, nonce } = fence(effect);
@@ -78,7 +80,10 @@ impl Upkeep {
         for ((shard, epoch, nonce), ids) in shards {
             for part in ids.chunks(EFFECTS) {
                 let keys = [shard.lease(), shard.outbox()];
-                match self.run(&self.delivered, Fence { epoch, nonce }, "-x", &keys, part.to_vec()).await {
+                match self
+                    .run(&life, &self.delivered, Fence { epoch, nonce }, "-x", &keys, part.to_vec())
+                    .await
+                {
                     Ok(_) => {}
                     Err(CommitError::Fenced(epoch)) => fenced = Err(CommitError::Fenced(epoch)),
                     Err(problem) => return Err(problem),
@@ -99,7 +104,7 @@ impl Upkeep {
         let keys = [shard.lease(), shard.outbox(), shard.dead(), shard.dead_order(), shard.dead_ages()];
         let what = [outbox_id(effect.position), digits(effect.position), reason, at.0.to_string()];
         let what = what.into_iter().map(String::into_bytes).collect();
-        self.run(&self.bury, fence, "-xhzz", &keys, what).await.map(|_| ())
+        self.run(&self.reliance.generation(), &self.bury, fence, "-xhzz", &keys, what).await.map(|_| ())
     }
 
     pub(super) async fn write_chunk(&self, fence: Fence, chunk: Chunk) -> Result<(), CommitError> {
@@ -108,7 +113,7 @@ impl Upkeep {
         let (place, at) = (chunk.place.to_string(), chunk.at.0.to_string());
         let what = [chunk.blob.to_string(), names.name, place, at].into_iter().map(String::into_bytes);
         let what = what.chain([chunk.bytes]).collect();
-        self.run(&self.chunk, fence, "-hhz", &keys, what).await.map(|_| ())
+        self.run(&self.reliance.generation(), &self.chunk, fence, "-hhz", &keys, what).await.map(|_| ())
     }
 
     pub(super) async fn trim(
@@ -128,8 +133,10 @@ impl Upkeep {
             loose: limit,
         };
         let mut all = Trimmed::default();
+        // Before the fences, as above.
+        let life = self.reliance.generation();
         for shard in shards {
-            let step = self.trim_shard(fence(*shard), *shard, plan, &mut left).await?;
+            let step = self.trim_shard((&life, fence(*shard)), *shard, plan, &mut left).await?;
             all.records += step.records;
             all.replies += step.replies;
             all.marks += step.marks;
@@ -142,7 +149,7 @@ impl Upkeep {
 
     async fn trim_shard(
         &self,
-        fence: Fence,
+        (life, fence): (&Generation, Fence),
         shard: Shard,
         plan: &TrimPlan,
         left: &mut Limits,
@@ -176,7 +183,7 @@ impl Upkeep {
             arguments.extend([name, last.to_string()]);
         }
         let arguments = arguments.into_iter().map(String::into_bytes).collect();
-        let answer = self.run(&self.trim, fence, "-xzzzzzhz", &keys, arguments).await?;
+        let answer = self.run(life, &self.trim, fence, "-xzzzzzhz", &keys, arguments).await?;
         let count = |place: usize| answer.get(place).and_then(|text| text.parse().ok()).unwrap_or(0_u64);
         let [old, surplus, replies, marks, documents, dead_letters, loose] = [1, 2, 3, 4, 5, 6, 7].map(count);
         for (left, spent) in [
@@ -193,8 +200,8 @@ impl Upkeep {
         Ok(Trimmed { records: old + surplus, replies, marks, documents, dead_letters, loose })
     }
 
-    /// Entities with more events than they may keep, and the last version whose events are too many. It only rises, so
-    /// that it may be looked up before it is used.
+    /// Entities with more events than they may keep, and the last version whose events are too many. In one life of the
+    /// server it only rises, so that it may be looked up before it is used.
     async fn surplus(
         &self,
         shard: Shard,
@@ -234,6 +241,7 @@ impl Upkeep {
 
     async fn run(
         &self,
+        life: &Generation,
         script: &Script,
         fence: Fence,
         types: &str,
@@ -242,8 +250,7 @@ impl Upkeep {
     ) -> Result<Vec<String>, CommitError> {
         let mut arguments = vec![types.into(), fence.epoch.0.to_string().into(), nonce(fence).into()];
         arguments.extend(what);
-        let life = self.reliance.generation();
-        let answer = self.connection.run_in(&life, script, keys, &arguments).await;
+        let answer = self.connection.run_in(life, script, keys, &arguments).await;
         let answer: Vec<String> = answer.map_err(failed)?;
         let text = |place: usize| answer.get(place).map_or("", String::as_str);
         match text(0) {

@@ -209,7 +209,7 @@ impl Task {
         let (ours, lost): (Vec<_>, Vec<_>) =
             group.into_iter().partition(|request| held.has(request.shard, request.fence));
         for request in lost {
-            let fenced = CommitError::Fenced(held.fence(request.shard).epoch);
+            let fenced = CommitError::Fenced(held.fence(request.shard).epoch.max(request.fence.epoch));
             // The caller may have gone.
             let _ = request.answer.send(Err(fenced));
         }
@@ -220,8 +220,11 @@ impl Task {
     async fn hear(&mut self, mut sent: Sent) {
         self.repeat(&mut sent).await;
         let Sent { group, link, answers, .. } = sent;
+        // What another life has answered since may be lost.
+        let is_the_same = link.generation == self.start.reliance.generation();
         let Answers { values, unconfirmed } = match answers {
-            Ok(answers) => answers,
+            Ok(answers) if is_the_same => answers,
+            Ok(_) => return answer(group, &Err(CommitError::Unknown(REPLACED.to_owned()))),
             Err(error) => {
                 // Not used again: what it may still bring is nobody's answer any more.
                 self.link.take_if(|current| current.is(&link));

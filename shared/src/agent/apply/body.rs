@@ -1,5 +1,5 @@
-//! The bodies of an agent's documents: what clients read of its runs, calls and waits. A body that only some fields of
-//! are written here is merged into what was written before, where a null removes a field.
+//! The bodies of an agent's documents: what clients read of its runs, calls and waits. Those with some fields alone are
+//! merged into what was written before, where a null removes a field.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -14,14 +14,14 @@ use crate::time::{Iso, Timestamp};
 use crate::triggers::Filter;
 
 #[derive(Serialize)]
-pub(super) struct Definitions<'a> {
+pub(super) struct DefinitionBody<'a> {
     pub(super) agent: &'a Name,
     pub(super) group: &'a Name,
     pub(super) definition: &'a Definition,
 }
 
 #[derive(Serialize)]
-pub(super) struct Standings<'a> {
+pub(super) struct StandingBody<'a> {
     pub(super) agent: &'a Name,
     pub(super) standing: &'a Standing,
 }
@@ -61,7 +61,7 @@ impl<'a, M: Serialize> Run<'a, M> {
 /// Of a hand-made instance.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct OfAgent {
+pub(super) struct HandMade {
     pub(super) agent_id: Uuid,
 }
 

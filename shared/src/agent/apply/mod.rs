@@ -40,7 +40,7 @@ impl Agent {
                 self.stand(Standing { swarm_paused, swarm_word, ..self.standing.clone() }, changes);
             }
             Event::Attached { instance, agent_id } => {
-                self.add_instance(instance, body::OfAgent { agent_id: *agent_id }, changes);
+                self.add_instance(instance, body::HandMade { agent_id: *agent_id }, changes);
             }
             Event::Queued { instance, item } => self.queue(instance, item, changes),
             Event::DeadLettered(letter) => self.keep_letter(letter, changes),
@@ -175,14 +175,18 @@ impl Agent {
         match &self.defined {
             Some(defined) => {
                 let (agent, Defined { group, definition }) = (&self.name, defined);
-                changes.put_with("definition/self", defined, &body::Definitions { agent, group, definition });
+                changes.put_with(
+                    "definition/self",
+                    defined,
+                    &body::DefinitionBody { agent, group, definition },
+                );
             }
             None => changes.delete("definition/self"),
         }
     }
 
     fn stand(&mut self, standing: Standing, changes: &mut Changes) {
-        let body = body::Standings { agent: &self.name, standing: &standing };
+        let body = body::StandingBody { agent: &self.name, standing: &standing };
         changes.put_with("standing/self", &standing, &body);
         self.standing = standing;
     }

@@ -77,7 +77,10 @@ impl Node {
         (at, base): (Timestamp, Uuid),
     ) {
         let waiting = self.loads.remove(key).unwrap_or_default();
-        let late = |asked: &Asked| matches!(asked.way, Way::Delivery { run, .. } if run != self.run);
+        let late = |asked: &Asked| {
+            let delivered = self.broken == Some(Broken::FormerLivesAreDelivered);
+            !delivered && matches!(asked.way, Way::Delivery { run, .. } if run != self.run)
+        };
         let (late, waiting): (Vec<_>, Vec<_>) = waiting.into_iter().partition(late);
         self.turn_away(late, &moving());
         self.clock.floor = self.clock.floor.max(at);
@@ -270,16 +273,21 @@ impl Node {
     /// Sends what was decided under fences that this node still has.
     fn send_group(&mut self, link: u64) {
         let group = self.writer.busy.take().unwrap_or_default();
-        let ours = |(_, fence, batch): &Commit| self.slots.has(Shard::of(&batch.key), *fence);
+        let ours = |(_, fence, batch): &Commit| {
+            let broken = self.broken == Some(Broken::FormerLivesAreWritten);
+            broken || self.slots.has(Shard::of(&batch.key), *fence)
+        };
         let (ours, lost): (Vec<_>, Vec<_>) = group.into_iter().partition(ours);
-        if !ours.is_empty() {
-            let batches = ours.iter().map(|(_, fence, batch)| (*fence, Arc::clone(batch))).collect();
-            self.writer.busy = Some(ours);
-            self.ask(Ask::Commit { link, batches }, Then::Group);
-        }
+        let batches: Vec<_> = ours.iter().map(|(_, fence, batch)| (*fence, Arc::clone(batch))).collect();
+        // Nothing is sent before all have their answers: a batch that is refused at once would have its own first.
+        self.writer.busy = Some(ours);
         for (desk, ..) in lost {
             self.line_on(desk, Input::Answer(Err(CommitError::Fenced(Epoch(0)))));
         }
+        if !batches.is_empty() {
+            return self.ask(Ask::Commit { link, batches }, Then::Group);
+        }
+        self.writer.busy = None;
         self.write();
     }
 
@@ -311,7 +319,7 @@ impl Node {
     }
 
     fn tell_group(&mut self, outcome: impl Fn(usize) -> Outcome) {
-        // Nothing is sent before all have their answers: a batch that is refused at once would have its own first.
+        // As above.
         let group = self.writer.busy.replace(Vec::new()).unwrap_or_default();
         for (place, (desk, ..)) in group.into_iter().enumerate() {
             self.line_on(desk, Input::Answer(outcome(place)));

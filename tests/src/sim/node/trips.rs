@@ -147,6 +147,13 @@ impl Node {
 
     /// Something that another node has sent on. It goes no further.
     pub(super) fn peer(&mut self, back: Back, key: &EntityKey, call: Call) {
+        if let Call::Deliver { run, .. } = call
+            && run != self.run
+            && self.broken != Some(Broken::FormerLivesAreDelivered)
+        {
+            let reply = Reply::NotOwner { owner: String::new(), epoch: 0 };
+            return self.outs.push(Out::Reply { to: back, reply });
+        }
         if self.route(key) != Route::Here {
             return self.not_owner(back, key);
         }
@@ -155,7 +162,6 @@ impl Node {
                 let request = request(id, keep, Request::TIMEOUT);
                 self.post(key, vec![Asked { request, mark: None, command, way: Way::Peer(back) }]);
             }
-            Call::Deliver { run, .. } if run != self.run => self.not_owner(back, key),
             Call::Deliver { commands, .. } => self.deliver_here(key, commands, Gathering::Peer(back)),
         }
     }

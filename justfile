@@ -8,10 +8,10 @@ build:
 test *args:
     ./tests/run {{args}}
 
-# What takes long or needs a Docker daemon: ten times as many simulations, real processes that are broken for some seconds,
+# What takes long or needs a Docker daemon: fifty times as many simulations, real processes that are broken for some seconds,
 # and containers; and the Inspector started for each of its calls
 ci-long seconds="600" *args:
-    SKEIN_SIM_SEEDS=10000 cargo test -p skein-tests --test sim
+    SKEIN_SIM_SEEDS=50000 cargo test --release -p skein-tests --test sim
     SKEIN_ROUNDS=1000 cargo test -p skein-runner --test runs leaks
     SKEIN_INSPECTOR_PROGRAMS=all ./tests/run --profile long -E 'binary(matrix) and test(/inspector/)'
     SKEIN_NEMESIS_SECONDS={{seconds}} ./tests/run --profile long -E 'binary(nemesis)' --no-capture {{args}}

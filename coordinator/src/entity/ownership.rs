@@ -142,16 +142,14 @@ impl Entities {
         self.shared().router.as_ref().map(|router| router.cluster.as_ref())
     }
 
-    /// The epoch under which this node may act for an entity now; none when it is another's.
-    pub fn reigns(&self, key: &EntityKey) -> Option<Epoch> {
-        Some(self.shared().store.fence(key)).filter(|fence| *fence != Fence::NONE).map(|fence| fence.epoch)
-    }
-
-    /// Whether this node has an effect's source under the fence still under which the effect was read. Without a cluster
-    /// nobody else can have it.
-    pub fn still_has(&self, effect: &OutboxEntry) -> bool {
-        let shared = self.shared();
-        shared.router.is_none() || shared.store.fence(&effect.source) == effect.fence
+    /// The epoch under which this node may carry out an effect; none when its source is another's, or was lost since the
+    /// effect was read.
+    pub fn reign_over(&self, effect: &OutboxEntry) -> Option<Epoch> {
+        let (shared, read) = (self.shared(), effect.fence);
+        let now = shared.store.fence(&effect.source);
+        // Without a cluster nobody else can have it, and effects are read under no fence.
+        let has_it_still = shared.router.is_none() || now == read;
+        (has_it_still && now != Fence::NONE).then_some(now.epoch)
     }
 
     /// The number of the life of the store on which this node relies; 0 without a cluster, where it has one alone.

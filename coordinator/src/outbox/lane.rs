@@ -71,7 +71,7 @@ async fn deliver(world: &World, entries: &[Arc<OutboxEntry>]) -> Vec<Fate> {
 async fn hand_over(world: &World, target: &EntityKey, entries: &[Arc<OutboxEntry>]) -> Vec<Fate> {
     // Before it is asked whether the shards are held still: they are lost before another life is relied on.
     let life = world.entities.life();
-    if !entries.iter().all(|entry| world.entities.still_has(entry)) {
+    if !entries.iter().all(|entry| world.entities.reign_over(entry).is_some()) {
         return Vec::new();
     }
     let commands = entries.iter().filter_map(|entry| {
@@ -119,12 +119,9 @@ async fn command(world: &World, runner: &str, entries: &[Arc<OutboxEntry>]) -> V
     let mut fates = Vec::with_capacity(entries.len());
     for entry in entries {
         let Effect::Runner { command, .. } = &entry.effect else { break };
-        if !world.entities.still_has(entry) {
-            break;
-        }
         // Taken anew for each: whoever lost the entity meanwhile commands no more, and a runner that has heard of the
         // next owner refuses what is on its way.
-        let Some(epoch) = world.entities.reigns(&entry.source) else { break };
+        let Some(epoch) = world.entities.reign_over(entry) else { break };
         let reign = Reign { source: entry.source.clone(), epoch };
         let span = debug_span!(target: TRACES, "deliver", otel.kind = "producer", runner);
         trace::follow(&span, &world.entities.shared().traces.of(&entry.source, entry.sequence));

@@ -9,7 +9,7 @@ use skein_shared::json::{Fields, Json};
 use skein_shared::time::Timestamp;
 
 use super::arguments::Arguments;
-use super::shard::{INHABITED, Keys, POSITION};
+use super::shard::{INHABITED, Keys, POSITION, Shard};
 use crate::store::{Batch, CommitError, Fence, TimerChange, Version};
 
 /// Effects of one batch that an outbox position has room for.
@@ -77,6 +77,7 @@ impl Left {
 
 /// A batch that is ready to be sent. The caller's task makes it, so that the writer only sends.
 pub(super) struct Prepared {
+    pub(super) shard: Shard,
     pub(super) version: Version,
     keys: Vec<String>,
     /// Of the keys, a letter each.
@@ -134,7 +135,9 @@ struct Preparing<'a> {
 
 impl<'a> Preparing<'a> {
     fn new(batch: &'a Batch) -> Self {
+        let names = Keys::new(&batch.key);
         let prepared = Prepared {
+            shard: names.shard,
             version: Version(batch.expected.0 + 1),
             keys: Vec::new(),
             types: String::new(),
@@ -142,7 +145,7 @@ impl<'a> Preparing<'a> {
         };
         // The last word on each counts.
         let documents = batch.documents.iter().map(|change| (change.key(), Left::of(change))).collect();
-        Self { batch, names: Keys::new(&batch.key), prepared, documents }
+        Self { batch, names, prepared, documents }
     }
 
     fn finish(mut self) -> Result<Prepared, CommitError> {

@@ -385,7 +385,7 @@ impl Store for Redis {
     }
 
     async fn commit(&self, fence: Fence, batch: Arc<Batch>) -> Result<Version, CommitError> {
-        let version = self.writer.commit((Shard::of(&batch.key), fence), Prepared::new(&batch)?).await?;
+        let version = self.writer.commit(fence, Prepared::new(&batch)?).await?;
         self.recent.note(&batch);
         Ok(version)
     }

@@ -24,7 +24,6 @@ use super::generation::{Generation, REPLACED, Reliance};
 use super::held::Held;
 use super::options::Durability;
 use super::server::Info;
-use super::shard::Shard;
 use super::watch::Watch;
 use crate::store::{CommitError, Fence, StoreError, Version};
 
@@ -40,7 +39,6 @@ const UNDER_WAY: usize = 2;
 type Outcome = Result<Version, CommitError>;
 
 struct Request {
-    shard: Shard,
     fence: Fence,
     batch: Prepared,
     answer: oneshot::Sender<Outcome>,
@@ -113,10 +111,10 @@ impl Writer {
         Self { requests }
     }
 
-    pub(super) async fn commit(&self, (shard, fence): (Shard, Fence), batch: Prepared) -> Outcome {
+    pub(super) async fn commit(&self, fence: Fence, batch: Prepared) -> Outcome {
         let (answer, answered) = oneshot::channel();
         let stopped = || "the store's writer has stopped; restart the process".to_owned();
-        if self.requests.send(Request { shard, fence, batch, answer }).await.is_err() {
+        if self.requests.send(Request { fence, batch, answer }).await.is_err() {
             return Err(CommitError::Failed(stopped()));
         }
         answered.await.unwrap_or_else(|_| Err(CommitError::Unknown(stopped())))
@@ -207,9 +205,9 @@ impl Task {
     fn ours(&self, group: Vec<Request>) -> Vec<Request> {
         let held = &self.start.held;
         let (ours, lost): (Vec<_>, Vec<_>) =
-            group.into_iter().partition(|request| held.has(request.shard, request.fence));
+            group.into_iter().partition(|request| held.has(request.batch.shard, request.fence));
         for request in lost {
-            let fenced = CommitError::Fenced(held.fence(request.shard).epoch.max(request.fence.epoch));
+            let fenced = CommitError::Fenced(held.fence(request.batch.shard).epoch.max(request.fence.epoch));
             // The caller may have gone.
             let _ = request.answer.send(Err(fenced));
         }

@@ -8,6 +8,7 @@ use crate::json::Json;
 use crate::limits;
 use crate::pool::event::{Created, Event};
 use crate::pool::state::Task;
+use crate::time::Iso;
 
 /// All of a new task.
 pub(super) fn of(created: &Created) -> Json {
@@ -48,7 +49,7 @@ const RESERVED: [&str; 19] = [
 impl Serialize for New<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Created { task: id, by, spec, at, .. } = self.0;
-        let at = at.iso();
+        let at = Iso(*at);
         let mut body = serializer.serialize_map(None)?;
         let context = spec
             .context
@@ -90,7 +91,7 @@ impl Serialize for Changed<'_> {
         own(event, &mut body)?;
         body.serialize_entry("status", &task.status)?;
         body.serialize_entry("agentId", &task.agent)?;
-        body.serialize_entry("lastUpdatedAt", &task.updated.iso())?;
+        body.serialize_entry("lastUpdatedAt", &Iso(task.updated))?;
         body.end()
     }
 }
@@ -106,7 +107,7 @@ fn own<M: SerializeMap>(event: &Event, body: &mut M) -> Result<(), M::Error> {
         Event::SessionNoted { session, .. } => body.serialize_entry("claudeSessionId", session),
         Event::EpicSet { epic, .. } => body.serialize_entry("epicId", epic),
         Event::Stalled { .. } => body.serialize_entry("stalled", &true),
-        Event::Accepted { at, .. } => body.serialize_entry("acceptedAt", &at.iso()),
+        Event::Accepted { at, .. } => body.serialize_entry("acceptedAt", &Iso(*at)),
         Event::Rejected { reason, .. } => {
             no_offer(body)?;
             body.serialize_entry("rejectionReason", reason)
@@ -118,7 +119,7 @@ fn own<M: SerializeMap>(event: &Event, body: &mut M) -> Result<(), M::Error> {
             body.serialize_entry("needsAttention", &(*generation >= limits::TASK_GENERATIONS))
         }
         Event::Finished { output, reason, cost, at, .. } => {
-            body.serialize_entry("finishedAt", &at.iso())?;
+            body.serialize_entry("finishedAt", &Iso(*at))?;
             optional(body, "output", output.as_ref())?;
             optional(body, "failureReason", reason.as_ref())?;
             optional(body, "costData", cost.as_ref())

@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
+use uuid::{Builder, Uuid, Version};
 
 use crate::code::{Code, Refusal};
 
@@ -274,6 +274,23 @@ pub fn agent_id(swarm: &Name, agent: &Name) -> Uuid {
     Uuid::new_v5(&Uuid::NAMESPACE_URL, format!("skein:agent/{swarm}/{agent}").as_bytes())
 }
 
+/// The id that follows from another one and a name. It begins with the other one's time where that has one (a UUID
+/// version 7), so that things that are made together lie together in every index, as those of
+/// [`Ctx::id`](crate::entity::Ctx::id) do.
+pub fn derived(from: Uuid, name: &str) -> Uuid {
+    timed(from, Uuid::new_v5(&from, name.as_bytes()))
+}
+
+/// An id with the time of one and all else of another; the other one as it is where there is no time.
+pub fn timed(from: Uuid, other: Uuid) -> Uuid {
+    if from.get_version() != Some(Version::SortRand) {
+        return other;
+    }
+    let mut bytes = other.into_bytes();
+    bytes[..6].copy_from_slice(&from.as_bytes()[..6]);
+    Builder::from_bytes(bytes).with_version(Version::SortRand).into_uuid()
+}
+
 /// Parses a UUID in its 8-4-4-4-12 form, with any version nibble (Agent Swarm accepts only some and fails
 /// on the ids of its own examples). `field` names the argument in the refusal.
 pub fn parse_uuid(field: &str, text: &str) -> Result<Uuid, Refusal> {
@@ -314,5 +331,20 @@ mod tests {
         }
         assert!("pool/default/x".parse::<EntityKey>().is_err());
         assert!("agent/default".parse::<EntityKey>().is_err());
+    }
+
+    #[test]
+    fn what_is_derived_keeps_the_time_that_there_is() {
+        let from = Uuid::parse_str("019aaf00-1234-7abc-8def-0123456789ab").unwrap();
+        let (call, wait) = (derived(from, "call"), derived(from, "wait"));
+        assert_ne!(call, wait);
+        assert_eq!(call, derived(from, "call"));
+        for id in [call, wait] {
+            assert_eq!(id.get_version_num(), 7);
+            assert_eq!(id.get_timestamp(), from.get_timestamp());
+            assert_ne!(id.as_bytes()[8..], from.as_bytes()[8..], "what is by chance is its own");
+        }
+        let named = Uuid::new_v5(&from, b"a name");
+        assert_eq!(derived(named, "call"), Uuid::new_v5(&named, b"call"));
     }
 }

@@ -3,6 +3,7 @@
 use axum::extract::{Path, State};
 use serde_json::{Map, Value, json};
 use skein_shared::channels::Read;
+use skein_shared::id::derived;
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
@@ -12,7 +13,7 @@ use super::tasks::mine;
 use super::{Compat, settings};
 use crate::auth::{Principal, Role};
 use crate::service::swarm::Introduction;
-use crate::service::{Service, lists, step};
+use crate::service::{Service, lists};
 
 /// So many polls without a task mean that a worker may go.
 const EMPTY_POLLS: u64 = 2;
@@ -20,15 +21,15 @@ const EMPTY_POLLS: u64 = 2;
 /// Makes the agent a member, or welcomes it back. Without a header it gets a new id.
 pub(super) async fn register(State(compat): State<Compat>, asked: Asked) -> Answer {
     let who = match asked.who.role {
-        Role::Operator => compat.shared.agent(step(asked.request, "agent"))?,
+        Role::Operator => compat.shared.agent(derived(asked.request, "agent"))?,
         _ => asked.who.clone(),
     };
     let max_tasks = asked.fields.get("maxTasks").and_then(Value::as_u64).map(|most| most as u32);
     if asked.service.me(&who).await?.is_some() {
         let refreshing = async {
-            asked.service.come_back(&who, step(asked.request, "back")).await?;
+            asked.service.come_back(&who, derived(asked.request, "back")).await?;
             if let Some(max_tasks) = max_tasks {
-                asked.service.set_capacity(&who, step(asked.request, "capacity"), max_tasks).await?;
+                asked.service.set_capacity(&who, derived(asked.request, "capacity"), max_tasks).await?;
             }
             asked.service.me(&who).await
         };

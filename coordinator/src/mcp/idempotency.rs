@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Map, Value};
+use skein_shared::id::timed;
 use skein_shared::{Code, Refusal, limits};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -40,11 +41,12 @@ pub fn key(arguments: &mut Map<String, Value>, header: Option<&str>) -> Result<O
 
 /// The id of a call: always the same for the same caller, tool and key; a fresh one without a key.
 ///
-/// The instance is part of it: two instances of one agent may number their calls alike.
+/// The instance is part of it: two instances of one agent may number their calls alike. A key that is a UUID version 7,
+/// as a runner's endpoint makes them, gives it a time ([`derived`](skein_shared::id::derived)).
 pub fn request(who: &Principal, tool: &str, key: Option<&str>) -> Uuid {
     let Some(key) = key else { return Uuid::now_v7() };
     let name = [who.swarm.as_str(), who.instance.as_str(), tool, key].join("\n");
-    Uuid::new_v5(&who.agent, name.as_bytes())
+    timed(Uuid::try_parse(key).unwrap_or_default(), Uuid::new_v5(&who.agent, name.as_bytes()))
 }
 
 /// The arguments that each key came with. The entities refuse a reused key by themselves and durably; this
@@ -101,8 +103,10 @@ fn digest(arguments: &Value) -> u64 {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use skein_shared::id::{InstanceId, Name};
 
     use super::*;
+    use crate::auth::{Rights, Role};
 
     #[test]
     fn a_key_belongs_to_its_arguments_while_replies_are_kept() {
@@ -125,6 +129,26 @@ mod tests {
         keys.take(Uuid::from_u128(0), &json!("other"), now).unwrap();
         let newest = Uuid::from_u128(KEPT as u128);
         assert_eq!(keys.take(newest, &json!("other"), now).unwrap_err().code, Code::KeyReused);
+    }
+
+    #[test]
+    fn a_key_with_a_time_gives_it_to_the_request_and_to_what_follows_from_it() {
+        let who = Principal {
+            swarm: Name::parse("default").unwrap(),
+            agent: Uuid::from_u128(1),
+            agent_name: Name::parse("worker").unwrap(),
+            instance: InstanceId("worker-1".to_owned()),
+            managed: true,
+            role: Role::Worker,
+            rights: Rights::ALL,
+            view: None,
+        };
+        let key = Uuid::now_v7();
+        let id = request(&who, "call_agent", Some(&key.to_string()));
+        assert_eq!(id.get_timestamp(), key.get_timestamp());
+        assert_eq!(id, request(&who, "call_agent", Some(&key.to_string())));
+        assert_ne!(id, request(&who, "send-task", Some(&key.to_string())), "each tool has its own");
+        assert_eq!(request(&who, "call_agent", Some("first")).get_version_num(), 5);
     }
 
     #[test]

@@ -5,13 +5,13 @@ use std::str::FromStr;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use serde_json::{Value, json};
 use skein_shared::agent::{Agent, Class, Command, DeadLetter, Instance, Overview, Reply};
-use skein_shared::id::{EntityKey, InstanceId, Kind, Name};
+use skein_shared::id::{EntityKey, InstanceId, Kind, Name, derived};
 use skein_shared::time::Timestamp;
 use skein_shared::triggers::{self, Triggers};
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
-use super::{Service, step, unexpected};
+use super::{Service, unexpected};
 use crate::auth::{Principal, Right, policy};
 use crate::projection::{Filter, Freshness, Order, Query, Test};
 
@@ -160,7 +160,7 @@ impl Service {
         let started = |run: &Instance| run.slot || run.state.is_waiting();
         let mut killed = 0;
         for run in overview.instances.into_iter().filter(started) {
-            let request = step(request, run.id.as_str());
+            let request = derived(request, run.id.as_str());
             match self.kill(who, request, agent, run.id, "killed by the operator".to_owned()).await {
                 Ok(()) => killed += 1,
                 // It has ended by itself meanwhile.

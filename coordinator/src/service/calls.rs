@@ -6,11 +6,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use skein_shared::agent::{self, Agent, CallView, Command, Reply};
-use skein_shared::id::{EntityKey, Name};
+use skein_shared::id::{EntityKey, Name, derived};
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
-use super::{Service, step, unexpected};
+use super::{Service, unexpected};
 use crate::auth::{Principal, Right, policy};
 
 impl Service {
@@ -34,7 +34,7 @@ impl Service {
             return Err(unexpected("the agent"));
         };
         let (noted, chain) = (instance.callees.contains(&target), instance.chain);
-        let call = step(request, "call");
+        let call = derived(request, "call");
         let caller = agent::Caller { agent: who.agent_name.clone(), instance: who.instance.clone(), chain };
         let key = EntityKey::agent(&who.swarm, &target);
         let command = Command::Call { call, caller, context, noted };

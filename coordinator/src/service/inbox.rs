@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use skein_shared::id::Kind;
+use skein_shared::id::{Kind, derived};
 use skein_shared::inboxes::{Command, Inboxes, Reply};
 use skein_shared::pool::{Create, Rules, Source, Status, Target, TaskSpec};
 use skein_shared::{Code, Refusal, wire};
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::tasks::Changed;
-use super::{ARRIVAL, Service, step, unexpected};
+use super::{ARRIVAL, Service, unexpected};
 use crate::auth::{Principal, Right, policy};
 
 /// Fields that say where a message came from. Its task has them too.
@@ -87,7 +87,7 @@ impl Service {
         let task = self.hand_over(who, request, delegation.message, create).await?;
         if let Some(thread) = thread {
             let id = task["id"].as_str().and_then(|id| Uuid::try_parse(id).ok()).unwrap_or_default();
-            self.follow_thread(who, step(request, "thread"), thread, id, delegation.agent).await?;
+            self.follow_thread(who, derived(request, "thread"), thread, id, delegation.agent).await?;
         }
         Ok(Changed { task, repeated: false, warnings: Vec::new() })
     }

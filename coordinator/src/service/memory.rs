@@ -1,13 +1,13 @@
 //! What the swarm remembers.
 
 use serde_json::{Value, json};
-use skein_shared::id::Kind;
+use skein_shared::id::{Kind, derived};
 use skein_shared::memory::{self, Command, Memory, Model, NULLABLE, Remember, Reply, Scope, Source, Vector};
 use skein_shared::{Code, Refusal, wire};
 use uuid::Uuid;
 
 use super::lists::List;
-use super::{Service, step, unexpected};
+use super::{Service, unexpected};
 use crate::auth::{Principal, Right, policy};
 pub use crate::projection::Hit;
 use crate::projection::{Seen, Sought};
@@ -149,7 +149,7 @@ impl Service {
         let mut memories = Vec::with_capacity(pieces.len());
         for (chunk_index, content) in (0..).zip(pieces) {
             let piece = Remember { content, chunk_index, total_chunks, ..of.clone() };
-            let request = step(request, &format!("piece {chunk_index}"));
+            let request = derived(request, &format!("piece {chunk_index}"));
             memories.push(self.learn(who, request, piece).await?.memory);
         }
         Ok(memories)

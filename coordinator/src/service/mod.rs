@@ -257,11 +257,6 @@ impl Service {
     }
 }
 
-/// The id of one step of a request that asks several entities.
-pub(crate) fn step(request: Uuid, name: &str) -> Uuid {
-    Uuid::new_v5(&request, name.as_bytes())
-}
-
 /// An entity gave an answer that does not belong to the question: a fault of this program.
 fn unexpected(what: &str) -> Refusal {
     Refusal::new(skein_shared::Code::Internal, format!("{what} gave an answer of another kind; report this"))

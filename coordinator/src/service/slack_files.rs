@@ -10,12 +10,13 @@ use futures::StreamExt;
 use futures::stream;
 use serde::Serialize;
 use serde_json::{Value, json};
+use skein_shared::id::derived;
 use skein_shared::transport::{self, GetPart, Outcome, PART, Part, PutPart, Then, Tool};
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
 use super::slack::Address;
-use super::{Service, step, unexpected};
+use super::{Service, unexpected};
 use crate::auth::{Principal, Right, policy};
 use crate::slack::{Content, Download, Error};
 
@@ -157,7 +158,7 @@ impl Service {
         from: u64,
     ) -> Result<Piece, Refusal> {
         let wanted = GetPart { path: path.to_owned(), from };
-        let text = self.carry(who, step(transfer, &from.to_string()), Tool::GetPart, &wanted).await?;
+        let text = self.carry(who, derived(transfer, &from.to_string()), Tool::GetPart, &wanted).await?;
         let part: Part = serde_json::from_str(&text).map_err(|_| unreadable(path))?;
         let bytes = STANDARD.decode(part.data).map_err(|_| unreadable(path))?;
         Ok(Piece { size: part.size, version: part.version, bytes: bytes.into() })
@@ -236,7 +237,7 @@ impl Transfer {
     async fn put(&self, from: u64, bytes: &[u8], then: Then) -> Result<(), Refusal> {
         let data = STANDARD.encode(bytes);
         let part = PutPart { path: self.path.clone(), transfer: self.id, from, data, then };
-        let request = step(self.id, &format!("{then:?} {from}"));
+        let request = derived(self.id, &format!("{then:?} {from}"));
         self.service.carry(&self.who, request, Tool::PutPart, &part).await.map(|_| ())
     }
 }

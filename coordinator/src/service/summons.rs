@@ -3,14 +3,14 @@
 use serde_json::{Value, json};
 use skein_shared::channels::{self, Channels};
 use skein_shared::epics::{self, Epics};
-use skein_shared::id::Kind;
+use skein_shared::id::{Kind, derived};
 use skein_shared::inboxes::{self, Inboxes};
 use skein_shared::pool::{Command, Pool, Reply};
 use skein_shared::which::Which;
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
-use super::{Service, step, unexpected};
+use super::{Service, unexpected};
 use crate::auth::{Principal, Right, policy};
 
 /// Messages of the inbox that a lead gets at a time.
@@ -59,13 +59,13 @@ impl Service {
         let key = who.entity(Kind::Pool);
         let review = Command::Review { agent: who.agent };
         if let Reply::Reviewing { task: Some(task) } =
-            self.change::<Pool>(&key, step(request, "review"), review).await?
+            self.change::<Pool>(&key, derived(request, "review"), review).await?
         {
             return Ok(Some(Summons::Offered(self.shown(who, &task).await?)));
         }
         let (agent, instance, managed) = (who.agent, who.instance.clone(), who.managed);
         let poll = Command::Poll { agent, instance, managed, last: false };
-        match self.change::<Pool>(&key, step(request, "poll"), poll).await? {
+        match self.change::<Pool>(&key, derived(request, "poll"), poll).await? {
             Reply::Polled { task: Some(task), .. } => {
                 Ok(Some(Summons::Assigned(self.shown(who, &task).await?)))
             }
@@ -77,7 +77,7 @@ impl Service {
     async fn pool_work(&self, who: &Principal, request: Uuid) -> Result<Option<Summons>, Refusal> {
         let (agent, instance, managed) = (who.agent, who.instance.clone(), who.managed);
         let claim = Command::ClaimNext { agent, instance, managed, tags: Vec::new() };
-        match self.change::<Pool>(&who.entity(Kind::Pool), step(request, "claim"), claim).await {
+        match self.change::<Pool>(&who.entity(Kind::Pool), derived(request, "claim"), claim).await {
             Ok(Reply::Claimed { task: Some(task), .. }) => {
                 Ok(Some(Summons::Assigned(self.shown(who, &task).await?)))
             }
@@ -91,7 +91,7 @@ impl Service {
     async fn new_mentions(&self, who: &Principal, request: Uuid) -> Result<Option<Summons>, Refusal> {
         let claim = channels::Command::ClaimMentions { agent: who.agent };
         let key = who.entity(Kind::Channels);
-        let reply = self.change::<Channels>(&key, step(request, "mentions"), claim).await?;
+        let reply = self.change::<Channels>(&key, derived(request, "mentions"), claim).await?;
         let channels::Reply::Mentions(batches) = reply else { return Err(unexpected("the channels")) };
         let mentions = batches.iter().map(|batch| batch.numbers.len()).sum();
         let channels = batches.iter().map(|batch| batch.channel).collect();
@@ -101,7 +101,7 @@ impl Service {
     async fn new_messages(&self, who: &Principal, request: Uuid) -> Result<Option<Summons>, Refusal> {
         let take = inboxes::Command::Take { agent: who.agent, limit: MESSAGES };
         let key = who.entity(Kind::Inboxes);
-        let reply = self.change::<Inboxes>(&key, step(request, "inbox"), take).await?;
+        let reply = self.change::<Inboxes>(&key, derived(request, "inbox"), take).await?;
         let inboxes::Reply::Taken(ids) = reply else { return Err(unexpected("the inboxes")) };
         let mut messages = Vec::with_capacity(ids.len());
         for id in ids {
@@ -112,7 +112,7 @@ impl Service {
 
     async fn epics_news(&self, who: &Principal, request: Uuid) -> Result<Option<Summons>, Refusal> {
         let key = who.entity(Kind::Epics);
-        let reply = self.change::<Epics>(&key, step(request, "epics"), epics::Command::TakeNews).await?;
+        let reply = self.change::<Epics>(&key, derived(request, "epics"), epics::Command::TakeNews).await?;
         let epics::Reply::News(notices) = reply else { return Err(unexpected("the epics")) };
         let mut epics = Vec::with_capacity(notices.len());
         for notice in notices {

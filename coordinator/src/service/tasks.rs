@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use skein_shared::costs::Cost;
-use skein_shared::id::Kind;
+use skein_shared::id::{Kind, derived};
 use skein_shared::pool::{
     About, Attempted, Command, Create, Fact, Finish, Outcome, Pool, Progress, Reply, Rules, Status, Target,
     TaskSpec, TaskView, answer_for_ended, claimable,
@@ -16,7 +16,7 @@ use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
 use super::standing::Standing;
-use super::{Service, step, unexpected};
+use super::{Service, unexpected};
 use crate::auth::{Principal, Right, Role, policy};
 
 /// A task that somebody wants done.
@@ -150,7 +150,7 @@ impl Service {
         };
         let reply = match self.until(who, topics, patience, look).await? {
             Some(reply) => reply,
-            None => self.change::<Pool>(&key, step(request, "last"), poll(true)).await?,
+            None => self.change::<Pool>(&key, derived(request, "last"), poll(true)).await?,
         };
         let Reply::Polled { task, redelivered, offers, pool, empty_polls, full } = reply else {
             return Err(unexpected("the pool"));

@@ -4,12 +4,12 @@ use std::str::from_utf8;
 
 use skein_shared::agent::{Blob, CallStatus, Command, Returned};
 use skein_shared::blobs::{self, Blobs, Bounds};
-use skein_shared::id::{EntityKey, Kind};
+use skein_shared::id::{EntityKey, Kind, derived};
 use skein_shared::{Code, Refusal, limits};
 use uuid::Uuid;
 
+use super::Service;
 use super::calls::inspect;
-use super::{Service, step};
 use crate::auth::{Principal, Right, policy};
 
 /// The longest part of a value that is read at once, and what is read when nobody says how much, bytes.
@@ -58,10 +58,10 @@ impl Service {
 
     /// Writes a value that is too long for a document, so that the agent can name it.
     async fn store_value(&self, who: &Principal, request: Uuid, value: &str) -> Result<Returned, Refusal> {
-        let blob = step(request, "blob");
+        let blob = derived(request, "blob");
         let room = who.entity(Kind::Blobs);
         let reserve = blobs::Command::Reserve { blob, bytes: value.len() as u64, bounds: self.bounds };
-        self.change::<Blobs>(&room, step(request, "room"), reserve).await?;
+        self.change::<Blobs>(&room, derived(request, "room"), reserve).await?;
         let written = self.entities.write_blob(&who.own_agent(), blob, value.as_bytes()).await;
         if let Err(refusal) = &written {
             self.give_room_back(who, blob, refusal).await;

@@ -9,13 +9,13 @@ use std::time::Duration;
 use serde_json::Value;
 use skein_shared::Refusal;
 use skein_shared::agent::{Agent, Command, Outcome, Reply, WaitView};
-use skein_shared::id::Kind;
+use skein_shared::id::{Kind, derived};
 use skein_shared::time::Timestamp;
 use skein_shared::triggers::{self, Envelope, Filter, Incoming, Triggers};
 use uuid::Uuid;
 
 use super::calls::inspect;
-use super::{Service, step, unexpected};
+use super::{Service, unexpected};
 use crate::auth::{Principal, Right, policy};
 
 /// What became of listening to a wait.
@@ -61,7 +61,7 @@ impl Service {
         policy::require(who, Right::Work)?;
         let begin = Command::BeginWait {
             instance: who.instance.clone(),
-            wait: step(request, "wait"),
+            wait: derived(request, "wait"),
             filter: wish.filter.clone(),
             timeout_ms: wish.timeout.map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)),
             broadcast: wish.broadcast,

@@ -175,7 +175,7 @@ impl Proxy {
         headers.insert(header::AUTHORIZATION, self.authorization.clone());
         let message = serde_json::from_slice::<Value>(&body).unwrap_or_default();
         let call = repeats::call(&message);
-        if let Ok(fresh) = HeaderValue::from_str(&Uuid::new_v4().to_string()) {
+        if let Ok(fresh) = HeaderValue::from_str(&Uuid::now_v7().to_string()) {
             let key = call.map_or(fresh.clone(), |call| self.repeats.key(call, fresh, Instant::now()));
             headers.entry(KEY).or_insert(key);
         }

@@ -14,7 +14,7 @@ use tokio::sync::{oneshot, watch};
 use crate::store::{Batch, Version};
 
 /// How long a report waits for others when nobody asks for it.
-const DELAY: Duration = Duration::from_millis(100);
+const DELAY: Duration = Duration::from_millis(250);
 /// Bytes, roughly, that make a group large enough to be written at once.
 const GROUP: usize = 4 << 20;
 /// Bytes, roughly, from which on writers are to wait ([`Inbox::room`]).

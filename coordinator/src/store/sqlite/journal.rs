@@ -22,7 +22,7 @@ use super::reader;
 use crate::store::{Batch, Mark, StoredDocument, TimerChange, Version};
 
 /// Documents that grow together before they are folded: enough for the steps of a short task to meet.
-const DOCUMENTS: usize = 1024;
+const DOCUMENTS: usize = 2048;
 /// Bytes of JSON that do.
 const BYTES: usize = 4 * 1024 * 1024;
 /// What a batch weighs beside its JSON.

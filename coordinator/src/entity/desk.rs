@@ -166,8 +166,8 @@ impl<E: Entity, T> Desk<E, T> {
     /// as large: small ones would take longer than one (measured: half is faster than as large).
     pub fn should_begin(&self) -> bool {
         match self.in_flight.back() {
-            _ if self.doomed => false,
-            None => !self.waiting.is_empty(),
+            _ if self.doomed || self.waiting.is_empty() => false,
+            None => true,
             Some(last) => self.in_flight.len() < UNDER_WAY && self.waiting.len() * 2 >= last.answers.len(),
         }
     }

@@ -252,9 +252,7 @@ impl<E: Entity> Host<E> {
             }
             Message::Die => return Step::Die,
         }
-        if self.desk.should_begin() {
-            self.begin();
-        }
+        self.begin_all();
         self.end_if_over(myself);
         Step::GoOn
     }
@@ -273,6 +271,13 @@ impl<E: Entity> Host<E> {
             let _ = myself.cast(Message::Gather);
         }
         Step::GoOn
+    }
+
+    /// Decides what waits, batch by batch, as far as there is room on the way to the store.
+    fn begin_all(&mut self) {
+        while self.desk.should_begin() {
+            self.begin();
+        }
     }
 
     /// Decides what waits, up to one batch, and sends it to the store.

@@ -35,6 +35,24 @@ async fn the_next_batch_is_on_its_way_while_the_last_is_flushed_and_nobody_is_an
     assert_eq!(node.store.load(&key).await.unwrap().version, Version(3), "one, four, and one");
 }
 
+#[tokio::test(start_paused = true)]
+async fn more_questions_than_a_batch_may_have_are_all_answered() {
+    let node = node();
+    let ask = |request, command| {
+        let entities = node.entities.clone();
+        tokio::spawn(async move { entities.ask::<Lockspace>(&locks(), request, command).await })
+    };
+    ask(Request::once(Uuid::from_u128(1)), acquire("a", "file:///1")).await.unwrap().unwrap();
+    let all = (0..1_000).map(|_| ask(Request::read(), lockspace::Command::List));
+    let all = futures::future::join_all(all.collect::<Vec<_>>());
+    let all =
+        tokio::time::timeout(std::time::Duration::from_secs(60), all).await.expect("some wait for ever");
+    for answer in all {
+        let lockspace::Reply::Locks(held) = answer.unwrap().unwrap() else { panic!("no list") };
+        assert_eq!(held.len(), 1);
+    }
+}
+
 /// Every script of four faults, for the commits of ten commands that come in waves.
 #[tokio::test(start_paused = true)]
 async fn whatever_the_store_does_an_answer_holds_and_nothing_happens_twice() {

@@ -254,10 +254,10 @@ async fn what_is_folded_bit_by_bit_reads_the_same() {
     let file = File::new();
     let store = Sqlite::open(&file.path(), START).unwrap();
     let (memory, key) = (Memory::new(START), batch(0, "").key);
-    let document = |number: u64| format!("task/{:04}", number % 1200);
+    let document = |number: u64| format!("task/{:04}", number % 2400);
     let (mut parts, mut both) = (0, false);
     for expected in 0..150 {
-        let changes = (0..24).map(|n| put(&document(expected * 24 + n), json!({"a": expected, "b": n})));
+        let changes = (0..48).map(|n| put(&document(expected * 48 + n), json!({"a": expected, "b": n})));
         let gone = document(expected * 31);
         let mut changes: Vec<_> = changes.collect();
         changes.push(DocumentChange::Delete { key: gone.clone() });
@@ -276,7 +276,7 @@ async fn what_is_folded_bit_by_bit_reads_the_same() {
         let (ours, theirs) =
             (store.records_of(&key, versions.clone()).await, memory.records_of(&key, versions).await);
         assert_eq!(ours.unwrap(), theirs.unwrap(), "after {expected}");
-        for name in [document(expected * 24), document(expected * 7), gone] {
+        for name in [document(expected * 48), document(expected * 7), gone] {
             let (ours, theirs) = (store.document(&key, &name).await, memory.document(&key, &name).await);
             assert_eq!(ours.unwrap(), theirs.unwrap(), "{name} after {expected}");
         }

@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ use skein_tests::cluster::Cluster;
 use skein_tests::nemesis::{Fault, Nemesis, Site};
 use skein_tests::redis::Server;
 use skein_tests::workload::swarm::Swarm;
-use skein_tests::workload::{Map, agents};
+use skein_tests::workload::{Map, agents, evidence};
+use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -54,6 +56,16 @@ async fn what_was_told_holds_whatever_breaks() -> Result<()> {
     bail!("seed {seed}, after {:?}: {broken:#?}, and {} has its traces", nemesis.done, left.display());
 }
 
+/// Leaves the nodes' logs and the entities' events in a folder that stays.
+async fn traces(sites: &[Site], server: &Server) -> Result<PathBuf> {
+    let folder = TempDir::with_prefix("skein-failover-")?.keep();
+    for (number, site) in sites.iter().enumerate() {
+        std::fs::write(folder.join(format!("node-{number}.log")), site.up.log()?)?;
+    }
+    std::fs::write(folder.join("events"), evidence::everything(server).await?)?;
+    Ok(folder)
+}
+
 /// Redis answers before its replica has the write, so what it acknowledged last may be lost when the replica takes its
 /// place. Then nothing else is: older writes are there, tokens rise, the nodes agree, and what is gone is named.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -90,7 +102,10 @@ async fn a_failover_to_a_replica_that_lags_loses_what_came_last_and_nothing_else
     let healed = field.claims.now();
     let swarm = swarm.drain().await?;
     let broken = swarm.judge_without(node, Some(&replica), healed, lost_from..lost_to).await?;
-    ensure!(broken.is_empty(), "{broken:#?}");
+    if !broken.is_empty() {
+        let left = traces(&sites, &replica).await?;
+        bail!("lost {lost_from:?} to {lost_to:?}, and {} has traces: {broken:#?}", left.display());
+    }
     // Something was acknowledged and is gone, and each such task is named.
     let gone = swarm.gone(node).await?;
     ensure!(!gone.is_empty(), "nothing was lost");

@@ -6,18 +6,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use serde_json::Value;
 use skein_tests::cluster::Cluster;
-use skein_tests::nemesis::{Fault, Nemesis, Site};
+use skein_tests::nemesis::{Fault, Nemesis, Site, leave_traces};
 use skein_tests::redis::Server;
 use skein_tests::workload::swarm::Swarm;
-use skein_tests::workload::{Map, agents, evidence};
-use tempfile::TempDir;
+use skein_tests::workload::{Map, agents};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -54,16 +52,6 @@ async fn what_was_told_holds_whatever_breaks() -> Result<()> {
     }
     let left = nemesis.leave_traces().await?;
     bail!("seed {seed}, after {:?}: {broken:#?}, and {} has its traces", nemesis.done, left.display());
-}
-
-/// Leaves the nodes' logs and the entities' events in a folder that stays.
-async fn traces(sites: &[Site], server: &Server) -> Result<PathBuf> {
-    let folder = TempDir::with_prefix("skein-failover-")?.keep();
-    for (number, site) in sites.iter().enumerate() {
-        std::fs::write(folder.join(format!("node-{number}.log")), site.up.log()?)?;
-    }
-    std::fs::write(folder.join("events"), evidence::everything(server).await?)?;
-    Ok(folder)
 }
 
 /// Redis answers before its replica has the write, so what it acknowledged last may be lost when the replica takes its
@@ -103,7 +91,7 @@ async fn a_failover_to_a_replica_that_lags_loses_what_came_last_and_nothing_else
     let swarm = swarm.drain().await?;
     let broken = swarm.judge_without(node, Some(&replica), healed, lost_from..lost_to).await?;
     if !broken.is_empty() {
-        let left = traces(&sites, &replica).await?;
+        let left = leave_traces(&sites, &replica).await?;
         bail!("lost {lost_from:?} to {lost_to:?}, and {} has traces: {broken:#?}", left.display());
     }
     // Something was acknowledged and is gone, and each such task is named.

@@ -12,6 +12,7 @@ use tokio::process::Child;
 use tokio::sync::watch;
 
 use crate::cluster::Cluster;
+use crate::redis::Server;
 use crate::runner::Place;
 use crate::up::Up;
 use crate::webhook;
@@ -137,10 +138,7 @@ impl Nemesis {
     /// # Errors
     /// When something cannot be read or written.
     pub async fn leave_traces(&self) -> Result<PathBuf> {
-        let folder = TempDir::with_prefix("skein-nemesis-")?.keep();
-        for (number, site) in self.sites.iter().enumerate() {
-            std::fs::write(folder.join(format!("node-{number}.log")), site.up.log()?)?;
-        }
+        let folder = leave_traces(&self.sites, &self.cluster.server).await?;
         for (number, host) in self.runners.iter().enumerate() {
             std::fs::write(folder.join(format!("runner-{number}.log")), host.place.log())?;
         }
@@ -148,7 +146,6 @@ impl Nemesis {
             let lines: Vec<String> = self.journal(agent)?.iter().map(Value::to_string).collect();
             std::fs::write(folder.join(format!("{agent}.journal")), lines.join("\n"))?;
         }
-        std::fs::write(folder.join("events"), evidence::everything(&self.cluster.server).await?)?;
         Ok(folder)
     }
 
@@ -233,4 +230,17 @@ impl Nemesis {
         self.draw();
         Ok(())
     }
+}
+
+/// Leaves the coordinators' logs and the entities' events in a folder that stays.
+///
+/// # Errors
+/// When something cannot be read or written.
+pub async fn leave_traces(sites: &[Site], server: &Server) -> Result<PathBuf> {
+    let folder = TempDir::with_prefix("skein-nemesis-")?.keep();
+    for (number, site) in sites.iter().enumerate() {
+        std::fs::write(folder.join(format!("node-{number}.log")), site.up.log()?)?;
+    }
+    std::fs::write(folder.join("events"), evidence::everything(server).await?)?;
+    Ok(folder)
 }

@@ -56,6 +56,7 @@ fn batch(expected: u64) -> Batch {
     Batch {
         key: pool(),
         expected: Version(expected),
+        after: Uuid::from_u128(expected.into()),
         id: Uuid::from_u128(u128::from(expected) + 1),
         at: Timestamp(1_790_000_000_000 + expected),
         documents: vec![document],
@@ -306,6 +307,25 @@ async fn what_a_failover_threw_away_is_listed_and_no_reader_misses_what_comes_af
     commit(&again, 3).await.unwrap();
     let after = again.records(read_up_to, 10).await.unwrap();
     assert_eq!(after.iter().map(|record| record.version).collect::<Vec<_>>(), [Version(4)]);
+}
+
+/// Another coordinator has taken the shard, and this one has not heard of it yet.
+#[tokio::test]
+async fn nothing_is_loaded_to_be_decided_under_a_fence_that_is_another_ones() {
+    let server = Server::start().await.unwrap();
+    let store = open(&server.url()).await;
+    commit(&store, 0).await.unwrap();
+    let fence = store.fence(&pool());
+    let loaded = store.load(&pool()).await.unwrap();
+    assert_eq!((loaded.version, loaded.batch), (Version(1), batch(0).id));
+    let mut connection = server.connection().await.unwrap();
+    let () = connection.hset(key("lease"), "nonce", "another").await.unwrap();
+    let StoreError(problem) = store.load(&pool()).await.unwrap_err();
+    assert!(problem.contains("pool/default is not this coordinator's any more"), "{problem}");
+    // To look at it needs no fence.
+    store.held().lose(&[Shard::of(&pool())]);
+    assert_eq!(store.load(&pool()).await.unwrap().version, Version(1));
+    assert!(matches!(store.commit(fence, batch(1).into()).await, Err(CommitError::Fenced(_))));
 }
 
 /// A replica that takes over has the fences of the primary, so it would take what was decided before under one of them,

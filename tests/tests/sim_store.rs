@@ -169,14 +169,9 @@ impl Both {
 
     async fn send(&mut self, owner: usize, (real, simulated): Fences, batch: Arc<Batch>) {
         // It would not send what was decided under a fence that it has lost, and what the script says of that is asked here.
-        let (held, shard) = (Arc::clone(self.real[owner].held()), Shard::of(&batch.key));
-        let now = held.fence(shard);
-        held.take(shard, real, None);
+        let now = self.believe(owner, Shard::of(&batch.key), real);
         let real = self.real[owner].commit(real, Arc::clone(&batch)).await;
-        match now {
-            Fence::NONE => held.lose(&[shard]),
-            now => held.take(shard, now, None),
-        }
+        self.believe(owner, Shard::of(&batch.key), now);
         let simulated = self.simulated.commit(simulated, &batch, None);
         match (&real, &simulated) {
             (Ok(real), Ok(simulated)) => {
@@ -191,6 +186,17 @@ impl Both {
             }
             _ => panic!("{real:?} and {simulated:?}"),
         }
+    }
+
+    /// Lets an owner take a shard for its own under a fence, or for another's. Gives what it believed before.
+    fn believe(&self, owner: usize, shard: Shard, fence: Fence) -> Fence {
+        let held = self.real[owner].held();
+        let before = held.fence(shard);
+        match fence {
+            Fence::NONE => held.lose(&[shard]),
+            fence => held.take(shard, fence, None),
+        }
+        before
     }
 
     fn batch(&mut self, key: EntityKey, expected: Version) -> Batch {
@@ -223,7 +229,10 @@ impl Both {
             sequence: rng.u64(1..30),
         };
         let seen = (0..rng.usize(0..2)).map(|_| mark(rng)).collect();
-        let sequence = self.simulated.state.load(&key).sequence;
+        let stands = self.simulated.state.load(&key);
+        let sequence = stands.sequence;
+        // Somebody else's batch may have made that version.
+        let after = if rng.u8(0..8) == 0 { Uuid::from_u128(rng.u128(..)) } else { stands.batch };
         let outbox = (0..rng.u64(0..3)).map(|n| OutboxEffect {
             sequence: sequence + n + 1,
             effect: Effect::Entity { key: source.clone(), command: json!({ "n": n }) },
@@ -244,7 +253,7 @@ impl Both {
             }
         };
         let id = Uuid::from_u128(rng.u128(..));
-        Batch { key, expected, id, at, documents, events, seen, replies, timer, outbox, blobs }
+        Batch { key, expected, after, id, at, documents, events, seen, replies, timer, outbox, blobs }
     }
 
     /// The first of one or two chunks, or the second.
@@ -282,8 +291,18 @@ impl Both {
 
     async fn load(&mut self) {
         let key = self.any_key();
-        let (mut real, mut simulated) =
-            (self.real[0].load(&key).await.unwrap(), self.simulated.state.load(&key));
+        let shard = Shard::of(&key);
+        let (owner, (real, simulated)) = self.any_fence(shard).unwrap_or_default();
+        let now = self.believe(owner, shard, real);
+        let real = self.real[owner].load(&key).await;
+        self.believe(owner, shard, now);
+        let is_owned = simulated == Fence::NONE || self.simulated.check(&key, simulated).is_ok();
+        assert_eq!(real.is_ok(), is_owned, "{key}");
+        let Ok(mut real) = real else {
+            self.refused += 1;
+            return;
+        };
+        let mut simulated = self.simulated.state.load(&key);
         for loaded in [&mut real, &mut simulated] {
             loaded.replies.sort_by_key(|reply| reply.request);
             loaded.marks.sort_by_key(|mark| mark.source.clone());
@@ -294,7 +313,15 @@ impl Both {
                 .iter()
                 .map(|document| (document.key.clone(), serde_json::from_str(&document.head).unwrap()))
                 .collect();
-            (loaded.version, loaded.at, loaded.sequence, live, loaded.marks.clone(), loaded.timer)
+            (
+                loaded.version,
+                loaded.batch,
+                loaded.at,
+                loaded.sequence,
+                live,
+                loaded.marks.clone(),
+                loaded.timer,
+            )
         };
         assert_eq!(told(&real), told(&simulated), "{key}");
         assert_eq!(real.replies, simulated.replies, "{key}");

@@ -152,7 +152,7 @@ impl Keeper {
     /// Waits until what is in flight is done.
     async fn leave(&self, shards: &[Shard]) {
         if let Some(tenants) = self.cluster.tenants.get()
-            && tokio::time::timeout(LEAVE, tenants.leave(shards)).await.is_err()
+            && tokio::time::timeout(LEAVE, tenants.leave()).await.is_err()
         {
             warn!(
                 shards = shards.len(),

@@ -82,10 +82,11 @@ pub enum Wake {
 /// What lives on the shards, and answers for them.
 #[async_trait]
 pub trait Tenants: Send + Sync + 'static {
-    /// Lets everything of these shards leave memory; what is in flight is finished. Returns once it is gone.
-    async fn leave(&self, shards: &[Shard]);
+    /// Lets everything leave memory for which this node may not decide any more; what is in flight is finished. Returns
+    /// once it is gone.
+    async fn leave(&self);
 
-    /// Forgets everything of these shards at once: the store may have gone back behind what is known of them, and they
+    /// Forgets at once what is known of these shards, which were lost: the store may have gone back behind it, and they
     /// may come again the next moment.
     fn forget(&self, shards: &[Shard]);
 

@@ -60,10 +60,18 @@ impl Draft {
             && self.timer == TimerChange::Keep
     }
 
-    pub(super) fn finish(self, key: &EntityKey, expected: Version, at: Timestamp, id: Uuid) -> Batch {
+    /// The batch that follows a version and the one that made it.
+    pub(super) fn finish(
+        self,
+        key: &EntityKey,
+        (expected, after): (Version, Uuid),
+        at: Timestamp,
+        id: Uuid,
+    ) -> Batch {
         Batch {
             key: key.clone(),
             expected,
+            after,
             id,
             at,
             documents: fold(self.documents),

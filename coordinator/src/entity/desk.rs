@@ -91,6 +91,8 @@ pub struct Desk<E: Entity, T> {
     serving_since: Timestamp,
     entity: E,
     version: Version,
+    /// The last batch that was decided.
+    last: Uuid,
     sequence: u64,
     replies: Replies,
     marks: Marks,
@@ -118,6 +120,7 @@ impl<E: Entity, T> Desk<E, T> {
             serving_since,
             entity,
             version: loaded.version,
+            last: loaded.batch,
             sequence: loaded.sequence,
             replies: Replies::restore(loaded.replies),
             marks: Marks::restore(loaded.marks),
@@ -199,7 +202,8 @@ impl<E: Entity, T> Desk<E, T> {
         topics.sort_unstable();
         topics.dedup();
         let expected = Version(self.version.0 + self.in_flight.len() as u64);
-        let batch = Arc::new(draft.finish(&self.key, expected, now, id));
+        let after = std::mem::replace(&mut self.last, id);
+        let batch = Arc::new(draft.finish(&self.key, (expected, after), now, id));
         self.in_flight.push_back(InFlight { batch: Arc::clone(&batch), topics, answers });
         Begun::Batch(batch)
     }

@@ -438,12 +438,13 @@ impl Entities {
 }
 
 impl Shared {
-    /// Sends away the entities that are another node's now, and those of `leaving`. Gives what tells that they are
-    /// gone.
-    pub(super) fn send_away(&self, leaving: impl Fn(&EntityKey) -> bool) -> Vec<CancellationToken> {
+    /// Sends away the entities that are written under a fence which this node does not have any more. Gives what tells
+    /// that they are gone. No others: what one of them has under way would be taken under the same fence behind the back
+    /// of whoever loads it again.
+    pub(super) fn send_away(&self) -> Vec<CancellationToken> {
         let mut gone = Vec::new();
         self.lock().retain(|key, slot| {
-            let stays = slot.fence == self.store.fence(key) && !leaving(key);
+            let stays = slot.fence == self.store.fence(key);
             if !stays {
                 (slot.dismiss)(Farewell::Moved);
                 gone.push(slot.gone.clone());

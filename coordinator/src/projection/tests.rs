@@ -24,7 +24,8 @@ struct World {
     directory: TempDir,
     store: Arc<dyn Store>,
     projection: Projection,
-    versions: BTreeMap<EntityKey, u64>,
+    /// Where each entity stands, and by which batch.
+    places: BTreeMap<EntityKey, (Version, Uuid)>,
     clock: u64,
 }
 
@@ -33,7 +34,7 @@ impl World {
         let directory = TempDir::new().unwrap();
         let store: Arc<dyn Store> = Arc::new(Memory::new(START));
         let projection = Projection::open(&directory.path().join("view.db"), Arc::clone(&store)).unwrap();
-        Self { directory, store, projection, versions: BTreeMap::new(), clock: START.0 }
+        Self { directory, store, projection, places: BTreeMap::new(), clock: START.0 }
     }
 
     /// With all its indexes.
@@ -50,11 +51,12 @@ impl World {
         documents: Vec<DocumentChange>,
         events: Vec<EventRecord>,
     ) -> (Arc<Batch>, Version) {
-        let version = self.versions.entry(key.clone()).or_default();
+        let (version, last) = self.places.entry(key.clone()).or_default();
         self.clock += 1;
         let batch = Batch {
             key: key.clone(),
-            expected: Version(*version),
+            expected: *version,
+            after: *last,
             id: Uuid::from_u128(u128::from(self.clock)),
             at: Timestamp(self.clock),
             documents,
@@ -65,7 +67,7 @@ impl World {
             outbox: Vec::new(),
             blobs: Vec::new(),
         };
-        *version += 1;
+        (*version, *last) = (Version(version.0 + 1), batch.id);
         let batch = Arc::new(batch);
         (Arc::clone(&batch), self.store.commit(self.store.fence(&batch.key), batch).await.unwrap())
     }
@@ -76,8 +78,8 @@ impl World {
     }
 
     async fn settle(&self) {
-        for (key, version) in &self.versions {
-            let freshness = self.projection.caught_up(key, Version(*version), PATIENCE).await;
+        for (key, (version, _)) in &self.places {
+            let freshness = self.projection.caught_up(key, *version, PATIENCE).await;
             assert_eq!(freshness, Freshness::Fresh, "{key}");
         }
     }
@@ -86,8 +88,8 @@ impl World {
     async fn rebuilt(&self) -> Projection {
         let path = self.directory.path().join(format!("again-{}.db", self.clock));
         let projection = Projection::open(&path, Arc::clone(&self.store)).unwrap();
-        for (key, version) in &self.versions {
-            let freshness = projection.caught_up(key, Version(*version), PATIENCE).await;
+        for (key, (version, _)) in &self.places {
+            let freshness = projection.caught_up(key, *version, PATIENCE).await;
             assert_eq!(freshness, Freshness::Fresh, "{key}");
         }
         projection

@@ -45,6 +45,9 @@ pub struct Batch {
     pub key: EntityKey,
     /// The version that the deciding state stands at.
     pub expected: Version,
+    /// The batch that made that version; nil for the first. The version alone does not tell: while one batch is refused
+    /// because somebody else's was taken in its place, the one behind it names a version that is there by now.
+    pub after: Uuid,
     /// Sending the same batch again commits it once.
     pub id: Uuid,
     pub at: Timestamp,
@@ -103,6 +106,8 @@ pub struct OutboxEffect {
 #[derive(Clone, Debug, Default)]
 pub struct Loaded {
     pub version: Version,
+    /// The last batch; nil before the first.
+    pub batch: Uuid,
     /// The time of the last commit.
     pub at: Timestamp,
     /// The last outbox sequence that was given out.
@@ -252,6 +257,7 @@ impl Trimmed {
 pub enum CommitError {
     #[error("this process does not own the entity any more (its epoch is {0} now); load it anew")]
     Fenced(Epoch),
+    /// Also when it stands at the version by another batch.
     #[error("the entity stands at version {}, not where the decision was made", .actual.0)]
     Conflict { actual: Version },
     /// Send the same batch again until there is a definite answer.

@@ -54,6 +54,8 @@ struct Filling {
     key: EntityKey,
     pool: Pool,
     version: Version,
+    /// The last batch.
+    last: Uuid,
     /// When the first of `all` commands came; the last comes a [`SPAN`] later.
     start: Timestamp,
     now: Timestamp,
@@ -89,6 +91,7 @@ pub(crate) async fn fill_store(
         pool: Pool::empty(&key),
         key,
         version: Version(0),
+        last: Uuid::nil(),
         start,
         now: start,
         all: 1 + members + contents.pending + 2 * contents.leases,
@@ -143,6 +146,7 @@ impl Filling {
         let batch = Batch {
             key: self.key.clone(),
             expected: self.version,
+            after: self.last,
             id: Uuid::now_v7(),
             at: self.now,
             documents: std::mem::take(&mut self.documents),
@@ -153,6 +157,7 @@ impl Filling {
             outbox: Vec::new(),
             blobs: Vec::new(),
         };
+        self.last = batch.id;
         self.version = self.store.commit(self.store.fence(&self.key), Arc::new(batch)).await?;
         Ok(())
     }

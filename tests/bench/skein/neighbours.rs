@@ -47,7 +47,7 @@ struct Echo {
 
 #[async_trait]
 impl Tenants for Echo {
-    async fn leave(&self, _shards: &[Shard]) {}
+    async fn leave(&self) {}
 
     fn forget(&self, _shards: &[Shard]) {}
 

@@ -141,7 +141,8 @@ impl Server {
         }
         match self.state.commit(fence, batch) {
             Err(CommitError::Conflict { actual }) if broken == Some(Broken::NoVersionInTheCommit) => {
-                let forced = Batch { expected: actual, ..batch.clone() };
+                let after = self.state.load(&batch.key).batch;
+                let forced = Batch { expected: actual, after, ..batch.clone() };
                 self.state.commit(fence, &forced)
             }
             answer => answer,

@@ -67,6 +67,7 @@ pub(crate) fn first_batch(node: &Node, key: EntityKey) -> Batch {
     Batch {
         key,
         expected: Version(0),
+        after: Uuid::nil(),
         id: Uuid::now_v7(),
         at: node.entities.clock().now(),
         documents: Vec::new(),

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use super::supervision::{Touch, touch};
 use super::*;
+use crate::cluster::Tenants;
+use crate::store::redis::shard::Shard;
 
 /// Lets everybody go as far as they can.
 async fn settle() {
@@ -33,6 +35,23 @@ async fn the_next_batch_is_on_its_way_while_the_last_is_flushed_and_nobody_is_an
     assert_eq!(third.await.unwrap(), Ok(6));
     let key = EntityKey::of(Kind::Memory, &swarm());
     assert_eq!(node.store.load(&key).await.unwrap().version, Version(3), "one, four, and one");
+}
+
+/// A shard was lost and taken again at once, and the news of the loss comes late. What the entity has under way would be
+/// taken under the same fence, behind the back of whoever loads it again.
+#[tokio::test(start_paused = true)]
+async fn what_is_written_under_the_present_fence_stays_in_memory() {
+    let node = node();
+    let gate = Gate::default();
+    node.store.contents().faults().push(Fault::Slow(gate.clone()));
+    let first = tokio::spawn(touch(node.entities.clone(), Touch::Add));
+    settle().await;
+    let shards = [Shard::of(&EntityKey::of(Kind::Memory, &swarm()))];
+    Tenants::forget(&node.entities, &shards);
+    let second = tokio::spawn(touch(node.entities.clone(), Touch::Add));
+    settle().await;
+    gate.open();
+    assert_eq!((first.await.unwrap(), second.await.unwrap()), (Ok(1), Ok(2)));
 }
 
 #[tokio::test(start_paused = true)]

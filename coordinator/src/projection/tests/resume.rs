@@ -80,10 +80,10 @@ async fn nobody_reads_what_is_older_than_the_process() {
 async fn the_file_of_another_history_is_built_anew() {
     let mut world = busy().await;
     world.store = Arc::new(Memory::new(START));
-    let versions = std::mem::take(&mut world.versions);
+    let places = std::mem::take(&mut world.places);
     world.clock += 1000;
-    for (key, version) in versions {
-        for number in 0..version {
+    for (key, (version, _)) in places {
+        for number in 0..version.0 {
             world.commit(&key, vec![put("task/1", json!({"n": number}))], vec![event("1", number)]).await;
         }
     }

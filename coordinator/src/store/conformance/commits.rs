@@ -34,6 +34,23 @@ pub(super) async fn versions_rise_and_conflicts_change_nothing(backend: &impl Ba
     assert_eq!(store.versions().await.unwrap(), [(pool(), Version(1))]);
 }
 
+/// The version that it builds on is there, but by another batch than the one that it was decided behind.
+pub(super) async fn a_batch_that_follows_another_one_is_refused(backend: &impl Backend) {
+    let store = backend.open(START).await;
+    let other = Batch { id: Uuid::from_u128(9), ..batch(&pool(), 0) };
+    assert_eq!(commit(&store, other.clone()).await, Version(1));
+    let refused = CommitError::Conflict { actual: Version(1) };
+    let first = Batch { events: vec![event(1)], ..batch(&pool(), 0) };
+    let second = Batch { events: vec![event(2)], ..batch(&pool(), 1) };
+    for late in [first, second.clone()] {
+        assert_eq!(store.commit(store.fence(&pool()), late.into()).await, Err(refused.clone()));
+    }
+    let loaded = store.load(&pool()).await.unwrap();
+    assert_eq!((loaded.version, loaded.batch), (Version(1), other.id));
+    assert_eq!(store.records(0, 10).await.unwrap(), []);
+    assert_eq!(commit(&store, Batch { after: loaded.batch, ..second }).await, Version(2));
+}
+
 pub(super) async fn the_same_batch_again_commits_once(backend: &impl Backend) {
     let store = backend.open(START).await;
     let once = Batch {

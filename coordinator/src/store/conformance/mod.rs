@@ -41,6 +41,7 @@ pub trait Backend: Send + Sync {
 /// When the backend breaks the contract: that is what it is for.
 pub async fn suite<B: Backend>(fresh: impl Fn() -> B) {
     commits::versions_rise_and_conflicts_change_nothing(&fresh()).await;
+    commits::a_batch_that_follows_another_one_is_refused(&fresh()).await;
     commits::the_same_batch_again_commits_once(&fresh()).await;
     commits::the_same_batch_is_known_to_a_later_owner(&fresh()).await;
     commits::a_second_owner_fences_the_first(&fresh()).await;
@@ -83,12 +84,18 @@ fn agent(name: &str) -> EntityKey {
     EntityKey::agent(&Name::parse("default").unwrap(), &Name::parse(name).unwrap())
 }
 
+/// The batch that makes a version.
+fn id(key: &EntityKey, version: u64) -> Uuid {
+    Uuid::new_v5(&Uuid::NAMESPACE_OID, format!("{key} {version}").as_bytes())
+}
+
 /// A batch that changes nothing yet, one millisecond after the last version's.
 fn batch(key: &EntityKey, expected: u64) -> Batch {
     Batch {
         key: key.clone(),
         expected: Version(expected),
-        id: Uuid::new_v5(&Uuid::NAMESPACE_OID, format!("{key} {expected}").as_bytes()),
+        after: if expected == 0 { Uuid::nil() } else { id(key, expected) },
+        id: id(key, expected + 1),
         at: Timestamp(START.0 + expected),
         documents: Vec::new(),
         events: Vec::new(),

@@ -71,11 +71,12 @@ impl State {
     pub fn commit(&mut self, fence: Fence, batch: &Batch) -> Result<Version, CommitError> {
         let name = batch.key.to_string();
         let version = Version(batch.expected.0 + 1);
-        let actual = match self.entities.get(&name) {
-            Some(held) if held.version == version && held.batch == batch.id => return Ok(version),
-            found => found.map_or(Version(0), |held| held.version),
-        };
-        if actual != batch.expected {
+        let found = self.entities.get(&name);
+        let (actual, last) = found.map_or_else(Default::default, |held| (held.version, held.batch));
+        if (actual, last) == (version, batch.id) {
+            return Ok(version);
+        }
+        if (actual, last) != (batch.expected, batch.after) {
             return Err(CommitError::Conflict { actual });
         }
         self.blobs.check(batch)?;
@@ -118,6 +119,7 @@ impl State {
         let replies = self.records.values().filter(|record| record.key == *key && record.at >= since);
         Loaded {
             version: held.version,
+            batch: held.batch,
             at: held.at,
             sequence: held.sequence,
             live: self.live(key, "", LIVE_PAGE),

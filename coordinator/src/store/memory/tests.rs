@@ -24,6 +24,7 @@ fn batch(expected: u64) -> Batch {
     Batch {
         key: EntityKey::of(Kind::Pool, &Name::parse("default").unwrap()),
         expected: Version(expected),
+        after: Uuid::from_u128(expected.into()),
         id: Uuid::from_u128(u128::from(expected) + 1),
         at: Timestamp(expected),
         documents: Vec::new(),

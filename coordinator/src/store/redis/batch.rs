@@ -181,6 +181,10 @@ impl<'a> Preparing<'a> {
         self.prepared.types = Type::Seen.letter().to_string().repeat(self.prepared.keys.len());
         let (batch, arguments) = (self.batch, &mut self.prepared.arguments);
         arguments.shown(batch.expected.0);
+        match batch.after {
+            none if none.is_nil() => arguments.text(""),
+            after => arguments.shown(after),
+        }
         arguments.shown(batch.id);
         arguments.shown(batch.at.0);
         match batch.outbox.iter().map(|entry| entry.sequence).max() {

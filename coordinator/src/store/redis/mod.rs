@@ -391,7 +391,15 @@ impl Store for Redis {
     }
 
     async fn load(&self, key: &EntityKey) -> Result<Loaded, StoreError> {
-        self.read(self.reader.load(key).await)
+        // By the store's own word: this process may not have heard yet that another server is in charge, where it holds
+        // nothing and others write.
+        match self.read(self.reader.load(key, self.fence(key)).await)? {
+            Some(loaded) => Ok(loaded),
+            None => {
+                self.doubt();
+                Err(StoreError(format!("the shard of {key} is not this coordinator's any more")))
+            }
+        }
     }
 
     async fn live(

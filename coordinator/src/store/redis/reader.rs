@@ -12,12 +12,12 @@ use skein_shared::limits::REPLY_KEEP;
 use skein_shared::time::Timestamp;
 use uuid::Uuid;
 
-use super::batch::BODY;
+use super::batch::{BODY, nonce};
 use super::connection::{Connection, at};
 use super::recent::Standing;
 use super::shard::{Keys, Shard};
 use crate::store::{
-    EventRecord, LIVE_PAGE, Loaded, Mark, Record, StoreError, StoredBlob, StoredDocument, StoredReply,
+    EventRecord, Fence, LIVE_PAGE, Loaded, Mark, Record, StoreError, StoredBlob, StoredDocument, StoredReply,
     Version,
 };
 
@@ -44,27 +44,33 @@ impl Reader {
         }
     }
 
-    pub(super) async fn load(&self, key: &EntityKey) -> Result<Loaded, StoreError> {
+    /// None when the shard is held under another fence. [`Fence::NONE`] where it is only read.
+    pub(super) async fn load(&self, key: &EntityKey, fence: Fence) -> Result<Option<Loaded>, StoreError> {
         let keys = Keys::new(key);
-        let names = [keys.entity(), keys.live(), keys.marks()];
-        let arguments = [keys.document_prefix().into(), LIVE_PAGE.to_string().into()];
-        let answer = self.connection.run::<Snapshot>(&self.load, &names, &arguments).await;
-        let (entity, live, heads, marks) = answer.map_err(|unrun| unrun.problem(&keys.entity()))?;
+        let names = [keys.entity(), keys.live(), keys.marks(), keys.shard.lease()];
+        let mut arguments = vec![keys.document_prefix().into(), LIVE_PAGE.to_string().into()];
+        if fence != Fence::NONE {
+            arguments.extend([fence.epoch.0.to_string().into(), nonce(fence).into()]);
+        }
+        let answer = self.connection.run::<Option<Snapshot>>(&self.load, &names, &arguments).await;
+        let answer = answer.map_err(|unrun| unrun.problem(&keys.entity()))?;
+        let Some((entity, live, heads, marks)) = answer else { return Ok(None) };
         if entity.is_empty() {
-            return Ok(Loaded::default());
+            return Ok(Some(Loaded::default()));
         }
         let number = |field: &str| optional(&keys.entity(), &entity, field);
         let (version, written) = (Version(number("version")?.unwrap_or(0)), number("at")?.unwrap_or(0));
         let written = Timestamp(written);
-        Ok(Loaded {
+        Ok(Some(Loaded {
             version,
+            batch: batch_of(&keys.entity(), &entity)?,
             at: written,
             sequence: number("sequence")?.unwrap_or(0),
             live: documents_of(&keys, live, heads)?,
             marks: marks_of(&keys, marks)?,
             replies: self.replies(&keys, version, written - REPLY_KEEP).await?,
             timer: number("timer")?.map(Timestamp),
-        })
+        }))
     }
 
     /// The replies of the entity's batches up to a version that were committed since then, oldest first.
@@ -303,6 +309,12 @@ pub(super) fn number(key: &str, fields: &HashMap<String, String>, field: &str) -
 
 fn optional(key: &str, fields: &HashMap<String, String>, field: &str) -> Result<Option<u64>, StoreError> {
     fields.get(field).map(|text| parsed(key, text)).transpose()
+}
+
+/// The id of the last batch.
+fn batch_of(key: &str, entity: &HashMap<String, String>) -> Result<Uuid, StoreError> {
+    let id = required(key, entity, "batch")?;
+    id.parse().map_err(|_| at(key, &"its last batch has no id; restore it from a copy"))
 }
 
 pub(super) fn parsed(key: &str, text: &str) -> Result<u64, StoreError> {

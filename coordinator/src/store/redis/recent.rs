@@ -128,6 +128,7 @@ mod tests {
         Batch {
             key: key(kind),
             expected: Version(expected),
+            after: Uuid::nil(),
             id: Uuid::from_u128(expected.into()),
             at: Timestamp(expected * 10),
             documents: documents.iter().map(change).collect(),

@@ -396,7 +396,8 @@ fn answer(group: Vec<Request>, outcome: &Outcome) {
 fn script() -> Script {
     let (check, commit) = (include_str!("scripts/check.lua"), include_str!("scripts/commit.lua"));
     if mutation::is_on(Mutation::UncheckedCommit) {
-        let (fence, version) = ("lease[1] ~= ARGV[2] or lease[2] ~= ARGV[3]", "version ~= expected");
+        let (fence, version) =
+            ("lease[1] ~= ARGV[2] or lease[2] ~= ARGV[3]", "version ~= expected or last ~= ARGV[5]");
         return Script::new(&format!(
             "#!lua\n{}{}",
             check.replace(fence, "false"),

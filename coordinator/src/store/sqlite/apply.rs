@@ -115,10 +115,10 @@ pub(super) fn apply<'a>(
         Some(head) => *head,
         None => head(connection, waiting, &batch.key, key)?,
     };
-    if actual == version && last == batch.id {
+    if (actual, last) == (version, batch.id) {
         return Ok(version);
     }
-    if actual != batch.expected {
+    if (actual, last) != (batch.expected, batch.after) {
         return Err(Stop::Answer(CommitError::Conflict { actual }));
     }
     // The only one that may refuse: nothing of the batch is written before it.

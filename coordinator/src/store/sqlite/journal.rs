@@ -265,6 +265,8 @@ impl Journal {
             let batch = Batch {
                 key: reader::entity(row, 0)?,
                 expected: Version(unsigned(row.get(1)?).saturating_sub(1)),
+                // It was looked at when the batch was taken.
+                after: Uuid::nil(),
                 id: Uuid::from_bytes(row.get(2)?),
                 at: Timestamp(unsigned(row.get(3)?)),
                 documents: reader::json(row, 5)?,

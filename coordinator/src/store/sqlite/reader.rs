@@ -8,6 +8,7 @@ use skein_shared::fence::Epoch;
 use skein_shared::id::EntityKey;
 use skein_shared::limits::REPLY_KEEP;
 use skein_shared::time::Timestamp;
+use uuid::Uuid;
 
 use super::body;
 use super::journal::Place;
@@ -17,18 +18,24 @@ use crate::store::{
 };
 
 pub(super) fn load(connection: &Connection, key: &str) -> rusqlite::Result<Loaded> {
-    let mut head = connection.prepare_cached("SELECT version, at, sequence FROM entity WHERE key = ?1")?;
-    let head = head
-        .query_row([key], |row| Ok((Version(number(row, 0)?), Timestamp(number(row, 1)?), number(row, 2)?)));
-    let Some((version, at, sequence)) = head.optional()? else { return Ok(Loaded::default()) };
+    let mut head =
+        connection.prepare_cached("SELECT version, batch, at, sequence FROM entity WHERE key = ?1")?;
+    let head = head.query_row([key], |row| {
+        Ok(Loaded {
+            version: Version(number(row, 0)?),
+            batch: Uuid::from_bytes(row.get(1)?),
+            at: Timestamp(number(row, 2)?),
+            sequence: number(row, 3)?,
+            ..Loaded::default()
+        })
+    });
+    let Some(head) = head.optional()? else { return Ok(Loaded::default()) };
     Ok(Loaded {
-        version,
-        at,
-        sequence,
         live: live(connection, key, "", LIVE_PAGE)?,
         marks: marks(connection, key)?,
-        replies: replies(connection, key, at - REPLY_KEEP)?,
+        replies: replies(connection, key, head.at - REPLY_KEEP)?,
         timer: timer(connection, key)?,
+        ..head
     })
 }
 

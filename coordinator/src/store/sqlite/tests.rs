@@ -42,6 +42,7 @@ fn batch(expected: u64, text: &str) -> Batch {
     Batch {
         key: EntityKey::of(Kind::Pool, &Name::parse("default").unwrap()),
         expected: Version(expected),
+        after: Uuid::from_u128(expected.into()),
         id: Uuid::from_u128(u128::from(expected) + 1),
         at: Timestamp(START.0 + expected),
         documents: Vec::new(),

@@ -107,7 +107,8 @@ struct Pen {
     store: Arc<dyn Store>,
     /// Epochs have to lie above it.
     epoch: u64,
-    versions: HashMap<EntityKey, u64>,
+    /// Where each entity stands, and by which batch.
+    places: HashMap<EntityKey, (Version, Uuid)>,
     /// Documents or effects of one entity and one moment.
     gathered: Option<Batch>,
     under_way: FuturesOrdered<Commit>,
@@ -115,7 +116,7 @@ struct Pen {
 
 impl Pen {
     fn new(store: Arc<dyn Store>, epoch: u64) -> Self {
-        Self { store, epoch, versions: HashMap::new(), gathered: None, under_way: FuturesOrdered::new() }
+        Self { store, epoch, places: HashMap::new(), gathered: None, under_way: FuturesOrdered::new() }
     }
 
     async fn write(&mut self, line: Line) -> Result<(), TransferError> {
@@ -208,9 +209,9 @@ impl Pen {
         while self.under_way.len() >= WINDOW {
             self.settle_one().await?;
         }
-        let version = self.versions.entry(batch.key.clone()).or_default();
-        batch.expected = Version(*version);
-        *version += 1;
+        let (version, last) = self.places.entry(batch.key.clone()).or_default();
+        (batch.expected, batch.after) = (*version, *last);
+        (*version, *last) = (Version(version.0 + 1), batch.id);
         let store = Arc::clone(&self.store);
         self.under_way.push_back(Box::pin(async move { store.commit(fence, Arc::new(batch)).await }));
         Ok(())
@@ -238,6 +239,7 @@ fn empty(key: EntityKey, at: Timestamp) -> Batch {
     Batch {
         key,
         expected: Version(0),
+        after: Uuid::nil(),
         id: Uuid::now_v7(),
         at,
         documents: Vec::new(),

@@ -26,7 +26,8 @@ fn batch(key: EntityKey, expected: u64) -> Batch {
     Batch {
         key,
         expected: Version(expected),
-        id: Uuid::now_v7(),
+        after: Uuid::from_u128(expected.into()),
+        id: Uuid::from_u128(u128::from(expected) + 1),
         at: Timestamp(START.0 + expected * 1000),
         documents: Vec::new(),
         events: Vec::new(),

@@ -84,6 +84,7 @@ impl Draft<'_> {
             return Err(too_large("value", shown));
         }
         if !self.instance(id)?.external {
+            self.began(id, None);
             self.push(Event::ValueReturned { instance: id.clone(), value: value.clone() });
             return Ok(Reply::Done);
         }

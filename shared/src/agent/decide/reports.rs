@@ -36,6 +36,8 @@ impl Draft<'_> {
             Report::Spilled => self.spilled(&instance),
             Report::Restored { pid } => self.restored(&instance, *pid),
             Report::Exited { code, signal, reason, usage } => {
+                // The report that it had begun may still be on its way: one that is refused is sent again, behind others.
+                self.began(id, None);
                 let exit = exit_of(&instance, *code, *signal, reason.as_deref());
                 let exit = Exit { usage: *usage, ..exit };
                 self.end(id, exit);

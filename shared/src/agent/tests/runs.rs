@@ -1,5 +1,5 @@
 use super::*;
-use crate::agent::Usage;
+use crate::agent::{Event, Usage};
 use crate::id::agent_id;
 
 #[test]
@@ -12,6 +12,27 @@ fn an_instance_that_calls_in_is_running_whatever_was_reported() {
     world.wait(&run, 1, webhook_filter());
     assert_eq!(world.call_status(1).0, CallStatus::Running);
     assert_eq!(world.state(&run), State::Freezing);
+}
+
+/// A report that is refused is sent again, and comes behind later ones.
+#[test]
+fn a_run_that_is_heard_of_at_its_end_has_begun() {
+    let mut world = World::new(1);
+    world.prompt_runner = false;
+    world.call(1).unwrap();
+    let run = world.agent.entity.instances.keys().next().unwrap().clone();
+    let token = world.token(&run);
+    world.report(&run, token, exited(0)).unwrap();
+    let began = world.agent.events.iter().filter_map(|event| match event {
+        Event::Started { instance, .. } => Some(("started", instance.clone())),
+        Event::CallRuns { instance, .. } => Some(("serves", instance.clone())),
+        Event::Ended { instance, .. } => Some(("ended", instance.clone())),
+        _ => None,
+    });
+    let told = ["started", "serves", "ended"].map(|what| (what, run.clone()));
+    assert_eq!(began.collect::<Vec<_>>(), told);
+    world.report(&run, token, Report::Started { pid: Some(7) }).unwrap();
+    assert!(matches!(world.told.last(), Some(RunnerCommand::Stop { .. })), "it has ended here");
 }
 
 #[test]

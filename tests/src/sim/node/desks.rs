@@ -55,7 +55,7 @@ impl Node {
             return waiting.extend(asked);
         }
         self.loads.insert(key.clone(), asked);
-        self.ask(Ask::Load(key.clone()), Then::Load(key.clone(), fence));
+        self.ask(Ask::Load(key.clone(), fence), Then::Load(key.clone(), fence));
     }
 
     fn turn_away(&mut self, asked: Vec<Asked>, refusal: &Refusal) {

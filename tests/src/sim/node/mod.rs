@@ -142,7 +142,8 @@ pub enum Ask {
         link: u64,
         batches: Vec<(Fence, Arc<Batch>)>,
     },
-    Load(EntityKey),
+    /// If its shard is still held under this fence.
+    Load(EntityKey, Fence),
     Timers(Vec<Shard>),
     Outbox {
         after: u64,

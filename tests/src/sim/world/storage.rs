@@ -81,7 +81,8 @@ impl World {
                     batches.iter().map(|(fence, batch)| self.commit(owner, *fence, batch)).collect(),
                 )
             }
-            Ask::Load(key) => {
+            Ask::Load(key, fence) => {
+                self.store.primary.check(&key, fence).ok()?;
                 let state = &self.store.primary.state;
                 let (at, base) = (state.load(&key).at, self.witness.base(&key));
                 Answer::Loaded(hosted::find(&key, state, Timestamp(now)), at, base)

@@ -1,25 +1,25 @@
 -- One batch of one entity. Follows check.lua.
 -- KEYS: 2 the entity; 3 the last position of all shards; 4 the entity's documents; 5 those that are live; 6 those of the
 -- shard that are archived; then the documents of this batch; then the others, as the operations name them.
--- ARGV: 4 the version it builds on; 5 its id; 6 its time; 7 the last sequence of its effects, or nothing; 8 the entity's
--- name; 9 how many documents; of each its name and how it is left: `1` live, `0` archived, or deleted; then how many
--- blobs are to be kept; of each the number of the key of its chunks, how many they are, their bytes, and its id; then the
--- operations: how many arguments, command, number of the key, arguments.
+-- ARGV: 4 the version it builds on; 5 the batch that made it, or nothing; 6 its id; 7 its time; 8 the last sequence of its
+-- effects, or nothing; 9 the entity's name; 10 how many documents; of each its name and how it is left: `1` live, `0`
+-- archived, or deleted; then how many blobs are to be kept; of each the number of the key of its chunks, how many they
+-- are, their bytes, and its id; then the operations: how many arguments, command, number of the key, arguments.
 local expected = tonumber(ARGV[4])
 local entity = redis.pcall('HMGET', KEYS[2], 'version', 'batch', 'sequence')
 if entity.err then
   return garbage(KEYS[2], 'h')
 end
-local version, sequence = tonumber(entity[1] or '0'), tonumber(entity[3] or '0')
+local version, last, sequence = tonumber(entity[1] or '0'), entity[2] or '', tonumber(entity[3] or '0')
 if not version or not sequence then
   return { 'GARBAGE', KEYS[2], 'its version or sequence is no number' }
 end
-if version == expected + 1 and entity[2] == ARGV[5] then
+if version == expected + 1 and last == ARGV[6] then
   -- Written again, so that what waits for replicas after this waits for the first writing too.
-  redis.call('HSET', KEYS[2], 'batch', ARGV[5])
+  redis.call('HSET', KEYS[2], 'batch', ARGV[6])
   return { 'OK' }
 end
-if version ~= expected then
+if version ~= expected or last ~= ARGV[5] then
   return { 'CONFLICT', tostring(version) }
 end
 
@@ -34,20 +34,20 @@ local function take_off(list, member)
   local members = off[list]
   members[#members + 1] = member
 end
-local documents = tonumber(ARGV[9])
+local documents = tonumber(ARGV[10])
 for i = 1, documents do
-  local key, name, left = KEYS[6 + i], ARGV[8 + i * 2], ARGV[9 + i * 2]
+  local key, name, left = KEYS[6 + i], ARGV[9 + i * 2], ARGV[10 + i * 2]
   local was = redis.pcall('HGET', key, 'live')
   if type(was) == 'table' then
     return garbage(key, 'h')
   end
-  local aged = ARGV[8] .. ' ' .. name
+  local aged = ARGV[9] .. ' ' .. name
   if not was and left ~= '' then put_on(4, '0', name) end
   if left == '' then take_off(4, name) end
   if left == '1' and was ~= '1' then put_on(5, '0', name) end
   if left ~= '1' and was == '1' then take_off(5, name) end
   -- By its age it is removed one day, so each writing moves it.
-  if left == '0' then put_on(6, ARGV[6], aged) end
+  if left == '0' then put_on(6, ARGV[7], aged) end
   if left ~= '0' and was == '0' then take_off(6, aged) end
 end
 for list = 4, 6 do
@@ -58,7 +58,7 @@ for list = 4, 6 do
 end
 
 -- A blob is kept whole or not at all.
-local kept = 10 + documents * 2
+local kept = 11 + documents * 2
 for i = 1, tonumber(ARGV[kept]) do
   local chunks, count, bytes = KEYS[tonumber(ARGV[kept + i * 4 - 3])], ARGV[kept + i * 4 - 2], ARGV[kept + i * 4 - 1]
   local found = 0
@@ -90,13 +90,13 @@ local perform = {
   -- The batch's events: the key of the stream; key of the entity's history, events.
   EVENTS = function(stream, history, events)
     redis.call('XADD', stream, position .. '-0',
-      'entity', ARGV[8], 'version', expected + 1, 'at', ARGV[6], 'events', events)
+      'entity', ARGV[9], 'version', expected + 1, 'at', ARGV[7], 'events', events)
     redis.call('ZADD', KEYS[tonumber(history)], expected + 1, position)
   end,
   -- One effect: the key of the outbox; its place in the batch, sequence, effect.
   EFFECT = function(outbox, place, number, effect)
     redis.call('XADD', outbox, position .. '-' .. place,
-      'source', ARGV[8], 'epoch', ARGV[2], 'sequence', number, 'at', ARGV[6], 'effect', effect)
+      'source', ARGV[9], 'epoch', ARGV[2], 'sequence', number, 'at', ARGV[7], 'effect', effect)
   end,
   -- A mark, unless it lies behind the stored one: the key of the entity's marks; key of their ages, member there,
   -- source, epoch, sequence.
@@ -110,7 +110,7 @@ local perform = {
       end
     end
     redis.call('HSET', marks, source, epoch .. ' ' .. number)
-    redis.call('ZADD', KEYS[tonumber(ages)], ARGV[6], member)
+    redis.call('ZADD', KEYS[tonumber(ages)], ARGV[7], member)
   end,
 }
 
@@ -128,9 +128,9 @@ for list = 4, 6 do
   in_parts('ZADD', KEYS[list], on[list])
   in_parts('ZREM', KEYS[list], off[list])
 end
-if ARGV[7] ~= '' and tonumber(ARGV[7]) > sequence then
-  sequence = tonumber(ARGV[7])
+if ARGV[8] ~= '' and tonumber(ARGV[8]) > sequence then
+  sequence = tonumber(ARGV[8])
 end
-redis.call('HSET', KEYS[2], 'version', expected + 1, 'batch', ARGV[5], 'at', ARGV[6],
+redis.call('HSET', KEYS[2], 'version', expected + 1, 'batch', ARGV[6], 'at', ARGV[7],
   'sequence', string.format('%.0f', sequence))
 return { 'OK' }

@@ -186,6 +186,7 @@ async fn define(entities: &Entities, group: &Name, wire: &AgentDefinition) -> Re
         needs: labels(&wire.labels),
         max_reruns: wire.max_reruns.unwrap_or(limits::RERUNS),
         spill_after_ms: wire.spill_after_ms,
+        cancel_children: wire.cancel_children,
         ..Definition::default()
     };
     let key = agent_key(wire)?;

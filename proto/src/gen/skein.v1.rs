@@ -117,6 +117,9 @@ pub struct AgentDefinition {
     /// After so long in a wait its processes are ended and its files kept; 0 for never.
     #[prost(uint64, tag = "23")]
     pub spill_after_ms: u64,
+    /// Whether the runs that one of its runs has called for end with it.
+    #[prost(bool, tag = "24")]
+    pub cancel_children: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct HeldInstance {

@@ -3,7 +3,7 @@
 use skein_shared::spelling;
 
 /// Every key, with the names that Action Llama and others have for it.
-const KEYS: [(&str, &[&str]); 38] = [
+const KEYS: [(&str, &[&str]); 39] = [
     ("command", &[]),
     ("harness", &[]),
     ("model", &[]),
@@ -32,6 +32,7 @@ const KEYS: [(&str, &[&str]); 38] = [
     ("max_waiting", &["maxWaiting"]),
     ("max_call_depth", &["maxCallDepth"]),
     ("max_reruns", &["maxReruns"]),
+    ("cancel_children", &["cancelChildren"]),
     ("wait_timeout", &["waitTimeout", "defaultWaitTimeout"]),
     ("spill_after", &["spillAfter"]),
     ("workdir", &["workspace"]),

@@ -24,6 +24,8 @@ use skill::Skill;
 /// Files that may hold the settings of an agent. The second is the one of Action Llama.
 const SETTINGS: [&str; 2] = ["agent.toml", "config.toml"];
 const SKILL: &str = "SKILL.md";
+/// Beside the agents: what they have that do not say otherwise.
+const DEFAULTS: &str = "defaults.toml";
 /// The swarm of agents that name none, on a runner that serves any.
 const USUAL_SWARM: &str = "default";
 
@@ -147,12 +149,12 @@ pub fn read(folder: &Path, allowed: &[Name]) -> Result<Definition, Error> {
         Some(text) => Skill::parse(&text).map_err(|problem| wrong(&folder.join(SKILL), problem))?,
         None => Skill::default(),
     };
-    let written = match found.first() {
-        Some(file) => text(file)?.unwrap_or_default(),
-        None => String::new(),
-    };
+    let shared = folder.with_file_name(DEFAULTS);
+    let defaults = table(&shared)?;
+    Settings::of([defaults.clone()]).map_err(|problem| wrong(&shared, problem))?;
+    let written = found.first().map(|file| table(file)).transpose()?.unwrap_or_default();
     let usual = allowed.first().map_or(USUAL_SWARM, Name::as_str);
-    Settings::parse(&written, &skill.settings)
+    Settings::of([defaults, skill.settings, written])
         .and_then(|settings| settings.define(&name, folder, usual, skill.instructions))
         .and_then(|definition| permitted(&definition.public.swarm, allowed).map(|()| definition))
         .map_err(|problem| wrong(&file, problem))
@@ -165,6 +167,13 @@ fn text(file: &Path) -> Result<Option<String>, Error> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(Error::io("read the definition", file, error)),
     }
+}
+
+/// Settings as they are written; none when there is no such file.
+fn table(file: &Path) -> Result<toml::Table, Error> {
+    let wrong =
+        |error: toml::de::Error| Error::Definition { file: file.to_owned(), problem: error.to_string() };
+    text(file)?.unwrap_or_default().parse().map_err(wrong)
 }
 
 fn permitted(swarm: &str, allowed: &[Name]) -> Result<(), String> {
@@ -242,6 +251,26 @@ mod tests {
         assert_eq!(names(&folder), ["dev", "lone"], "{:?}", folder.wrong);
         let dev = &folder.definitions[&("default".to_owned(), "dev".to_owned())].public;
         assert_eq!((dev.instances, dev.timeout_ms), (3, 420_000));
+    }
+
+    #[test]
+    fn defaults_beside_the_agents_count_where_an_agent_says_nothing() {
+        let root = agents(&[
+            ("defaults.toml", "defaultWaitTimeout = 7200\ntimeout = \"5m\""),
+            ("dev/agent.toml", "command = [\"sh\"]\nwaitTimeout = \"1m\""),
+            ("other/SKILL.md", "---\ncommand: [sh]\ntimeout: 6m\n---\nWork."),
+        ]);
+        let folder = load(root.path(), &[]).unwrap();
+        let times = |name: &str| {
+            let public = &folder.definitions[&("default".to_owned(), name.to_owned())].public;
+            (public.wait_timeout_ms, public.timeout_ms)
+        };
+        assert_eq!((times("dev"), times("other")), ((60_000, 300_000), (7_200_000, 360_000)));
+
+        std::fs::write(root.path().join(DEFAULTS), "waitTimeuot = 60").unwrap();
+        let wrong = load(root.path(), &[]).unwrap().wrong;
+        let said = wrong[0].1.to_string();
+        assert!(said.contains("defaults.toml") && said.contains("did you mean `waitTimeout`?"), "{said}");
     }
 
     #[test]

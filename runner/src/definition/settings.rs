@@ -38,6 +38,7 @@ pub(super) struct Settings {
     max_waiting: u32,
     max_call_depth: u32,
     max_reruns: u32,
+    cancel_children: bool,
     wait_timeout: Span,
     spill_after: Option<Span>,
     workdir: Option<PathBuf>,
@@ -77,6 +78,7 @@ impl Default for Settings {
             max_waiting: count(usual::MAX_WAITING),
             max_call_depth: usual::CALL_DEPTH,
             max_reruns: usual::RERUNS,
+            cancel_children: false,
             wait_timeout: Span::Seconds(usual::WAIT.as_secs()),
             spill_after: None,
             workdir: None,
@@ -91,14 +93,15 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Reads a file of settings. What it leaves out is taken from `fallback`.
+    /// Settings from several places, of which a later one counts more.
     ///
     /// # Errors
     /// A sentence that names the key.
-    pub(super) fn parse(text: &str, fallback: &toml::Table) -> Result<Self, String> {
-        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| error.to_string())?;
-        let mut settings = keys::canonical(fallback.clone())?;
-        settings.extend(keys::canonical(table)?);
+    pub(super) fn of(places: impl IntoIterator<Item = toml::Table>) -> Result<Self, String> {
+        let mut settings = toml::Table::new();
+        for place in places {
+            settings.extend(keys::canonical(place)?);
+        }
         Self::deserialize(settings).map_err(|error| error.to_string())
     }
 
@@ -168,6 +171,7 @@ impl Settings {
             max_waiting: self.max_waiting,
             max_call_depth: self.max_call_depth,
             max_reruns: Some(self.max_reruns),
+            cancel_children: self.cancel_children,
             wait_timeout_ms: self.wait_timeout.millis("wait_timeout")?,
             grace_ms: self.grace.millis("grace")?,
             spill_after_ms: self.spill_after_ms()?,
@@ -226,7 +230,8 @@ mod tests {
     use super::*;
 
     fn define(text: &str) -> Result<Definition, String> {
-        let settings = Settings::parse(text, &toml::Table::new())?;
+        let table = text.parse().map_err(|error: toml::de::Error| error.to_string())?;
+        let settings = Settings::of([table])?;
         settings.define("worker", Path::new("/agents/worker"), "default", String::new())
     }
 

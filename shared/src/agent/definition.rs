@@ -35,7 +35,7 @@ pub struct Definition {
     pub grace_ms: u64,
     /// What a runner must offer: its labels or engines.
     pub needs: BTreeSet<String>,
-    /// Stops the runs that an instance called for when the instance ends.
+    /// Ends the runs that an instance has called for, also those that wait, when the instance ends.
     pub cancel_children: bool,
     /// How often a run by schedule or by hand may be run again because it asked for it.
     pub max_reruns: u32,

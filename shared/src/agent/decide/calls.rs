@@ -15,6 +15,17 @@ use crate::id::{InstanceId, Name};
 use crate::limits;
 use crate::triggers::Envelope;
 
+/// What becomes of the run of a call that is given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    /// It is done all the same.
+    Stays,
+    /// It is not begun any more. One that has begun goes on.
+    IsNotBegun,
+    /// It is not begun, or stopped if it is for this call alone.
+    Stops,
+}
+
 impl Draft<'_> {
     /// `noted` says that the caller has this agent among those it calls. It is told all the same if a runner runs it:
     /// one that has ended since answers that it has, and its call is given up.
@@ -48,15 +59,21 @@ impl Draft<'_> {
 
     pub(super) fn cancel_call(&mut self, call: Uuid, instance: &InstanceId) -> Result<Reply, Refusal> {
         self.owned(call, instance)?;
-        self.abandon(call, "the caller cancelled the call", true);
+        self.abandon(call, "the caller cancelled the call", Work::Stops);
         self.view(call)
     }
 
     pub(super) fn caller_ended(&mut self, caller: &InstanceId, cancel: bool) -> Reply {
+        // A hand-made instance serves calls and nothing else.
+        let work = match cancel {
+            true => Work::Stops,
+            false if self.agent.defined.is_none() => Work::IsNotBegun,
+            false => Work::Stays,
+        };
         let made = |call: &&CallRecord| call.caller_instance == *caller;
         let calls: Vec<Uuid> = self.agent.calls.values().filter(made).map(|call| call.id).collect();
         for call in calls {
-            self.abandon(call, "the caller has ended", cancel);
+            self.abandon(call, "the caller has ended", work);
         }
         Reply::Done
     }
@@ -131,17 +148,19 @@ impl Draft<'_> {
         self.push(Event::CallEnded { call, value, error, at });
     }
 
-    /// Fails a call that is not over. Its run, if it has not begun, is not wanted any more; one that has is
-    /// stopped if it exists for this call alone and `stop` says so.
-    pub(super) fn abandon(&mut self, call: Uuid, reason: &str, stop: bool) {
+    /// Fails a call that is not over.
+    pub(super) fn abandon(&mut self, call: Uuid, reason: &str, work: Work) {
         let Some(record) = self.agent.calls.get(&call) else { return };
         let callee = record.callee.clone();
         self.end_call(call, Err(reason.to_owned()));
         let Some(run) = callee.and_then(|callee| self.agent.instances.get(&callee)) else { return };
         let (id, state, own) = (run.id.clone(), run.state, run.call == Some(call));
         match state {
+            State::Queued if work == Work::Stays => {}
             State::Queued => self.drop_queued(&id, reason, None),
-            _ if own && stop && self.agent.calls_at(&id).is_empty() => self.stop(&id, killed(reason)),
+            _ if own && work == Work::Stops && self.agent.calls_at(&id).is_empty() => {
+                self.stop(&id, killed(reason))
+            }
             _ => {}
         }
     }

@@ -1,5 +1,6 @@
 //! What ends by the clock: waits, calls, runs.
 
+use super::calls::Work;
 use super::draft::Draft;
 use super::reports::TIMED_OUT;
 use crate::agent::Reply;
@@ -29,7 +30,7 @@ impl Draft<'_> {
             );
         }
         for call in self.due_calls() {
-            self.abandon(call, "call timed out", false);
+            self.abandon(call, "call timed out", Work::IsNotBegun);
         }
         for call in self.agent.finished.due(self.now()) {
             self.push(Event::CallForgotten { call });

@@ -184,7 +184,7 @@ fn cancelling_takes_a_call_out_of_the_queue_or_stops_its_run() {
 }
 
 #[test]
-fn the_end_of_the_caller_fails_its_calls_and_leaves_the_run() {
+fn the_end_of_the_caller_fails_its_calls_and_leaves_the_work() {
     let mut world = World::new(1);
     world.call(1).unwrap();
     world.call(2).unwrap();
@@ -192,7 +192,26 @@ fn the_end_of_the_caller_fails_its_calls_and_leaves_the_run() {
     world.must(Command::CallerEnded { instance, cancel: false });
     assert_eq!(world.call_status(1).0, CallStatus::Error);
     assert_eq!(world.call_status(2).0, CallStatus::Error);
-    assert_eq!(world.agent.entity.instances.len(), 1, "the run goes on, the queued one is not wanted");
+    assert_eq!(world.agent.entity.instances.len(), 2, "one runs, one waits for its slot");
+    for _ in 0..2 {
+        let run =
+            world.agent.entity.instances.values().find(|run| run.state == State::Running).unwrap().id.clone();
+        world.must(Command::ReturnValue { instance: run.clone(), value: "done".into() });
+        world.exit(&run, 0);
+        assert_eq!(world.end_of(&run).0, "completed");
+    }
+    assert!(world.agent.entity.instances.is_empty());
+    assert_eq!(world.call_status(2), (CallStatus::Error, Some("the caller has ended".to_owned())));
+}
+
+#[test]
+fn an_agent_whose_children_end_with_it_says_so() {
+    let mut world = World::new(1);
+    world.call(1).unwrap();
+    world.call(2).unwrap();
+    let instance = caller("lead", &[]).instance;
+    world.must(Command::CallerEnded { instance, cancel: true });
+    assert!(world.agent.entity.instances.is_empty() && world.agent.entity.queue.is_empty());
 }
 
 #[test]

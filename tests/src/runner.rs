@@ -53,7 +53,15 @@ impl Place {
     /// # Errors
     /// When a line is no JSON.
     pub fn journal(&self, agent: &str) -> Result<Vec<Value>> {
-        agents::journal(&self.folder.path().join("work/default").join(agent))
+        agents::journal(&self.work(agent))
+    }
+
+    /// Lets an agent's `hold` go on.
+    ///
+    /// # Errors
+    /// When the file cannot be made.
+    pub fn go(&self, agent: &str) -> Result<()> {
+        Ok(std::fs::write(self.work(agent).join("go"), "")?)
     }
 
     /// The command lines of an instance's processes.
@@ -102,6 +110,10 @@ impl Place {
 
     fn definitions(&self) -> PathBuf {
         self.folder.path().join("agents")
+    }
+
+    fn work(&self, agent: &str) -> PathBuf {
+        self.folder.path().join("work/default").join(agent)
     }
 }
 

@@ -1,6 +1,7 @@
 //! A node with a runner, and agents that follow a list of steps (`clients/agent.py`).
 
 use std::fs;
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -87,6 +88,16 @@ impl Stage {
     pub async fn start(mut self) -> Result<Self> {
         let folder = self.folder.take().context("it runs already")?;
         self.up = Some(Up::start_in(folder, &[]).await?);
+        Ok(self)
+    }
+
+    /// With more settings for the node.
+    ///
+    /// # Errors
+    /// When they cannot be written down.
+    pub fn with_settings(self, more: &str) -> Result<Self> {
+        let mut config = fs::File::options().append(true).open(self.data().join("config.toml"))?;
+        write!(config, "\n{more}")?;
         Ok(self)
     }
 

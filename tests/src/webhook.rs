@@ -1,4 +1,4 @@
-//! Webhooks as GitHub sends them: signed, with an id of their own.
+//! Webhooks as GitHub, AgentMail and Slack send them: signed, with an id of their own.
 
 use anyhow::Result;
 use base64::Engine;
@@ -17,10 +17,14 @@ pub fn configuration() -> String {
 }
 
 pub fn signature(body: &str) -> String {
+    format!("sha256={}", digest(body))
+}
+
+fn digest(text: &str) -> String {
     let mut mac = Hmac::<Sha256>::new_from_slice(SECRET.as_bytes()).expect("any key will do");
-    mac.update(body.as_bytes());
+    mac.update(text.as_bytes());
     let digest = mac.finalize().into_bytes();
-    format!("sha256={}", digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The same, with a bot that people ask for something.
@@ -83,7 +87,7 @@ pub async fn write(ingress: &str, id: &str, inbox: &str, text: &str) -> Result<(
         "inbox_id": inbox, "thread_id": "t1", "message_id": id, "from_": "Ada <ada@example.org>", "text": text,
     });
     let body = json!({"event_type": "message.received", "event_id": id, "message": message}).to_string();
-    let now = Clock::start().wall().0 / 1000;
+    let now = now();
     let mut mac = Hmac::<Sha256>::new_from_slice(MAIL).expect("any key will do");
     mac.update(format!("{id}.{now}.{body}").as_bytes());
     let response = reqwest::Client::new()
@@ -96,6 +100,61 @@ pub async fn write(ingress: &str, id: &str, inbox: &str, text: &str) -> Result<(
         .send()
         .await?;
     Ok((response.status().as_u16(), response.json().await?))
+}
+
+/// What the wall clock shows, in seconds since 1970: some senders sign it.
+pub fn now() -> u64 {
+    Clock::start().wall().0 / 1000
+}
+
+/// The part of `config.toml` that names Slack as a source that comes by request.
+pub fn slack_configuration() -> String {
+    format!("[[ingress.source]]\nname = \"slack\"\nprovider = \"slack\"\nsecret = \"{SECRET}\"\n")
+}
+
+/// How Slack signs a body that it sends at a time, in seconds since 1970.
+pub fn slack_signature(at: u64, body: &str) -> String {
+    format!("v0={}", digest(&format!("v0:{at}:{body}")))
+}
+
+/// A form, as Slack sends what people type and click.
+pub fn form(fields: &[(&str, &str)]) -> String {
+    url::form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish()
+}
+
+/// Sends what Slack reports, signed now, and gives the status and body of the answer, null if it has none. A retry says
+/// which one it is.
+///
+/// # Errors
+/// When there is no answer.
+pub async fn slack(ingress: &str, body: &str, retry: Option<u64>) -> Result<(u16, Value)> {
+    let now = now();
+    slack_signed(ingress, body, now, &slack_signature(now, body), retry).await
+}
+
+/// The same with a time and a signature that may be wrong.
+///
+/// # Errors
+/// When there is no answer.
+pub async fn slack_signed(
+    ingress: &str,
+    body: &str,
+    at: u64,
+    signature: &str,
+    retry: Option<u64>,
+) -> Result<(u16, Value)> {
+    let kind = if body.starts_with('{') { "application/json" } else { "application/x-www-form-urlencoded" };
+    let mut request = reqwest::Client::new()
+        .post(format!("{ingress}/webhooks/slack"))
+        .header("x-slack-request-timestamp", at)
+        .header("x-slack-signature", signature)
+        .header("content-type", kind);
+    if let Some(retry) = retry {
+        request = request.header("x-slack-retry-num", retry).header("x-slack-retry-reason", "http_timeout");
+    }
+    let response = request.body(body.to_owned()).send().await?;
+    let (status, text) = (response.status().as_u16(), response.text().await?);
+    Ok((status, if text.is_empty() { Value::Null } else { serde_json::from_str(&text)? }))
 }
 
 /// The body of a push with a number to tell it by.

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use skein_tests::stage::Stage;
+use skein_tests::stage::{Stage, are_running};
 use skein_tests::webhook::event;
 
 const SUBSCRIBED: &str = "subscriptions = [{ source = \"github\", event = \"push\" }]\n";
@@ -93,6 +93,31 @@ async fn a_paused_swarm_keeps_its_work_over_a_restart_and_does_it_at_the_end_of_
     let woken = stage.answer("sleeper", "wait_for_trigger").await?;
     ensure!(woken["payload"]["payload"]["number"] == 7, "{woken}");
     stage.becomes(&sleeper, "completed").await
+}
+
+#[tokio::test]
+async fn an_agent_that_is_paused_by_name_ends_its_run_and_starts_none_until_it_is_resumed() -> Result<()> {
+    let stage = Stage::new(3)?.agent("worker", "instances = 2\n", &["hold"])?.agent("other", "", &[])?;
+    let stage = stage.start().await?;
+    let first = stage.run("worker").await?;
+    let paused = printed(&stage, &["agent", "pause", "worker"]).await?;
+    ensure!(paused["agent"] == "worker" && paused["order"] == "pause", "{paused}");
+    let second = stage.ask("worker", "").await?;
+    ensure!(are_running(&stage.processes(Some(&first))), "what runs stands still");
+
+    // There is room for it, and more when the first has ended; another agent takes what it wants of that.
+    stage.go("worker")?;
+    stage.becomes(&first, "completed").await?;
+    let other = stage.ask("other", "").await?;
+    stage.becomes(&other, "completed").await?;
+    ensure!(stage.state(&second).await? == "queued", "it was started in the pause");
+    let listed = rows(&stage, &["agent", "list"]).await?;
+    let is_paused = |agent: &Value| (agent["state"] == "paused") == (agent["agent"] == "worker");
+    ensure!(listed.len() == 2 && listed.iter().all(is_paused), "{listed:?}");
+
+    stage.up().skein(&["agent", "resume", "worker"]).await?;
+    stage.becomes(&second, "completed").await?;
+    refused(&stage, &["agent", "pause", "nobody"], 4, "not defined").await
 }
 
 #[tokio::test]

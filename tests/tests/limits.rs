@@ -77,6 +77,21 @@ async fn what_an_agent_may_not_have_ends_it_with_a_reason() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_run_that_takes_longer_than_its_timeout_ends_with_status_124_and_says_so() -> Result<()> {
+    // It does not end when it is asked to: the signal that it is ended with is none of its status.
+    let keys = "timeout = \"2s\"\ngrace = \"1s\"\n";
+    let stage = Stage::new(1)?.script("slow", keys, "trap '' TERM; sleep 1000")?.start().await?;
+    let slow = stage.ask("slow", "").await?;
+    ensure!(stage.ends(&slow).await? == "error", "{}", stage.instance(&slow).await?);
+    let exit = stage.instance(&slow).await?["exit"].clone();
+    ensure!(exit["code"] == 124 && exit["signal"].is_null() && exit["reason"] == "timeout", "{exit}");
+    let told = String::from_utf8(stage.up().run(&["agent", "logs", &slow]).await?.stderr)?;
+    ensure!(told.contains(&format!("{slow}: error, exit code 124: timeout")), "{told}");
+    ensure!(stage.processes(Some(&slow)).is_empty(), "it runs on");
+    Ok(())
+}
+
+#[tokio::test]
 async fn the_log_of_an_agent_that_prints_without_end_is_bounded() -> Result<()> {
     const LOG: u64 = 16 * 1024 * 1024;
     let line =

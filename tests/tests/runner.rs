@@ -10,6 +10,8 @@ use skein_tests::mcp::Client;
 use skein_tests::process::{Signal, signal};
 use skein_tests::runner::{Place, terminate};
 use skein_tests::up::{Folder, Up};
+use skein_tests::webhook;
+use tokio::process::Child;
 
 /// An address that was free a moment ago, for a node that has to come back to it.
 fn free_address() -> Result<String> {
@@ -238,5 +240,148 @@ async fn a_runner_keeps_its_instances_through_the_death_of_any_coordinator() -> 
     let log = place.log();
     ensure!(log.matches("started instance").count() == 2, "something ran twice: {log}");
     ensure!(log.matches("attaches=false").count() == 1, "it registered more than once: {log}");
+    Ok(())
+}
+
+/// Starts a runner, and waits until it can be given work.
+async fn started(up: &Up, place: &Place, name: &str) -> Result<Child> {
+    let runner = place.start(&[&up.grpc], &up.token("runner", name).await?)?;
+    up.row("runners", |row| row["runner"] == name && row["state"] == "ready").await?;
+    Ok(runner)
+}
+
+/// A machine that is gone: its runner ends without a word, and so does what ran there. Nothing of it is left.
+async fn lose(place: Place, mut runner: Child) -> Result<()> {
+    runner.kill().await?;
+    drop(place);
+    Ok(())
+}
+
+/// Asks for a run, and gives its instance.
+async fn asked(up: &Up, agent: &str) -> Result<String> {
+    let run: Value = serde_json::from_str(&up.skein(&["agent", "run", agent, "--json"]).await?)?;
+    Ok(run["instance"].as_str().context("no instance")?.to_owned())
+}
+
+/// Waits until an instance is in a state, and gives its row.
+async fn becomes(up: &Up, instance: &str, state: &str) -> Result<Value> {
+    let row = up.row("instances", |row| row["instance"] == instance && row["state"] == state).await;
+    row.with_context(|| format!("{instance} is not {state}"))
+}
+
+/// Waits for the answer that an agent's run got in a step.
+async fn answer(up: &Up, place: &Place, agent: &str, step: &str) -> Result<Value> {
+    up.until(&format!("{agent} is through with {step}"), async || {
+        let mut lines = place.journal(agent)?.into_iter();
+        Ok(lines.find(|line| line["step"] == step).map(|mut line| line["answer"].take()))
+    })
+    .await
+}
+
+async fn no_locks(up: &Up) -> Result<()> {
+    let locks = async || Ok(up.skein(&["locks", "list", "--json"]).await?.is_empty().then_some(()));
+    up.until("all locks are free", locks).await
+}
+
+/// How many slots the swarm has, and how many runners there are.
+async fn slots(up: &Up) -> Result<Value> {
+    let shown: Value = serde_json::from_str(&up.skein(&["swarm", "scale", "default", "--json"]).await?)?;
+    Ok(json!([shown["running"], shown["runners"]]))
+}
+
+#[tokio::test]
+async fn the_runs_of_a_runner_that_never_comes_back_end_with_its_lease_and_others_go_on() -> Result<()> {
+    let wait = r#"wait_for_trigger={"type":"webhook","source":"github","event":"push","timeout":"1h"}"#;
+    let lock = |number: u32| format!(r#"acquire_lock={{"resource_key":"test://repository/{number}"}}"#);
+    let up = Up::start_in(Folder::new()?.configured(&webhook::configuration())?, &["--no-runner"]).await?;
+    let (far, near) = (Place::new("far")?, Place::new("near")?);
+    far.agent("worker", "", &[lock(1).as_str(), "hold"])?;
+    far.agent("sleeper", "", &[lock(2).as_str(), wait])?;
+    near.agent("steady", "", &["hold"])?;
+    let runner = started(&up, &far, "far").await?;
+    let _near = started(&up, &near, "near").await?;
+    let (worker, sleeper) = (asked(&up, "worker").await?, asked(&up, "sleeper").await?);
+    let steady = asked(&up, "steady").await?;
+    for agent in ["worker", "sleeper"] {
+        let lock = answer(&up, &far, agent, "acquire_lock").await?;
+        ensure!(lock["ok"] == true, "{agent}: {lock}");
+    }
+    becomes(&up, &sleeper, "frozen").await?;
+    becomes(&up, &worker, "running").await?;
+    answer(&up, &near, "steady", "start").await?;
+    let given = async || Ok((slots(&up).await? == json!([2, 2])).then_some(()));
+    up.until("only those that run have slots", given).await?;
+    let locks = up.skein(&["locks", "list", "--json"]).await?;
+    ensure!(locks.lines().count() == 2, "{locks}");
+
+    lose(far, runner).await?;
+    for instance in [&worker, &sleeper] {
+        let row = becomes(&up, instance, "error").await?;
+        ensure!(row["exit"]["reason"] == "runner lost: far", "{row}");
+    }
+    no_locks(&up).await?;
+    let waits = up.skein(&["waits", "list", "--json"]).await?;
+    ensure!(waits.is_empty(), "a wait outlived its instance: {waits}");
+    let left = slots(&up).await?;
+    ensure!(left == json!([1, 1]), "slots and runners: {left}");
+
+    becomes(&up, &steady, "running").await?;
+    near.go("steady")?;
+    becomes(&up, &steady, "completed").await?;
+    let starts = near.journal("steady")?.iter().filter(|line| line["step"] == "start").count();
+    ensure!(starts == 1, "it ran {starts} times");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_task_and_the_lock_of_a_run_that_is_lost_go_to_one_later_run_elsewhere() -> Result<()> {
+    let join = r#"join-swarm={"name":"worker"}"#;
+    let lock = r#"acquire_lock={"resource_key":"test://repository/1"}"#;
+    let done = r#"store-progress={"taskId":"$TASK","status":"completed","output":"seven geese"}"#;
+    let up = Up::start().await?;
+    let made: Value =
+        serde_json::from_str(&up.skein(&["task", "create", "Count the geese", "--json"]).await?)?;
+    let task = made["id"].as_str().context("a task has an id")?;
+    let shown = async || -> Result<Value> {
+        Ok(serde_json::from_str(&up.skein(&["task", "show", task, "--json"]).await?)?)
+    };
+    let claim = format!(r#"task-action={{"action":"claim","taskId":"{task}"}}"#);
+    let (far, near) = (Place::new("far")?, Place::new("near")?);
+    far.agent("worker", "", &[join, lock, claim.as_str(), "hold"])?;
+    // What its agent has lost is kept for its next run, which does not have to know of it.
+    near.agent("worker", "", &[join, lock, "poll-task={}", "hold", done])?;
+    let runner = started(&up, &far, "far").await?;
+    let first = asked(&up, "worker").await?;
+    let claimed = answer(&up, &far, "worker", "task-action").await?;
+    ensure!(claimed["success"] == true, "{claimed}");
+    let locked = answer(&up, &far, "worker", "acquire_lock").await?;
+    ensure!(locked["ok"] == true, "{locked}");
+    // Only now, so that the first run is where it is to be.
+    let _near = started(&up, &near, "near").await?;
+
+    lose(far, runner).await?;
+    becomes(&up, &first, "error").await?;
+    let lost = up.until("its task is given back", async || {
+        let task = shown().await?;
+        Ok((task["status"] == "pending").then_some(task))
+    });
+    let lost = lost.await?;
+    ensure!(lost["returnReason"] == "runner lost: far" && lost["generation"] == 1, "{lost}");
+    no_locks(&up).await?;
+
+    let second = asked(&up, "worker").await?;
+    let polled = answer(&up, &near, "worker", "poll-task").await?;
+    ensure!(polled["task"]["id"] == task && polled["redelivered"] == false, "{polled}");
+    let locked = answer(&up, &near, "worker", "acquire_lock").await?;
+    ensure!(locked["ok"] == true, "{locked}");
+    let rival = Client::new(&up.mcp, &up.token("worker", "rival").await?);
+    rival.call("join-swarm", json!({"name": "rival"})).await?;
+    let refused = rival.call("task-action", json!({"action": "claim", "taskId": task})).await?;
+    ensure!(refused["success"] == false && refused["code"] == "wrong_state", "{refused}");
+    near.go("worker")?;
+    becomes(&up, &second, "completed").await?;
+    let ended = shown().await?;
+    ensure!(ended["status"] == "completed" && ended["output"] == "seven geese", "{ended}");
+    ensure!(ended["generation"] == 1, "it was given back again: {ended}");
     Ok(())
 }

@@ -368,11 +368,11 @@ async fn files_go_between_slack_and_the_instance_of_an_agent() -> Result<()> {
         r#"bash={"command":"while ls -A cut | grep -qv half.bin; do sleep 0.05; done; cmp in/it*s.bin cut/half.bin && echo whole"}"#,
         "hold",
     ];
-    let stage = Stage::new(1)?.agent("smith", "role = \"lead\"", &steps)?;
-    let config = stage.data().join("config.toml");
-    let settings = format!("{}\n{}", std::fs::read_to_string(&config)?, slack.configuration());
-    std::fs::write(&config, settings)?;
-    let stage = stage.start().await?;
+    let stage = Stage::new(1)?
+        .with_settings(&slack.configuration())?
+        .agent("smith", "role = \"lead\"", &steps)?
+        .start()
+        .await?;
     stage.run("smith").await?;
     stage.until("both uploads", async || Ok(stage.answers("smith", "slack-upload-file")?.len() == 2)).await?;
     let uploads = stage.answers("smith", "slack-upload-file")?;

@@ -175,3 +175,37 @@ async fn a_failing_agents_last_words_are_there_for_people() -> Result<()> {
     ensure!(unknown.status.code() == Some(4), "{unknown:?}");
     Ok(())
 }
+
+/// What `skein agent logs` prints of a run, and what it says of it.
+async fn logs(stage: &Stage, instance: &str) -> Result<(String, String)> {
+    let output = stage.up().run(&["agent", "logs", instance]).await?;
+    Ok((String::from_utf8(output.stdout)?, String::from_utf8(output.stderr)?))
+}
+
+#[tokio::test]
+async fn a_hook_that_keeps_its_agent_from_running_is_told_with_its_status() -> Result<()> {
+    let hooks = "hooks = { pre = [\"echo no network; exit 4\"], post = [\"echo never\"] }\n";
+    let stage = Stage::new(1)?.script("worker", hooks, "echo never")?.start().await?;
+    let worker = stage.ask("worker", "").await?;
+    ensure!(stage.ends(&worker).await? == "error", "{}", stage.instance(&worker).await?);
+    let (words, note) = logs(&stage, &worker).await?;
+    ensure!(words == "no network\n", "{words}");
+    let told = "error, exit code 4: the hook `echo no network; exit 4` ended with exit code 4";
+    ensure!(note.contains(told), "{note}");
+    Ok(())
+}
+
+/// A run has one status, which is that of its agent.
+#[tokio::test]
+async fn a_hook_that_fails_after_its_agent_changes_no_status_and_its_words_are_in_the_log() -> Result<()> {
+    let hooks = "hooks = { post = [\"echo not sent; exit 7\", \"echo last\"] }\n";
+    let stage = Stage::new(1)?.script("worker", hooks, "echo done")?.start().await?;
+    let worker = stage.ask("worker", "").await?;
+    ensure!(stage.ends(&worker).await? == "completed", "{}", stage.instance(&worker).await?);
+    let (words, note) = logs(&stage, &worker).await?;
+    ensure!(words == "done\nnot sent\nlast\n", "{words}");
+    ensure!(note.contains("completed, exit code 0"), "{note}");
+    let told = "the hook `echo not sent; exit 7` ended with exit code 7";
+    ensure!(stage.log().contains(told), "its runner does not say so: {}", stage.log());
+    Ok(())
+}

@@ -239,7 +239,7 @@ impl Machine {
         let hooks = &definition.hooks;
         let failed = self.row.stage.hook(hooks).and_then(|hook| stage::failure(hook, exit, late));
         match (self.row.stage, failed) {
-            (Stage::Before(_), Some(failure)) => return Next::Over(exit, failure),
+            (Stage::Before(_), Some(failure)) => return Next::Over(stage::not_begun(exit), failure),
             (Stage::After(_), Some(failure)) => tracing::warn!(instance = self.instance(), failure),
             (Stage::Agent, _) => {
                 self.row.exit = Some(exit);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use skein_shared::agent::RERUN;
 
 use crate::container::Exit;
 use crate::definition::Hooks;
@@ -64,6 +65,12 @@ pub fn failure(hook: &str, exit: Exit, late: bool) -> Option<String> {
         Exit { .. } => "ended after the runner was started again, so that nobody knows how".to_owned(),
     };
     Some(format!("the hook `{shown}` {how}; its output is in the run's log"))
+}
+
+/// How a run ends whose agent a hook has kept from beginning. A status by which an agent says that it is done, or wants to be
+/// run again, says neither for a hook.
+pub fn not_begun(hook: Exit) -> Exit {
+    Exit { code: hook.code.map(|code| if matches!(code, 0 | RERUN) { 1 } else { code }), ..hook }
 }
 
 #[cfg(test)]

@@ -46,6 +46,14 @@ async fn a_hook_that_fails_before_the_agent_ends_the_run() {
     );
 }
 
+/// By that status an agent asks to be run again, and is done.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hook_that_fails_before_the_agent_speaks_for_no_agent() {
+    let (exited, _) = run("echo never", "hooks = { pre = [\"exit 42\"] }").await;
+    assert_eq!(exited.code, Some(1));
+    assert!(exited.reason.contains("the hook `exit 42` ended with exit code 42"), "{exited:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_is_stopped_in_a_hook_ends_there() {
     let coordinator = Coordinator::open(MCP, 3000).await;

@@ -28,8 +28,8 @@ pub use definition::{Defined, Definition, Standing};
 pub use event::{DeadLetter, Event};
 pub use returned::{Blob, Returned};
 pub use state::{
-    Agent, CallRecord, CallStatus, Class, End, Exit, Input, Instance, Item, Letter, Origin, Spill, State,
-    Usage,
+    Agent, CallRecord, CallStatus, Class, End, Exit, Input, Instance, Item, Letter, Origin, RERUN, Spill,
+    State, Usage,
 };
 pub use waits::{Outcome, Party, WaitRecord};
 

@@ -179,6 +179,9 @@ pub struct Letter {
     pub at: Timestamp,
 }
 
+/// Exit status with which a run asks to be run again.
+pub const RERUN: i32 = 42;
+
 /// How an instance ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
@@ -272,6 +275,10 @@ pub struct CallRecord {
     /// The instance that serves it, or will.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub callee: Option<InstanceId>,
+    /// The callers of whoever serves it on account of this call, oldest first; empty while that is a run of its own, which
+    /// has them itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub chain: Vec<(Name, InstanceId)>,
     /// When it fails for want of an end, or, after its end, when it is forgotten. Waits of the callee move it.
     pub until: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -423,6 +430,18 @@ impl Agent {
 
     pub(super) fn by_bid(&self, bid: Uuid) -> Option<&Instance> {
         self.instances.values().find(|instance| instance.bid == Some(bid))
+    }
+
+    /// An instance as it works now. Its callers are those of its own start and of every call that it serves: for which of
+    /// these it makes a call nobody can tell.
+    pub(super) fn at_work(&self, instance: &Instance) -> Instance {
+        let mut shown = instance.clone();
+        for call in self.calls_at(&instance.id) {
+            let served = self.calls.get(&call).into_iter().flat_map(|call| &call.chain);
+            let others: Vec<_> = served.filter(|caller| !shown.chain.contains(caller)).cloned().collect();
+            shown.chain.extend(others);
+        }
+        shown
     }
 
     /// Calls that `instance` serves or will serve, and that are not over.

@@ -91,14 +91,13 @@ fn numbers(bench: &Bench<Fleet>) -> Vec<u128> {
 #[test]
 fn bids_are_served_by_class_and_then_by_age() {
     let mut bench = fleet();
-    for (number, class) in
-        [(1, Class::Schedule), (2, Class::Manual), (3, Class::Call), (4, Class::Webhook), (5, Class::Manual)]
-    {
+    let asked = [Class::Schedule, Class::Manual, Class::Call, Class::Webhook, Class::Manual, Class::Resumed];
+    for (number, class) in (1..).zip(asked) {
         bench.run(bid(number, &format!("i{number}"), class)).unwrap();
         bench.now = bench.now + Duration::from_millis(1);
     }
-    register(&mut bench, "r", 5);
-    assert_eq!(numbers(&bench), [3, 2, 5, 4, 1]);
+    register(&mut bench, "r", 6);
+    assert_eq!(numbers(&bench), [6, 3, 2, 5, 4, 1]);
 }
 
 #[test]

@@ -12,6 +12,8 @@ use skein_shared::time::Timestamp;
 
 use super::*;
 
+mod filters;
+
 const NOW: u64 = 1_790_000_000;
 const SECRET: &str = "hush";
 
@@ -148,6 +150,16 @@ fn a_recording_is_refused_where_the_time_is_signed() {
             let sent = Sent { headers: signed(provider, b"{}"), body: b"{}".to_vec(), at };
             assert_eq!(sent.is_good(provider, &secret(provider)), good, "{provider:?} {at}");
         }
+    }
+}
+
+#[test]
+fn mintlify_signs_under_either_of_its_names() {
+    let digest = hex(&mac(SECRET.as_bytes(), &[b"{}"]));
+    for name in ["x-mintlify-signature", "mintlify-signature"] {
+        assert!(Sent::new(&[(name, &digest)], "{}").is_good(Provider::Mintlify, SECRET), "{name}");
+        assert!(!Sent::new(&[(name, &digest)], "{}").is_good(Provider::Mintlify, "other"), "{name}");
+        assert!(!Sent::new(&[(name, &digest)], "[]").is_good(Provider::Mintlify, SECRET), "{name}");
     }
 }
 

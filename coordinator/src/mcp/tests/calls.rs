@@ -2,6 +2,86 @@
 
 use super::*;
 
+fn call_of(target: &str) -> Value {
+    json!({ "target_agent": target, "context": "go on" })
+}
+
+/// The run that this call asks for. No runner is there to start it, and it speaks all the same.
+async fn called(face: &Face, caller: &Agent, target: &str) -> Agent {
+    face.define(target, agent::Definition::default()).await;
+    let call = face.facts(caller, "call_agent", call_of(target)).await;
+    assert_eq!(call["ok"], true, "{call}");
+    let agent::Reply::Overview(all) = face.tell(target, agent::Command::List).await else {
+        panic!("no list")
+    };
+    let run = all.instances.iter().find(|run| json!(run.call) == call["call_id"]).unwrap();
+    face.running(target, run.id.clone())
+}
+
+/// What a call is told that is refused, which is no error.
+async fn rejected(face: &Face, caller: &Agent, target: &str) -> Value {
+    let answer = face.call(caller, "call_agent", call_of(target)).await;
+    assert_eq!(answer["isError"], false, "{answer}");
+    assert!(answer["content"][0]["text"].as_str().unwrap().starts_with("Call rejected: "), "{answer}");
+    answer["structuredContent"].clone()
+}
+
+#[tokio::test]
+async fn an_agent_that_was_called_calls_none_of_its_callers() {
+    let face = Face::new();
+    let (_, planner) = face.run("planner").await;
+    let coder = called(&face, &planner, "coder").await;
+    let tester = called(&face, &coder, "tester").await;
+    for (caller, target) in [(&coder, "planner"), (&tester, "coder"), (&tester, "planner")] {
+        let told = rejected(&face, caller, target).await;
+        assert_eq!(told["code"], "cycle", "{target}: {told}");
+        assert!(told["reason"].as_str().unwrap().contains("return a value to it instead"), "{told}");
+    }
+}
+
+#[tokio::test]
+async fn an_agent_that_took_a_call_by_waiting_does_not_call_its_caller() {
+    let (face, lead, worker) = swarm().await;
+    for agent in [&lead, &worker] {
+        face.facts(agent, "set_status", json!({ "text": "here" })).await;
+    }
+    face.facts(&lead, "call_agent", call_of("worker")).await;
+    face.facts(&worker, "wait_for_trigger", json!({ "type": "agent_trigger" })).await;
+    assert_eq!(rejected(&face, &worker, "lead").await["code"], "cycle");
+    // With the value it is done with that call.
+    face.facts(&worker, "return_value", json!({ "value": "done" })).await;
+    assert_eq!(face.facts(&worker, "call_agent", call_of("lead")).await["ok"], true);
+}
+
+#[tokio::test]
+async fn a_chain_of_calls_goes_no_deeper_than_its_limit() {
+    let face = Face::new();
+    let (_, mut last) = face.run("agent-0").await;
+    for depth in 1..=limits::CALL_DEPTH {
+        last = called(&face, &last, &format!("agent-{depth}")).await;
+    }
+    // It would take the call of anyone else: nothing but the depth is in the way.
+    face.define("next", agent::Definition::default()).await;
+    let told = rejected(&face, &last, "next").await;
+    assert_eq!(told["code"], "depth_exceeded", "{told}");
+    assert!(told["reason"].as_str().unwrap().contains("do the work in this run"), "{told}");
+}
+
+#[tokio::test]
+async fn a_full_queue_refuses_a_call_and_says_what_to_do() {
+    let face = Face::new();
+    let lead = face.agent("lead", Role::Lead);
+    face.define("busy", agent::Definition { work_queue: 1, ..agent::Definition::default() }).await;
+    // The first looks for a runner, so the second is all that waits in the queue.
+    for _ in 0..2 {
+        let taken = face.facts(&lead, "call_agent", call_of("busy")).await;
+        assert_eq!(taken["ok"], true, "{taken}");
+    }
+    let told = rejected(&face, &lead, "busy").await;
+    assert_eq!(told["code"], "queue_full", "{told}");
+    assert!(told["reason"].as_str().unwrap().contains("try again later"), "{told}");
+}
+
 #[tokio::test]
 async fn a_call_wakes_the_agent_that_waits_for_it() {
     let (face, lead, worker) = swarm().await;

@@ -147,12 +147,15 @@ impl Face {
         Agent { id: claims.agent, token }
     }
 
+    /// Has an agent that a runner would run.
+    pub(super) async fn define(&self, name: &str, definition: agent::Definition) {
+        let group = Name::parse("default").unwrap();
+        self.tell(name, agent::Command::Define { definition, group }).await;
+    }
+
     /// A run of the agent, as a runner would have it, and the token that goes with it.
     pub(super) async fn run(&self, name: &str) -> (InstanceId, Agent) {
-        let swarm = Name::parse("default").unwrap();
-        let agent_name = Name::parse(name).unwrap();
-        let group = swarm.clone();
-        self.tell(name, agent::Command::Define { definition: agent::Definition::default(), group }).await;
+        self.define(name, agent::Definition::default()).await;
         let wish = agent::Command::Enqueue {
             class: agent::Class::Manual,
             source: "test".to_owned(),
@@ -160,16 +163,12 @@ impl Face {
             input: json!({}),
         };
         let agent::Reply::Queued { instance } = self.tell(name, wish).await else { panic!("no run") };
-        let claims = Claims {
-            swarm,
-            agent: Uuid::new_v5(&Uuid::nil(), name.as_bytes()),
-            agent_name,
-            role: Role::Worker,
-            view: None,
-            instance: Some(instance.clone()),
-            lifetime: Duration::from_secs(900),
-        };
-        (instance, self.issued(claims))
+        (instance.clone(), self.running(name, instance))
+    }
+
+    /// The agent as that run of it, with the token that a runner would start it with.
+    pub(super) fn running(&self, name: &str, instance: InstanceId) -> Agent {
+        self.issued(Claims { instance: Some(instance), ..claims(name, Role::Worker) })
     }
 
     pub(super) async fn tell(&self, name: &str, command: agent::Command) -> agent::Reply {

@@ -275,8 +275,12 @@ impl Agent {
 
     fn run_call(&mut self, call: Uuid, instance: &InstanceId, changes: &mut Changes) {
         let Some(record) = self.calls.get_mut(&call) else { return };
+        let own = record.callee.replace(instance.clone()).filter(|own| own != instance);
+        // An instance that waited serves it in place of the run that was queued for it.
+        if let Some(own) = own.and_then(|own| self.instances.get(&own)) {
+            record.chain.clone_from(&own.chain);
+        }
         record.status = CallStatus::Running;
-        record.callee = Some(instance.clone());
         let body = body::CallRuns { status: record.status, target_instance_id: instance };
         changes.put_with(format_args!("call/{call}"), record, &body);
     }

@@ -209,7 +209,7 @@ impl Draft<'_> {
     /// The longest-waiting instance serves the call. Waits that asked for a broadcast hear of it too.
     fn wake_with_call(&mut self, call: Uuid, caller: &Caller, wait: Uuid, event: Envelope) {
         let Some(callee) = self.agent.waits.get(&wait).map(|wait| wait.instance.clone()) else { return };
-        self.record_call(call, caller, CallStatus::Running, callee);
+        self.record_call((call, CallStatus::Running), caller, callee, with_itself(caller));
         let heard =
             |other: &&crate::agent::WaitRecord| other.id == wait || (other.broadcast && other.takes(&event));
         let waits: Vec<Uuid> = self.agent.waits.values().filter(heard).map(|wait| wait.id).collect();
@@ -227,15 +227,20 @@ impl Draft<'_> {
         let callee = item.instance.clone();
         let mut run = Instance::of(&item);
         run.call = Some(call);
-        run.chain = caller.chain.clone();
-        run.chain.push((caller.agent.clone(), caller.instance.clone()));
+        run.chain = with_itself(caller);
         self.queue_run(run, item);
-        self.record_call(call, caller, CallStatus::Pending, callee);
+        self.record_call((call, CallStatus::Pending), caller, callee, Vec::new());
         self.bid_next();
         Ok(())
     }
 
-    fn record_call(&mut self, id: Uuid, caller: &Caller, status: CallStatus, callee: InstanceId) {
+    fn record_call(
+        &mut self,
+        (id, status): (Uuid, CallStatus),
+        caller: &Caller,
+        callee: InstanceId,
+        chain: Vec<(Name, InstanceId)>,
+    ) {
         let at = self.now();
         let call = CallRecord {
             id,
@@ -243,6 +248,7 @@ impl Draft<'_> {
             caller: caller.agent.clone(),
             caller_instance: caller.instance.clone(),
             callee: Some(callee),
+            chain,
             until: at + limits::CALL_EXPIRY,
             value: None,
             error: None,
@@ -269,6 +275,13 @@ impl From<&CallRecord> for CallView {
             error_message: record.error.clone(),
         }
     }
+}
+
+/// The callers of what somebody calls.
+fn with_itself(caller: &Caller) -> Vec<(Name, InstanceId)> {
+    let mut chain = caller.chain.clone();
+    chain.push((caller.agent.clone(), caller.instance.clone()));
+    chain
 }
 
 /// One text whether the call does not exist or is another's: a stranger must not learn which calls exist.

@@ -67,7 +67,10 @@ fn route(draft: &mut Draft<'_>, command: &Command) -> Result<Reply, Refusal> {
         Command::Kill { instance, reason } => draft.kill(instance, reason),
         Command::Complete { instance } => draft.complete(instance),
         Command::Finish { instance, code } => draft.finish(instance, *code),
-        Command::Inspect { instance } => Ok(Reply::Instance(Box::new(draft.instance(instance)?.clone()))),
+        Command::Inspect { instance } => {
+            let shown = draft.agent.at_work(draft.instance(instance)?);
+            Ok(Reply::Instance(Box::new(shown)))
+        }
         Command::List => Ok(Reply::Overview(Box::new(overview(&draft.agent)))),
         Command::Tick => Ok(draft.tick()),
     }

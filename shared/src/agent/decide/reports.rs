@@ -2,10 +2,9 @@
 //! from.
 
 use super::draft::Draft;
-use super::reruns::RERUN;
 use super::runs::failed;
 use crate::agent::event::Event;
-use crate::agent::state::{End, Exit, Instance, Spill, State};
+use crate::agent::state::{End, Exit, Instance, RERUN, Spill, State};
 use crate::agent::{Reply, Report, effects};
 use crate::code::{Code, Refusal};
 use crate::entity::{Effect, RunnerCommand};

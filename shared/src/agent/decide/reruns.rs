@@ -6,12 +6,9 @@ use super::draft::Draft;
 use super::queue::OVERFLOW;
 use crate::agent::Reply;
 use crate::agent::event::Event;
-use crate::agent::state::{End, Exit, Instance};
+use crate::agent::state::{End, Exit, Instance, RERUN};
 use crate::code::{Code, Refusal};
 use crate::id::InstanceId;
-
-/// Exit status with which a run asks to be run again.
-pub(super) const RERUN: i32 = 42;
 
 impl Draft<'_> {
     /// # Errors

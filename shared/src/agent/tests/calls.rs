@@ -184,6 +184,23 @@ fn cancelling_takes_a_call_out_of_the_queue_or_stops_its_run() {
 }
 
 #[test]
+fn who_serves_a_call_by_waiting_has_its_callers_for_as_long_as_it_serves() {
+    let mut world = World::new(1);
+    let run = world.manual();
+    world.wait(&run, 9, agent_filter(None));
+    let made = caller("lead", &["boss"]);
+    let call = Command::Call { call: id(1), caller: made, context: "go on".to_owned(), noted: true };
+    world.must(call);
+    let callers = |world: &mut World| {
+        let Reply::Instance(shown) = world.must(Command::Inspect { instance: run.clone() }) else { panic!() };
+        shown.chain.iter().map(|(agent, _)| agent.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(callers(&mut world), ["boss", "lead"]);
+    world.must(Command::CancelCall { call: id(1), instance: caller("lead", &[]).instance });
+    assert_eq!(callers(&mut world), [""; 0]);
+}
+
+#[test]
 fn the_end_of_the_caller_fails_its_calls_and_leaves_the_work() {
     let mut world = World::new(1);
     world.call(1).unwrap();

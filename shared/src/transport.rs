@@ -30,10 +30,20 @@ pub enum Tool {
     Grep,
     Find,
     Ls,
+    /// Sets a variable of the commands that follow ([`SetEnv`]).
+    SetEnv,
     /// Gives a [`Part`] of a file. Agents are offered neither this nor the next: coordinators carry files by them.
     GetPart,
     /// Takes a part of a file.
     PutPart,
+}
+
+/// A variable for the commands that follow in an instance. Without a value it is set no more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetEnv {
+    pub name: String,
+    #[serde(default)]
+    pub value: Option<String>,
 }
 
 /// Which part of a file is wanted: [`PART`] bytes of it, or what there is.

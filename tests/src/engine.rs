@@ -112,6 +112,7 @@ impl Bed {
             input: None,
             limits: Limits::default(),
             agent_commands: None,
+            kept: None,
             container,
         }
     }

@@ -125,6 +125,57 @@ async fn containers_outlive_a_crash_of_the_node_and_are_found_again() -> Result<
     nothing_is_left_of(&runner).await
 }
 
+/// What a run keeps of itself is in the folders that an image has for that.
+#[tokio::test]
+async fn the_files_of_a_container_outlive_it_in_a_long_sleep() -> Result<()> {
+    let image = Image::agents().await?;
+    let write = r#"bash={"command":"echo t > /tmp/t; echo h > $HOME/h; ls -ld /tmp $HOME"}"#;
+    let steps = ["environment", LOCK, write, WAIT, RELEASE, r#"bash={"command":"cat /tmp/t $HOME/h"}"#];
+    let stage =
+        Stage::new(1)?.contained(image.name(), "sleeper", "spill_after = \"1s\"\n", &steps)?.start().await?;
+    let sleeper = stage.run("sleeper").await?;
+    let runner = text(&stage.answer("sleeper", "environment").await?, "SKEIN_RUNNER");
+    stage.becomes(&sleeper, "spilled").await?;
+    ensure!(containers(&runner).await?.is_empty(), "its container takes up room while it sleeps");
+    let work = stage.work("sleeper");
+    let kept = work.ancestors().nth(2).unwrap().join(".kept").join(&sleeper);
+    ensure!(kept.join("tmp/t").is_file() && kept.join("home/h").is_file(), "nothing was kept");
+
+    // It sleeps on whatever becomes of its node.
+    let stage = stage.kill().await?.start().await?;
+    ensure!(stage.state(&sleeper).await? == "spilled");
+    stage.push("d-1", &event(1)).await?;
+    ensure!(stage.ends(&sleeper).await? == "completed", "{}", stage.printed(&sleeper));
+    let starts = stage.answers("sleeper", "start")?;
+    ensure!(starts.len() == 2 && starts[1].1["payload"]["payload"]["number"] == 1, "{starts:?}");
+    ensure!(stage.answer("sleeper", "release_lock").await?["ok"] == true, "its lock was another's");
+    let said = stage.answers("sleeper", "bash")?;
+    ensure!(said[0].1.to_string().contains("drwxrwxrwt"), "its /tmp is like no other: {said:?}");
+    ensure!(said[1].1.to_string().contains("t\\nh"), "its files are gone: {said:?}");
+    let gone = async || Ok(!kept.exists() && containers(&runner).await?.is_empty());
+    stage.until("nothing of it is left", gone).await?;
+    let _stage = stage.terminate().await?;
+    nothing_is_left_of(&runner).await
+}
+
+#[tokio::test]
+async fn a_container_that_keeps_no_files_stays_frozen_when_its_definition_has_it_spilled() -> Result<()> {
+    let image = Image::agents().await?;
+    let write = r#"bash={"command":"echo t > /tmp/t"}"#;
+    let steps = [write, WAIT, r#"bash={"command":"cat /tmp/t"}"#];
+    let stage = Stage::new(1)?.contained(image.name(), "sleeper", "", &steps)?.start().await?;
+    let sleeper = stage.run("sleeper").await?;
+    stage.becomes(&sleeper, "frozen").await?;
+    let stage = stage.contained(image.name(), "sleeper", "spill_after = \"1s\"\n", &steps)?;
+    let refused = async || Ok(stage.log().contains("not spilled"));
+    stage.until("it is not spilled", refused).await?;
+    ensure!(stage.state(&sleeper).await? == "frozen");
+    stage.push("d-1", &event(1)).await?;
+    ensure!(stage.ends(&sleeper).await? == "completed", "{}", stage.printed(&sleeper));
+    ensure!(stage.answers("sleeper", "start")?.len() == 1, "it began anew");
+    Ok(())
+}
+
 async fn status_at(url: &str, token: Option<&str>) -> Result<u16> {
     let mut request = reqwest::Client::new().post(url).header("content-type", "application/json");
     if let Some(token) = token {

@@ -33,7 +33,8 @@ fn commands(stage: &Stage, instance: &str) -> Vec<String> {
 #[tokio::test]
 async fn an_agent_works_in_its_own_instance() -> Result<()> {
     let steps = [
-        r#"bash={"command":"id -u; pwd; echo $SKEIN_INSTANCE; echo here > marker"}"#,
+        r#"set_env={"name":"COLOUR","value":"red"}"#,
+        r#"bash={"command":"id -u; pwd; echo $SKEIN_INSTANCE; echo here > marker; echo $COLOUR"}"#,
         r#"write={"path":"src/main.rs","content":"one\ntwo\n"}"#,
         r#"edit={"path":"src/main.rs","edits":[{"oldText":"two","newText":"2"}]}"#,
         r#"read={"path":"src/main.rs"}"#,
@@ -46,7 +47,7 @@ async fn an_agent_works_in_its_own_instance() -> Result<()> {
     let smith = stage.run("smith").await?;
     let (printed, failed) = said(&stage.answer("smith", "bash").await?);
     let lines: Vec<&str> = printed.lines().collect();
-    ensure!(!failed && lines.len() == 3 && lines[2] == smith, "{printed}");
+    ensure!(!failed && lines.len() == 4 && lines[2] == smith && lines[3] == "red", "{printed}");
     let work = stage.data().parent().unwrap().join("data-work/default/smith");
     ensure!(lines[1] == work.to_str().unwrap(), "it worked in {}", lines[1]);
     ensure!(fs::read_to_string(work.join("marker"))? == "here\n");

@@ -35,6 +35,37 @@ async fn a_delivery_is_taken_in_once_over_a_crash() -> Result<()> {
     Ok(())
 }
 
+/// An agent that no runner has started: somebody's own client, whose lid is shut while it waits.
+#[tokio::test]
+async fn a_client_that_went_away_in_its_wait_gets_what_came_meanwhile_when_it_asks_again() -> Result<()> {
+    let up = Up::start_in(configured()?, &["--no-runner"]).await?;
+    let laptop = Client::new(&up.mcp, &up.token("worker", "ada").await?);
+    laptop.call("join-swarm", json!({"name": "ada"})).await?;
+    let wait = json!({"type": "webhook", "source": "github", "event": "push", "timeout": "1h"});
+    let (asker, asked) = (laptop.clone(), wait.clone());
+    let waiting = tokio::spawn(async move { asker.call("wait_for_trigger", asked).await });
+    let waits = async || Ok(up.skein(&["waits", "list", "--json"]).await?.contains("push").then_some(()));
+    up.until("it waits", waits).await?;
+    waiting.abort();
+    ensure!(waiting.await.is_err(), "it had an answer before anything had happened");
+
+    // Neither the other's end nor ours keeps a wait alive.
+    let up = Up::start_in(up.kill().await?, &["--no-runner"]).await?;
+    for number in [1, 2] {
+        let body = webhook::event(number).to_string();
+        let (status, answer) = push(&up, &format!("d-{number}"), &body, &signature(&body)).await?;
+        ensure!((200..300).contains(&status), "{status} {answer}");
+    }
+    let laptop = laptop.at(&up.mcp);
+    let woken = laptop.call("wait_for_trigger", wait.clone()).await?;
+    ensure!(woken["payload"]["payload"]["number"] == 1, "{woken}");
+    let mut short = wait;
+    short["timeout"] = json!("1s");
+    let next = laptop.call("wait_for_trigger", short).await?;
+    ensure!(next["code"] == "wait_timeout", "it got an event again: {next}");
+    Ok(())
+}
+
 /// An agent's tasks that a list shows, once there are so many.
 async fn tasks(up: &Up, agent: &Client, list: Value, count: usize) -> Result<Vec<Value>> {
     up.until("what came in becomes tasks", async || {

@@ -121,9 +121,6 @@ impl Settings {
         if container.is_some() && self.workdir.is_some() {
             return Err("workdir: an agent in a container works in /app/static; leave it out".into());
         }
-        if container.is_some() && self.spill_after.is_some() {
-            return Err("spill_after: the files that an agent in a container writes are gone when the container stops; leave it out, and it sleeps frozen".into());
-        }
         environment(&self.env)?;
         let public = self.public(name, usual_swarm)?;
         check(&public).map_err(|refusal| refusal.message)?;
@@ -269,7 +266,6 @@ mod tests {
             ("command = [\"sh\"]\nmemory = \"1m\"", "at least 64m"),
             ("", "command: missing"),
             ("command = [\"sh\"]\ntimeout = \"soon\"", "not a duration"),
-            ("image = \"x\"\nspill_after = \"1h\"", "spill_after: the files"),
             ("command = [\"sh\"]\nspillAfter = 0", "leave it out for never"),
             ("command = [\"sh\"]\nrole = \"boss\"", "lead, worker, observer"),
             ("command = [\"sh\"]\nenv = { SKEIN_TOKEN = \"x\" }", "set by the runner"),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::container::{Isolation, User};
+use crate::container::{Isolation, Kept, User};
 use crate::error::Error;
 
 pub(super) const LEDGER: &str = "ledger.sqlite";
@@ -21,8 +21,9 @@ const LOGS: usize = 500;
 const LENT: &str = ".lent";
 const INPUTS: &str = ".inputs";
 const OUTPUTS: &str = ".outputs";
+const KEPT: &str = ".kept";
 /// Folders that hold something for each instance. Each may pass through them to its own.
-const OF_EACH: [&str; 3] = [LENT, INPUTS, OUTPUTS];
+const OF_EACH: [&str; 4] = [LENT, INPUTS, OUTPUTS, KEPT];
 const AGENT_COMMANDS: &str = ".bin";
 const LOG_LOOK: Duration = Duration::from_secs(1);
 
@@ -110,22 +111,36 @@ impl Folders {
     /// # Errors
     /// When it cannot be made.
     pub fn open_outputs(&self, instance: &str, user: Option<User>) -> Result<(), Error> {
-        let folder = self.outputs(instance);
-        match fs::DirBuilder::new().mode(0o700).create(&folder) {
-            // An earlier process of the same run has it.
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => return Ok(()),
-            made => made.map_err(|error| Error::io("make", &folder, error))?,
-        }
-        let (uid, gid) = (user.map(|user| user.uid), user.map(|user| user.gid));
-        chown(&folder, uid, gid).map_err(|error| Error::io("hand over", &folder, error))
+        make_for(user, &self.outputs(instance), 0o700)
     }
 
-    /// Removes that folder, with whatever the instance has put there: links are removed and not followed.
-    pub fn take_outputs_back(&self, instance: &str) {
-        if let Err(error) = fs::remove_dir_all(self.outputs(instance))
-            && error.kind() != std::io::ErrorKind::NotFound
-        {
-            tracing::warn!(instance, %error, "outputs of an instance that has ended are still there");
+    /// Where the writable folders of an instance's container lie, if they are to outlive the container.
+    pub fn kept(&self, instance: &str) -> Kept {
+        let folder = self.work.join(KEPT).join(instance);
+        Kept { tmp: folder.join("tmp"), home: folder.join("home") }
+    }
+
+    /// Makes these, for the instance alone.
+    ///
+    /// # Errors
+    /// When they cannot be made.
+    pub fn open_kept(&self, instance: &str, user: Option<User>) -> Result<Kept, Error> {
+        // On this machine nobody else looks into them; inside, what is below `/tmp` is as it is anywhere.
+        make(&self.work.join(KEPT).join(instance), 0o700)?;
+        let kept = self.kept(instance);
+        make_for(user, &kept.tmp, 0o1777)?;
+        make_for(user, &kept.home, 0o700)?;
+        Ok(kept)
+    }
+
+    /// Removes what an instance has written beside its agent's work: links are removed and not followed.
+    pub fn take_files_back(&self, instance: &str) {
+        for folder in [self.outputs(instance), self.work.join(KEPT).join(instance)] {
+            if let Err(error) = fs::remove_dir_all(folder)
+                && error.kind() != std::io::ErrorKind::NotFound
+            {
+                tracing::warn!(instance, %error, "files of an instance that has ended are still there");
+            }
         }
     }
 
@@ -255,6 +270,17 @@ fn make(folder: &Path, mode: u32) -> Result<(), Error> {
     set_mode(folder, mode)
 }
 
+/// A folder that is another's, unless an earlier process of the same run has it already.
+fn make_for(user: Option<User>, folder: &Path, mode: u32) -> Result<(), Error> {
+    match fs::DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => return Ok(()),
+        made => made.map_err(|error| Error::io("make", folder, error))?,
+    }
+    set_mode(folder, mode)?;
+    let (uid, gid) = (user.map(|user| user.uid), user.map(|user| user.gid));
+    chown(folder, uid, gid).map_err(|error| Error::io("hand over", folder, error))
+}
+
 fn set_mode(folder: &Path, mode: u32) -> Result<(), Error> {
     let permissions = fs::Permissions::from_mode(mode);
     fs::set_permissions(folder, permissions).map_err(|error| Error::io("set the mode of", folder, error))
@@ -290,7 +316,12 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let (folders, _lock) = open(root.path()).unwrap();
         let closed = folders.closed();
-        let own = [folders.lent("worker-1"), folders.input("worker-1"), folders.outputs("worker-1")];
+        let own = [
+            folders.lent("worker-1"),
+            folders.input("worker-1"),
+            folders.outputs("worker-1"),
+            folders.kept("worker-1").home,
+        ];
         let work = folders.work("s", "a", None).unwrap();
         for given in own.into_iter().chain([folders.ledger(), work]) {
             assert!(

@@ -13,7 +13,8 @@ use tokio::time::Instant;
 use super::ledger::{Row, State, What};
 use super::sleeper::Sleeper;
 use super::stage::{self, HOOK, Stage};
-use super::{Order, Reach, Shared, input, spec};
+use super::variables::Variables;
+use super::{Order, Reach, Shared, input, kept, spec};
 use crate::container::{Exit, Failure, Handle};
 use crate::definition::Definition;
 use crate::endpoint::Endpoint;
@@ -35,6 +36,7 @@ pub(super) struct Machine {
     pub handle: Handle,
     pub endpoint: Endpoint,
     pub inbox: mpsc::Receiver<Order>,
+    variables: Variables,
     /// When a freeze that failed is tried again.
     freeze_again: Option<Instant>,
     /// Whether the runner has no lease.
@@ -132,12 +134,15 @@ pub(super) async fn open_and_launch(
 async fn launch_stage(shared: &Shared, row: &mut Row, definition: &Definition) -> Result<Handle, Failure> {
     // An earlier start of the same instance has left a log, and perhaps a conversation to go on with.
     let session = match (row.stage, &row.session) {
+        // It went with the container that it was held in.
+        _ if definition.container.is_some() && !kept::are_there(shared, &row.instance) => None,
         (Stage::Agent, None) => shared.said(row).await.session,
         (_, known) => known.clone(),
     };
     spec::lend(shared, row, definition)?;
     let mut spec = spec::of(shared, row, definition, session.as_deref())?;
     input::give(shared, row, definition, &mut spec)?;
+    kept::give(shared, row, definition, &mut spec)?;
     // What a spilled one was woken by stays written down until it runs.
     if row.stage == Stage::Agent && row.state != State::Spilled {
         row.input.clear();
@@ -177,7 +182,16 @@ impl Machine {
         let mut silent = shared.silent.subscribe();
         // Looked at before anything else.
         silent.mark_changed();
-        Self { shared, row, handle, endpoint, inbox, freeze_again: None, silent }
+        Self {
+            shared,
+            row,
+            handle,
+            endpoint,
+            inbox,
+            variables: Variables::default(),
+            freeze_again: None,
+            silent,
+        }
     }
 
     pub(super) fn instance(&self) -> &str {
@@ -286,6 +300,9 @@ impl Machine {
             }
             // Whoever asked may be gone.
             Order::Reach(answer) => _ = answer.send(self.reach()),
+            Order::SetEnv(change, answer) => {
+                _ = answer.send(self.is_reached().map(|()| self.variables.set(change)))
+            }
         }
         Followed::On
     }
@@ -299,20 +316,24 @@ impl Machine {
         }
     }
 
-    /// What it takes to run something beside the first process. Only a running instance may be touched: in a frozen
-    /// one nothing would go on, and its lease may be over.
-    fn reach(&self) -> Result<Reach, Refusal> {
-        let instance = self.instance();
-        if self.row.state != State::Running {
-            let problem =
-                format!("{instance} is frozen while it waits; its tools work again when it runs again");
-            return Err(Refusal::new(Code::WrongState, problem));
+    /// Only a running instance may be touched: in a frozen one nothing would go on, and its lease may be over.
+    fn is_reached(&self) -> Result<(), Refusal> {
+        if self.row.state == State::Running {
+            return Ok(());
         }
+        let instance = self.instance();
+        let problem = format!("{instance} is frozen while it waits; its tools work again when it runs again");
+        Err(Refusal::new(Code::WrongState, problem))
+    }
+
+    /// What it takes to run something beside the first process.
+    fn reach(&self) -> Result<Reach, Refusal> {
+        self.is_reached()?;
         let (row, failed) = (&self.row, |problem: String| Refusal::new(Code::WrongState, problem));
         let definition = self.shared.definition(row).map_err(|Failure(problem)| failed(problem))?;
         let spec =
             spec::of(&self.shared, row, &definition, None).map_err(|Failure(problem)| failed(problem))?;
-        Ok(Reach { handle: self.handle.clone(), spec })
+        Ok(Reach { handle: self.handle.clone(), spec, variables: self.variables.to_map() })
     }
 
     pub(super) async fn freeze(&mut self) {
@@ -328,6 +349,7 @@ impl Machine {
             return self.shared.save(&self.row, None).await;
         }
         self.freeze_again = None;
+        self.variables.clear();
         self.row.state = State::Frozen;
         self.shared.save(&self.row, Some(What::Frozen)).await;
     }

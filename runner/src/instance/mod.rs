@@ -2,6 +2,7 @@
 
 pub mod folders;
 mod input;
+mod kept;
 pub mod ledger;
 mod log;
 mod machine;
@@ -13,8 +14,9 @@ pub mod stage;
 mod tools;
 mod transcript;
 pub mod users;
+mod variables;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -24,6 +26,7 @@ use skein_shared::Refusal;
 use skein_shared::entity::{Reign, RunnerCommand};
 use skein_shared::fence::Token;
 use skein_shared::id::{EntityKey, Kind};
+use skein_shared::transport::{Outcome, SetEnv};
 use tokio::sync::{Mutex as Turn, mpsc, oneshot, watch};
 use tokio_util::task::TaskTracker;
 
@@ -62,6 +65,8 @@ enum Order {
     Leave,
     /// Answers with what it takes to run something inside.
     Reach(oneshot::Sender<Result<Reach, Refusal>>),
+    /// Sets a variable for the commands that are run inside.
+    SetEnv(SetEnv, oneshot::Sender<Result<Outcome, Refusal>>),
 }
 
 impl Order {
@@ -73,7 +78,7 @@ impl Order {
             | Self::Spill(token)
             | Self::Restore { token, .. }
             | Self::Stop { token, .. } => Some(*token),
-            Self::Kill { .. } | Self::Leave | Self::Reach(_) => None,
+            Self::Kill { .. } | Self::Leave | Self::Reach(_) | Self::SetEnv(..) => None,
         }
     }
 }
@@ -83,6 +88,8 @@ impl Order {
 struct Reach {
     handle: Handle,
     spec: Spec,
+    /// What the agent has set for its commands.
+    variables: BTreeMap<String, String>,
 }
 
 /// All instances.

@@ -106,8 +106,8 @@ impl Shared {
     pub(super) async fn clear(&self, instance: &str) {
         self.take_back(instance).await;
         let (folders, of) = (self.folders.clone(), instance.to_owned());
-        if let Err(lost) = tokio::task::spawn_blocking(move || folders.take_outputs_back(&of)).await {
-            tracing::error!(instance, %lost, "its outputs may still be there");
+        if let Err(lost) = tokio::task::spawn_blocking(move || folders.take_files_back(&of)).await {
+            tracing::error!(instance, %lost, "its files may still be there");
         }
     }
 

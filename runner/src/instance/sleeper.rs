@@ -1,5 +1,5 @@
-//! Long sleeps: the processes of a frozen instance are ended and all its files kept, until it is started again by its
-//! client's own resumption of the conversation, with what its wait came to as its next input.
+//! Long sleeps: the processes of a frozen instance are ended and all its files kept, those of a container too, until it is
+//! started again by its client's own resumption of the conversation, with what its wait came to as its next input.
 //!
 //! From the moment at which its processes are asked to end, the ledger has it as spilled: whatever becomes of the runner
 //! then, the instance sleeps on.
@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use super::ledger::{Row, State, What};
 use super::machine::{Machine, STOPPED, open_and_launch};
 use super::stage::Stage;
-use super::{Order, Shared};
+use super::{Order, Shared, kept};
 use crate::container::{Exit, Failure, Handle};
 use crate::definition::Definition;
 use crate::endpoint::Endpoint;
@@ -63,6 +63,15 @@ impl Machine {
     /// The conversation to go on with later. A client that has named none could not be started again.
     async fn session(&self) -> Result<Option<String>, Failure> {
         self.shared.definition(&self.row)?;
+        if self.row.stage.is_hook() {
+            return Err(Failure("it is a hook of its agent that waits".to_owned()));
+        }
+        if self.handle.container.is_some() && !kept::are_there(&self.shared, self.instance()) {
+            return Err(Failure(
+                "its container began when its definition had no `spill_after`, and its files would go with it"
+                    .to_owned(),
+            ));
+        }
         let Said { session, .. } = self.shared.said(&self.row).await;
         if session.is_none() && self.row.harness.is_client() {
             return Err(Failure("its client has not said which conversation it has".to_owned()));
@@ -119,6 +128,7 @@ impl Sleeper {
                 Order::Freeze(_) => self.shared.save(&self.row, Some(What::Frozen)).await,
                 // Whoever asked may be gone.
                 Order::Reach(answer) => _ = answer.send(Err(self.asleep())),
+                Order::SetEnv(_, answer) => _ = answer.send(Err(self.asleep())),
             }
         }
     }
@@ -158,10 +168,24 @@ impl Sleeper {
 
     async fn launch(&mut self) -> Result<(Handle, Endpoint), Failure> {
         let definition = self.shared.definition(&self.row)?;
-        may_go_on(&self.row, &definition)?;
+        self.may_go_on(&definition)?;
         self.row.patience = definition.program.patience();
         self.row.stage = Stage::Agent;
         open_and_launch(&self.shared, &mut self.row, &definition).await
+    }
+
+    /// A definition may have changed while its instance slept.
+    fn may_go_on(&self, definition: &Definition) -> Result<(), Failure> {
+        let change = if definition.program.harness() != self.row.harness {
+            "another `harness` than the one that it began with"
+        } else if definition.container.is_none() && kept::are_there(&self.shared, &self.row.instance) {
+            "no `image` any more, and its files lie in its container's folders"
+        } else if definition.container.is_some() && !kept::are_there(&self.shared, &self.row.instance) {
+            "an `image` since, and its files lie outside of it"
+        } else {
+            return Ok(());
+        };
+        Err(Failure(format!("its definition has {change}; start it anew")))
     }
 
     async fn over(mut self, reason: String) {
@@ -172,20 +196,4 @@ impl Sleeper {
         let what = self.row.ended(ending, reason);
         self.shared.save(&self.row, Some(what)).await;
     }
-}
-
-/// A definition may have changed while its instance slept.
-fn may_go_on(row: &Row, definition: &Definition) -> Result<(), Failure> {
-    if definition.program.harness() != row.harness {
-        return Err(Failure(
-            "its definition names another `harness` than the one that it began with; start it anew"
-                .to_owned(),
-        ));
-    }
-    if definition.container.is_some() {
-        return Err(Failure(
-            "its definition has an `image` since, and its files lie outside of it; start it anew".to_owned(),
-        ));
-    }
-    Ok(())
 }

@@ -94,6 +94,7 @@ pub(super) fn of(
         input: None,
         limits: definition.limits.clone(),
         agent_commands: shared.agent_commands.clone(),
+        kept: None,
         container: definition.container.clone(),
     })
 }

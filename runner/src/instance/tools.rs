@@ -20,8 +20,11 @@ impl Instances {
         let tool: Tool = serde_json::from_value(name.into()).map_err(|_| {
             Refusal::new(Code::InvalidArgument, format!("this runner has no tool `{name}`; update it"))
         })?;
-        let request = Request { tool, arguments };
-        let Reach { handle, spec } = self.reach(instance).await?;
+        if tool == Tool::SetEnv {
+            return self.set_env(instance, arguments).await;
+        }
+        let Reach { handle, spec, variables } = self.reach(instance).await?;
+        let request = Request { tool, arguments, variables };
         let exec = Exec {
             spec,
             arguments: vec![SUBCOMMAND.to_owned()],
@@ -38,16 +41,38 @@ impl Instances {
         outcome(name, executed, &mask)
     }
 
+    /// Nothing is run for it: the runner has the variables, and the commands get them.
+    async fn set_env(&self, instance: &str, arguments: Value) -> Result<String, Refusal> {
+        let change = serde_json::from_value(arguments);
+        let change = change.map_err(|error| {
+            Refusal::new(Code::InvalidArgument, format!("the arguments do not fit: {error}"))
+        })?;
+        written(&self.order_inside(instance, |answer| Order::SetEnv(change, answer)).await?)
+    }
+
     async fn reach(&self, instance: &str) -> Result<Reach, Refusal> {
+        self.order_inside(instance, Order::Reach).await
+    }
+
+    /// Gives an instance an order that it answers.
+    async fn order_inside<T>(
+        &self,
+        instance: &str,
+        order: impl FnOnce(oneshot::Sender<Result<T, Refusal>>) -> Order,
+    ) -> Result<T, Refusal> {
         let gone = || {
             let problem = format!("{instance} does not run on this runner any more, and its tools with it");
             Refusal::new(Code::NotFound, problem)
         };
-        let (answer, reached) = oneshot::channel();
+        let (answer, answered) = oneshot::channel();
         let orders = self.running().get(instance).cloned().ok_or_else(gone)?;
-        orders.send(Order::Reach(answer)).await.map_err(|_| gone())?;
-        reached.await.map_err(|_| gone())?
+        orders.send(order(answer)).await.map_err(|_| gone())?;
+        answered.await.map_err(|_| gone())?
     }
+}
+
+fn written(outcome: &Outcome) -> Result<String, Refusal> {
+    serde_json::to_string(outcome).map_err(|error| Refusal::new(Code::Internal, error.to_string()))
 }
 
 /// What came of a tool. What it shows may have been cut anywhere.
@@ -56,13 +81,13 @@ fn outcome(name: &str, executed: Executed, mask: &Mask) -> Result<String, Refusa
         let told = Outcome::failed(format!(
             "{name} did not come to an end in time, and was ended with all that it started"
         ));
-        return serde_json::to_string(&told).map_err(|error| Refusal::new(Code::Internal, error.to_string()));
+        return written(&told);
     }
     // Written by a process of the instance: it is looked at before it is believed.
     match serde_json::from_slice::<Outcome>(&executed.output) {
         Ok(mut outcome) => {
             outcome.text = mask.hidden(&outcome.text);
-            serde_json::to_string(&outcome).map_err(|error| Refusal::new(Code::Internal, error.to_string()))
+            written(&outcome)
         }
         Err(_) => {
             let said = mask.hidden(executed.errors.trim());

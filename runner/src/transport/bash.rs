@@ -1,5 +1,6 @@
 //! `bash`: a command, its output up to a bound, and its end in time.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, PipeReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -36,13 +37,14 @@ pub(super) struct Arguments {
 }
 
 /// What came of the command, and whether its time was over.
-pub(super) fn run(arguments: Arguments) -> Result<(Outcome, bool)> {
+pub(super) fn run(arguments: Arguments, variables: &BTreeMap<String, String>) -> Result<(Outcome, bool)> {
     let limit = transport::limit(arguments.timeout).map_err(|refusal| refusal.message)?;
     let failed = |error: io::Error| format!("the command could not be started: {error}");
     let (reader, writer) = io::pipe().map_err(failed)?;
     let mut command = Command::new(shell());
     // A command may begin with a dash.
     command.args(["-c", "--"]).arg(&arguments.command).process_group(0).stdin(Stdio::null());
+    command.envs(variables);
     command.stdout(writer.try_clone().map_err(failed)?).stderr(writer);
     let child = command.spawn().map_err(failed)?;
     // It holds the writing end too.

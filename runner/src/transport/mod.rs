@@ -1,5 +1,6 @@
 //! The transport tools `bash read write edit grep find ls`, as they are executed: by a process inside the instance,
 //! with its user and its sandbox, so that the kernel says what they may touch. Nothing here looks at that itself.
+//! `set_env` runs nowhere: the runner keeps what it sets, and hands it to `bash`.
 //!
 //! The runner starts its own program in the instance with the subcommand `transport` ([`Engine::exec`]), which reads
 //! one [`Request`] and writes one [`Outcome`]. One file for each tool; [`cut`] bounds what they say, [`files`] reads and
@@ -19,6 +20,7 @@ mod read;
 mod walk;
 mod write;
 
+use std::collections::BTreeMap;
 use std::io::{self, Read as _, Write as _};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -43,6 +45,9 @@ const TIMED_OUT: u8 = 124;
 pub struct Request {
     pub tool: Tool,
     pub arguments: Value,
+    /// What the agent has set for its commands. For these alone: this program works without.
+    #[serde(default)]
+    pub variables: BTreeMap<String, String>,
 }
 
 /// A result, or a sentence that says what went wrong and what to do next.
@@ -60,10 +65,10 @@ impl Request {
 
     /// What came of it, and whether its time was over.
     fn run(self) -> (Outcome, bool) {
-        let Self { tool, arguments } = self;
+        let Self { tool, arguments, variables } = self;
         let outcome = match tool {
             Tool::Bash => {
-                return with(arguments, bash::run)
+                return with(arguments, |arguments| bash::run(arguments, &variables))
                     .unwrap_or_else(|problem| (Outcome::failed(problem), false));
             }
             Tool::Read => with(arguments, read::run),
@@ -72,6 +77,7 @@ impl Request {
             Tool::Grep => with(arguments, grep::run),
             Tool::Find => with(arguments, find::run),
             Tool::Ls => with(arguments, ls::run),
+            Tool::SetEnv => Err("variables are the runner's to set".to_owned()),
             Tool::GetPart => with(arguments, part::get),
             Tool::PutPart => with(arguments, part::put),
         };

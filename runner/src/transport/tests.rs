@@ -14,8 +14,12 @@ use super::cut::{self, Cut};
 use super::edit::{Edit, apply};
 use super::*;
 
+fn asked(tool: Tool, arguments: Value) -> Request {
+    Request { tool, arguments, variables: BTreeMap::new() }
+}
+
 fn tool(tool: Tool, arguments: Value) -> Outcome {
-    Request { tool, arguments }.run().0
+    asked(tool, arguments).run().0
 }
 
 /// A folder with files, and their paths as texts.
@@ -342,7 +346,7 @@ fn the_end_of_long_output_is_shown_and_all_of_it_kept() {
 #[test]
 fn a_command_whose_time_is_over_is_ended_with_its_group() {
     let command = "trap '' TERM; (sleep 1000; echo late) & echo begun; while :; do sleep 0.01; done";
-    let request = Request { tool: Tool::Bash, arguments: json!({"command": command, "timeout": 0.2}) };
+    let request = asked(Tool::Bash, json!({"command": command, "timeout": 0.2}));
     let (said, timed_out) = request.run();
     assert!(
         said.failed && timed_out && said.text.starts_with("begun\n\nThe command was ended after 0.2"),

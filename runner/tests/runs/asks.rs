@@ -94,6 +94,35 @@ async fn what_nobody_waits_for_is_ended_and_what_is_not_here_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_variable_that_was_set_is_there_for_commands_until_the_instance_waits() {
+    let (coordinator, mut bed) = begun().await;
+    let set = |number, question, arguments| ask(number, question, id(0xa), "set_env", &arguments);
+    let show = "echo ${COLOUR-none} ${PATH##*:}";
+    let ask_for = async |number: u64, message| {
+        coordinator.say(message).await;
+        text(&answer(&coordinator, number).await)
+    };
+    let said = ask_for(1, set(1, 1, serde_json::json!({"name": "COLOUR", "value": "red blue"}))).await;
+    assert!(said.starts_with("COLOUR is set"), "{said}");
+    ask_for(2, set(2, 2, serde_json::json!({"name": "PATH", "value": "/usr/bin:/bin:/nowhere"}))).await;
+    assert_eq!(ask_for(3, bash(3, 3, show)).await, "red blue /nowhere");
+    ask_for(4, set(4, 4, serde_json::json!({"name": "PATH"}))).await;
+    let shown = ask_for(5, bash(5, 5, show)).await;
+    assert!(shown.starts_with("red blue") && !shown.contains("nowhere"), "{shown}");
+    let refused = ask_for(6, set(6, 6, serde_json::json!({"name": "SKEIN_TOKEN", "value": "x"}))).await;
+    assert!(refused.contains("set by the runner"), "{refused}");
+
+    coordinator.say(freeze(id(0xa), 2)).await;
+    coordinator.reported(id(0xa), |what| matches!(what, What::Frozen(_))).await;
+    coordinator.say(set(7, 7, serde_json::json!({"name": "COLOUR", "value": "green"}))).await;
+    assert_eq!(answer(&coordinator, 7).await.remove(0).refused.unwrap().code, "wrong_state");
+    coordinator.say(thaw(id(0xa), 3)).await;
+    coordinator.reported(id(0xa), |what| matches!(what, What::Thawed(_))).await;
+    assert!(ask_for(8, bash(8, 8, show)).await.starts_with("none"));
+    bed.leave().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn output_that_is_kept_in_a_file_is_the_instances_alone_and_goes_with_it() {
     let (coordinator, mut bed) = begun().await;
     coordinator.say(bash(1, 1, "seq 100000")).await;

@@ -399,6 +399,7 @@ fn spec(folder: &Path, instance: &str, script: &str) -> Spec {
         input: None,
         limits: Limits::default(),
         agent_commands: None,
+        kept: None,
         container: None,
     }
 }

@@ -126,6 +126,7 @@ impl Agent {
             scale: definition.scale,
             needs: definition.needs,
             affinity: instance.runner.clone(),
+            prefers: self.files.clone(),
         };
         to_fleet(instance, &command)
     }

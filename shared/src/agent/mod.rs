@@ -69,6 +69,7 @@ impl Entity for Agent {
                 self.waits.insert(wait.id, wait);
             }
             "standing" => self.standing = document.read()?,
+            "files" => self.files = document.read()?,
             "dead" => {
                 let id = document.split().1.parse().map_err(|_| document.corrupt("its id is no UUID"))?;
                 self.letters.insert(id, document.read()?);

@@ -30,6 +30,8 @@ pub struct Agent {
     pub(super) finished: Finished,
     pub(super) waits: CowMap<Uuid, WaitRecord>,
     pub(super) standing: Standing,
+    /// The runner on which its latest run began: what that has left in its work folder is there.
+    pub(super) files: Option<String>,
     /// Dead letters that can be replayed.
     pub(super) letters: CowMap<Uuid, Letter>,
     /// How many instances and calls name each blob.
@@ -396,6 +398,7 @@ impl Agent {
             finished: Finished::default(),
             waits: CowMap::default(),
             standing: Standing::default(),
+            files: None,
             letters: CowMap::default(),
             blobs: CowMap::default(),
         }

@@ -41,6 +41,9 @@ pub enum Command {
         /// The runner on which the instance is frozen.
         #[serde(default)]
         affinity: Option<String>,
+        /// The runner that has the agent's files. Another does if it has no room.
+        #[serde(default)]
+        prefers: Option<String>,
     },
     /// The bid is no longer wanted; a slot already given for it is free again.
     Withdraw {

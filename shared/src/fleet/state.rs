@@ -95,6 +95,9 @@ pub struct Bid {
     /// The one runner that will do: the instance is frozen there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub affinity: Option<String>,
+    /// The runner that has the agent's files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefers: Option<String>,
     pub at: Timestamp,
 }
 

@@ -56,6 +56,7 @@ fn bid(number: u128, instance: &str, class: Class) -> Command {
         scale: 100,
         needs: BTreeSet::new(),
         affinity: None,
+        prefers: None,
     }
 }
 
@@ -170,25 +171,51 @@ fn runs_go_where_they_are_allowed_and_the_emptiest_runner_first() {
     }
     let runners: Vec<_> = grants(&bench).into_iter().map(|(_, runner)| runner).collect();
     assert_eq!(runners, ["large", "large", "large", "small"], "the swarm may not use the third");
-    let Command::Bid { bid, agent, instance, class, scale, affinity, .. } = bid(6, "i6", Class::Manual)
+    let Command::Bid { bid, agent, instance, class, scale, affinity, prefers, .. } =
+        bid(6, "i6", Class::Manual)
     else {
         panic!()
     };
     let needs = BTreeSet::from(["gpu".to_owned()]);
     bench
-        .run(Command::Bid { bid, swarm: name("other"), agent, instance, class, scale, needs, affinity })
+        .run(Command::Bid {
+            bid,
+            swarm: name("other"),
+            agent,
+            instance,
+            class,
+            scale,
+            needs,
+            affinity,
+            prefers,
+        })
         .unwrap();
     assert_eq!(grants(&bench).last().unwrap(), &(6, "gpu".to_owned()));
 }
 
 fn resume(number: u128, instance: &str) -> Command {
     match bid(number, instance, Class::Resumed) {
-        Command::Bid { bid, swarm, agent, instance, class, scale, needs, .. } => {
+        Command::Bid { bid, swarm, agent, instance, class, scale, needs, prefers, .. } => {
             let affinity = Some("r".to_owned());
-            Command::Bid { bid, swarm, agent, instance, class, scale, needs, affinity }
+            Command::Bid { bid, swarm, agent, instance, class, scale, needs, affinity, prefers }
         }
         other => other,
     }
+}
+
+#[test]
+fn a_new_run_goes_where_its_agents_files_are_if_there_is_room() {
+    let mut bench = fleet();
+    register(&mut bench, "r", 1);
+    register(&mut bench, "z", 9);
+    for number in 1..=3 {
+        let mut bid = bid(number, &format!("i{number}"), Class::Manual);
+        if let Command::Bid { prefers, .. } = &mut bid {
+            *prefers = Some(if number == 3 { "gone" } else { "r" }.to_owned());
+        }
+        bench.run(bid).unwrap();
+    }
+    assert_eq!(grants(&bench), [(1, "r".to_owned()), (2, "z".to_owned()), (3, "z".to_owned())]);
 }
 
 #[test]

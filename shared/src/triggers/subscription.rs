@@ -229,9 +229,15 @@ impl Key {
                 let mut names = labels.into_iter().flatten().filter_map(Value::as_str);
                 names.any(|label| wanted.iter().any(|one| one == label))
             }
-            Key::Channels => is("channel"),
+            Key::Channels => is("channel") && is_said_in_its_channel(event),
         }
     }
+}
+
+/// Slack names a channel for a reaction or a pin too: that of what it was given to. A filter of channels matches none of
+/// these (spec: Action Llama 8.3).
+fn is_said_in_its_channel(event: &Envelope) -> bool {
+    event.text("source") != Some("slack") || event.text("comment").is_some()
 }
 
 fn owns(org: &str, repo: &str) -> bool {
@@ -313,7 +319,9 @@ mod tests {
                 json!({"repo": "acme/api", "branch": "main", "conclusion": "failure"}),
             )
         };
-        let said = || event("slack", "message", json!({"repo": "T1", "channel": "C1"}));
+        let said =
+            || event("slack", "message", json!({"repo": "T1", "channel": "C1", "comment": "channel:C1"}));
+        let thumb = || event("slack", "reaction_added", json!({"repo": "T1", "channel": "C1"}));
         let slash = || event("slack", "slash_command", json!({"action": "/go", "channel": "C1"}));
         let typed =
             || event("discord", "application_command", json!({"repo": "g", "channel": "c", "action": "go"}));
@@ -341,7 +349,8 @@ mod tests {
             ("github", "conclusions", json!(["success"]), issue(), true),
             ("slack", "channels", json!(["C1"]), said(), true),
             ("slack", "channels", json!(["C2"]), said(), false),
-            ("slack", "channels", json!(["C1"]), event("slack", "reaction_added", json!({})), false),
+            ("slack", "channels", json!(["C1"]), thumb(), false),
+            ("slack", "events", json!(["reaction_added"]), thumb(), true),
             ("slack", "team_ids", json!(["T1"]), said(), true),
             ("slack", "commands", json!(["/go"]), slash(), true),
             ("slack", "commands", json!(["/stop"]), slash(), false),

@@ -272,6 +272,7 @@ async fn an_operators_token_with_few_scopes_works_in_no_instance() {
         ("bash", json!({ "command": "id" })),
         ("read", json!({ "path": "/etc/passwd" })),
         ("write", json!({ "path": "a", "content": "b" })),
+        ("set_env", json!({ "name": "A", "value": "b" })),
     ] {
         arguments["instance"] = json!(instance);
         let refused = face.call(&operator, tool, arguments).await;

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use bollard::models::{ContainerCreateBody, HostConfig, HostConfigLogConfig};
 
-use super::program::{Program, read_only};
+use super::program::{Program, read_only, writable};
 use super::settings::Container;
-use crate::container::Spec;
+use crate::container::{Kept, Spec, User};
 
 /// Labels by which a runner finds its own containers, and a person those of an agent.
 pub(super) const RUNNER: &str = "skein.runner";
@@ -23,6 +23,7 @@ pub const INPUT: &str = "/app/input.json";
 pub(super) const AGENT_COMMANDS: &str = "/app/bin";
 /// Where its programs may keep settings.
 pub const HOME: &str = "/home/node";
+const TMP: &str = "/tmp";
 const TMP_OPTIONS: &str = "rw,exec,nosuid,nodev,mode=1777,size=2147483648";
 const HOME_OPTIONS: &str = "rw,exec,nosuid,nodev,mode=0700,size=67108864";
 
@@ -72,10 +73,15 @@ pub(super) fn body(
 }
 
 fn host(program: &Program, network: String, spec: &Spec, container: &Container) -> HostConfig {
-    let user = container.user;
-    let home = format!("{HOME_OPTIONS},uid={},gid={}", user.uid, user.gid);
     let memory = i64::try_from(container.memory).unwrap_or(i64::MAX);
     let mut mounts = program.mounts();
+    let tmpfs = match &spec.kept {
+        Some(Kept { tmp, home }) => {
+            mounts.extend([writable(tmp, TMP), writable(home, HOME)]);
+            None
+        }
+        None => Some(in_memory(container.user)),
+    };
     mounts.push(read_only(&spec.definition, STATIC));
     mounts.extend(spec.credentials.as_deref().map(|lent| read_only(lent, CREDENTIALS)));
     mounts.extend(spec.input.as_deref().map(|input| read_only(input, INPUT)));
@@ -85,7 +91,7 @@ fn host(program: &Program, network: String, spec: &Spec, container: &Container) 
     HostConfig {
         network_mode: Some(network),
         readonly_rootfs: Some(true),
-        tmpfs: Some(HashMap::from([("/tmp".to_owned(), TMP_OPTIONS.to_owned()), (HOME.to_owned(), home)])),
+        tmpfs,
         mounts: Some(mounts),
         cap_drop: Some(vec!["ALL".to_owned()]),
         security_opt: Some(vec!["no-new-privileges:true".to_owned()]),
@@ -98,4 +104,10 @@ fn host(program: &Program, network: String, spec: &Spec, container: &Container) 
         log_config: Some(HostConfigLogConfig { typ: Some("local".to_owned()), config: Some(log) }),
         ..HostConfig::default()
     }
+}
+
+/// The writable folders, as file systems that end with the container.
+fn in_memory(user: User) -> HashMap<String, String> {
+    let home = format!("{HOME_OPTIONS},uid={},gid={}", user.uid, user.gid);
+    HashMap::from([(TMP.to_owned(), TMP_OPTIONS.to_owned()), (HOME.to_owned(), home)])
 }

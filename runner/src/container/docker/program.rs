@@ -53,11 +53,15 @@ fn libraries(maps: &str) -> BTreeMap<String, PathBuf> {
 
 /// A mount of a file or folder of this machine.
 pub(super) fn read_only(source: &Path, target: &str) -> Mount {
+    Mount { read_only: Some(true), ..writable(source, target) }
+}
+
+/// The same, for an agent to write into.
+pub(super) fn writable(source: &Path, target: &str) -> Mount {
     Mount {
         typ: Some(MountType::BIND),
         source: Some(source.display().to_string()),
         target: Some(target.to_owned()),
-        read_only: Some(true),
         ..Mount::default()
     }
 }

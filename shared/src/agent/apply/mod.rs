@@ -88,6 +88,7 @@ impl Agent {
                 }
             }),
             Event::Granted { instance, runner, token, timeout_ms, at } => {
+                self.move_files(runner, changes);
                 self.with_instance(instance, changes, |instance| {
                     instance.state = State::Starting;
                     (instance.bid, instance.slot) = (None, true);
@@ -189,6 +190,14 @@ impl Agent {
         let body = body::StandingBody { agent: &self.name, standing: &standing };
         changes.put_with("standing/self", &standing, &body);
         self.standing = standing;
+    }
+
+    /// Seldom written: an agent stays where it was as long as there is room.
+    fn move_files(&mut self, runner: &str, changes: &mut Changes) {
+        if self.files.as_deref() != Some(runner) {
+            self.files = Some(runner.to_owned());
+            changes.put("files/self", &self.files, None);
+        }
     }
 
     /// Keeps a letter, and lets the oldest of too many be read only.

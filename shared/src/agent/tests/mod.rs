@@ -103,8 +103,12 @@ impl World {
     }
 
     pub(super) fn register(&mut self, slots: u32) {
+        self.register_as("r1", slots);
+    }
+
+    pub(super) fn register_as(&mut self, runner: &str, slots: u32) {
         let registration = Registration {
-            runner: "r1".to_owned(),
+            runner: runner.to_owned(),
             identity: String::new(),
             slots,
             labels: BTreeSet::new(),

@@ -53,6 +53,26 @@ fn reports_of_earlier_attempts_are_refused_and_repeats_change_nothing() {
 }
 
 #[test]
+fn a_new_run_begins_where_the_last_one_has_left_its_files() {
+    let mut world = World::new(1);
+    let on = |world: &World, run: &InstanceId| world.instance(run).runner.clone().unwrap();
+    let first = world.manual();
+    assert_eq!(on(&world, &first), "r1");
+    world.register_as("r0", 9);
+    let token = world.token(&first);
+    world.report(&first, token, exited(0)).unwrap();
+    let second = world.manual();
+    assert_eq!(on(&world, &second), "r1", "the other one is emptier, and has none of its files");
+
+    world.fleet.run(fleet::Command::Drain { runner: "r1".to_owned() }).unwrap();
+    let token = world.token(&second);
+    world.report(&second, token, exited(0)).unwrap();
+    let third = world.manual();
+    assert_eq!(on(&world, &third), "r0", "where they were is no place any more");
+    assert_eq!(world.agent.entity.files.as_deref(), Some("r0"));
+}
+
+#[test]
 fn an_exit_counts_whatever_was_commanded_since() {
     let mut world = World::new(1);
     let run = world.manual();

@@ -90,9 +90,12 @@ impl Draft<'_> {
             return (fleet.free(runner) > 0).then(|| runner.clone());
         }
         let suiting = fleet.runners.values().filter(|runner| runner.suits(bid));
-        let free = suiting.map(|runner| (Reverse(fleet.free(&runner.name)), &runner.name));
-        // The emptiest runner; of equals the first by name, so that a replay chooses the same.
-        free.filter(|(Reverse(free), _)| *free > 0).min().map(|(_, name)| name.clone())
+        let free = suiting.map(|runner| {
+            let has_its_files = bid.prefers.as_ref() == Some(&runner.name);
+            (!has_its_files, Reverse(fleet.free(&runner.name)), &runner.name)
+        });
+        // Else the emptiest runner; of equals the first by name, so that a replay chooses the same.
+        free.filter(|(_, Reverse(free), _)| *free > 0).min().map(|(.., name)| name.clone())
     }
 
     /// The runner that the instance is frozen on is not here any more.

@@ -18,7 +18,7 @@ pub(super) fn decide(fleet: &Fleet, command: &Command, ctx: &mut Ctx) -> Result<
         Command::Register(registration) => draft.register(registration)?,
         Command::Attach { runner, held } => draft.attach(runner, held)?,
         Command::Leave { runner } => draft.leave(runner)?,
-        Command::Bid { bid, swarm, agent, instance, class, scale, needs, affinity } => {
+        Command::Bid { bid, swarm, agent, instance, class, scale, needs, affinity, prefers } => {
             draft.place(super::Bid {
                 id: *bid,
                 swarm: swarm.clone(),
@@ -28,6 +28,7 @@ pub(super) fn decide(fleet: &Fleet, command: &Command, ctx: &mut Ctx) -> Result<
                 scale: *scale,
                 needs: needs.clone(),
                 affinity: affinity.clone(),
+                prefers: prefers.clone(),
                 at: draft.now(),
             })
         }

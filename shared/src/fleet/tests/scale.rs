@@ -7,9 +7,17 @@ fn the_scale_of_an_agent_caps_its_slots_and_holds_up_nobody_else() {
     let mut bench = fleet();
     register(&mut bench, "r", 4);
     let scaled = |number: u128, agent: &str| match bid(number, &format!("i{number}"), Class::Call) {
-        Command::Bid { bid, swarm, instance, class, needs, affinity, .. } => {
-            Command::Bid { bid, swarm, agent: name(agent), instance, class, scale: 1, needs, affinity }
-        }
+        Command::Bid { bid, swarm, instance, class, needs, affinity, prefers, .. } => Command::Bid {
+            bid,
+            swarm,
+            agent: name(agent),
+            instance,
+            class,
+            scale: 1,
+            needs,
+            affinity,
+            prefers,
+        },
         other => other,
     };
     for (number, agent) in [(1, "a"), (2, "a"), (3, "b")] {
@@ -22,8 +30,8 @@ fn the_scale_of_an_agent_caps_its_slots_and_holds_up_nobody_else() {
 
 fn of_swarm(swarm: &str, number: u128) -> Command {
     match bid(number, &format!("i{number}"), Class::Call) {
-        Command::Bid { bid, agent, instance, class, scale, needs, affinity, .. } => {
-            Command::Bid { bid, swarm: name(swarm), agent, instance, class, scale, needs, affinity }
+        Command::Bid { bid, agent, instance, class, scale, needs, affinity, prefers, .. } => {
+            Command::Bid { bid, swarm: name(swarm), agent, instance, class, scale, needs, affinity, prefers }
         }
         other => other,
     }

@@ -42,6 +42,21 @@ fn changing() -> Vec<Tool> {
                     .take("timeout", seconds, "Seconds that it may run (300)")
                     .rare("instance", text(200), "For operators: which instance"),
             ),
+        Tool::raw("set_env", "Set a variable", SCHEDULER, |call, arguments| run(call, Named::SetEnv, arguments))
+            .writes(Right::Read)
+            .idempotent()
+            .text_alone()
+            .about(
+                "Set an environment variable for the bash commands that follow in your instance.",
+                "Gone after wait_for_trigger. Without a value it is set no more.",
+            )
+            .found_by("export environment variable env setenv shell")
+            .args(
+                Args::none()
+                    .need("name", text(200), "Such as PYTHONPATH")
+                    .take("value", any_text(65_536), "Its value")
+                    .rare("instance", text(200), "For operators: which instance"),
+            ),
         Tool::raw("write", "Write a file", SCHEDULER, |call, arguments| run(call, Named::Write, arguments))
             .writes(Right::Read)
             .destructive()

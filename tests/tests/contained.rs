@@ -125,6 +125,48 @@ async fn containers_outlive_a_crash_of_the_node_and_are_found_again() -> Result<
     nothing_is_left_of(&runner).await
 }
 
+/// What is outside of it, its tools find as little as it does itself.
+#[tokio::test]
+async fn its_tools_work_inside_its_container_and_nowhere_else() -> Result<()> {
+    let image = Image::agents().await?;
+    let stage = Stage::new(1)?;
+    let outside = stage.data().join("config.toml");
+    let look = format!(r#"ls={{"path":"{}"}}"#, stage.data().display());
+    let steps = [
+        r#"write={"path":"/tmp/src/main.rs","content":"one\ntwo\n"}"#,
+        r#"edit={"path":"/tmp/src/main.rs","edits":[{"oldText":"two","newText":"2"}]}"#,
+        r#"grep={"pattern":"^2","path":"/tmp/src"}"#,
+        r#"find={"pattern":"*.rs","path":"/tmp"}"#,
+        &look,
+    ];
+    let read = format!(r#"read={{"path":"{}"}}"#, outside.display());
+    let refused = [read.as_str(), r#"write={"path":"/usr/x","content":"x"}"#, r#"ls={"path":"/tmp/src"}"#];
+    let stage = stage
+        .contained(image.name(), "smith", "", &steps)?
+        .contained(image.name(), "stray", "", &refused)?
+        .start()
+        .await?;
+    let (smith, stray) = (stage.run("smith").await?, stage.ask("stray", "").await?);
+    ensure!(stage.ends(&smith).await? == "completed", "{}", stage.printed(&smith));
+    for (step, said) in [
+        ("write", "Wrote 8 bytes"),
+        ("edit", "-two"),
+        ("grep", "main.rs:2: 2"),
+        ("find", "src/main.rs"),
+        ("ls", "no such"),
+    ] {
+        let answer = stage.answer("smith", step).await?.to_string();
+        ensure!(answer.contains(said), "{step}: {answer}");
+    }
+    ensure!(stage.ends(&stray).await? == "completed", "{}", stage.printed(&stray));
+    for (step, said) in [("read", "no such"), ("write", "read-only"), ("ls", "no such")] {
+        let answer = stage.answer("stray", step).await?.to_string();
+        ensure!(answer.to_lowercase().contains(said), "{step}: {answer}");
+    }
+    ensure!(outside.is_file(), "there was nothing to find");
+    Ok(())
+}
+
 /// What a run keeps of itself is in the folders that an image has for that.
 #[tokio::test]
 async fn the_files_of_a_container_outlive_it_in_a_long_sleep() -> Result<()> {

@@ -3,6 +3,7 @@
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
+use procfs::process::Process;
 use serde_json::{Value, json};
 use skein_runner::container::Handle;
 use skein_tests::docker::docker;
@@ -155,6 +156,14 @@ const ROUNDS: usize = 6;
 /// After so many everything that is made once has been made.
 const WARM: usize = 3;
 
+/// Growth of the resident memory that is no leak: what the allocator keeps.
+const MEMORY: u64 = 16 << 20;
+
+/// The memory of this process, which the engine is part of, in bytes.
+fn resident() -> Result<u64> {
+    Ok(Process::myself()?.status()?.vmrss.context("the kernel does not say")? * 1024)
+}
+
 async fn round(bed: &mut Bed) -> Result<()> {
     let handle = bed.start("a-1", "sleep 1000 & echo up; sleep 1000").await?;
     bed.engine().freeze(&handle).await?;
@@ -174,12 +183,14 @@ async fn rounds_of_start_freeze_thaw_and_end_leave_nothing_behind() -> Result<()
     for _ in 0..WARM {
         round(&mut bed).await?;
     }
-    let before = descriptors();
+    let (before, memory) = (descriptors(), resident()?);
     let asked = std::env::var("SKEIN_ROUNDS").ok().map(|rounds| rounds.parse()).transpose()?;
     for _ in 0..asked.unwrap_or(ROUNDS) {
         round(&mut bed).await?;
     }
     // What listened to the last container may be about to hang up.
     bed.until("no file is open that was not before", || descriptors() <= before).await?;
+    let grown = resident()?.saturating_sub(memory);
+    ensure!(grown < MEMORY, "the engine's process has grown by {grown} bytes");
     bed.close().await
 }

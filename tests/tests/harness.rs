@@ -1,5 +1,6 @@
 //! Coding agents as agents of a runner: the real programs, unchanged, with a model that says what a script tells it to.
 
+use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -7,6 +8,9 @@ use serde_json::{Value, json};
 use skein_tests::coder::Coder;
 use skein_tests::model::{Model, Say, TOKENS, Talk};
 use skein_tests::stage::{Stage, are_frozen};
+use skein_tests::up::{Folder, Up};
+use skein_tests::webhook;
+use tokio::process::Command;
 
 const LOCK: &str = "test://repository/1";
 const PROMPT: &str = "prompt = \"Count the geese.\"\n";
@@ -161,6 +165,57 @@ async fn claude_code_goes_through_a_day() -> Result<()> {
 async fn claude_code_that_sleeps_past_its_own_limit_has_the_event_all_the_same() -> Result<()> {
     let given_up = day(Coder::ClaudeCode, "tool_timeout = \"8s\"\n", Duration::from_secs(9)).await?;
     ensure!(given_up <= 1, "it gave up {given_up} times");
+    Ok(())
+}
+
+/// Waits, and asks again as often as its client gives a wait up.
+fn insists(talk: &Talk) -> Result<Say> {
+    match talk.results.last() {
+        Some((tool, result)) if !gave_up(tool, result) => {
+            ensure!(result["payload"]["payload"]["number"] == 7, "it was woken by {result}");
+            Ok(Say::Text("The geese have come."))
+        }
+        _ => Ok(Say::Call("wait_for_trigger", sleep())),
+    }
+}
+
+/// Somebody's own client, which no runner freezes: its time for a call runs out while it waits.
+#[tokio::test]
+async fn claude_code_of_a_person_gives_its_wait_up_and_has_the_event_by_asking_again() -> Result<()> {
+    let folder = Folder::new()?.configured(&webhook::configuration())?;
+    let up = Up::start_in(folder, &["--no-runner"]).await?;
+    let headers = json!({"Authorization": format!("Bearer {}", up.token("worker", "ada").await?)});
+    let server =
+        json!({"type": "http", "url": format!("{}/full", up.mcp), "headers": headers, "timeout": 2000});
+    let servers = json!({"mcpServers": {"skein": server}}).to_string();
+    let model = Model::start(insists).await?;
+    let home = Folder::new()?;
+    let mut command = Command::new(Coder::ClaudeCode.install(home.path())?);
+    command
+        .args(["-p", "Wait for the geese.", "--strict-mcp-config", "--mcp-config", &servers])
+        .args(["--allowedTools", "mcp__skein__wait_for_trigger"])
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("HOME", home.path())
+        .env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1")
+        .envs(Coder::ClaudeCode.guide(model.address()).env)
+        .current_dir(home.path())
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    let client = tokio::spawn(async move { command.output().await });
+    let given_up = async || {
+        let results = model.talk()?.results;
+        Ok(results.iter().any(|(tool, result)| gave_up(tool, result)).then_some(()))
+    };
+    up.until("its client gives a wait up", given_up).await?;
+    let body = push().to_string();
+    let (status, answer) = webhook::push(&up.ingress, "d-1", &body, &webhook::signature(&body)).await?;
+    ensure!((200..300).contains(&status), "{status} {answer}");
+    let output =
+        tokio::time::timeout(Duration::from_secs(60), client).await.context("it does not end")???;
+    let printed = String::from_utf8_lossy(&output.stdout);
+    model.talk()?;
+    ensure!(output.status.success() && printed.contains("The geese have come."), "{printed}");
     Ok(())
 }
 

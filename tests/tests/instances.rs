@@ -87,6 +87,32 @@ async fn each_event_wakes_the_longest_waiting_instance_alone() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_call_thaws_the_run_that_waits_for_one_and_has_its_answer() -> Result<()> {
+    let wait = r#"wait_for_trigger={"type":"agent_trigger","source_agent":"lead","timeout":"1h"}"#;
+    let value = r#"return_value={"value":"seven geese"}"#;
+    let call = r#"call_agent={"target_agent":"counter","context":"How many?"}"#;
+    let stage = Stage::new(2)?
+        .agent("counter", "", &["tree", wait, value])?
+        .agent("lead", "", &[call, "result"])?
+        .start()
+        .await?;
+    let counter = stage.run("counter").await?;
+    stage.becomes(&counter, "frozen").await?;
+    let family = stage.processes(Some(&counter));
+    ensure!(family.len() == 3 && are_frozen(&family), "{family:?}");
+
+    let lead = stage.run("lead").await?;
+    let woken = stage.answer("counter", "wait_for_trigger").await?;
+    ensure!(woken["payload"]["sourceAgent"] == "lead" && woken.to_string().contains("How many?"), "{woken}");
+    let result = stage.answer("lead", "result").await?;
+    ensure!(result["status"] == "completed" && result["return_value"] == "seven geese", "{result}");
+    stage.becomes(&counter, "completed").await?;
+    stage.becomes(&lead, "completed").await?;
+    ensure!(starts(&stage, "counter")? == [counter], "the call started a run");
+    Ok(())
+}
+
+#[tokio::test]
 async fn everything_is_there_after_kill_9_and_nothing_runs_twice() -> Result<()> {
     let call = r#"call_agent={"target_agent":"callee","context":"hello"}"#;
     let done = r#"return_value={"value":"done"}"#;

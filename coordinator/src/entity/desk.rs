@@ -89,6 +89,9 @@ pub struct Desk<E: Entity, T> {
     key: EntityKey,
     fence: Fence,
     serving_since: Timestamp,
+    /// When it decided last. It never decides at an earlier time: the clock of a former owner may have been ahead. Its own
+    /// affair, for what other entities have would end early by somebody else's clock.
+    decided: Timestamp,
     entity: E,
     version: Version,
     /// The last batch that was decided.
@@ -100,6 +103,8 @@ pub struct Desk<E: Entity, T> {
     waiting: VecDeque<Pending<E, T>>,
     /// Oldest first.
     in_flight: VecDeque<InFlight<E, T>>,
+    /// How many the last batch was for.
+    company: usize,
     /// Its memory is not to be trusted any more. What is under way was decided before and is still answered.
     doomed: bool,
     /// It is another node's to decide now.
@@ -117,7 +122,8 @@ impl<E: Entity, T> Desk<E, T> {
         Self {
             key,
             fence,
-            serving_since,
+            serving_since: serving_since.max(loaded.at),
+            decided: loaded.at,
             entity,
             version: loaded.version,
             last: loaded.batch,
@@ -127,6 +133,7 @@ impl<E: Entity, T> Desk<E, T> {
             timer: loaded.timer,
             waiting: VecDeque::new(),
             in_flight: VecDeque::new(),
+            company: 0,
             doomed: false,
             leaving: false,
         }
@@ -141,10 +148,6 @@ impl<E: Entity, T> Desk<E, T> {
         &self.entity
     }
 
-    pub fn is_doomed(&self) -> bool {
-        self.doomed
-    }
-
     pub fn is_leaving(&self) -> bool {
         self.leaving
     }
@@ -154,9 +157,19 @@ impl<E: Entity, T> Desk<E, T> {
         self.doomed && self.in_flight.is_empty()
     }
 
+    /// Whether somebody waits to be decided for.
+    pub fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Whether whoever asks now is likely alone, as the last one was: then there is nobody to wait for.
+    pub fn is_quiet(&self) -> bool {
+        self.in_flight.is_empty() && self.company <= 1
+    }
+
     /// Notes a sign of life.
     pub fn observe(&mut self, signal: &Signal, now: Timestamp) {
-        self.entity.observe(signal, now);
+        self.entity.observe(signal, self.decided.max(now));
     }
 
     /// Lets commands wait for the next batch. Whoever comes too late is turned away.
@@ -177,6 +190,8 @@ impl<E: Entity, T> Desk<E, T> {
 
     /// Decides what waits, up to one batch, which gets this id.
     pub fn begin(&mut self, now: Timestamp, wall: Timestamp, id: Uuid) -> Begun<E, T> {
+        let now = self.decided.max(now);
+        self.decided = now;
         self.replies.forget_before(now);
         let mut draft = Draft::default();
         let mut answers = Vec::new();
@@ -204,6 +219,7 @@ impl<E: Entity, T> Desk<E, T> {
         let expected = Version(self.version.0 + self.in_flight.len() as u64);
         let after = std::mem::replace(&mut self.last, id);
         let batch = Arc::new(draft.finish(&self.key, (expected, after), now, id));
+        self.company = answers.len();
         self.in_flight.push_back(InFlight { batch: Arc::clone(&batch), topics, answers });
         Begun::Batch(batch)
     }

@@ -211,8 +211,7 @@ impl<E: Entity> Host<E> {
         }
         let loaded = load::load::<E>(&shared, &key).await;
         let (entity, loaded) = loaded.map_err(|problem| unloadable(&key, &problem))?;
-        shared.clock.not_before(loaded.at);
-        let serving_since = ward.back(shared.clock.now());
+        let serving_since = ward.back(shared.clock.now().max(loaded.at));
         let vitals = Vitals::new(serving_since, &entity);
         let mut notice = Notice::new(shared.alarms.clone(), &key);
         notice.tell(entity.alarm());
@@ -257,7 +256,7 @@ impl<E: Entity> Host<E> {
         Step::GoOn
     }
 
-    /// Lets commands wait for the next batch.
+    /// Lets commands wait for the next batch, but for whoever asks alone.
     fn take_in(
         &mut self,
         myself: &ActorRef<Message<E>>,
@@ -265,8 +264,11 @@ impl<E: Entity> Host<E> {
     ) -> Step {
         let turned_away = self.desk.take_in(commands);
         self.answer(turned_away);
+        if !self.gathering && self.desk.is_quiet() {
+            self.begin_all();
+        }
         self.end_if_over(myself);
-        if !self.desk.is_doomed() && !self.gathering {
+        if !self.gathering && self.desk.is_waiting() {
             self.gathering = true;
             let _ = myself.cast(Message::Gather);
         }
@@ -317,7 +319,6 @@ impl<E: Entity> Host<E> {
             }
         };
         let desk::Committed { batch, version, topics, answers } = committed;
-        self.shared.clock.not_before(batch.at);
         if let TimerChange::Set(due) = batch.timer {
             self.shared.timers.send_if_modified(|earliest| {
                 let sooner = due < *earliest;

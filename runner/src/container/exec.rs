@@ -87,7 +87,7 @@ async fn end(id: String, group: Option<PathBuf>) {
     let killed = match &group {
         Some(group) => cgroup::kill(group).await,
         None => {
-            freeze::kill_marked(&format!("{}={id}", Scope::MARK)).await;
+            freeze::kill_marked(vec![format!("{}={id}", Scope::MARK)]).await;
             Ok(())
         }
     };

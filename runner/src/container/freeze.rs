@@ -57,11 +57,11 @@ pub async fn kill(handle: &Handle) -> Result<(), Failure> {
     Err(Failure(format!("processes of {} do not end; look at the machine's disks", handle.instance)))
 }
 
-/// Kills the processes that have this entry in their environment.
-pub async fn kill_marked(entry: &str) {
+/// Kills the processes that have all these entries in their environment.
+pub async fn kill_marked(marks: Vec<String>) {
     for _ in 0..100 {
-        let entry = entry.to_owned();
-        let found = tokio::task::spawn_blocking(move || tree::with_entry(&entry)).await.unwrap_or_default();
+        let marks = marks.clone();
+        let found = tokio::task::spawn_blocking(move || tree::with_entries(&marks)).await.unwrap_or_default();
         if found.is_empty() {
             return;
         }

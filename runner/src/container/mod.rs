@@ -155,6 +155,9 @@ pub struct User {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Handle {
     pub instance: String,
+    /// The mark of its runner. Another runner of the machine may have an instance of the same name.
+    #[serde(default)]
+    pub runner: String,
     pub pid: u32,
     /// When the process started, in clock ticks since the machine's boot: a pid alone may be another's by now.
     pub born: u64,

@@ -151,6 +151,7 @@ impl Engine for ProcessEngine {
         let born = Process::read(pid).map_or(0, |process| process.born);
         let handle = Handle {
             instance: spec.instance.clone(),
+            runner: self.runner.clone(),
             pid,
             born,
             boot: tree::boot(),
@@ -254,7 +255,7 @@ impl Engine for ProcessEngine {
     }
 
     async fn sweep(&self, instance: &str) -> Result<(), Failure> {
-        freeze::kill_marked(&format!("SKEIN_INSTANCE={instance}")).await;
+        freeze::kill_marked(tree::marks(&self.runner, instance)).await;
         let Some(group) = self.cgroups.as_ref().map(|root| root.join(instance)) else { return Ok(()) };
         cgroup::kill(&group)
             .await

@@ -1,8 +1,8 @@
 //! Which processes belong to an instance, read from `/proc`.
 //!
 //! A control group knows this better; here is what is done without one. A process belongs to an instance if
-//! it descends from the first process, is in its session, runs as its user, or has the instance's id in its
-//! environment. The last two find those that broke away: a process in a new session whose parent has ended.
+//! it descends from the first process, is in its session, runs as its user, or has the instance's id and its runner's mark
+//! in its environment. The last two find those that broke away: a process in a new session whose parent has ended.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -61,7 +61,7 @@ pub fn all() -> Vec<Process> {
 /// The live processes of an instance, parents before children.
 pub fn members(handle: &Handle) -> Vec<Process> {
     let processes = all();
-    let mark = format!("SKEIN_INSTANCE={}", handle.instance);
+    let marks = marks(&handle.runner, &handle.instance);
     let first = processes.iter().find(|process| process.pid == handle.pid);
     // Another process has the pid by now, or had it since the machine was started anew: then its session is not ours.
     let taken = first.is_some_and(|process| process.born != handle.born) || handle.boot != boot();
@@ -69,7 +69,7 @@ pub fn members(handle: &Handle) -> Vec<Process> {
     for process in &processes {
         let in_session = process.pid == handle.pid || process.session == handle.pid;
         let by_session = !taken && in_session && process.born >= handle.born;
-        if by_session || has_user(process.pid, handle) || has_entry(process.pid, &mark) {
+        if by_session || has_user(process.pid, handle) || has_entries(process.pid, &marks) {
             inside.insert(process.pid);
         }
     }
@@ -90,14 +90,21 @@ pub fn members(handle: &Handle) -> Vec<Process> {
     members
 }
 
-/// The processes that have the instance's id in their environment.
-pub fn marked(instance: &str) -> Vec<Process> {
-    with_entry(&format!("SKEIN_INSTANCE={instance}"))
+/// What stands in the environment of an instance's processes, `NAME=value`. One that an earlier build has started is not
+/// known with its runner.
+pub fn marks(runner: &str, instance: &str) -> Vec<String> {
+    let runner = (!runner.is_empty()).then(|| format!("SKEIN_RUNNER={runner}"));
+    runner.into_iter().chain([format!("SKEIN_INSTANCE={instance}")]).collect()
 }
 
-/// The processes that have this entry, `NAME=value`, in their environment.
-pub fn with_entry(entry: &str) -> Vec<Process> {
-    all().into_iter().filter(|process| !process.is_over() && has_entry(process.pid, entry)).collect()
+/// The processes that have the instance's id in their environment, whoever has started them.
+pub fn marked(instance: &str) -> Vec<Process> {
+    with_entries(&marks("", instance))
+}
+
+/// The processes that have all these entries, `NAME=value`, in their environment.
+pub fn with_entries(wanted: &[String]) -> Vec<Process> {
+    all().into_iter().filter(|process| !process.is_over() && has_entries(process.pid, wanted)).collect()
 }
 
 /// The instances that have a process marked as this runner's.
@@ -122,8 +129,9 @@ pub fn boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
 }
 
-fn has_entry(pid: u32, entry: &str) -> bool {
-    environment(pid).is_some_and(|environment| entries(&environment).any(|found| found == entry.as_bytes()))
+fn has_entries(pid: u32, wanted: &[String]) -> bool {
+    let Some(environment) = environment(pid) else { return false };
+    wanted.iter().all(|wanted| entries(&environment).any(|found| found == wanted.as_bytes()))
 }
 
 fn has_user(pid: u32, handle: &Handle) -> bool {
@@ -157,6 +165,7 @@ mod tests {
         let first = Process::read(session.id()).unwrap();
         let handle = |born: u64, boot: String| Handle {
             instance: "nobody-00000000".to_owned(),
+            runner: String::new(),
             pid: first.pid,
             born,
             boot,

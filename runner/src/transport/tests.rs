@@ -320,6 +320,35 @@ fn ls_names_everything_in_order() {
     assert!(ls(json!({"path": tree.path("none")})).failed);
 }
 
+/// What each shows when nothing is said (spec: Action Llama 2.2).
+#[test]
+fn what_is_shown_has_its_usual_bounds() {
+    let names: Vec<String> = (0..1100).map(|number| format!("f{number:04}")).collect();
+    let files: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "needle\n")).collect();
+    let tree = Tree::of(&files);
+    let shown = |name: Tool, arguments: Value| {
+        let text = tool(name, arguments).text;
+        let (shown, note) =
+            text.split_once("\n\n[").unwrap_or_else(|| panic!("nothing was left out: {text}"));
+        (shown.lines().count(), shown.len(), note.to_owned())
+    };
+    let (lines, _, note) = shown(Tool::Ls, json!({"path": tree.path("")}));
+    assert!(lines == 500 && note.starts_with("500 of 1100 entries"), "{lines}: {note}");
+    let (lines, _, note) = shown(Tool::Find, json!({"pattern": "*", "path": tree.path("")}));
+    assert!(lines == 1000 && note.starts_with("only the first 1000"), "{lines}: {note}");
+    let (lines, _, note) = shown(Tool::Grep, json!({"pattern": "needle", "path": tree.path("")}));
+    assert!(lines == 100 && note.starts_with("only the first 100 matches"), "{lines}: {note}");
+
+    fs::write(tree.path("wide"), "y".repeat(600) + "\n" + &("z".repeat(500) + "\n").repeat(200)).unwrap();
+    let (_, length, note) = shown(Tool::Grep, json!({"pattern": "y", "path": tree.path("wide")}));
+    assert_eq!((length, note.contains("long lines are cut")), ("wide:1:  … [cut]".len() + 500, true));
+    let (lines, length, note) =
+        shown(Tool::Grep, json!({"pattern": "z", "path": tree.path("wide"), "limit": 200}));
+    assert!(length <= cut::BYTES && length > cut::BYTES - 600, "{length}");
+    assert!(note.contains(&format!("only the first {lines} lines are shown: 50 KB at most")), "{note}");
+    assert_eq!(asked(Tool::Bash, json!({"command": "true"})).limit().as_secs(), 300 + MARGIN.as_secs());
+}
+
 #[test]
 fn a_command_says_what_it_printed_and_how_it_ended() {
     let bash = |command: &str| tool(Tool::Bash, json!({"command": command}));

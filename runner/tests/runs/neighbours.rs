@@ -25,3 +25,29 @@ async fn what_one_runner_ends_is_nothing_of_anothers() {
         bed.leave().await.unwrap();
     }
 }
+
+/// What starts by itself is named after its agent and its runner alone: at two nodes of a machine alike.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_of_the_same_name_is_nothing_of_anothers() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = std::process::id();
+    let begun = async |runner: &str| {
+        let engine = ProcessEngine::with_cgroups(runner, launcher(), None);
+        let mut spec = spec(folder.path(), &format!("twins-1-{own}"), "setsid sleep 1000 & sleep 1000");
+        spec.env.insert("SKEIN_RUNNER".to_owned(), runner.to_owned());
+        let handle = engine.start(&spec).await.unwrap();
+        until(|| (tree::members(&handle).len() >= 3).then_some(())).await;
+        (engine, handle)
+    };
+    let (first, one) = begun(&format!("first-{own}")).await;
+    let (second, other) = begun(&format!("second-{own}")).await;
+    let stopped = || tree::members(&other).iter().filter(|process| process.is_stopped()).count();
+    first.freeze(&one).await.unwrap();
+    assert_eq!(stopped(), 0, "the neighbour's was frozen too");
+    first.kill(&one).await.unwrap();
+    first.sweep(&one.instance).await.unwrap();
+    assert!(tree::members(&one).is_empty());
+    assert_eq!(tree::members(&other).len(), 3, "the neighbour's was ended too");
+    second.kill(&other).await.unwrap();
+    assert!(tree::members(&other).is_empty());
+}

@@ -5,6 +5,7 @@ mod loading;
 mod passivation;
 mod pipeline;
 mod supervision;
+mod time;
 mod timers;
 
 use std::sync::Arc;

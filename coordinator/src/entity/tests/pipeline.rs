@@ -37,6 +37,27 @@ async fn the_next_batch_is_on_its_way_while_the_last_is_flushed_and_nobody_is_an
     assert_eq!(node.store.load(&key).await.unwrap().version, Version(3), "one, four, and one");
 }
 
+/// Whoever is alone waits for nobody; those who come together are decided for together.
+#[tokio::test(start_paused = true)]
+async fn who_asks_alone_is_decided_for_at_once_and_who_comes_among_others_with_them() {
+    let node = node();
+    let version = async || {
+        let key = EntityKey::of(Kind::Memory, &swarm());
+        node.store.load(&key).await.unwrap().version
+    };
+    let together = async || {
+        let asked: Vec<_> = (0..4).map(|_| tokio::spawn(touch(node.entities.clone(), Touch::Add))).collect();
+        for asked in asked {
+            asked.await.unwrap().unwrap();
+        }
+    };
+    touch(node.entities.clone(), Touch::Add).await.unwrap();
+    together().await;
+    assert_eq!(version().await, Version(3), "the first of them was taken to be alone, as the one before was");
+    together().await;
+    assert_eq!(version().await, Version(4), "those who were there together were torn apart");
+}
+
 /// A shard was lost and taken again at once, and the news of the loss comes late. What the entity has under way would be
 /// taken under the same fence, behind the back of whoever loads it again.
 #[tokio::test(start_paused = true)]

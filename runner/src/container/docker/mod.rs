@@ -126,6 +126,7 @@ impl DockerEngine {
         let pid = pid(&found).unwrap_or_default();
         Ok(Handle {
             instance: instance.to_owned(),
+            runner: self.runner.clone(),
             pid,
             born: Process::read(pid).map_or(0, |process| process.born),
             boot: tree::boot(),

@@ -9,7 +9,6 @@ use skein_coordinator::store::{Batch, CommitError, Fence, TimerChange, Version};
 use skein_shared::entity::Signal;
 use skein_shared::fence::Epoch;
 use skein_shared::id::EntityKey;
-use skein_shared::time::Timestamp;
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
@@ -69,13 +68,7 @@ impl Node {
         self.turn_away(waiting, &Refusal::new(Code::Unavailable, "it cannot be loaded"));
     }
 
-    pub(super) fn loaded(
-        &mut self,
-        key: &EntityKey,
-        fence: Fence,
-        found: Box<dyn Found>,
-        (at, base): (Timestamp, Uuid),
-    ) {
+    pub(super) fn loaded(&mut self, key: &EntityKey, fence: Fence, found: Box<dyn Found>, base: Uuid) {
         let waiting = self.loads.remove(key).unwrap_or_default();
         let late = |asked: &Asked| {
             let delivered = self.broken == Some(Broken::FormerLivesAreDelivered);
@@ -83,7 +76,6 @@ impl Node {
         };
         let (late, waiting): (Vec<_>, Vec<_>) = waiting.into_iter().partition(late);
         self.turn_away(late, &moving());
-        self.clock.floor = self.clock.floor.max(at);
         let host = found.serve(fence, self.clock.now(self.now));
         let id = self.number();
         let line = Line::default();
@@ -133,10 +125,10 @@ impl Node {
     /// Begins a batch if there is one, and lets go of an entity that is over.
     fn step(&mut self, id: u64) {
         let batch_id = self.uuid();
-        let (now, wall) = (self.clock.now(self.now), self.clock.wall(self.now));
+        let now = self.clock.now(self.now);
         let Some(desk) = self.desks.get_mut(&id) else { return };
         if desk.host.should_begin() {
-            let started = desk.host.begin(now, wall, batch_id);
+            let started = desk.host.begin(now, now, batch_id);
             if let Err(invariant) = desk.host.check() {
                 self.outs.push(Out::Unsound { key: desk.key.clone(), invariant });
             }
@@ -241,7 +233,6 @@ impl Node {
     }
 
     fn follow_commit(&mut self, key: &EntityKey, batch: &Batch, told: &[Told]) {
-        self.clock.floor = self.clock.floor.max(batch.at);
         for told in told {
             let was_new = !matches!(&told.outcome, Err(refusal) if refusal.code == Code::Duplicate);
             if let (Way::Delivery { mark, .. }, true) = (&told.way, was_new) {

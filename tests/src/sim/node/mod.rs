@@ -170,7 +170,7 @@ pub enum Answer {
     },
     Commits(Vec<Outcome>),
     /// With the time of the last commit, and its batch.
-    Loaded(Box<dyn Found>, Timestamp, Uuid),
+    Loaded(Box<dyn Found>, Uuid),
     Timers(Vec<(EntityKey, Timestamp)>),
     Page(Vec<OutboxEntry>),
     TakenOut {
@@ -274,20 +274,15 @@ struct Wakes {
     again: bool,
 }
 
-/// Time that never goes back, as `entity/clock.rs` has it.
+/// Time that never goes back, as `entity/clock.rs` has it. It is its wall's too, which nobody sets here.
 struct Clock {
     begun: Instant,
     wall: u64,
-    floor: Timestamp,
 }
 
 impl Clock {
-    fn wall(&self, now: Instant) -> Timestamp {
-        Timestamp(self.wall) + (now - self.begun)
-    }
-
     fn now(&self, now: Instant) -> Timestamp {
-        self.wall(now).max(self.floor)
+        Timestamp(self.wall) + (now - self.begun)
     }
 }
 
@@ -346,7 +341,7 @@ impl Node {
             broken: config.broken,
             look: config.look,
             rng,
-            clock: Clock { begun: now, wall, floor: Timestamp::ZERO },
+            clock: Clock { begun: now, wall },
             now,
             outs: Vec::new(),
             next: 0,
@@ -424,8 +419,8 @@ impl Node {
             (Then::Connect, _) => self.group_failed("Redis cannot be reached"),
             (Then::Group, Some(Answer::Commits(outcomes))) => self.group_answered(outcomes),
             (Then::Group, _) => self.group_lost(),
-            (Then::Load(key, fence), Some(Answer::Loaded(found, at, base))) => {
-                self.loaded(&key, fence, found, (at, base));
+            (Then::Load(key, fence), Some(Answer::Loaded(found, base))) => {
+                self.loaded(&key, fence, found, base);
             }
             (Then::Load(key, _), _) => self.unloadable(&key),
             (Then::Timers, Some(Answer::Timers(timers))) => self.timers_are(timers),

@@ -84,8 +84,8 @@ impl World {
             Ask::Load(key, fence) => {
                 self.store.primary.check(&key, fence).ok()?;
                 let state = &self.store.primary.state;
-                let (at, base) = (state.load(&key).at, self.witness.base(&key));
-                Answer::Loaded(hosted::find(&key, state, Timestamp(now)), at, base)
+                let found = hosted::find(&key, state, Timestamp(now));
+                Answer::Loaded(found, self.witness.base(&key))
             }
             Ask::Timers(shards) => Answer::Timers(self.store.primary.timers(timers::PAGE, &shards)),
             Ask::Outbox { after, shards } => {

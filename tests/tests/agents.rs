@@ -70,6 +70,35 @@ async fn a_disabled_agent_stays_so_over_a_restart_and_what_it_missed_is_replayed
 }
 
 #[tokio::test]
+async fn what_a_full_queue_drops_is_listed_with_its_reason_and_replayed() -> Result<()> {
+    let keys = format!("workQueueSize = 1\n{SUBSCRIBED}");
+    let stage = Stage::new(1)?.agent("busy", "", &["hold"])?.agent("worker", &keys, &[])?.start().await?;
+    let busy = stage.run("busy").await?;
+    // One event bids for the slot that is taken, and one waits behind it; the third has no room but that of the oldest.
+    for number in 1..=3 {
+        stage.push(&format!("d-{number}"), &event(number)).await?;
+    }
+    let of_worker = ["dead-letters", "list", "--agent", "worker"];
+    stage.until("an event found no room", async || Ok(!rows(&stage, &of_worker).await?.is_empty())).await?;
+    let letters = rows(&stage, &of_worker).await?;
+    ensure!(letters.len() == 1 && letters[0]["reason"] == "queue_overflow", "{letters:?}");
+    let letter = letters[0]["id"].as_str().context("it has no id")?;
+    let dropped =
+        printed(&stage, &["dead-letters", "show", letter]).await?["input"]["payload"]["number"].clone();
+
+    let done = |number: &Value| -> Result<usize> {
+        let inputs = stage.answers("worker", "start")?;
+        Ok(inputs.iter().filter(|(_, input)| input["payload"]["number"] == *number).count())
+    };
+    stage.go("busy")?;
+    stage.becomes(&busy, "completed").await?;
+    stage.until("what had room is done", async || Ok(stage.answers("worker", "start")?.len() == 2)).await?;
+    ensure!(done(&dropped)? == 0, "what was dropped ran");
+    printed(&stage, &["dead-letters", "replay", letter]).await?;
+    stage.until("it is done after all", async || Ok(done(&dropped)? == 1)).await
+}
+
+#[tokio::test]
 async fn a_paused_swarm_keeps_its_work_over_a_restart_and_does_it_at_the_end_of_the_pause() -> Result<()> {
     let wait = r#"wait_for_trigger={"type":"webhook","source":"github","event":"push"}"#;
     // Its exit status reaches nobody after the crash, so it is done by its word.

@@ -280,9 +280,7 @@ async fn an_instance_is_closed_to_others_and_the_data_folder_to_it() -> Result<(
         ensure!(status.is_err() || status? == 401, "{name} opens the coordinator");
     }
 
-    if skein_runner::isolation() == Isolation::None {
-        return Ok(());
-    }
+    ensure!(skein_runner::isolation() != Isolation::None, "{}", Isolation::None.sentence());
     stage.until("it has looked", async || Ok(stage.answers("curious", "look")?.len() == looks.len())).await?;
     for (look, (_, found)) in looks.iter().zip(stage.answers("curious", "look")?) {
         ensure!(found == json!({"refused": "PermissionError"}), "{look} gave {found}");

@@ -115,7 +115,8 @@ pub(crate) struct Scripts {
     recording: Recording,
     next: usize,
     pass: u64,
-    versions: HashMap<EntityKey, u64>,
+    /// Where each entity stands: its version, and the batch that made it.
+    standing: HashMap<EntityKey, (u64, Uuid)>,
 }
 
 impl Scripts {
@@ -132,7 +133,7 @@ impl Scripts {
             recording: Recording::default(),
             next: 0,
             pass: 0,
-            versions: HashMap::new(),
+            standing: HashMap::new(),
         })
     }
 
@@ -142,10 +143,9 @@ impl Scripts {
         }
         let mut batch = self.recording.batches.get(self.next).context("nothing was taken down")?.clone();
         self.next += 1;
-        let version = self.versions.entry(batch.key.clone()).or_default();
-        batch.expected = Version(*version);
-        *version += 1;
-        batch.id = Uuid::now_v7();
+        let (version, last) = self.standing.entry(batch.key.clone()).or_default();
+        (batch.expected, batch.after, batch.id) = (Version(*version), *last, Uuid::now_v7());
+        (*version, *last) = (*version + 1, batch.id);
         for change in &mut batch.documents {
             let (DocumentChange::Put { key, .. } | DocumentChange::Delete { key }) = change;
             *key = fresh(key, self.pass);
@@ -167,7 +167,7 @@ impl Contender for Scripts {
         std::fs::create_dir_all(&folder)?;
         self.recording = take_down(&folder, store, self.task, in_flight).await?;
         (self.next, self.pass) = (0, 0);
-        self.versions.clear();
+        self.standing.clear();
         self.place = Place::open(self.fsync).await?;
         Ok(())
     }

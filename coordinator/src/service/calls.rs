@@ -8,13 +8,15 @@ use std::time::Duration;
 use skein_shared::agent::{self, Agent, CallView, Command, Reply};
 use skein_shared::id::{EntityKey, Name, derived};
 use skein_shared::{Code, Refusal};
+use tracing::debug;
 use uuid::Uuid;
 
 use super::{Service, unexpected};
 use crate::auth::{Principal, Right, policy};
 
 impl Service {
-    /// Calls another agent. The answer comes by [`Service::check_call`].
+    /// Calls another agent. The answer comes by [`Service::check_call`]. A call that is refused is listed among the calls of
+    /// the swarm, with the reason.
     ///
     /// # Errors
     /// `self_call`, `cycle`, `depth_exceeded`, `queue_full`, `disabled`, `not_found`.
@@ -27,26 +29,53 @@ impl Service {
     ) -> Result<CallView, Refusal> {
         policy::require(who, Right::Work)?;
         let target = Name::parse(target)?;
-        if target == who.agent_name {
-            return Err(Refusal::new(Code::SelfCall, "an agent cannot call itself; name another one"));
+        let answer = self.place_call(who, request, &target, context).await;
+        if let Err(refusal) = &answer
+            && is_of_the_rules(refusal.code)
+        {
+            self.note_refused_call(who, request, target, refusal).await;
         }
+        answer
+    }
+
+    async fn place_call(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        target: &Name,
+        context: String,
+    ) -> Result<CallView, Refusal> {
         let Reply::Instance(instance) = self.ask_own(who, inspect(who)).await? else {
             return Err(unexpected("the agent"));
         };
-        let (noted, chain) = (instance.callees.contains(&target), instance.chain);
+        let (noted, chain) = (instance.callees.contains(target), instance.chain);
         let call = derived(request, "call");
         let caller = agent::Caller { agent: who.agent_name.clone(), instance: who.instance.clone(), chain };
-        let key = EntityKey::agent(&who.swarm, &target);
+        let key = EntityKey::agent(&who.swarm, target);
         let command = Command::Call { call, caller, context, noted };
         let Reply::Call(view) = self.change::<Agent>(&key, request, command).await? else {
             return Err(unexpected("the agent"));
         };
         if !noted {
             // The target may tell us as well, but later: a question that follows at once must find it.
-            let note = Command::NoteCallee { instance: who.instance.clone(), target };
+            let note = Command::NoteCallee { instance: who.instance.clone(), target: target.clone() };
             self.ask::<Agent>(&who.own_agent(), note).await?;
         }
         Ok(view)
+    }
+
+    /// It stands with the caller: one that many call, and that is too full to take more, has no work of those that it
+    /// refuses. The refusal is the answer, whether it could be noted or not.
+    async fn note_refused_call(&self, who: &Principal, request: Uuid, target: Name, refusal: &Refusal) {
+        let command = Command::NoteRefusedCall {
+            call: derived(request, "refused call"),
+            instance: who.instance.clone(),
+            target,
+            reason: format!("{}: {refusal}", refusal.code.as_str()),
+        };
+        if let Err(problem) = self.ask::<Agent>(&who.own_agent(), command).await {
+            debug!(problem = %problem.message, "a call that was refused is not listed");
+        }
     }
 
     /// Asks how a call stands. Calls of others are as unknown as those that never were.
@@ -210,6 +239,13 @@ impl Service {
             _ => Err(unexpected("the agent")),
         }
     }
+}
+
+/// Whether the agent that was called did not take it, where other refusals say that the question was wrong or came to
+/// nobody.
+fn is_of_the_rules(code: Code) -> bool {
+    use Code::{Cycle, DepthExceeded, Disabled, NotFound, QueueFull, SelfCall};
+    matches!(code, SelfCall | Cycle | DepthExceeded | QueueFull | Disabled | NotFound)
 }
 
 fn not_yours() -> Refusal {

@@ -90,6 +90,13 @@ pub enum Command {
         instance: InstanceId,
         target: Name,
     },
+    /// A call that `instance` wanted to make was refused by the agent that it named, for this reason.
+    NoteRefusedCall {
+        call: Uuid,
+        instance: InstanceId,
+        target: Name,
+        reason: String,
+    },
     SetStatus {
         instance: InstanceId,
         text: String,

@@ -91,6 +91,15 @@ pub enum Event {
     CallForgotten {
         call: Uuid,
     },
+    /// The instance's call was not taken; `depth` counts as it does of one that was.
+    CallRefused {
+        call: Uuid,
+        caller: InstanceId,
+        target: Name,
+        depth: usize,
+        reason: String,
+        at: Timestamp,
+    },
     CalleeNoted {
         instance: InstanceId,
         target: Name,
@@ -191,9 +200,10 @@ impl Event {
             Event::DeadLettered(letter) => Some(letter.id.to_string()),
             Event::Replayed { letter, .. } => Some(letter.to_string()),
             Event::Called { call, .. } => Some(call.id.to_string()),
-            Event::CallRuns { call, .. } | Event::CallEnded { call, .. } | Event::CallForgotten { call } => {
-                Some(call.to_string())
-            }
+            Event::CallRuns { call, .. }
+            | Event::CallEnded { call, .. }
+            | Event::CallForgotten { call }
+            | Event::CallRefused { call, .. } => Some(call.to_string()),
             Event::WaitBegun(wait) => Some(wait.id.to_string()),
             Event::WaitAcknowledged { wait, .. }
             | Event::WaitEnded { wait, .. }

@@ -1,6 +1,7 @@
 //! Agents call one another.
 
 use super::*;
+use crate::service::views;
 
 fn call_of(target: &str) -> Value {
     json!({ "target_agent": target, "context": "go on" })
@@ -80,6 +81,26 @@ async fn a_full_queue_refuses_a_call_and_says_what_to_do() {
     let told = rejected(&face, &lead, "busy").await;
     assert_eq!(told["code"], "queue_full", "{told}");
     assert!(told["reason"].as_str().unwrap().contains("try again later"), "{told}");
+}
+
+#[tokio::test]
+async fn calls_that_are_refused_are_listed_with_the_reason() {
+    let (face, lead, _) = swarm().await;
+    face.define("off", agent::Definition { enabled: false, ..agent::Definition::default() }).await;
+    for (target, code) in [("off", "disabled"), ("lead", "self_call"), ("nobody", "not_found")] {
+        assert_eq!(rejected(&face, &lead, target).await["code"], code);
+    }
+    // A question that was wrong is no call.
+    face.call(&lead, "call_agent", call_of("no name")).await;
+    let who = face.access.identify(&lead.token).await.unwrap();
+    let calls = views::Wanted { view: "calls", ..views::Wanted::default() };
+    let listed = face.service.rows(&who, calls).await.unwrap().rows;
+    let said = |row: &Value| row["errorMessage"].as_str().unwrap().split(':').next().unwrap().to_owned();
+    let mut told: Vec<_> = listed.iter().map(|row| (row["targetAgent"].clone(), said(row))).collect();
+    told.sort_by_key(|(target, _)| target.to_string());
+    let expected = [("lead", "self_call"), ("nobody", "not_found"), ("off", "disabled")];
+    assert_eq!(told, expected.map(|(target, code)| (json!(target), code.to_owned())));
+    assert!(listed.iter().all(|row| row["status"] == "error" && row["callerAgent"] == "lead"), "{listed:?}");
 }
 
 #[tokio::test]

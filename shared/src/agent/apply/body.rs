@@ -211,6 +211,21 @@ pub(super) struct CallEnded<'a> {
     pub(super) completed_at: Iso,
 }
 
+/// A call that was not taken: as [`Called`] and [`CallEnded`] would have it, with nobody who serves it.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct CallRefused<'a> {
+    pub(super) call_id: Uuid,
+    pub(super) caller_agent: &'a Name,
+    pub(super) caller_instance_id: &'a InstanceId,
+    pub(super) target_agent: &'a Name,
+    pub(super) status: CallStatus,
+    pub(super) created_at: Iso,
+    pub(super) depth: usize,
+    pub(super) error_message: &'a str,
+    pub(super) completed_at: Iso,
+}
+
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Wait<'a> {

@@ -5,6 +5,7 @@ mod body;
 use std::time::Duration;
 
 use serde::Serialize;
+use serde_json::json;
 use uuid::Uuid;
 
 use super::definition::{Defined, Standing};
@@ -61,6 +62,20 @@ impl Agent {
                     self.let_go(record.value.as_ref(), changes);
                     changes.archive(format!("call/{call}"), &record, None);
                 }
+            }
+            Event::CallRefused { call, caller, target, depth, reason, at } => {
+                let body = body::CallRefused {
+                    call_id: *call,
+                    caller_agent: &self.name,
+                    caller_instance_id: caller,
+                    target_agent: target,
+                    status: CallStatus::Error,
+                    created_at: Iso(*at),
+                    depth: *depth,
+                    error_message: reason,
+                    completed_at: Iso(*at),
+                };
+                changes.archive_with(format_args!("call/{call}"), &json!({}), &body);
             }
             Event::WaitBegun(wait) => self.begin_wait(wait, changes),
             Event::WaitAcknowledged { wait, by } => self.with_wait(*wait, changes, |wait| {

@@ -95,6 +95,19 @@ impl Draft<'_> {
         Reply::Done
     }
 
+    pub(super) fn note_refused_call(
+        &mut self,
+        call: Uuid,
+        id: &InstanceId,
+        target: &Name,
+        reason: &str,
+    ) -> Result<Reply, Refusal> {
+        let depth = self.instance(id)?.chain.len() + 1;
+        let (caller, target, at) = (id.clone(), target.clone(), self.now());
+        self.push(Event::CallRefused { call, caller, target, depth, reason: reason.to_owned(), at });
+        Ok(Reply::Done)
+    }
+
     pub(super) fn return_value(&mut self, id: &InstanceId, value: &Returned) -> Result<Reply, Refusal> {
         let shown = value.shown().len();
         if shown > limits::TEXT {

@@ -44,6 +44,9 @@ fn route(draft: &mut Draft<'_>, command: &Command) -> Result<Reply, Refusal> {
         Command::CancelCall { call, instance } => draft.cancel_call(*call, instance),
         Command::CallerEnded { instance, cancel } => Ok(draft.caller_ended(instance, *cancel)),
         Command::NoteCallee { instance, target } => Ok(draft.note_callee(instance, target)),
+        Command::NoteRefusedCall { call, instance, target, reason } => {
+            draft.note_refused_call(*call, instance, target, reason)
+        }
         Command::SetStatus { instance, text } => draft.set_status(instance, text),
         Command::ReturnValue { instance, value } => draft.return_value(instance, value),
         Command::BeginWait { instance, wait, filter, timeout_ms, broadcast, look_back } => draft.begin_wait(

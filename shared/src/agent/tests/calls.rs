@@ -135,6 +135,23 @@ fn refusals_by_the_chain() {
 }
 
 #[test]
+fn a_call_that_was_refused_is_written_down_and_not_kept_in_memory() {
+    let mut world = World::new(1);
+    let run = world.manual();
+    let (call, target, before) = (id(7), name("other"), world.agent.entity.clone());
+    let reason = "queue_full: the queue is full".to_owned();
+    world.must(Command::NoteRefusedCall { call, instance: run.clone(), target, reason: reason.clone() });
+    assert!(world.agent.entity == before && world.agent.restored() == before);
+    let body = world.agent.body(&format!("call/{call}")).unwrap();
+    assert_eq!((&body["status"], &body["errorMessage"]), (&json!("error"), &json!(reason)));
+    assert_eq!((&body["callerInstanceId"], &body["targetAgent"]), (&json!(run), &json!("other")));
+    assert_eq!((&body["depth"], body.get("targetInstanceId")), (&json!(1), None));
+    let stranger = InstanceId("worker-0000000f".to_owned());
+    let noted = Command::NoteRefusedCall { call, instance: stranger, target: name("other"), reason };
+    assert_eq!(world.refused(noted), Code::NotFound);
+}
+
+#[test]
 fn refusals_by_the_target() {
     let mut world = World::undefined();
     assert_eq!(world.call(1).unwrap_err().code, Code::NotFound);

@@ -53,6 +53,29 @@ impl From<Value> for Json {
     }
 }
 
+/// How long a value is as text, bytes, without the text.
+///
+/// # Panics
+/// Never for plain data: maps with keys that are no strings are the only values without a JSON form.
+pub fn length(value: &(impl Serialize + ?Sized)) -> usize {
+    let mut counted = Counted(0);
+    serde_json::to_writer(&mut counted, value).expect("plain data has a JSON form");
+    counted.0
+}
+
+struct Counted(usize);
+
+impl std::io::Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
 /// The deepest nesting of brackets outside of strings: what a text would ask of a parser that recurses into it.
 pub fn depth(json: &[u8]) -> usize {
     let (mut depth, mut deepest, mut quoted, mut escaped) = (0_usize, 0, false, false);
@@ -77,6 +100,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_length_is_that_of_the_text() {
+        for value in [json!(null), json!({"a": [1.5, 1e30, "\u{1}\"ü"], "b": {}}), json!("")] {
+            assert_eq!(length(&value), value.to_string().len());
+        }
+    }
 
     #[test]
     fn the_text_passes_through_serde_unchanged() {

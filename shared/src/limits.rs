@@ -100,7 +100,17 @@ pub const COST_DAYS: u16 = 400;
 pub const COST_SUMS: usize = 100_000;
 /// Deepest nesting of JSON that is taken from outside.
 pub const JSON_DEPTH: usize = 64;
-/// Request bodies of webhooks, bytes, and what a file tool may be given.
-pub const BODY: usize = 4 * 1024 * 1024;
+/// Request bodies of webhooks, bytes, and what is written out of one (spec: Action Llama 8.1).
+pub const WEBHOOK: usize = 10 * 1024 * 1024;
+/// Why a run was started, or what woke it, bytes: a webhook, and what was read from it.
+pub const INPUT: usize = 2 * WEBHOOK;
+/// What a file tool may be given at once, bytes.
+pub const FILE: usize = 4 * 1024 * 1024;
 /// Request bodies of the MCP face, bytes: the longest value of a call, and what stands around it.
-pub const REQUEST: usize = RESULT + BODY;
+pub const REQUEST: usize = RESULT + FILE;
+/// One answer of the MCP face, bytes: an event stands in it as a value and, escaped, as a text.
+pub const ANSWER: usize = 3 * INPUT;
+/// One message between a coordinator and a runner, bytes: an input or a request, and what stands around it.
+pub const RUNNER_MESSAGE: usize = 32 * 1024 * 1024;
+/// What one decision may write, bytes. While it is written, Redis serves nobody else.
+pub const DECISION: usize = 80 * 1024 * 1024;

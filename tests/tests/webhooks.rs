@@ -254,9 +254,9 @@ async fn every_lack_of_a_delivery_is_named() -> Result<()> {
     ensure!(got == 200 && said.contains("ping"), "a form: {got} {said}");
     let (got, said) = send("", "{}".to_owned(), signature("{}"), "ping").await?;
     ensure!(got == 200 && said.contains("ping"), "GitHub's ping: {got} {said}");
-    let large = "x".repeat(5 * 1024 * 1024);
+    let large = "x".repeat(11 * 1024 * 1024);
     let (got, said) = send("", large.clone(), signature(&large), "push").await?;
-    ensure!(got == 413 && said.contains("larger than"), "5 MiB: {got} {said}");
+    ensure!(got == 413 && said.contains("larger than"), "11 MiB: {got} {said}");
     // None of them has used up the delivery's id.
     let (got, said) = send("", body.to_owned(), signature(body), "push").await?;
     ensure!(got == 202, "the delivery itself: {got} {said}");

@@ -30,7 +30,7 @@ pub async fn serve(
     admin: Admin,
     stop: CancellationToken,
 ) -> Result<(), ServeError> {
-    let runners = RunnersServer::new(control).max_decoding_message_size(skein_shared::limits::BODY * 4);
+    let runners = RunnersServer::new(control).max_decoding_message_size(skein_shared::limits::RUNNER_MESSAGE);
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     Server::builder()
         .http2_keepalive_interval(Some(KEEP_ALIVE))

@@ -93,6 +93,12 @@ fn check_limits(config: &Limits) -> Result<(), ConfigError> {
             )));
         }
     }
+    if !(1..=limits::WEBHOOK).contains(&config.webhook_bytes) {
+        return Err(ConfigError(format!(
+            "`limits.webhook_bytes` must lie between 1 and {}; more does not fit into the input of a run",
+            limits::WEBHOOK
+        )));
+    }
     let (least, most) = (limits::TEXT as u64, limits::RESULT as u64);
     if (least..=most).contains(&config.result_bytes) {
         return Ok(());

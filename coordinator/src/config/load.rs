@@ -180,6 +180,8 @@ mod tests {
         assert_eq!(config.limits.drain, Duration::from_secs(90));
         let error = read("[limits]\nresult_bytes = 99999999").unwrap_err().to_string();
         assert!(error.contains("between 262144 and 16777216"), "{error}");
+        let error = read("[limits]\nwebhook_bytes = 99999999").unwrap_err().to_string();
+        assert!(error.contains("between 1 and 10485760"), "{error}");
         let error = read("[retention]\nreplies = \"1m\"").unwrap_err().to_string();
         assert!(error.contains("15m at least"), "{error}");
     }

@@ -413,7 +413,7 @@ pub struct ToolLimits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            webhook_bytes: limits::BODY,
+            webhook_bytes: limits::WEBHOOK,
             webhooks_in_flight: 256,
             result_bytes: limits::RESULT as u64,
             swarm_result_bytes: limits::SWARM_BLOBS,

@@ -25,6 +25,8 @@ pub(super) struct Draft {
     pub(super) timer: TimerChange,
     /// Whom to wake after the commit.
     pub(super) topics: Vec<String>,
+    /// Roughly how long all of it is, bytes.
+    pub(super) weight: usize,
 }
 
 impl Default for Draft {
@@ -38,15 +40,17 @@ impl Default for Draft {
             replies: Vec::new(),
             timer: TimerChange::Keep,
             topics: Vec::new(),
+            weight: 0,
         }
     }
 }
 
 impl Draft {
-    pub(super) fn event<E: Entity>(&mut self, event: &E::Event, changes: Changes) {
+    pub(super) fn event(&mut self, record: EventRecord, changes: Changes) {
+        self.weight += changes.documents.iter().map(weight).sum::<usize>();
         self.documents.extend(changes.documents);
         self.blobs.extend(changes.blobs);
-        self.events.push(EventRecord { subject: E::subject(event), body: Json::of(event) });
+        self.events.push(record);
     }
 
     pub(super) fn effect(&mut self, sequence: u64, effect: Effect) {
@@ -82,6 +86,21 @@ impl Draft {
             outbox: self.outbox,
             blobs: self.blobs,
         }
+    }
+}
+
+/// An event as the log of its entity has it.
+pub(super) fn record<E: Entity>(event: &E::Event) -> EventRecord {
+    EventRecord { subject: E::subject(event), body: Json::of(event) }
+}
+
+/// How long the texts of a change are, bytes.
+fn weight(change: &DocumentChange) -> usize {
+    match change {
+        DocumentChange::Put { head, body, .. } => {
+            head.text().len() + body.as_ref().map_or(0, |body| body.text().len())
+        }
+        DocumentChange::Delete { .. } => 0,
     }
 }
 

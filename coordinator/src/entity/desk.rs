@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use skein_shared::entity::{Changes, Ctx, Effect, Entity, Signal};
 use skein_shared::id::EntityKey;
-use skein_shared::json::Json;
+use skein_shared::json::{self, Json};
 use skein_shared::mutation::{self, Mutation};
 use skein_shared::time::Timestamp;
-use skein_shared::{Code, Refusal};
+use skein_shared::{Code, Refusal, limits};
 use tracing::warn;
 use uuid::Uuid;
 
@@ -24,10 +24,12 @@ use super::refusals::{failed, moving, panicked, restarting};
 use super::replies::Replies;
 use super::request::Request;
 use crate::by_kind;
-use crate::store::{Batch, CommitError, Fence, Loaded, Mark, TimerChange, Version};
+use crate::store::{Batch, CommitError, EventRecord, Fence, Loaded, Mark, TimerChange, Version};
 
 /// Commands that one commit may carry. More would make the first of them wait for the last.
 const BATCH: usize = 256;
+/// A batch that is as heavy as this takes no further command, bytes.
+const HEAVY: usize = 4 * 1024 * 1024;
 /// What falls due within such a time of a tick is left to one more tick, so that they come in batches.
 const NEXT_TICK: Duration = Duration::from_millis(10);
 /// A tick that does nothing and leaves its timer due is a fault of the entity; it must not become a busy loop.
@@ -196,6 +198,7 @@ impl<E: Entity, T> Desk<E, T> {
         let mut draft = Draft::default();
         let mut answers = Vec::new();
         while answers.len() < BATCH
+            && draft.weight < HEAVY
             && let Some(pending) = self.waiting.pop_front()
         {
             match self.settle(pending, (now, wall), &mut draft) {
@@ -291,11 +294,13 @@ impl<E: Entity, T> Desk<E, T> {
         }
         let mut ctx = Ctx::new(now, wall, self.serving_since, self.fence.epoch, request.id);
         let decision = self.entity.decide(command, &mut ctx)?;
-        for event in &decision.events {
+        let records: Vec<EventRecord> = decision.events.iter().map(batch::record::<E>).collect();
+        draft.weight += weigh(&records, &decision.effects)?;
+        for (event, record) in decision.events.iter().zip(records) {
             draft.topics.extend(self.entity.topics(event));
             let mut changes = Changes::default();
             self.entity.apply(event, &mut changes);
-            draft.event::<E>(event, changes);
+            draft.event(record, changes);
         }
         for effect in decision.effects {
             self.sequence += 1;
@@ -385,6 +390,25 @@ impl<E: Entity, T> Desk<E, T> {
         let refuse = |settled: Settled<E, T>| Settled { outcome: Err(refusal.clone()), ..settled };
         answers.into_iter().map(refuse).collect()
     }
+}
+
+/// How long what was decided is, bytes.
+///
+/// # Errors
+/// `too_large` when no store takes it in one commit. Nothing of it has happened then.
+fn weigh(records: &[EventRecord], effects: &[Effect]) -> Result<usize, Refusal> {
+    let records: usize = records.iter().map(|record| record.body.text().len()).sum();
+    let effects: usize = effects.iter().map(json::length).sum();
+    // Documents have what events say once more.
+    if 2 * records + effects > limits::DECISION {
+        let problem = format!(
+            "what follows from it is {} MiB, which is more than is written at once ({} MiB); send less, or to fewer",
+            (2 * records + effects) >> 20,
+            limits::DECISION >> 20
+        );
+        return Err(Refusal::new(Code::TooLarge, problem));
+    }
+    Ok(records + effects)
 }
 
 /// A request id for a delivery, the same at each try.

@@ -18,7 +18,7 @@ use skein_shared::mail::Letter;
 use skein_shared::slack::{self, Question, Said};
 use skein_shared::time::Timestamp;
 use skein_shared::triggers::{Incoming, Rejected};
-use skein_shared::{Code, Refusal};
+use skein_shared::{Code, Refusal, json, limits};
 use tracing::warn;
 use uuid::Uuid;
 
@@ -208,7 +208,7 @@ fn is_wanted(source: &Source, message: &Value) -> bool {
 /// An event as the triggers take it.
 ///
 /// # Errors
-/// `invalid_argument` for a name or an id that is too long.
+/// `invalid_argument` for a name or an id that is too long, `too_large` for a body that is.
 pub(super) fn incoming(
     notice: Notice,
     source: &Name,
@@ -216,6 +216,11 @@ pub(super) fn incoming(
     received_at: Timestamp,
 ) -> Result<Incoming, Refusal> {
     let Notice { delivery, event, context, payload, .. } = notice;
+    // Numbers may take more room than they were sent in.
+    if json::length(&payload) > limits::WEBHOOK {
+        let problem = format!("the event takes more than {} bytes written out", limits::WEBHOOK);
+        return Err(Refusal::new(Code::TooLarge, problem));
+    }
     if event.is_empty() || event.len() > NAME || delivery.len() > NAME {
         let problem = format!("the event has no name, or its name or id is longer than {NAME} bytes");
         return Err(invalid(problem));

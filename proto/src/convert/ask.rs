@@ -33,7 +33,7 @@ pub fn from_wire(ask: v1::Ask) -> Result<Ask, Refusal> {
     let unknown = |problem: String| Refusal::new(Code::InvalidArgument, problem);
     let what = match ask.what {
         Some(Asked::Tool(UseTool { name, arguments })) => {
-            if arguments.len() > limits::BODY {
+            if arguments.len() > limits::FILE {
                 return Err(Refusal::new(Code::TooLarge, "the arguments are too large; write less at once"));
             }
             let arguments = serde_json::from_str(&arguments);

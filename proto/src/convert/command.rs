@@ -106,8 +106,8 @@ fn input(text: &str) -> Result<Value, Refusal> {
     if text.is_empty() {
         return Ok(Value::Null);
     }
-    if text.len() > limits::BODY {
-        let problem = format!("input: {} bytes are more than the {} allowed", text.len(), limits::BODY);
+    if text.len() > limits::INPUT {
+        let problem = format!("input: {} bytes are more than the {} allowed", text.len(), limits::INPUT);
         return Err(Refusal::new(Code::TooLarge, problem));
     }
     serde_json::from_str(text)

@@ -6,6 +6,7 @@ use std::time::Duration;
 use secrecy::ExposeSecret;
 use skein_proto::v1::runners_client::RunnersClient;
 use skein_proto::v1::{CoordinatorMessage, RunnerMessage};
+use skein_shared::limits;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_stream::StreamExt as _;
@@ -199,7 +200,7 @@ impl Control {
         let (answers, waiting) = mpsc::channel(ANSWERS);
         let mut request = Request::new(ReceiverStream::new(messages).merge(ReceiverStream::new(waiting)));
         request.metadata_mut().insert("authorization", self.token.clone());
-        let mut client = RunnersClient::new(channel);
+        let mut client = RunnersClient::new(channel).max_decoding_message_size(limits::RUNNER_MESSAGE);
         let answer = tokio::time::timeout(CONNECT, client.control(request)).await;
         let answer = answer.map_err(|_| Ended::Broken("no answer in time".into()))??;
         if let Some(node) = answer.metadata().get(NODE).and_then(|node| node.to_str().ok()) {

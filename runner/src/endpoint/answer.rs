@@ -6,12 +6,16 @@ use serde_json::Value;
 use skein_shared::limits;
 
 /// Longest event that is looked at; a longer one passes unread.
-const EVENT: usize = 2 * limits::BODY;
+const EVENT: usize = limits::ANSWER;
 
 /// Cuts a stream of bytes into events.
 #[derive(Default)]
 pub(super) struct Events {
     rest: BytesMut,
+    /// Where the line begins that is not whole yet, and up to where it was looked at: an event may be long, and comes in
+    /// many pieces.
+    line: usize,
+    seen: usize,
 }
 
 /// What an event is to the client that waits.
@@ -30,29 +34,33 @@ impl Events {
     pub(super) fn push(&mut self, bytes: &[u8]) -> Vec<Bytes> {
         self.rest.extend_from_slice(bytes);
         let mut events = Vec::new();
-        while let Some(end) = end_of_event(&self.rest) {
-            events.push(self.rest.split_to(end).freeze());
+        while let Some(end) = self.end_of_event() {
+            events.push(self.cut(end));
         }
         if self.rest.len() > EVENT {
-            events.push(self.rest.split().freeze());
+            events.push(self.cut(self.rest.len()));
         }
         events
     }
-}
 
-/// Where the first event ends: after an empty line, whatever its line ends are.
-fn end_of_event(bytes: &[u8]) -> Option<usize> {
-    let mut line = 0;
-    for (at, &byte) in bytes.iter().enumerate() {
-        if byte != b'\n' {
-            continue;
-        }
-        if bytes[line..at].iter().all(|&byte| byte == b'\r') {
-            return Some(at + 1);
-        }
-        line = at + 1;
+    fn cut(&mut self, end: usize) -> Bytes {
+        (self.line, self.seen) = (0, 0);
+        self.rest.split_to(end).freeze()
     }
-    None
+
+    /// Where the first event ends: after an empty line, whatever its line ends are.
+    fn end_of_event(&mut self) -> Option<usize> {
+        while let Some(length) = self.rest[self.seen..].iter().position(|&byte| byte == b'\n') {
+            let end = self.seen + length;
+            let is_empty = self.rest[self.line..end].iter().all(|&byte| byte == b'\r');
+            (self.line, self.seen) = (end + 1, end + 1);
+            if is_empty {
+                return Some(end + 1);
+            }
+        }
+        self.seen = self.rest.len();
+        None
+    }
 }
 
 pub(super) fn meaning(event: &[u8]) -> Meaning {
@@ -93,6 +101,10 @@ mod tests {
         assert_eq!(meaning(&found[0]), Meaning::Answer);
         assert_eq!(meaning(&found[1]), Meaning::Idle);
         assert_eq!(events.push(b"ta: 1\n\n").len(), 1);
+        let whole = b"event: message\r\ndata: 1\r\n\r\n: x\n\n";
+        let pieces: Vec<Bytes> = whole.iter().flat_map(|&byte| events.push(&[byte])).collect();
+        assert_eq!(pieces, events.push(whole), "byte by byte or at once");
+        assert_eq!(pieces.len(), 2);
     }
 
     #[test]

@@ -304,7 +304,7 @@ impl Proxy {
         into: &mpsc::Sender<Sent>,
     ) -> Result<(), mpsc::error::SendError<Sent>> {
         let text = match answer.bytes().await {
-            Ok(text) if text.len() <= 2 * limits::BODY => text,
+            Ok(text) if text.len() <= limits::ANSWER => text,
             _ => return into.send(Err(std::io::Error::other("the answer broke off"))).await,
         };
         let Ok(message) = serde_json::from_slice::<Value>(&text) else {

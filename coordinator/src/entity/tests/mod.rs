@@ -7,6 +7,7 @@ mod pipeline;
 mod supervision;
 mod time;
 mod timers;
+mod weight;
 
 use std::sync::Arc;
 

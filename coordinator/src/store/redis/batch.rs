@@ -6,6 +6,7 @@ use redis::Cmd;
 use skein_shared::blobs::chunks;
 use skein_shared::entity::{BlobChange, DocumentChange};
 use skein_shared::json::{Fields, Json};
+use skein_shared::limits;
 use skein_shared::time::Timestamp;
 
 use super::arguments::Arguments;
@@ -14,8 +15,8 @@ use crate::store::{Batch, CommitError, Fence, TimerChange, Version};
 
 /// Effects of one batch that an outbox position has room for.
 pub(super) const EFFECTS: u64 = 1 << 16;
-/// The largest batch. While it is written Redis serves nobody else.
-const BYTES: usize = 64 * 1024 * 1024;
+/// The largest batch: a decision, what else is in its batch, and what stands around it.
+const BYTES: usize = limits::DECISION + 16 * 1024 * 1024;
 /// Fields that one command sets: Lua can pass on some thousands of arguments.
 const FIELDS: usize = 1000;
 /// Fields that every document has of its own.

@@ -22,7 +22,7 @@ fn changing() -> Vec<Tool> {
     let seconds = json!({ "type": "number", "exclusiveMinimum": 0, "maximum": transport::LONGEST.as_secs() });
     let edit = json!({
         "type": "object",
-        "properties": { "oldText": text(limits::BODY), "newText": any_text(limits::BODY) },
+        "properties": { "oldText": text(limits::FILE), "newText": any_text(limits::FILE) },
         "required": ["oldText", "newText"],
         "additionalProperties": false,
     });
@@ -65,7 +65,7 @@ fn changing() -> Vec<Tool> {
             .found_by("create file save overwrite content disk")
             .args(
                 of_file()
-                    .need("content", any_text(limits::BODY), "What the file is to hold")
+                    .need("content", any_text(limits::FILE), "What the file is to hold")
                     .rare("instance", text(200), "For operators: which instance"),
             ),
         Tool::raw("edit", "Edit a file", SCHEDULER, |call, arguments| run(call, Named::Edit, arguments))
@@ -80,8 +80,8 @@ fn changing() -> Vec<Tool> {
             .args(
                 of_file()
                     .take("edits", list(edit, 1000), "The replacements")
-                    .rare("oldText", text(limits::BODY), "Of a single replacement")
-                    .rare("newText", any_text(limits::BODY), "Of a single replacement")
+                    .rare("oldText", text(limits::FILE), "Of a single replacement")
+                    .rare("newText", any_text(limits::FILE), "Of a single replacement")
                     .rare("instance", text(200), "For operators: which instance"),
             ),
     ]

@@ -27,7 +27,7 @@ pub(super) fn tools() -> Vec<Tool> {
             .args(
                 Args::none()
                     .take("filePath", text(4096), "A file of your instance; relative to your work folder")
-                    .take("content", text(limits::BODY), "Or its bytes in base64")
+                    .take("content", text(limits::FILE), "Or its bytes in base64")
                     .take("filename", text(255), "What people see; needed with content")
                     .take("taskId", uuid(), "The task whose thread it is for")
                     .take("inboxMessageId", uuid(), "Or the inbox message")
@@ -56,7 +56,7 @@ pub(super) fn tools() -> Vec<Tool> {
                 "success": flag(),
                 "message": any_text(4000),
                 "savedPath": any_text(5000),
-                "content": any_text(limits::BODY),
+                "content": any_text(limits::FILE),
                 "fileInfo": object(),
             })),
     ]

@@ -22,8 +22,10 @@ pub const LEARNINGS: usize = 100_000;
 pub const LOCK_KEY: usize = 2048;
 /// Default time to live of a lock.
 pub const LOCK_TTL: Duration = Duration::from_secs(1800);
-/// Longest time to live of a lock.
+/// Longest time to live of a lock, unless the swarm allows more.
 pub const LOCK_TTL_MAX: Duration = Duration::from_secs(86_400);
+/// The most that a swarm may allow.
+pub const LOCK_TTL_ALLOWED: Duration = Duration::from_secs(30 * 86_400);
 /// How long a failed try for a lock counts as waiting for it, for deadlock detection.
 pub const LOCK_WAITING: Duration = Duration::from_secs(60);
 /// Lease of a started task whose instance a runner watches.

@@ -10,6 +10,7 @@ use std::process::Stdio;
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use skein_runner::container::Isolation;
+use skein_shared::limits;
 use skein_tests::mcp::Client;
 use skein_tests::process::{Signal, signal};
 use skein_tests::stage::{Stage, are_frozen, are_running};
@@ -55,6 +56,70 @@ async fn a_frozen_tree_gives_its_slot_away_and_wakes_with_the_whole_payload() ->
     stage.becomes(&sleeper, "completed").await?;
     stage.until("its tree is gone", async || Ok(stage.processes(Some(&sleeper)).is_empty())).await?;
     ensure!(starts(&stage, "sleeper")? == [sleeper], "it ran more than once");
+    Ok(())
+}
+
+#[tokio::test]
+async fn runs_that_may_hold_two_locks_are_told_of_the_circle_that_they_would_close() -> Result<()> {
+    const SECOND: &str = r#"acquire_lock={"resource_key":"test://repository/2"}"#;
+    let stage = Stage::new(2)?
+        .agent("first", "", &[LOCK, "hold", SECOND])?
+        .agent("second", "", &[SECOND, LOCK, "hold"])?
+        .start()
+        .await?;
+    let two =
+        ["swarm", "locks", "default", "--per-instance", "2", "--ttl", "1h", "--max-ttl", "2d", "--json"];
+    let shown: Value = serde_json::from_str(&stage.up().skein(&two).await?)?;
+    let wanted = json!({"swarm": "default", "perInstance": 2, "ttlMs": 3_600_000, "maxTtlMs": 172_800_000, "normalize": true});
+    ensure!(shown == wanted, "{shown}");
+    let tries = async |agent: &str, wanted: usize| -> Result<Vec<Value>> {
+        stage
+            .until("it has tried", async || Ok(stage.answers(agent, "acquire_lock")?.len() == wanted))
+            .await?;
+        Ok(stage.answers(agent, "acquire_lock")?.into_iter().map(|(_, answer)| answer).collect())
+    };
+    stage.run("first").await?;
+    tries("first", 1).await?;
+    stage.run("second").await?;
+    let second = tries("second", 2).await?;
+    ensure!(second[1]["code"] == "lock_held", "the first one has it: {second:?}");
+    stage.go("first")?;
+    let first = tries("first", 2).await?;
+    ensure!(first[1]["code"] == "deadlock", "each waits for the other: {first:?}");
+    stage.go("second")?;
+    for agent in ["first", "second"] {
+        stage.answer(agent, "end").await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_webhook_as_long_as_they_may_be_starts_one_run_and_wakes_another() -> Result<()> {
+    let subscribed = "subscriptions = [{ source = \"github\", event = \"push\" }]\n";
+    let counts = "wc -c < \"$SKEIN_INPUT_FILE\"";
+    let stage = Stage::new(2)?.agent("sleeper", "", &[WAIT])?.script("reader", subscribed, counts)?;
+    let stage = stage.start().await?;
+    let sleeper = stage.run("sleeper").await?;
+    stage.becomes(&sleeper, "frozen").await?;
+
+    let mut body = event(1);
+    body["filler"] = json!("");
+    let room = limits::WEBHOOK - body.to_string().len();
+    body["filler"] = json!("x".repeat(room));
+    let taken = stage.push("d-1", &body).await?;
+    ensure!(taken["matched"] == 2, "{taken}");
+    let woken = stage.answer("sleeper", "wait_for_trigger").await?;
+    ensure!(woken["payload"]["payload"] == body, "the payload is not the body that was sent");
+    stage.becomes(&sleeper, "completed").await?;
+    let reads = |run: &Value| run["agent"] == "reader" && run["state"] == "completed";
+    stage
+        .until("the other one is through", async || Ok(stage.list("instances").await?.iter().any(reads)))
+        .await?;
+    let runs = stage.list("instances").await?;
+    let reader = runs.iter().find(|run| reads(run)).and_then(|run| run["instance"].as_str()).unwrap();
+    let counted: usize = stage.output(reader).trim().parse()?;
+    ensure!(counted > limits::WEBHOOK, "its input has {counted} bytes");
+    ensure!(!stage.log().contains("the control stream broke"), "its runner was cut off by a long message");
     Ok(())
 }
 

@@ -25,6 +25,7 @@ use crate::node::Endpoint;
 use crate::runners::Sessions;
 use crate::service::access::Access;
 use crate::service::follow::{Logs, PAGE, Part};
+use crate::service::locks::LockWish;
 use crate::service::scale::USUAL_GROUP;
 use crate::service::tasks::{Action, Wanted};
 use crate::service::{Service, views};
@@ -173,6 +174,22 @@ impl Admin {
         self.service.scale(&who, &group).await
     }
 
+    async fn configure_locks(&self, request: Request<v1::ConfigureLocksRequest>) -> Result<Value, Refusal> {
+        let asked = request.get_ref();
+        let wish = LockWish {
+            locks_per_holder: asked.per_instance.map(|most| usize::try_from(most).unwrap_or(usize::MAX)),
+            default_ttl_ms: asked.ttl_ms,
+            max_ttl_ms: asked.max_ttl_ms,
+            normalize_keys: asked.normalize,
+        };
+        if wish == LockWish::default() {
+            let who = self.of_swarm(&request, &asked.swarm).await?;
+            return self.service.lock_settings(&who).await;
+        }
+        let who = self.changes_swarm(&request, &asked.swarm).await?;
+        self.service.configure_locks(&who, Uuid::now_v7(), wish).await
+    }
+
     async fn show_task(&self, request: Request<v1::TaskRequest>) -> Result<Value, Refusal> {
         let asked = request.get_ref();
         let who = self.of_swarm(&request, &asked.swarm).await?;
@@ -299,6 +316,10 @@ impl admin_server::Admin for Admin {
 
     async fn scale_swarm(&self, request: Request<v1::ScaleSwarmRequest>) -> Answer<v1::Document> {
         document(Admin::scale_swarm(self, request).await)
+    }
+
+    async fn configure_locks(&self, request: Request<v1::ConfigureLocksRequest>) -> Answer<v1::Document> {
+        document(Admin::configure_locks(self, request).await)
     }
 
     async fn show_task(&self, request: Request<v1::TaskRequest>) -> Answer<v1::Document> {

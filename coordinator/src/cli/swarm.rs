@@ -1,7 +1,9 @@
-//! `skein swarm create|scale|list`
+//! `skein swarm create|scale|locks|list`
+
+use std::time::Duration;
 
 use clap::Subcommand;
-use skein_proto::v1::{CreateSwarmRequest, ScaleSwarmRequest};
+use skein_proto::v1::{ConfigureLocksRequest, CreateSwarmRequest, ScaleSwarmRequest};
 use skein_shared::id::Name;
 
 use super::{CliError, Common, list};
@@ -27,6 +29,24 @@ pub(super) enum Swarm {
         #[command(flatten)]
         common: Common,
     },
+    /// Say how the locks of a swarm are to be, or show how they are.
+    Locks {
+        name: Name,
+        /// Locks that one run may hold at a time; with more than one there can be deadlocks, which are refused.
+        #[arg(long)]
+        per_instance: Option<u32>,
+        /// How long a lock lasts that asks for no time of its own, such as 30m.
+        #[arg(long, value_parser = humantime::parse_duration)]
+        ttl: Option<Duration>,
+        /// The longest that a lock may ask for, such as 1d.
+        #[arg(long, value_parser = humantime::parse_duration)]
+        max_ttl: Option<Duration>,
+        /// Whether spellings of one URI are one lock.
+        #[arg(long)]
+        normalize: Option<bool>,
+        #[command(flatten)]
+        common: Common,
+    },
     /// List the swarms.
     List {
         #[command(flatten)]
@@ -45,6 +65,17 @@ impl Swarm {
             Swarm::Scale { name, scale, group, common } => {
                 let request = ScaleSwarmRequest { swarm: name.to_string(), group: group.to_string(), scale };
                 common.print(common.admin().await?.scale_swarm(request).await)
+            }
+            Swarm::Locks { name, per_instance, ttl, max_ttl, normalize, common } => {
+                let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+                let request = ConfigureLocksRequest {
+                    swarm: name.to_string(),
+                    per_instance,
+                    ttl_ms: ttl.map(millis),
+                    max_ttl_ms: max_ttl.map(millis),
+                    normalize,
+                };
+                common.print(common.admin().await?.configure_locks(request).await)
             }
         }
     }

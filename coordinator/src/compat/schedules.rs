@@ -49,7 +49,8 @@ pub(super) async fn delete(State(compat): State<Compat>, Path(id): Path<Uuid>, a
 
 pub(super) async fn run(State(compat): State<Compat>, Path(id): Path<Uuid>, asked: Asked) -> Answer {
     let ran = compat.tool(&asked, "run-schedule-now", named(id)).await?;
-    ok(json!({ "schedule": ran["schedule"], "task": { "id": ran["taskId"] } }))
+    let task = ran.get("taskId").map(|id| json!({ "id": id }));
+    ok(json!({ "schedule": ran["schedule"], "task": task }))
 }
 
 fn named(id: Uuid) -> Map<String, Value> {

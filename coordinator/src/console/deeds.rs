@@ -12,6 +12,7 @@ use super::door::may_act;
 use crate::auth::Principal;
 use crate::service::agents::Steer;
 use crate::service::questions::Word;
+use crate::service::schedules::Made;
 use crate::service::tasks::Action;
 
 /// Does it, and says what was done.
@@ -83,8 +84,10 @@ pub(super) async fn run(
         }
         "run-schedule" => {
             let which = Which::Id(id("schedule")?);
-            let (_, task) = service.run_schedule(who, request, which).await?;
-            Ok(format!("The schedule has made task {task}."))
+            Ok(match service.run_schedule(who, request, which).await?.1 {
+                Made::Task(task) => format!("The schedule has made task {task}."),
+                Made::Run(agent) => format!("The agent {agent} is asked for a run."),
+            })
         }
         "release-lock" => {
             let key = fields.need("key")?;

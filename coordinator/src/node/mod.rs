@@ -2,12 +2,13 @@
 //!
 //! `datadir` keeps other processes out; `start` brings the parts up in order and `shutdown` takes them down;
 //! `tasks` ties them together; `truth` opens the store, `alone` that of a node which does not run; `leftovers` reads
-//! requests to their end; `endpoint` tells the command line where the listeners are.
+//! requests to their end, `keepalive` notices clients that are gone; `endpoint` tells the command line where the listeners are.
 
 mod alone;
 pub mod datadir;
 pub mod endpoint;
 mod health;
+mod keepalive;
 mod keys;
 mod leftovers;
 mod retention;

@@ -24,7 +24,7 @@ use super::datadir::{DataDir, DataDirError, Layout};
 use super::endpoint::Endpoint;
 use super::tasks::Tasks;
 use super::truth::{self, Sharing, Truth};
-use super::{health, keys, leftovers, retention, runner};
+use super::{health, keepalive, keys, leftovers, retention, runner};
 use crate::api::{Admin, server};
 use crate::auth::Role;
 use crate::auth::issuer::Issuers;
@@ -400,6 +400,7 @@ fn serve(tasks: &Tasks, name: &'static str, listener: TcpListener, router: axum:
     // Answers are small and complete: waiting to fill a packet would only delay them.
     let listener = listener.tap_io(|stream| {
         let _ = stream.set_nodelay(true);
+        keepalive::watch(stream);
     });
     let answers = health::Answers::of(name);
     // Makes its handlers routes once, and not for each request.

@@ -1,6 +1,7 @@
 //! Tells the kernel what a runner is and what its agents are.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -182,6 +183,7 @@ async fn define(entities: &Entities, group: &Name, wire: &AgentDefinition) -> Re
         max_waiting: size(wire.max_waiting),
         max_call_depth: wire.max_call_depth,
         wait_timeout_ms: wire.wait_timeout_ms,
+        max_wait_timeout_ms: NonZeroU64::new(wire.max_wait_timeout_ms),
         grace_ms: wire.grace_ms,
         needs: labels(&wire.labels),
         max_reruns: wire.max_reruns.unwrap_or(limits::RERUNS),

@@ -2,15 +2,65 @@
 
 use std::time::Duration;
 
+use serde_json::{Value, json};
 use skein_shared::id::Kind;
-use skein_shared::lockspace::{Command, LockView, Lockspace, Reply};
+use skein_shared::lockspace::{Command, LockView, Lockspace, Reply, Settings};
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
 use super::{Service, unexpected};
 use crate::auth::{Principal, Right, policy};
 
+/// How the locks of a swarm are to be; what is none stays as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LockWish {
+    pub locks_per_holder: Option<usize>,
+    pub default_ttl_ms: Option<u64>,
+    pub max_ttl_ms: Option<u64>,
+    pub normalize_keys: Option<bool>,
+}
+
 impl Service {
+    /// How the locks of the caller's swarm are: how many an instance may hold, how long they last.
+    ///
+    /// # Errors
+    /// `forbidden` unless the caller administers.
+    pub async fn lock_settings(&self, who: &Principal) -> Result<Value, Refusal> {
+        policy::require(who, Right::Administer)?;
+        self.settings_of_locks(who).await.map(|settings| shown(who, &settings))
+    }
+
+    /// Changes that.
+    ///
+    /// # Errors
+    /// `forbidden` unless the caller administers; `invalid_argument` for what is out of range; `wrong_state` while locks are
+    /// held that it would not allow.
+    pub async fn configure_locks(
+        &self,
+        who: &Principal,
+        request: Uuid,
+        wish: LockWish,
+    ) -> Result<Value, Refusal> {
+        policy::require(who, Right::Administer)?;
+        let now = self.settings_of_locks(who).await?;
+        let settings = Settings {
+            locks_per_holder: wish.locks_per_holder.unwrap_or(now.locks_per_holder),
+            default_ttl_ms: wish.default_ttl_ms.unwrap_or(now.default_ttl_ms),
+            max_ttl_ms: wish.max_ttl_ms.unwrap_or(now.max_ttl_ms),
+            normalize_keys: wish.normalize_keys.unwrap_or(now.normalize_keys),
+        };
+        let configure = Command::Configure { settings: settings.clone() };
+        self.change::<Lockspace>(&who.entity(Kind::Lockspace), request, configure).await?;
+        Ok(shown(who, &settings))
+    }
+
+    async fn settings_of_locks(&self, who: &Principal) -> Result<Settings, Refusal> {
+        match self.ask::<Lockspace>(&who.entity(Kind::Lockspace), Command::Settings).await? {
+            Reply::Settings(settings) => Ok(settings),
+            _ => Err(unexpected("the locks")),
+        }
+    }
+
     /// Takes a lock, or refreshes the caller's own. Never waits.
     ///
     /// # Errors
@@ -97,4 +147,11 @@ impl Service {
 
 fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn shown(who: &Principal, settings: &Settings) -> Value {
+    json!({
+        "swarm": who.swarm, "perInstance": settings.locks_per_holder, "ttlMs": settings.default_ttl_ms,
+        "maxTtlMs": settings.max_ttl_ms, "normalize": settings.normalize_keys,
+    })
 }

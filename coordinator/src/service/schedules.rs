@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use skein_shared::Refusal;
-use skein_shared::id::Kind;
+use skein_shared::id::{Kind, Name};
 use skein_shared::schedules::{Command, Create, Reply, Schedules, Update};
 use skein_shared::which::Which;
 use uuid::Uuid;
@@ -19,6 +19,14 @@ pub struct Wanted {
     pub one_time: Option<bool>,
     /// Leaves out one-time schedules that ran.
     pub hide_completed: bool,
+}
+
+/// What a run by hand makes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Made {
+    Task(Uuid),
+    /// A run of the agent whose definition has the times.
+    Run(Name),
 }
 
 impl Service {
@@ -74,8 +82,7 @@ impl Service {
         }
     }
 
-    /// Makes the schedule's task at once. Returns the schedule and the id of the task, which is there unless the pool
-    /// refuses it: the schedule says so then.
+    /// Makes the schedule's task at once, or asks its agent for a run. What is refused the schedule says.
     ///
     /// # Errors
     /// `forbidden` unless the caller made it or leads; `disabled`; `not_found`.
@@ -84,15 +91,16 @@ impl Service {
         who: &Principal,
         request: Uuid,
         which: Which,
-    ) -> Result<(Value, Uuid), Refusal> {
+    ) -> Result<(Value, Made), Refusal> {
         policy::require(who, if who.role == Role::Operator { Right::Lead } else { Right::Work })?;
         let by = self.caller(who).await?;
         let key = who.entity(Kind::Schedules);
         match self.change::<Schedules>(&key, request, Command::RunNow { which, by }).await? {
-            Reply::Ran { schedule, task } => {
+            Reply::Ran { schedule, task: Some(task), .. } => {
                 self.arrived(who, &[task]).await;
-                Ok((schedule, task))
+                Ok((schedule, Made::Task(task)))
             }
+            Reply::Ran { schedule, agent: Some(agent), .. } => Ok((schedule, Made::Run(agent))),
             _ => Err(unexpected("the schedules")),
         }
     }

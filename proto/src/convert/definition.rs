@@ -31,6 +31,9 @@ pub const LABELS: usize = 64;
 pub const SUBSCRIPTIONS: usize = 100;
 pub const AGENTS: usize = 10_000;
 
+/// No agent's name: credentials and swarms have it for what is meant when nothing is named.
+const RESERVED: &str = "default";
+
 /// Checks one agent's definition.
 ///
 /// # Errors
@@ -38,6 +41,9 @@ pub const AGENTS: usize = 10_000;
 pub fn check(definition: &AgentDefinition) -> Result<(), Refusal> {
     Name::parse(&definition.name)?;
     let agent = &definition.name;
+    if agent == RESERVED {
+        return Err(invalid(agent, "name", "it is reserved; give the agent another one"));
+    }
     Name::parse(&definition.swarm).map_err(|refusal| invalid(agent, "swarm", &refusal.message))?;
     if !ROLES.contains(&definition.role.as_str()) {
         return Err(invalid(agent, "role", &format!("use one of {}", ROLES.join(", "))));
@@ -49,6 +55,7 @@ pub fn check(definition: &AgentDefinition) -> Result<(), Refusal> {
     within(agent, "max_reruns", u64::from(definition.max_reruns.unwrap_or_default()), 0, u64::from(RERUNS))?;
     within(agent, "timeout_ms", definition.timeout_ms, 1, millis(TIMEOUT))?;
     within(agent, "wait_timeout_ms", definition.wait_timeout_ms, 1, millis(limits::WAIT_MAX))?;
+    within(agent, "max_wait_timeout_ms", definition.max_wait_timeout_ms, 0, millis(limits::WAIT_MAX))?;
     within(agent, "spill_after_ms", definition.spill_after_ms, 0, millis(limits::WAIT_MAX))?;
     within(agent, "grace_ms", definition.grace_ms, 0, millis(GRACE))?;
     labels(agent, &definition.labels)?;
@@ -181,6 +188,7 @@ mod tests {
     fn definitions_are_held_to_their_limits() {
         check(&worker()).unwrap();
         assert!(spoilt(|d| d.name = "Worker".into()).contains("not a name"));
+        assert!(spoilt(|d| d.name = "default".into()).contains("reserved"));
         assert!(spoilt(|d| d.role = "boss".into()).contains("lead, worker, observer"));
         assert!(spoilt(|d| d.instances = 0).contains("instances: 0 is not between 1"));
         assert!(spoilt(|d| d.timeout_ms = u64::MAX).contains("timeout_ms"));

@@ -120,6 +120,9 @@ pub struct AgentDefinition {
     /// Whether the runs that one of its runs has called for end with it.
     #[prost(bool, tag = "24")]
     pub cancel_children: bool,
+    /// The longest that one of its runs may wait for an event; 0 for the product's limit.
+    #[prost(uint64, tag = "25")]
+    pub max_wait_timeout_ms: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct HeldInstance {
@@ -842,6 +845,23 @@ pub struct ScaleSwarmRequest {
     #[prost(uint32, optional, tag = "3")]
     pub scale: ::core::option::Option<u32>,
 }
+/// What is left out stays as it is.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ConfigureLocksRequest {
+    #[prost(string, tag = "1")]
+    pub swarm: ::prost::alloc::string::String,
+    /// Locks that one instance may hold at a time.
+    #[prost(uint32, optional, tag = "2")]
+    pub per_instance: ::core::option::Option<u32>,
+    /// Time to live of a lock that asks for none, and the longest that one may ask for.
+    #[prost(uint64, optional, tag = "3")]
+    pub ttl_ms: ::core::option::Option<u64>,
+    #[prost(uint64, optional, tag = "4")]
+    pub max_ttl_ms: ::core::option::Option<u64>,
+    /// Whether spellings of one URI are one lock.
+    #[prost(bool, optional, tag = "5")]
+    pub normalize: ::core::option::Option<bool>,
+}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TaskRequest {
     #[prost(string, tag = "1")]
@@ -1227,6 +1247,28 @@ pub mod admin_client {
             );
             let mut req = request.into_request();
             req.extensions_mut().insert(GrpcMethod::new("skein.v1.Admin", "ScaleSwarm"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Says how the locks of a swarm are to be, or how they are.
+        pub async fn configure_locks(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ConfigureLocksRequest>,
+        ) -> std::result::Result<tonic::Response<super::Document>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/skein.v1.Admin/ConfigureLocks",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("skein.v1.Admin", "ConfigureLocks"));
             self.inner.unary(req, path, codec).await
         }
         pub async fn show_task(
@@ -1695,6 +1737,11 @@ pub mod admin_server {
             &self,
             request: tonic::Request<super::ScaleSwarmRequest>,
         ) -> std::result::Result<tonic::Response<super::Document>, tonic::Status>;
+        /// Says how the locks of a swarm are to be, or how they are.
+        async fn configure_locks(
+            &self,
+            request: tonic::Request<super::ConfigureLocksRequest>,
+        ) -> std::result::Result<tonic::Response<super::Document>, tonic::Status>;
         async fn show_task(
             &self,
             request: tonic::Request<super::TaskRequest>,
@@ -2043,6 +2090,51 @@ pub mod admin_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ScaleSwarmSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/skein.v1.Admin/ConfigureLocks" => {
+                    #[allow(non_camel_case_types)]
+                    struct ConfigureLocksSvc<T: Admin>(pub Arc<T>);
+                    impl<
+                        T: Admin,
+                    > tonic::server::UnaryService<super::ConfigureLocksRequest>
+                    for ConfigureLocksSvc<T> {
+                        type Response = super::Document;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ConfigureLocksRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::configure_locks(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ConfigureLocksSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -3,7 +3,7 @@
 use skein_shared::spelling;
 
 /// Every key, with the names that Action Llama and others have for it.
-const KEYS: [(&str, &[&str]); 39] = [
+const KEYS: [(&str, &[&str]); 40] = [
     ("command", &[]),
     ("harness", &[]),
     ("model", &[]),
@@ -34,6 +34,7 @@ const KEYS: [(&str, &[&str]); 39] = [
     ("max_reruns", &["maxReruns"]),
     ("cancel_children", &["cancelChildren"]),
     ("wait_timeout", &["waitTimeout", "defaultWaitTimeout"]),
+    ("max_wait_timeout", &["maxWaitTimeout"]),
     ("spill_after", &["spillAfter"]),
     ("workdir", &["workspace"]),
     ("labels", &[]),

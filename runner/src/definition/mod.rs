@@ -227,7 +227,7 @@ mod tests {
             ("dev/SKILL.md", "---\nname: dev\ndescription: Mends bugs\n---\n\nMend the bug.\n"),
             (
                 "dev/config.toml",
-                "command = [\"sh\"]\nscale = 2\ntimeout = 900\nmaxWorkQueueSize = 20\nwaitTimeout = 60\n[params]\nteam = \"core\"\n[hooks]\npre = [\"git pull\"]\n",
+                "command = [\"sh\"]\nscale = 2\ntimeout = 900\nmaxWorkQueueSize = 20\nwaitTimeout = 60\nmaxWaitTimeout = 7200\n[params]\nteam = \"core\"\n[hooks]\npre = [\"git pull\"]\n",
             ),
         ]);
         let folder = load(root.path(), &[]).unwrap();
@@ -235,6 +235,7 @@ mod tests {
             folder.definitions.into_values().collect::<Vec<_>>().try_into().expect("one agent");
         assert_eq!((dev.public.instances, dev.public.timeout_ms), (2, 900_000));
         assert_eq!((dev.public.work_queue, dev.public.wait_timeout_ms), (20, 60_000));
+        assert_eq!(dev.public.max_wait_timeout_ms, 7_200_000);
         assert_eq!(dev.instructions, "Mend the bug.");
         assert_eq!(dev.params, serde_json::json!({"team": "core"}));
         assert_eq!(dev.hooks.pre, ["git pull"]);

@@ -3,6 +3,7 @@
 //! These are two things: a runner that registers again says the first anew and leaves the second alone.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU64;
 
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +32,9 @@ pub struct Definition {
     pub max_call_depth: u32,
     /// Of `wait_for_trigger` without a time-out of its own.
     pub wait_timeout_ms: u64,
+    /// The longest that `wait_for_trigger` may ask for; the product's limit if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_wait_timeout_ms: Option<NonZeroU64>,
     /// Between asking a process to end and killing it.
     pub grace_ms: u64,
     /// What a runner must offer: its labels or engines.
@@ -53,6 +57,7 @@ impl Default for Definition {
             max_waiting: limits::MAX_WAITING,
             max_call_depth: limits::CALL_DEPTH,
             wait_timeout_ms: 1_800_000,
+            max_wait_timeout_ms: None,
             grace_ms: 10_000,
             needs: BTreeSet::new(),
             cancel_children: false,

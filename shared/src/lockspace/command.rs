@@ -51,6 +51,8 @@ pub enum Command {
     Configure {
         settings: Settings,
     },
+    /// The settings as they are.
+    Settings,
     List,
     Tick,
 }
@@ -77,6 +79,7 @@ pub enum Reply {
         keys: Vec<String>,
     },
     Locks(Vec<LockView>),
+    Settings(Settings),
     /// A refusal that had to be remembered: the try counts as waiting, for deadlock detection.
     Refused(Refusal),
     Done,

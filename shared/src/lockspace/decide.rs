@@ -36,12 +36,12 @@ impl Lockspace {
         match command {
             Command::Acquire { holder, agent, key: raw, ttl_ms } => {
                 let key = &self.canonical(raw)?;
-                check_ttl(*ttl_ms)?;
+                check_ttl(*ttl_ms, self.longest_ttl())?;
                 self.acquire(&Try { holder, agent, raw, key, ttl_ms: *ttl_ms }, ctx)
             }
             Command::Release { holder, key } => self.release(holder, &self.canonical(key)?, ctx),
             Command::Heartbeat { holder, key, ttl_ms } => {
-                check_ttl(*ttl_ms)?;
+                check_ttl(*ttl_ms, self.longest_ttl())?;
                 self.heartbeat(holder, key, *ttl_ms, ctx)
             }
             Command::ReleaseAll { holder, reason } => Ok(self.release_all(holder, reason)),
@@ -50,9 +50,14 @@ impl Lockspace {
             }
             Command::ForceRelease { key, by } => self.force_release(&self.canonical(key)?, by),
             Command::Configure { settings } => self.configure(settings),
+            Command::Settings => Ok(Decision::reply(Reply::Settings(self.settings.clone()))),
             Command::List => Ok(self.list(ctx)),
             Command::Tick => Ok(self.sweep(ctx)),
         }
+    }
+
+    fn longest_ttl(&self) -> Duration {
+        Duration::from_millis(self.settings.max_ttl_ms)
     }
 
     fn canonical(&self, key: &str) -> Result<String, Refusal> {
@@ -192,7 +197,8 @@ impl Lockspace {
     }
 
     fn configure(&self, settings: &Settings) -> Answer {
-        check_ttl(Some(settings.default_ttl_ms))?;
+        check_ttl(Some(settings.max_ttl_ms), limits::LOCK_TTL_ALLOWED)?;
+        check_ttl(Some(settings.default_ttl_ms), Duration::from_millis(settings.max_ttl_ms))?;
         if !(1..=LOCKS_PER_HOLDER_MAX).contains(&settings.locks_per_holder) {
             let message = format!(
                 "locks_per_holder is {}; choose 1 to {LOCKS_PER_HOLDER_MAX}",
@@ -276,8 +282,7 @@ fn not_found(key: &str) -> Refusal {
     Refusal::new(Code::NotHolding, message).with(json!({ "key": key }))
 }
 
-fn check_ttl(ttl_ms: Option<u64>) -> Result<(), Refusal> {
-    let longest = limits::LOCK_TTL_MAX;
+fn check_ttl(ttl_ms: Option<u64>, longest: Duration) -> Result<(), Refusal> {
     match ttl_ms.map(Duration::from_millis) {
         Some(ttl) if ttl.is_zero() || ttl > longest => Err(Refusal::new(
             Code::InvalidArgument,

@@ -35,6 +35,8 @@ pub struct Lockspace {
 pub struct Settings {
     /// Time to live of a lock that asks for none.
     pub default_ttl_ms: u64,
+    /// The longest that a lock may ask for.
+    pub max_ttl_ms: u64,
     /// Locks that one instance may hold at a time. More than one makes deadlocks possible.
     pub locks_per_holder: usize,
     /// Off, two spellings of one URI are two locks, as in the original.
@@ -43,8 +45,9 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        let default_ttl_ms = u64::try_from(limits::LOCK_TTL.as_millis()).unwrap_or(u64::MAX);
-        Self { default_ttl_ms, locks_per_holder: 1, normalize_keys: true }
+        let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+        let (default_ttl_ms, max_ttl_ms) = (millis(limits::LOCK_TTL), millis(limits::LOCK_TTL_MAX));
+        Self { default_ttl_ms, max_ttl_ms, locks_per_holder: 1, normalize_keys: true }
     }
 }
 

@@ -224,6 +224,28 @@ fn arguments_out_of_range_are_refused() {
 }
 
 #[test]
+fn a_swarm_says_how_long_its_locks_may_last() {
+    let mut bench = bench();
+    let of = |default_ttl_ms, max_ttl_ms| {
+        let settings = Settings { default_ttl_ms, max_ttl_ms, ..Settings::default() };
+        Command::Configure { settings }
+    };
+    run(&mut bench, of(1000, 5000)).unwrap();
+    assert_eq!(code(run(&mut bench, acquire_for("a", X, Some(5001)))), Code::InvalidArgument);
+    run(&mut bench, acquire_for("a", X, Some(5000))).unwrap();
+    run(&mut bench, release("a", X)).unwrap();
+    run(&mut bench, acquire("a", X)).unwrap();
+    assert_eq!(locks(&mut bench)[0].ttl_ms, 1000);
+    assert_eq!(code(run(&mut bench, of(5001, 5000))), Code::InvalidArgument);
+    let month = u64::try_from(limits::LOCK_TTL_ALLOWED.as_millis()).unwrap();
+    assert_eq!(code(run(&mut bench, of(1000, month + 1))), Code::InvalidArgument);
+    let Reply::Settings(settings) = run(&mut bench, Command::Settings).unwrap() else {
+        panic!("no settings")
+    };
+    assert_eq!((settings.default_ttl_ms, settings.max_ttl_ms), (1000, 5000));
+}
+
+#[test]
 fn an_expired_lock_changes_hands_under_a_higher_token() {
     let mut bench = bench();
     let first = token(run(&mut bench, acquire_for("a", X, Some(1000))));

@@ -1,7 +1,7 @@
 //! Schedules that start agents: their times stand in the agents' definitions.
 
 use super::Update;
-use super::decide::{check, planned, stored};
+use super::decide::{ERROR, check, planned, stored};
 use super::event::Event;
 use super::state::{Schedule, Schedules};
 use super::{Create, Reply};
@@ -21,7 +21,7 @@ impl Schedules {
         zone: &str,
         ctx: &mut Ctx,
     ) -> Result<Decision<Self>, Refusal> {
-        let known = self.schedules.values().find(|schedule| schedule.runs.as_ref() == Some(agent));
+        let known = self.schedule_of(agent);
         let Some(cron) = cron else {
             let ended = known.map(|known| Event::Deleted { schedule: known.id });
             return Ok(Decision::new(Reply::Done, ended.into_iter().collect()));
@@ -50,6 +50,24 @@ impl Schedules {
         };
         let new = Schedule { runs: Some(agent.clone()), ..Schedule::new(id, times, ctx.wall) };
         self.add(new, ctx.wall)
+    }
+
+    /// The agent starts no run now: somebody has disabled it, or paused the swarm. Its times stay as they are, for whoever
+    /// enables it again expects the next of them.
+    pub(super) fn run_refused(&self, agent: &Name, message: &str, ctx: &Ctx) -> Decision<Self> {
+        let Some(schedule) = self.schedule_of(agent) else { return Decision::reply(Reply::Done) };
+        let event = Event::Failed {
+            schedule: schedule.id,
+            at: ctx.wall,
+            message: message.chars().take(ERROR).collect(),
+            enabled: schedule.enabled,
+            next: schedule.next_run,
+        };
+        Decision::new(Reply::Done, vec![event])
+    }
+
+    fn schedule_of(&self, agent: &Name) -> Option<&Schedule> {
+        self.schedules.values().find(|schedule| schedule.runs.as_ref() == Some(agent))
     }
 }
 

@@ -47,8 +47,11 @@ impl Entity for Schedules {
         decide::decide(self, command, ctx)
     }
 
-    /// A firing that the pool refuses counts as an error of its schedule.
-    fn refused(_: &EntityKey, command: &Value, refusal: &Refusal) -> Option<Command> {
+    /// A firing that the pool or an agent refuses counts as an error of its schedule.
+    fn refused(target: &EntityKey, command: &Value, refusal: &Refusal) -> Option<Command> {
+        if let (Kind::Agent, Some(agent)) = (target.kind, &target.name) {
+            return Some(Command::RunRefused { agent: agent.clone(), message: refusal.message.clone() });
+        }
         let pool::Command::Create(create) = serde_json::from_value(command.clone()).ok()? else {
             return None;
         };

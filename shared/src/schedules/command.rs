@@ -53,6 +53,11 @@ pub enum Command {
         schedule: Uuid,
         message: String,
     },
+    /// An agent refused the run of an occurrence.
+    RunRefused {
+        agent: Name,
+        message: String,
+    },
     /// Fires what is due. The host may send it at any time, such as after a step of the wall clock.
     Tick,
 }
@@ -193,10 +198,12 @@ impl Update {
 pub enum Reply {
     /// The schedule as clients see it.
     Schedule(Value),
-    /// The schedule after a run by hand, and the task that the run makes.
+    /// The schedule after a run by hand, and the task that the run makes, or else the agent that is asked to run.
     Ran {
         schedule: Value,
-        task: Uuid,
+        task: Option<Uuid>,
+        #[serde(default)]
+        agent: Option<Name>,
     },
     Deleted {
         id: Uuid,

@@ -31,7 +31,7 @@ const DESCRIPTION: usize = 10_000;
 const TASK_TYPE: usize = 50;
 const MODEL: usize = 100;
 /// Longest error message that is kept, characters.
-const ERROR: usize = 500;
+pub(super) const ERROR: usize = 500;
 /// Tags that a firing adds to the schedule's own.
 const ADDED_TAGS: usize = 3;
 /// The shortest interval, milliseconds: that of cron.
@@ -72,6 +72,7 @@ pub(super) fn decide(
         }
         Command::Follow { agent, cron, zone } => state.follow(agent, cron.as_deref(), zone, ctx),
         Command::RunFailed { schedule, message } => Ok(state.run_failed(*schedule, message, ctx)),
+        Command::RunRefused { agent, message } => Ok(state.run_refused(agent, message, ctx)),
         Command::Tick => Ok(state.tick_due(ctx)),
     }
 }
@@ -194,7 +195,9 @@ impl Schedules {
             after.next_run = None;
         }
         let event = Event::Ran { schedule: schedule.id, at: ctx.wall, task };
-        Ok(Decision::new(Reply::Ran { schedule: after.view(), task }, vec![event]).effects(vec![effect]))
+        let agent = after.runs.clone();
+        let reply = Reply::Ran { schedule: after.view(), task: agent.is_none().then_some(task), agent };
+        Ok(Decision::new(reply, vec![event]).effects(vec![effect]))
     }
 
     fn list(

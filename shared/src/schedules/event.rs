@@ -34,7 +34,7 @@ pub enum Event {
         at: Timestamp,
         task: Uuid,
     },
-    /// The pool refused the task. Recurring schedules try again at `next`.
+    /// The pool refused the task, or the agent the run. Recurring schedules try again at `next`.
     Failed {
         schedule: Uuid,
         at: Timestamp,

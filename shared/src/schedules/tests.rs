@@ -323,6 +323,27 @@ fn an_agent_runs_at_the_times_of_its_definition() {
 }
 
 #[test]
+fn an_agent_that_refuses_its_run_leaves_word_and_keeps_its_times() {
+    let mut bench = bench();
+    follow(&mut bench, Some("* * * * *")).unwrap();
+    let agent = Name::parse("dev").unwrap();
+    let ran = bench.run(Command::RunNow { which: named("agent dev"), by: LEAD }).unwrap();
+    assert!(matches!(&ran, Reply::Ran { task: None, agent: Some(asked), .. } if *asked == agent), "{ran:?}");
+    let [Effect::Entity { key, command }] = bench.effects.as_slice() else { panic!("{:?}", bench.effects) };
+    let refusal = Refusal::new(Code::Disabled, "agent dev is disabled");
+    let told = Schedules::refused(key, command, &refusal).unwrap();
+    let before = get(&bench, "agent dev");
+    for _ in 0..10 {
+        bench.run(told.clone()).unwrap();
+    }
+    let after = get(&bench, "agent dev");
+    assert_eq!((after.enabled, after.next_run), (true, before.next_run));
+    assert_eq!(after.last_error.as_deref(), Some("agent dev is disabled"));
+    follow(&mut bench, None).unwrap();
+    assert_eq!(bench.run(told).unwrap(), Reply::Done);
+}
+
+#[test]
 fn a_schedule_of_a_definition_is_only_switched_on_and_off() {
     let mut bench = bench();
     follow(&mut bench, Some("* * * * *")).unwrap();

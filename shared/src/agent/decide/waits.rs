@@ -265,14 +265,15 @@ impl Draft<'_> {
     }
 
     fn deadline(&self, timeout_ms: Option<u64>) -> Result<Timestamp, Refusal> {
-        let span = Duration::from_millis(timeout_ms.unwrap_or(self.agent.limits().wait_timeout_ms));
-        if span.is_zero() || span > limits::WAIT_MAX {
+        let own = self.agent.limits();
+        let longest = own.max_wait_timeout_ms.map(|longest| Duration::from_millis(longest.get()));
+        let longest = longest.unwrap_or(limits::WAIT_MAX).min(limits::WAIT_MAX);
+        let usual = Duration::from_millis(own.wait_timeout_ms).min(longest);
+        let span = timeout_ms.map_or(usual, Duration::from_millis);
+        if span.is_zero() || span > longest {
             return Err(Refusal::new(
                 Code::InvalidArgument,
-                format!(
-                    "timeout must be more than 0 and at most {}",
-                    humantime::format_duration(limits::WAIT_MAX)
-                ),
+                format!("timeout must be more than 0 and at most {}", humantime::format_duration(longest)),
             ));
         }
         Ok(self.now() + span)

@@ -1,3 +1,5 @@
+use std::num::NonZeroU64;
+
 use super::*;
 
 #[test]
@@ -99,6 +101,24 @@ fn a_wait_times_out_and_the_run_goes_on() {
     assert_eq!(world.state(&run), State::Running);
     assert_eq!(world.outcome(&run, 1), Some(json!("wait_timeout")));
     assert_eq!(world.sent_to(Kind::Triggers), ["register", "cancel"]);
+}
+
+#[test]
+fn a_definition_bounds_how_long_its_runs_may_wait() {
+    let max_wait_timeout_ms = NonZeroU64::new(60_000);
+    let mut world = World::without_runner(Definition { max_wait_timeout_ms, ..Definition::default() });
+    let run = world.manual();
+    let wait = |timeout_ms| Command::BeginWait {
+        instance: run.clone(),
+        wait: Uuid::from_u128(1),
+        filter: webhook_filter(),
+        timeout_ms,
+        broadcast: false,
+        look_back: false,
+    };
+    let refusal = world.agent.run(wait(Some(60_001))).unwrap_err();
+    assert_eq!(refusal.code, Code::InvalidArgument);
+    assert!(refusal.message.ends_with("at most 1m"), "{refusal}");
 }
 
 #[test]

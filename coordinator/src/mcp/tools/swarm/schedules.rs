@@ -17,7 +17,7 @@ use crate::mcp::result::counted;
 use crate::mcp::schema::{
     Args, agent, any_text, at_least, flag, instant, integer, list, object, one_of, or_null, text, uuid,
 };
-use crate::service::schedules::Wanted;
+use crate::service::schedules::{Made, Wanted};
 
 const SWARM: Toolset = Toolset::Swarm;
 const TYPES: [&str; 2] = ["recurring", "one_time"];
@@ -115,10 +115,10 @@ pub(super) fn tools() -> Vec<Tool> {
         Tool::new("run-schedule-now", "Run a schedule now", SWARM, run)
             .writes(Right::Work)
             .additive()
-            .about("Make a schedule's task at once; its creator and the lead may.", "Its usual times stay; a one-time schedule is used up.")
+            .about("Make a schedule's task, or its agent's run, at once; its creator and the lead may.", "Its usual times stay; a one-time schedule is used up.")
             .found_by("trigger fire cron manual timer")
             .args(which())
-            .output(json!({ "success": flag(), "message": any_text(4000), "schedule": object(), "taskId": uuid() })),
+            .output(json!({ "success": flag(), "message": any_text(4000), "schedule": object(), "taskId": uuid(), "agent": any_text(100) })),
     ]
 }
 
@@ -275,12 +275,22 @@ async fn delete(call: Call, args: One) -> Outcome {
 }
 
 async fn run(call: Call, args: One) -> Outcome {
-    let (schedule, task) = call.service.run_schedule(&call.who, call.request, args.which()?).await?;
+    let (schedule, made) = call.service.run_schedule(&call.who, call.request, args.which()?).await?;
     let shown: Value = ["id", "name", "nextRunAt"]
         .into_iter()
         .filter_map(|field| Some((field, schedule.get(field)?.clone())))
         .collect();
-    let message =
-        format!("Schedule {} ran; its task is {task}.", schedule["name"].as_str().unwrap_or_default());
-    Ok(done(message, facts!({ "schedule": shown, "taskId": task.to_string() })))
+    let name = schedule["name"].as_str().unwrap_or_default();
+    Ok(match made {
+        Made::Task(task) => done(
+            format!("Schedule {name} ran; its task is {task}."),
+            facts!({ "schedule": shown, "taskId": task.to_string() }),
+        ),
+        Made::Run(agent) => done(
+            format!(
+                "Schedule {name} ran: agent {agent} is asked for a run. If it refuses, list-schedules shows why."
+            ),
+            facts!({ "schedule": shown, "agent": agent.as_str() }),
+        ),
+    })
 }

@@ -5,6 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::header::{HeaderValue, RETRY_AFTER, USER_AGENT};
 use http::{Request, Response};
@@ -116,6 +118,15 @@ pub(crate) async fn within<T>(
 pub(crate) fn bearer(token: &SecretString) -> Result<HeaderValue, Failure> {
     let mut header = HeaderValue::try_from(format!("Bearer {}", token.expose_secret()))
         .map_err(|_| Failure::Unreachable("the token has characters that no header may have".to_owned()))?;
+    header.set_sensitive(true);
+    Ok(header)
+}
+
+/// The header with a name and a password, which is shown nowhere.
+pub(crate) fn basic(name: &str, password: &SecretString) -> Result<HeaderValue, Failure> {
+    let pair = STANDARD.encode(format!("{name}:{}", password.expose_secret()));
+    let mut header = HeaderValue::try_from(format!("Basic {pair}"))
+        .map_err(|_| Failure::Unreachable("the name has characters that no header may have".to_owned()))?;
     header.set_sensitive(true);
     Ok(header)
 }

@@ -24,3 +24,4 @@ pub mod service;
 pub mod slack;
 pub mod store;
 pub mod vault;
+pub mod x;

@@ -26,3 +26,4 @@ pub mod stage;
 pub mod up;
 pub mod webhook;
 pub mod workload;
+pub mod x;

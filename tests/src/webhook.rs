@@ -21,10 +21,18 @@ pub fn signature(body: &str) -> String {
 }
 
 fn digest(text: &str) -> String {
+    mac(text).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// By what somebody shows that the secret is known there, as X wants it.
+pub fn proof(text: &str) -> String {
+    STANDARD.encode(mac(text))
+}
+
+fn mac(text: &str) -> Vec<u8> {
     let mut mac = Hmac::<Sha256>::new_from_slice(SECRET.as_bytes()).expect("any key will do");
     mac.update(text.as_bytes());
-    let digest = mac.finalize().into_bytes();
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    mac.finalize().into_bytes().to_vec()
 }
 
 /// The same, with a bot that people ask for something.

@@ -93,7 +93,7 @@ const NODE: [&str; 8] = ["store", "cluster", "entity", "projection", "outbox", "
 #[test]
 fn the_coordinators_layers_point_down() {
     let outside = ["api", "console", "ingress", "node", "cli", "runners"].as_slice();
-    let above: [(&str, [&[&str]; 2]); 17] = [
+    let above: [(&str, [&[&str]; 2]); 18] = [
         ("store", [&["cluster", "entity", "projection", "outbox", "service", "mcp", "auth"], outside]),
         ("projection", [&["entity", "outbox", "service", "mcp", "auth"], outside]),
         ("entity", [&["outbox", "service", "mcp", "auth"], outside]),
@@ -101,6 +101,7 @@ fn the_coordinators_layers_point_down() {
         ("cluster", [&["entity", "projection", "outbox", "service", "mcp", "auth"], outside]),
         ("slack", [&NODE, outside]),
         ("embeddings", [&NODE, outside]),
+        ("x", [&NODE, outside]),
         ("outbox", [&["service", "mcp", "auth"], outside]),
         ("auth", [&["entity", "store", "service", "mcp"], outside]),
         ("vault", [&["entity", "store", "projection", "outbox", "service", "mcp"], outside]),

@@ -10,7 +10,7 @@ use skein_shared::memory;
 use url::Url;
 
 use super::load::ConfigError;
-use super::schema::{Config, Embeddings, Limits, Provider, Retention, Runner, Source, Workspace};
+use super::schema::{Account, Config, Embeddings, Limits, Provider, Retention, Runner, Source, Workspace};
 use crate::auth::Role;
 use crate::auth::issuer::Trust;
 use crate::https::is_private;
@@ -157,6 +157,7 @@ fn take_secret(source: &mut Source, folder: &Path) -> Result<(), ConfigError> {
     let taken = read_secret("secret", &mut source.secret, source.secret_file.as_deref(), folder);
     taken
         .and_then(|()| check_kind(source).and_then(|()| check_secret(source)).map_err(str::to_owned))
+        .and_then(|()| source.account.as_deref_mut().map_or(Ok(()), |account| take_account(account, folder)))
         .map_err(|problem| ConfigError(format!("ingress.source `{}` {problem}", source.name)))
 }
 
@@ -228,11 +229,37 @@ fn take_key(embeddings: &mut Embeddings, folder: &Path) -> Result<(), String> {
     Ok(())
 }
 
+/// Gives an account at X its tokens, and looks whether all is there that X asks for.
+fn take_account(account: &mut Account, folder: &Path) -> Result<(), String> {
+    let Account { bearer_token, client_secret, refresh_token, .. } = account;
+    read_secret("account.bearer_token", bearer_token, account.bearer_token_file.as_deref(), folder)?;
+    read_secret("account.client_secret", client_secret, account.client_secret_file.as_deref(), folder)?;
+    read_secret("account.refresh_token", refresh_token, account.refresh_token_file.as_deref(), folder)?;
+    let is_missing =
+        |token: &Option<SecretString>| token.as_ref().is_none_or(|token| token.expose_secret().is_empty());
+    for (name, token) in [("bearer_token", bearer_token), ("refresh_token", refresh_token)] {
+        if is_missing(token) {
+            return Err(format!(
+                "has an account without `{name}`; set it, or `{name}_file`, to the one that X has shown"
+            ));
+        }
+    }
+    for (name, address) in [("url", &account.url), ("api", &account.api)] {
+        if !is_private(address) {
+            return Err(format!("has an account whose `{name}` is {address}; it begins with https://"));
+        }
+    }
+    Ok(())
+}
+
 /// What is set at the source and is of no use to a sender of its kind, if anything.
 fn check_kind(source: &Source) -> Result<(), &'static str> {
     let filters = [&source.inbox_domains, &source.sender_domains];
     if source.provider != Provider::Agentmail && filters.iter().any(|domains| !domains.is_empty()) {
         return Err("is not of the provider `agentmail`, so it has no inboxes: take its domains out");
+    }
+    if source.account.is_some() && (source.provider != Provider::Twitter || source.allow_unsigned) {
+        return Err("has an account, which is for the provider `twitter` with a secret: take it out");
     }
     let is_forge = matches!(source.provider, Provider::Github | Provider::Gitlab);
     if !is_forge && source.bot.is_some() {

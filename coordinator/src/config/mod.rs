@@ -7,6 +7,6 @@ mod schema;
 
 pub use load::{ConfigError, Overrides, load};
 pub use schema::{
-    Auth, Config, Dialect, Embeddings, Ingress, Limits, Listen, Provider, Retention, Runner, Slack, Source,
-    Store, ToolLimits, Workspace,
+    Account, Auth, Config, Dialect, Embeddings, Ingress, Limits, Listen, Provider, Retention, Runner, Slack,
+    Source, Store, ToolLimits, Workspace,
 };

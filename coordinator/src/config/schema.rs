@@ -185,9 +185,47 @@ pub struct Source {
     /// Who may ask it, by the names of their accounts; empty for whoever can comment there, in public anybody.
     #[serde(default)]
     pub allowed_users: Vec<String>,
+    /// Of X: the account whose doings are sent here, for the node to subscribe as it starts.
+    pub account: Option<Box<Account>>,
     /// Takes events of anybody who reaches the door, in place of a secret.
     #[serde(default)]
     pub allow_unsigned: bool,
+}
+
+/// An account at X, with what an app of its own may ask for in its name.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Account {
+    /// Where X reaches this source.
+    pub url: Url,
+    /// What the app shows for itself. `SecretString` shows nothing when printed.
+    #[serde(default, deserialize_with = "secret")]
+    pub bearer_token: Option<SecretString>,
+    pub bearer_token_file: Option<PathBuf>,
+    /// The app as a client of OAuth 2.0; it has a secret if it is a confidential one.
+    pub client_id: String,
+    #[serde(default, deserialize_with = "secret")]
+    pub client_secret: Option<SecretString>,
+    pub client_secret_file: Option<PathBuf>,
+    /// What came of the account's consent. It is good once: each use brings the next, which the node keeps.
+    #[serde(default, deserialize_with = "secret")]
+    pub refresh_token: Option<SecretString>,
+    pub refresh_token_file: Option<PathBuf>,
+    /// Where the API is.
+    #[serde(default = "x_api", deserialize_with = "address")]
+    pub api: Url,
+}
+
+impl Account {
+    /// There is one once the settings were checked.
+    pub fn bearer_token(&self) -> SecretString {
+        self.bearer_token.clone().unwrap_or_default()
+    }
+
+    /// As [`Self::bearer_token`].
+    pub fn refresh_token(&self) -> SecretString {
+        self.refresh_token.clone().unwrap_or_default()
+    }
 }
 
 /// A kind of sender.
@@ -439,6 +477,10 @@ fn name(text: &str) -> Name {
 
 fn slack_api() -> Url {
     Url::parse("https://slack.com/api/").expect("a literal that is an address")
+}
+
+fn x_api() -> Url {
+    Url::parse("https://api.x.com/").expect("a literal that is an address")
 }
 
 /// An address that ends in a slash, so that names can be put behind it.

@@ -14,6 +14,7 @@ mod receive;
 mod signature;
 mod simulate;
 mod socket;
+mod subscribe;
 #[cfg(test)]
 mod tests;
 
@@ -21,3 +22,4 @@ pub use gate::{Gate, Intake, Taken};
 pub use receive::router;
 pub use simulate::simulate;
 pub use socket::listen;
+pub use subscribe::subscribe;

@@ -174,7 +174,7 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
     let service =
         Service::new(entities.clone()).speaking_in(slack.clone()).bounded(bounds).keeping_secrets(vault);
     let service = service.understanding(embeddings);
-    let administered = service.clone();
+    let (administered, subscribing) = (service.clone(), service.clone());
     let issuers = Issuers::new(config.auth.issuer.clone());
     let issuers = issuers.map_err(StartError::Issuers)?;
     let access = Access::new(keys.clone(), entities.clone()).trusting(issuers);
@@ -202,6 +202,8 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
     if let Some(listener) = listeners.ingress {
         let gate = Gate::new(&config.ingress.source, &config.limits, Arc::new(entities.clone()));
         let gate = Arc::new(gate.hearing(slack));
+        let sources = config.ingress.source.clone();
+        tasks.spawn("accounts", quiet(ingress::subscribe(sources, subscribing, tasks.stop().clone())));
         tasks.spawn("socket mode", quiet(ingress::listen(Arc::clone(&gate), tasks.stop().clone())));
         serve(&tasks, "ingress", listener, ingress::router(gate));
     }

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use secrecy::ExposeSecret;
+use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
+use skein_shared::caller::Caller;
 use skein_shared::id::{EntityKey, Kind, Name};
 use skein_shared::settings::{
     Command, Exchange, Held, Place, Reply, Scope, Sealed, Set, Setting, Settings, Wanted, fits,
@@ -18,6 +19,9 @@ use crate::entity::Request;
 
 /// Secrets that are sealed anew in one commit.
 const PAGE: usize = 100;
+
+/// What is said of the secrets that a node keeps by itself.
+const KEPT: &str = "kept by the coordinator, which changes it by itself";
 
 /// What is to be kept, and where.
 #[derive(Clone)]
@@ -249,6 +253,39 @@ impl Service {
             ));
         }
         Ok(json!({ "dropped": self.vault.forget_old()? }))
+    }
+
+    /// A secret that the node itself keeps for a swarm, if it is there.
+    ///
+    /// # Errors
+    /// When the settings cannot be asked, or no key opens it.
+    pub async fn kept_secret(&self, swarm: &Name, key: &str) -> Result<Option<SecretString>, Refusal> {
+        let place = Place { key: key.to_owned(), scope: Scope::Global };
+        let all = self.settings_of(swarm, Command::List(Wanted::default())).await?;
+        let Some(setting) = all.into_iter().find(|setting| setting.place == place) else { return Ok(None) };
+        match setting.value {
+            Held::Plain(text) => Ok(Some(SecretString::from(text))),
+            Held::Sealed(sealed) => {
+                let text = self.vault.unseal(&bound(swarm, &place), &sealed);
+                text.map(Some).map_err(|problem| {
+                    Refusal::new(Code::WrongState, format!("the secret `{key}` cannot be opened: {problem}"))
+                })
+            }
+        }
+    }
+
+    /// Keeps a secret for a swarm, in place of the one that there was.
+    ///
+    /// # Errors
+    /// `wrong_state` without a key that seals it.
+    pub async fn keep_secret(&self, swarm: &Name, key: &str, value: &SecretString) -> Result<(), Refusal> {
+        let place = Place { key: key.to_owned(), scope: Scope::Global };
+        let request = Uuid::now_v7();
+        let sealed = self.vault.seal(request, &bound(swarm, &place), value.expose_secret())?;
+        let by = Caller { agent: None, lead: true };
+        let set = Set { by, place, value: Held::Sealed(sealed), description: Some(KEPT.to_owned()) };
+        let settings = EntityKey::of(Kind::Settings, swarm);
+        self.change::<Settings>(&settings, request, Command::Set(Box::new(set))).await.map(|_| ())
     }
 
     fn opened(&self, swarm: &Name, setting: &Setting, sealed: &Sealed) -> Result<Value, String> {

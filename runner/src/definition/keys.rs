@@ -48,6 +48,18 @@ const KEYS: [(&str, &[&str]); 40] = [
 ];
 const HOOKS: [&str; 2] = ["pre", "post"];
 
+/// The keys that both tables have, whatever they call them, in the order of the first.
+pub(super) fn doubled(one: &toml::Table, other: &toml::Table) -> Vec<&'static str> {
+    let names = |table: &toml::Table| table.keys().filter_map(|key| name(key)).collect::<Vec<_>>();
+    let others = names(other);
+    names(one).into_iter().filter(|key| others.contains(key)).collect()
+}
+
+/// The one name of a key.
+fn name(written: &str) -> Option<&'static str> {
+    KEYS.iter().find(|(key, others)| *key == written || others.contains(&written)).map(|(key, _)| *key)
+}
+
 /// Gives every key its one name.
 ///
 /// # Errors
@@ -56,11 +68,8 @@ const HOOKS: [&str; 2] = ["pre", "post"];
 pub(super) fn canonical(table: toml::Table) -> Result<toml::Table, String> {
     let mut named = toml::Table::new();
     for (written, value) in table {
-        let Some((key, _)) = KEYS.iter().find(|(key, others)| *key == written || others.contains(&&*written))
-        else {
-            return Err(unknown(&written));
-        };
-        if named.insert((*key).to_owned(), value).is_some() {
+        let Some(key) = name(&written) else { return Err(unknown(&written)) };
+        if named.insert(key.to_owned(), value).is_some() {
             return Err(format!("`{written}` is another name of `{key}`, which is there too; keep one"));
         }
     }
@@ -100,5 +109,19 @@ fn wrong(written: &str, nearest: Option<&str>, keys: &[&str]) -> String {
     match nearest {
         Some(nearest) => format!("`{written}` is no key of a definition; did you mean `{nearest}`?"),
         None => format!("`{written}` is no key of a definition; the keys are {}", keys.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_the_same_by_any_of_their_names() {
+        let table = |text: &str| text.parse::<toml::Table>().unwrap();
+        let skill = table("scale = 3\ntimeout = \"5m\"\nlicense = \"MIT\"\nmaxWaiting = 1");
+        let file = table("instances = 2\nmax_waiting = 4\nharness = \"command\"");
+        assert_eq!(doubled(&skill, &file), ["instances", "max_waiting"]);
+        assert!(doubled(&file, &table("")).is_empty());
     }
 }

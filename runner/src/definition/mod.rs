@@ -153,6 +153,11 @@ pub fn read(folder: &Path, allowed: &[Name]) -> Result<Definition, Error> {
     let defaults = table(&shared)?;
     Settings::of([defaults.clone()]).map_err(|problem| wrong(&shared, problem))?;
     let written = found.first().map(|file| table(file)).transpose()?.unwrap_or_default();
+    let doubled = keys::doubled(&skill.settings, &written);
+    if !doubled.is_empty() {
+        let keys = doubled.join(", ");
+        tracing::warn!(agent = %name, keys, "SKILL.md sets these too; what the settings' own file says counts");
+    }
     let usual = allowed.first().map_or(USUAL_SWARM, Name::as_str);
     Settings::of([defaults, skill.settings, written])
         .and_then(|settings| settings.define(&name, folder, usual, skill.instructions))

@@ -261,7 +261,7 @@ async fn a_wrong_definition_stops_no_other_agent() -> Result<()> {
     }
     let up = Up::start_in(folder, &[]).await?;
     let runner = up.row("runners", |runner| runner["state"] == "ready").await?;
-    ensure!(runner["agents"] == json!(["good"]), "{runner}");
+    ensure!(runner["agents"] == json!(["default/good"]), "{runner}");
     let table = up.skein(&["runners", "list"]).await?;
     let row = table.lines().nth(1).unwrap_or_default();
     ensure!(row.trim_start().starts_with("local") && row.contains("default"), "{table}");

@@ -77,6 +77,11 @@ pub enum Command {
         swarm: Option<Name>,
         agent: Name,
     },
+    /// Whether a runner has a definition of an agent; refused with `not_found` if it was declared lost.
+    Offers {
+        runner: String,
+        agent: Offer,
+    },
     /// Declares silent runners lost.
     Tick,
     List,

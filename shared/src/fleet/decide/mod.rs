@@ -41,6 +41,10 @@ pub(super) fn decide(fleet: &Fleet, command: &Command, ctx: &mut Ctx) -> Result<
             let offered = fleet.runners.values().any(|runner| runner.offers(swarm.as_ref(), agent));
             return Ok(Decision::reply(Reply::Offered(offered)));
         }
+        Command::Offers { runner, agent } => {
+            let offered = draft.known(runner)?.offers(agent.swarm.as_ref(), &agent.agent);
+            return Ok(Decision::reply(Reply::Offered(offered)));
+        }
         Command::Tick => draft.tick(),
         Command::List => return Ok(Decision::reply(Reply::Overview(Box::new(overview(fleet, draft.now()))))),
     };

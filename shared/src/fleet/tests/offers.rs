@@ -33,6 +33,18 @@ fn a_run_goes_to_no_runner_that_has_an_agent_of_its_name_in_another_swarm() {
     assert_eq!(grants(&bench), [(1, "own".to_owned())]);
 }
 
+#[test]
+fn what_one_runner_offers_is_known_as_long_as_it_is_registered() {
+    let mut bench = fleet();
+    register(&mut bench, "r", 1);
+    let asked =
+        |swarm: &str| Command::Offers { runner: "r".to_owned(), agent: Offer::new(&name(swarm), &name("a")) };
+    assert_eq!(bench.run(asked("s")).unwrap(), Reply::Offered(true));
+    assert_eq!(bench.run(asked("other")).unwrap(), Reply::Offered(false));
+    bench.advance(limits::RUNNER_LEASE);
+    assert_eq!(bench.run(asked("s")).unwrap_err().code, Code::NotFound);
+}
+
 /// Earlier releases wrote no swarm.
 #[test]
 fn an_agent_without_a_swarm_is_offered_in_any_until_its_runner_registers_again() {

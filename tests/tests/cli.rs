@@ -6,8 +6,11 @@ use std::process::Output;
 use anyhow::{Context, Result, ensure};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use serde_json::{Value, json};
+use skein_tests::cluster::number;
 use skein_tests::mcp::Client;
+use skein_tests::stage::Stage;
 use skein_tests::up::{Folder, Up, binary};
+use skein_tests::webhook::event;
 use tokio::process::Command;
 
 const NOBODY: &str = "00000000-0000-4000-8000-00000000dead";
@@ -330,6 +333,25 @@ async fn health_and_numbers_are_served_to_anybody() -> Result<()> {
         ensure!(numbers.contains(&format!("# TYPE {name} ")), "{name} has no type:\n{numbers}");
     }
     ensure!(!numbers.contains("skein_entity_commits_total 0\n"), "a commit was not counted:\n{numbers}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_wait_that_is_over_is_neither_counted_nor_listed() -> Result<()> {
+    let wait = r#"wait_for_trigger={"type":"webhook","source":"github","event":"push","timeout":"1h"}"#;
+    let stage = Stage::new(2)?.agent("sleeper", "", &[wait, "hold"])?.start().await?;
+    let waits = async |open: f64| {
+        let are_so = async || Ok(number(stage.up(), "skein_waits_open ").await.ok() == Some(open));
+        stage.until(&format!("{open} waits are open"), are_so).await
+    };
+    let sleeper = stage.run("sleeper").await?;
+    stage.becomes(&sleeper, "frozen").await?;
+    waits(1.0).await?;
+    // Its run is still on.
+    stage.push("d-1", &event(1)).await?;
+    stage.answer("sleeper", "wait_for_trigger").await?;
+    waits(0.0).await?;
+    ensure!(stage.list("waits").await?.is_empty(), "a wait that is over is listed");
     Ok(())
 }
 

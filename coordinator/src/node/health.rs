@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::alarms::Kind;
 use crate::console::{Trends, trends};
 use crate::entity::Entities;
-use crate::projection::Query;
+use crate::projection::{Filter, Query, Test};
 
 /// How long a scrape waits for what the store has to say.
 const STORE: Duration = Duration::from_secs(1);
@@ -200,12 +200,18 @@ async fn measure_outbox(entities: &Entities) {
     metrics::gauge!("skein_outbox_lag_seconds").set(lag.oldest_effect_ms as f64 / 1000.0);
 }
 
+/// The document of a wait that is over lives until its instance waits again or ends.
 async fn measure_waits(entities: &Entities) {
-    let Ok(swarms) = entities.swarms().await else { return };
+    let (Ok(swarms), Ok(open_alone)) =
+        (entities.swarms().await, Filter::new("state", Test::Eq("waiting".into())))
+    else {
+        return;
+    };
     let mut open = 0;
     for swarm in &swarms {
         let mut waits = Query::new(swarm, Entity::Agent, "wait");
         waits.live = Some(true);
+        waits.filters.push(open_alone.clone());
         match entities.shared().projection.count(waits).await {
             Ok(found) => open += found,
             Err(_) => return,

@@ -159,7 +159,12 @@ fn query(view: &str, who: &Principal) -> Result<Query, Refusal> {
         }
         "locks" => (live(Kind::Lockspace, "lock"), vec![Order::ascending("resourceKey")?]),
         "calls" => (of(Kind::Agent, "call"), newest("createdAt", "callId")?),
-        "waits" => (live(Kind::Agent, "wait"), vec![Order::ascending("waitId")?]),
+        // The document of one that is over lives until its instance waits again or ends.
+        "waits" => {
+            let mut query = live(Kind::Agent, "wait");
+            query.filters.push(Filter::new("state", Test::Eq("waiting".into()))?);
+            (query, vec![Order::ascending("waitId")?])
+        }
         "schedules" => {
             (live(Kind::Schedules, "schedule"), vec![Order::ascending("name")?, Order::ascending("id")?])
         }

@@ -328,6 +328,11 @@ async fn health_and_numbers_are_served_to_anybody() -> Result<()> {
         "skein_outbox_effects",
         "skein_projection_lag",
         "skein_waits_open",
+        "skein_calls_open",
+        "skein_locks_held",
+        "skein_work_queue_depth",
+        "skein_slots",
+        "skein_slots_used",
     ] {
         ensure!(numbers.contains(&format!("# HELP {name} ")), "{name} has no help:\n{numbers}");
         ensure!(numbers.contains(&format!("# TYPE {name} ")), "{name} has no type:\n{numbers}");
@@ -336,22 +341,46 @@ async fn health_and_numbers_are_served_to_anybody() -> Result<()> {
     Ok(())
 }
 
+/// Of what is held, waited for and asked for.
 #[tokio::test]
-async fn a_wait_that_is_over_is_neither_counted_nor_listed() -> Result<()> {
+async fn the_numbers_follow_what_agents_do() -> Result<()> {
+    let lock = r#"acquire_lock={"resource_key":"test://a"}"#;
     let wait = r#"wait_for_trigger={"type":"webhook","source":"github","event":"push","timeout":"1h"}"#;
-    let stage = Stage::new(2)?.agent("sleeper", "", &[wait, "hold"])?.start().await?;
-    let waits = async |open: f64| {
-        let are_so = async || Ok(number(stage.up(), "skein_waits_open ").await.ok() == Some(open));
-        stage.until(&format!("{open} waits are open"), are_so).await
+    let call = r#"call_agent={"target_agent":"callee","context":"look at it"}"#;
+    let stage = Stage::new(2)?
+        .agent("sleeper", "", &[lock, wait, "hold"])?
+        .agent("caller", "", &[call, "hold"])?
+        .agent("callee", "", &[])?
+        .start()
+        .await?;
+    let numbers = async |wanted: &[(&str, f64)]| {
+        let are_so = async || {
+            for (name, value) in wanted {
+                if number(stage.up(), &format!("{name} ")).await.ok() != Some(*value) {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        };
+        stage.until(&format!("the numbers are {wanted:?}"), are_so).await
     };
     let sleeper = stage.run("sleeper").await?;
     stage.becomes(&sleeper, "frozen").await?;
-    waits(1.0).await?;
-    // Its run is still on.
+    numbers(&[("skein_waits_open", 1.0), ("skein_locks_held", 1.0), ("skein_slots", 2.0)]).await?;
+    numbers(&[("skein_slots_used", 0.0), ("skein_work_queue_depth", 0.0), ("skein_calls_open", 0.0)]).await?;
+
+    // Its wait is over, and its run is still on.
     stage.push("d-1", &event(1)).await?;
     stage.answer("sleeper", "wait_for_trigger").await?;
-    waits(0.0).await?;
+    numbers(&[("skein_waits_open", 0.0), ("skein_slots_used", 1.0), ("skein_webhook_seconds_count", 1.0)])
+        .await?;
     ensure!(stage.list("waits").await?.is_empty(), "a wait that is over is listed");
+
+    // Its call finds no slot.
+    stage.run("caller").await?;
+    numbers(&[("skein_slots_used", 2.0), ("skein_calls_open", 1.0), ("skein_work_queue_depth", 1.0)]).await?;
+    stage.go("sleeper")?;
+    numbers(&[("skein_locks_held", 0.0), ("skein_calls_open", 0.0), ("skein_work_queue_depth", 0.0)]).await?;
     Ok(())
 }
 

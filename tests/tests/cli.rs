@@ -341,9 +341,9 @@ async fn health_and_numbers_are_served_to_anybody() -> Result<()> {
     Ok(())
 }
 
-/// Of what is held, waited for and asked for.
+/// The numbers of what is held, waited for and asked for, and of a lock how its holder is.
 #[tokio::test]
-async fn the_numbers_follow_what_agents_do() -> Result<()> {
+async fn numbers_and_locks_follow_what_agents_do() -> Result<()> {
     let lock = r#"acquire_lock={"resource_key":"test://a"}"#;
     let wait = r#"wait_for_trigger={"type":"webhook","source":"github","event":"push","timeout":"1h"}"#;
     let call = r#"call_agent={"target_agent":"callee","context":"look at it"}"#;
@@ -364,10 +364,23 @@ async fn the_numbers_follow_what_agents_do() -> Result<()> {
         };
         stage.until(&format!("the numbers are {wanted:?}"), are_so).await
     };
+    let lock = async |state: &str| {
+        let of_row = async || Ok(stage.list("locks").await?.iter().any(|row| row["holderState"] == state));
+        stage.until(&format!("the lock is held by a {state} instance"), of_row).await
+    };
     let sleeper = stage.run("sleeper").await?;
     stage.becomes(&sleeper, "frozen").await?;
     numbers(&[("skein_waits_open", 1.0), ("skein_locks_held", 1.0), ("skein_slots", 2.0)]).await?;
     numbers(&[("skein_slots_used", 0.0), ("skein_work_queue_depth", 0.0), ("skein_calls_open", 0.0)]).await?;
+    lock("waiting").await?;
+    let table = stage.up().skein(&["locks", "list"]).await?;
+    ensure!(table.contains("HOLDER IS") && table.contains("AGE") && table.contains("waiting"), "{table}");
+    let operator = std::fs::read_to_string(stage.data().join("operator.token"))?;
+    let status = stage.up().mcp.replace("/mcp", "/locks/status");
+    let listed = reqwest::Client::new().get(status).bearer_auth(operator.trim()).send().await?;
+    let listed: Value = listed.json().await?;
+    let held = &listed["locks"][0];
+    ensure!(held["holderState"] == "waiting" && held["ageMs"].is_u64(), "{listed}");
 
     // Its wait is over, and its run is still on.
     stage.push("d-1", &event(1)).await?;
@@ -375,6 +388,7 @@ async fn the_numbers_follow_what_agents_do() -> Result<()> {
     numbers(&[("skein_waits_open", 0.0), ("skein_slots_used", 1.0), ("skein_webhook_seconds_count", 1.0)])
         .await?;
     ensure!(stage.list("waits").await?.is_empty(), "a wait that is over is listed");
+    lock("running").await?;
 
     // Its call finds no slot.
     stage.run("caller").await?;

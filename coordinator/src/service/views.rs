@@ -65,7 +65,10 @@ impl Service {
             true => self.entities.list(&EntityKey::of(query.kind, &who.swarm), query).await?,
             false => self.entities.list_everywhere(query).await?,
         };
-        let (rows, next) = page(&asked, rows);
+        let (mut rows, next) = page(&asked, rows);
+        if view == "locks" {
+            self.add_holders(who, &mut rows).await?;
+        }
         Ok(Rows { rows, rebuilding: freshness != Freshness::Fresh, next })
     }
 }

@@ -6,8 +6,11 @@ use std::process::Output;
 use anyhow::{Context, Result, ensure};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use serde_json::{Value, json};
+use skein_tests::cluster::number;
 use skein_tests::mcp::Client;
+use skein_tests::stage::Stage;
 use skein_tests::up::{Folder, Up, binary};
+use skein_tests::webhook::event;
 use tokio::process::Command;
 
 const NOBODY: &str = "00000000-0000-4000-8000-00000000dead";
@@ -261,7 +264,7 @@ async fn a_wrong_definition_stops_no_other_agent() -> Result<()> {
     }
     let up = Up::start_in(folder, &[]).await?;
     let runner = up.row("runners", |runner| runner["state"] == "ready").await?;
-    ensure!(runner["agents"] == json!(["good"]), "{runner}");
+    ensure!(runner["agents"] == json!(["default/good"]), "{runner}");
     let table = up.skein(&["runners", "list"]).await?;
     let row = table.lines().nth(1).unwrap_or_default();
     ensure!(row.trim_start().starts_with("local") && row.contains("default"), "{table}");
@@ -325,11 +328,73 @@ async fn health_and_numbers_are_served_to_anybody() -> Result<()> {
         "skein_outbox_effects",
         "skein_projection_lag",
         "skein_waits_open",
+        "skein_calls_open",
+        "skein_locks_held",
+        "skein_work_queue_depth",
+        "skein_slots",
+        "skein_slots_used",
     ] {
         ensure!(numbers.contains(&format!("# HELP {name} ")), "{name} has no help:\n{numbers}");
         ensure!(numbers.contains(&format!("# TYPE {name} ")), "{name} has no type:\n{numbers}");
     }
     ensure!(!numbers.contains("skein_entity_commits_total 0\n"), "a commit was not counted:\n{numbers}");
+    Ok(())
+}
+
+/// The numbers of what is held, waited for and asked for, and of a lock how its holder is.
+#[tokio::test]
+async fn numbers_and_locks_follow_what_agents_do() -> Result<()> {
+    let lock = r#"acquire_lock={"resource_key":"test://a"}"#;
+    let wait = r#"wait_for_trigger={"type":"webhook","source":"github","event":"push","timeout":"1h"}"#;
+    let call = r#"call_agent={"target_agent":"callee","context":"look at it"}"#;
+    let stage = Stage::new(2)?
+        .agent("sleeper", "", &[lock, wait, "hold"])?
+        .agent("caller", "", &[call, "hold"])?
+        .agent("callee", "", &[])?
+        .start()
+        .await?;
+    let numbers = async |wanted: &[(&str, f64)]| {
+        let are_so = async || {
+            for (name, value) in wanted {
+                if number(stage.up(), &format!("{name} ")).await.ok() != Some(*value) {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        };
+        stage.until(&format!("the numbers are {wanted:?}"), are_so).await
+    };
+    let lock = async |state: &str| {
+        let of_row = async || Ok(stage.list("locks").await?.iter().any(|row| row["holderState"] == state));
+        stage.until(&format!("the lock is held by a {state} instance"), of_row).await
+    };
+    let sleeper = stage.run("sleeper").await?;
+    stage.becomes(&sleeper, "frozen").await?;
+    numbers(&[("skein_waits_open", 1.0), ("skein_locks_held", 1.0), ("skein_slots", 2.0)]).await?;
+    numbers(&[("skein_slots_used", 0.0), ("skein_work_queue_depth", 0.0), ("skein_calls_open", 0.0)]).await?;
+    lock("waiting").await?;
+    let table = stage.up().skein(&["locks", "list"]).await?;
+    ensure!(table.contains("HOLDER IS") && table.contains("AGE") && table.contains("waiting"), "{table}");
+    let operator = std::fs::read_to_string(stage.data().join("operator.token"))?;
+    let status = stage.up().mcp.replace("/mcp", "/locks/status");
+    let listed = reqwest::Client::new().get(status).bearer_auth(operator.trim()).send().await?;
+    let listed: Value = listed.json().await?;
+    let held = &listed["locks"][0];
+    ensure!(held["holderState"] == "waiting" && held["ageMs"].is_u64(), "{listed}");
+
+    // Its wait is over, and its run is still on.
+    stage.push("d-1", &event(1)).await?;
+    stage.answer("sleeper", "wait_for_trigger").await?;
+    numbers(&[("skein_waits_open", 0.0), ("skein_slots_used", 1.0), ("skein_webhook_seconds_count", 1.0)])
+        .await?;
+    ensure!(stage.list("waits").await?.is_empty(), "a wait that is over is listed");
+    lock("running").await?;
+
+    // Its call finds no slot.
+    stage.run("caller").await?;
+    numbers(&[("skein_slots_used", 2.0), ("skein_calls_open", 1.0), ("skein_work_queue_depth", 1.0)]).await?;
+    stage.go("sleeper")?;
+    numbers(&[("skein_locks_held", 0.0), ("skein_calls_open", 0.0), ("skein_work_queue_depth", 0.0)]).await?;
     Ok(())
 }
 

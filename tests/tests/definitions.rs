@@ -59,6 +59,26 @@ async fn an_agent_that_is_gone_after_a_restart_is_gone_for_good() -> Result<()> 
 }
 
 #[tokio::test]
+async fn an_agent_that_moves_to_another_swarm_is_gone_from_the_one_that_it_was_in() -> Result<()> {
+    let keys = "schedule = \"0 9 * * *\"\nsubscriptions = [{ source = \"github\", event = \"push\" }]";
+    let stage = Stage::new(2)?.agent("dev", keys, &["hold"])?.start().await?;
+    let first = stage.run("dev").await?;
+    let schedules = ["tools", "call", "list-schedules", "--role", "observer", "--json"];
+    let listed = stage.up().skein(&schedules).await?;
+    ensure!(listed.contains("agent dev"), "{listed}");
+    stage.up().skein(&["swarm", "create", "other"]).await?;
+    let stage = stage.agent("dev", &format!("swarm = \"other\"\n{keys}"), &["hold"])?;
+    ensure!(stage.ends(&first).await? == "killed", "its run goes on");
+    let refused = stage.up().skein(&["agent", "run", "dev"]).await.unwrap_err().to_string();
+    ensure!(refused.contains("no agent dev"), "{refused}");
+    let left = stage.up().skein(&schedules).await?;
+    ensure!(!left.contains("agent dev"), "{left}");
+    ensure!(stage.push("d-1", &event(1)).await?["matched"] == 0, "it is started by what it hears no more");
+    stage.up().skein(&["agent", "run", "dev", "--swarm", "other"]).await?;
+    Ok(())
+}
+
+#[tokio::test]
 async fn an_agent_runs_at_the_times_of_its_definition() -> Result<()> {
     let keys = "schedule = \"* * * * * *\"\nparams = { team = \"core\" }";
     let stage = Stage::new(1)?.agent("clock", keys, &["environment"])?;

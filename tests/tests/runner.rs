@@ -83,6 +83,39 @@ async fn a_runner_that_is_asked_twice_ends_at_once_and_its_next_start_takes_over
     Ok(())
 }
 
+/// Its runs were granted while it was away: nothing starts them, and nothing keeps their slots.
+#[tokio::test]
+async fn runs_of_agents_that_a_runner_comes_back_without_end_and_free_their_slots() -> Result<()> {
+    let place = Place::new("far")?;
+    for agent in ["gone", "spoilt", "stays"] {
+        place.define(agent, "command = [\"sleep\", \"600\"]\ninstances = 2\n")?;
+    }
+    let up = Up::start_in(Folder::new()?, &["--no-runner"]).await?;
+    let token = up.token("runner", "far").await?;
+    let mut runner = place.start(&[&up.grpc], &token)?;
+    up.row("runners", |runner| runner["state"] == "ready").await?;
+    runner.kill().await?;
+    let mut granted = Vec::new();
+    for agent in ["gone", "spoilt"] {
+        let run: Value = serde_json::from_str(&up.skein(&["agent", "run", agent, "--json"]).await?)?;
+        up.row("instances", |row| row["instance"] == run["instance"] && row["state"] == "starting").await?;
+        granted.push(run["instance"].clone());
+    }
+    std::fs::remove_dir_all(place.path().join("agents/gone"))?;
+    place.define("spoilt", "comand = [\"sleep\", \"600\"]\n")?;
+    let _runner = place.start(&[&up.grpc], &token)?;
+    for (instance, end) in granted.iter().zip(["killed", "error"]) {
+        up.row("instances", |row| row["instance"] == *instance && row["state"] == end).await?;
+    }
+    let history = up.skein(&["agent", "history", "spoilt", "--json"]).await?;
+    ensure!(history.contains("has no agent `spoilt`"), "{history}");
+    for _ in 0..2 {
+        let run: Value = serde_json::from_str(&up.skein(&["agent", "run", "stays", "--json"]).await?)?;
+        up.row("instances", |row| row["instance"] == run["instance"] && row["state"] == "running").await?;
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_runner_needs_a_runners_token_of_its_own_name() -> Result<()> {
     let place = Place::new("far")?;

@@ -30,7 +30,7 @@ macro_rules! views {
 views! {
     Agents = "agents" { "ID": "id", "NAME": "name", "LEAD": "isLead", "STATUS": "status", "CAPACITY": "maxTasks" }
     Tasks = "tasks" { "ID": "id", "STATUS": "status", "PRIORITY": "priority", "AGENT": "agentId", "TASK": "task" }
-    Locks = "locks" { "KEY": "resourceKey", "HOLDER": "holder", "TOKEN": "token", "UNTIL": "expiresAt" }
+    Locks = "locks" { "KEY": "resourceKey", "HOLDER": "holder", "HOLDER IS": "holderState", "AGE": "age", "TOKEN": "token", "UNTIL": "expiresAt" }
     Calls = "calls" { "ID": "callId", "STATUS": "status", "CALLER": "callerInstanceId", "TARGET": "targetAgent", "INSTANCE": "targetInstanceId" }
     Waits = "waits" { "ID": "waitId", "INSTANCE": "instance", "STATE": "state", "FILTER": "filter", "UNTIL": "deadline" }
     Instances = "instances" { "ID": "instance", "AGENT": "agent", "STATE": "state", "RUNNER": "runner", "SINCE": "createdAt" }

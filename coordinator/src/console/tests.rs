@@ -8,6 +8,7 @@ use http::{HeaderMap, Request};
 use http_body_util::BodyExt;
 use serde_json::json;
 
+use skein_shared::agent::{self, Agent};
 use skein_shared::forge::{Activity, Bot, Forge};
 use skein_shared::id::{EntityKey, InstanceId, Kind, Name};
 use skein_shared::lockspace::{self, Lockspace};
@@ -179,6 +180,20 @@ fn pages() -> Vec<String> {
     assert!(pages.iter().all(|name| listed.contains(name)), "a page stands in no menu: {pages:?}");
     let path = |name: &str| if name.is_empty() { String::new() } else { format!("/{name}") };
     pages.into_iter().map(path).collect()
+}
+
+#[tokio::test]
+async fn a_lock_is_shown_with_the_state_of_its_holder() {
+    let bed = Bed::new();
+    let holder = EntityKey::agent(&name("default"), &name("holder"));
+    let instance = InstanceId("holder-00000001".to_owned());
+    let attach = agent::Command::Attach { instance, agent_id: Uuid::from_u128(1) };
+    bed.node.entities.ask::<Agent>(&holder, Asking::read(), attach).await.unwrap();
+    bed.lock("file:///a").await;
+    let shown = bed.get("/console/default/locks", &bed.session(Role::Observer).await).await;
+    let (_, cell) = shown.text.split_once("data-label=\"Holder is\"").unwrap();
+    let (cell, _) = cell.split_once("</td>").unwrap();
+    assert!(cell.contains("running"), "{cell}");
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use serde_json::Value;
 use skein_shared::ask::Ask;
 use skein_shared::entity::{Reign, RunnerCommand};
 use skein_shared::fence::Epoch;
@@ -21,11 +22,41 @@ use crate::cluster::{Cluster, Outcome, Route, Tenants, Wake};
 use crate::store::redis::shard::Shard;
 use crate::store::{Fence, OutboxEntry};
 
+/// How a command to a runner fared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// It is on the runner's stream. The runner's report tells what became of it.
+    Sent,
+    /// The runner has no stream here: try again when it has.
+    NotConnected,
+    /// The runner has a stream here, and did not say over it that it has the agent that is to start.
+    NotOffered,
+}
+
+impl Delivery {
+    /// What another node is answered. Earlier releases knew the first two.
+    fn to_answer(self) -> Value {
+        match self {
+            Self::Sent => true.into(),
+            Self::NotConnected => false.into(),
+            Self::NotOffered => NOT_OFFERED.into(),
+        }
+    }
+
+    fn of_answer(answer: &Value) -> Self {
+        match answer {
+            Value::Bool(true) => Self::Sent,
+            Value::String(word) if word == NOT_OFFERED => Self::NotOffered,
+            _ => Self::NotConnected,
+        }
+    }
+}
+
 /// The streams of the runners that are connected to this node.
 #[async_trait]
 pub trait Streams: Send + Sync + 'static {
-    /// Puts a command on a runner's stream. Says whether it has one here.
-    async fn send(&self, runner: &str, command: &RunnerCommand, reign: &Reign) -> bool;
+    /// Puts a command on a runner's stream.
+    async fn send(&self, runner: &str, command: &RunnerCommand, reign: &Reign) -> Delivery;
 
     /// Asks a runner something on its stream. `None` when it has none here.
     async fn ask(&self, runner: &str, ask: &Ask) -> Option<Result<String, Refusal>>;
@@ -34,6 +65,8 @@ pub trait Streams: Send + Sync + 'static {
     fn withdraw(&self, id: Uuid);
 }
 
+/// How a node answers that its runner has no such agent.
+const NOT_OFFERED: &str = "not_offered";
 /// How long another node may take to be told that it is to give its shards away.
 const TELL: Duration = Duration::from_secs(5);
 
@@ -76,7 +109,7 @@ impl Tenants for Entities {
 }
 
 impl Entities {
-    async fn answer_as_node(&self, cluster: &Cluster, call: &[u8]) -> Result<serde_json::Value, Refusal> {
+    async fn answer_as_node(&self, cluster: &Cluster, call: &[u8]) -> Result<Value, Refusal> {
         let json = |error: serde_json::Error| {
             Refusal::new(Code::InvalidArgument, format!("another node asks what this one cannot: {error}"))
         };
@@ -85,9 +118,9 @@ impl Entities {
             NodeCall::Runner { runner, command, reign } => {
                 let sent = match self.shared().streams.get() {
                     Some(streams) => streams.send(&runner, &command, &reign).await,
-                    None => false,
+                    None => Delivery::NotConnected,
                 };
-                Ok(sent.into())
+                Ok(sent.to_answer())
             }
             NodeCall::Ask { runner, ask } => {
                 let answer = match self.shared().streams.get() {
@@ -100,7 +133,7 @@ impl Entities {
                 if let Some(streams) = self.shared().streams.get() {
                     streams.withdraw(id);
                 }
-                Ok(serde_json::Value::Null)
+                Ok(Value::Null)
             }
             NodeCall::Lag => {
                 let lag = self.lag().await;
@@ -109,7 +142,7 @@ impl Entities {
             }
             NodeCall::Drain => {
                 cluster.drain();
-                Ok(serde_json::Value::Null)
+                Ok(Value::Null)
             }
         }
     }
@@ -119,22 +152,24 @@ impl Entities {
         let _ = self.shared().streams.set(streams);
     }
 
-    /// Sends a command to a runner that has a stream to another node and none to this one. Says whether it has any.
-    pub async fn command_elsewhere(&self, runner: &str, command: &RunnerCommand, reign: &Reign) -> bool {
-        let Some(cluster) = self.cluster() else { return false };
+    /// Sends a command to a runner that has a stream to another node, and none to this one that takes it.
+    pub async fn command_elsewhere(&self, runner: &str, command: &RunnerCommand, reign: &Reign) -> Delivery {
+        let mut delivery = Delivery::NotConnected;
+        let Some(cluster) = self.cluster() else { return delivery };
         let (command, reign) = (Box::new(command.clone()), reign.clone());
         let Ok(call) = write(&NodeCall::Runner { runner: runner.to_owned(), command, reign }) else {
-            return false;
+            return delivery;
         };
         for member in cluster.others() {
             let asked = cluster.forward(&member, None, TELL, call.clone()).await;
-            if let Ok(Outcome::Answer(answer)) = asked
-                && read(&answer) == Ok(true)
-            {
-                return true;
+            let Ok(Outcome::Answer(answer)) = asked else { continue };
+            match read(&answer).map_or(Delivery::NotConnected, |answer| Delivery::of_answer(&answer)) {
+                Delivery::Sent => return Delivery::Sent,
+                Delivery::NotOffered => delivery = Delivery::NotOffered,
+                Delivery::NotConnected => {}
             }
         }
-        false
+        delivery
     }
 
     /// The cluster that this node is part of; none when it has its store for itself.

@@ -33,7 +33,7 @@ pub(super) enum Call<C> {
 pub(super) enum NodeCall {
     /// The documents of its own entities.
     List(Box<Query>),
-    /// To put a command on the stream of a runner that is connected to it; answered with whether one is.
+    /// To put a command on the stream of a runner that is connected to it; answered with how that went.
     Runner { runner: String, command: Box<RunnerCommand>, reign: Reign },
     /// To ask something of a runner that is connected to it; answered with the runner's answer, or null when none is.
     Ask { runner: String, ask: Box<Ask> },

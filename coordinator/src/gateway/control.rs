@@ -148,12 +148,18 @@ pub(super) async fn tell(
 /// Every held lock of the swarm.
 pub(super) async fn locks(State(gateway): State<Gateway>, Operator { who, .. }: Operator) -> Answer {
     let locks = gateway.service.held_locks(&who).await?;
+    let holders = locks.iter().map(|lock| lock.holder.to_string()).collect();
+    // Who holds what is known though the read side may not answer how they are.
+    let states = gateway.service.holder_states(&who, holders).await.unwrap_or_default();
+    let now = gateway.service.clock().wall();
     let shown = locks.iter().map(|lock| {
         json!({
             "resourceKey": lock.key,
             "agentName": lock.agent,
             "holder": lock.holder,
+            "holderState": states.get(lock.holder.as_str()),
             "heldSince": lock.held_since.millis(),
+            "ageMs": u64::try_from(now.since(lock.held_since).as_millis()).unwrap_or(u64::MAX),
             "expiresAt": lock.expires_at.millis(),
         })
     });

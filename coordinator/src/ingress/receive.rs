@@ -19,6 +19,7 @@ use skein_shared::slack::{self, Question, Said};
 use skein_shared::time::Timestamp;
 use skein_shared::triggers::{Incoming, Rejected};
 use skein_shared::{Code, Refusal, json, limits};
+use tokio::time::Instant;
 use tracing::warn;
 use uuid::Uuid;
 
@@ -54,7 +55,12 @@ async fn webhook(
     headers: HeaderMap,
     body: Body,
 ) -> Response {
+    let begun = Instant::now();
     let outcome = receive(&gate, &name, &headers, body).await;
+    // What is refused was not acknowledged, and strangers may send any amount of it.
+    if outcome.is_ok() {
+        metrics::histogram!("skein_webhook_seconds").record(begun.elapsed());
+    }
     // Names that nobody configured would let a stranger fill the metrics.
     count(if gate.behind(&name).is_empty() { "unknown" } else { &name }, &outcome);
     match outcome {

@@ -9,15 +9,14 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use metrics::Counter;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use skein_shared::id::Kind as Entity;
 use tikv_jemalloc_ctl::{epoch, stats};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
+use super::holdings;
 use crate::alarms::Kind;
 use crate::console::{Trends, trends};
 use crate::entity::Entities;
-use crate::projection::Query;
 
 /// How long a scrape waits for what the store has to say.
 const STORE: Duration = Duration::from_secs(1);
@@ -68,11 +67,15 @@ fn describe() {
         ),
         ("skein_memory_allocated_bytes", "Memory that this process uses."),
         ("skein_memory_resident_bytes", "Memory that its allocator has from the system."),
-        ("skein_waits_open", "Waits of instances that no event has ended yet."),
     ] {
         metrics::describe_gauge!(name, meaning);
     }
+    holdings::describe();
     metrics::describe_histogram!("skein_entity_commit_seconds", "How long the store took for a batch.");
+    metrics::describe_histogram!(
+        "skein_webhook_seconds",
+        "How long senders waited until a webhook was acknowledged."
+    );
     metrics::counter!("skein_entity_commits_total").increment(0);
     metrics::counter!("skein_entity_commands_total").increment(0);
 }
@@ -120,7 +123,7 @@ pub(super) fn router(entities: Entities, stop: CancellationToken) -> Router {
         measure_cluster(&entities);
         let from_the_store = async {
             measure_outbox(&entities).await;
-            measure_waits(&entities).await;
+            holdings::measure(&entities).await;
         };
         // Whoever looks because the store stands still wants the other numbers all the same.
         let _ = tokio::time::timeout(STORE, from_the_store).await;
@@ -198,20 +201,6 @@ async fn measure_outbox(entities: &Entities) {
     let Ok(lag) = entities.lag().await else { return };
     metrics::gauge!("skein_outbox_effects").set(count(lag.effects));
     metrics::gauge!("skein_outbox_lag_seconds").set(lag.oldest_effect_ms as f64 / 1000.0);
-}
-
-async fn measure_waits(entities: &Entities) {
-    let Ok(swarms) = entities.swarms().await else { return };
-    let mut open = 0;
-    for swarm in &swarms {
-        let mut waits = Query::new(swarm, Entity::Agent, "wait");
-        waits.live = Some(true);
-        match entities.shared().projection.count(waits).await {
-            Ok(found) => open += found,
-            Err(_) => return,
-        }
-    }
-    metrics::gauge!("skein_waits_open").set(open as f64);
 }
 
 fn count(number: usize) -> f64 {

@@ -8,6 +8,7 @@ mod alone;
 pub mod datadir;
 pub mod endpoint;
 mod health;
+mod holdings;
 mod keepalive;
 mod keys;
 mod leftovers;

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tracing::{Instrument, debug_span, error};
 
 use super::lanes::{Fate, Name};
-use super::{Delivery, Runners};
+use super::{Delivery, Runners, not_offered};
 use crate::entity::Entities;
 use crate::slack::Workspaces;
 use crate::store::{Mark, OutboxEntry};
@@ -125,15 +125,23 @@ async fn command(world: &World, runner: &str, entries: &[Arc<OutboxEntry>]) -> V
         let reign = Reign { source: entry.source.clone(), epoch };
         let span = debug_span!(target: TRACES, "deliver", otel.kind = "producer", runner);
         trace::follow(&span, &world.entities.shared().traces.of(&entry.source, entry.sequence));
-        match world.runners.deliver(runner, command, &reign).instrument(span).await {
-            Delivery::Sent => fates.push(Fate::Delivered),
-            Delivery::NotConnected if world.entities.command_elsewhere(runner, command, &reign).await => {
-                fates.push(Fate::Delivered);
+        let here = world.runners.deliver(runner, command, &reign).instrument(span).await;
+        let elsewhere = match here {
+            Delivery::Sent => Delivery::Sent,
+            _ => world.entities.command_elsewhere(runner, command, &reign).await,
+        };
+        let fate = match (here, elsewhere) {
+            (_, Delivery::Sent) | (Delivery::Sent, _) => Fate::Delivered,
+            (Delivery::NotOffered, _) | (_, Delivery::NotOffered) => {
+                not_offered::told(&world.entities, runner, entry, command).await
             }
-            Delivery::NotConnected => {
-                fates.push(Fate::later(entry, world.entities.clock().now()));
-                break;
+            (Delivery::NotConnected, Delivery::NotConnected) => {
+                Fate::later(entry, world.entities.clock().now())
             }
+        };
+        fates.push(fate);
+        if fates.last() == Some(&Fate::Later) {
+            break;
         }
     }
     fates

@@ -7,6 +7,7 @@
 
 mod lane;
 pub mod lanes;
+mod not_offered;
 pub mod pump;
 #[cfg(test)]
 mod tests;
@@ -14,14 +15,7 @@ mod tests;
 use async_trait::async_trait;
 use skein_shared::entity::{Reign, RunnerCommand};
 
-/// How a command to a runner fared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Delivery {
-    /// It is on the runner's stream. The runner's report tells what became of it.
-    Sent,
-    /// The runner has no stream here: try again when it has.
-    NotConnected,
-}
+pub use crate::entity::ownership::Delivery;
 
 /// Reaches runners by name. The runners' sessions implement it.
 #[async_trait]

@@ -5,8 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::json;
+use skein_shared::agent::{self, Agent, Class};
 use skein_shared::entity::{Effect, Reign, RunnerCommand};
 use skein_shared::fence::{Epoch, Token};
+use skein_shared::fleet;
 use skein_shared::id::{EntityKey, Kind, Name};
 use skein_shared::limits::EFFECT_EXPIRY;
 use skein_shared::pool;
@@ -23,7 +25,7 @@ use crate::slack::Workspaces;
 use crate::store::memory::Fault;
 use crate::store::{Batch, OutboxEffect, Store};
 
-/// Runners by name: all are connected but `away`, and `stuck` never answers.
+/// Runners by name: all are connected but `away`, `stuck` never answers, and `without` has no agents.
 #[derive(Default)]
 struct Fleet {
     /// The numbers of the commands that each got, in their order.
@@ -49,6 +51,8 @@ impl Runners for Fleet {
         match runner {
             "stuck" => std::future::pending().await,
             "away" if !*self.back.lock().unwrap() => Delivery::NotConnected,
+            "without" if matches!(command, RunnerCommand::Start { .. }) => Delivery::NotOffered,
+            "without" => Delivery::Sent,
             _ => {
                 let RunnerCommand::Forget { token, .. } = command else { panic!("a forget") };
                 self.got.lock().unwrap().entry(runner.to_owned()).or_default().push(token.number);
@@ -209,6 +213,53 @@ async fn a_runner_that_is_away_or_stuck_delays_no_other() {
     let from_worker: Vec<u64> = fleet.got("away").into_iter().filter(|number| *number > 3).collect();
     assert_eq!(from_worker, [4, 5, 6]);
     pumping.end().await;
+}
+
+/// It was granted a run while it was away, and has come back without the run's agent.
+#[tokio::test(start_paused = true)]
+async fn a_start_whose_runner_has_no_such_agent_any_more_ends_the_run_and_frees_its_slot() {
+    let (node, runners) = (node(), Arc::new(Fleet::default()));
+    let name = |text: &str| Name::parse(text).unwrap();
+    let (agent, group) = (EntityKey::agent(&swarm(), &name("worker")), EntityKey::fleet(&name("default")));
+    let register = async |agents: &[fleet::Offer]| {
+        let registration = json!({"runner": "without", "slots": 1, "agents": agents});
+        let command = fleet::Command::Register(serde_json::from_value(registration).unwrap());
+        node.entities.ask::<fleet::Fleet>(&group, Request::read(), command).await.unwrap();
+    };
+    let slots = async || match node
+        .entities
+        .ask::<fleet::Fleet>(&group, Request::read(), fleet::Command::List)
+        .await
+        .unwrap()
+    {
+        fleet::Reply::Overview(all) => all.places.len(),
+        other => panic!("{other:?}"),
+    };
+    let definition = agent::Definition { scale: 1, ..agent::Definition::default() };
+    let define = agent::Command::Define { definition, group: name("default") };
+    node.entities.ask::<Agent>(&agent, Request::read(), define).await.unwrap();
+    register(&[fleet::Offer::new(&swarm(), &name("worker"))]).await;
+    let run = agent::Command::Enqueue {
+        class: Class::Manual,
+        source: "manual".to_owned(),
+        receipt: None,
+        input: json!({}),
+    };
+    node.entities.ask::<Agent>(&agent, Request::read(), run).await.unwrap();
+    let pumping = Pumping::start(&node, &runners);
+    // A stream may hear of an agent later than the fleet does.
+    left(&node, 1).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!((slots().await, node.store.contents().outbox_len()), (1, 1), "its start is tried again");
+
+    register(&[]).await;
+    left(&node, 0).await;
+    pumping.end().await;
+    assert_eq!(slots().await, 0);
+    let all = node.store.documents(None, 100).await.unwrap();
+    let run = all.iter().find(|document| document.document.starts_with("instance/")).unwrap();
+    let reason = run.body["exit"]["reason"].as_str().unwrap_or_default();
+    assert!(run.body["state"] == "error" && reason.contains("has no agent `worker`"), "{:?}", run.body);
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,7 +10,7 @@ use serde_json::json;
 use skein_proto::convert::{command, definition};
 use skein_proto::v1::{AgentDefinition, AgentName, AgentProblem, HeldInstance, Register};
 use skein_shared::agent::{self, Agent, Class, Definition};
-use skein_shared::fleet::{self, Fleet};
+use skein_shared::fleet::{self, Fleet, Offer};
 use skein_shared::id::{EntityKey, InstanceId, Kind, Name};
 use skein_shared::schedules::{self, Schedules};
 use skein_shared::triggers::{self, Filter, Triggers};
@@ -238,7 +238,7 @@ fn named(definition: &AgentDefinition) -> AgentName {
 /// Undefines an agent that its runner has no more, unless another one has it: its runs end, its queue becomes dead
 /// letters, and nothing starts it.
 async fn remove(entities: &Entities, fleet: &EntityKey, swarm: &Name, agent: &Name) -> Result<(), Refusal> {
-    let command = fleet::Command::IsOffered { agent: agent.clone() };
+    let command = fleet::Command::IsOffered { swarm: Some(swarm.clone()), agent: agent.clone() };
     if let fleet::Reply::Offered(true) = entities.ask::<Fleet>(fleet, Request::read(), command).await? {
         return Ok(());
     }
@@ -265,7 +265,7 @@ async fn take_in(
         slots: register.slots,
         labels: labels(&register.labels),
         engines: register.engines.iter().cloned().collect(),
-        agents: agents.iter().map(|agent| Name::parse(&agent.name)).collect::<Result<_, _>>()?,
+        agents: agents.iter().map(|agent| offer(agent)).collect::<Result<_, _>>()?,
         swarms: names(&register.swarms)?,
         held: register.held.iter().map(held).collect::<Result<_, _>>()?,
     };
@@ -289,6 +289,10 @@ fn held(wire: &HeldInstance) -> Result<fleet::HeldInstance, Refusal> {
         state: wire.state.clone(),
         token: command::token(&wire.token)?,
     })
+}
+
+fn offer(wire: &AgentDefinition) -> Result<Offer, Refusal> {
+    Ok(Offer::new(&Name::parse(&wire.swarm)?, &Name::parse(&wire.name)?))
 }
 
 fn agent_key(wire: &AgentDefinition) -> Result<EntityKey, Refusal> {

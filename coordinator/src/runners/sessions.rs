@@ -125,8 +125,8 @@ impl Sessions {
 
 #[async_trait]
 impl Streams for Sessions {
-    async fn send(&self, runner: &str, command: &RunnerCommand, reign: &Reign) -> bool {
-        Runners::deliver(self, runner, command, reign).await == Delivery::Sent
+    async fn send(&self, runner: &str, command: &RunnerCommand, reign: &Reign) -> Delivery {
+        Runners::deliver(self, runner, command, reign).await
     }
 
     async fn ask(&self, runner: &str, ask: &Ask) -> Option<Result<String, Refusal>> {
@@ -150,6 +150,7 @@ impl Runners for Sessions {
         let Some(session) = open.get(runner) else { return Delivery::NotConnected };
         let token = match self.mint(command, &session.grants) {
             Ok(token) => token,
+            Err(refusal) if refusal.code == Code::NotFound => return Delivery::NotOffered,
             Err(refusal) => {
                 error!(runner, problem = %refusal.message, "a start was not sent");
                 return Delivery::NotConnected;
@@ -200,7 +201,7 @@ mod tests {
         let id = Uuid::now_v7();
         sessions.open("r1", id, outgoing, grants);
         assert_eq!(sessions.deliver("r1", &start("worker"), &reign).await, Delivery::Sent);
-        assert_eq!(sessions.deliver("r1", &start("stranger"), &reign).await, Delivery::NotConnected);
+        assert_eq!(sessions.deliver("r1", &start("stranger"), &reign).await, Delivery::NotOffered);
 
         let Some(Message::Start(started)) = sent.recv().await.unwrap().unwrap().message else {
             panic!("a start")

@@ -1,15 +1,18 @@
 //! Locks: taken, kept and given back by the caller's instance.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use skein_shared::id::Kind;
 use skein_shared::lockspace::{Command, LockView, Lockspace, Reply, Settings};
+use skein_shared::time::Timestamp;
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
 use super::{Service, unexpected};
 use crate::auth::{Principal, Right, policy};
+use crate::projection::{Filter, LIMIT, Query, Test};
 
 /// How the locks of a swarm are to be; what is none stays as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -131,6 +134,50 @@ impl Service {
         }
     }
 
+    /// How the instances that hold locks are, by one question for all of them: `waiting` for one in a wait, however deep it
+    /// sleeps. Of one that is not known here, or whose node is away, nothing is said, and of the first 1,000 alone.
+    ///
+    /// # Errors
+    /// `unavailable` when the read side cannot answer.
+    pub async fn holder_states(
+        &self,
+        who: &Principal,
+        holders: BTreeSet<String>,
+    ) -> Result<BTreeMap<String, String>, Refusal> {
+        policy::require(who, Right::Read)?;
+        if holders.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let mut query = Query::new(&who.swarm, Kind::Agent, "instance");
+        query.live = Some(true);
+        let named = holders.into_iter().take(LIMIT).map(Value::from).collect();
+        query.filters.push(Filter::new("instance", Test::In(named))?);
+        let (rows, _) = self.entities.list_everywhere(query).await?;
+        let state = |row: Value| {
+            let state = match row["state"].as_str()? {
+                "freezing" | "frozen" | "spilled" | "resuming" => "waiting",
+                other => other,
+            };
+            Some((row["instance"].as_str()?.to_owned(), state.to_owned()))
+        };
+        Ok(rows.into_iter().filter_map(state).collect())
+    }
+
+    /// Says in each row of a list of locks for how long it has been held, and how its holder is.
+    pub(super) async fn add_holders(&self, who: &Principal, rows: &mut [Value]) -> Result<(), Refusal> {
+        let holders = rows.iter().filter_map(|row| row["holder"].as_str().map(str::to_owned)).collect();
+        let states = self.holder_states(who, holders).await?;
+        let now = self.clock().wall();
+        for row in rows {
+            let since = row["heldSince"].as_str().and_then(Timestamp::parse_iso);
+            let age = since.map(|since| now.since(since));
+            row["ageMs"] = json!(age.map(millis));
+            row["age"] = json!(age.map(spelt));
+            row["holderState"] = json!(row["holder"].as_str().and_then(|holder| states.get(holder)));
+        }
+        Ok(())
+    }
+
     /// Takes a lock away from whoever holds it.
     ///
     /// # Errors
@@ -143,6 +190,11 @@ impl Service {
             _ => Err(Refusal::new(Code::NotHolding, "nobody holds this lock")),
         }
     }
+}
+
+/// As people read it: whole seconds are enough.
+fn spelt(age: Duration) -> String {
+    humantime::format_duration(Duration::from_secs(age.as_secs())).to_string()
 }
 
 fn millis(span: Duration) -> u64 {

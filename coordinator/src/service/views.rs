@@ -65,7 +65,10 @@ impl Service {
             true => self.entities.list(&EntityKey::of(query.kind, &who.swarm), query).await?,
             false => self.entities.list_everywhere(query).await?,
         };
-        let (rows, next) = page(&asked, rows);
+        let (mut rows, next) = page(&asked, rows);
+        if view == "locks" {
+            self.add_holders(who, &mut rows).await?;
+        }
         Ok(Rows { rows, rebuilding: freshness != Freshness::Fresh, next })
     }
 }
@@ -159,7 +162,12 @@ fn query(view: &str, who: &Principal) -> Result<Query, Refusal> {
         }
         "locks" => (live(Kind::Lockspace, "lock"), vec![Order::ascending("resourceKey")?]),
         "calls" => (of(Kind::Agent, "call"), newest("createdAt", "callId")?),
-        "waits" => (live(Kind::Agent, "wait"), vec![Order::ascending("waitId")?]),
+        // The document of one that is over lives until its instance waits again or ends.
+        "waits" => {
+            let mut query = live(Kind::Agent, "wait");
+            query.filters.push(Filter::new("state", Test::Eq("waiting".into()))?);
+            (query, vec![Order::ascending("waitId")?])
+        }
         "schedules" => {
             (live(Kind::Schedules, "schedule"), vec![Order::ascending("name")?, Order::ascending("id")?])
         }

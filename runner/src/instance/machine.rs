@@ -7,14 +7,14 @@ use std::time::Duration;
 use rustix::process::Signal;
 use skein_shared::fence::Token;
 use skein_shared::{Code, Refusal};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::ledger::{Row, State, What};
 use super::sleeper::Sleeper;
 use super::stage::{self, HOOK, Stage};
 use super::variables::Variables;
-use super::{Order, Reach, Shared, input, kept, spec};
+use super::{ForTool, Inbox, Order, Reach, Shared, input, kept, spec};
 use crate::container::{Exit, Failure, Handle};
 use crate::definition::Definition;
 use crate::endpoint::Endpoint;
@@ -35,7 +35,7 @@ pub(super) struct Machine {
     pub row: Row,
     pub handle: Handle,
     pub endpoint: Endpoint,
-    pub inbox: mpsc::Receiver<Order>,
+    pub(super) inbox: Inbox,
     variables: Variables,
     /// When a freeze that failed is tried again.
     freeze_again: Option<Instant>,
@@ -44,12 +44,7 @@ pub(super) struct Machine {
 }
 
 /// Starts an instance and lives with it to its end.
-pub(super) async fn start(
-    shared: Arc<Shared>,
-    mut row: Row,
-    input: String,
-    mut inbox: mpsc::Receiver<Order>,
-) {
+pub(super) async fn start(shared: Arc<Shared>, mut row: Row, input: String, mut inbox: Inbox) {
     row.input = input;
     match begin(&shared, &mut row, &mut inbox).await {
         Ok((handle, endpoint)) => {
@@ -70,11 +65,7 @@ pub(super) async fn start(
 
 /// Starts the first process, once the runner has its lease: a start may have lain about for longer than that lasted, and
 /// what it starts may run elsewhere by now. It is given up when it is not wanted any more: an image may take hours.
-async fn begin(
-    shared: &Shared,
-    row: &mut Row,
-    inbox: &mut mpsc::Receiver<Order>,
-) -> Result<(Handle, Endpoint), Failure> {
+async fn begin(shared: &Shared, row: &mut Row, inbox: &mut Inbox) -> Result<(Handle, Endpoint), Failure> {
     let (mut silent, first) = (shared.silent.subscribe(), row.token);
     let launched = async {
         // Its sender lives in `shared`.
@@ -95,7 +86,7 @@ async fn begin(
 }
 
 /// Returns when a start is not wanted any more, with the token of that word and the reason.
-async fn given_up(inbox: &mut mpsc::Receiver<Order>, first: Token) -> (Token, String) {
+async fn given_up(inbox: &mut Inbox, first: Token) -> (Token, String) {
     loop {
         match inbox.recv().await {
             Some(Order::Stop { token, reason, .. }) if token >= first => return (token, reason),
@@ -177,7 +168,7 @@ impl Machine {
         row: Row,
         handle: Handle,
         endpoint: Endpoint,
-        inbox: mpsc::Receiver<Order>,
+        inbox: Inbox,
     ) -> Self {
         let mut silent = shared.silent.subscribe();
         // Looked at before anything else.
@@ -299,8 +290,8 @@ impl Machine {
                 return Followed::Over(self.end(grace).await, STOPPED.to_owned());
             }
             // Whoever asked may be gone.
-            Order::Reach(answer) => _ = answer.send(self.reach()),
-            Order::SetEnv(change, answer) => {
+            Order::Tool(ForTool::Reach(answer)) => _ = answer.send(self.reach()),
+            Order::Tool(ForTool::SetEnv(change, answer)) => {
                 _ = answer.send(self.is_reached().map(|()| self.variables.set(change)))
             }
         }

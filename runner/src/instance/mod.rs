@@ -1,6 +1,7 @@
 //! The instances of this runner: one task for each, and the ledger that outlives a crash.
 
 pub mod folders;
+mod inbox;
 mod input;
 mod kept;
 pub mod ledger;
@@ -16,86 +17,30 @@ mod transcript;
 pub mod users;
 mod variables;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use skein_shared::Refusal;
 use skein_shared::entity::{Reign, RunnerCommand};
 use skein_shared::fence::Token;
 use skein_shared::id::{EntityKey, Kind};
-use skein_shared::transport::{Outcome, SetEnv};
-use tokio::sync::{Mutex as Turn, mpsc, oneshot, watch};
+use tokio::sync::{Mutex as Turn, watch};
 use tokio_util::task::TaskTracker;
 
 pub use shared::Shared;
 
-use crate::container::{Handle, Spec, User};
+use crate::container::User;
 use crate::endpoint::Upstreams;
 use crate::error::Error;
+use inbox::{ForTool, Inbox, Order, Orders, Reach};
 use ledger::{Ledger, Row, State};
-
-/// Orders that wait for an instance whose task is busy freezing or ending it.
-const ORDERS: usize = 32;
-
-/// What can be asked of a running instance.
-#[derive(Debug)]
-enum Order {
-    Freeze(Token),
-    Thaw(Token),
-    /// Ends its processes and keeps its files.
-    Spill(Token),
-    /// Starts it again, with what its wait came to.
-    Restore {
-        token: Token,
-        input: String,
-    },
-    Stop {
-        token: Token,
-        reason: String,
-        grace: Duration,
-    },
-    /// Ends it without a word: it was given away.
-    Kill {
-        reason: String,
-    },
-    /// The runner leaves.
-    Leave,
-    /// Answers with what it takes to run something inside.
-    Reach(oneshot::Sender<Result<Reach, Refusal>>),
-    /// Sets a variable for the commands that are run inside.
-    SetEnv(SetEnv, oneshot::Sender<Result<Outcome, Refusal>>),
-}
-
-impl Order {
-    /// Of a command.
-    fn token(&self) -> Option<Token> {
-        match self {
-            Self::Freeze(token)
-            | Self::Thaw(token)
-            | Self::Spill(token)
-            | Self::Restore { token, .. }
-            | Self::Stop { token, .. } => Some(*token),
-            Self::Kill { .. } | Self::Leave | Self::Reach(_) | Self::SetEnv(..) => None,
-        }
-    }
-}
-
-/// What it takes to run something inside an instance.
-#[derive(Debug)]
-struct Reach {
-    handle: Handle,
-    spec: Spec,
-    /// What the agent has set for its commands.
-    variables: BTreeMap<String, String>,
-}
 
 /// All instances.
 pub struct Instances {
     shared: Arc<Shared>,
-    running: Mutex<HashMap<String, mpsc::Sender<Order>>>,
+    running: Mutex<HashMap<String, Orders>>,
     /// Starts that wait for the end of an earlier one of the same instance, with their access tokens.
     next: Mutex<HashMap<String, (RunnerCommand, String)>>,
     /// Held while a command is taken: two coordinators may send at one moment, and the second has to find what the first
@@ -216,7 +161,7 @@ impl Instances {
     pub fn verdict(&self, lost: &[String]) {
         for (instance, orders) in self.running().iter().filter(|(instance, _)| lost.contains(instance)) {
             let reason = "it was given to another runner while this one was silent".to_owned();
-            deliver(instance, orders, Order::Kill { reason });
+            orders.give(instance, Order::Kill { reason });
         }
         // After that, so that what was given away does not run on.
         self.shared.silent.send_replace(false);
@@ -288,7 +233,7 @@ impl Instances {
             }
         }
         row.secret = secret()?;
-        let (orders, inbox) = mpsc::channel(ORDERS);
+        let (orders, inbox) = inbox::open();
         {
             let mut running = self.running();
             if running.contains_key(&row.instance) || self.tasks.is_closed() {
@@ -308,11 +253,11 @@ impl Instances {
     }
 
     /// Takes over an instance that still runs, or sleeps, from before this process.
-    fn adopt<F>(self: &Arc<Self>, instance: &str, life: impl FnOnce(mpsc::Receiver<Order>) -> F)
+    fn adopt<F>(self: &Arc<Self>, instance: &str, life: impl FnOnce(Inbox) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let (orders, inbox) = mpsc::channel(ORDERS);
+        let (orders, inbox) = inbox::open();
         self.running().insert(instance.to_owned(), orders);
         self.spawn(instance.to_owned(), life(inbox));
     }
@@ -351,7 +296,7 @@ impl Instances {
 
     fn order(&self, instance: &str, order: Order) -> Result<(), Error> {
         match self.running().get(instance) {
-            Some(orders) => deliver(instance, orders, order),
+            Some(orders) => orders.give(instance, order),
             None => tracing::debug!(instance, ?order, "nothing to do: the instance does not run here"),
         }
         Ok(())
@@ -359,7 +304,7 @@ impl Instances {
 
     fn all(&self, order: impl Fn() -> Order) {
         for (instance, orders) in self.running().iter() {
-            deliver(instance, orders, order());
+            orders.give(instance, order());
         }
     }
 
@@ -367,21 +312,8 @@ impl Instances {
         self.next.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn running(&self) -> std::sync::MutexGuard<'_, HashMap<String, mpsc::Sender<Order>>> {
+    fn running(&self) -> std::sync::MutexGuard<'_, HashMap<String, Orders>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn deliver(instance: &str, orders: &mpsc::Sender<Order>, order: Order) {
-    match orders.try_send(order) {
-        Ok(()) => {}
-        // Nobody gives these again.
-        Err(mpsc::error::TrySendError::Full(order @ (Order::Kill { .. } | Order::Leave))) => {
-            let orders = orders.clone();
-            tokio::spawn(async move { orders.send(order).await });
-        }
-        // Ended just now, or overrun by repeats; the coordinator sends what it still wants again.
-        Err(_) => tracing::warn!(instance, "an order was not taken"),
     }
 }
 

@@ -8,12 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use skein_shared::{Code, Refusal};
-use tokio::sync::mpsc;
 
 use super::ledger::{Row, State, What};
 use super::machine::{Machine, STOPPED, open_and_launch};
 use super::stage::Stage;
-use super::{Order, Shared, kept};
+use super::{ForTool, Inbox, Order, Shared, kept};
 use crate::container::{Exit, Failure, Handle};
 use crate::definition::Definition;
 use crate::endpoint::Endpoint;
@@ -29,7 +28,7 @@ const TERM: i32 = 15;
 pub(super) struct Sleeper {
     pub shared: Arc<Shared>,
     pub row: Row,
-    pub inbox: mpsc::Receiver<Order>,
+    pub(super) inbox: Inbox,
 }
 
 impl Machine {
@@ -127,8 +126,8 @@ impl Sleeper {
                 Order::Spill(_) => self.shared.save(&self.row, Some(What::Spilled)).await,
                 Order::Freeze(_) => self.shared.save(&self.row, Some(What::Frozen)).await,
                 // Whoever asked may be gone.
-                Order::Reach(answer) => _ = answer.send(Err(self.asleep())),
-                Order::SetEnv(_, answer) => _ = answer.send(Err(self.asleep())),
+                Order::Tool(ForTool::Reach(answer)) => _ = answer.send(Err(self.asleep())),
+                Order::Tool(ForTool::SetEnv(_, answer)) => _ = answer.send(Err(self.asleep())),
             }
         }
     }

@@ -5,7 +5,7 @@ use skein_shared::transport::{self, Outcome, Tool};
 use skein_shared::{Code, Refusal};
 use tokio::sync::oneshot;
 
-use super::{Instances, Order, Reach};
+use super::{ForTool, Instances, Reach};
 use crate::container::{Exec, Executed};
 use crate::credentials::Mask;
 use crate::transport::{Request, SUBCOMMAND};
@@ -47,18 +47,18 @@ impl Instances {
         let change = change.map_err(|error| {
             Refusal::new(Code::InvalidArgument, format!("the arguments do not fit: {error}"))
         })?;
-        written(&self.order_inside(instance, |answer| Order::SetEnv(change, answer)).await?)
+        written(&self.order_inside(instance, |answer| ForTool::SetEnv(change, answer)).await?)
     }
 
     async fn reach(&self, instance: &str) -> Result<Reach, Refusal> {
-        self.order_inside(instance, Order::Reach).await
+        self.order_inside(instance, ForTool::Reach).await
     }
 
-    /// Gives an instance an order that it answers.
+    /// Asks an instance for what a tool needs.
     async fn order_inside<T>(
         &self,
         instance: &str,
-        order: impl FnOnce(oneshot::Sender<Result<T, Refusal>>) -> Order,
+        what: impl FnOnce(oneshot::Sender<Result<T, Refusal>>) -> ForTool,
     ) -> Result<T, Refusal> {
         let gone = || {
             let problem = format!("{instance} does not run on this runner any more, and its tools with it");
@@ -66,7 +66,9 @@ impl Instances {
         };
         let (answer, answered) = oneshot::channel();
         let orders = self.running().get(instance).cloned().ok_or_else(gone)?;
-        orders.send(order(answer)).await.map_err(|_| gone())?;
+        if !orders.ask(what(answer)).await {
+            return Err(gone());
+        }
         answered.await.map_err(|_| gone())?
     }
 }

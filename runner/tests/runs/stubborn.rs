@@ -15,7 +15,7 @@ use skein_runner::instance::ledger::{Ledger, What};
 use skein_runner::instance::{Instances, Shared, users};
 use skein_shared::entity::{Reign, RunnerCommand};
 use skein_shared::fence::{Epoch, Token};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use super::*;
 
@@ -24,16 +24,33 @@ struct Stubborn {
     engine: ProcessEngine,
     refuses: AtomicU32,
     idle: bool,
+    slow: Option<Arc<Slow>>,
+}
+
+/// A freeze that takes as long as a test wants.
+#[derive(Default)]
+struct Slow {
+    begun: Notify,
+    go_on: Notify,
 }
 
 fn stubborn(mark: &str, refuses: u32, idle: bool) -> Arc<dyn Engine> {
     let engine = ProcessEngine::new(mark, launcher());
-    Arc::new(Stubborn { engine, refuses: AtomicU32::new(refuses), idle })
+    Arc::new(Stubborn { engine, refuses: AtomicU32::new(refuses), idle, slow: None })
+}
+
+fn slow(mark: &str, slow: &Arc<Slow>) -> Arc<dyn Engine> {
+    let engine = ProcessEngine::new(mark, launcher());
+    Arc::new(Stubborn { engine, refuses: AtomicU32::new(0), idle: false, slow: Some(Arc::clone(slow)) })
 }
 
 #[async_trait]
 impl Engine for Stubborn {
     async fn freeze(&self, handle: &Handle) -> Result<(), Failure> {
+        if let Some(slow) = &self.slow {
+            slow.begun.notify_one();
+            slow.go_on.notified().await;
+        }
         let left =
             self.refuses.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
         match left {
@@ -198,5 +215,37 @@ async fn a_freeze_that_fails_is_tried_again() {
     instances.command(freeze, "", &reign).await.unwrap();
     told(|what| matches!(what, What::Frozen)).await;
     assert!(is_frozen(id(1)));
+    instances.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_that_comes_during_a_freeze_waits_behind_no_tool_and_is_not_lost() {
+    let bed = Bed::new("exec sleep 1000");
+    let freezing = Arc::new(Slow::default());
+    let (instances, ledger, _lock) = instances(&bed, "slow", slow("slow", &freezing));
+    let reign = Reign { source: "agent/default/worker".parse().unwrap(), epoch: Epoch(1) };
+    let mut reported = instances.reported();
+    let mut told = async |what: fn(&What) -> bool| {
+        while !ledger.reports(0, 10).await.unwrap().iter().any(|(_, report)| what(&report.what)) {
+            tokio::time::timeout(LIMIT, reported.changed()).await.expect("a report").unwrap();
+        }
+    };
+    instances.command(started_by(1), ACCESS, &reign).await.unwrap();
+    told(|what| matches!(what, What::Started { .. })).await;
+    let freeze = RunnerCommand::Freeze { instance: id(1).to_owned(), token: nth(2) };
+    instances.command(freeze, "", &reign).await.unwrap();
+    tokio::time::timeout(LIMIT, freezing.begun.notified()).await.expect("the freeze");
+    // More than there is room for.
+    let mut calls: Vec<_> = (0..40).map(|_| Box::pin(instances.tool(id(1), "ls", json!({})))).collect();
+    for call in &mut calls {
+        assert!(futures::poll!(call.as_mut()).is_pending());
+    }
+    let reason = "killed".to_owned();
+    let stop = RunnerCommand::Stop { instance: id(1).to_owned(), token: nth(3), reason, grace_ms: 100 };
+    instances.command(stop, "", &reign).await.unwrap();
+    freezing.go_on.notify_one();
+    told(|what| matches!(what, What::Exited { .. })).await;
+    let refused = tokio::time::timeout(LIMIT, futures::future::join_all(calls)).await.expect("answers");
+    assert!(refused.iter().all(Result::is_err), "{refused:?}");
     instances.leave().await;
 }

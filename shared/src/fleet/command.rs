@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::offer::Offer;
 use super::state::{Bid, Place, Runner};
 use crate::agent::Class;
 use crate::fence::Token;
@@ -71,7 +72,15 @@ pub enum Command {
     },
     /// Whether any runner has a definition of an agent.
     IsOffered {
+        /// Any, as a coordinator of an earlier release asks.
+        #[serde(default)]
+        swarm: Option<Name>,
         agent: Name,
+    },
+    /// Whether a runner has a definition of an agent; refused with `not_found` if it was declared lost.
+    Offers {
+        runner: String,
+        agent: Offer,
     },
     /// Declares silent runners lost.
     Tick,
@@ -92,7 +101,7 @@ pub struct Registration {
     pub engines: BTreeSet<String>,
     /// Agents that it has definitions of.
     #[serde(default)]
-    pub agents: BTreeSet<Name>,
+    pub agents: BTreeSet<Offer>,
     /// Swarms that it serves; none means any.
     #[serde(default)]
     pub swarms: BTreeSet<Name>,

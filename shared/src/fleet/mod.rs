@@ -8,6 +8,7 @@ mod command;
 mod decide;
 mod event;
 mod invariants;
+mod offer;
 mod slots;
 mod state;
 #[cfg(test)]
@@ -21,6 +22,7 @@ use crate::time::Timestamp;
 
 pub use command::{BidView, Command, HeldInstance, Overview, Registration, Reply, RunnerView};
 pub use event::Event;
+pub use offer::Offer;
 use state::Limit;
 pub use state::{AGEING, Bid, Fleet, Place, Runner};
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::offer::Offer;
 use super::slots::Slots;
 use crate::agent::Class;
 use crate::cow_map::CowMap;
@@ -42,7 +43,7 @@ pub struct Runner {
     pub engines: BTreeSet<String>,
     /// Agents that it has definitions of.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub agents: BTreeSet<Name>,
+    pub agents: BTreeSet<Offer>,
     /// Swarms that it serves; none means any.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub swarms: BTreeSet<Name>,
@@ -112,11 +113,15 @@ impl PartialEq for Fleet {
 }
 
 impl Runner {
+    pub fn offers(&self, swarm: Option<&Name>, agent: &Name) -> bool {
+        self.agents.iter().any(|offer| offer.is_of(swarm, agent))
+    }
+
     /// Whether a new run may go there, slots aside.
     pub fn suits(&self, bid: &Bid) -> bool {
         !self.draining
             && (self.swarms.is_empty() || self.swarms.contains(&bid.swarm))
-            && self.agents.contains(&bid.agent)
+            && self.offers(Some(&bid.swarm), &bid.agent)
             && bid.needs.iter().all(|need| self.labels.contains(need) || self.engines.contains(need))
     }
 }

@@ -1,3 +1,4 @@
+mod offers;
 mod scale;
 
 use std::collections::BTreeSet;
@@ -30,7 +31,7 @@ fn registration(runner: &str, slots: u32) -> Registration {
         slots,
         labels: BTreeSet::new(),
         engines: BTreeSet::new(),
-        agents: BTreeSet::from([name("a"), name("b")]),
+        agents: ["a", "b"].map(|agent| Offer::new(&name("s"), &name(agent))).into(),
         swarms: BTreeSet::new(),
         held: Vec::new(),
     }
@@ -139,22 +140,6 @@ fn scale(bench: &mut Bench<Fleet>, swarm: &str, scale: Option<u32>) {
 }
 
 #[test]
-fn an_agent_is_offered_as_long_as_some_runner_has_it() {
-    let mut bench = fleet();
-    register(&mut bench, "r", 1);
-    register(&mut bench, "s", 1);
-    let mut without = registration("r", 1);
-    without.agents.clear();
-    let offered = |bench: &mut Bench<Fleet>| {
-        bench.run(Command::IsOffered { agent: name("a") }).unwrap() == Reply::Offered(true)
-    };
-    bench.run(Command::Register(without.clone())).unwrap();
-    assert!(offered(&mut bench));
-    bench.run(Command::Register(Registration { runner: "s".to_owned(), ..without })).unwrap();
-    assert!(!offered(&mut bench));
-}
-
-#[test]
 fn runs_go_where_they_are_allowed_and_the_emptiest_runner_first() {
     let mut bench = fleet();
     register(&mut bench, "small", 1);
@@ -162,6 +147,7 @@ fn runs_go_where_they_are_allowed_and_the_emptiest_runner_first() {
     let mut gpu = registration("gpu", 9);
     gpu.labels.insert("gpu".to_owned());
     gpu.swarms.insert(name("other"));
+    gpu.agents.insert(Offer::new(&name("other"), &name("a")));
     bench.run(Command::Register(gpu)).unwrap();
     let mut without = registration("without", 9);
     without.agents.clear();

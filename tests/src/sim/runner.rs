@@ -179,7 +179,9 @@ impl Runner {
             slots: 2,
             labels: BTreeSet::new(),
             engines: BTreeSet::new(),
-            agents: (0..AGENTS).map(agent_name).collect(),
+            agents: (0..AGENTS)
+                .map(|number| fleet::Offer::new(&swarm("beta"), &agent_name(number)))
+                .collect(),
             swarms: BTreeSet::new(),
             held: held.collect(),
         };

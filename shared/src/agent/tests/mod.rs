@@ -113,7 +113,7 @@ impl World {
             slots,
             labels: BTreeSet::new(),
             engines: BTreeSet::from(["docker".to_owned()]),
-            agents: BTreeSet::from([name("worker")]),
+            agents: BTreeSet::from([fleet::Offer::new(&name("s"), &name("worker"))]),
             swarms: BTreeSet::new(),
             held: Vec::new(),
         };

@@ -228,7 +228,7 @@ impl World {
             slots,
             labels: BTreeSet::new(),
             engines: BTreeSet::new(),
-            agents: BTreeSet::from([name("worker")]),
+            agents: BTreeSet::from([fleet::Offer::new(&name("s"), &name("worker"))]),
             swarms: BTreeSet::new(),
             held: held.collect(),
         };

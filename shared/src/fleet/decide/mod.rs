@@ -37,8 +37,12 @@ pub(super) fn decide(fleet: &Fleet, command: &Command, ctx: &mut Ctx) -> Result<
         Command::Scale { swarm, scale } => draft.scale(swarm, *scale),
         Command::Drain { runner } => draft.drain(runner)?,
         Command::Knows { runner } => return draft.known(runner).map(|_| Decision::reply(Reply::Done)),
-        Command::IsOffered { agent } => {
-            let offered = fleet.runners.values().any(|runner| runner.agents.contains(agent));
+        Command::IsOffered { swarm, agent } => {
+            let offered = fleet.runners.values().any(|runner| runner.offers(swarm.as_ref(), agent));
+            return Ok(Decision::reply(Reply::Offered(offered)));
+        }
+        Command::Offers { runner, agent } => {
+            let offered = draft.known(runner)?.offers(agent.swarm.as_ref(), &agent.agent);
             return Ok(Decision::reply(Reply::Offered(offered)));
         }
         Command::Tick => draft.tick(),

@@ -40,7 +40,9 @@ fn of_swarm(swarm: &str, number: u128) -> Command {
 #[test]
 fn the_scale_of_a_swarm_caps_its_slots_and_holds_up_no_other() {
     let mut bench = fleet();
-    register(&mut bench, "r", 9);
+    let mut both = registration("r", 9);
+    both.agents.insert(Offer::new(&name("t"), &name("a")));
+    bench.run(Command::Register(both)).unwrap();
     scale(&mut bench, "s", Some(2));
     for (number, swarm) in [(1, "s"), (2, "s"), (3, "s"), (4, "t"), (5, "s")] {
         bench.run(of_swarm(swarm, number)).unwrap();

@@ -1,0 +1,145 @@
+//! What is asked of a running instance, on its way to the instance's task. Commands wait for no room and behind no tool:
+//! the coordinator takes one for given once it is here, and the task may be busy freezing for seconds.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use skein_shared::Refusal;
+use skein_shared::fence::Token;
+use skein_shared::transport::{Outcome, SetEnv};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::container::{Handle, Spec};
+
+/// Tools that wait for an instance whose task is busy freezing or ending it. What is beyond waits for room.
+const TOOLS: usize = 32;
+
+/// What can be asked of a running instance.
+#[derive(Debug)]
+pub(super) enum Order {
+    Freeze(Token),
+    Thaw(Token),
+    /// Ends its processes and keeps its files.
+    Spill(Token),
+    /// Starts it again, with what its wait came to.
+    Restore {
+        token: Token,
+        input: String,
+    },
+    Stop {
+        token: Token,
+        reason: String,
+        grace: Duration,
+    },
+    /// Ends it without a word: it was given away.
+    Kill {
+        reason: String,
+    },
+    /// The runner leaves.
+    Leave,
+    /// Of an agent that uses a tool.
+    Tool(ForTool),
+}
+
+/// What a tool needs of the instance.
+#[derive(Debug)]
+pub(super) enum ForTool {
+    /// Answers with what it takes to run something inside.
+    Reach(oneshot::Sender<Result<Reach, Refusal>>),
+    /// Sets a variable for the commands that are run inside.
+    SetEnv(SetEnv, oneshot::Sender<Result<Outcome, Refusal>>),
+}
+
+/// What it takes to run something inside an instance.
+#[derive(Debug)]
+pub(super) struct Reach {
+    pub(super) handle: Handle,
+    pub(super) spec: Spec,
+    /// What the agent has set for its commands.
+    pub(super) variables: BTreeMap<String, String>,
+}
+
+impl Order {
+    /// Of a command.
+    pub(super) fn token(&self) -> Option<Token> {
+        match self {
+            Self::Freeze(token)
+            | Self::Thaw(token)
+            | Self::Spill(token)
+            | Self::Restore { token, .. }
+            | Self::Stop { token, .. } => Some(*token),
+            Self::Kill { .. } | Self::Leave | Self::Tool(_) => None,
+        }
+    }
+}
+
+/// The way to an instance's task. Clones share it.
+#[derive(Clone, Debug)]
+pub(super) struct Orders {
+    commands: mpsc::UnboundedSender<Order>,
+    tools: mpsc::Sender<ForTool>,
+}
+
+/// Where the task finds what was asked.
+#[derive(Debug)]
+pub(super) struct Inbox {
+    commands: mpsc::UnboundedReceiver<Order>,
+    tools: mpsc::Receiver<ForTool>,
+}
+
+pub(super) fn open() -> (Orders, Inbox) {
+    let (commands, came) = mpsc::unbounded_channel();
+    let (tools, asked) = mpsc::channel(TOOLS);
+    (Orders { commands, tools }, Inbox { commands: came, tools: asked })
+}
+
+impl Orders {
+    /// Gives a command or a word of the runner's own.
+    pub(super) fn give(&self, instance: &str, order: Order) {
+        if self.commands.send(order).is_err() {
+            tracing::debug!(instance, "nothing to do: the instance has just ended");
+        }
+    }
+
+    /// Asks for what a tool needs, once there is room. False when the instance has ended.
+    pub(super) async fn ask(&self, what: ForTool) -> bool {
+        self.tools.send(what).await.is_ok()
+    }
+}
+
+impl Inbox {
+    /// The next order, commands first, in their order; none when nobody can give any more. A call that is dropped loses
+    /// nothing.
+    pub(super) async fn recv(&mut self) -> Option<Order> {
+        tokio::select! {
+            biased;
+            order = self.commands.recv() => order,
+            Some(what) = self.tools.recv() => Some(Order::Tool(what)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use skein_shared::fence::Epoch;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn commands_keep_their_order_and_wait_for_no_tool() {
+        let (orders, mut inbox) = open();
+        for _ in 0..TOOLS {
+            assert!(orders.ask(ForTool::Reach(oneshot::channel().0)).await);
+        }
+        let token = |number| Token { epoch: Epoch(1), number };
+        for number in 0..100 {
+            orders.give("a", Order::Thaw(token(number)));
+        }
+        for number in 0..100 {
+            assert_eq!(inbox.recv().await.unwrap().token(), Some(token(number)));
+        }
+        assert!(matches!(inbox.recv().await, Some(Order::Tool(ForTool::Reach(_)))));
+        drop(orders);
+        assert!(inbox.recv().await.is_none(), "nobody waits for tools any more");
+    }
+}

@@ -8,12 +8,15 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, cmd};
 use serde_json::json;
+use skein_coordinator::alarms::Alarms;
 use skein_coordinator::entity::Clock;
 use skein_coordinator::store::conformance::contents;
+use skein_coordinator::store::redis::lease::Acquired;
 use skein_coordinator::store::redis::shard::Shard;
 use skein_coordinator::store::redis::{Durability, Options, Redis};
 use skein_coordinator::store::{
-    Batch, CommitError, EventRecord, Fence, OutboxEffect, Store, StoreError, TimerChange, Version,
+    Batch, CommitError, EventRecord, Fence, OutboxEffect, OutboxEntry, Store, StoreError, TimerChange,
+    TrimPlan, Version,
 };
 use skein_shared::entity::{DocumentChange, Effect, RunnerCommand};
 use skein_shared::fence::{Epoch, Token};
@@ -184,6 +187,83 @@ async fn garbage_in_a_key_is_named_and_nothing_is_written_beside_it() {
     names(store.records(0, 10).await.unwrap_err(), "events");
     spoil(&mut connection, &key("lease")).await;
     names(Redis::open(&options(&server.url()), wall()).await.err().unwrap(), "lease");
+}
+
+/// A shard before that of the pool, with an entity of its own.
+fn agent() -> EntityKey {
+    let swarm = Name::parse("default").unwrap();
+    let mut agents = (0..).map(|n| EntityKey::agent(&swarm, &Name::parse(&format!("a{n}")).unwrap()));
+    agents.find(|key| Shard::of(key) < Shard::of(&pool())).unwrap()
+}
+
+/// A coordinator among others, which has the shards of the pool and of [`agent`], each with a batch and an effect.
+async fn member(server: &Server) -> (Redis, Alarms) {
+    let alarms = Alarms::default();
+    let options = Options { alarms: alarms.clone(), ..options(&server.url()) };
+    let store = Redis::join(&options, wall()).await.unwrap();
+    take(&store, &[Shard::of(&pool()), Shard::of(&agent())]).await;
+    for key in [pool(), agent()] {
+        let timer = TimerChange::Set(Timestamp(5));
+        let batch = Batch { key: key.clone(), timer, ..sending() };
+        store.commit(store.fence(&key), batch.into()).await.unwrap();
+    }
+    (store, alarms)
+}
+
+async fn take(store: &Redis, shards: &[Shard]) {
+    for (shard, taken) in shards.iter().zip(store.leases().acquire(shards).await.unwrap()) {
+        let Ok(Acquired::Taken(fence)) = taken else { panic!("{taken:?}") };
+        store.held().take(*shard, fence, None);
+    }
+}
+
+fn all_that_is_old() -> TrimPlan {
+    let never = Timestamp(0);
+    TrimPlan {
+        events_before: Timestamp::NEVER,
+        events_per_entity: u64::MAX,
+        replies_before: never,
+        marks_before: never,
+        archived_before: never,
+        dead_letters_before: never,
+        loose_before: never,
+        limit: 100,
+    }
+}
+
+#[tokio::test]
+async fn what_is_spoilt_is_left_out_and_what_was_left_out_comes_once_it_is_mended() {
+    let server = Server::start().await.unwrap();
+    let mut connection = server.connection().await.unwrap();
+    let (store, alarms) = member(&server).await;
+    let spoilt = Shard::of(&agent());
+    let lists = ["timers", "outbox", "entities", "events", "mark-ages"].map(|list| spoilt.key(list));
+    for list in &lists {
+        let _ = connection.rename::<_, _, String>(list, format!("{list}-aside")).await;
+        spoil(&mut connection, list).await;
+    }
+    let sources = |page: Vec<OutboxEntry>| page.into_iter().map(|entry| entry.source).collect::<Vec<_>>();
+    assert_eq!(sources(store.outbox(0, 10).await.unwrap()), [pool()]);
+    assert_eq!(store.timers(10).await.unwrap(), [(pool(), Timestamp(5))]);
+    assert_eq!(store.versions().await.unwrap(), [(pool(), Version(1))]);
+    assert_eq!(store.documents(None, 10).await.unwrap().len(), 1);
+    assert_eq!(store.records(0, 10).await.unwrap().len(), 1);
+    // The spoilt shard comes first.
+    assert_eq!(store.trim(all_that_is_old()).await.unwrap().records, 1);
+    let shown: Vec<String> = alarms.all().into_iter().map(|alarm| alarm.subject).collect();
+    for list in &lists[..4] {
+        assert!(shown.contains(list), "{list} is not among {shown:?}");
+    }
+
+    for list in &lists[..4] {
+        let () = connection.rename(format!("{list}-aside"), list).await.unwrap();
+    }
+    // Who has read on meanwhile begins anew, as with a shard that comes.
+    assert_eq!(store.outbox(0, 10).await.unwrap().len(), 2);
+    assert_eq!(store.fence(&agent()), Fence::NONE);
+    take(&store, &[spoilt]).await;
+    assert_eq!(store.versions().await.unwrap().len(), 2);
+    assert_ne!(store.fence(&agent()), Fence::NONE);
 }
 
 #[tokio::test]

@@ -144,11 +144,49 @@ async fn garbage_in_a_key_is_shown_and_stops_what_it_belongs_to_alone() -> Resul
     let there: String = redis::cmd("GET").arg(&pool).query_async(&mut redis).await?;
     ensure!(there == "scribble", "it was written over");
 
+    // The lists of yet another shard, as they are with one that has entities.
+    let other = (shard + 2) % 256;
+    redis::cmd("SETBIT").arg("{skein}:inhabited").arg(other).arg(1).exec_async(&mut redis).await?;
+    let lists = ["timers", "outbox", "entities"].map(|list| format!("{{skein}}:s{other}:{list}"));
+    for list in &lists {
+        redis::cmd("SET").arg(list).arg("scribble").exec_async(&mut redis).await?;
+    }
     redis::cmd("RENAME").arg("aside").arg(&pool).exec_async(&mut redis).await?;
-    redis::cmd("DEL").arg(&lease).exec_async(&mut redis).await?;
+    what_is_due_comes(&node, &lena).await?;
+    for list in &lists {
+        alarm(&node, "store_garbage", list).await?;
+    }
+
+    redis::cmd("DEL").arg(&lease).arg(&lists).exec_async(&mut redis).await?;
     create_again(&node, &lena, "after").await?;
-    ensure!(listed(&node).await? == ["after", "before"], "{:?}", listed(&node).await?);
+    let there = listed(&node).await?;
+    ensure!(there[0] == "after" && there[1] == "before" && there[2] == "now and then", "{there:?}");
     Ok(())
+}
+
+/// A lock ends by its time, and a schedule makes its task.
+async fn what_is_due_comes(node: &Up, holder: &Client) -> Result<()> {
+    let lock = json!({"resource_key": "file:///shared", "ttl_seconds": 1});
+    let held = node
+        .until("the lock is taken", async || Ok(holder.call("acquire_lock", lock.clone()).await.ok()))
+        .await?;
+    ensure!(held["ok"] == json!(true), "{held}");
+    let schedule = json!({"name": "often", "taskTemplate": "now and then", "intervalMs": 1000});
+    node.until("a schedule is made", async || {
+        Ok(holder.call("create-schedule", schedule.clone()).await.ok())
+    })
+    .await?;
+    let next = Client::new(&node.mcp, &node.token("worker", "mia").await?);
+    next.call("join-swarm", json!({"name": "mia"})).await?;
+    node.until("the lock ends by its time", async || {
+        let taken = next.call("acquire_lock", lock.clone()).await.is_ok_and(|said| said["ok"] == json!(true));
+        Ok(taken.then_some(()))
+    })
+    .await?;
+    node.until("the schedule fires", async || {
+        Ok(listed(node).await?.contains(&"now and then".to_owned()).then_some(()))
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,15 +8,15 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, cmd};
 use serde_json::json;
-use skein_coordinator::alarms::Alarms;
+use skein_coordinator::alarms::{Alarms, Kind as AlarmKind};
 use skein_coordinator::entity::Clock;
 use skein_coordinator::store::conformance::contents;
 use skein_coordinator::store::redis::lease::Acquired;
 use skein_coordinator::store::redis::shard::Shard;
 use skein_coordinator::store::redis::{Durability, Options, Redis};
 use skein_coordinator::store::{
-    Batch, CommitError, EventRecord, Fence, OutboxEffect, OutboxEntry, Store, StoreError, TimerChange,
-    TrimPlan, Version,
+    Batch, Chunk, CommitError, EventRecord, Fence, OutboxEffect, OutboxEntry, OutboxPlace, Store, StoreError,
+    TimerChange, TrimPlan, Version,
 };
 use skein_shared::entity::{DocumentChange, Effect, RunnerCommand};
 use skein_shared::fence::{Epoch, Token};
@@ -264,6 +264,89 @@ async fn what_is_spoilt_is_left_out_and_what_was_left_out_comes_once_it_is_mende
     take(&store, &[spoilt]).await;
     assert_eq!(store.versions().await.unwrap().len(), 2);
     assert_ne!(store.fence(&agent()), Fence::NONE);
+}
+
+/// What touches a key.
+#[derive(Clone, Copy)]
+enum Touch {
+    Position,
+    Timers,
+    Beat,
+    Outbox,
+    DeadLetters,
+    Bury,
+    Chunk,
+    Trim,
+}
+
+async fn touch(store: &Redis, touch: Touch) {
+    let (key, number) = (pool(), Timestamp(1));
+    let fence = store.fence(&key);
+    // Whether it is refused or goes on without the key is another matter.
+    match touch {
+        Touch::Position => drop(store.last_position().await),
+        Touch::Timers => drop(store.timers(10).await),
+        Touch::Beat => assert_eq!(store.members().beat("a", "{}", Duration::from_secs(9)).await, Ok(None)),
+        Touch::Outbox => drop(store.outbox(0, 10).await),
+        Touch::DeadLetters => drop(store.dead_letters(0, 10).await),
+        Touch::Bury => {
+            let place = OutboxPlace { source: key, position: 1, fence };
+            drop(store.bury(place, "nobody takes it".to_owned(), number).await);
+        }
+        Touch::Chunk => {
+            let chunk = Chunk { key, blob: Uuid::nil(), place: 0, bytes: vec![1], at: number };
+            drop(store.write_chunk(fence, chunk).await);
+        }
+        Touch::Trim => drop(store.trim(all_that_is_old()).await),
+    }
+}
+
+#[tokio::test]
+async fn garbage_of_each_kind_is_an_alarm_that_names_its_key() {
+    let server = Server::start().await.unwrap();
+    let mut connection = server.connection().await.unwrap();
+    let chunks = format!("chunks:pool/default:{}", Uuid::nil());
+    let of_all = |name: &str| format!("{{skein}}:{name}");
+    for (spoilt, by) in [
+        (of_all("position"), Touch::Position),
+        (of_all("inhabited"), Touch::Timers),
+        (of_all("members"), Touch::Beat),
+        (key("timers"), Touch::Timers),
+        (key("outbox"), Touch::Outbox),
+        (key("dead-order"), Touch::DeadLetters),
+        (key("dead-ages"), Touch::Bury),
+        (key(&chunks), Touch::Chunk),
+        (key("loose"), Touch::Chunk),
+        (key("archived"), Touch::Trim),
+    ] {
+        let () = cmd("FLUSHDB").query_async(&mut connection).await.unwrap();
+        let (store, alarms) = member(&server).await;
+        let _: i64 = connection.del(&spoilt).await.unwrap();
+        let _: i64 = connection.lpush(&spoilt, "scribble").await.unwrap();
+        touch(&store, by).await;
+        let shown: Vec<_> = alarms.all().into_iter().map(|alarm| (alarm.kind, alarm.subject)).collect();
+        assert_eq!(shown, [(AlarmKind::StoreGarbage, spoilt)]);
+    }
+
+    // One entry alone.
+    let () = cmd("FLUSHDB").query_async(&mut connection).await.unwrap();
+    let (store, alarms) = member(&server).await;
+    let _: i64 = connection.zadd(key("entities"), "nobody", 0).await.unwrap();
+    let mut there = store.entities().await.unwrap();
+    there.sort_by_key(|key| Shard::of(key));
+    assert_eq!(there, [agent(), pool()]);
+    assert_eq!(alarms.all()[0].subject, key("entities"));
+}
+
+/// Where nobody knows which shards have entities, all are asked.
+#[tokio::test]
+async fn timers_come_though_nobody_knows_which_shards_have_any() {
+    let server = Server::start().await.unwrap();
+    let mut connection = server.connection().await.unwrap();
+    let (store, _) = member(&server).await;
+    let _: i64 = connection.del("{skein}:inhabited").await.unwrap();
+    let _: i64 = connection.lpush("{skein}:inhabited", "scribble").await.unwrap();
+    assert_eq!(store.timers(10).await.unwrap().len(), 2);
 }
 
 #[tokio::test]

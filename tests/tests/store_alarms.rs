@@ -164,6 +164,26 @@ async fn garbage_in_a_key_is_shown_and_stops_what_it_belongs_to_alone() -> Resul
     Ok(())
 }
 
+/// Otherwise a rolling restart would end the cluster.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_starts_again_while_a_lease_cannot_be_read() -> Result<()> {
+    let (cluster, node) = Cluster::start(SETTINGS).await?;
+    let mut redis = cluster.server.connection().await?;
+    let swarm = Name::parse("default").unwrap();
+    let other = (Shard::of(&EntityKey::of(Kind::Pool, &swarm)).number() + 1) % 256;
+    let lease = format!("{{skein}}:s{other}:lease");
+    redis::cmd("SET").arg(&lease).arg("scribble").exec_async(&mut redis).await?;
+    let node = cluster.serve(node.kill().await?).await?;
+    alarm(&node, "store_garbage", &lease).await?;
+    let (lena, _) = agent(&node).await?;
+    create(&lena, "all the same").await?;
+    redis::cmd("DEL").arg(&lease).exec_async(&mut redis).await?;
+    node.until("the shard has an owner again", async || {
+        Ok((number(&node, "skein_cluster_shards_unowned").await? == 0.0).then_some(()))
+    })
+    .await
+}
+
 /// A lock ends by its time, and a schedule makes its task.
 async fn what_is_due_comes(node: &Up, holder: &Client) -> Result<()> {
     let lock = json!({"resource_key": "file:///shared", "ttl_seconds": 1});

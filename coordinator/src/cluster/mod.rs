@@ -162,10 +162,10 @@ impl Cluster {
         self.nudge.notify_one();
     }
 
-    /// Waits until every shard has an owner, at most for `limit`. Says whether it came to that.
+    /// Waits until every shard that anybody can have has an owner, at most for `limit`. Says whether it came to that.
     pub async fn settled(&self, limit: Duration) -> bool {
         let mut changes = self.changes();
-        tokio::time::timeout(limit, changes.wait_for(|_| self.table.is_whole()))
+        tokio::time::timeout(limit, changes.wait_for(|_| self.table.is_settled()))
             .await
             .is_ok_and(|seen| seen.is_ok())
     }

@@ -102,6 +102,7 @@ impl Server {
             epoch: Epoch(record.epoch),
             owner: record.owner.clone(),
             held: record.held && record.until > now,
+            unreadable: false,
         };
         self.leases.iter().map(lease).collect()
     }

@@ -50,6 +50,8 @@ pub struct Lease {
     pub owner: String,
     /// Whether its owner has neither given it up nor let it end.
     pub held: bool,
+    /// The key holds something else, so nobody can take the shard until it is mended.
+    pub unreadable: bool,
 }
 
 /// Takes, keeps and gives up shards for one owner.
@@ -192,7 +194,8 @@ impl Leases {
         let questions: Vec<_> = shards.iter().map(ask).collect();
         let found: Vec<Result<Vec<Option<String>>, _>> = self.connection.ask_each(&questions).await?;
         let read = |(shard, fields): (&Shard, Result<Vec<_>, _>)| {
-            self.seen(fields.and_then(|fields| lease(*shard, &fields, now))).unwrap_or_default()
+            let found = self.seen(fields.and_then(|fields| lease(*shard, &fields, now)));
+            found.unwrap_or_else(|_| Lease { unreadable: true, ..Lease::default() })
         };
         Ok(shards.iter().zip(found).map(read).collect())
     }
@@ -272,7 +275,7 @@ fn lease(shard: Shard, fields: &[Option<String>], now: u64) -> Result<Lease, Sto
     };
     let (epoch, ends) = (Epoch(number(0)?), number(2)?);
     let held = text(3) == Some("held") && ends > now;
-    Ok(Lease { epoch, owner: text(1).unwrap_or_default().to_owned(), held })
+    Ok(Lease { epoch, owner: text(1).unwrap_or_default().to_owned(), held, unreadable: false })
 }
 
 fn number(shard: Shard, answer: &[String], place: usize) -> Result<u64, StoreError> {

@@ -184,6 +184,37 @@ async fn a_node_starts_again_while_a_lease_cannot_be_read() -> Result<()> {
     .await
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_lost_writes_and_is_full_is_gone_on_with() -> Result<()> {
+    let (mut cluster, node) = Cluster::start(SETTINGS).await?;
+    let (lena, token) = agent(&node).await?;
+    create(&lena, "kept").await?;
+    let snapshot = cluster.server.snapshot()?;
+    create(&lena, "lost").await?;
+    cluster.server.will_have(&["--maxmemory", "1"]);
+    cluster.server.fall_back(&snapshot).await?;
+    alarm(&node, "store_lost", "commits that it had acknowledged").await?;
+    node.until("all shards are taken", async || {
+        Ok((number(&node, "skein_cluster_shards_unowned").await? == 0.0).then_some(()))
+    })
+    .await?;
+    let said = node.skein(&["cluster", "status", "--json"]).await?;
+    let incidents = serde_json::from_str::<Value>(&said)?["incidents"].take();
+    ensure!(incidents.to_string().contains("task/"), "the lost task is not named: {incidents}");
+    let lena = Client::new(&node.mcp, &token);
+    node.until("a write is refused for the memory", async || {
+        Ok(refusal(&lena, "meanwhile").await?.contains("Redis is full").then_some(()))
+    })
+    .await?;
+    alarm(&node, "store_full", "Redis is full").await?;
+    // Also for a node that comes.
+    let node = cluster.serve(node.kill().await?).await?;
+    set_memory(&cluster, 0).await?;
+    create_again(&node, &Client::new(&node.mcp, &token), "after").await?;
+    ensure!(listed(&node).await? == ["after", "kept"], "{:?}", listed(&node).await?);
+    Ok(())
+}
+
 /// A lock ends by its time, and a schedule makes its task.
 async fn what_is_due_comes(node: &Up, holder: &Client) -> Result<()> {
     let lock = json!({"resource_key": "file:///shared", "ttl_seconds": 1});

@@ -167,7 +167,8 @@ impl Connection {
         }
         let asked = Instant::now();
         let answer = self.seen(number, asked, call.invoke_async(&mut link).await).await;
-        answer.map_err(Unrun::Answered)
+        // Scripts write, and what writes is refused for the state that the server is in.
+        answer.inspect_err(|error| self.watch.refused(error)).map_err(Unrun::Answered)
     }
 
     /// Lets the next one who asks make another connection.

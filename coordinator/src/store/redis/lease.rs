@@ -215,7 +215,12 @@ impl Leases {
         let answers = self.ask(with, &shards, calls.collect()).await?;
         let outcomes = shards.iter().zip(answers);
         let read = |(shard, answer): (&Shard, Result<Vec<String>, _>)| {
-            self.seen(answer.and_then(|answer| kept(*shard, &answer)))
+            let kept = self.seen(answer.and_then(|answer| kept(*shard, &answer)));
+            kept.inspect(|kept| {
+                if *kept == Kept::Done {
+                    self.connection.watch.taken();
+                }
+            })
         };
         Ok(outcomes.map(read).collect())
     }

@@ -39,6 +39,7 @@ use redis::{Script, cmd};
 use skein_shared::entity::LiveDocument;
 use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
+use tokio::time::Instant;
 use tracing::warn;
 use uuid::Uuid;
 
@@ -53,7 +54,7 @@ use door::Door;
 pub use generation::Generation;
 use generation::Reliance;
 use held::Held;
-use incident::{Incident, Incidents};
+use incident::{Incident, Incidents, LostWrites};
 use lease::Leases;
 use members::Members;
 pub use options::{Durability, Options, Tls};
@@ -237,22 +238,32 @@ impl Redis {
 
     /// Writes down, for people to read, what this process acknowledged and the server does not have any more.
     async fn tell_losses(&self, at: Timestamp) -> Result<(), StoreError> {
+        let until = Instant::now();
         let standing = self.reader.standing(&self.recent.entities()).await?;
-        let lost = self.recent.lost(&standing);
-        if lost.is_empty() {
-            return Ok(());
+        let lost = self.recent.lost(until, &standing);
+        if !lost.is_empty() {
+            self.tell(at, lost).await?;
         }
+        // Not before it is written down: this is tried again until it is.
+        self.recent.forget(until);
+        Ok(())
+    }
+
+    async fn tell(&self, at: Timestamp, lost: Vec<LostWrites>) -> Result<(), StoreError> {
+        let commits: usize = lost.iter().map(|writes| writes.commits).sum();
+        self.aside.watch.lost("commits", &lost_commits(commits));
+        let incident = Incident { at, node: self.owner.clone(), lost };
+        self.incidents.tell(&incident).await?;
+        let Incident { lost, .. } = incident;
         for writes in &lost {
             warn!(
                 entity = %writes.entity, commits = writes.commits, since = %writes.since, documents = ?writes.documents,
                 "Redis has lost acknowledged writes"
             );
         }
-        let commits: usize = lost.iter().map(|writes| writes.commits).sum();
-        self.aside.watch.lost("commits", &lost_commits(commits));
         metrics::counter!("skein_store_lost_writes_total")
             .increment(lost.iter().map(|writes| writes.commits as u64).sum());
-        self.incidents.tell(&Incident { at, node: self.owner.clone(), lost }).await
+        Ok(())
     }
 
     /// What failovers threw away, the last one first.

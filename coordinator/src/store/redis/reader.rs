@@ -113,9 +113,12 @@ impl Reader {
                 (name.clone(), cmd("HMGET").arg(name).arg("version").arg("batch").to_owned())
             })
             .collect();
-        let found: Vec<(Option<u64>, Option<String>)> = self.connection.ask_all(&questions).await?;
+        let found = self.connection.ask_sound::<(Option<u64>, Option<String>)>(&questions).await?;
         let there = entities.iter().zip(found);
-        let stands = |(key, (version, batch)): (&EntityKey, (Option<u64>, Option<String>))| {
+        let stands = |(key, found): (&EntityKey, Result<_, StoreError>)| {
+            let found = found.inspect_err(|StoreError(problem)| self.connection.watch.failed(problem));
+            let Ok((version, batch)) = found else { return Some((key.clone(), Standing::UNKNOWN)) };
+            let batch: Option<String> = batch;
             let batch = batch.and_then(|batch| batch.parse().ok());
             Some((key.clone(), Standing { version: Version(version?), batch }))
         };

@@ -196,8 +196,13 @@ pub(super) async fn recognize(connection: &Connection, store: &str) -> Result<()
 
 /// Writes a field of what says whose database this is, unless there is one. Gives what is there then.
 async fn put_once(connection: &Connection, field: &str, value: &str) -> Result<String, StoreError> {
+    let ask = cmd("HGET").arg(CLUSTER).arg(field).to_owned();
+    // A server that is full refuses also what would write nothing.
+    if let Some(found) = connection.ask(CLUSTER, &ask).await? {
+        return Ok(found);
+    }
     let _: i64 = connection.ask(CLUSTER, cmd("HSETNX").arg(CLUSTER).arg(field).arg(value)).await?;
-    connection.ask(CLUSTER, cmd("HGET").arg(CLUSTER).arg(field)).await
+    connection.ask(CLUSTER, &ask).await
 }
 
 #[cfg(test)]

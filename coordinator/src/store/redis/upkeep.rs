@@ -269,7 +269,10 @@ impl Upkeep {
         let answer: Vec<String> = answer.map_err(|unrun| self.failed(unrun, keys))?;
         let text = |place: usize| answer.get(place).map_or("", String::as_str);
         match text(0) {
-            "OK" => Ok(answer),
+            "OK" => {
+                self.connection.watch.taken();
+                Ok(answer)
+            }
             "FENCED" => Err(CommitError::Fenced(Epoch(text(1).parse().unwrap_or_default()))),
             _ => Err(self.garbage(at(text(1), &format!("{}; restore it from a copy", text(2))))),
         }

@@ -455,7 +455,7 @@ async fn what_a_failover_threw_away_is_listed_and_no_reader_misses_what_comes_af
     // The first asking finds the connection broken.
     while store.is_the_same().await.is_err() {}
     assert_eq!(store.is_the_same().await, Ok(false));
-    store.begin_anew().await.unwrap();
+    store.begin_anew(wall()).await.unwrap();
     assert_eq!(store.is_the_same().await, Ok(true));
     assert_eq!(store.fence(&pool()), Fence::NONE, "what it held it has to take anew");
 
@@ -504,7 +504,10 @@ async fn what_was_decided_in_a_former_life_of_the_server_is_not_written_in_the_n
     throw_back(&mut server, &behind).await;
     // The first asking finds the connection broken.
     while store.is_the_same().await.is_err() {}
-    store.begin_anew().await.unwrap();
+    // By the clocks as they are now: that of a machine that stood still meanwhile has moved too.
+    let an_hour_ahead = Timestamp(wall().0 + 3_600_000);
+    assert!(store.begin_anew(an_hour_ahead).await.unwrap_err().0.contains("the clock of Redis"));
+    store.begin_anew(wall()).await.unwrap();
     let late = store.commit(fence, batch(1).into()).await;
     assert_eq!(late, Err(CommitError::Fenced(fence.epoch)));
     assert_eq!(store.load(&pool()).await.unwrap().version, Version(1), "as the replica had it");

@@ -109,7 +109,7 @@ impl Keeper {
             Question::BeginAnew => {
                 warn!("Redis was restarted or replaced by a replica; everything is loaded anew");
                 self.forget();
-                store.begin_anew().await?;
+                store.begin_anew((self.cluster.settings.wall)()).await?;
                 info!("relies on Redis as it is now");
                 Input::Anew
             }

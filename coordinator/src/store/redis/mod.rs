@@ -119,7 +119,7 @@ impl Redis {
         }
         let store = server::claim(&connection).await?;
         let leases = Leases::new(aside.clone(), store.clone(), options);
-        let reliance = Arc::new(Reliance::new(info.generation(), store, wall));
+        let reliance = Arc::new(Reliance::new(info.generation(), store));
         let acknowledgement = Acknowledgement::of(options.durability, &info, options.answer / 2);
         let held = Arc::<Held>::default();
         let writer = Writer::start(Start {
@@ -213,17 +213,17 @@ impl Redis {
     }
 
     /// Forgets what this process holds, and relies on the server as it is now, if it is fit. What it acknowledged in its
-    /// former life may be gone, so everything has to be taken and loaded anew.
+    /// former life may be gone, so everything has to be taken and loaded anew. `wall` is the time that it is now: what
+    /// has passed by the monotonic clock since the process began leaves out for how long its machine stood still.
     ///
     /// # Errors
     /// When it cannot be asked, is set up to lose writes, or does not have this store.
-    pub async fn begin_anew(&self) -> Result<(), StoreError> {
+    pub async fn begin_anew(&self, wall: Timestamp) -> Result<(), StoreError> {
         let held: Vec<Shard> = self.held.all().into_iter().map(|(shard, _)| shard).collect();
         self.held.lose(&held);
         // They may lead to what was the primary.
         self.aside.renew().await;
         self.reader.connection.renew().await;
-        let wall = self.reliance.wall();
         let info = server::check(&self.aside, &self.door, self.durability, wall).await?;
         self.recognize().await?;
         // Whoever has read up to a position that was lost shall miss nothing that comes after.

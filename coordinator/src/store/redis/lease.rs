@@ -3,6 +3,8 @@
 //! The lease decides who tries; the fence in each write decides who may. What an owner has under way when its
 //! lease ends may still be written until another one takes the shard, which harms nobody.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::{Cmd, Script, cmd};
@@ -63,6 +65,8 @@ pub struct Leases {
     owner: String,
     address: String,
     ttl_ms: u128,
+    /// The highest epoch of any lease that this process has seen, over all lives of the server.
+    highest: Arc<AtomicU64>,
     acquire: Script,
     renew: Script,
     release: Script,
@@ -76,6 +80,7 @@ impl Leases {
             owner: options.owner.clone(),
             address: options.address.clone(),
             ttl_ms: options.lease.as_millis(),
+            highest: Arc::default(),
             acquire: Script::new(include_str!("scripts/acquire.lua")),
             renew: Script::new(include_str!("scripts/renew.lua")),
             release: Script::new(include_str!("scripts/release.lua")),
@@ -96,17 +101,23 @@ impl Leases {
             .filter_map(|bytes| bytes.try_into().ok())
             .map(u64::from_ne_bytes)
             .collect();
+        let highest = self.highest.load(Ordering::Relaxed);
         let calls = shards.iter().zip(&nonces).map(|(shard, number)| {
             let fence = Fence { epoch: Epoch(0), nonce: *number };
             let mut call = script(&self.acquire, &[&shard.lease(), CLUSTER]);
             call.arg(&self.owner).arg(&self.address).arg(nonce(fence)).arg(self.ttl_ms.to_string());
-            call.arg(&self.id);
+            call.arg(&self.id).arg(highest);
             call
         });
         let answers = self.ask(&self.acquire, shards, calls.collect()).await?;
         let outcomes = shards.iter().zip(answers).zip(nonces);
         let read = |((shard, answer), number): ((&Shard, Result<Vec<String>, _>), u64)| {
-            self.seen(answer.and_then(|answer| acquired(*shard, &answer, number)))
+            let outcome = self.seen(answer.and_then(|answer| acquired(*shard, &answer, number)));
+            outcome.inspect(|outcome| {
+                if let Acquired::Taken(fence) = outcome {
+                    self.rises_above(fence.epoch);
+                }
+            })
         };
         Ok(outcomes.map(read).collect())
     }
@@ -195,6 +206,7 @@ impl Leases {
         let found: Vec<Result<Vec<Option<String>>, _>> = self.connection.ask_each(&questions).await?;
         let read = |(shard, fields): (&Shard, Result<Vec<_>, _>)| {
             let found = self.seen(fields.and_then(|fields| lease(*shard, &fields, now)));
+            let found = found.inspect(|found| self.rises_above(found.epoch));
             found.unwrap_or_else(|_| Lease { unreadable: true, ..Lease::default() })
         };
         Ok(shards.iter().zip(found).map(read).collect())
@@ -216,13 +228,17 @@ impl Leases {
         let outcomes = shards.iter().zip(answers);
         let read = |(shard, answer): (&Shard, Result<Vec<String>, _>)| {
             let kept = self.seen(answer.and_then(|answer| kept(*shard, &answer)));
-            kept.inspect(|kept| {
-                if *kept == Kept::Done {
-                    self.connection.watch.taken();
-                }
+            kept.inspect(|kept| match kept {
+                Kept::Done => self.connection.watch.taken(),
+                Kept::Fenced(epoch) => self.rises_above(*epoch),
             })
         };
         Ok(outcomes.map(read).collect())
+    }
+
+    /// Whatever is taken from now on has a higher epoch.
+    fn rises_above(&self, epoch: Epoch) {
+        self.highest.fetch_max(epoch.0, Ordering::Relaxed);
     }
 
     fn seen<T>(&self, read: Result<T, StoreError>) -> Result<T, StoreError> {

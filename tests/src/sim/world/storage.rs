@@ -56,11 +56,11 @@ impl World {
             }
             Ask::Beat(me) => Answer::Members(self.store.primary.beat(me, lives(self.config.lease), now)),
             Ask::Leases => Answer::Leases(self.store.primary.leases(now)),
-            Ask::Acquire(shards) => {
+            Ask::Acquire(shards, seen) => {
                 let mut answers = Vec::new();
                 for wanted in shards {
                     let broken = self.config.broken;
-                    let answer = self.store.primary.acquire(wanted, owner, lease, now, broken);
+                    let answer = self.store.primary.acquire(wanted, (owner, seen), lease, now, broken);
                     if let Acquired::Taken(fence) = &answer {
                         self.witness.granted(wanted.0, *fence);
                     }

@@ -23,6 +23,7 @@ use skein_shared::fence::{Epoch, Token};
 use skein_shared::id::{EntityKey, Kind, Name};
 use skein_shared::time::Timestamp;
 use skein_tests::ports;
+use skein_tests::process;
 use skein_tests::redis::Server;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -643,18 +644,34 @@ async fn what_is_replicated_waits_for_the_replica() {
         .unwrap();
     assert!(refusal(&replica, Durability::Everysec).await.contains("name the primary"));
 
-    let options = Options { durability: Durability::Replicated, ..options(&primary.url()) };
+    let alarms = Alarms::default();
+    let options = Options {
+        durability: Durability::Replicated,
+        answer: Duration::from_secs(2),
+        alarms: alarms.clone(),
+        ..options(&primary.url())
+    };
     let store = Redis::open(&options, wall()).await.unwrap();
     assert_eq!(commit(&store, 0).await, Ok(Version(1)));
+    let shown = || alarms.all().into_iter().map(|alarm| (alarm.kind, alarm.problem)).collect::<Vec<_>>();
+    assert_eq!(shown(), []);
     let copy: Option<String> =
         replica.connection().await.unwrap().hget(key("entity:pool/default"), "version").await.unwrap();
     assert_eq!(copy.as_deref(), Some("1"), "the replica has it before the answer");
+    process::freeze(replica.id().unwrap()).await.unwrap();
+    let answer = commit(&store, 1).await;
+    process::thaw(replica.id().unwrap()).unwrap();
+    assert!(matches!(&answer, Err(CommitError::Unknown(said)) if said.contains("no replica")), "{answer:?}");
+    let [(AlarmKind::StoreUnconfirmed, said)] = &shown()[..] else { panic!("{:?}", shown()) };
+    assert!(said.contains("see that the replicas run"), "{said}");
+    assert_eq!(settle(&store, 1).await, Ok(Version(2)));
+    assert_eq!(shown(), []);
     drop(replica);
     // The server counts its replicas once a second.
     while !replication(&mut connection).await.contains("min_slaves_good_slaves:0") {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let answer = commit(&store, 1).await;
+    let answer = commit(&store, 2).await;
     assert!(
         matches!(&answer, Err(CommitError::Failed(said)) if said.contains("too few replicas")),
         "{answer:?}"

@@ -65,7 +65,7 @@ use server::Info;
 use shard::{INHABITED, POSITION, Shard};
 use spoilt::Spoilt;
 use upkeep::Upkeep;
-use writer::{Acknowledgement, Start, Writer};
+use writer::{Start, Writer};
 
 /// The store of a cluster, of whose shards this process holds some.
 pub struct Redis {
@@ -120,13 +120,13 @@ impl Redis {
         let store = server::claim(&connection).await?;
         let leases = Leases::new(aside.clone(), store.clone(), options);
         let reliance = Arc::new(Reliance::new(info.generation(), store));
-        let acknowledgement = Acknowledgement::of(options.durability, &info, options.answer / 2);
         let held = Arc::<Held>::default();
         let writer = Writer::start(Start {
             door: door.clone(),
             reliance: Arc::clone(&reliance),
             held: Arc::clone(&held),
-            acknowledgement,
+            durability: options.durability,
+            within: options.answer / 2,
         });
         Ok(Self {
             writer,

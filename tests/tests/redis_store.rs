@@ -7,78 +7,22 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, cmd};
-use serde_json::json;
-use skein_coordinator::alarms::{Alarms, Kind as AlarmKind};
-use skein_coordinator::entity::Clock;
+use skein_coordinator::alarms::{Alarms, Kind};
 use skein_coordinator::store::conformance::contents;
 use skein_coordinator::store::redis::lease::Acquired;
 use skein_coordinator::store::redis::shard::Shard;
 use skein_coordinator::store::redis::{Durability, Options, Redis};
-use skein_coordinator::store::{
-    Batch, Chunk, CommitError, EventRecord, Fence, OutboxEffect, OutboxEntry, OutboxPlace, Store, StoreError,
-    TimerChange, TrimPlan, Version,
-};
-use skein_shared::entity::{DocumentChange, Effect, RunnerCommand};
-use skein_shared::fence::{Epoch, Token};
-use skein_shared::id::{EntityKey, Kind, Name};
+use skein_coordinator::store::{CommitError, Fence, Store, StoreError, Version};
 use skein_shared::time::Timestamp;
 use skein_tests::ports;
 use skein_tests::process;
 use skein_tests::redis::Server;
+use skein_tests::stored::{batch, commit, key, open, options, pool, sending, wall};
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
-
-fn options(url: &str) -> Options {
-    Options::new(url.to_owned(), "owner")
-}
-
-fn wall() -> Timestamp {
-    Clock::start().wall()
-}
-
-async fn open(url: &str) -> Redis {
-    Redis::open(&options(url), wall()).await.unwrap()
-}
 
 async fn refusal(server: &Server, durability: Durability) -> String {
     let options = Options { durability, ..options(&server.url()) };
     Redis::open(&options, wall()).await.err().expect("it is refused").to_string()
-}
-
-fn pool() -> EntityKey {
-    EntityKey::of(Kind::Pool, &Name::parse("default").unwrap())
-}
-
-fn batch(expected: u64) -> Batch {
-    let document = DocumentChange::Put {
-        key: format!("task/{expected}"),
-        live: true,
-        head: json!({"n": expected}).into(),
-        body: Some(json!({"text": "do it"}).into()),
-        new: true,
-    };
-    Batch {
-        key: pool(),
-        expected: Version(expected),
-        after: Uuid::from_u128(expected.into()),
-        id: Uuid::from_u128(u128::from(expected) + 1),
-        at: Timestamp(1_790_000_000_000 + expected),
-        documents: vec![document],
-        events: vec![EventRecord { subject: None, body: json!("made").into() }],
-        seen: Vec::new(),
-        replies: Vec::new(),
-        timer: TimerChange::Set(Timestamp(5)),
-        outbox: Vec::new(),
-        blobs: Vec::new(),
-    }
-}
-
-async fn commit(store: &Redis, expected: u64) -> Result<Version, CommitError> {
-    store.commit(store.fence(&pool()), batch(expected).into()).await
-}
-
-fn key(name: &str) -> String {
-    Shard::of(&pool()).key(name)
 }
 
 /// The versions of the records, in the order of their positions.
@@ -147,207 +91,6 @@ async fn what_is_under_way_on_a_connection_that_breaks_takes_effect_once() {
         }
     }
     assert_eq!(versions(&store).await, [1, 2, 3, 4, 5, 6, 7]);
-}
-
-/// Puts something else in the place of a key.
-async fn spoil(connection: &mut MultiplexedConnection, key: &str) {
-    let _: i64 = connection.del(key).await.unwrap();
-    let () = connection.set(key, "scribble").await.unwrap();
-}
-
-#[tokio::test]
-async fn garbage_in_a_key_is_named_and_nothing_is_written_beside_it() {
-    let server = Server::start().await.unwrap();
-    let mut connection = server.connection().await.unwrap();
-    let ours = ["entity:pool/default", "documents:pool/default", "live:pool/default", "events", "timers"];
-    for spoilt in ours.map(key).into_iter().chain(["{skein}:position".to_owned()]) {
-        let () = cmd("FLUSHDB").query_async(&mut connection).await.unwrap();
-        let store = open(&server.url()).await;
-        commit(&store, 0).await.unwrap();
-        spoil(&mut connection, &spoilt).await;
-        let before: Vec<String> = connection.keys("*").await.unwrap();
-        let Err(CommitError::Failed(said)) = commit(&store, 1).await else {
-            panic!("{spoilt} was written over")
-        };
-        assert!(said.contains(&spoilt), "{said}");
-        assert_eq!(connection.keys::<_, Vec<String>>("*").await.unwrap().len(), before.len(), "{spoilt}");
-    }
-
-    let () = cmd("FLUSHDB").query_async(&mut connection).await.unwrap();
-    let store = open(&server.url()).await;
-    commit(&store, 0).await.unwrap();
-    let names = |problem: StoreError, name: &str| assert!(problem.0.contains(&key(name)), "{problem}");
-    let document = "document:pool/default:task/0";
-    let () = connection.hset(key(document), "b:text", "{no json").await.unwrap();
-    names(store.document(&pool(), "task/0").await.unwrap_err(), document);
-    names(store.documents(None, 10).await.unwrap_err(), document);
-    let () = connection.hset(key("entity:pool/default"), "version", "many").await.unwrap();
-    names(store.load(&pool()).await.unwrap_err(), "entity:pool/default");
-    names(store.versions().await.unwrap_err(), "entity:pool/default");
-    spoil(&mut connection, &key("events")).await;
-    names(store.records(0, 10).await.unwrap_err(), "events");
-    spoil(&mut connection, &key("lease")).await;
-    names(Redis::open(&options(&server.url()), wall()).await.err().unwrap(), "lease");
-}
-
-/// A shard before that of the pool, with an entity of its own.
-fn agent() -> EntityKey {
-    let swarm = Name::parse("default").unwrap();
-    let mut agents = (0..).map(|n| EntityKey::agent(&swarm, &Name::parse(&format!("a{n}")).unwrap()));
-    agents.find(|key| Shard::of(key) < Shard::of(&pool())).unwrap()
-}
-
-/// A coordinator among others, which has the shards of the pool and of [`agent`], each with a batch and an effect.
-async fn member(server: &Server) -> (Redis, Alarms) {
-    let alarms = Alarms::default();
-    let options = Options { alarms: alarms.clone(), ..options(&server.url()) };
-    let store = Redis::join(&options, wall()).await.unwrap();
-    take(&store, &[Shard::of(&pool()), Shard::of(&agent())]).await;
-    for key in [pool(), agent()] {
-        let timer = TimerChange::Set(Timestamp(5));
-        let batch = Batch { key: key.clone(), timer, ..sending() };
-        store.commit(store.fence(&key), batch.into()).await.unwrap();
-    }
-    (store, alarms)
-}
-
-async fn take(store: &Redis, shards: &[Shard]) {
-    for (shard, taken) in shards.iter().zip(store.leases().acquire(shards).await.unwrap()) {
-        let Ok(Acquired::Taken(fence)) = taken else { panic!("{taken:?}") };
-        store.held().take(*shard, fence, None);
-    }
-}
-
-fn all_that_is_old() -> TrimPlan {
-    let never = Timestamp(0);
-    TrimPlan {
-        events_before: Timestamp::NEVER,
-        events_per_entity: u64::MAX,
-        replies_before: never,
-        marks_before: never,
-        archived_before: never,
-        dead_letters_before: never,
-        loose_before: never,
-        limit: 100,
-    }
-}
-
-#[tokio::test]
-async fn what_is_spoilt_is_left_out_and_what_was_left_out_comes_once_it_is_mended() {
-    let server = Server::start().await.unwrap();
-    let mut connection = server.connection().await.unwrap();
-    let (store, alarms) = member(&server).await;
-    let spoilt = Shard::of(&agent());
-    let lists = ["timers", "outbox", "entities", "events", "mark-ages"].map(|list| spoilt.key(list));
-    for list in &lists {
-        let _ = connection.rename::<_, _, String>(list, format!("{list}-aside")).await;
-        spoil(&mut connection, list).await;
-    }
-    let sources = |page: Vec<OutboxEntry>| page.into_iter().map(|entry| entry.source).collect::<Vec<_>>();
-    assert_eq!(sources(store.outbox(0, 10).await.unwrap()), [pool()]);
-    assert_eq!(store.timers(10).await.unwrap(), [(pool(), Timestamp(5))]);
-    assert_eq!(store.versions().await.unwrap(), [(pool(), Version(1))]);
-    assert_eq!(store.documents(None, 10).await.unwrap().len(), 1);
-    assert_eq!(store.records(0, 10).await.unwrap().len(), 1);
-    // The spoilt shard comes first.
-    assert_eq!(store.trim(all_that_is_old()).await.unwrap().records, 1);
-    let shown: Vec<String> = alarms.all().into_iter().map(|alarm| alarm.subject).collect();
-    for list in &lists[..4] {
-        assert!(shown.contains(list), "{list} is not among {shown:?}");
-    }
-
-    for list in &lists[..4] {
-        let () = connection.rename(format!("{list}-aside"), list).await.unwrap();
-    }
-    // Who has read on meanwhile begins anew, as with a shard that comes.
-    assert_eq!(store.outbox(0, 10).await.unwrap().len(), 2);
-    assert_eq!(store.fence(&agent()), Fence::NONE);
-    take(&store, &[spoilt]).await;
-    assert_eq!(store.versions().await.unwrap().len(), 2);
-    assert_ne!(store.fence(&agent()), Fence::NONE);
-}
-
-/// What touches a key.
-#[derive(Clone, Copy)]
-enum Touch {
-    Position,
-    Timers,
-    Beat,
-    Outbox,
-    DeadLetters,
-    Bury,
-    Chunk,
-    Trim,
-}
-
-async fn touch(store: &Redis, touch: Touch) {
-    let (key, number) = (pool(), Timestamp(1));
-    let fence = store.fence(&key);
-    // Whether it is refused or goes on without the key is another matter.
-    match touch {
-        Touch::Position => drop(store.last_position().await),
-        Touch::Timers => drop(store.timers(10).await),
-        Touch::Beat => assert_eq!(store.members().beat("a", "{}", Duration::from_secs(9)).await, Ok(None)),
-        Touch::Outbox => drop(store.outbox(0, 10).await),
-        Touch::DeadLetters => drop(store.dead_letters(0, 10).await),
-        Touch::Bury => {
-            let place = OutboxPlace { source: key, position: 1, fence };
-            drop(store.bury(place, "nobody takes it".to_owned(), number).await);
-        }
-        Touch::Chunk => {
-            let chunk = Chunk { key, blob: Uuid::nil(), place: 0, bytes: vec![1], at: number };
-            drop(store.write_chunk(fence, chunk).await);
-        }
-        Touch::Trim => drop(store.trim(all_that_is_old()).await),
-    }
-}
-
-#[tokio::test]
-async fn garbage_of_each_kind_is_an_alarm_that_names_its_key() {
-    let server = Server::start().await.unwrap();
-    let mut connection = server.connection().await.unwrap();
-    let chunks = format!("chunks:pool/default:{}", Uuid::nil());
-    let of_all = |name: &str| format!("{{skein}}:{name}");
-    for (spoilt, by) in [
-        (of_all("position"), Touch::Position),
-        (of_all("inhabited"), Touch::Timers),
-        (of_all("members"), Touch::Beat),
-        (key("timers"), Touch::Timers),
-        (key("outbox"), Touch::Outbox),
-        (key("dead-order"), Touch::DeadLetters),
-        (key("dead-ages"), Touch::Bury),
-        (key(&chunks), Touch::Chunk),
-        (key("loose"), Touch::Chunk),
-        (key("archived"), Touch::Trim),
-    ] {
-        let () = cmd("FLUSHDB").query_async(&mut connection).await.unwrap();
-        let (store, alarms) = member(&server).await;
-        let _: i64 = connection.del(&spoilt).await.unwrap();
-        let _: i64 = connection.lpush(&spoilt, "scribble").await.unwrap();
-        touch(&store, by).await;
-        let shown: Vec<_> = alarms.all().into_iter().map(|alarm| (alarm.kind, alarm.subject)).collect();
-        assert_eq!(shown, [(AlarmKind::StoreGarbage, spoilt)]);
-    }
-
-    // One entry alone.
-    let () = cmd("FLUSHDB").query_async(&mut connection).await.unwrap();
-    let (store, alarms) = member(&server).await;
-    let _: i64 = connection.zadd(key("entities"), "nobody", 0).await.unwrap();
-    let mut there = store.entities().await.unwrap();
-    there.sort_by_key(|key| Shard::of(key));
-    assert_eq!(there, [agent(), pool()]);
-    assert_eq!(alarms.all()[0].subject, key("entities"));
-}
-
-/// Where nobody knows which shards have entities, all are asked.
-#[tokio::test]
-async fn timers_come_though_nobody_knows_which_shards_have_any() {
-    let server = Server::start().await.unwrap();
-    let mut connection = server.connection().await.unwrap();
-    let (store, _) = member(&server).await;
-    let _: i64 = connection.del("{skein}:inhabited").await.unwrap();
-    let _: i64 = connection.lpush("{skein}:inhabited", "scribble").await.unwrap();
-    assert_eq!(store.timers(10).await.unwrap().len(), 2);
 }
 
 #[tokio::test]
@@ -514,6 +257,29 @@ async fn what_was_decided_in_a_former_life_of_the_server_is_not_written_in_the_n
     assert_eq!(store.load(&pool()).await.unwrap().version, Version(1), "as the replica had it");
 }
 
+/// A failover may lead to a replica that lacks the last leases, on a machine whose clock is behind.
+#[tokio::test]
+async fn a_shard_is_taken_above_every_epoch_that_was_seen() {
+    let server = Server::start().await.unwrap();
+    let mut connection = server.connection().await.unwrap();
+    let survivor = Redis::join(&options(&server.url()), wall()).await.unwrap();
+    let shards: Vec<Shard> = Shard::all().take(2).collect();
+    let (ahead, absurd) = (wall().0 + 30_000, wall().0 + 3_600_000);
+    let () = connection.hset(shards[0].key("lease"), "epoch", ahead).await.unwrap();
+    survivor.leases().all().await.unwrap();
+    let _: i64 = connection.del(shards[0].key("lease")).await.unwrap();
+    for taken in survivor.leases().acquire(&shards).await.unwrap() {
+        let Ok(Acquired::Taken(fence)) = taken else { panic!("{taken:?}") };
+        assert!(fence.epoch.0 > ahead, "{} after {ahead}", fence.epoch);
+    }
+    // What no clock says is garbage, and stays with its lease.
+    let () = connection.hset(shards[1].key("lease"), "epoch", absurd).await.unwrap();
+    survivor.leases().all().await.unwrap();
+    let taken = survivor.leases().acquire(&shards[..1]).await.unwrap().remove(0);
+    let Ok(Acquired::Taken(fence)) = taken else { panic!("{taken:?}") };
+    assert!(fence.epoch.0 < absurd, "{} as in another lease", fence.epoch);
+}
+
 /// Everybody wants the store at one moment; one gets it, and the others are told who has it.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_many_owners_one_gets_the_store() {
@@ -557,14 +323,6 @@ async fn an_owner_that_died_is_succeeded_when_its_lease_ends() {
     let lost = first.keep(CancellationToken::new()).await.unwrap_err().to_string();
     assert!(lost.contains("another coordinator has taken"), "{lost}");
     assert_eq!(commit(&second, 1).await, Ok(Version(2)));
-}
-
-/// A batch with an effect.
-fn sending() -> Batch {
-    let token = Token { epoch: Epoch(1), number: 1 };
-    let command = RunnerCommand::Forget { instance: "i".to_owned(), token };
-    let effect = OutboxEffect { sequence: 1, effect: Effect::Runner { runner: "r".to_owned(), command } };
-    Batch { outbox: vec![effect], ..batch(0) }
 }
 
 /// Until its owner notices, a server that took over has the leases of the one before it, but perhaps not what was
@@ -662,7 +420,7 @@ async fn what_is_replicated_waits_for_the_replica() {
     let answer = commit(&store, 1).await;
     process::thaw(replica.id().unwrap()).unwrap();
     assert!(matches!(&answer, Err(CommitError::Unknown(said)) if said.contains("no replica")), "{answer:?}");
-    let [(AlarmKind::StoreUnconfirmed, said)] = &shown()[..] else { panic!("{:?}", shown()) };
+    let [(Kind::StoreUnconfirmed, said)] = &shown()[..] else { panic!("{:?}", shown()) };
     assert!(said.contains("see that the replicas run"), "{said}");
     assert_eq!(settle(&store, 1).await, Ok(Version(2)));
     assert_eq!(shown(), []);

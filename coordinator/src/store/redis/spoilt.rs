@@ -38,6 +38,9 @@ impl Spoilt {
     /// A list was read, or holds garbage. Says whether it did when it was last read, and does no more: whoever has read
     /// past what it holds has to begin anew.
     pub(super) fn is_mended(&self, list: &str, is_sound: bool) -> bool {
+        if self.needs_all {
+            return false;
+        }
         let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
         if is_sound {
             return lists.remove(list);

@@ -141,9 +141,7 @@ impl Node {
             }
             _ => Vec::new(),
         };
-        if self.broken != Some(Broken::EpochsSeenAreForgotten) {
-            self.highest = epochs.into_iter().fold(self.highest, u64::max);
-        }
+        self.highest = epochs.into_iter().fold(self.highest, u64::max);
     }
 
     /// A round is over, or was broken off.

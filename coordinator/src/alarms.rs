@@ -33,6 +33,8 @@ pub enum Kind {
     StoreSlow,
     /// The store answers, and takes no writes.
     StoreFull,
+    /// The store takes writes, and no replica confirms them in time.
+    StoreUnconfirmed,
     /// The store holds something that cannot be read.
     StoreGarbage,
     /// The store lost what it had acknowledged.
@@ -44,13 +46,14 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Kind; 10] = [
+    pub const ALL: [Kind; 11] = [
         Kind::Unreachable,
         Kind::Distrusted,
         Kind::TurnedAway,
         Kind::Certificate,
         Kind::StoreSlow,
         Kind::StoreFull,
+        Kind::StoreUnconfirmed,
         Kind::StoreGarbage,
         Kind::StoreLost,
         Kind::Unclaimed,
@@ -65,6 +68,7 @@ impl Kind {
             Kind::Certificate => "certificate",
             Kind::StoreSlow => "store_slow",
             Kind::StoreFull => "store_full",
+            Kind::StoreUnconfirmed => "store_unconfirmed",
             Kind::StoreGarbage => "store_garbage",
             Kind::StoreLost => "store_lost",
             Kind::Unclaimed => "unclaimed",
@@ -80,7 +84,7 @@ impl Kind {
     /// How long it stays after it was last seen; the others stay until they are cleared.
     fn stays(self) -> Option<Duration> {
         match self {
-            Kind::TurnedAway | Kind::StoreGarbage | Kind::StoreFull => Some(STAYS),
+            Kind::TurnedAway | Kind::StoreGarbage | Kind::StoreFull | Kind::StoreUnconfirmed => Some(STAYS),
             Kind::StoreSlow => Some(PASSES),
             Kind::StoreLost => Some(DAY),
             _ => None,

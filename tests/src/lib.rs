@@ -23,6 +23,7 @@ pub mod sentinel;
 pub mod sim;
 pub mod slack;
 pub mod stage;
+pub mod stored;
 pub mod up;
 pub mod webhook;
 pub mod workload;

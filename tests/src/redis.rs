@@ -177,6 +177,11 @@ impl Server {
         Ok(promote.query_async(&mut self.connection().await?).await?)
     }
 
+    /// Gives it more settings at its next start.
+    pub fn will_have(&mut self, settings: &[&str]) {
+        self.settings.extend(settings.iter().map(|&setting| setting.to_owned()));
+    }
+
     /// Ends it as a crash does, and starts it again on what its disk has.
     ///
     /// # Errors

@@ -7,74 +7,22 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, cmd};
-use serde_json::json;
-use skein_coordinator::entity::Clock;
+use skein_coordinator::alarms::{Alarms, Kind};
 use skein_coordinator::store::conformance::contents;
+use skein_coordinator::store::redis::lease::Acquired;
 use skein_coordinator::store::redis::shard::Shard;
 use skein_coordinator::store::redis::{Durability, Options, Redis};
-use skein_coordinator::store::{
-    Batch, CommitError, EventRecord, Fence, OutboxEffect, Store, StoreError, TimerChange, Version,
-};
-use skein_shared::entity::{DocumentChange, Effect, RunnerCommand};
-use skein_shared::fence::{Epoch, Token};
-use skein_shared::id::{EntityKey, Kind, Name};
+use skein_coordinator::store::{CommitError, Fence, Store, StoreError, Version};
 use skein_shared::time::Timestamp;
 use skein_tests::ports;
+use skein_tests::process;
 use skein_tests::redis::Server;
+use skein_tests::stored::{batch, commit, key, open, options, pool, sending, wall};
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
-
-fn options(url: &str) -> Options {
-    Options::new(url.to_owned(), "owner")
-}
-
-fn wall() -> Timestamp {
-    Clock::start().wall()
-}
-
-async fn open(url: &str) -> Redis {
-    Redis::open(&options(url), wall()).await.unwrap()
-}
 
 async fn refusal(server: &Server, durability: Durability) -> String {
     let options = Options { durability, ..options(&server.url()) };
     Redis::open(&options, wall()).await.err().expect("it is refused").to_string()
-}
-
-fn pool() -> EntityKey {
-    EntityKey::of(Kind::Pool, &Name::parse("default").unwrap())
-}
-
-fn batch(expected: u64) -> Batch {
-    let document = DocumentChange::Put {
-        key: format!("task/{expected}"),
-        live: true,
-        head: json!({"n": expected}).into(),
-        body: Some(json!({"text": "do it"}).into()),
-        new: true,
-    };
-    Batch {
-        key: pool(),
-        expected: Version(expected),
-        after: Uuid::from_u128(expected.into()),
-        id: Uuid::from_u128(u128::from(expected) + 1),
-        at: Timestamp(1_790_000_000_000 + expected),
-        documents: vec![document],
-        events: vec![EventRecord { subject: None, body: json!("made").into() }],
-        seen: Vec::new(),
-        replies: Vec::new(),
-        timer: TimerChange::Set(Timestamp(5)),
-        outbox: Vec::new(),
-        blobs: Vec::new(),
-    }
-}
-
-async fn commit(store: &Redis, expected: u64) -> Result<Version, CommitError> {
-    store.commit(store.fence(&pool()), batch(expected).into()).await
-}
-
-fn key(name: &str) -> String {
-    Shard::of(&pool()).key(name)
 }
 
 /// The versions of the records, in the order of their positions.
@@ -143,47 +91,6 @@ async fn what_is_under_way_on_a_connection_that_breaks_takes_effect_once() {
         }
     }
     assert_eq!(versions(&store).await, [1, 2, 3, 4, 5, 6, 7]);
-}
-
-/// Puts something else in the place of a key.
-async fn spoil(connection: &mut MultiplexedConnection, key: &str) {
-    let _: i64 = connection.del(key).await.unwrap();
-    let () = connection.set(key, "scribble").await.unwrap();
-}
-
-#[tokio::test]
-async fn garbage_in_a_key_is_named_and_nothing_is_written_beside_it() {
-    let server = Server::start().await.unwrap();
-    let mut connection = server.connection().await.unwrap();
-    let ours = ["entity:pool/default", "documents:pool/default", "live:pool/default", "events", "timers"];
-    for spoilt in ours.map(key).into_iter().chain(["{skein}:position".to_owned()]) {
-        let () = cmd("FLUSHDB").query_async(&mut connection).await.unwrap();
-        let store = open(&server.url()).await;
-        commit(&store, 0).await.unwrap();
-        spoil(&mut connection, &spoilt).await;
-        let before: Vec<String> = connection.keys("*").await.unwrap();
-        let Err(CommitError::Failed(said)) = commit(&store, 1).await else {
-            panic!("{spoilt} was written over")
-        };
-        assert!(said.contains(&spoilt), "{said}");
-        assert_eq!(connection.keys::<_, Vec<String>>("*").await.unwrap().len(), before.len(), "{spoilt}");
-    }
-
-    let () = cmd("FLUSHDB").query_async(&mut connection).await.unwrap();
-    let store = open(&server.url()).await;
-    commit(&store, 0).await.unwrap();
-    let names = |problem: StoreError, name: &str| assert!(problem.0.contains(&key(name)), "{problem}");
-    let document = "document:pool/default:task/0";
-    let () = connection.hset(key(document), "b:text", "{no json").await.unwrap();
-    names(store.document(&pool(), "task/0").await.unwrap_err(), document);
-    names(store.documents(None, 10).await.unwrap_err(), document);
-    let () = connection.hset(key("entity:pool/default"), "version", "many").await.unwrap();
-    names(store.load(&pool()).await.unwrap_err(), "entity:pool/default");
-    names(store.versions().await.unwrap_err(), "entity:pool/default");
-    spoil(&mut connection, &key("events")).await;
-    names(store.records(0, 10).await.unwrap_err(), "events");
-    spoil(&mut connection, &key("lease")).await;
-    names(Redis::open(&options(&server.url()), wall()).await.err().unwrap(), "lease");
 }
 
 #[tokio::test]
@@ -292,7 +199,7 @@ async fn what_a_failover_threw_away_is_listed_and_no_reader_misses_what_comes_af
     // The first asking finds the connection broken.
     while store.is_the_same().await.is_err() {}
     assert_eq!(store.is_the_same().await, Ok(false));
-    store.begin_anew().await.unwrap();
+    store.begin_anew(wall()).await.unwrap();
     assert_eq!(store.is_the_same().await, Ok(true));
     assert_eq!(store.fence(&pool()), Fence::NONE, "what it held it has to take anew");
 
@@ -341,10 +248,36 @@ async fn what_was_decided_in_a_former_life_of_the_server_is_not_written_in_the_n
     throw_back(&mut server, &behind).await;
     // The first asking finds the connection broken.
     while store.is_the_same().await.is_err() {}
-    store.begin_anew().await.unwrap();
+    // By the clocks as they are now: that of a machine that stood still meanwhile has moved too.
+    let an_hour_ahead = Timestamp(wall().0 + 3_600_000);
+    assert!(store.begin_anew(an_hour_ahead).await.unwrap_err().0.contains("the clock of Redis"));
+    store.begin_anew(wall()).await.unwrap();
     let late = store.commit(fence, batch(1).into()).await;
     assert_eq!(late, Err(CommitError::Fenced(fence.epoch)));
     assert_eq!(store.load(&pool()).await.unwrap().version, Version(1), "as the replica had it");
+}
+
+/// A failover may lead to a replica that lacks the last leases, on a machine whose clock is behind.
+#[tokio::test]
+async fn a_shard_is_taken_above_every_epoch_that_was_seen() {
+    let server = Server::start().await.unwrap();
+    let mut connection = server.connection().await.unwrap();
+    let survivor = Redis::join(&options(&server.url()), wall()).await.unwrap();
+    let shards: Vec<Shard> = Shard::all().take(2).collect();
+    let (ahead, absurd) = (wall().0 + 30_000, wall().0 + 3_600_000);
+    let () = connection.hset(shards[0].key("lease"), "epoch", ahead).await.unwrap();
+    survivor.leases().all().await.unwrap();
+    let _: i64 = connection.del(shards[0].key("lease")).await.unwrap();
+    for taken in survivor.leases().acquire(&shards).await.unwrap() {
+        let Ok(Acquired::Taken(fence)) = taken else { panic!("{taken:?}") };
+        assert!(fence.epoch.0 > ahead, "{} after {ahead}", fence.epoch);
+    }
+    // What no clock says is garbage, and stays with its lease.
+    let () = connection.hset(shards[1].key("lease"), "epoch", absurd).await.unwrap();
+    survivor.leases().all().await.unwrap();
+    let taken = survivor.leases().acquire(&shards[..1]).await.unwrap().remove(0);
+    let Ok(Acquired::Taken(fence)) = taken else { panic!("{taken:?}") };
+    assert!(fence.epoch.0 < absurd, "{} as in another lease", fence.epoch);
 }
 
 /// Everybody wants the store at one moment; one gets it, and the others are told who has it.
@@ -390,14 +323,6 @@ async fn an_owner_that_died_is_succeeded_when_its_lease_ends() {
     let lost = first.keep(CancellationToken::new()).await.unwrap_err().to_string();
     assert!(lost.contains("another coordinator has taken"), "{lost}");
     assert_eq!(commit(&second, 1).await, Ok(Version(2)));
-}
-
-/// A batch with an effect.
-fn sending() -> Batch {
-    let token = Token { epoch: Epoch(1), number: 1 };
-    let command = RunnerCommand::Forget { instance: "i".to_owned(), token };
-    let effect = OutboxEffect { sequence: 1, effect: Effect::Runner { runner: "r".to_owned(), command } };
-    Batch { outbox: vec![effect], ..batch(0) }
 }
 
 /// Until its owner notices, a server that took over has the leases of the one before it, but perhaps not what was
@@ -477,18 +402,34 @@ async fn what_is_replicated_waits_for_the_replica() {
         .unwrap();
     assert!(refusal(&replica, Durability::Everysec).await.contains("name the primary"));
 
-    let options = Options { durability: Durability::Replicated, ..options(&primary.url()) };
+    let alarms = Alarms::default();
+    let options = Options {
+        durability: Durability::Replicated,
+        answer: Duration::from_secs(2),
+        alarms: alarms.clone(),
+        ..options(&primary.url())
+    };
     let store = Redis::open(&options, wall()).await.unwrap();
     assert_eq!(commit(&store, 0).await, Ok(Version(1)));
+    let shown = || alarms.all().into_iter().map(|alarm| (alarm.kind, alarm.problem)).collect::<Vec<_>>();
+    assert_eq!(shown(), []);
     let copy: Option<String> =
         replica.connection().await.unwrap().hget(key("entity:pool/default"), "version").await.unwrap();
     assert_eq!(copy.as_deref(), Some("1"), "the replica has it before the answer");
+    process::freeze(replica.id().unwrap()).await.unwrap();
+    let answer = commit(&store, 1).await;
+    process::thaw(replica.id().unwrap()).unwrap();
+    assert!(matches!(&answer, Err(CommitError::Unknown(said)) if said.contains("no replica")), "{answer:?}");
+    let [(Kind::StoreUnconfirmed, said)] = &shown()[..] else { panic!("{:?}", shown()) };
+    assert!(said.contains("see that the replicas run"), "{said}");
+    assert_eq!(settle(&store, 1).await, Ok(Version(2)));
+    assert_eq!(shown(), []);
     drop(replica);
     // The server counts its replicas once a second.
     while !replication(&mut connection).await.contains("min_slaves_good_slaves:0") {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let answer = commit(&store, 1).await;
+    let answer = commit(&store, 2).await;
     assert!(
         matches!(&answer, Err(CommitError::Failed(said)) if said.contains("too few replicas")),
         "{answer:?}"

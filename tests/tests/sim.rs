@@ -97,10 +97,11 @@ const RARE: [(Broken, &str, u64); 2] = [
 ];
 
 /// What each broken rule leads to.
-const HARM: [(Broken, &[&str]); 11] = [
+const HARM: [(Broken, &[&str]); 12] = [
     (Broken::NoFenceInTheCommit, &["fences"]),
     (Broken::NoVersionInTheCommit, &["versions"]),
     (Broken::AcquireResetsEpoch, &["epochs"]),
+    (Broken::EpochsSeenAreForgotten, &["epochs"]),
     (Broken::NodeIgnoresItsLease, &["reads"]),
     (Broken::MarksAreNotWritten, &["effects"]),
     (Broken::RepliesAreNotKept, &["C", "inboxes", "runs", "liveness"]),

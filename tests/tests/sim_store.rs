@@ -109,7 +109,7 @@ impl Both {
         let shard = Shard::of(&self.any_key());
         let real = self.real[owner].leases().acquire(&[shard]).await.unwrap().remove(0).unwrap();
         let nonce = self.rng.u64(..);
-        let simulated = self.simulated.acquire((shard, nonce), OWNERS[owner], LEASE, BEGIN, None);
+        let simulated = self.simulated.acquire((shard, nonce), (OWNERS[owner], 0), LEASE, BEGIN, None);
         match (real, simulated) {
             (Acquired::Taken(real), Acquired::Taken(simulated)) => {
                 self.real[owner].held().take(shard, real, None);

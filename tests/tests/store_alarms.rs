@@ -144,11 +144,100 @@ async fn garbage_in_a_key_is_shown_and_stops_what_it_belongs_to_alone() -> Resul
     let there: String = redis::cmd("GET").arg(&pool).query_async(&mut redis).await?;
     ensure!(there == "scribble", "it was written over");
 
+    // The lists of yet another shard, as they are with one that has entities.
+    let other = (shard + 2) % 256;
+    redis::cmd("SETBIT").arg("{skein}:inhabited").arg(other).arg(1).exec_async(&mut redis).await?;
+    let lists = ["timers", "outbox", "entities"].map(|list| format!("{{skein}}:s{other}:{list}"));
+    for list in &lists {
+        redis::cmd("SET").arg(list).arg("scribble").exec_async(&mut redis).await?;
+    }
     redis::cmd("RENAME").arg("aside").arg(&pool).exec_async(&mut redis).await?;
-    redis::cmd("DEL").arg(&lease).exec_async(&mut redis).await?;
+    what_is_due_comes(&node, &lena).await?;
+    for list in &lists {
+        alarm(&node, "store_garbage", list).await?;
+    }
+
+    redis::cmd("DEL").arg(&lease).arg(&lists).exec_async(&mut redis).await?;
     create_again(&node, &lena, "after").await?;
-    ensure!(listed(&node).await? == ["after", "before"], "{:?}", listed(&node).await?);
+    let there = listed(&node).await?;
+    ensure!(there[0] == "after" && there[1] == "before" && there[2] == "now and then", "{there:?}");
     Ok(())
+}
+
+/// Otherwise a rolling restart would end the cluster.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_starts_again_while_a_lease_cannot_be_read() -> Result<()> {
+    let (cluster, node) = Cluster::start(SETTINGS).await?;
+    let mut redis = cluster.server.connection().await?;
+    let swarm = Name::parse("default").unwrap();
+    let other = (Shard::of(&EntityKey::of(Kind::Pool, &swarm)).number() + 1) % 256;
+    let lease = format!("{{skein}}:s{other}:lease");
+    redis::cmd("SET").arg(&lease).arg("scribble").exec_async(&mut redis).await?;
+    let node = cluster.serve(node.kill().await?).await?;
+    alarm(&node, "store_garbage", &lease).await?;
+    let (lena, _) = agent(&node).await?;
+    create(&lena, "all the same").await?;
+    redis::cmd("DEL").arg(&lease).exec_async(&mut redis).await?;
+    node.until("the shard has an owner again", async || {
+        Ok((number(&node, "skein_cluster_shards_unowned").await? == 0.0).then_some(()))
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_lost_writes_and_is_full_is_gone_on_with() -> Result<()> {
+    let (mut cluster, node) = Cluster::start(SETTINGS).await?;
+    let (lena, token) = agent(&node).await?;
+    create(&lena, "kept").await?;
+    let snapshot = cluster.server.snapshot()?;
+    create(&lena, "lost").await?;
+    cluster.server.will_have(&["--maxmemory", "1"]);
+    cluster.server.fall_back(&snapshot).await?;
+    alarm(&node, "store_lost", "commits that it had acknowledged").await?;
+    node.until("all shards are taken", async || {
+        Ok((number(&node, "skein_cluster_shards_unowned").await? == 0.0).then_some(()))
+    })
+    .await?;
+    let said = node.skein(&["cluster", "status", "--json"]).await?;
+    let incidents = serde_json::from_str::<Value>(&said)?["incidents"].take();
+    ensure!(incidents.to_string().contains("task/"), "the lost task is not named: {incidents}");
+    let lena = Client::new(&node.mcp, &token);
+    node.until("a write is refused for the memory", async || {
+        Ok(refusal(&lena, "meanwhile").await?.contains("Redis is full").then_some(()))
+    })
+    .await?;
+    alarm(&node, "store_full", "Redis is full").await?;
+    // Also for a node that comes.
+    let node = cluster.serve(node.kill().await?).await?;
+    set_memory(&cluster, 0).await?;
+    create_again(&node, &Client::new(&node.mcp, &token), "after").await?;
+    ensure!(listed(&node).await? == ["after", "kept"], "{:?}", listed(&node).await?);
+    Ok(())
+}
+
+/// A lock ends by its time, and a schedule makes its task.
+async fn what_is_due_comes(node: &Up, holder: &Client) -> Result<()> {
+    let lock = json!({"resource_key": "file:///shared", "ttl_seconds": 1});
+    let held = node
+        .until("the lock is taken", async || Ok(holder.call("acquire_lock", lock.clone()).await.ok()))
+        .await?;
+    ensure!(held["ok"] == json!(true), "{held}");
+    let schedule = json!({"name": "often", "taskTemplate": "now and then", "intervalMs": 1000});
+    node.until("a schedule is made", async || {
+        Ok(holder.call("create-schedule", schedule.clone()).await.ok())
+    })
+    .await?;
+    let next = Client::new(&node.mcp, &node.token("worker", "mia").await?);
+    next.call("join-swarm", json!({"name": "mia"})).await?;
+    node.until("the lock ends by its time", async || {
+        let taken = next.call("acquire_lock", lock.clone()).await.is_ok_and(|said| said["ok"] == json!(true));
+        Ok(taken.then_some(()))
+    })
+    .await?;
+    node.until("the schedule fires", async || {
+        Ok(listed(node).await?.contains(&"now and then".to_owned()).then_some(()))
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -109,7 +109,7 @@ impl Keeper {
             Question::BeginAnew => {
                 warn!("Redis was restarted or replaced by a replica; everything is loaded anew");
                 self.forget();
-                store.begin_anew().await?;
+                store.begin_anew((self.cluster.settings.wall)()).await?;
                 info!("relies on Redis as it is now");
                 Input::Anew
             }
@@ -145,6 +145,8 @@ impl Keeper {
         let record = serde_json::to_string(me).map_err(|error| StoreError(error.to_string()))?;
         let lives = steward::lives(self.cluster.settings.lease);
         let said = self.cluster.store.members().beat(&me.id, &record, lives).await?;
+        // Where nobody can say it, those go on with one another who have heard.
+        let Some(said) = said else { return Ok(self.cluster.members()) };
         // Whoever writes a record that this program cannot read gets no shards from it, and none are taken from it.
         Ok(said.iter().filter_map(|record| serde_json::from_str(record).ok()).collect())
     }

@@ -31,6 +31,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use skein_shared::fence::Epoch;
 use skein_shared::id::EntityKey;
+use skein_shared::time::Timestamp;
 use tokio::sync::{Notify, broadcast, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -69,6 +70,8 @@ pub struct Settings {
     pub identity: Option<Arc<Identity>>,
     /// Takes what is wrong between this node and the others.
     pub alarms: Alarms,
+    /// Says what time it is on the wall.
+    pub wall: Arc<dyn Fn() -> Timestamp + Send + Sync>,
 }
 
 /// Whom to wake, on this node and on the others.
@@ -162,10 +165,10 @@ impl Cluster {
         self.nudge.notify_one();
     }
 
-    /// Waits until every shard has an owner, at most for `limit`. Says whether it came to that.
+    /// Waits until every shard that anybody can have has an owner, at most for `limit`. Says whether it came to that.
     pub async fn settled(&self, limit: Duration) -> bool {
         let mut changes = self.changes();
-        tokio::time::timeout(limit, changes.wait_for(|_| self.table.is_whole()))
+        tokio::time::timeout(limit, changes.wait_for(|_| self.table.is_settled()))
             .await
             .is_ok_and(|seen| seen.is_ok())
     }

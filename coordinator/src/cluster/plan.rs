@@ -73,10 +73,10 @@ pub fn takers(members: &[Member]) -> impl Iterator<Item = &str> {
     members.iter().filter(|member| member.takes_shards()).map(|member| member.id.as_str())
 }
 
-/// A running lease that names this node and is not held by this process is that of its predecessor, which has ended.
+/// One that cannot be read nobody gets. A running lease that names this node and is not held by this process is that of its predecessor, which has ended.
 fn may_take(now: &Situation<'_>, lease: &Lease, free_for: Duration, place: usize) -> bool {
     let patience = STEP.saturating_mul(u32::try_from(place).unwrap_or(u32::MAX));
-    if lease.held { lease.owner == now.me.id } else { free_for >= patience }
+    if lease.held { lease.owner == now.me.id } else { !lease.unreadable && free_for >= patience }
 }
 
 #[cfg(test)]
@@ -145,6 +145,13 @@ mod tests {
         let world = World::new(&["a", "b"]).owned_by("a");
         assert_eq!(world.plan(&member("b")), Steps::default());
         assert_eq!(world.plan(&member("a")).acquire.len(), 256);
+    }
+
+    #[test]
+    fn a_lease_that_cannot_be_read_is_not_asked_for() {
+        let mut world = World::new(&["a"]);
+        world.leases[3].unreadable = true;
+        assert_eq!(world.plan(&member("a")).acquire.len(), 255);
     }
 
     #[test]

@@ -45,7 +45,8 @@ impl Known {
     pub fn hint(&mut self, shard: Shard, owner: &str, epoch: u64) -> bool {
         let newer = self.leases.get_mut(usize::from(shard.number())).filter(|lease| lease.epoch.0 < epoch);
         let Some(lease) = newer else { return false };
-        *lease = Lease { epoch: Epoch(epoch), owner: owner.to_owned(), held: !owner.is_empty() };
+        let (epoch, owner, held) = (Epoch(epoch), owner.to_owned(), !owner.is_empty());
+        *lease = Lease { epoch, owner, held, unreadable: false };
         true
     }
 
@@ -78,6 +79,12 @@ impl Known {
     /// Whether every shard has an owner.
     pub fn is_whole(&self) -> bool {
         self.leases.len() == usize::from(SHARDS) && self.leases.iter().all(|lease| lease.held)
+    }
+
+    /// Whether every shard that anybody can have has an owner.
+    pub fn is_settled(&self) -> bool {
+        let is_settled = |lease: &Lease| lease.held || lease.unreadable;
+        self.leases.len() == usize::from(SHARDS) && self.leases.iter().all(is_settled)
     }
 
     fn member(&self, id: &str) -> Option<Arc<Member>> {
@@ -123,6 +130,10 @@ impl Table {
         self.lock().is_whole()
     }
 
+    pub(super) fn is_settled(&self) -> bool {
+        self.lock().is_settled()
+    }
+
     /// Each member with its shards and their epochs.
     pub(super) fn survey(&self) -> Vec<(Member, Vec<(u16, u64)>)> {
         let known = self.lock();
@@ -158,7 +169,7 @@ mod tests {
     fn a_hint_counts_only_when_it_is_newer() {
         let (mut known, shard) = (Known::default(), Shard::all().next().unwrap());
         let mut leases = vec![Lease::default(); usize::from(SHARDS)];
-        leases[0] = Lease { epoch: Epoch(5), owner: "a".to_owned(), held: true };
+        leases[0] = Lease { epoch: Epoch(5), owner: "a".to_owned(), held: true, unreadable: false };
         known.leases_are(leases);
         known.hint(shard, "old", 4);
         assert_eq!(known.owner(shard), Some("a"));
@@ -167,5 +178,17 @@ mod tests {
         known.hint(shard, "", 7);
         assert_eq!(known.owner(shard), None);
         assert!(!known.is_whole());
+    }
+
+    #[test]
+    fn a_lease_that_cannot_be_read_keeps_nobody_waiting_and_makes_no_list_whole() {
+        let mut known = Known::default();
+        let mut leases = vec![Lease { held: true, ..Lease::default() }; usize::from(SHARDS)];
+        leases[7] = Lease::default();
+        known.leases_are(leases.clone());
+        assert!(!known.is_settled(), "somebody can take it");
+        leases[7].unreadable = true;
+        known.leases_are(leases);
+        assert!(known.is_settled() && !known.is_whole());
     }
 }

@@ -78,6 +78,10 @@ pub(super) async fn open(
         passes_on: !roles.coordinator,
         identity,
         alarms,
+        wall: Arc::new({
+            let clock = clock.clone();
+            move || clock.wall()
+        }),
     };
     let cluster = Cluster::new(Arc::clone(&store), settings);
     // Before it takes shards for which the others could not ask it.

@@ -122,6 +122,7 @@ async fn join(server: &Server, id: &str, stop: &CancellationToken) -> Result<(Ar
         passes_on: false,
         identity: None,
         alarms: Alarms::default(),
+        wall: Arc::new(|| Clock::start().wall()),
     };
     let cluster = Cluster::new(store, settings);
     let tenants = Arc::new(Echo { wakes: broadcast::Sender::new(16) });

@@ -31,12 +31,14 @@ pub enum Broken {
     RepeatsAreNewRequests,
     /// What was decided before a failover is written after it.
     FormerLivesAreWritten,
+    /// A node forgets which epochs it has seen when it asks for a lease.
+    EpochsSeenAreForgotten,
     /// What was decided before a failover is taken in after it, from a node that has not heard of it.
     FormerLivesAreDelivered,
 }
 
 impl Broken {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::NoFenceInTheCommit,
         Self::NoVersionInTheCommit,
         Self::AcquireResetsEpoch,
@@ -49,6 +51,7 @@ impl Broken {
         Self::MemoryOutlivesTheStore,
         Self::RepeatsAreNewRequests,
         Self::FormerLivesAreWritten,
+        Self::EpochsSeenAreForgotten,
         Self::FormerLivesAreDelivered,
     ];
 }

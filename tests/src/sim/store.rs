@@ -53,7 +53,7 @@ impl Server {
     pub fn acquire(
         &mut self,
         (shard, nonce): (Shard, u64),
-        owner: &str,
+        (owner, seen): (&str, u64),
         ttl: Duration,
         now: u64,
         broken: Option<Broken>,
@@ -65,7 +65,7 @@ impl Server {
         }
         let epoch = match broken {
             Some(Broken::AcquireResetsEpoch) => 1,
-            _ => (record.epoch + 1).max(now),
+            _ => (record.epoch + 1).max(seen + 1).max(now),
         };
         let until = now + millis(ttl);
         *record = Record { epoch, nonce: Some(nonce), owner: owner.to_owned(), until, held: true };
@@ -102,6 +102,7 @@ impl Server {
             epoch: Epoch(record.epoch),
             owner: record.owner.clone(),
             held: record.held && record.until > now,
+            unreadable: false,
         };
         self.leases.iter().map(lease).collect()
     }
@@ -236,12 +237,12 @@ impl Store {
         self.replica = self.primary.clone();
     }
 
-    /// The replica becomes the primary. Whatever it lacks is lost; its clock is off by so much more.
+    /// The replica becomes the primary. Whatever it lacks is lost; its clock is off by so much.
     pub fn fail_over(&mut self, offset: i64) {
         self.primary = self.replica.clone();
         self.links.clear();
         self.run += 1;
-        self.offset += offset;
+        self.offset = offset;
     }
 }
 

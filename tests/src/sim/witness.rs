@@ -53,9 +53,11 @@ pub struct Witness {
 }
 
 impl Witness {
-    pub fn granted(&mut self, shard: Shard, fence: Fence) {
+    /// A lease was taken by a node that had seen epochs up to one. Those that it has not seen are passed too, unless the
+    /// clock of the store is behind what it was before a failover.
+    pub fn granted(&mut self, shard: Shard, fence: Fence, seen: u64, is_behind: bool) {
         let highest = self.epochs.entry(shard).or_default();
-        if fence.epoch.0 <= *highest {
+        if fence.epoch.0 <= *highest && (seen >= *highest || !is_behind) {
             let problem = format!("epochs: shard {} got {} after {highest}", shard.number(), fence.epoch);
             self.broken.push(problem);
         }

@@ -76,6 +76,28 @@ impl Connection {
         &self,
         questions: &[(String, Cmd)],
     ) -> Result<Vec<Result<T, StoreError>>, StoreError> {
+        let values = self.values(questions).await?;
+        Ok(questions.iter().zip(values).map(|((key, _), value)| read(key, value)).collect())
+    }
+
+    /// Like [`Connection::ask_each`], and an error that stands for one key says that the key holds garbage. A server
+    /// that refuses to answer for another reason has told nothing, and who reads on would take that for an empty key.
+    pub(super) async fn ask_sound<T: FromRedisValue>(
+        &self,
+        questions: &[(String, Cmd)],
+    ) -> Result<Vec<Result<T, StoreError>>, StoreError> {
+        let values = self.values(questions).await?;
+        let answers = questions.iter().zip(values);
+        answers
+            .map(|((key, _), value)| match value.extract_error() {
+                Ok(value) => Ok(read(key, value)),
+                Err(error) if is_garbage(&error) => Ok(Err(problem(key, &error))),
+                Err(error) => Err(problem(key, &error)),
+            })
+            .collect()
+    }
+
+    async fn values(&self, questions: &[(String, Cmd)]) -> Result<Vec<Value>, StoreError> {
         let mut answers = Vec::with_capacity(questions.len());
         for part in questions.chunks(PIPELINE) {
             let mut pipeline = Pipeline::with_capacity(part.len());
@@ -86,10 +108,7 @@ impl Connection {
             let asked = Instant::now();
             let values = link.req_packed_commands(&pipeline, 0, part.len()).await;
             let values = self.seen(number, asked, values).await;
-            let values = values.map_err(|error| problem("a pipeline", &error))?;
-            for ((key, _), value) in part.iter().zip(values) {
-                answers.push(read(key, value));
-            }
+            answers.extend(values.map_err(|error| problem("a pipeline", &error))?);
         }
         Ok(answers)
     }
@@ -148,7 +167,8 @@ impl Connection {
         }
         let asked = Instant::now();
         let answer = self.seen(number, asked, call.invoke_async(&mut link).await).await;
-        answer.map_err(Unrun::Answered)
+        // Scripts write, and what writes is refused for the state that the server is in.
+        answer.inspect_err(|error| self.watch.refused(error)).map_err(Unrun::Answered)
     }
 
     /// Lets the next one who asks make another connection.
@@ -246,6 +266,11 @@ fn problem(key: &str, error: &RedisError) -> StoreError {
 /// Whether the server itself said it. Otherwise nobody knows what became of the request.
 pub(super) fn is_said(error: &RedisError) -> bool {
     matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension)
+}
+
+/// Whether a key was found to hold something else than belongs there.
+pub(super) fn is_garbage(error: &RedisError) -> bool {
+    error.code() == Some("WRONGTYPE")
 }
 
 /// Reads an answer.

@@ -3,9 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 
-use skein_shared::time::Timestamp;
 use tokio::sync::{Notify, watch};
-use tokio::time::Instant;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// What is said of a server that is not the one whose leases this process has.
@@ -37,19 +35,16 @@ pub(super) struct Reliance {
     doubts: Notify,
     /// Counts the lives after the first.
     lives: watch::Sender<u64>,
-    /// When this process came, by its own clock and by that on the wall.
-    began: (Instant, Timestamp),
 }
 
 impl Reliance {
-    pub(super) fn new(generation: Generation, store: String, wall: Timestamp) -> Self {
+    pub(super) fn new(generation: Generation, store: String) -> Self {
         Self {
             number: AtomicU64::new(generation.number()),
             generation: RwLock::new(generation),
             store,
             doubts: Notify::new(),
             lives: watch::Sender::new(0),
-            began: (Instant::now(), wall),
         }
     }
 
@@ -82,10 +77,5 @@ impl Reliance {
     /// Returns once somebody doubts.
     pub(super) async fn doubted(&self) {
         self.doubts.notified().await;
-    }
-
-    /// The time on the wall, as far as it can be known without asking.
-    pub(super) fn wall(&self) -> Timestamp {
-        self.began.1 + self.began.0.elapsed()
     }
 }

@@ -1,10 +1,10 @@
 //! What was lost, for people to read: it stays in the store, where each coordinator shows it.
 
-use redis::cmd;
+use redis::{Script, cmd};
 use serde::{Deserialize, Serialize};
 use skein_shared::time::Timestamp;
 
-use super::connection::{Connection, at};
+use super::connection::{Connection, Unrun, at};
 pub use super::recent::LostWrites;
 use super::shard::INCIDENTS;
 use crate::store::StoreError;
@@ -25,17 +25,20 @@ pub struct Incident {
 /// The list of incidents.
 pub(super) struct Incidents {
     connection: Connection,
+    tell: Script,
 }
 
 impl Incidents {
     pub(super) fn new(connection: Connection) -> Self {
-        Self { connection }
+        Self { connection, tell: Script::new(include_str!("scripts/tell.lua")) }
     }
 
     pub(super) async fn tell(&self, incident: &Incident) -> Result<(), StoreError> {
         let text = serde_json::to_string(incident).map_err(|error| at(INCIDENTS, &error))?;
-        let _: i64 = self.connection.ask(INCIDENTS, cmd("LPUSH").arg(INCIDENTS).arg(text)).await?;
-        self.connection.ask(INCIDENTS, cmd("LTRIM").arg(INCIDENTS).arg(0).arg(KEPT - 1)).await
+        let arguments = [text.into_bytes(), KEPT.to_string().into_bytes()];
+        let told: Result<String, Unrun> =
+            self.connection.run(&self.tell, &[INCIDENTS.to_owned()], &arguments).await;
+        told.map(|_| ()).map_err(|unrun| unrun.problem(INCIDENTS))
     }
 
     pub(super) async fn all(&self) -> Result<Vec<Incident>, StoreError> {

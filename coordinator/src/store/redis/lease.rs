@@ -3,6 +3,8 @@
 //! The lease decides who tries; the fence in each write decides who may. What an owner has under way when its
 //! lease ends may still be written until another one takes the shard, which harms nobody.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::{Cmd, Script, cmd};
@@ -50,6 +52,8 @@ pub struct Lease {
     pub owner: String,
     /// Whether its owner has neither given it up nor let it end.
     pub held: bool,
+    /// The key holds something else, so nobody can take the shard until it is mended.
+    pub unreadable: bool,
 }
 
 /// Takes, keeps and gives up shards for one owner.
@@ -61,6 +65,8 @@ pub struct Leases {
     owner: String,
     address: String,
     ttl_ms: u128,
+    /// The highest epoch of any lease that this process has seen, over all lives of the server.
+    highest: Arc<AtomicU64>,
     acquire: Script,
     renew: Script,
     release: Script,
@@ -74,6 +80,7 @@ impl Leases {
             owner: options.owner.clone(),
             address: options.address.clone(),
             ttl_ms: options.lease.as_millis(),
+            highest: Arc::default(),
             acquire: Script::new(include_str!("scripts/acquire.lua")),
             renew: Script::new(include_str!("scripts/renew.lua")),
             release: Script::new(include_str!("scripts/release.lua")),
@@ -94,17 +101,23 @@ impl Leases {
             .filter_map(|bytes| bytes.try_into().ok())
             .map(u64::from_ne_bytes)
             .collect();
+        let highest = self.highest.load(Ordering::Relaxed);
         let calls = shards.iter().zip(&nonces).map(|(shard, number)| {
             let fence = Fence { epoch: Epoch(0), nonce: *number };
             let mut call = script(&self.acquire, &[&shard.lease(), CLUSTER]);
             call.arg(&self.owner).arg(&self.address).arg(nonce(fence)).arg(self.ttl_ms.to_string());
-            call.arg(&self.id);
+            call.arg(&self.id).arg(highest);
             call
         });
         let answers = self.ask(&self.acquire, shards, calls.collect()).await?;
         let outcomes = shards.iter().zip(answers).zip(nonces);
         let read = |((shard, answer), number): ((&Shard, Result<Vec<String>, _>), u64)| {
-            self.seen(answer.and_then(|answer| acquired(*shard, &answer, number)))
+            let outcome = self.seen(answer.and_then(|answer| acquired(*shard, &answer, number)));
+            outcome.inspect(|outcome| {
+                if let Acquired::Taken(fence) = outcome {
+                    self.rises_above(fence.epoch);
+                }
+            })
         };
         Ok(outcomes.map(read).collect())
     }
@@ -192,7 +205,9 @@ impl Leases {
         let questions: Vec<_> = shards.iter().map(ask).collect();
         let found: Vec<Result<Vec<Option<String>>, _>> = self.connection.ask_each(&questions).await?;
         let read = |(shard, fields): (&Shard, Result<Vec<_>, _>)| {
-            self.seen(fields.and_then(|fields| lease(*shard, &fields, now))).unwrap_or_default()
+            let found = self.seen(fields.and_then(|fields| lease(*shard, &fields, now)));
+            let found = found.inspect(|found| self.rises_above(found.epoch));
+            found.unwrap_or_else(|_| Lease { unreadable: true, ..Lease::default() })
         };
         Ok(shards.iter().zip(found).map(read).collect())
     }
@@ -212,9 +227,18 @@ impl Leases {
         let answers = self.ask(with, &shards, calls.collect()).await?;
         let outcomes = shards.iter().zip(answers);
         let read = |(shard, answer): (&Shard, Result<Vec<String>, _>)| {
-            self.seen(answer.and_then(|answer| kept(*shard, &answer)))
+            let kept = self.seen(answer.and_then(|answer| kept(*shard, &answer)));
+            kept.inspect(|kept| match kept {
+                Kept::Done => self.connection.watch.taken(),
+                Kept::Fenced(epoch) => self.rises_above(*epoch),
+            })
         };
         Ok(outcomes.map(read).collect())
+    }
+
+    /// Whatever is taken from now on has a higher epoch.
+    fn rises_above(&self, epoch: Epoch) {
+        self.highest.fetch_max(epoch.0, Ordering::Relaxed);
     }
 
     fn seen<T>(&self, read: Result<T, StoreError>) -> Result<T, StoreError> {
@@ -272,7 +296,7 @@ fn lease(shard: Shard, fields: &[Option<String>], now: u64) -> Result<Lease, Sto
     };
     let (epoch, ends) = (Epoch(number(0)?), number(2)?);
     let held = text(3) == Some("held") && ends > now;
-    Ok(Lease { epoch, owner: text(1).unwrap_or_default().to_owned(), held })
+    Ok(Lease { epoch, owner: text(1).unwrap_or_default().to_owned(), held, unreadable: false })
 }
 
 fn number(shard: Shard, answer: &[String], place: usize) -> Result<u64, StoreError> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::{Script, cmd};
 
-use super::connection::{Connection, Unrun};
+use super::connection::{Connection, Unrun, at, is_garbage, sentence};
 use super::shard::MEMBERS;
 use crate::store::StoreError;
 
@@ -20,15 +20,28 @@ impl Members {
         Self { connection, beat: Script::new(include_str!("scripts/beat.lua")) }
     }
 
-    /// Says that a member lives, for `ttl` from now, and gives what all who live say of themselves.
+    /// Says that a member lives, for `ttl` from now, and gives what all who live say of themselves; nothing when the
+    /// list holds something else, which is an alarm. A hint that is missing is to stop nobody.
     ///
     /// # Errors
     /// When Redis cannot be asked.
-    pub async fn beat(&self, id: &str, record: &str, ttl: Duration) -> Result<Vec<String>, StoreError> {
+    pub async fn beat(
+        &self,
+        id: &str,
+        record: &str,
+        ttl: Duration,
+    ) -> Result<Option<Vec<String>>, StoreError> {
         let arguments = [id.into(), record.into(), ttl.as_millis().to_string().into()];
         let said: Result<Vec<String>, Unrun> =
             self.connection.run(&self.beat, &[MEMBERS.to_owned()], &arguments).await;
-        said.map_err(|unrun| unrun.problem(MEMBERS))
+        match said {
+            Err(Unrun::Answered(error)) if is_garbage(&error) => {
+                let StoreError(problem) = at(MEMBERS, &sentence(&error));
+                self.connection.watch.failed(&problem);
+                Ok(None)
+            }
+            said => said.map(Some).map_err(|unrun| unrun.problem(MEMBERS)),
+        }
     }
 
     /// What all who live say of themselves.

@@ -3,6 +3,21 @@
 /// Least that is asked of each shard at a time.
 const LEAST: usize = 8;
 
+/// What one shard answered in a round.
+pub(super) struct Part<T, P> {
+    /// In the shard's own order.
+    pub(super) found: Vec<T>,
+    /// The place up to which the shard has answered, if it may have more behind that. What could not be read is not
+    /// among what was found, and counts here.
+    pub(super) to: Option<P>,
+}
+
+impl<T, P> Default for Part<T, P> {
+    fn default() -> Self {
+        Self { found: Vec::new(), to: None }
+    }
+}
+
 /// A page of what many shards hold together, in the order of their places, while it is being read.
 ///
 /// Few shards hold most things, so each is asked for its share first, and for twice as much as long as the page is not
@@ -28,12 +43,11 @@ impl<T, P: Ord + Clone> Merge<T, P> {
     }
 
     /// Takes in what the shards answered in this round.
-    pub(super) fn take(&mut self, parts: Vec<Vec<T>>) {
+    pub(super) fn take(&mut self, parts: Vec<Part<T, P>>) {
         let Some((_, count)) = self.next.take() else { return };
         let place = self.place;
-        let incomplete = parts.iter().filter(|part| part.len() >= count);
-        let to = incomplete.filter_map(|part| part.last()).map(place).min();
-        let mut all: Vec<T> = parts.into_iter().flatten().collect();
+        let to = parts.iter().filter_map(|part| part.to.clone()).min();
+        let mut all: Vec<T> = parts.into_iter().flat_map(|part| part.found).collect();
         all.sort_by_key(place);
         self.page.extend(all.into_iter().take_while(|one| to.as_ref().is_none_or(|to| place(one) <= *to)));
         self.next = to.map(|to| (to, (count * 2).min(self.limit)));
@@ -50,11 +64,25 @@ mod tests {
     use super::*;
 
     fn page(shards: &[Vec<u64>], after: u64, limit: usize) -> (Vec<u64>, usize) {
+        readable(shards, after, limit, |_| true)
+    }
+
+    fn readable(
+        shards: &[Vec<u64>],
+        after: u64,
+        limit: usize,
+        is_readable: fn(&u64) -> bool,
+    ) -> (Vec<u64>, usize) {
         let mut merge = Merge::new(shards.len(), after, limit, |one| *one);
         let mut rounds = 0;
         while let Some((after, count)) = merge.round() {
-            let later =
-                |shard: &Vec<u64>| shard.iter().copied().filter(|one| *one > after).take(count).collect();
+            let later = |shard: &Vec<u64>| {
+                let mut found: Vec<u64> =
+                    shard.iter().copied().filter(|one| *one > after).take(count).collect();
+                let to = found.last().copied().filter(|_| found.len() == count);
+                found.retain(is_readable);
+                Part { found, to }
+            };
             merge.take(shards.iter().map(later).collect());
             rounds += 1;
         }
@@ -82,6 +110,14 @@ mod tests {
             }
         }
         assert_eq!(page(&[vec![1]], 0, 0).0, [0; 0]);
+    }
+
+    #[test]
+    fn what_cannot_be_read_hides_nothing_behind_it() {
+        let shards = [(1..=100).collect(), (101..=200).collect()];
+        let (found, _) = readable(&shards, 0, 150, |one| one % 10 == 0);
+        assert_eq!(found, (1..=20).map(|n| n * 10).collect::<Vec<_>>());
+        assert_eq!(readable(&shards, 0, 5, |one| *one > 150).0, [151, 152, 153, 154, 155]);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! Reads are pages of sorted sets and streams ([`reader`] for one entity, [`scan`] over the
 //! shards).
 
+mod alone;
 mod arguments;
 mod batch;
 mod connection;
@@ -22,6 +23,7 @@ mod recent;
 mod scan;
 mod server;
 pub mod shard;
+mod spoilt;
 mod upkeep;
 mod watch;
 mod writer;
@@ -38,7 +40,6 @@ use skein_shared::entity::LiveDocument;
 use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use tracing::warn;
 use uuid::Uuid;
 
@@ -46,14 +47,15 @@ use super::{
     Batch, Chunk, CommitError, DeadLetter, Fence, Loaded, OutboxEntry, OutboxPlace, Record, Store,
     StoreError, StoredBlob, StoredDocument, TrimPlan, Trimmed, Version,
 };
+pub use alone::Lost;
 use batch::Prepared;
-use connection::{Connection, Unrun};
+use connection::{Connection, Unrun, at};
 use door::Door;
 pub use generation::Generation;
-use generation::{REPLACED, Reliance};
+use generation::Reliance;
 use held::Held;
-use incident::{Incident, Incidents};
-use lease::{Kept, Leases};
+use incident::{Incident, Incidents, LostWrites};
+use lease::Leases;
 use members::Members;
 pub use options::{Durability, Options, Tls};
 use reader::Reader;
@@ -61,8 +63,9 @@ use recent::Recent;
 use scan::Scan;
 use server::Info;
 use shard::{INHABITED, POSITION, Shard};
+use spoilt::Spoilt;
 use upkeep::Upkeep;
-use writer::{Acknowledgement, Start, Writer};
+use writer::{Start, Writer};
 
 /// The store of a cluster, of whose shards this process holds some.
 pub struct Redis {
@@ -83,6 +86,7 @@ pub struct Redis {
     /// The highest position that this process has seen.
     seen: AtomicU64,
     raise: Script,
+    spoilt: Spoilt,
 }
 
 /// Of which shards something is read.
@@ -93,42 +97,11 @@ enum Of {
     All,
 }
 
-/// The shards are no longer this process' own, or may be no longer.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Lost(String);
-
-/// Why leases were not renewed.
-enum Unkept {
-    Lost(Lost),
-    /// It may be better at the next try.
-    NotNow(StoreError),
-}
-
-impl From<StoreError> for Unkept {
-    fn from(problem: StoreError) -> Self {
-        Unkept::NotNow(problem)
-    }
-}
-
 impl Redis {
     /// The fence under which an effect was read, if this process has its shard under that still.
     fn still(&self, effect: &OutboxPlace) -> Fence {
         let now = self.held.fence(Shard::of(&effect.source));
         if now == effect.fence { now } else { Fence::NONE }
-    }
-
-    /// Like [`Redis::join`], and takes all shards, for a process that needs the store for itself alone. A shard that
-    /// another owner has is waited for, as long as its lease may last.
-    ///
-    /// # Errors
-    /// Also when another owner keeps its shards.
-    pub async fn open(options: &Options, wall: Timestamp) -> Result<Self, StoreError> {
-        let store = Self::join(options, wall).await?;
-        for (shard, fence) in Shard::all().zip(store.leases.take_all(options.lease).await?) {
-            store.held.take(shard, fence, None);
-        }
-        Ok(store)
     }
 
     /// Connects and looks whether the server keeps what it acknowledges. It holds no shard yet.
@@ -146,14 +119,14 @@ impl Redis {
         }
         let store = server::claim(&connection).await?;
         let leases = Leases::new(aside.clone(), store.clone(), options);
-        let reliance = Arc::new(Reliance::new(info.generation(), store, wall));
-        let acknowledgement = Acknowledgement::of(options.durability, &info, options.answer / 2);
+        let reliance = Arc::new(Reliance::new(info.generation(), store));
         let held = Arc::<Held>::default();
         let writer = Writer::start(Start {
             door: door.clone(),
             reliance: Arc::clone(&reliance),
             held: Arc::clone(&held),
-            acknowledgement,
+            durability: options.durability,
+            within: options.answer / 2,
         });
         Ok(Self {
             writer,
@@ -171,67 +144,8 @@ impl Redis {
             aside,
             seen: AtomicU64::new(0),
             raise: Script::new(include_str!("scripts/raise.lua")),
+            spoilt: Spoilt::default(),
         })
-    }
-
-    /// Keeps the shards until `stop`, and then gives them up.
-    ///
-    /// # Errors
-    /// When another owner has taken one, the leases could not be renewed in time, or the server is not the one on which
-    /// they were taken: what this process has in memory may be out of date, so it must not go on.
-    pub async fn keep(&self, stop: CancellationToken) -> Result<(), Lost> {
-        let held = self.held.all();
-        // A lease counts from before it was asked for, and ends here before it ends there.
-        let good_for = self.lease * 4 / 5;
-        let mut ends = Instant::now() + good_for;
-        let mut pause = self.lease / 3;
-        loop {
-            tokio::select! {
-                () = stop.cancelled() => break,
-                () = tokio::time::sleep(pause) => {}
-            }
-            let asked = Instant::now();
-            let renewed = tokio::time::timeout_at(ends, self.renew(&held)).await;
-            let problem = match renewed {
-                Ok(Ok(())) => {
-                    (ends, pause) = (asked + good_for, self.lease / 3);
-                    continue;
-                }
-                Ok(Err(Unkept::Lost(lost))) => return Err(lost),
-                Ok(Err(Unkept::NotNow(StoreError(problem)))) => problem,
-                Err(_) => "Redis does not answer".to_owned(),
-            };
-            if Instant::now() >= ends {
-                return Err(Lost(format!(
-                    "the leases of this process could not be renewed for {good_for:?}, and another one may take them: \
-                     {problem}"
-                )));
-            }
-            warn!(problem, "the leases of this process could not be renewed; it tries again");
-            pause = (self.lease / 20).min(ends - Instant::now());
-        }
-        if let Err(problem) = self.leases.release(&held).await {
-            warn!(%problem, "the leases could not be given up; they end by themselves");
-        }
-        Ok(())
-    }
-
-    async fn renew(&self, held: &[(Shard, Fence)]) -> Result<(), Unkept> {
-        if !self.is_the_same().await? {
-            let problem = format!("{REPLACED}; this process must load everything anew");
-            return Err(Unkept::Lost(Lost(problem)));
-        }
-        let kept: Vec<Kept> = self.leases.renew(held).await?.into_iter().collect::<Result<_, _>>()?;
-        let lost = kept.iter().zip(held).find_map(|(kept, (shard, _))| match kept {
-            Kept::Done => None,
-            Kept::Fenced(epoch) => Some((shard, epoch)),
-        });
-        let Some((shard, epoch)) = lost else { return Ok(()) };
-        Err(Unkept::Lost(Lost(format!(
-            "another coordinator has taken shard {} with epoch {epoch}; two of them share this store: give each its own \
-             database of Redis, or run one",
-            shard.number()
-        ))))
     }
 
     /// The shards that this process holds.
@@ -299,17 +213,17 @@ impl Redis {
     }
 
     /// Forgets what this process holds, and relies on the server as it is now, if it is fit. What it acknowledged in its
-    /// former life may be gone, so everything has to be taken and loaded anew.
+    /// former life may be gone, so everything has to be taken and loaded anew. `wall` is the time that it is now: what
+    /// has passed by the monotonic clock since the process began leaves out for how long its machine stood still.
     ///
     /// # Errors
     /// When it cannot be asked, is set up to lose writes, or does not have this store.
-    pub async fn begin_anew(&self) -> Result<(), StoreError> {
+    pub async fn begin_anew(&self, wall: Timestamp) -> Result<(), StoreError> {
         let held: Vec<Shard> = self.held.all().into_iter().map(|(shard, _)| shard).collect();
         self.held.lose(&held);
         // They may lead to what was the primary.
         self.aside.renew().await;
         self.reader.connection.renew().await;
-        let wall = self.reliance.wall();
         let info = server::check(&self.aside, &self.door, self.durability, wall).await?;
         self.recognize().await?;
         // Whoever has read up to a position that was lost shall miss nothing that comes after.
@@ -324,22 +238,32 @@ impl Redis {
 
     /// Writes down, for people to read, what this process acknowledged and the server does not have any more.
     async fn tell_losses(&self, at: Timestamp) -> Result<(), StoreError> {
+        let until = Instant::now();
         let standing = self.reader.standing(&self.recent.entities()).await?;
-        let lost = self.recent.lost(&standing);
-        if lost.is_empty() {
-            return Ok(());
+        let lost = self.recent.lost(until, &standing);
+        if !lost.is_empty() {
+            self.tell(at, lost).await?;
         }
+        // Not before it is written down: this is tried again until it is.
+        self.recent.forget(until);
+        Ok(())
+    }
+
+    async fn tell(&self, at: Timestamp, lost: Vec<LostWrites>) -> Result<(), StoreError> {
+        let commits: usize = lost.iter().map(|writes| writes.commits).sum();
+        self.aside.watch.lost("commits", &lost_commits(commits));
+        let incident = Incident { at, node: self.owner.clone(), lost };
+        self.incidents.tell(&incident).await?;
+        let Incident { lost, .. } = incident;
         for writes in &lost {
             warn!(
                 entity = %writes.entity, commits = writes.commits, since = %writes.since, documents = ?writes.documents,
                 "Redis has lost acknowledged writes"
             );
         }
-        let commits: usize = lost.iter().map(|writes| writes.commits).sum();
-        self.aside.watch.lost("commits", &lost_commits(commits));
         metrics::counter!("skein_store_lost_writes_total")
             .increment(lost.iter().map(|writes| writes.commits as u64).sum());
-        self.incidents.tell(&Incident { at, node: self.owner.clone(), lost }).await
+        Ok(())
     }
 
     /// What failovers threw away, the last one first.
@@ -356,17 +280,29 @@ impl Redis {
     }
 
     async fn scan(&self, of: Of) -> Result<Scan<'_>, StoreError> {
-        let ask = cmd("MGET").arg(POSITION).arg(INHABITED).to_owned();
-        let (newest, inhabited): (Option<u64>, Option<Vec<u8>>) =
-            self.reader.connection.ask(POSITION, &ask).await?;
-        let (newest, inhabited) = (newest.unwrap_or(0), inhabited.unwrap_or_default());
+        let (newest, inhabited) = self.read(self.extent().await)?;
         self.seen.fetch_max(newest, Ordering::Relaxed);
-        let has = |shard: &Shard| shard.bit_of(&inhabited);
+        // Where that is not known, all are asked.
+        let has = |shard: &Shard| inhabited.as_ref().is_none_or(|bits| shard.bit_of(bits));
         let shards = match of {
             Of::All => Shard::all().filter(has).collect(),
             Of::Ours => self.held.all().into_iter().map(|(shard, _)| shard).filter(has).collect(),
         };
-        Ok(Scan { reader: &self.reader, shards, newest })
+        Ok(Scan { reader: &self.reader, shards, newest, spoilt: &self.spoilt, held: &self.held })
+    }
+
+    /// The newest position, and which shards have entities as of then or later.
+    async fn extent(&self) -> Result<(u64, Option<Vec<u8>>), StoreError> {
+        let ask = |key: &str| (key.to_owned(), cmd("GET").arg(key).to_owned());
+        let questions = [ask(POSITION), ask(INHABITED)];
+        let found = self.reader.connection.ask_sound::<Option<Vec<u8>>>(&questions).await?;
+        let Ok([newest, inhabited]) = <[_; 2]>::try_from(found) else { return Ok((0, None)) };
+        let newest = match newest? {
+            Some(digits) => String::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()),
+            None => Some(0),
+        };
+        let newest = newest.ok_or_else(|| at(POSITION, &"it is no number; restore it from a copy"))?;
+        Ok((newest, self.read(inhabited).ok().map(Option::unwrap_or_default)))
     }
 }
 
@@ -412,7 +348,8 @@ impl Store for Redis {
     }
 
     async fn document(&self, key: &EntityKey, document: &str) -> Result<Option<StoredDocument>, StoreError> {
-        Ok(self.read(self.reader.documents(&[(key.clone(), document.to_owned())]).await)?.pop())
+        let found = self.read(self.reader.documents(&[(key.clone(), document.to_owned())]).await)?.pop();
+        found.map(|found| self.read(found)).transpose()
     }
 
     async fn documents(

@@ -113,9 +113,12 @@ impl Reader {
                 (name.clone(), cmd("HMGET").arg(name).arg("version").arg("batch").to_owned())
             })
             .collect();
-        let found: Vec<(Option<u64>, Option<String>)> = self.connection.ask_all(&questions).await?;
+        let found = self.connection.ask_sound::<(Option<u64>, Option<String>)>(&questions).await?;
         let there = entities.iter().zip(found);
-        let stands = |(key, (version, batch)): (&EntityKey, (Option<u64>, Option<String>))| {
+        let stands = |(key, found): (&EntityKey, Result<_, StoreError>)| {
+            let found = found.inspect_err(|StoreError(problem)| self.connection.watch.failed(problem));
+            let Ok((version, batch)) = found else { return Some((key.clone(), Standing::UNKNOWN)) };
+            let batch: Option<String> = batch;
             let batch = batch.and_then(|batch| batch.parse().ok());
             Some((key.clone(), Standing { version: Version(version?), batch }))
         };
@@ -135,17 +138,22 @@ impl Reader {
         documents_of(&keys, live, heads)
     }
 
-    /// Documents of which the keys are known, in the same order. Those that were deleted meanwhile are left out.
+    /// Documents of which the keys are known, in the same order, with an error for each that cannot be read. Those that
+    /// were deleted meanwhile are left out.
     pub(super) async fn documents(
         &self,
         wanted: &[(EntityKey, String)],
-    ) -> Result<Vec<StoredDocument>, StoreError> {
+    ) -> Result<Vec<Result<StoredDocument, StoreError>>, StoreError> {
         let names: Vec<String> = wanted.iter().map(|(key, name)| Keys::new(key).document(name)).collect();
         let questions: Vec<_> =
             names.iter().map(|name| (name.clone(), cmd("HGETALL").arg(name).to_owned())).collect();
-        let found: Vec<HashMap<String, String>> = self.connection.ask_all(&questions).await?;
-        let there = wanted.iter().zip(names.iter().zip(found)).filter(|(_, (_, fields))| !fields.is_empty());
-        there.map(|((key, document), (name, fields))| stored_document(key, document, name, &fields)).collect()
+        let found = self.connection.ask_sound::<HashMap<String, String>>(&questions).await?;
+        let there = wanted.iter().zip(names.iter().zip(found));
+        let there = there.filter(|(_, (_, fields))| !fields.as_ref().is_ok_and(HashMap::is_empty));
+        let read = |((key, document), (name, fields)): (&(EntityKey, String), (&String, Result<_, _>))| {
+            stored_document(key, document, name, &fields?)
+        };
+        Ok(there.map(read).collect())
     }
 
     /// A chunk of a blob that is kept.
@@ -165,25 +173,17 @@ impl Reader {
         self.connection.ask(&chunks, &cmd("HGET").arg(&chunks).arg(place).to_owned()).await
     }
 
-    /// The blobs of entities that are kept, by the blob's id.
-    pub(super) async fn blobs(&self, entities: &[EntityKey]) -> Result<Vec<StoredBlob>, StoreError> {
+    /// The blobs of entities that are kept, by the blob's id, with an error for each entity of which they cannot be read.
+    pub(super) async fn blobs(
+        &self,
+        entities: &[EntityKey],
+    ) -> Result<Vec<Result<Vec<StoredBlob>, StoreError>>, StoreError> {
         let names: Vec<String> = entities.iter().map(|key| Keys::new(key).blobs()).collect();
         let questions: Vec<_> =
             names.iter().map(|name| (name.clone(), cmd("HGETALL").arg(name).to_owned())).collect();
-        let found: Vec<BTreeMap<String, String>> = self.connection.ask_all(&questions).await?;
-        let mut blobs = Vec::new();
-        for ((key, name), kept) in entities.iter().zip(&names).zip(found) {
-            for (blob, text) in kept {
-                let (bytes, written) = text.split_once(' ').ok_or_else(|| garbled(name))?;
-                blobs.push(StoredBlob {
-                    key: key.clone(),
-                    blob: blob.parse().map_err(|_| garbled(name))?,
-                    bytes: parsed(name, bytes)?,
-                    at: Timestamp(parsed(name, written)?),
-                });
-            }
-        }
-        Ok(blobs)
+        let found = self.connection.ask_sound::<BTreeMap<String, String>>(&questions).await?;
+        let kept = entities.iter().zip(&names).zip(found);
+        Ok(kept.map(|((key, name), kept)| blobs_of(key, name, kept?)).collect())
     }
 
     pub(super) async fn records_of(
@@ -250,6 +250,23 @@ fn marks_of(keys: &Keys, marks: HashMap<String, String>) -> Result<Vec<Mark>, St
         Ok(Mark { source: entity(&key, &source)?, epoch, sequence })
     };
     marks.into_iter().map(read).collect()
+}
+
+fn blobs_of(
+    key: &EntityKey,
+    name: &str,
+    kept: BTreeMap<String, String>,
+) -> Result<Vec<StoredBlob>, StoreError> {
+    let read = |(blob, text): (String, String)| {
+        let (bytes, written) = text.split_once(' ').ok_or_else(|| garbled(name))?;
+        Ok(StoredBlob {
+            key: key.clone(),
+            blob: blob.parse().map_err(|_| garbled(name))?,
+            bytes: parsed(name, bytes)?,
+            at: Timestamp(parsed(name, written)?),
+        })
+    };
+    kept.into_iter().map(read).collect()
 }
 
 fn stored_document(

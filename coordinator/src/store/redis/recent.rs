@@ -77,23 +77,23 @@ impl Recent {
         keys
     }
 
-    /// What the store does not have any more, given how the entities stand there. Forgets everything.
-    pub(super) fn lost(&self, standing: &BTreeMap<EntityKey, Standing>) -> Vec<LostWrites> {
-        let all = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    /// What the store does not have any more of what was acknowledged up to a moment, given how the entities stand there.
+    pub(super) fn lost(&self, until: Instant, standing: &BTreeMap<EntityKey, Standing>) -> Vec<LostWrites> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut lost: BTreeMap<EntityKey, LostWrites> = BTreeMap::new();
-        for one in all {
-            let is_there = standing.get(&one.key).is_some_and(|stands| stands.has(&one));
+        for one in all.iter().take_while(|one| one.when <= until) {
+            let is_there = standing.get(&one.key).is_some_and(|stands| stands.has(one));
             if is_there {
                 continue;
             }
             let writes = lost.entry(one.key.clone()).or_insert_with(|| LostWrites {
-                entity: one.key,
+                entity: one.key.clone(),
                 commits: 0,
                 since: one.at,
                 documents: Vec::new(),
             });
             writes.commits += 1;
-            writes.documents.extend(one.documents);
+            writes.documents.extend(one.documents.iter().cloned());
         }
         let mut lost: Vec<LostWrites> = lost.into_values().collect();
         for writes in &mut lost {
@@ -102,9 +102,17 @@ impl Recent {
         }
         lost
     }
+
+    /// Forgets what was acknowledged up to a moment, once what is lost of it was told.
+    pub(super) fn forget(&self, until: Instant) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|one| one.when > until);
+    }
 }
 
 impl Standing {
+    /// Of an entity that cannot be read: nobody can say that something of it is lost.
+    pub(super) const UNKNOWN: Self = Self { version: Version(u64::MAX), batch: None };
+
     /// Whether a batch is in the store. Of one that others followed the version alone is known.
     fn has(&self, one: &Acknowledged) -> bool {
         self.version > one.version || (self.version == one.version && self.batch == Some(one.batch))
@@ -161,13 +169,16 @@ mod tests {
         // The pool was thrown back to its fifth version; another one has written a second of the lockspace since; of
         // the inboxes there is nothing.
         let now = BTreeMap::from([standing(Kind::Pool, 5, 4), standing(Kind::Lockspace, 2, 77)]);
-        let lost = recent.lost(&now);
+        let until = Instant::now();
+        let lost = recent.lost(until, &now);
         let of = |kind| lost.iter().find(|writes| writes.entity == key(kind)).unwrap();
         assert_eq!((of(Kind::Pool).commits, of(Kind::Pool).since), (2, Timestamp(50)));
         assert_eq!(of(Kind::Pool).documents, ["task/a", "task/b", "task/c"]);
         assert_eq!(of(Kind::Lockspace).documents, ["lock/x"]);
         assert_eq!(of(Kind::Inboxes).documents, ["message/1"]);
-        assert!(recent.lost(&now).is_empty(), "it is told once");
+        assert_eq!(recent.lost(until, &now), lost, "whoever could not write it down tells it again");
+        recent.forget(until);
+        assert!(recent.lost(until, &now).is_empty(), "it is told once");
     }
 
     #[tokio::test(start_paused = true)]

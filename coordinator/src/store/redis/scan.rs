@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use redis::{Cmd, cmd};
+use redis::{Cmd, FromRedisValue, cmd};
 use skein_shared::fence::Epoch;
 use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
@@ -10,9 +10,11 @@ use uuid::Uuid;
 
 use super::batch::EFFECTS;
 use super::connection::at;
-use super::merge::Merge;
+use super::held::Held;
+use super::merge::{Merge, Part};
 use super::reader::{Entry, Reader, behind, entity, json, number, parsed, record, required};
 use super::shard::{Keys, Shard};
+use super::spoilt::Spoilt;
 use crate::store::{DeadLetter, Fence, OutboxEntry, Record, StoreError, StoredBlob, StoredDocument, Version};
 
 /// Entities whose documents are listed at once.
@@ -20,37 +22,85 @@ const ENTITIES: usize = 64;
 /// Entities of a shard that are read at once.
 const PAGE: usize = 1000;
 
-/// Reads what many shards hold together.
+/// Reads what many shards hold together. What another program has spoilt is left out, and is an alarm.
 pub(super) struct Scan<'a> {
     pub(super) reader: &'a Reader,
     pub(super) shards: Vec<Shard>,
     /// The newest position when the reading began. Shards are read at different moments: what is newer is left out, for
     /// something before it may be missing.
     pub(super) newest: u64,
+    pub(super) spoilt: &'a Spoilt,
+    pub(super) held: &'a Held,
 }
 
 impl Scan<'_> {
-    /// The same question to each shard, about one of its keys.
-    fn each(&self, key: impl Fn(Shard) -> String, ask: impl Fn(&str) -> Cmd) -> Vec<(String, Cmd)> {
-        let keys = self.shards.iter().map(|shard| key(*shard));
-        keys.map(|key| (key.clone(), ask(&key))).collect()
+    /// Asks each shard the same question about one of its lists. One that holds something else is nothing.
+    async fn each<T: FromRedisValue + Default>(
+        &self,
+        list: impl Fn(Shard) -> String,
+        ask: impl Fn(&str) -> Cmd,
+    ) -> Result<Vec<(Shard, T)>, StoreError> {
+        let lists = self.shards.iter().map(|shard| list(*shard));
+        let questions: Vec<_> = lists.map(|list| (list.clone(), ask(&list))).collect();
+        let found = self.reader.connection.ask_sound(&questions).await?;
+        let mut lists = Vec::with_capacity(found.len());
+        for ((shard, (list, _)), found) in self.shards.iter().zip(&questions).zip(found) {
+            if self.spoilt.is_mended(list, found.is_ok()) {
+                self.held.lose(&[*shard]);
+            }
+            lists.push((*shard, self.sound(found)?.unwrap_or_default()));
+        }
+        Ok(lists)
     }
 
-    /// The names of entities from one on, in order.
-    async fn entities(&self, from: &str, limit: usize) -> Result<Vec<String>, StoreError> {
-        let mut merge = Merge::new(self.shards.len(), None, limit, |name: &String| Some(name.clone()));
-        while let Some((after, count)) = merge.round() {
-            let begin = match after {
-                Some(name) => behind(&name),
-                None if from.is_empty() => "-".to_owned(),
-                None => format!("[{from}"),
-            };
-            let questions = self.each(Shard::entities, |key| {
-                cmd("ZRANGEBYLEX").arg(key).arg(&begin).arg("+").arg("LIMIT").arg(0).arg(count).to_owned()
+    /// What was read; nothing if it is garbage.
+    fn sound<T>(&self, read: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
+        self.spoilt.left_out(&self.reader.connection.watch, read)
+    }
+
+    /// What was read without the garbage in it.
+    fn all_sound<T>(
+        &self,
+        read: impl IntoIterator<Item = Result<T, StoreError>>,
+    ) -> Result<Vec<T>, StoreError> {
+        read.into_iter().filter_map(|read| self.sound(read).transpose()).collect()
+    }
+
+    /// Entities from a name on, in the order of their names.
+    async fn entities(&self, from: &str, limit: usize) -> Result<Vec<EntityKey>, StoreError> {
+        let mut merge =
+            Merge::new(self.shards.len(), String::new(), limit, |(name, _): &(String, EntityKey)| {
+                name.clone()
             });
-            merge.take(self.reader.connection.ask_all(&questions).await?);
+        while let Some((after, count)) = merge.round() {
+            let begin = match (after.as_str(), from) {
+                ("", "") => "-".to_owned(),
+                ("", from) => format!("[{from}"),
+                (after, _) => behind(after),
+            };
+            let names: Vec<(Shard, Vec<String>)> = self
+                .each(Shard::entities, |list| {
+                    cmd("ZRANGEBYLEX")
+                        .arg(list)
+                        .arg(&begin)
+                        .arg("+")
+                        .arg("LIMIT")
+                        .arg(0)
+                        .arg(count)
+                        .to_owned()
+                })
+                .await?;
+            let mut parts = Vec::with_capacity(names.len());
+            for (shard, names) in names {
+                let to = names.last().filter(|_| names.len() >= count).cloned();
+                let found = names
+                    .into_iter()
+                    .map(|name| Ok((name.clone(), resident(shard, &shard.entities(), &name)?)));
+                parts.push(Part { found: self.all_sound(found)?, to });
+            }
+            merge.take(parts);
         }
-        Ok(merge.page())
+        Ok(merge.page().into_iter().map(|(_, key)| key).collect())
     }
 
     pub(super) async fn blobs(
@@ -65,12 +115,11 @@ impl Scan<'_> {
         };
         let mut page = Vec::new();
         loop {
-            let names = self.entities(&from, ENTITIES).await?;
-            let keys = names.iter().map(|name| entity("entities", name));
-            let keys: Vec<EntityKey> = keys.collect::<Result<_, _>>()?;
-            page.extend(self.reader.blobs(&keys).await?.into_iter().filter(is_later));
-            match names.last() {
-                Some(name) if names.len() == ENTITIES && page.len() < limit => from = least_behind(name),
+            let keys = self.entities(&from, ENTITIES).await?;
+            let found = self.all_sound(self.reader.blobs(&keys).await?)?;
+            page.extend(found.into_iter().flatten().filter(is_later));
+            match keys.last() {
+                Some(key) if keys.len() == ENTITIES && page.len() < limit => from = behind_entity(key),
                 _ => break,
             }
         }
@@ -88,14 +137,14 @@ impl Scan<'_> {
         let mut page = Vec::new();
         loop {
             let room = limit - page.len();
-            let names = self.entities(&from, ENTITIES).await?;
-            let wanted = self.document_keys(&names, (&from, &after), room).await?;
-            page.extend(self.reader.documents(&wanted).await?);
+            let keys = self.entities(&from, ENTITIES).await?;
+            let wanted = self.document_keys(&keys, (&from, &after), room).await?;
+            page.extend(self.all_sound(self.reader.documents(&wanted).await?)?);
             // What was deleted while it was read leaves room for others.
-            (from, after) = match (wanted.last(), names.last()) {
+            (from, after) = match (wanted.last(), keys.last()) {
                 _ if page.len() == limit => return Ok(page),
                 (Some((key, document)), _) if wanted.len() == room => (key.to_string(), document.clone()),
-                (_, Some(name)) if names.len() == ENTITIES => (least_behind(name), String::new()),
+                (_, Some(key)) if keys.len() == ENTITIES => (behind_entity(key), String::new()),
                 _ => return Ok(page),
             };
         }
@@ -104,26 +153,27 @@ impl Scan<'_> {
     /// The keys of documents of these entities after one, in order.
     async fn document_keys(
         &self,
-        names: &[String],
+        entities: &[EntityKey],
         (from, after): (&str, &str),
         limit: usize,
     ) -> Result<Vec<(EntityKey, String)>, StoreError> {
-        let mut questions = Vec::with_capacity(names.len());
-        let mut entities = Vec::with_capacity(names.len());
-        for name in names {
-            let entity = entity("entities", name)?;
-            let key = Keys::new(&entity).documents();
-            let begin = if name == from { behind(after) } else { "-".to_owned() };
-            let ask =
-                cmd("ZRANGEBYLEX").arg(&key).arg(begin).arg("+").arg("LIMIT").arg(0).arg(limit).to_owned();
-            questions.push((key, ask));
-            entities.push(entity);
+        let ask = |entity: &EntityKey| {
+            let keys = Keys::new(entity);
+            let begin = if keys.name == from { behind(after) } else { "-".to_owned() };
+            let list = keys.documents();
+            let mut ask = cmd("ZRANGEBYLEX");
+            ask.arg(&list).arg(begin).arg("+").arg("LIMIT").arg(0).arg(limit);
+            (list, ask)
+        };
+        let questions: Vec<_> = entities.iter().map(ask).collect();
+        let found = self.reader.connection.ask_sound::<Vec<String>>(&questions).await?;
+        let mut keys = Vec::new();
+        for (key, documents) in entities.iter().zip(found) {
+            let documents = self.sound(documents)?.unwrap_or_default();
+            keys.extend(documents.into_iter().map(|document| (key.clone(), document)));
         }
-        let found: Vec<Vec<String>> = self.reader.connection.ask_all(&questions).await?;
-        let keys = entities.into_iter().zip(found);
-        let keys = keys
-            .flat_map(|(key, documents)| documents.into_iter().map(move |document| (key.clone(), document)));
-        Ok(keys.take(limit).collect())
+        keys.truncate(limit);
+        Ok(keys)
     }
 
     /// Every entity.
@@ -131,12 +181,11 @@ impl Scan<'_> {
         let mut all = Vec::new();
         let mut from = String::new();
         loop {
-            let names = self.entities(&from, PAGE).await?;
-            for name in &names {
-                all.push(entity("entities", name)?);
-            }
-            match names.last().filter(|_| names.len() == PAGE) {
-                Some(last) => from = least_behind(last),
+            let keys = self.entities(&from, PAGE).await?;
+            let last = keys.last().filter(|_| keys.len() == PAGE).map(behind_entity);
+            all.extend(keys);
+            match last {
+                Some(last) => from = last,
                 None => return Ok(all),
             }
         }
@@ -146,8 +195,7 @@ impl Scan<'_> {
         let mut versions = Vec::new();
         let mut from = String::new();
         loop {
-            let names = self.entities(&from, PAGE).await?;
-            let keys = names.iter().map(|name| entity("entities", name)).collect::<Result<Vec<_>, _>>()?;
+            let keys = self.entities(&from, PAGE).await?;
             let questions: Vec<_> = keys
                 .iter()
                 .map(|key| {
@@ -155,14 +203,15 @@ impl Scan<'_> {
                     (key.clone(), cmd("HGET").arg(key).arg("version").to_owned())
                 })
                 .collect();
-            let found: Vec<Option<u64>> = self.reader.connection.ask_all(&questions).await?;
-            let last = names.last().filter(|_| names.len() == PAGE);
-            for ((key, version), (name, _)) in keys.into_iter().zip(found).zip(&questions) {
-                let version = version.ok_or_else(|| at(name, &"it is missing; restore it from a copy"))?;
-                versions.push((key, Version(version)));
-            }
+            let found = self.reader.connection.ask_sound::<Option<u64>>(&questions).await?;
+            let last = keys.last().filter(|_| keys.len() == PAGE).map(behind_entity);
+            let found = keys.into_iter().zip(found).zip(&questions).map(|((key, version), (name, _))| {
+                let version = version?.ok_or_else(|| at(name, &"it is missing; restore it from a copy"))?;
+                Ok((key, Version(version)))
+            });
+            versions.extend(self.all_sound(found)?);
             match last {
-                Some(last) => from = least_behind(last),
+                Some(last) => from = last,
                 None => return Ok(versions),
             }
         }
@@ -171,9 +220,8 @@ impl Scan<'_> {
     pub(super) async fn records(&self, after: u64, limit: usize) -> Result<Vec<Record>, StoreError> {
         let mut merge = Merge::new(self.shards.len(), after, limit, |record: &Record| record.position);
         while let Some((after, count)) = merge.round() {
-            let questions = self.streams(Shard::events, &format!("{}-0", after.saturating_add(1)), count);
-            let found = self.reader.connection.ask_all(&questions).await?;
-            merge.take(self.entries(found, record)?);
+            let from = format!("{}-0", after.saturating_add(1));
+            merge.take(self.streams(Shard::events, &from, count, batch_position, record).await?);
         }
         Ok(merge.page().into_iter().take_while(|record| record.position <= self.newest).collect())
     }
@@ -181,41 +229,49 @@ impl Scan<'_> {
     pub(super) async fn outbox(&self, after: u64, limit: usize) -> Result<Vec<OutboxEntry>, StoreError> {
         let mut merge = Merge::new(self.shards.len(), after, limit, |entry: &OutboxEntry| entry.position);
         while let Some((after, count)) = merge.round() {
-            let questions = self.streams(Shard::outbox, &outbox_id(after.saturating_add(1)), count);
-            let found = self.reader.connection.ask_all(&questions).await?;
-            merge.take(self.entries(found, outbox_entry)?);
+            let from = outbox_id(after.saturating_add(1));
+            merge.take(self.streams(Shard::outbox, &from, count, effect_position, outbox_entry).await?);
         }
         let settled = |entry: &OutboxEntry| entry.position / EFFECTS <= self.newest;
         Ok(merge.page().into_iter().take_while(settled).collect())
     }
 
-    /// Asks for what each shard's stream has from an id on.
-    fn streams(&self, key: impl Fn(Shard) -> String, from: &str, count: usize) -> Vec<(String, Cmd)> {
-        self.each(key, |key| cmd("XRANGE").arg(key).arg(from).arg("+").arg("COUNT").arg(count).to_owned())
-    }
-
-    fn entries<T>(
+    /// What each shard's stream has from an id on.
+    async fn streams<T>(
         &self,
-        found: Vec<Vec<Entry>>,
+        list: fn(Shard) -> String,
+        from: &str,
+        count: usize,
+        position: fn(&str, &str) -> Result<u64, StoreError>,
         read: fn(Shard, &Entry) -> Result<T, StoreError>,
-    ) -> Result<Vec<Vec<T>>, StoreError> {
-        let parts = self.shards.iter().zip(found);
-        parts.map(|(shard, entries)| entries.iter().map(|entry| read(*shard, entry)).collect()).collect()
+    ) -> Result<Vec<Part<T, u64>>, StoreError> {
+        let ask = |list: &str| cmd("XRANGE").arg(list).arg(from).arg("+").arg("COUNT").arg(count).to_owned();
+        let found: Vec<(Shard, Vec<Entry>)> = self.each(list, ask).await?;
+        let mut parts = Vec::with_capacity(found.len());
+        for (shard, entries) in found {
+            let last = entries.last().filter(|_| entries.len() >= count);
+            let to = last.and_then(|(id, _)| position(&list(shard), id).ok());
+            let found = self.all_sound(entries.iter().map(|entry| read(shard, entry)))?;
+            parts.push(Part { found, to });
+        }
+        Ok(parts)
     }
 
     pub(super) async fn timers(&self, limit: usize) -> Result<Vec<(EntityKey, Timestamp)>, StoreError> {
-        let questions = self.each(Shard::timers, |key| {
-            let mut ask = cmd("ZRANGEBYSCORE");
-            ask.arg(key).arg("-inf").arg("+inf").arg("WITHSCORES").arg("LIMIT").arg(0).arg(limit);
-            ask
-        });
-        let found: Vec<Vec<(String, f64)>> = self.reader.connection.ask_all(&questions).await?;
+        let found: Vec<(Shard, Vec<(String, f64)>)> = self
+            .each(Shard::timers, |list| {
+                let mut ask = cmd("ZRANGEBYSCORE");
+                ask.arg(list).arg("-inf").arg("+inf").arg("WITHSCORES").arg("LIMIT").arg(0).arg(limit);
+                ask
+            })
+            .await?;
         let mut timers = Vec::new();
-        for (shard, part) in self.shards.iter().zip(found) {
-            for (name, due) in part {
-                let key = entity(&shard.timers(), &name)?;
-                timers.push((due_at(due), name, key));
-            }
+        for (shard, part) in found {
+            let part = part.into_iter().map(|(name, due)| {
+                let key = resident(shard, &shard.timers(), &name)?;
+                Ok((due_at(due), name, key))
+            });
+            timers.extend(self.all_sound(part)?);
         }
         timers.sort();
         Ok(timers.into_iter().take(limit).map(|(due, _, key)| (key, due)).collect())
@@ -226,44 +282,60 @@ impl Scan<'_> {
             Merge::new(self.shards.len(), after, limit, |letter: &DeadLetter| letter.entry.position);
         while let Some((after, count)) = merge.round() {
             let begin = format!("({}", digits(after));
-            let questions = self.each(Shard::dead_order, |key| {
-                cmd("ZRANGEBYLEX").arg(key).arg(&begin).arg("+").arg("LIMIT").arg(0).arg(count).to_owned()
-            });
-            let positions: Vec<Vec<String>> = self.reader.connection.ask_all(&questions).await?;
-            let mut parts = Vec::with_capacity(positions.len());
-            for (shard, positions) in self.shards.iter().zip(positions) {
-                parts.push(self.letters(*shard, &positions).await?);
+            let order: Vec<(Shard, Vec<String>)> = self
+                .each(Shard::dead_order, |list| {
+                    cmd("ZRANGEBYLEX")
+                        .arg(list)
+                        .arg(&begin)
+                        .arg("+")
+                        .arg("LIMIT")
+                        .arg(0)
+                        .arg(count)
+                        .to_owned()
+                })
+                .await?;
+            let mut parts = Vec::with_capacity(order.len());
+            for (shard, order) in order {
+                let positions =
+                    self.all_sound(order.iter().map(|position| parsed(&shard.dead_order(), position)))?;
+                let to = positions.last().filter(|_| order.len() >= count).copied();
+                parts.push(Part { found: self.letters(shard, &positions).await?, to });
             }
             merge.take(parts);
         }
         Ok(merge.page())
     }
 
-    async fn letters(&self, shard: Shard, positions: &[String]) -> Result<Vec<DeadLetter>, StoreError> {
-        if positions.is_empty() {
-            return Ok(Vec::new());
-        }
-        let names: Vec<String> =
-            positions.iter().map(|position| format!("{}:{position}", shard.dead())).collect();
-        let questions: Vec<_> =
-            names.iter().map(|name| (name.clone(), cmd("HGETALL").arg(name).to_owned())).collect();
-        let found: Vec<HashMap<String, String>> = self.reader.connection.ask_all(&questions).await?;
-        let letters = names.iter().zip(positions.iter().zip(&found));
-        letters
-            .map(|(name, (position, fields))| {
-                Ok(DeadLetter {
-                    entry: effect(name, parsed(name, position)?, fields)?,
-                    reason: required(name, fields, "reason")?.to_owned(),
-                    buried_at: Timestamp(number(name, fields, "buried_at")?),
-                })
+    async fn letters(&self, shard: Shard, positions: &[u64]) -> Result<Vec<DeadLetter>, StoreError> {
+        let question = |position: &u64| {
+            let name = format!("{}:{}", shard.dead(), digits(*position));
+            (name.clone(), cmd("HGETALL").arg(name).to_owned())
+        };
+        let questions: Vec<_> = positions.iter().map(question).collect();
+        let found = self.reader.connection.ask_sound::<HashMap<String, String>>(&questions).await?;
+        self.all_sound(questions.iter().zip(positions).zip(found).map(|(((name, _), position), fields)| {
+            let fields = fields?;
+            Ok(DeadLetter {
+                entry: effect(name, *position, &fields)?,
+                reason: required(name, &fields, "reason")?.to_owned(),
+                buried_at: Timestamp(number(name, &fields, "buried_at")?),
             })
-            .collect()
+        }))
     }
 }
 
-/// The least text behind another.
-fn least_behind(text: &str) -> String {
-    format!("{text}\u{0}")
+/// An entity that one of a shard's lists names, and whose place is that shard.
+fn resident(shard: Shard, list: &str, name: &str) -> Result<EntityKey, StoreError> {
+    let key = entity(list, name)?;
+    if Shard::of(&key) != shard || key.text() != name {
+        return Err(at(list, &format!("it names `{name}`, which does not belong there; take that out")));
+    }
+    Ok(key)
+}
+
+/// Where the entities behind one begin.
+fn behind_entity(key: &EntityKey) -> String {
+    format!("{key}\u{0}")
 }
 
 /// Positions in digits of fixed width, whose bytes have the order of the numbers.
@@ -276,10 +348,20 @@ pub(super) fn outbox_id(position: u64) -> String {
     format!("{}-{}", position / EFFECTS, position % EFFECTS)
 }
 
+/// The position of the batch whose events have this id.
+fn batch_position(key: &str, id: &str) -> Result<u64, StoreError> {
+    parsed(key, id.split('-').next().unwrap_or_default())
+}
+
+fn effect_position(key: &str, id: &str) -> Result<u64, StoreError> {
+    let (batch, place) = id.split_once('-').unwrap_or((id, ""));
+    // Another program may have written any number.
+    Ok(parsed(key, batch)?.saturating_mul(EFFECTS).saturating_add(parsed(key, place)?))
+}
+
 fn outbox_entry(shard: Shard, (id, fields): &Entry) -> Result<OutboxEntry, StoreError> {
     let key = shard.outbox();
-    let (batch, place) = id.split_once('-').unwrap_or((id, ""));
-    effect(&key, parsed(&key, batch)? * EFFECTS + parsed(&key, place)?, fields)
+    effect(&key, effect_position(&key, id)?, fields)
 }
 
 fn effect(key: &str, position: u64, fields: &HashMap<String, String>) -> Result<OutboxEntry, StoreError> {

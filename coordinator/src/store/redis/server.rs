@@ -150,12 +150,15 @@ async fn setting(connection: &Connection, name: &str) -> Result<String, StoreErr
 
 async fn check_clock(connection: &Connection, wall: Timestamp) -> Result<(), StoreError> {
     let (seconds, micros): (u64, u64) = connection.ask("TIME", &cmd("TIME")).await?;
-    let theirs = seconds * 1000 + micros / 1000;
-    if theirs.abs_diff(wall.0) > SKEW_MS {
-        return Err(StoreError(format!(
-            "the clock of Redis says {} and this machine's says {wall}; set both by the same time server",
-            Timestamp(theirs)
-        )));
+    compare_clocks(Timestamp(seconds * 1000 + micros / 1000), wall).map_err(StoreError)
+}
+
+/// Both as of this moment.
+fn compare_clocks(theirs: Timestamp, wall: Timestamp) -> Result<(), String> {
+    if theirs.0.abs_diff(wall.0) > SKEW_MS {
+        return Err(format!(
+            "the clock of Redis says {theirs} and this machine's says {wall}; set both by the same time server"
+        ));
     }
     Ok(())
 }
@@ -196,8 +199,13 @@ pub(super) async fn recognize(connection: &Connection, store: &str) -> Result<()
 
 /// Writes a field of what says whose database this is, unless there is one. Gives what is there then.
 async fn put_once(connection: &Connection, field: &str, value: &str) -> Result<String, StoreError> {
+    let ask = cmd("HGET").arg(CLUSTER).arg(field).to_owned();
+    // A server that is full refuses also what would write nothing.
+    if let Some(found) = connection.ask(CLUSTER, &ask).await? {
+        return Ok(found);
+    }
     let _: i64 = connection.ask(CLUSTER, cmd("HSETNX").arg(CLUSTER).arg(field).arg(value)).await?;
-    connection.ask(CLUSTER, cmd("HGET").arg(CLUSTER).arg(field)).await
+    connection.ask(CLUSTER, &ask).await
 }
 
 #[cfg(test)]
@@ -224,6 +232,17 @@ mod tests {
         ] {
             let said = refusal(from, to, durability);
             assert!(said.contains(advice), "{said}");
+        }
+    }
+
+    #[test]
+    fn clocks_are_compared_as_they_are_now() {
+        let began = Timestamp(1_790_000_000_000);
+        let after_an_hour = Timestamp(began.0 + 3_600_000);
+        compare_clocks(after_an_hour, Timestamp(after_an_hour.0 + SKEW_MS)).unwrap();
+        for wall in [began, Timestamp(after_an_hour.0 + SKEW_MS + 1)] {
+            let said = compare_clocks(after_an_hour, wall).unwrap_err();
+            assert!(said.contains("time server"), "{said}");
         }
     }
 

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use redis::{Script, cmd};
 use skein_shared::fence::Epoch;
+use skein_shared::id::EntityKey;
 use skein_shared::time::Timestamp;
 
 use super::batch::nonce;
-use super::connection::{Connection, Unrun, is_said, sentence};
+use super::connection::{self, Connection, Unrun, at, is_said, key_of, sentence};
 use super::generation::{Generation, Reliance};
 use super::reader::entity;
 use super::scan::{digits, outbox_id};
@@ -77,6 +78,7 @@ impl Upkeep {
             shards.entry(reign).or_default().push(outbox_id(effect.position).into());
         }
         let mut fenced = Ok(());
+        // What is spoilt in one shard stays there, and is gone when it is mended, or comes again.
         for ((shard, epoch, nonce), ids) in shards {
             for part in ids.chunks(EFFECTS) {
                 let keys = [shard.lease(), shard.outbox()];
@@ -85,6 +87,7 @@ impl Upkeep {
                     .await
                 {
                     Ok(_) => {}
+                    Err(problem) if is_garbage(&problem) => {}
                     Err(CommitError::Fenced(epoch)) => fenced = Err(CommitError::Fenced(epoch)),
                     Err(problem) => return Err(problem),
                 }
@@ -136,7 +139,10 @@ impl Upkeep {
         // Before the fences, as above.
         let life = self.reliance.generation();
         for shard in shards {
-            let step = self.trim_shard((&life, fence(*shard)), *shard, plan, &mut left).await?;
+            let step = match self.trim_shard((&life, fence(*shard)), *shard, plan, &mut left).await {
+                Err(problem) if is_garbage(&problem) => continue,
+                step => step?,
+            };
             all.records += step.records;
             all.replies += step.replies;
             all.marks += step.marks;
@@ -213,21 +219,25 @@ impl Upkeep {
         while found.len() < limit {
             let mut ask = cmd("ZRANGEBYLEX");
             ask.arg(&list).arg(&begin).arg("+").arg("LIMIT").arg(0).arg(ENTITIES);
-            let names: Vec<String> = self.connection.ask(&list, &ask).await?;
+            let names = self.connection.ask_sound::<Vec<String>>(&[(list.clone(), ask)]).await?;
+            let names = names.into_iter().filter_map(|names| self.sound(names)).next().unwrap_or_default();
             let (mut versions, mut firsts) = (Vec::new(), Vec::new());
-            for name in &names {
-                let keys = Keys::new(&entity(&list, name)?);
+            let there: Vec<EntityKey> =
+                names.iter().filter_map(|name| self.sound(entity(&list, name))).collect();
+            for key in &there {
+                let keys = Keys::new(key);
                 let (version, history) = (keys.entity(), keys.history());
                 versions.push((version.clone(), cmd("HGET").arg(version).arg("version").to_owned()));
                 let first = cmd("ZRANGE").arg(&history).arg(0).arg(0).arg("WITHSCORES").to_owned();
                 firsts.push((history, first));
             }
-            let versions: Vec<Option<u64>> = self.connection.ask_all(&versions).await?;
-            let firsts: Vec<Vec<(String, u64)>> = self.connection.ask_all(&firsts).await?;
-            for ((name, version), first) in names.iter().zip(versions).zip(firsts) {
+            let versions = self.connection.ask_sound::<Option<u64>>(&versions).await?;
+            let firsts = self.connection.ask_sound::<Vec<(String, u64)>>(&firsts).await?;
+            for ((key, version), first) in there.iter().zip(versions).zip(firsts) {
+                let (Some(version), Some(first)) = (self.sound(version), self.sound(first)) else { continue };
                 let last = version.unwrap_or(0).saturating_sub(keep);
                 if first.first().is_some_and(|(_, first)| *first <= last) {
-                    found.push((name.clone(), Version(last)));
+                    found.push((key.text(), Version(last)));
                 }
             }
             match names.last() {
@@ -237,6 +247,11 @@ impl Upkeep {
         }
         found.truncate(limit);
         Ok(found)
+    }
+
+    /// What was read; nothing if it is garbage, which is an alarm.
+    fn sound<T>(&self, read: Result<T, StoreError>) -> Option<T> {
+        read.inspect_err(|StoreError(problem)| self.connection.watch.failed(problem)).ok()
     }
 
     async fn run(
@@ -251,25 +266,42 @@ impl Upkeep {
         let mut arguments = vec![types.into(), fence.epoch.0.to_string().into(), nonce(fence).into()];
         arguments.extend(what);
         let answer = self.connection.run_in(life, script, keys, &arguments).await;
-        let answer: Vec<String> = answer.map_err(failed)?;
+        let answer: Vec<String> = answer.map_err(|unrun| self.failed(unrun, keys))?;
         let text = |place: usize| answer.get(place).map_or("", String::as_str);
         match text(0) {
-            "OK" => Ok(answer),
+            "OK" => {
+                self.connection.watch.taken();
+                Ok(answer)
+            }
             "FENCED" => Err(CommitError::Fenced(Epoch(text(1).parse().unwrap_or_default()))),
-            _ => Err(CommitError::Failed(format!(
-                "the key {} in Redis: {}; restore it from a copy",
-                text(1),
-                text(2)
-            ))),
+            _ => Err(self.garbage(at(text(1), &format!("{}; restore it from a copy", text(2))))),
+        }
+    }
+
+    fn garbage(&self, StoreError(problem): StoreError) -> CommitError {
+        self.connection.watch.failed(&problem);
+        CommitError::Failed(problem)
+    }
+
+    /// A server that answers has refused; everything else leaves the outcome open.
+    fn failed(&self, unrun: Unrun, keys: &[String]) -> CommitError {
+        match unrun {
+            Unrun::NotSent(problem) => CommitError::Failed(problem),
+            Unrun::Answered(error) if connection::is_garbage(&error) => {
+                // It is one that the script has found the name of, in the same shard.
+                let first = keys.get(1).map_or("", String::as_str);
+                self.garbage(at(
+                    first,
+                    &format!("it, or a key that it leads to, holds garbage: {}", sentence(&error)),
+                ))
+            }
+            Unrun::Answered(error) if is_said(&error) => CommitError::Failed(sentence(&error)),
+            Unrun::Answered(error) => CommitError::Unknown(sentence(&error)),
         }
     }
 }
 
-/// A server that answers has refused; everything else leaves the outcome open.
-fn failed(unrun: Unrun) -> CommitError {
-    match unrun {
-        Unrun::NotSent(problem) => CommitError::Failed(problem),
-        Unrun::Answered(error) if is_said(&error) => CommitError::Failed(sentence(&error)),
-        Unrun::Answered(error) => CommitError::Unknown(sentence(&error)),
-    }
+/// Whether a key was found that holds garbage.
+fn is_garbage(problem: &CommitError) -> bool {
+    matches!(problem, CommitError::Failed(problem) if key_of(problem).is_some())
 }

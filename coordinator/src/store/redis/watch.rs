@@ -21,11 +21,12 @@ pub(super) struct Watch {
     /// Whether there is something to take back, for that is asked at every answer.
     slow: Arc<AtomicBool>,
     full: Arc<AtomicBool>,
+    unconfirmed: Arc<AtomicBool>,
 }
 
 impl Watch {
     pub(super) fn new(alarms: Alarms, part: &'static str) -> Self {
-        Self { alarms, part, slow: Arc::default(), full: Arc::default() }
+        Self { alarms, part, slow: Arc::default(), full: Arc::default(), unconfirmed: Arc::default() }
     }
 
     /// Something was asked at this moment, and this came of it.
@@ -60,6 +61,16 @@ impl Watch {
     pub(super) fn taken(&self) {
         if self.full.swap(false, Ordering::Relaxed) {
             self.alarms.clear(Kind::StoreFull, self.part);
+        }
+    }
+
+    /// What was written has been confirmed by a replica, or why it was not.
+    pub(super) fn confirmed(&self, problem: Option<&str>) {
+        if let Some(problem) = problem {
+            self.unconfirmed.store(true, Ordering::Relaxed);
+            self.alarms.raise(Kind::StoreUnconfirmed, self.part, problem);
+        } else if self.unconfirmed.swap(false, Ordering::Relaxed) {
+            self.alarms.clear(Kind::StoreUnconfirmed, self.part);
         }
     }
 
@@ -111,6 +122,16 @@ mod tests {
         // An error is an answer.
         let refusal = redis::make_extension_error("OOM".to_owned(), None);
         watch.heard(Instant::now(), &Err::<(), _>(refusal));
+        assert_eq!(shown(&alarms), []);
+    }
+
+    #[tokio::test]
+    async fn a_write_that_no_replica_confirms_is_an_alarm_until_one_is_confirmed() {
+        let alarms = Alarms::default();
+        let watch = Watch::new(alarms.clone(), "commits");
+        watch.confirmed(Some("no replica"));
+        assert_eq!(shown(&alarms), [(Kind::StoreUnconfirmed, "commits".to_owned())]);
+        watch.confirmed(None);
         assert_eq!(shown(&alarms), []);
     }
 

@@ -54,7 +54,9 @@ pub(super) struct Start {
     pub(super) door: Door,
     pub(super) reliance: Arc<Reliance>,
     pub(super) held: Arc<Held>,
-    pub(super) acknowledgement: Acknowledgement,
+    pub(super) durability: Durability,
+    /// How long a replica may take to confirm.
+    pub(super) within: Duration,
 }
 
 /// What a group waits for after it was written.
@@ -67,20 +69,13 @@ pub(super) enum Acknowledgement {
 }
 
 impl Acknowledgement {
-    pub(super) fn of(durability: Durability, info: &Info, within: Duration) -> Self {
+    /// As the server can do it: the next life may be another program's.
+    fn of(durability: Durability, info: &Info, within: Duration) -> Self {
         match durability {
             Durability::Always | Durability::Everysec => Self::Answer,
             Durability::Replicated => {
                 Self::Replica { flushed: info.has_waitaof(), locally: info.has_log(), within }
             }
-        }
-    }
-
-    /// How many groups may be under way at once. The server reads nothing more while it waits for a replica.
-    fn under_way(self) -> usize {
-        match self {
-            Self::Answer => UNDER_WAY,
-            Self::Replica { .. } => 1,
         }
     }
 
@@ -97,7 +92,12 @@ impl Acknowledgement {
         } else {
             cmd("WAIT").arg(1).arg(limit).query_async(link).await?
         };
-        let problem = "no replica of Redis has confirmed the write in time; look after the replicas";
+        let problem = if flushed {
+            "no replica of Redis has confirmed in time that the write is in its log; see that the replicas run and follow \
+             (INFO replication), and have `appendonly yes`"
+        } else {
+            "no replica of Redis has confirmed the write in time; see that the replicas run and follow (INFO replication)"
+        };
         Ok((replicas < 1).then(|| problem.to_owned()))
     }
 }
@@ -132,10 +132,19 @@ struct Task {
     repeated: Option<Instant>,
 }
 
+/// How many groups may be under way at once. The server reads nothing more while it waits for a replica.
+fn under_way(durability: Durability) -> usize {
+    match durability {
+        Durability::Always | Durability::Everysec => UNDER_WAY,
+        Durability::Replicated => 1,
+    }
+}
+
 /// A connection for this task alone.
 #[derive(Clone)]
 struct Link {
     connection: MultiplexedConnection,
+    acknowledgement: Acknowledgement,
     /// What the server calls it.
     id: i64,
     /// To which life of the server.
@@ -173,7 +182,7 @@ struct Answers {
 
 impl Task {
     async fn run(mut self, mut queue: mpsc::Receiver<Request>) {
-        let (mut under_way, most) = (FuturesOrdered::new(), self.start.acknowledgement.under_way());
+        let (mut under_way, most) = (FuturesOrdered::new(), under_way(self.start.durability));
         loop {
             tokio::select! {
                 biased;
@@ -285,14 +294,23 @@ impl Task {
         for request in requests {
             pipeline.add_command(request.batch.call(self.commit.get_hash(), request.fence));
         }
-        let (acknowledgement, watch) = (self.start.acknowledgement, self.watch.clone());
+        let (acknowledgement, watch) = (link.acknowledgement, self.watch.clone());
         let mut connection = link.connection.clone();
         async move {
             let asked = Instant::now();
             let values = connection.req_packed_commands(&pipeline, 0, pipeline.len()).await;
             watch.heard(asked, &values);
             let values = values?;
-            Ok(Answers { values, unconfirmed: acknowledgement.confirm(&mut connection).await? })
+            let unconfirmed = acknowledgement.confirm(&mut connection).await;
+            if let Err(error) = &unconfirmed {
+                watch.confirmed(Some(&format!(
+                    "Redis does not say whether a replica has the write: {}; look at its replicas and at its log",
+                    sentence(error)
+                )));
+            }
+            let unconfirmed = unconfirmed?;
+            watch.confirmed(unconfirmed.as_deref());
+            Ok(Answers { values, unconfirmed })
         }
         .boxed()
     }
@@ -312,7 +330,8 @@ impl Task {
         let mut link = self.start.door.connect().await?;
         let failed = |error: RedisError| StoreError(sentence(&error));
         let info: String = cmd("INFO").query_async(&mut link).await.map_err(failed)?;
-        if Info::parse(&info).generation() != generation {
+        let info = Info::parse(&info);
+        if info.generation() != generation {
             self.start.reliance.doubt();
             return Err(StoreError(format!(
                 "{REPLACED}; everything is loaded anew, so try again in some seconds"
@@ -330,7 +349,8 @@ impl Task {
         let id = cmd("CLIENT").arg("ID").query_async(&mut link).await.map_err(failed)?;
         self.last = Some(Used { id, generation: generation.clone() });
         self.commit.load_async(&mut link).await.map_err(failed)?;
-        Ok(Link { connection: link, id, generation })
+        let acknowledgement = Acknowledgement::of(self.start.durability, &info, self.start.within);
+        Ok(Link { connection: link, acknowledgement, id, generation })
     }
 
     fn outcome(&self, request: &Request, answer: Value) -> Outcome {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use skein_coordinator::cluster::steward::{Input, Output, Question};
 use skein_coordinator::store::Fence;
+use skein_coordinator::store::redis::lease::{Acquired, Kept};
 use skein_coordinator::store::redis::shard::Shard;
 
 use super::{Answer, Ask, In, Node, Out, Then};
@@ -87,7 +88,8 @@ impl Node {
             Question::Beat(me) => Ask::Beat(me.clone()),
             Question::Leases => Ask::Leases,
             Question::Acquire(shards) => {
-                Ask::Acquire(shards.iter().map(|shard| (*shard, self.rng.u64(..))).collect())
+                let wanted = shards.iter().map(|shard| (*shard, self.rng.u64(..))).collect();
+                Ask::Acquire(wanted, self.highest)
             }
             Question::Release(held) => Ask::Release(held.clone()),
             Question::Leave(shards) => return self.leave(&shards.clone()),
@@ -96,6 +98,7 @@ impl Node {
     }
 
     pub(super) fn steward_answered(&mut self, question: Question, answer: Option<Answer>) {
+        self.see(answer.as_ref());
         let input = match (question, answer) {
             (Question::IsTheSame, Some(Answer::Same(same))) => {
                 Input::Same(same || self.broken == Some(Broken::MemoryOutlivesTheStore))
@@ -116,6 +119,29 @@ impl Node {
             _ => return self.round_over(),
         };
         self.steward_on(input);
+    }
+
+    /// Takes note of the highest epoch, as `store/redis/lease` does.
+    fn see(&mut self, answer: Option<&Answer>) {
+        let epochs: Vec<u64> = match answer {
+            Some(Answer::Leases(leases)) => leases.iter().map(|lease| lease.epoch.0).collect(),
+            Some(Answer::Acquired(answers)) => {
+                let taken = answers.iter().filter_map(|answer| match answer {
+                    Acquired::Taken(fence) => Some(fence.epoch.0),
+                    _ => None,
+                });
+                taken.collect()
+            }
+            Some(Answer::Kept(kept)) => {
+                let fenced = kept.iter().filter_map(|kept| match kept {
+                    Kept::Fenced(epoch) => Some(epoch.0),
+                    Kept::Done => None,
+                });
+                fenced.collect()
+            }
+            _ => Vec::new(),
+        };
+        self.highest = epochs.into_iter().fold(self.highest, u64::max);
     }
 
     /// A round is over, or was broken off.

@@ -132,7 +132,7 @@ pub enum Ask {
     Renew(Vec<(Shard, Fence)>),
     Beat(Member),
     Leases,
-    Acquire(Vec<(Shard, u64)>),
+    Acquire(Vec<(Shard, u64)>, u64),
     Release(Vec<(Shard, Fence)>),
     /// A new connection for commits, after the old one was killed.
     Connect {
@@ -304,6 +304,8 @@ pub struct Node {
     known: Known,
     steward: Steward,
     had: BTreeMap<Shard, Fence>,
+    /// The highest epoch that it has seen.
+    pub(super) highest: u64,
     moved: bool,
     news: bool,
     turn: u64,
@@ -350,6 +352,7 @@ impl Node {
             known: Known::default(),
             steward: Steward::new(config.lease, config.settle, now),
             had: BTreeMap::new(),
+            highest: 0,
             moved: false,
             news: false,
             turn: 0,

@@ -10,6 +10,7 @@ use skein_coordinator::store::{Batch, CommitError, Fence, Version};
 use skein_shared::time::Timestamp;
 
 use super::{BEGIN, Event, STORE_LIMIT, World};
+use crate::sim::config::Broken;
 use crate::sim::hosted;
 use crate::sim::network::Place;
 use crate::sim::node::{Answer, Ask, In};
@@ -56,13 +57,14 @@ impl World {
             }
             Ask::Beat(me) => Answer::Members(self.store.primary.beat(me, lives(self.config.lease), now)),
             Ask::Leases => Answer::Leases(self.store.primary.leases(now)),
-            Ask::Acquire(shards) => {
+            Ask::Acquire(shards, seen) => {
                 let mut answers = Vec::new();
                 for wanted in shards {
                     let broken = self.config.broken;
-                    let answer = self.store.primary.acquire(wanted, owner, lease, now, broken);
+                    let told = if broken == Some(Broken::EpochsSeenAreForgotten) { 0 } else { seen };
+                    let answer = self.store.primary.acquire(wanted, (owner, told), lease, now, broken);
                     if let Acquired::Taken(fence) = &answer {
-                        self.witness.granted(wanted.0, *fence);
+                        self.witness.granted(wanted.0, *fence, seen, self.now < self.store_behind);
                     }
                     answers.push(answer);
                 }

@@ -1,8 +1,11 @@
 #!lua flags=allow-oom
 -- Takes a shard that is free, whose lease has ended, or that this owner had before.
 -- KEYS: 1 the lease; 2 what says which store this is. ARGV: 1 owner; 2 its address; 3 nonce; 4 how long the lease lasts,
--- in milliseconds; 5 the id of the store: nothing is taken in one that was emptied since.
--- The epoch is a hybrid clock: it rises also when a failover has brought an old lease back.
+-- in milliseconds; 5 the id of the store: nothing is taken in one that was emptied since; 6 the highest epoch that the
+-- owner has seen.
+-- The epoch is a hybrid clock: it rises also when a failover has brought an old lease back. That the clock of the promoted
+-- server may be behind is what the owner's own knowledge is for. One that is further ahead than clocks may be is garbage,
+-- which stays with its lease.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if redis.call('HGET', KEYS[2], 'id') ~= ARGV[5] then
@@ -20,7 +23,11 @@ end
 if lease[5] == 'held' and ends > now and lease[2] ~= ARGV[1] then
   return { 'HELD', tostring(epoch), lease[2] or '', lease[3] or '', tostring(ends - now) }
 end
-local new = string.format('%.0f', math.max(epoch + 1, now))
+local seen = tonumber(ARGV[6])
+if seen > now + 600000 then
+  seen = 0
+end
+local new = string.format('%.0f', math.max(epoch + 1, seen + 1, now))
 redis.call('HSET', KEYS[1], 'epoch', new, 'nonce', ARGV[3], 'owner', ARGV[1], 'address', ARGV[2],
   'until', string.format('%.0f', now + ARGV[4]), 'state', 'held')
 return { 'TAKEN', new }

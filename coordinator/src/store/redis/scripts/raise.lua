@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Raises the last position of all shards to one that somebody has seen. Gives what it is then.
 -- KEYS: 1 the last position of all shards. ARGV: 1 the position that was seen.
 local last = tonumber(redis.call('GET', KEYS[1]) or '0')

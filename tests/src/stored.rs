@@ -1,0 +1,84 @@
+//! What tests of the store in Redis commit to it.
+
+use serde_json::json;
+use skein_coordinator::entity::Clock;
+use skein_coordinator::store::redis::shard::Shard;
+use skein_coordinator::store::redis::{Options, Redis};
+use skein_coordinator::store::{Batch, CommitError, EventRecord, OutboxEffect, Store, TimerChange, Version};
+use skein_shared::entity::{DocumentChange, Effect, RunnerCommand};
+use skein_shared::fence::{Epoch, Token};
+use skein_shared::id::{EntityKey, Kind, Name};
+use skein_shared::time::Timestamp;
+use uuid::Uuid;
+
+/// As the only owner.
+pub fn options(url: &str) -> Options {
+    Options::new(url.to_owned(), "owner")
+}
+
+/// What time it is.
+pub fn wall() -> Timestamp {
+    Clock::start().wall()
+}
+
+/// A store that has all shards.
+///
+/// # Panics
+/// When it is refused.
+pub async fn open(url: &str) -> Redis {
+    Redis::open(&options(url), wall()).await.expect("the store is taken")
+}
+
+/// The pool of the default swarm.
+///
+/// # Panics
+/// Never: its name is one.
+pub fn pool() -> EntityKey {
+    EntityKey::of(Kind::Pool, &Name::parse("default").expect("a name"))
+}
+
+/// What the pool commits at a version.
+pub fn batch(expected: u64) -> Batch {
+    let document = DocumentChange::Put {
+        key: format!("task/{expected}"),
+        live: true,
+        head: json!({"n": expected}).into(),
+        body: Some(json!({"text": "do it"}).into()),
+        new: true,
+    };
+    Batch {
+        key: pool(),
+        expected: Version(expected),
+        after: Uuid::from_u128(expected.into()),
+        id: Uuid::from_u128(u128::from(expected) + 1),
+        at: Timestamp(1_790_000_000_000 + expected),
+        documents: vec![document],
+        events: vec![EventRecord { subject: None, body: json!("made").into() }],
+        seen: Vec::new(),
+        replies: Vec::new(),
+        timer: TimerChange::Set(Timestamp(5)),
+        outbox: Vec::new(),
+        blobs: Vec::new(),
+    }
+}
+
+/// Commits it.
+///
+/// # Errors
+/// As the store says.
+pub async fn commit(store: &Redis, expected: u64) -> Result<Version, CommitError> {
+    store.commit(store.fence(&pool()), batch(expected).into()).await
+}
+
+/// The name of something of the pool's shard.
+pub fn key(name: &str) -> String {
+    Shard::of(&pool()).key(name)
+}
+
+/// A batch with an effect.
+pub fn sending() -> Batch {
+    let token = Token { epoch: Epoch(1), number: 1 };
+    let command = RunnerCommand::Forget { instance: "i".to_owned(), token };
+    let effect = OutboxEffect { sequence: 1, effect: Effect::Runner { runner: "r".to_owned(), command } };
+    Batch { outbox: vec![effect], ..batch(0) }
+}

@@ -1,0 +1,227 @@
+//! Keys of Redis that another program has written into: what they belong to stands still, is named, and nothing else.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
+
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncCommands, cmd};
+use skein_coordinator::alarms::{Alarms, Kind};
+use skein_coordinator::store::redis::lease::Acquired;
+use skein_coordinator::store::redis::shard::Shard;
+use skein_coordinator::store::redis::{Options, Redis};
+use skein_coordinator::store::{
+    Batch, Chunk, CommitError, Fence, OutboxEntry, OutboxPlace, Store, StoreError, TimerChange, TrimPlan,
+    Version,
+};
+use skein_shared::id::{EntityKey, Name};
+use skein_shared::time::Timestamp;
+use skein_tests::redis::Server;
+use skein_tests::stored::{commit, key, open, options, pool, sending, wall};
+use uuid::Uuid;
+
+/// Puts something else in the place of a key.
+async fn spoil(connection: &mut MultiplexedConnection, key: &str) {
+    let _: i64 = connection.del(key).await.unwrap();
+    let () = connection.set(key, "scribble").await.unwrap();
+}
+
+#[tokio::test]
+async fn garbage_in_a_key_is_named_and_nothing_is_written_beside_it() {
+    let server = Server::start().await.unwrap();
+    let mut connection = server.connection().await.unwrap();
+    let ours = ["entity:pool/default", "documents:pool/default", "live:pool/default", "events", "timers"];
+    for spoilt in ours.map(key).into_iter().chain(["{skein}:position".to_owned()]) {
+        let () = cmd("FLUSHDB").query_async(&mut connection).await.unwrap();
+        let store = open(&server.url()).await;
+        commit(&store, 0).await.unwrap();
+        spoil(&mut connection, &spoilt).await;
+        let before: Vec<String> = connection.keys("*").await.unwrap();
+        let Err(CommitError::Failed(said)) = commit(&store, 1).await else {
+            panic!("{spoilt} was written over")
+        };
+        assert!(said.contains(&spoilt), "{said}");
+        assert_eq!(connection.keys::<_, Vec<String>>("*").await.unwrap().len(), before.len(), "{spoilt}");
+    }
+
+    let () = cmd("FLUSHDB").query_async(&mut connection).await.unwrap();
+    let store = open(&server.url()).await;
+    commit(&store, 0).await.unwrap();
+    let names = |problem: StoreError, name: &str| assert!(problem.0.contains(&key(name)), "{problem}");
+    let document = "document:pool/default:task/0";
+    let () = connection.hset(key(document), "b:text", "{no json").await.unwrap();
+    names(store.document(&pool(), "task/0").await.unwrap_err(), document);
+    names(store.documents(None, 10).await.unwrap_err(), document);
+    let () = connection.hset(key("entity:pool/default"), "version", "many").await.unwrap();
+    names(store.load(&pool()).await.unwrap_err(), "entity:pool/default");
+    names(store.versions().await.unwrap_err(), "entity:pool/default");
+    spoil(&mut connection, &key("events")).await;
+    names(store.records(0, 10).await.unwrap_err(), "events");
+    spoil(&mut connection, &key("lease")).await;
+    names(Redis::open(&options(&server.url()), wall()).await.err().unwrap(), "lease");
+}
+
+/// A shard before that of the pool, with an entity of its own.
+fn agent() -> EntityKey {
+    let swarm = Name::parse("default").unwrap();
+    let mut agents = (0..).map(|n| EntityKey::agent(&swarm, &Name::parse(&format!("a{n}")).unwrap()));
+    agents.find(|key| Shard::of(key) < Shard::of(&pool())).unwrap()
+}
+
+/// A coordinator among others, which has the shards of the pool and of [`agent`], each with a batch and an effect.
+async fn member(server: &Server) -> (Redis, Alarms) {
+    let alarms = Alarms::default();
+    let options = Options { alarms: alarms.clone(), ..options(&server.url()) };
+    let store = Redis::join(&options, wall()).await.unwrap();
+    take(&store, &[Shard::of(&pool()), Shard::of(&agent())]).await;
+    for key in [pool(), agent()] {
+        let timer = TimerChange::Set(Timestamp(5));
+        let batch = Batch { key: key.clone(), timer, ..sending() };
+        store.commit(store.fence(&key), batch.into()).await.unwrap();
+    }
+    (store, alarms)
+}
+
+async fn take(store: &Redis, shards: &[Shard]) {
+    for (shard, taken) in shards.iter().zip(store.leases().acquire(shards).await.unwrap()) {
+        let Ok(Acquired::Taken(fence)) = taken else { panic!("{taken:?}") };
+        store.held().take(*shard, fence, None);
+    }
+}
+
+fn all_that_is_old() -> TrimPlan {
+    let never = Timestamp(0);
+    TrimPlan {
+        events_before: Timestamp::NEVER,
+        events_per_entity: u64::MAX,
+        replies_before: never,
+        marks_before: never,
+        archived_before: never,
+        dead_letters_before: never,
+        loose_before: never,
+        limit: 100,
+    }
+}
+
+#[tokio::test]
+async fn what_is_spoilt_is_left_out_and_what_was_left_out_comes_once_it_is_mended() {
+    let server = Server::start().await.unwrap();
+    let mut connection = server.connection().await.unwrap();
+    let (store, alarms) = member(&server).await;
+    let spoilt = Shard::of(&agent());
+    let lists = ["timers", "outbox", "entities", "events", "mark-ages"].map(|list| spoilt.key(list));
+    for list in &lists {
+        let _ = connection.rename::<_, _, String>(list, format!("{list}-aside")).await;
+        spoil(&mut connection, list).await;
+    }
+    let sources = |page: Vec<OutboxEntry>| page.into_iter().map(|entry| entry.source).collect::<Vec<_>>();
+    assert_eq!(sources(store.outbox(0, 10).await.unwrap()), [pool()]);
+    assert_eq!(store.timers(10).await.unwrap(), [(pool(), Timestamp(5))]);
+    assert_eq!(store.versions().await.unwrap(), [(pool(), Version(1))]);
+    assert_eq!(store.documents(None, 10).await.unwrap().len(), 1);
+    assert_eq!(store.records(0, 10).await.unwrap().len(), 1);
+    // The spoilt shard comes first.
+    assert_eq!(store.trim(all_that_is_old()).await.unwrap().records, 1);
+    let shown: Vec<String> = alarms.all().into_iter().map(|alarm| alarm.subject).collect();
+    for list in &lists[..4] {
+        assert!(shown.contains(list), "{list} is not among {shown:?}");
+    }
+
+    for list in &lists[..4] {
+        let () = connection.rename(format!("{list}-aside"), list).await.unwrap();
+    }
+    // Who has read on meanwhile begins anew, as with a shard that comes.
+    assert_eq!(store.outbox(0, 10).await.unwrap().len(), 2);
+    assert_eq!(store.fence(&agent()), Fence::NONE);
+    let _ = store.records(0, 10).await.unwrap();
+    take(&store, &[spoilt]).await;
+    assert_eq!(store.versions().await.unwrap().len(), 2);
+    take(&store, &[spoilt]).await;
+    assert_eq!(store.timers(10).await.unwrap().len(), 2);
+    take(&store, &[spoilt]).await;
+    assert_eq!(store.outbox(0, 10).await.unwrap().len(), 2);
+    assert_ne!(store.fence(&agent()), Fence::NONE);
+}
+
+/// What touches a key.
+#[derive(Clone, Copy)]
+enum Touch {
+    Position,
+    Timers,
+    Beat,
+    Outbox,
+    DeadLetters,
+    Bury,
+    Chunk,
+    Trim,
+}
+
+async fn touch(store: &Redis, touch: Touch) {
+    let (key, number) = (pool(), Timestamp(1));
+    let fence = store.fence(&key);
+    // Whether it is refused or goes on without the key is another matter.
+    match touch {
+        Touch::Position => drop(store.last_position().await),
+        Touch::Timers => drop(store.timers(10).await),
+        Touch::Beat => assert_eq!(store.members().beat("a", "{}", Duration::from_secs(9)).await, Ok(None)),
+        Touch::Outbox => drop(store.outbox(0, 10).await),
+        Touch::DeadLetters => drop(store.dead_letters(0, 10).await),
+        Touch::Bury => {
+            let place = OutboxPlace { source: key, position: 1, fence };
+            drop(store.bury(place, "nobody takes it".to_owned(), number).await);
+        }
+        Touch::Chunk => {
+            let chunk = Chunk { key, blob: Uuid::nil(), place: 0, bytes: vec![1], at: number };
+            drop(store.write_chunk(fence, chunk).await);
+        }
+        Touch::Trim => drop(store.trim(all_that_is_old()).await),
+    }
+}
+
+#[tokio::test]
+async fn garbage_of_each_kind_is_an_alarm_that_names_its_key() {
+    let server = Server::start().await.unwrap();
+    let mut connection = server.connection().await.unwrap();
+    let chunks = format!("chunks:pool/default:{}", Uuid::nil());
+    let of_all = |name: &str| format!("{{skein}}:{name}");
+    for (spoilt, by) in [
+        (of_all("position"), Touch::Position),
+        (of_all("inhabited"), Touch::Timers),
+        (of_all("members"), Touch::Beat),
+        (key("timers"), Touch::Timers),
+        (key("outbox"), Touch::Outbox),
+        (key("dead-order"), Touch::DeadLetters),
+        (key("dead-ages"), Touch::Bury),
+        (key(&chunks), Touch::Chunk),
+        (key("loose"), Touch::Chunk),
+        (key("archived"), Touch::Trim),
+    ] {
+        let () = cmd("FLUSHDB").query_async(&mut connection).await.unwrap();
+        let (store, alarms) = member(&server).await;
+        let _: i64 = connection.del(&spoilt).await.unwrap();
+        let _: i64 = connection.lpush(&spoilt, "scribble").await.unwrap();
+        touch(&store, by).await;
+        let shown: Vec<_> = alarms.all().into_iter().map(|alarm| (alarm.kind, alarm.subject)).collect();
+        assert_eq!(shown, [(Kind::StoreGarbage, spoilt)]);
+    }
+
+    // One entry alone.
+    let () = cmd("FLUSHDB").query_async(&mut connection).await.unwrap();
+    let (store, alarms) = member(&server).await;
+    let _: i64 = connection.zadd(key("entities"), "nobody", 0).await.unwrap();
+    let mut there = store.entities().await.unwrap();
+    there.sort_by_key(|key| Shard::of(key));
+    assert_eq!(there, [agent(), pool()]);
+    assert_eq!(alarms.all()[0].subject, key("entities"));
+}
+
+/// Where nobody knows which shards have entities, all are asked.
+#[tokio::test]
+async fn timers_come_though_nobody_knows_which_shards_have_any() {
+    let server = Server::start().await.unwrap();
+    let mut connection = server.connection().await.unwrap();
+    let (store, _) = member(&server).await;
+    let _: i64 = connection.del("{skein}:inhabited").await.unwrap();
+    let _: i64 = connection.lpush("{skein}:inhabited", "scribble").await.unwrap();
+    assert_eq!(store.timers(10).await.unwrap().len(), 2);
+}

@@ -11,6 +11,7 @@ use skein_coordinator::store::redis::shard::Shard;
 use skein_shared::id::{EntityKey, Kind, Name};
 use skein_tests::cluster::{Cluster, Status};
 use skein_tests::mcp::Client;
+use skein_tests::process::{self, Signal};
 use skein_tests::up::Up;
 use skein_tests::webhook;
 use tokio::time::Instant;
@@ -210,7 +211,8 @@ async fn a_drained_node_gives_its_shards_away_while_work_goes_on_and_goes_quickl
     let address = Status::of(&third).await?.address()?;
     first.skein(&["cluster", "drain", &address]).await?;
     shared(&first, &[&first, &second]).await?;
-    // It has no shard and answers all the same.
+    // It has no shard and answers all the same, though nobody new should come.
+    ensure!((readiness(&third).await?, readiness(&first).await?) == (503, 200));
     let made = create(&Client::new(&third.mcp, &token), "through the drained").await?;
     ensure!(listed(&third).await?.contains(&made));
     third.terminate().await?;
@@ -229,6 +231,39 @@ async fn a_drained_node_gives_its_shards_away_while_work_goes_on_and_goes_quickl
     ensure!(began.elapsed() < LEASE * 4, "the drain took {:?}", began.elapsed());
     shared(&first, &[&first]).await?;
     drop(cluster);
+    Ok(())
+}
+
+/// What a node says to those who ask whether they should send it requests.
+async fn readiness(node: &Up) -> Result<u16> {
+    Ok(reqwest::get(node.mcp.replace("/mcp", "/readyz")).await?.status().as_u16())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_asked_to_end_is_not_ready_from_then_on_and_answers_what_it_has_taken() -> Result<()> {
+    let (cluster, first) = Cluster::start(SETTINGS).await?;
+    let redis = cluster.server.link()?;
+    let mut second = Cluster::serve_through(cluster.folder("")?, &redis).await?;
+    shared(&first, &[&first, &second]).await?;
+    let token = first.token("worker", "lena").await?;
+    let lena = agent(&second, &token, "lena").await?;
+    let cursor = ask_wait(&lena, json!({"for": ["tasks"], "timeout_s": 0})).await?["cursor"].clone();
+    let wait = json!({"for": ["tasks"], "cursor": cursor, "timeout_s": 45});
+    let wait = lena.begin("tools/call", json!({"name": "wait", "arguments": wait})).await?;
+    ensure!(readiness(&second).await? == 200);
+
+    // It cannot give its shards away for the moment, so it drains for as long as this takes.
+    redis.hold_back();
+    process::signal(second.id().context("it has ended")?, Signal::TERM)?;
+    let not_ready = async || Ok((readiness(&second).await? == 503).then_some(()));
+    second.until("it says that it drains", not_ready).await?;
+    let alive = reqwest::get(second.mcp.replace("/mcp", "/healthz")).await?.status();
+    ensure!(alive.is_success(), "it drains and answers {alive}");
+    redis.heal();
+    ensure!(second.ended().await?.success());
+    // Whoever waited has an answer, and not a broken connection.
+    let answer = wait.text().await?;
+    ensure!(answer.contains("\"result\""), "{answer}");
     Ok(())
 }
 

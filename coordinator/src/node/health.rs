@@ -15,6 +15,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use crate::alarms::Kind;
+use crate::cluster::Cluster;
 use crate::console::{Trends, trends};
 use crate::entity::Entities;
 use crate::projection::Query;
@@ -105,16 +106,21 @@ impl Answers {
     }
 }
 
-/// `/healthz` says that the process lives, `/readyz` that it takes requests, `/metrics` how it fares.
-pub(super) fn router(entities: Entities, stop: CancellationToken) -> Router {
+/// `/healthz` says that the process lives, `/readyz` that requests should come to it, `/metrics` how it fares. Whoever
+/// leaves or drains answers what comes all the same: `/readyz` is what keeps more from coming.
+pub(super) fn router(entities: Entities, leaving: CancellationToken) -> Router {
     let handle = recorder();
     let ready = move || async move {
-        if stop.is_cancelled() {
+        if leaving.is_cancelled() {
             return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n");
+    let asked = entities.clone();
         }
         (StatusCode::OK, "ready\n")
     };
     let numbers = move || async move {
+        if asked.cluster().is_some_and(Cluster::is_draining) {
+            return (StatusCode::SERVICE_UNAVAILABLE, "draining\n");
+        }
         measure(&entities);
         measure_alarms(&entities);
         measure_cluster(&entities);

@@ -60,6 +60,7 @@ impl Node {
         let _ = std::fs::remove_file(self.data.layout().endpoint());
         if let Some(cluster) = self.cluster.as_ref().filter(|cluster| cluster.has_successors()) {
             // First, so that nobody waits for this node to end: it goes on answering through the next owners.
+        self.leaving.cancel();
             cluster.drain();
             cluster.drained(self.drain).await;
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
+use skein_coordinator::cluster::member::FORMAT;
 use skein_coordinator::store::redis::shard::Shard;
 use skein_shared::id::{EntityKey, Kind, Name};
 use skein_tests::cluster::{Cluster, Status};
@@ -96,6 +97,8 @@ async fn what_is_made_through_one_node_is_listed_waited_for_and_claimed_through_
         "{status}"
     );
     ensure!(status["generation"]["run"].as_str().is_some_and(|run| run.len() == 40), "{status}");
+    let all = status["nodes"].as_array().context("no nodes")?;
+    ensure!(all.iter().all(|node| node["format"] == json!(FORMAT)), "{status}");
     let token = nodes[0].token("worker", "lena").await?;
     let other = nodes[0].token("worker", "otto").await?;
     let lena = agent(&nodes[0], &token, "lena").await?;

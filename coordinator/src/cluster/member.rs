@@ -74,8 +74,8 @@ impl Member {
         let (lowest, highest) = other.formats;
         (!other.reads(FORMAT)).then(|| {
             format!(
-                "it reads the formats {lowest} to {highest} and this one writes {FORMAT}; update one version at a time, and \
-                 the oldest nodes first"
+                "it reads the formats {lowest} to {highest} and this one writes {FORMAT}; nodes of different formats do not \
+                 work together: stop all nodes, update them, and start them"
             )
         })
     }
@@ -104,6 +104,9 @@ mod tests {
         assert!(
             me.quarrel(&much_newer).unwrap().contains(&format!("reads the formats {0} to {0}", FORMAT + 1))
         );
+        let older = Member { formats: (2, FORMAT - 1), ..me.clone() };
+        let said = me.quarrel(&older).unwrap();
+        assert!(said.contains("stop all nodes, update them, and start them"), "{said}");
         let other = Member { shards: 64, ..me.clone() };
         assert!(me.quarrel(&other).unwrap().contains("64 shards"));
         // What an older program wrote.

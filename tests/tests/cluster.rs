@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use skein_coordinator::cluster::member::FORMAT;
 use skein_coordinator::store::redis::shard::Shard;
 use skein_shared::id::{EntityKey, Kind, Name};
-use skein_tests::cluster::{Cluster, Status};
+use skein_tests::cluster::{Cluster, Status, number};
 use skein_tests::mcp::Client;
 use skein_tests::process::{self, Signal};
 use skein_tests::up::Up;
@@ -99,6 +99,15 @@ async fn what_is_made_through_one_node_is_listed_waited_for_and_claimed_through_
     ensure!(status["generation"]["run"].as_str().is_some_and(|run| run.len() == 40), "{status}");
     let all = status["nodes"].as_array().context("no nodes")?;
     ensure!(all.iter().all(|node| node["format"] == json!(FORMAT)), "{status}");
+    let relies_on = number(&nodes[0], "skein_cluster_generation").await?;
+    for node in &nodes {
+        ensure!(relies_on > 0.0 && number(node, "skein_cluster_generation").await? == relies_on);
+        let own = Status::of(node).await?.address()?;
+        let own = all.iter().find(|shown| shown["address"] == json!(own)).context("it is not on the list")?;
+        let epochs = own["shards"].as_object().into_iter().flatten().filter_map(|(_, epoch)| epoch.as_u64());
+        let highest = epochs.max().context("it has no shard")? as f64;
+        ensure!(number(node, "skein_cluster_epoch").await? == highest, "{own}");
+    }
     let token = nodes[0].token("worker", "lena").await?;
     let other = nodes[0].token("worker", "otto").await?;
     let lena = agent(&nodes[0], &token, "lena").await?;
@@ -216,6 +225,10 @@ async fn a_drained_node_gives_its_shards_away_while_work_goes_on_and_goes_quickl
     shared(&first, &[&first, &second]).await?;
     // It has no shard and answers all the same, though nobody new should come.
     ensure!((readiness(&third).await?, readiness(&first).await?) == (503, 200));
+    for (node, draining) in [(&first, 0.0), (&third, 1.0)] {
+        ensure!(number(node, "skein_cluster_draining").await? == draining);
+    }
+    ensure!(number(&third, "skein_cluster_epoch").await? == 0.0);
     let made = create(&Client::new(&third.mcp, &token), "through the drained").await?;
     ensure!(listed(&third).await?.contains(&made));
     third.terminate().await?;

@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use skein_coordinator::cluster::member::FORMAT;
 use skein_coordinator::store::redis::shard::Shard;
 use skein_shared::id::{EntityKey, Kind, Name};
-use skein_tests::cluster::{Cluster, Status, number};
+use skein_tests::cluster::{Cluster, Status, alarm, all_is_well, number};
+use skein_tests::link::Link;
 use skein_tests::mcp::Client;
 use skein_tests::process::{self, Signal};
 use skein_tests::up::Up;
@@ -281,6 +282,27 @@ async fn a_node_that_is_asked_to_end_is_not_ready_from_then_on_and_answers_what_
     let answer = wait.text().await?;
     ensure!(answer.contains("\"result\""), "{answer}");
     Ok(())
+}
+
+/// Nothing is asked of the other node meanwhile, so that nothing but the probes of the connection can notice.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_peer_that_is_cut_off_without_a_word_is_an_alarm_until_it_is_heard_again() -> Result<()> {
+    let (cluster, first) = Cluster::start(SETTINGS).await?;
+    let link = Link::port().await?;
+    let folder = cluster.folder(&format!("advertise = \"{}\"", link.address()))?;
+    let second = cluster.serve(folder).await?;
+    link.leads_to(second.node.as_deref().context("it listens for no other node")?);
+    shared(&first, &[&first, &second]).await?;
+    all_is_well(&first).await?;
+    link.hold_back();
+    let raised = async || {
+        let raised = number(&first, "skein_alarms{kind=\"unreachable\"}").await?;
+        Ok((raised == 1.0).then_some(()))
+    };
+    first.until("the node is missed", raised).await?;
+    alarm(&first, "unreachable", &link.address()).await?;
+    link.heal();
+    all_is_well(&first).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

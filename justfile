@@ -20,7 +20,7 @@ ci-long seconds="600" *args:
 # What a change must pass before it is handed in
 lint:
     cargo fmt --all --check
-    cargo clippy --workspace --all-targets --features skein-tests/mutations,skein-tests/otlp,skein-tests/docker-tests -- -D warnings
+    cargo clippy --workspace --all-targets --features skein-tests/mutations,skein-tests/otlp,skein-tests/image-tests -- -D warnings
 
 # Write the wire code anew after a change to proto/
 proto:

@@ -8,6 +8,7 @@ use secrecy::SecretString;
 use skein_shared::id::Name;
 
 use crate::error::Error;
+use crate::supervisor::Supervisor;
 
 /// The command line of `skein-runner`.
 #[derive(Clone, Debug, clap::Args)]
@@ -69,6 +70,8 @@ pub struct RunnerConfig {
     /// Folders and files, besides those in `data`, that agents may not open: the runner's token, the credentials, the data of
     /// a coordinator in the same process.
     pub closed: Vec<PathBuf>,
+    /// Who is told once the runner has taken over what ran before.
+    pub supervisor: Supervisor,
 }
 
 impl RunnerConfig {
@@ -99,6 +102,7 @@ impl RunnerConfig {
             work: args.work,
             swarms: args.swarms,
             launcher: own_launcher()?,
+            supervisor: Supervisor::of_this_process(),
         })
     }
 }

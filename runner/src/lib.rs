@@ -7,6 +7,7 @@
 //! - `credentials` are the keys and tokens that agents are lent;
 //! - `transport` is what an agent's tools do inside its instance;
 //! - `harness` is the program that an agent is: a coding agent, or any command;
+//! - `supervisor` is who has started this process and wants to hear that it works;
 //! - `agent_commands` are what agents call that are shell scripts;
 //! - `endpoint` is the instance's own door to the coordinators.
 
@@ -20,6 +21,7 @@ pub mod endpoint;
 mod error;
 pub mod harness;
 pub mod instance;
+pub mod supervisor;
 pub mod telemetry;
 pub mod transport;
 

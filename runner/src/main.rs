@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use skein_runner::supervisor::Supervisor;
 use skein_runner::telemetry::Telemetry;
 use skein_runner::{Args, Error, ExecAgent, RunnerConfig, exec_agent, transport};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -63,6 +64,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         signal(SignalKind::terminate())?,
         signal(SignalKind::interrupt())?,
         shutdown.clone(),
+        config.supervisor.clone(),
     ));
     skein_runner::run(config, shutdown).await?;
     Ok(())
@@ -70,7 +72,12 @@ async fn serve(args: Args) -> anyhow::Result<()> {
 
 /// The first has the agents end in their time. Whoever sends another does not want to wait for that: what still runs then
 /// is left as after a crash, and the next start takes it over.
-async fn follow_signals(mut terminate: Signal, mut interrupt: Signal, shutdown: CancellationToken) {
+async fn follow_signals(
+    mut terminate: Signal,
+    mut interrupt: Signal,
+    shutdown: CancellationToken,
+    supervisor: Supervisor,
+) {
     let mut come = async || {
         tokio::select! {
             _ = terminate.recv() => SignalKind::terminate(),
@@ -81,6 +88,7 @@ async fn follow_signals(mut terminate: Signal, mut interrupt: Signal, shutdown: 
     tracing::info!(
         "asked to end: it waits for its agents to end; asked again, it leaves them to its next start"
     );
+    supervisor.is_stopping();
     shutdown.cancel();
     let again = come().await;
     // The log has no time left to be written.

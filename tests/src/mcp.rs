@@ -2,6 +2,7 @@
 //! wire and count what was acknowledged.
 
 use anyhow::{Context, Result, bail};
+use reqwest::Response;
 use serde_json::{Value, json};
 
 const VERSION: &str = "2026-07-28";
@@ -38,7 +39,18 @@ impl Client {
     }
 
     /// Sends one JSON-RPC request and gives the whole answer.
-    pub async fn request(&self, method: &str, mut params: Value) -> Result<Value> {
+    pub async fn request(&self, method: &str, params: Value) -> Result<Value> {
+        let response = self.begin(method, params).await?;
+        let status = response.status();
+        let text = response.text().await?;
+        decode(&text).with_context(|| format!("{method} answered {status}: {text}"))
+    }
+
+    /// Sends one JSON-RPC request and gives the answer once that begins: a wait is under way then.
+    ///
+    /// # Errors
+    /// When there is no answer.
+    pub async fn begin(&self, method: &str, mut params: Value) -> Result<Response> {
         let name = params["name"].as_str().map(str::to_owned);
         params["_meta"] = json!({
             "io.modelcontextprotocol/protocolVersion": VERSION,
@@ -56,10 +68,7 @@ impl Client {
             request = request.header("mcp-name", name);
         }
         let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
-        let response = request.json(&body).send().await?;
-        let status = response.status();
-        let text = response.text().await?;
-        decode(&text).with_context(|| format!("{method} answered {status}: {text}"))
+        Ok(request.json(&body).send().await?)
     }
 }
 

@@ -6,6 +6,7 @@ use std::process::Output;
 use anyhow::{Context, Result, ensure};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use serde_json::{Value, json};
+use skein_coordinator::cluster::member::FORMAT;
 use skein_tests::cluster::number;
 use skein_tests::mcp::Client;
 use skein_tests::stage::Stage;
@@ -41,6 +42,15 @@ async fn a_node_that_is_ready_ends_cleanly_when_it_is_asked_to() -> Result<()> {
     for _ in 0..3 {
         folder = Up::start_in(folder, &["--no-runner"]).await?.terminate().await?;
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_version_names_the_format_of_a_clusters_nodes() -> Result<()> {
+    let output = Command::new(binary("skein")).arg("--version").output().await?;
+    let said = String::from_utf8(output.stdout)?;
+    ensure!(said.starts_with(&format!("skein {}\n", env!("CARGO_PKG_VERSION"))), "{said}");
+    ensure!(said.contains(&format!("format of a cluster's nodes: {FORMAT}")), "{said}");
     Ok(())
 }
 

@@ -7,10 +7,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
+use skein_coordinator::cluster::member::FORMAT;
 use skein_coordinator::store::redis::shard::Shard;
 use skein_shared::id::{EntityKey, Kind, Name};
-use skein_tests::cluster::{Cluster, Status};
+use skein_tests::cluster::{Cluster, Status, alarm, all_is_well, number};
+use skein_tests::link::Link;
 use skein_tests::mcp::Client;
+use skein_tests::process::{self, Signal};
 use skein_tests::up::Up;
 use skein_tests::webhook;
 use tokio::time::Instant;
@@ -95,6 +98,17 @@ async fn what_is_made_through_one_node_is_listed_waited_for_and_claimed_through_
         "{status}"
     );
     ensure!(status["generation"]["run"].as_str().is_some_and(|run| run.len() == 40), "{status}");
+    let all = status["nodes"].as_array().context("no nodes")?;
+    ensure!(all.iter().all(|node| node["format"] == json!(FORMAT)), "{status}");
+    let relies_on = number(&nodes[0], "skein_cluster_generation").await?;
+    for node in &nodes {
+        ensure!(relies_on > 0.0 && number(node, "skein_cluster_generation").await? == relies_on);
+        let own = Status::of(node).await?.address()?;
+        let own = all.iter().find(|shown| shown["address"] == json!(own)).context("it is not on the list")?;
+        let epochs = own["shards"].as_object().into_iter().flatten().filter_map(|(_, epoch)| epoch.as_u64());
+        let highest = epochs.max().context("it has no shard")? as f64;
+        ensure!(number(node, "skein_cluster_epoch").await? == highest, "{own}");
+    }
     let token = nodes[0].token("worker", "lena").await?;
     let other = nodes[0].token("worker", "otto").await?;
     let lena = agent(&nodes[0], &token, "lena").await?;
@@ -210,7 +224,12 @@ async fn a_drained_node_gives_its_shards_away_while_work_goes_on_and_goes_quickl
     let address = Status::of(&third).await?.address()?;
     first.skein(&["cluster", "drain", &address]).await?;
     shared(&first, &[&first, &second]).await?;
-    // It has no shard and answers all the same.
+    // It has no shard and answers all the same, though nobody new should come.
+    ensure!((readiness(&third).await?, readiness(&first).await?) == (503, 200));
+    for (node, draining) in [(&first, 0.0), (&third, 1.0)] {
+        ensure!(number(node, "skein_cluster_draining").await? == draining);
+    }
+    ensure!(number(&third, "skein_cluster_epoch").await? == 0.0);
     let made = create(&Client::new(&third.mcp, &token), "through the drained").await?;
     ensure!(listed(&third).await?.contains(&made));
     third.terminate().await?;
@@ -230,6 +249,60 @@ async fn a_drained_node_gives_its_shards_away_while_work_goes_on_and_goes_quickl
     shared(&first, &[&first]).await?;
     drop(cluster);
     Ok(())
+}
+
+/// What a node says to those who ask whether they should send it requests.
+async fn readiness(node: &Up) -> Result<u16> {
+    Ok(reqwest::get(node.mcp.replace("/mcp", "/readyz")).await?.status().as_u16())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_asked_to_end_is_not_ready_from_then_on_and_answers_what_it_has_taken() -> Result<()> {
+    let (cluster, first) = Cluster::start(SETTINGS).await?;
+    let redis = cluster.server.link()?;
+    let mut second = Cluster::serve_through(cluster.folder("")?, &redis).await?;
+    shared(&first, &[&first, &second]).await?;
+    let token = first.token("worker", "lena").await?;
+    let lena = agent(&second, &token, "lena").await?;
+    let cursor = ask_wait(&lena, json!({"for": ["tasks"], "timeout_s": 0})).await?["cursor"].clone();
+    let wait = json!({"for": ["tasks"], "cursor": cursor, "timeout_s": 45});
+    let wait = lena.begin("tools/call", json!({"name": "wait", "arguments": wait})).await?;
+    ensure!(readiness(&second).await? == 200);
+
+    // It cannot give its shards away for the moment, so it drains for as long as this takes.
+    redis.hold_back();
+    process::signal(second.id().context("it has ended")?, Signal::TERM)?;
+    let not_ready = async || Ok((readiness(&second).await? == 503).then_some(()));
+    second.until("it says that it drains", not_ready).await?;
+    let alive = reqwest::get(second.mcp.replace("/mcp", "/healthz")).await?.status();
+    ensure!(alive.is_success(), "it drains and answers {alive}");
+    redis.heal();
+    ensure!(second.ended().await?.success());
+    // Whoever waited has an answer, and not a broken connection.
+    let answer = wait.text().await?;
+    ensure!(answer.contains("\"result\""), "{answer}");
+    Ok(())
+}
+
+/// Nothing is asked of the other node meanwhile, so that nothing but the probes of the connection can notice.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_peer_that_is_cut_off_without_a_word_is_an_alarm_until_it_is_heard_again() -> Result<()> {
+    let (cluster, first) = Cluster::start(SETTINGS).await?;
+    let link = Link::port().await?;
+    let folder = cluster.folder(&format!("advertise = \"{}\"", link.address()))?;
+    let second = cluster.serve(folder).await?;
+    link.leads_to(second.node.as_deref().context("it listens for no other node")?);
+    shared(&first, &[&first, &second]).await?;
+    all_is_well(&first).await?;
+    link.hold_back();
+    let raised = async || {
+        let raised = number(&first, "skein_alarms{kind=\"unreachable\"}").await?;
+        Ok((raised == 1.0).then_some(()))
+    };
+    first.until("the node is missed", raised).await?;
+    alarm(&first, "unreachable", &link.address()).await?;
+    link.heal();
+    all_is_well(&first).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

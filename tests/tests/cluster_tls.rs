@@ -203,6 +203,7 @@ async fn a_node_of_another_program_is_shown_and_kept_apart() -> Result<()> {
     let reads = format!("reads the formats {} to {}", later.0, later.1);
     for (other, problem) in [
         (Member { formats: later, ..member.clone() }, reads.as_str()),
+        (Member { formats: later, ..member.clone() }, "stop all nodes, update them, and start them"),
         (Member { shards: 64, incarnation: Uuid::from_u128(1), ..member.clone() }, "into 64 shards"),
     ] {
         let record = format!("{} {}", u64::MAX / 2, serde_json::to_string(&other)?);

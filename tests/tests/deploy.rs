@@ -228,37 +228,18 @@ async fn every_probe_is_answered() -> Result<()> {
     Ok(())
 }
 
-// --- compose ---
+// --- systemd ---
 
 #[test]
-fn the_compose_file_keeps_what_was_promised() {
-    let compose = yaml("deploy/compose/compose.yaml");
-    let redis = compose["services"]["redis"]["command"].as_array().unwrap();
-    let set = |flag: &str, value: &str| redis.windows(2).any(|pair| pair[0] == flag && pair[1] == value);
-    assert!(set("--appendfsync", "always") && set("--appendonly", "yes"), "{redis:?}");
-    assert!(set("--maxmemory-policy", "noeviction"), "{redis:?}");
-    for (name, secret) in compose["secrets"].as_object().unwrap() {
-        assert!(secret["file"].is_string(), "the secret {name} is no file");
+fn every_unit_waits_until_its_program_says_that_it_works() {
+    let units: Vec<(String, String)> =
+        deployed().into_iter().filter(|(file, _)| file.ends_with(".service")).collect();
+    assert_eq!(units.len(), 4);
+    for (file, unit) in units {
+        assert!(unit.lines().any(|line| line == "Type=notify"), "{file}");
+        // Longer than a drain may take.
+        assert!(unit.lines().any(|line| line == "TimeoutStopSec=90"), "{file}");
     }
-    let services = compose["services"].as_object().unwrap();
-    let serving = |role: &str| {
-        let is = move |service: &&Value| {
-            let command = service["command"].as_array().cloned().unwrap_or_default();
-            command.windows(2).any(|pair| pair[0] == "--roles" && pair[1] == role)
-        };
-        services.values().filter(is).count()
-    };
-    assert_eq!((serving("coordinator"), serving("ingress")), (3, 1));
-    for runner in ["runner-1", "runner-2"] {
-        let environment = &services[runner]["environment"];
-        assert_eq!(environment["SKEIN_RUNNER_NAME"], json!(runner));
-        let coordinators = environment["SKEIN_COORDINATORS"].as_str().unwrap();
-        for one in ["coordinator-1", "coordinator-2", "coordinator-3"] {
-            assert!(coordinators.contains(&format!("http://{one}:7701")), "{coordinators}");
-        }
-    }
-    // A URL with a password stands in a secret alone.
-    assert!(!text("deploy/compose/compose.yaml").contains("redis://"));
 }
 
 // --- the chart ---

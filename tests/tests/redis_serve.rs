@@ -57,6 +57,8 @@ async fn the_state_is_in_redis_and_not_in_the_data_folder() -> Result<()> {
     let server = Server::start().await?;
     let up = serve(&server, Folder::new()?).await?;
     ensure!(!up.data().join("store.db").exists(), "there is a store in the data folder");
+    let log = up.log()?;
+    ensure!(log.contains("one Redis without a replica"), "nobody is warned of a single Redis: {log}");
     let token = up.token("worker", "lena").await?;
     let task = work(&Client::new(&up.mcp, &token), "lena").await?;
 

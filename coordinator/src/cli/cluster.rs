@@ -13,7 +13,7 @@ use crate::api::client;
 pub(super) enum Cluster {
     /// Make the certificates by which coordinators know one another.
     Init(Init),
-    /// Show the coordinators, their shards and epochs.
+    /// Show the coordinators, the format that each writes, their shards and epochs.
     Status {
         #[command(flatten)]
         common: Common,
@@ -39,9 +39,10 @@ impl Cluster {
                     return Ok(table::print_document(&status, true)?);
                 }
                 let nodes: Vec<Value> = status["nodes"].as_array().into_iter().flatten().map(row).collect();
-                let columns: [table::Column; 6] = [
+                let columns: [table::Column; 7] = [
                     ("NODE", &["id"]),
                     ("ADDRESS", &["address"]),
+                    ("FORMAT", &["format"]),
                     ("STATE", &["state"]),
                     ("SHARDS", &["shards"]),
                     ("EPOCHS", &["epochs"]),
@@ -86,8 +87,8 @@ fn row(node: &Value) -> Value {
     let lag = node["lag"]["oldest_effect_ms"].as_f64();
     let lag = lag.map_or_else(|| "unknown".to_owned(), |ms| format!("{:.1} s", ms / 1000.0));
     json!({
-        "id": node["id"], "address": node["address"], "state": state, "shards": epochs.len(), "epochs": between,
-        "lag": lag,
+        "id": node["id"], "address": node["address"], "format": node["format"], "state": state,
+        "shards": epochs.len(), "epochs": between, "lag": lag,
     })
 }
 

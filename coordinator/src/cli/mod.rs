@@ -32,19 +32,25 @@ mod webhooks;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::LazyLock;
 
 use clap::{Args, Parser, Subcommand};
 use skein_shared::Refusal;
 use skein_shared::id::Name;
 
 use crate::api::client;
+use crate::cluster::member::FORMAT;
 use crate::demo;
 use crate::node::StartError;
 use crate::node::datadir::{DataDirError, Layout};
 
+/// Whoever updates a cluster has to know the format before the program runs.
+static VERSION: LazyLock<String> =
+    LazyLock::new(|| format!("{}\nformat of a cluster's nodes: {FORMAT}", env!("CARGO_PKG_VERSION")));
+
 /// Coordinates swarms of AI agents.
 #[derive(Debug, Parser)]
-#[command(name = "skein", version, propagate_version = true, arg_required_else_help = true)]
+#[command(name = "skein", version, long_version = VERSION.as_str(), propagate_version = true, arg_required_else_help = true)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,

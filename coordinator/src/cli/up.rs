@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use secrecy::SecretString;
+use skein_runner::supervisor::Supervisor;
 
 use super::CliError;
 use crate::config::{self, Config, Dialect, Overrides};
@@ -139,5 +140,5 @@ async fn serve(data: DataDir, config: Config, roles: Roles) -> Result<(), CliErr
         eprintln!("webhooks at http://{ingress}/webhooks/<source>");
     }
     eprintln!("try `skein status --data {}`", node.layout().root().display());
-    Ok(node.run(signals).await?)
+    Ok(node.run(signals, &Supervisor::of_this_process()).await?)
 }

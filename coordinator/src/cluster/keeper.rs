@@ -16,8 +16,6 @@ use crate::store::redis::shard::Shard;
 
 /// How often the leases are looked at when nobody says that one is free.
 const LOOK: Duration = Duration::from_millis(250);
-/// How long entities may take to leave a shard that is handed over. After that their writes are refused.
-const LEAVE: Duration = Duration::from_secs(5);
 
 pub(super) struct Keeper {
     cluster: Arc<Cluster>,
@@ -121,8 +119,8 @@ impl Keeper {
                 info!(shards = shards.len(), "asked for shards that are free");
                 Input::Acquired(answers)
             }
-            Question::Leave(shards) => {
-                self.leave(&shards).await;
+            Question::Leave(shards, until) => {
+                self.leave(&shards, until).await;
                 Input::Left
             }
             Question::Release(held) => {
@@ -152,9 +150,9 @@ impl Keeper {
     }
 
     /// Waits until what is in flight is done.
-    async fn leave(&self, shards: &[Shard]) {
+    async fn leave(&self, shards: &[Shard], until: Instant) {
         if let Some(tenants) = self.cluster.tenants.get()
-            && tokio::time::timeout(LEAVE, tenants.leave()).await.is_err()
+            && tokio::time::timeout_at(until, tenants.leave()).await.is_err()
         {
             warn!(
                 shards = shards.len(),

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use crate::store::redis::shard::SHARDS;
 
 /// The version in which nodes write what they forward. A node forwards to those alone that read it.
-pub const FORMAT: u32 = 10;
+pub const FORMAT: u32 = 11;
 /// Those that this program reads. A search of the memory is not as it was before 4, and the delegation of an inbox message
 /// not as before 5: one that an older node forwards is refused. Before 6 no node knew a swarm's limit of slots,
 /// before 7 none what its work cost, before 8 none what people ask the swarm for at a forge, before 9 none where the files of
@@ -74,8 +74,8 @@ impl Member {
         let (lowest, highest) = other.formats;
         (!other.reads(FORMAT)).then(|| {
             format!(
-                "it reads the formats {lowest} to {highest} and this one writes {FORMAT}; update one version at a time, and \
-                 the oldest nodes first"
+                "it reads the formats {lowest} to {highest} and this one writes {FORMAT}; nodes of different formats do not \
+                 work together: stop all nodes, update them, and start them"
             )
         })
     }
@@ -104,6 +104,9 @@ mod tests {
         assert!(
             me.quarrel(&much_newer).unwrap().contains(&format!("reads the formats {0} to {0}", FORMAT + 1))
         );
+        let older = Member { formats: (2, FORMAT - 1), ..me.clone() };
+        let said = me.quarrel(&older).unwrap();
+        assert!(said.contains("stop all nodes, update them, and start them"), "{said}");
         let other = Member { shards: 64, ..me.clone() };
         assert!(me.quarrel(&other).unwrap().contains("64 shards"));
         // What an older program wrote.

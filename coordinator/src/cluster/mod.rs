@@ -181,7 +181,7 @@ impl Cluster {
     /// What this node says of itself.
     pub fn me(&self) -> Member {
         Member {
-            draining: self.draining.load(Ordering::Acquire),
+            draining: self.is_draining(),
             passes_on: self.settings.passes_on,
             tls: self.settings.identity.is_some(),
             runners: self.runners.get().cloned().unwrap_or_default(),
@@ -383,6 +383,11 @@ impl Cluster {
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Release);
         self.nudge.notify_one();
+    }
+
+    /// Whether it takes no more shards, by [`Cluster::drain`].
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
     }
 
     /// Waits until a drained node has given everything away, at most for `limit`.

@@ -23,6 +23,9 @@ fn beat(lease: Duration) -> Duration {
     lease / 6
 }
 
+/// How long entities may take to leave a shard that is handed over. After that their writes are refused.
+const LEAVE: Duration = Duration::from_secs(5);
+
 /// What is asked, one thing at a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
@@ -35,8 +38,8 @@ pub enum Question {
     Beat(Member),
     Leases,
     Acquire(Vec<Shard>),
-    /// Of the entities in these shards, to leave memory once what is in flight is done.
-    Leave(Vec<Shard>),
+    /// Of the entities in these shards, to leave memory once what is in flight is done, until then at the latest.
+    Leave(Vec<Shard>, Instant),
     Release(Vec<(Shard, Fence)>),
 }
 
@@ -134,7 +137,7 @@ impl Steward {
             Input::Round => self.live(me, now, &mut outputs),
             Input::Resign => {
                 let all: Vec<Shard> = held.iter().map(|(shard, _)| *shard).collect();
-                self.give_up(all, held, &mut outputs);
+                self.give_up(all, held, now, &mut outputs);
             }
             Input::Same(false) => outputs.push(Output::Ask(Question::BeginAnew)),
             Input::Same(true) | Input::Anew => {
@@ -153,7 +156,7 @@ impl Steward {
             Input::Acquired(answers) => {
                 self.acquired(answers, now, &mut outputs);
                 let hand_over = std::mem::take(&mut self.hand_over);
-                self.give_up(hand_over, held, &mut outputs);
+                self.give_up(hand_over, held, now, &mut outputs);
             }
             Input::Left => {
                 let shards = std::mem::take(&mut self.shards);
@@ -168,6 +171,12 @@ impl Steward {
     /// The store seems to be another one: the next round looks.
     pub fn doubt(&mut self, now: Instant) {
         self.renew = now;
+    }
+
+    /// Until when entities may take to leave. Nothing is renewed meanwhile, and the shards that stay must not be lost
+    /// over those that go: there has to be time for the release and for a renewal that is slow.
+    fn leave(&self, now: Instant) -> Instant {
+        (now + LEAVE).min(self.renew + self.lease / 6)
     }
 
     fn until(&self) -> Instant {
@@ -238,7 +247,7 @@ impl Steward {
         });
         outputs.push(Output::Leases(leases));
         if steps.acquire.is_empty() {
-            return self.give_up(steps.hand_over, held, outputs);
+            return self.give_up(steps.hand_over, held, now, outputs);
         }
         (self.acquire, self.hand_over) = (steps.acquire, steps.hand_over);
         self.asked = now;
@@ -264,18 +273,26 @@ impl Steward {
     }
 
     /// Lets nothing new begin in shards; once what is in flight is done they are released.
-    fn give_up(&mut self, shards: Vec<Shard>, held: &[(Shard, Fence)], outputs: &mut Vec<Output>) {
+    fn give_up(
+        &mut self,
+        shards: Vec<Shard>,
+        held: &[(Shard, Fence)],
+        now: Instant,
+        outputs: &mut Vec<Output>,
+    ) {
         if shards.is_empty() {
             return;
         }
         self.shards = held.iter().filter(|(shard, _)| shards.contains(shard)).copied().collect();
         outputs.push(Output::Close(shards.clone()));
-        outputs.push(Output::Ask(Question::Leave(shards)));
+        outputs.push(Output::Ask(Question::Leave(shards, self.leave(now))));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use skein_shared::fence::Epoch;
     use uuid::Uuid;
 
@@ -336,6 +353,58 @@ mod tests {
         );
     }
 
+    /// A newcomer gets shard after shard, and nothing ever leaves them by itself.
+    fn hand_over_what_does_not_leave(lease: Duration, settle: Duration) {
+        let mut now = Instant::now();
+        let mut steward = Steward::new(lease, settle, now);
+        let fence = Fence { epoch: Epoch(7), nonce: 1 };
+        let mine = Lease { epoch: fence.epoch, owner: "a".to_owned(), held: true };
+        let mut leases = vec![mine; usize::from(SHARDS)];
+        let mut held: BTreeMap<Shard, Instant> = Shard::all().map(|shard| (shard, now + lease)).collect();
+        let (mut input, mut handed_over) = (Input::Round, 0);
+        while handed_over < 10 {
+            assert!(held.values().all(|until| now < *until), "leases have ended over a hand-over");
+            let has: Vec<(Shard, Fence)> = held.keys().map(|shard| (*shard, fence)).collect();
+            let outputs = steward.on(input, &me(), &has, now);
+            for output in &outputs {
+                match output {
+                    Output::Extend(shard, _, until) => drop(held.insert(*shard, *until)),
+                    Output::Close(shards) => held.retain(|shard, _| !shards.contains(shard)),
+                    _ => {}
+                }
+            }
+            input = match asked(&outputs) {
+                Some(Question::IsTheSame) => Input::Same(true),
+                Some(Question::Renew(all)) => Input::Renewed(all.iter().map(|_| Ok(Kept::Done)).collect()),
+                Some(Question::Beat(_)) => Input::Members(vec![me(), Member::new("b", Uuid::nil(), "")]),
+                Some(Question::Leases) => Input::Leases(leases.clone()),
+                Some(Question::Leave(_, until)) => {
+                    now = now.max(*until);
+                    Input::Left
+                }
+                Some(Question::Release(shards)) => {
+                    for (shard, _) in shards {
+                        leases[usize::from(shard.number())].owner = "b".to_owned();
+                    }
+                    handed_over += 1;
+                    Input::Released
+                }
+                Some(Question::BeginAnew | Question::Acquire(_)) => panic!("nothing is free or lost"),
+                None => {
+                    now += Duration::from_millis(250);
+                    Input::Round
+                }
+            };
+        }
+    }
+
+    #[test]
+    fn what_does_not_leave_costs_the_shards_that_stay_no_lease() {
+        hand_over_what_does_not_leave(Duration::from_secs(2), Duration::from_secs(1));
+        // It begins just before a renewal is due.
+        hand_over_what_does_not_leave(LEASE, Duration::from_millis(3200));
+    }
+
     #[test]
     fn a_store_in_another_life_is_begun_with_anew_before_anything_else() {
         let begun = Instant::now();
@@ -353,7 +422,7 @@ mod tests {
         let held = [(Shard::all().next().unwrap(), Fence { epoch: Epoch(7), nonce: 1 })];
         let closed = steward.on(Input::Resign, &me(), &held, begun);
         assert_eq!(closed[0], Output::Close(vec![held[0].0]));
-        assert_eq!(asked(&closed), Some(&Question::Leave(vec![held[0].0])));
+        assert!(matches!(asked(&closed), Some(Question::Leave(left, _)) if *left == [held[0].0]));
         let left = steward.on(Input::Left, &me(), &held, begun);
         assert_eq!(left, [Output::Lose(vec![held[0].0]), Output::Ask(Question::Release(held.to_vec()))]);
     }

@@ -10,10 +10,15 @@ use skein_shared::memory;
 use url::Url;
 
 use super::load::ConfigError;
-use super::schema::{Account, Config, Embeddings, Limits, Provider, Retention, Runner, Source, Workspace};
+use super::schema::{
+    Account, Cluster, Config, Embeddings, Limits, Provider, Retention, Runner, Source, Workspace,
+};
 use crate::auth::Role;
 use crate::auth::issuer::Trust;
 use crate::https::is_private;
+
+/// The shortest that a lease may be.
+const LEASE: Duration = Duration::from_secs(2);
 
 /// Looks whether what is set fits together, and takes secrets from their files, which are named from `folder` on.
 ///
@@ -30,6 +35,7 @@ pub(super) fn check(config: &mut Config, folder: &Path) -> Result<(), ConfigErro
         take_key(embeddings, folder).map_err(|problem| ConfigError(format!("`embeddings` {problem}")))?;
     }
     check_store(config, folder)?;
+    check_cluster(&config.cluster)?;
     for issuer in &config.auth.issuer {
         check_issuer(issuer)
             .map_err(|problem| ConfigError(format!("auth.issuer `{}`: {problem}", issuer.issuer)))?;
@@ -82,6 +88,24 @@ fn check_store(config: &mut Config, folder: &Path) -> Result<(), ConfigError> {
     Err(ConfigError(
         "`store.redis_certificate` and `store.redis_key` belong together: name both, or neither".to_owned(),
     ))
+}
+
+/// What is renewed, handed over and answered within a lease takes its time on a slow day too.
+fn check_cluster(cluster: &Cluster) -> Result<(), ConfigError> {
+    if cluster.lease < LEASE {
+        return Err(ConfigError(format!(
+            "`cluster.lease` must be {} s at least: a coordinator that pauses for a moment would lose all its shards",
+            LEASE.as_secs()
+        )));
+    }
+    if cluster.settle.is_zero() {
+        return Err(ConfigError(
+            "`cluster.settle` must be more than nothing: shards would go back and forth while nodes come and go; 20s does \
+             for most"
+                .to_owned(),
+        ));
+    }
+    Ok(())
 }
 
 fn check_limits(config: &Limits) -> Result<(), ConfigError> {

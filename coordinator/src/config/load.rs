@@ -148,6 +148,17 @@ mod tests {
     }
 
     #[test]
+    fn a_lease_is_long_enough_to_be_renewed_and_shards_do_not_move_at_once() {
+        let cluster = |settings: &str| read(&format!("[cluster]\n{settings}"));
+        let shortest = cluster("lease = \"2s\"\nsettle = \"200ms\"").unwrap();
+        assert_eq!(shortest.cluster.lease, Duration::from_secs(2));
+        let error = cluster("lease = \"1999ms\"").unwrap_err().to_string();
+        assert!(error.contains("`cluster.lease` must be 2 s at least"), "{error}");
+        let error = cluster("settle = \"0s\"").unwrap_err().to_string();
+        assert!(error.contains("`cluster.settle` must be more than nothing"), "{error}");
+    }
+
+    #[test]
     fn one_key_for_all_needs_a_word_of_its_own_beyond_loopback() {
         let compat = |listen: &str, more: &str| {
             read(&format!("[listen]\nhttp = \"{listen}\"\n[compat]\nmode = \"agent-swarm\"\n{more}"))

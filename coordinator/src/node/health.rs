@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::holdings;
 use crate::alarms::Kind;
+use crate::cluster::Cluster;
 use crate::console::{Trends, trends};
 use crate::entity::Entities;
 
@@ -60,6 +61,12 @@ fn describe() {
         ("skein_cluster_nodes", "Coordinators that share the store, as this one sees them."),
         ("skein_cluster_shards", "Shards that this coordinator holds."),
         ("skein_cluster_shards_unowned", "Shards that nobody holds, as this coordinator sees it."),
+        (
+            "skein_cluster_epoch",
+            "The highest epoch under which this coordinator holds a shard; 0 if it holds none.",
+        ),
+        ("skein_cluster_generation", "The number of the life of Redis on which this coordinator relies."),
+        ("skein_cluster_draining", "1 while this coordinator gives its shards away or has done so, else 0."),
         ("skein_alarms", "What is wrong, by kind, as this coordinator sees it; `skein status` says more."),
         (
             "skein_cluster_certificate_expires_seconds",
@@ -108,12 +115,17 @@ impl Answers {
     }
 }
 
-/// `/healthz` says that the process lives, `/readyz` that it takes requests, `/metrics` how it fares.
-pub(super) fn router(entities: Entities, stop: CancellationToken) -> Router {
+/// `/healthz` says that the process lives, `/readyz` that requests should come to it, `/metrics` how it fares. Whoever
+/// leaves or drains answers what comes all the same: `/readyz` is what keeps more from coming.
+pub(super) fn router(entities: Entities, leaving: CancellationToken) -> Router {
     let handle = recorder();
+    let asked = entities.clone();
     let ready = move || async move {
-        if stop.is_cancelled() {
+        if leaving.is_cancelled() {
             return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n");
+        }
+        if asked.cluster().is_some_and(Cluster::is_draining) {
+            return (StatusCode::SERVICE_UNAVAILABLE, "draining\n");
         }
         (StatusCode::OK, "ready\n")
     };
@@ -189,6 +201,12 @@ fn measure_cluster(entities: &Entities) {
     metrics::gauge!("skein_cluster_nodes").set(count(survey.len()));
     metrics::gauge!("skein_cluster_shards").set(count(cluster.shards_held()));
     metrics::gauge!("skein_cluster_shards_unowned").set(count(cluster.shards().saturating_sub(owned)));
+    let highest = cluster.held().into_iter().map(|(_, fence)| fence.epoch.0).max().unwrap_or_default();
+    metrics::gauge!("skein_cluster_epoch").set(highest as f64);
+    // So many bits a gauge keeps.
+    metrics::gauge!("skein_cluster_generation")
+        .set((cluster.life() >> (u64::BITS - f64::MANTISSA_DIGITS)) as f64);
+    metrics::gauge!("skein_cluster_draining").set(f64::from(u8::from(cluster.is_draining())));
     if let Some(identity) = cluster.identity() {
         let (ends, now) = (identity.expires(), entities.clock().wall());
         let left = ends.since(now).as_secs_f64() - now.since(ends).as_secs_f64();

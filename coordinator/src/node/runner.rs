@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use secrecy::SecretString;
+use skein_runner::supervisor::Supervisor;
 use skein_shared::id::Name;
 use tracing::warn;
 
@@ -53,6 +54,8 @@ pub(super) fn start(
         swarms: runner.swarms.clone(),
         launcher,
         closed: vec![layout.root().to_owned()],
+        // This process is more than its runner.
+        supervisor: Supervisor::default(),
     };
     tasks.spawn("runner", skein_runner::run(settings, tasks.stop().clone()));
     Ok(())

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use skein_runner::supervisor::Supervisor;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::info;
 
@@ -35,17 +36,19 @@ impl Signals {
 }
 
 impl Node {
-    /// Serves until a signal comes, or until a part fails; then drains.
+    /// Serves until a signal comes, or until a part fails; then drains. Whoever has started the process hears of both.
     ///
     /// # Errors
     /// When a part failed.
-    pub async fn run(self, mut signals: Signals) -> Result<(), StartError> {
+    pub async fn run(self, mut signals: Signals, supervisor: &Supervisor) -> Result<(), StartError> {
+        supervisor.is_ready();
         tokio::select! {
             () = signals.come() => {}
             () = self.runner.stop().cancelled() => {}
             () = self.tasks.stop().cancelled() => {}
             () = self.leases.stop().cancelled() => {}
         }
+        supervisor.is_stopping();
         self.stop().await
     }
 
@@ -57,6 +60,7 @@ impl Node {
     /// # Errors
     /// When a part had failed.
     pub async fn stop(self) -> Result<(), StartError> {
+        self.leaving.cancel();
         let _ = std::fs::remove_file(self.data.layout().endpoint());
         if let Some(cluster) = self.cluster.as_ref().filter(|cluster| cluster.has_successors()) {
             // First, so that nobody waits for this node to end: it goes on answering through the next owners.

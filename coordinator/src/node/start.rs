@@ -62,9 +62,10 @@ pub struct Roles {
 pub struct Node {
     pub(super) data: DataDir,
     pub(super) entities: Entities,
+    /// Cancelled first of all: from then on nobody should be sent here who can go elsewhere.
+    pub(super) leaving: CancellationToken,
     /// The runner of this process, which leaves first.
     pub(super) runner: Tasks,
-    /// How the fleet knows it; none when this process runs no agents.
     /// What takes requests.
     pub(super) tasks: Tasks,
     /// What entities need to finish requests.
@@ -168,7 +169,8 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
         let embedder = embedding::run(entities.clone(), Arc::clone(endpoint), pumps.stop().clone());
         pumps.spawn("embeddings", quiet(embedder));
     }
-    let health = health::router(entities.clone(), runner.stop().clone());
+    let leaving = CancellationToken::new();
+    let health = health::router(entities.clone(), leaving.clone());
     let Limits { result_bytes, swarm_result_bytes, .. } = config.limits;
     let bounds = Bounds { each: result_bytes, all: swarm_result_bytes };
     let service =
@@ -214,7 +216,8 @@ pub async fn start(data: DataDir, config: Config, roles: Roles) -> Result<Node, 
     let path = data.layout().endpoint();
     endpoint.write(data.layout()).map_err(|error| StartError::Write(path, error))?;
     info!(http = %endpoint.http, grpc = %endpoint.grpc, ingress = ?endpoint.ingress, "ready");
-    Ok(Node { data, entities, runner, tasks, pumps, leases, cluster, drain: config.limits.drain, endpoint })
+    let drain = config.limits.drain;
+    Ok(Node { data, entities, leaving, runner, tasks, pumps, leases, cluster, drain, endpoint })
 }
 
 fn outside(problem: embeddings::Error) -> StartError {

@@ -33,6 +33,7 @@ impl Service {
                 "id": member.id,
                 "address": member.address,
                 "incarnation": member.incarnation,
+                "format": member.formats.1,
                 "draining": member.draining,
                 "passesOn": member.passes_on,
                 "asked": member.id == me,

@@ -127,6 +127,7 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
         engine: engine.clone(),
     });
     instances.reconcile().await?;
+    config.supervisor.is_ready();
     let writers = Arc::clone(&instances);
     let runner = Runner {
         engines: engine.names(),

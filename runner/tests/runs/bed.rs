@@ -12,6 +12,7 @@ use secrecy::SecretString;
 use skein_proto::v1::coordinator_message::Message;
 use skein_proto::v1::{Freeze, Start, Stop, Thaw};
 use skein_runner::container::tree::{self, Process};
+use skein_runner::supervisor::Supervisor;
 use skein_runner::{Error, RunnerConfig};
 use skein_shared::id::Name;
 use tempfile::TempDir;
@@ -68,6 +69,7 @@ impl Bed {
             swarms: vec![Name::parse("default").unwrap()],
             launcher: launcher(),
             closed: Vec::new(),
+            supervisor: Supervisor::default(),
         };
         self.shutdown = CancellationToken::new();
         self.running = Some(tokio::spawn(skein_runner::run(config, self.shutdown.clone())));

@@ -8,6 +8,7 @@ mod cycle_embedded;
 mod cycle_http;
 mod cycle_redis;
 mod dispatch_push;
+mod drain;
 mod facade;
 mod failover;
 mod fairness;
@@ -67,6 +68,7 @@ pub(crate) const ALL: &[Bench] = &[
     console_10k::BENCH,
     recovery::BENCH,
     failover::BENCH,
+    drain::BENCH,
     footprint::BENCH,
     first_request::BENCH,
     power_cut::BENCH,

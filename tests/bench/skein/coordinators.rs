@@ -82,7 +82,7 @@ impl Coordinators {
 }
 
 /// Waits until each node has its share of the shards.
-async fn shared(nodes: &[Up]) -> Result<()> {
+pub(crate) async fn shared(nodes: &[Up]) -> Result<()> {
     let shared = async {
         loop {
             let status = Status::of(&nodes[0]).await?;

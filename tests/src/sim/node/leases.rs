@@ -7,12 +7,10 @@ use skein_coordinator::cluster::steward::{Input, Output, Question};
 use skein_coordinator::store::Fence;
 use skein_coordinator::store::redis::lease::{Acquired, Kept};
 use skein_coordinator::store::redis::shard::Shard;
+use tokio::time::Instant;
 
 use super::{Answer, Ask, In, Node, Out, Then};
 use crate::sim::config::Broken;
-
-/// How long entities may take to leave a shard.
-const LEAVE: Duration = Duration::from_secs(5);
 
 impl Node {
     pub(super) fn begin_round(&mut self) {
@@ -92,7 +90,7 @@ impl Node {
                 Ask::Acquire(wanted, self.highest)
             }
             Question::Release(held) => Ask::Release(held.clone()),
-            Question::Leave(shards) => return self.leave(&shards.clone()),
+            Question::Leave(shards, until) => return self.leave(&shards.clone(), *until),
         };
         self.ask(ask, Then::Steward(question));
     }
@@ -176,7 +174,7 @@ impl Node {
     }
 
     /// Lets nothing new begin, and waits until what is in flight is done.
-    fn leave(&mut self, shards: &[Shard]) {
+    fn leave(&mut self, shards: &[Shard], until: Instant) {
         let leaving: Vec<u64> = self
             .desks
             .iter()
@@ -188,7 +186,7 @@ impl Node {
         }
         self.leaving = Some(leaving.into_iter().collect());
         let turn = self.turn;
-        self.after(LEAVE, In::LeaveOver { turn });
+        self.after(until.saturating_duration_since(self.now), In::LeaveOver { turn });
         self.has_left();
     }
 

@@ -1,0 +1,88 @@
+//! The compose file keeps what was promised of it.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+fn text(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy").join(path);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn compose() -> Value {
+    serde_saphyr::from_str(&text("compose/compose.yaml")).unwrap()
+}
+
+/// How many seconds a service has to end.
+fn grace(service: &Value) -> u64 {
+    let grace = service["stop_grace_period"].as_str().unwrap_or_default();
+    grace.strip_suffix('s').and_then(|seconds| seconds.parse().ok()).unwrap_or_default()
+}
+
+/// Whoever waits for another service waits until that is healthy.
+#[test]
+fn every_service_of_the_compose_file_says_when_it_works_and_has_time_to_end() {
+    let compose = compose();
+    let services = compose["services"].as_object().unwrap();
+    let awaited = |service: &Value| -> BTreeSet<String> {
+        let awaited = service["depends_on"].as_object().cloned().unwrap_or_default();
+        for (name, how) in &awaited {
+            assert_eq!(how["condition"], json!("service_healthy"), "{name}");
+        }
+        awaited.into_iter().map(|(name, _)| name).collect()
+    };
+    let coordinators = ["coordinator-1", "coordinator-2", "coordinator-3"];
+    for name in coordinators.into_iter().chain(["ingress"]) {
+        let service = &services[name];
+        assert_eq!(awaited(service), BTreeSet::from(["redis".to_owned()]), "{name}");
+        assert!(grace(service) >= 90, "{name}: a drain may take as long");
+        // That of the image holds.
+        assert!(service["healthcheck"].is_null(), "{name}");
+    }
+    for name in ["runner-1", "runner-2"] {
+        assert_eq!(awaited(&services[name]), coordinators.map(str::to_owned).into(), "{name}");
+        assert!(grace(&services[name]) >= 90, "{name}: its agents have their grace");
+    }
+    let redis = &services["redis"];
+    assert!(redis["healthcheck"]["test"].as_array().unwrap().contains(&json!("ping")), "{redis}");
+    assert!(grace(redis) >= 30, "{redis}");
+    let image = text("docker/Dockerfile.coordinator");
+    assert!(image.contains("HEALTHCHECK") && image.contains(r#"CMD ["skein", "status"]"#));
+    for image in [image, text("docker/Dockerfile.runner")] {
+        assert!(image.contains("STOPSIGNAL SIGTERM"), "{image}");
+    }
+}
+
+#[test]
+fn the_compose_file_keeps_what_was_promised() {
+    let compose = compose();
+    let redis = compose["services"]["redis"]["command"].as_array().unwrap();
+    let set = |flag: &str, value: &str| redis.windows(2).any(|pair| pair[0] == flag && pair[1] == value);
+    assert!(set("--appendfsync", "always") && set("--appendonly", "yes"), "{redis:?}");
+    assert!(set("--maxmemory-policy", "noeviction"), "{redis:?}");
+    for (name, secret) in compose["secrets"].as_object().unwrap() {
+        assert!(secret["file"].is_string(), "the secret {name} is no file");
+    }
+    let services = compose["services"].as_object().unwrap();
+    let serving = |role: &str| {
+        let is = move |service: &&Value| {
+            let command = service["command"].as_array().cloned().unwrap_or_default();
+            command.windows(2).any(|pair| pair[0] == "--roles" && pair[1] == role)
+        };
+        services.values().filter(is).count()
+    };
+    assert_eq!((serving("coordinator"), serving("ingress")), (3, 1));
+    for runner in ["runner-1", "runner-2"] {
+        let environment = &services[runner]["environment"];
+        assert_eq!(environment["SKEIN_RUNNER_NAME"], json!(runner));
+        let coordinators = environment["SKEIN_COORDINATORS"].as_str().unwrap();
+        for one in ["coordinator-1", "coordinator-2", "coordinator-3"] {
+            assert!(coordinators.contains(&format!("http://{one}:7701")), "{coordinators}");
+        }
+    }
+    // A URL with a password stands in a secret alone.
+    assert!(!text("compose/compose.yaml").contains("redis://"));
+}

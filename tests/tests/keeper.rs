@@ -1,0 +1,93 @@
+//! The keeper of a node's leases over a real Redis, with something on its shards that does not do what it should.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use async_trait::async_trait;
+use skein_coordinator::alarms::Alarms;
+use skein_coordinator::cluster::member::Member;
+use skein_coordinator::cluster::{Cluster, Secret, Settings, Tenants, Wake};
+use skein_coordinator::entity::Clock;
+use skein_coordinator::store::redis::shard::Shard;
+use skein_coordinator::store::redis::{Options, Redis};
+use skein_shared::id::EntityKey;
+use skein_tests::redis::Server;
+use tokio::sync::broadcast;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+const LEASE: Duration = Duration::from_secs(2);
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Never leaves.
+struct Stubborn(broadcast::Sender<Wake>);
+
+#[async_trait]
+impl Tenants for Stubborn {
+    async fn leave(&self) {
+        std::future::pending().await
+    }
+
+    fn forget(&self, _shards: &[Shard]) {}
+
+    async fn answer(&self, _entity: Option<EntityKey>, _timeout: Duration, _call: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn wakes(&self) -> broadcast::Receiver<Wake> {
+        self.0.subscribe()
+    }
+
+    fn wake(&self, _wake: &Wake) {}
+}
+
+/// A node that has all shards.
+async fn node(server: &Server, stop: &CancellationToken) -> Result<Arc<Cluster>> {
+    let options = Options { lease: LEASE, ..Options::new(server.url(), "a") };
+    let store = Arc::new(Redis::join(&options, Clock::start().wall()).await?);
+    let settings = Settings {
+        id: "a".to_owned(),
+        address: "127.0.0.1:1".to_owned(),
+        lease: LEASE,
+        settle: Duration::from_millis(500),
+        secret: Secret::new("test").context("a token that a header carries")?,
+        passes_on: false,
+        identity: None,
+        alarms: Alarms::default(),
+    };
+    let cluster = Cluster::new(store, settings);
+    cluster.serve_for(Arc::new(Stubborn(broadcast::Sender::new(1))), stop.clone());
+    tokio::spawn(Arc::clone(&cluster).keep(stop.clone()));
+    ensure!(cluster.settled(LIMIT).await, "it does not take the shards");
+    Ok(cluster)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn entities_that_do_not_leave_cost_the_shards_that_stay_no_lease() -> Result<()> {
+    let server = Server::in_memory().await?;
+    let stop = CancellationToken::new();
+    let cluster = node(&server, &stop).await?;
+    let mut changes = cluster.held_changes();
+    // A newcomer that takes nothing: shards go to it, and come back, for as long as this lasts.
+    let newcomer = Member::new("b", Uuid::from_u128(1), "127.0.0.1:2");
+    let record = format!("{} {}", u64::MAX / 2, serde_json::to_string(&newcomer)?);
+    let mut redis = server.connection().await?;
+    redis::cmd("HSET").arg("{skein}:members").arg(&newcomer.id).arg(record).exec_async(&mut redis).await?;
+
+    let (mut had, mut handed_over) = (cluster.shards_held(), 0);
+    let hand_overs = async {
+        while handed_over < 24 {
+            changes.changed().await?;
+            let has = cluster.shards_held();
+            let gone = had.saturating_sub(has);
+            ensure!(gone <= 8, "{gone} shards were lost at a time");
+            handed_over += gone;
+            had = has;
+        }
+        Ok(())
+    };
+    tokio::time::timeout(LIMIT, hand_overs).await.context("nothing is handed over")??;
+    stop.cancel();
+    Ok(())
+}

@@ -1,0 +1,64 @@
+//! What systemd hears of a node and of a runner that it has started.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use skein_tests::process::{self, Signal};
+use skein_tests::up::{Folder, Up, binary};
+use tokio::net::UnixDatagram;
+use tokio::process::Command;
+
+/// Where a supervisor listens, and where that is.
+fn supervisor(folder: &Path) -> Result<(UnixDatagram, String)> {
+    let path = folder.join("notify");
+    let listener = UnixDatagram::bind(&path)?;
+    Ok((listener, path.to_str().context("no text")?.to_owned()))
+}
+
+async fn heard(supervisor: &UnixDatagram) -> Result<String> {
+    let mut bytes = [0; 64];
+    let heard = tokio::time::timeout(Duration::from_secs(60), supervisor.recv(&mut bytes));
+    let count = heard.await.context("the supervisor hears nothing")??;
+    Ok(String::from_utf8(bytes[..count].to_vec())?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_has_started_a_node_is_told_once_it_works_and_when_it_ends() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let (listener, path) = supervisor(place.path())?;
+    let folder = Folder::new()?.with_variable("NOTIFY_SOCKET", &path);
+    let endpoint = folder.data().join("endpoint.json");
+    let told = async {
+        let told = heard(&listener).await?;
+        let endpoint: Value = serde_json::from_str(&std::fs::read_to_string(endpoint)?)?;
+        let url = format!("http://{}/readyz", endpoint["http"].as_str().context("no address")?);
+        anyhow::Ok((told, reqwest::get(url).await?.status().as_u16()))
+    };
+    let (up, told) = tokio::try_join!(Up::start_in(folder, &[]), told)?;
+    ensure!(told == ("READY=1".to_owned(), 200), "{told:?}");
+    up.terminate().await?;
+    // The runner of the same process says nothing of its own.
+    ensure!(heard(&listener).await? == "STOPPING=1");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_has_started_a_runner_is_told_once_it_works_and_when_it_ends() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let (listener, path) = supervisor(place.path())?;
+    let token = place.path().join("token");
+    std::fs::write(&token, "nobody looks at it yet")?;
+    std::fs::create_dir(place.path().join("agents"))?;
+    let mut runner = Command::new(binary("skein-runner"));
+    // No coordinator is there yet: the runner waits for one, as it does when all of them are gone for a while.
+    runner.args(["--coordinator", "http://127.0.0.1:1", "--name", "box-1", "--token-file"]).arg(token);
+    runner.arg("--agents").arg(place.path().join("agents")).arg("--data").arg(place.path().join("data"));
+    let mut runner = runner.env("NOTIFY_SOCKET", path).kill_on_drop(true).spawn()?;
+    ensure!(heard(&listener).await? == "READY=1");
+    process::signal(runner.id().context("it has ended")?, Signal::TERM)?;
+    ensure!(heard(&listener).await? == "STOPPING=1");
+    tokio::time::timeout(Duration::from_secs(60), runner.wait()).await.context("it goes on")??;
+    Ok(())
+}

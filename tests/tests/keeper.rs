@@ -45,7 +45,8 @@ impl Tenants for Stubborn {
 /// A node that has all shards.
 async fn node(server: &Server, stop: &CancellationToken) -> Result<Arc<Cluster>> {
     let options = Options { lease: LEASE, ..Options::new(server.url(), "a") };
-    let store = Arc::new(Redis::join(&options, Clock::start().wall()).await?);
+    let clock = Clock::start();
+    let store = Arc::new(Redis::join(&options, clock.wall()).await?);
     let settings = Settings {
         id: "a".to_owned(),
         address: "127.0.0.1:1".to_owned(),
@@ -55,6 +56,7 @@ async fn node(server: &Server, stop: &CancellationToken) -> Result<Arc<Cluster>>
         passes_on: false,
         identity: None,
         alarms: Alarms::default(),
+        wall: Arc::new(move || clock.wall()),
     };
     let cluster = Cluster::new(store, settings);
     cluster.serve_for(Arc::new(Stubborn(broadcast::Sender::new(1))), stop.clone());

@@ -358,7 +358,7 @@ mod tests {
         let mut now = Instant::now();
         let mut steward = Steward::new(lease, settle, now);
         let fence = Fence { epoch: Epoch(7), nonce: 1 };
-        let mine = Lease { epoch: fence.epoch, owner: "a".to_owned(), held: true };
+        let mine = Lease { epoch: fence.epoch, owner: "a".to_owned(), held: true, ..Lease::default() };
         let mut leases = vec![mine; usize::from(SHARDS)];
         let mut held: BTreeMap<Shard, Instant> = Shard::all().map(|shard| (shard, now + lease)).collect();
         let (mut input, mut handed_over) = (Input::Round, 0);

@@ -12,12 +12,6 @@ pub(super) struct Part<T, P> {
     pub(super) to: Option<P>,
 }
 
-impl<T, P> Default for Part<T, P> {
-    fn default() -> Self {
-        Self { found: Vec::new(), to: None }
-    }
-}
-
 /// A page of what many shards hold together, in the order of their places, while it is being read.
 ///
 /// Few shards hold most things, so each is asked for its share first, and for twice as much as long as the page is not
@@ -114,7 +108,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_hides_nothing_behind_it() {
-        let shards = [(1..=100).collect(), (101..=200).collect()];
+        let shards: [Vec<u64>; 2] = [(1..=100).collect(), (101..=200).collect()];
         let (found, _) = readable(&shards, 0, 150, |one| one % 10 == 0);
         assert_eq!(found, (1..=20).map(|n| n * 10).collect::<Vec<_>>());
         assert_eq!(readable(&shards, 0, 5, |one| *one > 150).0, [151, 152, 153, 154, 155]);

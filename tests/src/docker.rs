@@ -14,8 +14,9 @@ files=
 for program in "$@"; do files="$files $(command -v "$program")"; done
 libraries=$(find -L $files $folders -type f \( -perm -u+x -o -name '*.so' \) -exec ldd {} + 2>/dev/null |
   sed --quiet 's|^\t[^/]*\(/[^ ]*\) (.*|\1|p' | sort --unique)
+all=$(printf '%s\n' $files $folders $libraries | sort --unique)
 tar --create --dereference --absolute-names --hard-dereference --exclude=__pycache__ --exclude=test --exclude=idlelib \
-  --file - $files $folders $libraries | docker import - "$image"
+  --file - $all | docker import - "$image"
 "#;
 
 /// The distribution's programs come before others of the same name: those may be scripts.

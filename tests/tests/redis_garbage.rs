@@ -210,7 +210,7 @@ async fn garbage_of_each_kind_is_an_alarm_that_names_its_key() {
     let (store, alarms) = member(&server).await;
     let _: i64 = connection.zadd(key("entities"), "nobody", 0).await.unwrap();
     let mut there = store.entities().await.unwrap();
-    there.sort_by_key(|key| Shard::of(key));
+    there.sort_by_key(Shard::of);
     assert_eq!(there, [agent(), pool()]);
     assert_eq!(alarms.all()[0].subject, key("entities"));
 }

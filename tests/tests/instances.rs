@@ -60,6 +60,25 @@ async fn a_frozen_tree_gives_its_slot_away_and_wakes_with_the_whole_payload() ->
 }
 
 #[tokio::test]
+async fn one_event_wakes_all_that_asked_for_it_together() -> Result<()> {
+    let together = WAIT.replacen('{', r#"{"broadcast":true,"#, 1);
+    let stage = Stage::new(2)?.agent("sleeper", "instances = 2", &[&together])?.start().await?;
+    let runs = [stage.run("sleeper").await?, stage.run("sleeper").await?];
+    for run in &runs {
+        stage.becomes(run, "frozen").await?;
+    }
+    stage.push("d-1", &event(1)).await?;
+    for run in &runs {
+        stage.becomes(run, "completed").await?;
+    }
+    let woken = stage.answers("sleeper", "wait_for_trigger")?;
+    let who: BTreeSet<&str> = woken.iter().map(|(instance, _)| instance.as_str()).collect();
+    ensure!(who == runs.iter().map(String::as_str).collect(), "{woken:?}");
+    ensure!(woken.len() == 2 && woken.iter().all(|(_, answer)| number(answer) == 1), "{woken:?}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn runs_that_may_hold_two_locks_are_told_of_the_circle_that_they_would_close() -> Result<()> {
     const SECOND: &str = r#"acquire_lock={"resource_key":"test://repository/2"}"#;
     let stage = Stage::new(2)?

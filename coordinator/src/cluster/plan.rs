@@ -73,7 +73,8 @@ pub fn takers(members: &[Member]) -> impl Iterator<Item = &str> {
     members.iter().filter(|member| member.takes_shards()).map(|member| member.id.as_str())
 }
 
-/// One that cannot be read nobody gets. A running lease that names this node and is not held by this process is that of its predecessor, which has ended.
+/// One that cannot be read nobody gets. A running lease that names this node and is not held by this process is that of
+/// its predecessor, which has ended.
 fn may_take(now: &Situation<'_>, lease: &Lease, free_for: Duration, place: usize) -> bool {
     let patience = STEP.saturating_mul(u32::try_from(place).unwrap_or(u32::MAX));
     if lease.held { lease.owner == now.me.id } else { !lease.unreadable && free_for >= patience }

@@ -121,7 +121,7 @@ mod tests {
         let table = |text: &str| text.parse::<toml::Table>().unwrap();
         let skill = table("scale = 3\ntimeout = \"5m\"\nlicense = \"MIT\"\nmaxWaiting = 1");
         let file = table("instances = 2\nmax_waiting = 4\nharness = \"command\"");
-        assert_eq!(doubled(&skill, &file), ["instances", "max_waiting"]);
+        assert_eq!(doubled(&skill, &file), ["max_waiting", "instances"]);
         assert!(doubled(&file, &table("")).is_empty());
     }
 }

@@ -75,6 +75,16 @@ async fn codex_is_spilled_and_goes_on_in_its_conversation() -> Result<()> {
 }
 
 #[tokio::test]
+async fn gemini_is_spilled_and_goes_on_in_its_conversation() -> Result<()> {
+    is_spilled_and_goes_on(Coder::Gemini).await
+}
+
+#[tokio::test]
+async fn opencode_is_spilled_and_goes_on_in_its_conversation() -> Result<()> {
+    is_spilled_and_goes_on(Coder::Opencode).await
+}
+
+#[tokio::test]
 async fn a_spilled_run_outlives_kill_9_of_its_node() -> Result<()> {
     let wait = r#"wait_for_trigger={"type":"webhook","source":"github","event":"push"}"#;
     let lock = format!(r#"acquire_lock={{"resource_key":"{LOCK}"}}"#);

@@ -62,6 +62,9 @@ const TOKEN: &str = "SKEIN_TOKEN";
 /// The variable that holds the endpoint's address.
 const URL: &str = "SKEIN_URL";
 
+/// The longest that a timer of JavaScript can be set to; a longer one ends at once.
+const LONGEST_MILLIS: u64 = 2_147_483_647;
+
 /// What starts a client.
 struct Start {
     arguments: Vec<String>,
@@ -104,8 +107,9 @@ fn arguments<const N: usize>(these: [&str; N]) -> Vec<String> {
     these.map(str::to_owned).to_vec()
 }
 
+/// As a limit of a client that is written in JavaScript.
 fn millis(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX).min(LONGEST_MILLIS)
 }
 
 #[cfg(test)]

@@ -97,7 +97,7 @@ fn opencode_gets_its_settings_by_a_variable() {
 #[test]
 fn gemini_writes_its_settings_down_itself() {
     let Launch { command, env } = program(Harness::Gemini).launch(&PLACE, "{}", None);
-    assert!(command[2].contains("GEMINI_CLI_SYSTEM_SETTINGS_PATH"), "{}", command[2]);
+    assert!(command[2].contains("GEMINI_CLI_HOME"), "{}", command[2]);
     let settings: Value = serde_json::from_str(&env["SKEIN_SETTINGS"]).unwrap();
     let server = &settings["mcpServers"]["skein"];
     assert_eq!((&server["httpUrl"], &server["timeout"]), (&json!("$SKEIN_URL"), &json!(7_260_000)));

@@ -40,6 +40,7 @@ pub async fn subscribe(sources: Vec<Source>, service: Service, stop: Cancellatio
         Some(keep_trying(name, swarm, *account?, &service))
     });
     let _ = stop.run_until_cancelled(join_all(accounts)).await;
+    stop.cancelled().await;
 }
 
 async fn keep_trying(source: Name, swarm: Name, account: crate::config::Account, service: &Service) {

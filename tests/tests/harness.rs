@@ -212,7 +212,8 @@ async fn gives_its_wait_up_and_has_the_event_by_asking_again(coder: Coder) -> Re
         tokio::time::timeout(Duration::from_secs(60), client).await.context("it does not end")???;
     let printed = String::from_utf8_lossy(&output.stdout);
     model.talk()?;
-    ensure!(output.status.success() && printed.contains("The geese have come."), "{printed}");
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success() && printed.contains("The geese have come."), "{printed}{complaint}");
     Ok(())
 }
 

@@ -19,16 +19,17 @@ pub(super) fn read(request: &Value) -> Talk {
             let answer = &part["functionResponse"];
             if let Some(name) = answer["name"].as_str() {
                 let name = plain(name.strip_prefix(PREFIX).unwrap_or(name));
-                talk.results.push((name, result(text(&answer["response"]))));
+                talk.results.push((name, result(&text(&answer["response"]))));
             }
         }
     }
     talk
 }
 
-/// What a tool said, or what the client says went wrong with it.
-fn text(response: &Value) -> &str {
-    response["output"].as_str().or(response["error"].as_str()).unwrap_or_default()
+/// What a tool said, or what the client says went wrong with it. It marks what comes from a server.
+fn text(response: &Value) -> String {
+    let text = response["output"].as_str().or(response["error"].as_str()).unwrap_or_default();
+    text.replace("<untrusted_context>\n", "").replace("\n</untrusted_context>", "")
 }
 
 pub(super) fn tools(request: &Value) -> Vec<(String, &Value)> {

@@ -162,7 +162,7 @@ fn codex(setting: &Setting<'_>, guide: Guide) -> Launch {
 fn gemini(setting: &Setting<'_>, guide: Guide, home: &Path) -> Result<Launch> {
     let servers = setting.view.map(|(url, token)| {
         let headers = json!({"Authorization": format!("Bearer {token}")});
-        json!({"skein": {"httpUrl": url, "headers": headers}})
+        json!({"skein": {"httpUrl": url, "headers": headers, "trust": true}})
     });
     let settings = json!({
         "general": {"enableAutoUpdate": false, "enableAutoUpdateNotification": false},

@@ -82,6 +82,7 @@ fn source(name: &str, provider: Provider, secret: Option<&str>) -> config::Sourc
         inbox_domains: Vec::new(),
         sender_domains: Vec::new(),
         bot: None,
+        account: None,
         allowed_users: Vec::new(),
         allow_unsigned: secret.is_none(),
     }

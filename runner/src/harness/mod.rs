@@ -40,6 +40,11 @@ trait Client: Sync {
     /// What starts it for one run without a person. It reads its prompt from standard input.
     fn start(&self, run: &Run<'_>) -> Start;
 
+    /// Whether it can go on in a conversation that an earlier start has begun.
+    fn goes_on(&self) -> bool {
+        true
+    }
+
     /// Takes note of one line of JSON that it printed.
     fn note(&self, event: &Value, said: &mut Said);
 }
@@ -88,6 +93,11 @@ impl Harness {
     /// Whether what it prints says more than its exit status.
     pub fn is_client(self) -> bool {
         self.client().is_some()
+    }
+
+    /// Whether a later start of the same instance goes on in its conversation.
+    pub fn goes_on(self) -> bool {
+        self.client().is_some_and(Client::goes_on)
     }
 
     /// Takes note of a line that an instance printed.

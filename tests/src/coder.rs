@@ -14,6 +14,7 @@ const KEY: &str = "sk-test";
 pub enum Coder {
     ClaudeCode,
     Codex,
+    Gemini,
     Opencode,
 }
 
@@ -32,6 +33,7 @@ impl Coder {
         match self {
             Self::ClaudeCode => "claude-code",
             Self::Codex => "codex",
+            Self::Gemini => "gemini",
             Self::Opencode => "opencode",
         }
     }
@@ -41,6 +43,7 @@ impl Coder {
         match self {
             Self::ClaudeCode => "@anthropic-ai/claude-code-linux-*/claude",
             Self::Codex => "@openai/codex-linux-*/vendor/*/bin/codex",
+            Self::Gemini => "@google/gemini-cli/bundle/gemini.js",
             Self::Opencode => "opencode-linux-*/bin/opencode",
         }
     }
@@ -63,6 +66,12 @@ impl Coder {
                     env: vec![("MODEL_KEY", KEY.to_owned())],
                 }
             }
+            Self::Gemini => Guide {
+                // Without one it asks a model which one to ask.
+                model: Some("gemini-2.5-pro"),
+                args: Vec::new(),
+                env: vec![("GOOGLE_GEMINI_BASE_URL", model.to_owned()), ("GEMINI_API_KEY", KEY.to_owned())],
+            },
             Self::Opencode => Guide {
                 model: Some("anthropic/claude-sonnet-4-5"),
                 args: Vec::new(),
@@ -93,13 +102,46 @@ impl Coder {
             )
         })?;
         let program = folder.join(self.harness());
-        // They are large, and a link to the same file costs nothing.
-        if fs::hard_link(&found, &program).is_err() {
-            fs::copy(&found, &program)?;
-            fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+        match self {
+            Self::Gemini => install_script(&found, folder, &program)?,
+            _ => link(&found, &program)?,
         }
         Ok(program)
     }
+}
+
+/// A script of Node.js with what lies beside it, and what runs it, in one program.
+fn install_script(script: &Path, folder: &Path, program: &Path) -> Result<()> {
+    let bundle = folder.join(format!("{}-bundle", program.file_name().unwrap_or_default().display()));
+    link_all(script.parent().context("a script lies in a folder")?, &bundle)?;
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&paths).map(|path| path.join("node")).find(|node| node.is_file());
+    let found = found.context("node is missing: run the suite by tests/run, which provides it")?;
+    let node = folder.join("node");
+    link(&found.canonicalize()?, &node)?;
+    let script = bundle.join(script.file_name().unwrap_or_default());
+    fs::write(program, format!("#!/bin/sh\nexec '{}' '{}' \"$@\"\n", node.display(), script.display()))?;
+    Ok(fs::set_permissions(program, fs::Permissions::from_mode(0o755))?)
+}
+
+/// Programs are large, and a link to the same file costs nothing.
+fn link(file: &Path, to: &Path) -> Result<()> {
+    if fs::hard_link(file, to).is_err() {
+        fs::copy(file, to)?;
+        fs::set_permissions(to, fs::Permissions::from_mode(0o755))?;
+    }
+    Ok(())
+}
+
+fn link_all(folder: &Path, to: &Path) -> Result<()> {
+    fs::create_dir(to)?;
+    fs::set_permissions(to, fs::Permissions::from_mode(0o755))?;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let to = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() { link_all(&entry.path(), &to)? } else { link(&entry.path(), &to)? }
+    }
+    Ok(())
 }
 
 /// The first file below a folder on such a path.

@@ -1,6 +1,7 @@
 //! What a coding agent sends to its model before anything has happened: what the swarm's tools cost it from the start.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -26,7 +27,7 @@ pub struct Setting<'a> {
     /// The address of a view, and a token. Without them it knows nothing of the swarm.
     pub view: Option<(&'a str, &'a str)>,
     /// It looks for tools when it needs them: Claude Code and Codex by their own search, opencode in the code that its
-    /// model writes.
+    /// model writes. Gemini CLI cannot.
     pub search: bool,
     /// What it searches for in its first turn, if it searches at all. Not for opencode.
     pub wanted: Vec<String>,
@@ -81,6 +82,7 @@ pub async fn turn(folder: &Path, setting: &Setting<'_>) -> Result<Turn> {
     let launch = match setting.coder {
         Coder::ClaudeCode => claude_code(setting, guide),
         Coder::Codex => codex(setting, guide),
+        Coder::Gemini => gemini(setting, guide, folder)?,
         Coder::Opencode => opencode(setting, guide),
     };
     let mut command = Command::new(program);
@@ -117,7 +119,7 @@ fn search(setting: &Setting<'_>) -> Option<Say> {
             let query = json!({"query": wanted.join(" "), "limit": 2 * wanted.len()});
             Some(Say::Call("tool_search", query))
         }
-        Coder::Opencode => None,
+        Coder::Gemini | Coder::Opencode => None,
     }
 }
 
@@ -154,6 +156,25 @@ fn codex(setting: &Setting<'_>, guide: Guide) -> Launch {
     args.extend(model.map(|model| format!("--model={model}")));
     args.push(PROMPT.to_owned());
     Launch { args, env }
+}
+
+/// It takes its settings from a file in its user's home alone.
+fn gemini(setting: &Setting<'_>, guide: Guide, home: &Path) -> Result<Launch> {
+    let servers = setting.view.map(|(url, token)| {
+        let headers = json!({"Authorization": format!("Bearer {token}")});
+        json!({"skein": {"httpUrl": url, "headers": headers, "trust": true}})
+    });
+    let settings = json!({
+        "general": {"enableAutoUpdate": false, "enableAutoUpdateNotification": false},
+        "privacy": {"usageStatisticsEnabled": false},
+        "security": {"auth": {"useExternal": true}},
+        "mcpServers": servers.unwrap_or(json!({})),
+    });
+    fs::create_dir(home.join(".gemini"))?;
+    fs::write(home.join(".gemini/settings.json"), settings.to_string())?;
+    let mut args = vec!["--skip-trust".to_owned(), "-p".to_owned(), PROMPT.to_owned()];
+    args.extend(guide.model.map(|model| format!("--model={model}")));
+    Ok(Launch { args, env: guide.env })
 }
 
 fn opencode(setting: &Setting<'_>, guide: Guide) -> Launch {

@@ -77,6 +77,11 @@ async fn codex_whose_model_does_not_search_loads_what_is_listed() -> Result<()> 
 }
 
 #[tokio::test]
+async fn gemini_loads_what_is_listed() -> Result<()> {
+    loads_what_is_listed(Coder::Gemini).await
+}
+
+#[tokio::test]
 async fn opencode_loads_what_is_listed() -> Result<()> {
     loads_what_is_listed(Coder::Opencode).await
 }

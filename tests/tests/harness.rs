@@ -1,5 +1,7 @@
 //! Coding agents as agents of a runner: the real programs, unchanged, with a model that says what a script tells it to.
 
+use std::fs;
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -180,28 +182,23 @@ fn insists(talk: &Talk) -> Result<Say> {
 }
 
 /// Somebody's own client, which no runner freezes: its time for a call runs out while it waits.
-#[tokio::test]
-async fn claude_code_of_a_person_gives_its_wait_up_and_has_the_event_by_asking_again() -> Result<()> {
+async fn gives_its_wait_up_and_has_the_event_by_asking_again(coder: Coder) -> Result<()> {
     let folder = Folder::new()?.configured(&webhook::configuration())?;
     let up = Up::start_in(folder, &["--no-runner"]).await?;
-    let headers = json!({"Authorization": format!("Bearer {}", up.token("worker", "ada").await?)});
-    let server =
-        json!({"type": "http", "url": format!("{}/full", up.mcp), "headers": headers, "timeout": 2000});
-    let servers = json!({"mcpServers": {"skein": server}}).to_string();
     let model = Model::start(insists).await?;
     let home = Folder::new()?;
-    let mut command = Command::new(Coder::ClaudeCode.install(home.path())?);
+    let mut command = Command::new(coder.install(home.path())?);
     command
-        .args(["-p", "Wait for the geese.", "--strict-mcp-config", "--mcp-config", &servers])
-        .args(["--allowedTools", "mcp__skein__wait_for_trigger"])
+        .args(["-p", "Wait for the geese."])
         .env_clear()
         .env("PATH", std::env::var_os("PATH").unwrap_or_default())
         .env("HOME", home.path())
-        .env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1")
-        .envs(Coder::ClaudeCode.guide(model.address()).env)
+        .envs(coder.guide(model.address()).env)
         .current_dir(home.path())
         .stdin(Stdio::null())
         .kill_on_drop(true);
+    let headers = json!({"Authorization": format!("Bearer {}", up.token("worker", "ada").await?)});
+    hurry(coder, &mut command, home.path(), &format!("{}/full", up.mcp), &headers)?;
     let client = tokio::spawn(async move { command.output().await });
     let given_up = async || {
         let results = model.talk()?.results;
@@ -215,8 +212,48 @@ async fn claude_code_of_a_person_gives_its_wait_up_and_has_the_event_by_asking_a
         tokio::time::timeout(Duration::from_secs(60), client).await.context("it does not end")???;
     let printed = String::from_utf8_lossy(&output.stdout);
     model.talk()?;
-    ensure!(output.status.success() && printed.contains("The geese have come."), "{printed}");
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success() && printed.contains("The geese have come."), "{printed}{complaint}");
     Ok(())
+}
+
+/// Tells a client of the swarm's tools, and to give each of their calls two seconds.
+fn hurry(coder: Coder, command: &mut Command, home: &Path, url: &str, headers: &Value) -> Result<()> {
+    const LIMIT: u32 = 2000;
+    match coder {
+        Coder::ClaudeCode => {
+            let server = json!({"type": "http", "url": url, "headers": headers, "timeout": LIMIT});
+            let servers = json!({"mcpServers": {"skein": server}}).to_string();
+            command
+                .args(["--strict-mcp-config", "--mcp-config", &servers])
+                .args(["--allowedTools", "mcp__skein__wait_for_trigger"])
+                .env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1");
+        }
+        Coder::Gemini => {
+            let settings = json!({
+                "general": {"enableAutoUpdate": false, "enableAutoUpdateNotification": false},
+                "privacy": {"usageStatisticsEnabled": false},
+                "security": {"auth": {"useExternal": true}},
+                "model": {"name": coder.guide("").model},
+                "mcpServers": {"skein": {"httpUrl": url, "headers": headers, "timeout": LIMIT, "trust": true}},
+            });
+            fs::create_dir(home.join(".gemini"))?;
+            fs::write(home.join(".gemini/settings.json"), settings.to_string())?;
+            command.arg("--skip-trust");
+        }
+        other => bail!("nobody has tried {other:?} so"),
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn claude_code_of_a_person_gives_its_wait_up_and_has_the_event_by_asking_again() -> Result<()> {
+    gives_its_wait_up_and_has_the_event_by_asking_again(Coder::ClaudeCode).await
+}
+
+#[tokio::test]
+async fn gemini_of_a_person_gives_its_wait_up_and_has_the_event_by_asking_again() -> Result<()> {
+    gives_its_wait_up_and_has_the_event_by_asking_again(Coder::Gemini).await
 }
 
 /// As a client does that looks at its time first: an answer that comes after its limit is no answer.
@@ -245,6 +282,37 @@ async fn codex_goes_through_a_day() -> Result<()> {
     Ok(())
 }
 
+#[tokio::test]
+async fn gemini_goes_through_a_day() -> Result<()> {
+    let given_up = day(Coder::Gemini, "", Duration::ZERO).await?;
+    ensure!(given_up == 0, "it noticed its sleep");
+    Ok(())
+}
+
+#[tokio::test]
+async fn gemini_that_sleeps_past_its_own_limit_has_the_event_all_the_same() -> Result<()> {
+    let given_up = day(Coder::Gemini, "tool_timeout = \"8s\"\n", Duration::from_secs(9)).await?;
+    ensure!(given_up <= 1, "it gave up {given_up} times");
+    Ok(())
+}
+
+/// It would take that for a loop, and end its turn.
+#[tokio::test]
+async fn gemini_may_make_the_same_call_again_and_again() -> Result<()> {
+    const OFTEN: usize = 8;
+    let model = Model::start(|talk| match talk.results.len() {
+        OFTEN.. => Ok(Say::Text("The geese are counted.")),
+        _ => Ok(Say::Call("get-swarm", json!({}))),
+    });
+    let model = model.await?;
+    let stage = stage(Coder::Gemini, "", &model).await?;
+    let instance = stage.ask("coder", "Begin.").await?;
+    ensure!(stage.ends(&instance).await? == "completed", "it ended otherwise: {}", stage.output(&instance));
+    let made = model.talk()?.results.len();
+    ensure!(made == OFTEN, "it made {made} calls: {}", stage.output(&instance));
+    Ok(())
+}
+
 /// It shows its model what a result says as text, and nothing else of it.
 #[tokio::test]
 async fn opencode_goes_through_a_day() -> Result<()> {
@@ -253,10 +321,9 @@ async fn opencode_goes_through_a_day() -> Result<()> {
     Ok(())
 }
 
-#[tokio::test]
-async fn a_client_whose_model_fails_says_why_in_its_end() -> Result<()> {
+async fn says_why_its_model_fails_in_its_end(coder: Coder) -> Result<()> {
     let model = Model::start(|_| bail!("the model is on strike")).await?;
-    let stage = stage(Coder::ClaudeCode, "", &model).await?;
+    let stage = stage(coder, "", &model).await?;
     let instance = stage.ask("coder", "").await?;
     ensure!(stage.ends(&instance).await? == "error", "it completed: {}", stage.output(&instance));
     let row = stage.instance(&instance).await?;
@@ -265,10 +332,20 @@ async fn a_client_whose_model_fails_says_why_in_its_end() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_client_whose_model_fails_says_why_in_its_end() -> Result<()> {
+    says_why_its_model_fails_in_its_end(Coder::ClaudeCode).await
+}
+
+#[tokio::test]
+async fn gemini_whose_model_fails_says_why_in_its_end() -> Result<()> {
+    says_why_its_model_fails_in_its_end(Coder::Gemini).await
+}
+
+#[tokio::test]
 async fn a_client_that_is_not_there_is_named() -> Result<()> {
     let stage = Stage::new(1)?.agent("coder", "", &[])?;
     let definition = stage.data().join("agents/coder/agent.toml");
-    std::fs::write(definition, "harness = \"codex\"\ncommand = [\"/nowhere/codex\"]\n")?;
+    fs::write(definition, "harness = \"codex\"\ncommand = [\"/nowhere/codex\"]\n")?;
     let stage = stage.start().await?;
     let instance = stage.ask("coder", "Begin.").await?;
     ensure!(stage.ends(&instance).await? == "error", "it completed");

@@ -37,9 +37,9 @@ fn event() -> Value {
     json!({"ref": "refs/heads/main", "mark": MARK, "repository": {"full_name": "acme/geese"}})
 }
 
-async fn is_spilled_and_goes_on(coder: Coder) -> Result<()> {
-    let model = Model::start(sleeps).await?;
-    let stage = Stage::new(1)?.coder("coder", coder, KEYS, &model)?.start().await?;
+/// Lets an agent fall asleep until it is spilled, and gives its instance.
+async fn spilled(coder: Coder, model: &Model) -> Result<(Stage, String)> {
+    let stage = Stage::new(1)?.coder("coder", coder, KEYS, model)?.start().await?;
     let instance = stage.ask("coder", "Begin.").await?;
     let asleep = stage.becomes(&instance, "spilled").await;
     model.talk()?;
@@ -47,7 +47,12 @@ async fn is_spilled_and_goes_on(coder: Coder) -> Result<()> {
     ensure!(stage.processes(Some(&instance)).is_empty(), "it has processes");
     let locks = stage.list("locks").await?;
     ensure!(locks.len() == 1 && locks[0]["holder"].to_string().contains(&instance), "{locks:?}");
+    Ok((stage, instance))
+}
 
+async fn is_spilled_and_goes_on(coder: Coder) -> Result<()> {
+    let model = Model::start(sleeps).await?;
+    let (stage, instance) = spilled(coder, &model).await?;
     stage.push("d-1", &event()).await?;
     let end = stage.ends(&instance).await;
     let talk = model.talk()?;
@@ -72,6 +77,27 @@ async fn claude_code_is_spilled_and_goes_on_in_its_conversation() -> Result<()> 
 #[tokio::test]
 async fn codex_is_spilled_and_goes_on_in_its_conversation() -> Result<()> {
     is_spilled_and_goes_on(Coder::Codex).await
+}
+
+/// It cannot take a conversation up again in which tools were called.
+#[tokio::test]
+async fn gemini_is_spilled_and_begins_anew_with_what_woke_it() -> Result<()> {
+    let model = Model::start(sleeps).await?;
+    let (stage, instance) = spilled(Coder::Gemini, &model).await?;
+    stage.push("d-1", &event()).await?;
+    let end = stage.ends(&instance).await;
+    model.talk()?;
+    ensure!(end? == "completed", "it ended otherwise: {}", stage.output(&instance));
+    let last = model.requests().last().context("it asked its model nothing")?["contents"].to_string();
+    ensure!(last.matches(MARK).count() == 1 && last.contains("conversation from before"), "{last}");
+    ensure!(last.contains("`join-swarm`") && !last.contains("Lock acquired"), "{last}");
+    ensure!(stage.list("locks").await?.is_empty(), "its lock outlived it");
+    Ok(())
+}
+
+#[tokio::test]
+async fn opencode_is_spilled_and_goes_on_in_its_conversation() -> Result<()> {
+    is_spilled_and_goes_on(Coder::Opencode).await
 }
 
 #[tokio::test]

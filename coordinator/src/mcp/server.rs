@@ -9,6 +9,7 @@ mod handler;
 mod listened;
 mod listening;
 mod openings;
+mod priming;
 mod running;
 mod sleeping;
 mod wire;
@@ -180,6 +181,7 @@ impl Entrance {
         {
             return refused(&refusal);
         }
+        let primed = priming::is_known(&parts.headers);
         let here = CancellationToken::new();
         let listening = here.clone().drop_guard();
         parts.extensions.insert(caller);
@@ -190,7 +192,7 @@ impl Entrance {
             .map(|body| {
                 Body::new(body.map_frame(move |frame| {
                     let _ = &listening;
-                    frame
+                    if primed { frame } else { frame.map_data(priming::left_out) }
                 }))
             })
             .into_response()

@@ -5,9 +5,6 @@ use serde_json::{Value, json};
 use super::{Client, Run, SERVER, Said, Start, TOKEN, arguments, millis};
 use crate::harness::ending::{first_line, number};
 
-/// The longest that a timer of JavaScript can be set to; a longer one ends at once.
-const LONGEST_MILLIS: u64 = 2_147_483_647;
-
 pub(super) struct ClaudeCode;
 
 impl Client for ClaudeCode {
@@ -22,7 +19,7 @@ impl Client for ClaudeCode {
             "type": "http",
             "url": format!("{}/full", run.url),
             "headers": {"Authorization": format!("Bearer ${{{TOKEN}}}")},
-            "timeout": millis(run.tool_timeout).min(LONGEST_MILLIS),
+            "timeout": millis(run.tool_timeout),
         }}});
         let mut these = arguments(["-p", "--output-format", "stream-json", "--verbose"]);
         these.extend(["--mcp-config".to_owned(), servers.to_string()]);

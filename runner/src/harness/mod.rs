@@ -40,6 +40,11 @@ trait Client: Sync {
     /// What starts it for one run without a person. It reads its prompt from standard input.
     fn start(&self, run: &Run<'_>) -> Start;
 
+    /// Whether it can go on in a conversation that an earlier start has begun.
+    fn goes_on(&self) -> bool {
+        true
+    }
+
     /// Takes note of one line of JSON that it printed.
     fn note(&self, event: &Value, said: &mut Said);
 }
@@ -61,6 +66,9 @@ const SERVER: &str = "skein";
 const TOKEN: &str = "SKEIN_TOKEN";
 /// The variable that holds the endpoint's address.
 const URL: &str = "SKEIN_URL";
+
+/// The longest that a timer of JavaScript can be set to; a longer one ends at once.
+const LONGEST_MILLIS: u64 = 2_147_483_647;
 
 /// What starts a client.
 struct Start {
@@ -87,6 +95,11 @@ impl Harness {
         self.client().is_some()
     }
 
+    /// Whether a later start of the same instance goes on in its conversation.
+    pub fn goes_on(self) -> bool {
+        self.client().is_some_and(Client::goes_on)
+    }
+
     /// Takes note of a line that an instance printed.
     pub fn note(self, line: &str, said: &mut Said) {
         let Some(client) = self.client() else { return };
@@ -104,8 +117,9 @@ fn arguments<const N: usize>(these: [&str; N]) -> Vec<String> {
     these.map(str::to_owned).to_vec()
 }
 
+/// As a limit of a client that is written in JavaScript.
 fn millis(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX).min(LONGEST_MILLIS)
 }
 
 #[cfg(test)]

@@ -26,12 +26,17 @@ You slept in `wait_for_trigger` for so long that your process was ended and has 
 locks and your tasks are as you left them; processes that you had started are gone. What follows is the answer to that \
 call. Go on with your work from there.";
 
+const FORGOTTEN: &str = "\
+Your conversation from before is not there any more: your files, your tasks (`poll-task`, `get-tasks`) and your locks say \
+where you were.";
+
 /// `input` is why the instance runs, as JSON. One that goes on has been told all the rest before.
 pub(super) fn render(place: &Place<'_>, input: &str, goes_on: bool) -> String {
-    if let Some(woken) = woken(input) {
-        return woken;
-    }
-    let why = why(input);
+    let why = match woken(input) {
+        Some(woken) if goes_on => return woken,
+        Some(woken) => format!("{FORGOTTEN} {woken}"),
+        None => why(input),
+    };
     if goes_on {
         return format!(
             "Your process was ended and started again. Look at what of your work is done, and go on with the rest.\n\n\

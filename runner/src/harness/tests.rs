@@ -97,7 +97,7 @@ fn opencode_gets_its_settings_by_a_variable() {
 #[test]
 fn gemini_writes_its_settings_down_itself() {
     let Launch { command, env } = program(Harness::Gemini).launch(&PLACE, "{}", None);
-    assert!(command[2].contains("GEMINI_CLI_SYSTEM_SETTINGS_PATH"), "{}", command[2]);
+    assert!(command[2].contains("GEMINI_CLI_HOME"), "{}", command[2]);
     let settings: Value = serde_json::from_str(&env["SKEIN_SETTINGS"]).unwrap();
     let server = &settings["mcpServers"]["skein"];
     assert_eq!((&server["httpUrl"], &server["timeout"]), (&json!("$SKEIN_URL"), &json!(7_260_000)));
@@ -160,6 +160,15 @@ fn the_prompt_says_why_the_agent_runs() {
     assert!(told(r#"{"prompt":"count geese"}"#, None).ends_with("count geese\n"));
     let again = told(r#"{"prompt":"count geese"}"#, Some("s-1"));
     assert!(again.starts_with("Your process was ended") && !again.contains("join-swarm"), "{again}");
+    let resumed = r#"{"type":"resumed","outcome":"triggered","payload":{"ref":"main"}}"#;
+    let woken = told(resumed, Some("s-1"));
+    assert!(woken.starts_with("You slept") && !woken.contains("join-swarm"), "{woken}");
+    let anew = told(resumed, None);
+    assert!(
+        anew.contains("`join-swarm`") && anew.contains("conversation from before is not there"),
+        "{anew}"
+    );
+    assert!(anew.contains(r#""ref": "main""#), "{anew}");
     let long = told(&json!({"prompt": "ü".repeat(60_000)}).to_string(), None);
     assert!(long.len() < 128 * 1024 && long.contains("SKEIN_INPUT"), "{}", long.len());
 }
@@ -226,10 +235,11 @@ fn the_words_of_the_others_are_taken() {
         Harness::Gemini,
         &[
             json!({"type": "init", "session_id": "g-1"}),
+            json!({"type": "message", "role": "assistant", "content": "Geese.", "delta": true}),
             json!({"type": "result", "status": "success", "stats": {"input_tokens": 3, "output_tokens": 2}}),
         ],
     );
-    assert_eq!(gemini.session.as_deref(), Some("g-1"));
+    assert_eq!(gemini.session, None, "it cannot go on with one");
     assert_eq!(gemini.ending(EXITED).usage, usage(3, 2, 1, None));
 }
 

@@ -59,7 +59,7 @@ impl Machine {
         true
     }
 
-    /// The conversation to go on with later. A client that has named none could not be started again.
+    /// The conversation to go on with later. A client that goes on in one and has named none yet could not be started again.
     async fn session(&self) -> Result<Option<String>, Failure> {
         self.shared.definition(&self.row)?;
         if self.row.stage.is_hook() {
@@ -72,7 +72,7 @@ impl Machine {
             ));
         }
         let Said { session, .. } = self.shared.said(&self.row).await;
-        if session.is_none() && self.row.harness.is_client() {
+        if session.is_none() && self.row.harness.goes_on() {
             return Err(Failure("its client has not said which conversation it has".to_owned()));
         }
         Ok(session)

@@ -4,6 +4,7 @@
 //! request that is repeated gets the same answer.
 
 mod anthropic;
+mod gemini;
 mod openai;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::{Result, ensure};
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::State;
+use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
@@ -41,6 +42,9 @@ pub enum Say {
 
 /// Decides what the model says. An error is a client that did not do what it should have.
 pub type Script = dyn Fn(&Talk) -> Result<Say> + Send + Sync;
+
+/// What a stream of events is sent as.
+const STREAM: &str = "text/event-stream";
 
 /// Tokens that the model says it read and wrote in each answer.
 pub const TOKENS: (u64, u64) = (10, 5);
@@ -73,6 +77,7 @@ impl Model {
         let router = Router::new()
             .route("/v1/messages", post(messages))
             .route("/v1/responses", post(responses))
+            .route("/v1beta/models/{call}", post(contents))
             .fallback(elsewhere)
             .with_state(Arc::clone(&state));
         let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -124,12 +129,18 @@ impl Desk {
         next
     }
 
-    fn answer(&self, body: &[u8], read: fn(&Value) -> Talk, render: fn(&Value, &Say) -> String) -> Response {
+    fn answer(
+        &self,
+        body: &[u8],
+        read: fn(&Value) -> Talk,
+        kind: &'static str,
+        render: fn(&Value, &Say) -> String,
+    ) -> Response {
         let said = serde_json::from_slice::<Value>(body)
             .map_err(anyhow::Error::from)
             .and_then(|request| Ok(render(&request, &self.next(&request, read(&request))?)));
         match said {
-            Ok(events) => ([("content-type", "text/event-stream")], events).into_response(),
+            Ok(answer) => ([("content-type", kind)], answer).into_response(),
             Err(problem) => {
                 self.note(format!("{problem:#}"));
                 // No client asks again after this.
@@ -144,11 +155,25 @@ impl Desk {
 }
 
 async fn messages(State(desk): State<Arc<Desk>>, body: Bytes) -> Response {
-    desk.answer(&body, anthropic::read, anthropic::render)
+    desk.answer(&body, anthropic::read, STREAM, anthropic::render)
 }
 
 async fn responses(State(desk): State<Arc<Desk>>, body: Bytes) -> Response {
-    desk.answer(&body, openai::read, openai::render)
+    desk.answer(&body, openai::read, STREAM, openai::render)
+}
+
+/// The path ends in a model's name and what is asked of it.
+async fn contents(
+    State(desk): State<Arc<Desk>>,
+    Path(call): Path<String>,
+    uri: Uri,
+    body: Bytes,
+) -> Response {
+    match call.rsplit_once(':') {
+        Some((_, "streamGenerateContent")) => desk.answer(&body, gemini::read, STREAM, gemini::stream),
+        Some((_, "generateContent")) => desk.answer(&body, gemini::read, "application/json", gemini::whole),
+        _ => elsewhere(uri).await,
+    }
 }
 
 /// Clients ask for lists of models and the like, and do without.
@@ -158,7 +183,11 @@ async fn elsewhere(uri: Uri) -> Response {
 
 /// The swarm's tools in a request: their names, spelt as in a [`Talk`], and what the model gets of each.
 pub fn tools(request: &Value) -> Vec<(String, &Value)> {
-    if request["messages"].is_array() { anthropic::tools(request) } else { openai::tools(request) }
+    match request {
+        _ if request["messages"].is_array() => anthropic::tools(request),
+        _ if request["contents"].is_array() => gemini::tools(request),
+        _ => openai::tools(request),
+    }
 }
 
 /// One event of a stream, named by its type.

@@ -119,3 +119,40 @@ async fn results_keep_their_schemas_in_sessions_too() {
         }
     }
 }
+
+/// The first frame of what a client is sent that speaks a revision: of the answer to a ping, and of its standing stream.
+async fn heads(face: &Face, agent: &Agent, session: &str, revision: &str) -> [String; 2] {
+    let ping = json!({ "jsonrpc": "2.0", "id": 2, "method": "ping" }).to_string();
+    let mut heads = Vec::new();
+    for (method, body) in [("POST", Body::from(ping)), ("GET", Body::empty())] {
+        let request = Request::builder()
+            .method(method)
+            .uri("/mcp/full")
+            .header("host", "127.0.0.1")
+            .header("authorization", format!("Bearer {}", agent.token))
+            .header("content-type", "application/json")
+            .header("accept", "application/json, text/event-stream")
+            .header("mcp-session-id", session)
+            .header("mcp-protocol-version", revision);
+        let response = face.router.clone().oneshot(request.body(body).unwrap()).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK, "{method} of {revision}");
+        let frame = response.into_body().frame().await.unwrap().unwrap().into_data().unwrap();
+        heads.push(String::from_utf8(frame.to_vec()).unwrap());
+    }
+    heads.try_into().unwrap()
+}
+
+/// Clients of older revisions take it for a message, and one without JSON for an error.
+#[tokio::test]
+async fn only_those_get_an_event_without_data_whose_revision_has_it() {
+    let face = Face::new();
+    let agent = face.agent("worker", Role::Worker);
+    let session = open(&face.router, &agent).await;
+    for head in heads(&face, &agent, &session, "2025-11-25").await {
+        assert!(head.starts_with("data: \nid: "), "{head}");
+    }
+    let session = open(&face.router, &agent).await;
+    for head in heads(&face, &agent, &session, "2025-06-18").await {
+        assert_eq!(head, ":\n\n");
+    }
+}

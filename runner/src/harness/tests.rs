@@ -106,6 +106,17 @@ fn gemini_writes_its_settings_down_itself() {
         (&json!("Bearer $SKEIN_TOKEN"), &json!(true))
     );
     assert_eq!(after(&command, "--approval-mode"), "yolo");
+    assert_eq!(settings["model"]["disableLoopDetection"], true);
+    assert!(!Harness::Gemini.goes_on() && Harness::Opencode.goes_on());
+    let choice = Choice { harness: Harness::Gemini, ..Choice::default() };
+    let month = Program::new(choice, false, None, Duration::from_secs(30 * 86_400)).unwrap();
+    let settings: Value =
+        serde_json::from_str(&month.launch(&PLACE, "{}", None).env["SKEIN_SETTINGS"]).unwrap();
+    assert_eq!(
+        settings["mcpServers"]["skein"]["timeout"],
+        i32::MAX,
+        "a longer timer of JavaScript ends at once"
+    );
 }
 
 #[test]

@@ -102,6 +102,8 @@ pub struct Config {
     pub settle: Duration,
     /// How often leases are looked at.
     pub look: Duration,
+    /// The clocks of the store's servers differ by more than a failover takes.
+    pub clocks_apart: bool,
     pub faults: Faults,
 }
 
@@ -145,8 +147,16 @@ impl Config {
             lease,
             settle: Duration::from_millis(rng.u64(1_000..6_000)),
             look: lease / 8,
+            clocks_apart: false,
             faults,
         }
+    }
+
+    /// The same, in which the store often fails over, to servers whose clocks are behind.
+    #[must_use]
+    pub fn with_clocks_apart(self) -> Self {
+        let often = Faults { fail_over: 8_000, ..self.faults };
+        Self { clocks_apart: true, faults: often, ..self }
     }
 }
 

@@ -39,7 +39,13 @@ pub struct Report {
 
 /// Runs one seed, and prints all of it if it is to be `aloud`.
 pub fn run(seed: u64, broken: Option<Broken>, aloud: bool) -> Report {
-    let mut world = World::new(Config::of(seed, broken), aloud);
+    run_as(Config::of(seed, broken), aloud)
+}
+
+/// Runs what a seed has been made into.
+pub fn run_as(config: Config, aloud: bool) -> Report {
+    let seed = config.seed;
+    let mut world = World::new(config, aloud);
     world.run();
     let mut found = std::mem::take(&mut world.witness.broken);
     // A run that was broken off is not a whole one.

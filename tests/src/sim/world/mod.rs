@@ -169,8 +169,6 @@ pub struct World {
     pub failovers: u32,
     /// Until then the store takes no connection.
     store_back: u64,
-    /// Until then its clock says less than that of an earlier primary did.
-    store_behind: u64,
     /// Whether everybody has come to an end once, and has to once more: for what others did meanwhile.
     last_round: bool,
     over: bool,
@@ -204,7 +202,6 @@ impl World {
             healed: None,
             failovers: 0,
             store_back: 0,
-            store_behind: 0,
             last_round: false,
             over: false,
             config,
@@ -362,14 +359,10 @@ impl World {
     }
 
     fn fail_over(&mut self) {
-        // The clock of the promoted server may be behind, by less than the failover takes or by more.
+        // The clock of the promoted server may be behind: by less than the failover takes, if clocks are kept together.
         let took = self.dice("fail over").u64(600_000..4_000_000);
-        let least = if self.dice("fail over").bool() { -30_000 } else { -500 };
+        let least = if self.config.clocks_apart { -30_000 } else { -500 };
         let offset = self.dice("fail over").i64(least..500);
-        let behind = u64::try_from(self.store.offset - offset).unwrap_or(0);
-        if behind > 500 || self.now < self.store_behind {
-            self.store_behind = self.store_behind.max(self.now) + behind * 1_000;
-        }
         self.trace.note(self.now, format_args!("the store fails over; its clock is off by {offset} ms"));
         self.failovers += 1;
         self.store_back = self.now + took;

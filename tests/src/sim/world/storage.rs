@@ -64,7 +64,7 @@ impl World {
                     let told = if broken == Some(Broken::EpochsSeenAreForgotten) { 0 } else { seen };
                     let answer = self.store.primary.acquire(wanted, (owner, told), lease, now, broken);
                     if let Acquired::Taken(fence) = &answer {
-                        self.witness.granted(wanted.0, *fence, seen, self.now < self.store_behind);
+                        self.witness.granted(wanted.0, *fence, seen, self.config.clocks_apart);
                     }
                     answers.push(answer);
                 }

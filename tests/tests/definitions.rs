@@ -181,6 +181,9 @@ async fn an_agent_is_lent_the_credentials_that_it_names_and_no_others() -> Resul
     let seen = async |agent: &str| stage.answer(agent, "environment").await;
     let (lent, other) = (seen("mender").await?, seen("curious").await?);
     ensure!(lent["GITHUB_TOKEN"] == "s3cret-of-acme" && lent["GH_TOKEN"] == "s3cret-of-acme", "{lent}");
+    let log = stage.log();
+    let told = log.lines().find(|line| line.contains("github_token:acme")).context("nobody was told")?;
+    ensure!(told.contains(&mender) && !log.contains("s3cret"), "{told}");
     ensure!(!other.to_string().contains("s3cret") && other["SKEIN_CREDENTIALS"].is_null(), "{other}");
     let folder = PathBuf::from(lent["SKEIN_CREDENTIALS"].as_str().context("no folder is named")?);
     let file = folder.join("github_token/acme/token");

@@ -113,7 +113,11 @@ pub(super) fn lend(shared: &Shared, row: &Row, definition: &Definition) -> Resul
         return Ok(());
     }
     let folder = shared.folders.lent(&row.instance);
-    shared.credentials.lend(&definition.credentials, &folder, reader(row, definition)).map_err(Failure)
+    shared.credentials.lend(&definition.credentials, &folder, reader(row, definition)).map_err(Failure)?;
+    let credentials: Vec<String> = definition.credentials.iter().map(ToString::to_string).collect();
+    // Whoever asks later who has had a secret finds it here.
+    tracing::info!(instance = row.instance, agent = row.agent, credentials = credentials.join(", "), "lent");
+    Ok(())
 }
 
 /// The user that an instance reads its files as, if it is not the runner's own.

@@ -78,18 +78,8 @@ impl Scan<'_> {
                 ("", from) => format!("[{from}"),
                 (after, _) => behind(after),
             };
-            let names: Vec<(Shard, Vec<String>)> = self
-                .each(Shard::entities, |list| {
-                    cmd("ZRANGEBYLEX")
-                        .arg(list)
-                        .arg(&begin)
-                        .arg("+")
-                        .arg("LIMIT")
-                        .arg(0)
-                        .arg(count)
-                        .to_owned()
-                })
-                .await?;
+            let names: Vec<(Shard, Vec<String>)> =
+                self.each(Shard::entities, |list| page(list, &begin, count)).await?;
             let mut parts = Vec::with_capacity(names.len());
             for (shard, names) in names {
                 let to = names.last().filter(|_| names.len() >= count).cloned();
@@ -161,8 +151,7 @@ impl Scan<'_> {
             let keys = Keys::new(entity);
             let begin = if keys.name == from { behind(after) } else { "-".to_owned() };
             let list = keys.documents();
-            let mut ask = cmd("ZRANGEBYLEX");
-            ask.arg(&list).arg(begin).arg("+").arg("LIMIT").arg(0).arg(limit);
+            let ask = page(&list, &begin, limit);
             (list, ask)
         };
         let questions: Vec<_> = entities.iter().map(ask).collect();
@@ -282,18 +271,8 @@ impl Scan<'_> {
             Merge::new(self.shards.len(), after, limit, |letter: &DeadLetter| letter.entry.position);
         while let Some((after, count)) = merge.round() {
             let begin = format!("({}", digits(after));
-            let order: Vec<(Shard, Vec<String>)> = self
-                .each(Shard::dead_order, |list| {
-                    cmd("ZRANGEBYLEX")
-                        .arg(list)
-                        .arg(&begin)
-                        .arg("+")
-                        .arg("LIMIT")
-                        .arg(0)
-                        .arg(count)
-                        .to_owned()
-                })
-                .await?;
+            let order: Vec<(Shard, Vec<String>)> =
+                self.each(Shard::dead_order, |list| page(list, &begin, count)).await?;
             let mut parts = Vec::with_capacity(order.len());
             for (shard, order) in order {
                 let positions =
@@ -322,6 +301,11 @@ impl Scan<'_> {
             })
         }))
     }
+}
+
+/// Asks for the next entries of a list that is read in order.
+pub(super) fn page(list: &str, begin: &str, limit: usize) -> Cmd {
+    cmd("ZRANGEBYLEX").arg(list).arg(begin).arg("+").arg("LIMIT").arg(0).arg(limit).to_owned()
 }
 
 /// An entity that one of a shard's lists names, and whose place is that shard.

@@ -13,7 +13,7 @@ use super::batch::nonce;
 use super::connection::{self, Connection, Unrun, at, is_said, key_of, sentence};
 use super::generation::{Generation, Reliance};
 use super::reader::entity;
-use super::scan::{digits, outbox_id};
+use super::scan::{digits, outbox_id, page};
 use super::shard::{Keys, Shard};
 use crate::store::{Chunk, CommitError, Fence, OutboxPlace, StoreError, TrimPlan, Trimmed, Version};
 
@@ -217,8 +217,7 @@ impl Upkeep {
         let (list, mut begin) = (shard.entities(), "-".to_owned());
         let mut found = Vec::new();
         while found.len() < limit {
-            let mut ask = cmd("ZRANGEBYLEX");
-            ask.arg(&list).arg(&begin).arg("+").arg("LIMIT").arg(0).arg(ENTITIES);
+            let ask = page(&list, &begin, ENTITIES);
             let names = self.connection.ask_sound::<Vec<String>>(&[(list.clone(), ask)]).await?;
             let names = names.into_iter().filter_map(|names| self.sound(names)).next().unwrap_or_default();
             let (mut versions, mut firsts) = (Vec::new(), Vec::new());

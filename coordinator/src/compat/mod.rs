@@ -37,6 +37,7 @@ use crate::mcp::client::Client;
 use crate::mcp::dispatch::{self, Context, Progress};
 use crate::mcp::{Catalogue, Gate, SharedKey, served};
 use crate::service::Service;
+use crate::service::unread::Delivery;
 use answer::Problem;
 use door::Asked;
 pub use nameless::let_in;
@@ -119,6 +120,7 @@ impl Compat {
             who: asked.who.clone(),
             key: asked.key.clone(),
             progress: Progress::silent(),
+            delivery: Delivery::default(),
             gate: self.gate.clone(),
             client: Client::default(),
         };

@@ -25,6 +25,7 @@ use crate::mcp::dispatch::{self, Context, Progress};
 use crate::mcp::{Catalogue, Gate};
 use crate::service::Service;
 use crate::service::access::Access;
+use crate::service::unread::Delivery;
 use answer::{Answer, No};
 use door::Asked;
 
@@ -90,6 +91,7 @@ impl Gateway {
             who: asked.who.clone(),
             key: asked.key.clone(),
             progress: Progress::silent(),
+            delivery: Delivery::default(),
             client: Client::default(),
             gate: self.gate.clone(),
         };

@@ -20,6 +20,7 @@ use super::result::{Answer, Reply};
 use super::schema::{self, Args, Common};
 use crate::auth::{Principal, Right, View};
 use crate::service::Service;
+use crate::service::unread::Delivery;
 
 /// The families of tools. Their names do not collide, so one catalogue holds them all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -107,6 +108,7 @@ pub struct Call {
     /// The client's own key, if it gave one; a call inside a call derives from it.
     pub key: Option<String>,
     pub progress: Progress,
+    pub delivery: Delivery,
     /// For a call inside this one.
     pub gate: Gate,
     pub client: Client,

@@ -19,6 +19,7 @@ use super::result::{Reply, refusal_json};
 use super::{finder, idempotency, names};
 use crate::auth::{Principal, View, policy};
 use crate::service::Service;
+use crate::service::unread::Delivery;
 
 /// What every call passes, from whichever client it comes. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -43,6 +44,7 @@ pub struct Context {
     /// The idempotency key that came as a header.
     pub key: Option<String>,
     pub progress: Progress,
+    pub delivery: Delivery,
     pub gate: Gate,
     pub client: Client,
 }
@@ -142,7 +144,7 @@ struct Prepared {
 }
 
 fn prepare(context: Context, name: &str, mut arguments: Map<String, Value>) -> Result<Prepared, Box<Reply>> {
-    let Context { service, catalogue, who, view, key, progress, gate, client } = context;
+    let Context { service, catalogue, who, view, key, progress, delivery, gate, client } = context;
     let tool = catalogue.get(name).ok_or_else(|| Box::new(Reply::error(&unknown(&catalogue, name))))?;
     let agent = who.agent;
     let refuse = |refusal: Refusal| Box::new(Reply::shape(tool.toolset, agent, Err(refusal)));
@@ -166,8 +168,18 @@ fn prepare(context: Context, name: &str, mut arguments: Map<String, Value>) -> R
         gate.keys.take(request, &arguments, Instant::now()).map_err(refuse)?;
     }
     let service = service.keeping_answers(key.is_some());
-    let call =
-        Call { service, catalogue: Arc::clone(&catalogue), who, view, request, key, progress, gate, client };
+    let call = Call {
+        service,
+        catalogue: Arc::clone(&catalogue),
+        who,
+        view,
+        request,
+        key,
+        progress,
+        delivery,
+        gate,
+        client,
+    };
     Ok(Prepared { call, catalogue, arguments, wish, seat })
 }
 

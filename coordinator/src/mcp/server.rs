@@ -5,6 +5,7 @@
 //! Ordinary calls are answered by `direct`, and by `listened` when they may take long; all else goes through rmcp.
 
 mod direct;
+mod followed;
 mod handler;
 mod listened;
 mod listening;
@@ -40,6 +41,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug_span};
 
 use direct::Call;
+use followed::{Answered, Followed};
 use listening::Watched;
 use running::{Heard, Running, Seal, Sound};
 use sleeping::Sleeping;
@@ -49,6 +51,8 @@ use sleeping::Sleeping;
 pub const QUIET: &str = "rmcp=warn,rmcp::service=off";
 /// The header by which a client names its trace.
 const TRACEPARENT: &str = "traceparent";
+/// The header by which a client of an older revision names its session.
+const SESSION: &str = "mcp-session-id";
 
 use super::catalogue::Catalogue;
 use super::client::Client;
@@ -64,6 +68,7 @@ use super::{idempotency, instructions};
 use crate::auth::{Credential, Principal, Right, Rights, Role, View, policy};
 use crate::service::Service;
 use crate::service::access::Access;
+use crate::service::unread::Delivery;
 
 /// An answer that comes sooner than this is sent alone; later ones are announced by progress, so that the
 /// client gets its first byte within a second.
@@ -91,7 +96,10 @@ pub fn router(service: Service, access: Access, catalogue: Arc<Catalogue>, confi
     let behind = facade.clone();
     let awake = Arc::new(LocalSessionManager::default());
     let mcp = StreamableHttpService::new(
-        move || Ok(Facade { watched: Watched::default(), ..behind.clone() }),
+        move || {
+            let (watched, answered) = (Watched::default(), Answered::default());
+            Ok(Facade { watched, answered, ..behind.clone() })
+        },
         Arc::clone(&awake),
         transport,
     );
@@ -160,6 +168,7 @@ async fn enter(State(entrance): State<Arc<Entrance>>, request: Request) -> Respo
         who,
         key: text_header(&parts.headers, idempotency::HEADER).map(str::to_owned),
         traceparent: text_header(&parts.headers, TRACEPARENT).map(str::to_owned),
+        delivery: Delivery::default(),
     };
     let call = direct::read(&parts.method, &parts.headers, &body, door.allowed_hosts());
     let Some(call) = call.filter(|call| !facade.is_mirrored(&call.name)) else {
@@ -176,12 +185,13 @@ impl Entrance {
         if let Some(response) = unreadable(&body) {
             return response;
         }
-        if let Err(refusal) =
-            openings::admit(&self.awake, text_header(&parts.headers, "mcp-session-id"), &body).await
+        if let Err(refusal) = openings::admit(&self.awake, text_header(&parts.headers, SESSION), &body).await
         {
             return refused(&refusal);
         }
         let primed = priming::is_known(&parts.headers);
+        let session = parts.headers.contains_key(SESSION);
+        let delivery = caller.delivery.clone();
         let here = CancellationToken::new();
         let listening = here.clone().drop_guard();
         parts.extensions.insert(caller);
@@ -190,10 +200,16 @@ impl Entrance {
         // The guard goes with the last of the answer, or with the connection.
         answer
             .map(|body| {
-                Body::new(body.map_frame(move |frame| {
+                let body = Body::new(body.map_frame(move |frame| {
                     let _ = &listening;
                     if primed { frame } else { frame.map_data(priming::left_out) }
-                }))
+                }));
+                match (session, primed) {
+                    (false, _) => Followed::alone(body, delivery),
+                    (true, false) => Followed::in_session(body, delivery),
+                    // It may take the stream up again, and has its answer then.
+                    (true, true) => body,
+                }
             })
             .into_response()
     }
@@ -212,6 +228,7 @@ struct Caller {
     key: Option<String>,
     /// The trace that the call belongs to (W3C), if any.
     traceparent: Option<String>,
+    delivery: Delivery,
 }
 
 impl Caller {
@@ -247,6 +264,7 @@ struct Facade {
     shutdown: CancellationToken,
     seal: Seal,
     watched: Watched,
+    answered: Answered,
 }
 
 impl Facade {
@@ -270,6 +288,7 @@ impl Facade {
             shutdown: config.shutdown.clone(),
             seal: Seal::new(),
             watched: Watched::default(),
+            answered: Answered::default(),
         }
     }
 
@@ -334,7 +353,9 @@ impl Facade {
     /// Answers an ordinary call.
     async fn answer(&self, caller: Caller, call: Call) -> Response {
         if call.progress.is_some() || self.may_wait(&call) {
-            return listened::answer(self, caller, call).await;
+            let delivery = caller.delivery.clone();
+            let answer = listened::answer(self, caller, call).await;
+            return answer.map(|body| Followed::alone(body, delivery));
         }
         let Call { id, name, arguments, client, .. } = call;
         let who = caller.who.clone();
@@ -394,6 +415,7 @@ impl Facade {
             view: caller.view,
             key: caller.key,
             progress,
+            delivery: caller.delivery,
             gate: self.gate.clone(),
             client,
         }
@@ -416,6 +438,7 @@ impl Facade {
         context: &RequestContext<RoleServer>,
     ) -> Result<Reply, ErrorData> {
         let Gone(gone_away) = left(context)?;
+        let delivery = caller.delivery.clone();
         let token = context.meta.get_progress_token();
         let (said, ear) = running::channel(name);
         let progress = running::said(said, token.is_some());
@@ -426,12 +449,17 @@ impl Facade {
         loop {
             let sound = tokio::select! {
                 sound = heard.next() => sound,
-                () = context.ct.cancelled() => return Err(gone()),
-                () = gone_away.cancelled() => return Err(gone()),
+                () = context.ct.cancelled() => break,
+                () = gone_away.cancelled() => break,
             };
             // A client that cannot be told has gone, which the cancellation says as well.
             match (sound, &token) {
-                (Sound::Over(reply), _) => return Ok(reply),
+                (Sound::Over(reply), _) => {
+                    if is_session(context) {
+                        self.answered.keep(context.id.clone(), delivery);
+                    }
+                    return Ok(reply);
+                }
                 (Sound::Log(text), _) if is_session(context) => {
                     running::log(&context.peer, text).await;
                 }
@@ -443,6 +471,8 @@ impl Facade {
                 (_, None) => {}
             }
         }
+        delivery.lost();
+        Err(gone())
     }
 }
 

@@ -43,6 +43,7 @@ mod repeats;
 mod sessions;
 mod settings;
 mod tasks;
+mod unread;
 mod values;
 mod waits;
 

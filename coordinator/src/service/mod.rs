@@ -42,6 +42,7 @@ pub mod tallies;
 pub mod tasks;
 pub mod things;
 pub mod transport;
+pub mod unread;
 pub mod values;
 pub mod views;
 pub mod waits;

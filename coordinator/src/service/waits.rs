@@ -4,25 +4,29 @@
 //! early loses nothing, for the next one with the same filter goes on with the same wait.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use skein_shared::Refusal;
 use skein_shared::agent::{Agent, Command, Outcome, Reply, WaitView};
 use skein_shared::id::{Kind, derived};
 use skein_shared::time::Timestamp;
 use skein_shared::triggers::{self, Envelope, Filter, Incoming, Triggers};
+use skein_shared::{Code, Refusal};
+use tracing::Instrument;
 use uuid::Uuid;
 
 use super::calls::inspect;
+use super::unread::{Lost, Unread};
 use super::{Service, unexpected};
 use crate::auth::{Principal, Right, policy};
 
 /// What became of listening to a wait.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug)]
 pub enum Waited {
-    /// The event came. `again` when this answer was given before and may have been lost.
-    Triggered { payload: Envelope, again: bool },
+    /// The event came. `again` when this answer was given before and may have been lost; else it is to be held until
+    /// it was read.
+    Triggered { payload: Arc<Envelope>, again: bool, unread: Option<Unread> },
     /// The wait's own time is over.
     TimedOut,
     /// The listener's patience is over; the wait goes on.
@@ -59,6 +63,7 @@ impl Service {
         patience: Duration,
     ) -> Result<Waited, Refusal> {
         policy::require(who, Right::Work)?;
+        let asked = Uuid::now_v7();
         let begin = Command::BeginWait {
             instance: who.instance.clone(),
             wait: derived(request, "wait"),
@@ -66,27 +71,58 @@ impl Service {
             timeout_ms: wish.timeout.map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)),
             broadcast: wish.broadcast,
             look_back: wish.look_back,
+            asked,
         };
         // Its repeat asks for the same wait, which is not over before its outcome was taken: so the entity
         // makes it harmless, and a kept answer (`still waiting`) would hide the outcome.
-        let begun = wait_view(self.ask_own(who, begin).await?)?;
-        let wait = begun.wait;
-        if let Some(outcome) = begun.outcome {
-            return Ok(ended(outcome, begun.redelivered));
+        let (begun, over) = self.stands(who, begin, asked).await?;
+        if let Some(over) = over {
+            return Ok(over);
         }
+        let wait = begun.wait;
         let topics = BTreeSet::from([wait.to_string(), who.instance.to_string()]);
         let check = || async {
-            let command = Command::CheckWait { instance: who.instance.clone(), wait: Some(wait) };
-            let mut view = wait_view(self.ask::<Agent>(&who.own_agent(), command.clone()).await?)?;
-            if let Some(since) = view.look_back_to {
-                self.look_back(who, wait, &wish.filter, since).await?;
-                view = wait_view(self.ask::<Agent>(&who.own_agent(), command).await?)?;
-            }
-            Ok(view.outcome.map(|outcome| ended(outcome, view.redelivered)))
+            let command = Command::CheckWait { instance: who.instance.clone(), wait: Some(wait), asked };
+            let (view, over) = self.stands(who, command.clone(), asked).await?;
+            let Some(since) = view.look_back_to else { return Ok(over) };
+            self.look_back(who, wait, &wish.filter, since).await?;
+            Ok(self.stands(who, command, asked).await?.1)
         };
         let left = self.clock().until(begun.deadline) + Duration::from_secs(1);
         let found = self.until(who, topics, patience.min(left), check).await?;
         Ok(found.unwrap_or(Waited::Pending { wait, deadline: begun.deadline }))
+    }
+
+    /// Asks how a wait stands, and what it came to. The question is not given up with who asks, so that an event that
+    /// comes with the answer is not lost with them.
+    async fn stands(
+        &self,
+        who: &Principal,
+        command: Command,
+        asked: Uuid,
+    ) -> Result<(WaitView, Option<Waited>), Refusal> {
+        let (service, who) = (self.clone(), who.clone());
+        let question = async move {
+            let answer = service.ask_own(&who, command).await;
+            let mut lost = Lost { service, who, asked, event: None };
+            if answer.as_ref().is_err_and(|refusal| refusal.code == Code::Unknown) {
+                tokio::spawn(lost.clone().give_back());
+            }
+            let mut view = wait_view(answer?)?;
+            let over = view.outcome.take().map(|outcome| match outcome {
+                Outcome::WaitTimeout => Waited::TimedOut,
+                Outcome::Triggered { payload } => {
+                    let (payload, again) = (Arc::new(payload), view.redelivered);
+                    lost.event = Some(Arc::clone(&payload));
+                    Waited::Triggered { payload, again, unread: (!again).then(|| Unread::new(lost)) }
+                }
+            });
+            Ok((view, over))
+        };
+        let answered = tokio::spawn(question.in_current_span()).await;
+        answered.unwrap_or_else(|error| {
+            Err(Refusal::new(Code::Internal, format!("the question broke off: {error}")))
+        })
     }
 
     /// Looks for the event among those that came since a moment, and tells the agent.
@@ -137,12 +173,5 @@ fn wait_view(reply: Reply) -> Result<WaitView, Refusal> {
     match reply {
         Reply::Wait(view) => Ok(view),
         _ => Err(unexpected("the agent")),
-    }
-}
-
-fn ended(outcome: Outcome, again: bool) -> Waited {
-    match outcome {
-        Outcome::Triggered { payload } => Waited::Triggered { payload, again },
-        Outcome::WaitTimeout => Waited::TimedOut,
     }
 }

@@ -139,12 +139,16 @@ impl Proxy {
         }
         let (into, body) = mpsc::channel(1);
         tokio::spawn(async move {
-            // The instance hung up, or no coordinator was left: the body ends here.
-            let call = exchange.call;
-            if self.relay(exchange, answer, into, owed).await.is_ok_and(|passed| passed)
-                && let Some(call) = call
-            {
-                self.repeats.answered(call, Instant::now());
+            let (call, key) = (exchange.call, exchange.headers.get(KEY).cloned());
+            let end = into.clone();
+            let passed = self.relay(exchange, answer, into, owed).await;
+            let (Some(call), Some(key)) = (call, key) else { return };
+            // There is room again once the last piece was taken. One that hung up before that has not heard it.
+            match passed {
+                Ok(true) if end.reserve().await.is_ok() => self.repeats.answered(call, Instant::now()),
+                Ok(true) | Err(_) => self.repeats.unread(call, key, Instant::now()),
+                // The instance hung up before the answer, or no coordinator was left.
+                Ok(false) => {}
             }
         });
         let body = BodyExt::boxed(StreamBody::new(ReceiverStream::new(body)));

@@ -1,8 +1,9 @@
-//! Calls that a client gave up before their answer came, as one does that was frozen past its own time limit. It makes
-//! the same call again, as a request of its own; under the key of the first it gets the answer that it missed.
+//! Calls that a client gave up before their answer came, as one does that was frozen past its own time limit, or in the
+//! instant in which it came. It makes the same call again, as a request of its own; under the key of the first it gets
+//! the answer that it missed.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::header::HeaderValue;
@@ -12,6 +13,8 @@ use uuid::Uuid;
 
 /// An answer this close to the client's limit may have come too late.
 const MARGIN: Duration = Duration::from_secs(1);
+/// The same call after this long is for another answer than the one that nobody took.
+const SOON: Duration = Duration::from_secs(600);
 /// Calls that are remembered of one instance.
 const MOST: usize = 256;
 
@@ -25,6 +28,8 @@ pub(super) struct Repeats {
 struct Asked {
     key: HeaderValue,
     at: Instant,
+    /// There was nobody to take the answer.
+    unread: bool,
 }
 
 /// A call, by what is called with what.
@@ -41,23 +46,41 @@ impl Repeats {
 
     /// The key for a call: `fresh`, or that of the same call which the client gave up.
     pub(super) fn key(&self, call: Uuid, fresh: HeaderValue, now: Instant) -> HeaderValue {
-        let Some(patience) = self.patience else { return fresh };
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        let given_up = asked.get(&call).filter(|earlier| now.duration_since(earlier.at) >= patience);
-        let key = given_up.map_or(fresh, |earlier| earlier.key.clone());
-        if asked.len() < MOST || asked.contains_key(&call) {
-            asked.insert(call, Asked { key: key.clone(), at: now });
+        let late = |earlier: &Asked| {
+            self.patience.is_some_and(|patience| now.duration_since(earlier.at) >= patience)
+        };
+        let unread = |earlier: &Asked| earlier.unread && now.duration_since(earlier.at) < SOON;
+        let earlier = self.asked().remove(&call).filter(|earlier| unread(earlier) || late(earlier));
+        let key = earlier.map_or(fresh, |earlier| earlier.key);
+        if self.patience.is_some() {
+            self.remember(call, Asked { key: key.clone(), at: now, unread: false });
         }
         key
+    }
+
+    /// The client hung up before it took the answer.
+    pub(super) fn unread(&self, call: Uuid, key: HeaderValue, now: Instant) {
+        self.remember(call, Asked { key, at: now, unread: true });
     }
 
     /// The answer was passed on. It is over unless that came too late.
     pub(super) fn answered(&self, call: Uuid, now: Instant) {
         let Some(patience) = self.patience else { return };
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut asked = self.asked();
         if asked.get(&call).is_some_and(|earlier| now.duration_since(earlier.at) < patience) {
             asked.remove(&call);
         }
+    }
+
+    fn remember(&self, call: Uuid, one: Asked) {
+        let mut asked = self.asked();
+        if asked.len() < MOST || asked.contains_key(&call) {
+            asked.insert(call, one);
+        }
+    }
+
+    fn asked(&self) -> MutexGuard<'_, HashMap<Uuid, Asked>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -87,6 +110,22 @@ mod tests {
         repeats.answered(wait(3, "push"), at(22));
         assert_eq!(key(4, "push", "d", 23), "d", "it has its answer");
         assert_eq!(key(5, "push", "e", 24), "e", "the client cannot have given that up yet");
+    }
+
+    #[test]
+    fn a_call_whose_answer_nobody_took_keeps_its_key_once() {
+        for patience in [None, Some(Duration::from_secs(60))] {
+            let repeats = Repeats::new(patience);
+            let now = Instant::now();
+            let key = |event, fresh| repeats.key(wait(1, event), HeaderValue::from_static(fresh), now);
+            assert_eq!(key("push", "a"), "a");
+            repeats.unread(wait(1, "push"), HeaderValue::from_static("a"), now);
+            assert_eq!((key("issues", "b"), key("push", "c")), ("b".parse().unwrap(), "a".parse().unwrap()));
+            repeats.answered(wait(1, "push"), now);
+            assert_eq!(key("push", "d"), "d");
+            repeats.unread(wait(1, "push"), HeaderValue::from_static("d"), now - SOON);
+            assert_eq!(key("push", "e"), if patience.is_some() { "d" } else { "e" }, "long ago");
+        }
     }
 
     #[test]

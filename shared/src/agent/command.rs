@@ -117,6 +117,9 @@ pub enum Command {
         /// An event counts too that came since the run began.
         #[serde(default)]
         look_back: bool,
+        /// Names the question, which may be answered with the outcome of an older wait.
+        #[serde(default)]
+        asked: Uuid,
     },
     /// What a look back over the events since the run began has found for a wait, if anything.
     LookedBack {
@@ -127,6 +130,16 @@ pub enum Command {
     CheckWait {
         instance: InstanceId,
         wait: Option<Uuid>,
+        /// Names the question.
+        #[serde(default)]
+        asked: Uuid,
+    },
+    /// What a question about a wait was answered has not reached its client, which gave up in that instant. With the
+    /// event, if that is known.
+    AnswerLost {
+        instance: InstanceId,
+        asked: Uuid,
+        event: Option<Envelope>,
     },
     /// From triggers: a webhook matched this wait.
     Trigger {

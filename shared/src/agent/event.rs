@@ -167,7 +167,14 @@ pub enum Event {
         token: Option<Token>,
         at: Timestamp,
     },
+    /// The outcome goes to its client: with the answer to a question, or as the input of a run that is started again.
     WaitDelivered {
+        wait: Uuid,
+        #[serde(default)]
+        asked: Option<Uuid>,
+    },
+    /// What was delivered has reached nobody.
+    WaitUnread {
         wait: Uuid,
     },
     /// The runner is told to end the instance.
@@ -208,7 +215,8 @@ impl Event {
             Event::WaitAcknowledged { wait, .. }
             | Event::WaitEnded { wait, .. }
             | Event::WaitDropped { wait, .. }
-            | Event::WaitDelivered { wait } => Some(wait.to_string()),
+            | Event::WaitDelivered { wait, .. }
+            | Event::WaitUnread { wait } => Some(wait.to_string()),
             Event::Bid { instance, .. }
             | Event::Granted { instance, .. }
             | Event::Requeued { instance, .. }

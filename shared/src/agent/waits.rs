@@ -26,6 +26,12 @@ pub struct WaitRecord {
     pub outcome: Option<Outcome>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub delivered: bool,
+    /// The question that was answered last with its outcome.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<Uuid>,
+    /// The same of the wait before this one, whose answer may not have reached the instance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<Uuid>,
 }
 
 /// Who must be ready before an instance may be frozen.

@@ -147,6 +147,7 @@ impl Waiter {
             timeout_ms: Some(86_400_000),
             broadcast,
             look_back: false,
+            asked: Uuid::nil(),
         };
         match self.agent.ask(&self.agent.key(), Request::read(), begin).await? {
             Reply::Wait(view) if view.wait == self.wait => Ok(()),

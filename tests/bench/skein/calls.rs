@@ -94,6 +94,7 @@ impl Agent {
             timeout_ms: None,
             broadcast: false,
             look_back: false,
+            asked: Uuid::nil(),
         };
         let begun = callee.ask(&there, Request::read(), begin).await?;
         ensure!(matches!(&begun, Reply::Wait(view) if view.outcome.is_some()), "no call came: {begun:?}");

@@ -45,6 +45,7 @@ async fn called(node: &Node) {
         timeout_ms: None,
         broadcast: false,
         look_back: false,
+        asked: Uuid::nil(),
     };
     let caller =
         Caller { agent: Name::parse("lead").unwrap(), instance: instance("lead"), chain: Vec::new() };

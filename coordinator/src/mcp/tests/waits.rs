@@ -7,7 +7,7 @@ use super::*;
 use crate::mcp::Gate;
 use crate::mcp::quota::Limits;
 
-fn calling(agent: &Agent, session: Option<&str>, tool: &str, arguments: Value) -> Request<Body> {
+pub(super) fn calling(agent: &Agent, session: Option<&str>, tool: &str, arguments: Value) -> Request<Body> {
     let mut params = json!({ "name": tool, "arguments": arguments });
     let mut request = Request::post("/mcp")
         .header("host", "127.0.0.1")

@@ -85,7 +85,12 @@ impl Agent {
                 wait.unacknowledged.clear();
                 wait.outcome = Some(outcome.clone());
             }),
-            Event::WaitDelivered { wait } => self.with_wait(*wait, changes, |wait| wait.delivered = true),
+            Event::WaitDelivered { wait, asked } => self.with_wait(*wait, changes, |wait| {
+                (wait.delivered, wait.asked) = (true, *asked);
+            }),
+            Event::WaitUnread { wait } => self.with_wait(*wait, changes, |wait| {
+                (wait.delivered, wait.asked) = (false, None);
+            }),
             Event::WaitDropped { wait, token, at } => self.drop_wait(*wait, *token, *at, changes),
             Event::Ended { instance, exit, at } => self.end(instance, exit, *at, changes),
             other => self.move_instance(other, changes),

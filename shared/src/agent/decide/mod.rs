@@ -49,15 +49,20 @@ fn route(draft: &mut Draft<'_>, command: &Command) -> Result<Reply, Refusal> {
         }
         Command::SetStatus { instance, text } => draft.set_status(instance, text),
         Command::ReturnValue { instance, value } => draft.return_value(instance, value),
-        Command::BeginWait { instance, wait, filter, timeout_ms, broadcast, look_back } => draft.begin_wait(
-            instance,
-            *wait,
-            filter,
-            *timeout_ms,
-            Manner { broadcast: *broadcast, look_back: *look_back },
-        ),
+        Command::BeginWait { instance, wait, filter, timeout_ms, broadcast, look_back, asked } => draft
+            .begin_wait(
+                instance,
+                *wait,
+                filter,
+                *timeout_ms,
+                Manner { broadcast: *broadcast, look_back: *look_back },
+                *asked,
+            ),
         Command::LookedBack { wait, found } => Ok(draft.looked_back(*wait, found.as_ref())),
-        Command::CheckWait { instance, wait } => draft.check_wait(instance, *wait),
+        Command::CheckWait { instance, wait, asked } => draft.check_wait(instance, *wait, *asked),
+        Command::AnswerLost { instance, asked, event } => {
+            Ok(draft.answer_lost(instance, *asked, event.as_ref()))
+        }
         Command::Trigger { wait, receipt, payload } => Ok(draft.trigger(*wait, *receipt, payload)),
         Command::WaitRegistered { wait } => Ok(draft.acknowledge(*wait, Party::Triggers)),
         Command::LocksExtended { wait } => Ok(draft.acknowledge(*wait, Party::Locks)),

@@ -62,7 +62,7 @@ impl Draft<'_> {
     pub(super) fn hand_over(&mut self, instance: &Instance) {
         let wait = self.wait_of(&instance.id).filter(|wait| !wait.delivered).map(|wait| wait.id);
         if let (Some(wait), Some(Spill::Done)) = (wait, instance.spill) {
-            self.push(Event::WaitDelivered { wait });
+            self.push(Event::WaitDelivered { wait, asked: None });
         }
     }
 

@@ -38,12 +38,14 @@ impl Draft<'_> {
         filter: &Filter,
         timeout_ms: Option<u64>,
         manner: Manner,
+        asked: Uuid,
     ) -> Result<Reply, Refusal> {
         filter.validate()?;
         let deadline = self.deadline(timeout_ms)?;
         self.instance(id)?;
         self.began(id, None);
-        if let Some(reply) = self.earlier_wait(id, wait, filter)? {
+        let after = self.wait_of(id).and_then(|before| before.asked.or(before.after));
+        if let Some(reply) = self.earlier_wait(id, wait, filter, asked)? {
             return Ok(reply);
         }
         self.may_wait(id)?;
@@ -61,6 +63,8 @@ impl Draft<'_> {
             unacknowledged: BTreeSet::from([Party::Locks, Party::Leases]),
             outcome: None,
             delivered: false,
+            asked: None,
+            after,
         };
         if record.is_webhook() {
             record.unacknowledged.insert(Party::Triggers);
@@ -71,7 +75,7 @@ impl Draft<'_> {
         self.push(Event::WaitBegun(record.clone()));
         self.serve_queued_call(id);
         self.prepare(&record);
-        self.take_outcome(wait)
+        self.take_outcome(wait, asked)
     }
 
     /// Has everybody get ready for a wait that goes on. One that found its call in the queue is over already.
@@ -86,7 +90,12 @@ impl Draft<'_> {
         self.send(kept);
     }
 
-    pub(super) fn check_wait(&mut self, id: &InstanceId, wait: Option<Uuid>) -> Result<Reply, Refusal> {
+    pub(super) fn check_wait(
+        &mut self,
+        id: &InstanceId,
+        wait: Option<Uuid>,
+        asked: Uuid,
+    ) -> Result<Reply, Refusal> {
         self.instance(id)?;
         let latest = self.wait_of(id).filter(|latest| match wait {
             Some(wanted) => latest.id == wanted,
@@ -98,7 +107,21 @@ impl Draft<'_> {
                 "this instance has no such wait; call wait_for_trigger to begin one",
             ));
         };
-        self.take_outcome(latest)
+        self.take_outcome(latest, asked)
+    }
+
+    /// Takes an event back that the instance was told of and has not heard. It has it by asking again; an instance that
+    /// has asked again already, and waits for another, has it now.
+    pub(super) fn answer_lost(&mut self, id: &InstanceId, asked: Uuid, event: Option<&Envelope>) -> Reply {
+        let Some(latest) = self.wait_of(id) else { return Reply::Done };
+        let (wait, is_next) = (latest.id, latest.is_open() && latest.after == Some(asked));
+        if latest.asked == Some(asked) {
+            self.push(Event::WaitUnread { wait });
+        } else if let Some(payload) = event.filter(|_| is_next).cloned() {
+            self.cancel_wait_of(id);
+            self.finish_wait(wait, Outcome::Triggered { payload });
+        }
+        Reply::Done
     }
 
     pub(super) fn trigger(&mut self, wait: Uuid, receipt: Uuid, payload: &Envelope) -> Reply {
@@ -178,6 +201,7 @@ impl Draft<'_> {
         id: &InstanceId,
         wait: Uuid,
         filter: &Filter,
+        asked: Uuid,
     ) -> Result<Option<Reply>, Refusal> {
         let Some(old) = self.wait_of(id).cloned() else { return Ok(None) };
         let unseen = match &old.outcome {
@@ -185,7 +209,7 @@ impl Draft<'_> {
             _ => !old.delivered && old.filter == *filter,
         };
         if old.id == wait || unseen {
-            return self.take_outcome(old.id).map(Some);
+            return self.take_outcome(old.id, asked).map(Some);
         }
         if old.is_open() {
             self.supersede(&old)?;
@@ -209,14 +233,14 @@ impl Draft<'_> {
     }
 
     /// How the wait stands. The outcome is handed out once the instance may run on.
-    fn take_outcome(&mut self, wait: Uuid) -> Result<Reply, Refusal> {
+    fn take_outcome(&mut self, wait: Uuid, asked: Uuid) -> Result<Reply, Refusal> {
         let Some(record) = self.agent.waits.get(&wait).cloned() else {
             return Err(Refusal::new(Code::NotFound, format!("there is no wait {wait}; begin a new one")));
         };
         let runs = self.instance(&record.instance)?.state == State::Running;
         let outcome = record.outcome.filter(|_| runs);
-        if outcome.is_some() && !record.delivered {
-            self.push(Event::WaitDelivered { wait });
+        if outcome.is_some() {
+            self.push(Event::WaitDelivered { wait, asked: Some(asked) });
         }
         Ok(Reply::Wait(WaitView {
             wait,

@@ -308,6 +308,7 @@ fn a_call_expires_but_not_while_its_run_waits() {
         timeout_ms,
         broadcast: false,
         look_back: false,
+        asked: Uuid::nil(),
     };
     world.must(begin);
     world.advance(4 * 3600 - 1);
@@ -353,6 +354,7 @@ fn a_broadcast_wait_hears_a_call_that_another_serves() {
         timeout_ms: None,
         broadcast: true,
         look_back: false,
+        asked: Uuid::nil(),
     };
     world.must(begin);
     world.call(1).unwrap();

@@ -176,7 +176,8 @@ impl World {
     /// The outcome of the instance's wait as its client gets it, by name.
     pub(super) fn outcome(&mut self, instance: &InstanceId, number: u128) -> Option<Value> {
         let wait = Some(id(number));
-        match self.must(Command::CheckWait { instance: instance.clone(), wait }) {
+        let asked = id(number);
+        match self.must(Command::CheckWait { instance: instance.clone(), wait, asked }) {
             Reply::Wait(view) => view.outcome.map(|outcome| serde_json::to_value(outcome).unwrap()),
             other => panic!("no wait: {other:?}"),
         }
@@ -347,5 +348,6 @@ pub(super) fn begin_wait(instance: &InstanceId, number: u128, filter: Filter) ->
         timeout_ms: None,
         broadcast: false,
         look_back: false,
+        asked: id(number),
     }
 }

@@ -16,6 +16,7 @@ enum Step {
     Return(u8),
     Wait { who: u8, wait: u128, webhook: bool, broadcast: bool },
     Check { who: u8 },
+    Lose { who: u8, before: bool },
     Trigger(u128),
     Ack(u128, u8),
     Report { who: u8, what: u8, behind: u64 },
@@ -51,6 +52,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (who.clone(), number.clone(), any::<bool>(), any::<bool>())
             .prop_map(|(who, wait, webhook, broadcast)| Step::Wait { who, wait, webhook, broadcast }),
         2 => who.clone().prop_map(|who| Step::Check { who }),
+        2 => (who.clone(), any::<bool>()).prop_map(|(who, before)| Step::Lose { who, before }),
         4 => number.clone().prop_map(Step::Trigger),
         3 => (number, 0..5u8).prop_map(|(wait, by)| Step::Ack(wait, by)),
         8 => (who.clone(), 0..7u8, 0..2u64)
@@ -117,8 +119,19 @@ impl World {
                 timeout_ms: Some(1_000_000),
                 broadcast,
                 look_back: webhook && wait % 2 == 0,
+                asked: id(7000 + self.agent.events.len() as u128),
             },
-            Step::Check { who } => Command::CheckWait { instance: self.pick(who), wait: None },
+            Step::Check { who } => {
+                let asked = id(6000 + self.agent.events.len() as u128);
+                Command::CheckWait { instance: self.pick(who), wait: None, asked }
+            }
+            Step::Lose { who, before } => {
+                let instance = self.pick(who);
+                let latest = self.agent.entity.instances.get(&instance).and_then(|known| known.wait);
+                let latest = latest.and_then(|wait| self.agent.entity.waits.get(&wait));
+                let asked = latest.and_then(|wait| if before { wait.after } else { wait.asked });
+                Command::AnswerLost { instance, asked: asked.unwrap_or_default(), event: Some(envelope()) }
+            }
             Step::Trigger(wait) => {
                 Command::Trigger { wait: self.any_wait(wait), receipt: id(wait), payload: envelope() }
             }

@@ -115,6 +115,7 @@ fn a_definition_bounds_how_long_its_runs_may_wait() {
         timeout_ms,
         broadcast: false,
         look_back: false,
+        asked: id(1),
     };
     let refusal = world.agent.run(wait(Some(60_001))).unwrap_err();
     assert_eq!(refusal.code, Code::InvalidArgument);
@@ -132,10 +133,70 @@ fn an_outcome_is_never_lost_between_calls() {
     assert_eq!((view.wait, view.redelivered), (id(1), false), "the unseen event comes before a new wait");
     assert!(view.outcome.is_some());
     assert!(world.outcome(&run, 1).is_some(), "and can be read again by its id");
-    let latest = Command::CheckWait { instance: run.clone(), wait: None };
+    let latest = Command::CheckWait { instance: run.clone(), wait: None, asked: id(2) };
     assert_eq!(world.refused(latest), Code::NotFound);
     world.wait(&run, 2, agent_filter(None));
     assert_eq!(world.state(&run), State::Frozen, "sequential waits");
+}
+
+/// Whether a question about a wait was answered with an event.
+fn told(reply: &Reply) -> bool {
+    let Reply::Wait(view) = reply else { panic!("no wait: {reply:?}") };
+    view.outcome.is_some()
+}
+
+/// The answer to the question of this number has reached nobody.
+fn lost(run: &InstanceId, asked: u128) -> Command {
+    Command::AnswerLost { instance: run.clone(), asked: id(asked), event: Some(envelope()) }
+}
+
+#[test]
+fn an_answer_that_reached_nobody_is_given_to_who_asks_again() {
+    let mut world = World::new(1);
+    let run = world.manual();
+    world.wait(&run, 1, webhook_filter());
+    trigger(&mut world, 1);
+    assert!(world.outcome(&run, 1).is_some());
+    world.must(lost(&run, 1));
+    let Reply::Wait(view) = world.wait(&run, 2, webhook_filter()) else { panic!() };
+    assert_eq!((view.wait, view.redelivered), (id(1), false), "it comes before a new wait, as new");
+    assert!(view.outcome.is_some());
+    // The loss is told of once more, late: what was heard meanwhile was another answer.
+    world.must(lost(&run, 1));
+    assert!(!told(&world.wait(&run, 3, webhook_filter())), "a new wait begins");
+}
+
+#[test]
+fn an_answer_whose_loss_is_learnt_late_ends_the_wait_that_came_after_it() {
+    let mut world = World::new(1);
+    let run = world.manual();
+    world.wait(&run, 1, webhook_filter());
+    trigger(&mut world, 1);
+    assert!(world.outcome(&run, 1).is_some());
+    world.prompt_acks = false;
+    world.wait(&run, 2, webhook_filter());
+    world.wait(&run, 3, agent_filter(None));
+    world.must(lost(&run, 2));
+    assert_eq!(world.outcome(&run, 3), None, "no event went with that answer");
+    world.must(lost(&run, 1));
+    assert_eq!(world.state(&run), State::Running);
+    assert_eq!(world.outcome(&run, 3).unwrap()["triggered"]["payload"]["event"], "push");
+    assert!(!told(&world.wait(&run, 4, webhook_filter())), "and once");
+    world.must(lost(&run, 1));
+    assert_eq!(world.outcome(&run, 4), None);
+}
+
+#[test]
+fn an_answer_that_was_given_again_and_heard_is_not_lost() {
+    let mut world = World::new(1);
+    let run = world.manual();
+    world.wait(&run, 1, webhook_filter());
+    trigger(&mut world, 1);
+    assert!(world.outcome(&run, 1).is_some());
+    let repeat = Command::CheckWait { instance: run.clone(), wait: Some(id(1)), asked: id(9) };
+    assert!(told(&world.must(repeat)));
+    world.must(lost(&run, 1));
+    assert!(!told(&world.wait(&run, 2, webhook_filter())));
 }
 
 #[test]
@@ -217,6 +278,7 @@ fn waits_are_limited_in_number_and_length() {
             timeout_ms,
             broadcast: false,
             look_back: false,
+            asked: id(1),
         };
         assert_eq!(world.refused(begin), Code::InvalidArgument);
     }
@@ -248,10 +310,11 @@ fn a_wait_survives_a_restart() {
 
 fn look_back(world: &mut World, run: &InstanceId, wait: u128) -> Option<crate::time::Timestamp> {
     let (instance, filter, wait) = (run.clone(), webhook_filter(), id(wait));
-    let begin =
-        Command::BeginWait { instance, wait, filter, timeout_ms: None, broadcast: false, look_back: true };
+    let (timeout_ms, asked) = (None, wait);
+    let (broadcast, look_back) = (false, true);
+    let begin = Command::BeginWait { instance, wait, filter, timeout_ms, broadcast, look_back, asked };
     world.must(begin);
-    match world.must(Command::CheckWait { instance: run.clone(), wait: Some(wait) }) {
+    match world.must(Command::CheckWait { instance: run.clone(), wait: Some(wait), asked: wait }) {
         Reply::Wait(view) => view.look_back_to,
         other => panic!("no wait: {other:?}"),
     }
@@ -321,6 +384,7 @@ fn only_runs_look_back_and_only_for_webhooks() {
             timeout_ms: None,
             broadcast: false,
             look_back: true,
+            asked: id(1),
         };
         assert_eq!(world.refused(begin), Code::InvalidArgument);
     }

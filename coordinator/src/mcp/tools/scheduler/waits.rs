@@ -79,10 +79,11 @@ async fn wait(call: Call, args: Wait) -> Outcome {
     let wish = Wish { filter, timeout, broadcast: args.broadcast, look_back: args.since.is_some() };
     let waited = call.service.wait_for_trigger(&call.who, call.request, wish, patience).await;
     match waited {
-        Ok(Waited::Triggered { payload, again }) => {
+        Ok(Waited::Triggered { payload, again, unread }) => {
+            unread.into_iter().for_each(|unread| call.delivery.carries(unread));
             let shown = serde_json::to_string_pretty(&payload).unwrap_or_default();
             let text = format!("Trigger received. Payload:\n{shown}");
-            Ok(granted(text, json!({ "payload": payload, "redelivered": again })))
+            Ok(granted(text, json!({ "payload": *payload, "redelivered": again })))
         }
         Ok(Waited::TimedOut) => refused(
             "Wait failed:",

@@ -189,7 +189,7 @@ async fn run(call: Call, target: Target) -> Reply {
             "name the tool that you want, not a finder",
         ));
     }
-    let Call { service, catalogue, who, view, key, progress, gate, client, .. } = call;
-    let context = Context { service, catalogue, who, view, key, progress, gate, client };
+    let Call { service, catalogue, who, view, key, progress, delivery, gate, client, .. } = call;
+    let context = Context { service, catalogue, who, view, key, progress, delivery, gate, client };
     Box::pin(dispatch::call(context, &target.name, target.arguments)).await
 }

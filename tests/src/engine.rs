@@ -105,7 +105,7 @@ impl Bed {
             log: self.log_file(name),
             user: None,
             closed: Vec::new(),
-            open: Vec::new(),
+            open: vec![self.folder.path().to_owned()],
             readable: Vec::new(),
             definition: self.folder.path().to_owned(),
             credentials: None,

@@ -324,6 +324,45 @@ async fn opencode_goes_through_a_day() -> Result<()> {
     Ok(())
 }
 
+/// By a tool of its own, in what the runner keeps its processes to: it needs a place for temporary files there too.
+async fn runs_a_command_of_its_own(coder: Coder, shell: &'static str, argument: &'static str) -> Result<()> {
+    let command = "echo seven > geese && mktemp && sed s/even/ix/ geese";
+    let model = Model::start(move |talk| match talk.results.last() {
+        None => Ok(Say::Call(shell, json!({argument: command, "description": "Counts the geese."}))),
+        Some((_, result)) => {
+            ensure!(result.to_string().contains("six"), "its command came to {result}");
+            Ok(Say::Text("The geese are counted."))
+        }
+    });
+    let model = model.await?;
+    let stage = stage(coder, "", &model).await?;
+    let instance = stage.ask("coder", "Begin.").await?;
+    let end = stage.ends(&instance).await;
+    ensure!(model.talk()?.results.len() == 1 && end? == "completed", "{}", stage.output(&instance));
+    ensure!(fs::read_to_string(stage.work("coder").join("geese"))? == "seven\n", "it worked elsewhere");
+    Ok(())
+}
+
+#[tokio::test]
+async fn claude_code_runs_a_command_of_its_own() -> Result<()> {
+    runs_a_command_of_its_own(Coder::ClaudeCode, "Bash", "command").await
+}
+
+#[tokio::test]
+async fn codex_runs_a_command_of_its_own() -> Result<()> {
+    runs_a_command_of_its_own(Coder::Codex, "exec_command", "cmd").await
+}
+
+#[tokio::test]
+async fn gemini_runs_a_command_of_its_own() -> Result<()> {
+    runs_a_command_of_its_own(Coder::Gemini, "run_shell_command", "command").await
+}
+
+#[tokio::test]
+async fn opencode_runs_a_command_of_its_own() -> Result<()> {
+    runs_a_command_of_its_own(Coder::Opencode, "bash", "command").await
+}
+
 async fn says_why_its_model_fails_in_its_end(coder: Coder) -> Result<()> {
     let model = Model::start(|_| bail!("the model is on strike")).await?;
     let stage = stage(coder, "", &model).await?;

@@ -125,13 +125,12 @@ async fn what_takes_too_long_or_is_not_wanted_any_more_is_ended_whole() -> Resul
 #[tokio::test]
 async fn after_waits_in_a_row_the_tools_work_and_files_are_where_they_were() -> Result<()> {
     let wait = r#"wait_for_trigger={"type":"webhook","source":"github","event":"push","timeout":"1s"}"#;
-    let look = r#"bash={"command":"pwd; cat marker; cat /tmp/$SKEIN_INSTANCE; echo ${LOST:-gone}"}"#;
-    let make = r#"bash={"command":"export LOST=here; echo kept > marker; echo tmp > /tmp/$SKEIN_INSTANCE"}"#;
+    let look = r#"bash={"command":"pwd; cat marker; cat $TMPDIR/kept; echo ${LOST:-gone}"}"#;
+    let make = r#"bash={"command":"export LOST=here; echo kept > marker; echo tmp > $TMPDIR/kept"}"#;
     let stage = Stage::new(1)?.agent("sleeper", "", &[make, wait, wait, look, "hold"])?.start().await?;
-    let sleeper = stage.run("sleeper").await?;
+    stage.run("sleeper").await?;
     stage.until("it has looked", async || Ok(stage.answers("sleeper", "bash")?.len() == 2)).await?;
     let (text, failed) = said(&stage.answers("sleeper", "bash")?[1].1);
-    fs::remove_file(format!("/tmp/{sleeper}")).ok();
     let work = stage.data().parent().unwrap().join("data-work/default/sleeper");
     ensure!(!failed && text == format!("{}\nkept\ntmp\ngone", work.display()), "{text}");
     let waits = stage.answers("sleeper", "wait_for_trigger")?;

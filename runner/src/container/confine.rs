@@ -1,7 +1,9 @@
 //! How agents are kept from the runner's data and from each other.
 //!
-//! As root, each instance gets a numeric user of its own and file modes do the rest. Otherwise Landlock closes
-//! folders to the instance's processes, and the kernel keeps them from signalling or tracing others.
+//! As root, each instance gets a numeric user of its own, and file modes keep it from what is others'. Where the kernel has
+//! Landlock it closes folders to the instance's processes besides, whatever the modes of the files in them are: a person
+//! opens them by a `chmod`, or an agent does. Without users, Landlock is all there is; then the kernel keeps the processes
+//! from signalling others by it too.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,7 +18,7 @@ use landlock::{
 /// and systemd hand out.
 pub const USERS: std::ops::Range<u32> = 1_900_000_000..1_967_108_864;
 /// What programs write to that is no file of anybody's.
-const DEVICES: [&str; 9] = [
+const HARMLESS: [&str; 9] = [
     "/dev/null",
     "/dev/zero",
     "/dev/full",
@@ -27,15 +29,19 @@ const DEVICES: [&str; 9] = [
     "/dev/pts",
     "/dev/shm",
 ];
+/// Devices have owners and modes, which the system sets: a user of its own opens what all users may, a graphics card for one.
+const DEVICES: [&str; 1] = ["/dev"];
+/// This program, as which a process goes on inside an instance.
+const OWN: &str = "/proc/self/exe";
 /// The newest Landlock rules that are asked for; older kernels apply what they know.
 const NEWEST: ABI = ABI::V6;
 
 /// What stands between an agent and the runner's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Isolation {
-    /// A user of its own for each instance.
+    /// A user of its own for each instance, and Landlock rules beside it where the kernel has them.
     Users,
-    /// Landlock rules.
+    /// Landlock rules alone.
     Landlock,
     /// Nothing.
     None,
@@ -54,7 +60,12 @@ impl Isolation {
     /// A sentence for the person who starts the runner.
     pub fn sentence(self) -> &'static str {
         match self {
-            Self::Users => "Each instance runs as a user of its own, with limits of its own.",
+            Self::Users if has_landlock() => {
+                "Each instance runs as a user of its own, with limits of its own, and Landlock lets it write into its own folders alone."
+            }
+            Self::Users => {
+                "Each instance runs as a user of its own, with limits of its own. This kernel has no Landlock: what others leave open to every user, an instance may read and write."
+            }
             Self::Landlock => {
                 "Landlock keeps instances from the data folder and from each other's files, and lets them write into their own folders alone. What else this user may read they can read; how many processes they start is not limited, since they share this user."
             }
@@ -93,7 +104,12 @@ fn users_are_mapped() -> bool {
 }
 
 /// Keeps this process and all that it starts from writing anywhere but into the folders in `open` and to devices, and from
-/// reading those in `closed`, except for what of them is in `open` or `readable`.
+/// reading those in `closed`, except for what of them is in `open` or `readable`. It needs rights to look into the folders on
+/// the way to the closed ones, so whoever becomes another user does that later.
+///
+/// With `own_user` the process is about to have a user to itself. Who may signal it, and which devices it may open, is
+/// then up to the rights of users. Landlock would also keep a tool from ending what another tool of its instance has
+/// started, since each is restricted by itself.
 ///
 /// Landlock knows only what is allowed, so what may be read is everything but the closed folders and the folders on the way
 /// to them, which cannot be listed. An open folder with a closed one in it is open in the same way: the process cannot put
@@ -101,18 +117,24 @@ fn users_are_mapped() -> bool {
 ///
 /// # Errors
 /// A sentence, when the kernel refuses.
-pub fn restrict(closed: &[PathBuf], open: &[PathBuf], readable: &[PathBuf]) -> Result<(), String> {
+pub fn restrict(
+    closed: &[PathBuf],
+    open: &[PathBuf],
+    readable: &[PathBuf],
+    own_user: bool,
+) -> Result<(), String> {
     let found = |paths: &[PathBuf]| -> Vec<PathBuf> {
         paths.iter().filter_map(|path| path.canonicalize().ok()).collect()
     };
     let closed = found(closed);
-    let (open, devices) =
-        (found(open).into_iter().flat_map(|path| around(path, &closed)), DEVICES.map(Path::new));
+    let open = found(open).into_iter().flat_map(|path| around(path, &closed));
+    let readable = readable.iter().map(PathBuf::as_path).chain([Path::new(OWN)]);
+    let devices = if own_user { DEVICES.as_slice() } else { HARMLESS.as_slice() };
     let (everything, reading) = (AccessFs::from_all(NEWEST), AccessFs::from_read(NEWEST));
     let apply = || {
-        Ruleset::default()
-            .handle_access(everything)?
-            .scope(Scope::Signal)?
+        let ruleset = Ruleset::default().handle_access(everything)?;
+        let ruleset = if own_user { ruleset } else { ruleset.scope(Scope::Signal)? };
+        ruleset
             .create()?
             .add_rules(path_beneath_rules(allowed(Path::new("/"), &closed), reading))?
             .add_rules(path_beneath_rules(readable, reading))?
@@ -131,13 +153,15 @@ fn around(folder: PathBuf, closed: &[PathBuf]) -> BTreeSet<PathBuf> {
     BTreeSet::from([folder])
 }
 
-/// The largest folders and files under `folder` that hold no closed folder.
+/// The largest folders and files under `folder` that hold no closed folder. Links are left out: a rule holds for what a link
+/// leads to, and that may be closed. What is not closed is allowed by its own path.
 fn allowed(folder: &Path, closed: &[PathBuf]) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     let Ok(entries) = fs::read_dir(folder) else { return found };
-    for entry in entries.flatten().map(|entry| entry.path()) {
-        if !closed.contains(&entry) {
-            found.extend(around(entry, closed));
+    for entry in entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_symlink())) {
+        let path = entry.path();
+        if !closed.contains(&path) {
+            found.extend(around(path, closed));
         }
     }
     found
@@ -145,15 +169,19 @@ fn allowed(folder: &Path, closed: &[PathBuf]) -> BTreeSet<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
     #[test]
-    fn everything_is_allowed_but_the_closed_folder_and_the_way_to_it() {
+    fn everything_is_allowed_but_the_closed_folder_and_the_ways_to_it() {
         let root = tempfile::tempdir().unwrap();
         let root = root.path().canonicalize().unwrap();
         for folder in ["a/data/work", "a/other", "b"] {
             fs::create_dir_all(root.join(folder)).unwrap();
         }
+        symlink(root.join("a/data"), root.join("a/current")).unwrap();
+        symlink(root.join("a/data/work"), root.join("work")).unwrap();
         let found = allowed(&root, &[root.join("a/data")]);
         assert_eq!(found, BTreeSet::from([root.join("a/other"), root.join("b")]));
     }

@@ -89,8 +89,7 @@ pub struct Spec {
     pub user: Option<User>,
     /// Folders that it may not look into.
     pub closed: Vec<PathBuf>,
-    /// Its own folders, inside closed ones too. Where nothing but the runner's own user stands behind it, it writes nowhere
-    /// else.
+    /// Its own folders, inside closed ones too. Where the kernel has Landlock, it writes nowhere else.
     pub open: Vec<PathBuf>,
     /// What is inside closed folders and may be read all the same.
     pub readable: Vec<PathBuf>,

@@ -19,9 +19,7 @@ use tokio::sync::watch;
 
 use super::exec::{self, Scope};
 use super::tree::{self, Process};
-use super::{
-    Container, Engine, Exec, Executed, Exit, Failure, Handle, Isolation, Spec, cgroup, freeze, isolation,
-};
+use super::{Container, Engine, Exec, Executed, Exit, Failure, Handle, Spec, cgroup, confine, freeze};
 
 /// How often an adopted process is looked for.
 const OUTLIVE_LOOK: Duration = Duration::from_millis(100);
@@ -39,7 +37,8 @@ pub struct ProcessEngine {
     runner: String,
     launcher: Vec<OsString>,
     cgroups: Option<PathBuf>,
-    isolation: Isolation,
+    /// Whether the kernel has it. It stands beside an instance's user too.
+    landlock: bool,
     known: Arc<Mutex<HashMap<String, Known>>>,
 }
 
@@ -52,8 +51,8 @@ impl ProcessEngine {
 
     /// For a machine whose control groups are known; `None` freezes by signals.
     pub fn with_cgroups(runner: &str, launcher: Vec<OsString>, cgroups: Option<PathBuf>) -> Self {
-        let isolation = isolation();
-        Self { runner: runner.to_owned(), launcher, cgroups, isolation, known: Arc::default() }
+        let landlock = confine::has_landlock();
+        Self { runner: runner.to_owned(), launcher, cgroups, landlock, known: Arc::default() }
     }
 
     /// The launcher, up to where the program's arguments follow.
@@ -68,7 +67,7 @@ impl ProcessEngine {
         if let Some(user) = spec.user {
             command.arg("--uid").arg(user.uid.to_string()).arg("--gid").arg(user.gid.to_string());
         }
-        if self.isolation == Isolation::Landlock {
+        if self.landlock {
             command.arg("--landlock");
             for (option, paths) in
                 [("--close", &spec.closed), ("--open", &spec.open), ("--read", &spec.readable)]

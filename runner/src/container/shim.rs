@@ -76,7 +76,8 @@ fn prepare(agent: &ExecAgent) -> Result<(), String> {
     rustix::thread::set_no_new_privs(true)
         .map_err(|error| format!("cannot keep the agent from gaining privileges: {error}"))?;
     if agent.landlock {
-        confine::restrict(&agent.close, &agent.open, &agent.read)?;
+        // Still as the runner's user, which may look everywhere; the agent's may not, and the rules hold for it all the same.
+        confine::restrict(&agent.close, &agent.open, &agent.read, agent.uid.is_some())?;
     }
     agent.limits.apply()
 }

@@ -19,7 +19,13 @@ async fn begun() -> (Coordinator, Bed) {
     (coordinator, bed)
 }
 
-fn ask(number: u64, id: u128, instance: &str, tool: &str, arguments: &serde_json::Value) -> Message {
+pub(crate) fn ask(
+    number: u64,
+    id: u128,
+    instance: &str,
+    tool: &str,
+    arguments: &serde_json::Value,
+) -> Message {
     let tool = UseTool { name: tool.to_owned(), arguments: arguments.to_string() };
     Message::Ask(Ask {
         number,
@@ -35,7 +41,7 @@ fn bash(number: u64, question: u128, command: &str) -> Message {
 }
 
 /// The parts of an answer, once the last one is there.
-async fn answer(coordinator: &Coordinator, number: u64) -> Vec<Answer> {
+pub(crate) async fn answer(coordinator: &Coordinator, number: u64) -> Vec<Answer> {
     let of = |answer: &&Answer| answer.number == number;
     let state = coordinator
         .until("the answer", |state| state.answers.iter().filter(of).any(|answer| answer.last))
@@ -43,7 +49,7 @@ async fn answer(coordinator: &Coordinator, number: u64) -> Vec<Answer> {
     state.answers.iter().filter(of).cloned().collect()
 }
 
-fn text(parts: &[Answer]) -> String {
+pub(crate) fn text(parts: &[Answer]) -> String {
     let json: Vec<u8> = parts.iter().flat_map(|answer| answer.part.clone()).collect();
     let outcome: serde_json::Value = serde_json::from_slice(&json).unwrap();
     outcome["text"].as_str().unwrap().to_owned()

@@ -5,6 +5,7 @@
 mod asks;
 mod bed;
 mod clients;
+mod closed;
 mod coordinator;
 mod egress;
 mod hooks;
@@ -32,7 +33,7 @@ use skein_proto::v1::{self, Forget};
 use skein_runner::Error;
 use skein_runner::container::process::ProcessEngine;
 use skein_runner::container::tree::{self, Process};
-use skein_runner::container::{Engine, Handle, Isolation, Limits, Spec, confine};
+use skein_runner::container::{Engine, Handle, Isolation, Limits, Spec};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_starts_freezes_thaws_and_is_reported_once_over_a_broken_stream() {
@@ -335,50 +336,6 @@ async fn an_agent_cannot_read_the_runners_files() {
     bed.leave().await.unwrap();
 }
 
-#[test]
-fn with_landlock_an_instance_writes_into_its_own_folders_alone_and_looks_into_no_closed_one() {
-    assert!(
-        confine::has_landlock(),
-        "run the suite on a kernel with Landlock: nothing else shows that its rules hold"
-    );
-    let folder = tempfile::tempdir().unwrap();
-    let place = |name: &str| folder.path().join(name);
-    for name in ["closed/own", "closed/given", "repository/source", "repository/data", "other"] {
-        fs::create_dir_all(place(name)).unwrap();
-        fs::write(place(name).join("file"), "text").unwrap();
-    }
-    fs::write(place("closed/file"), "secret").unwrap();
-    let run = |script: &str, file: &str| {
-        let mut agent = std::process::Command::new(env!("CARGO_BIN_EXE_skein-runner"));
-        agent.args(["exec-agent", "--landlock"]);
-        for (option, name) in [
-            ("--close", "closed"),
-            ("--close", "repository/data"),
-            ("--open", "closed/own"),
-            ("--open", "repository"),
-            ("--read", "closed/given"),
-        ] {
-            agent.arg(option).arg(place(name));
-        }
-        agent.args(["--workdir", "/", "--", "sh", "-c", script]).arg(place(file));
-        agent.output().unwrap().status.success()
-    };
-    let (reads, writes) =
-        (|file: &str| run("cat \"$0\"", file), |file: &str| run("echo more >> \"$0\" && : > \"$0\"", file));
-    for file in ["closed/own/file", "closed/own/new", "repository/source/file", "repository/source/new"] {
-        assert!(writes(file) && reads(file), "{file}");
-    }
-    for file in ["other/file", "closed/given/file"] {
-        assert!(reads(file) && !writes(file), "{file}");
-    }
-    for file in ["closed/file", "repository/data/file"] {
-        assert!(!reads(file) && !writes(file), "{file}");
-    }
-    assert!(!run("rm \"$0\"", "other/file") && !run("mkdir \"$0\"", "other/new"));
-    assert!(run("echo x > /dev/null && ls /usr /proc/self/fd /etc/passwd", "other/file"));
-    assert_eq!(fs::read_to_string(place("other/file")).unwrap(), "text");
-}
-
 fn spec(folder: &Path, instance: &str, script: &str) -> Spec {
     let env = [("PATH", "/usr/bin:/bin"), ("SKEIN_INSTANCE", instance), ("SKEIN_RUNNER", "signals")];
     Spec {
@@ -389,7 +346,7 @@ fn spec(folder: &Path, instance: &str, script: &str) -> Spec {
         log: folder.join("log"),
         user: None,
         closed: Vec::new(),
-        open: Vec::new(),
+        open: vec![folder.to_owned()],
         readable: Vec::new(),
         definition: folder.to_owned(),
         credentials: None,

@@ -43,6 +43,11 @@ pub(super) fn tools(request: &Value) -> Vec<(String, &Value)> {
     ours.flatten().filter_map(|tool| Some((plain(tool["name"].as_str()?), tool))).collect()
 }
 
+/// A tool of Codex itself, which is in no space.
+fn is_its_own(request: &Value, tool: &str) -> bool {
+    request["tools"].as_array().into_iter().flatten().any(|offered| offered["name"] == tool)
+}
+
 fn text(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
@@ -57,10 +62,16 @@ pub(super) fn render(request: &Value, say: &Say) -> String {
             "type": "tool_search_call", "id": format!("ts_{number}"), "call_id": format!("call_{number}"),
             "status": "completed", "execution": "client", "arguments": arguments,
         }),
-        Say::Call(tool, arguments) => json!({
-            "type": "function_call", "id": format!("fc_{number}"), "call_id": format!("call_{number}"),
-            "namespace": SPACE, "name": plain(tool), "arguments": arguments.to_string(),
-        }),
+        Say::Call(tool, arguments) => {
+            let mut call = json!({
+                "type": "function_call", "id": format!("fc_{number}"), "call_id": format!("call_{number}"),
+                "name": plain(tool), "arguments": arguments.to_string(),
+            });
+            if !is_its_own(request, tool) {
+                call["namespace"] = json!(SPACE);
+            }
+            call
+        }
         Say::Text(text) => json!({
             "type": "message", "role": "assistant", "id": format!("msg_{number}"),
             "content": [{"type": "output_text", "text": text, "annotations": []}],

@@ -179,7 +179,8 @@ impl Waiter {
 
     /// Fetches what the wait came to.
     async fn outcome(&self) -> Result<Option<Outcome>> {
-        let check = Command::CheckWait { instance: self.agent.instance.clone(), wait: Some(self.wait) };
+        let (instance, wait) = (self.agent.instance.clone(), Some(self.wait));
+        let check = Command::CheckWait { instance, wait, asked: Uuid::nil() };
         match self.agent.ask(&self.agent.key(), Request::read(), check).await? {
             Reply::Wait(view) => Ok(view.outcome),
             other => bail!("no wait: {other:?}"),

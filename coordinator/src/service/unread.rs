@@ -25,7 +25,7 @@ const PAUSES: [Duration; 7] = [
 
 /// An event that goes with an answer. Dropped before the answer was read, it is given back.
 #[derive(Debug)]
-pub struct Unread(Option<Lost>);
+pub struct Unread(Option<Box<Lost>>);
 
 /// How the answer to a call reaches its client. Who serves the client says whether the answer was read; what it carries
 /// is given back if not, and also if nobody says anything.
@@ -50,7 +50,7 @@ pub(super) struct Lost {
 
 impl Unread {
     pub(super) fn new(answer: Lost) -> Self {
-        Self(Some(answer))
+        Self(Some(Box::new(answer)))
     }
 }
 

@@ -124,7 +124,8 @@ async fn a_full_disk_loses_nothing_that_was_told() -> Result<()> {
     let swarm = working.stop().await?;
     let healed = swarm.field.claims.now();
     let swarm = swarm.drain().await?;
-    let broken = swarm.judge_without(&up, None, healed, Moment::MAX..Moment::MAX).await?;
+    let never = Moment::MAX..Moment::MAX;
+    let broken = swarm.judge_without(&up, None, healed, never, Duration::ZERO).await?;
     ensure!(broken.is_empty(), "{broken:#?}");
     Ok(())
 }

@@ -89,7 +89,7 @@ async fn a_failover_to_a_replica_that_lags_loses_what_came_last_and_nothing_else
     let swarm = working.stop().await?;
     let healed = field.claims.now();
     let swarm = swarm.drain().await?;
-    let broken = swarm.judge_without(node, Some(&replica), healed, lost_from..lost_to).await?;
+    let broken = swarm.judge_without(node, Some(&replica), healed, lost_from..lost_to, LEASE).await?;
     if !broken.is_empty() {
         let left = leave_traces(&sites, &replica).await?;
         bail!("lost {lost_from:?} to {lost_to:?}, and {} has traces: {broken:#?}", left.display());

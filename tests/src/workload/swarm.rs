@@ -132,12 +132,13 @@ impl Swarm {
     /// When the store cannot be read.
     pub async fn judge(&self, node: &Up, server: &Server, healed: Moment) -> Result<Vec<String>> {
         let never = Moment::MAX..Moment::MAX;
-        let mut broken = self.judge_without(node, Some(server), healed, never).await?;
+        let mut broken = self.judge_without(node, Some(server), healed, never, Duration::ZERO).await?;
         broken.extend(self.judge_schedules(node, server).await?);
         Ok(broken)
     }
 
-    /// The same without the schedules, where what was told in a certain time may have been lost since. Without a server the log is not asked.
+    /// The same without the schedules, where what was told in a certain time may have been lost since, and nodes hear of
+    /// that within a lease. Without a server the log is not asked.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -147,8 +148,10 @@ impl Swarm {
         server: Option<&Server>,
         healed: Moment,
         lost: Range<Moment>,
+        lease: Duration,
     ) -> Result<Vec<String>> {
-        let history = forget_between(&self.field.claims.history(), lost.start, lost.end);
+        let heard = lost.end.saturating_add(lease);
+        let history = claims::forget_lost(&self.field.claims.history(), &lost, heard);
         let late = self.arrives(node, &history).await?;
         let tasks = evidence::tasks(node, &self.clients).await?;
         let log = match server {

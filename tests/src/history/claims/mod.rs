@@ -9,8 +9,9 @@ mod store;
 mod told;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
-use super::Operation;
+use super::{Moment, Operation, Outcome, forget_between};
 
 pub use log::{Fact, Logged};
 
@@ -86,6 +87,24 @@ pub fn check(evidence: &Evidence) -> Vec<String> {
         broken.extend(log::check(evidence, log));
     }
     broken
+}
+
+/// What was told between two moments may have been lost, and counts for nothing. A node may hear of the loss late, and tell
+/// a client once more, until a third moment, what it had claimed by then: that counts for nothing either.
+pub fn forget_lost(history: &History, lost: &Range<Moment>, heard: Moment) -> Vec<Operation<Call, Answer>> {
+    let mut known = forget_between(history, lost.start, lost.end);
+    let is_claim = |call: &Call| matches!(call, Call::Claim { .. } | Call::ClaimNext);
+    let claimed_then = |client: usize| {
+        let mut own = history.iter().filter(|then| then.client == client && is_claim(&then.call));
+        own.any(|then| then.invoked <= lost.end && then.returned >= lost.start)
+    };
+    for told in &mut known {
+        let again = matches!(told.answer(), Some(Answer::Again(_)));
+        if again && told.invoked > lost.end && told.invoked <= heard && claimed_then(told.client) {
+            (told.returned, told.outcome) = (Moment::MAX, Outcome::Unknown);
+        }
+    }
+    known
 }
 
 /// The task of a claim that succeeded.

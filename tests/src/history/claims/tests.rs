@@ -1,5 +1,7 @@
 //! A good history passes, and for each rule a bad one is rejected, for that rule alone.
 
+use std::time::Duration;
+
 use super::super::record::tests::{breaks, fail, ok, unknown};
 use super::*;
 
@@ -222,6 +224,17 @@ fn c5_order_is_kept() {
     assert_eq!(silent(2, Some(release(3, 30, "a"))), [""; 0]);
     breaks(&silent(2, Some(release(3, 30, "b"))), "C5");
     assert_eq!(silent(3, Some(ok(3, Call::ClaimNext, 30, 35, Answer::Again("a".to_owned())))), [""; 0]);
+}
+
+#[test]
+fn what_was_lost_is_told_again_until_the_loss_is_heard_of() {
+    let again =
+        |client, from: u64| ok(client, Call::ClaimNext, from, from + 5, Answer::Again("a".to_owned()));
+    let history = [next(1, 20, "a"), again(1, 40), again(2, 40), again(1, 90)];
+    let moment = Duration::from_millis;
+    let known = forget_lost(&history, &(moment(10)..moment(30)), moment(60));
+    let counts: Vec<bool> = known.iter().map(|operation| operation.answer().is_some()).collect();
+    assert_eq!(counts, [false, false, true, true]);
 }
 
 #[test]

@@ -14,10 +14,11 @@ use skein_coordinator::store::{
     Batch, Chunk, CommitError, Fence, OutboxEntry, OutboxPlace, Store, StoreError, TimerChange, TrimPlan,
     Version,
 };
+use skein_shared::entity::DocumentChange;
 use skein_shared::id::{EntityKey, Name};
 use skein_shared::time::Timestamp;
 use skein_tests::redis::Server;
-use skein_tests::stored::{commit, key, open, options, pool, sending, wall};
+use skein_tests::stored::{batch, commit, key, open, options, pool, sending, wall};
 use uuid::Uuid;
 
 /// Puts something else in the place of a key.
@@ -26,11 +27,27 @@ async fn spoil(connection: &mut MultiplexedConnection, key: &str) {
     let () = connection.set(key, "scribble").await.unwrap();
 }
 
+/// A batch that changes what the first one made.
+fn changing() -> Batch {
+    let body = Some(serde_json::json!({"text": "do it now"}).into());
+    let head = serde_json::json!({"n": 0}).into();
+    let change = DocumentChange::Put { key: "task/0".to_owned(), live: true, head, body, new: false };
+    Batch { documents: vec![change], ..batch(1) }
+}
+
 #[tokio::test]
 async fn garbage_in_a_key_is_named_and_nothing_is_written_beside_it() {
     let server = Server::start().await.unwrap();
     let mut connection = server.connection().await.unwrap();
-    let ours = ["entity:pool/default", "documents:pool/default", "live:pool/default", "events", "timers"];
+    let ours = [
+        "entity:pool/default",
+        "documents:pool/default",
+        "live:pool/default",
+        "heads:pool/default",
+        "document:pool/default:task/1",
+        "events",
+        "timers",
+    ];
     for spoilt in ours.map(key).into_iter().chain(["{skein}:position".to_owned()]) {
         let () = cmd("FLUSHDB").query_async(&mut connection).await.unwrap();
         let store = open(&server.url()).await;
@@ -48,10 +65,19 @@ async fn garbage_in_a_key_is_named_and_nothing_is_written_beside_it() {
     let store = open(&server.url()).await;
     commit(&store, 0).await.unwrap();
     let names = |problem: StoreError, name: &str| assert!(problem.0.contains(&key(name)), "{problem}");
-    let document = "document:pool/default:task/0";
+    let (document, heads) = ("document:pool/default:task/0", "heads:pool/default");
     let () = connection.hset(key(document), "b:text", "{no json").await.unwrap();
     names(store.document(&pool(), "task/0").await.unwrap_err(), document);
     names(store.documents(None, 10).await.unwrap_err(), document);
+    spoil(&mut connection, &key(document)).await;
+    names(store.document(&pool(), "task/0").await.unwrap_err(), document);
+    let Err(CommitError::Failed(said)) = store.commit(store.fence(&pool()), changing().into()).await else {
+        panic!("a body was written over")
+    };
+    assert!(said.contains(&key(document)), "{said}");
+    let () = connection.hset(key(heads), "task/0", "1 many 5 {}").await.unwrap();
+    names(store.document(&pool(), "task/0").await.unwrap_err(), heads);
+    names(store.load(&pool()).await.unwrap_err(), heads);
     let () = connection.hset(key("entity:pool/default"), "version", "many").await.unwrap();
     names(store.load(&pool()).await.unwrap_err(), "entity:pool/default");
     names(store.versions().await.unwrap_err(), "entity:pool/default");

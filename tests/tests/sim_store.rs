@@ -28,7 +28,7 @@ use uuid::Uuid;
 const OWNERS: [&str; 2] = ["a", "b"];
 /// No lease ends by itself while the test runs.
 const LEASE: Duration = Duration::from_secs(3600);
-const STEPS: usize = 700;
+const STEPS: usize = 1000;
 /// Blobs of an entity, and what the last of a blob's chunks has, bytes.
 const BLOBS: u128 = 2;
 const REST: usize = 3;
@@ -48,6 +48,8 @@ struct Both {
     refused: usize,
     /// Commits that kept a blob.
     kept: usize,
+    /// Documents with names of their own.
+    made: u64,
 }
 
 fn keys() -> Vec<EntityKey> {
@@ -71,7 +73,17 @@ impl Both {
             real.push(Redis::join(&options, wall).await.unwrap());
         }
         let (simulated, rng) = (Simulated::default(), Rng::with_seed(seed));
-        Self { server, real, simulated, rng, fences: Vec::new(), sent: Vec::new(), refused: 0, kept: 0 }
+        Self {
+            server,
+            real,
+            simulated,
+            rng,
+            fences: Vec::new(),
+            sent: Vec::new(),
+            refused: 0,
+            kept: 0,
+            made: 0,
+        }
     }
 
     fn any_key(&mut self) -> EntityKey {
@@ -200,16 +212,25 @@ impl Both {
     }
 
     fn batch(&mut self, key: EntityKey, expected: Version) -> Batch {
-        let rng = &mut self.rng;
+        let (rng, made) = (&mut self.rng, &mut self.made);
         let at = Timestamp(BEGIN + rng.u64(0..1_000_000));
         let documents = (0..rng.usize(0..3)).map(|_| {
-            let name = format!("thing/{}", rng.u8(0..6));
-            if rng.u8(0..5) == 0 {
+            // Only what has a name of its own is known to be new.
+            let new = rng.u8(0..4) == 0;
+            let name = match rng.u64(0..8) {
+                _ if new => {
+                    *made += 1;
+                    format!("thing/new-{made}")
+                }
+                number @ 0..6 => format!("thing/{number}"),
+                number => format!("thing/new-{}", made.saturating_sub(number - 6)),
+            };
+            if !new && rng.u8(0..5) == 0 {
                 return DocumentChange::Delete { key: name };
             }
             let body = json!({ "a": rng.u8(..), "b": if rng.bool() { Value::Null } else { json!("x") } });
             let head = Json::of(&json!({ "n": rng.u8(..) }));
-            DocumentChange::Put { key: name, live: rng.bool(), head, body: Some(body.into()), new: false }
+            DocumentChange::Put { key: name, live: rng.bool(), head, body: Some(body.into()), new }
         });
         let documents = documents.collect();
         let events =
@@ -325,8 +346,8 @@ impl Both {
         };
         assert_eq!(told(&real), told(&simulated), "{key}");
         assert_eq!(real.replies, simulated.replies, "{key}");
-        for name in 0..6 {
-            let name = format!("thing/{name}");
+        let new = (self.made.saturating_sub(6)..=self.made).map(|number| format!("thing/new-{number}"));
+        for name in (0..6).map(|number| format!("thing/{number}")).chain(new) {
             let real = self.real[0].document(&key, &name).await.unwrap();
             let simulated = self.simulated.state.document(&key, &name);
             let told = |found: Option<skein_coordinator::store::StoredDocument>| {

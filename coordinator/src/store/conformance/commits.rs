@@ -203,6 +203,48 @@ pub(super) async fn deleted_documents_are_gone(backend: &impl Backend) {
     assert_eq!(again.body, json!({}), "nothing of a deleted document comes back");
 }
 
+/// Whoever says that a document is new has looked: it has no more than its body then, and changes like any other.
+pub(super) async fn new_documents_change_like_others(backend: &impl Backend) {
+    let store = backend.open(START).await;
+    let new = |key: &str, body: Value| DocumentChange::Put {
+        key: key.to_owned(),
+        live: true,
+        head: json!({"of": key}).into(),
+        body: Some(body.into()),
+        new: true,
+    };
+    let delete = |key: &str| DocumentChange::Delete { key: key.to_owned() };
+    let steps = [
+        vec![new("task/1", json!({"text": "ü\u{0}\"", "gone": 1, "never": null})), new("task/2", json!([]))],
+        vec![
+            put("task/1", true, Some(json!({"gone": null, "text": "b", "output": 1}))),
+            put("task/2", true, Some(json!({"text": "a"}))),
+        ],
+        vec![delete("task/2"), put("task/1", false, Some(json!({"output": null, "gone": 2})))],
+        vec![new("task/2", json!({"again": true})), put("task/1", true, Some(json!({"gone": null})))],
+        vec![new("task/3", json!({"a": 1})), put("task/3", true, Some(json!({"b": 2}))), delete("task/1")],
+        vec![delete("task/3"), new("task/3", json!({"c": 3}))],
+    ];
+    let body = async |key: &str| store.document(&pool(), key).await.unwrap().map(|found| found.body);
+    let expected = [
+        [Some(json!({"text": "ü\u{0}\"", "gone": 1})), Some(json!({})), None],
+        [Some(json!({"text": "b", "output": 1})), Some(json!({"text": "a"})), None],
+        [Some(json!({"text": "b", "gone": 2})), None, None],
+        [Some(json!({"text": "b"})), Some(json!({"again": true})), None],
+        [None, Some(json!({"again": true})), Some(json!({"a": 1, "b": 2}))],
+        [None, Some(json!({"again": true})), Some(json!({"c": 3}))],
+    ];
+    for (step, (documents, expected)) in (0..).zip(steps.into_iter().zip(expected)) {
+        commit(&store, Batch { documents, ..batch(&pool(), step) }).await;
+        let found = [body("task/1").await, body("task/2").await, body("task/3").await];
+        assert_eq!(found, expected, "after step {step}");
+        let live = store.load(&pool()).await.unwrap().live.len();
+        let there = store.documents(None, 10).await.unwrap();
+        let of_them = there.iter().filter(|document| document.live).count();
+        assert_eq!((live, there.len()), (of_them, expected.iter().flatten().count()), "after step {step}");
+    }
+}
+
 pub(super) async fn documents_come_in_key_order(backend: &impl Backend) {
     let store = backend.open(START).await;
     for key in [swarm("b"), agent("worker"), swarm("a-b"), swarm("a")] {

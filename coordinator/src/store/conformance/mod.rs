@@ -50,6 +50,7 @@ pub async fn suite<B: Backend>(fresh: impl Fn() -> B) {
     commits::bodies_merge_at_the_top_level_alone(&fresh()).await;
     commits::archived_documents_are_kept_and_not_restored(&fresh()).await;
     commits::deleted_documents_are_gone(&fresh()).await;
+    commits::new_documents_change_like_others(&fresh()).await;
     commits::documents_come_in_key_order(&fresh()).await;
     commits::loading_gives_everything_back(&fresh()).await;
     commits::marks_never_move_back(&fresh()).await;

@@ -1,4 +1,4 @@
-//! The arguments of a script, one behind the other in one piece of memory: a commit has some eighty.
+//! The keys or the arguments of a script, one behind the other in one piece of memory: a commit has hundreds.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -49,6 +49,10 @@ impl Arguments {
     /// How many bytes there are in all.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.len()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.ends.len()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &[u8]> {

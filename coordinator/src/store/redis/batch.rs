@@ -19,13 +19,13 @@ pub(super) const EFFECTS: u64 = 1 << 16;
 const BYTES: usize = limits::DECISION + 16 * 1024 * 1024;
 /// Fields that one command sets: Lua can pass on some thousands of arguments.
 const FIELDS: usize = 1000;
-/// Fields that every document has of its own.
-const OWN: usize = 4;
 /// Keys that the script finds by their numbers, and which of them is the entity.
-const FIXED: usize = 6;
+const FIXED: usize = 7;
 const ENTITY: usize = 2;
-/// What the names of a body's fields begin with, beside the fields that every document has.
-pub(super) const BODY: &str = "b:";
+/// The field with a body as it was made.
+pub(super) const MADE: &str = "b";
+/// What the names of the fields begin with that were changed since.
+pub(super) const CHANGED: &str = "b:";
 
 /// The types of keys, as `check.lua` names them.
 #[derive(Clone, Copy)]
@@ -50,37 +50,11 @@ impl Type {
     }
 }
 
-/// How a batch leaves a document, as the script names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Left {
-    Live,
-    Archived,
-    Deleted,
-}
-
-impl Left {
-    fn of(change: &DocumentChange) -> Self {
-        match change {
-            DocumentChange::Put { live: true, .. } => Left::Live,
-            DocumentChange::Put { live: false, .. } => Left::Archived,
-            DocumentChange::Delete { .. } => Left::Deleted,
-        }
-    }
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Left::Live => "1",
-            Left::Archived => "0",
-            Left::Deleted => "",
-        }
-    }
-}
-
 /// A batch that is ready to be sent. The caller's task makes it, so that the writer only sends.
 pub(super) struct Prepared {
     pub(super) shard: Shard,
     pub(super) version: Version,
-    keys: Vec<String>,
+    keys: Arguments,
     /// Of the keys, a letter each.
     types: String,
     /// Without the fence.
@@ -109,7 +83,7 @@ impl Prepared {
     pub(super) fn call(&self, script: &str, fence: Fence) -> Cmd {
         let mut call = redis::cmd("EVALSHA");
         call.arg(script).arg(self.keys.len());
-        for key in &self.keys {
+        for key in self.keys.iter() {
             call.arg(key);
         }
         call.arg(&self.types).arg(fence.epoch.0).arg(nonce(fence));
@@ -130,8 +104,45 @@ struct Preparing<'a> {
     batch: &'a Batch,
     names: Keys,
     prepared: Prepared,
-    /// The documents, in order. Their keys come behind the [`FIXED`].
-    documents: BTreeMap<&'a str, Left>,
+    documents: Sorted<'a>,
+}
+
+/// What a batch does to documents.
+#[derive(Default)]
+struct Sorted<'a> {
+    /// The last word on each that is put: its name, whether it is live, its head.
+    put: Vec<(&'a str, bool, &'a Json)>,
+    deleted: Vec<&'a str>,
+    /// Those that are new, with their whole bodies. Their keys come behind the [`FIXED`].
+    new: Vec<(&'a str, &'a Json)>,
+    /// What is done to the bodies of others, in order.
+    others: Vec<&'a DocumentChange>,
+}
+
+impl<'a> Sorted<'a> {
+    fn of(changes: &'a [DocumentChange]) -> Self {
+        let mut sorted = Self::default();
+        let last: BTreeMap<&str, &DocumentChange> =
+            changes.iter().map(|change| (change.key(), change)).collect();
+        for (name, change) in &last {
+            match change {
+                DocumentChange::Put { live, head, .. } => sorted.put.push((name, *live, head)),
+                DocumentChange::Delete { .. } => sorted.deleted.push(name),
+            }
+        }
+        // What is new and changed in one batch is written in the order of the changes.
+        let each_once = last.len() == changes.len();
+        for change in changes {
+            match change {
+                DocumentChange::Put { key, body: Some(body), new: true, .. } if each_once => {
+                    sorted.new.push((key, body));
+                }
+                DocumentChange::Put { body: None, .. } => {}
+                other => sorted.others.push(other),
+            }
+        }
+        sorted
+    }
 }
 
 impl<'a> Preparing<'a> {
@@ -140,17 +151,16 @@ impl<'a> Preparing<'a> {
         let prepared = Prepared {
             shard: names.shard,
             version: Version(batch.expected.0 + 1),
-            keys: Vec::new(),
+            keys: Arguments::default(),
             types: String::new(),
             arguments: Arguments::default(),
         };
-        // The last word on each counts.
-        let documents = batch.documents.iter().map(|change| (change.key(), Left::of(change))).collect();
-        Self { batch, names, prepared, documents }
+        Self { batch, names, prepared, documents: Sorted::of(&batch.documents) }
     }
 
     fn finish(mut self) -> Result<Prepared, CommitError> {
         self.head();
+        self.put_heads();
         self.check_blobs();
         // The streams first: they are what could refuse.
         self.events()?;
@@ -158,7 +168,7 @@ impl<'a> Preparing<'a> {
         if self.batch.expected == Version(0) {
             self.inhabit();
         }
-        self.put_documents();
+        self.change_bodies();
         self.change_blobs();
         self.move_marks();
         self.keep_replies()?;
@@ -166,7 +176,7 @@ impl<'a> Preparing<'a> {
         Ok(self.prepared)
     }
 
-    /// What comes before the operations, and the keys that the script finds by their numbers.
+    /// What comes before the documents, and the keys that the script finds by their numbers.
     fn head(&mut self) {
         let (names, shard) = (&self.names, self.names.shard);
         let fixed: [String; FIXED] = [
@@ -176,10 +186,17 @@ impl<'a> Preparing<'a> {
             names.documents(),
             names.live(),
             shard.archived(),
+            names.heads(),
         ];
-        let documents = self.documents.keys().map(|name| names.document(name));
-        self.prepared.keys = fixed.into_iter().chain(documents).collect();
-        self.prepared.types = Type::Seen.letter().to_string().repeat(self.prepared.keys.len());
+        let keys = &mut self.prepared.keys;
+        for key in &fixed {
+            keys.text(key);
+        }
+        let prefix = names.document_prefix();
+        for (name, _) in &self.documents.new {
+            keys.texts(&[&prefix, name]);
+        }
+        self.prepared.types.extend(std::iter::repeat_n(Type::Seen.letter(), keys.len()));
         let (batch, arguments) = (self.batch, &mut self.prepared.arguments);
         arguments.shown(batch.expected.0);
         match batch.after {
@@ -193,10 +210,24 @@ impl<'a> Preparing<'a> {
             None => arguments.text(""),
         }
         arguments.text(&names.name);
-        arguments.shown(self.documents.len());
-        for (name, left) in &self.documents {
+    }
+
+    /// The heads of all documents that are put, the names of those that are deleted, and the bodies of those that are new.
+    fn put_heads(&mut self) {
+        let (documents, arguments) = (&self.documents, &mut self.prepared.arguments);
+        let since = format!(" {} {} ", self.prepared.version.0, self.batch.at.0);
+        arguments.shown(documents.put.len());
+        for (name, live, head) in &documents.put {
             arguments.text(name);
-            arguments.text(left.as_str());
+            arguments.texts(&[if *live { "1" } else { "0" }, &since, head.text()]);
+        }
+        arguments.shown(documents.deleted.len());
+        for name in &documents.deleted {
+            arguments.text(name);
+        }
+        arguments.shown(documents.new.len());
+        for (_, body) in &documents.new {
+            arguments.text(body.text());
         }
     }
 
@@ -275,50 +306,24 @@ impl<'a> Preparing<'a> {
         arguments.text("1");
     }
 
-    fn put_documents(&mut self) {
-        let batch = self.batch;
-        for change in &batch.documents {
-            let number = FIXED + 1 + self.documents.range(..change.key()).count();
-            let DocumentChange::Put { head, body, new, .. } = change else {
+    /// Each field that is changed is a field of the document: a change writes no more than it changes. A null stays, for
+    /// what the document was made with may have that field.
+    fn change_bodies(&mut self) {
+        let prefix = self.names.document_prefix();
+        for change in std::mem::take(&mut self.documents.others) {
+            let number = self.push_key(&[&prefix, change.key()], Type::Hash);
+            let DocumentChange::Put { body: Some(body), .. } = change else {
                 self.operation("UNLINK", number, 0);
                 continue;
             };
-            let fields = body.as_ref().map(Fields::of).unwrap_or_default();
-            self.put_fields(number, head, Left::of(change), &fields);
-            // There is nothing to take away from one that is new.
-            if !new {
-                self.take_fields(number, &fields);
-            }
-        }
-    }
-
-    /// Each field of the body is a field of the document.
-    fn put_fields(&mut self, document: usize, head: &Json, left: Left, body: &Fields<'_>) {
-        let (version, at) = (self.prepared.version.0, self.batch.at.0);
-        let fields: Vec<_> = body.present().collect();
-        let (first, others) = fields.split_at(fields.len().min(FIELDS));
-        let arguments = self.operation("HSET", document, (OWN + first.len()) * 2);
-        arguments.text("head");
-        arguments.text(head.text());
-        arguments.text("live");
-        arguments.text(left.as_str());
-        arguments.text("version");
-        arguments.shown(version);
-        arguments.text("at");
-        arguments.shown(at);
-        write_fields(arguments, first);
-        for part in others.chunks(FIELDS) {
-            write_fields(self.operation("HSET", document, part.len() * 2), part);
-        }
-    }
-
-    /// A null takes a field away.
-    fn take_fields(&mut self, document: usize, body: &Fields<'_>) {
-        let gone: Vec<_> = body.removed().collect();
-        for part in gone.chunks(FIELDS) {
-            let arguments = self.operation("HDEL", document, part.len());
-            for name in part {
-                arguments.texts(&[BODY, name]);
+            let fields = Fields::of(body);
+            let fields: Vec<_> = fields.iter().collect();
+            for part in fields.chunks(FIELDS) {
+                let arguments = self.operation("HSET", number, part.len() * 2);
+                for (name, value) in part {
+                    arguments.texts(&[CHANGED, name]);
+                    arguments.text(value);
+                }
             }
         }
     }
@@ -392,21 +397,18 @@ impl<'a> Preparing<'a> {
 
     /// The number of a key that is neither fixed nor a document's. There are few.
     fn key(&mut self, key: String, of: Type) -> usize {
-        let others = FIXED + self.documents.len();
-        let known = self.prepared.keys[others..].iter().position(|known| *known == key);
-        if let Some(place) = known {
-            return others + place + 1;
+        let others = FIXED + self.documents.new.len();
+        let known = self.prepared.keys.iter().skip(others).position(|known| known == key.as_bytes());
+        match known {
+            Some(place) => others + place + 1,
+            None => self.push_key(&[&key], of),
         }
-        self.prepared.keys.push(key);
+    }
+
+    fn push_key(&mut self, key: &[&str], of: Type) -> usize {
+        self.prepared.keys.texts(key);
         self.prepared.types.push(of.letter());
         self.prepared.keys.len()
-    }
-}
-
-fn write_fields(arguments: &mut Arguments, fields: &[(&str, &str)]) {
-    for (name, value) in fields {
-        arguments.texts(&[BODY, name]);
-        arguments.text(value);
     }
 }
 

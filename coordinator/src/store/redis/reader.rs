@@ -12,8 +12,8 @@ use skein_shared::limits::REPLY_KEEP;
 use skein_shared::time::Timestamp;
 use uuid::Uuid;
 
-use super::batch::{BODY, nonce};
-use super::connection::{Connection, at};
+use super::batch::{CHANGED, MADE, nonce};
+use super::connection::{Connection, at, read};
 use super::recent::Standing;
 use super::shard::{Keys, Shard};
 use crate::store::{
@@ -47,8 +47,8 @@ impl Reader {
     /// None when the shard is held under another fence. [`Fence::NONE`] where it is only read.
     pub(super) async fn load(&self, key: &EntityKey, fence: Fence) -> Result<Option<Loaded>, StoreError> {
         let keys = Keys::new(key);
-        let names = [keys.entity(), keys.live(), keys.marks(), keys.shard.lease()];
-        let mut arguments = vec![keys.document_prefix().into(), LIVE_PAGE.to_string().into()];
+        let names = [keys.entity(), keys.live(), keys.heads(), keys.marks(), keys.shard.lease()];
+        let mut arguments = vec![LIVE_PAGE.to_string().into()];
         if fence != Fence::NONE {
             arguments.extend([fence.epoch.0.to_string().into(), nonce(fence).into()]);
         }
@@ -132,28 +132,41 @@ impl Reader {
         limit: usize,
     ) -> Result<Vec<LiveDocument>, StoreError> {
         let keys = Keys::new(key);
-        let arguments = [keys.document_prefix().into(), behind(after).into(), limit.to_string().into()];
-        let answer = self.connection.run(&self.live, &[keys.live()], &arguments).await;
+        let arguments = [behind(after).into(), limit.to_string().into()];
+        let answer = self.connection.run(&self.live, &[keys.live(), keys.heads()], &arguments).await;
         let (live, heads) = answer.map_err(|unrun| unrun.problem(&keys.live()))?;
         documents_of(&keys, live, heads)
     }
 
     /// Documents of which the keys are known, in the same order, with an error for each that cannot be read. Those that
     /// were deleted meanwhile are left out.
+    ///
+    /// A commit may come between a head and its body. The head is read first, so that a body is never older than the
+    /// version which the head names: whoever takes in that commit's changes afterwards does so twice, which changes
+    /// nothing.
     pub(super) async fn documents(
         &self,
         wanted: &[(EntityKey, String)],
     ) -> Result<Vec<Result<StoredDocument, StoreError>>, StoreError> {
-        let names: Vec<String> = wanted.iter().map(|(key, name)| Keys::new(key).document(name)).collect();
-        let questions: Vec<_> =
-            names.iter().map(|name| (name.clone(), cmd("HGETALL").arg(name).to_owned())).collect();
-        let found = self.connection.ask_sound::<HashMap<String, String>>(&questions).await?;
-        let there = wanted.iter().zip(names.iter().zip(found));
-        let there = there.filter(|(_, (_, fields))| !fields.as_ref().is_ok_and(HashMap::is_empty));
-        let read = |((key, document), (name, fields)): (&(EntityKey, String), (&String, Result<_, _>))| {
-            stored_document(key, document, name, &fields?)
-        };
-        Ok(there.map(read).collect())
+        let questions: Vec<_> = wanted
+            .iter()
+            .flat_map(|(key, document)| {
+                let keys = Keys::new(key);
+                let (heads, body) = (keys.heads(), keys.document(document));
+                let ask_head = cmd("HGET").arg(&heads).arg(document).to_owned();
+                let ask_body = cmd("HGETALL").arg(&body).to_owned();
+                [(heads, ask_head), (body, ask_body)]
+            })
+            .collect();
+        let mut found = self.connection.ask_sound::<redis::Value>(&questions).await?.into_iter();
+        let mut names = questions.iter().map(|(name, _)| name.as_str());
+        let mut next = || Some((names.next()?, found.next()?));
+        let mut documents = Vec::with_capacity(wanted.len());
+        for (key, document) in wanted {
+            let (Some(head), Some(body)) = (next(), next()) else { break };
+            documents.extend(stored_document(key, document, head, body).transpose());
+        }
+        Ok(documents)
     }
 
     /// A chunk of a blob that is kept.
@@ -231,13 +244,40 @@ fn documents_of(
     live: Vec<String>,
     heads: Vec<Option<String>>,
 ) -> Result<Vec<LiveDocument>, StoreError> {
+    let name = keys.heads();
     let documents = live.into_iter().zip(heads);
     documents
         .map(|(key, head)| match head {
-            Some(head) => Ok(LiveDocument { key, head }),
-            None => Err(at(&keys.document(&key), &"a live document is missing; restore it from a copy")),
+            Some(head) => Ok(LiveDocument { head: Head::parse(&name, &key, &head)?.text.to_owned(), key }),
+            None => Err(at(
+                &name,
+                &format!("the head of the live document `{key}` is missing; restore it from a copy"),
+            )),
         })
         .collect()
+}
+
+/// What an entity's heads have of one document.
+struct Head<'a> {
+    live: bool,
+    version: Version,
+    at: Timestamp,
+    text: &'a str,
+}
+
+impl<'a> Head<'a> {
+    fn parse(name: &str, document: &str, kept: &'a str) -> Result<Self, StoreError> {
+        let garbled = || at(name, &format!("the head of `{document}` is none; restore it from a copy"));
+        let parts: Vec<&str> = kept.splitn(4, ' ').collect();
+        let [live @ ("0" | "1"), version, written, text] = parts[..] else { return Err(garbled()) };
+        let number = |text: &str| text.parse().map_err(|_| garbled());
+        Ok(Self {
+            live: live == "1",
+            version: Version(number(version)?),
+            at: Timestamp(number(written)?),
+            text,
+        })
+    }
 }
 
 fn marks_of(keys: &Keys, marks: HashMap<String, String>) -> Result<Vec<Mark>, StoreError> {
@@ -269,25 +309,41 @@ fn blobs_of(
     kept.into_iter().map(read).collect()
 }
 
+/// A document of what was read under the names of its heads and its body; none if there is none.
 fn stored_document(
     key: &EntityKey,
     document: &str,
-    name: &str,
-    fields: &HashMap<String, String>,
-) -> Result<StoredDocument, StoreError> {
-    let mut body: Vec<(&str, &String)> =
-        fields.iter().filter_map(|(field, value)| Some((field.strip_prefix(BODY)?, value))).collect();
-    body.sort_unstable();
-    let body = body.into_iter().map(|(field, value)| Ok((field.to_owned(), json(name, value)?)));
-    Ok(StoredDocument {
+    (heads, head): (&str, Result<redis::Value, StoreError>),
+    (name, body): (&str, Result<redis::Value, StoreError>),
+) -> Result<Option<StoredDocument>, StoreError> {
+    let Some(head) = read::<Option<String>>(heads, head?)? else { return Ok(None) };
+    let head = Head::parse(heads, document, &head)?;
+    Ok(Some(StoredDocument {
         key: key.clone(),
         document: document.to_owned(),
-        live: required(name, fields, "live")? == "1",
-        head: json(name, required(name, fields, "head")?)?,
-        body: Value::Object(body.collect::<Result<Map<_, _>, StoreError>>()?),
-        version: Version(number(name, fields, "version")?),
-        at: Timestamp(number(name, fields, "at")?),
-    })
+        live: head.live,
+        head: json(heads, head.text)?,
+        body: Value::Object(body_of(name, &read(name, body?)?)?),
+        version: head.version,
+        at: head.at,
+    }))
+}
+
+/// A body as it was made, with what was changed since.
+fn body_of(name: &str, fields: &HashMap<String, String>) -> Result<Map<String, Value>, StoreError> {
+    let mut body = match fields.get(MADE).map(|made| json(name, made)).transpose()? {
+        Some(Value::Object(made)) => made,
+        // Nothing else has fields.
+        _ => Map::new(),
+    };
+    let mut changed: Vec<(&str, &String)> =
+        fields.iter().filter_map(|(field, value)| Some((field.strip_prefix(CHANGED)?, value))).collect();
+    changed.sort_unstable();
+    for (field, value) in changed {
+        body.insert(field.to_owned(), json(name, value)?);
+    }
+    body.retain(|_, value| !value.is_null());
+    Ok(body)
 }
 
 /// A record out of the stream of events.

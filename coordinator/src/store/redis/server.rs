@@ -15,7 +15,7 @@ use super::shard::{CLUSTER, SHARDS};
 use crate::store::StoreError;
 
 /// How the keys are laid out; a later program may understand several.
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 /// The field with the store's id.
 const ID: &str = "id";
 /// The epochs come from the clock of Redis, and a failover moves to another one, so it must not be far off.

@@ -152,7 +152,14 @@ impl Keys {
         self.of("live")
     }
 
-    /// A hash: head, state, and each field of the body by itself, so that a change writes no more than it changes.
+    /// A hash: of each document whether it is live (`1` or `0`), the version that wrote it last, when that was, and its
+    /// head, with spaces between them. One command reads or writes many.
+    pub(super) fn heads(&self) -> String {
+        self.of("heads")
+    }
+
+    /// A hash, the document's body: `b` as it was made, and `b:` with its name for each field that was changed since, so
+    /// that a change writes no more than it changes; `null` for one that was taken away.
     pub(super) fn document(&self, document: &str) -> String {
         format!("{}{document}", self.document_prefix())
     }

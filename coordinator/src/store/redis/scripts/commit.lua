@@ -1,10 +1,12 @@
 -- One batch of one entity. Follows check.lua.
 -- KEYS: 2 the entity; 3 the last position of all shards; 4 the entity's documents; 5 those that are live; 6 those of the
--- shard that are archived; then the documents of this batch; then the others, as the operations name them.
+-- shard that are archived; 7 the entity's heads; then the bodies of the documents that are new; then the others, as the
+-- operations name them.
 -- ARGV: 4 the version it builds on; 5 the batch that made it, or nothing; 6 its id; 7 its time; 8 the last sequence of its
--- effects, or nothing; 9 the entity's name; 10 how many documents; of each its name and how it is left: `1` live, `0`
--- archived, or deleted; then how many blobs are to be kept; of each the number of the key of its chunks, how many they
--- are, their bytes, and its id; then the operations: how many arguments, command, number of the key, arguments.
+-- effects, or nothing; 9 the entity's name; 10 how many documents are put; of each its name and its head, which begins
+-- with `1` where it is live and with `0` where it is archived; then how many are deleted, and their names; then how many
+-- bodies are new, and those; then how many blobs are to be kept; of each the number of the key of its chunks, how many
+-- they are, their bytes, and its id; then the operations: how many arguments, command, number of the key, arguments.
 local expected = tonumber(ARGV[4])
 local entity = redis.pcall('HMGET', KEYS[2], 'version', 'batch', 'sequence')
 if entity.err then
@@ -23,6 +25,30 @@ if version ~= expected or last ~= ARGV[5] then
   return { 'CONFLICT', tostring(version) }
 end
 
+local puts = tonumber(ARGV[10])
+local deletes = tonumber(ARGV[11 + puts * 2])
+local deleted = 12 + puts * 2
+local new = tonumber(ARGV[deleted + deletes])
+local bodies = deleted + deletes + 1
+
+-- How each document is left, and what its head was.
+local names, left, was = {}, {}, {}
+for i = 1, puts do
+  names[i], left[i] = ARGV[9 + i * 2], string.sub(ARGV[10 + i * 2], 1, 1)
+end
+for i = 1, deletes do
+  names[puts + i], left[puts + i] = ARGV[deleted + i - 1], ''
+end
+for from = 1, #names, 2000 do
+  local heads = redis.pcall('HMGET', KEYS[7], unpack(names, from, math.min(from + 1999, #names)))
+  if heads.err then
+    return garbage(KEYS[7], 'h')
+  end
+  for i, head in ipairs(heads) do
+    was[from + i - 1] = head and string.sub(head, 1, 1)
+  end
+end
+
 -- A document is put on a list, or taken off, when that changes: most are on theirs already.
 local on, off = { [4] = {}, [5] = {}, [6] = {} }, { [4] = {}, [5] = {}, [6] = {} }
 local function put_on(list, score, member)
@@ -34,21 +60,15 @@ local function take_off(list, member)
   local members = off[list]
   members[#members + 1] = member
 end
-local documents = tonumber(ARGV[10])
-for i = 1, documents do
-  local key, name, left = KEYS[6 + i], ARGV[9 + i * 2], ARGV[10 + i * 2]
-  local was = redis.pcall('HGET', key, 'live')
-  if type(was) == 'table' then
-    return garbage(key, 'h')
-  end
-  local aged = ARGV[9] .. ' ' .. name
-  if not was and left ~= '' then put_on(4, '0', name) end
-  if left == '' then take_off(4, name) end
-  if left == '1' and was ~= '1' then put_on(5, '0', name) end
-  if left ~= '1' and was == '1' then take_off(5, name) end
+for i, name in ipairs(names) do
+  local before, now = was[i], left[i]
+  if not before and now ~= '' then put_on(4, '0', name) end
+  if now == '' then take_off(4, name) end
+  if now == '1' and before ~= '1' then put_on(5, '0', name) end
+  if now ~= '1' and before == '1' then take_off(5, name) end
   -- By its age it is removed one day, so each writing moves it.
-  if left == '0' then put_on(6, ARGV[7], aged) end
-  if left ~= '0' and was == '0' then take_off(6, aged) end
+  if now == '0' then put_on(6, ARGV[7], ARGV[9] .. ' ' .. name) end
+  if now ~= '0' and before == '0' then take_off(6, ARGV[9] .. ' ' .. name) end
 end
 for list = 4, 6 do
   local found = (#on[list] > 0 or #off[list] > 0) and garbage(KEYS[list], 'z')
@@ -57,8 +77,20 @@ for list = 4, 6 do
   end
 end
 
+-- Whether something is left where a body is new.
+local leftover = false
+for from = 8, 7 + new, 2000 do
+  leftover = leftover or redis.call('EXISTS', unpack(KEYS, from, math.min(from + 1999, 7 + new))) > 0
+end
+for i = 8, leftover and 7 + new or 0 do
+  local found = garbage(KEYS[i], 'h')
+  if found then
+    return found
+  end
+end
+
 -- A blob is kept whole or not at all.
-local kept = 11 + documents * 2
+local kept = bodies + new
 for i = 1, tonumber(ARGV[kept]) do
   local chunks, count, bytes = KEYS[tonumber(ARGV[kept + i * 4 - 3])], ARGV[kept + i * 4 - 2], ARGV[kept + i * 4 - 1]
   local found = 0
@@ -80,9 +112,9 @@ end
 position = string.format('%.0f', position)
 
 -- Lua passes on some thousands of arguments at most.
-local function in_parts(command, key, members)
-  for from = 1, #members, 2000 do
-    redis.call(command, key, unpack(members, from, math.min(from + 1999, #members)))
+local function in_parts(command, key, members, first, last)
+  for from = first, last, 2000 do
+    redis.call(command, key, unpack(members, from, math.min(from + 1999, last)))
   end
 end
 
@@ -114,6 +146,13 @@ local perform = {
   end,
 }
 
+for i = 1, new do
+  local body = KEYS[7 + i]
+  if leftover then
+    redis.call('UNLINK', body)
+  end
+  redis.call('HSET', body, 'b', ARGV[bodies + i - 1])
+end
 local at = kept + 1 + tonumber(ARGV[kept]) * 4
 while at <= #ARGV do
   local count, command, key = tonumber(ARGV[at]), ARGV[at + 1], KEYS[tonumber(ARGV[at + 2])]
@@ -124,9 +163,11 @@ while at <= #ARGV do
   end
   at = at + 3 + count
 end
+in_parts('HSET', KEYS[7], ARGV, 11, 10 + puts * 2)
+in_parts('HDEL', KEYS[7], ARGV, deleted, deleted + deletes - 1)
 for list = 4, 6 do
-  in_parts('ZADD', KEYS[list], on[list])
-  in_parts('ZREM', KEYS[list], off[list])
+  in_parts('ZADD', KEYS[list], on[list], 1, #on[list])
+  in_parts('ZREM', KEYS[list], off[list], 1, #off[list])
 end
 if ARGV[8] ~= '' and tonumber(ARGV[8]) > sequence then
   sequence = tonumber(ARGV[8])

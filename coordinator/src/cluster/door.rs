@@ -165,8 +165,8 @@ impl peer_server::Peer for Door {
         self.let_in(request.metadata())?;
         let (listener, stream) = mpsc::channel(16);
         // Both before the first message, which says that nothing is left out from here on.
-        let (wakes, released) = (self.tenants.wakes(), self.cluster.released.subscribe());
-        tokio::spawn(tell(wakes, released, listener, self.stop.clone()));
+        let (wakes, leases) = (self.tenants.wakes(), self.cluster.changed.subscribe());
+        tokio::spawn(tell(wakes, leases, listener, self.stop.clone()));
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
     }
 }
@@ -231,7 +231,7 @@ fn weight(replied: &Replied) -> usize {
 /// Tells one listener until it goes away.
 async fn tell(
     mut wakes: broadcast::Receiver<Wake>,
-    mut released: watch::Receiver<u64>,
+    mut leases: watch::Receiver<u64>,
     listener: mpsc::Sender<Result<v1::Wake, Status>>,
     stop: CancellationToken,
 ) {
@@ -240,7 +240,7 @@ async fn tell(
         next = tokio::select! {
             () = stop.cancelled() => return,
             () = listener.closed() => return,
-            changed = released.changed() => match changed {
+            changed = leases.changed() => match changed {
                 Ok(()) => v1::Wake { topics: Vec::new(), all: false, leases: true },
                 Err(_) => return,
             },

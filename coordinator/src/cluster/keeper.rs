@@ -45,6 +45,7 @@ impl Keeper {
             tokio::select! {
                 () = stop.cancelled() => {}
                 () = self.cluster.nudge.notified() => {}
+                () = self.cluster.told.notified() => self.steward.told(Instant::now()),
                 () = self.cluster.store.doubted() => self.steward.doubt(Instant::now()),
                 () = tokio::time::sleep(LOOK) => {}
             }
@@ -93,10 +94,8 @@ impl Keeper {
             }
             Output::Members(members) => drop(table.members_are(members)),
             Output::Leases(leases) => drop(table.leases_are(leases)),
-            Output::Nudge => {
-                self.cluster.released.send_modify(|count| *count += 1);
-                self.cluster.nudge.notify_one();
-            }
+            Output::Tell => self.cluster.changed.send_modify(|count| *count += 1),
+            Output::Nudge => self.cluster.nudge.notify_one(),
         }
     }
 

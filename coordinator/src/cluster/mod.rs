@@ -126,8 +126,10 @@ pub struct Cluster {
     runners: OnceLock<String>,
     /// Wakes the keeper.
     nudge: Notify,
-    /// Counts the leases that this node gave up, so that the others look at once.
-    released: watch::Sender<u64>,
+    /// The same, for another node has told that leases have changed.
+    told: Notify,
+    /// Counts what this node took and gave up, so that the others look at once.
+    changed: watch::Sender<u64>,
 }
 
 impl Cluster {
@@ -143,7 +145,8 @@ impl Cluster {
             draining: AtomicBool::new(false),
             runners: OnceLock::new(),
             nudge: Notify::new(),
-            released: watch::Sender::new(0),
+            told: Notify::new(),
+            changed: watch::Sender::new(0),
         })
     }
 

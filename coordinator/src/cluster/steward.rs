@@ -77,7 +77,9 @@ pub enum Output {
     /// Who lives, in the order of their ids.
     Members(Vec<Member>),
     Leases(Vec<Lease>),
-    /// Shards are free for others, who should look, and this node too.
+    /// Leases have changed: the others should look.
+    Tell,
+    /// So should this node once more.
     Nudge,
 }
 
@@ -163,7 +165,7 @@ impl Steward {
                 outputs.push(Output::Lose(shards.iter().map(|(shard, _)| *shard).collect()));
                 outputs.push(Output::Ask(Question::Release(shards)));
             }
-            Input::Released => outputs.push(Output::Nudge),
+            Input::Released => outputs.extend([Output::Tell, Output::Nudge]),
         }
         outputs
     }
@@ -171,6 +173,12 @@ impl Steward {
     /// The store seems to be another one: the next round looks.
     pub fn doubt(&mut self, now: Instant) {
         self.renew = now;
+    }
+
+    /// Another node tells that leases have changed, and itself perhaps: one that drains gives its shards up before anybody
+    /// has asked who lives, and they would wait for it to take them. So the next round asks that too.
+    pub fn told(&mut self, now: Instant) {
+        self.beat = now;
     }
 
     /// Until when entities may take to leave. Nothing is renewed meanwhile, and the shards that stay must not be lost
@@ -260,15 +268,22 @@ impl Steward {
         now: Instant,
         outputs: &mut Vec<Output>,
     ) {
-        let until = self.until();
+        let (until, mut has_taken) = (self.until(), false);
         for (shard, answer) in std::mem::take(&mut self.acquire).into_iter().zip(answers) {
             match answer {
-                Ok(Acquired::Taken(fence)) => outputs.push(Output::Take(shard, fence, until)),
+                Ok(Acquired::Taken(fence)) => {
+                    outputs.push(Output::Take(shard, fence, until));
+                    has_taken = true;
+                }
                 // It was emptied since it was last looked at: that look is due.
                 Ok(Acquired::Foreign) => self.doubt(now),
                 // Somebody was quicker, or nobody can have it: the store tells of that.
                 Ok(Acquired::Held { .. }) | Err(_) => {}
             }
+        }
+        if has_taken {
+            // Those who ask for something there look for its owner.
+            outputs.push(Output::Tell);
         }
     }
 
@@ -328,7 +343,7 @@ mod tests {
         let late = begun + Duration::from_secs(5);
         let fence = Fence { epoch: Epoch(7), nonce: 1 };
         let taken = steward.on(Input::Acquired(vec![Ok(Acquired::Taken(fence))]), &me(), &[], late);
-        assert_eq!(taken, [Output::Take(shard, fence, begun + Duration::from_secs(8))]);
+        assert_eq!(taken, [Output::Take(shard, fence, begun + Duration::from_secs(8)), Output::Tell]);
 
         let held = [(shard, fence)];
         assert_eq!(asked(&steward.on(Input::Round, &me(), &held, late)), Some(&Question::IsTheSame));
@@ -413,6 +428,34 @@ mod tests {
         let anew = steward.on(Input::Same(false), &me(), &[], begun);
         assert_eq!(anew, [Output::Ask(Question::BeginAnew)]);
         assert_eq!(asked(&steward.on(Input::Anew, &me(), &[], begun)), Some(&Question::Renew(Vec::new())));
+    }
+
+    #[test]
+    fn what_a_draining_node_gives_up_is_taken_as_soon_as_that_is_told() {
+        let begun = Instant::now();
+        let mut steward = Steward::new(LEASE, SETTLE, begun);
+        let [me, other] = ["a", "b"].map(|id| Member::new(id, Uuid::nil(), ""));
+        let free = vec![Lease::default(); usize::from(SHARDS)];
+        let round = |steward: &mut Steward, members: &[Member], now| {
+            let mut outputs = steward.on(Input::Round, &me, &[], now);
+            loop {
+                let input = match asked(&outputs) {
+                    Some(Question::IsTheSame) => Input::Same(true),
+                    Some(Question::Renew(_)) => Input::Renewed(Vec::new()),
+                    Some(Question::Beat(_)) => Input::Members(members.to_vec()),
+                    Some(Question::Leases) => Input::Leases(free.clone()),
+                    Some(Question::Acquire(shards)) => return shards.len(),
+                    other => panic!("{other:?}"),
+                };
+                outputs = steward.on(input, &me, &[], now);
+            }
+        };
+        let share = round(&mut steward, &[me.clone(), other.clone()], begun);
+        assert!(share < usize::from(SHARDS));
+        let (draining, later) = (Member { draining: true, ..other }, begun + Duration::from_millis(10));
+        assert_eq!(round(&mut steward, &[me.clone(), draining.clone()], later), share, "nobody has told");
+        steward.told(later);
+        assert_eq!(round(&mut steward, &[me.clone(), draining], later), usize::from(SHARDS));
     }
 
     #[test]

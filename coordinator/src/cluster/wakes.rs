@@ -89,7 +89,7 @@ async fn hear(cluster: &Cluster, tenants: &dyn Tenants, member: &Member) {
             }
         };
         if wake.leases {
-            cluster.nudge.notify_one();
+            cluster.told.notify_one();
         }
         if wake.all {
             tenants.wake(&Wake::All);

@@ -172,8 +172,8 @@ pub(super) async fn claim(connection: &Connection) -> Result<String, StoreError>
             return Err(at(
                 CLUSTER,
                 &format!(
-                    "this store has {field} {found} and this program {ours}; use the program that made it, or another \
-                     database of Redis"
+                    "this store has {field} {found} and this program {ours}; use the program that made it (its `skein export` \
+                     writes a file that `skein import` of this one reads), or another database of Redis"
                 ),
             ));
         }

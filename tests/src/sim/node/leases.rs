@@ -63,6 +63,8 @@ impl Node {
             Output::Taken(shards) | Output::Lose(shards) => self.lose(&shards),
             Output::Members(members) => self.news |= self.known.members_are(members),
             Output::Leases(leases) => self.news |= self.known.leases_are(leases),
+            // That may get lost, and nobody relies on it.
+            Output::Tell => {}
             Output::Nudge => self.nudged = true,
         }
     }

@@ -3188,7 +3188,7 @@ pub struct Wake {
     /// Whoever waits for anything shall look again.
     #[prost(bool, tag = "2")]
     pub all: bool,
-    /// Leases have become free.
+    /// Leases were taken or given up.
     #[prost(bool, tag = "3")]
     pub leases: bool,
 }

@@ -11,10 +11,8 @@ use crate::store::redis::shard::Shard;
 
 /// How much later each further node in the order of a free shard tries to take it.
 const STEP: Duration = Duration::from_millis(500);
-/// Shards that are on their way to another node at a time: the others are served meanwhile.
+/// Shards that are handed over at a time: the others are served meanwhile.
 const AT_A_TIME: usize = 4;
-/// How long one that nobody takes counts as on its way.
-const ON_ITS_WAY: Duration = Duration::from_secs(1);
 
 /// What a node knows.
 #[derive(Debug)]
@@ -66,12 +64,7 @@ pub fn plan(now: &Situation<'_>) -> Steps {
             _ => {}
         }
     }
-    let on_their_way = now
-        .leases
-        .iter()
-        .zip(now.free_for)
-        .filter(|(lease, free_for)| !lease.held && !lease.unreadable && **free_for < ON_ITS_WAY);
-    steps.hand_over.truncate(AT_A_TIME.saturating_sub(on_their_way.count()));
+    steps.hand_over.truncate(AT_A_TIME);
     steps
 }
 
@@ -192,24 +185,6 @@ mod tests {
             }
         }
         assert!((64..192).contains(&moved), "{moved} of 256 moved");
-    }
-
-    #[test]
-    fn the_next_shards_wait_until_the_last_are_taken_or_nobody_takes_them() {
-        let mut world = World::new(&["a", "b"]).owned_by("a");
-        world.held.fill(true);
-        world.stable_for = Duration::from_secs(20);
-        let first = world.plan(&member("a")).hand_over;
-        for shard in &first {
-            world.held[usize::from(shard.number())] = false;
-            world.leases[usize::from(shard.number())].held = false;
-        }
-        assert_eq!(world.plan(&member("a")).hand_over, []);
-        let taken = &mut world.leases[usize::from(first[0].number())];
-        (taken.held, taken.owner) = (true, "b".to_owned());
-        assert_eq!(world.plan(&member("a")).hand_over.len(), 1);
-        world.free_for.fill(ON_ITS_WAY);
-        assert_eq!(world.plan(&member("a")).hand_over.len(), AT_A_TIME);
     }
 
     #[test]

@@ -165,7 +165,7 @@ impl peer_server::Peer for Door {
         self.let_in(request.metadata())?;
         let (listener, stream) = mpsc::channel(16);
         // Both before the first message, which says that nothing is left out from here on.
-        let (wakes, leases) = (self.tenants.wakes(), self.cluster.changed.subscribe());
+        let (wakes, leases) = (self.tenants.wakes(), self.cluster.leases_changed.subscribe());
         tokio::spawn(tell(wakes, leases, listener, self.stop.clone()));
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
     }

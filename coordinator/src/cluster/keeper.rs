@@ -94,7 +94,7 @@ impl Keeper {
             }
             Output::Members(members) => drop(table.members_are(members)),
             Output::Leases(leases) => drop(table.leases_are(leases)),
-            Output::Tell => self.cluster.changed.send_modify(|count| *count += 1),
+            Output::Tell => self.cluster.leases_changed.send_modify(|count| *count += 1),
             Output::Nudge => self.cluster.nudge.notify_one(),
         }
     }

@@ -129,7 +129,7 @@ pub struct Cluster {
     /// The same, for another node has told that leases have changed.
     told: Notify,
     /// Counts what this node took and gave up, so that the others look at once.
-    changed: watch::Sender<u64>,
+    leases_changed: watch::Sender<u64>,
 }
 
 impl Cluster {
@@ -146,7 +146,7 @@ impl Cluster {
             runners: OnceLock::new(),
             nudge: Notify::new(),
             told: Notify::new(),
-            changed: watch::Sender::new(0),
+            leases_changed: watch::Sender::new(0),
         })
     }
 

@@ -37,10 +37,12 @@ type Snapshot = (HashMap<String, String>, Vec<String>, Vec<Option<String>>, Hash
 
 impl Reader {
     pub(super) fn new(connection: Connection) -> Self {
+        let heads = include_str!("scripts/heads.lua");
+        let script = |text| Script::new(&format!("#!lua flags=no-writes\n{heads}{text}"));
         Self {
             connection,
-            load: Script::new(include_str!("scripts/load.lua")),
-            live: Script::new(include_str!("scripts/live.lua")),
+            load: script(include_str!("scripts/load.lua")),
+            live: script(include_str!("scripts/live.lua")),
         }
     }
 

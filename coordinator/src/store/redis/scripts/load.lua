@@ -1,6 +1,5 @@
-#!lua flags=no-writes
 -- An entity as of one moment: its record, the first page of its live documents, its marks. Nothing at all when the shard is
--- held under another fence than the one that is named.
+-- held under another fence than the one that is named. Follows heads.lua.
 -- KEYS: 1 the entity; 2 its live documents; 3 its heads; 4 its marks; 5 the shard's lease. ARGV: 1 the page's size;
 -- 2 epoch and 3 nonce of the fence, or nothing where it is only read.
 if ARGV[2] then
@@ -10,11 +9,4 @@ if ARGV[2] then
   end
 end
 local live = redis.call('ZRANGEBYLEX', KEYS[2], '-', '+', 'LIMIT', 0, ARGV[1])
-local heads = {}
--- Lua passes on some thousands of arguments at most.
-for from = 1, #live, 2000 do
-  for _, head in ipairs(redis.call('HMGET', KEYS[3], unpack(live, from, math.min(from + 1999, #live)))) do
-    heads[#heads + 1] = head
-  end
-end
-return { redis.call('HGETALL', KEYS[1]), live, heads, redis.call('HGETALL', KEYS[4]) }
+return { redis.call('HGETALL', KEYS[1]), live, heads_of(KEYS[3], live), redis.call('HGETALL', KEYS[4]) }

@@ -11,8 +11,8 @@
     fill=PATH     writes to a file until there is no room
     TOOL=JSON     calls a tool; $CALL stands for the id of the last call, $TASK of the last task, $INSTANCE for its own
 
-Each step becomes one line of JSON in `journal` in the work folder, between a first line `start` and a last `end`. In a
-container, whose folder is closed, it is printed. One that is started again after a long sleep goes on behind its first wait.
+Each step becomes one line of JSON with its time in `journal` in the work folder, between a first line `start` and a last
+`end`. In a container, whose folder is closed, it is printed. One that is started again after a long sleep goes on behind its first wait.
 """
 
 import errno
@@ -35,6 +35,7 @@ FAILED = {"overloaded", "unavailable", "not_owner", "outcome_unknown"}
 
 def note(step, answer=None):
     line = {"instance": os.environ["SKEIN_INSTANCE"], "pid": os.getpid(), "step": step, "answer": answer}
+    line["at"] = time.time()
     text = (json.dumps(line) + "\n").encode()
     try:
         journal = os.open("journal", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o660)

@@ -16,6 +16,8 @@ use crate::link::Link;
 use crate::redis::Server;
 use crate::up::{Folder, Up, binary};
 
+/// The arguments of a node that takes webhooks alone.
+const INGRESS: [&str; 2] = ["--roles", "ingress"];
 /// The files with the keys of all nodes: those that sign tokens, and those that seal secrets.
 const KEYS: [&str; 2] = ["keys.json", "secrets.json"];
 
@@ -98,7 +100,7 @@ impl Cluster {
     /// # Errors
     /// When it does not get ready.
     pub async fn serve_ingress(&self, folder: Folder) -> Result<Up> {
-        self.serve_with(folder, &["--roles", "ingress"]).await
+        self.serve_with(folder, &INGRESS).await
     }
 
     /// A node in the folder of an earlier one.
@@ -115,6 +117,14 @@ impl Cluster {
     /// When it does not get ready.
     pub async fn serve_through(folder: Folder, link: &Link) -> Result<Up> {
         Self::serve_at(folder, &link.redis(), &[]).await
+    }
+
+    /// A node that takes webhooks alone, in a folder, which reaches Redis through a link.
+    ///
+    /// # Errors
+    /// When it does not get ready.
+    pub async fn serve_ingress_through(folder: Folder, link: &Link) -> Result<Up> {
+        Self::serve_at(folder, &link.redis(), &INGRESS).await
     }
 
     /// A node with more arguments.
@@ -136,8 +146,10 @@ impl Cluster {
     /// When it cannot be written.
     pub fn folder(&self, settings: &str) -> Result<Folder> {
         let settings = format!("[cluster]\n{}\n{settings}", self.settings);
-        let folder =
-            Folder::new()?.with_variable("SKEIN_MUTATIONS", &self.mutations).configured(&settings)?;
+        let folder = Folder::new()?
+            .on(self.server.ground())
+            .with_variable("SKEIN_MUTATIONS", &self.mutations)
+            .configured(&settings)?;
         for (name, keys) in &self.keys {
             let path = folder.data().join(name);
             std::fs::write(&path, keys)?;

@@ -4,6 +4,8 @@ pub mod agents;
 pub mod browser;
 pub mod cluster;
 pub mod coder;
+#[cfg(feature = "image-tests")]
+pub mod contained;
 pub mod docker;
 pub mod embeddings;
 pub mod engine;
@@ -16,6 +18,7 @@ pub mod nemesis;
 pub mod porter;
 pub mod ports;
 pub mod process;
+pub mod program;
 pub mod redis;
 pub mod redis_cluster;
 pub mod runner;

@@ -1,15 +1,14 @@
-//! A private Redis: a process of its own in a folder of its own, on a socket that nobody else knows.
+//! A private Redis: a program of its own in a folder of its own, on a socket that nobody else knows.
 
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 
 use crate::link::Link;
+use crate::program::{Ground, Program};
 
 /// How long a start may take on a busy machine. It ends as soon as the server is ready.
 const START: Duration = Duration::from_secs(60);
@@ -44,9 +43,11 @@ pub(crate) async fn until(what: &str, look: impl AsyncFn() -> Result<bool>) -> R
 
 /// A running server. It is killed when dropped, and its folder removed.
 pub struct Server {
+    /// Ends first.
+    program: Option<Program>,
+    ground: Ground,
     folder: TempDir,
     settings: Vec<String>,
-    child: Option<Child>,
 }
 
 impl Server {
@@ -72,8 +73,16 @@ impl Server {
     /// # Errors
     /// When `redis-server` is missing or does not start.
     pub async fn in_memory_with(settings: &[&str]) -> Result<Self> {
+        Self::in_memory_on(Ground::default(), settings).await
+    }
+
+    /// The same, where programs are started in a way of their own.
+    ///
+    /// # Errors
+    /// When `redis-server` is missing or does not start.
+    pub async fn in_memory_on(ground: Ground, settings: &[&str]) -> Result<Self> {
         let folder = TempDir::with_prefix_in("skein-redis-", "/dev/shm");
-        Self::start_in(folder.or_else(|_| TempDir::with_prefix("skein-redis-"))?, settings).await
+        Self::start_in(folder.or_else(|_| TempDir::with_prefix("skein-redis-"))?, ground, settings).await
     }
 
     /// One with settings of its own.
@@ -81,12 +90,12 @@ impl Server {
     /// # Errors
     /// When `redis-server` is missing or does not start.
     pub async fn start_with(settings: &[&str]) -> Result<Self> {
-        Self::start_in(TempDir::with_prefix("skein-redis-")?, settings).await
+        Self::start_in(TempDir::with_prefix("skein-redis-")?, Ground::default(), settings).await
     }
 
-    async fn start_in(folder: TempDir, settings: &[&str]) -> Result<Self> {
+    async fn start_in(folder: TempDir, ground: Ground, settings: &[&str]) -> Result<Self> {
         let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
-        let mut server = Self { folder, settings, child: None };
+        let mut server = Self { program: None, ground, folder, settings };
         server.launch().await?;
         Ok(server)
     }
@@ -109,7 +118,12 @@ impl Server {
 
     /// The process, while it runs.
     pub fn id(&self) -> Option<u32> {
-        self.child.as_ref()?.id()
+        self.program.as_ref()?.id()
+    }
+
+    /// Where it was started, and where those are that work with it.
+    pub fn ground(&self) -> &Ground {
+        &self.ground
     }
 
     /// A connection for looking and meddling.
@@ -132,7 +146,7 @@ impl Server {
         link.leads_to_socket(self.socket());
         let address = link.address().replace(':', " ");
         let settings = ["--appendonly", "yes", "--appendfsync", "always", "--replicaof", &address];
-        let replica = Self::in_memory_with(&settings).await?;
+        let replica = Self::in_memory_on(self.ground.clone(), &settings).await?;
         let mut connection = self.connection().await?;
         let online = async {
             loop {
@@ -196,8 +210,8 @@ impl Server {
     /// # Errors
     /// When it does not run.
     pub async fn kill(&mut self) -> Result<()> {
-        let mut child = self.child.take().context("the server does not run")?;
-        child.kill().await?;
+        let mut program = self.program.take().context("the server does not run")?;
+        program.kill().await?;
         let _ = std::fs::remove_file(self.socket());
         Ok(())
     }
@@ -207,35 +221,31 @@ impl Server {
     /// # Errors
     /// When it does not come up.
     pub async fn launch(&mut self) -> Result<()> {
-        let mut child = Command::new("redis-server")
-            .args(["--port", "0", "--save", "", "--dir", "."])
-            .arg("--unixsocket")
-            .arg(self.socket())
-            .args(&self.settings)
-            .current_dir(self.folder.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
-            .kill_on_drop(true)
-            .spawn()
-            .context("redis-server does not start; on Debian: apt-get install redis-server")?;
-        let output = child.stdout.take().context("its output is not at hand")?;
-        self.child = Some(child);
-        let mut lines = BufReader::new(output).lines();
-        let mut said = Vec::new();
+        let mut command = Command::new("redis-server");
+        let log = self.folder.path().join("log");
+        command.args(["--port", "0", "--save", "", "--dir", "."]);
+        command.arg("--logfile").arg(&log).arg("--unixsocket").arg(self.socket());
+        command.args(&self.settings).current_dir(self.folder.path());
+        let program = self.ground.start(command, &log).await;
+        let mut program = program.context("on Debian: apt-get install redis-server")?;
+        // A client would wait for the socket in its own time.
         let ready = async {
-            while let Some(line) = lines.next_line().await? {
-                if line.contains("ready to accept connections") {
-                    return Ok(());
-                }
-                said.push(line);
+            while self.answers().await.is_err() {
+                let said = || std::fs::read_to_string(&log).unwrap_or_default();
+                ensure!(!program.has_ended()?, "redis-server ended at once:\n{}", said());
+                tokio::time::sleep(LOOK).await;
             }
-            bail!("redis-server ended at once:\n{}", said.join("\n"))
+            Ok(())
         };
         tokio::time::timeout(START, ready).await.context("redis-server did not get ready")??;
-        // It would stop at a pipe that nobody empties.
-        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+        self.program = Some(program);
         Ok(())
+    }
+
+    /// Once it has read what its disk has.
+    async fn answers(&self) -> Result<()> {
+        let client = redis::Client::open(self.url())?;
+        Ok(redis::cmd("PING").query_async(&mut client.get_multiplexed_async_connection().await?).await?)
     }
 }
 

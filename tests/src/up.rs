@@ -1,4 +1,4 @@
-//! `skein up` as a process of its own.
+//! `skein up` as a program of its own.
 
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Output, Stdio};
@@ -8,9 +8,10 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 
 use crate::process::{self, Signal};
+use crate::program::{Ground, Program};
 
 /// How long a start may take on a busy machine. It ends as soon as the node is ready.
 const START: Duration = Duration::from_secs(60);
@@ -46,7 +47,7 @@ pub fn binary(name: &str) -> PathBuf {
 
 /// A running node with its data folder. It is killed when dropped.
 pub struct Up {
-    child: Child,
+    program: Program,
     pub folder: Folder,
     pub mcp: String,
     pub ingress: String,
@@ -55,20 +56,32 @@ pub struct Up {
     pub node: Option<String>,
 }
 
-/// The folder that outlives a node's process, and what its processes find in their environment.
+/// The folder that outlives a node's process, what its processes find in their environment, and where they are started.
 pub struct Folder {
     root: TempDir,
+    ground: Ground,
     variables: Vec<(String, String)>,
 }
 
 impl Folder {
     pub fn new() -> Result<Self> {
-        Ok(Self { root: TempDir::with_prefix("skein-test-")?, variables: Vec::new() })
+        Ok(Self::of(TempDir::with_prefix("skein-test-")?))
     }
 
     /// One on the disk of another folder.
     pub fn within(folder: &Path) -> Result<Self> {
-        Ok(Self { root: TempDir::with_prefix_in("skein-test-", folder)?, variables: Vec::new() })
+        Ok(Self::of(TempDir::with_prefix_in("skein-test-", folder)?))
+    }
+
+    fn of(root: TempDir) -> Self {
+        Self { root, ground: Ground::default(), variables: Vec::new() }
+    }
+
+    /// The same for processes that are started in a way of their own.
+    #[must_use]
+    pub fn on(mut self, ground: &Ground) -> Self {
+        self.ground = ground.clone();
+        self
     }
 
     /// The same with a variable for each process that is started in it.
@@ -114,23 +127,19 @@ impl Up {
 
     async fn launch(command: &str, folder: Folder, arguments: &[&str]) -> Result<Self> {
         let data = folder.data();
-        let log = std::fs::File::options().create(true).append(true).open(folder.path().join("log"))?;
         let endpoint = data.join("endpoint.json");
         let _ = std::fs::remove_file(&endpoint);
-        let mut child = Command::new(binary("skein"))
+        let mut program = Command::new(binary("skein"));
+        program
             .arg(command)
             .arg("--data")
             .arg(&data)
             .args(addresses(arguments))
             .args(arguments)
             .envs(folder.variables.iter().map(|(name, value)| (name, value)))
-            .current_dir(folder.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .kill_on_drop(true)
-            .spawn()?;
-        let endpoint = tokio::time::timeout(START, ready(&mut child, &endpoint))
+            .current_dir(folder.path());
+        let mut program = folder.ground.start(program, &folder.path().join("log")).await?;
+        let endpoint = tokio::time::timeout(START, ready(&mut program, &endpoint))
             .await
             .context("the node did not get ready")?
             .with_context(|| std::fs::read_to_string(folder.path().join("log")).unwrap_or_default())?;
@@ -142,7 +151,7 @@ impl Up {
             ingress: format!("http://{}", address("ingress")?),
             grpc: address("grpc")?,
             node: endpoint["node"].as_str().map(str::to_owned),
-            child,
+            program,
             folder,
         })
     }
@@ -152,7 +161,7 @@ impl Up {
     }
 
     pub fn id(&self) -> Option<u32> {
-        self.child.id()
+        self.program.id()
     }
 
     /// Stops the process, and waits until it stands still.
@@ -173,24 +182,23 @@ impl Up {
 
     /// Ends the process the hard way, as a crash does, and gives the folder back.
     pub async fn kill(mut self) -> Result<Folder> {
-        self.child.start_kill()?;
-        self.child.wait().await?;
+        self.program.kill().await?;
         Ok(self.folder)
     }
 
     /// Asks the process to end and expects it to do so cleanly.
     pub async fn terminate(mut self) -> Result<Folder> {
-        let id = self.child.id().context("the node has ended already")?;
+        let id = self.program.id().context("the node has ended already")?;
         process::signal(id, Signal::TERM)?;
         let status =
-            tokio::time::timeout(START, self.child.wait()).await.context("the node did not drain")??;
+            tokio::time::timeout(START, self.program.wait()).await.context("the node did not drain")??;
         ensure!(status.success(), "the node ended with {status}");
         Ok(self.folder)
     }
 
     /// Waits until the process has ended by itself.
     pub async fn ended(&mut self) -> Result<ExitStatus> {
-        Ok(tokio::time::timeout(START, self.child.wait()).await.context("the node goes on")??)
+        tokio::time::timeout(START, self.program.wait()).await.context("the node goes on")?
     }
 
     /// Whether the process has ended, by itself or by a signal.
@@ -198,7 +206,7 @@ impl Up {
     /// # Errors
     /// When the system does not say.
     pub fn has_ended(&mut self) -> Result<bool> {
-        Ok(self.child.try_wait()?.is_some())
+        self.program.has_ended()
     }
 
     /// What the node has written to its log.
@@ -287,10 +295,10 @@ fn addresses<'a>(arguments: &[&str]) -> Vec<&'a str> {
 }
 
 /// Waits until the node has written where it listens, which it does once it is ready.
-async fn ready(child: &mut Child, endpoint: &Path) -> Result<Value> {
+async fn ready(program: &mut Program, endpoint: &Path) -> Result<Value> {
     loop {
-        if let Some(status) = child.try_wait()? {
-            bail!("the node ended with {status}");
+        if program.has_ended()? {
+            bail!("the node ended with {}", program.wait().await?);
         }
         if let Ok(text) = std::fs::read_to_string(endpoint)
             && let Ok(endpoint) = serde_json::from_str(&text)

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
-use skein_tests::history::Moment;
+use skein_tests::history::NOTHING;
 use skein_tests::mcp;
 use skein_tests::up::{Folder, Up};
 use skein_tests::workload::Map;
@@ -124,8 +124,7 @@ async fn a_full_disk_loses_nothing_that_was_told() -> Result<()> {
     let swarm = working.stop().await?;
     let healed = swarm.field.claims.now();
     let swarm = swarm.drain().await?;
-    let never = Moment::MAX..Moment::MAX;
-    let broken = swarm.judge_without(&up, None, healed, never, Duration::ZERO).await?;
+    let broken = swarm.judge_without(&up, None, healed, NOTHING, Duration::ZERO).await?;
     ensure!(broken.is_empty(), "{broken:#?}");
     Ok(())
 }

@@ -2,12 +2,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::{Lost, Moment};
+
 /// A call, as its caller wrote it down.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Made {
     pub call: String,
-    /// What the caller heard in the end, if it did: the value, or that there is none.
-    pub told: Option<Option<String>>,
+    pub at: Moment,
+    /// What the caller heard in the end, if it did: the value, or that there is none; and when.
+    pub told: Option<(Option<String>, Moment)>,
+}
+
+/// What a run of the agent that was called wrote down at its beginning.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    pub instance: String,
+    pub at: Moment,
 }
 
 /// What the log of the agent that was called says, in the order of its commits.
@@ -32,8 +42,10 @@ struct State {
     ended: Option<Option<String>>,
 }
 
-/// `runs` are the runs of the agent that was called, as each wrote down its own beginning.
-pub fn check(made: &[Made], log: &[Logged], runs: &[String]) -> Vec<String> {
+/// Compares the three. What was made, heard or begun at a time that is lost counts for nothing: it may be so, or have been
+/// undone.
+pub fn check(made: &[Made], log: &[Logged], runs: &[Run], lost: &Lost) -> Vec<String> {
+    let is_lost = |at: &Moment| (lost.start..=lost.end).contains(at);
     let mut broken = Vec::new();
     let mut calls: BTreeMap<&str, State> = BTreeMap::new();
     let mut serving: BTreeMap<&str, &str> = BTreeMap::new();
@@ -46,7 +58,7 @@ pub fn check(made: &[Made], log: &[Logged], runs: &[String]) -> Vec<String> {
             broken.push(format!("doubled: {instance} serves {other} and {}", logged.call));
         }
     }
-    for made in made {
+    for made in made.iter().filter(|made| !is_lost(&made.at)) {
         let Some(state) = calls.get(made.call.as_str()).filter(|state| state.called) else {
             broken.push(format!("lost: {made:?} was acknowledged and never committed"));
             continue;
@@ -56,19 +68,20 @@ pub fn check(made: &[Made], log: &[Logged], runs: &[String]) -> Vec<String> {
             (None, Some(end)) => {
                 broken.push(format!("lost: {made:?} ended with {end:?}, and its caller was not told"));
             }
-            (told, end) if told != end => {
+            (Some((_, at)), _) if is_lost(at) => {}
+            (Some((told, _)), end) if Some(told) != end.as_ref() => {
                 broken.push(format!("wrong: {made:?} was told, and it ended with {end:?}"));
             }
             _ => {}
         }
     }
     let mut began: BTreeSet<&str> = BTreeSet::new();
-    for run in runs {
-        if !began.insert(run) {
-            broken.push(format!("doubled: {run} began twice"));
+    for Run { instance, .. } in runs.iter().filter(|run| !is_lost(&run.at)) {
+        if !began.insert(instance) {
+            broken.push(format!("doubled: {instance} began twice"));
         }
-        if !serving.contains_key(run.as_str()) {
-            broken.push(format!("invented: {run} serves no call"));
+        if !serving.contains_key(instance.as_str()) {
+            broken.push(format!("invented: {instance} serves no call"));
         }
     }
     broken
@@ -94,11 +107,14 @@ fn follow(state: &mut State, logged: &Logged) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::NOTHING;
     use super::super::record::tests::breaks;
     use super::*;
 
+    /// Made after a second, and heard after three.
     fn made(value: Option<&str>) -> Made {
-        Made { call: "c".to_owned(), told: value.map(|value| Some(value.to_owned())) }
+        let told = value.map(|value| (Some(value.to_owned()), Moment::from_secs(3)));
+        Made { call: "c".to_owned(), at: Moment::from_secs(1), told }
     }
 
     fn logged(fact: Fact) -> Logged {
@@ -118,13 +134,19 @@ mod tests {
     }
 
     fn judge(made: &[Made], log: &[Logged], runs: &[&str]) -> Vec<String> {
-        check(made, log, &runs.iter().map(|&run| run.to_owned()).collect::<Vec<_>>())
+        judge_without(made, log, runs, NOTHING)
+    }
+
+    /// Where the runs began after two seconds.
+    fn judge_without(made: &[Made], log: &[Logged], runs: &[&str], lost: Lost) -> Vec<String> {
+        let run = |&run: &&str| Run { instance: run.to_owned(), at: Moment::from_secs(2) };
+        check(made, log, &runs.iter().map(run).collect::<Vec<_>>(), &lost)
     }
 
     #[test]
     fn a_good_history_passes() {
         assert_eq!(judge(&[made(Some("v"))], &good(), &["i"]), [""; 0]);
-        let failed = Made { call: "c".to_owned(), told: Some(None) };
+        let failed = Made { told: Some((None, Moment::from_secs(3))), ..made(None) };
         let log = [logged(Fact::Called), served("i"), logged(Fact::Ended { value: None })];
         assert_eq!(judge(&[failed], &log, &["i"]), [""; 0]);
     }
@@ -142,6 +164,19 @@ mod tests {
         let both = Logged { call: "d".to_owned(), fact: Fact::Called };
         let again = Logged { call: "d".to_owned(), fact: Fact::Served { instance: "i".to_owned() } };
         breaks(&judge(&told, &[good(), vec![both, again]].concat(), &["i"]), "doubled");
+    }
+
+    #[test]
+    fn what_is_lost_counts_for_nothing() {
+        let second = |at: u64| Moment::from_secs(at)..Moment::from_secs(at);
+        assert_eq!(judge_without(&[made(None)], &[], &[], second(1)), [""; 0]);
+        breaks(&judge_without(&[made(None)], &[], &[], second(2)), "lost");
+        let told = [made(Some("v"))];
+        assert_eq!(judge_without(&told, &good(), &["i", "j"], second(2)), [""; 0]);
+        breaks(&judge_without(&told, &good(), &["i", "j"], second(1)), "invented");
+        let other = [made(Some("w"))];
+        assert_eq!(judge_without(&other, &good(), &["i"], second(3)), [""; 0]);
+        breaks(&judge_without(&other, &good(), &["i"], second(2)), "wrong");
     }
 
     #[test]

@@ -13,4 +13,4 @@ pub mod locks;
 pub mod record;
 pub mod schedules;
 
-pub use record::{Moment, Operation, Outcome, Recorder, forget_between};
+pub use record::{Lost, Moment, NOTHING, Operation, Outcome, Recorder, forget_between};

@@ -1,5 +1,6 @@
 //! Operations with their times, by one monotonic clock.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -7,6 +8,12 @@ use tokio::time::Instant;
 
 /// Time since the recording began.
 pub type Moment = Duration;
+
+/// A time in which what was told may have been undone later: none, if nothing was lost.
+pub type Lost = Range<Moment>;
+
+/// Nothing was lost.
+pub const NOTHING: Lost = Moment::MAX..Moment::MAX;
 
 /// What a client knows of its operation in the end.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,17 +1,19 @@
 //! What breaks a cluster while others work with it: crashes, freezes, cut links, lost answers, and a Redis that dies.
 
 mod site;
+pub mod suite;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::process::Child;
 use tokio::sync::watch;
 
 use crate::cluster::Cluster;
+use crate::link::Link;
 use crate::redis::Server;
 use crate::runner::Place;
 use crate::up::Up;
@@ -65,6 +67,8 @@ pub struct Nemesis {
     runners: Vec<Host>,
     pub sites: Vec<Site>,
     ingress: Option<Up>,
+    /// Between the ingress and Redis.
+    ingress_redis: Link,
     /// Its Redis ends last.
     pub cluster: Cluster,
     lease: Duration,
@@ -76,16 +80,24 @@ pub struct Nemesis {
 }
 
 impl Nemesis {
-    /// Starts three coordinators with a lease, an ingress, and two runners that know the agents which `define` writes
-    /// down.
+    /// Starts three coordinators with a lease over a Redis, an ingress, and two runners that know the agents which
+    /// `define` writes down. Runners are processes of this machine wherever the others are: what runs on them outlives
+    /// them, which nothing in their container would.
     ///
     /// # Errors
     /// When a part does not start.
-    pub async fn start(lease: Duration, seed: u64, define: impl Fn(&Place) -> Result<()>) -> Result<Self> {
+    pub async fn start(
+        server: Server,
+        lease: Duration,
+        seed: u64,
+        define: impl Fn(&Place) -> Result<()>,
+    ) -> Result<Self> {
         let settings = format!("lease = \"{}ms\"\nsettle = \"1s\"", lease.as_millis());
-        let (cluster, first) = Cluster::start(&settings).await?;
+        let (cluster, first) = Cluster::over(server, &settings).await?;
         let sites = Site::several(&cluster, first, 3).await?;
-        let ingress = cluster.ingress(&webhook::configuration()).await?;
+        let ingress_redis = cluster.server.link()?;
+        let folder = cluster.folder(&webhook::configuration())?;
+        let ingress = Cluster::serve_ingress_through(folder, &ingress_redis).await?;
         let addresses: Vec<String> = sites.iter().map(Site::grpc).collect();
         let mut runners = Vec::new();
         for name in ["box-1", "box-2"] {
@@ -101,6 +113,7 @@ impl Nemesis {
             runners,
             sites,
             ingress: Some(ingress),
+            ingress_redis,
             cluster,
             lease,
             map: watch::Sender::new(Map::default()),
@@ -138,7 +151,11 @@ impl Nemesis {
     /// # Errors
     /// When something cannot be read or written.
     pub async fn leave_traces(&self) -> Result<PathBuf> {
-        let folder = leave_traces(&self.sites, &self.cluster.server).await?;
+        let folder = TempDir::with_prefix("skein-nemesis-")?.keep();
+        for (number, site) in self.sites.iter().enumerate() {
+            std::fs::write(folder.join(format!("node-{number}.log")), site.up.log()?)?;
+        }
+        std::fs::write(folder.join("events"), evidence::everything(&self.cluster.server).await?)?;
         for (number, host) in self.runners.iter().enumerate() {
             std::fs::write(folder.join(format!("runner-{number}.log")), host.place.log())?;
         }
@@ -167,6 +184,32 @@ impl Nemesis {
         // Some of what comes next meets a cluster at peace, and some one that is still about to settle.
         tokio::time::sleep(self.lease.mul_f64(self.random.f64() / 2.0)).await;
         Ok(())
+    }
+
+    /// Redis dies, and a replica takes its place, with what it has.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub async fn fail_over(&mut self, replica: Server) -> Result<()> {
+        self.cluster.server.kill().await?;
+        replica.promote().await?;
+        for site in &self.sites {
+            site.leads_to(&replica);
+        }
+        self.ingress_redis.leads_to_socket(replica.socket());
+        self.cluster.server = replica;
+        Ok(())
+    }
+
+    /// Leaves traces if something is broken, or nobody could say.
+    ///
+    /// # Errors
+    /// Then.
+    pub async fn is_sound(&self, judged: Result<Vec<String>>) -> Result<()> {
+        if matches!(&judged, Ok(broken) if broken.is_empty()) {
+            return Ok(());
+        }
+        bail!("{} has traces: {judged:#?}", self.leave_traces().await?.display());
     }
 
     async fn inflict(&mut self, fault: Fault, victim: usize) -> Result<()> {
@@ -207,7 +250,7 @@ impl Nemesis {
             }
             Fault::KillIngress => {
                 let folder = self.ingress.take().context("there is no ingress")?.kill().await?;
-                self.ingress = Some(self.cluster.serve_ingress(folder).await?);
+                self.ingress = Some(Cluster::serve_ingress_through(folder, &self.ingress_redis).await?);
             }
         }
         Ok(())
@@ -223,24 +266,11 @@ impl Nemesis {
         }
         if let Some(mut ingress) = self.ingress.take() {
             if ingress.has_ended()? {
-                ingress = self.cluster.serve_ingress(ingress.folder).await?;
+                ingress = Cluster::serve_ingress_through(ingress.folder, &self.ingress_redis).await?;
             }
             self.ingress = Some(ingress);
         }
         self.draw();
         Ok(())
     }
-}
-
-/// Leaves the coordinators' logs and the entities' events in a folder that stays.
-///
-/// # Errors
-/// When something cannot be read or written.
-pub async fn leave_traces(sites: &[Site], server: &Server) -> Result<PathBuf> {
-    let folder = TempDir::with_prefix("skein-nemesis-")?.keep();
-    for (number, site) in sites.iter().enumerate() {
-        std::fs::write(folder.join(format!("node-{number}.log")), site.up.log()?)?;
-    }
-    std::fs::write(folder.join("events"), evidence::everything(server).await?)?;
-    Ok(folder)
 }

@@ -1,5 +1,7 @@
 //! Real agents: events from outside start and wake them, and they call one another.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -7,9 +9,10 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::Map;
-use crate::history::calls::Made;
+use super::{Field, Map};
+use crate::history::calls::{Made, Run};
 use crate::history::events::{Sent, Use, Used};
+use crate::history::{Lost, Moment};
 use crate::runner::Place;
 use crate::webhook;
 
@@ -41,24 +44,25 @@ pub fn define(place: &Place) -> Result<()> {
 }
 
 /// Sends events until it is told to stop, each until somebody says that it was taken in.
-pub async fn push(map: watch::Receiver<Map>, stop: CancellationToken) -> Vec<Sent> {
-    let mut sent = Vec::new();
+pub async fn push(field: Arc<Field>, stop: CancellationToken) {
     for number in 1.. {
+        let began = field.claims.now();
         // The next one would be refused or taken like this one, so it waits for it.
-        while !deliver(&map, number).await {
+        let accepted = loop {
+            if deliver(&field.map, number).await {
+                break true;
+            }
             if stop.is_cancelled() {
-                sent.push(Sent { number, accepted: false });
-                return sent;
+                break false;
             }
             tokio::time::sleep(PAUSE).await;
-        }
-        sent.push(Sent { number, accepted: true });
+        };
+        field.note(Sent { number, accepted, time: began..field.claims.now() });
         if stop.is_cancelled() {
-            break;
+            return;
         }
         tokio::time::sleep(PACE).await;
     }
-    sent
 }
 
 /// Says whether an event was taken in for certain. Its delivery has one name however often it is sent.
@@ -71,8 +75,13 @@ async fn deliver(map: &watch::Receiver<Map>, number: u64) -> bool {
     matches!(tokio::time::timeout(PATIENCE, pushed).await, Ok(Ok((200..300, _))))
 }
 
+/// When a line was written.
+fn at(field: &Field, line: &Value) -> Moment {
+    field.moment(line["at"].as_f64().unwrap_or_default())
+}
+
 /// What the runs of an agent did with events, from what they wrote down.
-pub fn uses(agent: &str, journal: &[Value]) -> Vec<Used> {
+pub fn uses(field: &Field, agent: &str, journal: &[Value]) -> Vec<Used> {
     let used = |line: &Value| {
         let (by, event) = match line["step"].as_str()? {
             "start" => (Use::Started, &line["answer"]),
@@ -81,7 +90,7 @@ pub fn uses(agent: &str, journal: &[Value]) -> Vec<Used> {
         };
         let number = number(event)?;
         let instance = line["instance"].as_str()?.to_owned();
-        Some(Used { agent: agent.to_owned(), instance, number, by })
+        Some(Used { agent: agent.to_owned(), instance, number, by, at: at(field, line) })
     };
     journal.iter().filter_map(used).collect()
 }
@@ -101,20 +110,29 @@ fn number(given: &Value) -> Option<u64> {
 }
 
 /// The calls that callers made, and what they heard of them.
-pub fn made(journal: &[Value]) -> Vec<Made> {
+pub fn made(field: &Field, journal: &[Value]) -> Vec<Made> {
     let of = |step: &'static str| journal.iter().filter(move |line| line["step"] == step);
     let text = |value: &Value| value.as_str().map(str::to_owned);
     of("call_agent")
         .filter_map(|line| {
             let call = text(&line["answer"]["call_id"])?;
             let heard = of("result").find(|heard| heard["instance"] == line["instance"]);
-            Some(Made { call, told: heard.map(|heard| text(&heard["answer"]["return_value"])) })
+            let told = heard.map(|heard| (text(&heard["answer"]["return_value"]), at(field, heard)));
+            Some(Made { call, at: at(field, line), told })
         })
         .collect()
 }
 
-/// Those of an agent's runs that have written down a step.
-pub fn through(journal: &[Value], step: &str) -> Vec<String> {
+/// Those of an agent's runs that have written down a step, and when.
+pub fn through(field: &Field, journal: &[Value], step: &str) -> Vec<Run> {
     let lines = journal.iter().filter(|line| line["step"] == step);
-    lines.filter_map(|line| Some(line["instance"].as_str()?.to_owned())).collect()
+    let run =
+        |line: &Value| Some(Run { instance: line["instance"].as_str()?.to_owned(), at: at(field, line) });
+    lines.filter_map(run).collect()
+}
+
+/// The runs that were under way at some time, by what they wrote down.
+pub fn under_way(field: &Field, journal: &[Value], time: &Lost) -> BTreeSet<String> {
+    let then = |line: &&Value| (time.start..=time.end).contains(&at(field, line));
+    journal.iter().filter(then).filter_map(|line| Some(line["instance"].as_str()?.to_owned())).collect()
 }

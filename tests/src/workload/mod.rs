@@ -12,10 +12,13 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use skein_shared::time::Timestamp;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::history::{Operation, Recorder, claims, inbox, locks};
+use crate::history::events::Sent;
+use crate::history::{Moment, Operation, Recorder, claims, inbox, locks};
+use crate::stored::wall;
 use resource::Resource;
 
 /// Tasks that one client may have at a time.
@@ -44,6 +47,9 @@ pub struct Field {
     pub claims: Recorder<claims::Call, claims::Answer>,
     pub locks: Recorder<locks::Call, locks::Answer>,
     pub inbox: Recorder<inbox::Call, inbox::Answer>,
+    /// The clock on the wall when the recording began.
+    began: Timestamp,
+    sent: Mutex<Vec<Sent>>,
     resource: Mutex<Resource>,
     known: Mutex<VecDeque<String>>,
 }
@@ -57,6 +63,8 @@ impl Field {
             claims: Recorder::new(began),
             locks: Recorder::new(began),
             inbox: Recorder::new(began),
+            began: wall(),
+            sent: Mutex::default(),
             resource: Mutex::default(),
             known: Mutex::default(),
         })
@@ -77,6 +85,27 @@ impl Field {
     /// The operations on tasks of which clients were told.
     pub fn count_told(&self) -> usize {
         self.claims.history().iter().filter(|operation| operation.answer().is_some()).count()
+    }
+
+    /// When it was so late by the clock on the wall, in seconds since 1970.
+    pub fn moment(&self, time: f64) -> Moment {
+        Duration::from_secs_f64(time).saturating_sub(Duration::from_millis(self.began.0))
+    }
+
+    /// The events that were sent to the ingress.
+    pub fn sent(&self) -> Vec<Sent> {
+        self.sent.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Waits until so many events were taken in.
+    pub async fn takes_in(&self, least: usize) {
+        while self.sent().iter().filter(|sent| sent.accepted).count() < least {
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    fn note(&self, sent: Sent) {
+        self.sent.lock().unwrap_or_else(PoisonError::into_inner).push(sent);
     }
 
     /// How often the kind of operation was answered that was answered least.

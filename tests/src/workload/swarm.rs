@@ -2,7 +2,6 @@
 //! again, what the checkers find.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,9 +15,8 @@ use super::client::Client;
 use super::evidence::{self, Clients};
 use super::worker::{self, TTL, Worker};
 use super::{CAPACITY, Field, LOOK, Map, ROOMS, room};
-use crate::history::events::Sent;
 use crate::history::{
-    Moment, Operation, Outcome, calls, claims, events, forget_between, inbox, locks, schedules,
+    Lost, Moment, NOTHING, Operation, Outcome, calls, claims, events, forget_between, inbox, locks, schedules,
 };
 use crate::nemesis::Nemesis;
 use crate::redis::Server;
@@ -46,7 +44,6 @@ pub struct Swarm {
     workers: Vec<Worker>,
     listener: Client,
     clients: Clients,
-    sent: Vec<Sent>,
 }
 
 /// Everybody, at work.
@@ -55,7 +52,7 @@ pub struct Working {
     stop: CancellationToken,
     workers: JoinSet<Worker>,
     listener: JoinHandle<Client>,
-    pushing: Option<JoinHandle<Vec<Sent>>>,
+    pushing: Option<JoinHandle<()>>,
     clients: Clients,
 }
 
@@ -83,19 +80,19 @@ impl Swarm {
             keeper.schedule(name, interval).await?;
         }
         let workers = all.into_iter().map(|client| Worker::new(client, seed)).collect();
-        Ok(Self { field, workers, listener, clients, sent: Vec::new() })
+        Ok(Self { field, workers, listener, clients })
     }
 
     /// Lets everybody begin. Without an ingress no events are sent.
     pub fn begin(self) -> Working {
-        let Self { field, workers, listener, clients, .. } = self;
+        let Self { field, workers, listener, clients } = self;
         let stop = CancellationToken::new();
         let others: Arc<Vec<String>> = Arc::new(clients.keys().cloned().collect());
         let workers =
             workers.into_iter().map(|worker| worker.work(Arc::clone(&others), stop.clone())).collect();
         let listener = tokio::spawn(worker::listen(listener, stop.clone()));
         let has_ingress = !field.map.borrow().ingress.is_empty();
-        let pushing = has_ingress.then(|| tokio::spawn(agents::push(field.map.clone(), stop.clone())));
+        let pushing = has_ingress.then(|| tokio::spawn(agents::push(Arc::clone(&field), stop.clone())));
         Working { field, stop, workers, listener, pushing, clients }
     }
 
@@ -104,13 +101,13 @@ impl Swarm {
     /// # Errors
     /// When it does not drain.
     pub async fn drain(self) -> Result<Self> {
-        let Self { field, workers, listener, clients, sent } = self;
+        let Self { field, workers, listener, clients } = self;
         let draining: JoinSet<Worker> = workers.into_iter().map(Worker::drain).collect();
         worker::take_each_lock(&listener, LIVENESS).await;
         let workers =
             tokio::time::timeout(LIVENESS, draining.join_all()).await.context("it does not drain")?;
         listener.read_all().await;
-        Ok(Self { field, workers, listener, clients, sent })
+        Ok(Self { field, workers, listener, clients })
     }
 
     /// The rooms as they are in the end.
@@ -131,14 +128,11 @@ impl Swarm {
     /// # Errors
     /// When the store cannot be read.
     pub async fn judge(&self, node: &Up, server: &Server, healed: Moment) -> Result<Vec<String>> {
-        let never = Moment::MAX..Moment::MAX;
-        let mut broken = self.judge_without(node, Some(server), healed, never, Duration::ZERO).await?;
-        broken.extend(self.judge_schedules(node, server).await?);
-        Ok(broken)
+        self.judge_without(node, Some(server), healed, NOTHING, Duration::ZERO).await
     }
 
-    /// The same without the schedules, where what was told in a certain time may have been lost since, and nodes hear of
-    /// that within a lease. Without a server the log is not asked.
+    /// The same where what was told in a certain time may have been lost since, and nodes hear of that within a lease.
+    /// Without a server neither the log nor the schedules are looked at.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -147,7 +141,7 @@ impl Swarm {
         node: &Up,
         server: Option<&Server>,
         healed: Moment,
-        lost: Range<Moment>,
+        lost: Lost,
         lease: Duration,
     ) -> Result<Vec<String>> {
         let heard = lost.end.saturating_add(lease);
@@ -171,6 +165,9 @@ impl Swarm {
         broken.extend(locks::none_is_stuck(&locks, healed, TTL + LIVENESS));
         let inbox = forget_between(&self.field.inbox.history(), lost.start, lost.end);
         broken.extend(inbox::check(&inbox, &self.rooms().await?));
+        if let Some(server) = server {
+            broken.extend(self.judge_schedules(node, server).await?);
+        }
         Ok(broken)
     }
 
@@ -245,24 +242,28 @@ impl Swarm {
         }
     }
 
-    /// What the checkers of events, waits and calls find, once the agents have done all that they have to do.
+    /// What the checkers of events, waits and calls find, once the agents have done all that they have to do. What they did
+    /// in a certain time may have been lost since.
     ///
     /// # Errors
     /// When the store or a journal cannot be read.
-    pub async fn judge_agents(&self, nemesis: &Nemesis) -> Result<Vec<String>> {
-        let server = &nemesis.cluster.server;
+    pub async fn judge_agents(&self, nemesis: &Nemesis, lost: &Lost) -> Result<Vec<String>> {
+        let (server, field, sent) = (&nemesis.cluster.server, &self.field, self.field.sent());
         let found = async || {
             let (sleepers, callers) = (nemesis.journal(SLEEPER)?, nemesis.journal(CALLER)?);
-            let used = [agents::uses(SLEEPER, &sleepers), agents::uses(CALLER, &callers)].concat();
+            let used =
+                [agents::uses(field, SLEEPER, &sleepers), agents::uses(field, CALLER, &callers)].concat();
             let ended = evidence::waits(server, SLEEPER).await?;
-            let mut broken = events::check(&self.sent, &[SLEEPER, CALLER], &used, &ended);
-            let made = agents::made(&callers);
+            let mut broken = events::check(&sent, &[SLEEPER, CALLER], &used, &ended, lost);
+            let made = agents::made(field, &callers);
             let log = evidence::calls(server, CALLEE).await?;
-            let runs = agents::through(&nemesis.journal(CALLEE)?, "start");
-            broken.extend(calls::check(&made, &log, &runs));
-            let over = agents::through(&callers, "end");
-            for begun in agents::through(&callers, "start").iter().filter(|run| !over.contains(run)) {
-                broken.push(format!("stuck: {begun} has begun and not ended"));
+            let runs = agents::through(field, &nemesis.journal(CALLEE)?, "start");
+            broken.extend(calls::check(&made, &log, &runs, lost));
+            let mut over = agents::under_way(field, &callers, lost);
+            over.extend(agents::through(field, &callers, "end").into_iter().map(|run| run.instance));
+            let begun = agents::through(field, &callers, "start");
+            for calls::Run { instance, .. } in begun.iter().filter(|run| !over.contains(&run.instance)) {
+                broken.push(format!("stuck: {instance} has begun and not ended"));
             }
             Ok(broken)
         };
@@ -290,10 +291,9 @@ impl Working {
         let Self { field, stop, workers, listener, pushing, clients } = self;
         stop.cancel();
         let workers = workers.join_all().await;
-        let sent = match pushing {
-            Some(pushing) => pushing.await?,
-            None => Vec::new(),
-        };
-        Ok(Swarm { field, workers, listener: listener.await?, clients, sent })
+        if let Some(pushing) = pushing {
+            pushing.await?;
+        }
+        Ok(Swarm { field, workers, listener: listener.await?, clients })
     }
 }

@@ -25,6 +25,24 @@ async fn refusal(server: &Server, durability: Durability) -> String {
     Redis::open(&options, wall()).await.err().expect("it is refused").to_string()
 }
 
+/// Whoever needs a connection may be one of many futures, and be left alone while their owner waits for something else.
+#[tokio::test]
+async fn whoever_waits_for_a_connection_and_is_left_alone_holds_up_nobody() {
+    let server = Server::start().await.unwrap();
+    let link = server.link().unwrap();
+    let store = open(&link.redis()).await;
+    link.cut();
+    store.versions().await.unwrap_err();
+    link.hold_back();
+    let mut first = std::pin::pin!(store.last_position());
+    assert!(futures::poll!(&mut first).is_pending(), "it makes the next connection");
+    link.heal();
+    let patience = Duration::from_secs(10);
+    tokio::time::timeout(patience, store.versions()).await.expect("nobody makes a connection").unwrap();
+    tokio::time::timeout(patience, store.begin_anew(wall())).await.expect("it does not begin anew").unwrap();
+    first.await.unwrap();
+}
+
 /// The versions of the records, in the order of their positions.
 async fn versions(store: &Redis) -> Vec<u64> {
     let records = store.records(0, 100).await.unwrap();

@@ -16,6 +16,7 @@ use skein_shared::{Code, Refusal};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use super::admission::Admission;
 use super::desk::delivery_id;
@@ -327,8 +328,11 @@ impl Entities {
         for _ in 0..TRIES {
             let Some(back) = self.post::<E>(key, message)? else { return Ok(()) };
             message = back;
-            // Seldom, and large: it must not make every question as large as itself.
-            Box::pin(self.start::<E>(key)).await?;
+            // In a task of its own: whoever asks may be one of many futures that are left alone for a while, and all others
+            // would wait with it at the door.
+            let (this, of) = (self.clone(), key.clone());
+            let starting = async move { this.start::<E>(&of).await }.in_current_span();
+            tokio::spawn(starting).await.unwrap_or_else(|_| Err(unavailable(key)))?;
         }
         self.post::<E>(key, message)?.map_or(Ok(()), |_| Err(unavailable(key)))
     }

@@ -138,9 +138,12 @@ impl Pump {
 
     /// Takes out what was delivered last. What is lost here goes again and is told apart by its mark.
     async fn finish(self) {
-        let ended = self.lanes.end();
+        let Self { world, store, work, lanes, .. } = self;
+        // Nobody polls it any more, so it must not hold anything that others wait for.
+        drop(work);
+        let ended = lanes.end();
         if !ended.is_empty() {
-            take_out(self.store.as_ref(), &self.world.entities, ended).await;
+            take_out(store.as_ref(), &world.entities, ended).await;
         }
     }
 }

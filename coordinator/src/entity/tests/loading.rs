@@ -26,6 +26,16 @@ async fn a_pool_of_many_pages_comes_back_whole() {
     }
 }
 
+/// One of many futures may be left alone while their owner waits for something else.
+#[tokio::test]
+async fn whoever_asks_first_and_is_left_alone_holds_up_nobody() {
+    let node = node();
+    let mut first = std::pin::pin!(take(&node, Uuid::from_u128(1), "file:///a"));
+    assert!(futures::poll!(&mut first).is_pending(), "it loads the entity");
+    let second = take(&node, Uuid::from_u128(2), "file:///b");
+    tokio::time::timeout(Request::TIMEOUT, second).await.expect("nobody loads the entity").unwrap();
+}
+
 /// The duplicate guard compares texts, which no head has.
 #[tokio::test]
 async fn a_duplicate_is_known_after_a_restart() {

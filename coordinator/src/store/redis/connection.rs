@@ -1,11 +1,12 @@
 //! A connection to Redis that many share: how long it waits, when it is made anew, and what its errors say.
 
 use std::fmt::Display;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared};
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, Script, Value, cmd};
-use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::door::Door;
@@ -29,11 +30,16 @@ pub(super) struct Connection {
     pub(super) watch: Watch,
 }
 
-/// The connection in use, and how many there were before it.
+/// A connection and its number, once it is made. Everybody who needs it waits for the same one.
+type Connecting = Shared<BoxFuture<'static, Result<(u64, MultiplexedConnection), StoreError>>>;
+
+/// The connection in use, and how many were begun before it.
 #[derive(Default)]
 struct Link {
     number: u64,
     connection: Option<MultiplexedConnection>,
+    /// One that is being made.
+    connecting: Option<Connecting>,
     /// To which life of the server it leads, once somebody has asked.
     life: Option<Generation>,
 }
@@ -51,7 +57,7 @@ impl Connection {
     /// # Errors
     /// When Redis cannot be reached.
     pub(super) async fn open(door: &Door, part: &'static str) -> Result<Self, StoreError> {
-        let link = Link { connection: Some(door.connect().await?), ..Link::default() };
+        let link = Link { number: 1, connection: Some(door.connect().await?), ..Link::default() };
         Ok(Self { door: door.clone(), link: Arc::new(Mutex::new(link)), watch: door.watch(part) })
     }
 
@@ -59,7 +65,7 @@ impl Connection {
     pub(super) async fn ask<T: FromRedisValue>(&self, key: &str, command: &Cmd) -> Result<T, StoreError> {
         let (number, mut link) = self.link().await?;
         let asked = Instant::now();
-        let answer = self.seen(number, asked, link.req_packed_command(command).await).await;
+        let answer = self.seen(number, asked, link.req_packed_command(command).await);
         read(key, answer.map_err(|error| problem(key, &error))?)
     }
 
@@ -107,7 +113,7 @@ impl Connection {
             let (number, mut link) = self.link().await?;
             let asked = Instant::now();
             let values = link.req_packed_commands(&pipeline, 0, part.len()).await;
-            let values = self.seen(number, asked, values).await;
+            let values = self.seen(number, asked, values);
             answers.extend(values.map_err(|error| problem("a pipeline", &error))?);
         }
         Ok(answers)
@@ -117,7 +123,7 @@ impl Connection {
     pub(super) async fn load(&self, script: &Script) -> Result<(), StoreError> {
         let (number, mut link) = self.link().await?;
         let asked = Instant::now();
-        let loaded = self.seen(number, asked, script.load_async(&mut link).await).await;
+        let loaded = self.seen(number, asked, script.load_async(&mut link).await);
         loaded.map(|_| ()).map_err(|error| StoreError(sentence(&error)))
     }
 
@@ -166,43 +172,72 @@ impl Connection {
             call.arg(argument.as_slice());
         }
         let asked = Instant::now();
-        let answer = self.seen(number, asked, call.invoke_async(&mut link).await).await;
+        let answer = self.seen(number, asked, call.invoke_async(&mut link).await);
         // Scripts write, and what writes is refused for the state that the server is in.
         answer.inspect_err(|error| self.watch.refused(error)).map_err(Unrun::Answered)
     }
 
     /// Lets the next one who asks make another connection.
-    pub(super) async fn renew(&self) {
-        self.link.lock().await.connection = None;
+    pub(super) fn renew(&self) {
+        let mut link = self.lock();
+        *link = Link { number: link.number, ..Link::default() };
     }
 
     async fn link(&self) -> Result<(u64, MultiplexedConnection), StoreError> {
-        let mut link = self.link.lock().await;
-        if let Some(connection) = &link.connection {
-            return Ok((link.number, connection.clone()));
-        }
-        let connection = self.door.connect().await;
-        let connection = connection.inspect_err(|StoreError(problem)| self.watch.is_away(problem))?;
+        let connecting = {
+            let mut link = self.lock();
+            if let Some(connection) = &link.connection {
+                return Ok((link.number, connection.clone()));
+            }
+            match link.connecting.clone() {
+                Some(connecting) => connecting,
+                None => self.connect(&mut link),
+            }
+        };
+        connecting.await
+    }
+
+    /// Makes a connection in a task of its own. Whoever waits for it may be left alone for a while, or for ever, by those
+    /// who are to poll it (a set of futures whose owner waits for something else), and would take all others with it if it
+    /// were the one that connects, or held the place in a queue.
+    fn connect(&self, link: &mut Link) -> Connecting {
         link.number += 1;
-        link.connection = Some(connection.clone());
-        link.life = None;
-        Ok((link.number, connection))
+        let (number, this) = (link.number, self.clone());
+        let connecting = tokio::spawn(async move {
+            let connected = this.door.connect().await;
+            let mut link = this.lock();
+            // Nobody wants it any more if it was renewed meanwhile.
+            let is_wanted = link.number == number && link.connecting.take().is_some();
+            let connection = connected.inspect_err(|StoreError(problem)| this.watch.is_away(problem))?;
+            if is_wanted {
+                link.connection = Some(connection.clone());
+            }
+            Ok((number, connection))
+        });
+        let ended = |_| Err(StoreError("the process is shutting down".to_owned()));
+        let connecting = connecting.map(move |made| made.unwrap_or_else(ended)).boxed().shared();
+        link.connecting = Some(connecting.clone());
+        connecting
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Link> {
+        self.link.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A connection to this life of the server: it ends with it, so each is asked once.
     async fn link_to(&self, life: &Generation) -> Result<(u64, MultiplexedConnection), StoreError> {
         let (number, mut connection) = self.link().await?;
-        if self.link.lock().await.leads_to(number, life) {
+        if self.lock().leads_to(number, life) {
             return Ok((number, connection));
         }
         let asked = Instant::now();
-        let info = self.seen(number, asked, cmd("INFO").query_async(&mut connection).await).await;
+        let info = self.seen(number, asked, cmd("INFO").query_async(&mut connection).await);
         let info: String = info.map_err(|error| StoreError(sentence(&error)))?;
         let found = Info::parse(&info).generation();
         if found != *life {
             return Err(StoreError(REPLACED.to_owned()));
         }
-        let mut link = self.link.lock().await;
+        let mut link = self.lock();
         if link.number == number {
             link.life = Some(found);
         }
@@ -210,17 +245,12 @@ impl Connection {
     }
 
     /// Looks whether a connection is still of use after what it answered.
-    async fn seen<T>(
-        &self,
-        number: u64,
-        asked: Instant,
-        answer: Result<T, RedisError>,
-    ) -> Result<T, RedisError> {
+    fn seen<T>(&self, number: u64, asked: Instant, answer: Result<T, RedisError>) -> Result<T, RedisError> {
         self.watch.heard(asked, &answer);
         if let Err(error) = &answer
             && is_over(error)
         {
-            let mut link = self.link.lock().await;
+            let mut link = self.lock();
             // Others may have found the same, and one of them made a new one.
             if link.number == number {
                 link.connection = None;

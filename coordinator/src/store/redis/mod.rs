@@ -222,8 +222,8 @@ impl Redis {
         let held: Vec<Shard> = self.held.all().into_iter().map(|(shard, _)| shard).collect();
         self.held.lose(&held);
         // They may lead to what was the primary.
-        self.aside.renew().await;
-        self.reader.connection.renew().await;
+        self.aside.renew();
+        self.reader.connection.renew();
         let info = server::check(&self.aside, &self.door, self.durability, wall).await?;
         self.recognize().await?;
         // Whoever has read up to a position that was lost shall miss nothing that comes after.

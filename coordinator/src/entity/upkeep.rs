@@ -90,6 +90,18 @@ impl Entities {
     /// # Errors
     /// As [`Self::swarms`].
     pub async fn has_swarm(&self, swarm: &Name) -> Result<bool, Refusal> {
+        let (this, name) = (self.clone(), swarm.clone());
+        // In a task of its own: whoever asks may be left alone, and all others would wait with it.
+        let looking = tokio::spawn(async move { this.look_for_swarm(&name).await });
+        looking.await.unwrap_or_else(|_| {
+            Err(Refusal::new(
+                Code::Unavailable,
+                format!("whether there is a swarm `{swarm}` was not found out; try again"),
+            ))
+        })
+    }
+
+    async fn look_for_swarm(&self, swarm: &Name) -> Result<bool, Refusal> {
         let asked = Instant::now();
         let mut known = self.shared().swarms.lock().await;
         if !known.names.contains(swarm) && known.read.is_none_or(|read| read < asked) {

@@ -38,7 +38,10 @@ async fn at(
 ) -> Result<()> {
     let folder = |name: &str| options.folder_for(&format!("{name} {label}"));
     let mut contenders: Vec<Box<dyn Contender>> = vec![
-        Box::new(Scripts::open("scripts", &folder("scripts")?, embedded::cycle, fsync).await?),
+        Box::new(
+            Scripts::open("scripts", &folder("scripts")?, (embedded::cycle, embedded::CYCLE_STEPS), fsync)
+                .await?,
+        ),
         Box::new(OverRedis::open(label, &folder("kernel")?, embedded::cycle, fsync).await?),
     ];
     let goals: Vec<_> = peers.iter().map(|(peer, bound)| (peer.name, *bound)).collect();

@@ -25,7 +25,13 @@ async fn run(options: Options) -> Result<Report> {
     let mut report = Report::default();
     let mut contenders: Vec<Box<dyn Contender>> = vec![
         Box::new(
-            Scripts::open("scripts", &options.folder_for("scripts")?, embedded::lock, Fsync::Always).await?,
+            Scripts::open(
+                "scripts",
+                &options.folder_for("scripts")?,
+                (embedded::lock, embedded::LOCK_STEPS),
+                Fsync::Always,
+            )
+            .await?,
         ),
         Box::new(OverRedis::open(LABEL, &options.folder_for("skein")?, embedded::lock, Fsync::Always).await?),
     ];

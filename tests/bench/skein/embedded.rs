@@ -188,6 +188,9 @@ impl Agent {
 /// What an agent does again and again.
 pub(crate) type Task = fn(Agent) -> BoxFuture<'static, Result<()>>;
 
+/// Durable steps of a [`cycle`].
+pub(crate) const CYCLE_STEPS: u64 = 3;
+
 /// Create, claim, complete: three durable steps of the pool.
 pub(crate) fn cycle(agent: Agent) -> BoxFuture<'static, Result<()>> {
     Box::pin(async move {
@@ -196,6 +199,9 @@ pub(crate) fn cycle(agent: Agent) -> BoxFuture<'static, Result<()>> {
         agent.complete(task).await
     })
 }
+
+/// Durable steps of a [`lock`].
+pub(crate) const LOCK_STEPS: u64 = 2;
 
 /// Acquire and release, each agent its own resource: two durable steps of the lockspace.
 pub(crate) fn lock(agent: Agent) -> BoxFuture<'static, Result<()>> {

@@ -110,6 +110,8 @@ pub(crate) struct Scripts {
     label: &'static str,
     fsync: Fsync,
     task: Task,
+    /// Commits of an operation, one after the other: whoever has it done waits for each of them.
+    steps: u64,
     folder: PathBuf,
     place: Place,
     recording: Recording,
@@ -122,12 +124,18 @@ pub(crate) struct Scripts {
 impl Scripts {
     /// # Errors
     /// When Redis does not start.
-    pub(crate) async fn open(label: &'static str, folder: &Path, task: Task, fsync: Fsync) -> Result<Self> {
+    pub(crate) async fn open(
+        label: &'static str,
+        folder: &Path,
+        (task, steps): (Task, u64),
+        fsync: Fsync,
+    ) -> Result<Self> {
         std::fs::create_dir_all(folder)?;
         Ok(Self {
             label,
             fsync,
             task,
+            steps,
             folder: folder.to_owned(),
             place: Place::open(fsync).await?,
             recording: Recording::default(),
@@ -194,11 +202,9 @@ impl Contender for Scripts {
         let elapsed = start.elapsed();
         let share = self.recording.operations as f64 / self.recording.batches.len() as f64;
         let operations = (commits.len() as f64 * share) as u64;
-        // One client alone waits for each of its commits; of many, each waits for the one that it shares.
-        let each = (1.0 / share).round().max(1.0) as u64;
         let mut latency = histogram();
         for step in commits.iter_recorded() {
-            latency.saturating_record_n(step.value_iterated_to() * each, step.count_at_value());
+            latency.saturating_record_n(step.value_iterated_to() * self.steps, step.count_at_value());
         }
         Ok(Work { operations, elapsed, latency: Some(latency) })
     }

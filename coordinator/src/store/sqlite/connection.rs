@@ -9,6 +9,7 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use tokio::sync::Semaphore;
+use tokio_util::task::AbortOnDropHandle;
 
 /// How long a connection waits for another one's lock. Only a second process can hold one for long.
 const BUSY: Duration = Duration::from_secs(5);
@@ -111,16 +112,21 @@ impl Readers {
         Q: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     {
         let ending = || "the process is shutting down".to_owned();
-        let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(|_| ending())?;
-        let idle = Arc::clone(&self.idle);
-        let run = move || {
-            let _permit = permit;
-            let mut loan = Loan::take(idle)?;
-            let transaction = loan.connection()?.transaction()?;
-            query(&transaction)
+        let (permits, idle) = (Arc::clone(&self.permits), Arc::clone(&self.idle));
+        // In a task of its own: whoever reads may be left alone (a call whose client takes nothing more), and those behind
+        // it in the queue would wait with it.
+        let reading = async move {
+            let permit = permits.acquire_owned().await.map_err(|_| ending())?;
+            let run = move || {
+                let _permit = permit;
+                let mut loan = Loan::take(idle)?;
+                let transaction = loan.connection()?.transaction()?;
+                query(&transaction)
+            };
+            let result = tokio::task::spawn_blocking(run).await.map_err(|_| ending())?;
+            result.map_err(|error| sentence(&error))
         };
-        let result = tokio::task::spawn_blocking(run).await.map_err(|_| ending())?;
-        result.map_err(|error| sentence(&error))
+        AbortOnDropHandle::new(tokio::spawn(reading)).await.unwrap_or_else(|_| Err(ending()))
     }
 }
 
@@ -171,5 +177,42 @@ pub(crate) fn sentence(error: &rusqlite::Error) -> String {
             format!("the file cannot be opened for writing ({error}); check its path, owner and mode")
         }
         _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn whoever_waits_to_read_and_is_left_alone_holds_up_nobody() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file.db");
+        writable(&path, Durability::Disposable).unwrap();
+        let readers = Readers::open(&path, Durability::Disposable, 1).unwrap();
+        let (goes_on, waits) = mpsc::channel::<()>();
+        let holder = tokio::spawn({
+            let readers = readers.clone();
+            async move { readers.read(move |_| Ok(waits.recv())).await }
+        });
+        while readers.permits.available_permits() > 0 {
+            tokio::task::yield_now().await;
+        }
+        let mut left_alone = std::pin::pin!(readers.read(|_| Ok(())));
+        assert!(futures::poll!(&mut left_alone).is_pending(), "it waits for its turn");
+        tokio::task::yield_now().await;
+        let next = tokio::spawn({
+            let readers = readers.clone();
+            async move { readers.read(|_| Ok(())).await }
+        });
+        goes_on.send(()).unwrap();
+        tokio::time::timeout(BUSY, next)
+            .await
+            .expect("it waits behind the one that is left alone")
+            .unwrap()
+            .unwrap();
+        holder.await.unwrap().unwrap().unwrap();
     }
 }

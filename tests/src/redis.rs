@@ -1,4 +1,4 @@
-//! A private Redis: a program of its own in a folder of its own, on a socket that nobody else knows.
+//! A private Redis, or Valkey: a program of its own in a folder of its own, on a socket that nobody else knows.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -41,10 +41,27 @@ pub(crate) async fn until(what: &str, look: impl AsyncFn() -> Result<bool>) -> R
     Ok(())
 }
 
+/// Whose server it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Make {
+    Redis,
+    Valkey,
+}
+
+impl Make {
+    fn program(self) -> &'static str {
+        match self {
+            Self::Redis => "redis-server",
+            Self::Valkey => "valkey-server",
+        }
+    }
+}
+
 /// A running server. It is killed when dropped, and its folder removed.
 pub struct Server {
     /// Ends first.
     program: Option<Program>,
+    make: Make,
     ground: Ground,
     folder: TempDir,
     settings: Vec<String>,
@@ -82,7 +99,8 @@ impl Server {
     /// When `redis-server` is missing or does not start.
     pub async fn in_memory_on(ground: Ground, settings: &[&str]) -> Result<Self> {
         let folder = TempDir::with_prefix_in("skein-redis-", "/dev/shm");
-        Self::start_in(folder.or_else(|_| TempDir::with_prefix("skein-redis-"))?, ground, settings).await
+        let folder = folder.or_else(|_| TempDir::with_prefix("skein-redis-"))?;
+        Self::start_in(folder, Make::Redis, ground, settings).await
     }
 
     /// One with settings of its own.
@@ -90,12 +108,20 @@ impl Server {
     /// # Errors
     /// When `redis-server` is missing or does not start.
     pub async fn start_with(settings: &[&str]) -> Result<Self> {
-        Self::start_in(TempDir::with_prefix("skein-redis-")?, Ground::default(), settings).await
+        Self::start_as(Make::Redis, settings).await
     }
 
-    async fn start_in(folder: TempDir, ground: Ground, settings: &[&str]) -> Result<Self> {
+    /// One of this make.
+    ///
+    /// # Errors
+    /// When it is missing or does not start.
+    pub async fn start_as(make: Make, settings: &[&str]) -> Result<Self> {
+        Self::start_in(TempDir::with_prefix("skein-redis-")?, make, Ground::default(), settings).await
+    }
+
+    async fn start_in(folder: TempDir, make: Make, ground: Ground, settings: &[&str]) -> Result<Self> {
         let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
-        let mut server = Self { program: None, ground, folder, settings };
+        let mut server = Self { program: None, make, ground, folder, settings };
         server.launch().await?;
         Ok(server)
     }
@@ -221,23 +247,24 @@ impl Server {
     /// # Errors
     /// When it does not come up.
     pub async fn launch(&mut self) -> Result<()> {
-        let mut command = Command::new("redis-server");
+        let name = self.make.program();
+        let mut command = Command::new(name);
         let log = self.folder.path().join("log");
         command.args(["--port", "0", "--save", "", "--dir", "."]);
         command.arg("--logfile").arg(&log).arg("--unixsocket").arg(self.socket());
         command.args(&self.settings).current_dir(self.folder.path());
         let program = self.ground.start(command, &log).await;
-        let mut program = program.context("on Debian: apt-get install redis-server")?;
+        let mut program = program.with_context(|| format!("on Debian: apt-get install {name}"))?;
         // A client would wait for the socket in its own time.
         let ready = async {
             while self.answers().await.is_err() {
                 let said = || std::fs::read_to_string(&log).unwrap_or_default();
-                ensure!(!program.has_ended()?, "redis-server ended at once:\n{}", said());
+                ensure!(!program.has_ended()?, "{name} ended at once:\n{}", said());
                 tokio::time::sleep(LOOK).await;
             }
             Ok(())
         };
-        tokio::time::timeout(START, ready).await.context("redis-server did not get ready")??;
+        tokio::time::timeout(START, ready).await.with_context(|| format!("{name} did not get ready"))??;
         self.program = Some(program);
         Ok(())
     }

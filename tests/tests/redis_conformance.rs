@@ -1,4 +1,4 @@
-//! The store in Redis does what every store does: on one server, and on a Redis Cluster.
+//! The store in Redis does what every store does: on one server, also one of Valkey, and on a Redis Cluster.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
 
@@ -11,7 +11,7 @@ use skein_coordinator::store::conformance::{self, Backend};
 use skein_coordinator::store::redis::{Options, Redis};
 use skein_coordinator::store::{Store, StoreError};
 use skein_shared::time::Timestamp;
-use skein_tests::redis::Server;
+use skein_tests::redis::{Make, Server};
 use skein_tests::redis_cluster::RedisCluster;
 
 async fn open(url: &str) -> Result<Redis, StoreError> {
@@ -37,8 +37,17 @@ impl Backend for Database<'_> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn redis_conforms() {
+    one_server_conforms(Make::Redis).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn valkey_conforms() {
+    one_server_conforms(Make::Valkey).await;
+}
+
+async fn one_server_conforms(make: Make) {
     let settings = ["--databases", "100", "--appendonly", "yes", "--appendfsync", "always"];
-    let server = Server::start_with(&settings).await.unwrap();
+    let server = Server::start_as(make, &settings).await.unwrap();
     let next = AtomicU32::new(0);
     let fresh = || {
         let number = next.fetch_add(1, Ordering::Relaxed);

@@ -16,7 +16,7 @@ use skein_coordinator::store::{CommitError, Fence, Store, StoreError, Version};
 use skein_shared::time::Timestamp;
 use skein_tests::ports;
 use skein_tests::process;
-use skein_tests::redis::Server;
+use skein_tests::redis::{Make, Server};
 use skein_tests::stored::{batch, commit, key, open, options, pool, sending, wall};
 use tokio_util::sync::CancellationToken;
 
@@ -399,51 +399,65 @@ async fn replication(connection: &mut MultiplexedConnection) -> String {
     cmd("INFO").arg("replication").query_async(connection).await.unwrap()
 }
 
-#[tokio::test]
-async fn what_is_replicated_waits_for_the_replica() {
+/// A primary, and a replica that follows it, both of one make.
+async fn pair(make: Make, of_the_replica: &[&str]) -> (Server, Server) {
     let port = ports::free().unwrap().to_string();
     let settings = ["--port", &port, "--repl-diskless-sync-delay", "0", "--appendonly", "yes"];
-    let primary = Server::start_with(&settings).await.unwrap();
-    let follow = ["--replicaof", &format!("127.0.0.1 {port}")];
-    let replica = Server::start_with(&follow).await.unwrap();
+    let primary = Server::start_as(make, &settings).await.unwrap();
+    let place = format!("127.0.0.1 {port}");
+    let replica = Server::start_as(make, &[&["--replicaof", &place], of_the_replica].concat()).await.unwrap();
     let mut connection = primary.connection().await.unwrap();
     while !replication(&mut connection).await.contains("state=online") {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    assert!(refusal(&primary, Durability::Replicated).await.contains("min-replicas-to-write 1"));
-    let () = cmd("CONFIG")
-        .arg("SET")
-        .arg("min-replicas-to-write")
-        .arg(1)
-        .query_async(&mut connection)
-        .await
-        .unwrap();
-    assert!(refusal(&replica, Durability::Everysec).await.contains("name the primary"));
+    (primary, replica)
+}
 
-    let alarms = Alarms::default();
-    let options = Options {
+async fn wants_a_replica(primary: &Server) {
+    let set = cmd("CONFIG").arg("SET").arg("min-replicas-to-write").arg(1).to_owned();
+    let () = set.query_async(&mut primary.connection().await.unwrap()).await.unwrap();
+}
+
+fn replicated(primary: &Server, alarms: &Alarms) -> Options {
+    Options {
         durability: Durability::Replicated,
         answer: Duration::from_secs(2),
         alarms: alarms.clone(),
         ..options(&primary.url())
-    };
-    let store = Redis::open(&options, wall()).await.unwrap();
+    }
+}
+
+fn shown(alarms: &Alarms) -> Vec<(Kind, String)> {
+    alarms.all().into_iter().map(|alarm| (alarm.kind, alarm.problem)).collect()
+}
+
+async fn version_at(server: &Server) -> Option<String> {
+    server.connection().await.unwrap().hget(key("entity:pool/default"), "version").await.unwrap()
+}
+
+#[tokio::test]
+async fn what_is_replicated_waits_for_the_replica() {
+    let (primary, replica) = pair(Make::Redis, &[]).await;
+    assert!(refusal(&primary, Durability::Replicated).await.contains("min-replicas-to-write 1"));
+    wants_a_replica(&primary).await;
+    assert!(refusal(&replica, Durability::Everysec).await.contains("name the primary"));
+
+    let alarms = Alarms::default();
+    let store = Redis::open(&replicated(&primary, &alarms), wall()).await.unwrap();
     assert_eq!(commit(&store, 0).await, Ok(Version(1)));
-    let shown = || alarms.all().into_iter().map(|alarm| (alarm.kind, alarm.problem)).collect::<Vec<_>>();
-    assert_eq!(shown(), []);
-    let copy: Option<String> =
-        replica.connection().await.unwrap().hget(key("entity:pool/default"), "version").await.unwrap();
-    assert_eq!(copy.as_deref(), Some("1"), "the replica has it before the answer");
+    assert_eq!(shown(&alarms), []);
+    assert_eq!(version_at(&replica).await.as_deref(), Some("1"), "the replica has it before the answer");
     process::freeze(replica.id().unwrap()).await.unwrap();
     let answer = commit(&store, 1).await;
     process::thaw(replica.id().unwrap()).unwrap();
     assert!(matches!(&answer, Err(CommitError::Unknown(said)) if said.contains("no replica")), "{answer:?}");
-    let [(Kind::StoreUnconfirmed, said)] = &shown()[..] else { panic!("{:?}", shown()) };
+    let [(Kind::StoreUnconfirmed, said)] = &shown(&alarms)[..] else { panic!("{:?}", shown(&alarms)) };
     assert!(said.contains("see that the replicas run"), "{said}");
     assert_eq!(settle(&store, 1).await, Ok(Version(2)));
-    assert_eq!(shown(), []);
+    assert_eq!(shown(&alarms), []);
     drop(replica);
     // The server counts its replicas once a second.
+    let mut connection = primary.connection().await.unwrap();
     while !replication(&mut connection).await.contains("min_slaves_good_slaves:0") {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -452,4 +466,28 @@ async fn what_is_replicated_waits_for_the_replica() {
         matches!(&answer, Err(CommitError::Failed(said)) if said.contains("too few replicas")),
         "{answer:?}"
     );
+}
+
+/// A server that can be asked for it is (`WAITAOF`, from version 7.2 on): a replica that has a write in memory alone
+/// would lose it with its power.
+#[tokio::test]
+async fn what_is_replicated_waits_for_the_log_of_the_replica_where_the_server_can_say() {
+    let (primary, replica) = pair(Make::Valkey, &["--appendonly", "yes", "--appendfsync", "always"]).await;
+    wants_a_replica(&primary).await;
+    let alarms = Alarms::default();
+    let store = Redis::open(&replicated(&primary, &alarms), wall()).await.unwrap();
+    assert_eq!(commit(&store, 0).await, Ok(Version(1)));
+    assert_eq!((shown(&alarms), version_at(&replica).await.as_deref()), (Vec::new(), Some("1")));
+
+    let mut connection = replica.connection().await.unwrap();
+    let log = |on: &str| cmd("CONFIG").arg("SET").arg("appendonly").arg(on).to_owned();
+    let () = log("no").query_async(&mut connection).await.unwrap();
+    let answer = commit(&store, 1).await;
+    assert!(matches!(&answer, Err(CommitError::Unknown(said)) if said.contains("in its log")), "{answer:?}");
+    assert_eq!(version_at(&replica).await.as_deref(), Some("2"), "it has it in memory");
+    let [(Kind::StoreUnconfirmed, said)] = &shown(&alarms)[..] else { panic!("{:?}", shown(&alarms)) };
+    assert!(said.contains("appendonly yes"), "{said}");
+    let () = log("yes").query_async(&mut connection).await.unwrap();
+    assert_eq!(settle(&store, 1).await, Ok(Version(2)));
+    assert_eq!(shown(&alarms), []);
 }

@@ -189,7 +189,7 @@ impl Agent {
 pub(crate) type Task = fn(Agent) -> BoxFuture<'static, Result<()>>;
 
 /// Durable steps of a [`cycle`].
-pub(crate) const CYCLE_STEPS: u64 = 3;
+pub(crate) const CYCLE_STEPS: usize = 3;
 
 /// Create, claim, complete: three durable steps of the pool.
 pub(crate) fn cycle(agent: Agent) -> BoxFuture<'static, Result<()>> {
@@ -201,7 +201,7 @@ pub(crate) fn cycle(agent: Agent) -> BoxFuture<'static, Result<()>> {
 }
 
 /// Durable steps of a [`lock`].
-pub(crate) const LOCK_STEPS: u64 = 2;
+pub(crate) const LOCK_STEPS: usize = 2;
 
 /// Acquire and release, each agent its own resource: two durable steps of the lockspace.
 pub(crate) fn lock(agent: Agent) -> BoxFuture<'static, Result<()>> {

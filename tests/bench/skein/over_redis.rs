@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use async_trait::async_trait;
 use futures::StreamExt;
 use futures::stream::FuturesOrdered;
+use hdrhistogram::Histogram;
 use skein_coordinator::entity::Clock;
 use skein_coordinator::store::redis::{self, Options as Access, Redis};
 use skein_coordinator::store::{Batch, Store, Version};
@@ -111,7 +112,9 @@ pub(crate) struct Scripts {
     fsync: Fsync,
     task: Task,
     /// Commits of an operation, one after the other: whoever has it done waits for each of them.
-    steps: u64,
+    steps: usize,
+    /// Batches under way at a time: as many as a host has, and no more than there are clients.
+    under_way: usize,
     folder: PathBuf,
     place: Place,
     recording: Recording,
@@ -127,7 +130,7 @@ impl Scripts {
     pub(crate) async fn open(
         label: &'static str,
         folder: &Path,
-        (task, steps): (Task, u64),
+        (task, steps): (Task, usize),
         fsync: Fsync,
     ) -> Result<Self> {
         std::fs::create_dir_all(folder)?;
@@ -136,6 +139,7 @@ impl Scripts {
             fsync,
             task,
             steps,
+            under_way: UNDER_WAY,
             folder: folder.to_owned(),
             place: Place::open(fsync).await?,
             recording: Recording::default(),
@@ -174,6 +178,7 @@ impl Contender for Scripts {
         let folder = self.folder.join(in_flight.to_string());
         std::fs::create_dir_all(&folder)?;
         self.recording = take_down(&folder, store, self.task, in_flight).await?;
+        self.under_way = UNDER_WAY.min(in_flight);
         (self.next, self.pass) = (0, 0);
         self.standing.clear();
         self.place = Place::open(self.fsync).await?;
@@ -181,7 +186,7 @@ impl Contender for Scripts {
     }
 
     async fn work(&mut self, plan: &Plan) -> Result<Work> {
-        let (start, mut commits) = (Instant::now(), histogram());
+        let (start, mut commits) = (Instant::now(), Vec::new());
         let mut under_way = FuturesOrdered::new();
         while start.elapsed() < plan.time {
             let batch = self.next_batch()?;
@@ -190,22 +195,30 @@ impl Contender for Scripts {
                 let sent = Instant::now();
                 store.commit(store.fence(&batch.key), Arc::new(batch)).await.map(|_| sent.elapsed())
             });
-            if under_way.len() == UNDER_WAY
+            if under_way.len() == self.under_way
                 && let Some(took) = under_way.next().await
             {
-                commits.saturating_record(nanoseconds(took?));
+                commits.push(took?);
             }
         }
         while let Some(took) = under_way.next().await {
-            commits.saturating_record(nanoseconds(took?));
+            commits.push(took?);
         }
         let elapsed = start.elapsed();
         let share = self.recording.operations as f64 / self.recording.batches.len() as f64;
         let operations = (commits.len() as f64 * share) as u64;
+        Ok(Work { operations, elapsed, latency: Some(self.latency(&commits)) })
+    }
+}
+
+impl Scripts {
+    /// How long operations take: one that waits for a batch sends its next step with the one after those under way.
+    fn latency(&self, commits: &[Duration]) -> Histogram<u64> {
         let mut latency = histogram();
-        for step in commits.iter_recorded() {
-            latency.saturating_record_n(step.value_iterated_to() * self.steps, step.count_at_value());
+        for first in 0..commits.len().saturating_sub((self.steps - 1) * self.under_way) {
+            let steps = (0..self.steps).map(|step| commits[first + step * self.under_way]);
+            latency.saturating_record(nanoseconds(steps.sum()));
         }
-        Ok(Work { operations, elapsed, latency: Some(latency) })
+        latency
     }
 }

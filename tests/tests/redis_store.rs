@@ -12,13 +12,14 @@ use skein_coordinator::store::conformance::contents;
 use skein_coordinator::store::redis::lease::Acquired;
 use skein_coordinator::store::redis::shard::Shard;
 use skein_coordinator::store::redis::{Durability, Options, Redis};
-use skein_coordinator::store::{CommitError, Fence, Store, StoreError, Version};
+use skein_coordinator::store::{Chunk, CommitError, Fence, Store, StoreError, Version};
 use skein_shared::time::Timestamp;
 use skein_tests::ports;
 use skein_tests::process;
 use skein_tests::redis::{Make, Server};
 use skein_tests::stored::{batch, commit, key, open, options, pool, sending, wall};
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 async fn refusal(server: &Server, durability: Durability) -> String {
     let options = Options { durability, ..options(&server.url()) };
@@ -350,6 +351,9 @@ async fn what_was_delivered_in_a_former_life_of_the_server_goes_again_in_the_nex
     let mut server = Server::start().await.unwrap();
     let store = open(&server.url()).await;
     store.commit(store.fence(&pool()), sending().into()).await.unwrap();
+    // The connection is known to lead to this life from here on.
+    let chunk = Chunk { key: pool(), blob: Uuid::now_v7(), place: 0, bytes: b"bytes".to_vec(), at: wall() };
+    store.write_chunk(store.fence(&pool()), chunk).await.unwrap();
     let behind = remember(&mut server.connection().await.unwrap()).await;
     let read = store.outbox(0, 10).await.unwrap();
     throw_back(&mut server, &behind).await;
@@ -476,7 +480,8 @@ async fn what_is_replicated_waits_for_the_log_of_the_replica_where_the_server_ca
     wants_a_replica(&primary).await;
     let alarms = Alarms::default();
     let store = Redis::open(&replicated(&primary, &alarms), wall()).await.unwrap();
-    assert_eq!(commit(&store, 0).await, Ok(Version(1)));
+    // A replica that has just begun to follow writes its log anew first.
+    assert_eq!(settle(&store, 0).await, Ok(Version(1)));
     assert_eq!((shown(&alarms), version_at(&replica).await.as_deref()), (Vec::new(), Some("1")));
 
     let mut connection = replica.connection().await.unwrap();

@@ -201,8 +201,7 @@ impl Connection {
     /// who are to poll it (a set of futures whose owner waits for something else), and would take all others with it if it
     /// were the one that connects, or held the place in a queue.
     fn connect(&self, link: &mut Link) -> Connecting {
-        link.number += 1;
-        let (number, this) = (link.number, self.clone());
+        let (number, this) = (link.number + 1, self.clone());
         let connecting = tokio::spawn(async move {
             let connected = this.door.connect().await;
             let mut link = this.lock();
@@ -216,7 +215,7 @@ impl Connection {
         });
         let ended = |_| Err(StoreError("the process is shutting down".to_owned()));
         let connecting = connecting.map(move |made| made.unwrap_or_else(ended)).boxed().shared();
-        link.connecting = Some(connecting.clone());
+        *link = Link { number, connecting: Some(connecting.clone()), ..Link::default() };
         connecting
     }
 

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use skein_proto::v1::coordinator_message::Message;
 use skein_proto::v1::report::What;
@@ -17,6 +18,11 @@ const ROUNDS: u32 = 50;
 const WARM: u32 = 10;
 /// Growth of the resident memory that is no leak: what the allocator keeps, and the test's own record of each report.
 const MEMORY: u64 = 16 * 1024 * 1024;
+/// More threads that are no leak: a pool of them is as large as its busiest moment was. One for each round would be one.
+const THREADS: usize = 10;
+
+/// How long what ends may take to be gone.
+const SETTLES: Duration = Duration::from_secs(15);
 
 /// What a process has of the machine.
 #[derive(Debug)]
@@ -80,11 +86,12 @@ async fn rounds_of_start_freeze_thaw_and_end_leave_nothing_behind() {
         round(&coordinator, number).await;
     }
     // The last instance's endpoint and its watcher may be about to close.
-    let after = until(|| {
+    let settled = until(|| {
         let now = Held::now();
-        (now.descriptors <= before.descriptors && now.threads <= before.threads + 2).then_some(now)
+        (now.descriptors <= before.descriptors && now.threads <= before.threads + THREADS).then_some(now)
     });
-    let after = after.await;
+    let after = tokio::time::timeout(SETTLES, settled).await;
+    let after = after.unwrap_or_else(|_| panic!("{before:?} has become {:?}", Held::now()));
     assert!(after.resident < before.resident + MEMORY, "{before:?} has become {after:?}");
     bed.leave().await.unwrap();
 }

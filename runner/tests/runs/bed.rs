@@ -125,7 +125,12 @@ pub(crate) fn launcher() -> Vec<OsString> {
 }
 
 /// Looks until there is something: `/proc` and files of other processes announce nothing.
-pub(crate) async fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) async fn until<T>(look: impl FnMut() -> Option<T>) -> T {
+    comes_about(look).await.expect("it never came to be")
+}
+
+/// The same, for whoever can say what there is instead.
+pub(crate) async fn comes_about<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let looking = async {
         loop {
             if let Some(found) = look() {
@@ -134,7 +139,7 @@ pub(crate) async fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(LIMIT, looking).await.expect("it never came to be")
+    tokio::time::timeout(LIMIT, looking).await.ok()
 }
 
 pub(crate) fn token(number: u32) -> String {

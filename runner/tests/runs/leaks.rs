@@ -2,14 +2,13 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use skein_proto::v1::coordinator_message::Message;
 use skein_proto::v1::report::What;
 use skein_proto::v1::{Forget, Report};
 use skein_runner::container::tree;
 
-use crate::bed::{Bed, MCP, freeze, id, start, stop, thaw, token, until};
+use crate::bed::{Bed, MCP, comes_about, freeze, id, start, stop, thaw, token};
 use crate::coordinator::{Coordinator, TOKEN};
 
 /// Rounds of start, freeze, thaw and end; `SKEIN_ROUNDS` asks for more.
@@ -18,11 +17,6 @@ const ROUNDS: u32 = 50;
 const WARM: u32 = 10;
 /// Growth of the resident memory that is no leak: what the allocator keeps, and the test's own record of each report.
 const MEMORY: u64 = 16 * 1024 * 1024;
-/// More threads that are no leak: a pool of them is as large as its busiest moment was. One for each round would be one.
-const THREADS: usize = 10;
-
-/// How long what ends may take to be gone.
-const SETTLES: Duration = Duration::from_secs(15);
 
 /// What a process has of the machine.
 #[derive(Debug)]
@@ -86,12 +80,11 @@ async fn rounds_of_start_freeze_thaw_and_end_leave_nothing_behind() {
         round(&coordinator, number).await;
     }
     // The last instance's endpoint and its watcher may be about to close.
-    let settled = until(|| {
+    let after = comes_about(|| {
         let now = Held::now();
-        (now.descriptors <= before.descriptors && now.threads <= before.threads + THREADS).then_some(now)
+        (now.descriptors <= before.descriptors && now.threads <= before.threads + 2).then_some(now)
     });
-    let after = tokio::time::timeout(SETTLES, settled).await;
-    let after = after.unwrap_or_else(|_| panic!("{before:?} has become {:?}", Held::now()));
+    let after = after.await.unwrap_or_else(|| panic!("{before:?} has become {:?}", Held::now()));
     assert!(after.resident < before.resident + MEMORY, "{before:?} has become {after:?}");
     bed.leave().await.unwrap();
 }

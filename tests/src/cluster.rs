@@ -92,15 +92,7 @@ impl Cluster {
     /// # Errors
     /// When it does not get ready.
     pub async fn ingress(&self, settings: &str) -> Result<Up> {
-        self.serve_ingress(self.folder(settings)?).await
-    }
-
-    /// The same in the folder of an earlier one.
-    ///
-    /// # Errors
-    /// When it does not get ready.
-    pub async fn serve_ingress(&self, folder: Folder) -> Result<Up> {
-        self.serve_with(folder, &INGRESS).await
+        self.serve_with(self.folder(settings)?, &INGRESS).await
     }
 
     /// A node in the folder of an earlier one.
@@ -119,7 +111,7 @@ impl Cluster {
         Self::serve_at(folder, &link.redis(), &[]).await
     }
 
-    /// A node that takes webhooks alone, in a folder, which reaches Redis through a link.
+    /// A node that takes webhooks alone, and reaches Redis through a link that can be cut.
     ///
     /// # Errors
     /// When it does not get ready.

@@ -63,15 +63,18 @@ pub async fn a_failover_loses_what_came_last_and_nothing_else(ground: Ground, se
     let swarm = Swarm::gather(&nemesis.sites[0].up, nemesis.map(), seed).await?;
     let field = Arc::clone(&swarm.field);
     let working = swarm.begin();
+    field.told(300).await;
     field.takes_in(EVENTS).await;
     // What was told by now the replica has, for it has what was written after.
     let lost_from = field.claims.now();
     ensure!(nemesis.cluster.server.replicate().await? == 1, "the replica does not follow");
     replication.hold_back();
-    field.takes_in(2 * EVENTS).await;
+    field.told(field.count_told() + 100).await;
+    field.takes_in(EVENTS).await;
     nemesis.fail_over(replica).await?;
     let lost_to = field.claims.now();
-    field.takes_in(4 * EVENTS).await;
+    field.told(field.count_told() + 200).await;
+    field.takes_in(2 * EVENTS).await;
     let swarm = working.stop().await?;
     let healed = field.claims.now();
     let (node, server) = (&nemesis.sites[0].up, &nemesis.cluster.server);

@@ -97,9 +97,11 @@ impl Field {
         self.sent.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits until so many events were taken in.
-    pub async fn takes_in(&self, least: usize) {
-        while self.sent().iter().filter(|sent| sent.accepted).count() < least {
+    /// Waits until so many more events are taken in.
+    pub async fn takes_in(&self, more: usize) {
+        let taken_in = || self.sent().iter().filter(|sent| sent.accepted).count();
+        let least = taken_in() + more;
+        while taken_in() < least {
             tokio::time::sleep(LOOK).await;
         }
     }

@@ -1,88 +1,155 @@
 //! Sends an entity's batches to the store, in order, and tells in order what became of them, as [`line`](super::line)
-//! decides.
+//! decides. It is the host's own and does nothing by itself: a task between the host and the store would have to be
+//! woken twice for each commit, and a runtime wakes one more of its threads for what is woken late in a chain.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
-use futures::stream::FuturesOrdered;
-use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::line::{Input, Line, Outcome, Output};
 use crate::projection::Projection;
-use crate::store::{Batch, Fence, Store};
+use crate::store::{Batch, Fence, Receipt, Store};
 
 /// How long a batch waits for a read side that cannot keep up.
 const ROOM: Duration = Duration::from_secs(1);
 
+/// What the host brings back to its [`Commits`].
+#[derive(Debug)]
+pub enum Event {
+    /// The store's answer to what was submitted so many submissions after the first.
+    Answered(u64, Outcome),
+    /// A pause is over.
+    Rested,
+    /// The read side has room for a batch, or has had its time.
+    Room,
+}
+
 /// The way of one entity's batches to the store. Dropping it lets those under way finish, untold.
 pub(super) struct Commits {
-    batches: mpsc::UnboundedSender<Arc<Batch>>,
-}
-
-impl Commits {
-    pub(super) fn start(
-        store: Arc<dyn Store>,
-        projection: Projection,
-        fence: Fence,
-        tell: impl Fn(Outcome) + Send + Sync + 'static,
-    ) -> Self {
-        let (batches, queue) = mpsc::unbounded_channel();
-        tokio::spawn(run(store, projection, fence, queue, tell));
-        Self { batches }
-    }
-
-    /// Sends a batch on its way. After a failure was told nothing is sent any more.
-    pub(super) fn send(&self, batch: Arc<Batch>) {
-        let _ = self.batches.send(batch);
-    }
-}
-
-async fn run(
     store: Arc<dyn Store>,
     projection: Projection,
     fence: Fence,
-    mut queue: mpsc::UnboundedReceiver<Arc<Batch>>,
-    tell: impl Fn(Outcome) + Send + Sync,
-) {
-    let mut line = Line::default();
-    let mut under_way = FuturesOrdered::new();
-    let mut pause = None;
-    loop {
-        let input = tokio::select! {
-            biased;
-            Some(outcome) = under_way.next(), if !under_way.is_empty() => Input::Answer(outcome),
-            () = rest(pause), if pause.is_some() => {
-                pause = None;
-                Input::Rested
+    /// Brings an event to the host, which brings it here.
+    report: Arc<dyn Fn(Event) + Send + Sync>,
+    line: Line,
+    /// Decided, and not taken by the line yet.
+    unsent: VecDeque<Arc<Batch>>,
+    /// What was submitted and the line was not told of, oldest first: the store may answer a later one sooner.
+    submitted: VecDeque<Option<Outcome>>,
+    /// How many submissions the line was told of.
+    told: u64,
+    /// The oldest unsent batch waits for the read side.
+    waits_for_room: bool,
+}
+
+impl Commits {
+    pub(super) fn new(
+        store: Arc<dyn Store>,
+        projection: Projection,
+        fence: Fence,
+        report: impl Fn(Event) + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            store,
+            projection,
+            fence,
+            report: Arc::new(report),
+            line: Line::default(),
+            unsent: VecDeque::new(),
+            submitted: VecDeque::new(),
+            told: 0,
+            waits_for_room: false,
+        }
+    }
+
+    /// Sends a batch on its way. After a failure was told nothing is sent any more.
+    pub(super) fn send(&mut self, batch: Arc<Batch>) {
+        self.unsent.push_back(batch);
+        self.send_on();
+    }
+
+    /// Takes a step, and gives what became of batches, oldest first.
+    pub(super) fn on(&mut self, event: Event) -> Vec<Outcome> {
+        let mut told = Vec::new();
+        match event {
+            Event::Answered(submission, outcome) => self.answered(submission, outcome, &mut told),
+            Event::Rested => self.pass(Input::Rested, &mut told),
+            Event::Room => {
+                self.waits_for_room = false;
+                self.send_next();
             }
-            next = queue.recv(), if line.is_open() => {
-                let Some(batch) = next else { return };
-                projection.room(ROOM).await;
-                Input::Batch(batch)
-            }
-        };
-        for output in line.on(input) {
-            match output {
-                Output::Commit(batch) => {
-                    let store = Arc::clone(&store);
-                    under_way.push_back(async move {
-                        let begun = tokio::time::Instant::now();
-                        let outcome = store.commit(fence, batch).await;
-                        metrics::histogram!("skein_entity_commit_seconds").record(begun.elapsed());
-                        outcome
-                    });
-                }
-                Output::Tell(outcome) => tell(outcome),
-                Output::Rest(time) => pause = Some(tokio::time::Instant::now() + time),
-                Output::End => return,
+        }
+        self.send_on();
+        told
+    }
+
+    fn answered(&mut self, submission: u64, outcome: Outcome, told: &mut Vec<Outcome>) {
+        let place = usize::try_from(submission - self.told).unwrap_or(usize::MAX);
+        if let Some(answer) = self.submitted.get_mut(place) {
+            *answer = Some(outcome);
+        }
+        while let Some(outcome) = self.submitted.pop_front_if(|answer| answer.is_some()).flatten() {
+            self.told += 1;
+            self.pass(Input::Answer(outcome), told);
+        }
+    }
+
+    /// Lets the line have what it takes.
+    fn send_on(&mut self) {
+        while !self.waits_for_room && self.line.is_open() && !self.unsent.is_empty() {
+            if self.projection.has_room() {
+                self.send_next();
+            } else {
+                self.wait_for_room();
             }
         }
     }
-}
 
-async fn rest(until: Option<tokio::time::Instant>) {
-    if let Some(until) = until {
-        tokio::time::sleep_until(until).await;
+    fn send_next(&mut self) {
+        let batch = if self.line.is_open() { self.unsent.pop_front() } else { None };
+        if let Some(batch) = batch {
+            // A batch alone tells nothing.
+            self.pass(Input::Batch(batch), &mut Vec::new());
+        }
+    }
+
+    fn wait_for_room(&mut self) {
+        self.waits_for_room = true;
+        let (projection, report) = (self.projection.clone(), Arc::clone(&self.report));
+        tokio::spawn(async move {
+            projection.room(ROOM).await;
+            report(Event::Room);
+        });
+    }
+
+    /// Passes something to the line, and does what it says.
+    fn pass(&mut self, input: Input, told: &mut Vec<Outcome>) {
+        for output in self.line.on(input) {
+            match output {
+                Output::Commit(batch) => self.submit(batch),
+                Output::Tell(outcome) => told.push(outcome),
+                Output::Rest(time) => {
+                    let report = Arc::clone(&self.report);
+                    tokio::spawn(async move {
+                        tokio::time::sleep(time).await;
+                        report(Event::Rested);
+                    });
+                }
+                Output::End => self.unsent.clear(),
+            }
+        }
+    }
+
+    fn submit(&mut self, batch: Arc<Batch>) {
+        let submission = self.told + self.submitted.len() as u64;
+        self.submitted.push_back(None);
+        let (begun, report) = (Instant::now(), Arc::clone(&self.report));
+        let receipt = Receipt::new(move |outcome| {
+            metrics::histogram!("skein_entity_commit_seconds").record(begun.elapsed());
+            report(Event::Answered(submission, outcome));
+        });
+        self.store.submit(self.fence, batch, receipt);
     }
 }

@@ -22,7 +22,7 @@ use tracing::{Span, debug_span, error, warn};
 use uuid::Uuid;
 
 use super::admission::Permit;
-use super::commits::Commits;
+use super::commits::{Commits, Event};
 use super::desk::{self, Begun, Desk, Settled};
 use super::directory::Shared;
 use super::hub;
@@ -80,7 +80,8 @@ pub enum Message<E: Entity> {
     Gather,
     /// Decide what waits. It goes to the end of the mailbox, so that what is there already comes along.
     Begin,
-    Committed(Outcome),
+    /// From the way to the store.
+    Commits(Event),
     Observe(Signal),
     /// Asks for the version of the last commit.
     Version(oneshot::Sender<Version>),
@@ -159,11 +160,12 @@ impl<E: Entity> Actor for EntityActor<E> {
         myself: ActorRef<Self::Msg>,
         mut host: Host<E>,
     ) -> Result<Host<E>, ActorProcessingErr> {
-        let tell = move |outcome| {
-            let _ = myself.cast(Message::Committed(outcome));
+        let report = move |event| {
+            // What is under way when the host goes ends untold.
+            let _ = myself.cast(Message::Commits(event));
         };
         let (store, projection) = (Arc::clone(&host.shared.store), host.shared.projection.clone());
-        host.commits = Some(Commits::start(store, projection, host.fence, tell));
+        host.commits = Some(Commits::new(store, projection, host.fence, report));
         Ok(host)
     }
 
@@ -239,7 +241,7 @@ impl<E: Entity> Host<E> {
                 return Step::GoOn;
             }
             Message::Begin => self.gathering = false,
-            Message::Committed(outcome) => self.committed(outcome),
+            Message::Commits(event) => self.sent(event),
             Message::Observe(signal) => self.desk.observe(&signal, self.shared.clock.now()),
             Message::Version(answer) => {
                 let _ = answer.send(self.desk.version());
@@ -298,14 +300,22 @@ impl<E: Entity> Host<E> {
         }
     }
 
-    fn send(&self, batch: Arc<Batch>) {
+    fn send(&mut self, batch: Arc<Batch>) {
         if cfg!(debug_assertions)
             && let Err(broken) = self.desk.entity().check()
         {
             error!(entity = %self.key, invariant = broken, "an invariant does not hold");
         }
-        if let Some(commits) = &self.commits {
+        if let Some(commits) = &mut self.commits {
             commits.send(batch);
+        }
+    }
+
+    /// Something has come of what was sent.
+    fn sent(&mut self, event: Event) {
+        let outcomes = self.commits.as_mut().map(|commits| commits.on(event)).unwrap_or_default();
+        for outcome in outcomes {
+            self.committed(outcome);
         }
     }
 

@@ -93,11 +93,13 @@ impl Inbox {
         Hurry(Arc::clone(self))
     }
 
+    /// Whether there is room for more.
+    pub(super) fn has_room(&self) -> bool {
+        !*self.full.borrow()
+    }
+
     /// Waits until there is room for more, at most for `limit`.
     pub(super) async fn room(&self, limit: Duration) {
-        if !*self.full.borrow() {
-            return;
-        }
         let mut full = self.full.subscribe();
         let _ = tokio::time::timeout(limit, full.wait_for(|full| !full)).await;
     }

@@ -145,9 +145,14 @@ impl Projection {
         Ok(Self { inner: Arc::new(Inner { inbox, progress, gate, readers, copies, store, commits }) })
     }
 
-    /// Waits until there is room for another report, at most for `limit`. Whoever commits asks before, so that
-    /// the read side falls behind by no more than the memory that is meant for it; a read side that stands still
-    /// slows its writers and never stops them.
+    /// Whether there is room for another report. Whoever commits asks before, and waits if there is none, so that the
+    /// read side falls behind by no more than the memory that is meant for it; a read side that stands still slows its
+    /// writers and never stops them.
+    pub fn has_room(&self) -> bool {
+        self.inner.inbox.has_room()
+    }
+
+    /// Waits until there is room for another report, at most for `limit`.
     pub async fn room(&self, limit: Duration) {
         self.inner.inbox.room(limit).await;
     }

@@ -4,6 +4,7 @@
 
 pub mod conformance;
 pub mod memory;
+mod receipt;
 pub mod redis;
 pub mod sqlite;
 pub mod transfer;
@@ -12,6 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+pub use receipt::Receipt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use skein_shared::entity::{BlobChange, DocumentChange, Effect, LiveDocument};
@@ -287,10 +289,18 @@ pub trait Store: Send + Sync + 'static {
     /// when the entity is another process' to decide for.
     fn fence(&self, key: &EntityKey) -> Fence;
 
-    /// Applies one batch and answers when it is durable. The same batch again gives its version and changes
-    /// nothing, for as long as it is the entity's last one. Batches of one entity that are under way together
-    /// are applied in the order in which they were first polled.
-    async fn commit(&self, fence: Fence, batch: Arc<Batch>) -> Result<Version, CommitError>;
+    /// Applies one batch and says what became of it when it is durable. The same batch again gives its version and
+    /// changes nothing, for as long as it is the entity's last one. Batches of one entity that are under way together
+    /// are applied in the order in which they were submitted; their receipts may be given in another. Never waits:
+    /// whoever submits lets no more than some batches of an entity be under way.
+    fn submit(&self, fence: Fence, batch: Arc<Batch>, receipt: Receipt);
+
+    /// Submits a batch and waits for what becomes of it.
+    async fn commit(&self, fence: Fence, batch: Arc<Batch>) -> Result<Version, CommitError> {
+        let (receipt, outcome) = Receipt::awaited();
+        self.submit(fence, batch, receipt);
+        outcome.await
+    }
 
     /// Takes an entity into memory; an entity that was never written is empty.
     async fn load(&self, key: &EntityKey) -> Result<Loaded, StoreError>;

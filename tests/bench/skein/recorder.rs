@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use skein_coordinator::store::{
-    Batch, Chunk, CommitError, DeadLetter, Fence, Loaded, OutboxEntry, OutboxPlace, Record, Store,
+    Batch, Chunk, CommitError, DeadLetter, Fence, Loaded, OutboxEntry, OutboxPlace, Receipt, Record, Store,
     StoreError, StoredBlob, StoredDocument, TrimPlan, Trimmed, Version,
 };
 use skein_shared::entity::LiveDocument;
@@ -30,9 +30,9 @@ impl Store for Recorder {
         self.store.fence(key)
     }
 
-    async fn commit(&self, fence: Fence, batch: Arc<Batch>) -> Result<Version, CommitError> {
+    fn submit(&self, fence: Fence, batch: Arc<Batch>, receipt: Receipt) {
         self.batches.lock().unwrap_or_else(PoisonError::into_inner).push((*batch).clone());
-        self.store.commit(fence, batch).await
+        self.store.submit(fence, batch, receipt);
     }
 
     async fn load(&self, key: &EntityKey) -> Result<Loaded, StoreError> {

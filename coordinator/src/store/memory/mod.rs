@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use futures::FutureExt;
 use skein_shared::entity::LiveDocument;
 use skein_shared::fence::Epoch;
 use skein_shared::id::EntityKey;
@@ -18,13 +19,14 @@ use skein_shared::time::Timestamp;
 use uuid::Uuid;
 
 use super::{
-    Batch, Chunk, CommitError, DeadLetter, Fence, Loaded, OutboxEntry, OutboxPlace, Record, Store,
+    Batch, Chunk, CommitError, DeadLetter, Fence, Loaded, OutboxEntry, OutboxPlace, Receipt, Record, Store,
     StoreError, StoredBlob, StoredDocument, TrimPlan, Trimmed, Version,
 };
 pub use faults::{Fault, Faults, Gate};
 pub use state::State;
 
 /// One owner's access to contents that outlive it.
+#[derive(Clone)]
 pub struct Memory {
     fence: Fence,
     contents: Contents,
@@ -115,6 +117,22 @@ impl Memory {
             stored => Err(CommitError::Fenced(stored.unwrap_or_default().epoch)),
         }
     }
+
+    /// Takes in a batch whose turn it is, with the fault that it meets.
+    async fn take(&self, fence: Fence, batch: &Batch) -> Result<Version, CommitError> {
+        match self.contents.faults.next() {
+            None => {}
+            Some(Fault::Refused) => {
+                return Err(CommitError::Failed("the script refuses this write".to_owned()));
+            }
+            Some(Fault::RequestLost) => return Err(faults::unknown()),
+            Some(Fault::AnswerLost) => {
+                return self.write(fence, |state| state.commit(fence, batch)).and(Err(faults::unknown()));
+            }
+            Some(Fault::Slow(gate)) => gate.passed().await,
+        }
+        self.write(fence, |state| state.commit(fence, batch))
+    }
 }
 
 #[async_trait]
@@ -123,21 +141,17 @@ impl Store for Memory {
         self.fence
     }
 
-    async fn commit(&self, fence: Fence, batch: Arc<Batch>) -> Result<Version, CommitError> {
-        let turn = self.contents.turn(&batch.key);
-        let _turn = turn.lock().await;
-        match self.contents.faults.next() {
-            None => {}
-            Some(Fault::Refused) => {
-                return Err(CommitError::Failed("the script refuses this write".to_owned()));
-            }
-            Some(Fault::RequestLost) => return Err(faults::unknown()),
-            Some(Fault::AnswerLost) => {
-                return self.write(fence, |state| state.commit(fence, &batch)).and(Err(faults::unknown()));
-            }
-            Some(Fault::Slow(gate)) => gate.passed().await,
-        }
-        self.write(fence, |state| state.commit(fence, &batch))
+    fn submit(&self, fence: Fence, batch: Arc<Batch>, receipt: Receipt) {
+        let (memory, mut turn) = (self.clone(), Box::pin(self.contents.turn(&batch.key).lock_owned()));
+        // Whoever is polled has a place among those who wait for their turn.
+        let taken = (&mut turn).now_or_never();
+        tokio::spawn(async move {
+            let _turn = match taken {
+                Some(turn) => turn,
+                None => turn.await,
+            };
+            receipt.give(memory.take(fence, &batch).await);
+        });
     }
 
     async fn load(&self, key: &EntityKey) -> Result<Loaded, StoreError> {

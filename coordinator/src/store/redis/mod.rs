@@ -44,7 +44,7 @@ use tracing::warn;
 use uuid::Uuid;
 
 use super::{
-    Batch, Chunk, CommitError, DeadLetter, Fence, Loaded, OutboxEntry, OutboxPlace, Record, Store,
+    Batch, Chunk, CommitError, DeadLetter, Fence, Loaded, OutboxEntry, OutboxPlace, Receipt, Record, Store,
     StoreError, StoredBlob, StoredDocument, TrimPlan, Trimmed, Version,
 };
 pub use alone::Lost;
@@ -80,7 +80,7 @@ pub struct Redis {
     lease: Duration,
     held: Arc<Held>,
     reliance: Arc<Reliance>,
-    recent: Recent,
+    recent: Arc<Recent>,
     incidents: Incidents,
     owner: String,
     /// The highest position that this process has seen.
@@ -138,7 +138,7 @@ impl Redis {
             lease: options.lease,
             held,
             reliance,
-            recent: Recent::default(),
+            recent: Arc::default(),
             incidents: Incidents::new(aside.clone()),
             owner: options.owner.clone(),
             aside,
@@ -320,10 +320,19 @@ impl Store for Redis {
         self.held.fence(Shard::of(key))
     }
 
-    async fn commit(&self, fence: Fence, batch: Arc<Batch>) -> Result<Version, CommitError> {
-        let version = self.writer.commit(fence, Prepared::new(&batch)?).await?;
-        self.recent.note(&batch);
-        Ok(version)
+    fn submit(&self, fence: Fence, batch: Arc<Batch>, receipt: Receipt) {
+        let prepared = match Prepared::new(&batch) {
+            Ok(prepared) => prepared,
+            Err(problem) => return receipt.give(Err(problem)),
+        };
+        let recent = Arc::clone(&self.recent);
+        let receipt = Receipt::new(move |outcome| {
+            if outcome.is_ok() {
+                recent.note(&batch);
+            }
+            receipt.give(outcome);
+        });
+        self.writer.commit(fence, prepared, receipt);
     }
 
     async fn load(&self, key: &EntityKey) -> Result<Loaded, StoreError> {

@@ -14,7 +14,7 @@ use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Pipeline, RedisError, Script, Value, cmd};
 use skein_shared::fence::Epoch;
 use skein_shared::mutation::{self, Mutation};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::batch::Prepared;
@@ -25,10 +25,8 @@ use super::held::Held;
 use super::options::Durability;
 use super::server::Info;
 use super::watch::Watch;
-use crate::store::{CommitError, Fence, StoreError, Version};
+use crate::store::{CommitError, Fence, Receipt, StoreError, Version};
 
-/// Requests that may wait; beyond them callers wait for a place.
-const QUEUE: usize = 1024;
 /// Greatest group: batches, and bytes that they write.
 const GROUP: usize = 256;
 const GROUP_BYTES: usize = 2 * 1024 * 1024;
@@ -41,12 +39,13 @@ type Outcome = Result<Version, CommitError>;
 struct Request {
     fence: Fence,
     batch: Prepared,
-    answer: oneshot::Sender<Outcome>,
+    receipt: Receipt,
 }
 
 /// A handle to the task, which ends with the last handle.
 pub(super) struct Writer {
-    requests: mpsc::Sender<Request>,
+    /// No entity has more than some batches under way, so there are few that wait.
+    requests: mpsc::UnboundedSender<Request>,
 }
 
 /// What the task begins with.
@@ -104,20 +103,18 @@ impl Acknowledgement {
 
 impl Writer {
     pub(super) fn start(start: Start) -> Self {
-        let (requests, queue) = mpsc::channel(QUEUE);
+        let (requests, queue) = mpsc::unbounded_channel();
         let watch = start.door.watch("commits");
         let task = Task { start, watch, commit: script(), link: None, last: None, repeated: None };
         tokio::spawn(task.run(queue));
         Self { requests }
     }
 
-    pub(super) async fn commit(&self, fence: Fence, batch: Prepared) -> Outcome {
-        let (answer, answered) = oneshot::channel();
-        let stopped = || "the store's writer has stopped; restart the process".to_owned();
-        if self.requests.send(Request { fence, batch, answer }).await.is_err() {
-            return Err(CommitError::Failed(stopped()));
+    pub(super) fn commit(&self, fence: Fence, batch: Prepared, receipt: Receipt) {
+        if let Err(mpsc::error::SendError(request)) = self.requests.send(Request { fence, batch, receipt }) {
+            let stopped = "the store's writer has stopped; restart the process".to_owned();
+            request.receipt.give(Err(CommitError::Failed(stopped)));
         }
-        answered.await.unwrap_or_else(|_| Err(CommitError::Unknown(stopped())))
     }
 }
 
@@ -181,7 +178,7 @@ struct Answers {
 }
 
 impl Task {
-    async fn run(mut self, mut queue: mpsc::Receiver<Request>) {
+    async fn run(mut self, mut queue: mpsc::UnboundedReceiver<Request>) {
         let (mut under_way, most) = (FuturesOrdered::new(), under_way(self.start.durability));
         loop {
             tokio::select! {
@@ -217,8 +214,7 @@ impl Task {
             group.into_iter().partition(|request| held.has(request.batch.shard, request.fence));
         for request in lost {
             let fenced = CommitError::Fenced(held.fence(request.batch.shard).epoch.max(request.fence.epoch));
-            // The caller may have gone.
-            let _ = request.answer.send(Err(fenced));
+            request.receipt.give(Err(fenced));
         }
         ours
     }
@@ -244,8 +240,7 @@ impl Task {
             // A refusal needs nobody's confirmation.
             let confirmed =
                 |version| unconfirmed.clone().map_or(Ok(version), |why| Err(CommitError::Unknown(why)));
-            // The caller may have gone; what was committed stays.
-            let _ = request.answer.send(outcome.and_then(confirmed));
+            request.receipt.give(outcome.and_then(confirmed));
         }
     }
 
@@ -382,7 +377,7 @@ impl Task {
 }
 
 /// Takes what has queued up behind a request.
-fn gather(first: Request, queue: &mut mpsc::Receiver<Request>) -> Vec<Request> {
+fn gather(first: Request, queue: &mut mpsc::UnboundedReceiver<Request>) -> Vec<Request> {
     let mut bytes = first.batch.bytes();
     let mut group = vec![first];
     while group.len() < GROUP && bytes < GROUP_BYTES {
@@ -404,10 +399,10 @@ fn is_conflict(answer: &Value) -> bool {
     matches!(parts.first(), Some(Value::BulkString(word)) if word == b"CONFLICT")
 }
 
-/// Answers all of a group alike. Callers may have gone.
+/// Answers all of a group alike.
 fn answer(group: Vec<Request>, outcome: &Outcome) {
     for request in group {
-        let _ = request.answer.send(outcome.clone());
+        request.receipt.give(outcome.clone());
     }
 }
 

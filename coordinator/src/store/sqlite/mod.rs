@@ -31,7 +31,7 @@ use skein_shared::time::Timestamp;
 use uuid::Uuid;
 
 use super::{
-    Batch, Chunk, CommitError, DeadLetter, Fence, Loaded, OutboxEntry, OutboxPlace, Record, Store,
+    Batch, Chunk, CommitError, DeadLetter, Fence, Loaded, OutboxEntry, OutboxPlace, Receipt, Record, Store,
     StoreError, StoredBlob, StoredDocument, TrimPlan, Trimmed, Version,
 };
 use apply::Prepared;
@@ -155,9 +155,11 @@ impl Store for Sqlite {
         self.fence
     }
 
-    async fn commit(&self, fence: Fence, batch: Arc<Batch>) -> Result<Version, CommitError> {
-        let batch = Prepared::new(batch)?;
-        self.writer.commit(fence, batch).await
+    fn submit(&self, fence: Fence, batch: Arc<Batch>, receipt: Receipt) {
+        match Prepared::new(batch) {
+            Ok(batch) => self.writer.commit(fence, batch, receipt),
+            Err(problem) => receipt.give(Err(problem)),
+        }
     }
 
     async fn load(&self, key: &EntityKey) -> Result<Loaded, StoreError> {

@@ -136,6 +136,12 @@ fn writer(mut connection: Connection, file: &File, fence: Fence) -> Writer {
     Writer::start(connection, checkpoints, fence).unwrap()
 }
 
+async fn write(writer: &Writer, fence: Fence, batch: Batch) -> Result<Version, CommitError> {
+    let (receipt, outcome) = Receipt::awaited();
+    writer.commit(fence, Prepared::new(batch.into()).unwrap(), receipt);
+    outcome.await
+}
+
 /// Copied while commits go on, and begun anew in between: the log is never as long as all that was written.
 #[tokio::test]
 async fn the_log_stays_short_under_load() {
@@ -161,7 +167,7 @@ async fn a_full_disk_refuses_and_recovers() {
     connection.pragma_update(None, "max_page_count", pages + 8).unwrap();
     let fence = apply::stored_fence(&connection).unwrap();
     let writer = writer(connection, &file, fence);
-    let ask = |batch: Batch| writer.commit(fence, Prepared::new(batch.into()).unwrap());
+    let ask = |batch| write(&writer, fence, batch);
     let answer = ask(batch(1, &"x".repeat(1_000_000))).await;
     assert!(matches!(&answer, Err(CommitError::Failed(why)) if why.contains("disk is full")), "{answer:?}");
     assert_eq!(ask(batch(1, "small")).await, Ok(Version(2)));
@@ -176,7 +182,7 @@ async fn a_failed_batch_is_rolled_back_alone() {
     let trigger = "CREATE TEMP TRIGGER broken BEFORE INSERT ON timer BEGIN SELECT RAISE(FAIL, 'broken'); END";
     connection.execute_batch(trigger).unwrap();
     let writer = writer(connection, &file, store.fence);
-    let ask = |batch: Batch| writer.commit(store.fence, Prepared::new(batch.into()).unwrap());
+    let ask = |batch| write(&writer, store.fence, batch);
     let other = EntityKey::of(Kind::Channels, &Name::parse("default").unwrap());
     let broken = Batch { timer: TimerChange::Set(START), ..batch(0, "broken") };
     let (failed, neighbour) =

@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 
 use rusqlite::{Connection, params};
 use skein_shared::time::Timestamp;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 use super::apply::{self, Group, Prepared, Stop};
 use super::blobs;
@@ -18,10 +18,8 @@ use super::fold;
 use super::journal::{Part, Table, Waiting};
 use super::number::signed;
 use super::trim;
-use crate::store::{Chunk, CommitError, Fence, TrimPlan, Trimmed, Version};
+use crate::store::{Chunk, CommitError, Fence, Receipt, TrimPlan, Trimmed, Version};
 
-/// Requests that may wait; beyond them callers wait for a place.
-const QUEUE: usize = 1024;
 /// Greatest group: requests, and bytes that they write.
 const GROUP: usize = 256;
 const GROUP_BYTES: usize = 2 * 1024 * 1024;
@@ -56,12 +54,14 @@ type Outcome = Result<Done, CommitError>;
 struct Request {
     fence: Fence,
     work: Work,
-    answer: oneshot::Sender<Outcome>,
+    receipt: Receipt<Done>,
 }
 
 /// A handle to the thread. Dropping it waits until everything queued is written and the file is closed.
 pub(super) struct Writer {
-    requests: Option<mpsc::Sender<Request>>,
+    /// Nobody has more than some requests among those that wait: each waits for its answer, and an entity has no more
+    /// than some batches under way.
+    requests: Option<mpsc::UnboundedSender<Request>>,
     thread: Option<JoinHandle<()>>,
     waiting: Arc<Mutex<Waiting>>,
 }
@@ -69,7 +69,7 @@ pub(super) struct Writer {
 impl Writer {
     /// Starts the thread for the owner with this fence, over an empty journal.
     pub(super) fn start(connection: Connection, checkpoints: Checkpoints, fence: Fence) -> io::Result<Self> {
-        let (requests, queue) = mpsc::channel(QUEUE);
+        let (requests, queue) = mpsc::unbounded_channel();
         let waiting = Arc::<Mutex<Waiting>>::default();
         let pen = Pen {
             connection,
@@ -88,11 +88,15 @@ impl Writer {
         look(&self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(super) async fn commit(&self, fence: Fence, batch: Prepared) -> Result<Version, CommitError> {
-        match self.ask(fence, Work::Commit(Box::new(batch))).await? {
-            Done::Committed(version) => Ok(version),
-            _ => Err(mixed_up()),
-        }
+    pub(super) fn commit(&self, fence: Fence, batch: Prepared, receipt: Receipt) {
+        let receipt = Receipt::new(|outcome| {
+            receipt.give(match outcome {
+                Ok(Done::Committed(version)) => Ok(version),
+                Ok(_) => Err(mixed_up()),
+                Err(problem) => Err(problem),
+            });
+        });
+        self.send(Request { fence, work: Work::Commit(Box::new(batch)), receipt });
     }
 
     pub(super) async fn trim(&self, fence: Fence, plan: TrimPlan) -> Result<Trimmed, CommitError> {
@@ -107,13 +111,18 @@ impl Writer {
     }
 
     async fn ask(&self, fence: Fence, work: Work) -> Outcome {
-        let (answer, answered) = oneshot::channel();
-        let stopped = || "the store's writer has stopped; restart the process".to_owned();
-        let Some(requests) = &self.requests else { return Err(CommitError::Failed(stopped())) };
-        if requests.send(Request { fence, work, answer }).await.is_err() {
-            return Err(CommitError::Failed(stopped()));
+        let (receipt, outcome) = Receipt::awaited();
+        self.send(Request { fence, work, receipt });
+        outcome.await
+    }
+
+    /// Puts a request behind those that wait.
+    fn send(&self, request: Request) {
+        let Some(requests) = &self.requests else { return };
+        if let Err(mpsc::error::SendError(request)) = requests.send(request) {
+            let stopped = "the store's writer has stopped; restart the process".to_owned();
+            request.receipt.give(Err(CommitError::Failed(stopped)));
         }
-        answered.await.unwrap_or_else(|_| Err(CommitError::Unknown(stopped())))
     }
 }
 
@@ -145,7 +154,7 @@ struct Pen {
 }
 
 impl Pen {
-    fn run(mut self, mut queue: mpsc::Receiver<Request>) {
+    fn run(mut self, mut queue: mpsc::UnboundedReceiver<Request>) {
         while let Some(first) = queue.blocking_recv() {
             let (mut group, mut bytes, mut next) = (Vec::new(), 0, Some(first));
             let upkeep = loop {
@@ -164,8 +173,7 @@ impl Pen {
             self.write(group);
             if let Some(request) = upkeep {
                 let outcome = self.look_after(&request);
-                // The caller may have gone.
-                let _ = request.answer.send(outcome);
+                request.receipt.give(outcome);
             } else {
                 self.begin_to_fold();
             }
@@ -268,8 +276,7 @@ impl Pen {
             Err(_) => group.iter().map(|request| self.alone(request)).collect(),
         };
         for (request, outcome) in group.into_iter().zip(outcomes) {
-            // The caller may have gone; what was committed stays.
-            let _ = request.answer.send(outcome);
+            request.receipt.give(outcome);
         }
     }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::in_order::InOrder;
 use super::line::{Input, Line, Outcome, Output};
 use crate::projection::Projection;
 use crate::store::{Batch, Fence, Receipt, Store};
@@ -18,7 +19,7 @@ const ROOM: Duration = Duration::from_secs(1);
 /// What the host brings back to its [`Commits`].
 #[derive(Debug)]
 pub enum Event {
-    /// The store's answer to what was submitted so many submissions after the first.
+    /// The store's answer to a submission, by its number.
     Answered(u64, Outcome),
     /// A pause is over.
     Rested,
@@ -36,10 +37,8 @@ pub(super) struct Commits {
     line: Line,
     /// Decided, and not taken by the line yet.
     unsent: VecDeque<Arc<Batch>>,
-    /// What was submitted and the line was not told of, oldest first: the store may answer a later one sooner.
-    submitted: VecDeque<Option<Outcome>>,
-    /// How many submissions the line was told of.
-    told: u64,
+    /// The line hears the oldest first, and the store may answer a later one sooner.
+    answers: InOrder<Outcome>,
     /// The oldest unsent batch waits for the read side.
     waits_for_room: bool,
 }
@@ -58,8 +57,7 @@ impl Commits {
             report: Arc::new(report),
             line: Line::default(),
             unsent: VecDeque::new(),
-            submitted: VecDeque::new(),
-            told: 0,
+            answers: InOrder::default(),
             waits_for_room: false,
         }
     }
@@ -74,7 +72,12 @@ impl Commits {
     pub(super) fn on(&mut self, event: Event) -> Vec<Outcome> {
         let mut told = Vec::new();
         match event {
-            Event::Answered(submission, outcome) => self.answered(submission, outcome, &mut told),
+            Event::Answered(submission, outcome) => {
+                self.answers.answered(submission, outcome);
+                while let Some(outcome) = self.answers.next() {
+                    self.pass(Input::Answer(outcome), &mut told);
+                }
+            }
             Event::Rested => self.pass(Input::Rested, &mut told),
             Event::Room => {
                 self.waits_for_room = false;
@@ -83,17 +86,6 @@ impl Commits {
         }
         self.send_on();
         told
-    }
-
-    fn answered(&mut self, submission: u64, outcome: Outcome, told: &mut Vec<Outcome>) {
-        let place = usize::try_from(submission - self.told).unwrap_or(usize::MAX);
-        if let Some(answer) = self.submitted.get_mut(place) {
-            *answer = Some(outcome);
-        }
-        while let Some(outcome) = self.submitted.pop_front_if(|answer| answer.is_some()).flatten() {
-            self.told += 1;
-            self.pass(Input::Answer(outcome), told);
-        }
     }
 
     /// Lets the line have what it takes.
@@ -143,8 +135,7 @@ impl Commits {
     }
 
     fn submit(&mut self, batch: Arc<Batch>) {
-        let submission = self.told + self.submitted.len() as u64;
-        self.submitted.push_back(None);
+        let submission = self.answers.asked();
         let (begun, report) = (Instant::now(), Arc::clone(&self.report));
         let receipt = Receipt::new(move |outcome| {
             metrics::histogram!("skein_entity_commit_seconds").record(begun.elapsed());

@@ -16,6 +16,7 @@ mod documents;
 pub mod errand;
 pub mod host;
 pub mod hub;
+mod in_order;
 mod kinds;
 mod lag;
 pub mod line;

@@ -4,6 +4,8 @@ use tokio::sync::oneshot;
 
 use super::{CommitError, Version};
 
+const STOPPED: &str = "the store's writer has stopped; restart the process";
+
 /// Told once what became of what a store was given. A store that drops it has told that nobody knows.
 #[must_use]
 pub struct Receipt<T = Version>(Option<Told<T>>);
@@ -21,6 +23,11 @@ impl<T> Receipt<T> {
         if let Some(told) = self.0.take() {
             told(outcome);
         }
+    }
+
+    /// The writer had stopped before it took it, so nothing was written.
+    pub(super) fn not_taken(self) {
+        self.give(Err(CommitError::Failed(STOPPED.to_owned())));
     }
 }
 
@@ -46,7 +53,7 @@ impl<T> Drop for Receipt<T> {
 
 /// The store's writer ended before it could say what became of something.
 fn stopped() -> CommitError {
-    CommitError::Unknown("the store's writer has stopped; restart the process".to_owned())
+    CommitError::Unknown(STOPPED.to_owned())
 }
 
 #[cfg(test)]
@@ -61,5 +68,8 @@ mod tests {
         let (receipt, outcome) = Receipt::<Version>::awaited();
         drop(receipt);
         assert!(matches!(outcome.await, Err(CommitError::Unknown(_))));
+        let (receipt, outcome) = Receipt::<Version>::awaited();
+        receipt.not_taken();
+        assert!(matches!(outcome.await, Err(CommitError::Failed(_))));
     }
 }

@@ -112,8 +112,7 @@ impl Writer {
 
     pub(super) fn commit(&self, fence: Fence, batch: Prepared, receipt: Receipt) {
         if let Err(mpsc::error::SendError(request)) = self.requests.send(Request { fence, batch, receipt }) {
-            let stopped = "the store's writer has stopped; restart the process".to_owned();
-            request.receipt.give(Err(CommitError::Failed(stopped)));
+            request.receipt.not_taken();
         }
     }
 }

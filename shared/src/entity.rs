@@ -51,12 +51,26 @@ pub trait Entity: Sized + Send + 'static {
     /// The body of one of them.
     fn recall(&mut self, _document: &str, _body: &Map<String, Value>) {}
 
+    /// The document whose words a command wants to know, which no head has room for: it is looked up where the entity
+    /// lives.
+    fn consults(_command: &Self::Command) -> Option<String> {
+        None
+    }
+
+    /// Gives the command the body of that document.
+    fn consulted(_command: &mut Self::Command, _body: &Map<String, Value>) {}
+
     /// Answers a command, or refuses it. A refusal commits nothing.
     fn decide(&self, command: &Self::Command, ctx: &mut Ctx) -> Result<Decision<Self>, Refusal>;
 
     /// The command without what the service looked up for it, if there is any: a repeat of a request may find
     /// other facts and is the same request all the same.
     fn asked(_command: &Self::Command) -> Option<Self::Command> {
+        None
+    }
+
+    /// The document that whoever asked is shown with an answer.
+    fn shows(_reply: &Self::Reply) -> Option<String> {
         None
     }
 

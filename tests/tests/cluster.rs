@@ -144,6 +144,43 @@ async fn what_is_made_through_one_node_is_listed_waited_for_and_claimed_through_
     Ok(())
 }
 
+/// How often documents were read from the store since it began.
+async fn documents_read(cluster: &Cluster) -> Result<u64> {
+    let mut redis = cluster.server.connection().await?;
+    let numbers: String = redis::cmd("INFO").arg("commandstats").query_async(&mut redis).await?;
+    let line = numbers.lines().find_map(|line| line.strip_prefix("cmdstat_hgetall:calls="));
+    Ok(line.and_then(|line| line.split(',').next()).unwrap_or("0").parse()?)
+}
+
+/// The owner gives them along with its answer, as they are after the change, and knows the words of what is finished.
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_through_another_node_are_shown_and_remembered_without_a_read_of_the_store() -> Result<()> {
+    const ROUNDS: u64 = 20;
+    let (cluster, nodes) = three().await?;
+    let far = &nodes[(owner_of_the_pool(&nodes).await? + 1) % nodes.len()];
+    let lena = agent(far, &far.token("worker", "lena").await?, "lena").await?;
+    let before = documents_read(&cluster).await?;
+    for round in 0..ROUNDS {
+        let text = format!("count flock {round}");
+        let made = ask(&lena, "task-action", json!({"action": "create", "task": text})).await?;
+        ensure!(made["task"]["task"] == json!(text), "{made}");
+        let id = made["task"]["id"].clone();
+        let claimed = ask(&lena, "task-action", json!({"action": "claim", "taskId": id})).await?;
+        ensure!(claimed["task"]["status"] == json!("in_progress"), "{claimed}");
+        let done = json!({"taskId": id, "status": "completed", "output": "nineteen geese"});
+        let done = ask(&lena, "store-progress", done).await?;
+        ensure!(done["task"]["output"] == json!("nineteen geese"), "{done}");
+    }
+    let read = documents_read(&cluster).await? - before;
+    ensure!(read < ROUNDS, "{read} documents were read in {ROUNDS} rounds");
+
+    let remembered = async || {
+        let found = ask(&lena, "memory-search", json!({"query": "flock geese"})).await?;
+        Ok(found.to_string().contains("count flock").then_some(()))
+    };
+    far.until("the task is remembered with its words", remembered).await
+}
+
 async fn ask_wait(client: &Client, arguments: Value) -> Result<Value> {
     client.call("wait", arguments).await
 }

@@ -40,6 +40,9 @@ const TOGETHER: usize = 32;
 /// Answers that go back together.
 const ANSWERS: usize = 256;
 
+/// How long topics gather after a message before the next one. Each commit of a busy node would be a message to every
+/// other one; the first after a pause goes at once.
+const GATHER: Duration = Duration::from_millis(1);
 /// Topics that go out together.
 const TOPICS: usize = 512;
 
@@ -237,6 +240,7 @@ async fn tell(
 ) {
     let mut next = v1::Wake { topics: Vec::new(), all: true, leases: false };
     while listener.send(Ok(next)).await.is_ok() {
+        tokio::time::sleep(GATHER).await;
         next = tokio::select! {
             () = stop.cancelled() => return,
             () = listener.closed() => return,

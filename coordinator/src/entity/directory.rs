@@ -20,7 +20,7 @@ use tracing::Instrument;
 
 use super::admission::Admission;
 use super::desk::delivery_id;
-use super::documents::{Documents, Found};
+use super::documents::Documents;
 use super::host::{self, EntityActor, Message, Started, Ticket};
 use super::ownership::Streams;
 use super::passivation::Vitals;
@@ -35,7 +35,7 @@ use crate::alarms::Alarms;
 use crate::by_kind;
 use crate::cluster::Cluster;
 use crate::projection::Projection;
-use crate::store::{Fence, Mark, Store, StoreError, StoredDocument, Version};
+use crate::store::{Fence, Mark, Store, StoreError, Version};
 
 /// The entities of this node.
 #[derive(Clone)]
@@ -110,7 +110,7 @@ impl Shared {
     }
 }
 
-fn unreadable(error: StoreError) -> Refusal {
+pub(super) fn unreadable(error: StoreError) -> Refusal {
     Refusal::new(Code::Unavailable, format!("{error}; try again in a moment")).retry_after(500)
 }
 
@@ -194,6 +194,20 @@ impl Entities {
         self.send::<E>(key, request, command).await
     }
 
+    /// Like [`Entities::ask`], and gives the document along that the answer shows, as it is after the change; none when
+    /// it cannot be read.
+    ///
+    /// # Errors
+    /// Those of [`Entities::ask`].
+    pub async fn ask_shown<E: Entity>(
+        &self,
+        key: &EntityKey,
+        request: Request,
+        command: E::Command,
+    ) -> Result<(E::Reply, Option<Value>), Refusal> {
+        self.show::<E>(key, request, command).await
+    }
+
     /// Takes in what one source's outbox holds for an entity of this node, each command with its mark, in their order. They
     /// are decided one after the other and share commits. One that was not taken in leaves none after it taken
     /// in, save that a command at which the entity fails is refused by itself.
@@ -250,30 +264,6 @@ impl Entities {
         });
     }
 
-    /// Reads the body of one document as it was last committed, whoever owns its entity. Decisions never come
-    /// to this: they know the heads of live documents, and this is for what is shown and for what has ended.
-    ///
-    /// # Errors
-    /// `unavailable` when the store cannot be read.
-    pub async fn body(&self, key: &EntityKey, document: &str) -> Result<Option<Value>, Refusal> {
-        if self.shared.store.fence(key) == Fence::NONE {
-            // Another node's commits do not pass by here, so nothing is kept of it.
-            return Ok(self.stored(key, document).await?.map(|stored| stored.body));
-        }
-        let turn = match self.shared.documents.find(key, document) {
-            Found::Body(body) => return Ok(Some(body)),
-            Found::Nothing(turn) => turn,
-        };
-        Ok(self.stored(key, document).await?.map(|stored| {
-            self.shared.documents.keep(turn, &stored);
-            stored.body
-        }))
-    }
-
-    async fn stored(&self, key: &EntityKey, document: &str) -> Result<Option<StoredDocument>, Refusal> {
-        self.shared.store.document(key, document).await.map_err(unreadable)
-    }
-
     /// The version that every write acknowledged before this question has, at least: a reader of the read
     /// side waits for it. For entities of this node.
     ///
@@ -314,6 +304,7 @@ impl Entities {
         command: E::Command,
     ) -> Result<(E::Reply, Version), Refusal> {
         debug_assert_eq!(key.kind, E::KIND);
+        let command = self.informed::<E>(key, command).await?;
         let (ticket, answered) = Ticket::new(key);
         let pending = host::Pending { request, mark: None, command, ticket };
         self.post_or_start::<E>(key, Message::Command(pending)).await?;

@@ -8,6 +8,7 @@ pub mod admission;
 mod asking;
 mod batch;
 mod blobs;
+mod bodies;
 pub mod clock;
 mod commits;
 pub mod desk;

@@ -18,6 +18,8 @@ use crate::store::Mark;
 pub(super) enum Call<C> {
     /// A command, answered with the reply and the version.
     Ask { id: Uuid, keep: bool, command: C },
+    /// The same, answered with the reply and the document that it shows.
+    Show { id: Uuid, keep: bool, command: C },
     /// What another entity's outbox has for it, answered one by one.
     Deliver(Vec<(Mark, Value)>),
     /// Signs of life.

@@ -23,6 +23,17 @@ impl Request {
         Self { id, timeout: Self::TIMEOUT, keep_reply: true, changes: true }
     }
 
+    /// What another node has sent on.
+    pub(super) fn forwarded(id: Uuid, timeout: Duration, keep: bool) -> Self {
+        Self { id, timeout, keep_reply: keep, changes: keep }
+    }
+
+    /// Whether another node has to keep the answer: a change that is sent on may have to be sent again, to a third one
+    /// perhaps.
+    pub(super) fn kept_elsewhere(&self) -> bool {
+        self.keep_reply || self.changes
+    }
+
     /// A request that changes nothing that a repeat could double.
     pub fn read() -> Self {
         Self { id: Uuid::now_v7(), timeout: Self::TIMEOUT, keep_reply: false, changes: false }

@@ -54,10 +54,22 @@ impl Entities {
         let Some(router) = &self.shared().router else {
             return self.send_here::<E>(key, request, command).await;
         };
-        // A change that is sent on may have to be sent again, to another node perhaps: its answer has to be kept.
-        let keep = request.keep_reply || request.changes;
-        let call = Call::Ask { id: request.id, keep, command: &command };
+        let call = Call::Ask { id: request.id, keep: request.kept_elsewhere(), command: &command };
         let here = || self.send_here::<E>(key, request, command.clone());
+        router.routed(key, request.timeout, &call, here).await
+    }
+
+    pub(super) async fn show<E: Entity>(
+        &self,
+        key: &EntityKey,
+        request: Request,
+        command: E::Command,
+    ) -> Result<(E::Reply, Option<Value>), Refusal> {
+        let Some(router) = &self.shared().router else {
+            return self.show_here::<E>(key, request, command).await;
+        };
+        let call = Call::Show { id: request.id, keep: request.kept_elsewhere(), command: &command };
+        let here = || self.show_here::<E>(key, request, command.clone());
         router.routed(key, request.timeout, &call, here).await
     }
 
@@ -151,8 +163,10 @@ impl Entities {
         })?;
         Ok(match call {
             Call::Ask { id, keep, command } => {
-                let request = Request { id, timeout, keep_reply: keep, changes: keep };
-                encoded(self.send_here::<E>(key, request, command).await?)
+                encoded(self.send_here::<E>(key, Request::forwarded(id, timeout, keep), command).await?)
+            }
+            Call::Show { id, keep, command } => {
+                encoded(self.show_here::<E>(key, Request::forwarded(id, timeout, keep), command).await?)
             }
             Call::Deliver(commands) => {
                 let commands = commands.iter().map(|(mark, command)| (mark.clone(), command)).collect();

@@ -166,6 +166,17 @@ impl Service {
         self.entities.ask::<E>(key, request, command).await
     }
 
+    /// Asks for a change that must happen once, and for the document that its answer shows.
+    async fn change_shown<E: Entity>(
+        &self,
+        key: &EntityKey,
+        request: Uuid,
+        command: E::Command,
+    ) -> Result<(E::Reply, Option<Value>), Refusal> {
+        let request = Request { keep_reply: self.keeps, ..Request::once(request) };
+        self.entities.ask_shown::<E>(key, request, command).await
+    }
+
     /// Asks for something that changes nothing.
     async fn ask<E: Entity>(&self, key: &EntityKey, command: E::Command) -> Result<E::Reply, Refusal> {
         self.entities.ask::<E>(key, Request::read(), command).await

@@ -4,17 +4,18 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use skein_shared::costs::Cost;
 use skein_shared::id::{Kind, derived};
 use skein_shared::pool::{
-    About, Attempted, Command, Create, Fact, Finish, Outcome, Pool, Progress, Reply, Rules, Status, Target,
+    Attempted, Command, Create, Fact, Finish, Outcome, Pool, Progress, Reply, Rules, Status, Target,
     TaskSpec, TaskView, answer_for_ended, claimable,
 };
 use skein_shared::which::Which;
 use skein_shared::{Code, Refusal};
 use uuid::Uuid;
 
+use super::read::task_shape;
 use super::standing::Standing;
 use super::{Service, unexpected};
 use crate::auth::{Principal, Right, Role, policy};
@@ -100,11 +101,12 @@ impl Service {
                 rules: wanted.rules,
                 facts: facts.clone(),
             };
-            match self.change::<Pool>(&key, request, Command::Create(Box::new(create))).await? {
-                Reply::Created { task, warnings } => {
-                    return Ok(Changed { task: self.shown(who, &task).await?, repeated: false, warnings });
+            match self.change_shown::<Pool>(&key, request, Command::Create(Box::new(create))).await? {
+                (Reply::Created { task, warnings }, body) => {
+                    let task = self.shown_by(who, &task, body).await?;
+                    return Ok(Changed { task, repeated: false, warnings });
                 }
-                Reply::NeedFacts { tasks } => {
+                (Reply::NeedFacts { tasks }, _) => {
                     for task in tasks {
                         facts.retain(|fact: &Fact| fact.task != task);
                         facts.push(self.fact(who, task).await?);
@@ -139,24 +141,24 @@ impl Service {
         let topics = BTreeSet::from([who.agent.to_string()]);
         let standing = Standing::new(&self.entities, who, request);
         let look = || async {
-            let reply = self.change::<Pool>(&key, request, poll(false)).await?;
+            let (reply, body) = self.change_shown::<Pool>(&key, request, poll(false)).await?;
             Ok(match &reply {
                 Reply::Polled { task: None, offers, .. } if offers.is_empty() => {
                     standing.stands();
                     None
                 }
-                _ => Some(reply),
+                _ => Some((reply, body)),
             })
         };
-        let reply = match self.until(who, topics, patience, look).await? {
-            Some(reply) => reply,
-            None => self.change::<Pool>(&key, derived(request, "last"), poll(true)).await?,
+        let (reply, body) = match self.until(who, topics, patience, look).await? {
+            Some(found) => found,
+            None => self.change_shown::<Pool>(&key, derived(request, "last"), poll(true)).await?,
         };
         let Reply::Polled { task, redelivered, offers, pool, empty_polls, full } = reply else {
             return Err(unexpected("the pool"));
         };
         let task = match task {
-            Some(task) => Some((self.shown(who, &task).await?, redelivered)),
+            Some(task) => Some((self.shown_by(who, &task, body).await?, redelivered)),
             None => None,
         };
         let mut shown = Vec::with_capacity(offers.len());
@@ -189,13 +191,15 @@ impl Service {
         let claim = || async {
             let (agent, instance, managed) = (who.agent, who.instance.clone(), who.managed);
             let command = Command::ClaimNext { agent, instance, managed, tags: tags.clone() };
-            match self.change::<Pool>(&key, request, command).await? {
-                Reply::Claimed { task, redelivered } => Ok(task.map(|task| (task, redelivered))),
+            match self.change_shown::<Pool>(&key, request, command).await? {
+                (Reply::Claimed { task, redelivered }, body) => {
+                    Ok(task.map(|task| (task, redelivered, body)))
+                }
                 _ => Err(unexpected("the pool")),
             }
         };
         let task = match self.until(who, topics, patience, claim).await? {
-            Some((task, redelivered)) => Some((self.shown(who, &task).await?, redelivered)),
+            Some((task, redelivered, body)) => Some((self.shown_by(who, &task, body).await?, redelivered)),
             None => None,
         };
         Ok(ClaimedNext { task, waited: self.clock().now().since(started) })
@@ -215,7 +219,6 @@ impl Service {
     ) -> Result<Changed, Refusal> {
         policy::require(who, Right::Work)?;
         let (finish, cost) = finish.map_or((None, None), |(finish, cost)| (Some(finish), cost));
-        let before = self.known_task(who, task).await?;
         // For the lead, who may have ended it, and now says so again.
         let by = (!self.caller(who).await?.lead).then_some(who.agent);
         let attempted = match finish.clone() {
@@ -230,7 +233,7 @@ impl Service {
             progress,
             finish,
             cost,
-            about: Some(about(&before)),
+            about: None,
         };
         self.on_task(who, request, task, Command::Progress(Box::new(report)), attempted).await
     }
@@ -333,10 +336,11 @@ impl Service {
         command: Command,
         attempted: Attempted,
     ) -> Result<Changed, Refusal> {
-        let asked = self.change::<Pool>(&who.entity(Kind::Pool), request, command).await;
+        let asked = self.change_shown::<Pool>(&who.entity(Kind::Pool), request, command).await;
         match asked {
-            Ok(Reply::Task { task, repeated }) => {
-                Ok(Changed { task: self.shown(who, &task).await?, repeated, warnings: Vec::new() })
+            Ok((Reply::Task { task, repeated }, body)) => {
+                let task = self.shown_by(who, &task, body).await?;
+                Ok(Changed { task, repeated, warnings: Vec::new() })
             }
             Ok(_) => Err(unexpected("the pool")),
             // The pool forgets ended tasks; their documents stay.
@@ -364,6 +368,19 @@ impl Service {
     pub(super) async fn shown(&self, who: &Principal, view: &TaskView) -> Result<Value, Refusal> {
         let found = self.task(who, view.id).await?;
         Ok(found.unwrap_or_else(|| json!({ "id": view.id, "agentId": view.agent, "status": view.status })))
+    }
+
+    /// The same, if its document may have come along with the pool's answer.
+    async fn shown_by(
+        &self,
+        who: &Principal,
+        view: &TaskView,
+        body: Option<Value>,
+    ) -> Result<Value, Refusal> {
+        match body {
+            Some(body) => Ok(task_shape(body)),
+            None => self.shown(who, view).await,
+        }
     }
 
     /// What is known of a task that the pool does not hold.
@@ -394,19 +411,4 @@ impl Service {
 /// Whether a task, as it is shown, has ended.
 pub fn is_over(task: &Value) -> bool {
     Status::deserialize(&task["status"]).is_ok_and(Status::is_terminal)
-}
-
-/// The words of a task that the pool does not keep in memory.
-fn about(task: &Value) -> About {
-    let text = |field: &str| task[field].as_str().map(str::to_owned);
-    let tags = task["tags"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
-    let slack = ["slackChannelId", "slackThreadTs", "slackUserId"];
-    let context: Map<String, Value> =
-        slack.iter().filter_map(|field| Some(((*field).to_owned(), task.get(*field)?.clone()))).collect();
-    About {
-        text: text("task").unwrap_or_default(),
-        task_type: text("taskType"),
-        tags: tags.collect(),
-        context,
-    }
 }

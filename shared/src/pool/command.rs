@@ -378,7 +378,7 @@ pub struct Progress {
     /// What the finished work cost; without a result it is not kept.
     #[serde(default)]
     pub cost: Option<Cost>,
-    /// The task's fixed words, which the pool does not keep in memory: read by the service, never changed.
+    /// The task's fixed words, which the pool does not keep in memory: read by its host, never changed.
     /// Without them the follow-up names the task by its id, and no memory is written.
     #[serde(default)]
     pub about: Option<About>,

@@ -86,6 +86,18 @@ impl Entity for Pool {
         }
     }
 
+    /// Whoever ends a task is remembered with its words.
+    fn consults(command: &Command) -> Option<String> {
+        let Command::Progress(report) = command else { return None };
+        (report.finish.is_some() && report.about.is_none()).then(|| apply::key(report.task))
+    }
+
+    fn consulted(command: &mut Command, body: &Map<String, Value>) {
+        if let Command::Progress(report) = command {
+            report.about = About::of_body(body);
+        }
+    }
+
     fn decide(&self, command: &Command, ctx: &mut Ctx) -> Result<Decision<Self>, Refusal> {
         let mut decision = self.answer(command, ctx)?;
         let progress = self.epic_progress(&decision.events);
@@ -95,11 +107,28 @@ impl Entity for Pool {
         Ok(decision)
     }
 
-    /// Facts and what the epic gives are read anew at each try.
+    fn shows(reply: &Reply) -> Option<String> {
+        let task = match reply {
+            Reply::Created { task, .. } | Reply::Task { task, .. } | Reply::Steered { task, .. } => task,
+            Reply::Polled { task, .. } | Reply::Claimed { task, .. } | Reply::Reviewing { task } => {
+                task.as_ref()?
+            }
+            _ => return None,
+        };
+        Some(apply::key(task.id))
+    }
+
+    /// Facts, a task's words and what the epic gives are read anew at each try.
     fn asked(command: &Command) -> Option<Command> {
         if let Command::Describe { agent, profile, .. } = command {
             let (profile, before) = (profile.clone(), Box::default());
             return Some(Command::Describe { agent: *agent, profile, before });
+        }
+        if let Command::Progress(report) = command {
+            return report
+                .about
+                .is_some()
+                .then(|| Command::Progress(Box::new(Progress { about: None, ..Progress::clone(report) })));
         }
         let Command::Create(create) = command else { return None };
         let mut asked = create.clone();

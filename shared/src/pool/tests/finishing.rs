@@ -168,8 +168,19 @@ fn about_is_read_from_a_body() {
     spec.context.insert("slackThreadTs".to_owned(), "1.2".into());
     spec.context.insert("githubRepo".to_owned(), "a/b".into());
     let task = swarm.create(spec, Target::Pool);
-    let read = About::of_body(&swarm.body(task)).unwrap();
+    let ends =
+        || Command::Progress(Box::new(Progress { finish: Some(completed("seen")), ..report(task, ANN) }));
+    let mut command = ends();
+    Pool::consulted(&mut command, &swarm.body(task));
+    let Command::Progress(told) = &command else { panic!("{command:?}") };
+    let read = told.about.clone().unwrap();
     assert_eq!((read.text.as_str(), read.tags.as_slice()), ("look around", &["shared".to_owned()][..]));
     assert_eq!(read.context.len(), 1);
-    assert_eq!(about("x").unwrap().text, "x");
+
+    // It is looked up once and only for what ends a task, and makes no other request of it.
+    let document = Some(format!("task/{task}"));
+    assert_eq!((Pool::consults(&ends()), Pool::consults(&command)), (document, None));
+    assert_eq!(Pool::consults(&Command::Progress(Box::new(report(task, ANN)))), None);
+    assert_eq!(Pool::asked(&command), Some(ends()));
+    assert_eq!(Pool::asked(&ends()), None);
 }

@@ -29,6 +29,8 @@ pub(super) enum Occasion {
 pub(super) struct Announcement {
     pub(super) sent: Instant,
     pub(super) attaches: bool,
+    /// The instances of which it says that they have ended.
+    pub(super) ended: BTreeSet<String>,
     /// The agents, as (swarm, name), that the coordinators have from this runner once it is welcomed.
     agents: BTreeSet<(String, String)>,
 }
@@ -62,7 +64,9 @@ impl Runner {
             .filter(|agent| !attaches && self.is_removed(&definitions, agent))
             .cloned()
             .collect();
-        let held = ledger.held().await?.into_iter().map(held_instance).collect();
+        let held = ledger.held().await?;
+        let ended = held.iter().filter(|row| row.state == State::Ended);
+        let ended = ended.map(|row| row.instance.clone()).collect();
         // Those that are known have been started, and may have ended since.
         let starts = |key: &(String, String)| occasion != Occasion::Changed || !announced.contains(key);
         let agents = definitions.iter().map(|(key, definition)| AgentDefinition {
@@ -77,7 +81,7 @@ impl Runner {
             engines: self.engines.iter().map(|name| (*name).to_owned()).collect(),
             swarms: self.config.swarms.iter().map(ToString::to_string).collect(),
             agents: agents.collect(),
-            held,
+            held: held.into_iter().map(held_instance).collect(),
             incarnation: self.incarnation,
             identity: self.identity.clone(),
             attaches,
@@ -88,7 +92,7 @@ impl Runner {
         };
         let kept = announced.difference(&removed).cloned();
         let agents = kept.chain(definitions.into_keys()).collect();
-        Ok((register, Announcement { sent: Instant::now(), attaches, agents }))
+        Ok((register, Announcement { sent: Instant::now(), attaches, ended, agents }))
     }
 
     /// What it was given, and what keeps its agents apart, so that people see it and agents can ask for it.

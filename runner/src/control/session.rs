@@ -215,7 +215,7 @@ impl<'a> Session<'a> {
 
     async fn welcome(&mut self, welcome: &Welcome, announcement: Announcement) -> Result<(), Ended> {
         let runner = &self.control.runner;
-        let Announcement { sent, attaches, .. } = announcement;
+        let (sent, attaches) = (announcement.sent, announcement.attaches);
         let lease = Duration::from_millis(welcome.lease_ms.max(30));
         tracing::info!(coordinator = %self.control.endpoint.uri(), epoch = welcome.epoch, attaches, "welcome");
         self.lease = lease;
@@ -234,7 +234,7 @@ impl<'a> Session<'a> {
             runner.registrations.fetch_add(1, Ordering::AcqRel);
             runner.lease.renew(sent, lease);
             runner.instances.verdict(&welcome.lost);
-            runner.instances.report_ends().await?;
+            runner.instances.report_ends(&announcement.ended).await?;
             runner.note_taken(announcement).await?;
             self.again = welcome.problems.iter().any(|wrong| wrong.again).then(|| Instant::now() + lease);
         }

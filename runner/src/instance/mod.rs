@@ -17,7 +17,7 @@ mod transcript;
 pub mod users;
 mod variables;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -140,12 +140,13 @@ impl Instances {
     }
 
     /// Reports again how everything has ended that nobody has let go of: whoever took the first report in may have
-    /// forgotten it.
+    /// forgotten it. So may whoever is `said` that an instance has ended: it waits for how, also if a former owner has
+    /// let go of it since.
     ///
     /// # Errors
     /// When the ledger cannot be read or written.
-    pub async fn report_ends(&self) -> Result<(), Error> {
-        for row in self.shared.ledger.ended_without_report().await? {
+    pub async fn report_ends(&self, said: &BTreeSet<String>) -> Result<(), Error> {
+        for row in self.shared.ledger.ended_without_report(said).await? {
             let token = row.token;
             self.shared.report_end(row, token).await?;
         }

@@ -26,6 +26,8 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 #[derive(Clone, Default)]
 pub(crate) struct State {
     pub(crate) registrations: Vec<Register>,
+    /// Those that are to wait for their welcome.
+    pub(crate) unanswered: usize,
     pub(crate) reports: Vec<Report>,
     pub(crate) heartbeats: u64,
     pub(crate) answers: Vec<Answer>,
@@ -56,6 +58,8 @@ pub(crate) struct Behaviour {
     pub(crate) lost: Vec<String>,
     /// What it says of the others after each welcome.
     pub(crate) coordinators: Option<Coordinators>,
+    /// It keeps whoever registers waiting.
+    pub(crate) hesitates: bool,
     /// With what it turns a registration away.
     pub(crate) refuses: Option<Refused>,
     pub(crate) problems: Vec<AgentProblem>,
@@ -74,6 +78,7 @@ impl Coordinator {
             renew: true,
             lost: Vec::new(),
             coordinators: None,
+            hesitates: false,
             refuses: None,
             problems: Vec::new(),
         };
@@ -128,7 +133,12 @@ impl Coordinator {
     }
 
     async fn hear(&self, message: Said, answers: &mpsc::Sender<Result<CoordinatorMessage, Status>>) {
-        let behaviour = self.inner.behaviour.borrow().clone();
+        let mut behaviour = self.inner.behaviour.subscribe();
+        if matches!(message, Said::Register(_)) && behaviour.borrow().hesitates {
+            self.inner.state.send_modify(|state| state.unanswered += 1);
+            behaviour.wait_for(|behaviour| !behaviour.hesitates).await.unwrap();
+        }
+        let behaviour = behaviour.borrow().clone();
         let (mut others, mut registered) = (None, None);
         let answer = match message {
             Said::Register(register) => {

@@ -133,6 +133,34 @@ async fn how_an_instance_ended_is_said_until_it_is_let_go_of_and_to_whoever_asks
     bed.leave().await.unwrap();
 }
 
+/// One coordinator has seen that Redis was replaced, and has forgotten how the instance ended. The other has not, and lets
+/// go of it after the runner has told the first that it has ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_let_go_of_while_the_runner_registers_is_reported_to_whoever_may_have_forgotten_it() {
+    let (first, second) = two().await;
+    let mut bed = Bed::new("exit 3");
+    bed.run(&first, TOKEN);
+    second.until("a stream to the other", |state| state.registrations.len() == 1).await;
+    first.say(start(id(1), 5)).await;
+    first.reported(id(1), |what| matches!(what, What::Exited(_))).await;
+
+    second.behave(|behaviour| behaviour.hesitates = true);
+    let replaced = v1::Refused { code: "stale_token".into(), message: "register again".into() };
+    second.say(Message::Refused(replaced)).await;
+    second.until("a registration", |state| state.unanswered == 1).await;
+    first.say(Message::Forget(Forget { instance: id(1).into(), token: token(7) })).await;
+    // It is through once what comes behind it is.
+    first.say(start(id(2), 6)).await;
+    first.reported(id(2), |what| matches!(what, What::Exited(_))).await;
+    second.behave(|behaviour| behaviour.hesitates = false);
+    let told = second.until("a registration", |state| state.registrations.len() == 2).await;
+    let held = &told.registrations[1].held;
+    assert!(!told.registrations[1].attaches && held.iter().any(|held| held.instance == id(1)), "{held:?}");
+    let again = |report: &v1::Report| report.instance == id(1) && report.token == token(7);
+    first.until("its end once more", |state| state.reports.iter().any(again)).await;
+    bed.leave().await.unwrap();
+}
+
 /// Its first start came late, and its agent has given it to the same runner again meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_is_started_anew_once_its_earlier_start_has_ended() {
@@ -233,8 +261,8 @@ async fn a_runner_without_renewal_freezes_and_obeys_the_verdict() {
     bed.leave().await.unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_runner_has_a_stream_to_every_coordinator_and_refuses_a_former_owner() {
+/// Two coordinators of one cluster.
+async fn two() -> (Coordinator, Coordinator) {
     let (first, second) =
         (Coordinator::named("a", MCP, 3000).await, Coordinator::named("b", MCP, 3000).await);
     let at = |node: &str, coordinator: &Coordinator| v1::Coordinator {
@@ -245,6 +273,12 @@ async fn a_runner_has_a_stream_to_every_coordinator_and_refuses_a_former_owner()
     for coordinator in [&first, &second] {
         coordinator.behave(|behaviour| behaviour.coordinators = Some(all.clone()));
     }
+    (first, second)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runner_has_a_stream_to_every_coordinator_and_refuses_a_former_owner() {
+    let (first, second) = two().await;
     let mut bed = Bed::new("sleep 1000");
     bed.run(&first, TOKEN);
     let known = second.until("a stream to the other", |state| state.registrations.len() == 1).await;

@@ -39,6 +39,8 @@ pub struct Runner {
     pub asked: Option<usize>,
     ledger: BTreeMap<String, Held>,
     reports: VecDeque<(String, Token, Report)>,
+    /// The instances of which its last registration says that they have ended.
+    said: BTreeSet<String>,
 }
 
 pub fn group() -> EntityKey {
@@ -53,6 +55,7 @@ impl Runner {
             asked: None,
             ledger: BTreeMap::new(),
             reports: VecDeque::new(),
+            said: BTreeSet::new(),
         }
     }
 
@@ -164,7 +167,9 @@ impl Runner {
     }
 
     /// What the real runner says when its stream begins.
-    fn register(&self) -> Next {
+    fn register(&mut self) -> Next {
+        let ended = self.ledger.iter().filter(|(_, held)| matches!(held.state, State::Ended(_)));
+        self.said = ended.map(|(instance, _)| instance.clone()).collect();
         let known = self.ledger.iter().filter(|(_, held)| !matches!(held.state, State::Forgotten(_)));
         let held = known.map(|(instance, held)| fleet::HeldInstance {
             instance: InstanceId(instance.clone()),
@@ -204,11 +209,15 @@ impl Runner {
         }
     }
 
-    /// What has ended and was not let go of, unless a report of it waits anyhow.
+    /// What has ended and was not let go of, or was said to have ended, unless a report of it waits anyhow.
     fn report_ends(&mut self) {
         for (instance, held) in &self.ledger {
-            let waits = self.reports.iter().any(|(other, ..)| other == instance);
-            if let (State::Ended(end), false) = (&held.state, waits) {
+            let end = match &held.state {
+                State::Ended(end) => end,
+                State::Forgotten(end) if self.said.contains(instance) => end,
+                _ => continue,
+            };
+            if !self.reports.iter().any(|(other, ..)| other == instance) {
                 self.reports.push_back((instance.clone(), held.token, end.clone()));
             }
         }

@@ -10,8 +10,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Params, params};
 use serde::Serialize;
+use serde_json::Value;
 use skein_shared::entity::Reign;
 use skein_shared::fence::Epoch;
 
@@ -199,22 +200,30 @@ impl Ledger {
 
     /// Every instance that the coordinators have not yet let go of.
     pub async fn held(&self) -> Result<Vec<Row>, Error> {
-        self.rows("SELECT data FROM instance WHERE data ->> 'state' <> 'forgotten' ORDER BY rowid").await
+        self.rows("SELECT data FROM instance WHERE data ->> 'state' <> 'forgotten' ORDER BY rowid", []).await
     }
 
-    /// Instances that have ended, that nobody has let go of, and of which no report waits to be acknowledged.
-    pub async fn ended_without_report(&self) -> Result<Vec<Row>, Error> {
+    /// Instances that have ended and of which no report waits to be acknowledged: those that nobody has let go of, and
+    /// of the others those that are named.
+    pub async fn ended_without_report(&self, named: &BTreeSet<String>) -> Result<Vec<Row>, Error> {
+        let named = Value::from_iter(named.iter().map(String::as_str)).to_string();
         self.rows(
-            "SELECT data FROM instance WHERE data ->> 'state' = 'ended'
+            "SELECT data FROM instance
+             WHERE (data ->> 'state' = 'ended'
+                    OR data ->> 'state' = 'forgotten' AND id IN (SELECT value FROM json_each(?1)))
              AND id NOT IN (SELECT data ->> 'instance' FROM report) ORDER BY rowid",
+            [named],
         )
         .await
     }
 
-    async fn rows(&self, query: &'static str) -> Result<Vec<Row>, Error> {
+    async fn rows<P>(&self, query: &'static str, parameters: P) -> Result<Vec<Row>, Error>
+    where
+        P: Params + Send + 'static,
+    {
         self.with(move |connection| {
             let mut statement = connection.prepare_cached(query)?;
-            let rows = statement.query_map([], |row| row.get::<_, String>(0))?;
+            let rows = statement.query_map(parameters, |row| row.get::<_, String>(0))?;
             rows.map(|data| parse(&data?)).collect()
         })
         .await

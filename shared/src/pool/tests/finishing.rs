@@ -3,10 +3,6 @@ use serde_json::json;
 use super::*;
 use crate::costs::Cost;
 
-fn about(text: &str) -> Option<About> {
-    Some(About { text: text.to_owned(), ..About::default() })
-}
-
 #[test]
 fn a_result_ends_the_task_and_tells_the_lead() {
     let mut swarm = Swarm::new();

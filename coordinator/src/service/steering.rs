@@ -44,8 +44,8 @@ impl Service {
         policy::require(who, if administers { Right::Lead } else { Right::Work })?;
         let by = (!administers).then_some(who.agent);
         let command = Command::Steer { task, by, text };
-        match self.change::<Pool>(&who.entity(Kind::Pool), request, command).await? {
-            Reply::Steered { message, task } => Ok((message, self.shown(who, &task).await?)),
+        match self.change_shown::<Pool>(&who.entity(Kind::Pool), request, command).await? {
+            (Reply::Steered { message, task }, body) => Ok((message, self.shown(who, &task, body).await?)),
             _ => Err(unexpected("the pool")),
         }
     }

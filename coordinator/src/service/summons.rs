@@ -58,18 +58,18 @@ impl Service {
     async fn own_work(&self, who: &Principal, request: Uuid) -> Result<Option<Summons>, Refusal> {
         let key = who.entity(Kind::Pool);
         let review = Command::Review { agent: who.agent };
-        if let Reply::Reviewing { task: Some(task) } =
-            self.change::<Pool>(&key, derived(request, "review"), review).await?
+        if let (Reply::Reviewing { task: Some(task) }, body) =
+            self.change_shown::<Pool>(&key, derived(request, "review"), review).await?
         {
-            return Ok(Some(Summons::Offered(self.shown(who, &task).await?)));
+            return Ok(Some(Summons::Offered(self.shown(who, &task, body).await?)));
         }
         let (agent, instance, managed) = (who.agent, who.instance.clone(), who.managed);
         let poll = Command::Poll { agent, instance, managed, last: false };
-        match self.change::<Pool>(&key, derived(request, "poll"), poll).await? {
-            Reply::Polled { task: Some(task), .. } => {
-                Ok(Some(Summons::Assigned(self.shown(who, &task).await?)))
+        match self.change_shown::<Pool>(&key, derived(request, "poll"), poll).await? {
+            (Reply::Polled { task: Some(task), .. }, body) => {
+                Ok(Some(Summons::Assigned(self.shown(who, &task, body).await?)))
             }
-            Reply::Polled { .. } => Ok(None),
+            (Reply::Polled { .. }, _) => Ok(None),
             _ => Err(unexpected("the pool")),
         }
     }
@@ -77,11 +77,11 @@ impl Service {
     async fn pool_work(&self, who: &Principal, request: Uuid) -> Result<Option<Summons>, Refusal> {
         let (agent, instance, managed) = (who.agent, who.instance.clone(), who.managed);
         let claim = Command::ClaimNext { agent, instance, managed, tags: Vec::new() };
-        match self.change::<Pool>(&who.entity(Kind::Pool), derived(request, "claim"), claim).await {
-            Ok(Reply::Claimed { task: Some(task), .. }) => {
-                Ok(Some(Summons::Assigned(self.shown(who, &task).await?)))
+        match self.change_shown::<Pool>(&who.entity(Kind::Pool), derived(request, "claim"), claim).await {
+            Ok((Reply::Claimed { task: Some(task), .. }, body)) => {
+                Ok(Some(Summons::Assigned(self.shown(who, &task, body).await?)))
             }
-            Ok(Reply::Claimed { .. }) => Ok(None),
+            Ok((Reply::Claimed { .. }, _)) => Ok(None),
             Ok(_) => Err(unexpected("the pool")),
             Err(refusal) if refusal.code == Code::NoCapacity => Ok(None),
             Err(refusal) => Err(refusal),

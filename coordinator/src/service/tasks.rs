@@ -103,7 +103,7 @@ impl Service {
             };
             match self.change_shown::<Pool>(&key, request, Command::Create(Box::new(create))).await? {
                 (Reply::Created { task, warnings }, body) => {
-                    let task = self.shown_by(who, &task, body).await?;
+                    let task = self.shown(who, &task, body).await?;
                     return Ok(Changed { task, repeated: false, warnings });
                 }
                 (Reply::NeedFacts { tasks }, _) => {
@@ -158,12 +158,12 @@ impl Service {
             return Err(unexpected("the pool"));
         };
         let task = match task {
-            Some(task) => Some((self.shown_by(who, &task, body).await?, redelivered)),
+            Some(task) => Some((self.shown(who, &task, body).await?, redelivered)),
             None => None,
         };
         let mut shown = Vec::with_capacity(offers.len());
         for offer in &offers {
-            shown.push(self.shown(who, offer).await?);
+            shown.push(self.shown(who, offer, None).await?);
         }
         let waited = self.clock().now().since(started);
         Ok(Polled { task, offers: shown, pool, empty_polls, full, waited })
@@ -199,7 +199,7 @@ impl Service {
             }
         };
         let task = match self.until(who, topics, patience, claim).await? {
-            Some((task, redelivered, body)) => Some((self.shown_by(who, &task, body).await?, redelivered)),
+            Some((task, redelivered, body)) => Some((self.shown(who, &task, body).await?, redelivered)),
             None => None,
         };
         Ok(ClaimedNext { task, waited: self.clock().now().since(started) })
@@ -339,7 +339,7 @@ impl Service {
         let asked = self.change_shown::<Pool>(&who.entity(Kind::Pool), request, command).await;
         match asked {
             Ok((Reply::Task { task, repeated }, body)) => {
-                let task = self.shown_by(who, &task, body).await?;
+                let task = self.shown(who, &task, body).await?;
                 Ok(Changed { task, repeated, warnings: Vec::new() })
             }
             Ok(_) => Err(unexpected("the pool")),
@@ -364,23 +364,19 @@ impl Service {
         Ok(Changed { task: Value::Object(body), repeated: true, warnings: Vec::new() })
     }
 
-    /// The document of a task as it is shown. The view stands in should the document be gone.
-    pub(super) async fn shown(&self, who: &Principal, view: &TaskView) -> Result<Value, Refusal> {
-        let found = self.task(who, view.id).await?;
-        Ok(found.unwrap_or_else(|| json!({ "id": view.id, "agentId": view.agent, "status": view.status })))
-    }
-
-    /// The same, if its document may have come along with the pool's answer.
-    async fn shown_by(
+    /// A task as it is shown, by its document if that came along with the pool's answer. The view stands in should the
+    /// document be gone.
+    pub(super) async fn shown(
         &self,
         who: &Principal,
         view: &TaskView,
         body: Option<Value>,
     ) -> Result<Value, Refusal> {
-        match body {
-            Some(body) => Ok(task_shape(body)),
-            None => self.shown(who, view).await,
-        }
+        let found = match body {
+            Some(body) => Some(task_shape(body)),
+            None => self.task(who, view.id).await?,
+        };
+        Ok(found.unwrap_or_else(|| json!({ "id": view.id, "agentId": view.agent, "status": view.status })))
     }
 
     /// What is known of a task that the pool does not hold.

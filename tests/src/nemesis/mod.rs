@@ -92,7 +92,9 @@ impl Nemesis {
         seed: u64,
         define: impl Fn(&Place) -> Result<()>,
     ) -> Result<Self> {
-        let settings = format!("lease = \"{}ms\"\nsettle = \"1s\"", lease.as_millis());
+        // The histories are compared with the whole log of each entity.
+        let kept = "[retention]\nevents = 10000000";
+        let settings = format!("lease = \"{}ms\"\nsettle = \"1s\"\n{kept}", lease.as_millis());
         let (cluster, first) = Cluster::over(server, &settings).await?;
         let sites = Site::several(&cluster, first, 3).await?;
         let ingress_redis = cluster.server.link()?;

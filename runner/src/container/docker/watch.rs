@@ -15,6 +15,10 @@ use crate::container::Exit;
 const PAUSE: Duration = Duration::from_millis(500);
 /// What the kernel's killer of processes leaves as exit code: 128 and the number of SIGKILL.
 const KILLED: i32 = 137;
+/// The daemon hears of want of memory by another way than of the end, and now and then later. Whoever was killed is looked
+/// at again so often, with so long between.
+const LOOKS: usize = 5;
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Returns when the container has ended, at once if it has already.
 pub(super) async fn ending(docker: &Docker, container: &str) -> Exit {
@@ -29,7 +33,7 @@ pub(super) async fn ending(docker: &Docker, container: &str) -> Exit {
             Ok(found) => {
                 let state = found.state.unwrap_or_default();
                 if !state.running.unwrap_or(false) {
-                    return exit(&state);
+                    return with_cause(docker, container, exit(&state)).await;
                 }
             }
             // Somebody else has removed it.
@@ -38,6 +42,19 @@ pub(super) async fn ending(docker: &Docker, container: &str) -> Exit {
         }
         tokio::time::sleep(PAUSE).await;
     }
+}
+
+/// Gives the daemon time to learn why a container was killed.
+async fn with_cause(docker: &Docker, container: &str, mut ended: Exit) -> Exit {
+    for _ in 0..LOOKS {
+        if ended.out_of_memory || ended.code != Some(KILLED) {
+            break;
+        }
+        tokio::time::sleep(LOOK).await;
+        let Ok(found) = docker.inspect_container(container, None).await else { break };
+        ended = exit(&found.state.unwrap_or_default());
+    }
+    ended
 }
 
 fn exit(state: &ContainerState) -> Exit {

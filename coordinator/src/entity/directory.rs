@@ -194,20 +194,6 @@ impl Entities {
         self.send::<E>(key, request, command).await
     }
 
-    /// Like [`Entities::ask`], and gives the document along that the answer shows, as it is after the change; none when
-    /// it cannot be read.
-    ///
-    /// # Errors
-    /// Those of [`Entities::ask`].
-    pub async fn ask_shown<E: Entity>(
-        &self,
-        key: &EntityKey,
-        request: Request,
-        command: E::Command,
-    ) -> Result<(E::Reply, Option<Value>), Refusal> {
-        self.show::<E>(key, request, command).await
-    }
-
     /// Takes in what one source's outbox holds for an entity of this node, each command with its mark, in their order. They
     /// are decided one after the other and share commits. One that was not taken in leaves none after it taken
     /// in, save that a command at which the entity fails is refused by itself.

@@ -59,7 +59,12 @@ impl Entities {
         router.routed(key, request.timeout, &call, here).await
     }
 
-    pub(super) async fn show<E: Entity>(
+    /// Like [`Entities::ask`], and gives the document along that the answer shows, as it is after the change; none when
+    /// it cannot be read.
+    ///
+    /// # Errors
+    /// Those of [`Entities::ask`].
+    pub async fn ask_shown<E: Entity>(
         &self,
         key: &EntityKey,
         request: Request,

@@ -140,8 +140,8 @@ impl Instances {
     }
 
     /// Reports again how everything has ended that nobody has let go of: whoever took the first report in may have
-    /// forgotten it. So may whoever is `said` that an instance has ended: it waits for how, also if a former owner has
-    /// let go of it since.
+    /// forgotten it. So may whoever was told in a registration that an instance has ended, which is in `said`: it waits
+    /// to hear how, also if a former owner has let go of the instance since.
     ///
     /// # Errors
     /// When the ledger cannot be read or written.

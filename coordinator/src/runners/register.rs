@@ -64,8 +64,8 @@ pub(super) async fn register(entities: &Entities, register: &Register) -> Result
     Ok(registered)
 }
 
-/// Takes in one more stream of a runner that is registered through another coordinator. Nothing is judged by what it
-/// holds, for a run may be on its way to it over another stream; what it has not heard it is told again.
+/// Takes in one more stream of a runner that is registered through another coordinator: what it has not heard it is told
+/// again.
 pub(super) async fn attach(entities: &Entities, register: &Register) -> Result<Registered, Refusal> {
     let registered = described(register)?;
     let held = register.held.iter().map(held).collect::<Result<_, _>>()?;

@@ -54,7 +54,7 @@ pub struct Register {
     #[prost(uint64, tag = "9")]
     pub incarnation: u64,
     /// The runner is registered through another coordinator, and its lease holds: this stream is one more for commands
-    /// and reports, and what it holds is not judged.
+    /// and reports.
     #[prost(bool, tag = "10")]
     pub attaches: bool,
     /// Agents that it had and has no more.

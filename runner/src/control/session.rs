@@ -78,8 +78,7 @@ impl<'a> Session<'a> {
             Ok(()) => Ended::Broken("the coordinator closed it".into()),
             Err(ended) => ended,
         };
-        // Another stream may have registered since: then the refusal is about what was before, and registering once more
-        // would judge the runner by what it held before it was given the latest run.
+        // Another stream may have registered since: then the refusal is about what was before.
         let given_up = matches!(&ended, Ended::Refused { code, .. } if code == GIVEN_UP)
             && self.registration == self.control.runner.registrations.load(Ordering::Acquire);
         let unsaid = self.announcements.iter().any(|announcement| !announcement.attaches);
@@ -120,8 +119,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Registers, or attaches to the registration of another stream: a second one would judge the runner by what it
-    /// holds while a run is on its way to it over the first.
+    /// Registers, or attaches to the registration of another stream: one is enough to say what the runner is.
     async fn register(&mut self) -> Result<(), Ended> {
         let runner = &self.control.runner;
         let turn = if runner.is_registered() { None } else { Some(runner.registering.lock().await) };

@@ -31,7 +31,7 @@ use tokio_util::task::TaskTracker;
 
 pub use shared::Shared;
 
-use crate::container::User;
+use crate::container::{Exit, User};
 use crate::endpoint::Upstreams;
 use crate::error::Error;
 use inbox::{ForTool, Inbox, Order, Orders, Reach};
@@ -118,14 +118,22 @@ impl Instances {
             }
             // A repeat: what became of the first is reported already, or about to be.
             (RunnerCommand::Start { .. }, _) => Ok(()),
+            (RunnerCommand::Stop { instance, token, .. }, None) => {
+                self.answer_for_absent(instance, token, reign, false).await
+            }
+            // Whoever commands this has heard that it began here.
+            (
+                RunnerCommand::Freeze { instance, token }
+                | RunnerCommand::Thaw { instance, token }
+                | RunnerCommand::Spill { instance, token }
+                | RunnerCommand::Restore { instance, token, .. },
+                None,
+            ) => self.answer_for_absent(instance, token, reign, true).await,
             (RunnerCommand::Freeze { instance, token }, _) => self.order(&instance, Order::Freeze(token)),
             (RunnerCommand::Thaw { instance, token }, _) => self.order(&instance, Order::Thaw(token)),
             (RunnerCommand::Spill { instance, token }, _) => self.order(&instance, Order::Spill(token)),
             (RunnerCommand::Restore { instance, token, input }, _) => {
                 self.order(&instance, Order::Restore { token, input: input.to_string() })
-            }
-            (RunnerCommand::Stop { instance, token, .. }, None) => {
-                self.never_starts(instance, token, reign).await
             }
             (RunnerCommand::Stop { instance, token, reason, grace_ms }, Some(_)) => {
                 let grace = Duration::from_millis(grace_ms);
@@ -176,15 +184,25 @@ impl Instances {
         self.tasks.wait().await;
     }
 
-    /// Answers for an instance that never came here. It is remembered as ended: were its start to come after all, it
-    /// would run beside the one that was made elsewhere meanwhile.
-    async fn never_starts(&self, instance: String, token: Token, reign: &Reign) -> Result<(), Error> {
+    /// Answers for an instance that never came here, or is not remembered though it `began`. It is remembered as ended:
+    /// were its start to come after all, it would run beside the one that was made elsewhere meanwhile.
+    async fn answer_for_absent(
+        &self,
+        instance: String,
+        token: Token,
+        reign: &Reign,
+        began: bool,
+    ) -> Result<(), Error> {
         let EntityKey { kind: Kind::Agent, swarm, name: Some(agent), .. } = &reign.source else {
             return Ok(());
         };
         let mut row = Row::new(instance, swarm.to_string(), agent.to_string(), token, "");
         row.state = State::Ended;
-        row.reason = "it was stopped before it was started".to_owned();
+        let (exit, reason) = match began {
+            true => (Some(Exit::default()), "its runner knows nothing of it"),
+            false => (None, "it was stopped before it was started"),
+        };
+        (row.exit, row.reason) = (exit, reason.to_owned());
         self.shared.report_end(row, token).await
     }
 
@@ -322,12 +340,12 @@ impl Instances {
 fn asks_after(command: &RunnerCommand, ended: &Row) -> bool {
     match command {
         RunnerCommand::Start { token, .. } => *token <= ended.token,
-        RunnerCommand::Stop { .. } => true,
         RunnerCommand::Freeze { .. }
         | RunnerCommand::Thaw { .. }
         | RunnerCommand::Spill { .. }
         | RunnerCommand::Restore { .. }
-        | RunnerCommand::Forget { .. } => false,
+        | RunnerCommand::Stop { .. } => true,
+        RunnerCommand::Forget { .. } => false,
     }
 }
 

@@ -121,15 +121,45 @@ async fn how_an_instance_ended_is_said_until_it_is_let_go_of_and_to_whoever_asks
     coordinator.say(start(id(1), 5)).await;
     coordinator.until("its end for a start that it has had", ends(3)).await;
     coordinator.say(stop(id(1), 8)).await;
-    let state = coordinator.until("its end for a stop", ends(4)).await;
+    coordinator.until("its end for a stop", ends(4)).await;
+    coordinator.say(thaw(id(1), 8)).await;
+    let state = coordinator.until("its end for whoever believes that it runs", ends(5)).await;
     let told: Vec<_> = state.reports.iter().filter(end).collect();
     assert!(told.iter().all(|report| report.what == exited.what), "{told:?}");
     let tokens: Vec<_> = told.iter().map(|report| report.token.clone()).collect();
-    assert_eq!(tokens, [token(5), token(5), token(7), token(8)]);
+    assert_eq!(tokens, [token(5), token(5), token(7), token(8), token(8)]);
 
     coordinator.hang_up().await;
     let state = coordinator.until("another registration", |state| state.registrations.len() == 3).await;
     assert!(state.registrations[2].held.is_empty(), "what is forgotten is not held");
+    bed.leave().await.unwrap();
+}
+
+/// Its agent asks by what it has commanded last: a runner that has the instance knows that, and one that has not says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runner_that_knows_nothing_of_an_instance_says_so_and_what_it_has_goes_on() {
+    let coordinator = Coordinator::open("http://127.0.0.1:1/mcp", 3000).await;
+    let mut bed = Bed::new("sleep 1000");
+    bed.run(&coordinator, TOKEN);
+    coordinator.until("registration", |state| state.registrations.len() == 1).await;
+    coordinator.say(start(id(1), 1)).await;
+    coordinator.say(thaw(id(1), 1)).await;
+    for (instance, command) in [(id(2), thaw(id(2), 1)), (id(3), freeze(id(3), 1))] {
+        coordinator.say(command).await;
+        let end = coordinator.reported(instance, |what| matches!(what, What::Exited(_))).await;
+        let Some(What::Exited(exited)) = end.what else { unreachable!() };
+        assert_eq!((exited.code, exited.signal), (None, None));
+        assert_eq!(exited.reason, "its runner knows nothing of it");
+    }
+    // A start that was on its way all the time.
+    coordinator.say(start(id(2), 1)).await;
+    coordinator
+        .until("its end again", |state| {
+            state.reports.iter().filter(|report| report.instance == id(2)).count() == 2
+        })
+        .await;
+    coordinator.reported(id(1), |what| matches!(what, What::Started(_))).await;
+    assert!(is_running(id(1)) && tree::marked(id(2)).is_empty());
     bed.leave().await.unwrap();
 }
 

@@ -181,14 +181,11 @@ pub enum Command {
         runner: String,
         instances: Vec<InstanceId>,
     },
-    /// From the fleet: the runner has registered. Of these, which are placed on it, it holds those with a token, the
-    /// highest that it has seen of each, and not the others. If it only `attaches` one more stream, those may be on their
-    /// way to it.
+    /// From the fleet: the runner has one more stream. Of these, which are placed on it, it held those with a token when it
+    /// asked for the stream, the highest that it had seen of each, and not the others.
     RunnerHolds {
         runner: String,
         held: Vec<(InstanceId, Option<Token>)>,
-        #[serde(default)]
-        attaches: bool,
     },
     /// Ends an instance from outside.
     Kill {

@@ -18,8 +18,7 @@ use crate::time::Timestamp;
 pub enum Command {
     /// A runner connects, for the first time or again, and says what it holds.
     Register(Registration),
-    /// A registered runner has one more stream, and says what it holds. Nothing is given up for what is not among it: that
-    /// may be on its way over another stream.
+    /// A registered runner has one more stream, and says what it holds.
     Attach {
         runner: String,
         held: Vec<HeldInstance>,

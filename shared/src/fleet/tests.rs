@@ -291,7 +291,7 @@ fn registering_again_compares_ledgers() {
     assert!(instance == "stranger" && token == held("stranger").token);
     let own =
         vec![(InstanceId("i1".to_owned()), None), (InstanceId("i2".to_owned()), Some(held("i2").token))];
-    let told = agent::Command::RunnerHolds { runner: "r".to_owned(), held: own, attaches: false };
+    let told = agent::Command::RunnerHolds { runner: "r".to_owned(), held: own };
     assert!(to_agents(&bench).contains(&told));
     assert_eq!(bench.entity.places.len(), 2, "its start may be on the way");
     freed(&mut bench, "i1", false);
@@ -310,7 +310,7 @@ fn a_runner_that_attaches_is_compared_with_and_not_judged() {
     bench.run(attach("r")).unwrap();
     let own =
         vec![(InstanceId("i1".to_owned()), None), (InstanceId("i2".to_owned()), Some(held("i2").token))];
-    let told = agent::Command::RunnerHolds { runner: "r".to_owned(), held: own, attaches: true };
+    let told = agent::Command::RunnerHolds { runner: "r".to_owned(), held: own };
     assert_eq!(to_agents(&bench), [told]);
     assert_eq!(bench.effects.len(), 1, "a start that the fleet has not heard of may be on its way");
     assert_eq!(bench.run(attach("q")).unwrap_err().code, Code::NotFound);

@@ -23,9 +23,16 @@ pub struct Run {
 /// What the log of the agent that was called says, in the order of its commits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fact {
-    Called,
-    Served { instance: String },
-    Ended { value: Option<String> },
+    /// With the run that was asked for on its account.
+    Called {
+        callee: String,
+    },
+    Served {
+        instance: String,
+    },
+    Ended {
+        value: Option<String>,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,8 +43,8 @@ pub struct Logged {
 
 #[derive(Default)]
 struct State {
-    called: bool,
-    served: Option<String>,
+    callee: Option<String>,
+    served: bool,
     /// With the value that was returned.
     ended: Option<Option<String>>,
 }
@@ -48,18 +55,18 @@ pub fn check(made: &[Made], log: &[Logged], runs: &[Run], lost: &Lost) -> Vec<St
     let is_lost = |at: &Moment| (lost.start..=lost.end).contains(at);
     let mut broken = Vec::new();
     let mut calls: BTreeMap<&str, State> = BTreeMap::new();
-    let mut serving: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut reasons: BTreeMap<&str, &str> = BTreeMap::new();
     for logged in log {
         let state = calls.entry(&logged.call).or_default();
         broken.extend(follow(state, logged));
-        if let Fact::Served { instance } = &logged.fact
-            && let Some(other) = serving.insert(instance, &logged.call)
+        if let Fact::Called { callee } = &logged.fact
+            && let Some(other) = reasons.insert(callee, &logged.call)
         {
-            broken.push(format!("doubled: {instance} serves {other} and {}", logged.call));
+            broken.push(format!("doubled: {callee} serves {other} and {}", logged.call));
         }
     }
     for made in made.iter().filter(|made| !is_lost(&made.at)) {
-        let Some(state) = calls.get(made.call.as_str()).filter(|state| state.called) else {
+        let Some(state) = calls.get(made.call.as_str()).filter(|state| state.callee.is_some()) else {
             broken.push(format!("lost: {made:?} was acknowledged and never committed"));
             continue;
         };
@@ -80,8 +87,13 @@ pub fn check(made: &[Made], log: &[Logged], runs: &[Run], lost: &Lost) -> Vec<St
         if !began.insert(instance) {
             broken.push(format!("doubled: {instance} began twice"));
         }
-        if !serving.contains_key(instance.as_str()) {
-            broken.push(format!("invented: {instance} serves no call"));
+        match reasons.get(instance.as_str()).map(|call| &calls[call]) {
+            None => broken.push(format!("invented: {instance} serves no call")),
+            // Its caller may have ended before it began: then it is done all the same, and answers nobody.
+            Some(state) if !state.served && state.ended.is_none() => {
+                broken.push(format!("lost: {instance} has begun, and its call is not known to be served"));
+            }
+            Some(_) => {}
         }
     }
     broken
@@ -91,15 +103,18 @@ pub fn check(made: &[Made], log: &[Logged], runs: &[Run], lost: &Lost) -> Vec<St
 fn follow(state: &mut State, logged: &Logged) -> Option<String> {
     let rule = |rule: &str, why: &str| Some(format!("{rule}: {logged:?}, {why}"));
     match &logged.fact {
-        Fact::Called if state.called => return rule("doubled", "and it had been made before"),
-        Fact::Called => state.called = true,
-        _ if !state.called => return rule("invented", "and it was never made"),
-        _ if state.ended.is_some() => return rule("doubled", "after its end"),
-        Fact::Served { instance } => {
-            if let Some(other) = state.served.replace(instance.clone()) {
-                return rule("doubled", &format!("and {other} served it"));
-            }
+        Fact::Called { .. } if state.callee.is_some() => {
+            return rule("doubled", "and it had been made before");
         }
+        Fact::Called { callee } => state.callee = Some(callee.clone()),
+        _ if state.callee.is_none() => return rule("invented", "and it was never made"),
+        _ if state.ended.is_some() => return rule("doubled", "after its end"),
+        Fact::Served { .. } if state.served => return rule("doubled", "and it was served already"),
+        Fact::Served { instance } if state.callee.as_ref() != Some(instance) => {
+            return rule("invented", &format!("and {:?} was asked for", state.callee));
+        }
+        Fact::Served { .. } => state.served = true,
+        Fact::Ended { value: Some(_) } if !state.served => return rule("invented", "and nobody served it"),
         Fact::Ended { value } => state.ended = Some(value.clone()),
     }
     None
@@ -121,6 +136,10 @@ mod tests {
         Logged { call: "c".to_owned(), fact }
     }
 
+    fn called(callee: &str) -> Logged {
+        logged(Fact::Called { callee: callee.to_owned() })
+    }
+
     fn served(instance: &str) -> Logged {
         logged(Fact::Served { instance: instance.to_owned() })
     }
@@ -129,8 +148,12 @@ mod tests {
         logged(Fact::Ended { value: Some(value.to_owned()) })
     }
 
+    fn given_up() -> Logged {
+        logged(Fact::Ended { value: None })
+    }
+
     fn good() -> Vec<Logged> {
-        vec![logged(Fact::Called), served("i"), ended("v")]
+        vec![called("i"), served("i"), ended("v")]
     }
 
     fn judge(made: &[Made], log: &[Logged], runs: &[&str]) -> Vec<String> {
@@ -147,23 +170,33 @@ mod tests {
     fn a_good_history_passes() {
         assert_eq!(judge(&[made(Some("v"))], &good(), &["i"]), [""; 0]);
         let failed = Made { told: Some((None, Moment::from_secs(3))), ..made(None) };
-        let log = [logged(Fact::Called), served("i"), logged(Fact::Ended { value: None })];
+        let log = [called("i"), served("i"), given_up()];
         assert_eq!(judge(&[failed], &log, &["i"]), [""; 0]);
     }
 
     #[test]
     fn a_call_is_served_and_answered_once() {
         let told = [made(Some("v"))];
-        let log = [logged(Fact::Called), served("i"), served("j"), ended("v")];
-        breaks(&judge(&told, &log, &["i", "j"]), "doubled");
+        breaks(&judge(&told, &[called("i"), served("i"), served("i"), ended("v")], &["i"]), "doubled");
+        breaks(&judge(&told, &[called("i"), served("j"), ended("v")], &["i"]), "invented");
+        breaks(&judge(&told, &[called("i"), ended("v")], &["i"]), "invented");
         breaks(&judge(&told, &[good(), vec![ended("v")]].concat(), &["i"]), "doubled");
-        breaks(&judge(&told, &[good(), vec![logged(Fact::Called)]].concat(), &["i"]), "doubled");
+        breaks(&judge(&told, &[good(), vec![called("j")]].concat(), &["i"]), "doubled");
         breaks(&judge(&told, &good(), &["i", "i"]), "doubled");
         breaks(&judge(&told, &good(), &["i", "j"]), "invented");
         breaks(&judge(&[], &good()[1..2], &["i"]), "invented");
-        let both = Logged { call: "d".to_owned(), fact: Fact::Called };
-        let again = Logged { call: "d".to_owned(), fact: Fact::Served { instance: "i".to_owned() } };
-        breaks(&judge(&told, &[good(), vec![both, again]].concat(), &["i"]), "doubled");
+        let both = Logged { call: "d".to_owned(), fact: Fact::Called { callee: "i".to_owned() } };
+        breaks(&judge(&told, &[good(), vec![both]].concat(), &["i"]), "doubled");
+    }
+
+    /// Its caller has ended, which ends the call and not the run.
+    #[test]
+    fn a_run_whose_call_was_given_up_before_it_began_is_one_that_was_asked_for() {
+        assert_eq!(judge(&[], &[called("i"), given_up()], &["i"]), [""; 0]);
+        breaks(&judge(&[], &[called("i"), given_up()], &["j"]), "invented");
+        breaks(&judge(&[], &[called("i"), given_up()], &["i", "i"]), "doubled");
+        breaks(&judge(&[], &[called("i")], &["i"]), "lost");
+        breaks(&judge(&[], &[called("i"), given_up(), served("i")], &["i"]), "doubled");
     }
 
     #[test]

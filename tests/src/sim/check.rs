@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::de::DeserializeOwned;
 use skein_shared::fence::Token;
 use skein_shared::id::{EntityKey, InstanceId};
-use skein_shared::{agent as agents, inboxes, pool, schedules};
+use skein_shared::{agent as agents, fleet, inboxes, pool, schedules};
 use uuid::Uuid;
 
 use super::clients::{self, INTERVAL_MS, agent, inbox, plans, tasks};
 use super::history::{Call, Operation, Outcome};
+use super::runner::{UNKNOWN, group};
 use super::world::{AGENTS, BEGIN, World};
 
 /// Everything that is wrong.
@@ -321,6 +322,13 @@ fn runs(world: &World, number: usize) -> Vec<String> {
     let mut queued = BTreeSet::new();
     let mut ended = BTreeSet::new();
     let mut started: BTreeSet<String> = BTreeSet::new();
+    let given_up: BTreeSet<String> = events::<fleet::Event>(world, &group())
+        .into_iter()
+        .filter_map(|event| match event {
+            fleet::Event::Lost { runner, .. } => Some(runner),
+            _ => None,
+        })
+        .collect();
     for event in events::<agents::Event>(world, &agent(number)) {
         match event {
             agents::Event::Queued { instance, .. } => {
@@ -334,9 +342,16 @@ fn runs(world: &World, number: usize) -> Vec<String> {
                 }
             }
             agents::Event::Requeued { instance, .. } => drop(started.remove(&instance.0)),
-            agents::Event::Ended { instance, .. } => {
+            agents::Event::Ended { instance, exit, .. } => {
                 if !ended.insert(instance.0.clone()) {
                     broken.push(format!("runs: {instance} ended twice"));
+                }
+                let lost = exit.reason.strip_prefix("runner lost: ");
+                if let Some(runner) = lost.filter(|runner| !given_up.contains(*runner)) {
+                    broken.push(format!("runs: {instance} was given up, and {runner} was not"));
+                }
+                if exit.reason == UNKNOWN {
+                    broken.push(format!("runs: {instance} had begun, and its runner never had it"));
                 }
             }
             _ => {}

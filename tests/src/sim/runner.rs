@@ -8,11 +8,14 @@ use skein_shared::agent::{self, Report};
 use skein_shared::entity::{RunnerCommand, Signal};
 use skein_shared::fence::Token;
 use skein_shared::fleet;
-use skein_shared::id::{EntityKey, InstanceId, Name};
+use skein_shared::id::{EntityKey, InstanceId, Kind, Name};
 
 use super::clients::{Next, agent_name, ask_again, swarm};
 use super::history::{Call, Outcome};
 use super::world::AGENTS;
+
+/// What a runner says of an instance that is to have begun there.
+pub const UNKNOWN: &str = "its runner knows nothing of it";
 
 /// An instance in the ledger.
 struct Held {
@@ -70,7 +73,12 @@ impl Runner {
 
     /// Takes a command as the real one does, and says after how long the container that it starts will end, in
     /// microseconds.
-    pub fn command(&mut self, command: RunnerCommand, rng: &mut Rng) -> Option<(String, u64)> {
+    pub fn command(
+        &mut self,
+        source: &EntityKey,
+        command: RunnerCommand,
+        rng: &mut Rng,
+    ) -> Option<(String, u64)> {
         let (instance, token) = match &command {
             RunnerCommand::Start { instance, token, .. }
             | RunnerCommand::Freeze { instance, token }
@@ -89,21 +97,37 @@ impl Runner {
                 self.ended(&instance, 143);
                 return self.start(instance, token, (&agent, &swarm), rng);
             }
-            (RunnerCommand::Stop { .. }, Some(held)) if held.state != State::Running => {
-                self.report_end(&instance, token);
-            }
-            (RunnerCommand::Stop { .. }, Some(held)) if token >= held.token => {
-                held.token = token;
-                self.ended(&instance, 143);
-            }
             (RunnerCommand::Forget { .. }, Some(held)) if token >= held.token => {
                 if let State::Ended(end) = held.state.clone() {
                     (held.token, held.state) = (token, State::Forgotten(end));
                 }
             }
+            (RunnerCommand::Forget { .. }, _) => {}
+            (RunnerCommand::Stop { .. }, None) => {
+                let reason = "it was stopped before it was started".to_owned();
+                self.is_not_here(source, instance, token, Report::StartFailed { reason });
+            }
+            (_, None) => {
+                let reason = Some(UNKNOWN.to_owned());
+                let end = Report::Exited { code: None, signal: None, reason, usage: None };
+                self.is_not_here(source, instance, token, end);
+            }
+            (_, Some(held)) if held.state != State::Running => self.report_end(&instance, token),
+            (RunnerCommand::Stop { .. }, Some(held)) if token >= held.token => {
+                held.token = token;
+                self.ended(&instance, 143);
+            }
+            // It runs, and nothing waits in the simulation.
             _ => {}
         }
         None
+    }
+
+    fn is_not_here(&mut self, source: &EntityKey, instance: String, token: Token, end: Report) {
+        let EntityKey { kind: Kind::Agent, swarm, name: Some(agent), .. } = source else { return };
+        let (agent, swarm, state) = (agent.clone(), swarm.clone(), State::Ended(end.clone()));
+        self.ledger.insert(instance.clone(), Held { agent, swarm, token, state });
+        self.reports.push_back((instance, token, end));
     }
 
     fn start(

@@ -188,7 +188,10 @@ pub async fn calls(server: &Server, agent: &str) -> Result<Vec<calls::Logged>> {
     let logged = |body: &Value| {
         let (kind, facts) = fact(body)?;
         let (call, fact) = match kind {
-            "called" => (text(&facts["call"], "id")?, calls::Fact::Called),
+            "called" => {
+                let callee = text(&facts["call"], "callee")?;
+                (text(&facts["call"], "id")?, calls::Fact::Called { callee })
+            }
             "call_runs" => (text(facts, "call")?, calls::Fact::Served { instance: text(facts, "instance")? }),
             "call_ended" => (text(facts, "call")?, calls::Fact::Ended { value: text(facts, "value") }),
             _ => return None,

@@ -71,7 +71,7 @@ fn route(draft: &mut Draft<'_>, command: &Command) -> Result<Reply, Refusal> {
         Command::GrantLost { bid, reason } => Ok(draft.grant_lost(*bid, reason)),
         Command::Report { instance, token, runner, what } => draft.report(instance, *token, runner, what),
         Command::RunnerLost { runner, instances } => Ok(draft.runner_lost(runner, instances)),
-        Command::RunnerHolds { runner, held, attaches } => Ok(draft.runner_holds(runner, held, *attaches)),
+        Command::RunnerHolds { runner, held } => Ok(draft.runner_holds(runner, held)),
         Command::Kill { instance, reason } => draft.kill(instance, reason),
         Command::Complete { instance } => draft.complete(instance),
         Command::Finish { instance, code } => draft.finish(instance, *code),

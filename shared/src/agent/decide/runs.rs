@@ -80,37 +80,36 @@ impl Draft<'_> {
         Reply::Done
     }
 
-    /// Makes good what was lost with a stream of the runner: nobody else knows of it.
-    pub(super) fn runner_holds(
-        &mut self,
-        runner: &str,
-        held: &[(InstanceId, Option<Token>)],
-        attaches: bool,
-    ) -> Reply {
+    /// Makes good what was lost with a stream of the runner: nobody else knows of it. Nothing is given up for what the
+    /// runner does not hold. It wrote that down earlier, and may have been given a run since, over another stream; so it is
+    /// told again what it was told last, and says what it knows nothing of.
+    pub(super) fn runner_holds(&mut self, runner: &str, held: &[(InstanceId, Option<Token>)]) -> Reply {
         for (id, seen) in held {
-            let Some(instance) = self.on(runner, id).filter(|known| *seen < known.token) else { continue };
-            match seen {
-                None if instance.state != State::Starting && !attaches => self.lose(&instance, runner),
-                _ => self.send(self.last_command(&instance, runner)),
+            if let Some(instance) = self.on(runner, id).filter(|known| *seen < known.token) {
+                self.send(self.last_command(&instance, runner));
             }
         }
         Reply::Done
     }
 
     /// What the runner was told last. It takes it once, however often it comes, so it gets it with the same token: the
-    /// first may just be on its way. Were a run started elsewhere instead, it would run twice.
+    /// first may just be on its way. Were a run started elsewhere instead, it would run twice; and one that has begun is
+    /// never told to start, so that it does not begin anew.
     fn last_command(&self, instance: &Instance, runner: &str) -> Option<Effect> {
         let token = instance.token?;
         match instance.state {
             State::Starting => Some(self.start(&instance.id, runner, token)),
+            State::Running | State::Waiting => self.go_on(instance, token),
             State::Freezing => effects::freeze(instance, token),
-            State::Running => self.go_on(instance, token),
-            State::Frozen if instance.spill == Some(Spill::Ordered) => effects::spill(instance, token),
+            State::Frozen | State::Resuming => match instance.spill {
+                Some(Spill::Ordered | Spill::Done) => effects::spill(instance, token),
+                Some(Spill::Refused) | None => effects::freeze(instance, token),
+            },
             State::Stopping => {
                 let reason = instance.stop.as_ref().map_or("", |exit| exit.reason.as_str());
                 effects::stop(instance, token, reason, self.agent.limits().grace_ms)
             }
-            State::Queued | State::Waiting | State::Frozen | State::Resuming | State::Ended => None,
+            State::Queued | State::Ended => None,
         }
     }
 

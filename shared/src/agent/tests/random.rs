@@ -32,7 +32,7 @@ enum Step {
     Define { scale: u32, group: bool, spills: bool },
     Undefine,
     Lost(u8),
-    Holds(u8, Option<u64>, bool),
+    Holds(u8, Option<u64>),
     Register { slots: u32, keep: bool },
     Advance(u64),
     Prompt { runner: bool, acks: bool },
@@ -70,8 +70,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(scale, group, spills)| Step::Define { scale, group, spills }),
         1 => Just(Step::Undefine),
         1 => who.clone().prop_map(Step::Lost),
-        2 => (who, prop::option::of(0..3u64), any::<bool>())
-            .prop_map(|(who, behind, attaches)| Step::Holds(who, behind, attaches)),
+        2 => (who, prop::option::of(0..3u64)).prop_map(|(who, behind)| Step::Holds(who, behind)),
         2 => (0..4u32, any::<bool>()).prop_map(|(slots, keep)| Step::Register { slots, keep }),
         3 => prop_oneof![Just(1), Just(20), Just(1000), Just(8000)].prop_map(Step::Advance),
         2 => (any::<bool>(), any::<bool>()).prop_map(|(runner, acks)| Step::Prompt { runner, acks }),
@@ -169,10 +168,10 @@ impl World {
             Step::Lost(who) => {
                 Command::RunnerLost { runner: "r1".to_owned(), instances: vec![self.pick(who)] }
             }
-            Step::Holds(who, behind, attaches) => {
+            Step::Holds(who, behind) => {
                 let instance = self.pick(who);
                 let seen = behind.map(|behind| self.earlier_token(&instance, behind));
-                Command::RunnerHolds { runner: "r1".to_owned(), held: vec![(instance, seen)], attaches }
+                Command::RunnerHolds { runner: "r1".to_owned(), held: vec![(instance, seen)] }
             }
             other => return self.surroundings(other),
         };

@@ -113,7 +113,7 @@ fn a_lost_start_is_made_again_a_lost_run_is_an_error() {
 }
 
 fn holds(runner: &str, run: &InstanceId, seen: Option<Token>) -> Command {
-    Command::RunnerHolds { runner: runner.to_owned(), held: vec![(run.clone(), seen)], attaches: false }
+    Command::RunnerHolds { runner: runner.to_owned(), held: vec![(run.clone(), seen)] }
 }
 
 #[test]
@@ -134,36 +134,51 @@ fn a_start_that_its_runner_does_not_have_yet_is_sent_again_and_made_nowhere_else
     world.report(&run, token, exited(0)).unwrap();
     world.must(holds("r1", &run, None));
     assert_eq!(world.end_of(&run).0, "completed");
-
-    world.prompt_runner = true;
-    let run = world.manual();
-    world.must(holds("r1", &run, None));
-    assert_eq!(world.end_of(&run), ("error".to_owned(), "runner lost: r1".to_owned()));
 }
 
-/// One stream of several broke: what is not there may have gone over another one since the runner looked.
+/// What a runner says that it holds is old by the time it is compared: a run may have come to it over another stream since,
+/// and have begun.
 #[test]
-fn a_runner_that_attaches_loses_no_run_and_gets_what_was_lost() {
+fn a_run_that_its_runner_did_not_hold_yet_is_asked_after_and_not_given_up() {
     let mut world = World::new(1);
     world.prompt_runner = false;
-    let attaches = |run: &InstanceId| Command::RunnerHolds {
-        runner: "r1".to_owned(),
-        held: vec![(run.clone(), None)],
-        attaches: true,
-    };
     let run = world.manual();
-    let (token, last) = (world.token(&run), world.told.last().cloned());
-    world.must(attaches(&run));
-    assert_eq!(world.told.last().cloned(), last, "the same start, under the same token");
-    assert_eq!(world.told.len(), 2);
-    world.report(&run, token, Report::Started { pid: None }).unwrap();
-    world.must(attaches(&run));
-    assert_eq!(world.state(&run), State::Running);
+    let first = world.token(&run);
+    world.report(&run, first, Report::Started { pid: None }).unwrap();
+    assert_asks(&mut world, &run, "thaw");
+    world.wait(&run, 1, webhook_filter());
+    assert_asks(&mut world, &run, "freeze");
+    let token = world.token(&run);
+    world.report(&run, token, Report::Frozen).unwrap();
+    assert_asks(&mut world, &run, "freeze");
+    world.must(Command::Trigger { wait: id(1), receipt: id(2), payload: envelope() });
+    assert_asks(&mut world, &run, "thaw");
     world.must(Command::Kill { instance: run.clone(), reason: "enough".to_owned() });
-    let stop = world.told.last().cloned();
-    world.must(attaches(&run));
-    assert!(matches!(stop, Some(RunnerCommand::Stop { .. })));
-    assert_eq!(world.told.last().cloned(), stop, "it answers that there is nothing to end");
+    assert_asks(&mut world, &run, "stop");
+    let token = world.token(&run);
+    world.report(&run, token, gone()).unwrap();
+    assert_eq!(world.end_of(&run), ("killed".to_owned(), "enough".to_owned()));
+
+    let run = world.manual();
+    let first = world.token(&run);
+    world.report(&run, first, Report::Started { pid: None }).unwrap();
+    assert_asks(&mut world, &run, "thaw");
+    world.report(&run, first, gone()).unwrap();
+    assert_eq!(world.end_of(&run), ("error".to_owned(), "its runner knows nothing of it".to_owned()));
+}
+
+/// What a runner answers that knows nothing of a run.
+fn gone() -> Report {
+    let reason = Some("its runner knows nothing of it".to_owned());
+    Report::Exited { code: None, signal: None, reason, usage: None }
+}
+
+/// A runner that does not hold a run is told something that it follows only if it does, and answers if it does not.
+fn assert_asks(world: &mut World, run: &InstanceId, by: &str) {
+    let (count, now) = (world.told.len(), world.instance(run).clone());
+    world.must(holds("r1", run, None));
+    assert_eq!((world.told.len(), *said(world).last().unwrap()), (count + 1, by));
+    assert_eq!(*world.instance(run), now, "nothing else is done about it");
 }
 
 #[test]

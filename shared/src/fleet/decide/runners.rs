@@ -18,7 +18,7 @@ const GRACE_MS: u64 = 10_000;
 
 impl Draft<'_> {
     /// Takes a runner in and compares ledgers: what nobody knows here is stopped there. Of what is placed there the agents
-    /// are told whether it is there, since they know what the runner was told; what they give up they say.
+    /// are told whether it was there, since they know what the runner was told; what it knows nothing of it says.
     pub(super) fn register(&mut self, registration: &Registration) -> Result<Reply, Refusal> {
         let name = &registration.runner;
         if name.is_empty() {
@@ -29,7 +29,7 @@ impl Draft<'_> {
         }
         self.must_be_the_same(registration)?;
         let session = self.next_session(name);
-        self.compare_ledgers(name, &registration.held, false);
+        self.compare_ledgers(name, &registration.held);
         self.push(Event::Registered(Runner {
             name: name.clone(),
             identity: registration.identity.clone(),
@@ -66,17 +66,16 @@ impl Draft<'_> {
     /// What was lost with a stream of a runner nobody notices but by what the runner holds.
     pub(super) fn attach(&mut self, runner: &str, held: &[HeldInstance]) -> Result<Reply, Refusal> {
         self.known(runner)?;
-        self.compare_ledgers(runner, held, true);
+        self.compare_ledgers(runner, held);
         Ok(Reply::Done)
     }
 
-    fn compare_ledgers(&mut self, runner: &str, held: &[HeldInstance], attaches: bool) {
+    fn compare_ledgers(&mut self, runner: &str, held: &[HeldInstance]) {
         let seen: BTreeMap<&InstanceId, Token> =
             held.iter().map(|held| (&held.instance, held.token)).collect();
         self.tell_agents(&self.fleet.places_on(runner), |instances| agent::Command::RunnerHolds {
             runner: runner.to_owned(),
             held: instances.into_iter().map(|id| (id.clone(), seen.get(&id).copied())).collect(),
-            attaches,
         });
     }
 

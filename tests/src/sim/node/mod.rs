@@ -203,6 +203,8 @@ pub enum Out {
     },
     Runner {
         runner: String,
+        /// Whose command it is.
+        source: EntityKey,
         command: RunnerCommand,
     },
     After {

@@ -156,7 +156,8 @@ impl Node {
         let mut fates = Vec::new();
         for entry in entries {
             if let Effect::Runner { runner, command } = &entry.effect {
-                self.outs.push(Out::Runner { runner: runner.clone(), command: command.clone() });
+                let (runner, source, command) = (runner.clone(), entry.source.clone(), command.clone());
+                self.outs.push(Out::Runner { runner, source, command });
             }
             fates.push(Fate::Delivered);
         }

@@ -12,7 +12,7 @@ use serde_json::Value;
 use skein_shared::Refusal;
 use skein_shared::entity::RunnerCommand;
 use skein_shared::fence::Token;
-use skein_shared::id::InstanceId;
+use skein_shared::id::{EntityKey, InstanceId};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -93,7 +93,7 @@ enum Event {
     ContainerDeath,
     Command {
         client: usize,
-        command: RunnerCommand,
+        command: (EntityKey, RunnerCommand),
     },
     Ended {
         client: usize,

@@ -94,7 +94,9 @@ impl World {
                 Out::Client { client, number, id, outcome, version } => {
                     self.answer_client(index, client, number, id, outcome, version);
                 }
-                Out::Runner { runner, command } => self.command_runner(index, &runner, command),
+                Out::Runner { runner, source, command } => {
+                    self.command_runner(index, &runner, (source, command));
+                }
                 Out::After { delay, input } => {
                     let rate = 1_000_u64.saturating_add_signed(self.seats[index].rate);
                     let delay =

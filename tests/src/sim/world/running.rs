@@ -27,7 +27,7 @@ impl World {
         runners.map(|(name, _)| name.clone()).collect()
     }
 
-    pub(super) fn command_runner(&mut self, node: usize, runner: &str, command: RunnerCommand) {
+    pub(super) fn command_runner(&mut self, node: usize, runner: &str, command: (EntityKey, RunnerCommand)) {
         let Some(&client) = self.runners.get(runner) else { return };
         let (delays, _) = self.network.carry(Place::Node(node), Place::Clients, self.now);
         if delays.is_empty()
@@ -41,10 +41,10 @@ impl World {
         }
     }
 
-    pub(super) fn command(&mut self, client: usize, command: RunnerCommand) {
+    pub(super) fn command(&mut self, client: usize, (source, command): (EntityKey, RunnerCommand)) {
         self.trace.note(self.now, format_args!("client {client} is commanded: {command:?}"));
         let Some((runner, rng)) = self.runner(client) else { return };
-        if let Some((instance, lasts)) = runner.command(command, rng) {
+        if let Some((instance, lasts)) = runner.command(&source, command, rng) {
             self.after(lasts, Event::Ended { client, instance });
         }
     }

@@ -28,6 +28,8 @@ use crate::store::{Batch, CommitError, EventRecord, Fence, Loaded, Mark, TimerCh
 
 /// Commands that one commit may carry. More would make the first of them wait for the last.
 const BATCH: usize = 256;
+/// So few are never divided among two batches.
+const FEW: usize = 8;
 /// A batch that is as heavy as this takes no further command, bytes.
 const HEAVY: usize = 4 * 1024 * 1024;
 /// What falls due within such a time of a tick is left to one more tick, so that they come in batches.
@@ -196,8 +198,8 @@ impl<E: Entity, T> Desk<E, T> {
         self.decided = now;
         self.replies.forget_before(now);
         let mut draft = Draft::default();
-        let mut answers = Vec::new();
-        while answers.len() < BATCH
+        let (most, mut answers) = (self.share(), Vec::new());
+        while answers.len() < most
             && draft.weight < HEAVY
             && let Some(pending) = self.waiting.pop_front()
         {
@@ -225,6 +227,17 @@ impl<E: Entity, T> Desk<E, T> {
         self.company = answers.len();
         self.in_flight.push_back(InFlight { batch: Arc::clone(&batch), topics, answers });
         Begun::Batch(batch)
+    }
+
+    /// How many the next batch takes. Beside a batch under way it is half of all, so that both are alike: while the store
+    /// has the one, the other is answered, decided and sent. A large one and a small one in turn would have either side
+    /// wait for the other.
+    fn share(&self) -> usize {
+        if self.in_flight.is_empty() {
+            return BATCH;
+        }
+        let under_way: usize = self.in_flight.iter().map(|batch| batch.answers.len()).sum();
+        (under_way + self.waiting.len()).div_ceil(2).clamp(FEW, BATCH)
     }
 
     /// What needs no commit of its own is answered as soon as what it was read from is committed.

@@ -37,6 +37,24 @@ async fn the_next_batch_is_on_its_way_while_the_last_is_flushed_and_nobody_is_an
     assert_eq!(node.store.load(&key).await.unwrap().version, Version(3), "one, four, and one");
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_comes_behind_a_batch_is_divided_so_that_two_alike_are_under_way() {
+    let node = node();
+    let gate = Gate::default();
+    node.store.contents().faults().push(Fault::Slow(gate.clone()));
+    let ask = || tokio::spawn(touch(node.entities.clone(), Touch::Add));
+    let first = ask();
+    settle().await;
+    let rest: Vec<_> = (0..20).map(|_| ask()).collect();
+    settle().await;
+    gate.open();
+    for (asked, total) in [first].into_iter().chain(rest).zip(1..) {
+        assert_eq!(asked.await.unwrap(), Ok(total));
+    }
+    let key = EntityKey::of(Kind::Memory, &swarm());
+    assert_eq!(node.store.load(&key).await.unwrap().version, Version(3), "one, eleven, and nine");
+}
+
 /// Whoever is alone waits for nobody; those who come together are decided for together.
 #[tokio::test(start_paused = true)]
 async fn who_asks_alone_is_decided_for_at_once_and_who_comes_among_others_with_them() {

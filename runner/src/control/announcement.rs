@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
 
 use skein_proto::v1::{AgentDefinition, AgentName, HeldInstance, Register};
+use skein_shared::fence::Token;
 use tokio::time::Instant;
 
 use super::Runner;
@@ -29,7 +30,9 @@ pub(super) enum Occasion {
 pub(super) struct Announcement {
     pub(super) sent: Instant,
     pub(super) attaches: bool,
-    /// The instances of which it says that they have ended.
+    /// The instances that it names, with the highest token of each.
+    pub(super) held: BTreeMap<String, Token>,
+    /// Those of which it says that they have ended.
     pub(super) ended: BTreeSet<String>,
     /// The agents, as (swarm, name), that the coordinators have from this runner once it is welcomed.
     agents: BTreeSet<(String, String)>,
@@ -67,6 +70,7 @@ impl Runner {
         let held = ledger.held().await?;
         let ended = held.iter().filter(|row| row.state == State::Ended);
         let ended = ended.map(|row| row.instance.clone()).collect();
+        let tokens = held.iter().map(|row| (row.instance.clone(), row.token)).collect();
         // Those that are known have been started, and may have ended since.
         let starts = |key: &(String, String)| occasion != Occasion::Changed || !announced.contains(key);
         let agents = definitions.iter().map(|(key, definition)| AgentDefinition {
@@ -92,7 +96,7 @@ impl Runner {
         };
         let kept = announced.difference(&removed).cloned();
         let agents = kept.chain(definitions.into_keys()).collect();
-        Ok((register, Announcement { sent: Instant::now(), attaches, ended, agents }))
+        Ok((register, Announcement { sent: Instant::now(), attaches, held: tokens, ended, agents }))
     }
 
     /// What it was given, and what keeps its agents apart, so that people see it and agents can ask for it.

@@ -231,7 +231,8 @@ impl<'a> Session<'a> {
             runner.lost.store(false, Ordering::Release);
             runner.registrations.fetch_add(1, Ordering::AcqRel);
             runner.lease.renew(sent, lease);
-            runner.instances.verdict(&welcome.lost);
+            let lost = welcome.lost.iter().filter_map(|lost| announcement.held.get_key_value(lost));
+            runner.instances.verdict(lost);
             runner.instances.report_ends(&announcement.ended).await?;
             runner.note_taken(announcement).await?;
             self.again = welcome.problems.iter().any(|wrong| wrong.again).then(|| Instant::now() + lease);
@@ -260,7 +261,7 @@ impl<'a> Session<'a> {
         runner.lease.renew(sent, self.lease);
         // The fleet did not give up on a runner whose heartbeat it answers.
         if !held && runner.lease.holds() {
-            runner.instances.verdict(&[]);
+            runner.instances.verdict([]);
         }
     }
 

@@ -33,6 +33,7 @@ pub(super) enum Order {
     },
     /// Ends it without a word: it was given away.
     Kill {
+        token: Token,
         reason: String,
     },
     /// The runner leaves.
@@ -67,8 +68,9 @@ impl Order {
             | Self::Thaw(token)
             | Self::Spill(token)
             | Self::Restore { token, .. }
-            | Self::Stop { token, .. } => Some(*token),
-            Self::Kill { .. } | Self::Leave | Self::Tool(_) => None,
+            | Self::Stop { token, .. }
+            | Self::Kill { token, .. } => Some(*token),
+            Self::Leave | Self::Tool(_) => None,
         }
     }
 }

@@ -90,7 +90,7 @@ async fn given_up(inbox: &mut Inbox, first: Token) -> (Token, String) {
     loop {
         match inbox.recv().await {
             Some(Order::Stop { token, reason, .. }) if token >= first => return (token, reason),
-            Some(Order::Kill { reason }) => return (first, reason),
+            Some(Order::Kill { token, reason }) if token >= first => return (token, reason),
             Some(Order::Leave) | None => return (first, "the runner was stopped".to_owned()),
             Some(_) => {}
         }
@@ -284,7 +284,7 @@ impl Machine {
                 self.thaw(What::Restored { pid }).await;
             }
             Order::Stop { reason, grace, .. } => return Followed::Over(self.end(grace).await, reason),
-            Order::Kill { reason } => return Followed::Over(self.kill().await, reason),
+            Order::Kill { reason, .. } => return Followed::Over(self.kill().await, reason),
             Order::Leave => {
                 let grace = self.shared.grace(&self.row);
                 return Followed::Over(self.end(grace).await, STOPPED.to_owned());

@@ -166,12 +166,16 @@ impl Instances {
         self.shared.silent.send_replace(true);
     }
 
-    /// The lease holds. Instances in `lost` were given away meanwhile and end; the others go on.
-    pub fn verdict(&self, lost: &[String]) {
-        for (instance, orders) in self.running().iter().filter(|(instance, _)| lost.contains(instance)) {
+    /// The lease holds. Instances in `lost` were given away meanwhile and end, unless they were started anew since they
+    /// had this token; the others go on.
+    pub fn verdict<'a>(&self, lost: impl IntoIterator<Item = (&'a String, &'a Token)>) {
+        let running = self.running();
+        for (instance, token) in lost {
+            let Some(orders) = running.get(instance) else { continue };
             let reason = "it was given to another runner while this one was silent".to_owned();
-            orders.give(instance, Order::Kill { reason });
+            orders.give(instance, Order::Kill { token: *token, reason });
         }
+        drop(running);
         // After that, so that what was given away does not run on.
         self.shared.silent.send_replace(false);
     }

@@ -117,7 +117,7 @@ impl Sleeper {
                 continue;
             }
             match order {
-                Order::Stop { reason, .. } | Order::Kill { reason } => return self.over(reason).await,
+                Order::Stop { reason, .. } | Order::Kill { reason, .. } => return self.over(reason).await,
                 Order::Leave => return self.over(STOPPED.to_owned()).await,
                 Order::Restore { input, .. } => return self.restore(input).await,
                 // By the word of a coordinator that has lost the spill: the agent asks for the rest itself.

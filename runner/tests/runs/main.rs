@@ -191,6 +191,36 @@ async fn what_is_let_go_of_while_the_runner_registers_is_reported_to_whoever_may
     bed.leave().await.unwrap();
 }
 
+/// The fleet has given an instance up, and its agent to the same runner again, over the stream of the other coordinator:
+/// that comes before the word that the first is lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_started_anew_while_the_runner_registers_does_not_end_with_what_it_was_before() {
+    let (first, second) = two().await;
+    let mut bed = Bed::new("sleep 1000");
+    bed.run(&first, TOKEN);
+    second.until("a stream to the other", |state| state.registrations.len() == 1).await;
+    first.say(start(id(1), 1)).await;
+    first.reported(id(1), |what| matches!(what, What::Started(_))).await;
+
+    second.behave(|behaviour| {
+        behaviour.hesitates = true;
+        behaviour.lost = vec![id(1).into()];
+    });
+    let given_up = v1::Refused { code: "stale_token".into(), message: "register again".into() };
+    second.say(Message::Refused(given_up)).await;
+    second.until("a registration", |state| state.unanswered == 1).await;
+    first.say(start(id(1), 3)).await;
+    let anew =
+        |report: &v1::Report| report.token == token(3) && matches!(report.what, Some(What::Started(_)));
+    first.until("another start", |state| state.reports.iter().any(anew)).await;
+    second.behave(|behaviour| behaviour.hesitates = false);
+    second.until("a registration", |state| state.registrations.len() == 2).await;
+    second.say(freeze(id(1), 4)).await;
+    let told = |report: &v1::Report| report.token >= token(3) && matches!(report.what, Some(What::Frozen(_)));
+    first.until("it follows", |state| state.reports.iter().any(told)).await;
+    bed.leave().await.unwrap();
+}
+
 /// Its first start came late, and its agent has given it to the same runner again meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_is_started_anew_once_its_earlier_start_has_ended() {

@@ -42,7 +42,9 @@ pub struct Runner {
     pub asked: Option<usize>,
     ledger: BTreeMap<String, Held>,
     reports: VecDeque<(String, Token, Report)>,
-    /// The instances of which its last registration says that they have ended.
+    /// The instances that its last registration names, with their tokens.
+    named: BTreeMap<String, Token>,
+    /// Those of which it says that they have ended.
     said: BTreeSet<String>,
 }
 
@@ -58,6 +60,7 @@ impl Runner {
             asked: None,
             ledger: BTreeMap::new(),
             reports: VecDeque::new(),
+            named: BTreeMap::new(),
             said: BTreeSet::new(),
         }
     }
@@ -195,6 +198,7 @@ impl Runner {
         let ended = self.ledger.iter().filter(|(_, held)| matches!(held.state, State::Ended(_)));
         self.said = ended.map(|(instance, _)| instance.clone()).collect();
         let known = self.ledger.iter().filter(|(_, held)| !matches!(held.state, State::Forgotten(_)));
+        self.named = known.clone().map(|(instance, held)| (instance.clone(), held.token)).collect();
         let held = known.map(|(instance, held)| fleet::HeldInstance {
             instance: InstanceId(instance.clone()),
             swarm: held.swarm.clone(),
@@ -223,7 +227,10 @@ impl Runner {
                 self.connected = self.asked;
                 let stopped = answer["registered"]["stopped"].as_array().into_iter().flatten();
                 for instance in stopped.filter_map(Value::as_str) {
-                    self.ended(instance, 137);
+                    // Unless it was started anew since.
+                    if self.named.get(instance) >= self.ledger.get(instance).map(|held| &held.token) {
+                        self.ended(instance, 137);
+                    }
                 }
                 self.report_ends();
             }

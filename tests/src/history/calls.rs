@@ -59,10 +59,10 @@ pub fn check(made: &[Made], log: &[Logged], runs: &[Run], lost: &Lost) -> Vec<St
     for logged in log {
         let state = calls.entry(&logged.call).or_default();
         broken.extend(follow(state, logged));
-        if let Fact::Called { callee } = &logged.fact
-            && let Some(other) = reasons.insert(callee, &logged.call)
-        {
-            broken.push(format!("doubled: {callee} serves {other} and {}", logged.call));
+        let Fact::Called { callee } = &logged.fact else { continue };
+        match reasons.get(callee.as_str()) {
+            Some(other) => broken.push(format!("doubled: {callee} serves {other} and {}", logged.call)),
+            None => _ = reasons.insert(callee, &logged.call),
         }
     }
     for made in made.iter().filter(|made| !is_lost(&made.at)) {
@@ -110,12 +110,18 @@ fn follow(state: &mut State, logged: &Logged) -> Option<String> {
         _ if state.callee.is_none() => return rule("invented", "and it was never made"),
         _ if state.ended.is_some() => return rule("doubled", "after its end"),
         Fact::Served { .. } if state.served => return rule("doubled", "and it was served already"),
-        Fact::Served { instance } if state.callee.as_ref() != Some(instance) => {
-            return rule("invented", &format!("and {:?} was asked for", state.callee));
+        Fact::Served { instance } => {
+            state.served = true;
+            if state.callee.as_ref() != Some(instance) {
+                return rule("invented", &format!("and {:?} was asked for", state.callee));
+            }
         }
-        Fact::Served { .. } => state.served = true,
-        Fact::Ended { value: Some(_) } if !state.served => return rule("invented", "and nobody served it"),
-        Fact::Ended { value } => state.ended = Some(value.clone()),
+        Fact::Ended { value } => {
+            state.ended = Some(value.clone());
+            if value.is_some() && !state.served {
+                return rule("invented", "and nobody served it");
+            }
+        }
     }
     None
 }

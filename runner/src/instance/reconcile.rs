@@ -12,15 +12,20 @@ use crate::error::Error;
 
 impl Instances {
     /// Takes over what still runs, frozen until a coordinator has spoken; reports what ended meanwhile; and
-    /// ends what nobody asked for.
+    /// ends what nobody asked for. A start of which nothing had been done yet is as good as one that never came.
     ///
     /// # Errors
-    /// When the ledger cannot be read.
+    /// When the ledger cannot be read or written.
     pub async fn reconcile(self: &Arc<Self>) -> Result<(), Error> {
         let rows = self.shared.ledger.held().await?;
         let mut known = BTreeSet::new();
         for row in rows.into_iter().filter(|row| row.state.is_live()) {
             let instance = row.instance.clone();
+            // It is not held, so its agent sends the start again.
+            if row.state == State::Starting && row.untouched {
+                self.shared.ledger.remove(&instance).await?;
+                continue;
+            }
             if self.take_over(row).await {
                 known.insert(instance);
             }

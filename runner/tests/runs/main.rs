@@ -191,6 +191,35 @@ async fn what_is_let_go_of_while_the_runner_registers_is_reported_to_whoever_may
     bed.leave().await.unwrap();
 }
 
+/// Its agent sends it again to a runner that does not hold it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_of_which_nothing_was_done_when_the_runner_crashed_is_none() {
+    let coordinator = Coordinator::open(MCP, 1000).await;
+    let mut bed = Bed::new("sleep 1000");
+    let mut first = bed.run_apart(&coordinator);
+    coordinator.until("registration", |state| state.registrations.len() == 1).await;
+    coordinator.say(start(id(1), 1)).await;
+    coordinator.reported(id(1), |what| matches!(what, What::Started(_))).await;
+    // Without a lease it begins nothing.
+    coordinator.behave(|behaviour| behaviour.renew = false);
+    until(|| is_frozen(id(1)).then_some(())).await;
+    coordinator.say(start(id(2), 1)).await;
+    // It has the start once what comes behind it is answered.
+    coordinator.say(stop(id(3), 1)).await;
+    coordinator.reported(id(3), |what| matches!(what, What::StartFailed(_))).await;
+    first.kill().await.unwrap();
+
+    coordinator.behave(|behaviour| behaviour.renew = true);
+    bed.run(&coordinator, TOKEN);
+    let state = coordinator.until("registration", |state| state.registrations.len() == 2).await;
+    let held: Vec<_> = state.registrations[1].held.iter().map(|held| held.instance.as_str()).collect();
+    assert_eq!(held, [id(1), id(3)]);
+    coordinator.say(start(id(2), 1)).await;
+    coordinator.reported(id(2), |what| matches!(what, What::Started(_))).await;
+    until(|| (is_running(id(1)) && is_running(id(2))).then_some(())).await;
+    bed.leave().await.unwrap();
+}
+
 /// The fleet has given an instance up, and its agent to the same runner again, over the stream of the other coordinator:
 /// that comes before the word that the first is lost.
 #[tokio::test(flavor = "multi_thread")]

@@ -187,6 +187,14 @@ impl Ledger {
         .await
     }
 
+    /// Takes an instance for one that never came.
+    pub async fn remove(&self, instance: &str) -> Result<(), Error> {
+        let instance = instance.to_owned();
+        self.with(move |connection| connection.execute("DELETE FROM instance WHERE id = ?1", [instance]))
+            .await?;
+        Ok(())
+    }
+
     pub async fn row(&self, instance: &str) -> Result<Option<Row>, Error> {
         let instance = instance.to_owned();
         self.with(move |connection| {

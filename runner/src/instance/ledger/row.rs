@@ -27,6 +27,9 @@ pub struct Row {
     #[serde(default = "loopback")]
     pub address: IpAddr,
     pub port: u16,
+    /// Nothing was started of it yet, not even in part.
+    #[serde(default)]
+    pub untouched: bool,
     /// What the instance shows at its endpoint.
     pub secret: String,
     /// What the endpoint shows to the coordinators.
@@ -64,6 +67,7 @@ impl Row {
             agent,
             token,
             state: State::Starting,
+            untouched: true,
             handle: None,
             user: None,
             address: loopback(),

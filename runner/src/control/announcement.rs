@@ -128,7 +128,7 @@ impl Runner {
 
 fn held_instance(row: Row) -> HeldInstance {
     let state = match row.state {
-        State::Starting | State::Running => "running",
+        State::Accepted | State::Starting | State::Running => "running",
         // Silence is the runner's own affair: to the coordinators the instance is as it was.
         State::Silenced => "running",
         // How it sleeps as well.

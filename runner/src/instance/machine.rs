@@ -138,7 +138,10 @@ async fn launch_stage(shared: &Shared, row: &mut Row, definition: &Definition) -
     if row.stage == Stage::Agent && row.state != State::Spilled {
         row.input.clear();
     }
-    (row.handle, row.untouched) = (None, false);
+    row.handle = None;
+    if row.state == State::Accepted {
+        row.state = State::Starting;
+    }
     shared.save(row, None).await;
     let handle = shared.engine.start(&spec).await?;
     row.handle = Some(handle.clone());

@@ -22,7 +22,7 @@ impl Instances {
         for row in rows.into_iter().filter(|row| row.state.is_live()) {
             let instance = row.instance.clone();
             // It is not held, so its agent sends the start again.
-            if row.state == State::Starting && row.untouched {
+            if row.state == State::Accepted {
                 self.shared.ledger.remove(&instance).await?;
                 continue;
             }

@@ -27,9 +27,6 @@ pub struct Row {
     #[serde(default = "loopback")]
     pub address: IpAddr,
     pub port: u16,
-    /// Nothing was started of it yet, not even in part.
-    #[serde(default)]
-    pub untouched: bool,
     /// What the instance shows at its endpoint.
     pub secret: String,
     /// What the endpoint shows to the coordinators.
@@ -66,8 +63,7 @@ impl Row {
             swarm,
             agent,
             token,
-            state: State::Starting,
-            untouched: true,
+            state: State::Accepted,
             handle: None,
             user: None,
             address: loopback(),
@@ -117,6 +113,8 @@ fn loopback() -> IpAddr {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
+    /// Nothing was started of it yet, not even in part.
+    Accepted,
     Starting,
     Running,
     /// By command.
@@ -131,7 +129,7 @@ pub enum State {
 
 impl State {
     pub fn is_live(self) -> bool {
-        matches!(self, Self::Starting | Self::Running | Self::Frozen | Self::Spilled | Self::Silenced)
+        !matches!(self, Self::Ended | Self::Forgotten)
     }
 }
 

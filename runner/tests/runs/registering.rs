@@ -1,0 +1,177 @@
+//! What a runner says of what it holds, and what has become of that when it is heard.
+
+use super::*;
+
+/// A runner of two coordinators, registered with the first.
+async fn joined(script: &str) -> (Coordinator, Coordinator, Bed) {
+    let (first, second) = two().await;
+    let mut bed = Bed::new(script);
+    bed.run(&first, TOKEN);
+    second.until("a stream to the other", |state| state.registrations.len() == 1).await;
+    (first, second, bed)
+}
+
+/// Has the runner register anew over a second stream, which is not answered yet.
+async fn begin_to_register(second: &Coordinator) {
+    second.behave(|behaviour| behaviour.hesitates = true);
+    let given_up = v1::Refused { code: "stale_token".into(), message: "register again".into() };
+    second.say(Message::Refused(given_up)).await;
+    second.until("a registration", |state| state.unanswered == 1).await;
+}
+
+/// Answers it.
+async fn end_to_register(second: &Coordinator) -> v1::Register {
+    second.behave(|behaviour| behaviour.hesitates = false);
+    second.until("a registration", |state| state.registrations.len() == 2).await.registrations.remove(1)
+}
+
+/// Whoever took the report in has lost it, with Redis perhaps.
+#[tokio::test(flavor = "multi_thread")]
+async fn how_an_instance_ended_is_said_until_it_is_let_go_of_and_to_whoever_asks_after_it() {
+    let coordinator = Coordinator::open(MCP, 3000).await;
+    let mut bed = Bed::new("exit 3");
+    bed.run(&coordinator, TOKEN);
+    coordinator.until("registration", |state| state.registrations.len() == 1).await;
+    coordinator.say(start(id(1), 5)).await;
+    let end = |report: &&v1::Report| matches!(report.what, Some(What::Exited(_)));
+    let ends = |count| move |state: &coordinator::State| state.reports.iter().filter(end).count() == count;
+    let state = coordinator.until("its end", ends(1)).await;
+    let exited = state.reports.into_iter().find(|report| end(&report)).unwrap();
+
+    coordinator.hang_up().await;
+    coordinator.until("its end for a new registration", ends(2)).await;
+    coordinator.say(Message::Forget(Forget { instance: id(1).into(), token: token(7) })).await;
+    coordinator.say(start(id(1), 5)).await;
+    coordinator.until("its end for a start that it has had", ends(3)).await;
+    coordinator.say(stop(id(1), 8)).await;
+    coordinator.until("its end for a stop", ends(4)).await;
+    coordinator.say(thaw(id(1), 8)).await;
+    let state = coordinator.until("its end for whoever believes that it runs", ends(5)).await;
+    let told: Vec<_> = state.reports.iter().filter(end).collect();
+    assert!(told.iter().all(|report| report.what == exited.what), "{told:?}");
+    let tokens: Vec<_> = told.iter().map(|report| report.token.clone()).collect();
+    assert_eq!(tokens, [token(5), token(5), token(7), token(8), token(8)]);
+
+    coordinator.hang_up().await;
+    let state = coordinator.until("another registration", |state| state.registrations.len() == 3).await;
+    assert!(state.registrations[2].held.is_empty(), "what is forgotten is not held");
+    bed.leave().await.unwrap();
+}
+
+/// Its agent asks by what it has commanded last: a runner that has the instance knows that, and one that has not says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runner_that_knows_nothing_of_an_instance_says_so_and_what_it_has_goes_on() {
+    let coordinator = Coordinator::open(MCP, 3000).await;
+    let mut bed = Bed::new("sleep 1000");
+    bed.run(&coordinator, TOKEN);
+    coordinator.until("registration", |state| state.registrations.len() == 1).await;
+    coordinator.say(start(id(1), 1)).await;
+    coordinator.say(thaw(id(1), 1)).await;
+    for (instance, command) in [(id(2), thaw(id(2), 1)), (id(3), freeze(id(3), 1))] {
+        coordinator.say(command).await;
+        let end = coordinator.reported(instance, |what| matches!(what, What::Exited(_))).await;
+        let Some(What::Exited(exited)) = end.what else { unreachable!() };
+        assert_eq!((exited.code, exited.signal), (None, None));
+        assert_eq!(exited.reason, "its runner knows nothing of it");
+    }
+    // A start that was on its way all the time.
+    coordinator.say(start(id(2), 1)).await;
+    coordinator
+        .until("its end again", |state| {
+            state.reports.iter().filter(|report| report.instance == id(2)).count() == 2
+        })
+        .await;
+    coordinator.reported(id(1), |what| matches!(what, What::Started(_))).await;
+    assert!(is_running(id(1)) && tree::marked(id(2)).is_empty());
+    bed.leave().await.unwrap();
+}
+
+/// One coordinator has seen that Redis was replaced, and has forgotten how the instance ended. The other has not, and lets
+/// go of it after the runner has told the first that it has ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_let_go_of_while_the_runner_registers_is_reported_to_whoever_may_have_forgotten_it() {
+    let (first, second, mut bed) = joined("exit 3").await;
+    first.say(start(id(1), 5)).await;
+    first.reported(id(1), |what| matches!(what, What::Exited(_))).await;
+
+    begin_to_register(&second).await;
+    first.say(Message::Forget(Forget { instance: id(1).into(), token: token(7) })).await;
+    // It is through once what comes behind it is.
+    first.say(start(id(2), 6)).await;
+    first.reported(id(2), |what| matches!(what, What::Exited(_))).await;
+    let told = end_to_register(&second).await;
+    assert!(!told.attaches && told.held.iter().any(|held| held.instance == id(1)), "{:?}", told.held);
+    let again = |report: &v1::Report| report.instance == id(1) && report.token == token(7);
+    first.until("its end once more", |state| state.reports.iter().any(again)).await;
+    bed.leave().await.unwrap();
+}
+
+/// Its agent sends it again to a runner that does not hold it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_of_which_nothing_was_done_when_the_runner_crashed_is_none() {
+    let coordinator = Coordinator::open(MCP, 1000).await;
+    let mut bed = Bed::new("sleep 1000");
+    let mut first = bed.run_apart(&coordinator);
+    coordinator.until("registration", |state| state.registrations.len() == 1).await;
+    coordinator.say(start(id(1), 1)).await;
+    coordinator.reported(id(1), |what| matches!(what, What::Started(_))).await;
+    // Without a lease it begins nothing.
+    coordinator.behave(|behaviour| behaviour.renew = false);
+    until(|| is_frozen(id(1)).then_some(())).await;
+    coordinator.say(start(id(2), 1)).await;
+    // It has the start once what comes behind it is answered.
+    coordinator.say(stop(id(3), 1)).await;
+    coordinator.reported(id(3), |what| matches!(what, What::StartFailed(_))).await;
+    first.kill().await.unwrap();
+
+    coordinator.behave(|behaviour| behaviour.renew = true);
+    bed.run(&coordinator, TOKEN);
+    let state = coordinator.until("registration", |state| state.registrations.len() == 2).await;
+    let held: Vec<_> = state.registrations[1].held.iter().map(|held| held.instance.as_str()).collect();
+    assert_eq!(held, [id(1), id(3)]);
+    coordinator.say(start(id(2), 1)).await;
+    coordinator.reported(id(2), |what| matches!(what, What::Started(_))).await;
+    until(|| (is_running(id(1)) && is_running(id(2))).then_some(())).await;
+    bed.leave().await.unwrap();
+}
+
+/// The fleet has given an instance up, and its agent to the same runner again, over the stream of the other coordinator:
+/// that comes before the word that the first is lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_started_anew_while_the_runner_registers_does_not_end_with_what_it_was_before() {
+    let (first, second, mut bed) = joined("sleep 1000").await;
+    first.say(start(id(1), 1)).await;
+    first.reported(id(1), |what| matches!(what, What::Started(_))).await;
+
+    second.behave(|behaviour| behaviour.lost = vec![id(1).into()]);
+    begin_to_register(&second).await;
+    first.say(start(id(1), 3)).await;
+    let anew =
+        |report: &v1::Report| report.token == token(3) && matches!(report.what, Some(What::Started(_)));
+    first.until("another start", |state| state.reports.iter().any(anew)).await;
+    end_to_register(&second).await;
+    second.say(freeze(id(1), 4)).await;
+    let told = |report: &v1::Report| report.token >= token(3) && matches!(report.what, Some(What::Frozen(_)));
+    first.until("it follows", |state| state.reports.iter().any(told)).await;
+    bed.leave().await.unwrap();
+}
+
+/// Its first start came late, and its agent has given it to the same runner again meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_is_started_anew_once_its_earlier_start_has_ended() {
+    let coordinator = Coordinator::open(MCP, 3000).await;
+    let mut bed = Bed::new("sleep 1000");
+    bed.run(&coordinator, TOKEN);
+    coordinator.until("registration", |state| state.registrations.len() == 1).await;
+    coordinator.say(start(id(1), 1)).await;
+    coordinator.reported(id(1), |what| matches!(what, What::Started(_))).await;
+    coordinator.say(start(id(1), 3)).await;
+    let started = |report: &&v1::Report| matches!(report.what, Some(What::Started(_)));
+    let state =
+        coordinator.until("another start", |state| state.reports.iter().filter(started).count() == 2).await;
+    let told: Vec<_> = state.reports.iter().map(|report| (started(&report), report.token.clone())).collect();
+    assert_eq!(told, [(true, token(1)), (false, token(1)), (true, token(3))]);
+    coordinator.say(start(id(1), 3)).await;
+    bed.leave().await.unwrap();
+    assert!(tree::marked(id(1)).is_empty(), "the runner left an instance behind");
+}

@@ -70,7 +70,7 @@ impl Runner {
         let held = ledger.held().await?;
         let ended = held.iter().filter(|row| row.state == State::Ended);
         let ended = ended.map(|row| row.instance.clone()).collect();
-        let tokens = held.iter().map(|row| (row.instance.clone(), row.token)).collect();
+        let tokens = held.iter().map(|row| (row.instance.clone(), self.instances.latest(row))).collect();
         // Those that are known have been started, and may have ended since.
         let starts = |key: &(String, String)| occasion != Occasion::Changed || !announced.contains(key);
         let agents = definitions.iter().map(|(key, definition)| AgentDefinition {

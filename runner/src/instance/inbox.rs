@@ -31,9 +31,9 @@ pub(super) enum Order {
         reason: String,
         grace: Duration,
     },
-    /// Ends it without a word: it was given away.
+    /// Ends it without a word: it was given away, as of this token.
     Kill {
-        token: Token,
+        known: Token,
         reason: String,
     },
     /// The runner leaves.
@@ -68,9 +68,8 @@ impl Order {
             | Self::Thaw(token)
             | Self::Spill(token)
             | Self::Restore { token, .. }
-            | Self::Stop { token, .. }
-            | Self::Kill { token, .. } => Some(*token),
-            Self::Leave | Self::Tool(_) => None,
+            | Self::Stop { token, .. } => Some(*token),
+            Self::Kill { .. } | Self::Leave | Self::Tool(_) => None,
         }
     }
 }

@@ -90,7 +90,7 @@ async fn given_up(inbox: &mut Inbox, first: Token) -> (Token, String) {
     loop {
         match inbox.recv().await {
             Some(Order::Stop { token, reason, .. }) if token >= first => return (token, reason),
-            Some(Order::Kill { token, reason }) if token >= first => return (token, reason),
+            Some(Order::Kill { known, reason }) if known >= first => return (first, reason),
             Some(Order::Leave) | None => return (first, "the runner was stopped".to_owned()),
             Some(_) => {}
         }
@@ -141,8 +141,12 @@ async fn launch_stage(shared: &Shared, row: &mut Row, definition: &Definition) -
     row.handle = None;
     if row.state == State::Accepted {
         row.state = State::Starting;
+        // What nothing is known of is sent again, so it may not begin before this is written down.
+        let written = shared.ledger.save(row.clone(), None).await;
+        written.map_err(|error| Failure(format!("that it starts could not be written down: {error}")))?;
+    } else {
+        shared.save(row, None).await;
     }
-    shared.save(row, None).await;
     let handle = shared.engine.start(&spec).await?;
     row.handle = Some(handle.clone());
     Ok(handle)
@@ -411,11 +415,13 @@ impl Machine {
             self.log_failure(self.shared.engine.thaw(&self.handle).await);
         }
         self.log_failure(self.shared.engine.ask(&self.handle).await);
-        let (inbox, silent) = (&mut self.inbox, &mut self.silent);
+        let (inbox, silent, began) = (&mut self.inbox, &mut self.silent, self.row.began);
         let cut_short = async {
             while let Some(order) = inbox.recv().await {
-                if matches!(order, Order::Kill { .. } | Order::Leave) {
-                    return;
+                match order {
+                    Order::Kill { known, .. } if began <= known => return,
+                    Order::Leave => return,
+                    _ => {}
                 }
             }
         };

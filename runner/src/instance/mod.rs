@@ -16,6 +16,7 @@ mod tools;
 mod transcript;
 pub mod users;
 mod variables;
+mod waiting;
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
@@ -36,13 +37,16 @@ use crate::endpoint::Upstreams;
 use crate::error::Error;
 use inbox::{ForTool, Inbox, Order, Orders, Reach};
 use ledger::{Ledger, Row, State};
+use waiting::{Line, Waiting};
+
+/// Why a start came to nothing.
+const CALLED_OFF: &str = "it was stopped before it was started";
 
 /// All instances.
 pub struct Instances {
     shared: Arc<Shared>,
     running: Mutex<HashMap<String, Orders>>,
-    /// Starts that wait for the end of an earlier one of the same instance, with their access tokens.
-    next: Mutex<HashMap<String, (RunnerCommand, String)>>,
+    line: Line,
     /// Held while a command is taken: two coordinators may send at one moment, and the second has to find what the first
     /// has written down.
     taking: Turn<()>,
@@ -54,7 +58,7 @@ impl Instances {
         Arc::new(Self {
             shared: Arc::new(shared),
             running: Mutex::default(),
-            next: Mutex::default(),
+            line: Line::default(),
             taking: Turn::default(),
             tasks: TaskTracker::new(),
         })
@@ -95,6 +99,11 @@ impl Instances {
             tracing::warn!(instance, %source, %epoch, %highest, "a command of a former owner was refused");
             return Ok(());
         }
+        if let Some(waiting) = self.line.token(instance)
+            && self.is_for_the_line(&command, waiting)
+        {
+            return Ok(());
+        }
         let row = self.shared.ledger.row(instance).await?;
         if let Some(known) =
             row.as_ref().filter(|known| !known.state.is_live() && asks_after(&command, known))
@@ -104,8 +113,7 @@ impl Instances {
         if let Some(row) = &row
             && token < row.token
         {
-            let known = row.token;
-            tracing::warn!(instance, %token, %known, "a command with a lower token was refused");
+            refused(instance, token, row.token);
             return Ok(());
         }
         match (command, row) {
@@ -147,6 +155,36 @@ impl Instances {
         }
     }
 
+    /// Whether a command is one for an instance whose latest start waits, with this token, and has been followed with
+    /// that: those for the one before it are over, and of those for the start itself only a stop says anything new.
+    fn is_for_the_line(&self, command: &RunnerCommand, waiting: Token) -> bool {
+        let (instance, token) = subject(command);
+        if token < waiting {
+            refused(instance, token, waiting);
+            return true;
+        }
+        match command {
+            RunnerCommand::Start { .. } => token == waiting,
+            RunnerCommand::Stop { .. } => {
+                self.line.put(instance, Waiting::CalledOff(token));
+                true
+            }
+            RunnerCommand::Forget { .. } => {
+                self.line.take(instance);
+                false
+            }
+            RunnerCommand::Freeze { .. }
+            | RunnerCommand::Thaw { .. }
+            | RunnerCommand::Spill { .. }
+            | RunnerCommand::Restore { .. } => true,
+        }
+    }
+
+    /// The highest token of what was told of a held instance.
+    pub fn latest(&self, row: &Row) -> Token {
+        self.line.token(&row.instance).map_or(row.token, |waiting| waiting.max(row.token))
+    }
+
     /// Reports again how everything has ended that nobody has let go of: whoever took the first report in may have
     /// forgotten it. So may whoever was told in a registration that an instance has ended, which is in `said`: it waits
     /// to hear how, also if a former owner has let go of the instance since.
@@ -171,9 +209,10 @@ impl Instances {
     pub fn verdict<'a>(&self, lost: impl IntoIterator<Item = (&'a String, &'a Token)>) {
         let running = self.running();
         for (instance, token) in lost {
+            self.line.give_away(instance, *token);
             let Some(orders) = running.get(instance) else { continue };
             let reason = "it was given to another runner while this one was silent".to_owned();
-            orders.give(instance, Order::Kill { token: *token, reason });
+            orders.give(instance, Order::Kill { known: *token, reason });
         }
         drop(running);
         // After that, so that what was given away does not run on.
@@ -204,7 +243,7 @@ impl Instances {
         row.state = State::Ended;
         let (exit, reason) = match began {
             true => (Some(Exit::default()), "its runner knows nothing of it"),
-            false => (None, "it was stopped before it was started"),
+            false => (None, CALLED_OFF),
         };
         (row.exit, row.reason) = (exit, reason.to_owned());
         self.shared.report_end(row, token).await
@@ -218,7 +257,7 @@ impl Instances {
         access_token: &str,
     ) -> Result<(), Error> {
         let instance = earlier.instance.clone();
-        self.next().insert(instance.clone(), (command, access_token.to_owned()));
+        self.line.put(&instance, Waiting::Start(command, access_token.to_owned()));
         if self.running().contains_key(&instance) {
             let grace = self.shared.grace(&earlier);
             let reason = "it is started anew".to_owned();
@@ -227,13 +266,19 @@ impl Instances {
         self.go_on(&instance).await
     }
 
-    /// Starts what waited for the end of an instance.
+    /// Starts what waited for the end of an instance, or says that it was called off.
     async fn go_on(self: &Arc<Self>, instance: &str) -> Result<(), Error> {
-        let waited = self.next().remove(instance);
-        let Some((RunnerCommand::Start { instance, agent, swarm, token, input }, access)) = waited else {
-            return Ok(());
-        };
-        self.start(Row::new(instance, swarm, agent, token, &access), &input).await
+        match self.line.take(instance) {
+            Some(Waiting::Start(RunnerCommand::Start { instance, agent, swarm, token, input }, access)) => {
+                self.start(Row::new(instance, swarm, agent, token, &access), &input).await
+            }
+            Some(Waiting::CalledOff(token)) => {
+                let Some(mut row) = self.shared.ledger.row(instance).await? else { return Ok(()) };
+                (row.state, row.exit, row.reason) = (State::Ended, None, CALLED_OFF.to_owned());
+                self.shared.report_end(row, token).await
+            }
+            _ => Ok(()),
+        }
     }
 
     async fn start(self: &Arc<Self>, mut row: Row, input: &serde_json::Value) -> Result<(), Error> {
@@ -264,7 +309,7 @@ impl Instances {
             }
             running.insert(row.instance.clone(), orders);
         }
-        // In the ledger before anything runs: a crash from here on leaves a trace.
+        // In the ledger: it is held from here on.
         if let Err(error) = self.shared.ledger.save(row.clone(), None).await {
             self.running().remove(&row.instance);
             return Err(error);
@@ -331,10 +376,6 @@ impl Instances {
         }
     }
 
-    fn next(&self) -> std::sync::MutexGuard<'_, HashMap<String, (RunnerCommand, String)>> {
-        self.next.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn running(&self) -> std::sync::MutexGuard<'_, HashMap<String, Orders>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -351,6 +392,10 @@ fn asks_after(command: &RunnerCommand, ended: &Row) -> bool {
         | RunnerCommand::Stop { .. } => true,
         RunnerCommand::Forget { .. } => false,
     }
+}
+
+fn refused(instance: &str, token: Token, known: Token) {
+    tracing::warn!(instance, %token, %known, "a command with a lower token was refused");
 }
 
 fn token_of(command: &RunnerCommand) -> Token {

@@ -126,8 +126,11 @@ impl Shared {
     }
 
     /// Whether an order is to be followed. Two coordinators may send out of order, so the token is compared again where
-    /// that is done.
+    /// that is done. What was given away ends whatever it was told since, unless it was started anew since.
     pub(super) fn takes(row: &mut Row, order: &Order) -> bool {
+        if let Order::Kill { known, .. } = order {
+            return row.began <= *known;
+        }
         let Some(token) = order.token() else { return true };
         if token < row.token {
             return false;

@@ -156,6 +156,90 @@ async fn what_is_started_anew_while_the_runner_registers_does_not_end_with_what_
     bed.leave().await.unwrap();
 }
 
+/// Its agent has not heard yet that its runner was lost, and goes on to command it over the stream of another coordinator.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_given_away_ends_though_it_was_commanded_since() {
+    let (first, second, mut bed) = joined("sleep 1000").await;
+    first.say(start(id(1), 1)).await;
+    first.reported(id(1), |what| matches!(what, What::Started(_))).await;
+
+    second.behave(|behaviour| behaviour.lost = vec![id(1).into()]);
+    begin_to_register(&second).await;
+    first.say(freeze(id(1), 2)).await;
+    first.reported(id(1), |what| matches!(what, What::Frozen(_))).await;
+    end_to_register(&second).await;
+    first.reported(id(1), |what| matches!(what, What::Exited(_))).await;
+    assert!(tree::marked(id(1)).is_empty(), "it runs on beside what was started elsewhere");
+    bed.leave().await.unwrap();
+}
+
+/// What takes its time to end.
+const DEAF: &str = "trap '' TERM; sleep 1000";
+
+/// Whether it has got as far as to ignore the request to end.
+fn is_deaf(instance: &str) -> bool {
+    let ignores = |process: &tree::Process| {
+        let status = fs::read_to_string(format!("/proc/{}/status", process.pid)).unwrap_or_default();
+        let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        ignored.is_some_and(|mask| mask >> 14 & 1 == 1)
+    };
+    tree::marked(instance).iter().any(ignores)
+}
+
+fn started(report: &&v1::Report) -> bool {
+    report.instance == id(1) && matches!(report.what, Some(What::Started(_)))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_waits_for_the_end_of_an_earlier_one_is_called_off_by_a_stop() {
+    let coordinator = Coordinator::open(MCP, 3000).await;
+    let mut bed = Bed::new(DEAF);
+    bed.run(&coordinator, TOKEN);
+    coordinator.until("registration", |state| state.registrations.len() == 1).await;
+    coordinator.say(start(id(1), 1)).await;
+    until(|| is_deaf(id(1)).then_some(())).await;
+    for command in [start(id(1), 3), stop(id(1), 4), start(id(1), 3), thaw(id(1), 4)] {
+        coordinator.say(command).await;
+    }
+    let told = |report: &v1::Report| report.token == token(4);
+    let state = coordinator.until("its end", |state| state.reports.iter().any(told)).await;
+    let ends: Vec<_> = state.reports.iter().filter(|report| !started(report)).collect();
+    assert_eq!(ends.len(), 2, "{ends:?}");
+    assert!(matches!(ends[0].what, Some(What::Exited(_))) && ends[0].token == token(1), "{ends:?}");
+    let Some(What::StartFailed(failed)) = &ends[1].what else { panic!("{ends:?}") };
+    assert_eq!(failed.reason, "it was stopped before it was started");
+    // Whoever asks again hears the same.
+    coordinator.say(stop(id(1), 5)).await;
+    let again =
+        |report: &v1::Report| report.token == token(5) && matches!(report.what, Some(What::StartFailed(_)));
+    let state = coordinator.until("its end again", |state| state.reports.iter().any(again)).await;
+    assert_eq!(state.reports.iter().filter(started).count(), 1, "it began all the same");
+    bed.leave().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_waits_is_given_away_with_what_it_waits_for() {
+    let (first, second, mut bed) = joined(DEAF).await;
+    first.say(start(id(1), 1)).await;
+    until(|| is_deaf(id(1)).then_some(())).await;
+    first.say(start(id(1), 3)).await;
+    // It is through once what comes behind it is.
+    first.say(stop(id(3), 1)).await;
+    first.reported(id(3), |what| matches!(what, What::StartFailed(_))).await;
+
+    second.behave(|behaviour| behaviour.lost = vec![id(1).into()]);
+    begin_to_register(&second).await;
+    end_to_register(&second).await;
+    first.reported(id(1), |what| matches!(what, What::Exited(_))).await;
+    first.say(start(id(2), 1)).await;
+    first.reported(id(2), |what| matches!(what, What::Started(_))).await;
+    let state = first.until("all that was said", |_| true).await;
+    assert_eq!(state.reports.iter().filter(started).count(), 1, "it began beside what was started elsewhere");
+    assert!(tree::marked(id(1)).is_empty());
+    bed.leave().await.unwrap();
+}
+
 /// Its first start came late, and its agent has given it to the same runner again meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_is_started_anew_once_its_earlier_start_has_ended() {

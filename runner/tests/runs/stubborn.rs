@@ -11,7 +11,7 @@ use skein_runner::credentials::Credentials;
 use skein_runner::definition;
 use skein_runner::endpoint::Upstreams;
 use skein_runner::instance::folders::Folders;
-use skein_runner::instance::ledger::{Ledger, What};
+use skein_runner::instance::ledger::{Ledger, State, What};
 use skein_runner::instance::{Instances, Shared, users};
 use skein_shared::entity::{Reign, RunnerCommand};
 use skein_shared::fence::{Epoch, Token};
@@ -174,6 +174,53 @@ async fn a_start_that_takes_for_ever_is_given_up_by_a_stop_and_by_the_runners_en
         told,
         [(id(1), nth(2), failed("not wanted")), (id(2), nth(1), failed("the runner was stopped"))]
     );
+}
+
+/// Its program may have begun, so that it is not begun again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_the_runner_was_in_the_middle_of_when_it_crashed_fails() {
+    let bed = Bed::new("exec sleep 1000");
+    let reign = Reign { source: "agent/default/worker".parse().unwrap(), epoch: Epoch(1) };
+    let (former, ledger, lock) = instances(&bed, "middle", stubborn("middle", 0, true));
+    former.command(started_by(1), ACCESS, &reign).await.unwrap();
+    let starting = async {
+        while ledger.row(id(1)).await.unwrap().unwrap().state != State::Starting {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(LIMIT, starting).await.expect("it is about to begin");
+
+    // The former one stands where it is for ever, and does nothing more: as after a crash.
+    drop((ledger, lock));
+    let (instances, ledger, _lock) = instances(&bed, "middle", stubborn("middle", 0, false));
+    instances.reconcile().await.unwrap();
+    instances.command(started_by(1), ACCESS, &reign).await.unwrap();
+    let failed = What::StartFailed { reason: "the runner ended while it started this instance".to_owned() };
+    let told: Vec<_> =
+        ledger.reports(0, 10).await.unwrap().into_iter().map(|(_, report)| report.what).collect();
+    assert_eq!(told, [failed.clone(), failed], "once by itself, and once for the start that came again");
+    assert!(instances.live().is_empty() && tree::marked(id(1)).is_empty());
+    instances.leave().await;
+}
+
+/// After a crash it would be begun a second time.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_cannot_be_written_down_does_not_begin() {
+    let bed = Bed::new("exec sleep 1000");
+    let reign = Reign { source: "agent/default/worker".parse().unwrap(), epoch: Epoch(1) };
+    let (instances, ledger, _lock) = instances(&bed, "unwritten", stubborn("unwritten", 0, false));
+    let full = "CREATE TRIGGER full BEFORE UPDATE ON instance WHEN NEW.data ->> 'state' = 'starting'
+                BEGIN SELECT RAISE(ABORT, 'the disk is full'); END";
+    rusqlite::Connection::open(bed.data().join("ledger.sqlite")).unwrap().execute_batch(full).unwrap();
+    let mut reported = instances.reported();
+    instances.command(started_by(1), ACCESS, &reign).await.unwrap();
+    tokio::time::timeout(LIMIT, reported.changed()).await.expect("its end").unwrap();
+    let reports = ledger.reports(0, 10).await.unwrap();
+    let [(_, report)] = &reports[..] else { panic!("{reports:?}") };
+    let What::StartFailed { reason } = &report.what else { panic!("{report:?}") };
+    assert!(reason.contains("could not be written down") && reason.contains("the disk is full"), "{reason}");
+    assert!(tree::marked(id(1)).is_empty(), "it began");
+    instances.leave().await;
 }
 
 /// Each coordinator has a stream of its own, and may start something at the same moment.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use skein_shared::agent::Usage;
-use skein_shared::fence::Token;
+use skein_shared::fence::{Epoch, Token};
 
 use crate::container::{Exit, Handle, User};
 use crate::endpoint::tunnel::Place;
@@ -20,6 +20,9 @@ pub struct Row {
     pub agent: String,
     /// The highest token of a command taken for it.
     pub token: Token,
+    /// That of the command that started it, this time.
+    #[serde(default = "before_all")]
+    pub began: Token,
     pub state: State,
     pub handle: Option<Handle>,
     pub user: Option<User>,
@@ -63,6 +66,7 @@ impl Row {
             swarm,
             agent,
             token,
+            began: token,
             state: State::Accepted,
             handle: None,
             user: None,
@@ -104,6 +108,11 @@ impl Row {
             None => What::StartFailed { reason },
         }
     }
+}
+
+/// Rows of former programs do not say it.
+fn before_all() -> Token {
+    Token { epoch: Epoch(0), number: 0 }
 }
 
 fn loopback() -> IpAddr {

@@ -82,20 +82,20 @@ impl Draft<'_> {
 
     /// Makes good what was lost with a stream of the runner: nobody else knows of it. Nothing is given up for what the
     /// runner does not hold. It wrote that down earlier, and may have been given a run since, over another stream; so it is
-    /// told again what it was told last, and says what it knows nothing of.
+    /// told again what each is to be, and says what it knows nothing of.
     pub(super) fn runner_holds(&mut self, runner: &str, held: &[(InstanceId, Option<Token>)]) -> Reply {
         for (id, seen) in held {
             if let Some(instance) = self.on(runner, id).filter(|known| *seen < known.token) {
-                self.send(self.last_command(&instance, runner));
+                self.send(self.command_anew(&instance, runner));
             }
         }
         Reply::Done
     }
 
-    /// What the runner was told last. It takes it once, however often it comes, so it gets it with the same token: the
-    /// first may just be on its way. Were a run started elsewhere instead, it would run twice; and one that has begun is
+    /// What makes an instance on the runner what it is to be, under the token of what the runner was told last: where that
+    /// was heard it changes nothing, and the first may just be on its way. Were a run started elsewhere instead, it would run twice; and one that has begun is
     /// never told to start, so that it does not begin anew.
-    fn last_command(&self, instance: &Instance, runner: &str) -> Option<Effect> {
+    fn command_anew(&self, instance: &Instance, runner: &str) -> Option<Effect> {
         let token = instance.token?;
         match instance.state {
             State::Starting => Some(self.start(&instance.id, runner, token)),

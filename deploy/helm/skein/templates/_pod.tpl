@@ -105,6 +105,28 @@ initContainers:
 {{ include "skein.podIp" . }}
 {{- end }}
 
+{{- define "skein.store" -}}
+[store]
+durability = {{ .Values.redis.durability | quote }}
+{{- with .Values.redis.tls.ca }}
+redis_ca = {{ . | quote }}
+{{- end }}
+{{- with .Values.redis.tls.certificate }}
+redis_certificate = {{ . | quote }}
+{{- end }}
+{{- with .Values.redis.tls.key }}
+redis_key = {{ . | quote }}
+{{- end }}
+{{- end }}
+
+{{- define "skein.secretMounts" -}}
+{{- range .Values.secrets }}
+- name: secret-{{ . }}
+  mountPath: /run/skein/secrets/{{ . }}
+  readOnly: true
+{{- end }}
+{{- end }}
+
 {{- define "skein.nodeProbes" -}}
 # A start may wait for the leases of coordinators that were killed.
 startupProbe:
@@ -149,4 +171,10 @@ livenessProbe:
     name: {{ include "skein.fullname" .root }}-{{ .component }}
 - name: tmp
   emptyDir: {}
+{{- range .root.Values.secrets }}
+- name: secret-{{ . }}
+  secret:
+    secretName: {{ . }}
+    defaultMode: 0440
+{{- end }}
 {{- end }}

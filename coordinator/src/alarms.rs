@@ -35,6 +35,8 @@ pub enum Kind {
     StoreFull,
     /// The store takes writes, and no replica confirms them in time.
     StoreUnconfirmed,
+    /// The store is set up to lose writes since it was restarted or replaced, so nobody relies on it.
+    StoreUnfit,
     /// The store holds something that cannot be read.
     StoreGarbage,
     /// The store lost what it had acknowledged.
@@ -46,7 +48,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Kind; 11] = [
+    pub const ALL: [Kind; 12] = [
         Kind::Unreachable,
         Kind::Distrusted,
         Kind::TurnedAway,
@@ -54,6 +56,7 @@ impl Kind {
         Kind::StoreSlow,
         Kind::StoreFull,
         Kind::StoreUnconfirmed,
+        Kind::StoreUnfit,
         Kind::StoreGarbage,
         Kind::StoreLost,
         Kind::Unclaimed,
@@ -69,6 +72,7 @@ impl Kind {
             Kind::StoreSlow => "store_slow",
             Kind::StoreFull => "store_full",
             Kind::StoreUnconfirmed => "store_unconfirmed",
+            Kind::StoreUnfit => "store_unfit",
             Kind::StoreGarbage => "store_garbage",
             Kind::StoreLost => "store_lost",
             Kind::Unclaimed => "unclaimed",

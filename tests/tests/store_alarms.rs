@@ -9,9 +9,10 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use skein_coordinator::store::redis::shard::Shard;
 use skein_shared::id::{EntityKey, Kind, Name};
-use skein_tests::cluster::{Cluster, alarm, all_is_well, number};
+use skein_tests::cluster::{Cluster, Status, alarm, all_is_well, number};
 use skein_tests::mcp::Client;
 use skein_tests::process;
+use skein_tests::redis::Server;
 use skein_tests::up::Up;
 use tokio::time::Instant;
 
@@ -77,6 +78,106 @@ async fn a_full_redis_takes_nothing_and_is_shown_until_it_has_room() -> Result<(
     create_again(&node, &lena, "after").await?;
     all_is_well(&node).await?;
     ensure!(listed(&node).await? == ["after", "before"], "{:?}", listed(&node).await?);
+    Ok(())
+}
+
+/// Its leases cannot be renewed then, and nothing is wrong with them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_whose_replica_is_away_takes_nothing_and_is_shown_for_that_alone() -> Result<()> {
+    let server = Server::in_memory().await?;
+    let (replica, _link) = server.replica().await?;
+    let mut redis = server.connection().await?;
+    redis::cmd("CONFIG").arg("SET").arg("min-replicas-to-write").arg(1).exec_async(&mut redis).await?;
+    let (cluster, node) = Cluster::over(server, SETTINGS).await?;
+    let (lena, token) = agent(&node).await?;
+    create(&lena, "before").await?;
+    drop(replica);
+    alarm(&node, "store_full", "bring them back").await?;
+    let refused = refusal(&lena, "meanwhile").await?;
+    node.until("its leases have ended", async || {
+        Ok((number(&node, "skein_cluster_shards ").await? == 0.0).then_some(()))
+    })
+    .await?;
+    let alarms = Status::of(&node).await?.alarms();
+    ensure!(alarms.iter().all(|(kind, _)| kind == "store_full"), "{alarms:?}; {refused}");
+
+    let (_replica, _link) = cluster.server.replica().await?;
+    create_again(&node, &Client::new(&node.mcp, &token), "after").await?;
+    all_is_well(&node).await?;
+    ensure!(listed(&node).await? == ["after", "before"], "{:?}", listed(&node).await?);
+    Ok(())
+}
+
+/// It answers some questions meanwhile, and no others.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_reads_for_long_what_it_has_is_waited_for() -> Result<()> {
+    let (mut cluster, node) = Cluster::start(SETTINGS).await?;
+    let (lena, token) = agent(&node).await?;
+    create(&lena, "before").await?;
+    // It reads a command in this time, in microseconds, and looks after its clients between two.
+    cluster.server.will_have(&[
+        "--key-load-delay",
+        "2000",
+        "--loading-process-events-interval-bytes",
+        "1024",
+    ]);
+    cluster.server.crash_and_restart().await?;
+    create_again(&node, &Client::new(&node.mcp, &token), "after").await?;
+    node.skein(&["events"]).await?;
+    all_is_well(&node).await?;
+    ensure!(listed(&node).await? == ["after", "before"], "{:?}", listed(&node).await?);
+    Ok(())
+}
+
+/// Nothing works until it is mended, so whoever looks is to be told why.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_comes_back_set_up_to_lose_writes_is_an_alarm_until_it_is_mended() -> Result<()> {
+    let (mut cluster, node) = Cluster::start(SETTINGS).await?;
+    let (lena, token) = agent(&node).await?;
+    create(&lena, "before").await?;
+    cluster.server.will_have(&["--maxmemory-policy", "allkeys-lru"]);
+    cluster.server.crash_and_restart().await?;
+    let said = alarm(&node, "store_unfit", "set `maxmemory-policy noeviction`").await?;
+    ensure!(said.contains("restarted or replaced"), "{said}");
+    ensure!(number(&node, "skein_alarms{kind=\"store_unfit\"}").await? == 1.0);
+    let held = number(&node, "skein_cluster_shards ").await?;
+    ensure!(held == 0.0, "it holds {held} shards of a Redis that forgets");
+    let mut redis = cluster.server.connection().await?;
+    redis::cmd("CONFIG").arg("SET").arg("maxmemory-policy").arg("noeviction").exec_async(&mut redis).await?;
+    create_again(&node, &Client::new(&node.mcp, &token), "after").await?;
+    node.skein(&["events"]).await?;
+    all_is_well(&node).await?;
+    ensure!(listed(&node).await? == ["after", "before"], "{:?}", listed(&node).await?);
+    Ok(())
+}
+
+/// What was lost is in the log then, and serving goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn garbage_among_the_incidents_keeps_nobody_from_going_on() -> Result<()> {
+    const INCIDENTS: &str = "{skein}:incidents";
+    let (mut cluster, node) = Cluster::start(SETTINGS).await?;
+    let (lena, token) = agent(&node).await?;
+    create(&lena, "kept").await?;
+    let mut redis = cluster.server.connection().await?;
+    redis::cmd("SET").arg(INCIDENTS).arg("scribble").exec_async(&mut redis).await?;
+    let snapshot = cluster.server.snapshot()?;
+    create(&lena, "lost").await?;
+    cluster.server.fall_back(&snapshot).await?;
+    alarm(&node, "store_garbage", INCIDENTS).await?;
+    alarm(&node, "store_lost", "commits that it had acknowledged").await?;
+    create_again(&node, &Client::new(&node.mcp, &token), "after").await?;
+    ensure!(listed(&node).await? == ["after", "kept"], "{:?}", listed(&node).await?);
+    let told = node.skein(&["cluster", "status"]).await?;
+    ensure!(!told.is_empty(), "it is not shown any more");
+
+    // One that cannot be read hides no others.
+    let incident = json!({"at": 1, "node": "former", "lost": []}).to_string();
+    let mut redis = cluster.server.connection().await?;
+    redis::cmd("DEL").arg(INCIDENTS).exec_async(&mut redis).await?;
+    redis::cmd("LPUSH").arg(INCIDENTS).arg(incident).arg("scribble").exec_async(&mut redis).await?;
+    let said = node.skein(&["cluster", "status", "--json"]).await?;
+    let incidents = serde_json::from_str::<Value>(&said)?["incidents"].take();
+    ensure!(incidents[0]["node"] == "former" && incidents[1].is_null(), "{incidents}");
     Ok(())
 }
 

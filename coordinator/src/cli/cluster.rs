@@ -59,6 +59,9 @@ impl Cluster {
                     let text = |field: &str| alarm[field].as_str().unwrap_or_default();
                     eprintln!("alarm ({}): {}", text("kind"), text("problem"));
                 }
+                if status["incidents"].is_null() {
+                    eprintln!("the incidents cannot be read; the alarms and the log say why");
+                }
                 for incident in status["incidents"].as_array().into_iter().flatten() {
                     eprintln!("{}", told(incident));
                 }

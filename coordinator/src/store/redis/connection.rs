@@ -74,33 +74,33 @@ impl Connection {
         &self,
         questions: &[(String, Cmd)],
     ) -> Result<Vec<T>, StoreError> {
-        self.ask_each(questions).await?.into_iter().collect()
+        self.ask_sound(questions).await?.into_iter().collect()
     }
 
-    /// Like [`Connection::ask_all`], and what is wrong with one key is no matter of the others.
-    pub(super) async fn ask_each<T: FromRedisValue>(
-        &self,
-        questions: &[(String, Cmd)],
-    ) -> Result<Vec<Result<T, StoreError>>, StoreError> {
-        let values = self.values(questions).await?;
-        Ok(questions.iter().zip(values).map(|((key, _), value)| read(key, value)).collect())
-    }
-
-    /// Like [`Connection::ask_each`], and an error that stands for one key says that the key holds garbage. A server
-    /// that refuses to answer for another reason has told nothing, and who reads on would take that for an empty key.
+    /// Like [`Connection::ask_all`], and what is wrong with one key is no matter of the others: an error that stands for
+    /// one key says that the key holds garbage. A server that refuses to answer for another reason has told nothing, and
+    /// who reads on would take that for an empty key.
     pub(super) async fn ask_sound<T: FromRedisValue>(
         &self,
         questions: &[(String, Cmd)],
     ) -> Result<Vec<Result<T, StoreError>>, StoreError> {
         let values = self.values(questions).await?;
         let answers = questions.iter().zip(values);
-        answers
-            .map(|((key, _), value)| match value.extract_error() {
-                Ok(value) => Ok(read(key, value)),
-                Err(error) if is_garbage(&error) => Ok(Err(problem(key, &error))),
-                Err(error) => Err(problem(key, &error)),
-            })
-            .collect()
+        answers.map(|((key, _), value)| sound(key, value).map_err(|error| problem(key, &error))).collect()
+    }
+
+    /// Like [`Connection::ask_sound`], for what writes: a server that takes no writes is an alarm.
+    pub(super) async fn write_sound<T: FromRedisValue>(
+        &self,
+        questions: &[(String, Cmd)],
+    ) -> Result<Vec<Result<T, StoreError>>, StoreError> {
+        let values = self.values(questions).await?;
+        let answers = questions.iter().zip(values);
+        let read = |((key, _), value): (&(String, Cmd), Value)| {
+            let answer = sound(key, value).inspect_err(|error| self.watch.refused(error));
+            answer.map_err(|error| problem(key, &error))
+        };
+        answers.map(read).collect()
     }
 
     async fn values(&self, questions: &[(String, Cmd)]) -> Result<Vec<Value>, StoreError> {
@@ -284,12 +284,28 @@ fn is_over(error: &RedisError) -> bool {
         || matches!(error.code(), Some("READONLY" | "MOVED"))
 }
 
-/// What went wrong with a question. Only what the server said has to do with the key.
+/// What went wrong with a question. Only what lies in the key is said of it.
 fn problem(key: &str, error: &RedisError) -> StoreError {
-    if is_said(error) {
+    if lies_in_a_key(error) {
         return at(key, &sentence(error));
     }
-    StoreError(format!("Redis does not answer: {}", sentence(error)))
+    let what = if is_said(error) { "Redis refuses this" } else { "Redis does not answer" };
+    StoreError(format!("{what}: {}", sentence(error)))
+}
+
+/// The answer for one key, or why the server answers for none.
+fn sound<T: FromRedisValue>(key: &str, value: Value) -> Result<Result<T, StoreError>, RedisError> {
+    match value.extract_error() {
+        Ok(value) => Ok(read(key, value)),
+        Err(error) if lies_in_a_key(&error) => Ok(Err(problem(key, &error))),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether an error is about what a key holds. All others of the server have a code of their own, and are about its state
+/// (it loads, is full, has no replica) or about who asks.
+fn lies_in_a_key(error: &RedisError) -> bool {
+    is_said(error) && matches!(error.code(), None | Some("WRONGTYPE" | "ERR"))
 }
 
 /// Whether the server itself said it. Otherwise nobody knows what became of the request.
@@ -326,6 +342,7 @@ pub(super) fn sentence(error: &RedisError) -> String {
             "; Redis is full: give it more memory (maxmemory), or let Skein keep less ([retention])"
         }
         Some("MISCONF") => "; Redis cannot write to its disk: look at its log",
+        Some("LOADING") => "; Redis was started again and reads what it has: this process waits for it",
         Some("NOREPLICAS") => "; Redis has too few replicas at hand (min-replicas-to-write): bring them back",
         Some("READONLY") => "; this Redis is a replica: name the primary",
         Some("MOVED" | "ASK" | "TRYAGAIN") => {
@@ -353,5 +370,20 @@ mod tests {
         assert_eq!(key_of(&told), Some("{skein}:s1:entity:pool/default"));
         let StoreError(told) = at("INFO", &"not allowed");
         assert_eq!(key_of(&told), None);
+    }
+
+    #[test]
+    fn only_what_is_about_its_content_is_said_of_a_key() {
+        let key = "{skein}:s1:lease";
+        let told = |code: &str| {
+            let StoreError(told) = problem(key, &redis::make_extension_error(code.to_owned(), None));
+            told
+        };
+        assert_eq!(key_of(&told("WRONGTYPE")), Some(key));
+        for state in ["NOREPLICAS", "MISCONF", "LOADING", "OOM", "READONLY", "CLUSTERDOWN", "MOVED", "NOPERM"]
+        {
+            assert_eq!(key_of(&told(state)), None, "{state}");
+            assert!(told(state).starts_with("Redis refuses this: "), "{}", told(state));
+        }
     }
 }

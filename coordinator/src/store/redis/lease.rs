@@ -91,7 +91,7 @@ impl Leases {
     /// the order of the shards, with an error for each lease that holds something else.
     ///
     /// # Errors
-    /// When Redis cannot be asked.
+    /// When Redis cannot be asked, or takes no writes.
     pub async fn acquire(&self, shards: &[Shard]) -> Result<Vec<Result<Acquired, StoreError>>, StoreError> {
         let mut nonces = vec![0_u8; shards.len() * 8];
         getrandom::fill(&mut nonces)
@@ -174,7 +174,7 @@ impl Leases {
     /// Keeps shards for another period, with an error for each lease that holds something else.
     ///
     /// # Errors
-    /// When Redis cannot be asked: then it is not known which were kept.
+    /// When Redis cannot be asked, or takes no writes: then it is not known which were kept, and they end by their time.
     pub async fn renew(&self, held: &[(Shard, Fence)]) -> Result<Vec<Result<Kept, StoreError>>, StoreError> {
         self.keep(&self.renew, held, Some(self.ttl_ms)).await
     }
@@ -203,7 +203,7 @@ impl Leases {
             (shard.lease(), cmd("HMGET").arg(shard.lease()).arg(&fields).to_owned())
         };
         let questions: Vec<_> = shards.iter().map(ask).collect();
-        let found: Vec<Result<Vec<Option<String>>, _>> = self.connection.ask_each(&questions).await?;
+        let found: Vec<Result<Vec<Option<String>>, _>> = self.connection.ask_sound(&questions).await?;
         let read = |(shard, fields): (&Shard, Result<Vec<_>, _>)| {
             let found = self.seen(fields.and_then(|fields| lease(*shard, &fields, now)));
             let found = found.inspect(|found| self.rises_above(found.epoch));
@@ -254,7 +254,7 @@ impl Leases {
     ) -> Result<Vec<Result<Vec<String>, StoreError>>, StoreError> {
         self.connection.load(script).await?;
         let keys = shards.iter().map(|shard| shard.lease());
-        self.connection.ask_each(&keys.zip(calls).collect::<Vec<_>>()).await
+        self.connection.write_sound(&keys.zip(calls).collect::<Vec<_>>()).await
     }
 }
 

@@ -115,7 +115,7 @@ impl Redis {
             (Connection::open(&door, "reads").await?, Connection::open(&door, "leases").await?);
         let info = server::check(&connection, &door, options.durability, wall).await?;
         if let Some(known) = &options.store {
-            server::recognize(&connection, known).await?;
+            server::recognize(server::store_id(&connection).await?.as_deref(), known)?;
         }
         let store = server::claim(&connection).await?;
         let leases = Leases::new(aside.clone(), store.clone(), options);
@@ -187,14 +187,18 @@ impl Redis {
             return Ok(false);
         }
         self.recognize().await?;
+        self.aside.watch.fit();
         Ok(true)
     }
 
     /// Whether the server has the store to which this process belongs.
     async fn recognize(&self) -> Result<(), StoreError> {
         let (watch, store) = (&self.aside.watch, &self.reliance.store);
-        let found = server::recognize(&self.aside, store).await;
-        found.inspect(|()| watch.found(store)).inspect_err(|StoreError(problem)| watch.lost(store, problem))
+        let found = server::store_id(&self.aside).await;
+        // That it does not say so is not that it has another.
+        let found = found.inspect_err(|StoreError(problem)| watch.failed(problem))?;
+        let ours = server::recognize(found.as_deref(), store);
+        ours.inspect(|()| watch.found(store)).inspect_err(|StoreError(problem)| watch.lost(store, problem))
     }
 
     /// Changes when this process begins anew, with whatever the server has left.
@@ -217,8 +221,15 @@ impl Redis {
     /// has passed by the monotonic clock since the process began leaves out for how long its machine stood still.
     ///
     /// # Errors
-    /// When it cannot be asked, is set up to lose writes, or does not have this store.
+    /// When it cannot be asked, is set up to lose writes, or does not have this store. That is an alarm: nothing works
+    /// until it is mended.
     pub async fn begin_anew(&self, wall: Timestamp) -> Result<(), StoreError> {
+        let watch = &self.aside.watch;
+        let begun = self.rely_anew(wall).await;
+        begun.inspect(|()| watch.fit()).inspect_err(|StoreError(problem)| watch.unfit(problem))
+    }
+
+    async fn rely_anew(&self, wall: Timestamp) -> Result<(), StoreError> {
         let held: Vec<Shard> = self.held.all().into_iter().map(|(shard, _)| shard).collect();
         self.held.lose(&held);
         // They may lead to what was the primary.

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use crate::store::{Batch, Version};
 
 /// Replicas that lag further behind than this are no longer counted by a primary with `min-replicas-max-lag 10`.
-const KEEP: Duration = Duration::from_secs(30);
+pub(super) const KEEP: Duration = Duration::from_secs(30);
 /// Under a load that makes more of them in that time, only the last ones are kept.
 const MOST: usize = 50_000;
 

@@ -11,6 +11,7 @@ use super::connection::{Connection, at};
 use super::door::Door;
 use super::generation::Generation;
 use super::options::Durability;
+use super::recent;
 use super::shard::{CLUSTER, SHARDS};
 use crate::store::StoreError;
 
@@ -82,25 +83,11 @@ pub(super) async fn check(
                 .to_owned(),
         ));
     }
-    if durability != Durability::Everysec {
-        let flush = setting(connection, "appendfsync").await?;
-        if durability == Durability::Always && flush != "always" {
-            return Err(StoreError(format!(
-                "Redis flushes its log `{flush}`, and the durability `always` needs each write on the disk before its \
-                 answer; set `appendfsync always` in redis.conf, or set `durability = \"everysec\"` in [store] and accept \
-                 that a crash of Redis loses about a second"
-            )));
-        }
-    }
+    check_flushing(&setting(connection, "appendfsync").await?, durability).map_err(StoreError)?;
     if info.replicas() > 0 || durability == Durability::Replicated || door.fails_over() {
-        let wanted = setting(connection, "min-replicas-to-write").await?;
-        if wanted.parse::<u32>().unwrap_or(0) == 0 {
-            return Err(StoreError(
-                "Redis has replicas, or others may take its place, and `min-replicas-to-write 0`: cut off from them it would \
-                 go on acknowledging what a failover throws away; set `min-replicas-to-write 1` and `min-replicas-max-lag 10` in redis.conf"
-                    .to_owned(),
-            ));
-        }
+        let replicas = setting(connection, "min-replicas-to-write").await?;
+        let lag = setting(connection, "min-replicas-max-lag").await?;
+        check_replicas(&replicas, &lag).map_err(StoreError)?;
     } else {
         warn!(
             "the store is one Redis without a replica: while it is away nothing works, and its disk is the only copy"
@@ -137,6 +124,38 @@ fn check_info(info: &Info, durability: Durability) -> Result<(), String> {
             .to_owned());
     }
     Ok(())
+}
+
+/// Whether the log is flushed as often as the durability says.
+fn check_flushing(flush: &str, durability: Durability) -> Result<(), String> {
+    match durability {
+        Durability::Always if flush != "always" => Err(format!(
+            "Redis flushes its log `{flush}`, and the durability `always` needs each write on the disk before its answer; set \
+             `appendfsync always` in redis.conf, or set `durability = \"everysec\"` in [store] and accept that a crash of \
+             Redis loses about a second"
+        )),
+        Durability::Everysec if flush == "no" => Err(
+            "Redis flushes its log when its system pleases (`appendfsync no`), and the durability `everysec` loses about a \
+             second and no more; set `appendfsync everysec` in redis.conf"
+                .to_owned(),
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a server that is cut off from its replicas stops to take writes before it has acknowledged more than a node
+/// remembers. Either setting at 0 lets it go on.
+fn check_replicas(replicas: &str, lag: &str) -> Result<(), String> {
+    let number = |text: &str| text.parse::<u64>().unwrap_or(0);
+    if number(replicas) > 0 && (1..=recent::KEEP.as_secs()).contains(&number(lag)) {
+        return Ok(());
+    }
+    Err(format!(
+        "Redis has replicas, or others may take its place, with `min-replicas-to-write {replicas}` and `min-replicas-max-lag \
+         {lag}`: cut off from them it would go on acknowledging what a failover throws away; set `min-replicas-to-write 1` \
+         and `min-replicas-max-lag 10` (up to {}) in redis.conf",
+        recent::KEEP.as_secs()
+    ))
 }
 
 async fn setting(connection: &Connection, name: &str) -> Result<String, StoreError> {
@@ -181,10 +200,14 @@ pub(super) async fn claim(connection: &Connection) -> Result<String, StoreError>
     put_once(connection, ID, &Uuid::now_v7().to_string()).await
 }
 
+/// The id of the store that this database holds.
+pub(super) async fn store_id(connection: &Connection) -> Result<Option<String>, StoreError> {
+    connection.ask(CLUSTER, cmd("HGET").arg(CLUSTER).arg(ID)).await
+}
+
 /// Refuses a database without the store that this process has to do with.
-pub(super) async fn recognize(connection: &Connection, store: &str) -> Result<(), StoreError> {
-    let found: Option<String> = connection.ask(CLUSTER, cmd("HGET").arg(CLUSTER).arg(ID)).await?;
-    match found.as_deref() {
+pub(super) fn recognize(found: Option<&str>, store: &str) -> Result<(), StoreError> {
+    match found {
         Some(found) if found == store => Ok(()),
         Some(found) => Err(StoreError(format!(
             "this database of Redis holds the store {found}, and this node belongs to the store {store}; correct the \
@@ -232,6 +255,36 @@ mod tests {
         ] {
             let said = refusal(from, to, durability);
             assert!(said.contains(advice), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_log_that_is_flushed_more_seldom_than_promised_is_refused() {
+        for (flush, durability) in [
+            ("always", Durability::Always),
+            ("everysec", Durability::Everysec),
+            ("always", Durability::Everysec),
+        ] {
+            check_flushing(flush, durability).unwrap();
+        }
+        // A replica has what is told.
+        check_flushing("no", Durability::Replicated).unwrap();
+        for (flush, durability) in
+            [("everysec", Durability::Always), ("no", Durability::Always), ("no", Durability::Everysec)]
+        {
+            let said = check_flushing(flush, durability).unwrap_err();
+            assert!(said.contains(&format!("set `appendfsync {durability}`")), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_goes_on_without_its_replicas_is_refused() {
+        for lag in ["1", "10", "30"] {
+            check_replicas("1", lag).unwrap();
+        }
+        for (replicas, lag) in [("0", "10"), ("1", "0"), ("1", "31"), ("", "")] {
+            let said = check_replicas(replicas, lag).unwrap_err();
+            assert!(said.contains("set `min-replicas-to-write 1` and `min-replicas-max-lag 10`"), "{said}");
         }
     }
 

@@ -22,11 +22,13 @@ pub(super) struct Watch {
     slow: Arc<AtomicBool>,
     full: Arc<AtomicBool>,
     unconfirmed: Arc<AtomicBool>,
+    unfit: Arc<AtomicBool>,
 }
 
 impl Watch {
     pub(super) fn new(alarms: Alarms, part: &'static str) -> Self {
-        Self { alarms, part, slow: Arc::default(), full: Arc::default(), unconfirmed: Arc::default() }
+        let [slow, full, unconfirmed, unfit] = Default::default();
+        Self { alarms, part, slow, full, unconfirmed, unfit }
     }
 
     /// Something was asked at this moment, and this came of it.
@@ -78,6 +80,23 @@ impl Watch {
     pub(super) fn failed(&self, problem: &str) {
         if let Some(key) = key_of(problem) {
             self.alarms.raise(Kind::StoreGarbage, key, problem);
+        }
+    }
+
+    /// The server was restarted or replaced, and is not one on which a node can rely.
+    pub(super) fn unfit(&self, problem: &str) {
+        self.unfit.store(true, Ordering::Relaxed);
+        self.alarms.raise(
+            Kind::StoreUnfit,
+            self.part,
+            &format!("Redis was restarted or replaced, and cannot be relied on as it is: {problem}"),
+        );
+    }
+
+    /// The server is one on which a node can rely.
+    pub(super) fn fit(&self) {
+        if self.unfit.swap(false, Ordering::Relaxed) {
+            self.alarms.clear(Kind::StoreUnfit, self.part);
         }
     }
 

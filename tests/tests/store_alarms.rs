@@ -114,16 +114,26 @@ async fn a_redis_that_reads_for_long_what_it_has_is_waited_for() -> Result<()> {
     let (mut cluster, node) = Cluster::start(SETTINGS).await?;
     let (lena, token) = agent(&node).await?;
     create(&lena, "before").await?;
-    // It reads a command in this time, in microseconds, and looks after its clients between two.
+    // What its disk has is a dump then, of which it reads a key in this time, in microseconds, and it looks after its
+    // clients between some.
+    let mut redis = cluster.server.connection().await?;
+    redis::cmd("BGREWRITEAOF").exec_async(&mut redis).await?;
+    node.until("its log is written anew", async || {
+        let said: String = redis::cmd("INFO").arg("persistence").query_async(&mut redis.clone()).await?;
+        Ok(said.contains("aof_rewrite_in_progress:0").then_some(()))
+    })
+    .await?;
     cluster.server.will_have(&[
         "--key-load-delay",
-        "2000",
+        "10000",
         "--loading-process-events-interval-bytes",
         "1024",
     ]);
     cluster.server.crash_and_restart().await?;
     create_again(&node, &Client::new(&node.mcp, &token), "after").await?;
     node.skein(&["events"]).await?;
+    let log = node.log()?;
+    ensure!(log.contains("store_unfit") && log.contains("still reads what its disk has"), "{log}");
     all_is_well(&node).await?;
     ensure!(listed(&node).await? == ["after", "before"], "{:?}", listed(&node).await?);
     Ok(())

@@ -342,7 +342,7 @@ pub(super) fn sentence(error: &RedisError) -> String {
             "; Redis is full: give it more memory (maxmemory), or let Skein keep less ([retention])"
         }
         Some("MISCONF") => "; Redis cannot write to its disk: look at its log",
-        Some("LOADING") => "; Redis was started again and reads what it has: this process waits for it",
+        Some("LOADING") => "; it was started a moment ago: this process waits for it",
         Some("NOREPLICAS") => "; Redis has too few replicas at hand (min-replicas-to-write): bring them back",
         Some("READONLY") => "; this Redis is a replica: name the primary",
         Some("MOVED" | "ASK" | "TRYAGAIN") => {

@@ -102,6 +102,13 @@ fn check_info(info: &Info, durability: Durability) -> Result<(), String> {
         let version = info.text("redis_version");
         return Err(format!("Redis {version} is too old: 7.0 or a later one is needed"));
     }
+    // Nothing else that it says of itself is true then: it has no log yet.
+    if info.text("loading") == "1" {
+        return Err(
+            "Redis was started a moment ago and still reads what its disk has; try again once it has"
+                .to_owned(),
+        );
+    }
     if info.text("role") != "master" {
         return Err("this Redis is a replica, which takes no writes; name the primary".to_owned());
     }
@@ -250,6 +257,7 @@ mod tests {
             ("noeviction", "allkeys-lru", Durability::Always, "maxmemory-policy noeviction"),
             ("aof_enabled:1", "aof_enabled:0", Durability::Everysec, "appendfsync everysec"),
             ("role:master", "role:slave", Durability::Always, "name the primary"),
+            ("aof_enabled:1", "loading:1\r\naof_enabled:0", Durability::Always, "try again once it has"),
             ("7.0.15", "6.2.1", Durability::Always, "7.0"),
             ("x", "x", Durability::Replicated, "replicaof"),
         ] {

@@ -109,12 +109,12 @@ impl Link {
         }
     }
 
-    /// New connections go to this `HOST:PORT` from now on.
+    /// Leads to this `HOST:PORT` from now on. Connections that led elsewhere end.
     pub fn leads_to(&self, address: &str) {
         self.far.send_replace(Some(End::Port(address.to_owned())));
     }
 
-    /// New connections go to this socket from now on.
+    /// Leads to this socket from now on. Connections that led elsewhere end.
     pub fn leads_to_socket(&self, path: PathBuf) {
         self.far.send_replace(Some(End::Socket(path)));
     }
@@ -166,14 +166,21 @@ async fn serve(
             _ = alive.wait_for(|_| false) => return,
         };
         let Ok(near) = near else { return };
-        let (far, mut passing, traffic) = (far.borrow().clone(), passing.clone(), traffic.clone());
+        let (mut leads, mut passing, traffic) = (far.clone(), passing.clone(), traffic.clone());
         tokio::spawn(async move {
             if *passing.borrow_and_update() == Passage::Cut {
                 return;
             }
-            let Some(far) = far else { return };
-            if let Ok(far) = connect(&far).await {
-                carry(near, far, passing, &traffic).await;
+            let Some(far) = leads.borrow_and_update().clone() else { return };
+            let carried = async {
+                if let Ok(far) = connect(&far).await {
+                    carry(near, far, passing, &traffic).await;
+                }
+            };
+            tokio::select! {
+                () = carried => {}
+                // It leads elsewhere from now on.
+                _ = leads.changed() => {}
             }
         });
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use skein_tests::docker::Image;
-use skein_tests::nemesis::suite;
+use skein_tests::nemesis::suite::{self, Former};
 use skein_tests::program::Ground;
 use skein_tests::up::binary;
 
@@ -25,5 +25,5 @@ async fn what_was_told_holds_whatever_breaks_among_containers() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failover_among_containers_loses_what_came_last_and_nothing_else() -> Result<()> {
-    suite::a_failover_loses_what_came_last_and_nothing_else(containers().await?, 1).await
+    suite::a_failover_loses_what_came_last_and_nothing_else(containers().await?, 1, Former::Dies).await
 }

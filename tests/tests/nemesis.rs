@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use skein_tests::nemesis::suite;
+use skein_tests::nemesis::suite::{self, Former};
 use skein_tests::program::Ground;
 
 /// Of a run that nobody has given one.
@@ -29,5 +29,17 @@ async fn what_was_told_holds_whatever_breaks() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failover_to_a_replica_that_lags_loses_what_came_last_and_nothing_else() -> Result<()> {
-    suite::a_failover_loses_what_came_last_and_nothing_else(Ground::default(), 1).await
+    suite::a_failover_loses_what_came_last_and_nothing_else(Ground::default(), 1, Former::Dies).await
+}
+
+/// Its replication is held back, so it takes writes until it finds that its replica is too late.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_redis_that_was_replaced_goes_on_to_take_is_lost_and_named_and_nothing_else() -> Result<()> {
+    suite::a_failover_loses_what_came_last_and_nothing_else(Ground::default(), 1, Former::GoesOn).await
+}
+
+/// What runners have heard of the coordinator that dies is higher than what the others have.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_coordinator_that_dies_with_a_redis_that_was_replaced_leaves_nobody_deaf() -> Result<()> {
+    suite::a_failover_loses_what_came_last_and_nothing_else(Ground::default(), 1, Former::TakesOneAlong).await
 }

@@ -9,10 +9,11 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, cmd};
 use skein_coordinator::alarms::{Alarms, Kind};
 use skein_coordinator::store::conformance::contents;
-use skein_coordinator::store::redis::lease::Acquired;
+use skein_coordinator::store::redis::lease::{Acquired, Kept};
 use skein_coordinator::store::redis::shard::Shard;
 use skein_coordinator::store::redis::{Durability, Options, Redis};
 use skein_coordinator::store::{Chunk, CommitError, Fence, Store, StoreError, Version};
+use skein_shared::fence::Epoch;
 use skein_shared::time::Timestamp;
 use skein_tests::ports;
 use skein_tests::process;
@@ -297,6 +298,32 @@ async fn a_shard_is_taken_above_every_epoch_that_was_seen() {
     let taken = survivor.leases().acquire(&shards[..1]).await.unwrap().remove(0);
     let Ok(Acquired::Taken(fence)) = taken else { panic!("{taken:?}") };
     assert!(fence.epoch.0 < absurd, "{} as in another lease", fence.epoch);
+}
+
+/// A Redis that was replaced and went on has given the shard away meanwhile: runners and guarded resources that heard of
+/// that epoch would refuse its owner here for ever.
+#[tokio::test]
+async fn a_lease_that_another_redis_has_passed_is_taken_anew_above_it() {
+    let server = Server::start().await.unwrap();
+    let mut connection = server.connection().await.unwrap();
+    let join = async |owner: &str| Redis::join(&Options::new(server.url(), owner), wall()).await.unwrap();
+    let (owner, other) = (join("owner").await, join("other").await);
+    let shard = Shard::all().next().unwrap();
+    let taken = owner.leases().acquire(&[shard]).await.unwrap().remove(0);
+    let Ok(Acquired::Taken(fence)) = taken else { panic!("{taken:?}") };
+    let passed = fence.epoch.0 + 5_000;
+    for epoch in [passed, fence.epoch.0] {
+        let () = connection.hset(shard.key("lease"), "epoch", epoch).await.unwrap();
+        owner.leases().renew(&[(shard, fence)]).await.unwrap();
+        other.leases().all().await.unwrap();
+    }
+    let renewed = owner.leases().renew(&[(shard, fence)]).await.unwrap().remove(0);
+    assert_eq!(renewed.unwrap(), Kept::Fenced(Epoch(passed)));
+    let again = owner.leases().acquire(&[shard]).await.unwrap().remove(0);
+    let Ok(Acquired::Taken(anew)) = again else { panic!("{again:?}") };
+    assert!(anew.epoch.0 > passed, "{} after {passed}", anew.epoch);
+    let stands = other.leases().all().await.unwrap();
+    assert_eq!((stands[0].epoch, stands[0].held), (anew.epoch, true), "and it is left alone");
 }
 
 /// Everybody wants the store at one moment; one gets it, and the others are told who has it.

@@ -382,6 +382,15 @@ impl Cluster {
         outcome
     }
 
+    /// Somebody was commanded by an entity under this epoch. If its shard is held under a lower one, it is taken anew above
+    /// that. Says whether this node is the one that holds it so.
+    pub fn outranked(&self, key: &EntityKey, epoch: Epoch) -> bool {
+        let fence = self.store.held().fence(Shard::of(key));
+        self.store.leases().sees(Shard::of(key), epoch);
+        self.nudge.notify_one();
+        fence != Fence::NONE && fence.epoch < epoch
+    }
+
     /// Takes no more shards and gives those that it has to the others. Without others it keeps them.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Release);

@@ -4,9 +4,12 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use skein_proto::convert::command;
 use skein_proto::v1::coordinator_message::Message as Answer;
 use skein_proto::v1::runner_message::Message;
-use skein_proto::v1::{Acknowledge, Heartbeat, Refused, Register, Renewed, RunnerMessage, Welcome};
+use skein_proto::v1::{
+    Acknowledge, Heartbeat, Outranked, Refused, Register, Renewed, RunnerMessage, Welcome,
+};
 use skein_shared::entity::Signal;
-use skein_shared::id::Name;
+use skein_shared::fence::Epoch;
+use skein_shared::id::{EntityKey, Name};
 use skein_shared::{Code, Refusal, limits};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -149,6 +152,7 @@ impl Session {
                     }
                 }
                 Some(Message::Answer(part)) => self.sessions.answered(id, part),
+                Some(Message::Outranked(outranked)) => self.outranked(&registered, &outranked).await?,
                 Some(Message::Register(register)) => match self.begin(id, &register).await {
                     Ok(anew) => {
                         info!(runner, agents = register.agents.len(), "a runner has other agents");
@@ -194,6 +198,21 @@ impl Session {
             // The next heartbeat may come through, or one through another coordinator.
             Err(_) => Ok(()),
         }
+    }
+
+    /// The runner has refused a command, for another owner has commanded it under a higher epoch. A former owner shall be
+    /// refused. The owner of now gets a higher one, and what was refused is found missing when the runner registers anew.
+    async fn outranked(&self, registered: &Registered, outranked: &Outranked) -> Result<(), Gone> {
+        let (source, epoch) = (outranked.source.parse::<EntityKey>(), Epoch(outranked.epoch));
+        let known =
+            source.ok().filter(|source| registered.pools.iter().any(|pool| pool.swarm == source.swarm));
+        let (Some(source), Some(cluster)) = (known, self.entities.cluster()) else { return Ok(()) };
+        if cluster.outranked(&source, epoch) {
+            let problem = "another Redis has given this agent away under a higher epoch; register again";
+            self.refuse(&Refusal::new(Code::StaleToken, problem)).await;
+            return Err(Gone);
+        }
+        Ok(())
     }
 
     async fn send(&self, answer: Answer) -> Result<(), Gone> {

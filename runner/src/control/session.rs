@@ -8,7 +8,9 @@ use skein_proto::convert::command;
 use skein_proto::trace::{self, TRACES};
 use skein_proto::v1::coordinator_message::Message;
 use skein_proto::v1::runner_message::Message as Said;
-use skein_proto::v1::{CoordinatorMessage, Heartbeat, Leaving, RunnerMessage, Welcome};
+use skein_proto::v1::{CoordinatorMessage, Heartbeat, Leaving, Outranked, RunnerMessage, Welcome};
+use skein_shared::entity::Reign;
+use skein_shared::fence::Epoch;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 use tonic::Streaming;
@@ -168,7 +170,12 @@ impl<'a> Session<'a> {
                 trace::follow(&span, &traceparent);
                 let taken = self.control.runner.instances.command(command, &access_token, &reign);
                 // The next stream says what is here, and what was not taken comes again.
-                Ok(taken.instrument(span).await?)
+                match taken.instrument(span).await? {
+                    Some(Reign { source, epoch: Epoch(epoch) }) => {
+                        say(&self.said, Said::Outranked(Outranked { source: source.to_string(), epoch }))
+                    }
+                    None => Ok(()),
+                }
             }
             Ok(Err(other)) => self.note(other).await,
             Err(refusal) => {

@@ -81,7 +81,8 @@ impl Instances {
         self.running().keys().cloned().collect()
     }
 
-    /// Takes a command. `access_token` belongs to a start alone. It does not wait for the command's effect.
+    /// Takes a command, or gives the reign for which it was refused. `access_token` belongs to a start alone. It does not
+    /// wait for the command's effect.
     ///
     /// # Errors
     /// When the ledger cannot be read: the command is then dropped, and sent again by the coordinator.
@@ -90,15 +91,25 @@ impl Instances {
         command: RunnerCommand,
         access_token: &str,
         reign: &Reign,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<Reign>, Error> {
         let _turn = self.taking.lock().await;
-        let (instance, token) = subject(&command);
         let highest = self.shared.ledger.reign(reign).await?;
         if reign.epoch < highest {
-            let (source, epoch) = (&reign.source, reign.epoch);
+            let ((instance, _), source, epoch) = (subject(&command), &reign.source, reign.epoch);
             tracing::warn!(instance, %source, %epoch, %highest, "a command of a former owner was refused");
-            return Ok(());
+            return Ok(Some(Reign { source: source.clone(), epoch: highest }));
         }
+        self.follow(command, access_token, reign).await.map(|()| None)
+    }
+
+    /// Does what the owner of an agent commands.
+    async fn follow(
+        self: &Arc<Self>,
+        command: RunnerCommand,
+        access_token: &str,
+        reign: &Reign,
+    ) -> Result<(), Error> {
+        let (instance, token) = subject(&command);
         if let Some(waiting) = self.line.token(instance)
             && self.is_for_the_line(&command, waiting)
         {

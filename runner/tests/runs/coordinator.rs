@@ -10,8 +10,8 @@ use skein_proto::v1::report::What;
 use skein_proto::v1::runner_message::Message as Said;
 use skein_proto::v1::runners_server::{Runners, RunnersServer};
 use skein_proto::v1::{
-    Acknowledge, AgentProblem, Answer, CoordinatorMessage, Coordinators, Refused, Register, Renewed, Report,
-    RunnerMessage, Welcome,
+    Acknowledge, AgentProblem, Answer, CoordinatorMessage, Coordinators, Outranked, Refused, Register,
+    Renewed, Report, RunnerMessage, Welcome,
 };
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -31,6 +31,7 @@ pub(crate) struct State {
     pub(crate) reports: Vec<Report>,
     pub(crate) heartbeats: u64,
     pub(crate) answers: Vec<Answer>,
+    pub(crate) outranked: Vec<Outranked>,
     /// Each word of leaving, with the number of reports that had come before it.
     pub(crate) leaving: Vec<(bool, usize)>,
 }
@@ -155,6 +156,10 @@ impl Coordinator {
             }
             Said::Answer(answer) => {
                 self.inner.state.send_modify(|state| state.answers.push(answer));
+                None
+            }
+            Said::Outranked(outranked) => {
+                self.inner.state.send_modify(|state| state.outranked.push(outranked));
                 None
             }
             Said::Leaving(leaving) => {

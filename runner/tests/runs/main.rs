@@ -214,9 +214,12 @@ async fn a_runner_has_a_stream_to_every_coordinator_and_refuses_a_former_owner()
     first.reported(instance, |what| matches!(what, What::Frozen(_))).await;
     first.say_under(6, thaw(instance, 3)).await;
     first.say_under(6, start(id(7), 1)).await;
+    let told = first.until("that it was refused", |state| state.outranked.len() == 2).await;
+    let of = |outranked: &v1::Outranked| (outranked.source.clone(), outranked.epoch);
+    assert_eq!(of(&told.outranked[0]), ("agent/default/worker".to_owned(), 7));
     first.hang_up().await;
     second.say_under(7, stop(instance, 4)).await;
-    second.reported(instance, |what| matches!(what, What::Exited(_))).await;
+    until(|| tree::marked(instance).is_empty().then_some(())).await;
     let told = first.until("it comes back", |state| state.registrations.len() == 2).await;
     assert!(!told.registrations[0].attaches && told.registrations[1].attaches);
     assert!(!told.reports.iter().any(|report| matches!(report.what, Some(What::Thawed(_)))), "it was thawed");

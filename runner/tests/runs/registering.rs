@@ -178,7 +178,7 @@ const DEAF: &str = "trap '' TERM; sleep 1000";
 
 /// Whether it has got as far as to ignore the request to end.
 fn is_deaf(instance: &str) -> bool {
-    let ignores = |process: &tree::Process| {
+    let ignores = |process: &Process| {
         let status = fs::read_to_string(format!("/proc/{}/status", process.pid)).unwrap_or_default();
         let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
         let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());

@@ -23,7 +23,7 @@
 //! - Renewing a lease that is over is safe as long as the fence is compared: who still has it was not superseded.
 //!
 //! What is left out: two live primaries at once. There the fence holds on each side for itself, and only
-//! `min-replicas-to-write` bounds what the lost side acknowledges. And in all failovers, a read by the old owner
+//! `min-replicas-to-write` bounds what the lost side acknowledges; the nemesis has that case. And in all failovers, a read by the old owner
 //! within the rest of its lease may miss what the new one committed, if the clock of the promoted server is ahead.
 
 mod checks;

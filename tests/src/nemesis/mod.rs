@@ -25,6 +25,8 @@ pub use site::Site;
 pub enum Fault {
     /// `kill -9`, and started again.
     Kill,
+    /// Gives its shards away, ends when it is asked to, and is started again, as for another version.
+    Drain,
     /// Stands still for longer than its lease, and goes on where it was.
     Freeze,
     /// Does not reach Redis for longer than its lease.
@@ -42,8 +44,9 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Kill,
+        Self::Drain,
         Self::Freeze,
         Self::CutRedis,
         Self::LoseAnswers,
@@ -203,6 +206,37 @@ impl Nemesis {
         Ok(())
     }
 
+    /// A replica takes the place of Redis, with what it has, while that goes on: whoever is cut off with it, the first
+    /// coordinator, goes on with it too. Gives the former one.
+    ///
+    /// # Errors
+    /// When the replica refuses.
+    pub async fn split(&mut self, replica: Server) -> Result<Server> {
+        replica.promote().await?;
+        for site in &self.sites[1..] {
+            site.leads_to(&replica);
+        }
+        self.ingress_redis.leads_to_socket(replica.socket());
+        Ok(std::mem::replace(&mut self.cluster.server, replica))
+    }
+
+    /// The first coordinator finds the Redis of the others again.
+    pub fn unite(&self) {
+        self.sites[0].leads_to(&self.cluster.server);
+    }
+
+    /// The same, and what it knew of its own is gone.
+    ///
+    /// # Errors
+    /// When it does not start again.
+    pub async fn unite_anew(&mut self) -> Result<()> {
+        self.unite();
+        let site = self.sites.remove(0).restart().await?;
+        self.sites.insert(0, site);
+        self.draw();
+        Ok(())
+    }
+
     /// Leaves traces if something is broken, or nobody could say.
     ///
     /// # Errors
@@ -220,6 +254,14 @@ impl Nemesis {
         match fault {
             Fault::Kill => {
                 let site = self.sites.remove(victim).restart().await?;
+                self.sites.insert(victim, site);
+            }
+            Fault::Drain => {
+                self.sites[(victim + 1) % self.sites.len()]
+                    .up
+                    .skein(&["cluster", "drain", &site.peers()])
+                    .await?;
+                let site = self.sites.remove(victim).renew().await?;
                 self.sites.insert(victim, site);
             }
             Fault::Freeze => {

@@ -40,22 +40,25 @@ impl Site {
         );
         std::fs::write(&config, ways)?;
         let up = Cluster::serve_through(folder, &redis).await?;
-        let site = Self { up, redis, peers, grpc };
-        site.lead_here();
-        Ok(site)
+        Self { up, redis, peers, grpc }.at_home()
     }
 
     /// The links lead to where the node listens now.
-    fn lead_here(&self) {
+    fn at_home(self) -> Result<Self> {
         self.grpc.leads_to(&self.up.grpc);
-        if let Some(address) = &self.up.node {
-            self.peers.leads_to(address);
-        }
+        let address = self.up.node.as_ref().context("the node has no address for others")?;
+        self.peers.leads_to(address);
+        Ok(self)
     }
 
     /// Where runners find it.
     pub fn grpc(&self) -> String {
         self.grpc.address()
+    }
+
+    /// Where the other coordinators find it.
+    pub fn peers(&self) -> String {
+        self.peers.address()
     }
 
     /// Ends it as a crash does, or finds it ended, and starts it again.
@@ -64,10 +67,17 @@ impl Site {
     /// When it does not get ready.
     pub async fn restart(self) -> Result<Self> {
         let Self { up, redis, peers, grpc } = self;
-        let up = Cluster::serve_through(up.kill().await?, &redis).await?;
-        let site = Self { up, redis, peers, grpc };
-        site.lead_here();
-        Ok(site)
+        Self { up: Cluster::serve_through(up.kill().await?, &redis).await?, redis, peers, grpc }.at_home()
+    }
+
+    /// Asks it to end, and starts it again.
+    ///
+    /// # Errors
+    /// When it does not end, or does not get ready.
+    pub async fn renew(self) -> Result<Self> {
+        let Self { up, redis, peers, grpc } = self;
+        Self { up: Cluster::serve_through(up.terminate().await?, &redis).await?, redis, peers, grpc }
+            .at_home()
     }
 
     /// It finds another Redis where it had one.

@@ -47,13 +47,27 @@ pub async fn what_was_told_holds(ground: Ground, seed: u64, time: Duration) -> R
     nemesis.is_sound(judged.await).await.with_context(|| format!("seed {seed}, after {:?}", nemesis.done))
 }
 
+/// What becomes of a Redis whose place a replica takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Former {
+    Dies,
+    /// It is cut off, and one coordinator with it: for a while two of them acknowledge writes.
+    GoesOn,
+    /// The same, and that coordinator dies with it: nobody knows any more what the two of them have done.
+    TakesOneAlong,
+}
+
 /// Redis answers before its replica has the write, so what it acknowledged last may be lost when the replica takes its
 /// place. Then nothing else is: older writes are there, tokens rise, the nodes agree, what is gone is named, runs and
 /// schedules go on, and events and calls that were taken in before or after are done.
 ///
 /// # Errors
 /// When a checker finds something, or a part does not start.
-pub async fn a_failover_loses_what_came_last_and_nothing_else(ground: Ground, seed: u64) -> Result<()> {
+pub async fn a_failover_loses_what_came_last_and_nothing_else(
+    ground: Ground,
+    seed: u64,
+    former: Former,
+) -> Result<()> {
     let settings = [LASTING.as_slice(), &["--repl-diskless-sync-delay", "0"]].concat();
     let primary = Server::in_memory_on(ground, &settings).await?;
     let (replica, replication) = primary.replica().await?;
@@ -71,7 +85,21 @@ pub async fn a_failover_loses_what_came_last_and_nothing_else(ground: Ground, se
     replication.hold_back();
     field.told(field.count_told() + 100).await;
     field.takes_in(EVENTS).await;
-    nemesis.fail_over(replica).await?;
+    match former {
+        Former::Dies => nemesis.fail_over(replica).await?,
+        Former::GoesOn | Former::TakesOneAlong => {
+            let mut of_one = nemesis.split(replica).await?;
+            field.told(field.count_told() + 200).await;
+            // Each side has had the time to take the shards of the other.
+            tokio::time::sleep(LEASE).await;
+            if former == Former::GoesOn {
+                nemesis.unite();
+            } else {
+                nemesis.unite_anew().await?;
+            }
+            of_one.kill().await?;
+        }
+    }
     let lost_to = field.claims.now();
     field.told(field.count_told() + 200).await;
     field.takes_in(2 * EVENTS).await;
@@ -88,9 +116,12 @@ pub async fn a_failover_loses_what_came_last_and_nothing_else(ground: Ground, se
         Ok(broken)
     };
     nemesis.is_sound(judged.await).await.with_context(|| format!("lost {lost_from:?} to {lost_to:?}"))?;
-    // Something was acknowledged and is gone, and each such task is named.
     ensure!(!gone.is_empty(), "nothing was lost");
-    each_is_named(node, &gone).await
+    // Something was acknowledged and is gone, and each such task is named by whoever acknowledged it, if that lives.
+    match former {
+        Former::TakesOneAlong => Ok(()),
+        Former::Dies | Former::GoesOn => each_is_named(node, &gone).await,
+    }
 }
 
 /// Waits until the status of the cluster names all of these as lost.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use redis::{Cmd, Script, cmd};
 use skein_shared::fence::Epoch;
 use tokio::time::Instant;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::batch::nonce;
 use super::connection::{Connection, at};
@@ -65,11 +65,12 @@ pub struct Leases {
     owner: String,
     address: String,
     ttl_ms: u128,
-    /// The highest epoch of any lease that this process has seen, over all lives of the server.
-    highest: Arc<AtomicU64>,
+    /// The highest epoch of each lease that this process has seen, over all lives of the server.
+    seen: Arc<[AtomicU64]>,
     acquire: Script,
     renew: Script,
     release: Script,
+    pass: Script,
 }
 
 impl Leases {
@@ -80,10 +81,11 @@ impl Leases {
             owner: options.owner.clone(),
             address: options.address.clone(),
             ttl_ms: options.lease.as_millis(),
-            highest: Arc::default(),
+            seen: Shard::all().map(|_| AtomicU64::new(0)).collect(),
             acquire: Script::new(include_str!("scripts/acquire.lua")),
             renew: Script::new(include_str!("scripts/renew.lua")),
             release: Script::new(include_str!("scripts/release.lua")),
+            pass: Script::new(include_str!("scripts/pass.lua")),
         }
     }
 
@@ -101,7 +103,9 @@ impl Leases {
             .filter_map(|bytes| bytes.try_into().ok())
             .map(u64::from_ne_bytes)
             .collect();
-        let highest = self.highest.load(Ordering::Relaxed);
+        // Of all leases: an old one may have come back that this process knows nothing of.
+        let highest = self.seen.iter().map(|seen| seen.load(Ordering::Relaxed)).max();
+        let highest = highest.unwrap_or_default();
         let calls = shards.iter().zip(&nonces).map(|(shard, number)| {
             let fence = Fence { epoch: Epoch(0), nonce: *number };
             let mut call = script(&self.acquire, &[&shard.lease(), CLUSTER]);
@@ -115,7 +119,7 @@ impl Leases {
             let outcome = self.seen(answer.and_then(|answer| acquired(*shard, &answer, number)));
             outcome.inspect(|outcome| {
                 if let Acquired::Taken(fence) = outcome {
-                    self.rises_above(fence.epoch);
+                    self.sees(*shard, fence.epoch);
                 }
             })
         };
@@ -191,6 +195,7 @@ impl Leases {
     }
 
     /// How all leases stand, by the number of the shard. One that holds something else is nobody's, and nobody can take it.
+    /// One that stands below an epoch that this process has seen of it is ended first.
     ///
     /// # Errors
     /// When Redis cannot be asked.
@@ -206,10 +211,45 @@ impl Leases {
         let found: Vec<Result<Vec<Option<String>>, _>> = self.connection.ask_sound(&questions).await?;
         let read = |(shard, fields): (&Shard, Result<Vec<_>, _>)| {
             let found = self.seen(fields.and_then(|fields| lease(*shard, &fields, now)));
-            let found = found.inspect(|found| self.rises_above(found.epoch));
+            let found = found.inspect(|found| self.sees(*shard, found.epoch));
             found.unwrap_or_else(|_| Lease { unreadable: true, ..Lease::default() })
         };
-        Ok(shards.iter().zip(found).map(read).collect())
+        let mut leases: Vec<Lease> = shards.iter().zip(found).map(read).collect();
+        self.pass_by(&mut leases).await?;
+        Ok(leases)
+    }
+
+    /// Ends the leases that were passed in another life of the server, or by a server beside it.
+    async fn pass_by(&self, leases: &mut [Lease]) -> Result<(), StoreError> {
+        let below = |(shard, lease): (Shard, &Lease)| {
+            let seen = self.of(shard).load(Ordering::Relaxed);
+            (!lease.unreadable && lease.epoch.0 < seen).then_some((shard, seen))
+        };
+        let (shards, calls): (Vec<Shard>, Vec<Cmd>) = Shard::all()
+            .zip(&*leases)
+            .filter_map(below)
+            .map(|(shard, seen)| {
+                let mut call = script(&self.pass, &[&shard.lease()]);
+                call.arg(seen);
+                (shard, call)
+            })
+            .unzip();
+        if shards.is_empty() {
+            return Ok(());
+        }
+        let answers = self.ask(&self.pass, &shards, calls).await?;
+        for (shard, answer) in shards.into_iter().zip(answers) {
+            if self.seen(answer).is_ok_and(|answer| answer == ["PASSED"]) {
+                let epoch = Epoch(self.of(shard).load(Ordering::Relaxed));
+                leases[usize::from(shard.number())] = Lease { epoch, ..Lease::default() };
+                warn!(
+                    shard = shard.number(),
+                    %epoch,
+                    "the lease of a shard was below an epoch that another Redis has given it; it is taken anew"
+                );
+            }
+        }
+        Ok(())
     }
 
     async fn keep(
@@ -230,15 +270,20 @@ impl Leases {
             let kept = self.seen(answer.and_then(|answer| kept(*shard, &answer)));
             kept.inspect(|kept| match kept {
                 Kept::Done => self.connection.watch.taken(),
-                Kept::Fenced(epoch) => self.rises_above(*epoch),
+                Kept::Fenced(epoch) => self.sees(*shard, *epoch),
             })
         };
         Ok(outcomes.map(read).collect())
     }
 
-    /// Whatever is taken from now on has a higher epoch.
-    fn rises_above(&self, epoch: Epoch) {
-        self.highest.fetch_max(epoch.0, Ordering::Relaxed);
+    /// Takes note of an epoch that somebody has of a shard: whatever is taken from now on has a higher one.
+    pub fn sees(&self, shard: Shard, epoch: Epoch) {
+        self.of(shard).fetch_max(epoch.0, Ordering::Relaxed);
+    }
+
+    /// The highest epoch of a shard's lease that was seen.
+    fn of(&self, shard: Shard) -> &AtomicU64 {
+        &self.seen[usize::from(shard.number())]
     }
 
     fn seen<T>(&self, read: Result<T, StoreError>) -> Result<T, StoreError> {

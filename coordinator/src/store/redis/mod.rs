@@ -49,7 +49,7 @@ use super::{
 };
 pub use alone::Lost;
 use batch::Prepared;
-use connection::{Connection, Unrun, at};
+use connection::{Connection, Unrun, at, key_of};
 use door::Door;
 pub use generation::Generation;
 use generation::Reliance;
@@ -250,7 +250,19 @@ impl Redis {
     /// Writes down, for people to read, what this process acknowledged and the server does not have any more.
     async fn tell_losses(&self, at: Timestamp) -> Result<(), StoreError> {
         let until = Instant::now();
-        let standing = self.reader.standing(&self.recent.entities()).await?;
+        let mut standing = self.reader.standing(&self.recent.entities()).await?;
+        for (key, versions) in self.recent.doubtful(&standing) {
+            let made = match self.reader.records_of(&key, versions).await {
+                Ok(records) => records.into_iter().map(|record| (record.version, record.at)).collect(),
+                // Nobody can say then.
+                Err(StoreError(problem)) if key_of(&problem).is_some() => {
+                    self.aside.watch.failed(&problem);
+                    continue;
+                }
+                Err(problem) => return Err(problem),
+            };
+            standing.entry(key).or_default().made = made;
+        }
         let lost = self.recent.lost(until, &standing);
         if !lost.is_empty() {
             self.tell(at, lost).await?;

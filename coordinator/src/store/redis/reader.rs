@@ -122,7 +122,7 @@ impl Reader {
             let Ok((version, batch)) = found else { return Some((key.clone(), Standing::UNKNOWN)) };
             let batch: Option<String> = batch;
             let batch = batch.and_then(|batch| batch.parse().ok());
-            Some((key.clone(), Standing { version: Version(version?), batch }))
+            Some((key.clone(), Standing { version: Version(version?), batch, made: BTreeMap::new() }))
         };
         Ok(there.filter_map(stands).collect())
     }

@@ -36,6 +36,8 @@ pub(super) struct Standing {
     pub(super) version: Version,
     /// The last batch.
     pub(super) batch: Option<Uuid>,
+    /// When versions were made that have a record.
+    pub(super) made: BTreeMap<Version, Timestamp>,
 }
 
 /// Acknowledged writes of one entity that are gone.
@@ -77,15 +79,36 @@ impl Recent {
         keys
     }
 
+    /// The versions of which the standing of their entities does not say whether they are there: another owner may have
+    /// gone on from an earlier one.
+    pub(super) fn doubtful(
+        &self,
+        standing: &BTreeMap<EntityKey, Standing>,
+    ) -> BTreeMap<EntityKey, Vec<Version>> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut doubtful: BTreeMap<EntityKey, Vec<Version>> = BTreeMap::new();
+        for one in all.iter() {
+            if standing.get(&one.key).is_some_and(|stands| stands.version > one.version) {
+                doubtful.entry(one.key.clone()).or_default().push(one.version);
+            }
+        }
+        doubtful
+    }
+
     /// What the store does not have any more of what was acknowledged up to a moment, given how the entities stand there.
+    /// Each version builds on the one before it, so what comes behind one that is gone is gone too.
     pub(super) fn lost(&self, until: Instant, standing: &BTreeMap<EntityKey, Standing>) -> Vec<LostWrites> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let acknowledged = || all.iter().take_while(|one| one.when <= until);
+        let mut gone: BTreeMap<&EntityKey, Version> = BTreeMap::new();
+        for one in acknowledged().filter(|one| standing.get(&one.key).is_none_or(|stands| stands.lacks(one)))
+        {
+            let first = gone.entry(&one.key).or_insert(one.version);
+            *first = one.version.min(*first);
+        }
         let mut lost: BTreeMap<EntityKey, LostWrites> = BTreeMap::new();
-        for one in all.iter().take_while(|one| one.when <= until) {
-            let is_there = standing.get(&one.key).is_some_and(|stands| stands.has(one));
-            if is_there {
-                continue;
-            }
+        let is_gone = |one: &&Acknowledged| gone.get(&one.key).is_some_and(|first| *first <= one.version);
+        for one in acknowledged().filter(is_gone) {
             let writes = lost.entry(one.key.clone()).or_insert_with(|| LostWrites {
                 entity: one.key.clone(),
                 commits: 0,
@@ -111,11 +134,13 @@ impl Recent {
 
 impl Standing {
     /// Of an entity that cannot be read: nobody can say that something of it is lost.
-    pub(super) const UNKNOWN: Self = Self { version: Version(u64::MAX), batch: None };
+    pub(super) const UNKNOWN: Self = Self { version: Version(u64::MAX), batch: None, made: BTreeMap::new() };
 
-    /// Whether a batch is in the store. Of one that others followed the version alone is known.
-    fn has(&self, one: &Acknowledged) -> bool {
-        self.version > one.version || (self.version == one.version && self.batch == Some(one.batch))
+    /// Whether a batch is known not to be in the store. Of one that others followed its record tells, if it has one.
+    fn lacks(&self, one: &Acknowledged) -> bool {
+        self.version < one.version
+            || (self.version == one.version && self.batch != Some(one.batch))
+            || self.made.get(&one.version).is_some_and(|at| *at != one.at)
     }
 }
 
@@ -150,7 +175,8 @@ mod tests {
     }
 
     fn standing(kind: Kind, version: u64, batch: u128) -> (EntityKey, Standing) {
-        (key(kind), Standing { version: Version(version), batch: Some(Uuid::from_u128(batch)) })
+        let batch = Some(Uuid::from_u128(batch));
+        (key(kind), Standing { version: Version(version), batch, made: BTreeMap::new() })
     }
 
     #[tokio::test]
@@ -179,6 +205,27 @@ mod tests {
         assert_eq!(recent.lost(until, &now), lost, "whoever could not write it down tells it again");
         recent.forget(until);
         assert!(recent.lost(until, &now).is_empty(), "it is told once");
+    }
+
+    #[tokio::test]
+    async fn what_another_owner_has_written_over_is_lost_though_its_version_was_passed() {
+        let recent = Recent::default();
+        for expected in 4..8 {
+            recent.note(&batch(Kind::Pool, expected, &[&format!("task/{expected}")]));
+        }
+        let (pool, mut stands) = standing(Kind::Pool, 20, 77);
+        let lost = |stands: &Standing| {
+            let now = BTreeMap::from([(pool.clone(), stands.clone())]);
+            recent.lost(Instant::now(), &now).pop().map(|writes| writes.documents)
+        };
+        let now = BTreeMap::from([(pool.clone(), stands.clone())]);
+        assert_eq!(recent.doubtful(&now)[&pool], [5, 6, 7, 8].map(Version));
+        assert_eq!(lost(&stands), None, "without records nobody can say");
+        // The fifth is ours, the sixth has no record, the seventh is another's.
+        stands.made = BTreeMap::from([(Version(5), Timestamp(40)), (Version(7), Timestamp(61))]);
+        assert_eq!(lost(&stands).unwrap(), ["task/6", "task/7"]);
+        stands.made.insert(Version(7), Timestamp(60));
+        assert_eq!(lost(&stands), None);
     }
 
     #[tokio::test(start_paused = true)]

@@ -16,6 +16,8 @@ pub enum Mutation {
     TokenStays,
     /// An occurrence that has fired is due again.
     FireAgain,
+    /// What was read stays unread.
+    ReadAgain,
     /// A repeated request is a new one.
     ForgetReplies,
     /// Each delivery goes twice. By itself that does no harm.
@@ -33,12 +35,13 @@ pub enum Mutation {
 }
 
 impl Mutation {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::ClaimTaken,
         Self::ResultFromAnyone,
         Self::LockHeld,
         Self::TokenStays,
         Self::FireAgain,
+        Self::ReadAgain,
         Self::ForgetReplies,
         Self::DeliverTwice,
         Self::IgnoreMarks,

@@ -11,12 +11,12 @@ use skein_coordinator::store::redis::shard::Shard;
 use skein_shared::id::{EntityKey, Kind, Name};
 use skein_shared::mutation::Mutation;
 use skein_tests::cluster::{Cluster, Status};
-use skein_tests::history::{Outcome, claims, locks, schedules};
+use skein_tests::history::{Outcome, claims, inbox, locks, schedules};
 use skein_tests::link::Link;
 use skein_tests::up::Up;
 use skein_tests::workload::client::Client;
 use skein_tests::workload::evidence::{self, Clients};
-use skein_tests::workload::{CAPACITY, Field, Map};
+use skein_tests::workload::{CAPACITY, Field, Map, room};
 use tokio::sync::watch;
 
 const SETTINGS: &str = "lease = \"2s\"\nsettle = \"200ms\"";
@@ -135,6 +135,10 @@ impl Stand {
             claims::Evidence { history: &history, tasks: &tasks, log: Some(&log), capacity: CAPACITY };
         let mut broken = claims::check(&evidence);
         broken.extend(locks::check(&self.field.locks.history(), &self.field.writes()));
+        let messages = self.field.inbox.history();
+        if !messages.is_empty() {
+            broken.extend(inbox::check(&messages, &self.clients[0].rooms().await?));
+        }
         let (log, made) = evidence::schedules(&self.cluster.server, CLOCKWORK).await?;
         // What has fired last may be on its way.
         broken
@@ -229,6 +233,18 @@ async fn a_lock_that_two_have_is_noticed() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_that_does_not_rise_is_noticed() -> Result<()> {
     is_noticed(1, &[], &[Mutation::TokenStays], "L1", both_lock_it).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_stays_unread_is_noticed() -> Result<()> {
+    let scenario = async |stand: &mut Stand| {
+        stand.clients[0].furnish().await?;
+        stand.clients[0].post(room(0), "once".to_owned()).await;
+        stand.clients[1].read_all().await;
+        stand.clients[1].read_all().await;
+        Ok(())
+    };
+    is_noticed(1, &[], &[Mutation::ReadAgain], "doubled", scenario).await
 }
 
 async fn fire(stand: &mut Stand) -> Result<()> {

@@ -15,6 +15,7 @@ use super::state::{Channel, Channels, Mark};
 use crate::code::{Code, Refusal};
 use crate::entity::{Ctx, Decision};
 use crate::limits;
+use crate::mutation::{self, Mutation};
 use crate::time::Timestamp;
 use crate::wire;
 
@@ -185,7 +186,7 @@ impl Channels {
                 continue;
             }
             let new: Spans = numbers.iter().copied().filter(|&number| mark.is_unread(number)).collect();
-            if read.mark_as_read && !new.is_empty() {
+            if read.mark_as_read && !new.is_empty() && !mutation::is_on(Mutation::ReadAgain) {
                 mark.see(&new);
                 events.push(Event::Marked { channel: channel.id, agent: read.agent, numbers: new });
             }

@@ -1,9 +1,10 @@
 //! One agent of the swarm: whatever it asks and is told is taken down.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use serde_json::{Value, json};
 use skein_shared::fence::Token;
 
@@ -160,6 +161,22 @@ impl Client {
             let messages = answer["messages"].as_array().into_iter().flatten();
             messages.map(|message| message["content"].as_str().unwrap_or_default().to_owned()).collect()
         })
+    }
+
+    /// The rooms as they are, oldest message first.
+    ///
+    /// # Errors
+    /// When one cannot be read, or has more messages than are shown.
+    pub async fn rooms(&self) -> Result<BTreeMap<String, Vec<String>>> {
+        let mut rooms = BTreeMap::new();
+        for number in 0..ROOMS {
+            let Outcome::Ok(texts) = self.read(number, false).await else {
+                bail!("{} cannot be read", room(number));
+            };
+            ensure!(texts.len() < 1000, "{} has more messages than are shown", room(number));
+            rooms.insert(room(number), texts);
+        }
+        Ok(rooms)
     }
 
     /// Makes a schedule that fires at intervals.

@@ -1,11 +1,10 @@
 //! Everybody at work at once: clients, a listener, schedules, and agents that events start; and, once all is well
 //! again, what the checkers find.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -14,9 +13,9 @@ use super::agents::{self, CALLEE, CALLER, SLEEPER};
 use super::client::Client;
 use super::evidence::{self, Clients};
 use super::worker::{self, TTL, Worker};
-use super::{CAPACITY, Field, LOOK, Map, ROOMS, room};
+use super::{CAPACITY, Field, LOOK, Map};
 use crate::history::{
-    Lost, Moment, NOTHING, Operation, Outcome, calls, claims, events, forget_between, inbox, locks, schedules,
+    Lost, Moment, NOTHING, Operation, calls, claims, events, forget_between, inbox, locks, schedules,
 };
 use crate::nemesis::Nemesis;
 use crate::redis::Server;
@@ -110,19 +109,6 @@ impl Swarm {
         Ok(Self { field, workers, listener, clients })
     }
 
-    /// The rooms as they are in the end.
-    async fn rooms(&self) -> Result<BTreeMap<String, Vec<String>>> {
-        let mut rooms = BTreeMap::new();
-        for number in 0..ROOMS {
-            let Outcome::Ok(texts) = self.listener.read(number, false).await else {
-                anyhow::bail!("{} cannot be read", room(number));
-            };
-            ensure!(texts.len() < 1000, "{} has more messages than are shown", room(number));
-            rooms.insert(room(number), texts);
-        }
-        Ok(rooms)
-    }
-
     /// What the checkers of clients and schedules find, after the effects that are still on their way have arrived.
     ///
     /// # Errors
@@ -164,7 +150,7 @@ impl Swarm {
         broken.extend(locks::check_time(&known));
         broken.extend(locks::none_is_stuck(&locks, healed, TTL + LIVENESS));
         let inbox = forget_between(&self.field.inbox.history(), lost.start, lost.end);
-        broken.extend(inbox::check(&inbox, &self.rooms().await?));
+        broken.extend(inbox::check(&inbox, &self.listener.rooms().await?));
         if let Some(server) = server {
             broken.extend(self.judge_schedules(node, server).await?);
         }

@@ -50,6 +50,8 @@ use table::Table;
 
 /// How long a node may take to answer one that is about to join.
 const INTRODUCTION: Duration = Duration::from_secs(5);
+/// How far clocks may be ahead, in milliseconds: an epoch beyond that is garbage (`store/redis/scripts/acquire.lua`).
+const AHEAD: u64 = 600_000;
 
 /// How a node takes part.
 #[derive(Clone)]
@@ -385,6 +387,9 @@ impl Cluster {
     /// Somebody was commanded by an entity under this epoch. If its shard is held under a lower one, it is taken anew above
     /// that. Says whether this node is the one that holds it so.
     pub fn outranked(&self, key: &EntityKey, epoch: Epoch) -> bool {
+        if epoch.0 > (self.settings.wall)().0 + AHEAD {
+            return false;
+        }
         let fence = self.store.held().fence(Shard::of(key));
         self.store.leases().sees(Shard::of(key), epoch);
         self.nudge.notify_one();

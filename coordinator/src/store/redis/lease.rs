@@ -225,26 +225,24 @@ impl Leases {
             let seen = self.of(shard).load(Ordering::Relaxed);
             (!lease.unreadable && lease.epoch.0 < seen).then_some((shard, seen))
         };
-        let (shards, calls): (Vec<Shard>, Vec<Cmd>) = Shard::all()
-            .zip(&*leases)
-            .filter_map(below)
-            .map(|(shard, seen)| {
-                let mut call = script(&self.pass, &[&shard.lease()]);
-                call.arg(seen);
-                (shard, call)
-            })
-            .unzip();
-        if shards.is_empty() {
+        let passed: Vec<(Shard, u64)> = Shard::all().zip(&*leases).filter_map(below).collect();
+        if passed.is_empty() {
             return Ok(());
         }
-        let answers = self.ask(&self.pass, &shards, calls).await?;
-        for (shard, answer) in shards.into_iter().zip(answers) {
+        let shards: Vec<Shard> = passed.iter().map(|(shard, _)| *shard).collect();
+        let calls = passed.iter().map(|(shard, seen)| {
+            let mut call = script(&self.pass, &[&shard.lease()]);
+            call.arg(seen);
+            call
+        });
+        let answers = self.ask(&self.pass, &shards, calls.collect()).await?;
+        for ((shard, seen), answer) in passed.into_iter().zip(answers) {
+            // Otherwise it was taken above that meanwhile.
             if self.seen(answer).is_ok_and(|answer| answer == ["PASSED"]) {
-                let epoch = Epoch(self.of(shard).load(Ordering::Relaxed));
-                leases[usize::from(shard.number())] = Lease { epoch, ..Lease::default() };
+                leases[usize::from(shard.number())] = Lease { epoch: Epoch(seen), ..Lease::default() };
                 warn!(
                     shard = shard.number(),
-                    %epoch,
+                    epoch = seen,
                     "the lease of a shard was below an epoch that another Redis has given it; it is taken anew"
                 );
             }

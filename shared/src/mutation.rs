@@ -18,6 +18,10 @@ pub enum Mutation {
     FireAgain,
     /// What was read stays unread.
     ReadAgain,
+    /// An event starts a run of an agent also where one that waits for it gets it.
+    StartBeside,
+    /// A call ends twice.
+    EndCallTwice,
     /// A repeated request is a new one.
     ForgetReplies,
     /// Each delivery goes twice. By itself that does no harm.
@@ -35,13 +39,15 @@ pub enum Mutation {
 }
 
 impl Mutation {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::ClaimTaken,
         Self::ResultFromAnyone,
         Self::LockHeld,
         Self::TokenStays,
         Self::FireAgain,
         Self::ReadAgain,
+        Self::StartBeside,
+        Self::EndCallTwice,
         Self::ForgetReplies,
         Self::DeliverTwice,
         Self::IgnoreMarks,

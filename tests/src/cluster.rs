@@ -60,7 +60,15 @@ impl Cluster {
     /// # Errors
     /// When the first node does not start.
     pub async fn over(server: Server, settings: &str) -> Result<(Self, Up)> {
-        Self::begin(server, settings, &[], &[]).await
+        Self::over_broken(server, settings, &[]).await
+    }
+
+    /// Like [`Cluster::start_broken`], over a server that runs already.
+    ///
+    /// # Errors
+    /// When the first node does not start.
+    pub async fn over_broken(server: Server, settings: &str, mutations: &[Mutation]) -> Result<(Self, Up)> {
+        Self::begin(server, settings, mutations, &[]).await
     }
 
     async fn begin(

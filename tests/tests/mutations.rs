@@ -11,12 +11,15 @@ use skein_coordinator::store::redis::shard::Shard;
 use skein_shared::id::{EntityKey, Kind, Name};
 use skein_shared::mutation::Mutation;
 use skein_tests::cluster::{Cluster, Status};
-use skein_tests::history::{Outcome, claims, inbox, locks, schedules};
+use skein_tests::history::{NOTHING, Outcome, claims, inbox, locks, schedules};
 use skein_tests::link::Link;
+use skein_tests::nemesis::Nemesis;
+use skein_tests::redis::Server;
 use skein_tests::up::Up;
 use skein_tests::workload::client::Client;
 use skein_tests::workload::evidence::{self, Clients};
-use skein_tests::workload::{CAPACITY, Field, Map, room};
+use skein_tests::workload::swarm::{Swarm, look_at_agents};
+use skein_tests::workload::{CAPACITY, Field, Map, agents, room};
 use tokio::sync::watch;
 
 const SETTINGS: &str = "lease = \"2s\"\nsettle = \"200ms\"";
@@ -245,6 +248,33 @@ async fn a_message_that_stays_unread_is_noticed() -> Result<()> {
         Ok(())
     };
     is_noticed(1, &[], &[Mutation::ReadAgain], "doubled", scenario).await
+}
+
+/// Lets agents work among broken nodes until a checker says what is wrong. Whole ones pass the same in the suite of the
+/// nemesis.
+async fn agents_show(broken: Mutation, rule: &str) -> Result<()> {
+    let (server, lease) = (Server::in_memory().await?, Duration::from_secs(3));
+    let nemesis = Nemesis::start_broken(server, lease, 1, agents::define, &[broken]).await?;
+    let swarm = Swarm::gather(&nemesis.sites[0].up, nemesis.map(), 1).await?;
+    let field = Arc::clone(&swarm.field);
+    let working = swarm.begin();
+    let noticed = async || {
+        let found = look_at_agents(&nemesis, &field, &NOTHING).await?;
+        Ok(found.iter().any(|problem| problem.starts_with("doubled") && problem.contains(rule)).then_some(()))
+    };
+    nemesis.sites[0].up.until("a checker notices", noticed).await?;
+    drop(working);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_that_is_used_twice_is_noticed() -> Result<()> {
+    agents_show(Mutation::StartBeside, "Used").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_ends_twice_is_noticed() -> Result<()> {
+    agents_show(Mutation::EndCallTwice, "after its end").await
 }
 
 async fn fire(stand: &mut Stand) -> Result<()> {

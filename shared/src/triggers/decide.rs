@@ -12,6 +12,7 @@ use super::state::{Triggers, Wait, delivery_id, speaker_id};
 use crate::code::{Code, Refusal};
 use crate::entity::{Ctx, Decision, Effect};
 use crate::id::{EntityKey, Name};
+use crate::mutation::{self, Mutation};
 
 type Answer = Result<Decision<Triggers>, Refusal>;
 
@@ -93,8 +94,8 @@ impl Triggers {
         for (agent, places) in &woken {
             self.wake(agent, places, &mut outcome);
         }
-        outcome.started =
-            self.subscribed(event).filter(|agent| !woken.contains_key(agent)).cloned().collect();
+        let starts = |agent: &&Name| !woken.contains_key(*agent) || mutation::is_on(Mutation::StartBeside);
+        outcome.started = self.subscribed(event).filter(starts).cloned().collect();
         outcome
     }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
+use skein_shared::mutation::Mutation;
 use tempfile::TempDir;
 use tokio::process::Child;
 use tokio::sync::watch;
@@ -95,10 +96,24 @@ impl Nemesis {
         seed: u64,
         define: impl Fn(&Place) -> Result<()>,
     ) -> Result<Self> {
+        Self::start_broken(server, lease, seed, define, &[]).await
+    }
+
+    /// The same with nodes that are broken on purpose, which they are only if they were built for it.
+    ///
+    /// # Errors
+    /// When a part does not start.
+    pub async fn start_broken(
+        server: Server,
+        lease: Duration,
+        seed: u64,
+        define: impl Fn(&Place) -> Result<()>,
+        mutations: &[Mutation],
+    ) -> Result<Self> {
         // The histories are compared with the whole log of each entity.
         let kept = "[retention]\nevents = 10000000";
         let settings = format!("lease = \"{}ms\"\nsettle = \"1s\"\n{kept}", lease.as_millis());
-        let (cluster, first) = Cluster::over(server, &settings).await?;
+        let (cluster, first) = Cluster::over_broken(server, &settings, mutations).await?;
         let sites = Site::several(&cluster, first, 3).await?;
         let ingress_redis = cluster.server.link()?;
         let folder = cluster.folder(&webhook::configuration())?;

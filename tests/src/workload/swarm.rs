@@ -234,31 +234,36 @@ impl Swarm {
     /// # Errors
     /// When the store or a journal cannot be read.
     pub async fn judge_agents(&self, nemesis: &Nemesis, lost: &Lost) -> Result<Vec<String>> {
-        let (server, field, sent) = (&nemesis.cluster.server, &self.field, self.field.sent());
-        let found = async || {
-            let (sleepers, callers) = (nemesis.journal(SLEEPER)?, nemesis.journal(CALLER)?);
-            let used =
-                [agents::uses(field, SLEEPER, &sleepers), agents::uses(field, CALLER, &callers)].concat();
-            let ended = evidence::waits(server, SLEEPER).await?;
-            let mut broken = events::check(&sent, &[SLEEPER, CALLER], &used, &ended, lost);
-            let made = agents::made(field, &callers);
-            let log = evidence::calls(server, CALLEE).await?;
-            let runs = agents::through(field, &nemesis.journal(CALLEE)?, "start");
-            broken.extend(calls::check(&made, &log, &runs, lost));
-            let mut over = agents::under_way(field, &callers, lost);
-            over.extend(agents::through(field, &callers, "end").into_iter().map(|run| run.instance));
-            let begun = agents::through(field, &callers, "start");
-            for calls::Run { instance, .. } in begun.iter().filter(|run| !over.contains(&run.instance)) {
-                broken.push(format!("stuck: {instance} has begun and not ended"));
-            }
-            Ok(broken)
-        };
+        let found = async || look_at_agents(nemesis, &self.field, lost).await;
         let settled = async || Ok(found().await?.is_empty().then_some(()));
         match nemesis.sites[0].up.until("the agents are through", settled).await {
             Ok(()) => Ok(Vec::new()),
             Err(_) => found().await,
         }
     }
+}
+
+/// What the checkers of events and calls find now: some of it may still be under way.
+///
+/// # Errors
+/// When the store or a journal cannot be read.
+pub async fn look_at_agents(nemesis: &Nemesis, field: &Field, lost: &Lost) -> Result<Vec<String>> {
+    let (server, sent) = (&nemesis.cluster.server, field.sent());
+    let (sleepers, callers) = (nemesis.journal(SLEEPER)?, nemesis.journal(CALLER)?);
+    let used = [agents::uses(field, SLEEPER, &sleepers), agents::uses(field, CALLER, &callers)].concat();
+    let ended = evidence::waits(server, SLEEPER).await?;
+    let mut broken = events::check(&sent, &[SLEEPER, CALLER], &used, &ended, lost);
+    let made = agents::made(field, &callers);
+    let log = evidence::calls(server, CALLEE).await?;
+    let runs = agents::through(field, &nemesis.journal(CALLEE)?, "start");
+    broken.extend(calls::check(&made, &log, &runs, lost));
+    let mut over = agents::under_way(field, &callers, lost);
+    over.extend(agents::through(field, &callers, "end").into_iter().map(|run| run.instance));
+    let begun = agents::through(field, &callers, "start");
+    for calls::Run { instance, .. } in begun.iter().filter(|run| !over.contains(&run.instance)) {
+        broken.push(format!("stuck: {instance} has begun and not ended"));
+    }
+    Ok(broken)
 }
 
 impl Working {

@@ -231,8 +231,8 @@ impl Leases {
         }
         let shards: Vec<Shard> = passed.iter().map(|(shard, _)| *shard).collect();
         let calls = passed.iter().map(|(shard, seen)| {
-            let mut call = script(&self.pass, &[&shard.lease()]);
-            call.arg(seen);
+            let mut call = script(&self.pass, &[&shard.lease(), CLUSTER]);
+            call.arg(seen).arg(&self.id);
             call
         });
         let answers = self.ask(&self.pass, &shards, calls.collect()).await?;

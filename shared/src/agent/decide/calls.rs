@@ -13,6 +13,7 @@ use crate::code::{Code, Refusal};
 use crate::entity::BlobChange;
 use crate::id::{InstanceId, Name};
 use crate::limits;
+use crate::mutation::{self, Mutation};
 use crate::triggers::Envelope;
 
 /// What becomes of the run of a call that is given up.
@@ -158,6 +159,9 @@ impl Draft<'_> {
             Ok(value) => (value, None),
             Err(error) => (None, Some(error)),
         };
+        if mutation::is_on(Mutation::EndCallTwice) {
+            self.push(Event::CallEnded { call, value: value.clone(), error: error.clone(), at });
+        }
         self.push(Event::CallEnded { call, value, error, at });
     }
 

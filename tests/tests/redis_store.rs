@@ -324,6 +324,10 @@ async fn a_lease_that_another_redis_has_passed_is_taken_anew_above_it() {
     assert!(anew.epoch.0 > passed, "{} after {passed}", anew.epoch);
     let stands = other.leases().all().await.unwrap();
     assert_eq!((stands[0].epoch, stands[0].held), (anew.epoch, true), "and it is left alone");
+    // One that was emptied has no leases below that, but no leases.
+    let () = cmd("FLUSHDB").query_async(&mut connection).await.unwrap();
+    other.leases().all().await.unwrap();
+    assert_eq!(connection.keys::<_, Vec<String>>("*").await.unwrap(), [""; 0]);
 }
 
 /// Everybody wants the store at one moment; one gets it, and the others are told who has it.

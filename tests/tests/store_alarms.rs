@@ -48,6 +48,17 @@ async fn create_again(node: &Up, client: &Client, text: &str) -> Result<()> {
     node.until("a task can be created again", async || Ok(create(client, text).await.ok())).await
 }
 
+/// After a task `before` another one is made, nothing is wrong any more, and nothing else was written. Whoever reads finds
+/// that it is answered again when it reads next.
+async fn goes_on(node: &Up, token: &str) -> Result<()> {
+    create_again(node, &Client::new(&node.mcp, token), "after").await?;
+    node.skein(&["events"]).await?;
+    all_is_well(node).await?;
+    let there = listed(node).await?;
+    ensure!(there == ["after", "before"], "{there:?}");
+    Ok(())
+}
+
 /// The texts of all tasks.
 async fn listed(node: &Up) -> Result<Vec<String>> {
     let rows = node.skein(&["tasks", "list", "--json"]).await?;
@@ -66,7 +77,7 @@ async fn set_memory(cluster: &Cluster, limit: u64) -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_redis_takes_nothing_and_is_shown_until_it_has_room() -> Result<()> {
     let (cluster, node) = Cluster::start(SETTINGS).await?;
-    let (lena, _) = agent(&node).await?;
+    let (lena, token) = agent(&node).await?;
     create(&lena, "before").await?;
     set_memory(&cluster, 1).await?;
     let refused = refusal(&lena, "meanwhile").await?;
@@ -75,10 +86,7 @@ async fn a_full_redis_takes_nothing_and_is_shown_until_it_has_room() -> Result<(
     ensure!(said.contains("maxmemory"), "{said}");
     ensure!(number(&node, "skein_alarms{kind=\"store_full\"}").await? == 1.0);
     set_memory(&cluster, 0).await?;
-    create_again(&node, &lena, "after").await?;
-    all_is_well(&node).await?;
-    ensure!(listed(&node).await? == ["after", "before"], "{:?}", listed(&node).await?);
-    Ok(())
+    goes_on(&node, &token).await
 }
 
 /// Its leases cannot be renewed then, and nothing is wrong with them.
@@ -102,10 +110,7 @@ async fn a_redis_whose_replica_is_away_takes_nothing_and_is_shown_for_that_alone
     ensure!(alarms.iter().all(|(kind, _)| kind == "store_full"), "{alarms:?}; {refused}");
 
     let (_replica, _link) = cluster.server.replica().await?;
-    create_again(&node, &Client::new(&node.mcp, &token), "after").await?;
-    all_is_well(&node).await?;
-    ensure!(listed(&node).await? == ["after", "before"], "{:?}", listed(&node).await?);
-    Ok(())
+    goes_on(&node, &token).await
 }
 
 /// It answers some questions meanwhile, and no others.
@@ -130,12 +135,9 @@ async fn a_redis_that_reads_for_long_what_it_has_is_waited_for() -> Result<()> {
         "1024",
     ]);
     cluster.server.crash_and_restart().await?;
-    create_again(&node, &Client::new(&node.mcp, &token), "after").await?;
-    node.skein(&["events"]).await?;
+    goes_on(&node, &token).await?;
     let log = node.log()?;
     ensure!(log.contains("store_unfit") && log.contains("still reads what its disk has"), "{log}");
-    all_is_well(&node).await?;
-    ensure!(listed(&node).await? == ["after", "before"], "{:?}", listed(&node).await?);
     Ok(())
 }
 
@@ -154,11 +156,7 @@ async fn a_redis_that_comes_back_set_up_to_lose_writes_is_an_alarm_until_it_is_m
     ensure!(held == 0.0, "it holds {held} shards of a Redis that forgets");
     let mut redis = cluster.server.connection().await?;
     redis::cmd("CONFIG").arg("SET").arg("maxmemory-policy").arg("noeviction").exec_async(&mut redis).await?;
-    create_again(&node, &Client::new(&node.mcp, &token), "after").await?;
-    node.skein(&["events"]).await?;
-    all_is_well(&node).await?;
-    ensure!(listed(&node).await? == ["after", "before"], "{:?}", listed(&node).await?);
-    Ok(())
+    goes_on(&node, &token).await
 }
 
 /// What was lost is in the log then, and serving goes on.

@@ -132,8 +132,10 @@ impl Instances {
                 self.start(Row::new(instance, swarm, agent, token, access_token), &input).await
             }
             // One that was lost on the way to its first start may come back to the runner that got that start after all.
-            (command @ RunnerCommand::Start { .. }, Some(row)) if token_of(&command) > row.token => {
-                self.start_anew(command, row, access_token).await
+            (RunnerCommand::Start { instance, agent, swarm, token, input }, Some(row))
+                if token > row.token =>
+            {
+                self.start_anew(Row::new(instance, swarm, agent, token, access_token), input, row).await
             }
             // A repeat: what became of the first is reported already, or about to be.
             (RunnerCommand::Start { .. }, _) => Ok(()),
@@ -263,12 +265,12 @@ impl Instances {
     /// Starts an instance once its earlier start has ended here.
     async fn start_anew(
         self: &Arc<Self>,
-        command: RunnerCommand,
+        row: Row,
+        input: serde_json::Value,
         earlier: Row,
-        access_token: &str,
     ) -> Result<(), Error> {
         let instance = earlier.instance.clone();
-        self.line.put(&instance, Waiting::Start(command, access_token.to_owned()));
+        self.line.put(&instance, Waiting::Start(Box::new(row), input));
         if self.running().contains_key(&instance) {
             let grace = self.shared.grace(&earlier);
             let reason = "it is started anew".to_owned();
@@ -280,15 +282,13 @@ impl Instances {
     /// Starts what waited for the end of an instance, or says that it was called off.
     async fn go_on(self: &Arc<Self>, instance: &str) -> Result<(), Error> {
         match self.line.take(instance) {
-            Some(Waiting::Start(RunnerCommand::Start { instance, agent, swarm, token, input }, access)) => {
-                self.start(Row::new(instance, swarm, agent, token, &access), &input).await
-            }
+            Some(Waiting::Start(row, input)) => self.start(*row, &input).await,
             Some(Waiting::CalledOff(token)) => {
                 let Some(mut row) = self.shared.ledger.row(instance).await? else { return Ok(()) };
                 (row.state, row.exit, row.reason) = (State::Ended, None, CALLED_OFF.to_owned());
                 self.shared.report_end(row, token).await
             }
-            _ => Ok(()),
+            None => Ok(()),
         }
     }
 
@@ -407,10 +407,6 @@ fn asks_after(command: &RunnerCommand, ended: &Row) -> bool {
 
 fn refused(instance: &str, token: Token, known: Token) {
     tracing::warn!(instance, %token, %known, "a command with a lower token was refused");
-}
-
-fn token_of(command: &RunnerCommand) -> Token {
-    subject(command).1
 }
 
 fn subject(command: &RunnerCommand) -> (&str, Token) {

@@ -4,15 +4,15 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use skein_shared::entity::RunnerCommand;
+use serde_json::Value;
 use skein_shared::fence::Token;
 
-use super::token_of;
+use super::ledger::Row;
 
 /// What comes once the earlier one has ended.
 pub(super) enum Waiting {
-    /// A start, with its access token.
-    Start(RunnerCommand, String),
+    /// A start, with its input.
+    Start(Box<Row>, Value),
     /// The start was called off, by a command of this token: it hears that nothing began.
     CalledOff(Token),
 }
@@ -20,7 +20,7 @@ pub(super) enum Waiting {
 impl Waiting {
     fn token(&self) -> Token {
         match self {
-            Self::Start(command, _) => token_of(command),
+            Self::Start(row, _) => row.token,
             Self::CalledOff(token) => *token,
         }
     }

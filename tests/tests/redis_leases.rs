@@ -1,0 +1,125 @@
+//! Who has a shard of the store in Redis, and under which epoch: leases, their owners, and what passes them by.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
+
+use std::time::Duration;
+
+use redis::{AsyncCommands, cmd};
+use skein_coordinator::store::redis::lease::{Acquired, Kept};
+use skein_coordinator::store::redis::shard::Shard;
+use skein_coordinator::store::redis::{Options, Redis};
+use skein_coordinator::store::{CommitError, Store, StoreError, Version};
+use skein_shared::fence::Epoch;
+use skein_tests::redis::Server;
+use skein_tests::stored::{commit, options, pool, wall};
+use tokio_util::sync::CancellationToken;
+
+/// A failover may lead to a replica that lacks the last leases, on a machine whose clock is behind.
+#[tokio::test]
+async fn a_shard_is_taken_above_every_epoch_that_was_seen() {
+    let server = Server::start().await.unwrap();
+    let mut connection = server.connection().await.unwrap();
+    let survivor = Redis::join(&options(&server.url()), wall()).await.unwrap();
+    let shards: Vec<Shard> = Shard::all().take(2).collect();
+    let (ahead, absurd) = (wall().0 + 30_000, wall().0 + 3_600_000);
+    let () = connection.hset(shards[0].key("lease"), "epoch", ahead).await.unwrap();
+    survivor.leases().all().await.unwrap();
+    let _: i64 = connection.del(shards[0].key("lease")).await.unwrap();
+    for taken in survivor.leases().acquire(&shards).await.unwrap() {
+        let Ok(Acquired::Taken(fence)) = taken else { panic!("{taken:?}") };
+        assert!(fence.epoch.0 > ahead, "{} after {ahead}", fence.epoch);
+    }
+    // What no clock says is garbage, and stays with its lease.
+    let () = connection.hset(shards[1].key("lease"), "epoch", absurd).await.unwrap();
+    survivor.leases().all().await.unwrap();
+    let taken = survivor.leases().acquire(&shards[..1]).await.unwrap().remove(0);
+    let Ok(Acquired::Taken(fence)) = taken else { panic!("{taken:?}") };
+    assert!(fence.epoch.0 < absurd, "{} as in another lease", fence.epoch);
+}
+
+/// A Redis that was replaced and went on has given the shard away meanwhile: runners and guarded resources that heard of
+/// that epoch would refuse its owner here for ever.
+#[tokio::test]
+async fn a_lease_that_another_redis_has_passed_is_taken_anew_above_it() {
+    let server = Server::start().await.unwrap();
+    let mut connection = server.connection().await.unwrap();
+    let join = async |owner: &str| Redis::join(&Options::new(server.url(), owner), wall()).await.unwrap();
+    let (owner, other) = (join("owner").await, join("other").await);
+    let shard = Shard::all().next().unwrap();
+    let taken = owner.leases().acquire(&[shard]).await.unwrap().remove(0);
+    let Ok(Acquired::Taken(fence)) = taken else { panic!("{taken:?}") };
+    let passed = fence.epoch.0 + 5_000;
+    for epoch in [passed, fence.epoch.0] {
+        let () = connection.hset(shard.key("lease"), "epoch", epoch).await.unwrap();
+        owner.leases().renew(&[(shard, fence)]).await.unwrap();
+        other.leases().all().await.unwrap();
+    }
+    let renewed = owner.leases().renew(&[(shard, fence)]).await.unwrap().remove(0);
+    assert_eq!(renewed.unwrap(), Kept::Fenced(Epoch(passed)));
+    let again = owner.leases().acquire(&[shard]).await.unwrap().remove(0);
+    let Ok(Acquired::Taken(anew)) = again else { panic!("{again:?}") };
+    assert!(anew.epoch.0 > passed, "{} after {passed}", anew.epoch);
+    let stands = other.leases().all().await.unwrap();
+    assert_eq!((stands[0].epoch, stands[0].held), (anew.epoch, true), "and it is left alone");
+    // One that was emptied has no leases below that, but no leases.
+    let () = cmd("FLUSHDB").query_async(&mut connection).await.unwrap();
+    other.leases().all().await.unwrap();
+    assert_eq!(connection.keys::<_, Vec<String>>("*").await.unwrap(), [""; 0]);
+}
+
+/// Everybody wants the store at one moment; one gets it, and the others are told who has it.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_many_owners_one_gets_the_store() {
+    let server = Server::start().await.unwrap();
+    let mut racing = tokio::task::JoinSet::new();
+    for number in 0..4 {
+        let mut options = Options::new(server.url(), format!("owner-{number}"));
+        options.lease = Duration::from_millis(1500);
+        racing.spawn(async move {
+            let store = Redis::open(&options, wall()).await?;
+            let stop = CancellationToken::new();
+            tokio::spawn({
+                let stop = stop.clone();
+                async move { store.keep(stop).await }
+            });
+            Ok::<_, StoreError>(stop)
+        });
+    }
+    let outcomes = racing.join_all().await;
+    let (taken, refused): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(Result::is_ok);
+    assert_eq!(taken.len(), 1);
+    for refusal in refused {
+        let said = refusal.err().unwrap().to_string();
+        assert!(said.contains("another coordinator (owner-"), "{said}");
+    }
+    // Who gives the store up leaves it to the next one at once.
+    taken.into_iter().next().unwrap().unwrap().cancel();
+    Redis::open(&Options::new(server.url(), "next"), wall()).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_owner_that_died_is_succeeded_when_its_lease_ends() {
+    let server = Server::start().await.unwrap();
+    let owner =
+        |name: &str| Options { lease: Duration::from_millis(400), ..Options::new(server.url(), name) };
+    let first = Redis::open(&owner("first"), wall()).await.unwrap();
+    commit(&first, 0).await.unwrap();
+    let second = Redis::open(&owner("second"), wall()).await.unwrap();
+    let epoch = second.fence(&pool()).epoch;
+    assert_eq!(commit(&first, 1).await, Err(CommitError::Fenced(epoch)), "it comes back too late");
+    let lost = first.keep(CancellationToken::new()).await.unwrap_err().to_string();
+    assert!(lost.contains("another coordinator has taken"), "{lost}");
+    assert_eq!(commit(&second, 1).await, Ok(Version(2)));
+}
+
+/// Cut off from Redis an owner ends before another one may have the store.
+#[tokio::test]
+async fn an_owner_without_redis_ends_before_its_lease() {
+    let mut server = Server::start().await.unwrap();
+    let options = Options { lease: Duration::from_secs(2), ..options(&server.url()) };
+    let store = Redis::open(&options, wall()).await.unwrap();
+    server.kill().await.unwrap();
+    let kept = tokio::time::timeout(options.lease, store.keep(CancellationToken::new())).await;
+    let lost = kept.expect("it ends within the lease").unwrap_err().to_string();
+    assert!(lost.contains("could not be renewed for 1.6s"), "{lost}");
+}
